@@ -1,0 +1,17 @@
+# Flags for our own code: applied per target by Rooms.cmake, so that generated code is spared.
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+set(POSEIDON_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
+
+# -O3 also in RelWithDebInfo: the reductions and update rules rely on auto-vectorisation.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1")
+
+if(POSEIDON_SANITIZER)
+  add_compile_options(-fsanitize=${POSEIDON_SANITIZER} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${POSEIDON_SANITIZER})
+endif()

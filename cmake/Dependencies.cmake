@@ -1,0 +1,27 @@
+# Everything here comes from Debian's packages; tools/setup installs them.
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gflags REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(GLOG REQUIRED IMPORTED_TARGET libglog)
+pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+find_package(nlohmann_json 3 REQUIRED)
+
+find_path(LMDB_INCLUDE_DIR lmdb.h REQUIRED)
+find_library(LMDB_LIBRARY lmdb REQUIRED)
+add_library(lmdb INTERFACE)
+target_include_directories(lmdb INTERFACE ${LMDB_INCLUDE_DIR})
+target_link_libraries(lmdb INTERFACE ${LMDB_LIBRARY})
+
+pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
+
+if(POSEIDON_TORCH)
+  find_package(Torch REQUIRED)
+endif()
+if(POSEIDON_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(benchmark REQUIRED)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+endif()

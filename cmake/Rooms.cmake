@@ -1,0 +1,37 @@
+# One library a room: poseidon_room(NAME SOURCES ... DEPENDS ...). Headers are included by their
+# path from the root ("core/error.h").
+function(poseidon_compile_options target)
+  target_compile_options(${target} PRIVATE ${POSEIDON_WARNINGS})
+  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+endfunction()
+
+function(poseidon_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(poseidon_${name} STATIC ${ROOM_SOURCES})
+  poseidon_compile_options(poseidon_${name})
+  target_link_libraries(poseidon_${name} PUBLIC ${ROOM_DEPENDS})
+endfunction()
+
+# A program in build/bin: poseidon_program(NAME SOURCES ... DEPENDS ...).
+function(poseidon_program name)
+  cmake_parse_arguments(PROGRAM "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${PROGRAM_SOURCES})
+  poseidon_compile_options(${name})
+  target_link_libraries(${name} PRIVATE ${PROGRAM_DEPENDS})
+endfunction()
+
+# A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...
+# DEPENDS ...). One ctest entry a program: starting a program costs more than most tests.
+function(poseidon_test name)
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  poseidon_compile_options(${name})
+  target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL}
+                       TIMEOUT ${TEST_TIMEOUT})
+endfunction()

@@ -1,0 +1,31 @@
+#include "proto/update_rule.h"
+
+#include "core/error.h"
+
+namespace poseidon {
+
+UpdateRule ToUpdateRule(const UpdateRuleSpec& spec) {
+  UpdateRule rule;
+  rule.type = spec.type();
+  rule.base_lr = spec.base_lr();
+  rule.lr_policy = spec.lr_policy();
+  rule.gamma = spec.gamma();
+  rule.power = spec.power();
+  rule.stepsize = spec.stepsize();
+  rule.stepvalue.assign(spec.stepvalue().begin(), spec.stepvalue().end());
+  rule.max_iter = spec.max_iter();
+  rule.momentum = spec.momentum();
+  rule.weight_decay = spec.weight_decay();
+  if (spec.regularization_type() == "L1") {
+    rule.regularization = UpdateRule::Regularization::kL1;
+  } else if (spec.regularization_type() == "L2" || spec.regularization_type().empty()) {
+    rule.regularization = UpdateRule::Regularization::kL2;
+  } else {
+    throw ConfigError("regularization_type is \"" + spec.regularization_type() +
+                      "\"; it must be \"L1\" or \"L2\"");
+  }
+  Validate(rule);
+  return rule;
+}
+
+}  // namespace poseidon
