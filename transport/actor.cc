@@ -1,0 +1,19 @@
+#include "transport/actor.h"
+
+#include <utility>
+
+namespace poseidon {
+
+void Outbox::Attach(int lane, std::unique_ptr<Actor> actor) {
+  attachments.push_back({lane, std::move(actor)});
+}
+
+void Outbox::Clear() {
+  identity.reset();
+  routes.clear();
+  attachments.clear();
+  messages.clear();
+  timers.clear();
+}
+
+}  // namespace poseidon

@@ -1,0 +1,70 @@
+// Actor: a protocol as a plain object, without thread, socket, clock or random source.
+//
+// A runtime calls an actor with a message or a timer, always one call at a time; the actor answers
+// by filling an Outbox, which the runtime carries out after the call returns. Nothing an actor does
+// can block. The same actors run on ZmqRuntime (real sockets) and SimRuntime (virtual time).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+#include "transport/envelope.h"
+
+namespace poseidon {
+
+class Actor;
+
+// Which of an actor's timers; the actor chooses the numbers.
+using TimerId = int64_t;
+
+// What an actor wants done, and what time it is. A value: tests make one, call the actor and look.
+struct Outbox {
+  struct Timer {
+    TimerId id = 0;
+    // From now; setting a timer that is already set moves it. nullopt cancels it.
+    std::optional<Duration> delay;
+  };
+  struct Route {
+    Address to;
+    std::string endpoint;
+  };
+  struct Attachment {
+    int lane = 0;
+    std::unique_ptr<Actor> actor;
+  };
+
+  // When the message or timer that is being handled arrived.
+  Time now{};
+
+  // Carried out in this order: identity, routes, attachments, messages, timers.
+  std::optional<NodeId> identity;       // the scheduler told this node who it is
+  std::vector<Route> routes;            // where another node's lane can be reached from now on
+  std::vector<Attachment> attachments;  // actors to start on other lanes of this node
+  std::vector<Envelope> messages;
+  std::vector<Timer> timers;
+
+  void Send(Envelope envelope) { messages.push_back(std::move(envelope)); }
+  void SetTimer(TimerId id, Duration delay) { timers.push_back({id, delay}); }
+  void CancelTimer(TimerId id) { timers.push_back({id, std::nullopt}); }
+  void Attach(int lane, std::unique_ptr<Actor> actor);
+  // Forgets everything but `now` and keeps the vectors' memory.
+  void Clear();
+};
+
+class Actor {
+ public:
+  virtual ~Actor() = default;
+  // Once, before anything else, on the lane that will run it.
+  virtual void OnStart(Outbox& outbox) { (void)outbox; }
+  virtual void OnMessage(const Envelope& envelope, Outbox& outbox) = 0;
+  virtual void OnTimer(TimerId timer, Outbox& outbox) {
+    (void)timer;
+    (void)outbox;
+  }
+};
+
+}  // namespace poseidon

@@ -1,0 +1,24 @@
+// What a node's transport has seen, for reports and tests.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace poseidon {
+
+// Written by lane threads, read by anybody; each number is exact, the set is not a snapshot.
+struct TransportCounters {
+  std::atomic<int64_t> frames_sent{0};
+  std::atomic<int64_t> frames_received{0};
+  std::atomic<int64_t> bytes_sent{0};      // bodies
+  std::atomic<int64_t> bytes_received{0};  // bodies
+  // Received and thrown away before any actor saw them: not a frame of ours, wrong version, a kind
+  // that never crosses the wire, a body that is not as long as its header says.
+  std::atomic<int64_t> malformed_frames{0};
+  // Connections ended because the peer does not speak ZeroMQ or sent a frame over the size limit.
+  std::atomic<int64_t> rejected_connections{0};
+  // Envelopes to a node without a route: a bug, or a peer that has been forgotten.
+  std::atomic<int64_t> unroutable{0};
+};
+
+}  // namespace poseidon

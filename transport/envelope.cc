@@ -1,0 +1,58 @@
+#include "transport/envelope.h"
+
+#include <array>
+
+namespace poseidon {
+namespace {
+
+struct Name {
+  MessageKind kind;
+  const char* name;
+};
+
+constexpr std::array kNames = {
+    Name{MessageKind::kRegister, "register"},
+    Name{MessageKind::kView, "view"},
+    Name{MessageKind::kRefused, "refused"},
+    Name{MessageKind::kDeclareModel, "declare model"},
+    Name{MessageKind::kPlan, "plan"},
+    Name{MessageKind::kReady, "ready"},
+    Name{MessageKind::kStart, "start"},
+    Name{MessageKind::kProgress, "progress"},
+    Name{MessageKind::kFinished, "finished"},
+    Name{MessageKind::kFailed, "failed"},
+    Name{MessageKind::kStalled, "stalled"},
+    Name{MessageKind::kEnd, "end"},
+    Name{MessageKind::kHeartbeat, "heartbeat"},
+    Name{MessageKind::kHeartbeatAck, "heartbeat ack"},
+    Name{MessageKind::kInitialValues, "initial values"},
+    Name{MessageKind::kGradient, "gradient"},
+    Name{MessageKind::kValues, "values"},
+    Name{MessageKind::kFactors, "factors"},
+    Name{MessageKind::kGradientReady, "gradient ready"},
+    Name{MessageKind::kPublishInitial, "publish initial values"},
+    Name{MessageKind::kLayerFresh, "layer fresh"},
+    Name{MessageKind::kLocalReady, "local ready"},
+    Name{MessageKind::kPeerSilent, "peer silent"},
+    Name{MessageKind::kJoined, "joined"},
+    Name{MessageKind::kWaitExpired, "wait expired"},
+};
+
+}  // namespace
+
+std::string KindName(MessageKind kind) {
+  for (const Name& entry : kNames) {
+    if (entry.kind == kind) return entry.name;
+  }
+  return "kind " + std::to_string(static_cast<int>(kind));
+}
+
+bool IsWireKind(MessageKind kind) {
+  if (kind >= MessageKind::kGradientReady) return false;
+  for (const Name& entry : kNames) {
+    if (entry.kind == kind) return true;
+  }
+  return false;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,88 @@
+// Envelope: one message between actors, as they see it.
+//
+// On the wire an envelope is a frame header (proto/wire.proto) and, if the body is not empty, the
+// body as a raw frame. docs/protocol.md says who sends which kind when.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "core/payload.h"
+#include "transport/address.h"
+
+namespace poseidon {
+
+// Numbers are the wire's (wire::FrameHeader.kind). A kind's body is named beside it.
+enum class MessageKind : int {
+  kUnknown = 0,
+
+  // Control lane.
+  kRegister = 1,      // node -> scheduler: wire::Register
+  kView = 2,          // scheduler -> node: wire::View; tells the node its rank
+  kRefused = 3,       // scheduler -> node: wire::End, why it was not admitted
+  kDeclareModel = 4,  // worker -> scheduler: ModelSpec
+  kPlan = 5,          // scheduler -> all: wire::PlanAndModel
+  kReady = 6,         // node -> scheduler: no body; memory is there
+  kStart = 7,         // scheduler -> all: no body; every node is ready
+  kProgress = 8,      // worker -> scheduler: wire::Progress, one iteration done
+  kFinished = 9,      // worker -> scheduler: wire::WorkerReport
+  kFailed = 10,       // node -> scheduler: wire::End, why this node can't go on
+  kStalled = 11,      // server or worker -> scheduler: wire::Stalled, who is missing for what
+  kEnd = 12,          // scheduler -> all: wire::End, the job is over
+
+  // Heartbeat lane.
+  kHeartbeat = 20,     // node -> scheduler: no body
+  kHeartbeatAck = 21,  // scheduler -> node: no body
+
+  // Data lanes; bucket, chunk and iteration are set.
+  kInitialValues = 30,  // worker 0 -> server (PS) or worker (SFB): floats
+  kGradient = 31,       // worker -> server: floats of one chunk
+  kValues = 32,         // server -> worker: floats of one chunk, for the forward of `iteration`
+  kFactors = 33,        // worker -> worker: chunk 0 is u (rows x outputs), chunk 1 is v
+
+  // Within a node; never accepted from the wire.
+  kGradientReady = 50,  // application -> data lane: the layer's gradient is in its buffer
+  kPublishInitial = 51,  // application -> data lane: worker 0's initial values are in place
+  kLayerFresh = 52,     // data lane -> application: this lane's part of the layer is up to date
+  kLocalReady = 53,     // application or server's lanes -> control: memory is there
+  kPeerSilent = 54,     // heartbeat lane -> control: wire::Silent
+  kJoined = 55,         // control lane -> application: wire::View
+  kWaitExpired = 56,    // application -> data lane: say who is missing for the layer
+};
+
+// "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".
+std::string KindName(MessageKind kind);
+// Whether the kind may come from another node.
+bool IsWireKind(MessageKind kind);
+
+// Smaller goes first. Control goes before everything; a layer's data has the layer's index, so that
+// the layers needed first by the next forward overtake the others.
+constexpr int kControlPriority = -1;
+
+struct Envelope {
+  MessageKind kind = MessageKind::kUnknown;
+  // The runtime fills `from` in when it sends.
+  Address from;
+  Address to;
+  // Of the view that the sender lives in; 0 before there is one. The first epoch of a job is drawn at
+  // random, so that frames of another job are as foreign as those of an old view.
+  uint64_t epoch = 0;
+  int64_t iteration = 0;
+  uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronised as one)
+  uint32_t chunk = 0;
+  int priority = kControlPriority;
+  Payload body;
+};
+
+// An envelope with a Protobuf message as its body.
+template <typename Message>
+Envelope MakeEnvelope(MessageKind kind, const Address& to, const Message& message) {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.to = to;
+  envelope.body = Payload::FromString(message.SerializeAsString());
+  return envelope;
+}
+
+}  // namespace poseidon
