@@ -12,12 +12,16 @@ function(poseidon_room name)
   target_link_libraries(poseidon_${name} PUBLIC ${ROOM_DEPENDS})
 endfunction()
 
-# A program in build/bin: poseidon_program(NAME SOURCES ... DEPENDS ...).
+# A program in build/bin: poseidon_program(NAME [OUTPUT FILE] SOURCES ... DEPENDS ...). OUTPUT is for
+# daemons, whose files are named like the libraries of their rooms.
 function(poseidon_program name)
-  cmake_parse_arguments(PROGRAM "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(PROGRAM "" "OUTPUT" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${PROGRAM_SOURCES})
   poseidon_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${PROGRAM_DEPENDS})
+  if(PROGRAM_OUTPUT)
+    set_target_properties(${name} PROPERTIES OUTPUT_NAME ${PROGRAM_OUTPUT})
+  endif()
 endfunction()
 
 # A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...

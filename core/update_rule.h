@@ -3,6 +3,9 @@
 // The server applies them to the KV pairs it owns, a worker to the layers that it updates itself
 // (sufficient-factor broadcast). Both call Update(), so a layer's parameters do not depend on where
 // they are updated.
+//
+// All functions are pure: any thread may call them on vectors that no other thread touches
+// meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -36,11 +39,18 @@ struct Multipliers {
 };
 
 // Throws ConfigError if the rule can't work: unknown type or policy, a policy's field missing
-// (stepsize 0 for "step"), stepvalue not ascending. Names the solver's field.
+// (stepsize 0 for "step"), stepvalue not ascending, momentum outside [0, 1), a negative or infinite
+// number. Names the solver's field. Stricter than Caffe, which takes gamma or power 0 and then
+// stops learning, or never lowers the rate, without a word.
 void Validate(const UpdateRule& rule);
 
 // The learning rate of iteration `iteration` (from 0), in double as the powers need it, rounded
-// once to float. The rule must have passed Validate.
+// once to float. With F = floor and i the iteration, base_lr is multiplied with
+//   fixed      1                           step     gamma ^ F(i / stepsize)
+//   exp        gamma ^ i                   inv      (1 + gamma i) ^ -power
+//   multistep  gamma ^ (stepvalues <= i)   poly     (1 - i / max_iter) ^ power, 0 after max_iter
+//   sigmoid    1 / (1 + e ^ (-gamma (i - stepsize)))
+// The rule must have passed Validate.
 float LearningRate(const UpdateRule& rule, int64_t iteration);
 
 // How many floats of optimiser state a parameter has under this rule (SGD: 1, the momentum).
@@ -51,9 +61,9 @@ int StatePerParameter(const UpdateRule& rule);
 //   history = momentum * history + lr * g;  parameter -= history
 // with lr = learning_rate * multipliers.lr, decay = weight_decay * multipliers.decay (Caffe's
 // SGDSolver). `learning_rate` is LearningRate(rule, iteration); `gradient_scale` is 1 / workers.
-// parameters, history and gradient_sum have the same length n; history holds
-// StatePerParameter(rule) * n floats. Elements are independent: updating a range in pieces gives
-// the same bits as updating it whole.
+// parameters and gradient_sum have the same length n; history holds StatePerParameter(rule) * n
+// floats, zeros before the first update. The three must not overlap. Elements are independent, each
+// operation is rounded to float once: updating a range in pieces gives the same bits as whole.
 void Update(const UpdateRule& rule, float learning_rate, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
             std::span<float> history);

@@ -35,7 +35,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kLocalReady, "local ready"},
     Name{MessageKind::kPeerSilent, "peer silent"},
     Name{MessageKind::kJoined, "joined"},
-    Name{MessageKind::kWaitExpired, "wait expired"},
+    Name{MessageKind::kStop, "stop"},
 };
 
 }  // namespace

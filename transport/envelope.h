@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/payload.h"
+#include "core/time.h"
 #include "transport/address.h"
 
 namespace poseidon {
@@ -48,7 +49,7 @@ enum class MessageKind : int {
   kLocalReady = 53,     // application or server's lanes -> control: memory is there
   kPeerSilent = 54,     // heartbeat lane -> control: wire::Silent
   kJoined = 55,         // control lane -> application: wire::View
-  kWaitExpired = 56,    // application -> data lane: say who is missing for the layer
+  kStop = 56,           // application -> scheduler's control lane: wire::End, end the job so
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".
@@ -72,6 +73,8 @@ struct Envelope {
   uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronised as one)
   uint32_t chunk = 0;
   int priority = kControlPriority;
+  // Within a node only: when what the envelope tells happened. Not on the wire.
+  Time happened{};
   Payload body;
 };
 

@@ -1,14 +1,34 @@
 // SimRuntime: carries the actors of a whole cluster in virtual time, in one thread.
 //
-// Every node has one NIC, a full-duplex pair of queues. An envelope to another node waits in its
-// sender's egress queue (by priority, then first come first served; one envelope at a time, never
-// preempted), takes size / goodput to leave, `latency` to cross, and size / goodput to pass the
-// receiver's ingress queue (first come first served); cut-through: when nothing else uses either end
-// an envelope takes size / min(goodputs) + latency, not twice the size. Envelopes within a node
-// arrive at once. Size is the body plus `header_bytes`.
+// The network. Every machine has one NIC, a full-duplex pair of queues which all its nodes and
+// their lanes share. An envelope of n bytes (its body plus `header_bytes`) from machine A to
+// machine B
 //
-// Repeatable: the same actors, calls and seed give the same run, event by event, on every machine.
-// Faults are drawn from the seed per envelope between nodes.
+//   waits in A's egress queue (by priority, then first come first served; one envelope at a time,
+//   never preempted: what comes to an idle egress leaves at once) until A takes it up, at `start`;
+//   keeps A's egress busy for egress_time = n / A.goodput, from `start` on;
+//   is ready to enter at B at  ready = start + A.latency + max(0, egress_time - ingress_time);
+//   waits in B's ingress queue (by `ready`, first come first served) until what is before it is in;
+//   keeps B's ingress busy for ingress_time = n / B.goodput, and has then arrived.
+//
+// `ready` is the earliest moment from which the envelope can pass B's ingress at its full speed
+// without overtaking its own bytes. So an envelope that meets no other one arrives
+//
+//   start + A.latency + n / min(A.goodput, B.goodput)
+//
+// (cut-through: the size counts once, not at both ends); k senders to one receiver get a k-th of
+// its goodput each; a slow receiver does not hold its sender back, for the network between them has
+// room for everything; and neither end of a NIC ever exceeds its goodput. Times are rounded up to
+// whole nanoseconds.
+//
+// Envelopes between nodes of one machine, and within a node, arrive at once and in order.
+//
+// Repeatable: the same actors, calls and seed give the same run, event by event, on every machine;
+// what happens at the same time happens in the order in which it was set off. Faults are drawn from
+// the seed per envelope between nodes, of one machine too, when it begins to leave.
+//
+// Differences from ZmqRuntime, which an actor must not notice: delivered envelopes keep the `to`
+// that their sender wrote; connections take no time; queues are not bounded.
 //
 // Not thread-safe; different SimRuntimes are independent.
 #pragma once
@@ -20,19 +40,21 @@
 
 #include "core/time.h"
 #include "transport/actor.h"
+#include "transport/sim_lane.h"
 
 namespace poseidon {
 
 struct NicSpec {
-  double goodput_bytes_per_second = 5e9;  // each direction; 40 Gb/s
+  double goodput_bytes_per_second = 5e9;             // each direction; 40 Gb/s
   Duration latency = std::chrono::microseconds(20);  // one way, added by the sender's side
 };
 
-// Probabilities of faults, each drawn independently per envelope between nodes.
+// Probabilities of faults, each drawn independently per envelope between nodes. A dropped envelope
+// has used its sender's egress, a second arrival uses the receiver's ingress a second time.
 struct FaultSpec {
   double drop = 0;
-  double duplicate = 0;       // arrives a second time, up to max_delay later
-  double delay = 0;           // is held back for a random time up to max_delay, so others overtake
+  double duplicate = 0;  // arrives a second time, up to max_delay later
+  double delay = 0;      // is held back for a random time up to max_delay, so others overtake
   Duration max_delay = std::chrono::milliseconds(10);
 };
 
@@ -45,45 +67,59 @@ struct SimOptions {
   std::function<bool(const Envelope&)> fault_filter;
 };
 
+// Every envelope that was sent between nodes and that a fault duplicated ends in exactly one of
+// `envelopes`, `dropped`, `lost` and `unroutable`.
 struct SimStatistics {
   int64_t events = 0;
-  int64_t envelopes = 0;          // between nodes, delivered
-  int64_t body_bytes = 0;         // of these
-  int64_t dropped = 0;
-  int64_t duplicated = 0;
+  int64_t envelopes = 0;   // between nodes, delivered
+  int64_t body_bytes = 0;  // of these
+  int64_t dropped = 0;     // by a fault
+  int64_t duplicated = 0;  // by a fault
+  int64_t lost = 0;        // queued at or on the way to a node that was killed
+  // To an address without a route, or (within a node too) to a lane without an actor.
   int64_t unroutable = 0;
 };
 
-// Index of a simulated machine: 0, 1, ...
-using SimNode = int;
-
 class SimRuntime {
  public:
+  // Throws ConfigError if a fault's probability is not one.
   explicit SimRuntime(const SimOptions& options);
   ~SimRuntime();
   SimRuntime(const SimRuntime&) = delete;
   SimRuntime& operator=(const SimRuntime&) = delete;
 
   // A NIC of its own. Several nodes of a job may live on one machine: they share its NIC, and
-  // envelopes between them do not touch it.
+  // envelopes between them do not touch it. Throws ConfigError if the goodput is not positive or
+  // the latency is negative.
   int AddMachine(const NicSpec& nic);
-  // A process of the job on `machine`. `self` may have rank -1.
+  // A process of the job on `machine`. `self` may have rank -1; an actor's Outbox.identity changes
+  // it. A process that is started again after Kill is a new node, with endpoints of its own.
   SimNode AddNode(NodeId self, int machine);
   // "sim://NODE/LANE"
   std::string endpoint(SimNode node, int lane) const;
 
   // Gives a lane its actor (kApplicationLane included: in a simulation the program that runs a node
-  // is an actor too). OnStart runs when the simulation reaches the current time.
+  // is an actor too); an earlier one and its timers are gone. OnStart runs when the simulation
+  // reaches the current time, and before the actor gets anything else. The node must be alive.
+  //
+  // When an actor throws poseidon::Error, nothing of its outbox is carried out, and the node's
+  // application lane gets a kFailed with a wire::End from the actor's lane. If the actor is itself
+  // the application, or there is none, Run throws the error.
   void Attach(SimNode node, int lane, std::unique_ptr<Actor> actor);
+  // Throws ConfigError if `endpoint` is not one of this simulation. The endpoint's node may be
+  // dead.
   void SetRoute(SimNode node, const Address& to, const std::string& endpoint);
 
   // The node is gone from now on, as by kill -9: its actors are destroyed, what it has queued is
-  // lost, what is sent to it vanishes.
+  // lost, what is sent to it vanishes and does not use a NIC. What has begun to leave it still
+  // arrives, as from the kernel's buffers. Killing a dead node does nothing.
   void Kill(SimNode node);
   // Calls `action` at a virtual time (now if it is past).
   void At(Time when, std::function<void()> action);
 
-  // Runs until nothing is left to do, `deadline` is reached or Halt is called. Returns the time.
+  // Runs until nothing is left to do, all up to and at `deadline` is done, or Halt is called.
+  // Returns now(): the time of the last event in the first and third case, else `deadline`. May be
+  // called again, but not from an actor or action.
   Time Run(Time deadline);
   // Makes Run return after the current event; for actors and actions.
   void Halt();

@@ -1,0 +1,47 @@
+// Which record each worker reads when.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace poseidon {
+
+// All workers read parts of one sequence of records: P workers with batch B read in an iteration
+// exactly what one worker with batch P * B reads, in the same order.
+//
+//   position = (iteration * workers + rank) * batch + i,  i = 0..batch - 1
+//   epoch    = position / records
+//   record   = permutation(epoch)[position % records]
+//
+// Shuffled, an epoch has a random permutation of its own (Fisher and Yates, with the draws of
+// caffe_adapter/random.h: the same on every platform); otherwise records come in database order, as
+// in Caffe.
+class DataOrder {
+ public:
+  DataOrder(int64_t records, int64_t workers, int64_t batch, bool shuffle, uint64_t seed);
+
+  // Of sample `i` of the batch that worker `rank` reads in `iteration`.
+  int64_t Position(int64_t iteration, int64_t rank, int64_t i) const {
+    return (iteration * workers_ + rank) * batch_ + i;
+  }
+
+  // The record at a position. Keeps one epoch's permutation, 8 bytes a record, so positions should
+  // come about in order. One thread at a time.
+  int64_t Record(int64_t position);
+
+  // The positions and records of a batch are Record(Position(iteration, rank, 0..batch - 1)).
+  int64_t batch() const { return batch_; }
+
+ private:
+  void Permute(int64_t epoch);
+
+  int64_t records_;
+  int64_t workers_;
+  int64_t batch_;
+  bool shuffle_;
+  uint64_t seed_;
+  int64_t epoch_ = -1;  // of permutation_
+  std::vector<int64_t> permutation_;
+};
+
+}  // namespace poseidon

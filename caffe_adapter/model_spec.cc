@@ -1,0 +1,64 @@
+// From a net's description to what a worker declares to the scheduler.
+#include <algorithm>
+
+#include "caffe_adapter/net.h"
+#include "caffe_adapter/solver.h"
+
+namespace poseidon {
+namespace {
+
+bool Learns(const LayerDescription& layer) {
+  return std::any_of(layer.parameters.begin(), layer.parameters.end(),
+                     [](const ParameterDescription& parameter) { return parameter.lr_mult != 0; });
+}
+
+bool GradientIsAProduct(const LayerDescription& layer) {
+  if (layer.type() != "InnerProduct") return false;
+  const caffe::InnerProductParameter& parameter = layer.parameter.inner_product_param();
+  const int axes = static_cast<int>(layer.bottoms[0].shape.size());
+  return !parameter.transpose() && (parameter.axis() == 1 || parameter.axis() + axes == 1);
+}
+
+LayerSpec ToLayerSpec(const LayerDescription& layer) {
+  LayerSpec spec;
+  spec.set_name(layer.name());
+  spec.set_type(layer.type());
+  for (const ParameterDescription& parameter : layer.parameters) {
+    BlobSpec& blob = *spec.add_blobs();
+    blob.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
+    blob.set_lr_mult(parameter.lr_mult);
+    blob.set_decay_mult(parameter.decay_mult);
+  }
+  if (GradientIsAProduct(layer)) {
+    InnerProductSpec& product = *spec.mutable_inner_product();
+    product.set_outputs(layer.parameters[0].shape[0]);
+    product.set_inputs(layer.parameters[0].shape[1]);
+    product.set_rows(layer.bottoms[0].shape[0]);
+  }
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver) {
+  ModelSpec model;
+  model.set_name(net.name);
+  for (const LayerDescription& layer : net.layers) {
+    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer);
+  }
+  *model.mutable_update_rule() = ToUpdateRuleSpec(solver);
+  model.set_batch(net.batch);
+  return model;
+}
+
+int64_t ParameterCount(const ModelSpec& model) {
+  int64_t count = 0;
+  for (const LayerSpec& layer : model.layers()) {
+    for (const BlobSpec& blob : layer.blobs()) {
+      count += Count(Shape(blob.shape().begin(), blob.shape().end()));
+    }
+  }
+  return count;
+}
+
+}  // namespace poseidon

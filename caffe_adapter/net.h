@@ -1,0 +1,86 @@
+// A Caffe net as one phase sees it: its layers in order with the shapes of their blobs, inferred
+// without any compute engine.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "caffe_adapter/shape.h"
+#include "core/error.h"
+#include "proto/caffe.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+struct BlobDescription {
+  std::string name;
+  Shape shape;
+};
+
+// A blob that a layer learns or keeps: weights, bias, statistics.
+struct ParameterDescription {
+  Shape shape;
+  caffe::FillerParameter filler;  // what its first values come from
+  float lr_mult = 1;
+  float decay_mult = 1;
+};
+
+// A layer of the phase described. In place where a top has the name of the bottom at its index.
+struct LayerDescription {
+  caffe::LayerParameter parameter;  // as written, with `phase` set to the net's
+  std::vector<BlobDescription> bottoms;
+  std::vector<BlobDescription> tops;
+  std::vector<float> loss_weights;               // one a top; 0 where the top is no loss
+  std::vector<ParameterDescription> parameters;  // Caffe's `blobs`, in its order
+  Location where;                                // of the layer in its file, for later errors
+
+  const std::string& name() const { return parameter.name(); }
+  const std::string& type() const { return parameter.type(); }
+};
+
+struct NetDescription {
+  std::string name;
+  caffe::Phase phase = caffe::TRAIN;
+  std::vector<LayerDescription> layers;  // in forward order
+  int64_t batch = 0;  // samples an iteration: the first extent of the first data layer's first top
+};
+
+// Where the field at a dotted path of the net ("layer.3.type") stands in its file.
+using Locate = std::function<Location(const std::string& path)>;
+
+struct DescribeOptions {
+  // Level and stages that include and exclude rules are matched against, merged over the net's own.
+  caffe::NetState state;
+  // For errors. By default they name the net only.
+  Locate locate;
+  // Takes the place of every data layer's batch size, and of the first extent of Input layers.
+  std::optional<int64_t> batch_size;
+  // Channels, height and width of a record before cropping. Given, Data layers' databases are not
+  // opened; by default a Data layer's first record tells.
+  std::optional<Shape> record_shape;
+};
+
+// Describes the layers of `net` that belong to `phase`. Reads the first record of the databases
+// that Data layers name. Throws ConfigError that names the layer and its place for an unknown layer
+// type, a bottom that no layer below has as top, a top that two layers make, a shape that does not
+// fit, a parameter out of range, and a feature that is not supported (old-form `layers`, parameters
+// shared by name); DataError for a database that can't be read.
+NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
+                           const DescribeOptions& options = {});
+
+// The indices in net.layer() of the layers that include and exclude rules leave in the phase; of the
+// options, only `state` and `locate` matter. Throws ConfigError for a layer with rules of both kinds.
+std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phase,
+                               const DescribeOptions& options = {});
+
+// What a worker declares: the layers that have parameters with an lr_mult other than 0. (All other
+// layers never change, so nothing of theirs is synchronised.) `inner_product` is set for
+// InnerProduct layers whose weight gradient is a product of two factors: axis 1, not transposed.
+ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver);
+
+// Floats that the net learns: those of the layers that ToModelSpec keeps.
+int64_t ParameterCount(const ModelSpec& model);
+
+}  // namespace poseidon

@@ -1,0 +1,128 @@
+// Session: what a training program holds to take part in a job. GradientReady and WaitFresh are the
+// whole contract during training.
+//
+//   Session session(options);               // joins; blocks until all nodes are there
+//   session.Declare(model);                 // returns when the plan and all buffers are there
+//   ... make the engine use session.values(l); on worker 0 fill them ...
+//   session.Begin();                        // all nodes are ready; worker 0's values go out
+//   for each iteration:
+//     for each layer l, ascending:   session.WaitFresh(l);  forward of l
+//     for each layer l, descending:  backward of l into session.gradient(l);  session.GradientReady(l)
+//     session.EndIteration(progress)
+//   for each layer l: session.WaitFresh(l);
+//   session.Finish(report);                 // returns when all workers have finished
+//
+// WaitFresh(l) returns when the layer has the parameters for the current iteration's forward pass;
+// values(l) may be read from then until GradientReady(l), and gradient(l) written. Between
+// GradientReady(l) and the next WaitFresh(l) the buffers belong to the lanes.
+//
+// Thread safety: one thread, the training thread. Every call that waits has a deadline and throws an
+// Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/freshness.h"
+#include "client/worker_control.h"
+#include "core/trace.h"
+#include "proto/job.pb.h"
+#include "proto/wire.pb.h"
+#include "transport/zmq_runtime.h"
+
+namespace poseidon {
+
+struct SessionOptions {
+  Job job;                       // checked (proto/job_config.h)
+  uint64_t job_fingerprint = 0;  // of the config file
+  int wanted_rank = -1;          // -1: whichever is free
+  std::string host;              // that other nodes reach this one at; empty: found out
+};
+
+// Where this worker's contribution of one iteration goes: `dense`, or u and v of a layer under SFB
+// (u rows x outputs, the gradient at the top; v rows x inputs, the data at the bottom).
+struct GradientBuffers {
+  std::span<float> dense;
+  std::span<float> u;
+  std::span<float> v;
+};
+
+class Session {
+ public:
+  explicit Session(const SessionOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const { return rank_; }
+  int workers() const { return options_.job.cluster().workers(); }
+
+  void Declare(const ModelSpec& model);
+  const Plan& plan() const { return state_->context->plan.plan(); }
+  std::span<float> values(int layer) const;
+  // For the current iteration.
+  GradientBuffers gradient(int layer) const;
+
+  void Begin();
+  void GradientReady(int layer);
+  void WaitFresh(int layer);
+  // Sends the iteration's progress and moves to the next. Times are filled in here; those of the
+  // exchange are the previous iteration's, the newest that is complete.
+  void EndIteration(wire::Progress progress);
+  int64_t iteration() const { return iteration_; }
+
+  // Fills in layers, seconds of exchange, and dropped frames; waits for the job's end.
+  void Finish(wire::WorkerReport report);
+  // Tells the scheduler that this worker can't go on, so that the others end at once.
+  void Fail(const Error& error);
+
+  // Null unless the job wants a trace.
+  Trace* trace() { return trace_.get(); }
+
+ private:
+  // The next envelope from the node's actors. Throws if the job has ended, or at the deadline with
+  // what `waiting_for` says.
+  Envelope Next(Time deadline, const std::string& waiting_for);
+  // Takes envelopes until one of `kind` comes.
+  Envelope Await(MessageKind kind, Duration timeout, const std::string& waiting_for);
+  void Handle(const Envelope& envelope);
+  void CloseExchange();
+  void PostToLanes(MessageKind kind, int layer);
+  Time Now() const;
+  void TraceSpan(const char* name, int layer, Time begin);
+
+  SessionOptions options_;
+  std::unique_ptr<Trace> trace_;
+  std::shared_ptr<WorkerState> state_;
+  std::unique_ptr<ZmqRuntime> runtime_;
+  std::unique_ptr<Freshness> freshness_;
+  uint64_t epoch_ = 0;
+  int rank_ = -1;
+  int64_t iteration_ = 0;
+
+  // The exchange of an iteration: from its first gradient ready to the last layer fresh, which is
+  // in the next iteration's forward pass. `exposed` is how long training stood still for it.
+  struct Exchange {
+    int64_t iteration = -1;
+    Time begin{};
+    Time end{};
+    Duration exposed{};
+  };
+  Exchange exchange_;
+  Time iteration_begin_{};
+  double last_exchange_seconds_ = 0;
+  double last_exposed_seconds_ = 0;
+  double total_exchange_seconds_ = 0;
+  double total_exposed_seconds_ = 0;
+};
+  Time exchange_begin_{};
+  Time exchange_end_{};
+  Duration stood_still_{};
+  double total_exchange_seconds_ = 0;
+  double total_exposed_seconds_ = 0;
+};
+
+}  // namespace poseidon

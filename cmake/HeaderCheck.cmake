@@ -1,0 +1,33 @@
+# Every header of every room compiles alone, twice in a row (#pragma once), with our warnings:
+# target header_check, run by ctest as house.headers. A file includes just one header, so the target
+# is not part of an ordinary build.
+
+# Headers that need libtorch: checked only where it is built in.
+set(POSEIDON_TORCH_HEADERS "^worker/torch_")
+
+set(header_check_sources)
+foreach(room ${POSEIDON_ROOMS})
+  file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
+       ${CMAKE_SOURCE_DIR}/${room}/*.h)
+  if(NOT POSEIDON_TORCH)
+    list(FILTER headers EXCLUDE REGEX ${POSEIDON_TORCH_HEADERS})
+  endif()
+  foreach(header ${headers})
+    set(source ${CMAKE_BINARY_DIR}/header_check/${header}.cc)
+    file(GENERATE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+    list(APPEND header_check_sources ${source})
+  endforeach()
+endforeach()
+
+add_library(header_check OBJECT EXCLUDE_FROM_ALL ${header_check_sources})
+poseidon_compile_options(header_check)
+foreach(room ${POSEIDON_ROOMS})
+  if(TARGET poseidon_${room})
+    target_link_libraries(header_check PRIVATE poseidon_${room})
+  endif()
+endforeach()
+
+add_test(NAME house.headers
+         COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target header_check)
+# Minutes where every header is new to the compiler cache, on two cores.
+set_tests_properties(house.headers PROPERTIES LABELS house TIMEOUT 900)

@@ -1,0 +1,65 @@
+#include "core/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+// A descriptor that is closed, and a temporary file that is removed, however the scope is left.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& path)
+      : path_(path + ".tmp" + std::to_string(getpid())),
+        descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+    if (descriptor_ < 0) Fail("can't create");
+  }
+  ~TemporaryFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+    if (!renamed_) unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  void Write(std::string_view content) {
+    while (!content.empty()) {
+      const ssize_t written = write(descriptor_, content.data(), content.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) Fail("can't write");
+      content.remove_prefix(written);
+    }
+    if (fsync(descriptor_) != 0) Fail("can't sync");
+  }
+
+  void RenameTo(const std::string& path) {
+    if (rename(path_.c_str(), path.c_str()) != 0) Fail("can't rename");
+    renamed_ = true;
+  }
+
+ private:
+  [[noreturn]] void Fail(const char* what) {
+    const std::string cause = std::strerror(errno);
+    throw Error(ExitCode::kFailure, std::string(what) + " " + path_ + ": " + cause);
+  }
+
+  std::string path_;
+  int descriptor_;
+  bool renamed_ = false;
+};
+
+}  // namespace
+
+void WriteFileAtomically(const std::string& path, std::string_view content) {
+  TemporaryFile file(path);
+  file.Write(content);
+  file.RenameTo(path);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,123 @@
+#include "proto/job_config.h"
+
+#include <xxhash.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "core/error.h"
+#include "proto/text_format.h"
+
+namespace poseidon {
+namespace {
+
+// "2" instead of "2.000000"
+std::string Text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
+class Checker {
+ public:
+  Checker(const Job& job, const TextLocations& locations) : job_(job), locations_(locations) {}
+
+  void Check() const {
+    CheckCluster();
+    CheckCommunication();
+    CheckTraining();
+  }
+
+ private:
+  [[noreturn]] void Fail(const std::string& field, const std::string& message) const {
+    throw ConfigError(locations_.Find(job_, field), message);
+  }
+
+  void Range(const std::string& field, double value, double least, double most) const {
+    if (value >= least && value <= most) return;
+    Fail(field, field + " is " + Text(value) + "; it must be between " + Text(least) + " and " +
+                    Text(most));
+  }
+
+  void CheckCluster() const {
+    const Cluster& cluster = job_.cluster();
+    // Ranks are 32-bit numbers; what a cluster can really have is far below.
+    Range("cluster.workers", cluster.workers(), 1, 1000000);
+    Range("cluster.servers", cluster.servers(), 1, 1000000);
+    Range("cluster.scheduler_port", cluster.scheduler_port(), 1, 65534);
+    Range("cluster.join_deadline_seconds", cluster.join_deadline_seconds(), 0.1, 1e6);
+    if (cluster.scheduler_host().empty()) {
+      Fail("cluster.scheduler_host",
+           "cluster.scheduler_host is empty; it must name the scheduler's machine");
+    }
+  }
+
+  void CheckCommunication() const {
+    const Communication& communication = job_.communication();
+    Range("communication.kv_pair_bytes", static_cast<double>(communication.kv_pair_bytes()), 4,
+          268435456);
+    if (communication.kv_pair_bytes() % 4 != 0) {
+      Fail("communication.kv_pair_bytes", "communication.kv_pair_bytes is " +
+                                              std::to_string(communication.kv_pair_bytes()) +
+                                              "; it must be a multiple of 4, the size of a float");
+    }
+    Range("communication.lanes", communication.lanes(), 1, 64);
+    Range("communication.window_bytes", static_cast<double>(communication.window_bytes()), 1, 1e12);
+    Range("communication.heartbeat_interval_seconds", communication.heartbeat_interval_seconds(),
+          0.01, 3600);
+    const double interval = communication.heartbeat_interval_seconds();
+    if (communication.heartbeat_deadline_seconds() < 3 * interval) {
+      Fail("communication.heartbeat_deadline_seconds",
+           "communication.heartbeat_deadline_seconds is " +
+               Text(communication.heartbeat_deadline_seconds()) +
+               "; it must be at least three heartbeat intervals, " + Text(3 * interval));
+    }
+    Range("communication.stall_deadline_seconds", communication.stall_deadline_seconds(), 0.1, 1e6);
+  }
+
+  void CheckTraining() const {
+    const Training& training = job_.training();
+    if (training.has_iterations() && training.iterations() < 1) {
+      Fail("training.iterations", "training.iterations is " +
+                                      std::to_string(training.iterations()) +
+                                      "; it must be at least 1");
+    }
+    if (training.has_batch_per_worker() && training.batch_per_worker() < 1) {
+      Fail("training.batch_per_worker", "training.batch_per_worker is " +
+                                            std::to_string(training.batch_per_worker()) +
+                                            "; it must be at least 1");
+    }
+    Range("training.threads", training.threads(), 0, 4096);
+    if (training.engine() == Training::TORCH && training.solver().empty()) {
+      Fail("training", "training.solver is missing; name a Caffe solver prototxt, or set engine: "
+                       "REPLAY and a replay");
+    }
+    if (training.engine() == Training::REPLAY && training.replay().layers_size() == 0) {
+      Fail("training", "training.engine is REPLAY, but training.replay has no layers");
+    }
+  }
+
+  const Job& job_;
+  const TextLocations& locations_;
+};
+
+}  // namespace
+
+JobConfig ReadJobConfig(const std::string& path) {
+  JobConfig config;
+  config.path = path;
+  const TextLocations locations = ReadTextFile(path, config.job);
+  Checker(config.job, locations).Check();
+  const std::string text = config.job.ShortDebugString();
+  config.fingerprint = XXH3_64bits(text.data(), text.size());
+  return config;
+}
+
+std::string ResolvePath(const JobConfig& config, const std::string& path) {
+  namespace fs = std::filesystem;
+  if (fs::path(path).is_absolute() || fs::exists(path)) return path;
+  const fs::path beside = fs::path(config.path).parent_path() / path;
+  return fs::exists(beside) ? beside.string() : path;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,27 @@
+// Job configs: reading, checking, and telling two of them apart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/job.pb.h"
+
+namespace poseidon {
+
+// A checked job config.
+struct JobConfig {
+  Job job;
+  std::string path;  // of the file, for messages and for paths relative to it
+  // Equal for all nodes that were started from the same settings: a hash of the parsed config, so
+  // comments and spacing do not count.
+  uint64_t fingerprint = 0;
+};
+
+// Reads and checks a job config. Throws ConfigError naming file, line and column: unknown fields,
+// values out of range, engine TORCH without a solver, REPLAY without layers.
+JobConfig ReadJobConfig(const std::string& path);
+
+// `path`, if it exists or is absolute; else it beside the config file, if that exists; else `path`.
+std::string ResolvePath(const JobConfig& config, const std::string& path);
+
+}  // namespace poseidon

@@ -1,0 +1,223 @@
+#include "proto/text_format.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace poseidon {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::TextFormat;
+using google::protobuf::io::ArrayInputStream;
+using google::protobuf::io::Tokenizer;
+
+// Keeps the first error; later ones are its consequences. Protobuf counts lines and columns from 0
+// and gives a negative line where it knows none.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  struct Entry {
+    int line;
+    int column;
+    std::string message;
+  };
+  void AddError(int line, int column, const std::string& message) override {
+    if (!entry_) entry_ = Entry{line, column, message};
+  }
+  const std::optional<Entry>& entry() const { return entry_; }
+
+ private:
+  std::optional<Entry> entry_;
+};
+
+// Levenshtein's edit distance.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string FieldNames(const Descriptor& message) {
+  std::string names;
+  for (int i = 0; i < message.field_count(); ++i) {
+    names += (i == 0 ? "" : ", ") + message.field(i)->name();
+  }
+  return names;
+}
+
+// "; did you mean "stepsize"?", or all fields where none is near.
+std::string Suggestion(const Descriptor& message, const std::string& unknown) {
+  const FieldDescriptor* nearest = nullptr;
+  // Half of the letters wrong is no typing error any more.
+  size_t nearest_distance = unknown.size() / 2 + 1;
+  for (int i = 0; i < message.field_count(); ++i) {
+    const size_t distance = EditDistance(unknown, message.field(i)->name());
+    if (distance < nearest_distance) {
+      nearest = message.field(i);
+      nearest_distance = distance;
+    }
+  }
+  if (nearest) return "; did you mean \"" + nearest->name() + "\"?";
+  return "; its fields are " + FieldNames(message);
+}
+
+std::string ValueNames(const EnumDescriptor& type) {
+  std::string names;
+  for (int i = 0; i < type.value_count(); ++i) {
+    names += (i == 0 ? "" : ", ") + type.value(i)->name();
+  }
+  return names;
+}
+
+// Where an error happened: the message that the parser was in and the last name before the error.
+struct Context {
+  const Descriptor* message;  // null within a message of unknown type
+  std::string name;           // the last field name read
+  int line = 0;               // where it stands, from 0
+  int column = 0;
+};
+
+// Follows the tokens up to (line, column) through the nested messages. Protobuf's own error
+// position is the token after the culprit and its text does not say which message it was in.
+Context FindContext(const std::string& text, const Descriptor& root, int line, int column) {
+  FirstError ignored;
+  ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  Tokenizer tokenizer(&stream, &ignored);
+  tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+  std::vector<const Descriptor*> stack = {&root};
+  Context context{&root, "", 0, 0};
+  bool expects_name = true;  // a value may be an identifier, too
+  while (tokenizer.Next()) {
+    const Tokenizer::Token& token = tokenizer.current();
+    if (std::pair(token.line, token.column) >= std::pair(line, column)) break;
+    if (token.type == Tokenizer::TYPE_IDENTIFIER && expects_name) {
+      context.name = token.text;
+      context.line = token.line;
+      context.column = token.column;
+    } else if (token.text == "{" || token.text == "<") {
+      const FieldDescriptor* field =
+          stack.back() ? stack.back()->FindFieldByName(context.name) : nullptr;
+      stack.push_back(field ? field->message_type() : nullptr);
+    } else if ((token.text == "}" || token.text == ">") && stack.size() > 1) {
+      stack.pop_back();
+    }
+    expects_name = token.text != ":";
+  }
+  context.message = stack.back();
+  return context;
+}
+
+// Says more than Protobuf does where more is known; corrects the position.
+FirstError::Entry Explain(FirstError::Entry error, const std::string& text,
+                          const Descriptor& root) {
+  if (error.line < 0) return error;
+  const Context context = FindContext(text, root, error.line, error.column);
+  if (!context.message) return error;
+  const FieldDescriptor* field = context.message->FindFieldByName(context.name);
+  if (!field && error.message.find("has no field named") != std::string::npos) {
+    return {context.line, context.column,
+            context.message->name() + " has no field \"" + context.name + "\"" +
+                Suggestion(*context.message, context.name)};
+  }
+  if (field && field->enum_type()) {
+    error.message += " Allowed: " + ValueNames(*field->enum_type()) + ".";
+  } else if (field && field->type() == FieldDescriptor::TYPE_BOOL) {
+    error.message += " Allowed: true, false.";
+  } else if (field) {
+    error.message += " (in field \"" + field->name() + "\", " + field->type_name() + ")";
+  }
+  return error;
+}
+
+}  // namespace
+
+TextLocations ParseText(const std::string& text, const std::string& file, Message& message) {
+  auto tree = std::make_shared<TextFormat::ParseInfoTree>();
+  FirstError errors;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  parser.WriteLocationsTo(tree.get());
+  if (!parser.ParseFromString(text, &message)) {
+    const FirstError::Entry error =
+        errors.entry() ? Explain(*errors.entry(), text, *message.GetDescriptor())
+                       : FirstError::Entry{-1, -1, "is no valid Protobuf text"};
+    throw ConfigError(Location{file, error.line + 1, error.column + 1}, error.message);
+  }
+  return TextLocations(file, std::move(tree));
+}
+
+TextLocations ReadTextFile(const std::string& path, Message& message) {
+  errno = 0;
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  // An empty file sets failbit, which is no error here; a directory opens but can't be read.
+  if (stream && stream.peek() != std::ifstream::traits_type::eof()) text << stream.rdbuf();
+  if (!stream.is_open() || stream.bad() || errno != 0) {
+    const std::string reason = errno != 0 ? std::strerror(errno) : "reading failed";
+    throw ConfigError("can't read " + path + ": " + reason);
+  }
+  return ParseText(text.str(), path, message);
+}
+
+namespace {
+
+// One step of a path: a field and, if it is repeated, which of its values.
+struct Step {
+  const FieldDescriptor* field;
+  int index;  // -1 for a field that is not repeated, as ParseInfoTree wants it
+};
+
+// The steps of `path` as far as `root` has such fields.
+std::vector<Step> Steps(const Descriptor* root, const std::string& path) {
+  std::vector<Step> steps;
+  std::istringstream stream(path);
+  std::string part;
+  for (const Descriptor* message = root; message && std::getline(stream, part, '.');) {
+    const FieldDescriptor* field = message->FindFieldByName(part);
+    if (!field) break;
+    int index = -1;
+    if (field->is_repeated()) {
+      index = std::getline(stream, part, '.') ? std::atoi(part.c_str()) : 0;
+    }
+    steps.push_back({field, index});
+    message = field->message_type();
+  }
+  return steps;
+}
+
+}  // namespace
+
+Location TextLocations::Find(const Message& root, const std::string& path) const {
+  Location found{file_, 0, 0};
+  const TextFormat::ParseInfoTree* tree = tree_.get();
+  for (const Step& step : Steps(root.GetDescriptor(), path)) {
+    if (!tree) break;
+    const TextFormat::ParseLocation place = tree->GetLocation(step.field, step.index);
+    if (place.line < 0) break;
+    found = {file_, place.line + 1, place.column + 1};
+    tree = step.field->message_type() ? tree->GetTreeForNested(step.field, step.index) : nullptr;
+  }
+  return found;
+}
+
+}  // namespace poseidon

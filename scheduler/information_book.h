@@ -1,0 +1,51 @@
+// The information book: what the scheduler knows about the model and the cluster (the paper, section
+// 4.1). The cost model and the planner ask it; nothing else decides on schemes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// What a question to the book can be about.
+enum class Property {
+  kWorkers,    // P1, number of worker nodes
+  kServers,    // P2, number of server nodes
+  kBatch,      // K, samples a worker processes per iteration
+  kLayers,     // number of layers with parameters
+  kParameters  // floats of the whole model
+};
+
+// What the cost model needs to know of one layer.
+struct LayerFacts {
+  std::string name;
+  std::string type;
+  int64_t parameters = 0;           // floats of all its blobs
+  bool factorable = false;          // its gradient is u^T v: SFB is possible
+  int64_t outputs = 0;              // M, if factorable
+  int64_t inputs = 0;               // N, if factorable
+  int64_t rows = 0;                 // K, rows of a worker's factors, if factorable
+};
+
+// Immutable; safe to share between threads.
+class InformationBook {
+ public:
+  // Throws ConfigError if the model makes no sense: a layer without blobs, an inner product whose
+  // blobs are not outputs x inputs (and outputs).
+  InformationBook(ModelSpec model, int workers, int servers);
+
+  int64_t Query(Property property) const;
+  // `layer` is an index into the model's layers.
+  LayerFacts Query(int layer) const;
+  const ModelSpec& model() const { return model_; }
+
+ private:
+  ModelSpec model_;
+  int workers_;
+  int servers_;
+};
+
+}  // namespace poseidon

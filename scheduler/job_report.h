@@ -1,0 +1,60 @@
+// JobReport: what a job's workers report, put together: lines for people while it runs, and
+// summary.json at the end.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+#include "proto/wire.pb.h"
+
+namespace poseidon {
+
+// Not thread-safe.
+class JobReport {
+ public:
+  explicit JobReport(int workers) : workers_(workers) {}
+
+  void OnPlan(const wire::PlanAndModel& plan) { plan_ = plan; }
+  // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
+  // workers), images/s of all workers, and the share of the exchange that was not hidden behind
+  // computing. Test results get a line of their own.
+  std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
+  void OnFinished(int rank, const wire::WorkerReport& report) { finished_[rank] = report; }
+
+  // "layer  scheme  KV pairs  ..." for people, before training.
+  std::string PlanTable() const;
+  // The keys are documented in docs/running.md.
+  std::string Json(const std::string& job_name, const wire::End& end) const;
+  // One paragraph for people, after training.
+  std::string Closing() const;
+
+ private:
+  struct Iteration {
+    int reports = 0;
+    double loss = 0;     // sum over the workers that have reported
+    int64_t images = 0;  // likewise
+    double seconds = 0;  // of the slowest
+    double exchange = 0;
+    double exposed = 0;
+  };
+
+  double ImagesPerSecond() const;
+  double ExposedShare() const;
+  bool HashesAgree() const;
+
+  int workers_;
+  wire::PlanAndModel plan_;
+  std::map<int64_t, Iteration> open_;  // iterations that some workers have reported
+  std::vector<double> loss_;           // mean over the workers, by iteration
+  std::optional<Time> last_line_;
+  int64_t images_since_line_ = 0;
+  double exchange_since_line_ = 0;
+  double exposed_since_line_ = 0;
+  std::map<int, wire::WorkerReport> finished_;
+};
+
+}  // namespace poseidon

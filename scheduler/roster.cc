@@ -1,0 +1,127 @@
+#include "scheduler/roster.h"
+
+#include "transport/member.h"
+
+namespace poseidon {
+namespace {
+
+std::string MissingRanks(const char* role, const std::vector<int>& ranks) {
+  if (ranks.empty()) return "";
+  if (ranks.size() == 1) return std::string(role) + " " + std::to_string(ranks[0]);
+  std::string text = std::to_string(ranks.size()) + " " + role + "s (ranks";
+  for (const int rank : ranks) text += (rank == ranks[0] ? " " : ", ") + std::to_string(rank);
+  return text + ")";
+}
+
+}  // namespace
+
+Roster::Roster(int workers, int servers, int endpoints_per_node, uint64_t job_fingerprint)
+    : workers_(workers),
+      servers_(servers),
+      endpoints_per_node_(endpoints_per_node),
+      job_fingerprint_(job_fingerprint) {}
+
+std::optional<int> Roster::FreeRank(Role role, int wanted) const {
+  if (wanted >= 0) {
+    if (wanted >= Limit(role) || entries_.contains({role, wanted})) return std::nullopt;
+    return wanted;
+  }
+  for (int rank = 0; rank < Limit(role); ++rank) {
+    if (!entries_.contains({role, rank})) return rank;
+  }
+  return std::nullopt;
+}
+
+Roster::Answer Roster::Register(const wire::Register& request, Time now) {
+  Answer answer;
+  const Role role = static_cast<Role>(request.node().role());
+  if (role != Role::kWorker && role != Role::kServer) {
+    answer.refusal = "only servers and workers can join a job";
+    return answer;
+  }
+  for (auto& [id, entry] : entries_) {
+    if (id.role == role && entry.incarnation == request.incarnation()) {
+      entry.last_heard = now;
+      answer.admitted = entry.node;
+      return answer;
+    }
+  }
+  if (request.job_fingerprint() != job_fingerprint_) {
+    answer.refusal =
+        "its job config differs from the scheduler's; every node of a job must be started from the "
+        "same file";
+    return answer;
+  }
+  if (request.node().endpoints_size() != endpoints_per_node_) {
+    answer.refusal = "it offers " + std::to_string(request.node().endpoints_size()) +
+                     " endpoints instead of " + std::to_string(endpoints_per_node_) +
+                     "; is it the same version of Poseidon?";
+    return answer;
+  }
+  const int wanted = request.node().rank();
+  const std::optional<int> rank = FreeRank(role, wanted);
+  if (!rank) {
+    const std::string name = RoleName(role);
+    const auto rival = entries_.find({role, wanted});
+    if (rival != entries_.end()) {
+      answer.refusal = "rank " + std::to_string(wanted) + " is already taken by " +
+                       Describe(rival->second.node) + "; give each " + name + " a rank of its own";
+    } else if (wanted >= Limit(role)) {
+      answer.refusal = "there is no " + name + " rank " + std::to_string(wanted) +
+                       ": the config has " + std::to_string(Limit(role)) + " " + name +
+                       "(s), ranks count from 0";
+    } else {
+      answer.refusal = "the config has " + std::to_string(Limit(role)) + " " + name +
+                       "(s) and all of them are here already";
+    }
+    return answer;
+  }
+  Entry& entry = entries_[{role, *rank}];
+  entry.node = request.node();
+  entry.node.set_rank(*rank);
+  entry.incarnation = request.incarnation();
+  entry.last_heard = now;
+  answer.admitted = entry.node;
+  answer.news = true;
+  return answer;
+}
+
+std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence) {
+  std::vector<wire::Node> dropped;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    if (now - entry->second.last_heard > allowed_silence) {
+      dropped.push_back(entry->second.node);
+      entry = entries_.erase(entry);
+    } else {
+      ++entry;
+    }
+  }
+  return dropped;
+}
+
+bool Roster::complete() const {
+  return static_cast<int>(entries_.size()) == workers_ + servers_;
+}
+
+std::vector<wire::Node> Roster::nodes() const {
+  std::vector<wire::Node> nodes;
+  for (const auto& [id, entry] : entries_) nodes.push_back(entry.node);
+  return nodes;
+}
+
+std::string Roster::Missing() const {
+  std::vector<int> workers;
+  std::vector<int> servers;
+  for (int rank = 0; rank < workers_; ++rank) {
+    if (!entries_.contains({Role::kWorker, rank})) workers.push_back(rank);
+  }
+  for (int rank = 0; rank < servers_; ++rank) {
+    if (!entries_.contains({Role::kServer, rank})) servers.push_back(rank);
+  }
+  const std::string worker_text = MissingRanks("worker", workers);
+  const std::string server_text = MissingRanks("server", servers);
+  if (worker_text.empty() || server_text.empty()) return worker_text + server_text;
+  return worker_text + " and " + server_text;
+}
+
+}  // namespace poseidon

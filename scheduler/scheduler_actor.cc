@@ -1,0 +1,295 @@
+#include "scheduler/scheduler_actor.h"
+
+#include <glog/logging.h>
+
+#include "core/error.h"
+#include "scheduler/information_book.h"
+#include "scheduler/planner.h"
+#include "transport/member.h"
+#include "transport/node_setup.h"
+
+namespace poseidon {
+namespace {
+
+constexpr TimerId kPhaseDeadline = 1;
+constexpr TimerId kDropSilent = 2;
+
+
+std::string SecondsText(Duration duration) {
+  return std::to_string(static_cast<int64_t>(ToSeconds(duration))) + " s";
+}
+
+}  // namespace
+
+SchedulerActor::SchedulerActor(SchedulerOptions options)
+    : options_(std::move(options)),
+      timing_(TimingOf(options_.job)),
+      roster_(options_.job.cluster().workers(), options_.job.cluster().servers(),
+              kFirstDataLane + options_.job.communication().lanes(), options_.job_fingerprint) {}
+
+void SchedulerActor::OnStart(Outbox& outbox) {
+  EnterPhase(Phase::kGathering, outbox);
+  outbox.SetTimer(kDropSilent, timing_.interval);
+}
+
+void SchedulerActor::EnterPhase(Phase phase, Outbox& outbox) {
+  phase_ = phase;
+  answered_.clear();
+  if (phase == Phase::kTraining || phase == Phase::kEnded) {
+    outbox.CancelTimer(kPhaseDeadline);
+  } else {
+    outbox.SetTimer(kPhaseDeadline, JoinDeadline());
+  }
+}
+
+void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (phase_ == Phase::kEnded) return;
+  if (envelope.kind == MessageKind::kRegister) return OnRegister(envelope, outbox);
+  if (envelope.kind == MessageKind::kPeerSilent) return OnSilent(envelope, outbox);
+  if (envelope.kind == MessageKind::kStop) return OnStop(envelope, outbox);
+  // All else comes from members of the view.
+  if (phase_ == Phase::kGathering || envelope.epoch != view_.epoch()) return;
+  if (FindNode(view_, envelope.from.node).endpoints_size() == 0) return;
+  switch (envelope.kind) {
+    case MessageKind::kDeclareModel:
+      return OnDeclareModel(envelope, outbox);
+    case MessageKind::kReady:
+      return OnReady(envelope, outbox);
+    case MessageKind::kFinished:
+      return OnFinished(envelope, outbox);
+    case MessageKind::kFailed:
+      return OnFailed(envelope, outbox);
+    case MessageKind::kStalled:
+      return OnStalled(envelope, outbox);
+    case MessageKind::kProgress: {
+      Envelope forward = envelope;
+      forward.to = Here(kApplicationLane);
+      outbox.Send(std::move(forward));
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
+  if (timer == kDropSilent) {
+    if (phase_ != Phase::kGathering) return;
+    for (const wire::Node& node : roster_.DropSilent(outbox.now, timing_.allowed_silence())) {
+      LOG(WARNING) << Describe(node) << " joined but is silent; it is no longer counted";
+    }
+    outbox.SetTimer(kDropSilent, timing_.interval);
+    return;
+  }
+  const std::string waited = " after " + SecondsText(JoinDeadline());
+  switch (phase_) {
+    case Phase::kGathering:
+      return End(ExitCode::kDeadlineExceeded,
+                 "still missing " + roster_.Missing() + waited +
+                     " (cluster.join_deadline_seconds); start them, or correct cluster.workers and "
+                     "cluster.servers",
+                 outbox);
+    case Phase::kDeclaring:
+      return End(ExitCode::kDeadlineExceeded,
+                 MissingFrom(answered_, false) + " did not declare the model" + waited, outbox);
+    case Phase::kPreparing:
+      return End(ExitCode::kDeadlineExceeded,
+                 MissingFrom(answered_, true) + " did not get ready to train" + waited, outbox);
+    case Phase::kTraining:
+      return End(ExitCode::kDeadlineExceeded,
+                 MissingFrom(answered_, false) + " did not finish although others have", outbox);
+    case Phase::kEnded:
+      return;
+  }
+}
+
+void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
+  wire::Register request;
+  if (!request.ParseFromString(envelope.body.ToString()) ||
+      request.node().endpoints_size() <= kControlLane) {
+    return;
+  }
+  const Roster::Answer answer = roster_.Register(request, outbox.now);
+  if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
+  const Address address{IdOf(*answer.admitted), kControlLane};
+  if (answer.news) {
+    if (phase_ != Phase::kGathering) {
+      return Refuse(request.node(), "the job has started without it", outbox);
+    }
+    outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
+    LOG(INFO) << Describe(*answer.admitted) << " joined";
+  }
+  // Epoch 0: admitted, wait for the others. Once the view is complete it answers itself.
+  wire::View view = view_;
+  view.set_your_rank(address.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kView, address, view));
+  if (phase_ == Phase::kGathering && roster_.complete()) CompleteView(outbox);
+}
+
+void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox) {
+  LOG(WARNING) << "refused a " << RoleName(static_cast<Role>(node.role())) << " (" << node.host()
+               << ":" << node.pid() << "): " << reason;
+  // An address that no admitted node can have, so that its route disturbs nobody.
+  const Address guest{{static_cast<Role>(node.role()), -1}, kControlLane};
+  outbox.routes.push_back({guest, node.endpoints(kControlLane)});
+  outbox.Send(MakeEnvelope(MessageKind::kRefused, guest,
+                           MakeEnd(ExitCode::kRefused, "the scheduler refused this " +
+                                                           std::string(RoleName(guest.node.role)) +
+                                                           ": " + reason)));
+}
+
+void SchedulerActor::CompleteView(Outbox& outbox) {
+  view_.set_epoch(options_.epoch);
+  for (const wire::Node& node : roster_.nodes()) *view_.add_nodes() = node;
+  for (const wire::Node& node : view_.nodes()) {
+    wire::View view = view_;
+    view.set_your_rank(node.rank());
+    Envelope envelope = MakeEnvelope(MessageKind::kView, {IdOf(node), kControlLane}, view);
+    envelope.epoch = view_.epoch();
+    outbox.Send(std::move(envelope));
+  }
+  outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatMonitor>(timing_, view_));
+  outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view_));
+  EnterPhase(Phase::kDeclaring, outbox);
+}
+
+void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
+  if (phase_ != Phase::kDeclaring || envelope.from.node.role != Role::kWorker) return;
+  const NodeId worker = envelope.from.node;
+  const std::string model = envelope.body.ToString();
+  declared_[worker] = model;
+  answered_.insert(worker);
+  const auto& [first, first_model] = *declared_.begin();
+  if (model != first_model) {
+    return End(ExitCode::kConfigError,
+               Describe(FindNode(view_, worker)) + " declared another model than " +
+                   Describe(FindNode(view_, first)) +
+                   "; every worker must read the same net and solver files",
+               outbox);
+  }
+  if (static_cast<int>(declared_.size()) == options_.job.cluster().workers()) SendPlan(outbox);
+}
+
+void SchedulerActor::SendPlan(Outbox& outbox) {
+  wire::PlanAndModel body;
+  if (!body.mutable_model()->ParseFromString(declared_.begin()->second)) {
+    return End(ExitCode::kProtocolError, "the declared model is not readable", outbox);
+  }
+  declared_.clear();
+  try {
+    const InformationBook book(body.model(), options_.job.cluster().workers(),
+                               options_.job.cluster().servers());
+    *body.mutable_plan() = MakePlan(book, options_.job.communication());
+  } catch (const Error& error) {
+    return End(error.exit_code(), error.what(), outbox);
+  }
+  const Payload serialised = Payload::FromString(body.SerializeAsString());
+  Broadcast(MessageKind::kPlan, serialised, outbox);
+  Envelope own;
+  own.kind = MessageKind::kPlan;
+  own.to = Here(kApplicationLane);
+  own.body = serialised;
+  outbox.Send(std::move(own));
+  EnterPhase(Phase::kPreparing, outbox);
+}
+
+void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
+  if (phase_ != Phase::kPreparing) return;
+  answered_.insert(envelope.from.node);
+  if (static_cast<int>(answered_.size()) < view_.nodes_size()) return;
+  Broadcast(MessageKind::kStart, {}, outbox);
+  EnterPhase(Phase::kTraining, outbox);
+}
+
+void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
+  if (phase_ != Phase::kTraining || envelope.from.node.role != Role::kWorker) return;
+  if (answered_.contains(envelope.from.node)) return;
+  if (answered_.empty()) {
+    outbox.SetTimer(kPhaseDeadline,
+                    Seconds(options_.job.communication().stall_deadline_seconds()));
+  }
+  answered_.insert(envelope.from.node);
+  Envelope forward = envelope;
+  forward.to = Here(kApplicationLane);
+  outbox.Send(std::move(forward));
+  if (static_cast<int>(answered_.size()) == options_.job.cluster().workers()) {
+    End(ExitCode::kSuccess, "training is finished", outbox);
+  }
+}
+
+void SchedulerActor::OnFailed(const Envelope& envelope, Outbox& outbox) {
+  wire::End end;
+  if (!end.ParseFromString(envelope.body.ToString())) return;
+  // The failed node has its own exit code; for the others it is a lost peer.
+  End(ExitCode::kPeerLost,
+      Describe(FindNode(view_, envelope.from.node)) + " failed: " + end.reason(), outbox);
+}
+
+void SchedulerActor::OnStop(const Envelope& envelope, Outbox& outbox) {
+  wire::End end;
+  if (!end.ParseFromString(envelope.body.ToString())) return;
+  End(static_cast<ExitCode>(end.exit_code()), end.reason(), outbox);
+}
+
+void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
+  wire::Stalled stalled;
+  if (!stalled.ParseFromString(envelope.body.ToString())) return;
+  std::string missing;
+  for (const wire::Node& node : stalled.missing()) {
+    if (!missing.empty()) missing += ", ";
+    missing += Describe(FindNode(view_, IdOf(node)));
+  }
+  End(ExitCode::kDeadlineExceeded,
+      Describe(FindNode(view_, envelope.from.node)) + " has waited " +
+          SecondsText(Seconds(options_.job.communication().stall_deadline_seconds())) + " for " +
+          stalled.waiting_for() + " from " + missing +
+          ", whose heartbeat still arrives (communication.stall_deadline_seconds)",
+      outbox);
+}
+
+void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
+  wire::Silent silent;
+  if (!silent.ParseFromString(envelope.body.ToString())) return;
+  std::string lost;
+  for (int i = 0; i < silent.nodes_size(); ++i) {
+    if (!lost.empty()) lost += ", ";
+    lost += Describe(FindNode(view_, IdOf(silent.nodes(i)))) + ", last heard " +
+            std::to_string(static_cast<int64_t>(silent.silent_seconds(i))) + " s ago";
+  }
+  End(ExitCode::kPeerLost, "lost " + lost, outbox);
+}
+
+void SchedulerActor::Broadcast(MessageKind kind, const Payload& body, Outbox& outbox) {
+  for (const wire::Node& node : view_.nodes()) {
+    Envelope envelope;
+    envelope.kind = kind;
+    envelope.to = {IdOf(node), kControlLane};
+    envelope.epoch = view_.epoch();
+    envelope.body = body;
+    outbox.Send(std::move(envelope));
+  }
+}
+
+void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbox) {
+  const wire::End end = MakeEnd(code, reason);
+  if (phase_ == Phase::kGathering) {
+    for (const wire::Node& node : roster_.nodes()) *view_.add_nodes() = node;
+  }
+  Broadcast(MessageKind::kEnd, Payload::FromString(end.SerializeAsString()), outbox);
+  outbox.Send(MakeEnvelope(MessageKind::kEnd, Here(kApplicationLane), end));
+  EnterPhase(Phase::kEnded, outbox);
+}
+
+std::string SchedulerActor::MissingFrom(const std::set<NodeId>& present,
+                                        bool servers_too) const {
+  std::string missing;
+  for (const wire::Node& node : view_.nodes()) {
+    const bool counts = servers_too || IdOf(node).role == Role::kWorker;
+    if (!counts || present.contains(IdOf(node))) continue;
+    if (!missing.empty()) missing += ", ";
+    missing += Describe(node);
+  }
+  return missing;
+}
+
+}  // namespace poseidon

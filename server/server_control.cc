@@ -1,0 +1,53 @@
+#include "server/server_control.h"
+
+#include <new>
+
+#include "core/error.h"
+
+namespace poseidon {
+
+ServerControl::ServerControl(ServerOptions options)
+    : options_(std::move(options)), member_(options_.member) {}
+
+void ServerControl::OnStart(Outbox& outbox) { member_.Start(outbox); }
+
+void ServerControl::OnTimer(TimerId timer, Outbox& outbox) { member_.OnTimer(timer, outbox); }
+
+void ServerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kPlan) {
+    OnPlan(envelope, outbox);
+  } else {
+    member_.OnMessage(envelope, outbox);
+  }
+}
+
+void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
+  wire::PlanAndModel plan;
+  if (planned_ || !member_.joined() || envelope.epoch != member_.view().epoch() ||
+      envelope.from.node.role != Role::kScheduler ||
+      !plan.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
+  planned_ = true;
+  try {
+    for (int lane = 0; lane < plan.plan().lanes(); ++lane) {
+      ShardOptions shard;
+      shard.server = member_.self().rank;
+      shard.lane = lane;
+      shard.epoch = envelope.epoch;
+      shard.stall_deadline = options_.stall_deadline;
+      shard.phantom = options_.phantom;
+      shard.trace = options_.trace;
+      outbox.Attach(kFirstDataLane + lane, std::make_unique<ShardActor>(plan, shard));
+    }
+  } catch (const std::bad_alloc&) {
+    throw Error(ExitCode::kFailure,
+                "not enough memory for this server's share of the model; use more servers");
+  }
+  outbox.Send(member_.ToScheduler(MessageKind::kReady));
+  Envelope forward = envelope;
+  forward.to = Here(kApplicationLane);
+  outbox.Send(std::move(forward));
+}
+
+}  // namespace poseidon

@@ -1,0 +1,34 @@
+// ServerControl: a server's control actor. Joins the job, makes the shards when the plan arrives.
+#pragma once
+
+#include "core/trace.h"
+#include "server/shard_actor.h"
+#include "transport/actor.h"
+#include "transport/member.h"
+
+namespace poseidon {
+
+struct ServerOptions {
+  MemberOptions member;
+  Duration stall_deadline = Seconds(300);
+  bool phantom = false;    // see ShardOptions
+  Trace* trace = nullptr;  // outlives the actor; may be null
+};
+
+// The application lane hears kJoined, kPlan once the shards' memory is there, and kEnd.
+class ServerControl : public Actor {
+ public:
+  explicit ServerControl(ServerOptions options);
+  void OnStart(Outbox& outbox) override;
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override;
+  void OnTimer(TimerId timer, Outbox& outbox) override;
+
+ private:
+  void OnPlan(const Envelope& envelope, Outbox& outbox);
+
+  ServerOptions options_;
+  Member member_;
+  bool planned_ = false;
+};
+
+}  // namespace poseidon

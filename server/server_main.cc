@@ -1,0 +1,100 @@
+// poseidon_server: the parameter server daemon.
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+
+#include "core/error.h"
+#include "proto/job_config.h"
+#include "server/server_control.h"
+#include "transport/node_setup.h"
+#include "transport/program.h"
+#include "transport/zmq_runtime.h"
+
+DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
+DEFINE_int32(rank, -1, "This server's rank, from 0; -1 takes whichever is free.");
+DEFINE_string(host, "",
+              "Address at which other nodes reach this machine; empty: that of the interface which "
+              "leads to the scheduler.");
+DEFINE_string(out, "", "Directory for server-RANK.trace.json, if the config wants a trace.");
+
+namespace poseidon {
+namespace {
+
+// How often the loop looks for a signal.
+constexpr Duration kTick = std::chrono::milliseconds(100);
+// Some hundred chunks an iteration, and the last few dozen iterations.
+constexpr size_t kTraceEvents = 100000;
+
+// Waits for the job's end; returns why.
+wire::End Serve(ZmqRuntime& runtime, Trace& trace, std::string& name, Interruption& interruption) {
+  uint64_t epoch = 0;
+  while (true) {
+    if (interruption.Pending()) {
+      Envelope failed =
+          MakeEnvelope(MessageKind::kFailed, {{Role::kScheduler, 0}, kControlLane},
+                       MakeEnd(ExitCode::kInterrupted, "interrupted by a signal"));
+      failed.epoch = epoch;
+      runtime.Post(std::move(failed));
+      throw Interrupted();
+    }
+    const std::optional<Envelope> envelope = runtime.mailbox().Take(kTick);
+    if (!envelope) continue;
+    if (envelope->kind == MessageKind::kJoined) {
+      wire::View view;
+      view.ParseFromString(envelope->body.ToString());
+      epoch = view.epoch();
+      name = "server-" + std::to_string(view.your_rank());
+      trace.set_process("server " + std::to_string(view.your_rank()));
+      LOG(INFO) << "joined as server " << view.your_rank();
+    } else if (envelope->kind == MessageKind::kPlan) {
+      LOG(INFO) << "ready";
+    } else if (envelope->kind == MessageKind::kEnd) {
+      wire::End end;
+      end.ParseFromString(envelope->body.ToString());
+      return end;
+    } else if (envelope->kind == MessageKind::kFailed) {
+      wire::End end;
+      end.ParseFromString(envelope->body.ToString());
+      Envelope failed = *envelope;
+      failed.to = {{Role::kScheduler, 0}, kControlLane};
+      failed.epoch = epoch;
+      runtime.Post(std::move(failed));
+      return end;
+    }
+  }
+}
+
+ExitCode Run() {
+  const JobConfig config = ReadJobConfig(FLAGS_config);
+  Interruption interruption;
+  const std::string host =
+      FLAGS_host.empty() ? FindPublicHost(config.job.cluster().scheduler_host()) : FLAGS_host;
+  Trace trace("server", kTraceEvents);
+  const bool tracing = config.job.training().trace() && !FLAGS_out.empty();
+
+  ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(config.job, host));
+  ServerOptions options;
+  options.member = NodeMemberOptions(config.job, config.fingerprint, Role::kServer, FLAGS_rank,
+                                     host, runtime);
+  options.stall_deadline = Seconds(config.job.communication().stall_deadline_seconds());
+  options.trace = tracing ? &trace : nullptr;
+  runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
+  runtime.Start();
+
+  std::string name;
+  const wire::End end = Serve(runtime, trace, name, interruption);
+  runtime.Stop();
+  if (tracing && !name.empty()) trace.Write(FLAGS_out + "/" + name + ".trace.json");
+  if (end.exit_code() != 0) throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+}  // namespace poseidon
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage(
+      "A parameter server of a job: holds its share of the parameters, adds up gradients and "
+      "applies the solver's update.\n\n  poseidon_server --config=job.prototxt [--rank=N]");
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  return poseidon::RunProgram("poseidon_server", argv[0], poseidon::Run);
+}

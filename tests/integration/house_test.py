@@ -1,0 +1,245 @@
+"""Keeps the house: the rules of docs/architecture.md that a compiler does not know.
+
+  house_test.py SOURCE_DIR    checks the tree; prints each violation as file:line: what; exits 1 if any
+  house_test.py --self-test   checks the checks, on small trees that break one rule each
+
+Rules: a room includes only rooms that it may use, by path from the root; no circles between files
+or between rooms; no source or header over 500 lines; no note of work left undone.
+"""
+
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+# What each room may include beside itself. A room may use any room on a lower floor; rooms of one
+# floor do not know each other.
+FLOORS = [
+    ["core"],
+    ["proto"],
+    ["transport"],
+    ["scheduler", "server", "client", "caffe_adapter"],
+    ["experiments"],
+    ["worker"],
+    ["cli"],
+]
+ALLOWED = {
+    room: {lower for floor in FLOORS[:height] for lower in floor}
+    for height, floor in enumerate(FLOORS)
+    for room in floor
+}
+
+# Not rooms, but ours: they may include any room.
+BESIDE = ["tests"]
+
+SOURCES = {".h", ".cc", ".cu", ".cuh", ".proto"}
+# A schema is read as a table, so it may be long.
+LINES_COUNTED = {".h", ".cc", ".cu", ".cuh", ".py"}
+MAX_LINES = 500
+
+TEXTS = SOURCES | {".py", ".cmake", ".txt", ".md", ".prototxt", ".sh", ""}
+TEXT_FOLDERS = [*ALLOWED, *BESIDE, "cmake", "configs", "deploy", "docs", "tools"]
+# In two pieces, or this file would break its own rule.
+UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+
+INCLUDE = re.compile(r'^\s*(?:#\s*include\s*[<"]([^>"]+)[>"]|import\s+(?:public\s+)?"([^"]+)")')
+
+
+def files(root, folders, suffixes):
+    """Files with one of the suffixes in the folders, as paths relative to the root."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.is_file() and path.suffix in suffixes and "__pycache__" not in path.parts:
+                yield path.relative_to(root).as_posix()
+
+
+def lines_of(root, file):
+    return (root / file).read_text(encoding="utf-8").splitlines()
+
+
+def room_of(file):
+    return file.split("/")[0]
+
+
+def includes(root, file):
+    """(line number, included path) of everything of ours that a file includes or imports.
+
+    A generated header stands for its schema. Ours is what is quoted, or in a folder named like a
+    room; the rest are libraries.
+    """
+    for number, line in enumerate(lines_of(root, file), 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        path = re.sub(r"\.pb\.h$", ".proto", match[1] or match[2])
+        quoted = '"' in line
+        library = path.startswith("google/protobuf/")
+        if room_of(path) in ALLOWED or (quoted and not library):
+            yield number, path
+
+
+def check_includes(root):
+    for file in files(root, [*ALLOWED, *BESIDE], SOURCES):
+        room = room_of(file)
+        for number, path in includes(root, file):
+            target = room_of(path)
+            if not (root / path).is_file():
+                yield f"{file}:{number}: no {path} in the source tree; include by path from the root"
+            elif room in ALLOWED and target != room and target not in ALLOWED[room]:
+                allowed = ", ".join(sorted(ALLOWED[room])) or "no other room"
+                yield f"{file}:{number}: {room} must not include {path} ({room} may use: {allowed})"
+
+
+def find_circle(graph):
+    """A circle of a graph {node: {neighbour: where}} as a list of nodes, or None."""
+    done = set()
+    for start in graph:
+        path, stack = [], [(start, False)]
+        while stack:
+            node, leaving = stack.pop()
+            if leaving:
+                path.pop()
+                done.add(node)
+            elif node in path:
+                return path[path.index(node):]
+            elif node not in done:
+                path.append(node)
+                stack.append((node, True))
+                stack.extend((neighbour, False) for neighbour in graph.get(node, {}))
+    return None
+
+
+def check_circles(root):
+    by_file, by_room = {}, {}
+    for file in files(root, ALLOWED, SOURCES):
+        for number, path in includes(root, file):
+            by_file.setdefault(file, {}).setdefault(path, f"{file}:{number}")
+            if room_of(path) != room_of(file):
+                by_room.setdefault(room_of(file), {}).setdefault(room_of(path), f"{file}:{number}")
+    for kind, graph in [("files", by_file), ("rooms", by_room)]:
+        circle = find_circle(graph)
+        if circle:
+            where = graph[circle[0]][circle[1 % len(circle)]]
+            yield f"{where}: a circle of {kind}: {' -> '.join([*circle, circle[0]])}"
+
+
+def check_lengths(root):
+    for file in files(root, [*ALLOWED, *BESIDE], LINES_COUNTED):
+        count = len(lines_of(root, file))
+        if count > MAX_LINES:
+            yield f"{file}:{count}: {count} lines, over {MAX_LINES}; split it by subject"
+
+
+def check_undone(root):
+    for file in files(root, TEXT_FOLDERS, TEXTS):
+        for number, line in enumerate(lines_of(root, file), 1):
+            match = UNDONE.search(line)
+            if match:
+                yield f"{file}:{number}: {match[0]}: do it, or open an issue"
+
+
+def check(root):
+    checks = [check_includes, check_circles, check_lengths, check_undone]
+    return [violation for one in checks for violation in one(root)]
+
+
+class HouseTest(unittest.TestCase):
+    """Each test is a tree that breaks a rule once; what is found must be that and no more."""
+
+    def check(self, tree):
+        with tempfile.TemporaryDirectory() as folder:
+            for file, text in tree.items():
+                path = pathlib.Path(folder, file)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            return check(pathlib.Path(folder))
+
+    def assert_one(self, tree, expected):
+        violations = self.check(tree)
+        self.assertEqual(len(violations), 1, violations)
+        self.assertTrue(violations[0].startswith(expected), violations[0])
+
+    def test_a_good_tree(self):
+        self.assertEqual(
+            self.check({
+                "core/error.h": "#include <string>\n",
+                "core/error.cc": '#include "core/error.h"\n',
+                "proto/wire.proto": 'import "google/protobuf/any.proto";\nimport "proto/model.proto";\n',
+                "proto/model.proto": "",
+                "client/session.cc": '#include "proto/wire.pb.h"\n#include <torch/torch.h>\n',
+                "experiments/cluster.cc": '#include "client/session.h"\n#include "server/shard.h"\n',
+                "client/session.h": "",
+                "server/shard.h": "",
+                "tests/unit/all_test.cc": '#include "client/session.h"\n#include "server/shard.h"\n',
+            }), [])
+
+    def test_upwards(self):
+        self.assert_one({"core/sum.h": '\n#include "proto/wire.pb.h"\n', "proto/wire.proto": ""},
+                        "core/sum.h:2: core must not include proto/wire.proto")
+        self.assert_one({"proto/a.proto": 'import public "worker/b.proto";', "worker/b.proto": ""},
+                        "proto/a.proto:1: proto must not include worker/b.proto")
+        self.assert_one({"experiments/a.cc": "#  include <worker/b.h>", "worker/b.h": ""},
+                        "experiments/a.cc:1: experiments must not include worker/b.h")
+
+    def test_between_rooms_of_one_floor(self):
+        for room in FLOORS[3]:
+            for other in set(FLOORS[3]) - {room}:
+                self.assert_one({f"{room}/a.h": f'#include "{other}/b.h"', f"{other}/b.h": ""},
+                                f"{room}/a.h:1: {room} must not include {other}/b.h")
+
+    def test_a_room_uses_no_test(self):
+        self.assert_one({"core/a.cc": '#include "tests/b.h"', "tests/b.h": ""},
+                        "core/a.cc:1: core must not include tests/b.h")
+
+    def test_not_by_path_from_the_root(self):
+        self.assert_one({"core/a.cc": '#include "a.h"', "core/a.h": ""},
+                        "core/a.cc:1: no a.h in the source tree")
+        self.assert_one({"tests/unit/a.cc": '#include "core/gone.h"'},
+                        "tests/unit/a.cc:1: no core/gone.h in the source tree")
+
+    def test_circle_of_files(self):
+        self.assert_one(
+            {
+                "core/a.h": '#include "core/b.h"',
+                "core/b.h": '\n#include "core/c.h"',
+                "core/c.h": '#include "core/b.h"',
+            }, "core/b.h:2: a circle of files: core/b.h -> core/c.h -> core/b.h")
+        self.assert_one({"core/a.h": '#include "core/a.h"'},
+                        "core/a.h:1: a circle of files: core/a.h -> core/a.h")
+
+    def test_circle_of_rooms(self):
+        violations = self.check({
+            "core/a.h": '#include "proto/b.h"',
+            "core/c.h": "",
+            "proto/b.h": "",
+            "proto/d.h": '#include "core/c.h"',
+        })
+        self.assertIn("core/a.h:1: a circle of rooms: core -> proto -> core", violations)
+
+    def test_length(self):
+        self.assertEqual(self.check({"core/a.h": "\n" * MAX_LINES}), [])
+        self.assert_one({"tests/unit/a.cc": "\n" * (MAX_LINES + 1)},
+                        f"tests/unit/a.cc:{MAX_LINES + 1}: {MAX_LINES + 1} lines")
+
+    def test_undone(self):
+        for word in ["TO" "DO", "FIX" "ME", "XX" "X"]:
+            self.assert_one({"docs/a.md": f"\n\nsee {word}(me): more\n"}, f"docs/a.md:3: {word}")
+        self.assertEqual(self.check({"docs/a.md": "mkstemp wants XX" "XXXX"}), [])
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    if sys.argv[1] == "--self-test":
+        unittest.main(argv=sys.argv[:1])
+    root = pathlib.Path(sys.argv[1])
+    if not (root / "core").is_dir():
+        sys.exit(f"{root} is not the source directory: it has no core/")
+    violations = check(root)
+    print("\n".join(violations) or "the house is in order")
+    sys.exit(1 if violations else 0)
+
+
+if __name__ == "__main__":
+    main()

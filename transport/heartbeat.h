@@ -1,0 +1,75 @@
+// Heartbeats: how a node that died or hangs is noticed, on a lane (socket and thread) of their own so
+// that no amount of training data delays them.
+//
+// Every node sends the scheduler a heartbeat an interval and gets an answer to each. Whoever is not
+// heard for too long is named to the control lane: a node to the scheduler's, the scheduler to the
+// node's.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+#include "proto/wire.pb.h"
+#include "transport/actor.h"
+
+namespace poseidon {
+
+struct HeartbeatTiming {
+  Duration interval = Seconds(1);
+  // From a node's death to the moment all the others know. At least three intervals.
+  Duration deadline = Seconds(10);
+  // Silence after which a peer is given up: two intervals less than the deadline, one for the check,
+  // which runs once an interval, and one for the news to travel.
+  Duration allowed_silence() const { return deadline - 2 * interval; }
+};
+
+// Decides who has been silent for too long. A value without clock.
+//
+// If the checks themselves come late (this process was stopped, the machine slept), nobody could have
+// been heard: then everybody gets a new period instead of being accused.
+class SilenceDetector {
+ public:
+  explicit SilenceDetector(const HeartbeatTiming& timing) : timing_(timing) {}
+
+  void Expect(const NodeId& node, Time now) { last_heard_[node] = now; }
+  void Heard(const NodeId& node, Time now);
+  // To be called once an interval. The nodes given up, each reported once.
+  wire::Silent Check(Time now);
+
+ private:
+  HeartbeatTiming timing_;
+  std::map<NodeId, Time> last_heard_;
+  Time last_check_{};
+};
+
+// A node's half. Reports to Here(kControlLane) with kPeerSilent.
+class HeartbeatSender : public Actor {
+ public:
+  HeartbeatSender(const HeartbeatTiming& timing, uint64_t epoch);
+  void OnStart(Outbox& outbox) override;
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override;
+  void OnTimer(TimerId timer, Outbox& outbox) override;
+
+ private:
+  HeartbeatTiming timing_;
+  uint64_t epoch_;
+  SilenceDetector detector_;
+};
+
+// The scheduler's half, attached when the view is complete.
+class HeartbeatMonitor : public Actor {
+ public:
+  HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view);
+  void OnStart(Outbox& outbox) override;
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override;
+  void OnTimer(TimerId timer, Outbox& outbox) override;
+
+ private:
+  HeartbeatTiming timing_;
+  wire::View view_;
+  SilenceDetector detector_;
+};
+
+}  // namespace poseidon

@@ -1,0 +1,166 @@
+#include "transport/member.h"
+
+#include <algorithm>
+
+namespace poseidon {
+namespace {
+
+constexpr TimerId kRegisterTimer = 1;
+// Often enough that nobody waits for it, rarely enough that thousands of nodes do not load the
+// scheduler.
+constexpr Duration kRegisterInterval = Seconds(1);
+
+Address SchedulerControl() { return {{Role::kScheduler, 0}, kControlLane}; }
+
+}  // namespace
+
+NodeId IdOf(const wire::Node& node) { return {static_cast<Role>(node.role()), node.rank()}; }
+
+std::string Describe(const wire::Node& node) {
+  std::string text = IdOf(node).ToString();
+  if (!node.host().empty()) text += " (" + node.host() + ":" + std::to_string(node.pid()) + ")";
+  return text;
+}
+
+wire::Node FindNode(const wire::View& view, const NodeId& id) {
+  for (const wire::Node& node : view.nodes()) {
+    if (IdOf(node) == id) return node;
+  }
+  wire::Node unknown;
+  unknown.set_role(static_cast<uint32_t>(id.role));
+  unknown.set_rank(id.rank);
+  return unknown;
+}
+
+wire::End MakeEnd(ExitCode code, const std::string& reason) {
+  wire::End end;
+  end.set_exit_code(static_cast<int>(code));
+  end.set_reason(reason);
+  return end;
+}
+
+void Member::Start(Outbox& outbox) {
+  outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint});
+  outbox.routes.push_back(
+      {{SchedulerControl().node, kHeartbeatLane}, options_.scheduler_heartbeat_endpoint});
+  started_ = last_answer_ = outbox.now;
+  SendRegister(outbox);
+}
+
+void Member::SendRegister(Outbox& outbox) {
+  wire::Register request;
+  wire::Node* node = request.mutable_node();
+  node->set_role(static_cast<uint32_t>(options_.role));
+  node->set_rank(options_.wanted_rank);
+  node->set_host(options_.host);
+  node->set_pid(options_.pid);
+  for (const std::string& endpoint : options_.endpoints) node->add_endpoints(endpoint);
+  request.set_incarnation(options_.incarnation);
+  request.set_job_fingerprint(options_.job_fingerprint);
+  outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
+  outbox.SetTimer(kRegisterTimer, kRegisterInterval);
+}
+
+void Member::OnTimer(TimerId timer, Outbox& outbox) {
+  if (timer != kRegisterTimer || joined_ || ended_) return;
+  // Until it is admitted a node waits for a scheduler that may not be started yet; afterwards for
+  // one that answers every registration.
+  const Duration allowed =
+      admitted_ ? options_.heartbeat.allowed_silence() : options_.join_deadline;
+  if (outbox.now - last_answer_ > allowed) {
+    const std::string where = "the scheduler at " + options_.scheduler_control_endpoint;
+    const std::string seconds = std::to_string(static_cast<int>(ToSeconds(allowed))) + " s";
+    if (admitted_) {
+      End(MakeEnd(ExitCode::kPeerLost, where + " has been silent for " + seconds +
+                                           " while the job was gathering its nodes"),
+          outbox);
+    } else {
+      End(MakeEnd(ExitCode::kDeadlineExceeded,
+                  where + " did not answer within " + seconds +
+                      "; is it running, and does the config's cluster.scheduler_host name it?"),
+          outbox);
+    }
+    return;
+  }
+  SendRegister(outbox);
+}
+
+bool Member::FromScheduler(const Envelope& envelope) const {
+  return envelope.from.node.role == Role::kScheduler;
+}
+
+void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (ended_) return;
+  switch (envelope.kind) {
+    case MessageKind::kView: {
+      wire::View view;
+      if (!FromScheduler(envelope) || !view.ParseFromString(envelope.body.ToString())) return;
+      OnView(view, outbox);
+      return;
+    }
+    case MessageKind::kRefused:
+    case MessageKind::kEnd: {
+      // Before there is a view any epoch will do: a refusal comes without one.
+      if (!FromScheduler(envelope) || (joined_ && envelope.epoch != view_.epoch())) return;
+      wire::End end;
+      if (!end.ParseFromString(envelope.body.ToString())) return;
+      End(end, outbox);
+      return;
+    }
+    case MessageKind::kPeerSilent: {
+      wire::Silent silent;
+      if (!silent.ParseFromString(envelope.body.ToString())) return;
+      End(MakeEnd(ExitCode::kPeerLost,
+                  "lost the scheduler at " + options_.scheduler_control_endpoint +
+                      ": no heartbeat for " +
+                      std::to_string(static_cast<int>(silent.silent_seconds(0))) + " s"),
+          outbox);
+      return;
+    }
+    case MessageKind::kStalled: {
+      Envelope forward = ToScheduler(MessageKind::kStalled);
+      forward.body = envelope.body;
+      outbox.Send(std::move(forward));
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void Member::OnView(const wire::View& view, Outbox& outbox) {
+  if (joined_) return;
+  last_answer_ = outbox.now;
+  admitted_ = true;
+  if (view.epoch() == 0) return;  // admitted, but others are still missing
+  joined_ = true;
+  view_ = view;
+  outbox.identity = self();
+  outbox.CancelTimer(kRegisterTimer);
+  for (const wire::Node& node : view.nodes()) {
+    if (IdOf(node) == self()) continue;
+    for (int lane = kFirstDataLane; lane < node.endpoints_size(); ++lane) {
+      outbox.routes.push_back({{IdOf(node), lane}, node.endpoints(lane)});
+    }
+  }
+  outbox.Attach(kHeartbeatLane,
+                std::make_unique<HeartbeatSender>(options_.heartbeat, view.epoch()));
+  outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view));
+}
+
+Envelope Member::ToScheduler(MessageKind kind) const {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.to = SchedulerControl();
+  envelope.epoch = view_.epoch();
+  return envelope;
+}
+
+void Member::End(const wire::End& end, Outbox& outbox) {
+  if (ended_) return;
+  ended_ = true;
+  outbox.CancelTimer(kRegisterTimer);
+  outbox.Send(MakeEnvelope(MessageKind::kEnd, Here(kApplicationLane), end));
+}
+
+}  // namespace poseidon

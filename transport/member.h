@@ -1,0 +1,78 @@
+// Member: a server's or worker's half of the membership protocol, from asking to be admitted to the
+// end of the job. Control actors of servers and workers hold one and hand it what they do not handle
+// themselves.
+//
+// The application lane hears kJoined (wire::View) once all nodes are there and kEnd (wire::End) when
+// it is over, exactly once, whatever the cause: the scheduler said so, did not answer, refused, or
+// fell silent.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/time.h"
+#include "proto/wire.pb.h"
+#include "transport/actor.h"
+#include "transport/heartbeat.h"
+
+namespace poseidon {
+
+struct MemberOptions {
+  Role role = Role::kWorker;
+  int wanted_rank = -1;  // -1: whichever is free
+  std::string host;      // of this process, as people and peers know it
+  int64_t pid = 0;
+  std::vector<std::string> endpoints;  // by lane
+  std::string scheduler_control_endpoint;
+  std::string scheduler_heartbeat_endpoint;
+  uint64_t incarnation = 0;      // random, drawn by the program
+  uint64_t job_fingerprint = 0;  // of the job config
+  Duration join_deadline = Seconds(60);
+  HeartbeatTiming heartbeat;
+};
+
+// "worker 2 (node7:4711)"
+std::string Describe(const wire::Node& node);
+NodeId IdOf(const wire::Node& node);
+// The node of a view, or one with just role and rank if the view has none.
+wire::Node FindNode(const wire::View& view, const NodeId& id);
+wire::End MakeEnd(ExitCode code, const std::string& reason);
+
+class Member {
+ public:
+  explicit Member(MemberOptions options) : options_(std::move(options)) {}
+
+  void Start(Outbox& outbox);
+  // Handles kView, kRefused, kEnd, kPeerSilent, and forwards kStalled from this node's data lanes
+  // to the scheduler; ignores others.
+  void OnMessage(const Envelope& envelope, Outbox& outbox);
+  void OnTimer(TimerId timer, Outbox& outbox);
+
+  // Whether the view is complete; view() and self() are valid from then on.
+  bool joined() const { return joined_; }
+  bool ended() const { return ended_; }
+  const wire::View& view() const { return view_; }
+  NodeId self() const { return {options_.role, view_.your_rank()}; }
+
+  // An envelope to the scheduler's control lane under the current epoch.
+  Envelope ToScheduler(MessageKind kind) const;
+  // Tells the application that the job is over. Only the first call has an effect.
+  void End(const wire::End& end, Outbox& outbox);
+
+ private:
+  void SendRegister(Outbox& outbox);
+  void OnView(const wire::View& view, Outbox& outbox);
+  bool FromScheduler(const Envelope& envelope) const;
+
+  MemberOptions options_;
+  wire::View view_;
+  bool admitted_ = false;
+  bool joined_ = false;
+  bool ended_ = false;
+  Time started_{};
+  Time last_answer_{};
+};
+
+}  // namespace poseidon

@@ -1,0 +1,35 @@
+// From a job config to the options of a node's runtime and membership: what the daemons and the
+// client library share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/job.pb.h"
+#include "transport/heartbeat.h"
+#include "transport/member.h"
+#include "transport/zmq_runtime.h"
+
+namespace poseidon {
+
+// The address of this machine that others can reach: that of the interface which leads to the
+// scheduler. Throws ConfigError if `scheduler_host` can't be resolved.
+std::string FindPublicHost(const std::string& scheduler_host);
+
+HeartbeatTiming TimingOf(const Job& job);
+
+// "tcp://host:port" of the scheduler's control or heartbeat lane.
+std::string SchedulerEndpoint(const Job& job, int lane);
+
+// For servers and workers: free ports, reachable at `public_host`.
+ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
+
+// Draws an incarnation at random. `runtime` is bound; nothing is sent yet.
+MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
+                                int wanted_rank, const std::string& public_host,
+                                const ZmqRuntime& runtime);
+
+// A random number that is not 0.
+uint64_t DrawRandom();
+
+}  // namespace poseidon

@@ -1,0 +1,53 @@
+// Which connections of a lane's ROUTER ever said something of use.
+#pragma once
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+#include <zmq.hpp>
+
+#include "transport/counters.h"
+
+namespace poseidon {
+
+// Counts connections that end without having delivered one good frame: those are the ones that do not
+// speak ZeroMQ, fail its handshake or start with a frame over the size limit. ZeroMQ closes them and
+// does not say why. (A node of ours connects only when it has something to send, so it delivers a
+// frame unless it dies in between.)
+//
+// Belongs to the lane's thread.
+class ZmqConnections {
+ public:
+  // Watches `receiver`, which must not be bound yet and must outlive this.
+  ZmqConnections(zmq::context_t& context, zmq::socket_t& receiver, int lane,
+                 TransportCounters& counters);
+  ~ZmqConnections();
+  ZmqConnections(const ZmqConnections&) = delete;
+  ZmqConnections& operator=(const ZmqConnections&) = delete;
+
+  // A good frame has arrived; `frame` is any part of the message.
+  void Spoke(zmq::message_t& frame);
+  // A bad one. True: it is the first of this host, so worth a line in the log.
+  bool Complained(zmq::message_t& frame);
+
+  // Fetches news. Then, once the receiver has been seen empty, all frames of connections that had
+  // ended by then are in, and Judge() may count.
+  void Collect();
+  void Judge();
+
+  // Readable when there is news.
+  zmq::socket_t& events() { return events_; }
+
+ private:
+  zmq::socket_t& receiver_;
+  TransportCounters& counters_;
+  zmq::socket_t events_;
+  std::unordered_set<int> spoke_;  // file descriptors, ZeroMQ's only name for a connection
+  std::vector<int> ended_;
+  std::unordered_set<std::string> complained_;  // hosts
+};
+
+// The host that sent a frame, "10.0.0.3".
+std::string PeerHost(zmq::message_t& frame);
+
+}  // namespace poseidon

@@ -1,0 +1,61 @@
+#include "transport/zmq_window.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace poseidon {
+
+ZmqWindow::ZmqWindow(int64_t limit, std::shared_ptr<ZmqWaker> waker)
+    : limit_(limit), waker_(std::move(waker)) {}
+
+bool ZmqWindow::HasRoom(int64_t bytes) const {
+  const int64_t held = held_.load();
+  return held == 0 || held + bytes <= limit_;
+}
+
+bool ZmqWindow::Admit(int64_t bytes) {
+  if (!HasRoom(bytes)) {
+    wake_at_.store(std::clamp<int64_t>(limit_ - bytes, 0, limit_ / 2));
+    // Look again: a Release before the store has woken nobody.
+    if (!HasRoom(bytes)) return false;
+    wake_at_.store(kNobodyWaits);
+  }
+  held_.fetch_add(bytes);
+  return true;
+}
+
+void ZmqWindow::Release(int64_t bytes) {
+  const int64_t left = held_.fetch_sub(bytes) - bytes;
+  if (left > wake_at_.load()) return;  // also when nobody waits
+  if (wake_at_.exchange(kNobodyWaits) != kNobodyWaits) waker_->Wake();
+}
+
+namespace {
+
+// What a frame carries through ZeroMQ.
+struct Baggage {
+  Payload bytes;
+  int64_t charge;
+  std::shared_ptr<ZmqWindow> window;
+};
+
+void ReleaseFrame(void* /*data*/, void* hint) {
+  const std::unique_ptr<Baggage> baggage(static_cast<Baggage*>(hint));
+  // The owner first: who sees an empty window may count on the buffers being free.
+  baggage->bytes = Payload();
+  baggage->window->Release(baggage->charge);
+}
+
+}  // namespace
+
+zmq::message_t MakeFrame(Payload bytes, int64_t charge, std::shared_ptr<ZmqWindow> window) {
+  auto baggage = std::make_unique<Baggage>(Baggage{std::move(bytes), charge, std::move(window)});
+  const auto view = baggage->bytes.bytes();
+  // ZeroMQ only reads what it sends.
+  zmq::message_t frame(const_cast<std::byte*>(view.data()), view.size(), ReleaseFrame,
+                       baggage.get());
+  baggage.release();
+  return frame;
+}
+
+}  // namespace poseidon

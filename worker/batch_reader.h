@@ -1,0 +1,82 @@
+// BatchReader: the batches of a Data layer, read one ahead of the training.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "caffe_adapter/data_order.h"
+#include "caffe_adapter/dataset.h"
+#include "caffe_adapter/net.h"
+#include "caffe_adapter/transform.h"
+
+namespace poseidon {
+
+// Which records a worker reads (caffe_adapter/data_order.h), and how they are cropped and mirrored.
+struct BatchReaderOptions {
+  int rank = 0;
+  int workers = 1;
+  bool shuffle = false;
+  uint64_t seed = 1;
+};
+
+struct Batch {
+  std::vector<float> data;       // samples x channels x height x width
+  std::vector<float> labels;     // one a sample
+  std::vector<int64_t> records;  // one a sample: where it was read
+};
+
+// Reads and transforms the records of a Data layer's batches. While the caller works on a batch, a
+// thread of the reader's own makes the next, so memory is two batches. All calls from one thread.
+class BatchReader {
+ public:
+  // `layer` is a Data layer. Throws DataError for the database, ConfigError for the layer's
+  // transform_param.
+  BatchReader(const LayerDescription& layer, const BatchReaderOptions& options);
+  ~BatchReader();
+  BatchReader(const BatchReader&) = delete;
+  BatchReader& operator=(const BatchReader&) = delete;
+
+  // Samples, channels, height, width.
+  const Shape& shape() const { return shape_; }
+
+  // The batch of `iteration`, valid until the next call; then `next` is read ahead. Waits for the
+  // reading only if `iteration` was not the `next` of the call before or is not done yet. Throws the
+  // DataError of reading `iteration`.
+  const Batch& Read(int64_t iteration, int64_t next);
+
+  // "record 17 of PATH", of a sample of the batch last read.
+  std::string DescribeSample(int64_t sample) const;
+
+ private:
+  void Run();
+  void Fill(int64_t iteration, Batch& batch);
+  void Request(std::unique_lock<std::mutex>& lock, int64_t iteration);
+
+  Dataset dataset_;
+  Transformer transformer_;
+  Shape shape_;
+  DataOrder order_;
+  int rank_;
+  uint64_t transform_seed_;
+
+  // The caller reads batches_[current_] while the thread may write the other.
+  std::array<Batch, 2> batches_;
+  int current_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::optional<int64_t> requested_;  // until the thread is done with it
+  std::optional<int64_t> done_;       // what the thread made last: a batch or an error
+  std::exception_ptr error_;
+  std::thread thread_;  // last, so that it starts when all else is there
+};
+
+}  // namespace poseidon

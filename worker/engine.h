@@ -1,0 +1,72 @@
+// Engine: what computes a net's forward and backward, one step at a time.
+//
+// The training loop walks the steps forward, then backward, and between two steps it can wait for a
+// layer's parameters or hand its gradient on: that is all that wait-free backpropagation needs.
+//
+// Parameters and gradients live in memory that the engine is given (the client's, or a ParameterSet
+// of its own when there is no cluster): a layer is its blobs one after the other, float32.
+//
+// Not thread-safe; the training thread owns it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Where Backward puts the gradient of a layer. Either `dense` is set, floats of all the layer's
+// blobs; or the factors are: u rows x outputs, the gradient at the layer's top, and v rows x inputs,
+// the data at its bottom, row-major (the weights' gradient is u^T v, the bias's the column sums of
+// u). With factors the dense gradient is never computed.
+struct GradientTarget {
+  std::span<float> dense;
+  std::span<float> u;
+  std::span<float> v;
+};
+
+// What a test phase found, averaged over its batches.
+struct TestResult {
+  std::optional<float> accuracy;  // if the net has an Accuracy layer
+  std::optional<float> loss;      // if it has a loss layer in the test phase
+};
+
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // The layers with parameters; fixed from the start.
+  virtual const ModelSpec& model() const = 0;
+  // Samples of one iteration on this worker.
+  virtual int64_t batch() const = 0;
+
+  // Steps are the net's layers in forward order, those without parameters too.
+  virtual int steps() const = 0;
+  virtual const std::string& step_name(int step) const = 0;
+  // Index in model().layers() of the parameters that a step uses, if any.
+  virtual std::optional<int> layer_of_step(int step) const = 0;
+
+  // Makes `values` (all blobs' floats) the parameters of a layer. The memory must outlive the engine.
+  virtual void BindParameters(int layer, std::span<float> values) = 0;
+  // Fills the bound parameters by the net's fillers; the same seed gives the same values.
+  virtual void FillParameters() = 0;
+
+  // Reads the batch of an iteration (from 0). Throws DataError.
+  virtual void LoadBatch(int64_t iteration) = 0;
+  // In ascending order of steps after LoadBatch.
+  virtual void Forward(int step) = 0;
+  // In descending order of steps after Forward of all. For a step with parameters the gradient of
+  // the worker's loss (mean over its batch) is written to `target`; else `target` is ignored.
+  virtual void Backward(int step, const GradientTarget& target) = 0;
+  // Of the forward pass just done: the sum of the net's weighted losses.
+  virtual float loss() const = 0;
+
+  // Runs the test phase with the current parameters. Empty result if the job has none.
+  virtual TestResult Test() = 0;
+};
+
+}  // namespace poseidon

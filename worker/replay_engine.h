@@ -1,0 +1,85 @@
+// ReplayEngine: recorded times instead of arithmetic, for experiments with the communication of
+// networks that this machine could not compute.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "worker/engine.h"
+
+namespace poseidon {
+
+// Throws ConfigError naming the layer and the field that can't work: no layers, a layer without or
+// with another's name, negative sizes or times, an InnerProduct without inputs or outputs.
+void ValidateReplay(const Replay& replay);
+
+// Sleeps the recorded times and writes gradients (or factors) of the recorded sizes.
+//
+// Times: a step ends its recorded time after the end of the step before, plus whatever time the
+// caller spent in between (waiting for parameters, handing gradients on). An overslept step is made
+// up for by the next, so that an iteration lasts the sum of its recorded times and of the caller's.
+//
+// Gradients are small numbers that depend on rank, layer, index and iteration only. They are written
+// whole once; from then on only one value in 65,536 changes in an iteration, since writing hundreds
+// of megabytes would take longer than the backward pass that is replayed. So nobody else may write
+// to a target's memory as long as it is the layer's target.
+class ReplayEngine : public Engine {
+ public:
+  // `rank` makes the gradients of the workers differ; `seed` decides the initial parameters. Throws
+  // ConfigError as ValidateReplay does.
+  ReplayEngine(Replay replay, int rank, uint64_t seed);
+
+  const ModelSpec& model() const override { return model_; }
+  int64_t batch() const override { return replay_.batch(); }
+
+  int steps() const override { return replay_.layers_size(); }
+  const std::string& step_name(int step) const override { return replay_.layers(step).name(); }
+  std::optional<int> layer_of_step(int step) const override { return layer_of_step_[step]; }
+
+  void BindParameters(int layer, std::span<float> values) override;
+  void FillParameters() override;
+
+  void LoadBatch(int64_t iteration) override;
+  void Forward(int step) override;
+  void Backward(int step, const GradientTarget& target) override;
+  // Nothing is computed, so there is no loss: 0.
+  float loss() const override { return 0; }
+
+  TestResult Test() override { return {}; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // Where a layer's gradient was last written whole.
+  struct Written {
+    const float* dense = nullptr;
+    const float* u = nullptr;
+    const float* v = nullptr;
+  };
+
+  void AddToModel(const ReplayLayer& layer);
+  void WriteGradient(int layer, const GradientTarget& target);
+  // Of iteration_, to `values`; whole unless `written` says that they were there the last time.
+  void WriteValues(uint64_t seed, std::span<float> values, const float*& written) const;
+
+  void StartStep(double milliseconds);
+  void FinishStep();
+
+  Replay replay_;
+  uint64_t rank_;
+  uint64_t seed_;
+  ModelSpec model_;
+  std::vector<std::optional<int>> layer_of_step_;
+  std::vector<std::span<float>> parameters_;  // of the model's layers
+  std::vector<Written> written_;              // of the model's layers
+
+  uint64_t iteration_ = 0;
+  Clock::time_point step_end_;  // when the present step ends or the last one should have
+  Clock::time_point returned_;  // when the last step returned to the caller
+};
+
+}  // namespace poseidon
