@@ -49,11 +49,12 @@ Reception FactorBroadcastSyncer::PublishInitial(Outbox& outbox) {
       Envelope envelope = MakeFrame(MessageKind::kInitialValues, worker, 0, c);
       // Without a copy: these values change when all workers' first factors are here, so after all
       // have had their initial values.
-      envelope.body = context_->phantom
-                          ? Payload::Phantom(chunk.size() * sizeof(float))
-                          : Payload::View(std::span<const float>(memory().values.subspan(
-                                              chunk.offset(), chunk.size())),
-                                          context_->memory);
+      envelope.body =
+          context_->phantom
+              ? Payload::Phantom(chunk.size() * sizeof(float))
+              : Payload::View(
+                    std::span<const float>(memory().values.subspan(chunk.offset(), chunk.size())),
+                    context_->memory);
       outbox.Send(std::move(envelope));
     }
   }

@@ -1,5 +1,5 @@
-// SFB: every worker sends its sufficient factors to every other; each rebuilds the gradient's sum by
-// one GEMM and updates the layer itself (Xie et al., arXiv 1512.06216).
+// SFB: every worker sends its sufficient factors to every other; each rebuilds the gradient's sum
+// by one GEMM and updates the layer itself (Xie et al., arXiv 1512.06216).
 //
 // All workers do the same arithmetic on the same stacks in the same order, so their parameters stay
 // bit-identical without a server.
@@ -47,8 +47,8 @@ class FactorBroadcastSyncer : public Syncer {
 
   std::shared_ptr<SyncContext> context_;
   int layer_;
-  std::array<Arrivals, 2> arrivals_;    // of iteration t at t % 2
-  std::vector<bool> initial_arrived_;   // by chunk
+  std::array<Arrivals, 2> arrivals_;   // of iteration t at t % 2
+  std::vector<bool> initial_arrived_;  // by chunk
   int initial_outstanding_ = 0;
   int64_t fresh_iteration_ = -1;
   bool sent_ = false;  // own factors of the current iteration

@@ -15,8 +15,8 @@ class Freshness {
  public:
   explicit Freshness(const Plan& plan);
 
-  // A lane's part of `layer` has the values for the forward pass of `iteration`. True if with it the
-  // whole layer has.
+  // A lane's part of `layer` has the values for the forward pass of `iteration`. True if with it
+  // the whole layer has.
   bool Report(int layer, int64_t iteration);
   // Whether the layer's parameters are those for the forward pass of `iteration` (or later).
   bool IsFresh(int layer, int64_t iteration) const { return layers_[layer].fresh >= iteration; }

@@ -44,9 +44,9 @@ std::span<float> ModelMemory::Allocate(int64_t count) {
   const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
   std::unique_ptr<float, Free> block(static_cast<float*>(std::aligned_alloc(kAlignment, rounded)));
   if (block == nullptr) {
-    throw Error(ExitCode::kFailure, "not enough memory for the model's buffers: " +
-                                        std::to_string(bytes_ >> 20) + " MiB are in use and " +
-                                        std::to_string(size >> 20) + " MiB more are needed");
+    throw Error(ExitCode::kFailure,
+                "not enough memory for the model's buffers: " + std::to_string(bytes_ >> 20) +
+                    " MiB are in use and " + std::to_string(size >> 20) + " MiB more are needed");
   }
   std::memset(block.get(), 0, rounded);
   bytes_ += static_cast<int64_t>(rounded);

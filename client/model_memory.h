@@ -11,8 +11,8 @@
 
 namespace poseidon {
 
-// The factors of all workers for one iteration, stacked in the order of ranks, so that one GEMM sums
-// them: u is workers * rows x outputs, v is workers * rows x inputs, row-major.
+// The factors of all workers for one iteration, stacked in the order of ranks, so that one GEMM
+// sums them: u is workers * rows x outputs, v is workers * rows x inputs, row-major.
 struct FactorStack {
   std::span<float> u;
   std::span<float> v;

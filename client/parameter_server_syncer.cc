@@ -24,8 +24,8 @@ ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> contex
   waiting_ = true;  // for the initial values, which come without being asked for
 }
 
-void ParameterServerSyncer::SendChunks(MessageKind kind, int64_t iteration,
-                                       std::span<float> floats, Outbox& outbox) {
+void ParameterServerSyncer::SendChunks(MessageKind kind, int64_t iteration, std::span<float> floats,
+                                       Outbox& outbox) {
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
     Envelope envelope;
@@ -38,11 +38,11 @@ void ParameterServerSyncer::SendChunks(MessageKind kind, int64_t iteration,
     envelope.priority = layer_;
     // Sent without a copy: the engine writes the next gradient only after the values that answer
     // this one have come, so after the server has it.
-    envelope.body = context_->phantom
-                        ? Payload::Phantom(chunk.size() * sizeof(float))
-                        : Payload::View(std::span<const float>(
-                                            floats.subspan(chunk.offset(), chunk.size())),
-                                        context_->memory);
+    envelope.body =
+        context_->phantom
+            ? Payload::Phantom(chunk.size() * sizeof(float))
+            : Payload::View(std::span<const float>(floats.subspan(chunk.offset(), chunk.size())),
+                            context_->memory);
     outbox.Send(std::move(envelope));
   }
 }

@@ -4,14 +4,20 @@
 
 #include "core/error.h"
 #include "transport/node_setup.h"
+#include "transport/program.h"
 
 namespace poseidon {
 namespace {
 
 // Somebody else's deadline names the culprit better; this one is for when nobody did.
-constexpr double kPatienceBeyondOthers = 2;
+constexpr int kPatienceBeyondOthers = 2;
 // A layer of a big net has a few events an iteration; 20 iterations of 200 layers fit.
 constexpr size_t kTraceEvents = 100000;
+
+// How often a waiting call looks for an interruption.
+constexpr Duration kTick = std::chrono::milliseconds(100);
+
+constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
 
 [[noreturn]] void ThrowEnd(const wire::End& end) {
   switch (static_cast<ExitCode>(end.exit_code())) {
@@ -66,18 +72,27 @@ Time Session::Now() const {
   return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-Envelope Session::Next(Time deadline, const std::string& waiting_for) {
-  std::optional<Envelope> envelope = runtime_->mailbox().Take(deadline - Now());
-  if (!envelope) {
-    throw DeadlineExceeded("worker " + std::to_string(rank_) + " gave up waiting for " +
-                           waiting_for);
+Envelope Session::NextOrEnd(Time deadline, const std::string& waiting_for) {
+  std::optional<Envelope> envelope;
+  while (!envelope) {
+    if (options_.interrupted && options_.interrupted()) throw Interrupted();
+    if (Now() >= deadline) {
+      throw DeadlineExceeded("worker " + std::to_string(rank_) + " gave up waiting for " +
+                             waiting_for);
+    }
+    envelope = runtime_->mailbox().Take(std::min(kTick, deadline - Now()));
   }
-  if (envelope->kind == MessageKind::kEnd) ThrowEnd(ParseEnd(*envelope));
   if (envelope->kind == MessageKind::kFailed) {
     const wire::End end = ParseEnd(*envelope);
     throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
   }
   return std::move(*envelope);
+}
+
+Envelope Session::Next(Time deadline, const std::string& waiting_for) {
+  Envelope envelope = NextOrEnd(deadline, waiting_for);
+  if (envelope.kind == MessageKind::kEnd) ThrowEnd(ParseEnd(envelope));
+  return envelope;
 }
 
 Envelope Session::Await(MessageKind kind, Duration timeout, const std::string& waiting_for) {
@@ -96,10 +111,7 @@ void Session::Handle(const Envelope& envelope) {
 }
 
 void Session::Declare(const ModelSpec& model) {
-  Envelope declaration =
-      MakeEnvelope(MessageKind::kDeclareModel, {{Role::kScheduler, 0}, kControlLane}, model);
-  declaration.epoch = epoch_;
-  runtime_->Post(std::move(declaration));
+  PostToScheduler(MakeEnvelope(MessageKind::kDeclareModel, kScheduler, model));
   const Duration timeout =
       kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
   Await(MessageKind::kPlan, timeout, "the plan");
@@ -111,12 +123,7 @@ std::span<float> Session::values(int layer) const {
 }
 
 GradientBuffers Session::gradient(int layer) const {
-  const LayerMemory& memory = state_->context->memory->layer(layer);
-  if (plan().layers(layer).scheme() != SFB) return {memory.gradient, {}, {}};
-  const FactorStack& stack = memory.stacks[iteration_ % 2];
-  const size_t u = stack.u.size() / workers();
-  const size_t v = stack.v.size() / workers();
-  return {{}, stack.u.subspan(rank_ * u, u), stack.v.subspan(rank_ * v, v)};
+  return GradientBuffersOf(*state_->context, layer, iteration_);
 }
 
 void Session::PostToLanes(MessageKind kind, int layer) {
@@ -157,9 +164,8 @@ void Session::GradientReady(int layer) {
 void Session::WaitFresh(int layer) {
   if (freshness_->IsFresh(layer, iteration_)) return;
   const Time begin = Now();
-  const Time deadline =
-      begin + Seconds(kPatienceBeyondOthers *
-                      options_.job.communication().stall_deadline_seconds());
+  const Time deadline = begin + Seconds(kPatienceBeyondOthers *
+                                        options_.job.communication().stall_deadline_seconds());
   const std::string waiting_for = "the values of layer " + plan().layers(layer).name() +
                                   ", iteration " + std::to_string(iteration_);
   while (!freshness_->IsFresh(layer, iteration_)) Handle(Next(deadline, waiting_for));
@@ -187,11 +193,17 @@ void Session::EndIteration(wire::Progress progress) {
   progress.set_iteration(iteration_);
   progress.set_iteration_seconds(ToSeconds(now - iteration_begin_));
   iteration_begin_ = now;
-  Envelope envelope =
-      MakeEnvelope(MessageKind::kProgress, {{Role::kScheduler, 0}, kControlLane}, progress);
+  PostToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress));
+  ++iteration_;
+}
+
+void Session::ReportTest(const wire::Progress& progress) {
+  PostToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress));
+}
+
+void Session::PostToScheduler(Envelope envelope) {
   envelope.epoch = epoch_;
   runtime_->Post(std::move(envelope));
-  ++iteration_;
 }
 
 void Session::Finish(wire::WorkerReport report) {
@@ -207,28 +219,21 @@ void Session::Finish(wire::WorkerReport report) {
   report.set_exposed_seconds(total_exposed_seconds_);
   report.set_dropped_frames(runtime_->counters().malformed_frames +
                             state_->context->dropped_frames);
-  Envelope envelope =
-      MakeEnvelope(MessageKind::kFinished, {{Role::kScheduler, 0}, kControlLane}, report);
-  envelope.epoch = epoch_;
-  runtime_->Post(std::move(envelope));
-  const Time deadline =
-      Now() + Seconds(kPatienceBeyondOthers *
-                      options_.job.communication().stall_deadline_seconds());
+  PostToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report));
+  const Time deadline = Now() + Seconds(kPatienceBeyondOthers *
+                                        options_.job.communication().stall_deadline_seconds());
   while (true) {
-    std::optional<Envelope> next = runtime_->mailbox().Take(deadline - Now());
-    if (!next) throw DeadlineExceeded("the other workers did not finish in time");
-    if (next->kind != MessageKind::kEnd) continue;
-    const wire::End end = ParseEnd(*next);
+    const Envelope next = NextOrEnd(deadline, "the other workers to finish");
+    if (next.kind != MessageKind::kEnd) continue;
+    const wire::End end = ParseEnd(next);
     if (end.exit_code() != 0) ThrowEnd(end);
     return;
   }
 }
 
 void Session::Fail(const Error& error) {
-  Envelope envelope = MakeEnvelope(MessageKind::kFailed, {{Role::kScheduler, 0}, kControlLane},
-                                   MakeEnd(error.exit_code(), error.what()));
-  envelope.epoch = epoch_;
-  runtime_->Post(std::move(envelope));
+  PostToScheduler(
+      MakeEnvelope(MessageKind::kFailed, kScheduler, MakeEnd(error.exit_code(), error.what())));
 }
 
 }  // namespace poseidon

@@ -7,8 +7,8 @@
 //   session.Begin();                        // all nodes are ready; worker 0's values go out
 //   for each iteration:
 //     for each layer l, ascending:   session.WaitFresh(l);  forward of l
-//     for each layer l, descending:  backward of l into session.gradient(l);  session.GradientReady(l)
-//     session.EndIteration(progress)
+//     for each layer l, descending:  backward of l into session.gradient(l);
+//     session.GradientReady(l) session.EndIteration(progress)
 //   for each layer l: session.WaitFresh(l);
 //   session.Finish(report);                 // returns when all workers have finished
 //
@@ -16,17 +16,19 @@
 // values(l) may be read from then until GradientReady(l), and gradient(l) written. Between
 // GradientReady(l) and the next WaitFresh(l) the buffers belong to the lanes.
 //
-// Thread safety: one thread, the training thread. Every call that waits has a deadline and throws an
-// Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
+// Thread safety: one thread, the training thread. Every call that waits has a deadline and throws
+// an Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "client/freshness.h"
+#include "client/gradient_buffers.h"
 #include "client/worker_control.h"
 #include "core/trace.h"
 #include "proto/job.pb.h"
@@ -40,14 +42,9 @@ struct SessionOptions {
   uint64_t job_fingerprint = 0;  // of the config file
   int wanted_rank = -1;          // -1: whichever is free
   std::string host;              // that other nodes reach this one at; empty: found out
-};
-
-// Where this worker's contribution of one iteration goes: `dense`, or u and v of a layer under SFB
-// (u rows x outputs, the gradient at the top; v rows x inputs, the data at the bottom).
-struct GradientBuffers {
-  std::span<float> dense;
-  std::span<float> u;
-  std::span<float> v;
+  // Asked a few times a second while a call waits; if true, the call throws Interrupted(). May be
+  // empty.
+  std::function<bool()> interrupted;
 };
 
 class Session {
@@ -73,6 +70,8 @@ class Session {
   // exchange are the previous iteration's, the newest that is complete.
   void EndIteration(wire::Progress progress);
   int64_t iteration() const { return iteration_; }
+  // Sends the result of a test phase.
+  void ReportTest(const wire::Progress& progress);
 
   // Fills in layers, seconds of exchange, and dropped frames; waits for the job's end.
   void Finish(wire::WorkerReport report);
@@ -86,10 +85,13 @@ class Session {
   // The next envelope from the node's actors. Throws if the job has ended, or at the deadline with
   // what `waiting_for` says.
   Envelope Next(Time deadline, const std::string& waiting_for);
+  // Likewise, but the end of the job is an envelope like any other.
+  Envelope NextOrEnd(Time deadline, const std::string& waiting_for);
   // Takes envelopes until one of `kind` comes.
   Envelope Await(MessageKind kind, Duration timeout, const std::string& waiting_for);
   void Handle(const Envelope& envelope);
   void CloseExchange();
+  void PostToScheduler(Envelope envelope);
   void PostToLanes(MessageKind kind, int layer);
   Time Now() const;
   void TraceSpan(const char* name, int layer, Time begin);
@@ -115,12 +117,6 @@ class Session {
   Time iteration_begin_{};
   double last_exchange_seconds_ = 0;
   double last_exposed_seconds_ = 0;
-  double total_exchange_seconds_ = 0;
-  double total_exposed_seconds_ = 0;
-};
-  Time exchange_begin_{};
-  Time exchange_end_{};
-  Duration stood_still_{};
   double total_exchange_seconds_ = 0;
   double total_exposed_seconds_ = 0;
 };

@@ -48,8 +48,8 @@ void SyncLane::OnStart(Outbox& outbox) {
 
 void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   const auto found = layers_.find(envelope.bucket);
-  const bool local = envelope.kind == MessageKind::kGradientReady ||
-                     envelope.kind == MessageKind::kPublishInitial;
+  const bool local =
+      envelope.kind == MessageKind::kGradientReady || envelope.kind == MessageKind::kPublishInitial;
   if (!local && envelope.epoch != context_->epoch) return Drop(envelope, false);
   if (found == layers_.end()) {
     if (!local) Drop(envelope, true);

@@ -1,5 +1,5 @@
-// SyncLane: the actor of one data lane of a worker. Hands envelopes to the syncers of its layers and
-// tells the application when a layer's part is fresh.
+// SyncLane: the actor of one data lane of a worker. Hands envelopes to the syncers of its layers
+// and tells the application when a layer's part is fresh.
 #pragma once
 
 #include <map>

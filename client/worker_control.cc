@@ -46,8 +46,7 @@ void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   context->stall_deadline = options_.stall_deadline;
   context->phantom = options_.phantom;
   for (int lane = 0; lane < context->plan.plan().lanes(); ++lane) {
-    outbox.Attach(kFirstDataLane + lane,
-                  std::make_unique<SyncLane>(context, lane, options_.trace));
+    outbox.Attach(kFirstDataLane + lane, std::make_unique<SyncLane>(context, lane, options_.trace));
   }
   state_->context = std::move(context);
   Envelope forward = envelope;

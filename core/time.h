@@ -9,10 +9,10 @@ namespace poseidon {
 using Duration = std::chrono::nanoseconds;
 using Time = std::chrono::nanoseconds;
 
-inline Duration Seconds(double seconds) {
+constexpr Duration Seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
-inline double ToSeconds(Duration duration) {
+constexpr double ToSeconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 

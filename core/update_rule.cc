@@ -31,7 +31,8 @@ struct Policy {
 };
 
 double Step(const UpdateRule& rule, int64_t iteration) {
-  return std::pow(rule.gamma, static_cast<double>(iteration / rule.stepsize));
+  const int64_t steps = iteration / rule.stepsize;
+  return std::pow(rule.gamma, static_cast<double>(steps));
 }
 
 double Exp(const UpdateRule& rule, int64_t iteration) {

@@ -89,8 +89,9 @@ class Checker {
     }
     Range("training.threads", training.threads(), 0, 4096);
     if (training.engine() == Training::TORCH && training.solver().empty()) {
-      Fail("training", "training.solver is missing; name a Caffe solver prototxt, or set engine: "
-                       "REPLAY and a replay");
+      Fail("training",
+           "training.solver is missing; name a Caffe solver prototxt, or set engine: "
+           "REPLAY and a replay");
     }
     if (training.engine() == Training::REPLAY && training.replay().layers_size() == 0) {
       Fail("training", "training.engine is REPLAY, but training.replay has no layers");

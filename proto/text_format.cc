@@ -3,15 +3,15 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <numeric>
 #include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
+
+#include "core/nearest.h"
 
 namespace poseidon {
 namespace {
@@ -42,43 +42,19 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::optional<Entry> entry_;
 };
 
-// Levenshtein's edit distance.
-size_t EditDistance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string FieldNames(const Descriptor& message) {
-  std::string names;
-  for (int i = 0; i < message.field_count(); ++i) {
-    names += (i == 0 ? "" : ", ") + message.field(i)->name();
-  }
+std::vector<std::string> FieldNames(const Descriptor& message) {
+  std::vector<std::string> names;
+  for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
   return names;
 }
 
 // "; did you mean "stepsize"?", or all fields where none is near.
 std::string Suggestion(const Descriptor& message, const std::string& unknown) {
-  const FieldDescriptor* nearest = nullptr;
-  // Half of the letters wrong is no typing error any more.
-  size_t nearest_distance = unknown.size() / 2 + 1;
-  for (int i = 0; i < message.field_count(); ++i) {
-    const size_t distance = EditDistance(unknown, message.field(i)->name());
-    if (distance < nearest_distance) {
-      nearest = message.field(i);
-      nearest_distance = distance;
-    }
-  }
-  if (nearest) return "; did you mean \"" + nearest->name() + "\"?";
-  return "; its fields are " + FieldNames(message);
+  const std::vector<std::string> names = FieldNames(message);
+  if (const auto nearest = Nearest(unknown, names)) return "; did you mean \"" + *nearest + "\"?";
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return "; its fields are " + all;
 }
 
 std::string ValueNames(const EnumDescriptor& type) {
@@ -158,9 +134,9 @@ TextLocations ParseText(const std::string& text, const std::string& file, Messag
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(tree.get());
   if (!parser.ParseFromString(text, &message)) {
-    const FirstError::Entry error =
-        errors.entry() ? Explain(*errors.entry(), text, *message.GetDescriptor())
-                       : FirstError::Entry{-1, -1, "is no valid Protobuf text"};
+    const FirstError::Entry error = errors.entry()
+                                        ? Explain(*errors.entry(), text, *message.GetDescriptor())
+                                        : FirstError::Entry{-1, -1, "is no valid Protobuf text"};
     throw ConfigError(Location{file, error.line + 1, error.column + 1}, error.message);
   }
   return TextLocations(file, std::move(tree));

@@ -1,7 +1,7 @@
 // Reads and writes Protobuf text format: job configs and Caffe's prototxt.
 //
-// Whatever is wrong with a file ends in a ConfigError that names file, line and column and says what
-// was meant: an unknown field lists the nearest known one, a bad value the values allowed.
+// Whatever is wrong with a file ends in a ConfigError that names file, line and column and says
+// what was meant: an unknown field lists the nearest known one, a bad value the values allowed.
 #pragma once
 
 #include <google/protobuf/message.h>

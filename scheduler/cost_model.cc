@@ -15,8 +15,7 @@ Scheme BestScheme(const InformationBook& book, int layer) {
   if (!facts.factorable) return PS;
   const int64_t workers = book.Query(Property::kWorkers);
   const int64_t servers = book.Query(Property::kServers);
-  const int64_t factors =
-      FloatsFactorBroadcast(facts.outputs, facts.inputs, facts.rows, workers);
+  const int64_t factors = FloatsFactorBroadcast(facts.outputs, facts.inputs, facts.rows, workers);
   const int64_t dense_times_servers = 2 * facts.outputs * facts.inputs * (workers + servers - 2);
   return factors * servers <= dense_times_servers ? SFB : PS;
 }

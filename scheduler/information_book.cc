@@ -33,7 +33,8 @@ void Check(const LayerSpec& layer) {
   if (Count(layer.blobs(0)) != product.outputs() * product.inputs() || !bias_fits) {
     throw ConfigError(where + "declared as an inner product of " +
                       std::to_string(product.inputs()) + " inputs and " +
-                      std::to_string(product.outputs()) + " outputs, but its blobs do not fit that");
+                      std::to_string(product.outputs()) +
+                      " outputs, but its blobs do not fit that");
   }
 }
 

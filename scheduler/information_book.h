@@ -1,5 +1,5 @@
-// The information book: what the scheduler knows about the model and the cluster (the paper, section
-// 4.1). The cost model and the planner ask it; nothing else decides on schemes.
+// The information book: what the scheduler knows about the model and the cluster (the paper,
+// section 4.1). The cost model and the planner ask it; nothing else decides on schemes.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ enum class Property {
 struct LayerFacts {
   std::string name;
   std::string type;
-  int64_t parameters = 0;           // floats of all its blobs
-  bool factorable = false;          // its gradient is u^T v: SFB is possible
-  int64_t outputs = 0;              // M, if factorable
-  int64_t inputs = 0;               // N, if factorable
-  int64_t rows = 0;                 // K, rows of a worker's factors, if factorable
+  int64_t parameters = 0;   // floats of all its blobs
+  bool factorable = false;  // its gradient is u^T v: SFB is possible
+  int64_t outputs = 0;      // M, if factorable
+  int64_t inputs = 0;       // N, if factorable
+  int64_t rows = 0;         // K, rows of a worker's factors, if factorable
 };
 
 // Immutable; safe to share between threads.

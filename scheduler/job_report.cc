@@ -114,14 +114,14 @@ bool JobReport::HashesAgree() const {
 std::string JobReport::Closing() const {
   if (finished_.empty()) return "no worker finished";
   const wire::WorkerReport& first = finished_.begin()->second;
-  std::string text = Format("%lld iterations, %.0f images/s, communication not hidden %.0f%%",
-                            static_cast<long long>(first.iterations()), ImagesPerSecond(),
-                            100 * ExposedShare());
+  std::string text =
+      Format("%lld iterations, %.0f images/s, communication not hidden %.0f%%",
+             static_cast<long long>(first.iterations()), ImagesPerSecond(), 100 * ExposedShare());
   if (first.has_test_accuracy()) text += Format(", test accuracy %.4f", first.test_accuracy());
   if (first.has_test_loss()) text += Format(", test loss %.4f", first.test_loss());
-  text += HashesAgree() ? "\nall workers ended with the same parameters (hash " +
-                              first.parameter_hash() + ")"
-                        : "\nTHE WORKERS' PARAMETERS DIFFER: see workers[] in summary.json";
+  text += HashesAgree()
+              ? "\nall workers ended with the same parameters (hash " + first.parameter_hash() + ")"
+              : "\nTHE WORKERS' PARAMETERS DIFFER: see workers[] in summary.json";
   return text;
 }
 

@@ -84,8 +84,7 @@ Plan MakePlan(const InformationBook& book, const Communication& communication) {
     LayerPlan* layer = plan.add_layers();
     layer->set_name(facts.name);
     layer->set_scheme(ChooseScheme(book, i, communication.policy()));
-    layer->set_floats_ps(
-        FloatsParameterServer(facts.parameters, plan.workers(), plan.servers()));
+    layer->set_floats_ps(FloatsParameterServer(facts.parameters, plan.workers(), plan.servers()));
     if (facts.factorable) {
       layer->set_floats_sfb(
           FloatsFactorBroadcast(facts.outputs, facts.inputs, facts.rows, plan.workers()));

@@ -99,9 +99,7 @@ std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence) {
   return dropped;
 }
 
-bool Roster::complete() const {
-  return static_cast<int>(entries_.size()) == workers_ + servers_;
-}
+bool Roster::complete() const { return static_cast<int>(entries_.size()) == workers_ + servers_; }
 
 std::vector<wire::Node> Roster::nodes() const {
   std::vector<wire::Node> nodes;

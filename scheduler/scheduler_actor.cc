@@ -14,7 +14,6 @@ namespace {
 constexpr TimerId kPhaseDeadline = 1;
 constexpr TimerId kDropSilent = 2;
 
-
 std::string SecondsText(Duration duration) {
   return std::to_string(static_cast<int64_t>(ToSeconds(duration))) + " s";
 }
@@ -132,10 +131,10 @@ void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, O
   // An address that no admitted node can have, so that its route disturbs nobody.
   const Address guest{{static_cast<Role>(node.role()), -1}, kControlLane};
   outbox.routes.push_back({guest, node.endpoints(kControlLane)});
-  outbox.Send(MakeEnvelope(MessageKind::kRefused, guest,
-                           MakeEnd(ExitCode::kRefused, "the scheduler refused this " +
-                                                           std::string(RoleName(guest.node.role)) +
-                                                           ": " + reason)));
+  outbox.Send(MakeEnvelope(
+      MessageKind::kRefused, guest,
+      MakeEnd(ExitCode::kRefused, "the scheduler refused this " +
+                                      std::string(RoleName(guest.node.role)) + ": " + reason)));
 }
 
 void SchedulerActor::CompleteView(Outbox& outbox) {
@@ -205,8 +204,7 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kTraining || envelope.from.node.role != Role::kWorker) return;
   if (answered_.contains(envelope.from.node)) return;
   if (answered_.empty()) {
-    outbox.SetTimer(kPhaseDeadline,
-                    Seconds(options_.job.communication().stall_deadline_seconds()));
+    outbox.SetTimer(kPhaseDeadline, Seconds(options_.job.communication().stall_deadline_seconds()));
   }
   answered_.insert(envelope.from.node);
   Envelope forward = envelope;
@@ -280,8 +278,7 @@ void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbo
   EnterPhase(Phase::kEnded, outbox);
 }
 
-std::string SchedulerActor::MissingFrom(const std::set<NodeId>& present,
-                                        bool servers_too) const {
+std::string SchedulerActor::MissingFrom(const std::set<NodeId>& present, bool servers_too) const {
   std::string missing;
   for (const wire::Node& node : view_.nodes()) {
     const bool counts = servers_too || IdOf(node).role == Role::kWorker;

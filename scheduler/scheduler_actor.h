@@ -14,10 +14,11 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <memory>
+#include <set>
 #include <string>
 
+#include "core/error.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 #include "scheduler/roster.h"

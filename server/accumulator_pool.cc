@@ -18,8 +18,7 @@ constexpr int64_t kAlignedFloats = kAlignment / sizeof(float);
 void AccumulatorPool::Free::operator()(float* memory) const { std::free(memory); }
 
 AccumulatorPool::AccumulatorPool(size_t buffers, int64_t floats)
-    : stride_((floats + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats),
-      buffers_(buffers) {
+    : stride_((floats + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats), buffers_(buffers) {
   if (buffers == 0 || floats == 0) return;
   // Not zeroed: that would touch every page.
   memory_.reset(static_cast<float*>(

@@ -1,8 +1,9 @@
 // AccumulatorPool: the memory in which gradients are summed.
 //
-// In the worst case every KV pair gathers gradients at the same time, so there is a buffer for each.
-// They are handed out last in, first out, and the kernel backs memory only once it is touched: what
-// counts in practice is how many pairs are open at once, a few when the workers keep in step.
+// In the worst case every KV pair gathers gradients at the same time, so there is a buffer for
+// each. They are handed out last in, first out, and the kernel backs memory only once it is
+// touched: what counts in practice is how many pairs are open at once, a few when the workers keep
+// in step.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // KvPair: one chunk of a layer on the server that owns it.
 //
-// A pair holds the chunk's values and optimiser state and gathers one gradient from each worker; with
-// the last one it applies the update rule (bulk-synchronous, the paper's KV store, section 4.2).
+// A pair holds the chunk's values and optimiser state and gathers one gradient from each worker;
+// with the last one it applies the update rule (bulk-synchronous, the paper's KV store,
+// section 4.2).
 #pragma once
 
 #include <cstdint>

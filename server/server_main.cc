@@ -29,9 +29,8 @@ wire::End Serve(ZmqRuntime& runtime, Trace& trace, std::string& name, Interrupti
   uint64_t epoch = 0;
   while (true) {
     if (interruption.Pending()) {
-      Envelope failed =
-          MakeEnvelope(MessageKind::kFailed, {{Role::kScheduler, 0}, kControlLane},
-                       MakeEnd(ExitCode::kInterrupted, "interrupted by a signal"));
+      Envelope failed = MakeEnvelope(MessageKind::kFailed, {{Role::kScheduler, 0}, kControlLane},
+                                     MakeEnd(ExitCode::kInterrupted, "interrupted by a signal"));
       failed.epoch = epoch;
       runtime.Post(std::move(failed));
       throw Interrupted();
@@ -73,8 +72,8 @@ ExitCode Run() {
 
   ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(config.job, host));
   ServerOptions options;
-  options.member = NodeMemberOptions(config.job, config.fingerprint, Role::kServer, FLAGS_rank,
-                                     host, runtime);
+  options.member =
+      NodeMemberOptions(config.job, config.fingerprint, Role::kServer, FLAGS_rank, host, runtime);
   options.stall_deadline = Seconds(config.job.communication().stall_deadline_seconds());
   options.trace = tracing ? &trace : nullptr;
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));

@@ -90,10 +90,10 @@ ShardActor::ShardActor(const wire::PlanAndModel& plan, const ShardOptions& optio
       values = {memory_->values.get() + offset, size};
       history = {memory_->history.get() + offset * state, size * state};
     }
-    pairs_.try_emplace(place.key, pair_options, place.chunk->size(),
-                       SegmentsOf(plan.model().layers(static_cast<int>(place.key.bucket)),
-                                  *place.chunk),
-                       values, history);
+    pairs_.try_emplace(
+        place.key, pair_options, place.chunk->size(),
+        SegmentsOf(plan.model().layers(static_cast<int>(place.key.bucket)), *place.chunk), values,
+        history);
     offset += place.chunk->size();
   }
   pool_ = std::make_unique<AccumulatorPool>(options.phantom ? 0 : pairs_.size(), largest);
@@ -143,11 +143,10 @@ void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 void ShardActor::SendValues(const Key& key, const KvPair& pair, Outbox& outbox) {
-  const Payload body = options_.phantom
-                           ? Payload::Phantom(pair.size() * sizeof(float))
-                           // Sent without a copy: the values next change when every worker has
-                           // answered them with a gradient.
-                           : Payload::View(pair.values(), memory_);
+  const Payload body = options_.phantom ? Payload::Phantom(pair.size() * sizeof(float))
+                                        // Sent without a copy: the values next change when every
+                                        // worker has answered them with a gradient.
+                                        : Payload::View(pair.values(), memory_);
   for (int worker = 0; worker < workers_; ++worker) {
     Envelope envelope;
     envelope.kind = MessageKind::kValues;

@@ -43,13 +43,13 @@ enum class MessageKind : int {
   kFactors = 33,        // worker -> worker: chunk 0 is u (rows x outputs), chunk 1 is v
 
   // Within a node; never accepted from the wire.
-  kGradientReady = 50,  // application -> data lane: the layer's gradient is in its buffer
+  kGradientReady = 50,   // application -> data lane: the layer's gradient is in its buffer
   kPublishInitial = 51,  // application -> data lane: worker 0's initial values are in place
-  kLayerFresh = 52,     // data lane -> application: this lane's part of the layer is up to date
-  kLocalReady = 53,     // application or server's lanes -> control: memory is there
-  kPeerSilent = 54,     // heartbeat lane -> control: wire::Silent
-  kJoined = 55,         // control lane -> application: wire::View
-  kStop = 56,           // application -> scheduler's control lane: wire::End, end the job so
+  kLayerFresh = 52,      // data lane -> application: this lane's part of the layer is up to date
+  kLocalReady = 53,      // application or server's lanes -> control: memory is there
+  kPeerSilent = 54,      // heartbeat lane -> control: wire::Silent
+  kJoined = 55,          // control lane -> application: wire::View
+  kStop = 56,            // application -> scheduler's control lane: wire::End, end the job so
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".
@@ -66,8 +66,8 @@ struct Envelope {
   // The runtime fills `from` in when it sends.
   Address from;
   Address to;
-  // Of the view that the sender lives in; 0 before there is one. The first epoch of a job is drawn at
-  // random, so that frames of another job are as foreign as those of an old view.
+  // Of the view that the sender lives in; 0 before there is one. The first epoch of a job is drawn
+  // at random, so that frames of another job are as foreign as those of an old view.
   uint64_t epoch = 0;
   int64_t iteration = 0;
   uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronised as one)

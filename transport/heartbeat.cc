@@ -83,8 +83,8 @@ void HeartbeatMonitor::OnStart(Outbox& outbox) {
 void HeartbeatMonitor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind != MessageKind::kHeartbeat || envelope.epoch != view_.epoch()) return;
   detector_.Heard(envelope.from.node, outbox.now);
-  outbox.Send(Beat(MessageKind::kHeartbeatAck, {envelope.from.node, kHeartbeatLane},
-                   view_.epoch()));
+  outbox.Send(
+      Beat(MessageKind::kHeartbeatAck, {envelope.from.node, kHeartbeatLane}, view_.epoch()));
 }
 
 void HeartbeatMonitor::OnTimer(TimerId timer, Outbox& outbox) {

@@ -1,5 +1,5 @@
-// Heartbeats: how a node that died or hangs is noticed, on a lane (socket and thread) of their own so
-// that no amount of training data delays them.
+// Heartbeats: how a node that died or hangs is noticed, on a lane (socket and thread) of their own
+// so that no amount of training data delays them.
 //
 // Every node sends the scheduler a heartbeat an interval and gets an answer to each. Whoever is not
 // heard for too long is named to the control lane: a node to the scheduler's, the scheduler to the
@@ -20,15 +20,15 @@ struct HeartbeatTiming {
   Duration interval = Seconds(1);
   // From a node's death to the moment all the others know. At least three intervals.
   Duration deadline = Seconds(10);
-  // Silence after which a peer is given up: two intervals less than the deadline, one for the check,
-  // which runs once an interval, and one for the news to travel.
+  // Silence after which a peer is given up: two intervals less than the deadline, one for the
+  // check, which runs once an interval, and one for the news to travel.
   Duration allowed_silence() const { return deadline - 2 * interval; }
 };
 
 // Decides who has been silent for too long. A value without clock.
 //
-// If the checks themselves come late (this process was stopped, the machine slept), nobody could have
-// been heard: then everybody gets a new period instead of being accused.
+// If the checks themselves come late (this process was stopped, the machine slept), nobody could
+// have been heard: then everybody gets a new period instead of being accused.
 class SilenceDetector {
  public:
   explicit SilenceDetector(const HeartbeatTiming& timing) : timing_(timing) {}

@@ -1,5 +1,5 @@
-// Mailbox: the application lane of a node on ZmqRuntime. Actors' envelopes for the program that runs
-// the node wait here.
+// Mailbox: the application lane of a node on ZmqRuntime. Actors' envelopes for the program that
+// runs the node wait here.
 #pragma once
 
 #include <condition_variable>

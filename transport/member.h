@@ -1,10 +1,10 @@
 // Member: a server's or worker's half of the membership protocol, from asking to be admitted to the
-// end of the job. Control actors of servers and workers hold one and hand it what they do not handle
-// themselves.
+// end of the job. Control actors of servers and workers hold one and hand it what they do not
+// handle themselves.
 //
-// The application lane hears kJoined (wire::View) once all nodes are there and kEnd (wire::End) when
-// it is over, exactly once, whatever the cause: the scheduler said so, did not answer, refused, or
-// fell silent.
+// The application lane hears kJoined (wire::View) once all nodes are there and kEnd (wire::End)
+// when it is over, exactly once, whatever the cause: the scheduler said so, did not answer,
+// refused, or fell silent.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 #include "core/time.h"
@@ -27,8 +26,8 @@ struct SimEvent {
   SimEventKind kind = SimEventKind::kAction;
   uint32_t subject = 0;
 
-  bool operator<(const SimEvent& other) const {
-    return time != other.time ? time < other.time : order < other.order;
+  bool operator>(const SimEvent& other) const {
+    return time != other.time ? time > other.time : order > other.order;
   }
 };
 
@@ -37,7 +36,6 @@ class SimEventQueue {
  public:
   Time now() const { return now_; }
   bool empty() const { return heap_.empty(); }
-  size_t size() const { return heap_.size(); }
   const SimEvent& next() const { return heap_.top(); }
 
   // A time that is past counts as now. Returns the event's `order`.

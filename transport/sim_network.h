@@ -50,8 +50,8 @@ class SimNetwork {
     int priority;
     uint32_t transfer;
     uint64_t order;
-    bool operator<(const Queued& other) const {
-      return priority != other.priority ? priority < other.priority : order < other.order;
+    bool operator>(const Queued& other) const {
+      return priority != other.priority ? priority > other.priority : order > other.order;
     }
   };
 

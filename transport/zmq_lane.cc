@@ -240,7 +240,9 @@ void ZmqLane::ReportFailure(ExitCode exit_code, const std::string& reason) {
   wire::End end;
   end.set_exit_code(static_cast<int>(exit_code));
   end.set_reason(reason);
-  Send(MakeEnvelope(MessageKind::kFailed, Here(kApplicationLane), end));
+  Envelope envelope = MakeEnvelope(MessageKind::kFailed, Here(kApplicationLane), end);
+  envelope.from = self();
+  Send(std::move(envelope));
 }
 
 void ZmqLane::CarryOut() {

@@ -1,5 +1,8 @@
 #include "worker/batch_reader.h"
 
+#include <span>
+#include <utility>
+
 #include "caffe_adapter/random.h"
 
 namespace poseidon {
@@ -34,17 +37,17 @@ const Batch& BatchReader::Read(int64_t iteration, int64_t next) {
   const auto idle = [this] { return !requested_; };
   changed_.wait(lock, idle);
   if (done_ != iteration) {
-    Request(lock, iteration);
+    Request(iteration);
     changed_.wait(lock, idle);
   }
   done_.reset();
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   current_ = 1 - current_;
-  Request(lock, next);
+  Request(next);
   return batches_[current_];
 }
 
-void BatchReader::Request(std::unique_lock<std::mutex>&, int64_t iteration) {
+void BatchReader::Request(int64_t iteration) {
   requested_ = iteration;
   error_ = nullptr;
   changed_.notify_all();
@@ -55,17 +58,18 @@ void BatchReader::Run() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || requested_; });
     if (stopping_) return;
+    const int64_t iteration = *requested_;
     Batch& batch = batches_[1 - current_];
     lock.unlock();
     std::exception_ptr error;
     try {
-      Fill(*requested_, batch);
+      Fill(iteration, batch);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
     error_ = error;
-    done_ = requested_;
+    done_ = iteration;
     requested_.reset();
     changed_.notify_all();
   }

@@ -57,7 +57,7 @@ class BatchReader {
  private:
   void Run();
   void Fill(int64_t iteration, Batch& batch);
-  void Request(std::unique_lock<std::mutex>& lock, int64_t iteration);
+  void Request(int64_t iteration);  // with the lock held, while nothing is requested
 
   Dataset dataset_;
   Transformer transformer_;

@@ -1,0 +1,60 @@
+#include "cli/convert.h"
+
+#include <gflags/gflags.h>
+
+#include <iostream>
+
+#include "caffe_adapter/convert.h"
+#include "cli/flags.h"
+
+namespace poseidon {
+namespace {
+
+void CheckPaths() {
+  if (FLAGS_source.empty()) throw ConfigError("--source is missing; name what to convert");
+  if (FLAGS_out.empty()) throw ConfigError("--out is missing; name the directory to write to");
+}
+
+ConvertOptions DirectoryOptions() {
+  CheckPaths();
+  ConvertOptions options;
+  options.source = FLAGS_source;
+  options.out = FLAGS_out;
+  options.replace = FLAGS_replace;
+  return options;
+}
+
+ExitCode Show(const ConvertResult& result) {
+  for (const WrittenDatabase& database : result.databases) {
+    std::cout << database.path << ": " << database.records << " records of "
+              << ToString(database.record_shape) << std::endl;
+  }
+  for (const std::string& file : result.other_files) std::cout << file << std::endl;
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+
+ExitCode ConvertCsvVerb() {
+  CheckPaths();
+  CsvOptions options;
+  options.source = FLAGS_source;
+  options.out = FLAGS_out;
+  options.label_column = FLAGS_label_column;
+  options.height = FLAGS_height;
+  options.width = FLAGS_width;
+  options.max_value = FLAGS_max_value;
+  options.scale_height = FLAGS_scale_height;
+  options.scale_width = FLAGS_scale_width;
+  options.shuffle = FLAGS_shuffle;
+  options.shuffle_seed = FLAGS_shuffle_seed;
+  options.train_records = FLAGS_train_records;
+  options.replace = FLAGS_replace;
+  return Show(ConvertCsv(options));
+}
+
+ExitCode ConvertMnistVerb() { return Show(ConvertMnist(DirectoryOptions())); }
+
+ExitCode ConvertCifar10Verb() { return Show(ConvertCifar10(DirectoryOptions())); }
+
+}  // namespace poseidon

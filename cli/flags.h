@@ -1,0 +1,45 @@
+// The flags of all verbs. Each is defined once, in flags.cc; verbs.cc says which verb takes which.
+//
+// A flag's default is its own only where that is a sensible value for every verb that takes it;
+// otherwise it is empty or 0 and the verb looks whether the flag was given.
+#pragma once
+
+#include <gflags/gflags_declare.h>
+
+// Job: what to run or to plan.
+DECLARE_string(config);
+DECLARE_string(net);
+DECLARE_string(solver);
+
+// Cluster and communication.
+DECLARE_int32(workers);
+DECLARE_int32(servers);
+DECLARE_int64(batch);
+DECLARE_string(policy);
+DECLARE_int32(lanes);
+DECLARE_int64(kv_pair_bytes);
+
+// Data.
+DECLARE_string(input);
+DECLARE_string(source);
+DECLARE_int32(label_column);
+DECLARE_int64(height);
+DECLARE_int64(width);
+DECLARE_double(max_value);
+DECLARE_int64(scale_height);
+DECLARE_int64(scale_width);
+DECLARE_bool(shuffle);
+DECLARE_uint64(shuffle_seed);
+DECLARE_int64(train_records);
+
+// Output.
+DECLARE_string(out);
+DECLARE_string(format);
+DECLARE_bool(replace);
+
+namespace poseidon {
+
+// Whether the command line has the flag, even if with its default value.
+bool FlagGiven(const char* name);
+
+}  // namespace poseidon

@@ -1,0 +1,24 @@
+// Where a worker's contribution to an iteration is written.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "client/syncer.h"
+
+namespace poseidon {
+
+// `dense`, or u and v of a layer under SFB (u rows x outputs, the gradient at the layer's top; v
+// rows x inputs, the data at its bottom).
+struct GradientBuffers {
+  std::span<float> dense;
+  std::span<float> u;
+  std::span<float> v;
+};
+
+// Of the worker whose context it is; empty spans if that holds phantoms. Valid as long as the
+// context lives. May be written from the layer's forward pass in `iteration` until its gradient is
+// handed to the lanes.
+GradientBuffers GradientBuffersOf(const SyncContext& context, int layer, int64_t iteration);
+
+}  // namespace poseidon

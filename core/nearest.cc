@@ -1,0 +1,39 @@
+#include "core/nearest.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace poseidon {
+namespace {
+
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::optional<std::string> Nearest(const std::string& text, const std::vector<std::string>& names) {
+  std::optional<std::string> nearest;
+  size_t least = text.size() / 2 + 1;
+  for (const std::string& name : names) {
+    const size_t distance = EditDistance(text, name);
+    if (distance < least) {
+      nearest = name;
+      least = distance;
+    }
+  }
+  return nearest;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,87 @@
+#include "worker/engine_factory.h"
+
+#include "caffe_adapter/solver.h"
+#include "core/error.h"
+#include "worker/replay_engine.h"
+#include "worker/torch_engine.h"
+
+namespace poseidon {
+namespace {
+
+class ReplayPlan : public EnginePlan {
+ public:
+  explicit ReplayPlan(const JobConfig& config) : job_(config.job) {
+    ValidateReplay(job_.training().replay());
+  }
+  TrainerOptions trainer_options() const override {
+    TrainerOptions options;
+    options.max_iter = job_.training().has_iterations() ? job_.training().iterations()
+                                                        : job_.training().replay().iterations();
+    return options;
+  }
+  std::unique_ptr<Engine> Make(int rank) const override {
+    const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
+    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed);
+  }
+
+ private:
+  Job job_;
+};
+
+#if POSEIDON_TORCH
+class TorchPlan : public EnginePlan {
+ public:
+  explicit TorchPlan(const JobConfig& config)
+      : job_(config.job), solver_(LoadSolver(ResolvePath(config, job_.training().solver()))) {}
+
+  TrainerOptions trainer_options() const override {
+    TrainerOptions options;
+    options.max_iter = job_.training().has_iterations() ? job_.training().iterations()
+                                                        : solver_.parameter.max_iter();
+    options.display = solver_.parameter.display();
+    options.test_interval = solver_.parameter.test_interval();
+    options.test_initialization = solver_.parameter.test_initialization();
+    return options;
+  }
+
+  std::unique_ptr<Engine> Make(int rank) const override {
+    TorchEngineOptions options;
+    options.solver = solver_;
+    options.rank = rank;
+    options.workers = job_.cluster().workers();
+    options.shuffle = job_.training().shuffle();
+    options.seed = Seed();
+    if (job_.training().has_batch_per_worker()) {
+      options.batch_per_worker = job_.training().batch_per_worker();
+    }
+    options.threads = std::max(1, job_.training().threads());
+    return MakeTorchEngine(std::move(options));
+  }
+
+ private:
+  uint64_t Seed() const {
+    if (job_.training().has_seed()) return job_.training().seed();
+    return solver_.parameter.random_seed() >= 0 ? solver_.parameter.random_seed() : 1;
+  }
+
+  Job job_;
+  Solver solver_;
+};
+#endif
+
+}  // namespace
+
+std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config) {
+  if (config.job.training().engine() == Training::REPLAY) {
+    return std::make_unique<ReplayPlan>(config);
+  }
+#if POSEIDON_TORCH
+  return std::make_unique<TorchPlan>(config);
+#else
+  throw ConfigError(config.path +
+                    ": training.engine is TORCH, but this build has no libtorch (CMake's "
+                    "POSEIDON_TORCH is off); only REPLAY works");
+#endif
+}
+
+}  // namespace poseidon

@@ -1,0 +1,24 @@
+// From a job config to its engine.
+#pragma once
+
+#include <memory>
+
+#include "proto/job_config.h"
+#include "worker/engine.h"
+#include "worker/trainer.h"
+
+namespace poseidon {
+
+// What a job trains with, before a worker knows its rank: files are read and checked, so that
+// mistakes show at once.
+class EnginePlan {
+ public:
+  virtual ~EnginePlan() = default;
+  virtual TrainerOptions trainer_options() const = 0;
+  virtual std::unique_ptr<Engine> Make(int rank) const = 0;
+};
+
+// Throws ConfigError or DataError, also for engine TORCH in a build without libtorch.
+std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config);
+
+}  // namespace poseidon

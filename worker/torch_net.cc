@@ -1,0 +1,201 @@
+#include "worker/torch_net.h"
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "caffe_adapter/random.h"
+
+namespace poseidon {
+namespace {
+
+bool Any(const std::vector<bool>& values) {
+  return std::find(values.begin(), values.end(), true) != values.end();
+}
+
+void Zero(std::span<float> values) { std::fill(values.begin(), values.end(), 0.0F); }
+
+at::Tensor View(std::span<float> values, at::IntArrayRef shape) {
+  return at::from_blob(values.data(), shape);
+}
+
+// Tensors over a layer's blobs, which lie one after the other.
+Tensors BlobViews(const std::vector<ParameterDescription>& parameters, std::span<float> values) {
+  Tensors views;
+  for (const ParameterDescription& parameter : parameters) {
+    const size_t count = Count(parameter.shape);
+    CHECK_LE(count, values.size());
+    views.push_back(View(values.first(count), parameter.shape));
+    values = values.subspan(count);
+  }
+  CHECK(values.empty());
+  return views;
+}
+
+}  // namespace
+
+// Connects a net's layers.
+class TorchNet::Builder {
+ public:
+  Builder(TorchNet& net, const BatchReaderOptions& data)
+      : net_(net), data_(data), random_seed_(DeriveSeed(data.seed, data.rank)) {}
+
+  void Add(const LayerDescription& layer) {
+    Step step;
+    for (const BlobDescription& bottom : layer.bottoms) {
+      step.bottoms.push_back(latest_.at(bottom.name));
+    }
+    SetNeeds(layer, step);
+    step.layer = layer.type() == "Data" ? MakeData(layer) : MakeComputing(layer, step);
+    for (const BlobDescription& top : layer.tops) {
+      const int value = static_cast<int>(net_.values_.size());
+      step.tops.push_back(value);
+      latest_[top.name] = value;
+      net_.values_.push_back({.needs_gradient = step.has_backward, .data = {}, .gradient = {}});
+    }
+    net_.steps_.push_back(std::move(step));
+  }
+
+ private:
+  void SetNeeds(const LayerDescription& layer, Step& step) {
+    const bool training = net_.description_.phase == caffe::TRAIN;
+    for (size_t i = 0; i < step.bottoms.size(); ++i) {
+      const int index = static_cast<int>(i);
+      const bool stopped = index < layer.parameter.propagate_down_size() &&
+                           !layer.parameter.propagate_down(index);
+      step.bottom_needs_gradient.push_back(!stopped &&
+                                           net_.values_[step.bottoms[i]].needs_gradient);
+    }
+    for (const ParameterDescription& parameter : layer.parameters) {
+      step.parameter_needs_gradient.push_back(training && parameter.lr_mult != 0);
+    }
+    step.has_backward = Any(step.bottom_needs_gradient) || Any(step.parameter_needs_gradient);
+  }
+
+  std::unique_ptr<TorchLayer> MakeData(const LayerDescription& layer) {
+    auto data_layer = std::make_unique<DataLayer>(layer, data_);
+    net_.data_layers_.push_back(data_layer.get());
+    return data_layer;
+  }
+
+  std::unique_ptr<TorchLayer> MakeComputing(const LayerDescription& layer, const Step& step) const {
+    return MakeTorchLayer({.description = layer,
+                           .bottom_needs_gradient = step.bottom_needs_gradient,
+                           .parameter_needs_gradient = step.parameter_needs_gradient,
+                           .seed = DeriveSeed(random_seed_, layer.name())});
+  }
+
+  TorchNet& net_;
+  const BatchReaderOptions& data_;
+  uint64_t random_seed_;
+  std::map<std::string, int> latest_;  // value by blob name
+};
+
+TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data)
+    : description_(std::move(description)) {
+  Builder builder(*this, data);
+  for (const LayerDescription& layer : description_.layers) builder.Add(layer);
+  if (!data_layers_.empty()) pass_.data = &data_layers_[0]->reader();
+}
+
+void TorchNet::BindParameters(int step, std::span<float> values) {
+  steps_[step].parameters = BlobViews(description_.layers[step].parameters, values);
+}
+
+void TorchNet::LoadBatch(int64_t iteration, int64_t next) {
+  pass_.iteration = iteration;
+  for (DataLayer* layer : data_layers_) layer->Load(iteration, next);
+}
+
+void TorchNet::Forward(int step_index) {
+  Step& step = steps_[step_index];
+  CHECK_EQ(step.parameters.size(), step.parameter_needs_gradient.size());
+  Tensors bottoms;
+  for (const int bottom : step.bottoms) bottoms.push_back(values_[bottom].data);
+  Tensors tops = step.layer->Forward(pass_, bottoms, step.parameters);
+  for (size_t i = 0; i < tops.size(); ++i) values_[step.tops[i]].data = std::move(tops[i]);
+}
+
+void TorchNet::Backward(int step_index, const GradientTarget& target) {
+  const Step& step = steps_[step_index];
+  const Tensors top_gradients = TakeTopGradients(step_index);
+  if (!step.has_backward) return;
+  const bool reached = std::any_of(top_gradients.begin(), top_gradients.end(),
+                                   [](const at::Tensor& gradient) { return gradient.defined(); });
+  if (!reached) {  // the layer does not lead to a loss
+    Zero(target.dense);
+    Zero(target.u);
+    Zero(target.v);
+    return;
+  }
+  AddBottomGradients(step, step.layer->Backward(top_gradients, Views(step_index, target)));
+}
+
+Tensors TorchNet::TakeTopGradients(int step_index) {
+  const std::vector<float>& loss_weights = description_.layers[step_index].loss_weights;
+  const std::vector<int>& tops = steps_[step_index].tops;
+  Tensors gradients;
+  for (size_t i = 0; i < tops.size(); ++i) {
+    Value& top = values_[tops[i]];
+    at::Tensor gradient = std::exchange(top.gradient, {});
+    if (loss_weights[i] != 0) {
+      const at::Tensor own = at::full(top.data.sizes(), loss_weights[i], top.data.options());
+      gradient = gradient.defined() ? gradient.add(own) : own;
+    } else {
+      top.data.reset();  // all who read it are done
+    }
+    gradients.push_back(gradient);
+  }
+  return gradients;
+}
+
+ParameterGradients TorchNet::Views(int step_index, const GradientTarget& target) const {
+  const std::vector<ParameterDescription>& parameters = description_.layers[step_index].parameters;
+  const std::vector<bool>& needs = steps_[step_index].parameter_needs_gradient;
+  ParameterGradients gradients;
+  if (!Any(needs)) return gradients;
+  if (target.dense.empty()) {
+    const Shape& weights = parameters[0].shape;
+    gradients.u = View(target.u, {static_cast<int64_t>(target.u.size()) / weights[0], weights[0]});
+    gradients.v = View(target.v, {static_cast<int64_t>(target.v.size()) / weights[1], weights[1]});
+    return gradients;
+  }
+  gradients.blobs = BlobViews(parameters, target.dense);
+  for (size_t i = 0; i < needs.size(); ++i) {
+    if (needs[i]) continue;
+    gradients.blobs[i].zero_();
+    gradients.blobs[i].reset();
+  }
+  return gradients;
+}
+
+void TorchNet::AddBottomGradients(const Step& step, const Tensors& gradients) {
+  for (size_t i = 0; i < step.bottoms.size(); ++i) {
+    if (!step.bottom_needs_gradient[i] || !gradients[i].defined()) continue;
+    at::Tensor& sum = values_[step.bottoms[i]].gradient;
+    // Not in place: layers may give the same tensor to several bottoms.
+    sum = sum.defined() ? sum.add(gradients[i]) : gradients[i];
+  }
+}
+
+float TorchNet::Scalar(int step) const {
+  return values_[steps_[step].tops[0]].data.item<float>();
+}
+
+float TorchNet::loss() const {
+  double loss = 0;
+  for (size_t step = 0; step < steps_.size(); ++step) {
+    const std::vector<float>& weights = description_.layers[step].loss_weights;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (weights[i] == 0) continue;
+      loss += weights[i] * values_[steps_[step].tops[i]].data.sum().item<double>();
+    }
+  }
+  return static_cast<float>(loss);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,70 @@
+// poseidon_worker: the worker daemon.
+#include <cblas.h>
+#include <gflags/gflags.h>
+#include <glog/logging.h>
+
+#include <algorithm>
+
+#include "client/session.h"
+#include "core/error.h"
+#include "proto/job_config.h"
+#include "transport/program.h"
+#include "worker/engine_factory.h"
+#include "worker/trainer.h"
+
+DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
+DEFINE_int32(rank, -1, "This worker's rank, from 0; -1 takes whichever is free.");
+DEFINE_string(host, "",
+              "Address at which other nodes reach this machine; empty: that of the interface which "
+              "leads to the scheduler.");
+DEFINE_string(out, "", "Directory for worker-RANK.trace.json, if the config wants a trace.");
+
+namespace poseidon {
+namespace {
+
+void TrainAndFinish(const EnginePlan& plan, Session& session) {
+  LOG(INFO) << "joined as worker " << session.rank();
+  const std::unique_ptr<Engine> engine = plan.Make(session.rank());
+  session.Declare(engine->model());
+  Trainer trainer(*engine, session, plan.trainer_options());
+  session.Finish(trainer.Train());
+}
+
+ExitCode Run() {
+  const JobConfig config = ReadJobConfig(FLAGS_config);
+  const std::unique_ptr<EnginePlan> plan = PlanEngine(config);
+  // SFB's rebuild uses BLAS beside the engine.
+  openblas_set_num_threads(std::max(1, config.job.training().threads()));
+  Interruption interruption;
+  SessionOptions options;
+  options.job = config.job;
+  options.job_fingerprint = config.fingerprint;
+  options.wanted_rank = FLAGS_rank;
+  options.host = FLAGS_host;
+  options.interrupted = [&interruption] { return interruption.Pending(); };
+  Session session(options);
+  try {
+    TrainAndFinish(*plan, session);
+  } catch (const Error& error) {
+    session.Fail(error);
+    throw;
+  } catch (const std::exception& error) {
+    session.Fail(Error(ExitCode::kFailure, error.what()));
+    throw;
+  }
+  if (session.trace() != nullptr && !FLAGS_out.empty()) {
+    session.trace()->Write(FLAGS_out + "/worker-" + std::to_string(session.rank()) + ".trace.json");
+  }
+  return ExitCode::kSuccess;
+}
+
+}  // namespace
+}  // namespace poseidon
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage(
+      "A worker of a job: trains on its part of the data and exchanges each layer's update as soon "
+      "as it is there.\n\n  poseidon_worker --config=job.prototxt [--rank=N]");
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  return poseidon::RunProgram("poseidon_worker", argv[0], poseidon::Run);
+}
