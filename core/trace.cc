@@ -20,6 +20,11 @@ void Trace::Add(Event event) {
   events_.push_back(std::move(event));
 }
 
+std::deque<Trace::Event> Trace::events() const {
+  std::lock_guard lock(mutex_);
+  return events_;
+}
+
 void Trace::Write(const std::string& path) const {
   std::lock_guard lock(mutex_);
   const int process_id = getpid();

@@ -23,6 +23,7 @@ class Trace {
     int64_t iteration = 0;
     Time begin{};
     Time end{};  // equal to begin for a moment
+    bool operator==(const Event&) const = default;
   };
 
   // `process` is what the timeline calls the process: "worker 0".
@@ -30,6 +31,8 @@ class Trace {
 
   void set_process(std::string process);
   void Add(Event event);
+  // Those that are kept, oldest first.
+  std::deque<Event> events() const;
   // Replaces `path` whole. Throws Error if it can't be written.
   void Write(const std::string& path) const;
 

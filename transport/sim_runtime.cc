@@ -3,6 +3,8 @@
 #include <glog/logging.h>
 
 #include <charconv>
+#include <exception>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -89,7 +91,7 @@ class SimRuntime::Implementation {
   void CarryOut(SimLane lane);
   void Send(SimLane from, Envelope envelope);
   void ChangeTimer(SimLane lane, const Outbox::Timer& timer);
-  void Fail(SimLane lane, const Error& error);
+  void Fail(SimLane lane, ExitCode exit_code, const std::string& reason);
   void Retire(Lane* lane);
 
   const SimOptions options_;
@@ -229,6 +231,7 @@ void SimRuntime::Implementation::Deliver(SimTransfer transfer) {
   if (between_nodes) {
     ++statistics_.envelopes;
     statistics_.body_bytes += static_cast<int64_t>(transfer.envelope.body.size());
+    transfer.envelope.to = {NodeAt(transfer.to.node()).self, transfer.to.lane()};
   }
   Call(transfer.to,
        [&](Actor& actor, Outbox& outbox) { actor.OnMessage(transfer.envelope, outbox); });
@@ -244,7 +247,9 @@ void SimRuntime::Implementation::Call(SimLane lane, const Function& function) {
     // The actor, or what it called, may have killed its own node.
     if (network_.alive(lane.node())) CarryOut(lane);
   } catch (const Error& error) {
-    Fail(lane, error);
+    Fail(lane, error.exit_code(), error.what());
+  } catch (const std::exception& error) {
+    Fail(lane, ExitCode::kFailure, error.what());
   }
 }
 
@@ -293,13 +298,16 @@ void SimRuntime::Implementation::ChangeTimer(SimLane lane, const Outbox::Timer& 
   }
 }
 
-void SimRuntime::Implementation::Fail(SimLane lane, const Error& error) {
+// Called while an exception of the lane's actor is handled.
+void SimRuntime::Implementation::Fail(SimLane lane, ExitCode exit_code, const std::string& reason) {
   if (!network_.alive(lane.node())) return;
-  const SimLane application(lane.node(), kApplicationLane);
-  if (lane.lane() == kApplicationLane || FindLane(application) == nullptr) throw;
+  const bool reported = lane.lane() != kApplicationLane &&
+                        FindLane(SimLane(lane.node(), kApplicationLane)) != nullptr;
+  Retire(FindLane(lane));
+  if (!reported) throw;
   wire::End end;
-  end.set_exit_code(static_cast<int>(error.exit_code()));
-  end.set_reason(error.what());
+  end.set_exit_code(static_cast<int>(exit_code));
+  end.set_reason(reason);
   Send(lane, MakeEnvelope(MessageKind::kFailed, Here(kApplicationLane), end));
 }
 

@@ -67,8 +67,8 @@ struct SimOptions {
   std::function<bool(const Envelope&)> fault_filter;
 };
 
-// Every envelope that was sent between nodes and that a fault duplicated ends in exactly one of
-// `envelopes`, `dropped`, `lost` and `unroutable`.
+// Every envelope between nodes that arrives or fails to, and every copy of one that a fault made,
+// ends in exactly one of `envelopes`, `dropped`, `lost` and `unroutable`.
 struct SimStatistics {
   int64_t events = 0;
   int64_t envelopes = 0;   // between nodes, delivered
@@ -82,7 +82,7 @@ struct SimStatistics {
 
 class SimRuntime {
  public:
-  // Throws ConfigError if a fault's probability is not one.
+  // Throws ConfigError if a fault's probability is not in [0, 1] or max_delay is negative.
   explicit SimRuntime(const SimOptions& options);
   ~SimRuntime();
   SimRuntime(const SimRuntime&) = delete;
@@ -102,9 +102,9 @@ class SimRuntime {
   // is an actor too); an earlier one and its timers are gone. OnStart runs when the simulation
   // reaches the current time, and before the actor gets anything else. The node must be alive.
   //
-  // When an actor throws poseidon::Error, nothing of its outbox is carried out, and the node's
+  // When an actor throws, nothing of its outbox is carried out, it is gone, and the node's
   // application lane gets a kFailed with a wire::End from the actor's lane. If the actor is itself
-  // the application, or there is none, Run throws the error.
+  // the application, or there is none, Run throws the exception.
   void Attach(SimNode node, int lane, std::unique_ptr<Actor> actor);
   // Throws ConfigError if `endpoint` is not one of this simulation. The endpoint's node may be
   // dead.

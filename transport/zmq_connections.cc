@@ -25,7 +25,13 @@ zmq::socket_t Monitor(zmq::context_t& context, zmq::socket_t& receiver, int lane
 
 ZmqConnections::ZmqConnections(zmq::context_t& context, zmq::socket_t& receiver, int lane,
                                TransportCounters& counters)
-    : receiver_(receiver), counters_(counters), events_(Monitor(context, receiver, lane)) {}
+    : receiver_(receiver),
+      counters_(counters),
+      events_(Monitor(context, receiver, lane)),
+      fd_(events_.get(zmq::sockopt::fd)) {
+  // ZeroMQ makes the descriptor readable only for those who have looked and found nothing.
+  Collect();
+}
 
 ZmqConnections::~ZmqConnections() { zmq_socket_monitor(receiver_.handle(), nullptr, 0); }
 

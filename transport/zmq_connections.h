@@ -30,18 +30,19 @@ class ZmqConnections {
   // A bad one. True: it is the first of this host, so worth a line in the log.
   bool Complained(zmq::message_t& frame);
 
-  // Fetches news. Then, once the receiver has been seen empty, all frames of connections that had
+  // Fetches all news. Then, once the receiver has been seen empty, all frames of connections that had
   // ended by then are in, and Judge() may count.
   void Collect();
   void Judge();
 
-  // Readable when there is news.
-  zmq::socket_t& events() { return events_; }
+  // Readable when there is news that Collect() has not fetched.
+  int fd() const { return fd_; }
 
  private:
   zmq::socket_t& receiver_;
   TransportCounters& counters_;
   zmq::socket_t events_;
+  const int fd_;
   std::unordered_set<int> spoke_;  // file descriptors, ZeroMQ's only name for a connection
   std::vector<int> ended_;
   std::unordered_set<std::string> complained_;  // hosts

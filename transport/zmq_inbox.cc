@@ -33,15 +33,17 @@ bool ZmqWaker::FallAsleep() {
   return state_.compare_exchange_strong(awake, kAsleep);
 }
 
-void ZmqWaker::GetUp(bool readable) {
-  if (readable) {
-    uint64_t count;
-    PCHECK(read(fd_, &count, sizeof(count)) == sizeof(count));
-  }
-  // If it was woken it stays so, for Take(). A Wake() that has changed the state and not yet written
-  // makes the next poll return at once, which is harmless.
+void ZmqWaker::GetUp() {
+  // If it was woken it stays so, for Take().
   int asleep = kAsleep;
   state_.compare_exchange_strong(asleep, kAwake);
+}
+
+void ZmqWaker::Clear() {
+  // A Wake() that has changed the state and not yet written makes a later poll return for nothing,
+  // which is harmless.
+  uint64_t count;
+  PCHECK(read(fd_, &count, sizeof(count)) == sizeof(count));
 }
 
 ZmqInbox::ZmqInbox() : waker_(std::make_shared<ZmqWaker>()) {}

@@ -30,8 +30,10 @@ class ZmqWaker {
   bool Take();
   // Announces that the caller will poll fd(). False: it was woken already and must not.
   bool FallAsleep();
-  // Ends what a successful FallAsleep() began. `readable` is poll()'s word on fd().
-  void GetUp(bool readable);
+  // Ends what a successful FallAsleep() began.
+  void GetUp();
+  // To be called when poll() says that fd() is readable.
+  void Clear();
   int fd() const { return fd_; }
 
  private:

@@ -1,6 +1,7 @@
 #include "transport/zmq_lane.h"
 
 #include <glog/logging.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -17,12 +18,14 @@
 namespace poseidon {
 namespace {
 
+using std::chrono::milliseconds;
+
 // Messages received before timers and ended connections get their turn. Windows and the inbox do not
 // wait for that, they are looked at before each message.
 constexpr int kMessagesPerTurn = 64;
 
 // How often a lane that stops looks whether the kernel has taken everything.
-constexpr std::chrono::milliseconds kFinishInterval(1);
+constexpr milliseconds kFinishInterval(1);
 
 Time Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
@@ -41,6 +44,7 @@ ZmqLane::ZmqLane(ZmqNode& node, int lane, int port)
       inbox_(*node.inboxes.at(lane)),
       waker_(*inbox_.waker()),
       receiver_(MakeReceiver(node.context, node.options, lane)),
+      receiver_fd_(receiver_.get(zmq::sockopt::fd)),
       connections_(node.context, receiver_, lane, node.counters),
       port_(Bind(receiver_, node.options, port)) {}
 
@@ -62,8 +66,8 @@ void ZmqLane::Run() {
 
 void ZmqLane::Turn() {
   Service();
-  Sleep(drained_ ? UntilNextTimer() : std::chrono::milliseconds(0));
-  connections_.Collect();
+  const bool news = Sleep(drained_ ? UntilNextTimer() : milliseconds(0));
+  if (news) connections_.Collect();
   drained_ = Receive();
   if (drained_) connections_.Judge();
   FireTimers();
@@ -83,22 +87,26 @@ bool ZmqLane::idle() const {
                      [](const auto& entry) { return entry.second->idle(); });
 }
 
-void ZmqLane::Sleep(std::chrono::milliseconds limit) {
-  if (limit.count() == 0 || !waker_.FallAsleep()) return;
-  zmq_pollitem_t items[] = {{receiver_.handle(), 0, ZMQ_POLLIN, 0},
-                            {connections_.events().handle(), 0, ZMQ_POLLIN, 0},
-                            {nullptr, waker_.fd(), ZMQ_POLLIN, 0}};
-  const int ready = zmq_poll(items, std::size(items), static_cast<long>(limit.count()));
+bool ZmqLane::Sleep(milliseconds limit) {
+  // Not zmq_poll: it asks every socket for its state before and after, in several system calls. A
+  // socket's descriptor is readable when something is to be done that the last receive, which found
+  // nothing, has not done.
+  const bool asleep = limit.count() != 0 && waker_.FallAsleep();
+  pollfd items[] = {{receiver_fd_, POLLIN, 0}, {connections_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
+  const int ready = poll(items, std::size(items), asleep ? static_cast<int>(limit.count()) : 0);
   PCHECK(ready >= 0 || errno == EINTR);
-  waker_.GetUp(ready > 0 && items[2].revents != 0);
+  if (asleep) waker_.GetUp();
+  if (ready <= 0) return false;
+  if (items[2].revents != 0) waker_.Clear();
+  return items[1].revents != 0;
 }
 
-std::chrono::milliseconds ZmqLane::UntilNextTimer() const {
+milliseconds ZmqLane::UntilNextTimer() const {
   const std::optional<Time> next = timers_.next();
-  if (!next) return std::chrono::milliseconds(-1);
+  if (!next) return milliseconds(-1);
   // Rounded up, as a timer never fires early; at most a day, as poll() counts in an int.
-  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(*next - Now());
-  return std::clamp<std::chrono::milliseconds>(wait, std::chrono::milliseconds(0),
+  const auto wait = std::chrono::ceil<milliseconds>(*next - Now());
+  return std::clamp<milliseconds>(wait, milliseconds(0),
                                                std::chrono::hours(24));
 }
 

@@ -49,8 +49,9 @@ class ZmqLane {
   void Run();
   void Turn();
   void Finish();
-  // Sleeps in poll until something happens, at most `limit` (negative: for ever).
-  void Sleep(std::chrono::milliseconds limit);
+  // Sleeps in poll until something happens, at most `limit` (negative: for ever). True: there is news of
+  // connections.
+  bool Sleep(std::chrono::milliseconds limit);
   std::chrono::milliseconds UntilNextTimer() const;
 
   // If the lane was woken: what is in the inbox, then what the windows have room for.
@@ -90,6 +91,7 @@ class ZmqLane {
   ZmqInbox& inbox_;
   ZmqWaker& waker_;
   zmq::socket_t receiver_;
+  const int receiver_fd_;
   ZmqConnections connections_;
   const int port_;
   std::unique_ptr<Actor> actor_;
@@ -98,7 +100,7 @@ class ZmqLane {
   std::unordered_map<Address, std::string, AddressHash> routes_;
   std::unordered_map<Address, std::unique_ptr<ZmqPeer>, AddressHash> peers_;
   std::vector<ZmqPeer*> unfinished_;  // those that have envelopes queued
-  bool drained_ = true;               // the receiver had no more messages
+  bool drained_ = false;              // the receiver had no more messages
   std::thread thread_;
 };
 

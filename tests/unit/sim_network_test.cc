@@ -26,6 +26,8 @@ TEST(SimNetworkTest, EnvelopeAloneCutsThrough) {
   cluster.SendAtStart(0, {Message(1, 5000)});
   EXPECT_EQ(cluster.runtime.Run(kForever), Ns(6000));
   EXPECT_THAT(cluster.TimesAt(1), ElementsAre(6000));
+  EXPECT_EQ(cluster.arrivals[0].envelope.from, (Address{Worker(0), kLane}));
+  EXPECT_EQ(cluster.arrivals[0].envelope.to, (Address{Worker(1), kLane}));
   EXPECT_EQ(cluster.runtime.statistics().envelopes, 1);
   EXPECT_EQ(cluster.runtime.statistics().body_bytes, 5000);
 }

@@ -122,6 +122,7 @@ TEST(SimRuntimeTest, ErrorsOfActorsGoToTheApplication) {
   Cluster cluster(1);
   cluster.scripts[0]->on_start = [](Outbox& outbox) {
     outbox.Send(Message(0, 1));
+    outbox.SetTimer(1, Ns(10));
     throw PeerLost("worker 3 is gone");
   };
   wire::End end;
@@ -137,8 +138,8 @@ TEST(SimRuntimeTest, ErrorsOfActorsGoToTheApplication) {
   EXPECT_EQ(failed.from, (Address{Worker(0), kLane}));
   EXPECT_EQ(end.exit_code(), static_cast<int>(ExitCode::kPeerLost));
   EXPECT_EQ(end.reason(), "worker 3 is gone");
-  cluster.runtime.Run(kForever);
-  EXPECT_THAT(cluster.arrivals, IsEmpty()) << "the outbox of a failed call is dropped";
+  EXPECT_EQ(cluster.runtime.Run(kForever), Ns(0)) << "the outbox of a failed call is dropped";
+  EXPECT_THAT(cluster.arrivals, IsEmpty());
 }
 
 TEST(SimRuntimeTest, BadEndpointsAreNamed) {

@@ -137,7 +137,8 @@ void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double to
 void CheckGradients(const Subject& subject) {
   SCOPED_TRACE(subject.description.parameter.ShortDebugString());
   Tensors weights;
-  for (const at::Tensor& top : subject.Forward()) weights.push_back(RandomTensor(top.sizes().vec()));
+  for (const at::Tensor& top : subject.Forward())
+    weights.push_back(RandomTensor(top.sizes().vec()));
   const auto objective = [&] {
     double sum = 0;
     const Tensors tops = subject.Forward();
@@ -215,12 +216,12 @@ TEST(TorchLayersTest, Convolution) {
   for (int trial = 0; trial < 25; ++trial) {
     const Conv c{Draw(1, 2), Draw(1, 3), Draw(1, 3), Draw(0, 2), Draw(0, 2), Draw(1, 2)};
     const bool bias = Draw(0, 1) == 1;
-    const std::string text =
-        "type: 'Convolution' convolution_param {" + Field("num_output", c.group * Draw(1, 3)) +
-        Field("group", c.group) + Field("kernel_h", Draw(1, 3)) + Field("kernel_w", Draw(1, 3)) +
-        Field("stride_h", c.stride_h) + Field("stride_w", c.stride_w) + Field("pad_h", c.pad_h) +
-        Field("pad_w", c.pad_w) + Field("dilation", c.dilation) +
-        (bias ? "}" : " bias_term: false }");
+    const std::string text = "type: 'Convolution' convolution_param {" +
+                             Field("num_output", c.group * Draw(1, 3)) + Field("group", c.group) +
+                             Field("kernel_h", Draw(1, 3)) + Field("kernel_w", Draw(1, 3)) +
+                             Field("stride_h", c.stride_h) + Field("stride_w", c.stride_w) +
+                             Field("pad_h", c.pad_h) + Field("pad_w", c.pad_w) +
+                             Field("dilation", c.dilation) + (bias ? "}" : " bias_term: false }");
     const Subject subject(
         text, {RandomTensor({Draw(1, 2), c.group * Draw(1, 2), Draw(5, 7), Draw(5, 7)})});
     CheckForward(subject, ReferenceConvolution(subject.bottoms[0], subject.parameters[0],
@@ -258,8 +259,7 @@ TEST(TorchLayersTest, InnerProduct) {
                              Field("num_output", Draw(1, 5)) + Field("axis", axis) +
                              (transpose ? " transpose: true" : "") +
                              (Draw(0, 1) == 1 ? " bias_term: false }" : "}");
-    const Subject subject(text,
-                          {RandomTensor({Draw(1, 4), Draw(1, 3), Draw(1, 3), Draw(1, 3)})});
+    const Subject subject(text, {RandomTensor({Draw(1, 4), Draw(1, 3), Draw(1, 3), Draw(1, 3)})});
     CheckForward(subject, ReferenceInnerProduct(subject, static_cast<int>(axis), transpose));
     CheckGradients(subject);
   }
@@ -280,8 +280,7 @@ TEST(TorchLayersTest, InnerProductFactorsMultiplyToTheDenseGradient) {
     ParameterGradients factors;
     factors.u = at::full({shape[0], top_gradient[0].size(1)}, 77.0F);
     factors.v = at::full({shape[0], Count(shape) / shape[0]}, 77.0F);
-    const Tensors bottom =
-        layer->Backward(Subject::To(top_gradient, at::kFloat), factors);
+    const Tensors bottom = layer->Backward(Subject::To(top_gradient, at::kFloat), factors);
 
     ExpectClose(at::mm(factors.u.t(), factors.v), dense[1].to(at::kDouble), 1e-6, "weights");
     ExpectClose(factors.u.sum(0), dense[2].to(at::kDouble), 1e-6, "bias");
@@ -346,7 +345,8 @@ TEST(TorchLayersTest, Pooling) {
                           {RandomTensor({Draw(1, 2), Draw(1, 3), Draw(4, 7), Draw(4, 7)})});
     wide += 2 * p.pad_h > p.kernel_h || 2 * p.pad_w > p.kernel_w;
     uneven += (subject.bottoms[0].size(2) + 2 * p.pad_h - p.kernel_h) % p.stride_h != 0;
-    CheckForward(subject, ReferencePooling(subject.bottoms[0], subject.description.tops[0].shape, p));
+    CheckForward(subject,
+                 ReferencePooling(subject.bottoms[0], subject.description.tops[0].shape, p));
     CheckGradients(subject);
   }
   EXPECT_GT(wide, 10);
@@ -354,7 +354,8 @@ TEST(TorchLayersTest, Pooling) {
 }
 
 // 5 wide, kernel 2, stride 2: Caffe makes three windows, the last of one column, whose mean is over
-// that column only. Padded by one, windows start at -1, 1, 3; a fourth at 5 would be in the padding.
+// that column only. Padded by one, windows start at -1, 1, 3; a fourth at 5 would be in the
+// padding.
 TEST(TorchLayersTest, PoolingRoundsUpAndClips) {
   const at::Tensor row = at::arange(1, 6, at::kDouble).view({1, 1, 1, 5});
   const Subject mean(PoolingText({false, 1, 2, 1, 2, 0, 0}), {row});
@@ -364,7 +365,8 @@ TEST(TorchLayersTest, PoolingRoundsUpAndClips) {
 }
 
 TEST(TorchLayersTest, MaximaOfEqualValuesSendTheGradientToTheFirst) {
-  const Subject subject(PoolingText({true, 2, 2, 2, 2, 0, 0}), {at::ones({1, 16, 4, 4}, at::kDouble)});
+  const Subject subject(PoolingText({true, 2, 2, 2, 2, 0, 0}),
+                        {at::ones({1, 16, 4, 4}, at::kDouble)});
   const Tensors gradients = subject.Backward({at::ones({1, 16, 2, 2}, at::kDouble)}, at::kFloat);
   at::Tensor expected = at::zeros({1, 16, 4, 4}, at::kDouble);
   expected.slice(2, 0, 4, 2).slice(3, 0, 4, 2).fill_(1);
@@ -374,9 +376,10 @@ TEST(TorchLayersTest, MaximaOfEqualValuesSendTheGradientToTheFirst) {
 TEST(TorchLayersTest, GlobalPooling) {
   for (const bool max : {false, true}) {
     const Shape shape = {2, 3, Draw(1, 5), Draw(1, 5)};
-    const Subject subject(std::string("type: 'Pooling' pooling_param { global_pooling: true pool: ") +
-                              (max ? "MAX }" : "AVE }"),
-                          {RandomTensor(shape)});
+    const Subject subject(
+        std::string("type: 'Pooling' pooling_param { global_pooling: true pool: ") +
+            (max ? "MAX }" : "AVE }"),
+        {RandomTensor(shape)});
     CheckForward(subject, ReferencePooling(subject.bottoms[0], {2, 3, 1, 1},
                                            {max, shape[2], shape[3], 1, 1, 0, 0}));
     CheckGradients(subject);
@@ -421,11 +424,12 @@ TEST(TorchLayersTest, Lrn) {
   for (int trial = 0; trial < 16; ++trial) {
     const bool across = trial % 2 == 0;
     const int64_t size = 2 * Draw(0, 3) + 1;
-    const Subject subject(
-        "type: 'LRN' lrn_param {" + Field("local_size", size) + " alpha: 0.5 beta: 0.75" +
-            (across ? " k: 2 }" : " norm_region: WITHIN_CHANNEL }"),
-        {RandomTensor({Draw(1, 2), Draw(1, 7), Draw(3, 5), Draw(3, 5)})});
-    CheckForward(subject, ReferenceLrn(subject.bottoms[0], across, size, 0.5, 0.75, across ? 2 : 1));
+    const Subject subject("type: 'LRN' lrn_param {" + Field("local_size", size) +
+                              " alpha: 0.5 beta: 0.75" +
+                              (across ? " k: 2 }" : " norm_region: WITHIN_CHANNEL }"),
+                          {RandomTensor({Draw(1, 2), Draw(1, 7), Draw(3, 5), Draw(3, 5)})});
+    CheckForward(subject,
+                 ReferenceLrn(subject.bottoms[0], across, size, 0.5, 0.75, across ? 2 : 1));
     CheckGradients(subject);
   }
 }
@@ -471,8 +475,8 @@ TEST(TorchLayersTest, Dropout) {
   EXPECT_NEAR(first.ne(second).to(at::kDouble).mean().item<double>(), 0.48, 0.03);
   const at::Tensor dropped = first.eq(0);
   EXPECT_NEAR(dropped.to(at::kDouble).mean().item<double>(), 0.4, 0.03);
-  ExpectClose(first.masked_select(dropped.logical_not()).mean(), at::scalar_tensor(1 / 0.6, at::kDouble),
-              1e-6, "kept values are scaled");
+  ExpectClose(first.masked_select(dropped.logical_not()).mean(),
+              at::scalar_tensor(1 / 0.6, at::kDouble), 1e-6, "kept values are scaled");
 
   const Subject test(text, subject.bottoms, {}, caffe::TEST);
   EXPECT_TRUE(at::equal(test.Forward()[0], test.bottoms[0]));
@@ -517,7 +521,7 @@ TEST(TorchLayersTest, Eltwise) {
 
 struct LossCase {
   std::string parameter;
-  int ignore_label;                             // -1: none
+  int ignore_label;  // -1: none
   double (*normalizer)(int outer, int inner, int valid);
 };
 
@@ -621,9 +625,9 @@ TEST(TorchLayersTest, Accuracy) {
 
 TEST(TorchLayersTest, UnknownTypeIsNamed) {
   const Subject subject("type: 'BatchNorm'", {RandomTensor({2, 3})});
-  EXPECT_THAT([&] { subject.Make(); },
-              ThrowsMessage<ConfigError>(HasSubstr("layer \"it\" (BatchNorm): this layer type can't "
-                                                   "be computed; those that can are Data, Acc")));
+  EXPECT_THAT([&] { subject.Make(); }, ThrowsMessage<ConfigError>(HasSubstr(
+                                           "layer \"it\" (BatchNorm): this layer type can't "
+                                           "be computed; those that can are Data, Acc")));
 }
 
 }  // namespace

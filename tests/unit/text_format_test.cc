@@ -1,0 +1,135 @@
+#include "proto/text_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "proto/caffe.pb.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// What ParseText says of a net that it refuses.
+std::string NetError(const std::string& text) {
+  caffe::NetParameter net;
+  try {
+    ParseText(text, "net.prototxt", net);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(TextFormatTest, UnknownFieldNamesTheNearestOneAndItsPlace) {
+  const std::string error = NetError(
+      "name: 'a'  # layer { x: 1 }\n"
+      "layer {\n"
+      "  name: 'pool'\n"
+      "  pooling_param { kernel_size: 2 strid : 2 }\n"
+      "}\n");
+  EXPECT_EQ(error,
+            "net.prototxt:4:34: PoolingParameter has no field \"strid\"; did you mean \"stride\"?");
+}
+
+TEST(TextFormatTest, UnknownMessageFieldAndFieldOfTheRoot) {
+  EXPECT_EQ(NetError("layr { name: 'x' }"),
+            "net.prototxt:1:1: NetParameter has no field \"layr\"; did you mean \"layer\"?");
+  EXPECT_THAT(NetError("layer < name: 'x' include { phse: TEST } >"),
+              StartsWith("net.prototxt:1:29: NetStateRule has no field \"phse\"; did you mean "
+                         "\"phase\"?"));
+}
+
+TEST(TextFormatTest, AFieldLikeNoOtherListsAll) {
+  EXPECT_THAT(NetError("layer { include { wxyz: 1 } }"),
+              HasSubstr("has no field \"wxyz\"; its fields are phase, min_level, max_level, stage, "
+                        "not_stage"));
+}
+
+TEST(TextFormatTest, BadEnumValueListsTheAllowedOnesOfThatMessage) {
+  const std::string error = NetError("layer { pooling_param { pool: MEAN } }");
+  EXPECT_THAT(error, StartsWith("net.prototxt:1:"));
+  EXPECT_THAT(error, HasSubstr("\"MEAN\""));
+  EXPECT_THAT(error, HasSubstr("Allowed: MAX, AVE, STOCHASTIC."));
+  // The same field name in another message has other values.
+  EXPECT_THAT(NetError("layer { eltwise_param { operation: MEAN } }"),
+              HasSubstr("Allowed: PROD, SUM, MAX."));
+  EXPECT_THAT(NetError("layer { reduction_param { operation: PROD } }"),
+              HasSubstr("Allowed: SUM, ASUM, SUMSQ, MEAN."));
+}
+
+TEST(TextFormatTest, BadValuesNameFieldAndType) {
+  EXPECT_THAT(NetError("force_backward: maybe"), HasSubstr("Allowed: true, false."));
+  const std::string error = NetError("layer {\n  data_param { batch_size: -1 }\n}");
+  EXPECT_THAT(error, StartsWith("net.prototxt:2:"));
+  EXPECT_THAT(error, HasSubstr("in field \"batch_size\", uint32"));
+  EXPECT_THAT(NetError("layer { bottom: 3 }"), HasSubstr("in field \"bottom\", string"));
+}
+
+TEST(TextFormatTest, BrokenTextHasAPlace) {
+  EXPECT_THAT(NetError("layer {\n  name: \"x\n}\n"), StartsWith("net.prototxt:2:"));
+  EXPECT_THAT(NetError("layer {\n"), StartsWith("net.prototxt:2:1: "));
+  EXPECT_THAT(NetError("}"), StartsWith("net.prototxt:1:1: "));
+  EXPECT_THAT(NetError("name: 'a' name: 'b'"), HasSubstr("specified multiple times"));
+  EXPECT_THAT(NetError("layer { clip_param { min: 0 } }"), HasSubstr("max"));
+}
+
+TEST(TextFormatTest, LocationsOfFields) {
+  caffe::NetParameter net;
+  const TextLocations locations = ParseText(
+      "name: 'a'\n"
+      "layer { name: 'x' top: 'p' }\n"
+      "layer {\n"
+      "  top: 'p'\n"
+      "  top: 'q'\n"
+      "  data_param {\n"
+      "    batch_size: 3\n"
+      "  }\n"
+      "}\n",
+      "n", net);
+  const auto find = [&](const std::string& path) { return locations.Find(net, path).ToString(); };
+  EXPECT_EQ(find("name"), "n:1:1");
+  EXPECT_EQ(find("layer.0.top.0"), "n:2:19");
+  EXPECT_EQ(find("layer.1"), "n:3:1");
+  EXPECT_EQ(find("layer.1.top.1"), "n:5:3");
+  EXPECT_EQ(find("layer.1.data_param.batch_size"), "n:7:5");
+  // What the file lacks is where it would have been.
+  EXPECT_EQ(find("layer.1.data_param.source"), "n:6:3");
+  EXPECT_EQ(find("layer.1.pooling_param.pool"), "n:3:1");
+  EXPECT_EQ(find("layer.7.name"), "n");
+  EXPECT_EQ(find(""), "n");
+  EXPECT_EQ(find("no_such_field"), "n");
+}
+
+TEST(TextFormatTest, FilesThatCannotBeRead) {
+  caffe::NetParameter net;
+  try {
+    ReadTextFile("no/such/net.prototxt", net);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "can't read no/such/net.prototxt: No such file or directory");
+  }
+  try {
+    ReadTextFile(testing::TempDir(), net);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("s a directory"));
+  }
+}
+
+TEST(TextFormatTest, EmptyFileIsAnEmptyMessage) {
+  const std::string path = testing::TempDir() + "/text_format_test_empty.prototxt";
+  std::ofstream(path).close();
+  caffe::NetParameter net;
+  net.set_name("cleared");
+  ReadTextFile(path, net);
+  EXPECT_EQ(net.ByteSizeLong(), 0u);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace poseidon
