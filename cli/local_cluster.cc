@@ -28,6 +28,8 @@ constexpr Duration kEndingTime = Seconds(5);
 // A daemon that ended by itself has told the scheduler, if it had joined; news travels fast.
 constexpr Duration kNewsTime = Seconds(2);
 
+constexpr Time kNever = Time::max();
+
 Time Now() {
   return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
 }
@@ -137,9 +139,9 @@ void LocalCluster::SignalAll(int signal) {
 ExitCode LocalCluster::Wait(Interruption& interruption) {
   const Duration notice =
       Seconds(options_.config.job.communication().heartbeat_deadline_seconds()) + kEndingTime;
-  std::optional<Time> give_up;      // when to stop waiting for the others' own end
-  std::optional<Time> stop_asking;  // when to end the scheduler, because a node never joined
-  std::optional<Time> kill_at;
+  Time give_up = kNever;      // when to stop waiting for the others' own end
+  Time stop_asking = kNever;  // when to end the scheduler, because a node never joined
+  Time kill_at = kNever;
   bool interrupted = false;
   while (AnyAlive()) {
     const Time now = Now();
@@ -149,21 +151,21 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
       children_.front().Signal(SIGINT);
       give_up = now + kEndingTime;
     }
-    if (ChildProcess* failed = FirstFailure(); failed != nullptr && !give_up) {
+    if (ChildProcess* failed = FirstFailure(); failed != nullptr && give_up == kNever) {
       give_up = now + notice;
       if (failed->Poll()->signal == 0) stop_asking = now + kNewsTime;
       std::cerr << "poseidon run: " << failed->name() << " " << failed->Poll()->ToString()
                 << "; waiting for the others to end" << std::endl;
     }
-    if (stop_asking && now >= *stop_asking) {
-      stop_asking.reset();
+    if (now >= stop_asking) {
+      stop_asking = kNever;
       children_.front().Signal(SIGINT);
     }
-    if (give_up && !kill_at && now >= *give_up) {
+    if (now >= give_up && kill_at == kNever) {
       kill_at = now + kEndingTime;
       SignalAll(SIGTERM);
     }
-    if (kill_at && now >= *kill_at) SignalAll(SIGKILL);
+    if (now >= kill_at) SignalAll(SIGKILL);
     std::this_thread::sleep_for(kPollInterval);
   }
   return Verdict(interrupted);

@@ -208,17 +208,10 @@ void Session::PostToScheduler(Envelope envelope) {
 
 void Session::Finish(wire::WorkerReport report) {
   CloseExchange();
-  for (int layer = 0; layer < plan().layers_size(); ++layer) {
-    const TrafficCounter& counter = state_->context->traffic[layer];
-    wire::LayerTraffic* traffic = report.add_layers();
-    traffic->set_name(plan().layers(layer).name());
-    traffic->set_bytes_sent(counter.bytes_sent);
-    traffic->set_bytes_received(counter.bytes_received);
-  }
+  AddTraffic(*state_->context, report);
   report.set_exchange_seconds(total_exchange_seconds_);
   report.set_exposed_seconds(total_exposed_seconds_);
-  report.set_dropped_frames(runtime_->counters().malformed_frames +
-                            state_->context->dropped_frames);
+  report.set_dropped_frames(report.dropped_frames() + runtime_->counters().malformed_frames);
   PostToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report));
   const Time deadline = Now() + Seconds(kPatienceBeyondOthers *
                                         options_.job.communication().stall_deadline_seconds());

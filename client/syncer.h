@@ -45,6 +45,9 @@ struct SyncContext {
   int workers() const { return plan.plan().workers(); }
 };
 
+// Fills in what the worker's lanes have counted: bytes a layer, and dropped frames.
+void AddTraffic(const SyncContext& context, wire::WorkerReport& report);
+
 // What became of a received frame.
 enum class Reception {
   kTaken,    // more is needed

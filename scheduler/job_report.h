@@ -23,7 +23,7 @@ class JobReport {
   // workers), images/s of all workers, and the share of the exchange that was not hidden behind
   // computing. Test results get a line of their own.
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
-  void OnFinished(int rank, const wire::WorkerReport& report) { finished_[rank] = report; }
+  void OnFinished(const wire::WorkerReport& report) { finished_[report.rank()] = report; }
 
   // "layer  scheme  KV pairs  ..." for people, before training.
   std::string PlanTable() const;

@@ -202,14 +202,17 @@ void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kTraining || envelope.from.node.role != Role::kWorker) return;
-  if (answered_.contains(envelope.from.node)) return;
+  wire::WorkerReport report;
+  if (answered_.contains(envelope.from.node) ||
+      !report.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
   if (answered_.empty()) {
     outbox.SetTimer(kPhaseDeadline, Seconds(options_.job.communication().stall_deadline_seconds()));
   }
   answered_.insert(envelope.from.node);
-  Envelope forward = envelope;
-  forward.to = Here(kApplicationLane);
-  outbox.Send(std::move(forward));
+  report.set_rank(envelope.from.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kFinished, Here(kApplicationLane), report));
   if (static_cast<int>(answered_.size()) == options_.job.cluster().workers()) {
     End(ExitCode::kSuccess, "training is finished", outbox);
   }

@@ -8,7 +8,7 @@
 //
 // Each phase but training has a deadline that names who is missing; in training heartbeats and the
 // servers' and workers' stall reports do. The application lane hears kJoined (wire::View), kPlan
-// (wire::PlanAndModel), kProgress and kFinished as they come (with the worker as sender), and kEnd
+// (wire::PlanAndModel), kProgress and kFinished as they come (with `rank` filled in), and kEnd
 // (wire::End) exactly once.
 #pragma once
 

@@ -52,7 +52,7 @@ wire::End Watch(ZmqRuntime& runtime, JobReport& report, Interruption& interrupti
       if (const auto line = report.OnProgress(progress, now)) Show(*line);
     } else if (envelope->kind == MessageKind::kFinished) {
       wire::WorkerReport worker;
-      if (worker.ParseFromString(body)) report.OnFinished(envelope->from.node.rank, worker);
+      if (worker.ParseFromString(body)) report.OnFinished(worker);
     } else if (envelope->kind == MessageKind::kEnd || envelope->kind == MessageKind::kFailed) {
       wire::End end;
       end.ParseFromString(body);

@@ -47,8 +47,8 @@ class BatchReader {
   const Shape& shape() const { return shape_; }
 
   // The batch of `iteration`, valid until the next call; then `next` is read ahead. Waits for the
-  // reading only if `iteration` was not the `next` of the call before or is not done yet. Throws the
-  // DataError of reading `iteration`.
+  // reading only if `iteration` was not the `next` of the call before or is not done yet. Throws
+  // the DataError of reading `iteration`.
   const Batch& Read(int64_t iteration, int64_t next);
 
   // "record 17 of PATH", of a sample of the batch last read.

@@ -47,17 +47,18 @@ void ValidateSizes(const ReplayLayer& layer) {
       Fail(layer, "inputs x outputs is more than 2^31 - 1 floats");
     }
     if (layer.has_parameters()) {
-      Fail(layer, "parameters of an InnerProduct layer follow from inputs and outputs; leave it out");
+      Fail(layer,
+           "parameters of an InnerProduct layer follow from inputs and outputs; leave it out");
     }
     return;
   }
   if (layer.has_inputs() || layer.has_outputs()) {
-    Fail(layer, "inputs and outputs are for type \"InnerProduct\" only, this is \"" + layer.type() +
-                    "\"");
+    Fail(layer,
+         "inputs and outputs are for type \"InnerProduct\" only, this is \"" + layer.type() + "\"");
   }
   if (layer.parameters() < 0 || layer.parameters() > kMaxFloats) {
-    Fail(layer, "parameters is " + std::to_string(layer.parameters()) +
-                    "; expected 0 to 2^31 - 1 floats");
+    Fail(layer,
+         "parameters is " + std::to_string(layer.parameters()) + "; expected 0 to 2^31 - 1 floats");
   }
 }
 

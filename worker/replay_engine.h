@@ -23,10 +23,10 @@ void ValidateReplay(const Replay& replay);
 // caller spent in between (waiting for parameters, handing gradients on). An overslept step is made
 // up for by the next, so that an iteration lasts the sum of its recorded times and of the caller's.
 //
-// Gradients are small numbers that depend on rank, layer, index and iteration only. They are written
-// whole once; from then on only one value in 65,536 changes in an iteration, since writing hundreds
-// of megabytes would take longer than the backward pass that is replayed. So nobody else may write
-// to a target's memory as long as it is the layer's target.
+// Gradients are small numbers that depend on rank, layer, index and iteration only. They are
+// written whole once; from then on only one value in 65,536 changes in an iteration, since writing
+// hundreds of megabytes would take longer than the backward pass that is replayed. So nobody else
+// may write to a target's memory as long as it is the layer's target.
 class ReplayEngine : public Engine {
  public:
   // `rank` makes the gradients of the workers differ; `seed` decides the initial parameters. Throws

@@ -72,15 +72,14 @@ std::unique_ptr<TorchLayer> MakeTanh(const TorchLayerInput& input) {
 // In training, zeroes values at random and scales the rest so that the expectation stays.
 std::unique_ptr<TorchLayer> MakeDropout(const TorchLayerInput& input) {
   if (input.description.parameter.phase() != caffe::TRAIN) return MakeSplit(input);
-  const double kept = 1 - static_cast<double>(
-                              input.description.parameter.dropout_param().dropout_ratio());
+  const double kept =
+      1 - static_cast<double>(input.description.parameter.dropout_param().dropout_ratio());
   return MakeAutogradLayer(
       input,
       [kept, seed = input.seed](const Pass& pass, const Tensors& bottoms,
                                 const Tensors&) -> Tensors {
         const auto iteration = static_cast<uint64_t>(pass.iteration);
-        const at::Generator generator =
-            at::detail::createCPUGenerator(DeriveSeed(seed, iteration));
+        const at::Generator generator = at::detail::createCPUGenerator(DeriveSeed(seed, iteration));
         const at::Tensor mask = at::empty_like(bottoms[0]).bernoulli_(kept, generator);
         return {bottoms[0].mul(mask.mul_(1 / kept))};
       });
@@ -94,10 +93,10 @@ std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input) {
 std::unique_ptr<TorchLayer> MakeConcat(const TorchLayerInput& input) {
   const caffe::ConcatParameter& p = input.description.parameter.concat_param();
   const int64_t axis = p.has_concat_dim() ? p.concat_dim() : p.axis();
-  return MakeAutogradLayer(
-      input, [axis](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-        return {at::cat(bottoms, axis)};
-      });
+  return MakeAutogradLayer(input,
+                           [axis](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             return {at::cat(bottoms, axis)};
+                           });
 }
 
 std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input) {
@@ -124,12 +123,12 @@ std::unique_ptr<TorchLayer> MakeFlatten(const TorchLayerInput& input) {
 // Each top is the bottom.
 std::unique_ptr<TorchLayer> MakeSplit(const TorchLayerInput& input) {
   const size_t tops = input.description.tops.size();
-  return MakeAutogradLayer(
-      input, [tops](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-        Tensors copies;
-        for (size_t i = 0; i < tops; ++i) copies.push_back(bottoms[0].alias());
-        return copies;
-      });
+  return MakeAutogradLayer(input,
+                           [tops](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             Tensors copies;
+                             for (size_t i = 0; i < tops; ++i) copies.push_back(bottoms[0].alias());
+                             return copies;
+                           });
 }
 
 }  // namespace poseidon

@@ -5,9 +5,9 @@
 namespace poseidon {
 namespace {
 
-// On CPUs, convolutions and pooling are up to several times as fast with the channels innermost, and
-// a layer's tops take the memory format of its bottoms. So it is decided here for the whole net. One
-// channel lies alike in both formats: only its stride tells.
+// On CPUs, convolutions and pooling are up to several times as fast with the channels innermost,
+// and a layer's tops take the memory format of its bottoms. So it is decided here for the whole
+// net. One channel lies alike in both formats: only its stride tells.
 at::Tensor ChannelsInnermost(float* data, const Shape& shape) {
   if (shape[1] > 1) return at::from_blob(data, shape).contiguous(at::MemoryFormat::ChannelsLast);
   const int64_t width = shape[3];

@@ -77,8 +77,7 @@ TensorFunction WideMaxPool(const WidePadding& padding) {
 
 // The mean over whole windows, rescaled where a window reaches beyond the padding that counts.
 TensorFunction WideMeanPool(const WidePadding& padding, const Window& w, const Shape& bottom) {
-  const at::Tensor inside =
-      at::ones({1, 1, bottom[2] + 2 * w.pad[0], bottom[3] + 2 * w.pad[1]});
+  const at::Tensor inside = at::ones({1, 1, bottom[2] + 2 * w.pad[0], bottom[3] + 2 * w.pad[1]});
   const auto [left, right, top, below] = padding.extents;
   const std::array<int64_t, 4> beyond = {0, right - left, 0, below - top};
   const at::Tensor part = MeanPool(at::constant_pad_nd(inside, beyond, 0), padding.window);
@@ -129,8 +128,7 @@ class LrnAcrossChannels : public TorchLayer {
     const at::Tensor direct = top_gradients[0].mul(power_);
     const at::Tensor ratio = direct.mul(bottom_).div_(scale_);
     const double factor = -2 * lrn_.alpha * lrn_.beta / static_cast<double>(lrn_.size);
-    at::Tensor gradient =
-        SumNeighbours(ratio, lrn_.size).mul_(bottom_).mul_(factor).add_(direct);
+    at::Tensor gradient = SumNeighbours(ratio, lrn_.size).mul_(bottom_).mul_(factor).add_(direct);
     bottom_.reset();
     scale_.reset();
     power_.reset();
@@ -169,18 +167,17 @@ std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input) {
                  "than the kernel; set round_mode: FLOOR");
     }
   }
-  const bool max = input.description.parameter.pooling_param().pool() ==
-                   caffe::PoolingParameter::MAX;
+  const bool max =
+      input.description.parameter.pooling_param().pool() == caffe::PoolingParameter::MAX;
   if (NeedsWidePadding(window)) {
     const WidePadding padding = ToWidePadding(window, bottom, top);
     return MakeAutogradLayer(input,
                              max ? WideMaxPool(padding) : WideMeanPool(padding, window, bottom));
   }
-  return MakeAutogradLayer(input,
-                           [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-                             return {max ? MaxPool(bottoms[0], window)
-                                         : MeanPool(bottoms[0], window)};
-                           });
+  return MakeAutogradLayer(
+      input, [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+        return {max ? MaxPool(bottoms[0], window) : MeanPool(bottoms[0], window)};
+      });
 }
 
 std::unique_ptr<TorchLayer> MakeLrn(const TorchLayerInput& input) {

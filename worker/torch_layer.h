@@ -30,8 +30,8 @@ struct Pass {
 };
 
 // Where a layer's backward pass writes its parameters' gradients: memory of the caller that it
-// overwrites. Either `blobs` is set, one for each parameter and of its shape, undefined where none is
-// wanted; or `u` and `v` are (GradientTarget in worker/engine.h).
+// overwrites. Either `blobs` is set, one for each parameter and of its shape, undefined where none
+// is wanted; or `u` and `v` are (GradientTarget in worker/engine.h).
 struct ParameterGradients {
   Tensors blobs;
   at::Tensor u;
@@ -48,8 +48,8 @@ class TorchLayer {
   virtual Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors& parameters) = 0;
 
   // After Forward in the training phase, if the layer has parameters or a bottom needs a gradient:
-  // the gradients at the bottoms from those at the tops. Undefined stands for zero or not needed; at
-  // least one top's is defined. Writes all of `gradients`.
+  // the gradients at the bottoms from those at the tops. Undefined stands for zero or not needed;
+  // at least one top's is defined. Writes all of `gradients`.
   virtual Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) = 0;
 };
 

@@ -1,9 +1,9 @@
 // Layers on predictions and labels.
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/nll_loss_nd.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/core/Reduction.h>
 
 #include <algorithm>
 #include <optional>

@@ -65,8 +65,8 @@ class TorchNet::Builder {
     const bool training = net_.description_.phase == caffe::TRAIN;
     for (size_t i = 0; i < step.bottoms.size(); ++i) {
       const int index = static_cast<int>(i);
-      const bool stopped = index < layer.parameter.propagate_down_size() &&
-                           !layer.parameter.propagate_down(index);
+      const bool stopped =
+          index < layer.parameter.propagate_down_size() && !layer.parameter.propagate_down(index);
       step.bottom_needs_gradient.push_back(!stopped &&
                                            net_.values_[step.bottoms[i]].needs_gradient);
     }
@@ -157,7 +157,10 @@ ParameterGradients TorchNet::Views(int step_index, const GradientTarget& target)
   const std::vector<ParameterDescription>& parameters = description_.layers[step_index].parameters;
   const std::vector<bool>& needs = steps_[step_index].parameter_needs_gradient;
   ParameterGradients gradients;
-  if (!Any(needs)) return gradients;
+  if (!Any(needs)) {
+    gradients.blobs.resize(parameters.size());
+    return gradients;
+  }
   if (target.dense.empty()) {
     const Shape& weights = parameters[0].shape;
     gradients.u = View(target.u, {static_cast<int64_t>(target.u.size()) / weights[0], weights[0]});
@@ -182,9 +185,7 @@ void TorchNet::AddBottomGradients(const Step& step, const Tensors& gradients) {
   }
 }
 
-float TorchNet::Scalar(int step) const {
-  return values_[steps_[step].tops[0]].data.item<float>();
-}
+float TorchNet::Scalar(int step) const { return values_[steps_[step].tops[0]].data.item<float>(); }
 
 float TorchNet::loss() const {
   double loss = 0;

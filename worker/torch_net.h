@@ -21,8 +21,8 @@ namespace poseidon {
 // next forward pass. One thread at a time.
 class TorchNet {
  public:
-  // Opens the databases of Data layers. Throws ConfigError for what can't be computed, DataError for
-  // data that can't be read. `data` also decides dropout, by its seed and rank.
+  // Opens the databases of Data layers. Throws ConfigError for what can't be computed, DataError
+  // for data that can't be read. `data` also decides dropout, by its seed and rank.
   TorchNet(NetDescription description, const BatchReaderOptions& data);
 
   const NetDescription& description() const { return description_; }
@@ -56,7 +56,8 @@ class TorchNet {
   struct Value {
     bool needs_gradient = false;
     at::Tensor data;
-    at::Tensor gradient;  // of the loss, while the backward pass is between its readers and its maker
+    at::Tensor
+        gradient;  // of the loss, while the backward pass is between its readers and its maker
   };
 
   class Builder;
