@@ -1,0 +1,106 @@
+// SimulatedTrainer: client/session.h and the worker's training loop in virtual time, as an actor.
+//
+// Forward of a step begins when its layer's parameters for this iteration are there; then backward in
+// descending order, each layer's gradient handed to the data lanes as soon as it is done.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "client/freshness.h"
+#include "client/gradient_buffers.h"
+#include "client/worker_control.h"
+#include "core/trace.h"
+#include "experiments/compute_timeline.h"
+#include "experiments/simulated_program.h"
+#include "proto/model.pb.h"
+#include "transport/actor.h"
+
+namespace poseidon {
+
+// What simulated workers compute. Without `gradient` nothing: all data are phantoms.
+struct Arithmetic {
+  // Worker 0's first parameters of a layer.
+  std::function<void(int layer, std::span<float> values)> initialize;
+  // A worker's gradient (or factors) of a layer, from the layer's parameters.
+  std::function<void(int rank, int64_t iteration, int layer, std::span<const float> values,
+                     const GradientBuffers& gradient)>
+      gradient;
+};
+
+// What all workers of a cluster do.
+struct TrainingWork {
+  ModelSpec model;
+  ComputeTimeline timeline;
+  int64_t iterations = 1;
+  Arithmetic arithmetic;
+};
+
+struct IterationTimes {
+  Time begin{};         // the first step's forward may still have to wait
+  Time end{};           // of the backward pass
+  Duration exposed{};   // of these, those that computing stood still for parameters
+};
+
+struct TrainerRecord {
+  std::vector<IterationTimes> iterations;
+  // When the last iteration's updates of all layers were there.
+  Time finished{};
+};
+
+class SimulatedTrainer : public Actor {
+ public:
+  struct Options {
+    const TrainingWork* work = nullptr;
+    const ModelSpec* model = nullptr;  // that this worker declares
+    TrainerRecord* record = nullptr;
+    Trace* trace = nullptr;  // may be null
+  };
+  // `state` is the one that the node's WorkerControl fills. What the options point to outlives the
+  // actor.
+  SimulatedTrainer(ProgramFrame frame, std::shared_ptr<WorkerState> state, const Options& options);
+
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override;
+  void OnTimer(TimerId timer, Outbox& outbox) override;
+
+ private:
+  enum class Phase {
+    kPreparing,
+    kForward,
+    kBackward,
+    kFinishing,  // waits for the last iteration's updates
+    kFinished,
+  };
+
+  void OnPlan(Outbox& outbox);
+  void OnStartOfTraining(Outbox& outbox);
+  // Goes on if what the current step waits for is there.
+  void TryStep(Outbox& outbox);
+  void TryFinish(Outbox& outbox);
+  void FinishForward(Outbox& outbox);
+  void FinishBackward(Outbox& outbox);
+  void FinishIteration(Outbox& outbox);
+  void PostToLanes(MessageKind kind, int layer, Outbox& outbox) const;
+  void SendToScheduler(Envelope envelope, Outbox& outbox) const;
+  void AddTrace(const char* name, Time begin, Time end);
+
+  const SyncContext& context() const { return *state_->context; }
+  const ComputeStep& step() const { return options_.work->timeline.steps[step_]; }
+  IterationTimes& times() { return options_.record->iterations.back(); }
+
+  ProgramFrame frame_;
+  std::shared_ptr<WorkerState> state_;
+  Options options_;
+  std::unique_ptr<Freshness> freshness_;
+  Phase phase_ = Phase::kPreparing;
+  int64_t iteration_ = 0;
+  size_t step_ = 0;
+  bool waiting_ = false;  // for parameters
+  // Since when the step waits or computes.
+  Time since_{};
+};
+
+}  // namespace poseidon

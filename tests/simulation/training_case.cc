@@ -1,0 +1,282 @@
+#include "tests/simulation/training_case.h"
+
+#include <glog/logging.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "client/rebuild.h"
+#include "core/update_rule.h"
+#include "proto/update_rule.h"
+
+namespace poseidon {
+namespace {
+
+// Thousands of nodes join in these tests, and many are lost on purpose.
+class QuietLogs : public testing::Environment {
+ public:
+  void SetUp() override { FLAGS_minloglevel = google::GLOG_FATAL; }
+};
+[[maybe_unused]] const testing::Environment* const kQuietLogs =
+    testing::AddGlobalTestEnvironment(new QuietLogs);
+
+// In [-1, 1), the same for the same arguments (a splitmix64 step over their mixture).
+float Noise(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
+  uint64_t x = a * 0x9E3779B97F4A7C15 + b * 0xC2B2AE3D27D4EB4F + c * 0x165667B19E3779F9 +
+               d * 0x27D4EB2F165667C5 + 0x9E3779B97F4A7C15;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  x ^= x >> 31;
+  return static_cast<float>(static_cast<double>(x >> 11) * 0x1.0p-52 - 1.0);
+}
+
+void FillFactor(uint64_t id, int rank, int64_t iteration, std::span<const float> values,
+                std::span<float> factor) {
+  for (size_t i = 0; i < factor.size(); ++i) {
+    factor[i] = Noise(id, rank, iteration, i) + 0.1F * values[i % values.size()];
+  }
+}
+
+int64_t Count(const BlobSpec& blob) {
+  int64_t count = 1;
+  for (const int64_t extent : blob.shape()) count *= extent;
+  return count;
+}
+
+int64_t Count(const LayerSpec& layer) {
+  int64_t count = 0;
+  for (const BlobSpec& blob : layer.blobs()) count += Count(blob);
+  return count;
+}
+
+void FillGradient(const LayerSpec& layer, int index, int rank, int64_t iteration,
+                  std::span<const float> values, const GradientBuffers& gradient) {
+  const uint64_t id = 2 * static_cast<uint64_t>(index);
+  if (!layer.has_inner_product()) return FillFactor(id, rank, iteration, values, gradient.dense);
+  const InnerProductSpec& product = layer.inner_product();
+  std::vector<float> own_u(gradient.dense.empty() ? 0 : product.rows() * product.outputs());
+  std::vector<float> own_v(gradient.dense.empty() ? 0 : product.rows() * product.inputs());
+  const std::span<float> u = gradient.dense.empty() ? gradient.u : own_u;
+  const std::span<float> v = gradient.dense.empty() ? gradient.v : own_v;
+  FillFactor(id, rank, iteration, values, u);
+  FillFactor(id + 1, rank, iteration, values, v);
+  if (!gradient.dense.empty()) {
+    RebuildGradient(product.outputs(), product.inputs(), u, v, gradient.dense);
+  }
+}
+
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed) {}
+  // In [least, most].
+  int64_t Roll(int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random_() % static_cast<uint64_t>(most - least + 1));
+  }
+  template <typename Value>
+  Value Pick(std::initializer_list<Value> values) {
+    return *(values.begin() + Roll(0, static_cast<int64_t>(values.size()) - 1));
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+BlobSpec* AddBlob(LayerSpec& layer, std::initializer_list<int64_t> shape) {
+  BlobSpec* blob = layer.add_blobs();
+  for (const int64_t extent : shape) blob->add_shape(extent);
+  blob->set_lr_mult(1);
+  blob->set_decay_mult(1);
+  return blob;
+}
+
+int64_t RandomExtent(Dice& dice) { return dice.Pick<int64_t>({1, 2, 3, 4, 5, 7, 8, 11, 13, 16}); }
+
+LayerSpec RandomLayer(const std::string& name, int64_t batch, Dice& dice) {
+  LayerSpec layer;
+  if (dice.Roll(0, 1) == 0) {
+    layer = InnerProductLayer(name, RandomExtent(dice), RandomExtent(dice), batch);
+    if (dice.Roll(0, 2) == 0) layer.mutable_blobs()->RemoveLast();
+  } else {
+    layer.set_name(name);
+    layer.set_type("Convolution");
+    for (int64_t blobs = dice.Roll(1, 3); blobs > 0; --blobs) {
+      AddBlob(layer, {RandomExtent(dice), RandomExtent(dice)});
+    }
+  }
+  for (BlobSpec& blob : *layer.mutable_blobs()) {
+    blob.set_lr_mult(dice.Pick<float>({0, 1, 1, 2}));
+    blob.set_decay_mult(dice.Pick<float>({0, 1, 1, 0.5}));
+  }
+  return layer;
+}
+
+UpdateRuleSpec RandomRule(Dice& dice) {
+  UpdateRuleSpec rule = PlainRule();
+  rule.set_lr_policy(dice.Pick({"fixed", "step", "inv"}));
+  rule.set_gamma(0.5F);
+  rule.set_power(0.75F);
+  rule.set_stepsize(2);
+  rule.set_momentum(dice.Pick<float>({0, 0.9F}));
+  rule.set_weight_decay(dice.Pick<float>({0, 0.01F}));
+  rule.set_regularization_type(dice.Pick({"L1", "L2"}));
+  return rule;
+}
+
+}  // namespace
+
+Arithmetic MakeArithmetic(const ModelSpec& model) {
+  Arithmetic arithmetic;
+  arithmetic.initialize = [](int layer, std::span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = Noise(1000, layer, i, 0);
+  };
+  arithmetic.gradient = [model](int rank, int64_t iteration, int layer,
+                                std::span<const float> values, const GradientBuffers& gradient) {
+    FillGradient(model.layers(layer), layer, rank, iteration, values, gradient);
+  };
+  return arithmetic;
+}
+
+LayerSpec DenseLayer(const std::string& name, int64_t floats) {
+  LayerSpec layer;
+  layer.set_name(name);
+  layer.set_type("Convolution");
+  AddBlob(layer, {floats});
+  return layer;
+}
+
+LayerSpec InnerProductLayer(const std::string& name, int64_t outputs, int64_t inputs,
+                            int64_t rows) {
+  LayerSpec layer;
+  layer.set_name(name);
+  layer.set_type("InnerProduct");
+  AddBlob(layer, {outputs, inputs});
+  AddBlob(layer, {outputs});
+  layer.mutable_inner_product()->set_outputs(outputs);
+  layer.mutable_inner_product()->set_inputs(inputs);
+  layer.mutable_inner_product()->set_rows(rows);
+  return layer;
+}
+
+UpdateRuleSpec PlainRule() {
+  UpdateRuleSpec rule;
+  rule.set_type("SGD");
+  rule.set_base_lr(0.1F);
+  rule.set_lr_policy("fixed");
+  return rule;
+}
+
+SimulatedClusterOptions SmallTraining(int workers, int servers, std::vector<LayerSpec> layers,
+                                      int64_t iterations, Duration step) {
+  SimulatedClusterOptions options;
+  options.job.mutable_cluster()->set_workers(workers);
+  options.job.mutable_cluster()->set_servers(servers);
+  options.job.mutable_communication()->set_deterministic(true);
+  for (int layer = 0; layer < static_cast<int>(layers.size()); ++layer) {
+    *options.work.model.add_layers() = layers[layer];
+    options.work.timeline.steps.push_back({layer, step, step});
+  }
+  *options.work.model.mutable_update_rule() = PlainRule();
+  options.work.model.set_batch(1);
+  options.work.iterations = iterations;
+  options.work.arithmetic = MakeArithmetic(options.work.model);
+  options.layout = ColocatedLayout(options.job, NicSpec());
+  return options;
+}
+
+SimulatedClusterOptions RandomTraining(uint64_t seed) {
+  Dice dice(seed);
+  SimulatedClusterOptions options;
+  Cluster& cluster = *options.job.mutable_cluster();
+  cluster.set_workers(static_cast<int>(dice.Roll(1, 9)));
+  cluster.set_servers(static_cast<int>(dice.Roll(1, 5)));
+  Communication& communication = *options.job.mutable_communication();
+  communication.set_policy(
+      dice.Pick({Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB}));
+  communication.set_kv_pair_bytes(4 * dice.Pick<int64_t>({1, 2, 3, 7, 16, 100, 524288}));
+  communication.set_lanes(static_cast<int>(dice.Roll(1, 3)));
+  communication.set_deterministic(dice.Roll(0, 1) == 0);
+
+  TrainingWork& work = options.work;
+  const int64_t batch = dice.Roll(1, 4);
+  const int layers = static_cast<int>(dice.Roll(1, 6));
+  for (int layer = 0; layer < layers; ++layer) {
+    *work.model.add_layers() = RandomLayer("layer" + std::to_string(layer), batch, dice);
+    for (int64_t plain = dice.Roll(0, 1); plain >= 0; --plain) {
+      ComputeStep step;
+      if (plain == 0) step.layer = layer;
+      step.forward = std::chrono::microseconds(dice.Roll(0, 300));
+      step.backward = std::chrono::microseconds(dice.Roll(0, 300));
+      work.timeline.steps.push_back(step);
+    }
+  }
+  *work.model.mutable_update_rule() = RandomRule(dice);
+  work.model.set_batch(batch);
+  work.iterations = dice.Roll(1, 6);
+  work.arithmetic = MakeArithmetic(work.model);
+  NicSpec nic;
+  nic.goodput_bytes_per_second = dice.Pick({1e6, 1e7, 5e9});
+  options.layout = dice.Roll(0, 1) == 0 ? ColocatedLayout(options.job, nic)
+                                        : SeparateLayout(options.job, nic);
+  return options;
+}
+
+Parameters TrainSerially(const TrainingWork& work, int workers) {
+  const UpdateRule rule = ToUpdateRule(work.model.update_rule());
+  Parameters values;
+  Parameters history;
+  for (int layer = 0; layer < work.model.layers_size(); ++layer) {
+    values.emplace_back(Count(work.model.layers(layer)));
+    history.emplace_back(values.back().size());
+    work.arithmetic.initialize(layer, values.back());
+  }
+  for (int64_t iteration = 0; iteration < work.iterations; ++iteration) {
+    for (int layer = 0; layer < work.model.layers_size(); ++layer) {
+      const size_t floats = values[layer].size();
+      std::vector<double> sum(floats);
+      std::vector<float> gradient(floats);
+      for (int rank = 0; rank < workers; ++rank) {
+        work.arithmetic.gradient(rank, iteration, layer, values[layer], {gradient, {}, {}});
+        for (size_t i = 0; i < floats; ++i) sum[i] += gradient[i];
+      }
+      for (size_t i = 0; i < floats; ++i) gradient[i] = static_cast<float>(sum[i]);
+      size_t offset = 0;
+      for (const BlobSpec& blob : work.model.layers(layer).blobs()) {
+        const size_t count = Count(blob);
+        Update(rule, LearningRate(rule, iteration), {blob.lr_mult(), blob.decay_mult()},
+               std::span(gradient).subspan(offset, count), 1.0F / static_cast<float>(workers),
+               std::span(values[layer]).subspan(offset, count),
+               std::span(history[layer]).subspan(offset, count));
+        offset += count;
+      }
+    }
+  }
+  return values;
+}
+
+Parameters ParametersOf(const SimulatedCluster& cluster, int rank) {
+  Parameters parameters;
+  for (int layer = 0; layer < cluster.context(rank)->plan.plan().layers_size(); ++layer) {
+    const std::span<const float> values = cluster.values(rank, layer);
+    parameters.emplace_back(values.begin(), values.end());
+  }
+  return parameters;
+}
+
+double Difference(const Parameters& a, const Parameters& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double largest = 0;
+  for (size_t layer = 0; layer < a.size(); ++layer) {
+    if (a[layer].size() != b[layer].size()) return INFINITY;
+    for (size_t i = 0; i < a[layer].size(); ++i) {
+      const double difference = std::abs(double{a[layer][i]} - double{b[layer][i]}) /
+                                std::max(1.0, std::abs(double{b[layer][i]}));
+      // Not max: a NaN must not be lost.
+      if (!(difference <= largest)) largest = difference;
+    }
+  }
+  return largest;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,45 @@
+// Small trainings with real arithmetic, and what they must come to.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "experiments/simulated_cluster.h"
+
+namespace poseidon {
+
+// A deterministic stand-in for a net: gradients depend on the parameters, the worker and the
+// iteration, so that a stale, lost, repeated or misplaced chunk changes the result. Inner products
+// make factors and, where they must be dense, multiply them themselves.
+Arithmetic MakeArithmetic(const ModelSpec& model);
+
+// A job with a random model, cluster, plan and timing, on a network without faults. The same seed
+// gives the same job; `network.seed` is left alone.
+SimulatedClusterOptions RandomTraining(uint64_t seed);
+
+// A layer of one blob.
+LayerSpec DenseLayer(const std::string& name, int64_t floats);
+// With a bias.
+LayerSpec InnerProductLayer(const std::string& name, int64_t outputs, int64_t inputs, int64_t rows);
+UpdateRuleSpec PlainRule();
+
+// A job of `workers` and `servers` that trains `layers`, each a step of forward and backward time
+// `step`, with real arithmetic.
+SimulatedClusterOptions SmallTraining(int workers, int servers, std::vector<LayerSpec> layers,
+                                      int64_t iterations, Duration step);
+
+using Parameters = std::vector<std::vector<float>>;  // by layer
+
+// What one process computes that averages the gradients of `workers` and applies core's Update.
+Parameters TrainSerially(const TrainingWork& work, int workers);
+
+// A worker's parameters after a run.
+Parameters ParametersOf(const SimulatedCluster& cluster, int rank);
+
+// The largest difference between two, relative to the larger of 1 and the value.
+double Difference(const Parameters& a, const Parameters& b);
+
+// No test's virtual time goes on beyond this.
+constexpr Time kForever = Seconds(100000);
+
+}  // namespace poseidon
