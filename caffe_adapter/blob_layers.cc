@@ -12,8 +12,8 @@ void CheckLabels(const LayerInput& input, int class_axis) {
   if (Count(input.bottoms[1]) != expected) {
     input.Fail("", "bottom \"" + input.layer.bottom(1) + "\" has " +
                        std::to_string(Count(input.bottoms[1])) + " labels; expected " +
-                       std::to_string(expected) + " for bottom \"" + input.layer.bottom(0) + "\", " +
-                       ToString(scores));
+                       std::to_string(expected) + " for bottom \"" + input.layer.bottom(0) +
+                       "\", " + ToString(scores));
   }
 }
 
@@ -31,8 +31,8 @@ LayerShapes InferDropout(const LayerInput& input) {
 
 LayerShapes InferConcat(const LayerInput& input) {
   const caffe::ConcatParameter& p = input.layer.concat_param();
-  const int axis = input.Axis(p.has_concat_dim() ? static_cast<int>(p.concat_dim()) : p.axis(),
-                              "concat_param");
+  const int axis =
+      input.Axis(p.has_concat_dim() ? static_cast<int>(p.concat_dim()) : p.axis(), "concat_param");
   Shape top = input.bottoms[0];
   for (size_t i = 1; i < input.bottoms.size(); ++i) {
     Shape expected = top;

@@ -18,7 +18,8 @@ namespace {
 // Old files have every blob in 4 axes, the first ones 1.
 bool SameShape(const caffe::BlobProto& stored, const Shape& shape) {
   Shape expected = shape;
-  if (!stored.has_shape() && shape.size() < 4) expected.insert(expected.begin(), 4 - shape.size(), 1);
+  if (!stored.has_shape() && shape.size() < 4)
+    expected.insert(expected.begin(), 4 - shape.size(), 1);
   return BlobProtoShape(stored) == expected;
 }
 
@@ -94,8 +95,8 @@ void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValue
     const caffe::LayerParameter& stored = *found->second;
     const std::string where = path + ": layer \"" + layer.name() + "\": ";
     if (stored.blobs_size() != static_cast<int>(layer.parameters.size())) {
-      throw DataError(where + "has " + std::to_string(stored.blobs_size()) + " blobs; the net's has " +
-                      std::to_string(layer.parameters.size()));
+      throw DataError(where + "has " + std::to_string(stored.blobs_size()) +
+                      " blobs; the net's has " + std::to_string(layer.parameters.size()));
     }
     for (int b = 0; b < stored.blobs_size(); ++b) {
       if (!SameShape(stored.blobs(b), layer.parameters[b].shape)) {

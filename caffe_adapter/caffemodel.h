@@ -33,9 +33,9 @@ using NetValues = std::vector<std::vector<std::vector<float>>>;
 // Writes the net's layers with their values.
 void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values);
 
-// Sets values from the file's layers of the same name, as Caffe does: layers that the file lacks keep
-// theirs, layers that the net lacks are passed over. Throws DataError if a layer's number of blobs or
-// a blob's shape differs.
+// Sets values from the file's layers of the same name, as Caffe does: layers that the file lacks
+// keep theirs, layers that the net lacks are passed over. Throws DataError if a layer's number of
+// blobs or a blob's shape differs.
 void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values);
 
 }  // namespace poseidon

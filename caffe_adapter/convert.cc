@@ -75,8 +75,8 @@ class BinaryFile {
   int64_t read_ = 0;
 };
 
-// The idx format: two zero bytes, the type of the values (8: unsigned byte), the number of axes, the
-// extents as 32-bit big-endian numbers, the values.
+// The idx format: two zero bytes, the type of the values (8: unsigned byte), the number of axes,
+// the extents as 32-bit big-endian numbers, the values.
 Shape ReadIdxHeader(BinaryFile& file, uint32_t axes) {
   constexpr uint32_t kUnsignedByte = 8;
   const uint32_t expected = kUnsignedByte << 8 | axes;
@@ -156,7 +156,8 @@ WrittenDatabase ConvertCifarSet(const ConvertOptions& options,
       const int label = static_cast<uint8_t>(file.Read(1)[0]);
       if (label >= kClasses) {
         throw DataError(file.path() + ": label " + std::to_string(label) + " before record " +
-                        std::to_string(writer.size()) + "; expected 0 to 9 (is this CIFAR-10's "
+                        std::to_string(writer.size()) +
+                        "; expected 0 to 9 (is this CIFAR-10's "
                         "binary version?)");
       }
       const std::string pixels = file.Read(static_cast<size_t>(Count(kCifarShape)));

@@ -31,8 +31,8 @@ struct CsvOptions {
   double max_value = 255;    // a pixel of this value becomes 255
   int64_t scale_height = 0;  // height and width written, by bilinear interpolation; 0 as read
   int64_t scale_width = 0;
-  // Puts the images in a random order before they are parted into those to train on and those to test
-  // on. Files are often sorted, by class or by writer; then the parts would differ in kind.
+  // Puts the images in a random order before they are parted into those to train on and those to
+  // test on. Files are often sorted, by class or by writer; then the parts would differ in kind.
   bool shuffle = true;
   uint64_t shuffle_seed = 1;  // the same seed gives the same order on every platform
   int64_t train_records = 0;  // the first ones; 0: all

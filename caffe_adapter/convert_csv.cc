@@ -160,8 +160,8 @@ std::vector<caffe::Datum> ReadRecords(const CsvOptions& options) {
 WrittenDatabase WriteSet(const CsvOptions& options, const std::string& name,
                          std::span<const caffe::Datum> records) {
   const std::string path = options.out + "/" + name;
-  DatasetWriter writer(path, options.replace ? DatasetWriter::Existing::kReplace
-                                             : DatasetWriter::Existing::kRefuse);
+  DatasetWriter writer(
+      path, options.replace ? DatasetWriter::Existing::kReplace : DatasetWriter::Existing::kRefuse);
   for (const caffe::Datum& record : records) writer.Append(record);
   writer.Finish();
   return {path, writer.size(), {1, records[0].height(), records[0].width()}};
@@ -172,8 +172,8 @@ WrittenDatabase WriteSet(const CsvOptions& options, const std::string& name,
 ConvertResult ConvertCsv(const CsvOptions& options) {
   CheckOptions(options);
   std::vector<caffe::Datum> records = ReadRecords(options);
-  const size_t train = options.train_records == 0 ? records.size()
-                                                  : static_cast<size_t>(options.train_records);
+  const size_t train =
+      options.train_records == 0 ? records.size() : static_cast<size_t>(options.train_records);
   if (records.size() < train) {
     throw DataError(options.source + ": has " + std::to_string(records.size()) +
                     " images, fewer than the " + std::to_string(train) + " to train");

@@ -29,9 +29,6 @@ class DataOrder {
   // come about in order. One thread at a time.
   int64_t Record(int64_t position);
 
-  // The positions and records of a batch are Record(Position(iteration, rank, 0..batch - 1)).
-  int64_t batch() const { return batch_; }
-
  private:
   void Permute(int64_t epoch);
 

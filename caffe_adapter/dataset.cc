@@ -106,8 +106,11 @@ caffe::Datum Dataset::Read(int64_t index) const {
   if (datum.channels() < 1 || datum.height() < 1 || datum.width() < 1) {
     Fail(index, "is " + ToString(shape) + "; expected channels, height and width of at least 1");
   }
-  const int64_t values = datum.data().empty() ? datum.float_data_size()
-                                              : static_cast<int64_t>(datum.data().size());
+  if (!datum.data().empty() && datum.float_data_size() > 0) {
+    Fail(index, "has both data and float_data");
+  }
+  const int64_t values =
+      datum.data().empty() ? datum.float_data_size() : static_cast<int64_t>(datum.data().size());
   if (values != Count(shape)) {
     Fail(index, "has " + std::to_string(values) + " values; expected " +
                     std::to_string(Count(shape)) + " for " + ToString(shape));

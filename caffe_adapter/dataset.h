@@ -16,12 +16,12 @@ namespace poseidon {
 // Opening lists the keys once (32 bytes of memory each); a record is then read straight from the
 // mapped file.
 //
-// The database must not be written to while it is open here: no lock file is made, so that it can be
-// read from a read-only file system. Any number of threads and processes may read at once.
+// The database must not be written to while it is open here: no lock file is made, so that it can
+// be read from a read-only file system. Any number of threads and processes may read at once.
 class Dataset {
  public:
-  // `path` is the database's directory. Throws DataError if it is no LMDB, is empty or truncated, or
-  // its first record can't be used.
+  // `path` is the database's directory. Throws DataError if it is no LMDB, is empty or truncated,
+  // or its first record can't be used.
   explicit Dataset(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -47,12 +47,18 @@ MDB_val ToValue(const std::string& bytes) {
   return {bytes.size(), const_cast<char*>(bytes.data())};  // LMDB only reads it
 }
 
+// False also where it can't be told: making or renaming the database then says why.
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
 }  // namespace
 
 DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
     : path_(fs::path(path).lexically_normal().string()), existing_(existing) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
-  if (existing_ == Existing::kRefuse && fs::exists(path_)) {
+  if (existing_ == Existing::kRefuse && Exists(path_)) {
     throw DataError(path_ + " exists already; remove it or let it be replaced");
   }
   temporary_path_ = MakeTemporaryDirectory(path_);
@@ -109,7 +115,7 @@ void DatasetWriter::Finish() {
   environment_.reset();
   std::error_code error;
   const std::string old = temporary_path_ + ".old";
-  const bool replaces = existing_ == Existing::kReplace && fs::exists(path_);
+  const bool replaces = existing_ == Existing::kReplace && Exists(path_);
   if (replaces) fs::rename(path_, old, error);
   if (!error) fs::rename(temporary_path_, path_, error);
   if (error) throw DataError("can't give the database its name " + path_ + ": " + error.message());

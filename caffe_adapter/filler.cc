@@ -88,8 +88,8 @@ void Bilinear(const caffe::FillerParameter&, const Shape& shape, Random&, Values
   for (size_t i = 0; i < values.size(); ++i) {
     const auto x = static_cast<double>(i % width);
     const auto y = static_cast<double>(i / width % width);
-    values[i] = static_cast<float>((1 - std::abs(x / half - centre)) *
-                                   (1 - std::abs(y / half - centre)));
+    values[i] =
+        static_cast<float>((1 - std::abs(x / half - centre)) * (1 - std::abs(y / half - centre)));
   }
 }
 
@@ -100,9 +100,8 @@ struct FillerType {
 };
 
 constexpr FillerType kFillerTypes[] = {
-    {"constant", Constant}, {"uniform", Uniform},
-    {"gaussian", Gaussian}, {"xavier", Xavier},
-    {"msra", Msra},         {"positive_unitball", PositiveUnitball},
+    {"constant", Constant}, {"uniform", Uniform}, {"gaussian", Gaussian},
+    {"xavier", Xavier},     {"msra", Msra},       {"positive_unitball", PositiveUnitball},
     {"bilinear", Bilinear},
 };
 

@@ -44,8 +44,8 @@ std::string ToBytes(const Image& image, double factor) {
   std::string bytes;
   bytes.reserve(image.pixels.size());
   for (const float pixel : image.pixels) {
-    bytes.push_back(static_cast<char>(
-        static_cast<uint8_t>(std::clamp(std::lround(pixel * factor), 0L, 255L))));
+    bytes.push_back(
+        static_cast<char>(static_cast<uint8_t>(std::clamp(std::lround(pixel * factor), 0L, 255L))));
   }
   return bytes;
 }

@@ -133,8 +133,8 @@ Window PoolingWindow(const LayerInput& input) {
   if (window.pad.height >= window.kernel.height || window.pad.width >= window.kernel.width) {
     input.Fail("pooling_param", "pad must be smaller than the kernel");
   }
-  if (p.global_pooling() &&
-      (window.pad.height + window.pad.width != 0 || window.stride.height * window.stride.width != 1)) {
+  if (p.global_pooling() && (window.pad.height + window.pad.width != 0 ||
+                             window.stride.height * window.stride.width != 1)) {
     input.Fail("pooling_param", "global_pooling takes pad 0 and stride 1 only");
   }
   return window;
@@ -161,10 +161,9 @@ LayerShapes InferConvolution(const LayerInput& input) {
   }
   const Window w = ConvolutionWindow(input);
   const Shape& bottom = input.bottoms[0];
-  const Extent top{ConvolvedExtent(bottom[2], w.kernel.height, w.stride.height, w.pad.height,
-                                   w.dilation.height),
-                   ConvolvedExtent(bottom[3], w.kernel.width, w.stride.width, w.pad.width,
-                                   w.dilation.width)};
+  const Extent top{
+      ConvolvedExtent(bottom[2], w.kernel.height, w.stride.height, w.pad.height, w.dilation.height),
+      ConvolvedExtent(bottom[3], w.kernel.width, w.stride.width, w.pad.width, w.dilation.width)};
   CheckFits(input, top, "convolution_param");
   LayerShapes shapes{{{bottom[0], p.num_output(), top.height, top.width}}, {}};
   shapes.parameters.push_back(
@@ -184,10 +183,9 @@ LayerShapes InferPooling(const LayerInput& input) {
   const Shape& bottom = input.bottoms[0];
   const bool padded = w.pad.height + w.pad.width > 0;
   const bool round_up = p.round_mode() == caffe::PoolingParameter::CEIL;
-  const Extent top{PooledExtent(bottom[2], w.kernel.height, w.stride.height, w.pad.height, padded,
-                                round_up),
-                   PooledExtent(bottom[3], w.kernel.width, w.stride.width, w.pad.width, padded,
-                                round_up)};
+  const Extent top{
+      PooledExtent(bottom[2], w.kernel.height, w.stride.height, w.pad.height, padded, round_up),
+      PooledExtent(bottom[3], w.kernel.width, w.stride.width, w.pad.width, padded, round_up)};
   CheckFits(input, top, "pooling_param");
   return {{{bottom[0], bottom[1], top.height, top.width}}, {}};
 }

@@ -17,8 +17,8 @@ struct LayerInput {
   const DescribeOptions& options;
   std::string path;  // of the layer in its net: "layer.3"
 
-  // Throws ConfigError: the place of the layer's field (dotted; "" for the layer), its name and type,
-  // and the message.
+  // Throws ConfigError: the place of the layer's field (dotted; "" for the layer), its name and
+  // type, and the message.
   [[noreturn]] void Fail(const std::string& field, const std::string& message) const;
 
   // An axis of bottom 0, counted from the end if negative. Fails if there is no such axis.

@@ -23,8 +23,7 @@ using LmdbTransaction = std::unique_ptr<MDB_txn, LmdbTransactionAborter>;
 // An environment for the database at `path`, not open yet. Throws DataError.
 LmdbEnvironment MakeLmdbEnvironment(const std::string& path);
 
-LmdbTransaction BeginLmdbTransaction(MDB_env* environment, unsigned flags,
-                                     const std::string& path);
+LmdbTransaction BeginLmdbTransaction(MDB_env* environment, unsigned flags, const std::string& path);
 
 // Throws DataError "PATH: ACTION: what LMDB says" unless `code` is MDB_SUCCESS.
 void CheckLmdb(int code, const std::string& path, const std::string& action);

@@ -82,8 +82,8 @@ std::string RangeText(const LayerType::Range& range) {
 void CheckNumber(const LayerInput& input, const std::string& what, int number,
                  const LayerType::Range& range) {
   if (number < range.min || number > range.max) {
-    input.Fail("", "has " + std::to_string(number) + " " + what + "s; expected " +
-                       RangeText(range));
+    input.Fail("",
+               "has " + std::to_string(number) + " " + what + "s; expected " + RangeText(range));
   }
 }
 
@@ -240,9 +240,9 @@ std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phas
   for (int i = 0; i < net.layer_size(); ++i) {
     const caffe::LayerParameter& layer = net.layer(i);
     if (layer.include_size() > 0 && layer.exclude_size() > 0) {
-      throw ConfigError(options.locate("layer." + std::to_string(i)),
-                        "layer \"" + layer.name() +
-                            "\": give include rules or exclude rules, not both");
+      throw ConfigError(
+          options.locate("layer." + std::to_string(i)),
+          "layer \"" + layer.name() + "\": give include rules or exclude rules, not both");
     }
     const bool included = layer.include_size() > 0 ? AnyMatches(state, layer.include())
                                                    : !AnyMatches(state, layer.exclude());

@@ -70,8 +70,9 @@ struct DescribeOptions {
 NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
                            const DescribeOptions& options = {});
 
-// The indices in net.layer() of the layers that include and exclude rules leave in the phase; of the
-// options, only `state` and `locate` matter. Throws ConfigError for a layer with rules of both kinds.
+// The indices in net.layer() of the layers that include and exclude rules leave in the phase; of
+// the options, only `state` and `locate` matter. Throws ConfigError for a layer with rules of both
+// kinds.
 std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phase,
                                const DescribeOptions& options = {});
 

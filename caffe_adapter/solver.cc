@@ -25,10 +25,10 @@ class NetReader {
                             " nets to train; expected one of net, net_param, train_net, "
                             "train_net_param");
     }
-    SolverNet net = parameter_.has_train_net()         ? ReadNet(parameter_.train_net(), "train_net")
-                    : parameter_.has_train_net_param() ? NetInside(parameter_.train_net_param(),
-                                                                   "train_net_param")
-                                                       : GeneralNet();
+    SolverNet net = parameter_.has_train_net() ? ReadNet(parameter_.train_net(), "train_net")
+                    : parameter_.has_train_net_param()
+                        ? NetInside(parameter_.train_net_param(), "train_net_param")
+                        : GeneralNet();
     net.phase = caffe::TRAIN;
     net.state = parameter_.train_state();
     return net;
@@ -80,9 +80,9 @@ class NetReader {
     std::string found = path;
     if (!std::filesystem::exists(path, ignored)) {
       if (!std::filesystem::exists(beside, ignored)) {
-        throw ConfigError(solver_.locate(field),
-                          "no net file " + path + " in the working directory, nor " +
-                              beside.string());
+        throw ConfigError(
+            solver_.locate(field),
+            "no net file " + path + " in the working directory, nor " + beside.string());
       }
       found = beside.string();
     }
@@ -133,9 +133,9 @@ void CheckNetsFit(const Solver& solver) {
   bool has_loss = solver.train.net.layers_size() > 0;  // old form: DescribeNet says what to do
   for (const int i : Layers(solver.train)) has_loss |= HasLoss(solver.train.net.layer(i));
   if (!has_loss) {
-    throw ConfigError(solver.train.locate(""),
-                      "the net does not fit its solver (" + solver.locate("").ToString() +
-                          "): no layer in TRAIN has a loss to train on");
+    throw ConfigError(solver.train.locate(""), "the net does not fit its solver (" +
+                                                   solver.locate("").ToString() +
+                                                   "): no layer in TRAIN has a loss to train on");
   }
   for (const SolverNet& test : solver.tests) {
     if (Layers(test).empty()) {

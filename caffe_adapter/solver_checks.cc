@@ -75,7 +75,8 @@ class Checker {
       }
     }
     if (solver_.test_iter_size() > 0 && solver_.test_interval() == 0) {
-      Fail("test_iter.0", "test_iter needs test_interval, how many iterations to train between tests");
+      Fail("test_iter.0",
+           "test_iter needs test_interval, how many iterations to train between tests");
     }
     if (solver_.test_iter_size() == 0 && solver_.test_interval() > 0) {
       Fail("test_interval", "test_interval needs test_iter, how many batches a test takes");

@@ -6,7 +6,8 @@
 
 namespace poseidon {
 
-// Sets `type` from the older solver_type where the file has that. Throws ConfigError if it has both.
+// Sets `type` from the older solver_type where the file has that. Throws ConfigError if it has
+// both.
 void SetSolverType(caffe::SolverParameter& solver, const Locate& locate);
 
 // Throws ConfigError, with its place, for a field that is missing, out of range or not supported.

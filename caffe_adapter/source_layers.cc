@@ -8,25 +8,28 @@ namespace {
 
 Shape ToShape(const caffe::BlobShape& shape) { return {shape.dim().begin(), shape.dim().end()}; }
 
-// Caffe's older place for transform_param's fields and what has no meaning here: refused rather than
-// passed over.
+// Caffe's older place for transform_param's fields and what has no meaning here: refused rather
+// than passed over.
 void CheckDataParameter(const LayerInput& input) {
   const caffe::DataParameter& data = input.layer.data_param();
   if (data.has_scale() || data.has_mean_file() || data.has_crop_size() || data.has_mirror()) {
-    input.Fail("data_param",
-               "scale, mean_file, crop_size and mirror belong into transform_param, not data_param");
+    input.Fail(
+        "data_param",
+        "scale, mean_file, crop_size and mirror belong into transform_param, not data_param");
   }
   if (data.backend() != caffe::DataParameter::LMDB) {
     input.Fail(data.has_backend() ? "data_param.backend" : "data_param",
                "backend is LEVELDB (Caffe's default); only LMDB is supported");
   }
   if (data.rand_skip() != 0) {
-    input.Fail("data_param.rand_skip", "rand_skip is not supported; records can be shuffled instead");
+    input.Fail("data_param.rand_skip",
+               "rand_skip is not supported; records can be shuffled instead");
   }
   if (data.force_encoded_color()) {
     input.Fail("data_param.force_encoded_color", "encoded images are not supported");
   }
-  if (data.source().empty()) input.Fail("data_param", "data_param.source, the database, is missing");
+  if (data.source().empty())
+    input.Fail("data_param", "data_param.source, the database, is missing");
   if (data.batch_size() == 0 && !input.options.batch_size) {
     input.Fail(data.has_batch_size() ? "data_param.batch_size" : "data_param",
                "batch_size must be at least 1");
@@ -52,9 +55,10 @@ LayerShapes InferInput(const LayerInput& input) {
   const caffe::InputParameter& parameter = input.layer.input_param();
   const int given = parameter.shape_size();
   if (given != 1 && given != input.layer.top_size()) {
-    input.Fail(given == 0 ? "" : "input_param",
-               "input_param has " + std::to_string(given) + " shapes; expected 1 or one for each of " +
-                   std::to_string(input.layer.top_size()) + " tops");
+    input.Fail(given == 0 ? "" : "input_param", "input_param has " + std::to_string(given) +
+                                                    " shapes; expected 1 or one for each of " +
+                                                    std::to_string(input.layer.top_size()) +
+                                                    " tops");
   }
   LayerShapes shapes;
   for (int i = 0; i < input.layer.top_size(); ++i) {

@@ -25,8 +25,9 @@ Transformer::Transformer(const caffe::TransformationParameter& parameter, caffe:
       record_shape_(record_shape),
       output_shape_(TransformedShape(parameter, record_shape, where)) {
   if (parameter_.force_color() || parameter_.force_gray()) {
-    throw ConfigError(where, "force_color and force_gray are for encoded images, which are not "
-                             "supported");
+    throw ConfigError(where,
+                      "force_color and force_gray are for encoded images, which are not "
+                      "supported");
   }
   SetMean(where);
 }

@@ -13,8 +13,8 @@ namespace poseidon {
 
 // out = (value - mean) * scale, cropped to crop_size x crop_size and mirrored left to right. In
 // TRAIN the crop's place is random and, with `mirror`, so is whether to mirror. In TEST the crop is
-// central and nothing is mirrored, so that a test gives the same result each time. (Caffe mirrors at
-// random in TEST, too, when `mirror` is written there.)
+// central and nothing is mirrored, so that a test gives the same result each time. (Caffe mirrors
+// at random in TEST, too, when `mirror` is written there.)
 //
 // Immutable: any number of threads may use one.
 class Transformer {

@@ -36,6 +36,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kPeerSilent, "peer silent"},
     Name{MessageKind::kJoined, "joined"},
     Name{MessageKind::kStop, "stop"},
+    Name{MessageKind::kTraining, "training"},
+    Name{MessageKind::kLaneStalled, "lane stalled"},
 };
 
 }  // namespace

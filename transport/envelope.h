@@ -50,6 +50,8 @@ enum class MessageKind : int {
   kPeerSilent = 54,      // heartbeat lane -> control: wire::Silent
   kJoined = 55,          // control lane -> application: wire::View
   kStop = 56,            // application -> scheduler's control lane: wire::End, end the job so
+  kTraining = 57,        // control lane -> data lanes: training starts, with initial values
+  kLaneStalled = 58,     // data lane -> control: wire::Stalled, who is missing for what
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".

@@ -3,7 +3,8 @@
 namespace poseidon {
 namespace {
 
-constexpr TimerId kTick = 1;
+constexpr TimerId kBeat = 1;
+constexpr TimerId kCheck = 2;
 
 NodeId Id(const wire::Node& node) { return {static_cast<Role>(node.role()), node.rank()}; }
 
@@ -54,7 +55,8 @@ HeartbeatSender::HeartbeatSender(const HeartbeatTiming& timing, uint64_t epoch)
 
 void HeartbeatSender::OnStart(Outbox& outbox) {
   detector_.Expect(SchedulerHeartbeat().node, outbox.now);
-  OnTimer(kTick, outbox);
+  OnTimer(kBeat, outbox);
+  OnTimer(kCheck, outbox);
 }
 
 void HeartbeatSender::OnMessage(const Envelope& envelope, Outbox& outbox) {
@@ -63,10 +65,13 @@ void HeartbeatSender::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 void HeartbeatSender::OnTimer(TimerId timer, Outbox& outbox) {
-  (void)timer;  // there is only one
-  outbox.Send(Beat(MessageKind::kHeartbeat, SchedulerHeartbeat(), epoch_));
-  Report(detector_.Check(outbox.now), outbox);
-  outbox.SetTimer(kTick, timing_.interval);
+  if (timer == kBeat) {
+    outbox.Send(Beat(MessageKind::kHeartbeat, SchedulerHeartbeat(), epoch_));
+    outbox.SetTimer(kBeat, timing_.interval);
+  } else {
+    Report(detector_.Check(outbox.now), outbox);
+    outbox.SetTimer(kCheck, timing_.check_interval());
+  }
 }
 
 HeartbeatMonitor::HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view)
@@ -77,7 +82,7 @@ void HeartbeatMonitor::OnStart(Outbox& outbox) {
     outbox.routes.push_back({{Id(node), kHeartbeatLane}, node.endpoints(kHeartbeatLane)});
     detector_.Expect(Id(node), outbox.now);
   }
-  outbox.SetTimer(kTick, timing_.interval);
+  outbox.SetTimer(kCheck, timing_.check_interval());
 }
 
 void HeartbeatMonitor::OnMessage(const Envelope& envelope, Outbox& outbox) {
@@ -90,7 +95,7 @@ void HeartbeatMonitor::OnMessage(const Envelope& envelope, Outbox& outbox) {
 void HeartbeatMonitor::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
   Report(detector_.Check(outbox.now), outbox);
-  outbox.SetTimer(kTick, timing_.interval);
+  outbox.SetTimer(kCheck, timing_.check_interval());
 }
 
 }  // namespace poseidon

@@ -20,22 +20,27 @@ struct HeartbeatTiming {
   Duration interval = Seconds(1);
   // From a node's death to the moment all the others know. At least three intervals.
   Duration deadline = Seconds(10);
-  // Silence after which a peer is given up: two intervals less than the deadline, one for the
-  // check, which runs once an interval, and one for the news to travel.
-  Duration allowed_silence() const { return deadline - 2 * interval; }
+  // Silence after which a peer is given up: an interval less than the deadline, for the next check
+  // to come, the news to travel and the nodes to end. At least two intervals, so that a heartbeat
+  // may be late by as much as one.
+  Duration allowed_silence() const { return deadline - interval; }
+  // Between two looks at who is silent.
+  Duration check_interval() const { return interval / 4; }
 };
 
 // Decides who has been silent for too long. A value without clock.
 //
 // If the checks themselves come late (this process was stopped, the machine slept), nobody could
-// have been heard: then everybody gets a new period instead of being accused.
+// have been heard: then everybody gets a new period instead of being accused. Late is more than half
+// of the allowed silence; before such a gap a peer was heard within an interval, which is at most
+// the other half.
 class SilenceDetector {
  public:
   explicit SilenceDetector(const HeartbeatTiming& timing) : timing_(timing) {}
 
   void Expect(const NodeId& node, Time now) { last_heard_[node] = now; }
   void Heard(const NodeId& node, Time now);
-  // To be called once an interval. The nodes given up, each reported once.
+  // To be called every check_interval. The nodes given up, each reported once.
   wire::Silent Check(Time now);
 
  private:

@@ -58,7 +58,8 @@ void Member::SendRegister(Outbox& outbox) {
   request.set_incarnation(options_.incarnation);
   request.set_job_fingerprint(options_.job_fingerprint);
   outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
-  outbox.SetTimer(kRegisterTimer, kRegisterInterval);
+  // To the scheduler a node that is gathered is alive as long as it repeats its registration.
+  outbox.SetTimer(kRegisterTimer, std::min(kRegisterInterval, options_.heartbeat.interval));
 }
 
 void Member::OnTimer(TimerId timer, Outbox& outbox) {
@@ -89,6 +90,20 @@ bool Member::FromScheduler(const Envelope& envelope) const {
   return envelope.from.node.role == Role::kScheduler;
 }
 
+bool Member::FromOwnScheduler(const Envelope& envelope) const {
+  return joined_ && FromScheduler(envelope) && envelope.epoch == view_.epoch();
+}
+
+void Member::StartLanes(int lanes, Outbox& outbox) const {
+  for (int lane = 0; lane < lanes; ++lane) {
+    Envelope envelope;
+    envelope.kind = MessageKind::kTraining;
+    envelope.to = Here(kFirstDataLane + lane);
+    envelope.epoch = view_.epoch();
+    outbox.Send(std::move(envelope));
+  }
+}
+
 void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (ended_) return;
   switch (envelope.kind) {
@@ -100,8 +115,8 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
     }
     case MessageKind::kRefused:
     case MessageKind::kEnd: {
-      // Before there is a view any epoch will do: a refusal comes without one.
-      if (!FromScheduler(envelope) || (joined_ && envelope.epoch != view_.epoch())) return;
+      // Before there is a view both have epoch 0.
+      if (!FromScheduler(envelope) || envelope.epoch != view_.epoch()) return;
       wire::End end;
       if (!end.ParseFromString(envelope.body.ToString())) return;
       End(end, outbox);
@@ -117,7 +132,7 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
           outbox);
       return;
     }
-    case MessageKind::kStalled: {
+    case MessageKind::kLaneStalled: {
       Envelope forward = ToScheduler(MessageKind::kStalled);
       forward.body = envelope.body;
       outbox.Send(std::move(forward));

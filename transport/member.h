@@ -45,8 +45,8 @@ class Member {
   explicit Member(MemberOptions options) : options_(std::move(options)) {}
 
   void Start(Outbox& outbox);
-  // Handles kView, kRefused, kEnd, kPeerSilent, and forwards kStalled from this node's data lanes
-  // to the scheduler; ignores others.
+  // Handles kView, kRefused, kEnd, kPeerSilent, and forwards kLaneStalled to the scheduler as
+  // kStalled; ignores others.
   void OnMessage(const Envelope& envelope, Outbox& outbox);
   void OnTimer(TimerId timer, Outbox& outbox);
 
@@ -56,6 +56,10 @@ class Member {
   const wire::View& view() const { return view_; }
   NodeId self() const { return {options_.role, view_.your_rank()}; }
 
+  // Whether an envelope is the scheduler's, of the current view.
+  bool FromOwnScheduler(const Envelope& envelope) const;
+  // Tells data lanes that training starts.
+  void StartLanes(int lanes, Outbox& outbox) const;
   // An envelope to the scheduler's control lane under the current epoch.
   Envelope ToScheduler(MessageKind kind) const;
   // Tells the application that the job is over. Only the first call has an effect.

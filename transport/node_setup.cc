@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <random>
 
 #include "core/error.h"
@@ -64,12 +65,17 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   options.public_host = public_host;
   options.data_lanes = job.communication().lanes();
   options.window_bytes = job.communication().window_bytes();
+  // So that who has heard of a death also ends within the deadline (HeartbeatTiming).
+  options.linger = std::min(options.linger, TimingOf(job).interval);
   return options;
 }
 
 MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
                                 int wanted_rank, const std::string& public_host,
                                 const ZmqRuntime& runtime) {
+  if (wanted_rank < -1) {
+    throw ConfigError("--rank is " + std::to_string(wanted_rank) + "; ranks count from 0");
+  }
   MemberOptions options;
   options.role = role;
   options.wanted_rank = wanted_rank;

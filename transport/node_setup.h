@@ -21,10 +21,12 @@ HeartbeatTiming TimingOf(const Job& job);
 // "tcp://host:port" of the scheduler's control or heartbeat lane.
 std::string SchedulerEndpoint(const Job& job, int lane);
 
-// For servers and workers: free ports, reachable at `public_host`.
+// A server's or worker's: free ports, reachable at `public_host`. The scheduler changes ports and
+// lanes.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
-// Draws an incarnation at random. `runtime` is bound; nothing is sent yet.
+// Draws an incarnation at random. `runtime` is bound; nothing is sent yet. Throws ConfigError if
+// `wanted_rank` is below -1.
 MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
                                 int wanted_rank, const std::string& public_host,
                                 const ZmqRuntime& runtime);

@@ -2,21 +2,18 @@
 
 #include <glog/logging.h>
 #include <signal.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
+#include <atomic>
 #include <iostream>
 
 namespace poseidon {
 namespace {
 
-sigset_t EndingSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  return signals;
-}
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM};
+
+// What a signal handler does can only be kept where it finds it without an argument.
+std::atomic<bool> signal_came = false;
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler must not lock");
 
 }  // namespace
 
@@ -37,24 +34,25 @@ int RunProgram(const std::string& name, const char* argv0, const std::function<E
 }
 
 Interruption::Interruption() {
-  const sigset_t signals = EndingSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  descriptor_ = signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
-  PCHECK(descriptor_ >= 0) << "signalfd";
+  signal_came = false;
+  // Not a signalfd: that needs the signals blocked in every thread, and libraries (OpenBLAS) start
+  // threads before main does.
+  struct sigaction action = {};
+  action.sa_handler = [](int) { signal_came = true; };
+  action.sa_flags = SA_RESTART;
+  for (const int signal : kEndingSignals) PCHECK(sigaction(signal, &action, nullptr) == 0);
 }
 
-Interruption::~Interruption() {
-  close(descriptor_);
-  const sigset_t signals = EndingSignals();
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+Interruption::~Interruption() { RestoreDefaults(); }
+
+void Interruption::RestoreDefaults() {
+  for (const int signal : kEndingSignals) ::signal(signal, SIG_DFL);
 }
 
 bool Interruption::Pending() {
-  signalfd_siginfo info;
-  if (!pending_ && read(descriptor_, &info, sizeof info) == sizeof info) {
+  if (!pending_ && signal_came) {
     pending_ = true;
-    const sigset_t signals = EndingSignals();
-    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    RestoreDefaults();
   }
   return pending_;
 }

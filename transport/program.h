@@ -13,8 +13,8 @@ namespace poseidon {
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body);
 
 // SIGINT and SIGTERM as something a loop can ask about. While an Interruption lives they do not end
-// the process; make it before the first thread. The second signal, after Pending has told of the
-// first, ends the process at once.
+// the process; at most one lives at a time. The second signal, after Pending has told of the first,
+// ends the process at once. Belongs to one thread.
 class Interruption {
  public:
   Interruption();
@@ -26,7 +26,8 @@ class Interruption {
   bool Pending();
 
  private:
-  int descriptor_ = -1;
+  static void RestoreDefaults();
+
   bool pending_ = false;
 };
 

@@ -66,9 +66,10 @@ void ZmqLane::Run() {
 
 void ZmqLane::Turn() {
   Service();
-  const bool news = Sleep(drained_ ? UntilNextTimer() : milliseconds(0));
-  if (news) connections_.Collect();
-  drained_ = Receive();
+  const Readable readable = Sleep(drained_ ? UntilNextTimer() : milliseconds(0));
+  if (readable.connections) connections_.Collect();
+  if (readable.connections || readable.receiver) drained_ = false;
+  if (!drained_) drained_ = Receive();
   if (drained_) connections_.Judge();
   FireTimers();
 }
@@ -87,18 +88,18 @@ bool ZmqLane::idle() const {
                      [](const auto& entry) { return entry.second->idle(); });
 }
 
-bool ZmqLane::Sleep(milliseconds limit) {
+ZmqLane::Readable ZmqLane::Sleep(milliseconds limit) {
   // Not zmq_poll: it asks every socket for its state before and after, in several system calls. A
-  // socket's descriptor is readable when something is to be done that the last receive, which found
-  // nothing, has not done.
+  // socket's descriptor is readable when something has come since a receive that found nothing.
   const bool asleep = limit.count() != 0 && waker_.FallAsleep();
-  pollfd items[] = {{receiver_fd_, POLLIN, 0}, {connections_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
+  pollfd items[] = {
+      {receiver_fd_, POLLIN, 0}, {connections_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
   const int ready = poll(items, std::size(items), asleep ? static_cast<int>(limit.count()) : 0);
   PCHECK(ready >= 0 || errno == EINTR);
   if (asleep) waker_.GetUp();
-  if (ready <= 0) return false;
+  if (ready <= 0) return {};
   if (items[2].revents != 0) waker_.Clear();
-  return items[1].revents != 0;
+  return {items[0].revents != 0, items[1].revents != 0};
 }
 
 milliseconds ZmqLane::UntilNextTimer() const {
@@ -144,7 +145,12 @@ void ZmqLane::HandleEnvelope(Envelope envelope) {
 void ZmqLane::SetRoute(const Outbox::Route& route) {
   routes_[route.to] = route.endpoint;
   const auto peer = peers_.find(route.to);
-  if (peer != peers_.end()) peer->second->MoveTo(route.endpoint);
+  if (peer == peers_.end()) return;
+  try {
+    peer->second->MoveTo(route.endpoint);
+  } catch (const ProtocolError& error) {
+    ReportBadEndpoint(route.to, error);
+  }
 }
 
 bool ZmqLane::Receive() {
@@ -301,9 +307,18 @@ ZmqPeer* ZmqLane::FindPeer(const Address& to) {
   if (peer != peers_.end()) return peer->second.get();
   const auto route = routes_.find(to);
   if (route == routes_.end()) return nullptr;
-  auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, lane_, route->second,
-                                        inbox_.waker(), node_.counters);
-  return peers_.emplace(to, std::move(made)).first->second.get();
+  try {
+    auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, lane_, route->second,
+                                          inbox_.waker(), node_.counters);
+    return peers_.emplace(to, std::move(made)).first->second.get();
+  } catch (const ProtocolError& error) {
+    ReportBadEndpoint(to, error);
+    return nullptr;
+  }
+}
+
+void ZmqLane::ReportBadEndpoint(const Address& to, const ProtocolError& error) {
+  LOG(WARNING) << self().ToString() << " can't reach " << to.ToString() << ": " << error.what();
 }
 
 void ZmqLane::PumpUnfinished() {

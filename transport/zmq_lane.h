@@ -49,9 +49,13 @@ class ZmqLane {
   void Run();
   void Turn();
   void Finish();
-  // Sleeps in poll until something happens, at most `limit` (negative: for ever). True: there is news of
-  // connections.
-  bool Sleep(std::chrono::milliseconds limit);
+  // What has come while the lane slept.
+  struct Readable {
+    bool receiver = false;
+    bool connections = false;
+  };
+  // Sleeps in poll until something happens, at most `limit` (negative: for ever).
+  Readable Sleep(std::chrono::milliseconds limit);
   std::chrono::milliseconds UntilNextTimer() const;
 
   // If the lane was woken: what is in the inbox, then what the windows have room for.
@@ -78,8 +82,10 @@ class ZmqLane {
   void CarryOut();
 
   void Send(Envelope envelope);
-  // The peer at an address; null without a route to it.
+  // The peer at an address; null without a route to it, or if the route's endpoint is none.
   ZmqPeer* FindPeer(const Address& to);
+  // Endpoints come from other nodes: a bad one is no reason for this lane to fail.
+  void ReportBadEndpoint(const Address& to, const ProtocolError& error);
   void PumpUnfinished();
   // The kernel has all that was sent to other nodes.
   bool idle() const;

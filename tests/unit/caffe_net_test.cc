@@ -1,5 +1,3 @@
-#include "caffe_adapter/net.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <random>
 
 #include "caffe_adapter/layer_types.h"
+#include "caffe_adapter/net.h"
 #include "caffe_adapter/solver.h"
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
@@ -54,20 +53,14 @@ Shape TopOf(const Shape& input, const std::string& type, const std::string& fiel
   return net.layers.back().tops[0].shape;
 }
 
-// The number of window positions by walking over them: from the padding's edge in steps of
-// `stride`, as long as the window starts inside (and, rounding down, ends inside).
-int64_t CountWindows(int64_t extent, int64_t reach, int64_t stride, int64_t pad, bool up) {
+// Windows that end inside, and rounding up one more where pixels are left over, unless it would
+// start beyond the image.
+int64_t CountWindows(int64_t extent, int64_t kernel, int64_t stride, int64_t pad, bool up) {
   int64_t windows = 0;
-  for (int64_t begin = -pad;; begin += stride) {
-    const bool ends_inside = begin + reach <= extent + pad;
-    // Rounding up, one window may hang over; with padding it must start before the far padding.
-    const bool before_ended_inside = begin - stride + reach < extent + pad;
-    const bool starts_inside = pad == 0 || begin < extent + pad - pad;
-    const bool counts =
-        up ? (windows == 0 || (before_ended_inside && starts_inside)) : ends_inside;
-    if (!counts) return windows;
-    ++windows;
-  }
+  int64_t begin = -pad;
+  for (; begin + kernel <= extent + pad; begin += stride) ++windows;
+  const bool left_over = begin - stride + kernel < extent + pad;
+  return up && left_over && (pad == 0 || begin < extent) ? windows + 1 : windows;
 }
 
 TEST(CaffeNetTest, PoolingExtentsMatchWalkingWindows) {
@@ -83,17 +76,16 @@ TEST(CaffeNetTest, PoolingExtentsMatchWalkingWindows) {
     const std::string window = " kernel_size: " + std::to_string(kernel) +
                                " stride: " + std::to_string(stride) +
                                " pad: " + std::to_string(pad) + " } ";
-    const int64_t up = (extent + 2 * pad - kernel + stride - 1) / stride + 1;
-    const bool clipped = pad > 0 && (up - 1) * stride >= extent + pad;
+    const int64_t up = CountWindows(extent, kernel, stride, pad, true);
     EXPECT_THAT(TopOf({2, 3, extent, extent}, "Pooling", "pooling_param {" + window),
-                ElementsAre(2, 3, up - clipped, up - clipped));
+                ElementsAre(2, 3, up, up));
     const int64_t down = CountWindows(extent, kernel, stride, pad, false);
-    EXPECT_THAT(TopOf({2, 3, extent, extent}, "Pooling",
-                      "pooling_param { round_mode: FLOOR" + window),
-                ElementsAre(2, 3, down, down));
-    EXPECT_THAT(TopOf({2, 3, extent, extent}, "Convolution",
-                      "convolution_param { num_output: 4" + window),
-                ElementsAre(2, 4, down, down));
+    EXPECT_THAT(
+        TopOf({2, 3, extent, extent}, "Pooling", "pooling_param { round_mode: FLOOR" + window),
+        ElementsAre(2, 3, down, down));
+    EXPECT_THAT(
+        TopOf({2, 3, extent, extent}, "Convolution", "convolution_param { num_output: 4" + window),
+        ElementsAre(2, 4, down, down));
   }
 }
 
@@ -103,9 +95,8 @@ TEST(CaffeNetTest, PoolingAsCaffe) {
               ElementsAre(1, 64, 56, 56));
   EXPECT_THAT(TopOf({1, 96, 55, 55}, "Pooling", "pooling_param { kernel_size: 3 stride: 2 }"),
               ElementsAre(1, 96, 27, 27));
-  EXPECT_THAT(
-      TopOf({1, 8, 28, 28}, "Pooling", "pooling_param { kernel_size: 3 stride: 1 pad: 1 }"),
-      ElementsAre(1, 8, 28, 28));
+  EXPECT_THAT(TopOf({1, 8, 28, 28}, "Pooling", "pooling_param { kernel_size: 3 stride: 1 pad: 1 }"),
+              ElementsAre(1, 8, 28, 28));
   // Rounded up to 3, but the third window would start in the far padding: clipped.
   EXPECT_THAT(TopOf({1, 1, 3, 3}, "Pooling", "pooling_param { kernel_size: 2 stride: 2 pad: 1 }"),
               ElementsAre(1, 1, 2, 2));
@@ -150,12 +141,12 @@ TEST(CaffeNetTest, ShapesOfTheOtherTypes) {
   for (const char* type : {"ReLU", "Sigmoid", "TanH", "Dropout", "BatchNorm", "Scale"}) {
     EXPECT_THAT(TopOf({2, 3, 4, 5}, type, ""), ElementsAre(2, 3, 4, 5)) << type;
   }
-  const NetDescription net =
-      Describe(Input({2, 3, 4, 4}, "a") + Input({2, 5, 4, 4}, "b") + Input({2, 3, 4, 4}, "c") +
-               "layer { name: 'k' type: 'Concat' bottom: 'a' bottom: 'b' top: 'k' }"
-               "layer { name: 'e' type: 'Eltwise' bottom: 'a' bottom: 'c' top: 'e' }"
-               "layer { name: 's' type: 'Split' bottom: 'e' top: 's1' top: 's2' }"
-               "layer { name: 'd' type: 'DummyData' top: 'd' dummy_data_param { shape { dim: 9 } } }");
+  const NetDescription net = Describe(
+      Input({2, 3, 4, 4}, "a") + Input({2, 5, 4, 4}, "b") + Input({2, 3, 4, 4}, "c") +
+      "layer { name: 'k' type: 'Concat' bottom: 'a' bottom: 'b' top: 'k' }"
+      "layer { name: 'e' type: 'Eltwise' bottom: 'a' bottom: 'c' top: 'e' }"
+      "layer { name: 's' type: 'Split' bottom: 'e' top: 's1' top: 's2' }"
+      "layer { name: 'd' type: 'DummyData' top: 'd' dummy_data_param { shape { dim: 9 } } }");
   EXPECT_THAT(net.layers[3].tops[0].shape, ElementsAre(2, 8, 4, 4));
   EXPECT_THAT(net.layers[4].tops[0].shape, ElementsAre(2, 3, 4, 4));
   EXPECT_THAT(net.layers[5].tops[1].shape, ElementsAre(2, 3, 4, 4));
@@ -202,13 +193,15 @@ std::vector<std::string> NamesInPhase(const caffe::NetParameter& net, caffe::Pha
 }
 
 TEST(CaffeNetTest, IncludeAndExcludeRules) {
-  const caffe::NetParameter net = Parse(
-      "layer { name: 'all' }"
-      "layer { name: 'train' include { phase: TRAIN } }"
-      "layer { name: 'not_test' exclude { phase: TEST } }"
-      "layer { name: 'either' include { phase: TEST } include { stage: 'deploy' } }"
-      "layer { name: 'level' include { min_level: 2 max_level: 3 } }"
-      "layer { name: 'stages' include { stage: 'a' stage: 'b' not_stage: 'c' } }").net;
+  const caffe::NetParameter net =
+      Parse(
+          "layer { name: 'all' }"
+          "layer { name: 'train' include { phase: TRAIN } }"
+          "layer { name: 'not_test' exclude { phase: TEST } }"
+          "layer { name: 'either' include { phase: TEST } include { stage: 'deploy' } }"
+          "layer { name: 'level' include { min_level: 2 max_level: 3 } }"
+          "layer { name: 'stages' include { stage: 'a' stage: 'b' not_stage: 'c' } }")
+          .net;
   EXPECT_THAT(NamesInPhase(net, caffe::TRAIN), ElementsAre("all", "train", "not_test"));
   EXPECT_THAT(NamesInPhase(net, caffe::TEST), ElementsAre("all", "either"));
   EXPECT_THAT(NamesInPhase(net, caffe::TRAIN, "level: 2 stage: 'deploy'"),
@@ -243,19 +236,22 @@ TEST(CaffeNetTest, ErrorsNameLayerPlaceAndWhatWasExpected) {
                             "  pooling_param { kernel_size: 5 } }"),
               StartsWith("net.prototxt:3:3: layer \"p\" (Pooling): the kernel is larger than "
                          "bottom \"data\", 1 x 1 x 4 x 4"));
-  EXPECT_THAT(DescribeError(data + "layer { name: 'i' type: 'InnerProduct' bottom: 'data' top: 'i' }"),
-              HasSubstr("num_output must be at least 1"));
-  EXPECT_THAT(DescribeError(data + "layer { name: 'i' type: 'Flatten' bottom: 'data' top: 'data' }"),
-              HasSubstr("can't work in place"));
+  EXPECT_THAT(
+      DescribeError(data + "layer { name: 'i' type: 'InnerProduct' bottom: 'data' top: 'i' }"),
+      HasSubstr("num_output must be at least 1"));
+  EXPECT_THAT(
+      DescribeError(data + "layer { name: 'i' type: 'Flatten' bottom: 'data' top: 'data' }"),
+      HasSubstr("can't work in place"));
   EXPECT_THAT(DescribeError(data + Input({2}, "data")), HasSubstr("the same name"));
   EXPECT_THAT(DescribeError(data + "layer { name: 'd' type: 'Input' top: 'data'"
                                    " input_param { shape { dim: 1 } } }"),
               HasSubstr("top \"data\" is made by another layer, too"));
   EXPECT_THAT(DescribeError(data + "layer { name: 'r' type: 'ReLU' bottom: 'data' }"),
               HasSubstr("has 0 tops; expected 1"));
-  EXPECT_THAT(DescribeError(data + Input({3}, "l") +
-                            "layer { name: 's' type: 'SoftmaxWithLoss' bottom: 'data' bottom: 'l' }"),
-              HasSubstr("bottom \"l\" has 3 labels; expected 2 for bottom \"data\", 2 x 3"));
+  EXPECT_THAT(
+      DescribeError(data + Input({3}, "l") +
+                    "layer { name: 's' type: 'SoftmaxWithLoss' bottom: 'data' bottom: 'l' }"),
+      HasSubstr("bottom \"l\" has 3 labels; expected 2 for bottom \"data\", 2 x 3"));
   EXPECT_THAT(DescribeError(data + "layer { name: 'i' type: 'InnerProduct' bottom: 'data' top: 'i'"
                                    " inner_product_param { num_output: 4 weight_filler {"
                                    " type: 'xaver' } } }"),
@@ -293,22 +289,23 @@ TEST(CaffeNetTest, DataLayers) {
   EXPECT_THAT(net.layers[0].tops[1].shape, ElementsAre(7));
   EXPECT_EQ(net.batch, 7);
   const std::string error = MessageOf<ConfigError>([&] {
-    Describe(DataLayer("batch_size: 2", "transform_param { crop_size: 33 }"), caffe::TRAIN, options);
+    Describe(DataLayer("batch_size: 2", "transform_param { crop_size: 33 }"), caffe::TRAIN,
+             options);
   });
   EXPECT_THAT(error, HasSubstr("crop_size is 33, larger than the records, 3 x 40 x 32"));
 }
 
 TEST(CaffeNetTest, InnerProductWhoseGradientIsAProduct) {
-  const NetDescription net = Describe(
-      Input({8, 3, 2}) +
-      "layer { name: 'a' type: 'InnerProduct' bottom: 'data' top: 'a'"
-      " inner_product_param { num_output: 5 } }"
-      "layer { name: 'b' type: 'InnerProduct' bottom: 'data' top: 'b'"
-      " inner_product_param { num_output: 5 transpose: true } }"
-      "layer { name: 'c' type: 'InnerProduct' bottom: 'data' top: 'c'"
-      " inner_product_param { num_output: 5 axis: 2 } }"
-      "layer { name: 'd' type: 'InnerProduct' bottom: 'a' top: 'd'"
-      " inner_product_param { num_output: 2 axis: -1 bias_term: false } }");
+  const NetDescription net =
+      Describe(Input({8, 3, 2}) +
+               "layer { name: 'a' type: 'InnerProduct' bottom: 'data' top: 'a'"
+               " inner_product_param { num_output: 5 } }"
+               "layer { name: 'b' type: 'InnerProduct' bottom: 'data' top: 'b'"
+               " inner_product_param { num_output: 5 transpose: true } }"
+               "layer { name: 'c' type: 'InnerProduct' bottom: 'data' top: 'c'"
+               " inner_product_param { num_output: 5 axis: 2 } }"
+               "layer { name: 'd' type: 'InnerProduct' bottom: 'a' top: 'd'"
+               " inner_product_param { num_output: 2 axis: -1 bias_term: false } }");
   const ModelSpec model = ToModelSpec(net, {});
   EXPECT_EQ(model.batch(), 8);
   EXPECT_EQ(model.layers(0).inner_product().outputs(), 5);

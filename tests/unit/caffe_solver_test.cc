@@ -1,8 +1,7 @@
-#include "caffe_adapter/solver.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "caffe_adapter/solver.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -19,7 +18,7 @@ constexpr char kNet[] =
     "  inner_product_param { num_output: 3 } }\n"
     "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'y' top: 'loss' }\n";
 
-constexpr char kRule[] = "base_lr: 0.1 lr_policy: 'fixed' max_iter: 10\n";
+constexpr char kRule[] = "\nbase_lr: 0.1 lr_policy: 'fixed' max_iter: 10\n";
 
 class CaffeSolverTest : public testing::Test {
  protected:
@@ -50,7 +49,8 @@ class CaffeSolverTest : public testing::Test {
 TEST_F(CaffeSolverTest, LoadsANetBesideIt) {
   const Solver solver = Load(
       "net: 'net.prototxt' test_iter: 4 test_interval: 5 train_state { stage: 's' }"
-      " test_state { level: 1 }" + std::string(kRule));
+      " test_state { level: 1 }" +
+      std::string(kRule));
   EXPECT_EQ(solver.train.phase, caffe::TRAIN);
   EXPECT_EQ(solver.train.state.stage(0), "s");
   EXPECT_EQ(solver.train.net.layer_size(), 4);
@@ -61,17 +61,21 @@ TEST_F(CaffeSolverTest, LoadsANetBesideIt) {
 }
 
 TEST_F(CaffeSolverTest, NetsForTrainingAndForTests) {
-  const Solver solver = Load("train_net: 'net.prototxt' test_net: 'net.prototxt'"
-                             " test_net_param { name: 'inside' layer { name: 'x' } }"
-                             " test_iter: 1 test_iter: 2 test_interval: 5" + std::string(kRule));
+  const Solver solver = Load(
+      "train_net: 'net.prototxt' test_net: 'net.prototxt'"
+      " test_net_param { name: 'inside' layer { name: 'x' } }"
+      " test_iter: 1 test_iter: 2 test_interval: 5" +
+      std::string(kRule));
   ASSERT_EQ(solver.tests.size(), 2u);
   EXPECT_EQ(solver.tests[0].net.name(), "inside");
   EXPECT_EQ(solver.tests[1].net.layer_size(), 4);
 }
 
 TEST_F(CaffeSolverTest, ErrorsInANetInsideASolverHaveTheirPlace) {
-  const Solver solver = Load("net_param {\n layer { name: 'l' type: 'SoftmaxWithLoss'\n"
-                             "  bottom: 'none' }\n}" + std::string(kRule));
+  const Solver solver = Load(
+      "net_param {\n layer { name: 'l' type: 'SoftmaxWithLoss'\n"
+      "  bottom: 'none' }\n}" +
+      std::string(kRule));
   EXPECT_THAT(MessageOf<ConfigError>([&] { DescribeNet(solver.train); }),
               StartsWith(directory_.Path("solver.prototxt:3:3: layer \"l\"")));
 }
@@ -118,10 +122,8 @@ TEST_F(CaffeSolverTest, WhatIsNotSupportedIsRefusedByName) {
 TEST_F(CaffeSolverTest, ValuesOutOfRange) {
   EXPECT_EQ(ErrorOf("momentum: -0.5"), "solver.prototxt:2:1: momentum must not be negative");
   EXPECT_EQ(ErrorOf("momentum: 1"), "solver.prototxt:2:1: momentum must be below 1");
-  EXPECT_EQ(ErrorOf("weight_decay: -1"),
-            "solver.prototxt:2:1: weight_decay must not be negative");
-  EXPECT_EQ(ErrorOf("weight_decay: nan"),
-            "solver.prototxt:2:1: weight_decay must not be negative");
+  EXPECT_EQ(ErrorOf("weight_decay: -1"), "solver.prototxt:2:1: weight_decay must not be negative");
+  EXPECT_EQ(ErrorOf("weight_decay: nan"), "solver.prototxt:2:1: weight_decay must not be negative");
   EXPECT_EQ(ErrorOf("display: -1"), "solver.prototxt:2:1: display must not be negative");
   EXPECT_EQ(ErrorOf("test_interval: 5 test_iter: 0"),
             "solver.prototxt:2:18: test_iter must be at least 1");
@@ -144,7 +146,7 @@ TEST_F(CaffeSolverTest, PoliciesAndTheirFields) {
   EXPECT_EQ(ErrorOf("lr_policy: 'poly'"), missing("poly", "power"));
   EXPECT_EQ(ErrorOf("lr_policy: 'multistep' gamma: 1"), missing("multistep", "stepvalue"));
   EXPECT_EQ(ErrorOf("lr_policy: 'sigmoid' gamma: 1"), missing("sigmoid", "stepsize"));
-  EXPECT_THAT(ErrorOf("lr_policy: 'step' gamma: 1 stepsize: 0"), HasSubstr(":27: stepsize must"));
+  EXPECT_THAT(ErrorOf("lr_policy: 'step' gamma: 1 stepsize: 0"), HasSubstr(":28: stepsize must"));
   EXPECT_THAT(ErrorOf("lr_policy: 'multistep' gamma: 1 stepvalue: 5 stepvalue: 5"),
               HasSubstr("stepvalue must ascend"));
   EXPECT_THAT(ErrorOf("lr_policy: 'cosine'"), HasSubstr("unknown lr_policy \"cosine\"; expected"));
@@ -160,16 +162,19 @@ TEST_F(CaffeSolverTest, NetsThatAreMissingOrDoNotFit) {
   EXPECT_THAT(Error("train_net: 'net.prototxt' test_iter: 1 test_interval: 1" + std::string(kRule)),
               HasSubstr("there are 1 test_iter entries for 0 test nets"));
   EXPECT_THAT(Error("net: 'net.prototxt' test_iter: 1 test_interval: 1 test_state {}"
-                    " test_state {}" + std::string(kRule)),
-              HasSubstr("2 test_state entries for 1 test nets"));
-  EXPECT_THAT(Error("net_param { layer { name: 'x' type: 'Input' top: 'x' } }" +
+                    " test_state {}" +
                     std::string(kRule)),
-              HasSubstr("no layer in TRAIN has a loss"));
+              HasSubstr("2 test_state entries for 1 test nets"));
+  EXPECT_THAT(
+      Error("net_param { layer { name: 'x' type: 'Input' top: 'x' } }" + std::string(kRule)),
+      HasSubstr("no layer in TRAIN has a loss"));
   EXPECT_THAT(Error("net_param { layer { name: 'l' type: 'SoftmaxWithLoss' include { phase: TRAIN }"
-                    " } } test_iter: 1 test_interval: 1" + std::string(kRule)),
+                    " } } test_iter: 1 test_interval: 1" +
+                    std::string(kRule)),
               HasSubstr("does not fit its solver: test_iter is given"));
   // A net given in place of a solver.
-  EXPECT_THAT(Error(kNet), StartsWith("solver.prototxt:1:1: SolverParameter has no field \"layer\""));
+  EXPECT_THAT(Error(kNet),
+              StartsWith("solver.prototxt:1:1: SolverParameter has no field \"layer\""));
 }
 
 }  // namespace

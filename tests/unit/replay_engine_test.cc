@@ -69,8 +69,9 @@ TEST(ReplayEngineTest, DescribesTheLayersWithParameters) {
 
 TEST(ReplayEngineTest, ValuesDependOnRankAndIterationOnly) {
   ReplayEngine engine(Parse(kThreeLayers), 3, 1);
-  Gradients kept;
-  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+  Gradients in_turn[2];
+  for (int64_t iteration = 0; iteration < 5; ++iteration) {
+    Gradients& kept = in_turn[iteration % 2];
     Iterate(engine, iteration, kept);
     // An engine that has written nothing before.
     ReplayEngine fresh(Parse(kThreeLayers), 3, 99);
@@ -80,6 +81,7 @@ TEST(ReplayEngineTest, ValuesDependOnRankAndIterationOnly) {
     EXPECT_EQ(kept.u, anew.u) << "iteration " << iteration;
     EXPECT_EQ(kept.v, anew.v) << "iteration " << iteration;
   }
+  Gradients& kept = in_turn[0];
   const Gradients before = kept;
   Iterate(engine, 3, kept);
   EXPECT_NE(kept.conv, before.conv);

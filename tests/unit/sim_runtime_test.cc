@@ -140,6 +140,24 @@ TEST(SimRuntimeTest, ErrorsOfActorsGoToTheApplication) {
   EXPECT_EQ(end.reason(), "worker 3 is gone");
   EXPECT_EQ(cluster.runtime.Run(kForever), Ns(0)) << "the outbox of a failed call is dropped";
   EXPECT_THAT(cluster.arrivals, IsEmpty());
+  EXPECT_EQ(cluster.runtime.statistics().unroutable, 0);
+
+  cluster.AddWorker(0);
+  cluster.SendAtStart(1, {Message(0, 1)});
+  cluster.runtime.Run(kForever);
+  EXPECT_EQ(cluster.runtime.statistics().unroutable, 1) << "an actor that threw is gone";
+}
+
+TEST(SimRuntimeTest, RoutesTakeAddressesThatNoAdmittedNodeHas) {
+  Cluster cluster(2);
+  for (const int rank : {-1, -7, 1000000, 0}) {
+    cluster.runtime.SetRoute(0, {Worker(rank), kLane}, cluster.runtime.endpoint(1, kLane));
+  }
+  cluster.SendAtStart(0, {Message(-1, 10), Message(-7, 10), Message(1000000, 10), Message(0, 10),
+                          Message(-2, 10), Message(1000001, 10)});
+  cluster.runtime.Run(kForever);
+  EXPECT_EQ(cluster.TimesAt(1).size(), 4u);
+  EXPECT_EQ(cluster.runtime.statistics().unroutable, 2);
 }
 
 TEST(SimRuntimeTest, BadEndpointsAreNamed) {
@@ -196,6 +214,7 @@ TEST(SimRuntimeTest, ActorMayKillItsOwnNode) {
   };
   cluster.runtime.Run(kForever);
   EXPECT_THAT(cluster.arrivals, IsEmpty());
+  EXPECT_EQ(cluster.runtime.statistics().unroutable, 0);
 }
 
 TEST(SimRuntimeTest, RunStopsAtDeadlineHaltAndEnd) {

@@ -1,0 +1,136 @@
+"""Daemons started by hand: in any order, with and without ranks, at several addresses."""
+
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import cluster
+
+NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1")
+
+
+class ByHandTest(cluster.ClusterTest):
+
+    def setUp(self):
+        super().setUp()
+        self.config = cluster.replay_config(
+            cluster=f"scheduler_port: {cluster.free_port_pair()}", communication="lanes: 2")
+
+    def train(self, order, *, ranks):
+        daemons = self.start_by_hand(self.config, order, ranks=ranks)
+        self.assert_all_succeed(daemons)
+        self.assert_same_parameters(self.read_json("out/summary.json"), workers=2)
+
+    def test_scheduler_first(self):
+        self.train(NODES, ranks=True)
+
+    def test_scheduler_last(self):
+        self.train(NODES[::-1], ranks=True)
+
+    def test_without_ranks(self):
+        self.train(("worker-0", "server-0", "scheduler", "worker-1", "server-1"), ranks=False)
+
+    def test_late_nodes(self):
+        """The scheduler and a worker are started long after the others."""
+        daemons = self.start_by_hand(self.config, NODES[1:4])
+        time.sleep(2)
+        daemons.update(self.start_by_hand(self.config, NODES[:1]))
+        daemons["scheduler"].await_output("worker 0 .* joined")
+        time.sleep(2)
+        daemons.update(self.start_by_hand(self.config, NODES[4:]))
+        self.assert_all_succeed(daemons)
+        self.assert_same_parameters(self.read_json("out/summary.json"), workers=2)
+
+    def test_same_parameters_in_any_order(self):
+        """Which process gets which rank does not matter, nor how many servers share the work."""
+        hashes = set()
+        for servers in (1, 3):
+            config = cluster.replay_config(
+                cluster=f"scheduler_port: {cluster.free_port_pair()}", servers=servers)
+            order = ["scheduler", "worker-1", "worker-0"] + [f"server-{i}" for i in range(servers)]
+            self.assert_all_succeed(self.start_by_hand(config, order))
+            hashes.add(self.assert_same_parameters(self.read_json("out/summary.json"), workers=2))
+        self.assertEqual(len(hashes), 1)
+
+    def test_several_addresses(self):
+        """All of the loopback network is one machine, but its addresses differ as machines' do."""
+        config = self.write("config.prototxt", cluster.replay_config(
+            cluster=f'scheduler_host: "127.0.0.2" scheduler_port: {cluster.free_port_pair()}'))
+        flag = f"--config={config}"
+        daemons = {"scheduler": self.start("poseidon_scheduler", flag)}
+        for i, role in enumerate(("server", "server", "worker", "worker")):
+            daemons[f"{role}-{i % 2}"] = self.start(
+                f"poseidon_{role}", flag, f"--rank={i % 2}", f"--host=127.0.0.{3 + i}")
+        self.assert_all_succeed(daemons)
+        for i, node in enumerate(NODES[1:]):
+            self.assertIn(f"{node.replace('-', ' ')} (127.0.0.{3 + i}:{daemons[node].pid}) joined",
+                          daemons["scheduler"].output())
+
+    def test_interrupted_scheduler_ends_the_job(self):
+        self.config = cluster.replay_config(
+            cluster=f"scheduler_port: {cluster.free_port_pair()}", iterations=cluster.ENDLESS)
+        daemons = self.start_by_hand(self.config, NODES)
+        daemons["scheduler"].await_output("iteration ")
+        daemons["scheduler"].signal(signal.SIGINT)
+        for daemon in daemons.values():
+            self.assertEqual(daemon.wait(cluster.ENDING), cluster.INTERRUPTED, daemon.name)
+            self.assertIn("the scheduler was interrupted by a signal", daemon.output())
+
+
+class Network:
+    """Network namespaces ("machines") with the addresses 10.77.0.1, ..., joined by a bridge in one
+    more namespace. They have no names and so end with the processes that hold them."""
+
+    def __init__(self, test, machines):
+        self.holders = [test.spawn(f"machine-{i}", ["unshare", "--net", "sleep", "600"]).pid
+                        for i in range(machines + 1)]
+        own = os.readlink("/proc/self/ns/net")
+        deadline = time.monotonic() + cluster.scaled(5)
+        while any(os.readlink(f"/proc/{pid}/ns/net") == own for pid in self.holders):
+            if time.monotonic() > deadline:
+                test.skipTest("can't make network namespaces here")
+            time.sleep(0.02)
+        self._ip(machines, "link add bridge type bridge")
+        self._ip(machines, "link set bridge up")
+        for machine in range(machines):
+            self._ip(machine, f"link add eth0 type veth peer name eth{machine} "
+                              f"netns {self.holders[machines]}")
+            self._ip(machine, f"address add 10.77.0.{machine + 1}/24 dev eth0")
+            for device in ("lo", "eth0"):
+                self._ip(machine, f"link set {device} up")
+            self._ip(machines, f"link set eth{machine} master bridge up")
+
+    def prefix(self, machine):
+        """What runs a command on this machine."""
+        return ("nsenter", f"--net=/proc/{self.holders[machine]}/ns/net", "--")
+
+    def _ip(self, machine, command):
+        subprocess.run([*self.prefix(machine), "ip", *command.split()], check=True, timeout=10)
+
+
+class SeveralMachinesTest(cluster.ClusterTest):
+
+    @unittest.skipIf(os.geteuid() != 0, "only root makes network namespaces")
+    def test_one_config_on_five_machines(self):
+        """One file, no flags but --rank: every node finds its own address."""
+        network = Network(self, len(NODES))
+        config = self.write("config.prototxt", cluster.replay_config(
+            cluster='scheduler_host: "10.77.0.1"', communication="lanes: 2"))
+        daemons = {}
+        for machine, node in enumerate(NODES):
+            role, _, rank = node.partition("-")
+            rank_flag = [f"--rank={rank}"] if rank else []
+            daemons[node] = self.start(f"poseidon_{role}", f"--config={config}",
+                                       f"--out={self.path('out')}", *rank_flag, name=node,
+                                       prefix=network.prefix(machine))
+        self.assert_all_succeed(daemons)
+        self.assert_same_parameters(self.read_json("out/summary.json"), workers=2)
+        for machine, node in enumerate(NODES[1:], start=2):
+            self.assertIn(f"{node.replace('-', ' ')} (10.77.0.{machine}:",
+                          daemons["scheduler"].output())
+
+
+if __name__ == "__main__":
+    cluster.main()

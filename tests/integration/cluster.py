@@ -1,0 +1,271 @@
+"""Clusters of real processes, for the integration tests.
+
+A test is a ClusterTest: it has a directory of its own, starts daemons with start() or a whole
+cluster with run(), and at its end fails if a process is left, whoever started it. Every wait has a
+limit, and every process dies with the test, however that ends.
+
+A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch] [unittest's arguments]`.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+# Exit codes of core/error.h.
+SUCCESS, CONFIG_ERROR, PEER_LOST, DEADLINE_EXCEEDED, REFUSED, DATA_ERROR = 0, 2, 3, 4, 5, 6
+INTERRUPTED = 130
+
+# Of the tests' jobs, in seconds: short, and yet beyond the hiccups of a busy machine.
+HEARTBEAT_INTERVAL = 0.4
+HEARTBEAT_DEADLINE = 3.0
+# What a process needs to end once it may: a heartbeat interval for its last messages, and libtorch.
+ENDING = 2.0
+# A job of the size of these tests, on a busy machine.
+PATIENCE = 60.0
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_options = argparse.Namespace(bin="build/bin", slowdown=1.0, torch=False)
+
+
+def scaled(seconds):
+    """Seconds as long as a build with sanitizers needs."""
+    return seconds * _options.slowdown
+
+
+def has_torch():
+    """Whether workers can compute, and not only replay."""
+    return _options.torch
+
+
+def free_port_pair():
+    """A port that is free together with the next one, below those of outgoing connections."""
+    while True:
+        port = random.randrange(20000, 32000)
+        try:
+            for candidate in (port, port + 1):
+                with socket.socket() as probe:
+                    probe.bind(("", candidate))
+            return port
+        except OSError:
+            continue
+
+
+def _die_with_parent():
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Process:
+    """A program with its output, standard error included, in a file."""
+
+    def __init__(self, name, command, directory):
+        self.name = name
+        self.path = os.path.join(directory, name + ".txt")
+        with open(self.path, "wb") as output:
+            # pylint: disable=subprocess-popen-preexec-fn  (the tests have no threads)
+            self.popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                cwd=REPOSITORY, preexec_fn=_die_with_parent)
+
+    @property
+    def pid(self):
+        return self.popen.pid
+
+    def output(self):
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def signal(self, number):
+        self.popen.send_signal(number)
+
+    def wait(self, seconds=PATIENCE):
+        """The exit code, negative for a signal's number."""
+        try:
+            return self.popen.wait(scaled(seconds))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} has not ended after {scaled(seconds)} s") from None
+
+    def await_output(self, pattern, seconds=PATIENCE):
+        """Waits until the output has the regular expression; returns the match."""
+        deadline = time.monotonic() + scaled(seconds)
+        while True:
+            ended = self.popen.poll() is not None
+            if match := re.search(pattern, self.output()):
+                return match
+            if ended or time.monotonic() > deadline:
+                state = "ended" if ended else "still runs"
+                raise AssertionError(f"{self.name} {state} and has not said /{pattern}/")
+            time.sleep(0.02)
+
+
+class ClusterTest(unittest.TestCase):
+    """Base of the integration tests."""
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="poseidon-test-")
+        self.processes = []
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.addCleanup(self._end_all)
+
+    def run(self, result=None):
+        """Shows what the processes said if the test fails."""
+        before = len(result.failures) + len(result.errors)
+        outcome = super().run(result)
+        if len(result.failures) + len(result.errors) > before:
+            sys.stderr.write(f"\n{self.id()} failed; its processes said\n{self._outputs}\n")
+        return outcome
+
+    def _end_all(self):
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.popen.kill()
+                process.popen.wait()
+        self._outputs = "\n".join(
+            f"--- {p.name}: exit code {p.popen.returncode}\n{p.output()}" for p in self.processes)
+        for pid in self.survivors():
+            os.kill(pid, signal.SIGKILL)
+
+    def survivors(self):
+        """Processes on whose command line this test's directory is."""
+        found = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    if self.directory.encode() in file.read():
+                        found.append(int(entry))
+            except OSError:
+                pass  # it has ended meanwhile
+        return found
+
+    def assert_nothing_left(self, seconds=0.0):
+        deadline = time.monotonic() + scaled(seconds)
+        while self.survivors():
+            self.assertLess(time.monotonic(), deadline, f"left behind: {self.survivors()}")
+            time.sleep(0.02)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def start(self, program, *arguments, name=None, prefix=()):
+        """Starts a program of this project. `prefix` goes before it: ("nsenter", ...)."""
+        command = [*prefix, os.path.join(_options.bin, program), *arguments]
+        return self.spawn(name or f"{program}-{len(self.processes)}", command)
+
+    def spawn(self, name, command):
+        self.processes.append(Process(name, command, self.directory))
+        return self.processes[-1]
+
+    def start_run(self, config, *arguments):
+        """`poseidon run` of a config's text, to the directory out."""
+        path = self.write("config.prototxt", config)
+        return self.start("poseidon", "run", f"--config={path}", f"--out={self.path('out')}",
+                          *arguments, name="run")
+
+    def run_job(self, config, *arguments, seconds=PATIENCE):
+        """`poseidon run` to its good end; returns summary.json."""
+        self.assertEqual(self.start_run(config, *arguments).wait(seconds), SUCCESS)
+        self.assert_nothing_left()
+        return self.read_json("out/summary.json")
+
+    def read_json(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return json.load(file)
+
+    def start_by_hand(self, config, order, *, ranks=True):
+        """Starts the daemons that `order` names ("scheduler", "server-0", "worker-1", ...) of one
+        config; returns them by name."""
+        path = self.write("config.prototxt", config)
+        daemons = {}
+        for name in order:
+            role, _, rank = name.partition("-")
+            arguments = [f"--config={path}", f"--out={self.path('out')}"]
+            if rank and ranks:
+                arguments.append(f"--rank={rank}")
+            daemons[name] = self.start(f"poseidon_{role}", *arguments, name=name)
+        return daemons
+
+    def assert_all_succeed(self, daemons, seconds=PATIENCE):
+        for process in daemons.values():
+            self.assertEqual(process.wait(seconds), SUCCESS, process.name)
+        self.assert_nothing_left()
+
+    def assert_same_parameters(self, summary, workers):
+        """All workers of a summary have one hash; returns it."""
+        self.assertEqual([worker["rank"] for worker in summary["workers"]], list(range(workers)))
+        hashes = {worker["parameter_hash"] for worker in summary["workers"]}
+        self.assertEqual(len(hashes), 1, summary["workers"])
+        return hashes.pop()
+
+
+# A small net in which both schemes occur: (name, parameters or (inputs, outputs), ms per pass).
+LAYERS = (("conv1", 1000, 1), ("conv2", 60000, 1), ("fc", (512, 300), 1))
+
+
+def replay_layers(layers):
+    """The layers field of a replay, each pass lasting `milliseconds`."""
+    text = ""
+    for name, size, milliseconds in layers:
+        if isinstance(size, tuple):
+            what = f'type: "InnerProduct" inputs: {size[0]} outputs: {size[1]}'
+        else:
+            what = f"parameters: {size}"
+        text += (f'layers {{ name: "{name}" {what} '
+                 f"forward_ms: {milliseconds} backward_ms: {milliseconds} }}\n")
+    return text
+
+
+def replay_config(*, workers=2, servers=2, cluster="", communication="", training="",
+                  iterations=30, batch=8, layers=LAYERS):
+    """A job config with the replay engine. `cluster`, `communication` and `training` are further
+    fields of these messages."""
+    return f"""name: "test"
+cluster {{ workers: {workers} servers: {servers} {cluster} }}
+communication {{
+  heartbeat_interval_seconds: {scaled(HEARTBEAT_INTERVAL)}
+  heartbeat_deadline_seconds: {scaled(HEARTBEAT_DEADLINE)}
+  kv_pair_bytes: 65536
+  {communication}
+}}
+training {{
+  engine: REPLAY
+  {training}
+  replay {{
+    iterations: {iterations} batch: {batch}
+    {replay_layers(layers)}
+  }}
+}}
+"""
+
+
+# Iterations that no test waits for.
+ENDLESS = 100000000
+
+
+def main():
+    """Runs the tests of the calling program."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--bin", default=_options.bin)
+    parser.add_argument("--slowdown", type=float, default=_options.slowdown)
+    parser.add_argument("--torch", action="store_true")
+    _, rest = parser.parse_known_args(namespace=_options)
+    _options.bin = os.path.abspath(_options.bin)
+    unittest.main(argv=[sys.argv[0], "--verbose", *rest])

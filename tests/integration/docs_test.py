@@ -1,0 +1,139 @@
+"""Keeps docs/ true: what they list is what the sources have.
+
+  docs_test.py SOURCE_DIR
+
+Job config fields with types and defaults, exit codes, messages of the wire, summary's keys, verbs and
+daemons' flags, and links to files.
+"""
+
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path()
+
+
+def text_of(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def without_comments(source):
+    return re.sub(r"//.*", "", source)
+
+
+def block(source, opening):
+    """The text between the braces that follow `opening`."""
+    begin = source.index("{", source.index(opening)) + 1
+    depth = 1
+    for end in range(begin, len(source)):
+        depth += {"{": 1, "}": -1}.get(source[end], 0)
+        if depth == 0:
+            return source[begin:end]
+    raise ValueError(f"{opening} has no end")
+
+
+def rows(markdown):
+    """Cells of all table rows, the heading and its line included."""
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
+            for line in markdown.splitlines() if line.startswith("|")]
+
+
+class JobConfig(unittest.TestCase):
+    FIELD = re.compile(r"(optional|repeated)\s+(\w+)\s+(\w+)\s*=\s*\d+"
+                       r"(?:\s*\[default = ([^\]]+)\])?;")
+
+    def test_every_field_is_documented_with_type_and_default(self):
+        schema = without_comments(text_of("proto/job.proto"))
+        sections = dict(re.findall(r"^## (\w+)$(.*?)(?=^## |\Z)",
+                                   text_of("docs/configuration.md"), re.M | re.S))
+        messages = re.findall(r"^message (\w+)", schema, re.M)
+        self.assertEqual(list(sections), messages)
+        for message in messages:
+            fields = {}
+            for label, kind, name, default in self.FIELD.findall(block(schema, f"message {message} ")):
+                repeated = ", repeated" if label == "repeated" else ""
+                fields[f"`{name}`"] = (kind + repeated, default)
+            documented = {row[0]: (row[1], row[2]) for row in rows(sections[message])
+                          if row[0].startswith("`")}
+            self.assertTrue(fields, message)
+            for name, (kind, default) in fields.items():
+                self.assertIn(name, documented, message)
+                self.assertEqual(documented[name][0], kind, name)
+                # A string without default is empty; the page may show that.
+                self.assertIn(documented[name][1], {default, default or '""'}, name)
+            self.assertLessEqual(documented.keys(), fields.keys(), message)
+
+    def test_every_value_of_an_enum_is_documented(self):
+        schema = without_comments(text_of("proto/job.proto"))
+        page = text_of("docs/configuration.md")
+        for enum in re.findall(r"enum (\w+)", schema):
+            for value in re.findall(r"(\w+) = \d+;", block(schema, f"enum {enum} ")):
+                self.assertIn(f"`{value}`:", page)
+
+
+class Messages(unittest.TestCase):
+    def test_every_exit_code_is_documented(self):
+        codes = re.findall(r"(k\w+) = (\d+)", without_comments(text_of("core/error.h")))
+        table = {(row[1].strip("`"), row[0]) for row in rows(text_of("docs/errors.md"))}
+        self.assertTrue(codes)
+        self.assertLessEqual(set(codes), table)
+
+    def test_every_kind_that_crosses_the_wire_is_documented(self):
+        kinds = re.findall(r"k(\w+) = (\d+)",
+                           block(without_comments(text_of("transport/envelope.h")),
+                                 "enum class MessageKind"))
+        table = {(row[0].strip("`").replace(" ", ""), row[1])
+                 for row in rows(text_of("docs/protocol.md")) if len(row) == 5}
+        # Numbers from 50 on stay within a node; 0 is none.
+        wire = {(name.lower(), number) for name, number in kinds if 0 < int(number) < 50}
+        self.assertGreater(len(wire), 10)
+        self.assertEqual(wire, {(name, number) for name, number in table if number.isdigit()})
+
+
+class Running(unittest.TestCase):
+    def test_every_key_of_the_summary_is_documented(self):
+        source = text_of("scheduler/job_report.cc")
+        json = source[source.index("JobReport::Json"):]
+        keys = set(re.findall(r'json\["(\w+)"\]', json)) | set(re.findall(r'{"(\w+)", ', json))
+        page = text_of("docs/running.md")
+        words = set(re.findall(r"[\w]+", page[page.index("## summary.json"):page.index("## On several")]))
+        self.assertGreater(len(keys), 10)
+        self.assertLessEqual(keys, words)
+
+    def test_every_flag_of_the_daemons_is_documented(self):
+        page = text_of("docs/running.md")
+        for main in ["scheduler/scheduler_main.cc", "server/server_main.cc", "worker/worker_main.cc"]:
+            for flag in re.findall(r"DEFINE_\w+\((\w+)", text_of(main)):
+                self.assertIn(f"`--{flag}`", page, main)
+
+
+class Links(unittest.TestCase):
+    LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+    PATH = re.compile(r"\b(?:docs|configs|proto|core|transport|scheduler|server|client|worker|cli|"
+                      r"caffe_adapter|cmake|tests|tools)/[\w/.-]*\w")
+
+    def pages(self):
+        return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+    def test_links_lead_to_files(self):
+        for page in self.pages():
+            for link in self.LINK.findall(page.read_text(encoding="utf-8")):
+                if not link.startswith("http"):
+                    self.assertTrue((page.parent / link).exists(), f"{page}: {link}")
+
+    def test_paths_that_are_named_exist(self):
+        for page in self.pages():
+            text = re.sub(r"`[^`\n]*=[^`\n]*`|out/\S*|configs/nets/\S*", "",
+                          page.read_text(encoding="utf-8"))
+            for path in self.PATH.findall(text):
+                # A file, a folder, or a name without its extension: scheduler/cost_model.*
+                found = (ROOT / path).exists() or any(ROOT.glob(path + ".*"))
+                # The way of a gradient names rooms and their parts.
+                part = any(ROOT.glob(path + "*"))
+                self.assertTrue(found or part, f"{page}: {path}")
+
+
+if __name__ == "__main__":
+    ROOT = pathlib.Path(sys.argv.pop(1))
+    unittest.main()

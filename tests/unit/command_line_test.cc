@@ -1,0 +1,175 @@
+// The command line of `poseidon`: what it understands, what it refuses and with which words.
+#include "cli/command_line.h"
+
+#include <gflags/gflags.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "cli/flags.h"
+#include "cli/help.h"
+#include "cli/table.h"
+#include "cli/verbs.h"
+#include "proto/job.pb.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+class CommandLine : public ::testing::Test {
+ protected:
+  // What it prints; it must end well.
+  static std::string Run(const Words& words) {
+    std::ostringstream out;
+    EXPECT_EQ(RunCommand(words, out), ExitCode::kSuccess);
+    return out.str();
+  }
+
+  // The message it is refused with.
+  static std::string Refusal(const Words& words) {
+    std::ostringstream out;
+    try {
+      RunCommand(words, out);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kConfigError);
+      return error.what();
+    }
+    ADD_FAILURE() << "not refused";
+    return "";
+  }
+
+ private:
+  gflags::FlagSaver saver_;
+};
+
+TEST_F(CommandLine, HelpIsAskedForInManyWays) {
+  const std::string help = Run({});
+  EXPECT_EQ(Run({"--help"}), help);
+  EXPECT_EQ(Run({"help"}), help);
+  EXPECT_EQ(Run({"-h"}), help);
+  for (const Verb& verb : Verbs()) EXPECT_THAT(help, HasSubstr(verb.summary));
+
+  const std::string plan = Run({"plan", "--help"});
+  EXPECT_EQ(Run({"help", "plan"}), plan);
+  EXPECT_EQ(Run({"plan", "--net=x", "-h"}), plan);
+  EXPECT_THAT(plan, HasSubstr("--kv_pair_bytes=N  Largest size"));
+
+  const std::string convert = Run({"convert"});
+  EXPECT_EQ(Run({"help", "convert"}), convert);
+  EXPECT_THAT(convert, HasSubstr("convert cifar10"));
+  EXPECT_THAT(Run({"help", "convert", "csv"}), HasSubstr("--noshuffle "));
+}
+
+TEST_F(CommandLine, HelpFitsATerminal) {
+  for (const Verb& verb : Verbs()) {
+    std::istringstream lines(VerbHelp(verb) + ProgramHelp());
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  }
+}
+
+TEST_F(CommandLine, DefaultsAreTheJobConfigs) {
+  const Communication defaults;
+  EXPECT_EQ(FLAGS_kv_pair_bytes, defaults.kv_pair_bytes());
+  EXPECT_EQ(FLAGS_lanes, defaults.lanes());
+}
+
+TEST_F(CommandLine, RefusesUnknownVerbs) {
+  EXPECT_EQ(Refusal({"plna"}), "there is no verb \"plna\"; did you mean \"plan\"?");
+  EXPECT_EQ(Refusal({"conver"}), "there is no verb \"conver\"; did you mean \"convert\"?");
+  EXPECT_EQ(Refusal({"convert", "minst"}),
+            "there is no verb \"convert minst\"; did you mean \"convert mnist\"?");
+  EXPECT_THAT(Refusal({"frobnicate"}), HasSubstr("`poseidon --help` lists them"));
+  EXPECT_THAT(Refusal({"help", "plna"}), HasSubstr("did you mean \"plan\"?"));
+  EXPECT_THAT(Refusal({"--net=x", "plan"}), HasSubstr("the verb comes first"));
+}
+
+TEST_F(CommandLine, RefusesUnknownFlags) {
+  EXPECT_EQ(Refusal({"plan", "--wokers=4"}),
+            "`poseidon plan` has no flag --wokers; did you mean --workers?");
+  // A flag that gflags knows, of glog or of another verb, is none of this verb's.
+  EXPECT_THAT(Refusal({"plan", "--minloglevel=1"}), HasSubstr("has no flag --minloglevel"));
+  EXPECT_THAT(Refusal({"run", "--label_column=1"}), HasSubstr("`poseidon run --help` lists them"));
+  EXPECT_THAT(Refusal({"plan", "--nonet"}), HasSubstr("has no flag --nonet"));
+  EXPECT_THAT(Refusal({"plan", "--"}), HasSubstr("has no flag --;"));
+}
+
+TEST_F(CommandLine, RefusesBadValues) {
+  EXPECT_EQ(Refusal({"plan", "--workers=four"}),
+            "--workers can't be \"four\"; it is of type int32");
+  EXPECT_EQ(Refusal({"convert", "csv", "--replace=perhaps"}),
+            "--replace can't be \"perhaps\"; it is of type bool");
+  EXPECT_EQ(Refusal({"plan", "--workers"}), "--workers has no value; write --workers=P");
+  EXPECT_EQ(Refusal({"plan", "net.prototxt"}),
+            "`poseidon plan` takes flags only, but there is \"net.prototxt\"");
+}
+
+// The verb itself refuses what is missing or out of range, so nothing is read here.
+TEST_F(CommandLine, SetsFlagsInEverySpelling) {
+  Refusal({"plan", "--workers", "3", "--kv-pair-bytes=8", "-lanes=2", "--format=xml"});
+  EXPECT_EQ(FLAGS_workers, 3);
+  EXPECT_EQ(FLAGS_kv_pair_bytes, 8);
+  EXPECT_EQ(FLAGS_lanes, 2);
+  Refusal({"convert", "csv", "--noshuffle", "--replace", "--label_column=-2", "--source", "x"});
+  EXPECT_FALSE(FLAGS_shuffle);
+  EXPECT_TRUE(FLAGS_replace);
+  EXPECT_EQ(FLAGS_label_column, -2);
+}
+
+TEST_F(CommandLine, PlanRefusesWhatItCannotPlan) {
+  const auto refusal = [](const std::vector<std::string>& flags) {
+    gflags::FlagSaver saver;
+    Words words = {"plan"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    return Refusal(words);
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("give either --net"));
+  EXPECT_THAT(refusal({"--net=x", "--solver=y"}), HasSubstr("give either --net"));
+  EXPECT_EQ(refusal({"--net=x"}), "--workers is missing; give the number of workers");
+  EXPECT_EQ(refusal({"--net=x", "--workers=0"}), "--workers is 0; it must be at least 1");
+  EXPECT_EQ(refusal({"--net=x", "--workers=2", "--servers=-1"}),
+            "--servers is -1; it must be at least 1");
+  const auto with = [&refusal](const std::string& flag) {
+    return refusal({"--net=x", "--workers=2", "--servers=1", flag});
+  };
+  EXPECT_EQ(with("--batch=0"), "--batch is 0; it must be at least 1");
+  EXPECT_EQ(with("--policy=best"), "--policy is \"best\"; it must be bytes, ps or sfb");
+  EXPECT_EQ(with("--lanes=65"), "--lanes is 65; it must be between 1 and 64");
+  EXPECT_THAT(with("--kv_pair_bytes=6"), HasSubstr("it must be a multiple of 4"));
+  for (const std::string input :
+       {"", "1x28", "1x28x28x1", "1x0x28", "1x28x28px", "99999999999x1x1"}) {
+    EXPECT_THAT(with("--input=" + input), HasSubstr("must be channels, height and width")) << input;
+  }
+  EXPECT_EQ(with("--input=1x28x28"), "can't read x: No such file or directory");
+}
+
+TEST(Wrap, BreaksBetweenWords) {
+  const std::string word(30, 'w');
+  const std::string text = word + " " + word + " " + word;
+  EXPECT_EQ(Wrap(text, 0), word + " " + word + "\n" + word + "\n");
+  EXPECT_EQ(Wrap(text, 20, 20),
+            word + "\n" + std::string(20, ' ') + word + "\n" + std::string(20, ' ') + word + "\n");
+  EXPECT_EQ(Wrap("a", 2), "  a\n");
+}
+
+TEST(Table, AlignsColumns) {
+  Table table({{"layer"}, {"floats", Table::Align::kRight}, {"scheme"}});
+  table.AddRow({"a", "1,000,000", ""});
+  table.AddRow({"a long name", "7", "PS"});
+  EXPECT_EQ(table.ToString(),
+            "layer           floats  scheme\n"
+            "a            1,000,000\n"
+            "a long name          7  PS\n");
+}
+
+TEST(Grouped, PartsThousands) {
+  EXPECT_EQ(Grouped(0), "0");
+  EXPECT_EQ(Grouped(-123), "-123");
+  EXPECT_EQ(Grouped(1000), "1,000");
+  EXPECT_EQ(Grouped(-1234567), "-1,234,567");
+}
+
+}  // namespace
+}  // namespace poseidon

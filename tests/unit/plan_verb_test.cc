@@ -1,0 +1,126 @@
+// What `poseidon plan` computes and shows, for a net whose numbers are worked out by hand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/plan.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kNet[] = R"(
+  name: "small"
+  layer {
+    name: "data" type: "Data" top: "data" top: "label"
+    transform_param { crop_size: 8 }
+    data_param { source: "/there/is/none" batch_size: 32 backend: LMDB }
+  }
+  layer {
+    name: "conv" type: "Convolution" bottom: "data" top: "conv"
+    convolution_param { num_output: 64 kernel_size: 1 }
+  }
+  layer { name: "relu" type: "ReLU" bottom: "conv" top: "conv" }
+  layer {
+    name: "fc" type: "InnerProduct" bottom: "conv" top: "fc"
+    inner_product_param { num_output: 4096 }
+  }
+  layer {
+    name: "frozen" type: "InnerProduct" bottom: "fc" top: "frozen"
+    param { lr_mult: 0 } param { lr_mult: 0 }
+    inner_product_param { num_output: 7 }
+  }
+  layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
+)";
+
+class PlanVerbTest : public ::testing::Test {
+ protected:
+  PlanVerbTest() {
+    path_ = std::filesystem::path(::testing::TempDir()) /
+            ("plan_verb_test." + std::to_string(getpid()) + ".prototxt");
+    std::ofstream(path_) << kNet;
+    options_.net = path_;
+    options_.workers = 8;
+    options_.servers = 8;
+    options_.record_shape = Shape{5, 10, 12};  // the crop makes 5 x 8 x 8 of it
+  }
+  ~PlanVerbTest() override { std::filesystem::remove(path_); }
+
+  std::string path_;
+  PlanOptions options_;
+};
+
+// fc is 4096 x 4096 with a bias; for M = N = 4096, K = 32 and 8 workers and servers the paper's
+// formulas give 58,720,256 floats over PS (the bias adds 2 * 4096 * 14 / 8) and 3,670,016 over SFB.
+TEST_F(PlanVerbTest, PricesLayersAsThePaperDoes) {
+  const auto json = nlohmann::json::parse(PlanJson(PlanModel(options_)));
+  EXPECT_EQ(json["parameters"], 5 * 64 + 64 + 4096 * 4096 + 4096);
+  EXPECT_EQ(json["batch"], 32);
+  ASSERT_EQ(json["layers"].size(), 2u);  // what never changes is not synchronised
+  const auto& conv = json["layers"][0];
+  EXPECT_EQ(conv["name"], "conv");
+  EXPECT_EQ(conv["type"], "Convolution");
+  EXPECT_EQ(conv["shape"], (std::vector<int>{64, 5, 1, 1}));
+  EXPECT_EQ(conv["scheme"], "PS");
+  EXPECT_EQ(conv["floats_ps"], 2 * 384 * 14 / 8);
+  EXPECT_TRUE(conv["floats_sfb"].is_null());
+  const auto& fc = json["layers"][1];
+  EXPECT_EQ(fc["scheme"], "SFB");
+  EXPECT_EQ(fc["floats_ps"], 58720256 + 2 * 4096 * 14 / 8);
+  EXPECT_EQ(fc["floats_sfb"], 3670016);
+  EXPECT_EQ(json["total"]["floats_planned"], 2 * 384 * 14 / 8 + 3670016);
+}
+
+TEST_F(PlanVerbTest, BatchAndPolicyCount) {
+  options_.batch = 512;
+  EXPECT_EQ(PlanModel(options_).plan.layers(1).floats_sfb(), 16 * 3670016);
+  // 2 K 7 (4096 + 4096) <= 2 * 4096^2 * 14 / 8 up to K = 512.
+  EXPECT_EQ(PlanModel(options_).plan.layers(1).scheme(), SFB);
+  options_.batch = 513;
+  EXPECT_EQ(PlanModel(options_).plan.layers(1).scheme(), PS);
+  options_.communication.set_policy(Communication::ALL_SFB);
+  EXPECT_EQ(PlanModel(options_).plan.layers(1).scheme(), SFB);
+}
+
+TEST_F(PlanVerbTest, TableEndsWithTotalsAndBalance) {
+  options_.communication.set_policy(Communication::ALL_PS);
+  const std::string table = PlanTable(PlanModel(options_));
+  EXPECT_THAT(table, StartsWith("layer  type          weights"));
+  EXPECT_THAT(table,
+              HasSubstr("fc     InnerProduct  4096 x 4096     PS      58,734,592   3,670,016"));
+  EXPECT_THAT(table,
+              HasSubstr("16,781,696 parameters; workers: 8, servers: 8, samples a worker: 32"));
+  EXPECT_THAT(table, HasSubstr("58,735,936 all over PS, 58,735,936 as planned\n"));
+  EXPECT_THAT(table, HasSubstr("the fullest server holds 1."));
+}
+
+TEST_F(PlanVerbTest, AsksForTheShapeWhereThereIsNoData) {
+  options_.record_shape.reset();
+  try {
+    PlanModel(options_);
+    FAIL() << "not refused";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("/there/is/none"));
+    EXPECT_THAT(error.what(), HasSubstr("--input=CxHxW"));
+  }
+}
+
+TEST_F(PlanVerbTest, ReadsTheNetOfASolver) {
+  const std::string solver = path_ + ".solver";
+  std::ofstream(solver) << "net: \"" << path_
+                        << "\" base_lr: 0.1 lr_policy: \"fixed\" max_iter: 10\n";
+  options_.net.clear();
+  options_.solver = solver;
+  const PlannedModel planned = PlanModel(options_);
+  std::filesystem::remove(solver);
+  EXPECT_EQ(planned.model.name(), "small");
+  EXPECT_FLOAT_EQ(planned.model.update_rule().base_lr(), 0.1f);
+}
+
+}  // namespace
+}  // namespace poseidon
