@@ -44,9 +44,9 @@ bool IsGroup(const std::string& word) {
     }
   }
   const auto nearest = Nearest(name, names);
-  throw ConfigError("there is no verb \"" + name + "\"; " +
-                    (nearest ? "did you mean \"" + *nearest + "\"?"
-                             : "`poseidon --help` lists them"));
+  throw ConfigError(
+      "there is no verb \"" + name + "\"; " +
+      (nearest ? "did you mean \"" + *nearest + "\"?" : "`poseidon --help` lists them"));
 }
 
 // A flag on the command line: its name with underscores, and its value if it stands behind a '='.

@@ -26,9 +26,10 @@ DEFINE_double(max_value, 255, "The pixel value that becomes 255.");
 DEFINE_int64(scale_height, 0, "Height to scale images to (bilinear); 0: as they are.");
 DEFINE_int64(scale_width, 0, "Width to scale images to; 0: as they are.");
 DEFINE_bool(shuffle, true,
-            "Put the images in a random order before they are parted; --noshuffle: leave them as "
-            "they are.");
-DEFINE_uint64(shuffle_seed, 1, "Seed of that order; the same on every machine.");
+            "Leave the images in the file's order. By default they are put in a random one before "
+            "they are parted, because files are often sorted.");
+DEFINE_uint64(shuffle_seed, 1,
+              "Seed of the random order; the same seed gives the same order on every machine.");
 DEFINE_int64(train_records, 0, "Images to train on; the others are to test. 0: all.");
 
 DEFINE_string(out, "", "Directory to write to; made if it is not there.");

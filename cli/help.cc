@@ -25,6 +25,13 @@ std::string Summaries(const std::string& prefix) {
   return text;
 }
 
+// "workers=N", "replace", and "noshuffle" for a switch that is on by default.
+std::string FlagForm(const VerbFlag& flag) {
+  if (!flag.value.empty()) return flag.name + "=" + flag.value;
+  const gflags::CommandLineFlagInfo info = gflags::GetCommandLineFlagInfoOrDie(flag.name.c_str());
+  return (info.default_value == "true" ? "no" : "") + flag.name;
+}
+
 std::string FlagText(const VerbFlag& flag) {
   const gflags::CommandLineFlagInfo info = gflags::GetCommandLineFlagInfoOrDie(flag.name.c_str());
   std::string text = flag.text.empty() ? info.description : flag.text;
@@ -63,7 +70,8 @@ std::string ProgramHelp() {
   return "poseidon: train one deep network on many machines\n\n"
          "  poseidon VERB [flags]\n\n" +
          Summaries("") +
-         "\n`poseidon VERB --help` tells more. The first thing to try, from the repository root:\n\n"
+         "\n`poseidon VERB --help` tells more. The first thing to try, from the root of the\n"
+         "repository:\n\n"
          "  tools/demo\n\n"
          "The daemons that `poseidon run` starts (poseidon_scheduler, poseidon_server,\n"
          "poseidon_worker) can be started by hand on several machines: docs/running.md.\n";
@@ -75,12 +83,12 @@ std::string GroupHelp(const std::string& group) {
 }
 
 std::string VerbHelp(const Verb& verb) {
-  std::string text = "poseidon " + verb.name + ": " + verb.summary + "\n\n  poseidon " + verb.usage +
-                     "\n\n" + Wrap(verb.text, 0) + "\nFlags\n";
+  std::string text = "poseidon " + verb.name + ": " + verb.summary + "\n\n  poseidon " +
+                     verb.usage + "\n\n" + Wrap(verb.text, 0) + "\nFlags\n";
   size_t width = 0;
   std::vector<std::string> names;
   for (const VerbFlag& flag : verb.flags) {
-    names.push_back("  --" + flag.name + (flag.value.empty() ? "" : "=" + flag.value));
+    names.push_back("  --" + FlagForm(flag));
     width = std::max(width, names.back().size() + 2);
   }
   for (size_t i = 0; i < names.size(); ++i) {

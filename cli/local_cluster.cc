@@ -22,8 +22,8 @@ namespace poseidon {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(50);
-// What a daemon needs to end once it knows that the job has ended: the last messages may linger 2
-// s.
+// What a daemon needs to end once it knows that the job has ended: the last messages may linger for
+// 2 s.
 constexpr Duration kEndingTime = Seconds(5);
 // A daemon that ended by itself has told the scheduler, if it had joined; news travels fast.
 constexpr Duration kNewsTime = Seconds(2);
@@ -82,9 +82,8 @@ std::string LastLine(const std::string& path) {
 
 LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {
   Job& job = options_.config.job;
-  const std::string solver = job.training().solver();
-  if (!solver.empty()) {
-    job.mutable_training()->set_solver(ResolvePath(options_.config, solver));
+  if (job.training().engine() == Training::TORCH) {
+    job.mutable_training()->set_solver(ResolvePath(options_.config, job.training().solver()));
   }
   if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());
   if (job.training().threads() == 0) {

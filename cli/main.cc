@@ -6,7 +6,6 @@
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  return poseidon::RunProgram("poseidon", argv[0], [&arguments] {
-    return poseidon::RunCommand(arguments, std::cout);
-  });
+  return poseidon::RunProgram("poseidon", argv[0],
+                              [&arguments] { return poseidon::RunCommand(arguments, std::cout); });
 }

@@ -93,8 +93,9 @@ Communication CommunicationFromFlags() {
 
 PlanOptions OptionsFromFlags() {
   if (FLAGS_net.empty() == FLAGS_solver.empty()) {
-    throw ConfigError("give either --net, a Caffe net prototxt, or --solver, a Caffe solver "
-                      "prototxt");
+    throw ConfigError(
+        "give either --net, a Caffe net prototxt, or --solver, a Caffe solver "
+        "prototxt");
   }
   CheckAtLeastOne("workers", "the number of workers", FLAGS_workers);
   CheckAtLeastOne("servers", "the number of parameter servers", FLAGS_servers);

@@ -17,7 +17,7 @@ struct PlanOptions {
   std::string solver;  // or a solver prototxt, whose net is taken
   int workers = 1;
   int servers = 1;
-  std::optional<int64_t> batch;       // samples a worker processes per iteration; by default the net's
+  std::optional<int64_t> batch;  // samples a worker processes per iteration; by default the net's
   std::optional<Shape> record_shape;  // channels, height, width of the data's records
   Communication communication;        // policy, kv_pair_bytes and lanes count
 };
@@ -28,8 +28,8 @@ struct PlannedModel {
   Plan plan;
 };
 
-// Throws ConfigError for a net that can't work, DataError where the shape of the data is needed, but
-// neither given nor to be found in the net's databases.
+// Throws ConfigError for a net that can't work, DataError where the shape of the data is needed,
+// but neither given nor to be found in the net's databases.
 PlannedModel PlanModel(const PlanOptions& options);
 
 // For people: a line a layer, then totals and the balance of the servers.

@@ -56,7 +56,11 @@ std::string Saving(const Totals& totals) {
 std::string PlanTable(const PlannedModel& planned) {
   const auto& [model, plan] = planned;
   constexpr auto kRight = Table::Align::kRight;
-  Table table({{"layer"}, {"type"}, {"weights"}, {"scheme"}, {"floats PS", kRight},
+  Table table({{"layer"},
+               {"type"},
+               {"weights"},
+               {"scheme"},
+               {"floats PS", kRight},
                {"floats SFB", kRight}});
   for (int i = 0; i < plan.layers_size(); ++i) {
     const LayerSpec& spec = model.layers(i);
@@ -66,13 +70,13 @@ std::string PlanTable(const PlannedModel& planned) {
                   spec.has_inner_product() ? Grouped(layer.floats_sfb()) : "-"});
   }
   const Totals totals = Sum(plan);
-  return table.ToString() + "\n" + Grouped(ParameterCount(model)) + " parameters; workers: " +
-         std::to_string(plan.workers()) + ", servers: " + std::to_string(plan.servers()) +
+  return table.ToString() + "\n" + Grouped(ParameterCount(model)) +
+         " parameters; workers: " + std::to_string(plan.workers()) +
+         ", servers: " + std::to_string(plan.servers()) +
          ", samples a worker: " + std::to_string(model.batch()) +
-         "\nfloats that a node sends and receives in an iteration: " +
-         Grouped(totals.floats_ps) + " all over PS, " + Grouped(totals.floats_planned) +
-         " as planned" + Saving(totals) + "\nthe fullest server holds " +
-         TwoDigits(LoadImbalance(plan)) + " times the mean\n";
+         "\nfloats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
+         " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) +
+         "\nthe fullest server holds " + TwoDigits(LoadImbalance(plan)) + " times the mean\n";
 }
 
 std::string PlanJson(const PlannedModel& planned) {

@@ -30,7 +30,6 @@ int Nodes(const char* flag, int value, int configured) {
 }  // namespace
 
 ExitCode RunVerb() {
-  if (FLAGS_config.empty()) throw ConfigError("--config is missing; name a job config");
   LocalClusterOptions options;
   options.config = ReadJobConfig(FLAGS_config);
   Job& job = options.config.job;

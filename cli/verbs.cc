@@ -43,8 +43,9 @@ const Verb kPlan{
               {"lanes", "N", ""},
               {"kv_pair_bytes", "N", ""},
               {"format", "NAME", ""}},
-    .example = "poseidon plan --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
-               "    --workers=4 --servers=2 --batch=16",
+    .example =
+        "poseidon plan --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
+        "    --workers=4 --servers=2 --batch=16",
     .run = PlanVerb};
 
 const Verb kConvertCsv{
@@ -67,17 +68,19 @@ const Verb kConvertCsv{
               {"shuffle_seed", "N", ""},
               {"train_records", "N", ""},
               {"replace", "", ""}},
-    .example = "poseidon convert csv --source=configs/data/digits.csv --out=out/digits \\\n"
-               "    --max_value=16 --scale_height=28 --scale_width=28 --train_records=1500",
+    .example =
+        "poseidon convert csv --source=configs/data/digits.csv --out=out/digits \\\n"
+        "    --max_value=16 --scale_height=28 --scale_width=28 --train_records=1500",
     .run = ConvertCsvVerb};
 
 const Verb kConvertMnist{
     .name = "convert mnist",
     .summary = "make LMDBs of MNIST's idx files",
     .usage = "convert mnist --source=DIR --out=DIR [--replace]",
-    .text = "Reads train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
-            "t10k-labels-idx1-ubyte as published, decompressed, and writes LMDBs of Caffe's Datum: "
-            "DIR/train_lmdb and DIR/test_lmdb.",
+    .text =
+        "Reads train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and "
+        "t10k-labels-idx1-ubyte as published, decompressed, and writes LMDBs of Caffe's Datum: "
+        "DIR/train_lmdb and DIR/test_lmdb.",
     .flags = {{"source", "DIR", "Directory of the four files."},
               {"out", "DIR", ""},
               {"replace", "", ""}},
@@ -86,16 +89,18 @@ const Verb kConvertMnist{
 
 const Verb kConvertCifar10{
     .name = "convert cifar10",
-    .summary = "make LMDBs and the mean image of CIFAR-10's binary version",
+    .summary = "make LMDBs of CIFAR-10's binary version",
     .usage = "convert cifar10 --source=DIR --out=DIR [--replace]",
-    .text = "Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin as published, unpacked, "
-            "and writes LMDBs of Caffe's Datum, DIR/train_lmdb and DIR/test_lmdb, and the mean of "
-            "the images to train on, DIR/mean.binaryproto.",
+    .text =
+        "Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin as published, unpacked, "
+        "and writes LMDBs of Caffe's Datum, DIR/train_lmdb and DIR/test_lmdb, and the mean of "
+        "the images to train on, DIR/mean.binaryproto.",
     .flags = {{"source", "DIR", "Directory of the six files."},
               {"out", "DIR", ""},
               {"replace", "", ""}},
     .example =
-        "poseidon convert cifar10 --source=downloads/cifar-10-batches-bin --out=out/cifar10",
+        "poseidon convert cifar10 --source=downloads/cifar-10-batches-bin \\\n"
+        "    --out=out/cifar10",
     .run = ConvertCifar10Verb};
 
 }  // namespace
