@@ -91,11 +91,12 @@ Reception FactorBroadcastSyncer::Receive(const Envelope& envelope, Outbox& outbo
 }
 
 Reception FactorBroadcastSyncer::ReceiveInitial(const Envelope& envelope) {
-  const int c = static_cast<int>(envelope.chunk);
-  if (envelope.from.node != NodeId{Role::kWorker, 0} || c >= plan().chunks_size() ||
-      envelope.body.size() != plan().chunks(c).size() * sizeof(float)) {
+  if (envelope.from.node != NodeId{Role::kWorker, 0} ||
+      envelope.chunk >= initial_arrived_.size()) {
     return Reception::kForeign;
   }
+  const int c = static_cast<int>(envelope.chunk);
+  if (envelope.body.size() != plan().chunks(c).size() * sizeof(float)) return Reception::kForeign;
   if (fresh_iteration_ >= 0 || initial_arrived_[c]) return Reception::kOld;
   initial_arrived_[c] = true;
   if (!context_->phantom) {
@@ -109,12 +110,12 @@ Reception FactorBroadcastSyncer::ReceiveInitial(const Envelope& envelope) {
 
 Reception FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope) {
   const NodeId& from = envelope.from.node;
-  const int factor = static_cast<int>(envelope.chunk);
   if (from.role != Role::kWorker || from.rank < 0 || from.rank >= context_->workers() ||
-      from.rank == context_->rank || factor >= kFactors ||
-      envelope.body.size() != FactorFloats(factor) * sizeof(float)) {
+      from.rank == context_->rank || envelope.chunk >= uint32_t{kFactors}) {
     return Reception::kForeign;
   }
+  const int factor = static_cast<int>(envelope.chunk);
+  if (envelope.body.size() != FactorFloats(factor) * sizeof(float)) return Reception::kForeign;
   // A worker that has its initial values may send factors before this one has its own.
   const int64_t current = std::max<int64_t>(fresh_iteration_, 0);
   if (envelope.iteration < current) return Reception::kOld;

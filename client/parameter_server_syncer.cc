@@ -63,10 +63,10 @@ Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
 
 Reception ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
   (void)outbox;
-  const int c = static_cast<int>(envelope.chunk);
-  if (envelope.kind != MessageKind::kValues || c >= plan().chunks_size()) {
+  if (envelope.kind != MessageKind::kValues || envelope.chunk >= arrived_.size()) {
     return Reception::kForeign;
   }
+  const int c = static_cast<int>(envelope.chunk);
   const Chunk& chunk = plan().chunks(c);
   if (chunk.lane() != lane_ || envelope.from.node != NodeId{Role::kServer, chunk.server()} ||
       envelope.body.size() != chunk.size() * sizeof(float)) {

@@ -15,6 +15,23 @@ constexpr int kScansPerDeadline = 10;
 // one that names the culprit.
 constexpr double kPatienceWithServers = 1.5;
 
+wire::Stalled StallOf(const LayerPlan& plan, const Syncer& syncer) {
+  wire::Stalled stalled;
+  if (syncer.fresh_iteration() < 0) {
+    stalled.set_waiting_for("the initial values of layer " + plan.name());
+  } else {
+    stalled.set_waiting_for("the " + std::string(plan.scheme() == PS ? "values" : "factors") +
+                            " of layer " + plan.name() + ", iteration " +
+                            std::to_string(syncer.fresh_iteration()) + ",");
+  }
+  for (const NodeId& node : syncer.missing()) {
+    wire::Node* missing = stalled.add_missing();
+    missing->set_role(static_cast<uint32_t>(node.role));
+    missing->set_rank(node.rank);
+  }
+  return stalled;
+}
+
 }  // namespace
 
 int PartsOfLayer(const Plan& plan, int layer) {
@@ -47,6 +64,7 @@ void SyncLane::OnStart(Outbox& outbox) {
 }
 
 void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kTraining) return AwaitInitialValues(outbox.now);
   const auto found = layers_.find(envelope.bucket);
   const bool local =
       envelope.kind == MessageKind::kGradientReady || envelope.kind == MessageKind::kPublishInitial;
@@ -61,7 +79,6 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     reception = entry.syncer->PublishInitial(outbox);
   } else if (envelope.kind == MessageKind::kGradientReady) {
     TraceMoment("send", envelope, outbox);
-    entry.waiting = true;
     entry.waiting_since = outbox.now;
     reception = entry.syncer->Send(envelope.iteration, outbox);
   } else {
@@ -69,6 +86,12 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     if (reception == Reception::kTaken) TraceMoment("arrived", envelope, outbox);
   }
   OnReception(reception, envelope, entry, outbox);
+}
+
+void SyncLane::AwaitInitialValues(Time now) {
+  for (auto& [layer, entry] : layers_) {
+    if (entry.syncer->fresh_iteration() < 0) entry.waiting_since = now;
+  }
 }
 
 void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry& entry,
@@ -83,7 +106,7 @@ void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry&
     case Reception::kFresh:
       break;
   }
-  entry.waiting = false;
+  entry.waiting_since.reset();
   TraceMoment("fresh", envelope, outbox);
   Envelope fresh;
   fresh.kind = MessageKind::kLayerFresh;
@@ -113,28 +136,26 @@ void SyncLane::TraceMoment(const char* name, const Envelope& envelope, const Out
 
 void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
+  const Time now = outbox.now;
+  const Entry* oldest = nullptr;
+  uint32_t oldest_layer = 0;
   for (const auto& [layer, entry] : layers_) {
-    if (!entry.waiting) continue;
-    const LayerPlan& plan = context_->plan.plan().layers(static_cast<int>(layer));
-    const double patience = plan.scheme() == PS ? kPatienceWithServers : 1;
-    if (ToSeconds(outbox.now - entry.waiting_since) <
-        patience * ToSeconds(context_->stall_deadline)) {
+    const bool waits_for_servers = LayerPlanOf(layer).scheme() == PS;
+    const double patience = waits_for_servers ? kPatienceWithServers : 1;
+    if (!entry.waiting_since || ToSeconds(now - *entry.waiting_since) <
+                                    patience * ToSeconds(context_->stall_deadline)) {
       continue;
     }
-    wire::Stalled stalled;
-    stalled.set_waiting_for("the " + std::string(plan.scheme() == PS ? "values" : "factors") +
-                            " of layer " + plan.name() + ", iteration " +
-                            std::to_string(entry.syncer->fresh_iteration()) + ",");
-    for (const NodeId& node : entry.syncer->missing()) {
-      wire::Node* missing = stalled.add_missing();
-      missing->set_role(static_cast<uint32_t>(node.role));
-      missing->set_rank(node.rank);
-    }
-    outbox.Send(MakeEnvelope(MessageKind::kStalled, Here(kControlLane), stalled));
-    outbox.CancelTimer(kStallScan);  // once is enough: the scheduler ends the job
-    return;
+    if (oldest != nullptr && *entry.waiting_since >= *oldest->waiting_since) continue;
+    oldest = &entry;
+    oldest_layer = layer;
   }
+  if (oldest == nullptr) {
+    return outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
+  }
+  // Once is enough, the scheduler ends the job.
+  outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane),
+                           StallOf(LayerPlanOf(oldest_layer), *oldest->syncer)));
 }
 
 }  // namespace poseidon

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "client/syncer.h"
@@ -21,7 +22,7 @@ class SyncLane : public Actor {
   SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace);
 
   void OnStart(Outbox& outbox) override;
-  // From the application: kGradientReady (bucket, iteration), kPublishInitial (bucket). From other
+  // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration), kPublishInitial (bucket). From other
   // nodes: kValues, kFactors, kInitialValues. To the application: kLayerFresh (bucket, iteration,
   // happened).
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
@@ -30,11 +31,14 @@ class SyncLane : public Actor {
  private:
   struct Entry {
     std::unique_ptr<Syncer> syncer;
-    Time waiting_since{};
-    bool waiting = false;
+    std::optional<Time> waiting_since;
   };
 
+  void AwaitInitialValues(Time now);
   void OnReception(Reception reception, const Envelope& envelope, Entry& entry, Outbox& outbox);
+  const LayerPlan& LayerPlanOf(uint32_t layer) const {
+    return context_->plan.plan().layers(static_cast<int>(layer));
+  }
   void Drop(const Envelope& envelope, bool suspicious);
   void TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox);
 

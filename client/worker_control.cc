@@ -11,18 +11,14 @@ void WorkerControl::OnStart(Outbox& outbox) { member_.Start(outbox); }
 
 void WorkerControl::OnTimer(TimerId timer, Outbox& outbox) { member_.OnTimer(timer, outbox); }
 
-bool WorkerControl::FromOwnScheduler(const Envelope& envelope) const {
-  return member_.joined() && envelope.from.node.role == Role::kScheduler &&
-         envelope.epoch == member_.view().epoch();
-}
-
 void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
   switch (envelope.kind) {
     case MessageKind::kPlan:
-      if (FromOwnScheduler(envelope)) OnPlan(envelope, outbox);
+      if (member_.FromOwnScheduler(envelope)) OnPlan(envelope, outbox);
       return;
     case MessageKind::kStart: {
-      if (!FromOwnScheduler(envelope)) return;
+      if (!member_.FromOwnScheduler(envelope) || state_->context == nullptr) return;
+      member_.StartLanes(state_->context->plan.plan().lanes(), outbox);
       Envelope forward = envelope;
       forward.to = Here(kApplicationLane);
       outbox.Send(std::move(forward));

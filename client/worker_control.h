@@ -35,7 +35,6 @@ class WorkerControl : public Actor {
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
-  bool FromOwnScheduler(const Envelope& envelope) const;
   void OnPlan(const Envelope& envelope, Outbox& outbox);
 
   WorkerOptions options_;

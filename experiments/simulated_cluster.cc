@@ -14,9 +14,6 @@ namespace {
 // A process that has ended takes a while to be gone, so that what it has just sent still leaves.
 constexpr Duration kLinger = Seconds(1);
 
-// The first view's. Any number will do: a simulation has no jobs of yesterday.
-constexpr uint64_t kEpoch = 0x5eed;
-
 void CheckTimeline(const TrainingWork& work) {
   int next = 0;
   for (const ComputeStep& step : work.timeline.steps) {
@@ -80,7 +77,7 @@ void SimulatedCluster::StartScheduler(Node& node) {
                   std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_));
   runtime_.Attach(node.process, kControlLane,
                   std::make_unique<SchedulerActor>(
-                      SchedulerOptions{options_.job, options_.job_fingerprint, kEpoch}));
+                      SchedulerOptions{options_.job, options_.job_fingerprint, options_.epoch}));
 }
 
 void SimulatedCluster::StartServer(Node& node, const NodeSpec& spec) {

@@ -22,6 +22,7 @@ struct SimulatedClusterOptions {
   // Checked (proto/job_config.h), but for `training`, which is not read.
   Job job;
   uint64_t job_fingerprint = 1;
+  uint64_t epoch = 0x5eed;  // of the first view; any but 0
   TrainingWork work;
   ClusterLayout layout;  // ColocatedLayout, SeparateLayout, or either with changes
   SimOptions network;

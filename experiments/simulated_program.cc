@@ -39,7 +39,7 @@ void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {
   } else if (envelope.kind == MessageKind::kFinished) {
     wire::WorkerReport report;
     CHECK(report.ParseFromString(envelope.body.ToString()));
-    record_->reports[envelope.from.node.rank] = std::move(report);
+    record_->reports[report.rank()] = std::move(report);
   } else {
     frame_.OnMessage(envelope, outbox);
   }

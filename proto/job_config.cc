@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 
 #include "core/error.h"
 #include "proto/text_format.h"
@@ -11,10 +12,12 @@
 namespace poseidon {
 namespace {
 
+constexpr double kMaxInt32 = std::numeric_limits<int32_t>::max();
+
 // "2" instead of "2.000000"
 std::string Text(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
+  std::snprintf(text, sizeof text, "%.12g", value);
   return text;
 }
 
@@ -96,6 +99,8 @@ class Checker {
     if (training.engine() == Training::REPLAY && training.replay().layers_size() == 0) {
       Fail("training", "training.engine is REPLAY, but training.replay has no layers");
     }
+    Range("training.replay.iterations", training.replay().iterations(), 1, kMaxInt32);
+    Range("training.replay.batch", training.replay().batch(), 1, kMaxInt32);
   }
 
   const Job& job_;
@@ -105,6 +110,7 @@ class Checker {
 }  // namespace
 
 JobConfig ReadJobConfig(const std::string& path) {
+  if (path.empty()) throw ConfigError("--config is missing; name a job config");
   JobConfig config;
   config.path = path;
   const TextLocations locations = ReadTextFile(path, config.job);
@@ -118,7 +124,9 @@ std::string ResolvePath(const JobConfig& config, const std::string& path) {
   namespace fs = std::filesystem;
   if (fs::path(path).is_absolute() || fs::exists(path)) return path;
   const fs::path beside = fs::path(config.path).parent_path() / path;
-  return fs::exists(beside) ? beside.string() : path;
+  if (fs::exists(beside)) return beside.string();
+  throw ConfigError(config.path + ": there is no file " + path + " in the working directory, nor " +
+                    beside.string());
 }
 
 }  // namespace poseidon

@@ -66,8 +66,8 @@ ExitCode Run() {
   if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
   Interruption interruption;
 
-  ZmqOptions options;
-  options.public_host = config.job.cluster().scheduler_host();
+  ZmqOptions options = NodeZmqOptions(config.job, config.job.cluster().scheduler_host());
+  options.data_lanes = 0;
   options.control_port = config.job.cluster().scheduler_port();
   options.heartbeat_port = config.job.cluster().scheduler_port() + 1;
   ZmqRuntime runtime({Role::kScheduler, 0}, options);

@@ -14,21 +14,22 @@ void ServerControl::OnStart(Outbox& outbox) { member_.Start(outbox); }
 void ServerControl::OnTimer(TimerId timer, Outbox& outbox) { member_.OnTimer(timer, outbox); }
 
 void ServerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
-  if (envelope.kind == MessageKind::kPlan) {
-    OnPlan(envelope, outbox);
-  } else {
-    member_.OnMessage(envelope, outbox);
+  switch (envelope.kind) {
+    case MessageKind::kPlan:
+      if (member_.FromOwnScheduler(envelope)) OnPlan(envelope, outbox);
+      return;
+    case MessageKind::kStart:
+      if (member_.FromOwnScheduler(envelope)) member_.StartLanes(lanes_, outbox);
+      return;
+    default:
+      member_.OnMessage(envelope, outbox);
   }
 }
 
 void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   wire::PlanAndModel plan;
-  if (planned_ || !member_.joined() || envelope.epoch != member_.view().epoch() ||
-      envelope.from.node.role != Role::kScheduler ||
-      !plan.ParseFromString(envelope.body.ToString())) {
-    return;
-  }
-  planned_ = true;
+  if (lanes_ > 0 || !plan.ParseFromString(envelope.body.ToString())) return;
+  lanes_ = plan.plan().lanes();
   try {
     for (int lane = 0; lane < plan.plan().lanes(); ++lane) {
       ShardOptions shard;

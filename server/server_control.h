@@ -28,7 +28,7 @@ class ServerControl : public Actor {
 
   ServerOptions options_;
   Member member_;
-  bool planned_ = false;
+  int lanes_ = 0;  // 0 before there is a plan
 };
 
 }  // namespace poseidon

@@ -2,6 +2,8 @@
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 
+#include <filesystem>
+
 #include "core/error.h"
 #include "proto/job_config.h"
 #include "server/server_control.h"
@@ -14,7 +16,9 @@ DEFINE_int32(rank, -1, "This server's rank, from 0; -1 takes whichever is free."
 DEFINE_string(host, "",
               "Address at which other nodes reach this machine; empty: that of the interface which "
               "leads to the scheduler.");
-DEFINE_string(out, "", "Directory for server-RANK.trace.json, if the config wants a trace.");
+DEFINE_string(
+    out, "",
+    "Directory for server-RANK.trace.json, if the config wants a trace; made if it is not there.");
 
 namespace poseidon {
 namespace {
@@ -64,6 +68,7 @@ wire::End Serve(ZmqRuntime& runtime, Trace& trace, std::string& name, Interrupti
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
+  if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
   Interruption interruption;
   const std::string host =
       FLAGS_host.empty() ? FindPublicHost(config.job.cluster().scheduler_host()) : FLAGS_host;

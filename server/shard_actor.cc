@@ -112,6 +112,10 @@ void ShardActor::OnStart(Outbox& outbox) {
 }
 
 void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kTraining) {
+    started_ = outbox.now;
+    return;
+  }
   const NodeId& worker = envelope.from.node;
   if (envelope.epoch != options_.epoch) return Drop(envelope, "of another epoch", false);
   if (worker.role != Role::kWorker || worker.rank < 0 || worker.rank >= workers_) {
@@ -173,21 +177,38 @@ void ShardActor::Drop(const Envelope& envelope, const char* why, bool suspicious
 
 void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
+  // The oldest stall: a worker that hangs soon leaves other pairs waiting, too.
+  Time oldest = outbox.now - options_.stall_deadline;
+  std::optional<wire::Stalled> stalled;
   for (const auto& [key, pair] : pairs_) {
-    if (!pair.open() || outbox.now - pair.opened() < options_.stall_deadline) continue;
-    wire::Stalled stalled;
-    stalled.set_waiting_for("the gradient of layer " + layer_names_[key.bucket] + ", iteration " +
-                            std::to_string(pair.iteration()) + ",");
-    for (const int worker : pair.missing()) {
-      wire::Node* node = stalled.add_missing();
-      node->set_role(static_cast<uint32_t>(Role::kWorker));
-      node->set_rank(worker);
-    }
-    outbox.Send(MakeEnvelope(MessageKind::kStalled, Here(kControlLane), stalled));
-    outbox.CancelTimer(kStallScan);  // once is enough: the scheduler ends the job
-    return;
+    const std::optional<Time> since = WaitingSince(pair);
+    if (!since || *since > oldest) continue;
+    oldest = *since;
+    stalled = StallOf(key, pair);
   }
+  if (!stalled) return outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
+  // Once is enough, the scheduler ends the job.
+  outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), *stalled));
+}
+
+std::optional<Time> ShardActor::WaitingSince(const KvPair& pair) const {
+  if (!pair.initialized()) return started_;
+  if (pair.open()) return pair.opened();
+  return std::nullopt;
+}
+
+wire::Stalled ShardActor::StallOf(const Key& key, const KvPair& pair) const {
+  wire::Stalled stalled;
+  const std::string layer = "layer " + layer_names_[key.bucket];
+  stalled.set_waiting_for(pair.initialized() ? "the gradient of " + layer + ", iteration " +
+                                                   std::to_string(pair.iteration()) + ","
+                                             : "the initial values of " + layer);
+  for (const int worker : pair.initialized() ? pair.missing() : std::vector<int>{0}) {
+    wire::Node* node = stalled.add_missing();
+    node->set_role(static_cast<uint32_t>(Role::kWorker));
+    node->set_rank(worker);
+  }
+  return stalled;
 }
 
 }  // namespace poseidon

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/time.h"
@@ -53,6 +55,10 @@ class ShardActor : public Actor {
   };
   struct Memory;
 
+  // Since when a pair waits for workers, if it does.
+  std::optional<Time> WaitingSince(const KvPair& pair) const;
+  // What a pair waits for, and from whom.
+  wire::Stalled StallOf(const Key& key, const KvPair& pair) const;
   void SendValues(const Key& key, const KvPair& pair, Outbox& outbox);
   void Drop(const Envelope& envelope, const char* why, bool suspicious);
 
@@ -63,6 +69,7 @@ class ShardActor : public Actor {
   std::shared_ptr<Memory> memory_;  // shared with the frames on their way out
   std::map<Key, KvPair> pairs_;
   std::unique_ptr<AccumulatorPool> pool_;
+  std::optional<Time> started_;  // when the training started
   int64_t dropped_frames_ = 0;
   std::set<NodeId> logged_;  // peers that a log line was written about
 };

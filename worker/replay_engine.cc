@@ -1,5 +1,6 @@
 #include "worker/replay_engine.h"
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <thread>
@@ -164,16 +165,18 @@ void ReplayEngine::Backward(int step, const GradientTarget& target) {
 
 void ReplayEngine::WriteGradient(int layer, const GradientTarget& target) {
   const uint64_t seed = DeriveSeed(DeriveSeed(rank_, model_.layers(layer).name()), 0);
-  Written& written = written_[layer];
+  WrittenTargets& written = written_[layer];
   WriteValues(seed, target.dense, written.dense);
   WriteValues(seed + 1, target.u, written.u);
   WriteValues(seed + 2, target.v, written.v);
 }
 
-void ReplayEngine::WriteValues(uint64_t seed, std::span<float> values,
-                               const float*& written) const {
-  if (values.data() != written) FillValues(seed, values);
-  written = values.data();
+void ReplayEngine::WriteValues(uint64_t seed, std::span<float> values, Written& written) const {
+  if (values.empty()) return;
+  if (std::find(written.begin(), written.end(), values.data()) == written.end()) {
+    FillValues(seed, values);
+    written = {written[1], values.data()};
+  }
   Random random(DeriveSeed(seed, iteration_));
   for (size_t i = 0; i < values.size(); i += kChangeInterval) values[i] = ToValue(random.Next());
 }

@@ -2,6 +2,7 @@
 // networks that this machine could not compute.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -24,9 +25,10 @@ void ValidateReplay(const Replay& replay);
 // up for by the next, so that an iteration lasts the sum of its recorded times and of the caller's.
 //
 // Gradients are small numbers that depend on rank, layer, index and iteration only. They are
-// written whole once; from then on only one value in 65,536 changes in an iteration, since writing
-// hundreds of megabytes would take longer than the backward pass that is replayed. So nobody else
-// may write to a target's memory as long as it is the layer's target.
+// written whole the first time that their memory is the target; from then on only one value in
+// 65,536 changes in an iteration, since writing hundreds of megabytes would take longer than the
+// backward pass that is replayed. So a layer may have two targets in turn, and nobody else may
+// write to their memory.
 class ReplayEngine : public Engine {
  public:
   // `rank` makes the gradients of the workers differ; `seed` decides the initial parameters. Throws
@@ -54,17 +56,19 @@ class ReplayEngine : public Engine {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Where a layer's gradient was last written whole.
-  struct Written {
-    const float* dense = nullptr;
-    const float* u = nullptr;
-    const float* v = nullptr;
+  // Up to two places where values were written whole: the last ones.
+  using Written = std::array<const float*, 2>;
+
+  struct WrittenTargets {
+    Written dense = {};
+    Written u = {};
+    Written v = {};
   };
 
   void AddToModel(const ReplayLayer& layer);
   void WriteGradient(int layer, const GradientTarget& target);
-  // Of iteration_, to `values`; whole unless `written` says that they were there the last time.
-  void WriteValues(uint64_t seed, std::span<float> values, const float*& written) const;
+  // Those of iteration_; whole unless `written` has the place.
+  void WriteValues(uint64_t seed, std::span<float> values, Written& written) const;
 
   void StartStep(double milliseconds);
   void FinishStep();
@@ -75,7 +79,7 @@ class ReplayEngine : public Engine {
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;
   std::vector<std::span<float>> parameters_;  // of the model's layers
-  std::vector<Written> written_;              // of the model's layers
+  std::vector<WrittenTargets> written_;       // of the model's layers
 
   uint64_t iteration_ = 0;
   Clock::time_point step_end_;  // when the present step ends or the last one should have

@@ -77,13 +77,14 @@ TensorFunction WideMaxPool(const WidePadding& padding) {
 
 // The mean over whole windows, rescaled where a window reaches beyond the padding that counts.
 TensorFunction WideMeanPool(const WidePadding& padding, const Window& w, const Shape& bottom) {
-  const at::Tensor inside = at::ones({1, 1, bottom[2] + 2 * w.pad[0], bottom[3] + 2 * w.pad[1]});
+  const at::Tensor inside =
+      at::ones({1, 1, bottom[2] + 2 * w.pad[0], bottom[3] + 2 * w.pad[1]}, at::kDouble);
   const auto [left, right, top, below] = padding.extents;
   const std::array<int64_t, 4> beyond = {0, right - left, 0, below - top};
   const at::Tensor part = MeanPool(at::constant_pad_nd(inside, beyond, 0), padding.window);
   return [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
     const at::Tensor padded = at::constant_pad_nd(bottoms[0], padding.extents, 0);
-    return {MeanPool(padded, padding.window).div(part)};
+    return {MeanPool(padded, padding.window).div(part.to(padded.scalar_type()))};
   };
 }
 

@@ -4,6 +4,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "client/session.h"
 #include "core/error.h"
@@ -17,7 +18,9 @@ DEFINE_int32(rank, -1, "This worker's rank, from 0; -1 takes whichever is free."
 DEFINE_string(host, "",
               "Address at which other nodes reach this machine; empty: that of the interface which "
               "leads to the scheduler.");
-DEFINE_string(out, "", "Directory for worker-RANK.trace.json, if the config wants a trace.");
+DEFINE_string(
+    out, "",
+    "Directory for worker-RANK.trace.json, if the config wants a trace; made if it is not there.");
 
 namespace poseidon {
 namespace {
@@ -33,6 +36,7 @@ void TrainAndFinish(const EnginePlan& plan, Session& session) {
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   const std::unique_ptr<EnginePlan> plan = PlanEngine(config);
+  if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
   // SFB's rebuild uses BLAS beside the engine.
   openblas_set_num_threads(std::max(1, config.job.training().threads()));
   Interruption interruption;

@@ -15,12 +15,7 @@ constexpr double kRounding = 2e-5;
 Parameters Train(const SimulatedClusterOptions& options) {
   SimulatedCluster cluster(options);
   EXPECT_TRUE(cluster.Run(kForever));
-  for (size_t i = 0; i < cluster.nodes(); ++i) {
-    EXPECT_TRUE(cluster.node(i).end) << cluster.node(i).id.ToString();
-    if (cluster.node(i).end) {
-      EXPECT_EQ(cluster.node(i).end->exit_code(), 0) << cluster.node(i).end->reason();
-    }
-  }
+  ExpectAllEnded(cluster, ExitCode::kSuccess);
   if (testing::Test::HasFailure()) return {};
   const Parameters parameters = ParametersOf(cluster, 0);
   for (int rank = 1; rank < options.job.cluster().workers(); ++rank) {
@@ -36,7 +31,7 @@ void AddDisorder(uint64_t seed, SimulatedClusterOptions& options) {
                             .delay = 0.3,
                             .max_delay = std::chrono::milliseconds(2)};
   // Sockets keep the order of control frames and lose none.
-  options.network.fault_filter = [](const Envelope& envelope) { return envelope.priority >= 0; };
+  options.network.fault_filter = IsData;
 }
 
 TEST(BspTest, EqualsSerialTraining) {

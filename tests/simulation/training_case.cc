@@ -185,6 +185,27 @@ SimulatedClusterOptions SmallTraining(int workers, int servers, std::vector<Laye
   return options;
 }
 
+SimulatedClusterOptions MixedTraining(int64_t iterations, Duration step) {
+  SimulatedClusterOptions options = SmallTraining(
+      4, 2, {DenseLayer("conv", 40), DenseLayer("scale", 3), InnerProductLayer("fc", 30, 40, 2)},
+      iterations, step);
+  options.job.mutable_communication()->set_kv_pair_bytes(64);
+  options.job.mutable_communication()->set_lanes(2);
+  return options;
+}
+
+bool IsData(const Envelope& envelope) { return envelope.priority != kControlPriority; }
+
+void ExpectAllEnded(const SimulatedCluster& cluster, ExitCode code) {
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (node.killed) continue;
+    ASSERT_TRUE(node.end) << node.id.ToString() << " has not ended";
+    EXPECT_EQ(node.end->exit_code(), static_cast<int>(code))
+        << node.id.ToString() << ": " << node.end->reason();
+  }
+}
+
 SimulatedClusterOptions RandomTraining(uint64_t seed) {
   Dice dice(seed);
   SimulatedClusterOptions options;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "experiments/simulated_cluster.h"
 
 namespace poseidon {
@@ -27,6 +29,14 @@ UpdateRuleSpec PlainRule();
 // `step`, with real arithmetic.
 SimulatedClusterOptions SmallTraining(int workers, int servers, std::vector<LayerSpec> layers,
                                       int64_t iterations, Duration step);
+
+// 4 workers, 2 servers, 2 lanes; two PS layers of several KV pairs below an SFB layer.
+SimulatedClusterOptions MixedTraining(int64_t iterations, Duration step);
+
+bool IsData(const Envelope& envelope);
+
+// Every node that was not killed has ended with `code`.
+void ExpectAllEnded(const SimulatedCluster& cluster, ExitCode code);
 
 using Parameters = std::vector<std::vector<float>>;  // by layer
 
