@@ -118,7 +118,11 @@ void DatasetWriter::Finish() {
   const bool replaces = existing_ == Existing::kReplace && Exists(path_);
   if (replaces) fs::rename(path_, old, error);
   if (!error) fs::rename(temporary_path_, path_, error);
-  if (error) throw DataError("can't give the database its name " + path_ + ": " + error.message());
+  if (error) {
+    std::error_code ignored;
+    if (replaces) fs::rename(old, path_, ignored);
+    throw DataError("can't give the database its name " + path_ + ": " + error.message());
+  }
   temporary_path_.clear();
   if (replaces) fs::remove_all(old, error);
 }

@@ -107,7 +107,6 @@ void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry&
       break;
   }
   entry.waiting_since.reset();
-  TraceMoment("fresh", envelope, outbox);
   Envelope fresh;
   fresh.kind = MessageKind::kLayerFresh;
   fresh.to = Here(kApplicationLane);
@@ -115,6 +114,7 @@ void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry&
   fresh.bucket = envelope.bucket;
   fresh.iteration = entry.syncer->fresh_iteration();
   fresh.happened = outbox.now;
+  TraceMoment("fresh", fresh, outbox);
   outbox.Send(std::move(fresh));
 }
 

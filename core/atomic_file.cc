@@ -6,12 +6,23 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 #include "core/error.h"
 
 namespace poseidon {
 namespace {
+
+// So that the rename, too, survives a power cut. File systems that can't are no error: the file itself
+// is whole either way.
+void SyncDirectoryOf(const std::string& path) {
+  const std::string directory = std::filesystem::absolute(path).parent_path();
+  const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;
+  fsync(descriptor);
+  close(descriptor);
+}
 
 // A descriptor that is closed, and a temporary file that is removed, however the scope is left.
 class TemporaryFile {
@@ -41,6 +52,7 @@ class TemporaryFile {
   void RenameTo(const std::string& path) {
     if (rename(path_.c_str(), path.c_str()) != 0) Fail("can't rename");
     renamed_ = true;
+    SyncDirectoryOf(path);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include "core/error.h"
+#include "proto/update_rule.h"
 #include "scheduler/information_book.h"
 #include "scheduler/planner.h"
 #include "transport/member.h"
@@ -176,6 +177,7 @@ void SchedulerActor::SendPlan(Outbox& outbox) {
   }
   declared_.clear();
   try {
+    ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
     const InformationBook book(body.model(), options_.job.cluster().workers(),
                                options_.job.cluster().servers());
     *body.mutable_plan() = MakePlan(book, options_.job.communication());

@@ -108,7 +108,7 @@ class BadNetTest(BadInputTest):
 
     def setUp(self):
         super().setUp()
-        table = "".join(f"{i},{i % 7},{i % 5},{9 - i % 10},{i % 3}\n" for i in range(400))
+        table = "".join(f"{i % 256},{i % 7},{i % 5},{9 - i % 10},{i % 3}\n" for i in range(400))
         convert = self.start(
             "poseidon", "convert", "csv", f"--source={self.write('table.csv', table)}",
             f"--out={self.path('data')}", "--train_records=300")
@@ -143,7 +143,8 @@ class BadNetTest(BadInputTest):
                               f"directory, nor {self.path('nets/lenet.prototxt')}")
 
     def test_net_that_does_not_fit_its_solver(self):
-        self.write_net(solver=SOLVER + "test_iter: 1 test_iter: 1 test_state { stage: 'a' }")
+        self.write_net(solver=SOLVER + """
+            test_iter: 1 test_iter: 1 test_interval: 5 test_state { stage: "a" }""")
         self.refuse(self.job, "there are 1 test_state entries for 2 test nets; expected one for "
                               "each")
         self.write_net((' include { phase: TRAIN }', ' include { phase: TEST }'),

@@ -67,7 +67,8 @@ TEST(NodeLossTest, NobodyIsAccusedBecauseHeartbeatsAreLate) {
       SetHeartbeat(0.5, intervals * 0.5, options);
       options.network.seed = seed;
       options.network.faults.delay = 0.5;
-      options.network.faults.max_delay = Seconds(0.4);
+      // Twice, there and back: less than the interval that a heartbeat may be late.
+      options.network.faults.max_delay = Seconds(0.24);
       options.network.fault_filter = [](const Envelope& envelope) {
         return envelope.kind == MessageKind::kHeartbeat ||
                envelope.kind == MessageKind::kHeartbeatAck;
