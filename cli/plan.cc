@@ -1,5 +1,6 @@
 #include "cli/plan.h"
 
+#include <cstdio>
 #include <iostream>
 
 #include "caffe_adapter/net.h"

@@ -69,12 +69,15 @@ class Checker {
     Range("communication.heartbeat_interval_seconds", communication.heartbeat_interval_seconds(),
           0.01, 3600);
     const double interval = communication.heartbeat_interval_seconds();
-    if (communication.heartbeat_deadline_seconds() < 3 * interval) {
+    // In this form a NaN is refused, too.
+    if (!(communication.heartbeat_deadline_seconds() >= 3 * interval)) {
       Fail("communication.heartbeat_deadline_seconds",
            "communication.heartbeat_deadline_seconds is " +
                Text(communication.heartbeat_deadline_seconds()) +
                "; it must be at least three heartbeat intervals, " + Text(3 * interval));
     }
+    Range("communication.heartbeat_deadline_seconds",
+          communication.heartbeat_deadline_seconds(), 3 * interval, 1e6);
     Range("communication.stall_deadline_seconds", communication.stall_deadline_seconds(), 0.1, 1e6);
   }
 

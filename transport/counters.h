@@ -13,11 +13,14 @@ struct TransportCounters {
   std::atomic<int64_t> bytes_sent{0};      // bodies
   std::atomic<int64_t> bytes_received{0};  // bodies
   // Received and thrown away before any actor saw them: not a frame of ours, wrong version, a kind
-  // that never crosses the wire, a body that is not as long as its header says.
+  // that never crosses the wire, a body that is not as long as its header says, a lane without
+  // actor.
   std::atomic<int64_t> malformed_frames{0};
-  // Connections ended because the peer does not speak ZeroMQ or sent a frame over the size limit.
+  // Connections that ended without a single good frame: the peer does not speak ZeroMQ, sent a
+  // frame over the size limit first thing, or died between connecting and sending.
   std::atomic<int64_t> rejected_connections{0};
-  // Envelopes to a node without a route: a bug, or a peer that has been forgotten.
+  // Envelopes to a node without a route, or within the node to a lane without actor: a bug, or a
+  // peer or an actor that is gone.
   std::atomic<int64_t> unroutable{0};
 };
 

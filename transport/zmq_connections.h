@@ -10,10 +10,10 @@
 
 namespace poseidon {
 
-// Counts connections that end without having delivered one good frame: those are the ones that do not
-// speak ZeroMQ, fail its handshake or start with a frame over the size limit. ZeroMQ closes them and
-// does not say why. (A node of ours connects only when it has something to send, so it delivers a
-// frame unless it dies in between.)
+// Counts connections that end without having delivered one good frame: those are the ones that do
+// not speak ZeroMQ, fail its handshake or start with a frame over the size limit. ZeroMQ closes
+// them and does not say why. (A node of ours connects only when it has something to send, so it
+// delivers a frame unless it dies in between.)
 //
 // Belongs to the lane's thread.
 class ZmqConnections {
@@ -30,8 +30,8 @@ class ZmqConnections {
   // A bad one. True: it is the first of this host, so worth a line in the log.
   bool Complained(zmq::message_t& frame);
 
-  // Fetches all news. Then, once the receiver has been seen empty, all frames of connections that had
-  // ended by then are in, and Judge() may count.
+  // Fetches all news. Then, once the receiver has been seen empty, all frames of connections that
+  // had ended by then are in, and Judge() may count.
   void Collect();
   void Judge();
 

@@ -1,5 +1,5 @@
-// What wakes a lane's thread, and what it finds then: envelopes, routes and actors from other threads
-// of the node.
+// What wakes a lane's thread, and what it finds then: envelopes, routes and actors from other
+// threads of the node.
 #pragma once
 
 #include <atomic>
@@ -42,9 +42,9 @@ class ZmqWaker {
   int fd_;
 };
 
-// A lane's queue of what its own node wants it to do. Thread-safe; first in, first out, also between
-// the three sorts of items, which is what makes an actor see its routes before the envelopes that
-// need them.
+// A lane's queue of what its own node wants it to do. Thread-safe; first in, first out, also
+// between the three sorts of items, which is what makes an actor see its routes before the
+// envelopes that need them.
 class ZmqInbox {
  public:
   using Item = std::variant<Envelope, Outbox::Route, std::unique_ptr<Actor>>;

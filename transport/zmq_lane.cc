@@ -20,8 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Messages received before timers and ended connections get their turn. Windows and the inbox do not
-// wait for that, they are looked at before each message.
+// Messages received before timers and ended connections get their turn. Windows and the inbox do
+// not wait for that, they are looked at before each message.
 constexpr int kMessagesPerTurn = 64;
 
 // How often a lane that stops looks whether the kernel has taken everything.
@@ -107,8 +107,7 @@ milliseconds ZmqLane::UntilNextTimer() const {
   if (!next) return milliseconds(-1);
   // Rounded up, as a timer never fires early; at most a day, as poll() counts in an int.
   const auto wait = std::chrono::ceil<milliseconds>(*next - Now());
-  return std::clamp<milliseconds>(wait, milliseconds(0),
-                                               std::chrono::hours(24));
+  return std::clamp<milliseconds>(wait, milliseconds(0), std::chrono::hours(24));
 }
 
 void ZmqLane::Service() {
@@ -184,8 +183,8 @@ void ZmqLane::HandleMessage(Message& message) {
     Drop(message, std::to_string(message.frames) + " frames instead of a header and a body");
     return;
   }
-  DecodedHeader decoded = DecodeHeader(
-      {message.header.data<std::byte>(), message.header.size()}, message.body.size());
+  DecodedHeader decoded =
+      DecodeHeader({message.header.data<std::byte>(), message.header.size()}, message.body.size());
   if (!decoded.fault.empty()) {
     Drop(message, decoded.fault);
     return;

@@ -1,5 +1,5 @@
-// One lane of a node: a thread with a ROUTER on which it receives, a peer for each lane that it sends
-// to, and an actor.
+// One lane of a node: a thread with a ROUTER on which it receives, a peer for each lane that it
+// sends to, and an actor.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,10 @@
 
 namespace poseidon {
 
-// The order that actors can count on: everything that the node itself sent to this lane (an actor to attach, a
-// route, an envelope) before a frame arrived is handled before that frame. So an actor that was
-// attached before its node said "ready" to a peer is there when the peer's first frame comes.
+// The order that actors can count on: everything that the node itself sent to this lane (an actor
+// to attach, a route, an envelope) before a frame arrived is handled before that frame. So an actor
+// that was attached before its node said "ready" to a peer is there when the peer's first frame
+// comes.
 //
 // Construction, Start and Join belong to the runtime's thread.
 class ZmqLane {
@@ -31,14 +32,15 @@ class ZmqLane {
   ZmqLane& operator=(const ZmqLane&) = delete;
 
   int port() const { return port_; }
-  // Runs until ZmqNode.stopping is set and the lane is woken; then sends what is queued, for at most
-  // ZmqOptions.linger.
+  // Runs until ZmqNode.stopping is set and the lane is woken; then sends what is queued, for at
+  // most ZmqOptions.linger.
   void Start();
   // Waits for that.
   void Join();
 
  private:
-  // A message of ours is the sender's routing id (ZeroMQ puts it there), a header and perhaps a body.
+  // A message of ours is the sender's routing id (ZeroMQ puts it there), a header and perhaps a
+  // body.
   struct Message {
     zmq::message_t routing_id;
     zmq::message_t header;

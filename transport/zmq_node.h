@@ -17,10 +17,11 @@ namespace poseidon {
 struct ZmqNode {
   ZmqNode(NodeId self, const ZmqOptions& node_options);
 
-  // To an address of this node: one of its lanes or the application. CHECKs that there is such a lane.
+  // To an address of this node: one of its lanes or the application. CHECKs that there is such a
+  // lane.
   void Deliver(Envelope envelope);
-  // To all lanes but `origin`, if that is one. A lane that gets an envelope afterwards, from whoever saw
-  // this return, knows the route.
+  // To all lanes but `origin`, if that is one. A lane that gets an envelope afterwards, from
+  // whoever saw this return, knows the route.
   void AddRoute(const Outbox::Route& route, int origin);
   void Attach(int lane, std::unique_ptr<Actor> actor);
 

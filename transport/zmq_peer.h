@@ -16,8 +16,8 @@
 
 namespace poseidon {
 
-// Bodies from this size on go out without a copy. A smaller one is copied when it goes out, which frees its owner's
-// buffer at once and costs less than the wait for that.
+// Bodies from this size on go out without a copy. A smaller one is copied when it goes out, which
+// frees its owner's buffer at once and costs less than the wait for that.
 constexpr size_t kZeroCopyBytes = 64 << 10;
 
 // Belongs to the lane's thread.
@@ -26,14 +26,14 @@ class ZmqPeer {
   ZmqPeer(zmq::context_t& context, const ZmqOptions& options, int lane, const std::string& endpoint,
           std::shared_ptr<ZmqWaker> waker, TransportCounters& counters);
 
-  // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is queued
-  // is not. Nothing happens if the endpoint is the same.
+  // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is
+  // queued is not. Nothing happens if the endpoint is the same.
   void MoveTo(const std::string& endpoint);
 
   void Enqueue(Envelope envelope);
-  // Hands what is queued to the socket, most urgent first, while the window has room. False: some is
-  // left; the waker is woken when the window has room. (If the endpoint does not speak ZeroMQ, nobody
-  // is woken and the next call tries again.)
+  // Hands what is queued to the socket, most urgent first, while the window has room. False: some
+  // is left; the waker is woken when the window has room. (If the endpoint does not speak ZeroMQ,
+  // nobody is woken and the next call tries again.)
   bool Pump();
   // Nothing is queued.
   bool empty() const { return queue_.empty(); }

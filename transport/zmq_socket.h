@@ -9,8 +9,8 @@
 
 namespace poseidon {
 
-// A context with an I/O thread for control and heartbeats and one for each data lane, so that a heartbeat never
-// waits behind a gradient.
+// A context with an I/O thread for control and heartbeats and one for each data lane, so that a
+// heartbeat never waits behind a gradient.
 zmq::context_t MakeContext(const ZmqOptions& options);
 // The ROUTER on which `lane` receives from all peers, not yet bound.
 zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, int lane);

@@ -16,9 +16,9 @@ class ZmqWindow {
  public:
   ZmqWindow(int64_t limit, std::shared_ptr<ZmqWaker> waker);
 
-  // Takes room for `bytes`. An empty window has room for anything. False: not now; the waker is woken
-  // once there is room, but not before the window is half empty, as waking for every frame would
-  // cost more than sending it.
+  // Takes room for `bytes`. An empty window has room for anything. False: not now; the waker is
+  // woken once there is room, but not before the window is half empty, as waking for every frame
+  // would cost more than sending it.
   bool Admit(int64_t bytes);
   void Release(int64_t bytes);
   bool empty() const { return held_.load() == 0; }
@@ -35,8 +35,8 @@ class ZmqWindow {
   std::atomic<int64_t> wake_at_{kNobodyWaits};
 };
 
-// A ZeroMQ frame of `bytes` that keeps their owner alive without a copy. When ZeroMQ is done with the
-// frame, sent or thrown away, `charge` goes back to the window.
+// A ZeroMQ frame of `bytes` that keeps their owner alive without a copy. When ZeroMQ is done with
+// the frame, sent or thrown away, `charge` goes back to the window.
 zmq::message_t MakeFrame(Payload bytes, int64_t charge, std::shared_ptr<ZmqWindow> window);
 
 }  // namespace poseidon

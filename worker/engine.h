@@ -65,7 +65,8 @@ class Engine {
   // Of the forward pass just done: the sum of the net's weighted losses.
   virtual float loss() const = 0;
 
-  // Runs the test phase with the current parameters. Empty result if the job has none.
+  // Runs the test phase with the current parameters. Empty result if the job has none; only worker
+  // 0's engine need have one.
   virtual TestResult Test() = 0;
 };
 

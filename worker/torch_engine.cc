@@ -125,7 +125,8 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
 }
 
 void TorchEngine::MakeTestNet(const TorchEngineOptions& options) {
-  if (options.solver.tests.empty()) return;
+  // Worker 0 tests for all of them; only its machine needs the data.
+  if (options.rank != 0 || options.solver.tests.empty()) return;
   test_.emplace(DescribeNet(options.solver.tests[0]),
                 BatchReaderOptions{.rank = 0, .workers = 1, .shuffle = false, .seed = seed_});
   test_batches_ = options.solver.parameter.test_iter(0);

@@ -21,15 +21,15 @@ struct TorchEngineOptions {
   int threads = 1;                          // of the arithmetic, at least 1
 };
 
-// The engine of the solver's train net and of its first test net. Reads the next batch in a thread
-// of its own while the present one is computed.
+// The engine of the solver's train net and, on worker 0, of its first test net. Reads the next
+// batch in a thread of its own while the present one is computed.
 //
 // Layers without learned parameters in the model (lr_mult 0, or in the test net only) get theirs
 // from their fillers, the same on each worker.
 //
-// Sets the number of threads of libtorch and OpenBLAS for the whole process; call it on the thread
-// that will use the engine. Throws ConfigError for a net that can't be described or computed,
-// DataError for a database that can't be read.
+// For the whole process, sets the number of threads of libtorch and OpenBLAS and lets malloc keep
+// freed memory; call it on the thread that will use the engine. Throws ConfigError for a net that
+// can't be described or computed, DataError for a database that can't be read.
 std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options);
 
 }  // namespace poseidon

@@ -7,8 +7,9 @@
 //   one way   node A sends them all, node B answers the last one
 //   echo      node B sends every body back as it is; 4 MiB, and at least two bodies, are under way
 // The contenders take turns, round by round:
-//   raw       a DEALER and a ROUTER and a loop around each, header and body sent with zmq_msg_send, the
-//             body without a copy; at most 4 MiB, and at least two bodies, wait at either end
+//   raw       a DEALER and a ROUTER and a loop around each; the body is sent without a copy; at
+//   most
+//             4 MiB, and at least two bodies, wait at either end; the runtime's send buffer
 //   runtime   an actor on each of two ZmqRuntimes with one data lane
 // Nobody looks at the bodies. Goodput counts bodies (both ways, of an echo) in GB/s (10^9); printed
 // are the slowest, the median and the fastest 99th percentile round. CPU is that of the whole
@@ -38,9 +39,7 @@ constexpr size_t kBodyBytes[] = {64 << 10, 1 << 20, 16 << 20};
 constexpr size_t kUnderWayBytes = 4 << 20;
 constexpr Duration kPatience = std::chrono::seconds(60);
 
-size_t UnderWay(size_t body_bytes) {
-  return std::max<size_t>(2, kUnderWayBytes / body_bytes);
-}
+size_t UnderWay(size_t body_bytes) { return std::max<size_t>(2, kUnderWayBytes / body_bytes); }
 
 Envelope BodyEnvelope(const Payload& body, bool last) {
   Envelope envelope;
@@ -73,10 +72,13 @@ class Raw : public Contender {
     router_.set(zmq::sockopt::rcvhwm, limit);
     router_.set(zmq::sockopt::sndhwm, 0);  // it would drop, and no more than `limit` are under way
     router_.set(zmq::sockopt::linger, 0);
-    router_.bind("tcp://127.0.0.1:*");
     dealer_.set(zmq::sockopt::rcvhwm, limit);
     dealer_.set(zmq::sockopt::sndhwm, limit);
     dealer_.set(zmq::sockopt::linger, 0);
+    for (zmq::socket_t* const socket : {&dealer_, &router_}) {
+      socket->set(zmq::sockopt::sndbuf, static_cast<int>(ZmqOptions().send_buffer_bytes));
+    }
+    router_.bind("tcp://127.0.0.1:*");
     dealer_.connect(router_.get(zmq::sockopt::last_endpoint));
     receiver_ = std::thread([this] { Receive(); });
   }
@@ -101,8 +103,8 @@ class Raw : public Contender {
  private:
   void Send(const std::string& header) {
     dealer_.send(zmq::buffer(header), zmq::send_flags::sndmore);
-    zmq::message_t frame(const_cast<std::byte*>(body_.bytes().data()), body_.size(),
-                         [](void*, void*) {}, nullptr);
+    zmq::message_t frame(
+        const_cast<std::byte*>(body_.bytes().data()), body_.size(), [](void*, void*) {}, nullptr);
     dealer_.send(frame, zmq::send_flags::none);
   }
   void AwaitMessage() {

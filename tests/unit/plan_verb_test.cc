@@ -1,6 +1,7 @@
 // What `poseidon plan` computes and shows, for a net whose numbers are worked out by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>

@@ -38,7 +38,9 @@ class RawClient {
 
   bool connected() const { return connected_; }
   // What a closed connection does not take is not missed.
-  void Send(const std::string& bytes) { (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void Send(const std::string& bytes) {
+    (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
   // Waits until the other side has closed the connection.
   bool WaitForEnd() {
     const timeval patience{30, 0};
@@ -63,8 +65,8 @@ std::string Handshake() {
   greeting[9] = '\x7f';
   greeting[10] = 3;
   greeting.replace(12, 4, "NULL");
-  const std::string ready = std::string("\x05READY") + "\x0bSocket-Type" +
-                            std::string("\0\0\0\x06", 4) + "DEALER";
+  const std::string ready =
+      std::string("\x05READY") + "\x0bSocket-Type" + std::string("\0\0\0\x06", 4) + "DEALER";
   return greeting + '\x04' + static_cast<char>(ready.size()) + ready;
 }
 
@@ -120,8 +122,8 @@ TEST_F(ZmqHostile, EndsConnectionsThatDoNotSpeakZeroMq) {
   const std::string over_the_limit =
       Handshake() + std::string("\x02\0\0\0\0\0\x10\0\x01", 9) + std::string(4096, 'x');
   int64_t rejected = 0;
-  for (const std::string& bytes : {noise, std::string("GET / HTTP/1.1\r\n\r\n"), huge, version_2, old,
-                                   mechanism, unready, huge_frame, over_the_limit}) {
+  for (const std::string& bytes : {noise, std::string("GET / HTTP/1.1\r\n\r\n"), huge, version_2,
+                                   old, mechanism, unready, huge_frame, over_the_limit}) {
     for (int lane = 0; lane < 4; ++lane) {
       RawClient client(node_.endpoint(lane));
       ASSERT_TRUE(client.connected());
@@ -160,9 +162,9 @@ TEST_F(ZmqHostile, DropsMalformedFrames) {
       {"", ""},
       {"garbage", "body"},
       {std::string(100000, '\xff')},
-      {good},                        // its body is missing
-      {good, "longer body"},         // of another size
-      {good, "body", "more"},        // frames too many
+      {good},                  // its body is missing
+      {good, "longer body"},   // of another size
+      {good, "body", "more"},  // frames too many
       {good, "body", "", "", "", ""},
       {internal.SerializeAsString(), "body"},
   };
@@ -172,8 +174,8 @@ TEST_F(ZmqHostile, DropsMalformedFrames) {
     dealer.connect(node_.endpoint(lane));
     for (const auto& frames : bad) {
       for (size_t i = 0; i < frames.size(); ++i) {
-        dealer.send(zmq::buffer(frames[i]), i + 1 < frames.size() ? zmq::send_flags::sndmore
-                                                                  : zmq::send_flags::none);
+        dealer.send(zmq::buffer(frames[i]),
+                    i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
       }
     }
     // The good one after all the bad ones is as good as any.

@@ -20,8 +20,8 @@
 namespace poseidon {
 namespace {
 
-using ::testing::HasSubstr;
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 ZmqOptions Lanes(int data_lanes) {
   ZmqOptions options;
@@ -57,10 +57,9 @@ std::string RandomBytes(std::mt19937& random, size_t size) {
 }
 
 uint32_t Checksum(std::span<const std::byte> bytes) {
-  return std::accumulate(bytes.begin(), bytes.end(), uint32_t{1},
-                         [](uint32_t sum, std::byte byte) {
-                           return sum * 31 + std::to_integer<uint32_t>(byte);
-                         });
+  return std::accumulate(bytes.begin(), bytes.end(), uint32_t{1}, [](uint32_t sum, std::byte byte) {
+    return sum * 31 + std::to_integer<uint32_t>(byte);
+  });
 }
 
 // Every node sends to every lane of every node (itself too), by way of its own data lanes, gets all
@@ -84,29 +83,30 @@ TEST(ZmqRuntime, EchoesAnySizeOnEveryLane) {
       // What comes from an application goes out to the others; what comes from a lane is either
       // new (even iteration), and goes back, or has returned.
       node->Attach(lane, OnMessage([&](const Envelope& envelope, Outbox& outbox) {
-        Envelope next = envelope;
-        next.iteration = envelope.iteration + 1;
-        if (envelope.iteration == 1) {
-          next.to = envelope.from;
-          outbox.Send(next);
-        } else if (envelope.iteration == 2) {
-          next.to = Here(kApplicationLane);
-          outbox.Send(next);
-        } else {
-          for (int rank = 0; rank < kNodes; ++rank) {
-            for (int to = 0; to < kFirstDataLane + kDataLanes; ++to) {
-              next.to = WorkerLane(rank, to);
-              outbox.Send(next);
-            }
-          }
-        }
-      }));
+                     Envelope next = envelope;
+                     next.iteration = envelope.iteration + 1;
+                     if (envelope.iteration == 1) {
+                       next.to = envelope.from;
+                       outbox.Send(next);
+                     } else if (envelope.iteration == 2) {
+                       next.to = Here(kApplicationLane);
+                       outbox.Send(next);
+                     } else {
+                       for (int rank = 0; rank < kNodes; ++rank) {
+                         for (int to = 0; to < kFirstDataLane + kDataLanes; ++to) {
+                           next.to = WorkerLane(rank, to);
+                           outbox.Send(next);
+                         }
+                       }
+                     }
+                   }));
     }
     node->Start();
   }
   for (auto& node : nodes) {
     for (size_t i = 0; i < bodies.size(); ++i) {
-      Envelope envelope = Gradient(Here(kFirstDataLane + static_cast<int>(i) % kDataLanes), bodies[i]);
+      Envelope envelope =
+          Gradient(Here(kFirstDataLane + static_cast<int>(i) % kDataLanes), bodies[i]);
       envelope.chunk = static_cast<uint32_t>(i);
       node->Post(envelope);
     }
@@ -132,13 +132,13 @@ TEST(ZmqRuntime, SaysWhereEnvelopesComeFromAndGo) {
   auto nodes = MakeNodes(2, Lanes(1));
   nodes[1]->Attach(kFirstDataLane, Forwarder());
   nodes[0]->Attach(kControlLane, OnMessage([](const Envelope&, Outbox& outbox) {
-    outbox.identity = NodeId{Role::kServer, 5};
-    outbox.Send(Gradient(WorkerLane(1, kFirstDataLane), {}));
-    outbox.Send(Gradient(Here(kFirstDataLane), {}));
-  }));
+                     outbox.identity = NodeId{Role::kServer, 5};
+                     outbox.Send(Gradient(WorkerLane(1, kFirstDataLane), {}));
+                     outbox.Send(Gradient(Here(kFirstDataLane), {}));
+                   }));
   nodes[0]->Attach(kFirstDataLane, OnMessage([](const Envelope&, Outbox& outbox) {
-    outbox.Send(Gradient(WorkerLane(1, kFirstDataLane), {}));
-  }));
+                     outbox.Send(Gradient(WorkerLane(1, kFirstDataLane), {}));
+                   }));
   for (auto& node : nodes) node->Start();
   nodes[0]->Post(Gradient(Here(kControlLane), {}));
   std::vector<Address> senders;
@@ -146,11 +146,12 @@ TEST(ZmqRuntime, SaysWhereEnvelopesComeFromAndGo) {
   // The Forwarder is the last sender.
   EXPECT_EQ(senders[0], WorkerLane(1, kFirstDataLane));
   nodes[1]->Attach(kFirstDataLane, OnMessage([](const Envelope& envelope, Outbox& outbox) {
-    Envelope report;
-    report.to = Here(kApplicationLane);
-    report.body = Payload::FromString(envelope.from.ToString() + " to " + envelope.to.ToString());
-    outbox.Send(report);
-  }));
+                     Envelope report;
+                     report.to = Here(kApplicationLane);
+                     report.body = Payload::FromString(envelope.from.ToString() + " to " +
+                                                       envelope.to.ToString());
+                     outbox.Send(report);
+                   }));
   nodes[0]->Post(Gradient(Here(kControlLane), {}));
   std::vector<std::string> reports;
   for (int i = 0; i < 2; ++i) {
@@ -169,12 +170,13 @@ TEST(ZmqRuntime, SendsTheUrgentFirst) {
   options.window_bytes = 64 << 10;
   auto nodes = MakeNodes(2, options);
   nodes[0]->Attach(kFirstDataLane, OnMessage([](const Envelope&, Outbox& outbox) {
-    std::mt19937 random(3);
-    for (int i = 0; i < 300; ++i) {
-      outbox.Send(Gradient(WorkerLane(1, kFirstDataLane), Payload::FromString(std::string(3000, 'x')), i,
-                           static_cast<int>(random() % 5)));
-    }
-  }));
+                     std::mt19937 random(3);
+                     for (int i = 0; i < 300; ++i) {
+                       outbox.Send(Gradient(WorkerLane(1, kFirstDataLane),
+                                            Payload::FromString(std::string(3000, 'x')), i,
+                                            static_cast<int>(random() % 5)));
+                     }
+                   }));
   nodes[1]->Attach(kFirstDataLane, Forwarder());
   for (auto& node : nodes) node->Start();
   nodes[0]->Post(Gradient(Here(kFirstDataLane), {}));
@@ -188,9 +190,9 @@ TEST(ZmqRuntime, SendsTheUrgentFirst) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-// 160 MiB for a peer that takes 1 MiB every millisecond, and in their midst, when the kernel's buffers
-// have grown, an urgent envelope: it overtakes all but what is in the window, in the kernel's buffers
-// and in the receiver's queue.
+// 160 MiB for a peer that takes 1 MiB every millisecond, and in their midst, when the kernel's
+// buffers have grown, an urgent envelope: it overtakes all but what is in the window, in the
+// kernel's buffers and in the receiver's queue.
 TEST(ZmqRuntime, UrgentOvertakesWhatQueues) {
   constexpr int kBulk = 160;
   ZmqOptions options = Lanes(1);
@@ -198,10 +200,10 @@ TEST(ZmqRuntime, UrgentOvertakesWhatQueues) {
   auto nodes = MakeNodes(2, options);
   const Payload body = Payload::FromString(std::string(1 << 20, 'x'));
   nodes[1]->Attach(kFirstDataLane, OnMessage([](const Envelope& envelope, Outbox& outbox) {
-    std::this_thread::sleep_for(milliseconds(1));
-    outbox.Send(envelope);
-    outbox.messages.back().to = Here(kApplicationLane);
-  }));
+                     std::this_thread::sleep_for(milliseconds(1));
+                     outbox.Send(envelope);
+                     outbox.messages.back().to = Here(kApplicationLane);
+                   }));
   for (auto& node : nodes) node->Start();
   const Address to = WorkerLane(1, kFirstDataLane);
   for (int i = 0; i < kBulk; ++i) nodes[0]->Post(Gradient(to, body, i, 1));
@@ -220,18 +222,19 @@ TEST(ZmqRuntime, UrgentOvertakesWhatQueues) {
 TEST(ZmqRuntime, AttachesBeforeTheFramesThatFollow) {
   auto nodes = MakeNodes(2, Lanes(1));
   nodes[1]->Attach(kControlLane, OnMessage([](const Envelope& envelope, Outbox& outbox) {
-    outbox.Send(Gradient(WorkerLane(0, kFirstDataLane), {}, envelope.iteration));
-  }));
+                     outbox.Send(Gradient(WorkerLane(0, kFirstDataLane), {}, envelope.iteration));
+                   }));
   nodes[0]->Attach(kControlLane, OnMessage([](const Envelope& envelope, Outbox& outbox) {
-    const int64_t round = envelope.iteration;
-    // Only this round's actor answers to this round.
-    outbox.Attach(kFirstDataLane, OnMessage([round](const Envelope& frame, Outbox& out) {
-      out.Send(frame);
-      out.messages.back().to = Here(kApplicationLane);
-      out.messages.back().chunk = frame.iteration == round;
-    }));
-    outbox.Send(Gradient(WorkerLane(1, kControlLane), {}, round));
-  }));
+                     const int64_t round = envelope.iteration;
+                     // Only this round's actor answers to this round.
+                     outbox.Attach(kFirstDataLane,
+                                   OnMessage([round](const Envelope& frame, Outbox& out) {
+                                     out.Send(frame);
+                                     out.messages.back().to = Here(kApplicationLane);
+                                     out.messages.back().chunk = frame.iteration == round;
+                                   }));
+                     outbox.Send(Gradient(WorkerLane(1, kControlLane), {}, round));
+                   }));
   for (auto& node : nodes) node->Start();
   for (int round = 0; round < 300; ++round) {
     nodes[0]->Post(Gradient(Here(kControlLane), {}, round));
@@ -324,7 +327,8 @@ TEST(ZmqRuntime, NamesThePortInUse) {
     ZmqRuntime second({Role::kScheduler, 0}, options);
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("cannot listen on port " + std::to_string(options.heartbeat_port)));
+    EXPECT_THAT(error.what(),
+                HasSubstr("cannot listen on port " + std::to_string(options.heartbeat_port)));
     EXPECT_THAT(error.what(), HasSubstr("another program listens on this port"));
   }
   options.bind_host = "192.0.2.1";  // of nobody
@@ -334,13 +338,14 @@ TEST(ZmqRuntime, NamesThePortInUse) {
 TEST(ZmqRuntime, ReportsAnActorThatThrows) {
   auto nodes = MakeNodes(2, Lanes(1));
   nodes[0]->Attach(kFirstDataLane, OnMessage([](const Envelope& envelope, Outbox& outbox) {
-    outbox.Send(Gradient(Here(kApplicationLane), {}));
-    if (envelope.iteration == 1) throw PeerLost("server 1 is gone");
-    throw std::logic_error("a mistake");
-  }));
-  nodes[0]->Attach(kHeartbeatLane, OnMessage([](const Envelope&, Outbox& outbox) {
-    outbox.Send(Gradient(WorkerLane(1, 0), Payload::FromString(std::string(2048, 'x'))));
-  }));
+                     outbox.Send(Gradient(Here(kApplicationLane), {}));
+                     if (envelope.iteration == 1) throw PeerLost("server 1 is gone");
+                     throw std::logic_error("a mistake");
+                   }));
+  nodes[0]->Attach(
+      kHeartbeatLane, OnMessage([](const Envelope&, Outbox& outbox) {
+        outbox.Send(Gradient(WorkerLane(1, 0), Payload::FromString(std::string(2048, 'x'))));
+      }));
   for (auto& node : nodes) node->Start();
   nodes[0]->Post(Gradient(Here(kFirstDataLane), {}, 1));
   nodes[0]->Post(Gradient(Here(kFirstDataLane), {}, 2));  // nobody is there any more
@@ -391,8 +396,8 @@ TEST(ZmqRuntime, StopsInTimeAndReleasesEverything) {
   auto nodes = MakeNodes(2, options);
   std::atomic<bool> stop_reading{false};
   nodes[1]->Attach(kFirstDataLane, OnMessage([&](const Envelope&, Outbox&) {
-    while (!stop_reading) std::this_thread::sleep_for(milliseconds(1));
-  }));
+                     while (!stop_reading) std::this_thread::sleep_for(milliseconds(1));
+                   }));
   nodes[0]->SetRoute(WorkerLane(7, kFirstDataLane), "tcp://127.0.0.1:1");  // nobody listens
   for (auto& node : nodes) node->Start();
   const auto owner = std::make_shared<std::string>(1 << 20, 'x');

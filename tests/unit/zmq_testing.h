@@ -24,7 +24,9 @@ struct FunctionActor : Actor {
   std::function<void(TimerId, Outbox&)> on_timer = [](TimerId, Outbox&) {};
 
   void OnStart(Outbox& outbox) override { on_start(outbox); }
-  void OnMessage(const Envelope& envelope, Outbox& outbox) override { on_message(envelope, outbox); }
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+    on_message(envelope, outbox);
+  }
   void OnTimer(TimerId timer, Outbox& outbox) override { on_timer(timer, outbox); }
 };
 
@@ -52,8 +54,7 @@ inline std::unique_ptr<Actor> Echo() {
 
 inline Address WorkerLane(int rank, int lane) { return {{Role::kWorker, rank}, lane}; }
 
-inline Envelope Gradient(const Address& to, Payload body, int64_t iteration = 0,
-                         int priority = 0) {
+inline Envelope Gradient(const Address& to, Payload body, int64_t iteration = 0, int priority = 0) {
   Envelope envelope;
   envelope.kind = MessageKind::kGradient;
   envelope.to = to;

@@ -1,0 +1,111 @@
+#include "proto/job_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+
+// A valid end of any config.
+constexpr char kTraining[] = "training { solver: \"solver.prototxt\" }\n";
+
+class JobConfigTest : public testing::Test {
+ protected:
+  JobConfig Read(const std::string& text) {
+    return ReadJobConfig(directory_.Write("job.prototxt", text));
+  }
+  // The message without the directory, or "" if the text is good.
+  std::string ErrorOf(const std::string& text) {
+    const std::string message = MessageOf<ConfigError>([&] { Read(text); });
+    const size_t name = message.find("job.prototxt");
+    return name == std::string::npos ? message : message.substr(name);
+  }
+  std::string Path() const { return directory_.Path("job.prototxt"); }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(JobConfigTest, DefaultsAreValid) {
+  const JobConfig config = Read(kTraining);
+  EXPECT_EQ(config.job.cluster().workers(), 1);
+  EXPECT_EQ(config.job.communication().kv_pair_bytes(), 2097152);
+  EXPECT_EQ(config.path, Path());
+}
+
+TEST_F(JobConfigTest, FingerprintIsOfTheSettingsNotTheText) {
+  const uint64_t fingerprint =
+      Read("cluster { workers: 4 }\n" + std::string(kTraining)).fingerprint;
+  EXPECT_EQ(Read("# four\ncluster {\n  workers: 4\n}" + std::string(kTraining)).fingerprint,
+            fingerprint);
+  EXPECT_NE(Read("cluster { workers: 5 }\n" + std::string(kTraining)).fingerprint, fingerprint);
+}
+
+TEST_F(JobConfigTest, BadValuesAreNamedWithTheirPlace) {
+  const auto bad = [&](const std::string& text) { return ErrorOf(text + kTraining); };
+  EXPECT_EQ(bad("cluster {\n  workers: 0\n}\n"),
+            "job.prototxt:2:3: cluster.workers is 0; it must be between 1 and 1000000");
+  EXPECT_EQ(bad("cluster {\n  workers: 2\n  servers: -3\n}\n"),
+            "job.prototxt:3:3: cluster.servers is -3; it must be between 1 and 1000000");
+  EXPECT_THAT(bad("cluster { scheduler_port: 65535 }\n"),
+              EndsWith("1:11: cluster.scheduler_port is 65535; it must be between 1 and 65534"));
+  EXPECT_THAT(bad("cluster { scheduler_host: \"\" }\n"), HasSubstr("scheduler_host is empty"));
+  EXPECT_EQ(bad("\ncommunication {\n    kv_pair_bytes: 10\n}\n"),
+            "job.prototxt:3:5: communication.kv_pair_bytes is 10; it must be a multiple of 4, the "
+            "size of a float");
+  EXPECT_THAT(bad("communication { kv_pair_bytes: 0 }\n"),
+              EndsWith("kv_pair_bytes is 0; it must be between 4 and 268435456"));
+  EXPECT_THAT(bad("communication { lanes: 65 }\n"), EndsWith("between 1 and 64"));
+  EXPECT_THAT(bad("communication { window_bytes: 0 }\n"), HasSubstr("window_bytes is 0"));
+  EXPECT_THAT(bad("communication { heartbeat_deadline_seconds: 2.5 }\n"),
+              HasSubstr("heartbeat_deadline_seconds is 2.5; it must be at least three heartbeat "
+                        "intervals, 3"));
+  EXPECT_THAT(bad("communication { heartbeat_interval_seconds: nan }\n"),
+              HasSubstr("heartbeat_interval_seconds is nan"));
+  EXPECT_THAT(bad("communication { heartbeat_deadline_seconds: nan }\n"),
+              HasSubstr("heartbeat_deadline_seconds is nan"));
+  EXPECT_THAT(bad("communication { heartbeat_deadline_seconds: inf }\n"),
+              HasSubstr("heartbeat_deadline_seconds is inf"));
+  EXPECT_THAT(bad("communication { stall_deadline_seconds: 0 }\n"),
+              HasSubstr("stall_deadline_seconds is 0"));
+  EXPECT_THAT(bad("communication { heartbeat_interval_seconds: 0 }\n"),
+              HasSubstr("heartbeat_interval_seconds is 0"));
+}
+
+TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
+  EXPECT_EQ(ErrorOf("cluster { workers: 4 }\ntraining { }\n"),
+            "job.prototxt:2:1: training.solver is missing; name a Caffe solver prototxt, or set "
+            "engine: REPLAY and a replay");
+  EXPECT_THAT(ErrorOf(""), HasSubstr("training.solver is missing"));
+  EXPECT_THAT(ErrorOf("training { engine: REPLAY }"), HasSubstr("training.replay has no layers"));
+  EXPECT_EQ(ErrorOf("training { engine: REPLAY replay { layers { name: \"a\" } } }"), "");
+  EXPECT_THAT(ErrorOf("training { solver: \"s\" iterations: 0 }"),
+              HasSubstr("training.iterations is 0; it must be at least 1"));
+  EXPECT_THAT(ErrorOf("training { solver: \"s\" batch_per_worker: 0 }"),
+              HasSubstr("training.batch_per_worker is 0; it must be at least 1"));
+}
+
+TEST_F(JobConfigTest, UnknownFieldsAndFiles) {
+  EXPECT_THAT(ErrorOf("cluster {\n  worker: 4\n}\n"), HasSubstr("job.prototxt:2:"));
+  EXPECT_THAT(ErrorOf("cluster {\n  worker: 4\n}\n"), HasSubstr("did you mean \"workers\"?"));
+  EXPECT_THAT(ErrorOf("communication { policy: FASTEST }"), HasSubstr("BYTES, ALL_PS, ALL_SFB"));
+  EXPECT_THROW(ReadJobConfig(directory_.Path("none.prototxt")), ConfigError);
+}
+
+TEST_F(JobConfigTest, FilesAreFoundBesideTheConfig) {
+  const JobConfig config = Read(kTraining);
+  const std::string beside = directory_.Write("solver.prototxt", "");
+  EXPECT_EQ(ResolvePath(config, "solver.prototxt"), beside);
+  EXPECT_EQ(ResolvePath(config, "/no/such/file"), "/no/such/file");
+  EXPECT_THAT(MessageOf<ConfigError>([&] { ResolvePath(config, "net.prototxt"); }),
+              HasSubstr("there is no file net.prototxt in the working directory, nor " +
+                        directory_.Path("net.prototxt")));
+}
+
+}  // namespace
+}  // namespace poseidon
