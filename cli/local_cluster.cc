@@ -156,6 +156,10 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
       std::cerr << "poseidon run: " << failed->name() << " " << failed->Poll()->ToString()
                 << "; waiting for the others to end" << std::endl;
     }
+    // A scheduler that ends by itself has told all the others that the job is over.
+    if (const auto& scheduler = children_.front().Poll(); scheduler && scheduler->signal == 0) {
+      give_up = std::min(give_up, now + kEndingTime);
+    }
     if (now >= stop_asking) {
       stop_asking = kNever;
       children_.front().Signal(SIGINT);

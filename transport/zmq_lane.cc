@@ -259,7 +259,7 @@ void ZmqLane::ReportFailure(ExitCode exit_code, const std::string& reason) {
 }
 
 void ZmqLane::CarryOut() {
-  if (outbox_.identity) node_.identity.store(*outbox_.identity);
+  if (outbox_.identity) node_.SetIdentity(*outbox_.identity);
   for (const Outbox::Route& route : outbox_.routes) {
     SetRoute(route);
     node_.AddRoute(route, lane_);
@@ -312,6 +312,7 @@ ZmqPeer* ZmqLane::FindPeer(const Address& to) {
     return peers_.emplace(to, std::move(made)).first->second.get();
   } catch (const ProtocolError& error) {
     ReportBadEndpoint(to, error);
+    routes_.erase(route);
     return nullptr;
   }
 }

@@ -92,7 +92,7 @@ class ZmqLane {
   // The kernel has all that was sent to other nodes.
   bool idle() const;
 
-  Address self() const { return {node_.identity.load(), lane_}; }
+  Address self() const { return {node_.identity(), lane_}; }
 
   ZmqNode& node_;
   const int lane_;

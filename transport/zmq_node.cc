@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <bit>
 #include <utility>
 
 #include "transport/zmq_socket.h"
@@ -9,7 +10,8 @@
 namespace poseidon {
 
 ZmqNode::ZmqNode(NodeId self, const ZmqOptions& node_options)
-    : options(node_options), context(MakeContext(node_options)), identity(self) {
+    : options(node_options), context(MakeContext(node_options)) {
+  SetIdentity(self);
   for (int lane = 0; lane < kFirstDataLane + options.data_lanes; ++lane) {
     inboxes.push_back(std::make_unique<ZmqInbox>());
   }
@@ -35,5 +37,9 @@ void ZmqNode::Attach(int lane, std::unique_ptr<Actor> actor) {
   CHECK(lane >= 0 && lane < static_cast<int>(inboxes.size())) << "no lane " << lane;
   inboxes[lane]->Put(std::move(actor));
 }
+
+NodeId ZmqNode::identity() const { return std::bit_cast<NodeId>(identity_.load()); }
+
+void ZmqNode::SetIdentity(NodeId self) { identity_.store(std::bit_cast<uint64_t>(self)); }
 
 }  // namespace poseidon

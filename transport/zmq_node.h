@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <vector>
 #include <zmq.hpp>
@@ -14,7 +15,8 @@
 namespace poseidon {
 
 // Thread-safe after construction.
-struct ZmqNode {
+class ZmqNode {
+ public:
   ZmqNode(NodeId self, const ZmqOptions& node_options);
 
   // To an address of this node: one of its lanes or the application. CHECKs that there is such a
@@ -25,13 +27,18 @@ struct ZmqNode {
   void AddRoute(const Outbox::Route& route, int origin);
   void Attach(int lane, std::unique_ptr<Actor> actor);
 
+  NodeId identity() const;
+  void SetIdentity(NodeId self);
+
   const ZmqOptions options;
   zmq::context_t context;  // before everything that has a socket
-  std::atomic<NodeId> identity;
   std::atomic<bool> stopping{false};
   TransportCounters counters;
   Mailbox mailbox;
   std::vector<std::unique_ptr<ZmqInbox>> inboxes;  // by lane
+
+ private:
+  std::atomic<uint64_t> identity_;  // a NodeId: as such it would need a lock with some compilers
 };
 
 }  // namespace poseidon

@@ -62,7 +62,7 @@ void ZmqRuntime::Stop() {
 
 void ZmqRuntime::Post(Envelope envelope) {
   ZmqNode& node = implementation_->node;
-  envelope.from = {node.identity.load(), kApplicationLane};
+  envelope.from = {node.identity(), kApplicationLane};
   if (envelope.to.node.role == Role::kThisNode) {
     node.Deliver(std::move(envelope));
     return;

@@ -13,8 +13,8 @@
 //
 // An actor that throws poseidon::Error (or another std::exception) is destroyed, what it had in its
 // outbox is forgotten, and the application gets a kFailed with a wire::End, exit code and what(),
-// from the actor's lane. The application gets one too if an envelope can't be sent at all: longer
-// than `max_frame_bytes`, or to an endpoint that is not one.
+// from the actor's lane. To send an envelope longer than `max_frame_bytes` counts as such an error.
+// A route to what is not an endpoint is logged and forgotten: endpoints come from other nodes.
 //
 // What arrives from the network is checked before any actor sees it: see TransportCounters. Bad
 // frames are logged once per host and lane.

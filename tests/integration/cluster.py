@@ -33,6 +33,8 @@ HEARTBEAT_INTERVAL = 0.4
 HEARTBEAT_DEADLINE = 3.0
 # What a process needs to end once it may: a heartbeat interval for its last messages, and libtorch.
 ENDING = 2.0
+# From a death to the end of all others.
+END_TIME = HEARTBEAT_DEADLINE + ENDING
 # A job of the size of these tests, on a busy machine.
 PATIENCE = 60.0
 
@@ -208,6 +210,25 @@ class ClusterTest(unittest.TestCase):
             self.assertEqual(process.wait(seconds), SUCCESS, process.name)
         self.assert_nothing_left()
 
+    def start_training(self, config, order):
+        daemons = self.start_by_hand(config, order)
+        daemons["scheduler"].await_output("iteration ")
+        return daemons
+
+    def describe(self, daemons, name):
+        """What others call a node: "worker 1 (127.0.0.1:4711)"."""
+        return f"{name.replace('-', ' ')} (127.0.0.1:{daemons[name].pid})"
+
+    def assert_others_end(self, daemons, *dead, text, code=PEER_LOST, seconds=END_TIME):
+        """All but the `dead` end within `seconds` with the code and the text."""
+        deadline = time.monotonic() + scaled(seconds)
+        for name, daemon in daemons.items():
+            if name in dead:
+                continue
+            left = max(0.1, deadline - time.monotonic())
+            self.assertEqual(daemon.wait(left / scaled(1)), code, name)
+            self.assertIn(text, daemon.output(), name)
+
     def assert_same_parameters(self, summary, workers):
         """All workers of a summary have one hash; returns it."""
         self.assertEqual([worker["rank"] for worker in summary["workers"]], list(range(workers)))
@@ -215,6 +236,9 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(len(hashes), 1, summary["workers"])
         return hashes.pop()
 
+
+# Iterations that no test waits for.
+ENDLESS = 100000000
 
 # A small net in which both schemes occur: (name, parameters or (inputs, outputs), ms per pass).
 LAYERS = (("conv1", 1000, 1), ("conv2", 60000, 1), ("fc", (512, 300), 1))
@@ -256,8 +280,6 @@ training {{
 """
 
 
-# Iterations that no test waits for.
-ENDLESS = 100000000
 
 
 def main():

@@ -2,13 +2,19 @@
 1 worker x 64, and the losses agree."""
 
 import os
+import re
 
 import cluster
 
 ITERATIONS = 100
 WORKERS = 4
 BATCH = 16
-RELATIVE_TOLERANCE = 1e-4  # float32, summed in another order, over 100 iterations
+RELATIVE_TOLERANCE = 1e-4
+# Sums in another order differ in their last bit. Max pooling and ReLU turn that, once in some dozen
+# iterations, into another maximum or sign, a step that the learning rate multiplies: at the demo's
+# rate, one worker with two threads differs by a percent from itself with one. At this rate, whose
+# steps stay below 1e-5, whatever is beyond the tolerance is a mistake.
+SMALL_BASE_LR = "base_lr: 0.0003"
 
 CONFIGS = os.path.join(cluster.REPOSITORY, "configs")
 
@@ -22,14 +28,20 @@ class EquivalenceTest(cluster.ClusterTest):
             f"--out={self.path('digits')}", "--max_value=16", "--scale_height=28",
             "--scale_width=28", "--train_records=1500")
         self.assertEqual(convert.wait(), cluster.SUCCESS)
-        self.copy_with("net", "out/digits", self.path("digits"))
-        self.copy_with("solver", "configs/models/lenet/net.prototxt", self.path("net.prototxt"))
+        self.copy("net", ("out/digits", self.path("digits")))
 
-    def copy_with(self, name, old, new):
+    def copy(self, name, *replacements):
+        """Copies a file of LeNet's with changes, which are regular expressions."""
         with open(f"{CONFIGS}/models/lenet/{name}.prototxt", encoding="utf-8") as file:
             text = file.read()
-        self.assertIn(old, text)
-        self.write(f"{name}.prototxt", text.replace(old, new))
+        for old, new in replacements:
+            text, count = re.subn(old, new, text)
+            self.assertGreater(count, 0, old)
+        self.write(f"{name}.prototxt", text)
+
+    def copy_solver(self, *replacements):
+        self.copy("solver", ("configs/models/lenet/net.prototxt", self.path("net.prototxt")),
+                  *replacements)
 
     def train(self, workers, batch, policy, deterministic=False):
         summary = self.run_job(f"""
@@ -46,8 +58,9 @@ class EquivalenceTest(cluster.ClusterTest):
         return summary["loss"], [layer["scheme"] for layer in summary["layers"]], parameters
 
     def test_four_workers_are_one(self):
+        self.copy_solver(("base_lr: .*", SMALL_BASE_LR))
         expected, _, _ = self.train(1, WORKERS * BATCH, "ALL_PS")
-        self.assertLess(expected[-1], expected[0] / 2, "it learns nothing")
+        self.assertLess(expected[-1], 0.9 * expected[0], "it learns nothing")
         for policy, schemes in (("ALL_PS", ["PS", "PS", "PS", "PS"]),
                                 ("ALL_SFB", ["PS", "PS", "SFB", "SFB"]),
                                 ("BYTES", ["PS", "PS", "SFB", "PS"])):
@@ -59,7 +72,8 @@ class EquivalenceTest(cluster.ClusterTest):
                                            delta=RELATIVE_TOLERANCE * reference)
 
     def test_deterministic(self):
-        """Two runs end with the same bits."""
+        """Two runs end with the same bits, at the demo's rate, where one bit makes a difference."""
+        self.copy_solver()
         first = self.train(WORKERS, BATCH, "BYTES", deterministic=True)
         self.assertEqual(first, self.train(WORKERS, BATCH, "BYTES", deterministic=True))
 

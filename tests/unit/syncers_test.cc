@@ -217,7 +217,8 @@ TEST(RebuildTest, EqualsTheSumOfOuterProducts) {
 }
 
 TEST(FreshnessTest, ALayerIsFreshWhenAllItsLanesAre) {
-  const Plan& plan = MakeContext()->plan.plan();
+  const auto context = MakeContext();
+  const Plan& plan = context->plan.plan();
   EXPECT_EQ(PartsOfLayer(plan, 0), 2);
   EXPECT_EQ(PartsOfLayer(plan, 1), 1);
   Freshness freshness(plan);

@@ -458,6 +458,21 @@ TEST(ZmqRuntime, FollowsAPeerToItsNewEndpoint) {
   EXPECT_FALSE(nodes[1]->mailbox().Take(Duration(0)));
 }
 
+TEST(ZmqRuntime, OutlivesARouteToNowhere) {
+  auto nodes = MakeNodes(2, Lanes(0));
+  for (auto& node : nodes) {
+    node->Attach(kControlLane, Forwarder());
+    node->Start();
+  }
+  nodes[0]->SetRoute(WorkerLane(2, kControlLane), "not an endpoint");
+  nodes[0]->Post(Gradient(WorkerLane(2, kControlLane), {}));
+  EXPECT_TRUE(Eventually([&] { return nodes[0]->counters().unroutable == 1; }));
+  nodes[0]->SetRoute(WorkerLane(2, kControlLane), nodes[1]->endpoint(kControlLane));
+  nodes[0]->Post(Gradient(WorkerLane(2, kControlLane), {}));
+  EXPECT_TRUE(nodes[1]->mailbox().Take(kPatience));
+  EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0)));
+}
+
 TEST(ZmqRuntime, SleepsWhenThereIsNothingToDo) {
   auto nodes = MakeNodes(2, Lanes(2));
   for (auto& node : nodes) {

@@ -1,0 +1,83 @@
+"""`poseidon run` leaves nothing behind, however the job or it itself ends."""
+
+import os
+import signal
+
+import cluster
+
+
+class RunTest(cluster.ClusterTest):
+
+    def start_endless(self):
+        return self.start_run(
+            cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS))
+
+    def start_training_run(self):
+        run = self.start_endless()
+        run.await_output("iteration ")
+        return run
+
+    def pid_of(self, daemon, rank=None):
+        """Of a daemon that run has started."""
+        program = f"poseidon_{daemon}"
+        for pid in self.survivors():
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+                arguments = file.read().split("\0")
+            if arguments[0].endswith(program) and (
+                    rank is None or f"--rank={rank}" in arguments):
+                return pid
+        raise AssertionError(f"no {program} runs")
+
+    def kill(self, daemon, rank, text):
+        run = self.start_training_run()
+        pid = self.pid_of(daemon, rank)
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual(run.wait(cluster.END_TIME), cluster.PEER_LOST)
+        self.assert_nothing_left()
+        self.assertIn(text.format(pid=pid), run.output())
+
+    def test_killed_worker(self):
+        self.kill("worker", 1, "lost worker 1 (127.0.0.1:{pid}), last heard")
+
+    def test_killed_server(self):
+        self.kill("server", 0, "lost server 0 (127.0.0.1:{pid}), last heard")
+
+    def test_killed_scheduler(self):
+        self.kill("scheduler", None, "lost the scheduler at tcp://127.0.0.1:")
+
+    def test_signals(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                run = self.start_training_run()
+                run.signal(number)
+                self.assertEqual(run.wait(cluster.ENDING), cluster.INTERRUPTED)
+                self.assert_nothing_left()
+                self.assertIn("interrupted", run.output())
+
+    def test_signal_before_all_have_joined(self):
+        run = self.start_endless()
+        run.await_output("starting")
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(cluster.ENDING + 10), cluster.INTERRUPTED)
+        self.assert_nothing_left()
+
+    def test_killed_run(self):
+        run = self.start_training_run()
+        self.assertEqual(len(self.survivors()), 1 + 1 + 2 + 3)
+        run.signal(signal.SIGKILL)
+        run.wait()
+        self.assert_nothing_left(seconds=2)
+
+    def test_stopped_worker(self):
+        """It can't end by itself; run ends it."""
+        run = self.start_training_run()
+        pid = self.pid_of("worker", 1)
+        os.kill(pid, signal.SIGSTOP)
+        # It waits 5 s for those that are left, asks them to end, and kills them 5 s later.
+        self.assertEqual(run.wait(cluster.END_TIME + 10), cluster.PEER_LOST)
+        self.assert_nothing_left()
+        self.assertIn(f"lost worker 1 (127.0.0.1:{pid})", run.output())
+
+
+if __name__ == "__main__":
+    cluster.main()
