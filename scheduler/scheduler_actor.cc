@@ -124,6 +124,8 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   view.set_your_rank(address.node.rank);
   outbox.Send(MakeEnvelope(MessageKind::kView, address, view));
   if (phase_ == Phase::kGathering && roster_.complete()) CompleteView(outbox);
+  // It still asks, so the view has not reached it, and a plan that followed was of no use to it.
+  if (phase_ == Phase::kPreparing) outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_));
 }
 
 void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox) {
@@ -141,13 +143,10 @@ void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, O
 void SchedulerActor::CompleteView(Outbox& outbox) {
   view_.set_epoch(options_.epoch);
   for (const wire::Node& node : roster_.nodes()) *view_.add_nodes() = node;
-  for (const wire::Node& node : view_.nodes()) {
-    wire::View view = view_;
-    view.set_your_rank(node.rank());
-    Envelope envelope = MakeEnvelope(MessageKind::kView, {IdOf(node), kControlLane}, view);
-    envelope.epoch = view_.epoch();
-    outbox.Send(std::move(envelope));
-  }
+  // One body for all: they know their ranks from the answers to their registrations.
+  wire::View view = view_;
+  view.set_your_rank(-1);
+  Broadcast(MessageKind::kView, Payload::FromString(view.SerializeAsString()), outbox);
   outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatMonitor>(timing_, view_));
   outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view_));
   EnterPhase(Phase::kDeclaring, outbox);
@@ -184,12 +183,12 @@ void SchedulerActor::SendPlan(Outbox& outbox) {
   } catch (const Error& error) {
     return End(error.exit_code(), error.what(), outbox);
   }
-  const Payload serialised = Payload::FromString(body.SerializeAsString());
-  Broadcast(MessageKind::kPlan, serialised, outbox);
+  plan_ = Payload::FromString(body.SerializeAsString());
+  Broadcast(MessageKind::kPlan, plan_, outbox);
   Envelope own;
   own.kind = MessageKind::kPlan;
   own.to = Here(kApplicationLane);
-  own.body = serialised;
+  own.body = plan_;
   outbox.Send(std::move(own));
   EnterPhase(Phase::kPreparing, outbox);
 }
@@ -263,14 +262,16 @@ void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
 }
 
 void SchedulerActor::Broadcast(MessageKind kind, const Payload& body, Outbox& outbox) {
-  for (const wire::Node& node : view_.nodes()) {
-    Envelope envelope;
-    envelope.kind = kind;
-    envelope.to = {IdOf(node), kControlLane};
-    envelope.epoch = view_.epoch();
-    envelope.body = body;
-    outbox.Send(std::move(envelope));
-  }
+  for (const wire::Node& node : view_.nodes()) outbox.Send(ToNode(kind, IdOf(node), body));
+}
+
+Envelope SchedulerActor::ToNode(MessageKind kind, const NodeId& node, const Payload& body) const {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.to = {node, kControlLane};
+  envelope.epoch = view_.epoch();
+  envelope.body = body;
+  return envelope;
 }
 
 void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbox) {

@@ -56,6 +56,8 @@ class SchedulerActor : public Actor {
   void Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox);
   void End(ExitCode code, const std::string& reason, Outbox& outbox);
   void EnterPhase(Phase phase, Outbox& outbox);
+  // To a node's control lane, under the view.
+  Envelope ToNode(MessageKind kind, const NodeId& node, const Payload& body) const;
   // To all nodes of the view.
   void Broadcast(MessageKind kind, const Payload& body, Outbox& outbox);
   Duration JoinDeadline() const { return Seconds(options_.job.cluster().join_deadline_seconds()); }
@@ -70,6 +72,7 @@ class SchedulerActor : public Actor {
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
   std::map<NodeId, std::string> declared_;  // serialised models
+  Payload plan_;  // serialised; empty before there is one
 };
 
 }  // namespace poseidon

@@ -43,7 +43,7 @@ void Member::Start(Outbox& outbox) {
   outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint});
   outbox.routes.push_back(
       {{SchedulerControl().node, kHeartbeatLane}, options_.scheduler_heartbeat_endpoint});
-  started_ = last_answer_ = outbox.now;
+  last_answer_ = outbox.now;
   SendRegister(outbox);
 }
 
@@ -91,7 +91,7 @@ bool Member::FromScheduler(const Envelope& envelope) const {
 }
 
 bool Member::FromOwnScheduler(const Envelope& envelope) const {
-  return joined_ && FromScheduler(envelope) && envelope.epoch == view_.epoch();
+  return joined_ && FromScheduler(envelope) && envelope.epoch == epoch_;
 }
 
 void Member::StartLanes(int lanes, Outbox& outbox) const {
@@ -99,7 +99,7 @@ void Member::StartLanes(int lanes, Outbox& outbox) const {
     Envelope envelope;
     envelope.kind = MessageKind::kTraining;
     envelope.to = Here(kFirstDataLane + lane);
-    envelope.epoch = view_.epoch();
+    envelope.epoch = epoch_;
     outbox.Send(std::move(envelope));
   }
 }
@@ -116,7 +116,7 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kRefused:
     case MessageKind::kEnd: {
       // Before there is a view both have epoch 0.
-      if (!FromScheduler(envelope) || envelope.epoch != view_.epoch()) return;
+      if (!FromScheduler(envelope) || envelope.epoch != epoch_) return;
       wire::End end;
       if (!end.ParseFromString(envelope.body.ToString())) return;
       End(end, outbox);
@@ -147,9 +147,12 @@ void Member::OnView(const wire::View& view, Outbox& outbox) {
   if (joined_) return;
   last_answer_ = outbox.now;
   admitted_ = true;
-  if (view.epoch() == 0) return;  // admitted, but others are still missing
+  if (view.your_rank() >= 0) rank_ = view.your_rank();
+  // Others are still missing, or this is for all and the answer to the registration was lost: the
+  // answer to the next one says both.
+  if (view.epoch() == 0 || rank_ < 0) return;
   joined_ = true;
-  view_ = view;
+  epoch_ = view.epoch();
   outbox.identity = self();
   outbox.CancelTimer(kRegisterTimer);
   for (const wire::Node& node : view.nodes()) {
@@ -158,16 +161,18 @@ void Member::OnView(const wire::View& view, Outbox& outbox) {
       outbox.routes.push_back({{IdOf(node), lane}, node.endpoints(lane)});
     }
   }
-  outbox.Attach(kHeartbeatLane,
-                std::make_unique<HeartbeatSender>(options_.heartbeat, view.epoch()));
-  outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view));
+  outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatSender>(options_.heartbeat, epoch_));
+  wire::View joined;
+  joined.set_epoch(epoch_);
+  joined.set_your_rank(rank_);
+  outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), joined));
 }
 
 Envelope Member::ToScheduler(MessageKind kind) const {
   Envelope envelope;
   envelope.kind = kind;
   envelope.to = SchedulerControl();
-  envelope.epoch = view_.epoch();
+  envelope.epoch = epoch_;
   return envelope;
 }
 

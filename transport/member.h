@@ -2,7 +2,7 @@
 // end of the job. Control actors of servers and workers hold one and hand it what they do not
 // handle themselves.
 //
-// The application lane hears kJoined (wire::View) once all nodes are there and kEnd (wire::End)
+// The application lane hears kJoined (wire::View, without the nodes) once all nodes are there and kEnd (wire::End)
 // when it is over, exactly once, whatever the cause: the scheduler said so, did not answer,
 // refused, or fell silent.
 #pragma once
@@ -50,11 +50,11 @@ class Member {
   void OnMessage(const Envelope& envelope, Outbox& outbox);
   void OnTimer(TimerId timer, Outbox& outbox);
 
-  // Whether the view is complete; view() and self() are valid from then on.
+  // Whether the view is complete; epoch() and self() are valid from then on.
   bool joined() const { return joined_; }
   bool ended() const { return ended_; }
-  const wire::View& view() const { return view_; }
-  NodeId self() const { return {options_.role, view_.your_rank()}; }
+  uint64_t epoch() const { return epoch_; }
+  NodeId self() const { return {options_.role, rank_}; }
 
   // Whether an envelope is the scheduler's, of the current view.
   bool FromOwnScheduler(const Envelope& envelope) const;
@@ -71,11 +71,11 @@ class Member {
   bool FromScheduler(const Envelope& envelope) const;
 
   MemberOptions options_;
-  wire::View view_;
+  int rank_ = -1;       // -1 before the scheduler has given one
+  uint64_t epoch_ = 0;  // 0 before the view is complete
   bool admitted_ = false;
   bool joined_ = false;
   bool ended_ = false;
-  Time started_{};
   Time last_answer_{};
 };
 

@@ -231,7 +231,7 @@ class BadStartTest(BadInputTest):
     def test_comments_and_order_make_no_other_config(self):
         daemons = self.start_by_hand(self.config, ("scheduler", "server-0", "worker-0"))
         other = "# a comment\n" + self.config.replace('name: "test"\n', "") + 'name: "test"'
-        daemons["worker-1"] = self.start_worker("worker-1", config=other)
+        daemons["worker-1"] = self.start_worker("worker-1", "--rank=1", config=other)
         self.assert_all_succeed(daemons)
 
     def test_missing_scheduler(self):

@@ -31,8 +31,9 @@ INTERRUPTED = 130
 # Of the tests' jobs, in seconds: short, and yet beyond the hiccups of a busy machine.
 HEARTBEAT_INTERVAL = 0.4
 HEARTBEAT_DEADLINE = 3.0
-# What a process needs to end once it may: a heartbeat interval for its last messages, and libtorch.
-ENDING = 2.0
+# What processes need to end once they may: a heartbeat interval for the last messages, and the
+# unloading of libtorch by several at once on a busy machine.
+ENDING = 4.0
 # From a death to the end of all others.
 END_TIME = HEARTBEAT_DEADLINE + ENDING
 # A job of the size of these tests, on a busy machine.

@@ -78,6 +78,21 @@ class RunTest(cluster.ClusterTest):
         self.assert_nothing_left()
         self.assertIn(f"lost worker 1 (127.0.0.1:{pid})", run.output())
 
+    def test_process_that_does_not_end(self):
+        """The job is done, but a process hangs: a server that has nothing to do, as there is just one
+        KV pair."""
+        deadline = f"heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}"
+        config = cluster.replay_config(servers=2, layers=(("conv", 10, 4),), iterations=300)
+        self.assertIn(deadline, config)
+        run = self.start_run(config.replace(deadline, "heartbeat_deadline_seconds: 100"))
+        run.await_output("iteration ")
+        pid = self.pid_of("server", 1)
+        os.kill(pid, signal.SIGSTOP)
+        self.assertEqual(run.wait(), cluster.PEER_LOST)
+        self.assert_nothing_left()
+        self.assertIn("all workers ended with the same parameters", run.output())
+        self.assertIn("server-1 was killed by signal 9", run.output())
+
 
 if __name__ == "__main__":
     cluster.main()

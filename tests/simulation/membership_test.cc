@@ -63,11 +63,10 @@ TEST(MembershipTest, LostControlFramesOfTheGatheringAreRepeated) {
     SCOPED_TRACE(seed);
     SimulatedClusterOptions options = ShortTraining();
     options.network.seed = seed;
-    options.network.faults.drop = 0.4;
+    options.network.faults.drop = 0.2;
     options.network.faults.duplicate = 0.4;
     options.network.fault_filter = [](const Envelope& envelope) {
-      return envelope.kind == MessageKind::kRegister ||
-           (envelope.kind == MessageKind::kView && envelope.epoch == 0);
+      return envelope.kind == MessageKind::kRegister || envelope.kind == MessageKind::kView;
     };
     SimulatedCluster cluster(options);
     ASSERT_TRUE(cluster.Run(kForever));

@@ -234,6 +234,30 @@ TEST(FreshnessTest, ALayerIsFreshWhenAllItsLanesAre) {
   EXPECT_TRUE(freshness.IsFresh(1, 0));
 }
 
+TEST(SyncLaneTest, TakesFramesOfItsEpochAndOfLayersItHas) {
+  const auto context = MakeContext();
+  SyncLane lane(context, 1, nullptr);
+  Envelope values = Frame(MessageKind::kValues, Server(1), 0, 1, {8, 9});
+  Outbox outbox;
+  ++values.epoch;
+  lane.OnMessage(values, outbox);
+  EXPECT_EQ(context->dropped_frames, 1);
+  --values.epoch;
+  values.bucket = 2;
+  lane.OnMessage(values, outbox);
+  EXPECT_EQ(context->dropped_frames, 2);
+  EXPECT_TRUE(outbox.messages.empty());
+  values.bucket = 0;
+  lane.OnMessage(values, outbox);
+  ASSERT_EQ(outbox.messages.size(), 1u);
+  EXPECT_EQ(outbox.messages[0].kind, MessageKind::kLayerFresh);
+  EXPECT_EQ(outbox.messages[0].to, Here(kApplicationLane));
+  EXPECT_EQ(outbox.messages[0].iteration, 0);
+  lane.OnMessage(values, outbox);
+  EXPECT_EQ(context->dropped_frames, 3);
+  EXPECT_EQ(outbox.messages.size(), 1u);
+}
+
 TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
   const auto context = MakeContext();
   context->stall_deadline = Seconds(10);

@@ -1,0 +1,185 @@
+// For tests of layers on libtorch: random blobs, layers made from text, and a check of any layer's
+// gradients against finite differences in double precision.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "core/error.h"
+#include "worker/torch_layer.h"
+
+namespace poseidon {
+
+inline std::mt19937& Generator() {
+  static std::mt19937 generator(20170706);
+  return generator;
+}
+
+inline int64_t Draw(int64_t min, int64_t max) {
+  return std::uniform_int_distribution<int64_t>(min, max)(Generator());
+}
+
+// Values in (-2, 2), no two close to each other and none close to 0, in random order: the steps of
+// finite differences go over no kink of a maximum.
+inline at::Tensor RandomTensor(const Shape& shape) {
+  at::Tensor tensor = at::empty(shape, at::kDouble);
+  const int64_t count = tensor.numel();
+  const double offset = std::uniform_real_distribution<double>(0.25, 0.75)(Generator());
+  double* values = tensor.data_ptr<double>();
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = 4 * (static_cast<double>(i) + offset) / static_cast<double>(count) - 2;
+  }
+  std::shuffle(values, values + count, Generator());
+  return tensor;
+}
+
+inline at::Tensor RandomLabels(const Shape& shape, int64_t classes) {
+  at::Tensor labels = at::empty(shape, at::kDouble);
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    labels.data_ptr<double>()[i] = static_cast<double>(Draw(0, classes - 1));
+  }
+  return labels;
+}
+
+// The description of the layer written in `text` (without bottoms) on bottoms of these shapes.
+inline LayerDescription Describe(const std::string& text, const std::vector<Shape>& bottoms,
+                                 caffe::Phase phase = caffe::TRAIN) {
+  caffe::NetParameter net;
+  caffe::LayerParameter layer;
+  CHECK(google::protobuf::TextFormat::ParseFromString("name: \"it\" " + text, &layer));
+  if (layer.top().empty()) layer.add_top("top");
+  for (size_t i = 0; i < bottoms.size(); ++i) {
+    const std::string name = "bottom" + std::to_string(i);
+    caffe::LayerParameter& input = *net.add_layer();
+    input.set_name(name);
+    input.set_type("Input");
+    input.add_top(name);
+    *input.mutable_input_param()->add_shape()->mutable_dim() = {bottoms[i].begin(),
+                                                                bottoms[i].end()};
+    layer.add_bottom(name);
+  }
+  *net.add_layer() = layer;
+  return DescribeNet(net, phase).layers.back();
+}
+
+// A layer with what to run it on, in double precision.
+struct Subject {
+  Subject(const std::string& text, Tensors given_bottoms, std::vector<bool> gradients = {},
+          caffe::Phase phase = caffe::TRAIN)
+      : bottoms(std::move(given_bottoms)), needs_gradient(std::move(gradients)) {
+    std::vector<Shape> shapes;
+    for (const at::Tensor& bottom : bottoms) shapes.push_back(bottom.sizes().vec());
+    description = Describe(text, shapes, phase);
+    needs_gradient.resize(bottoms.size(), true);
+    for (const ParameterDescription& parameter : description.parameters) {
+      parameters.push_back(RandomTensor(parameter.shape));
+    }
+  }
+
+  std::unique_ptr<TorchLayer> Make() const {
+    return MakeTorchLayer({.description = description,
+                           .bottom_needs_gradient = needs_gradient,
+                           .parameter_needs_gradient = std::vector<bool>(parameters.size(), true),
+                           .seed = 17});
+  }
+
+  Tensors Forward(at::ScalarType type = at::kDouble) const {
+    return Make()->Forward({}, To(bottoms, type), To(parameters, type));
+  }
+
+  // The gradients of sum(tops * top_gradients) at bottoms, then parameters.
+  Tensors Backward(const Tensors& top_gradients, at::ScalarType type) const {
+    const auto layer = Make();
+    layer->Forward({}, To(bottoms, type), To(parameters, type));
+    ParameterGradients gradients;
+    for (const at::Tensor& parameter : parameters) {
+      // What was there before must not matter.
+      gradients.blobs.push_back(at::full_like(parameter, 77).to(type));
+    }
+    Tensors all = layer->Backward(To(top_gradients, type), gradients);
+    all.insert(all.end(), gradients.blobs.begin(), gradients.blobs.end());
+    return all;
+  }
+
+  // Float images also with channels innermost, as the engine has them.
+  static Tensors To(const Tensors& tensors, at::ScalarType type) {
+    Tensors converted;
+    for (const at::Tensor& tensor : tensors) {
+      const bool image = type == at::kFloat && tensor.dim() == 4;
+      converted.push_back(tensor.to(type).contiguous(image ? at::MemoryFormat::ChannelsLast
+                                                           : at::MemoryFormat::Contiguous));
+    }
+    return converted;
+  }
+
+  LayerDescription description;
+  Tensors bottoms;
+  std::vector<bool> needs_gradient;
+  Tensors parameters;
+};
+
+inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
+                        const std::string& what) {
+  ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
+  const double error = (actual.to(at::kDouble) - expected).abs().max().item<double>();
+  const double scale = 1 + expected.abs().max().item<double>();
+  EXPECT_LE(error, tolerance * scale) << what;
+}
+
+// Analytic gradients against central differences of sum(tops * weights), both in double; and those
+// in float against those in double.
+inline void CheckGradients(const Subject& subject) {
+  SCOPED_TRACE(subject.description.parameter.ShortDebugString());
+  Tensors weights;
+  for (const at::Tensor& top : subject.Forward())
+    weights.push_back(RandomTensor(top.sizes().vec()));
+  const auto objective = [&] {
+    double sum = 0;
+    const Tensors tops = subject.Forward();
+    for (size_t i = 0; i < tops.size(); ++i) sum += (tops[i] * weights[i]).sum().item<double>();
+    return sum;
+  };
+  const Tensors gradients = subject.Backward(weights, at::kDouble);
+  const Tensors in_float = subject.Backward(weights, at::kFloat);
+  Tensors variables = subject.bottoms;
+  variables.insert(variables.end(), subject.parameters.begin(), subject.parameters.end());
+  for (size_t i = 0; i < variables.size(); ++i) {
+    if (i < subject.bottoms.size() && !subject.needs_gradient[i]) {
+      EXPECT_FALSE(gradients[i].defined()) << "bottom " << i << " needs no gradient";
+      continue;
+    }
+    constexpr double kStep = 1e-5;
+    at::Tensor numeric = at::empty_like(variables[i]);
+    for (int64_t j = 0; j < variables[i].numel(); ++j) {
+      double& value = variables[i].data_ptr<double>()[j];
+      const double before = std::exchange(value, value + kStep);
+      const double above = objective();
+      value = before - kStep;
+      numeric.data_ptr<double>()[j] = (above - objective()) / (2 * kStep);
+      value = before;
+    }
+    ExpectClose(gradients[i], numeric, 1e-6, "gradient " + std::to_string(i));
+    ExpectClose(in_float[i], gradients[i], 1e-5, "float gradient " + std::to_string(i));
+  }
+}
+
+// The first top, in double and in float.
+inline void CheckForward(const Subject& subject, const at::Tensor& expected) {
+  SCOPED_TRACE(subject.description.parameter.ShortDebugString());
+  EXPECT_EQ(expected.sizes().vec(), subject.description.tops[0].shape) << "the reference is wrong";
+  ExpectClose(subject.Forward()[0], expected, 1e-12, "double");
+  ExpectClose(subject.Forward(at::kFloat)[0], expected, 1e-5, "float");
+}
+
+inline std::string Field(const std::string& name, int64_t value) {
+  return " " + name + ": " + std::to_string(value);
+}
+
+}  // namespace poseidon
