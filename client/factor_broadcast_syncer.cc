@@ -91,8 +91,7 @@ Reception FactorBroadcastSyncer::Receive(const Envelope& envelope, Outbox& outbo
 }
 
 Reception FactorBroadcastSyncer::ReceiveInitial(const Envelope& envelope) {
-  if (envelope.from.node != NodeId{Role::kWorker, 0} ||
-      envelope.chunk >= initial_arrived_.size()) {
+  if (envelope.from.node != NodeId{Role::kWorker, 0} || envelope.chunk >= initial_arrived_.size()) {
     return Reception::kForeign;
   }
   const int c = static_cast<int>(envelope.chunk);

@@ -142,8 +142,8 @@ void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   for (const auto& [layer, entry] : layers_) {
     const bool waits_for_servers = LayerPlanOf(layer).scheme() == PS;
     const double patience = waits_for_servers ? kPatienceWithServers : 1;
-    if (!entry.waiting_since || ToSeconds(now - *entry.waiting_since) <
-                                    patience * ToSeconds(context_->stall_deadline)) {
+    if (!entry.waiting_since ||
+        ToSeconds(now - *entry.waiting_since) < patience * ToSeconds(context_->stall_deadline)) {
       continue;
     }
     if (oldest != nullptr && *entry.waiting_since >= *oldest->waiting_since) continue;

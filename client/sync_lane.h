@@ -22,9 +22,9 @@ class SyncLane : public Actor {
   SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace);
 
   void OnStart(Outbox& outbox) override;
-  // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration), kPublishInitial (bucket). From other
-  // nodes: kValues, kFactors, kInitialValues. To the application: kLayerFresh (bucket, iteration,
-  // happened).
+  // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration),
+  // kPublishInitial (bucket). From other nodes: kValues, kFactors, kInitialValues. To the
+  // application: kLayerFresh (bucket, iteration, happened).
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 

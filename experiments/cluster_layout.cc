@@ -32,8 +32,8 @@ ClusterLayout MakeLayout(const Job& job, const NicSpec& nic, int first_server) {
 }  // namespace
 
 size_t ClusterLayout::IndexOf(const NodeId& id) const {
-  const auto found = std::find_if(nodes.begin(), nodes.end(),
-                                  [&](const NodeSpec& node) { return node.id == id; });
+  const auto found =
+      std::find_if(nodes.begin(), nodes.end(), [&](const NodeSpec& node) { return node.id == id; });
   CHECK(found != nodes.end()) << "the layout has no " << id.ToString();
   return found - nodes.begin();
 }

@@ -16,8 +16,8 @@ namespace poseidon {
 struct NodeSpec {
   // Its rank is the one it asks for; -1 asks for any. The scheduler's is 0.
   NodeId id;
-  int machine = 0;   // index in ClusterLayout::machines
-  Time start{};      // when the process begins
+  int machine = 0;  // index in ClusterLayout::machines
+  Time start{};     // when the process begins
   uint64_t job_fingerprint = 1;
   // What a worker declares, if not the cluster's model.
   std::shared_ptr<const ModelSpec> model;

@@ -19,8 +19,8 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
   switch (envelope.kind) {
     case MessageKind::kJoined:
       frame_.OnMessage(envelope, outbox);
-      return SendToScheduler(
-          MakeEnvelope(MessageKind::kDeclareModel, kScheduler, *options_.model), outbox);
+      return SendToScheduler(MakeEnvelope(MessageKind::kDeclareModel, kScheduler, *options_.model),
+                             outbox);
     case MessageKind::kPlan:
       return OnPlan(outbox);
     case MessageKind::kStart:

@@ -1,7 +1,7 @@
 // SimulatedTrainer: client/session.h and the worker's training loop in virtual time, as an actor.
 //
-// Forward of a step begins when its layer's parameters for this iteration are there; then backward in
-// descending order, each layer's gradient handed to the data lanes as soon as it is done.
+// Forward of a step begins when its layer's parameters for this iteration are there; then backward
+// in descending order, each layer's gradient handed to the data lanes as soon as it is done.
 #pragma once
 
 #include <cstdint>
@@ -40,9 +40,9 @@ struct TrainingWork {
 };
 
 struct IterationTimes {
-  Time begin{};         // the first step's forward may still have to wait
-  Time end{};           // of the backward pass
-  Duration exposed{};   // of these, those that computing stood still for parameters
+  Time begin{};        // the first step's forward may still have to wait
+  Time end{};          // of the backward pass
+  Duration exposed{};  // of these, those that computing stood still for parameters
 };
 
 struct TrainerRecord {

@@ -204,8 +204,7 @@ void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kTraining || envelope.from.node.role != Role::kWorker) return;
   wire::WorkerReport report;
-  if (answered_.contains(envelope.from.node) ||
-      !report.ParseFromString(envelope.body.ToString())) {
+  if (answered_.contains(envelope.from.node) || !report.ParseFromString(envelope.body.ToString())) {
     return;
   }
   if (answered_.empty()) {

@@ -72,7 +72,7 @@ class SchedulerActor : public Actor {
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
   std::map<NodeId, std::string> declared_;  // serialised models
-  Payload plan_;  // serialised; empty before there is one
+  Payload plan_;                            // serialised; empty before there is one
 };
 
 }  // namespace poseidon

@@ -31,9 +31,9 @@ struct HeartbeatTiming {
 // Decides who has been silent for too long. A value without clock.
 //
 // If the checks themselves come late (this process was stopped, the machine slept), nobody could
-// have been heard: then everybody gets a new period instead of being accused. Late is more than half
-// of the allowed silence; before such a gap a peer was heard within an interval, which is at most
-// the other half.
+// have been heard: then everybody gets a new period instead of being accused. Late is more than
+// half of the allowed silence; before such a gap a peer was heard within an interval, which is at
+// most the other half.
 class SilenceDetector {
  public:
   explicit SilenceDetector(const HeartbeatTiming& timing) : timing_(timing) {}

@@ -2,9 +2,9 @@
 // end of the job. Control actors of servers and workers hold one and hand it what they do not
 // handle themselves.
 //
-// The application lane hears kJoined (wire::View, without the nodes) once all nodes are there and kEnd (wire::End)
-// when it is over, exactly once, whatever the cause: the scheduler said so, did not answer,
-// refused, or fell silent.
+// The application lane hears kJoined (wire::View, without the nodes) once all nodes are there and
+// kEnd (wire::End) when it is over, exactly once, whatever the cause: the scheduler said so, did
+// not answer, refused, or fell silent.
 #pragma once
 
 #include <cstdint>

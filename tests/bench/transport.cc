@@ -7,14 +7,19 @@
 //   one way   node A sends them all, node B answers the last one
 //   echo      node B sends every body back as it is; 4 MiB, and at least two bodies, are under way
 // The contenders take turns, round by round:
-//   raw       a DEALER and a ROUTER and a loop around each; the body is sent without a copy; at
-//   most
-//             4 MiB, and at least two bodies, wait at either end; the runtime's send buffer
+//   raw       a DEALER and a ROUTER and a loop around each, with the runtime's send buffer; bodies
+//             are sent without a copy; at most 4 MiB, and at least two of them, wait at either end
 //   runtime   an actor on each of two ZmqRuntimes with one data lane
 // Nobody looks at the bodies. Goodput counts bodies (both ways, of an echo) in GB/s (10^9); printed
-// are the slowest, the median and the fastest 99th percentile round. CPU is that of the whole
-// process, kernel included, in seconds per GB. The ratios are those of the medians; above 1 the
-// runtime is faster, or needs less CPU.
+// are the slowest round, the median and the 99th percentile. CPU is that of the whole process,
+// kernel included, in seconds per GB. The ratios are those of the medians; above 1 the runtime is
+// faster, or needs less CPU.
+//
+// Bodies of 16 MiB are larger than the runtime's window, so it hands them to its socket one at a
+// time, which raw does not: the gap between two of them is the price of overtaking.
+//
+// Needs two idle cores: four threads hand each other every body, and a round in which they wait for
+// other programs says little.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -26,10 +26,8 @@ Parameters Train(const SimulatedClusterOptions& options) {
 
 void AddDisorder(uint64_t seed, SimulatedClusterOptions& options) {
   options.network.seed = seed;
-  options.network.faults = {.drop = 0,
-                            .duplicate = 0.1,
-                            .delay = 0.3,
-                            .max_delay = std::chrono::milliseconds(2)};
+  options.network.faults = {
+      .drop = 0, .duplicate = 0.1, .delay = 0.3, .max_delay = std::chrono::milliseconds(2)};
   // Sockets keep the order of control frames and lose none.
   options.network.fault_filter = IsData;
 }

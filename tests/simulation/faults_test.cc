@@ -40,8 +40,8 @@ struct LostFrame {
 
 void LoseDataFrame(int64_t index, LostFrame& lost, SimulatedClusterOptions& options) {
   options.network.faults.drop = 1;
-  options.network.fault_filter = [index, &lost, seen = int64_t{0}](
-                                     const Envelope& envelope) mutable {
+  options.network.fault_filter = [index, &lost,
+                                  seen = int64_t{0}](const Envelope& envelope) mutable {
     if (!IsData(envelope) || seen++ != index) return false;
     lost.envelope = envelope;
     lost.lost = true;
@@ -163,9 +163,8 @@ void ExpectStrangerIgnored(const NodeId& self, const std::function<void(Envelope
   ASSERT_TRUE(alone.Run(kForever));
   SimulatedCluster disturbed(options);
   const SimNode stranger = disturbed.runtime().AddNode(self, 0);
-  disturbed.runtime().Attach(
-      stranger, kFirstDataLane,
-      std::make_unique<Stranger>(disturbed, OddFrames(options, make_odd)));
+  disturbed.runtime().Attach(stranger, kFirstDataLane,
+                             std::make_unique<Stranger>(disturbed, OddFrames(options, make_odd)));
   ASSERT_TRUE(disturbed.Run(kForever));
   ExpectAllEnded(disturbed, ExitCode::kSuccess);
   EXPECT_EQ(ParametersOf(disturbed, 1), ParametersOf(alone, 1));
@@ -173,8 +172,8 @@ void ExpectStrangerIgnored(const NodeId& self, const std::function<void(Envelope
 }
 
 TEST(FaultsTest, FramesOfAnotherEpochAreDropped) {
-  for (const NodeId& self : {NodeId{Role::kWorker, 0}, NodeId{Role::kServer, 1},
-                             NodeId{Role::kScheduler, 0}}) {
+  for (const NodeId& self :
+       {NodeId{Role::kWorker, 0}, NodeId{Role::kServer, 1}, NodeId{Role::kScheduler, 0}}) {
     SCOPED_TRACE(self.ToString());
     ExpectStrangerIgnored(self, [](Envelope& envelope) { ++envelope.epoch; });
   }

@@ -124,8 +124,8 @@ TEST(MembershipTest, ANodeWithAnotherConfigIsRefused) {
 
 TEST(MembershipTest, MissingNodesAreNamedAtTheJoinDeadline) {
   SimulatedClusterOptions options = ShortTraining();
-  for (const NodeId& id : {NodeId{Role::kWorker, 1}, NodeId{Role::kWorker, 3},
-                           NodeId{Role::kServer, 0}}) {
+  for (const NodeId& id :
+       {NodeId{Role::kWorker, 1}, NodeId{Role::kWorker, 3}, NodeId{Role::kServer, 0}}) {
     options.layout.nodes.erase(options.layout.nodes.begin() +
                                static_cast<std::ptrdiff_t>(options.layout.IndexOf(id)));
   }

@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "tests/simulation/training_case.h"
+#include "transport/member.h"
 
 namespace poseidon {
 namespace {
@@ -13,9 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 // Over a minute of training, four workers and two servers.
-SimulatedClusterOptions LongTraining() {
-  return MixedTraining(60, std::chrono::milliseconds(200));
-}
+SimulatedClusterOptions LongTraining() { return MixedTraining(60, std::chrono::milliseconds(200)); }
 
 void SetHeartbeat(double interval, double deadline, SimulatedClusterOptions& options) {
   options.job.mutable_communication()->set_heartbeat_interval_seconds(interval);
@@ -24,8 +24,7 @@ void SetHeartbeat(double interval, double deadline, SimulatedClusterOptions& opt
 
 // How a node is called in the messages of the others.
 std::string NameOf(const NodeId& node) {
-  return node.role == Role::kScheduler ? "the scheduler at sim://"
-                                       : node.ToString() + " (machine";
+  return node.role == Role::kScheduler ? "the scheduler at sim://" : node.ToString() + " (machine";
 }
 
 void ExpectLossIsTold(const SimulatedClusterOptions& options, const NodeId& victim, Time when) {
@@ -109,6 +108,60 @@ TEST(NodeLossTest, LostNewsOfTheEndIsMadeUpForByTheSchedulersSilence) {
   ASSERT_TRUE(cluster.Run(kForever));
   EXPECT_EQ(cluster.node({Role::kServer, 0}).end->exit_code(), 0);
   EXPECT_EQ(cluster.node(unlucky).end->exit_code(), static_cast<int>(ExitCode::kPeerLost));
+}
+
+// Does one thing when it starts.
+class Once : public Actor {
+ public:
+  explicit Once(std::function<void(Outbox&)> action) : action_(std::move(action)) {}
+  void OnStart(Outbox& outbox) override { action_(outbox); }
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+    (void)envelope;
+    (void)outbox;
+  }
+
+ private:
+  std::function<void(Outbox&)> action_;
+};
+
+constexpr int kSpareLane = 10;
+
+TEST(NodeLossTest, ANodeThatFailsTellsTheOthersWhy) {
+  for (const NodeId& failing : {NodeId{Role::kWorker, 2}, NodeId{Role::kServer, 1}}) {
+    SimulatedCluster cluster(LongTraining());
+    cluster.runtime().At(Seconds(5), [&] {
+      cluster.runtime().Attach(
+          cluster.process(failing), kSpareLane,
+          std::make_unique<Once>([](Outbox&) { throw DataError("the disk is on fire"); }));
+    });
+    ASSERT_TRUE(cluster.Run(kForever));
+    EXPECT_LT(cluster.runtime().now(), Seconds(5.1));
+    for (size_t i = 0; i < cluster.nodes(); ++i) {
+      const NodeRecord& node = cluster.node(i);
+      ASSERT_TRUE(node.end);
+      const bool failed = node.id == failing;
+      EXPECT_EQ(node.end->exit_code(),
+                static_cast<int>(failed ? ExitCode::kDataError : ExitCode::kPeerLost));
+      EXPECT_THAT(node.end->reason(), HasSubstr("the disk is on fire"));
+      if (!failed) {
+        EXPECT_THAT(node.end->reason(), HasSubstr(NameOf(failing)));
+      }
+    }
+  }
+}
+
+TEST(NodeLossTest, TheSchedulersProgramStopsTheJob) {
+  SimulatedCluster cluster(LongTraining());
+  cluster.runtime().At(Seconds(5), [&] {
+    cluster.runtime().Attach(cluster.process({Role::kScheduler, 0}), kSpareLane,
+                             std::make_unique<Once>([](Outbox& outbox) {
+                               outbox.Send(MakeEnvelope(MessageKind::kStop, Here(kControlLane),
+                                                        MakeEnd(ExitCode::kInterrupted, "enough")));
+                             }));
+  });
+  ASSERT_TRUE(cluster.Run(kForever));
+  ExpectAllEnded(cluster, ExitCode::kInterrupted);
+  EXPECT_LT(cluster.runtime().now(), Seconds(5.1));
 }
 
 }  // namespace

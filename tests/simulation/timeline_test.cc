@@ -79,8 +79,8 @@ TEST(TimelineTest, TheFirstLayersForwardBeginsWhileDeepLayersStillArrive) {
     for (int64_t iteration = 1; iteration < 4; ++iteration) {
       const auto forward = FindEvent(worker, "forward", "low", iteration);
       // Values carry the iteration that they are for.
-      const auto last_values = std::find_if(
-          worker.rbegin(), worker.rend(), [&](const Trace::Event& event) {
+      const auto last_values =
+          std::find_if(worker.rbegin(), worker.rend(), [&](const Trace::Event& event) {
             return event.name == "fresh" && event.layer == "high" && event.iteration == iteration;
           });
       ASSERT_TRUE(forward && last_values != worker.rend());

@@ -50,8 +50,7 @@ void ExpectTrafficOfReference(SimulatedClusterOptions options) {
     int64_t expected = 2 * parameters;
     if (plan.layers(layer).scheme() == SFB) {
       const InnerProductSpec& product = options.work.model.layers(layer).inner_product();
-      expected =
-          2 * product.rows() * (workers - 1) * (product.outputs() + product.inputs());
+      expected = 2 * product.rows() * (workers - 1) * (product.outputs() + product.inputs());
       factors += workers * expected / 2;
       initial += (workers - 1) * parameters;
     } else {
@@ -95,9 +94,8 @@ TEST(TrafficTest, ColocatedNodeMovesWhatTheCostModelSays) {
   const int nodes = 4;
   for (const Communication::Policy policy : {Communication::ALL_PS, Communication::ALL_SFB}) {
     SCOPED_TRACE(Communication::Policy_Name(policy));
-    SimulatedClusterOptions options =
-        SmallTraining(nodes, nodes, {InnerProductLayer("fc", 64, 64, 4)}, 3,
-                      std::chrono::milliseconds(1));
+    SimulatedClusterOptions options = SmallTraining(
+        nodes, nodes, {InnerProductLayer("fc", 64, 64, 4)}, 3, std::chrono::milliseconds(1));
     // As in the paper, without the bias; equal KV pairs, as many on each server.
     options.work.model.mutable_layers(0)->mutable_blobs()->RemoveLast();
     options.work.arithmetic = {};
@@ -117,8 +115,7 @@ TEST(TrafficTest, ColocatedNodeMovesWhatTheCostModelSays) {
     SimulatedCluster cluster(options);
     ASSERT_TRUE(cluster.Run(kForever));
     const LayerPlan& plan = cluster.scheduler().plan->plan().layers(0);
-    const int64_t floats =
-        policy == Communication::ALL_PS ? plan.floats_ps() : plan.floats_sfb();
+    const int64_t floats = policy == Communication::ALL_PS ? plan.floats_ps() : plan.floats_sfb();
     // Every byte is sent by one node and received by another.
     EXPECT_EQ(2 * between_machines, 3 * nodes * 4 * floats);
   }

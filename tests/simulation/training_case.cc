@@ -238,8 +238,8 @@ SimulatedClusterOptions RandomTraining(uint64_t seed) {
   work.arithmetic = MakeArithmetic(work.model);
   NicSpec nic;
   nic.goodput_bytes_per_second = dice.Pick({1e6, 1e7, 5e9});
-  options.layout = dice.Roll(0, 1) == 0 ? ColocatedLayout(options.job, nic)
-                                        : SeparateLayout(options.job, nic);
+  options.layout =
+      dice.Roll(0, 1) == 0 ? ColocatedLayout(options.job, nic) : SeparateLayout(options.job, nic);
   return options;
 }
 

@@ -77,10 +77,10 @@ TEST(CostModelTest, CrossesOverWhereThePaperSays) {
     int64_t outputs, inputs, rows;
     int last;
   };
-  for (const Case& c : {Case{"VGG fc6", 4096, 25088, 32, 220}, Case{"VGG fc7", 4096, 4096, 32, 128},
-                        Case{"VGG fc8", 1000, 4096, 32, 50}, Case{"GoogLeNet", 1000, 1024, 128, 7},
-                        Case{"AlexNet fc6", 4096, 9216, 256, 22},
-                        Case{"AlexNet fc7", 4096, 4096, 256, 16}}) {
+  for (const Case& c :
+       {Case{"VGG fc6", 4096, 25088, 32, 220}, Case{"VGG fc7", 4096, 4096, 32, 128},
+        Case{"VGG fc8", 1000, 4096, 32, 50}, Case{"GoogLeNet", 1000, 1024, 128, 7},
+        Case{"AlexNet fc6", 4096, 9216, 256, 22}, Case{"AlexNet fc7", 4096, 4096, 256, 16}}) {
     EXPECT_EQ(Best(c.outputs, c.inputs, c.rows, c.last, c.last), SFB) << c.name;
     EXPECT_EQ(Best(c.outputs, c.inputs, c.rows, c.last + 1, c.last + 1), PS) << c.name;
   }

@@ -123,9 +123,8 @@ TEST(HeartbeatSenderTest, BeatsAnIntervalAndReportsASilentScheduler) {
       if (envelope.kind == MessageKind::kHeartbeat) ++beats;
       if (envelope.kind == MessageKind::kPeerSilent) reported = ToSeconds(outbox.now);
     }
-    const auto next = std::min_element(timers.begin(), timers.end(), [](auto& a, auto& b) {
-      return a.second < b.second;
-    });
+    const auto next = std::min_element(timers.begin(), timers.end(),
+                                       [](auto& a, auto& b) { return a.second < b.second; });
     ASSERT_NE(next, timers.end());
     outbox.Clear();
     outbox.now = next->second;

@@ -1,5 +1,5 @@
-// The membership protocol's halves, call by call. That they fit together in every order of events is
-// tests/simulation/membership_test.cc.
+// The membership protocol's halves, call by call. That they fit together in every order of events
+// is tests/simulation/membership_test.cc.
 #include "transport/member.h"
 
 #include <gmock/gmock.h>

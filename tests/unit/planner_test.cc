@@ -98,8 +98,8 @@ TEST(PlannerTest, BalancesServersAsWellAsPromised) {
       AddLayer(1 + static_cast<int64_t>(random() % 10000), model);
     }
     const int servers = 1 + static_cast<int>(random() % 8);
-    const Plan plan = MakePlan(InformationBook(model, 3, servers),
-                               Settings(4 * 3000, 1, Communication::ALL_PS));
+    const Plan plan =
+        MakePlan(InformationBook(model, 3, servers), Settings(4 * 3000, 1, Communication::ALL_PS));
     int64_t total = 0;
     int64_t largest = 0;
     for (const LayerPlan& layer : plan.layers()) {
@@ -121,8 +121,8 @@ TEST(PlannerTest, ABigLayerIsSpreadEvenly) {
   ModelSpec model;
   AddLayer(100000000, model);  // VGG's fc6, about
   AddLayer(64, model);
-  const Plan plan = MakePlan(InformationBook(model, 8, 8),
-                             Settings(2097152, 2, Communication::ALL_PS));
+  const Plan plan =
+      MakePlan(InformationBook(model, 8, 8), Settings(2097152, 2, Communication::ALL_PS));
   EXPECT_LT(LoadImbalance(plan), 1.03);
   std::vector<int64_t> lanes(16);
   for (const Chunk& chunk : plan.layers(0).chunks()) {

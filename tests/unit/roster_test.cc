@@ -48,9 +48,9 @@ TEST_F(RosterTest, GivesWishesAndElseTheLowestFreeRank) {
   EXPECT_EQ(roster_.Missing(), "");
   std::vector<std::string> nodes;
   for (const wire::Node& node : roster_.nodes()) nodes.push_back(Describe(node));
-  EXPECT_THAT(nodes, testing::ElementsAre("server 0 (node3:7)", "server 1 (node5:7)",
-                                          "worker 0 (node2:7)", "worker 1 (node1:7)",
-                                          "worker 2 (node4:7)"));
+  EXPECT_THAT(nodes,
+              testing::ElementsAre("server 0 (node3:7)", "server 1 (node5:7)", "worker 0 (node2:7)",
+                                   "worker 1 (node1:7)", "worker 2 (node4:7)"));
 }
 
 TEST_F(RosterTest, ARepetitionKeepsItsRankAndIsNoNews) {

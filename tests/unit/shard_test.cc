@@ -1,10 +1,10 @@
-#include "server/shard_actor.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <limits>
+
+#include "server/shard_actor.h"
 
 namespace poseidon {
 namespace {

@@ -1,4 +1,5 @@
-// The syncers and what is around them, call by call. Whole trainings are tests/simulation/bsp_test.cc.
+// The syncers and what is around them, call by call. Whole trainings are
+// tests/simulation/bsp_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +18,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Worker 1 of 3; layer 0 is PS, 7 floats in chunks on (server 0, lane 0), (1, 1), (1, 0); layer 1 is
-// SFB on lane 1, outputs 2, inputs 3, one row a worker, with a bias.
+// Worker 1 of 3; layer 0 is PS, 7 floats in chunks on (server 0, lane 0), (1, 1), (1, 0); layer 1
+// is SFB on lane 1, outputs 2, inputs 3, one row a worker, with a bias.
 std::shared_ptr<SyncContext> MakeContext() {
   wire::PlanAndModel plan;
   plan.mutable_plan()->set_workers(3);
@@ -128,20 +129,18 @@ TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
   const auto receive = [&](int worker, int64_t iteration, uint32_t factor,
                            std::vector<float> floats) {
     return syncer.Receive(
-        Frame(MessageKind::kFactors, Worker(worker), iteration, factor, std::move(floats)),
-        outbox);
+        Frame(MessageKind::kFactors, Worker(worker), iteration, factor, std::move(floats)), outbox);
   };
   // A faster worker's, before the initial values.
   EXPECT_EQ(receive(2, 0, 0, {1, 2}), Reception::kTaken);
   EXPECT_EQ(receive(2, 0, 0, {1, 2}), Reception::kOld);
-  EXPECT_EQ(syncer.Receive(Frame(MessageKind::kInitialValues, Worker(2), 0, 0,
-                                 std::vector<float>(8)),
-                           outbox),
+  EXPECT_EQ(syncer.Receive(
+                Frame(MessageKind::kInitialValues, Worker(2), 0, 0, std::vector<float>(8)), outbox),
             Reception::kForeign);
-  EXPECT_EQ(syncer.Receive(Frame(MessageKind::kInitialValues, Worker(0), 0, 0,
-                                 std::vector<float>(8, 100)),
-                           outbox),
-            Reception::kFresh);
+  EXPECT_EQ(
+      syncer.Receive(
+          Frame(MessageKind::kInitialValues, Worker(0), 0, 0, std::vector<float>(8, 100)), outbox),
+      Reception::kFresh);
   EXPECT_EQ(syncer.fresh_iteration(), 0);
   EXPECT_THAT(syncer.missing(), IsEmpty());  // it computes itself
 
@@ -154,13 +153,13 @@ TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
   EXPECT_EQ(outbox.messages[3].to, (Address{Worker(2), kFirstDataLane + 1}));
   EXPECT_EQ(outbox.messages[3].body.size(), 12u);
   EXPECT_THAT(syncer.missing(), ElementsAre(Worker(0), Worker(2)));
-  EXPECT_EQ(receive(1, 0, 0, {1, 2}), Reception::kForeign);     // its own
-  EXPECT_EQ(receive(0, 2, 0, {1, 2}), Reception::kForeign);     // nobody can be there yet
-  EXPECT_EQ(receive(0, 0, 1, {1, 2}), Reception::kForeign);     // too short
+  EXPECT_EQ(receive(1, 0, 0, {1, 2}), Reception::kForeign);  // its own
+  EXPECT_EQ(receive(0, 2, 0, {1, 2}), Reception::kForeign);  // nobody can be there yet
+  EXPECT_EQ(receive(0, 0, 1, {1, 2}), Reception::kForeign);  // too short
   EXPECT_EQ(receive(0, 0, 2, {1, 2}), Reception::kForeign);
   EXPECT_EQ(receive(2, 0, 1, {0, 1, 0}), Reception::kTaken);
   EXPECT_EQ(receive(0, 0, 1, {1, 1, 1}), Reception::kTaken);
-  EXPECT_EQ(receive(2, 1, 1, {5, 5, 5}), Reception::kTaken);    // of the next iteration
+  EXPECT_EQ(receive(2, 1, 1, {5, 5, 5}), Reception::kTaken);  // of the next iteration
   EXPECT_EQ(receive(0, 0, 0, {-1, 1}), Reception::kFresh);
   EXPECT_EQ(syncer.fresh_iteration(), 1);
   // Sum of u v^T: rows (-1, 1)(1 1 1), (3, 4)(1 0 2), (1, 2)(0 1 0); learning rate 3, 3 workers.
