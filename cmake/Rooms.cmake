@@ -36,6 +36,7 @@ function(poseidon_test name)
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL}
-                       TIMEOUT ${TEST_TIMEOUT})
+  set_tests_properties(
+    ${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT}
+    ENVIRONMENT TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
 endfunction()

@@ -1,5 +1,7 @@
 """summary.json: its keys, bytes equal to the cost model's formulas, and hashes."""
 
+import signal
+
 import cluster
 
 # Two layers that can only use parameter servers, two that can use either.
@@ -74,7 +76,7 @@ class SummaryTest(cluster.ClusterTest):
         """A job that ends badly says why in its summary, too."""
         run = self.start_run(cluster.replay_config(iterations=cluster.ENDLESS))
         run.await_output("iteration ")
-        run.signal(cluster.signal.SIGINT)
+        run.signal(signal.SIGINT)
         self.assertEqual(run.wait(), cluster.INTERRUPTED)
         summary = self.read_json("out/summary.json")
         self.assertEqual(summary["exit_code"], cluster.INTERRUPTED)
