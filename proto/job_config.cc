@@ -76,8 +76,8 @@ class Checker {
                Text(communication.heartbeat_deadline_seconds()) +
                "; it must be at least three heartbeat intervals, " + Text(3 * interval));
     }
-    Range("communication.heartbeat_deadline_seconds",
-          communication.heartbeat_deadline_seconds(), 3 * interval, 1e6);
+    Range("communication.heartbeat_deadline_seconds", communication.heartbeat_deadline_seconds(),
+          3 * interval, 1e6);
     Range("communication.stall_deadline_seconds", communication.stall_deadline_seconds(), 0.1, 1e6);
   }
 

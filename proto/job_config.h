@@ -21,8 +21,8 @@ struct JobConfig {
 // values out of range, engine TORCH without a solver, REPLAY without layers.
 JobConfig ReadJobConfig(const std::string& path);
 
-// `path`, if it exists or is absolute; else it beside the config file. Throws ConfigError if that is
-// not there either.
+// `path`, if it exists or is absolute; else it beside the config file. Throws ConfigError if that
+// is not there either.
 std::string ResolvePath(const JobConfig& config, const std::string& path);
 
 }  // namespace poseidon

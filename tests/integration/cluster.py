@@ -1,10 +1,11 @@
 """Clusters of real processes, for the integration tests.
 
-A test is a ClusterTest: it has a directory of its own, starts daemons with start() or a whole
-cluster with run(), and at its end fails if a process is left, whoever started it. Every wait has a
-limit, and every process dies with the test, however that ends.
+A test is a ClusterTest: it has a directory of its own, starts daemons with start_by_hand() or
+`poseidon run` with run_job(), and finds every process that is left behind, whoever started it.
+Every wait has a limit, and every process dies with the test, however that ends.
 
-A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch] [unittest's arguments]`.
+A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch]`; what else is
+given goes to unittest.
 """
 
 import argparse
