@@ -14,8 +14,8 @@
 #include "caffe_adapter/convert.h"
 #include "caffe_adapter/dataset_writer.h"
 #include "caffe_adapter/image.h"
-#include "caffe_adapter/random.h"
 #include "core/error.h"
+#include "core/random.h"
 
 namespace poseidon {
 namespace {

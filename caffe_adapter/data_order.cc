@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "caffe_adapter/random.h"
+#include "core/random.h"
 
 namespace poseidon {
 

@@ -14,7 +14,7 @@ namespace poseidon {
 //   record   = permutation(epoch)[position % records]
 //
 // Shuffled, an epoch has a random permutation of its own (Fisher and Yates, with the draws of
-// caffe_adapter/random.h: the same on every platform); otherwise records come in database order, as
+// core/random.h: the same on every platform); otherwise records come in database order, as
 // in Caffe.
 class DataOrder {
  public:

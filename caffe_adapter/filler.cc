@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "caffe_adapter/random.h"
 #include "core/error.h"
+#include "core/random.h"
 
 namespace poseidon {
 namespace {

@@ -3,6 +3,7 @@
 
 #include "caffe_adapter/net.h"
 #include "caffe_adapter/solver.h"
+#include "proto/model_size.h"
 
 namespace poseidon {
 namespace {
@@ -53,11 +54,7 @@ ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& s
 
 int64_t ParameterCount(const ModelSpec& model) {
   int64_t count = 0;
-  for (const LayerSpec& layer : model.layers()) {
-    for (const BlobSpec& blob : layer.blobs()) {
-      count += Count(Shape(blob.shape().begin(), blob.shape().end()));
-    }
-  }
+  for (const LayerSpec& layer : model.layers()) count += FloatCount(layer);
   return count;
 }
 

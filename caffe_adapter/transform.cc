@@ -3,7 +3,7 @@
 #include <glog/logging.h>
 
 #include "caffe_adapter/caffemodel.h"
-#include "caffe_adapter/random.h"
+#include "core/random.h"
 
 namespace poseidon {
 

@@ -2,6 +2,7 @@
 
 #include "client/rebuild.h"
 #include "core/sum.h"
+#include "proto/model_size.h"
 
 namespace poseidon {
 namespace {
@@ -150,8 +151,7 @@ void FactorBroadcastSyncer::RebuildAndUpdate() {
   const size_t state = StatePerParameter(context_->rule);
   size_t offset = 0;
   for (const BlobSpec& blob : spec().blobs()) {
-    size_t count = 1;
-    for (const int64_t extent : blob.shape()) count *= extent;
+    const size_t count = FloatCount(blob);
     Update(context_->rule, learning_rate, {blob.lr_mult(), blob.decay_mult()},
            memory().gradient.subspan(offset, count), scale, memory().values.subspan(offset, count),
            memory().history.subspan(offset * state, count * state));

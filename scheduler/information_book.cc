@@ -3,34 +3,24 @@
 #include <glog/logging.h>
 
 #include "core/error.h"
+#include "proto/model_size.h"
 
 namespace poseidon {
 namespace {
-
-int64_t Count(const BlobSpec& blob) {
-  int64_t count = 1;
-  for (const int64_t extent : blob.shape()) count *= extent;
-  return count;
-}
-
-int64_t Count(const LayerSpec& layer) {
-  int64_t count = 0;
-  for (const BlobSpec& blob : layer.blobs()) count += Count(blob);
-  return count;
-}
 
 void Check(const LayerSpec& layer) {
   const std::string where = "layer " + layer.name() + ": ";
   if (layer.blobs_size() == 0) throw ConfigError(where + "has no learnable blobs");
   for (const BlobSpec& blob : layer.blobs()) {
-    if (Count(blob) <= 0) throw ConfigError(where + "has a blob without elements");
+    if (FloatCount(blob) <= 0) throw ConfigError(where + "has a blob without elements");
   }
   if (!layer.has_inner_product()) return;
   const InnerProductSpec& product = layer.inner_product();
   if (product.rows() <= 0) throw ConfigError(where + "its factors have no rows");
-  const bool bias_fits = layer.blobs_size() == 1 ||
-                         (layer.blobs_size() == 2 && Count(layer.blobs(1)) == product.outputs());
-  if (Count(layer.blobs(0)) != product.outputs() * product.inputs() || !bias_fits) {
+  const bool bias_fits =
+      layer.blobs_size() == 1 ||
+      (layer.blobs_size() == 2 && FloatCount(layer.blobs(1)) == product.outputs());
+  if (FloatCount(layer.blobs(0)) != product.outputs() * product.inputs() || !bias_fits) {
     throw ConfigError(where + "declared as an inner product of " +
                       std::to_string(product.inputs()) + " inputs and " +
                       std::to_string(product.outputs()) +
@@ -58,7 +48,7 @@ int64_t InformationBook::Query(Property property) const {
       return model_.layers_size();
     case Property::kParameters: {
       int64_t parameters = 0;
-      for (const LayerSpec& layer : model_.layers()) parameters += Count(layer);
+      for (const LayerSpec& layer : model_.layers()) parameters += FloatCount(layer);
       return parameters;
     }
   }
@@ -72,7 +62,7 @@ LayerFacts InformationBook::Query(int layer) const {
   LayerFacts facts;
   facts.name = spec.name();
   facts.type = spec.type();
-  facts.parameters = Count(spec);
+  facts.parameters = FloatCount(spec);
   facts.factorable = spec.has_inner_product();
   facts.outputs = spec.inner_product().outputs();
   facts.inputs = spec.inner_product().inputs();

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "core/error.h"
+#include "proto/model_size.h"
 #include "proto/update_rule.h"
 
 namespace poseidon {
@@ -21,8 +22,7 @@ std::vector<KvPair::Segment> SegmentsOf(const LayerSpec& layer, const Chunk& chu
   std::vector<KvPair::Segment> segments;
   int64_t blob_begin = 0;
   for (const BlobSpec& blob : layer.blobs()) {
-    int64_t count = 1;
-    for (const int64_t extent : blob.shape()) count *= extent;
+    const int64_t count = FloatCount(blob);
     const int64_t begin = std::max(blob_begin, chunk.offset());
     const int64_t end = std::min(blob_begin + count, chunk.offset() + chunk.size());
     if (begin < end) segments.push_back({end - begin, {blob.lr_mult(), blob.decay_mult()}});

@@ -9,6 +9,11 @@
 namespace poseidon {
 namespace {
 
+// In [0, limit).
+Duration UpTo(Duration limit, Random& random) {
+  return Duration(static_cast<int64_t>(random.Uniform() * static_cast<double>(limit.count())));
+}
+
 // Returns whether any fault can happen.
 bool CheckFaults(const FaultSpec& faults) {
   const auto check = [](const char* name, double probability) {
@@ -188,11 +193,11 @@ void SimNetwork::Cross(uint32_t transfer, Time time, SimEventKind kind) {
       transfers_.Take(transfer);
       return;
     }
-    if (random_.Chance(faults.delay)) time += random_.UpTo(faults.max_delay);
+    if (random_.Chance(faults.delay)) time += UpTo(faults.max_delay, random_);
     if (random_.Chance(faults.duplicate)) {
       ++statistics_.duplicated;
       const uint32_t copy = transfers_.Put(SimTransfer(transfers_[transfer]));
-      events_.Push(time + random_.UpTo(faults.max_delay), kind, copy);
+      events_.Push(time + UpTo(faults.max_delay, random_), kind, copy);
     }
   }
   events_.Push(time, kind, transfer);

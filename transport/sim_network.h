@@ -6,12 +6,12 @@
 #include <optional>
 #include <vector>
 
+#include "core/random.h"
 #include "transport/envelope.h"
 #include "transport/sim_event_queue.h"
 #include "transport/sim_heap.h"
 #include "transport/sim_lane.h"
 #include "transport/sim_pool.h"
-#include "transport/sim_random.h"
 #include "transport/sim_runtime.h"
 
 namespace poseidon {
@@ -85,7 +85,7 @@ class SimNetwork {
   const bool faulty_;
   SimEventQueue& events_;
   SimStatistics& statistics_;
-  SimRandom random_;
+  Random random_;
   SimPool<SimTransfer> transfers_;
   std::vector<Machine> machines_;
   std::vector<int> machine_of_;  // by node

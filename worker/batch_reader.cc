@@ -3,7 +3,7 @@
 #include <span>
 #include <utility>
 
-#include "caffe_adapter/random.h"
+#include "core/random.h"
 
 namespace poseidon {
 

@@ -5,8 +5,8 @@
 #include <set>
 #include <thread>
 
-#include "caffe_adapter/random.h"
 #include "core/error.h"
+#include "core/random.h"
 
 namespace poseidon {
 namespace {

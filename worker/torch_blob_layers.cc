@@ -10,7 +10,7 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 
-#include "caffe_adapter/random.h"
+#include "core/random.h"
 #include "worker/torch_layer.h"
 
 namespace poseidon {

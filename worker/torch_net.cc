@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "caffe_adapter/random.h"
+#include "core/random.h"
 
 namespace poseidon {
 namespace {

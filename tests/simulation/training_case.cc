@@ -9,6 +9,7 @@
 
 #include "client/rebuild.h"
 #include "core/update_rule.h"
+#include "proto/model_size.h"
 #include "proto/update_rule.h"
 
 namespace poseidon {
@@ -37,18 +38,6 @@ void FillFactor(uint64_t id, int rank, int64_t iteration, std::span<const float>
   for (size_t i = 0; i < factor.size(); ++i) {
     factor[i] = Noise(id, rank, iteration, i) + 0.1F * values[i % values.size()];
   }
-}
-
-int64_t Count(const BlobSpec& blob) {
-  int64_t count = 1;
-  for (const int64_t extent : blob.shape()) count *= extent;
-  return count;
-}
-
-int64_t Count(const LayerSpec& layer) {
-  int64_t count = 0;
-  for (const BlobSpec& blob : layer.blobs()) count += Count(blob);
-  return count;
 }
 
 void FillGradient(const LayerSpec& layer, int index, int rank, int64_t iteration,
@@ -248,7 +237,7 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
   Parameters values;
   Parameters history;
   for (int layer = 0; layer < work.model.layers_size(); ++layer) {
-    values.emplace_back(Count(work.model.layers(layer)));
+    values.emplace_back(FloatCount(work.model.layers(layer)));
     history.emplace_back(values.back().size());
     work.arithmetic.initialize(layer, values.back());
   }
@@ -264,7 +253,7 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
       for (size_t i = 0; i < floats; ++i) gradient[i] = static_cast<float>(sum[i]);
       size_t offset = 0;
       for (const BlobSpec& blob : work.model.layers(layer).blobs()) {
-        const size_t count = Count(blob);
+        const size_t count = FloatCount(blob);
         Update(rule, LearningRate(rule, iteration), {blob.lr_mult(), blob.decay_mult()},
                std::span(gradient).subspan(offset, count), 1.0F / static_cast<float>(workers),
                std::span(values[layer]).subspan(offset, count),

@@ -6,7 +6,7 @@
 
 #include "caffe_adapter/caffemodel.h"
 #include "caffe_adapter/data_order.h"
-#include "caffe_adapter/random.h"
+#include "core/random.h"
 #include "caffe_adapter/transform.h"
 #include "tests/unit/temporary_directory.h"
 

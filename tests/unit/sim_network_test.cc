@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "tests/unit/sim_testing.h"
-#include "transport/sim_random.h"
 #include "transport/sim_runtime.h"
 
 namespace poseidon {
@@ -170,7 +170,7 @@ void Predict(const std::vector<NicSpec>& nics, std::vector<Sending>* sendings) {
 
 TEST(SimNetworkTest, RandomTrafficArrivesWhenTheModelSays) {
   for (uint64_t seed = 1; seed <= 100; ++seed) {
-    SimRandom random(seed);
+    Random random(seed);
     const auto below = [&random](uint64_t limit) {
       return static_cast<int>(random.Next() % limit);
     };

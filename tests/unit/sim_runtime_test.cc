@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "proto/wire.pb.h"
 #include "tests/unit/sim_testing.h"
-#include "transport/sim_random.h"
 
 namespace poseidon {
 namespace {
@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 TEST(SimRuntimeTest, RandomTimersExpireWhenAMapSays) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Cluster cluster(1);
-    SimRandom random(seed);
+    Random random(seed);
     std::map<TimerId, Time> expected;
     Time last{};
     const auto change = [&](Outbox& outbox) {

@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "caffe_adapter/dataset_writer.h"
-#include "caffe_adapter/random.h"
+#include "core/random.h"
 #include "core/error.h"
 #include "core/update_rule.h"
 #include "proto/update_rule.h"

@@ -38,6 +38,9 @@ class Random {
   // Uniform in [0, 1), with the 53 bits that a double holds.
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
 
+  // True with this probability.
+  bool Chance(double probability) { return Uniform() < probability; }
+
   // Standard normal, by Box and Muller's transform; the logarithm's argument is never 0.
   double Gaussian() {
     const double radius = std::sqrt(-2 * std::log(1 - Uniform()));

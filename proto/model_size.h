@@ -1,0 +1,16 @@
+// How many floats the parts of a model have.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// The product of the blob's extents; 1 for a blob without axes, as in Caffe.
+int64_t FloatCount(const BlobSpec& blob);
+
+// Of all the layer's blobs.
+int64_t FloatCount(const LayerSpec& layer);
+
+}  // namespace poseidon
