@@ -20,7 +20,22 @@ bool GradientIsAProduct(const LayerDescription& layer) {
   return !parameter.transpose() && (parameter.axis() == 1 || parameter.axis() + axes == 1);
 }
 
-LayerSpec ToLayerSpec(const LayerDescription& layer) {
+// Multiply-adds of a forward pass of the whole batch. A layer without a matrix (Scale, for one)
+// does one for each number that it makes.
+int64_t MultiplyAdds(const LayerDescription& layer) {
+  const int64_t outputs = Count(layer.tops[0].shape);
+  const Shape& weights = layer.parameters[0].shape;
+  if (layer.type() == "Convolution") {
+    // out_count x (in / group) x kernel: an output adds up all of its filter's weights.
+    return outputs * Count(weights, 1, static_cast<int>(weights.size()));
+  }
+  if (layer.type() == "InnerProduct") {
+    return outputs * weights[layer.parameter.inner_product_param().transpose() ? 0 : 1];
+  }
+  return outputs;
+}
+
+LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
   LayerSpec spec;
   spec.set_name(layer.name());
   spec.set_type(layer.type());
@@ -36,6 +51,7 @@ LayerSpec ToLayerSpec(const LayerDescription& layer) {
     product.set_inputs(layer.parameters[0].shape[1]);
     product.set_rows(layer.bottoms[0].shape[0]);
   }
+  if (batch > 0) spec.set_multiply_adds(MultiplyAdds(layer) / batch);
   return spec;
 }
 
@@ -45,7 +61,7 @@ ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& s
   ModelSpec model;
   model.set_name(net.name);
   for (const LayerDescription& layer : net.layers) {
-    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer);
+    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer, net.batch);
   }
   *model.mutable_update_rule() = ToUpdateRuleSpec(solver);
   model.set_batch(net.batch);

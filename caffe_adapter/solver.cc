@@ -183,6 +183,9 @@ UpdateRuleSpec ToUpdateRuleSpec(const caffe::SolverParameter& solver) {
   rule.set_momentum(solver.momentum());
   rule.set_weight_decay(solver.weight_decay());
   rule.set_regularization_type(solver.regularization_type());
+  rule.set_delta(solver.delta());
+  rule.set_momentum2(solver.momentum2());
+  rule.set_rms_decay(solver.rms_decay());
   return rule;
 }
 

@@ -27,9 +27,15 @@ class Checker {
       Fail("type", "unknown solver type \"" + type +
                        "\"; Caffe's are SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam");
     }
-    if (type != "SGD") {
-      Fail(solver_.has_solver_type() ? "solver_type" : "type",
-           "solver type " + type + " is not supported; SGD is");
+    const bool has_momentum = type != "AdaGrad" && type != "RMSProp";
+    if (!has_momentum && solver_.momentum() != 0) {
+      Fail("momentum", "solver type " + type + " has no momentum; leave it out");
+    }
+    if (type == "RMSProp") Decay("rms_decay", solver_.rms_decay());
+    if (type == "Adam") Decay("momentum2", solver_.momentum2());
+    const bool divides = type != "SGD" && type != "Nesterov";
+    if (divides && !(solver_.delta() > 0)) {
+      Fail("delta", "delta must be above 0, as solver type " + type + " divides by it");
     }
   }
 
@@ -63,8 +69,7 @@ class Checker {
     if (solver_.max_iter() < 1) Fail("max_iter", "max_iter must be at least 1");
     if (solver_.average_loss() < 1) Fail("average_loss", "average_loss must be at least 1");
     NotNegative("base_lr", solver_.base_lr());
-    NotNegative("momentum", solver_.momentum());
-    if (solver_.momentum() >= 1) Fail("momentum", "momentum must be below 1");
+    Decay("momentum", solver_.momentum());
     NotNegative("weight_decay", solver_.weight_decay());
     NotNegative("display", solver_.display());
     NotNegative("snapshot", solver_.snapshot());
@@ -118,6 +123,12 @@ class Checker {
  private:
   void NotNegative(const std::string& field, double value) const {
     if (!(value >= 0)) Fail(field, field + " must not be negative");
+  }
+
+  // What is left of a mean at each iteration.
+  void Decay(const std::string& field, double value) const {
+    NotNegative(field, value);
+    if (value >= 1) Fail(field, field + " must be below 1");
   }
 
   void Needs(bool given, const std::string& field) const {

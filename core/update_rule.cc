@@ -15,7 +15,7 @@ namespace {
 // --- Learning-rate policies: one row each. ---
 
 // The fields of UpdateRule that a policy reads; Validate wants those set.
-enum Field : unsigned {
+enum PolicyField : unsigned {
   kGamma = 1U << 0U,
   kPower = 1U << 1U,
   kStepsize = 1U << 2U,
@@ -69,15 +69,7 @@ constexpr Policy kPolicies[] = {
     {"sigmoid", kGamma | kStepsize, Sigmoid},
 };
 
-// --- Update rules: one row, one function each. ---
-
-// The scalars of one update.
-struct Scalars {
-  float learning_rate;  // the blob's lr_mult applied
-  float decay;          // the blob's decay_mult applied
-  float gradient_scale;
-  float momentum;
-};
+// --- Update rules: one row each, the arithmetic in core/update_element.h. ---
 
 // The vectors of one update. No two overlap.
 struct Vectors {
@@ -87,58 +79,66 @@ struct Vectors {
   float* history;
 };
 
-// The regularised gradient of one parameter. Without decay the parameter is not read, not even
-// times 0, so that an infinite one stays infinite instead of becoming NaN.
-struct NoDecay {
-  float operator()(float gradient, float /*parameter*/) const { return gradient; }
-};
-struct L1Decay {
-  float decay;
-  float operator()(float gradient, float parameter) const {
-    return gradient + decay * static_cast<float>((parameter > 0) - (parameter < 0));
-  }
-};
-struct L2Decay {
-  float decay;
-  float operator()(float gradient, float parameter) const { return gradient + decay * parameter; }
-};
-
-// Momentum as in Caffe's SGDSolver: the learning rate is inside the history.
-struct Sgd {
-  template <typename Regularize>
-  static void Apply(const Scalars& scalars, Regularize regularize, const Vectors& vectors) {
-    const auto [count, gradient, parameters, history] = vectors;
-    const Scalars s = scalars;
-    for (size_t i = 0; i < count; ++i) {
-      const float g = regularize(gradient[i] * s.gradient_scale, parameters[i]);
-      history[i] = s.momentum * history[i] + s.learning_rate * g;
-      parameters[i] -= history[i];
-    }
-  }
-};
-
-// Picks the regularisation once, outside the loop.
-template <typename Rule>
-void ApplyRule(UpdateRule::Regularization regularization, const Scalars& scalars,
-               const Vectors& vectors) {
-  if (scalars.decay == 0) {
-    Rule::Apply(scalars, NoDecay{}, vectors);
-  } else if (regularization == UpdateRule::Regularization::kL1) {
-    Rule::Apply(scalars, L1Decay{scalars.decay}, vectors);
-  } else {
-    Rule::Apply(scalars, L2Decay{scalars.decay}, vectors);
+template <typename Rule, typename Decay>
+void ApplyTo(const UpdateScalars& scalars, const Vectors& vectors) {
+  const float* __restrict gradient = vectors.gradient;
+  float* __restrict parameters = vectors.parameters;
+  float* __restrict history = vectors.history;
+  // A copy, as no store below can change it: it stays in registers.
+  const UpdateScalars s = scalars;
+  for (size_t i = 0; i < vectors.count; ++i) {
+    UpdateElement<Rule, Decay>(s, gradient[i], &parameters[i], &history[i * Rule::kState]);
   }
 }
 
-struct Type {
-  std::string_view name;
-  int state_per_parameter;
-  void (*apply)(UpdateRule::Regularization, const Scalars&, const Vectors&);
+// Picks the regularisation once, outside the loop.
+template <typename Rule>
+void Apply(UpdateRule::Regularization regularization, const UpdateScalars& scalars,
+           const Vectors& vectors) {
+  if (scalars.decay == 0) {
+    ApplyTo<Rule, NoDecay>(scalars, vectors);
+  } else if (regularization == UpdateRule::Regularization::kL1) {
+    ApplyTo<Rule, L1Decay>(scalars, vectors);
+  } else {
+    ApplyTo<Rule, L2Decay>(scalars, vectors);
+  }
+}
+
+// The fields of UpdateRule that a type reads; Validate checks those.
+enum TypeField : unsigned {
+  kMomentum = 1U << 0U,
+  kMomentum2 = 1U << 1U,
+  kRmsDecay = 1U << 2U,
+  kDelta = 1U << 3U,
 };
 
-constexpr Type kTypes[] = {
-    {"SGD", 1, ApplyRule<Sgd>},
+struct Type {
+  std::string_view name;
+  unsigned fields;
+  int state_per_parameter;
+  void (*apply)(UpdateRule::Regularization, const UpdateScalars&, const Vectors&);
 };
+
+template <typename Rule>
+constexpr Type TypeOf(std::string_view name, unsigned fields) {
+  return {name, fields, Rule::kState, Apply<Rule>};
+}
+
+constexpr Type kTypes[] = {
+    TypeOf<SgdElement>("SGD", kMomentum),
+    TypeOf<NesterovElement>("Nesterov", kMomentum),
+    TypeOf<AdaGradElement>("AdaGrad", kDelta),
+    TypeOf<RmsPropElement>("RMSProp", kRmsDecay | kDelta),
+    TypeOf<AdaDeltaElement>("AdaDelta", kMomentum | kDelta),
+    TypeOf<AdamElement>("Adam", kMomentum | kMomentum2 | kDelta),
+};
+
+// What Adam multiplies the rate with, because its means start at 0 (Kingma and Ba 2015, section 2).
+double BiasCorrection(const UpdateRule& rule, int64_t iteration) {
+  const auto t = static_cast<double>(iteration + 1);
+  return std::sqrt(1.0 - std::pow(double{rule.momentum2}, t)) /
+         (1.0 - std::pow(double{rule.momentum}, t));
+}
 
 // --- Validation. ---
 
@@ -175,7 +175,7 @@ void ValidateStepvalue(const std::vector<int>& stepvalue) {
 void ValidatePolicy(const UpdateRule& rule) {
   const Policy& policy = Find(kPolicies, rule.lr_policy, "lr_policy");
   const std::string wanted = "above 0 for lr_policy \"" + rule.lr_policy + "\"";
-  const auto reads = [&](Field field) { return (policy.fields & field) != 0; };
+  const auto reads = [&](PolicyField field) { return (policy.fields & field) != 0; };
   const auto positive = [](float value) { return std::isfinite(value) && value > 0; };
   if (reads(kGamma)) Require(positive(rule.gamma), "gamma", rule.gamma, wanted);
   if (reads(kPower)) Require(positive(rule.power), "power", rule.power, wanted);
@@ -184,15 +184,35 @@ void ValidatePolicy(const UpdateRule& rule) {
   if (reads(kStepvalue)) ValidateStepvalue(rule.stepvalue);
 }
 
+void ValidateType(const UpdateRule& rule) {
+  const Type& type = Find(kTypes, rule.type, "type");
+  const auto reads = [&](TypeField field) { return (type.fields & field) != 0; };
+  const auto decay = [](const char* field, float value, const std::string& wanted) {
+    Require(value >= 0 && value < 1, field, value, wanted);
+  };
+  if (reads(kMomentum)) {
+    decay("momentum", rule.momentum,
+          "at least 0 and below 1, or the updates would grow without end");
+  } else {
+    Require(rule.momentum == 0, "momentum", rule.momentum,
+            "0 for type \"" + rule.type + "\", which has none");
+  }
+  const std::string wanted = "at least 0 and below 1 for type \"" + rule.type + "\"";
+  if (reads(kMomentum2)) decay("momentum2", rule.momentum2, wanted);
+  if (reads(kRmsDecay)) decay("rms_decay", rule.rms_decay, wanted);
+  if (reads(kDelta)) {
+    Require(std::isfinite(rule.delta) && rule.delta > 0, "delta", rule.delta,
+            "a finite number above 0 for type \"" + rule.type + "\", which divides by it");
+  }
+}
+
 }  // namespace
 
 void Validate(const UpdateRule& rule) {
-  Find(kTypes, rule.type, "type");
+  ValidateType(rule);
   ValidatePolicy(rule);
   Require(std::isfinite(rule.base_lr) && rule.base_lr >= 0, "base_lr", rule.base_lr,
           "a finite number, at least 0");
-  Require(rule.momentum >= 0 && rule.momentum < 1, "momentum", rule.momentum,
-          "at least 0 and below 1, or the updates would grow without end");
   Require(std::isfinite(rule.weight_decay) && rule.weight_decay >= 0, "weight_decay",
           rule.weight_decay, "a finite number, at least 0");
 }
@@ -206,21 +226,31 @@ int StatePerParameter(const UpdateRule& rule) {
   return Find(kTypes, rule.type, "type").state_per_parameter;
 }
 
-void Update(const UpdateRule& rule, float learning_rate, const Multipliers& multipliers,
+UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                        float gradient_scale, float learning_rate_scale) {
+  float rate = LearningRate(rule, iteration) * learning_rate_scale * multipliers.lr;
+  if (rule.type == "Adam") rate *= static_cast<float>(BiasCorrection(rule, iteration));
+  return {.learning_rate = rate,
+          .decay = rule.weight_decay * multipliers.decay,
+          .gradient_scale = gradient_scale,
+          .momentum = rule.momentum,
+          .momentum2 = rule.momentum2,
+          .rms_decay = rule.rms_decay,
+          .delta = rule.delta};
+}
+
+void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> history) {
+            std::span<float> history, float learning_rate_scale) {
   const Type& type = Find(kTypes, rule.type, "type");
   CHECK_EQ(gradient_sum.size(), parameters.size());
   CHECK_EQ(history.size(), parameters.size() * static_cast<size_t>(type.state_per_parameter));
-  const Scalars scalars{.learning_rate = learning_rate * multipliers.lr,
-                        .decay = rule.weight_decay * multipliers.decay,
-                        .gradient_scale = gradient_scale,
-                        .momentum = rule.momentum};
   const Vectors vectors{.count = parameters.size(),
                         .gradient = gradient_sum.data(),
                         .parameters = parameters.data(),
                         .history = history.data()};
-  type.apply(rule.regularization, scalars, vectors);
+  type.apply(rule.regularization,
+             ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale), vectors);
 }
 
 }  // namespace poseidon

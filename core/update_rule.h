@@ -13,13 +13,15 @@
 #include <string>
 #include <vector>
 
+#include "core/update_element.h"
+
 namespace poseidon {
 
 // A solver's fields that decide an update; names and meanings are Caffe's SolverParameter's.
 struct UpdateRule {
   enum class Regularization { kL1, kL2 };
 
-  std::string type = "SGD";         // Caffe's solver type
+  std::string type = "SGD";         // SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam
   float base_lr = 0.01F;            // learning rate before policy and multipliers
   std::string lr_policy = "fixed";  // fixed, step, exp, inv, multistep, poly, sigmoid
   float gamma = 0;                  // step, exp, inv, multistep, sigmoid
@@ -27,7 +29,10 @@ struct UpdateRule {
   int stepsize = 0;                 // step, sigmoid: iterations
   std::vector<int> stepvalue;       // multistep: iterations, ascending
   int64_t max_iter = 0;             // poly: iterations
-  float momentum = 0;
+  float momentum = 0;        // not AdaGrad, RMSProp; AdaDelta: decay; Adam: the first moment's
+  float momentum2 = 0.999F;  // Adam: decay of the second moment
+  float rms_decay = 0.99F;   // RMSProp: decay of the mean square
+  float delta = 1e-8F;       // AdaGrad, RMSProp, AdaDelta, Adam: keeps divisors above 0
   float weight_decay = 0;
   Regularization regularization = Regularization::kL2;
 };
@@ -39,9 +44,11 @@ struct Multipliers {
 };
 
 // Throws ConfigError if the rule can't work: unknown type or policy, a policy's field missing
-// (stepsize 0 for "step"), stepvalue not ascending, momentum outside [0, 1), a negative or infinite
-// number. Names the solver's field. Stricter than Caffe, which takes gamma or power 0 and then
-// stops learning, or never lowers the rate, without a word.
+// (stepsize 0 for "step"), stepvalue not ascending, momentum or another decay outside [0, 1),
+// momentum for a type that has none, delta not above 0 where the type divides by it, a negative or
+// infinite number. Names the solver's field; fields that the type or policy does not read are not
+// checked. Stricter than Caffe, which takes gamma or power 0 and then stops learning, or never
+// lowers the rate, and delta 0 and then makes parameters NaN, without a word.
 void Validate(const UpdateRule& rule);
 
 // The learning rate of iteration `iteration` (from 0), in double as the powers need it, rounded
@@ -53,19 +60,30 @@ void Validate(const UpdateRule& rule);
 // The rule must have passed Validate.
 float LearningRate(const UpdateRule& rule, int64_t iteration);
 
-// How many floats of optimiser state a parameter has under this rule (SGD: 1, the momentum).
+// How many floats of optimiser state a parameter has under this rule: 1 (SGD, Nesterov: the
+// momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam).
 int StatePerParameter(const UpdateRule& rule);
 
-// One update of n parameters, in place:
-//   g = gradient_sum * gradient_scale + decay * (parameter or its sign)
-//   history = momentum * history + lr * g;  parameter -= history
-// with lr = learning_rate * multipliers.lr, decay = weight_decay * multipliers.decay (Caffe's
-// SGDSolver). `learning_rate` is LearningRate(rule, iteration); `gradient_scale` is 1 / workers.
-// parameters and gradient_sum have the same length n; history holds StatePerParameter(rule) * n
-// floats, zeros before the first update. The three must not overlap. Elements are independent, each
-// operation is rounded to float once: updating a range in pieces gives the same bits as whole.
-void Update(const UpdateRule& rule, float learning_rate, const Multipliers& multipliers,
+// The scalars of iteration `iteration`'s update of a blob; Update() says what they are made of.
+UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                        float gradient_scale, float learning_rate_scale = 1.0F);
+
+// One update of n parameters, in place. With S = StatePerParameter(rule), parameter i becomes what
+// the rule's formula in core/update_element.h makes of it, of its state
+// history[i * S] ... history[i * S + S - 1], and of
+//   g     = gradient_sum[i] * gradient_scale + decay * (parameter or its sign)
+//   decay = weight_decay * multipliers.decay
+//   rate  = LearningRate(rule, iteration) * learning_rate_scale * multipliers.lr
+// `iteration` counts updates from 0. gradient_scale is 1 / workers where gradient_sum is the sum of
+// all workers' gradients. learning_rate_scale is for asynchronous training, where each worker's
+// gradient is an update of its own, with a workers' share of the rate.
+//
+// parameters and gradient_sum have the same length n; history has n * S floats, zeros before the
+// first update. The three must not overlap. State is interleaved, parameter by parameter, so a
+// range of parameters has one range of state however a blob is cut. Elements are independent and
+// each operation is rounded to float once: updating in pieces gives the same bits as whole.
+void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> history);
+            std::span<float> history, float learning_rate_scale = 1.0F);
 
 }  // namespace poseidon

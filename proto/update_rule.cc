@@ -16,6 +16,9 @@ UpdateRule ToUpdateRule(const UpdateRuleSpec& spec) {
   rule.max_iter = spec.max_iter();
   rule.momentum = spec.momentum();
   rule.weight_decay = spec.weight_decay();
+  if (spec.has_delta()) rule.delta = spec.delta();
+  if (spec.has_momentum2()) rule.momentum2 = spec.momentum2();
+  if (spec.has_rms_decay()) rule.rms_decay = spec.rms_decay();
   if (spec.regularization_type() == "L1") {
     rule.regularization = UpdateRule::Regularization::kL1;
   } else if (spec.regularization_type() == "L2" || spec.regularization_type().empty()) {

@@ -1,7 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <string>
+
 #include "caffe_adapter/solver.h"
+#include "core/error.h"
+#include "proto/update_rule.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -96,20 +101,75 @@ TEST_F(CaffeSolverTest, UpdateRule) {
   EXPECT_EQ(rule.momentum(), 0.75F);
   EXPECT_EQ(rule.weight_decay(), 0.125F);
   EXPECT_EQ(rule.regularization_type(), "L1");
+  EXPECT_EQ(rule.delta(), 1e-8F);
+  EXPECT_EQ(rule.momentum2(), 0.999F);
+  EXPECT_EQ(rule.rms_decay(), 0.99F);
+}
+
+TEST_F(CaffeSolverTest, UpdateRuleOfAnAdaptiveType) {
+  const Solver solver = Load(
+      "type: 'Adam' net: 'net.prototxt' momentum: 0.5 momentum2: 0.75 "
+      "delta: 0.125 rms_decay: 0.25" +
+      std::string(kRule));
+  const UpdateRuleSpec rule = ToUpdateRuleSpec(solver.parameter);
+  EXPECT_EQ(rule.type(), "Adam");
+  EXPECT_EQ(rule.momentum(), 0.5F);
+  EXPECT_EQ(rule.momentum2(), 0.75F);
+  EXPECT_EQ(rule.delta(), 0.125F);
+  EXPECT_EQ(rule.rms_decay(), 0.25F);
+}
+
+// A ModelSpec that no solver was read for (a replay's) need not have the adaptive types' fields.
+TEST(ToUpdateRuleTest, FieldsNotSetHaveCaffesDefaults) {
+  UpdateRuleSpec spec;
+  spec.set_type("Adam");
+  spec.set_lr_policy("fixed");
+  const UpdateRule rule = ToUpdateRule(spec);
+  EXPECT_EQ(rule.delta, caffe::SolverParameter().delta());
+  EXPECT_EQ(rule.momentum2, caffe::SolverParameter().momentum2());
+  EXPECT_EQ(rule.rms_decay, caffe::SolverParameter().rms_decay());
+  spec.set_delta(0);
+  EXPECT_THROW(ToUpdateRule(spec), ConfigError);
+  spec.set_delta(0.5F);
+  spec.set_momentum2(0.25F);
+  spec.set_rms_decay(0.125F);
+  const UpdateRule set = ToUpdateRule(spec);
+  EXPECT_EQ(set.delta, 0.5F);
+  EXPECT_EQ(set.momentum2, 0.25F);
+  EXPECT_EQ(set.rms_decay, 0.125F);
 }
 
 TEST_F(CaffeSolverTest, SolverTypes) {
-  EXPECT_EQ(Load("solver_type: SGD net: 'net.prototxt'" + std::string(kRule)).parameter.type(),
-            "SGD");
-  EXPECT_EQ(ErrorOf("solver_type: ADAM"),
-            "solver.prototxt:2:1: solver type Adam is not supported; SGD is");
-  EXPECT_EQ(ErrorOf("type: 'Nesterov'"),
-            "solver.prototxt:2:1: solver type Nesterov is not supported; SGD is");
+  const auto type_of = [&](const std::string& field) {
+    return Load(field + " net: 'net.prototxt'" + kRule).parameter.type();
+  };
+  EXPECT_EQ(type_of(""), "SGD");
+  for (const char* type : {"SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"}) {
+    std::string older = type;
+    for (char& letter : older) letter = static_cast<char>(std::toupper(letter));
+    EXPECT_EQ(type_of("solver_type: " + older), type);
+    EXPECT_EQ(type_of("type: '" + std::string(type) + "'"), type);
+  }
   EXPECT_EQ(ErrorOf("type: 'Sgd'"),
             "solver.prototxt:2:1: unknown solver type \"Sgd\"; Caffe's are SGD, Nesterov, AdaGrad, "
             "RMSProp, AdaDelta, Adam");
   EXPECT_EQ(ErrorOf("solver_type: ADAM type: 'Adam'"),
             "solver.prototxt:2:1: give type or the older solver_type, not both");
+}
+
+TEST_F(CaffeSolverTest, FieldsThatATypeReads) {
+  EXPECT_EQ(ErrorOf("momentum: 0.9 type: 'AdaGrad'"),
+            "solver.prototxt:2:1: solver type AdaGrad has no momentum; leave it out");
+  EXPECT_EQ(ErrorOf("momentum: 0.9 solver_type: RMSPROP"),
+            "solver.prototxt:2:1: solver type RMSProp has no momentum; leave it out");
+  EXPECT_EQ(ErrorOf("type: 'RMSProp' rms_decay: 1"),
+            "solver.prototxt:2:17: rms_decay must be below 1");
+  EXPECT_EQ(ErrorOf("type: 'Adam' momentum2: -1"),
+            "solver.prototxt:2:14: momentum2 must not be negative");
+  EXPECT_EQ(ErrorOf("type: 'AdaDelta' delta: 0"),
+            "solver.prototxt:2:18: delta must be above 0, as solver type AdaDelta divides by it");
+  EXPECT_NO_THROW(
+      Load("type: 'SGD' delta: 0 rms_decay: 7 net: 'net.prototxt'" + std::string(kRule)));
 }
 
 TEST_F(CaffeSolverTest, WhatIsNotSupportedIsRefusedByName) {

@@ -10,8 +10,8 @@
 #include <fstream>
 
 #include "caffe_adapter/dataset_writer.h"
-#include "core/random.h"
 #include "core/error.h"
+#include "core/random.h"
 #include "core/update_rule.h"
 #include "proto/update_rule.h"
 
@@ -66,8 +66,7 @@ class Trainee {
   void Update(int64_t iteration) {
     const UpdateRule rule = ToUpdateRule(engine_->model().update_rule());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      poseidon::Update(rule, LearningRate(rule, iteration), {}, gradients[i], 1, parameters[i],
-                       history_[i]);
+      poseidon::Update(rule, iteration, {}, gradients[i], 1, parameters[i], history_[i]);
     }
   }
 
