@@ -1,4 +1,4 @@
-#include "client/rebuild.h"
+#include "core/rebuild.h"
 
 #include <cblas.h>
 #include <glog/logging.h>
