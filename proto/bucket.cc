@@ -1,0 +1,124 @@
+#include "proto/bucket.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "proto/model_size.h"
+
+namespace poseidon {
+
+std::string SchemeName(Scheme scheme) {
+  switch (scheme) {
+    case PS:
+      return "PS";
+    case SFB:
+      return "SFB";
+    case RING:
+      return "ring";
+    case HALVING_DOUBLING:
+      return "halving-doubling";
+    case TORUS:
+      return "torus";
+    case ADAM:
+      return "Adam";
+    default:
+      return "none";
+  }
+}
+
+std::string CodecName(WireCodec codec) {
+  switch (codec) {
+    case FP16:
+      return "fp16";
+    case BF16:
+      return "bf16";
+    case ONE_BIT:
+      return "1-bit";
+    case TOP_K:
+      return "top-k";
+    default:
+      return "fp32";
+  }
+}
+
+int64_t FloatCount(const BucketPlan& bucket) {
+  int64_t floats = 0;
+  for (const Chunk& chunk : bucket.chunks()) floats += chunk.size();
+  return floats;
+}
+
+bool IsAllReduce(Scheme scheme) {
+  return scheme == RING || scheme == HALVING_DOUBLING || scheme == TORUS;
+}
+
+bool UsesFactors(Scheme scheme) { return scheme == SFB || scheme == ADAM; }
+
+bool UsesServers(Scheme scheme) { return scheme == PS || scheme == ADAM; }
+
+std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPlan& bucket,
+                                          int64_t offset, int64_t size) {
+  std::vector<UpdateSegment> segments;
+  int64_t blob_begin = 0;
+  for (int l = bucket.first_layer(); l < bucket.first_layer() + bucket.layer_count(); ++l) {
+    for (const BlobSpec& blob : model.layers(l).blobs()) {
+      const int64_t count = FloatCount(blob);
+      const int64_t begin = std::max(blob_begin, offset);
+      const int64_t end = std::min(blob_begin + count, offset + size);
+      if (begin < end) segments.push_back({end - begin, {blob.lr_mult(), blob.decay_mult()}});
+      blob_begin += count;
+    }
+  }
+  return segments;
+}
+
+void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
+                       const std::vector<UpdateSegment>& segments,
+                       std::span<const float> gradient_sum, float gradient_scale,
+                       std::span<float> parameters, std::span<float> history,
+                       float learning_rate_scale) {
+  const size_t state = StatePerParameter(rule);
+  size_t offset = 0;
+  for (const UpdateSegment& segment : segments) {
+    const size_t size = segment.size;
+    Update(rule, iteration, segment.multipliers, gradient_sum.subspan(offset, size),
+           gradient_scale, parameters.subspan(offset, size),
+           history.subspan(offset * state, size * state), learning_rate_scale);
+    offset += size;
+  }
+}
+
+std::vector<int> BucketOfLayer(const Plan& plan) {
+  std::vector<int> buckets;
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    buckets.insert(buckets.end(), plan.buckets(b).layer_count(), b);
+  }
+  return buckets;
+}
+
+int PriorityOf(bool fifo, int buckets, int bucket, int64_t exchange) {
+  if (fifo) return 0;
+  // After two thousand million buckets all exchanges are equally old.
+  return static_cast<int>(std::min<int64_t>(std::max<int64_t>(exchange, 0) * buckets + bucket,
+                                            std::numeric_limits<int>::max()));
+}
+
+int PriorityOf(const Plan& plan, int bucket, int64_t exchange) {
+  return PriorityOf(plan.fifo(), plan.buckets_size(), bucket, exchange);
+}
+
+CodecSpec CodecOf(const Plan& plan, const BucketPlan& bucket) {
+  switch (bucket.codec()) {
+    case FP16:
+      return {Codec::kFp16, 0};
+    case BF16:
+      return {Codec::kBf16, 0};
+    case ONE_BIT:
+      return {Codec::kOneBit, 0};
+    case TOP_K:
+      return {Codec::kTopK, plan.top_k_share()};
+    default:
+      return {Codec::kFp32, 0};
+  }
+}
+
+}  // namespace poseidon

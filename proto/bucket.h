@@ -1,0 +1,58 @@
+// What every node reads out of a bucket's plan. Pure functions; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/codec.h"
+#include "core/update_rule.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// "PS", "SFB", "ring", "halving-doubling", "torus", "Adam": for people and results.
+std::string SchemeName(Scheme scheme);
+// "fp32", "fp16", "bf16", "1-bit", "top-k".
+std::string CodecName(WireCodec codec);
+
+// Floats of all the bucket's layers.
+int64_t FloatCount(const BucketPlan& bucket);
+
+// Workers reduce the gradients among themselves: ring, halving-doubling, torus.
+bool IsAllReduce(Scheme scheme);
+// Workers send u and v instead of the gradient: SFB, Adam.
+bool UsesFactors(Scheme scheme);
+// Servers own the bucket: PS, Adam.
+bool UsesServers(Scheme scheme);
+
+// A run of floats that belong to one blob.
+struct UpdateSegment {
+  int64_t size = 0;
+  Multipliers multipliers;
+};
+
+// The blobs under the `size` floats from `offset` (in the bucket's floats), in their order.
+std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPlan& bucket,
+                                          int64_t offset, int64_t size);
+
+// Applies `rule` to such a range, blob by blob; arguments as of core's Update.
+void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
+                       const std::vector<UpdateSegment>& segments,
+                       std::span<const float> gradient_sum, float gradient_scale,
+                       std::span<float> parameters, std::span<float> history,
+                       float learning_rate_scale = 1);
+
+// The bucket that each of the model's layers is in.
+std::vector<int> BucketOfLayer(const Plan& plan);
+
+// Of the frames of a bucket's exchange, `exchange` being the iteration whose gradients it sums up:
+// what a forward pass needs first goes first. So older exchanges overtake newer ones, without which
+// workers drift apart on a busy network, and lower layers overtake deeper ones. 0 for all if the
+// plan says first come, first served; `buckets` is how many the plan has.
+int PriorityOf(bool fifo, int buckets, int bucket, int64_t exchange);
+int PriorityOf(const Plan& plan, int bucket, int64_t exchange);
+
+CodecSpec CodecOf(const Plan& plan, const BucketPlan& bucket);
+
+}  // namespace poseidon
