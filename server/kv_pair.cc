@@ -1,93 +1,138 @@
 #include "server/kv_pair.h"
 
-#include <glog/logging.h>
+#include <algorithm>
+#include <numeric>
 
 #include "core/sum.h"
 
 namespace poseidon {
+namespace {
 
-KvPair::KvPair(const Options& options, int64_t size, std::vector<Segment> segments,
-               std::span<float> values, std::span<float> history)
+bool HasErrorFeedback(Codec codec) { return codec == Codec::kOneBit || codec == Codec::kTopK; }
+
+// For the chunk's values, which the packed sums take the place of where the workers update.
+int64_t ValueFloats(const KvPair::Options& options, int64_t size) {
+  if (!options.update_at_workers) return size;
+  const size_t packed = EncodedBytes(options.codec, size);
+  return std::max(size, static_cast<int64_t>((packed + sizeof(float) - 1) / sizeof(float)));
+}
+
+}  // namespace
+
+int KvPair::OpenIterations(int staleness) { return std::max(staleness, 0) + 1; }
+
+int64_t KvPair::StateFloats(const Options& options, const UpdateRule& rule, int64_t size) {
+  const int residual = HasErrorFeedback(options.codec.codec) ? 1 : 0;
+  return size * (options.update_at_workers ? residual : StatePerParameter(rule));
+}
+
+int64_t KvPair::MemoryFloats(const Options& options, const UpdateRule& rule, int64_t size) {
+  return ValueFloats(options, size) + StateFloats(options, rule, size);
+}
+
+KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> segments,
+               std::span<float> memory)
     : options_(options),
       size_(size),
       segments_(std::move(segments)),
-      values_(values),
-      history_(history),
-      arrived_(options.workers),
-      early_(options.deterministic ? options.workers : 0) {}
+      has_state_(options.start_iteration == 0 || options.update_at_workers),
+      iteration_(options.start_iteration),
+      clocks_(options.workers, options.start_iteration),
+      // Without synchronisation a sum is of one gradient.
+      sums_(OpenIterations(options.staleness),
+            IterationSum(asynchronous() ? 1 : options.workers,
+                         options.deterministic && !asynchronous(), options.codec, size)) {
+  if (memory.empty()) return;
+  values_ = memory.first(ValueFloats(options, size));
+  state_ = memory.subspan(values_.size());
+}
 
 bool KvPair::Initialize(const Payload& values) {
-  if (initialized_ || values.size() != size_ * sizeof(float)) return false;
-  if (!values.phantom()) CopyFrom(values_, values.bytes());
-  initialized_ = true;
+  if (has_values_ || values.size() != size_ * sizeof(float)) return false;
+  if (!values.phantom()) CopyFrom(values_.first(size_), values.bytes());
+  has_values_ = true;
   return true;
 }
 
-KvPair::Outcome KvPair::Add(int worker, int64_t iteration, const Payload& gradient, Time now,
-                            AccumulatorPool& pool) {
-  if (iteration < iteration_) return Outcome::kOld;
-  if (!initialized_ || iteration > iteration_ || gradient.size() != size_ * sizeof(float)) {
-    return Outcome::kForeign;
-  }
-  if (arrived_[worker]) return Outcome::kOld;
-  if (arrived_count_ == 0) opened_ = now;
-  arrived_[worker] = true;
-  ++arrived_count_;
-  if (!gradient.phantom()) {
-    if (options_.deterministic) {
-      SumInOrder(worker, gradient, pool);
-    } else {
-      Sum(gradient, pool);
-    }
-  }
-  return arrived_count_ == options_.workers ? Outcome::kComplete : Outcome::kCounted;
+bool KvPair::InitializeState(const Payload& state, const UpdateRule& rule) {
+  const size_t floats = StateFloats(options_, rule, size_);
+  if (has_state_ || state.size() != floats * sizeof(float)) return false;
+  if (!state.phantom()) CopyFrom(state_, state.bytes());
+  has_state_ = true;
+  return true;
 }
 
-void KvPair::Sum(const Payload& gradient, AccumulatorPool& pool) {
-  if (sum_.empty()) {
-    sum_ = pool.Borrow(size_);
-    CopyFrom(sum_, gradient.bytes());
-  } else {
-    AddInto(sum_, gradient.bytes());
-  }
+Reaction KvPair::Add(int worker, int64_t iteration, const Payload& gradient, Time now,
+                     const UpdateRule& rule, AccumulatorPool& pool) {
+  int64_t& clock = clocks_[worker];
+  if (iteration < clock) return {Verdict::kOld, {}};
+  // A worker can't be further than what it has been answered.
+  const bool answered = asynchronous() || iteration <= iteration_ + options_.staleness;
+  if (!initialized() || iteration > clock || !answered) return {Verdict::kForeign, {}};
+  IterationSum& sum = sums_[asynchronous() ? 0 : iteration % sums_.size()];
+  if (!sum.Add(worker, gradient, pool)) return {Verdict::kForeign, {}};
+  ++clock;
+  if (asynchronous()) return AddAsynchronous(worker, iteration, sum, rule, pool);
+  if (iteration == iteration_ && sum.count() == 1) open_since_ = now;
+  if (sum.complete()) return {Verdict::kTaken, CompleteOldest(worker, now, rule, pool)};
+  if (awaited(worker) <= iteration_) return {Verdict::kTaken, {worker}};
+  return {Verdict::kTaken, {}};
 }
 
-void KvPair::SumInOrder(int worker, const Payload& gradient, AccumulatorPool& pool) {
-  early_[worker] = gradient;
-  while (next_in_order_ < options_.workers && early_[next_in_order_].size() > 0) {
-    Sum(early_[next_in_order_], pool);
-    early_[next_in_order_] = {};
-    ++next_in_order_;
-  }
-}
-
-void KvPair::Update(const UpdateRule& rule, AccumulatorPool& pool) {
-  CHECK_EQ(arrived_count_, options_.workers);
-  if (!sum_.empty()) {
-    const float learning_rate = LearningRate(rule, iteration_);
-    const float scale = 1.0F / static_cast<float>(options_.workers);
-    const size_t state = StatePerParameter(rule);
-    size_t offset = 0;
-    for (const Segment& segment : segments_) {
-      const size_t size = segment.size;
-      poseidon::Update(rule, learning_rate, segment.multipliers, sum_.subspan(offset, size), scale,
-                       values_.subspan(offset, size),
-                       history_.subspan(offset * state, size * state));
-      offset += size;
-    }
-    pool.Return(sum_);
-    sum_ = {};
-  }
+Reaction KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum& sum,
+                                 const UpdateRule& rule, AccumulatorPool& pool) {
+  Apply(sum, iteration, rule);
+  sum.Reset(pool);
   ++iteration_;
-  arrived_.assign(arrived_.size(), false);
-  arrived_count_ = 0;
-  next_in_order_ = 0;
+  if (!ended(worker)) return {Verdict::kTaken, {worker}};
+  std::vector<int> all(options_.workers);
+  std::iota(all.begin(), all.end(), 0);
+  const bool last = std::all_of(all.begin(), all.end(), [this](int other) { return ended(other); });
+  return {Verdict::kTaken, last ? all : std::vector<int>{}};
+}
+
+std::vector<int> KvPair::CompleteOldest(int last, Time now, const UpdateRule& rule,
+                                        AccumulatorPool& pool) {
+  IterationSum& sum = sums_[iteration_ % sums_.size()];
+  Apply(sum, iteration_, rule);
+  sum.Reset(pool);
+  ++iteration_;
+  // The slowest have kept the others waiting for this iteration only from now on.
+  if (open()) open_since_ = now;
+  // This update is the one that the fastest have waited for; the rest were answered before.
+  std::vector<int> answer;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    const bool released = awaited(worker) == iteration_;
+    if (released || (worker == last && awaited(worker) < iteration_)) answer.push_back(worker);
+  }
+  return answer;
+}
+
+void KvPair::Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule) {
+  if (sum.sum().empty()) return;  // phantoms
+  if (options_.update_at_workers) {
+    Encode(options_.codec, sum.sum(), state_,
+           std::as_writable_bytes(values_).first(EncodedBytes(options_.codec, size_)));
+    return;
+  }
+  const float share = 1.0F / static_cast<float>(options_.workers);
+  UpdateSegmentwise(rule, iteration, segments_, sum.sum(), asynchronous() ? 1.0F : share,
+                    values_.first(size_), state_, asynchronous() ? share : 1.0F);
+}
+
+size_t KvPair::answer_size() const {
+  return answers_sums() ? EncodedBytes(options_.codec, size_) : size_ * sizeof(float);
+}
+
+std::span<const std::byte> KvPair::answer() const {
+  if (values_.empty()) return {};
+  return std::as_bytes(values_).first(answer_size());
 }
 
 std::vector<int> KvPair::missing() const {
   std::vector<int> missing;
   for (int worker = 0; worker < options_.workers; ++worker) {
-    if (!arrived_[worker]) missing.push_back(worker);
+    if (clocks_[worker] <= iteration_) missing.push_back(worker);
   }
   return missing;
 }

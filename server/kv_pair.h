@@ -1,84 +1,127 @@
-// KvPair: one chunk of a layer on the server that owns it.
+// KvPair: one chunk of a bucket on the server that owns it.
 //
-// A pair holds the chunk's values and optimiser state and gathers one gradient from each worker;
-// with the last one it applies the update rule (bulk-synchronous, the paper's KV store,
-// section 4.2).
+// A pair holds the chunk's values and optimiser state and gathers one gradient from each worker for
+// each iteration. With the last one of an iteration it applies the update rule, once, to their mean
+// (the paper's KV store, section 4.2), or, where the workers update, makes their sum the answer.
+//
+// How far workers run apart is one number s, the plan's staleness. A worker whose gradient of
+// iteration t has come is answered with the values for iteration t + 1 as soon as the updates of
+// t + 1 - s iterations are applied: with s = 0 all together (BSP); with s > 0 the fastest is up to
+// s iterations ahead of the slowest, and the gradients of s + 1 iterations are summed side by side
+// (SSP: Ho et al., NIPS 2013). With s = -1 each gradient is an update of its own, answered at once,
+// with the learning rate / workers: as many as there are workers move the parameters as far as one
+// update of BSP. After the last iteration all workers are answered together, with what they have
+// come to.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "core/codec.h"
 #include "core/payload.h"
 #include "core/time.h"
 #include "core/update_rule.h"
+#include "proto/bucket.h"
 #include "server/accumulator_pool.h"
+#include "server/iteration_sum.h"
+#include "server/reaction.h"
 
 namespace poseidon {
 
 // Not thread-safe: a pair belongs to one lane.
 class KvPair {
  public:
-  // A run of floats of the chunk that belong to one blob.
-  struct Segment {
-    int64_t size = 0;
-    Multipliers multipliers;
-  };
+  // Combinations that can't work, such as a codec without update_at_workers, or staleness with it,
+  // are the planner's to refuse.
   struct Options {
     int workers = 1;
-    bool deterministic = false;  // sum in worker order
-  };
-  enum class Outcome {
-    kCounted,   // taken; others are still missing
-    kComplete,  // taken, and it was the last one: call Update
-    kOld,       // of an iteration already done, or the second from this worker: ignored
-    kForeign,   // of an iteration that can't be yet, or not as long as the chunk: ignored
+    bool deterministic = false;      // sum in the order of workers
+    int staleness = 0;               // see above
+    int64_t iterations = 0;          // of the training; 0: not known, so none is the last
+    bool update_at_workers = false;  // answer with the sum of the gradients
+    CodecSpec codec;                 // of gradients and sums; values are always float32
+    // The plan's first iteration. Unless it is 0, optimiser state comes with the initial values.
+    int64_t start_iteration = 0;
   };
 
-  // `values` and `history` are this pair's part of the shard's memory (empty for phantoms, which
-  // count and time everything but hold no floats). `size` is in floats.
-  KvPair(const Options& options, int64_t size, std::vector<Segment> segments,
-         std::span<float> values, std::span<float> history);
+  // How many iterations can be open at once: buffers that a pair borrows for their sums.
+  static int OpenIterations(int staleness);
+  // Floats that a pair of `size` floats keeps besides its values: optimiser state or, where the
+  // workers update, the codec's residual.
+  static int64_t StateFloats(const Options& options, const UpdateRule& rule, int64_t size);
+  // Floats that it needs.
+  static int64_t MemoryFloats(const Options& options, const UpdateRule& rule, int64_t size);
 
+  // `memory`: MemoryFloats() zeros that outlive the pair; empty for phantoms, which count and time
+  // everything but hold no floats. `size` is in floats, the segments' together.
+  KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> segments,
+         std::span<float> memory);
+
+  const Options& options() const { return options_; }
   int64_t size() const { return size_; }
-  std::span<const float> values() const { return values_; }
-  // The iteration whose gradients are gathered; values() are those for its forward pass.
+  // Iterations whose updates are applied: the oldest whose gradients are gathered. Under staleness
+  // -1 gradients applied.
   int64_t iteration() const { return iteration_; }
-  bool initialized() const { return initialized_; }
+  // All that worker 0 gives it at the start is here.
+  bool initialized() const { return has_values_ && has_state_; }
 
   // Worker 0's first values. False (and nothing happens) if they are there already or do not fit.
   bool Initialize(const Payload& values);
+  // Likewise the optimiser state, in a plan that does not start at iteration 0, if it is kept here.
+  bool InitializeState(const Payload& state, const UpdateRule& rule);
+  // Takes a worker's gradient, applies what is complete, says who can be answered.
+  Reaction Add(int worker, int64_t iteration, const Payload& gradient, Time now,
+               const UpdateRule& rule, AccumulatorPool& pool);
 
-  Outcome Add(int worker, int64_t iteration, const Payload& gradient, Time now,
-              AccumulatorPool& pool);
-  // Applies the gathered sum / workers and moves to the next iteration.
-  void Update(const UpdateRule& rule, AccumulatorPool& pool);
+  // The iteration whose forward pass the worker is answered for: all its gradients before are here.
+  int64_t clock(int worker) const { return clocks_[worker]; }
+  // Whether answers are sums of gradients: where the workers update, after the initial values.
+  bool answers_sums() const {
+    return options_.update_at_workers && iteration_ > options_.start_iteration;
+  }
+  // What workers are answered with, in bytes; and itself, empty for phantoms. It changes with the
+  // next update: under staleness 0 no earlier than all workers have had it, else at any time.
+  size_t answer_size() const;
+  std::span<const std::byte> answer() const;
+  // StateFloats() floats; empty for phantoms.
+  std::span<const float> state() const { return state_; }
 
-  // When the first gradient of the current iteration came; only meaningful while missing() is not
-  // all workers.
-  Time opened() const { return opened_; }
-  // Whether some but not all gradients of the iteration are here.
-  bool open() const { return arrived_count_ > 0; }
+  // Whether some but not all gradients of the oldest iteration are here; since when; whose are
+  // missing. Under staleness -1 nobody waits.
+  bool open() const { return sums_[iteration_ % sums_.size()].count() > 0; }
+  Time open_since() const { return open_since_; }
   std::vector<int> missing() const;
 
  private:
-  void Sum(const Payload& gradient, AccumulatorPool& pool);
-  void SumInOrder(int worker, const Payload& gradient, AccumulatorPool& pool);
+  bool asynchronous() const { return options_.staleness < 0; }
+  // A worker at the end of the training waits for all others.
+  bool ended(int worker) const {
+    return options_.iterations > 0 && clocks_[worker] == options_.iterations;
+  }
+  // Iterations that have to be applied before the worker is answered.
+  int64_t awaited(int worker) const {
+    return clocks_[worker] - (ended(worker) ? 0 : options_.staleness);
+  }
+  Reaction AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, const UpdateRule& rule,
+                           AccumulatorPool& pool);
+  void Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule);
+  std::vector<int> CompleteOldest(int last, Time now, const UpdateRule& rule,
+                                  AccumulatorPool& pool);
 
   Options options_;
   int64_t size_;
-  std::vector<Segment> segments_;
+  std::vector<UpdateSegment> segments_;
+  // The values; where the workers update, from the first iteration on the packed sum.
   std::span<float> values_;
-  std::span<float> history_;
-  std::span<float> sum_;  // borrowed from the pool while gradients are gathered
-  bool initialized_ = false;
-  int64_t iteration_ = 0;
-  std::vector<bool> arrived_;
-  int arrived_count_ = 0;
-  Time opened_{};
-  // Deterministic only: gradients that wait for those of lower ranks, and the next rank to add.
-  std::vector<Payload> early_;
-  int next_in_order_ = 0;
+  // Optimiser state; where the workers update, the codec's residual.
+  std::span<float> state_;
+  bool has_values_ = false;
+  bool has_state_;  // or begins with zeros
+  int64_t iteration_;
+  std::vector<int64_t> clocks_;     // by worker
+  std::vector<IterationSum> sums_;  // iteration t is gathered in sums_[t % size]
+  Time open_since_{};
 };
 
 }  // namespace poseidon

@@ -28,14 +28,16 @@ void ServerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
 
 void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   wire::PlanAndModel plan;
-  if (lanes_ > 0 || !plan.ParseFromString(envelope.body.ToString())) return;
+  if (!plan.ParseFromString(envelope.body.ToString()) || plan.plan().number() != plans_) return;
+  ++plans_;
   lanes_ = plan.plan().lanes();
   try {
     for (int lane = 0; lane < plan.plan().lanes(); ++lane) {
       ShardOptions shard;
       shard.server = member_.self().rank;
       shard.lane = lane;
-      shard.epoch = envelope.epoch;
+      // Frames of an earlier plan are of another epoch.
+      shard.epoch = envelope.epoch + static_cast<uint64_t>(plan.plan().number());
       shard.stall_deadline = options_.stall_deadline;
       shard.phantom = options_.phantom;
       shard.trace = options_.trace;
@@ -45,6 +47,7 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
     throw Error(ExitCode::kFailure,
                 "not enough memory for this server's share of the model; use more servers");
   }
+  if (plan.plan().window_bytes() > 0) outbox.window_bytes = plan.plan().window_bytes();
   outbox.Send(member_.ToScheduler(MessageKind::kReady));
   Envelope forward = envelope;
   forward.to = Here(kApplicationLane);

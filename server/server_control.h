@@ -1,4 +1,5 @@
-// ServerControl: a server's control actor. Joins the job, makes the shards when the plan arrives.
+// ServerControl: a server's control actor. Joins the job, makes the shards when a plan arrives;
+// those of a later plan take the place of the others, and what the others hold is gone then.
 #pragma once
 
 #include "core/trace.h"
@@ -28,7 +29,8 @@ class ServerControl : public Actor {
 
   ServerOptions options_;
   Member member_;
-  int lanes_ = 0;  // 0 before there is a plan
+  int lanes_ = 0;
+  int plans_ = 0;  // that have come; the next one has this number
 };
 
 }  // namespace poseidon

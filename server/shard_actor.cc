@@ -3,11 +3,8 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 
-#include "core/error.h"
-#include "proto/model_size.h"
+#include "proto/bucket.h"
 #include "proto/update_rule.h"
 
 namespace poseidon {
@@ -17,93 +14,100 @@ constexpr TimerId kStallScan = 1;
 // A stall is noticed at most this share of the deadline late.
 constexpr int kScansPerDeadline = 10;
 
-// The parts of a chunk that belong to different blobs of its layer.
-std::vector<KvPair::Segment> SegmentsOf(const LayerSpec& layer, const Chunk& chunk) {
-  std::vector<KvPair::Segment> segments;
-  int64_t blob_begin = 0;
-  for (const BlobSpec& blob : layer.blobs()) {
-    const int64_t count = FloatCount(blob);
-    const int64_t begin = std::max(blob_begin, chunk.offset());
-    const int64_t end = std::min(blob_begin + count, chunk.offset() + chunk.size());
-    if (begin < end) segments.push_back({end - begin, {blob.lr_mult(), blob.decay_mult()}});
-    blob_begin += count;
-  }
-  return segments;
+FactorLayer::Shape ShapeOf(const wire::PlanAndModel& plan, const BucketPlan& bucket) {
+  const InnerProductSpec& product = plan.model().layers(bucket.first_layer()).inner_product();
+  return {.workers = plan.plan().workers(),
+          .outputs = product.outputs(),
+          .inputs = product.inputs(),
+          .rows = product.rows(),
+          .floats = FloatCount(bucket),
+          .start_iteration = plan.plan().start_iteration()};
 }
 
 }  // namespace
 
-// Values and optimiser state of all the lane's pairs.
-struct ShardActor::Memory {
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
-  using Floats = std::unique_ptr<float, Free>;
-
-  // calloc: pages of zeros that the kernel backs when they are touched.
-  static Floats Make(int64_t count) {
-    Floats floats(static_cast<float*>(std::calloc(std::max<int64_t>(count, 1), sizeof(float))));
-    if (floats == nullptr) throw std::bad_alloc();
-    return floats;
-  }
-
-  Floats values;
-  Floats history;
-};
-
 ShardActor::ShardActor(const wire::PlanAndModel& plan, const ShardOptions& options)
     : options_(options),
       workers_(plan.plan().workers()),
-      rule_(ToUpdateRule(plan.model().update_rule())),
-      memory_(std::make_shared<Memory>()) {
-  struct Place {
-    Key key;
-    const Chunk* chunk;
-  };
-  std::vector<Place> places;
-  int64_t total = 0;
-  int64_t largest = 0;
-  for (int l = 0; l < plan.plan().layers_size(); ++l) {
-    const LayerPlan& layer = plan.plan().layers(l);
-    layer_names_.push_back(layer.name());
-    if (layer.scheme() != PS) continue;
-    for (int c = 0; c < layer.chunks_size(); ++c) {
-      const Chunk& chunk = layer.chunks(c);
-      if (chunk.server() != options.server || chunk.lane() != options.lane) continue;
-      places.push_back({{static_cast<uint32_t>(l), static_cast<uint32_t>(c)}, &chunk});
-      total += chunk.size();
-      largest = std::max(largest, chunk.size());
-    }
+      iterations_(plan.model().iterations()),
+      copies_needed_(plan.plan().staleness() != 0),
+      fifo_(plan.plan().fifo()),
+      rule_(ToUpdateRule(plan.model().update_rule())) {
+  for (int b = 0; b < plan.plan().buckets_size(); ++b) {
+    const BucketPlan& bucket = plan.plan().buckets(b);
+    buckets_.push_back({bucket.name(), bucket.layer_count() > 1});
   }
-  const int64_t state = StatePerParameter(rule_);
-  if (!options.phantom) {
-    memory_->values = Memory::Make(total);
-    memory_->history = Memory::Make(total * state);
-  }
-  const KvPair::Options pair_options{workers_, plan.plan().deterministic()};
-  int64_t offset = 0;
+  const std::vector<Place> places = Places(plan);
+  int64_t floats = 0;
+  for (const Place& place : places) floats += place.memory_floats;
+  memory_ = std::make_shared<ZeroedMemory>(options.phantom ? 0 : floats);
   for (const Place& place : places) {
-    const size_t size = place.chunk->size();
-    std::span<float> values;
-    std::span<float> history;
-    if (!options.phantom) {
-      values = {memory_->values.get() + offset, size};
-      history = {memory_->history.get() + offset * state, size * state};
+    const int bucket = static_cast<int>(place.key.bucket);
+    const std::span<float> memory = memory_->Take(options.phantom ? 0 : place.memory_floats);
+    if (plan.plan().buckets(bucket).scheme() == PS) {
+      MakePair(plan, place.key, memory);
+    } else {
+      MakeFactorLayer(plan, bucket, memory);
     }
-    pairs_.try_emplace(
-        place.key, pair_options, place.chunk->size(),
-        SegmentsOf(plan.model().layers(static_cast<int>(place.key.bucket)), *place.chunk), values,
-        history);
-    offset += place.chunk->size();
   }
-  pool_ = std::make_unique<AccumulatorPool>(options.phantom ? 0 : pairs_.size(), largest);
+  int64_t largest = 0;
+  for (const auto& [key, pair] : pairs_) largest = std::max(largest, pair.size());
+  // One more, which a pair borrows for a moment only.
+  const size_t sums = pairs_.size() * KvPair::OpenIterations(plan.plan().staleness()) + 1;
+  pool_ = std::make_unique<AccumulatorPool>(options.phantom ? 0 : sums, largest);
+  copies_ = std::make_unique<CopyPool>(largest * sizeof(float));
 }
 
 ShardActor::~ShardActor() = default;
 
+std::vector<ShardActor::Place> ShardActor::Places(const wire::PlanAndModel& plan) const {
+  std::vector<Place> places;
+  for (uint32_t b = 0; b < static_cast<uint32_t>(plan.plan().buckets_size()); ++b) {
+    const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(b));
+    if (!UsesServers(bucket.scheme())) continue;
+    for (uint32_t c = 0; c < static_cast<uint32_t>(bucket.chunks_size()); ++c) {
+      const Chunk& chunk = bucket.chunks(static_cast<int>(c));
+      if (chunk.server() != options_.server || chunk.lane() != options_.lane) continue;
+      if (bucket.scheme() == ADAM) {
+        places.push_back({{b, 0}, FactorLayer::MemoryFloats(ShapeOf(plan, bucket), rule_)});
+        break;  // all its chunks are here
+      }
+      places.push_back(
+          {{b, c}, KvPair::MemoryFloats(PairOptions(plan.plan(), bucket), rule_, chunk.size())});
+    }
+  }
+  return places;
+}
+
+KvPair::Options ShardActor::PairOptions(const Plan& plan, const BucketPlan& bucket) const {
+  return {.workers = workers_,
+          .deterministic = plan.deterministic(),
+          .staleness = plan.staleness(),
+          .iterations = iterations_,
+          .update_at_workers = bucket.update_at_workers(),
+          .codec = CodecOf(plan, bucket),
+          .start_iteration = plan.start_iteration()};
+}
+
+void ShardActor::MakePair(const wire::PlanAndModel& plan, const Key& key, std::span<float> memory) {
+  const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(key.bucket));
+  const Chunk& chunk = bucket.chunks(static_cast<int>(key.chunk));
+  pairs_.try_emplace(key, PairOptions(plan.plan(), bucket), chunk.size(),
+                     UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()), memory);
+}
+
+void ShardActor::MakeFactorLayer(const wire::PlanAndModel& plan, int bucket,
+                                 std::span<float> memory) {
+  const BucketPlan& spec = plan.plan().buckets(bucket);
+  factor_layers_.try_emplace(static_cast<uint32_t>(bucket), ShapeOf(plan, spec),
+                             std::vector<Chunk>(spec.chunks().begin(), spec.chunks().end()),
+                             UpdateSegments(plan.model(), spec, 0, FloatCount(spec)), memory);
+}
+
 int64_t ShardActor::floats() const {
   int64_t floats = 0;
   for (const auto& [key, pair] : pairs_) floats += pair.size();
+  for (const auto& [bucket, layer] : factor_layers_) floats += layer.size();
   return floats;
 }
 
@@ -121,55 +125,146 @@ void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (worker.role != Role::kWorker || worker.rank < 0 || worker.rank >= workers_) {
     return Drop(envelope, "from a node that is no worker of this job", true);
   }
-  const auto found = pairs_.find({envelope.bucket, envelope.chunk});
-  if (found == pairs_.end()) return Drop(envelope, "for a KV pair that is not here", true);
-  const Key& key = found->first;
-  KvPair& pair = found->second;
-  if (envelope.kind == MessageKind::kInitialValues && worker.rank == 0) {
-    if (!pair.Initialize(envelope.body)) return Drop(envelope, "initial values", false);
-    return SendValues(key, pair, outbox);
-  }
+  const auto pair = pairs_.find({envelope.bucket, envelope.chunk});
+  if (pair != pairs_.end()) return OnPairFrame(envelope, pair->first, pair->second, outbox);
+  const auto layer = factor_layers_.find(envelope.bucket);
+  if (layer != factor_layers_.end()) return OnFactorLayerFrame(envelope, layer->second, outbox);
+  Drop(envelope, "for a KV pair that is not here", true);
+}
+
+void ShardActor::OnPairFrame(const Envelope& envelope, const Key& key, KvPair& pair,
+                             Outbox& outbox) {
+  const int sender = envelope.from.node.rank;
+  if (sender == 0 && OnStateFrame(envelope, key, pair, outbox)) return;
   if (envelope.kind != MessageKind::kGradient) return Drop(envelope, "of a wrong kind", true);
-  const KvPair::Outcome outcome =
-      pair.Add(worker.rank, envelope.iteration, envelope.body, outbox.now, *pool_);
-  if (outcome == KvPair::Outcome::kOld) return Drop(envelope, "old", false);
-  if (outcome == KvPair::Outcome::kForeign) {
-    return Drop(envelope, "of an iteration or a size that can't be", true);
-  }
-  if (options_.trace != nullptr) {
-    options_.trace->Add({"gradient arrived", layer_names_[envelope.bucket],
-                         "from " + worker.ToString(), envelope.iteration, outbox.now, outbox.now});
-  }
-  if (outcome == KvPair::Outcome::kComplete) {
-    pair.Update(rule_, *pool_);
-    SendValues(key, pair, outbox);
+  const Reaction reaction =
+      pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_);
+  if (!Accept(envelope, reaction.verdict, outbox) || reaction.answer.empty()) return;
+  const Payload body = PairAnswer(pair);
+  for (const int worker : reaction.answer) {
+    Send(pair.answers_sums() ? MessageKind::kGradientSum : MessageKind::kValues, key, worker,
+         pair.clock(worker), body, outbox);
   }
 }
 
-void ShardActor::SendValues(const Key& key, const KvPair& pair, Outbox& outbox) {
-  const Payload body = options_.phantom ? Payload::Phantom(pair.size() * sizeof(float))
-                                        // Sent without a copy: the values next change when every
-                                        // worker has answered them with a gradient.
-                                        : Payload::View(pair.values(), memory_);
-  for (int worker = 0; worker < workers_; ++worker) {
-    Envelope envelope;
-    envelope.kind = MessageKind::kValues;
-    envelope.to = {{Role::kWorker, worker}, kFirstDataLane + options_.lane};
-    envelope.epoch = options_.epoch;
-    envelope.iteration = pair.iteration();
-    envelope.bucket = key.bucket;
-    envelope.chunk = key.chunk;
-    envelope.priority = static_cast<int>(key.bucket);
-    envelope.body = body;
-    outbox.Send(std::move(envelope));
+void ShardActor::OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox) {
+  const int sender = envelope.from.node.rank;
+  if (sender == 0 && OnStateFrame(envelope, layer, outbox)) return;
+  if (envelope.kind != MessageKind::kFactors) return Drop(envelope, "of a wrong kind", true);
+  const Reaction reaction =
+      layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, outbox.now, rule_);
+  if (!Accept(envelope, reaction.verdict, outbox) || reaction.answer.empty()) return;
+  for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
+    SendChunk(layer, {envelope.bucket, chunk}, outbox);
   }
+}
+
+bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair,
+                              Outbox& outbox) {
+  if (envelope.kind == MessageKind::kFetchHistory) {
+    // While gradients are summed nobody can want it.
+    if (!pair.initialized() || pair.open()) {
+      Drop(envelope, "while the state changes", true);
+    } else {
+      SendState(key, pair.state(), KvPair::StateFloats(pair.options(), rule_, pair.size()),
+                pair.iteration(), outbox);
+    }
+    return true;
+  }
+  const bool values = envelope.kind == MessageKind::kInitialValues;
+  if (!values && envelope.kind != MessageKind::kInitialHistory) return false;
+  if (values ? !pair.Initialize(envelope.body) : !pair.InitializeState(envelope.body, rule_)) {
+    Drop(envelope, "initial values", false);
+  } else if (pair.initialized()) {
+    const Payload body = PairAnswer(pair);
+    for (int worker = 0; worker < workers_; ++worker) {
+      Send(MessageKind::kValues, key, worker, pair.clock(worker), body, outbox);
+    }
+  }
+  return true;
+}
+
+bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox) {
+  const Key key{envelope.bucket, envelope.chunk};
+  if (envelope.kind == MessageKind::kFetchHistory) {
+    if (!layer.initialized() || layer.open() || key.chunk >= layer.chunks().size()) {
+      Drop(envelope, "while the state changes", true);
+    } else {
+      SendState(key, layer.state(key.chunk),
+                layer.chunks()[key.chunk].size() * StatePerParameter(rule_), layer.iteration(),
+                outbox);
+    }
+    return true;
+  }
+  const bool values = envelope.kind == MessageKind::kInitialValues;
+  if (!values && envelope.kind != MessageKind::kInitialHistory) return false;
+  if (values ? !layer.Initialize(key.chunk, envelope.body)
+             : !layer.InitializeState(key.chunk, envelope.body, rule_)) {
+    Drop(envelope, "initial values", false);
+  } else if (layer.initialized(key.chunk)) {
+    SendChunk(layer, key, outbox);
+  }
+  return true;
+}
+
+void ShardActor::SendState(const Key& key, std::span<const float> state, int64_t floats,
+                           int64_t iteration, Outbox& outbox) {
+  // Without a copy: no worker sends a gradient under this plan any more.
+  Send(MessageKind::kHistory, key, 0, iteration,
+       options_.phantom ? Payload::Phantom(floats * sizeof(float)) : Payload::View(state, memory_),
+       outbox);
+}
+
+bool ShardActor::Accept(const Envelope& envelope, Verdict verdict, const Outbox& outbox) {
+  if (verdict == Verdict::kOld) Drop(envelope, "old", false);
+  if (verdict == Verdict::kForeign) {
+    Drop(envelope, "of an iteration or with a body that can't be", true);
+  }
+  if (verdict != Verdict::kTaken) return false;
+  if (options_.trace != nullptr) {
+    options_.trace->Add({"gradient arrived", buckets_[envelope.bucket].name,
+                         "from " + envelope.from.node.ToString(), envelope.iteration, outbox.now,
+                         outbox.now});
+  }
+  return true;
+}
+
+Payload ShardActor::PairAnswer(const KvPair& pair) {
+  if (options_.phantom) return Payload::Phantom(pair.answer_size());
+  if (copies_needed_) return copies_->Copy(pair.answer());
+  return Payload::View(pair.answer(), memory_);
+}
+
+void ShardActor::SendChunk(const FactorLayer& layer, const Key& key, Outbox& outbox) {
+  const Payload body = options_.phantom
+                           ? Payload::Phantom(layer.chunks()[key.chunk].size() * sizeof(float))
+                           : Payload::View(layer.values(key.chunk), memory_);
+  for (int worker = 0; worker < workers_; ++worker) {
+    Send(MessageKind::kValues, key, worker, layer.iteration(), body, outbox);
+  }
+}
+
+void ShardActor::Send(MessageKind kind, const Key& key, int worker, int64_t iteration,
+                      const Payload& body, Outbox& outbox) {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.to = {{Role::kWorker, worker}, kFirstDataLane + options_.lane};
+  envelope.epoch = options_.epoch;
+  envelope.iteration = iteration;
+  envelope.bucket = key.bucket;
+  envelope.chunk = key.chunk;
+  // Values for an iteration come of the exchange before.
+  envelope.priority = PriorityOf(fifo_, static_cast<int>(buckets_.size()),
+                                 static_cast<int>(key.bucket), iteration - 1);
+  envelope.body = body;
+  outbox.Send(std::move(envelope));
 }
 
 void ShardActor::Drop(const Envelope& envelope, const char* why, bool suspicious) {
   ++dropped_frames_;
   if (suspicious && logged_.insert(envelope.from.node).second) {
     LOG(WARNING) << "dropped a frame " << why << ": " << KindName(envelope.kind) << " from "
-                 << envelope.from.ToString() << ", layer " << envelope.bucket << ", chunk "
+                 << envelope.from.ToString() << ", bucket " << envelope.bucket << ", chunk "
                  << envelope.chunk << ", iteration " << envelope.iteration << ", "
                  << envelope.body.size() << " bytes (later ones of this peer are only counted)";
   }
@@ -180,30 +275,35 @@ void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {
   // The oldest stall: a worker that hangs soon leaves other pairs waiting, too.
   Time oldest = outbox.now - options_.stall_deadline;
   std::optional<wire::Stalled> stalled;
-  for (const auto& [key, pair] : pairs_) {
-    const std::optional<Time> since = WaitingSince(pair);
-    if (!since || *since > oldest) continue;
+  const auto consider = [&](uint32_t bucket, const auto& owner) {
+    const std::optional<Time> since = WaitingSince(owner);
+    if (!since || *since > oldest) return;
     oldest = *since;
-    stalled = StallOf(key, pair);
-  }
+    stalled = StallOf(bucket, owner);
+  };
+  for (const auto& [key, pair] : pairs_) consider(key.bucket, pair);
+  for (const auto& [bucket, layer] : factor_layers_) consider(bucket, layer);
   if (!stalled) return outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
   // Once is enough, the scheduler ends the job.
   outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), *stalled));
 }
 
-std::optional<Time> ShardActor::WaitingSince(const KvPair& pair) const {
-  if (!pair.initialized()) return started_;
-  if (pair.open()) return pair.opened();
+template <typename Owner>
+std::optional<Time> ShardActor::WaitingSince(const Owner& owner) const {
+  if (!owner.initialized()) return started_;
+  if (owner.open()) return owner.open_since();
   return std::nullopt;
 }
 
-wire::Stalled ShardActor::StallOf(const Key& key, const KvPair& pair) const {
+template <typename Owner>
+wire::Stalled ShardActor::StallOf(uint32_t bucket, const Owner& owner) const {
   wire::Stalled stalled;
-  const std::string layer = "layer " + layer_names_[key.bucket];
-  stalled.set_waiting_for(pair.initialized() ? "the gradient of " + layer + ", iteration " +
-                                                   std::to_string(pair.iteration()) + ","
-                                             : "the initial values of " + layer);
-  for (const int worker : pair.initialized() ? pair.missing() : std::vector<int>{0}) {
+  const BucketInfo& info = buckets_[bucket];
+  const std::string label = (info.several_layers ? "layers " : "layer ") + info.name;
+  stalled.set_waiting_for(owner.initialized() ? "the gradient of " + label + ", iteration " +
+                                                    std::to_string(owner.iteration()) + ","
+                                              : "the initial values of " + label);
+  for (const int worker : owner.initialized() ? owner.missing() : std::vector<int>{0}) {
     wire::Node* node = stalled.add_missing();
     node->set_role(static_cast<uint32_t>(Role::kWorker));
     node->set_rank(worker);

@@ -1,8 +1,12 @@
-// ShardActor: one data lane of a server, with the KV pairs that hash to it.
+// ShardActor: one data lane of a server, with the KV pairs and factor layers that lie on it.
 //
-// Answers worker 0's kInitialValues and the last kGradient of an iteration with kValues to every
-// worker, without being asked. Frames of another epoch, of a past iteration, or that arrive twice
-// are counted and dropped; those that no correct worker could send are logged once per worker, too.
+// Answers worker 0's kInitialValues with kValues to every worker, and what the workers contribute
+// to an iteration (kGradient of a KV pair, kFactors of a factor layer) with kValues or kGradientSum
+// to those who can go on, without being asked. Where a plan does not start at iteration 0,
+// optimiser state (kInitialHistory) comes with the values; when a plan is left, worker 0 asks for
+// it (kFetchHistory, answered by kHistory). Frames of another epoch, of a past iteration, or that
+// arrive twice are counted and dropped; those that no correct worker could send are logged once per
+// worker, too.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +22,10 @@
 #include "core/update_rule.h"
 #include "proto/wire.pb.h"
 #include "server/accumulator_pool.h"
+#include "server/copy_pool.h"
+#include "server/factor_layer.h"
 #include "server/kv_pair.h"
+#include "server/zeroed_memory.h"
 #include "transport/actor.h"
 
 namespace poseidon {
@@ -53,22 +60,55 @@ class ShardActor : public Actor {
     uint32_t chunk = 0;
     auto operator<=>(const Key&) const = default;
   };
-  struct Memory;
+  // What the plan gives to this lane: a KV pair, or a whole bucket as a factor layer.
+  struct Place {
+    Key key;  // chunk 0 of a factor layer
+    int64_t memory_floats = 0;
+  };
+  struct BucketInfo {
+    std::string name;
+    bool several_layers = false;
+  };
 
-  // Since when a pair waits for workers, if it does.
-  std::optional<Time> WaitingSince(const KvPair& pair) const;
-  // What a pair waits for, and from whom.
-  wire::Stalled StallOf(const Key& key, const KvPair& pair) const;
-  void SendValues(const Key& key, const KvPair& pair, Outbox& outbox);
+  std::vector<Place> Places(const wire::PlanAndModel& plan) const;
+  KvPair::Options PairOptions(const Plan& plan, const BucketPlan& bucket) const;
+  void MakePair(const wire::PlanAndModel& plan, const Key& key, std::span<float> memory);
+  void MakeFactorLayer(const wire::PlanAndModel& plan, int bucket, std::span<float> memory);
+
+  void OnPairFrame(const Envelope& envelope, const Key& key, KvPair& pair, Outbox& outbox);
+  void OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox);
+  // What worker 0 gives or takes where a plan starts or is left; true if the frame was such a one.
+  bool OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair, Outbox& outbox);
+  bool OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox);
+  void SendState(const Key& key, std::span<const float> state, int64_t floats, int64_t iteration,
+                 Outbox& outbox);
+  // Counts and traces a gradient or factor; whether it was taken.
+  bool Accept(const Envelope& envelope, Verdict verdict, const Outbox& outbox);
+  Payload PairAnswer(const KvPair& pair);
+  void SendChunk(const FactorLayer& layer, const Key& key, Outbox& outbox);
+  void Send(MessageKind kind, const Key& key, int worker, int64_t iteration, const Payload& body,
+            Outbox& outbox);
   void Drop(const Envelope& envelope, const char* why, bool suspicious);
+
+  // Since when a pair or layer waits for workers, if it does.
+  template <typename Owner>
+  std::optional<Time> WaitingSince(const Owner& owner) const;
+  // What it waits for, and from whom.
+  template <typename Owner>
+  wire::Stalled StallOf(uint32_t bucket, const Owner& owner) const;
 
   ShardOptions options_;
   int workers_;
+  int64_t iterations_;  // of the training; 0: not known
+  bool copies_needed_;  // values may change while frames with them are under way
+  bool fifo_;           // priorities are all the same
   UpdateRule rule_;
-  std::vector<std::string> layer_names_;
-  std::shared_ptr<Memory> memory_;  // shared with the frames on their way out
+  std::vector<BucketInfo> buckets_;
+  std::shared_ptr<ZeroedMemory> memory_;  // shared with the frames on their way out
   std::map<Key, KvPair> pairs_;
+  std::map<uint32_t, FactorLayer> factor_layers_;  // by bucket
   std::unique_ptr<AccumulatorPool> pool_;
+  std::unique_ptr<CopyPool> copies_;
   std::optional<Time> started_;  // when the training started
   int64_t dropped_frames_ = 0;
   std::set<NodeId> logged_;  // peers that a log line was written about

@@ -7,16 +7,14 @@
 #include <numeric>
 #include <random>
 
+#include "core/sum.h"
+#include "tests/unit/server_testing.h"
+
 namespace poseidon {
 namespace {
 
-using Outcome = KvPair::Outcome;
-using Floats = std::vector<float>;
-
-Payload Body(const Floats& floats) {
-  auto owned = std::make_shared<Floats>(floats);
-  return Payload::View(std::span<const float>(*owned), owned);
-}
+using testing::ElementsAre;
+using testing::IsEmpty;
 
 UpdateRule PlainRule() {
   UpdateRule rule;
@@ -26,45 +24,56 @@ UpdateRule PlainRule() {
 
 // A pair with memory of its own.
 struct Pair {
-  Pair(int workers, bool deterministic, int64_t size)
-      : values(size),
-        history(size),
-        pool(1, size),
-        pair({workers, deterministic}, size, {{size, {}}}, values, history) {}
+  Pair(const KvPair::Options& options, std::vector<UpdateSegment> segments)
+      : size(std::accumulate(segments.begin(), segments.end(), int64_t{0},
+                             [](int64_t sum, const auto& segment) { return sum + segment.size; })),
+        memory(KvPair::MemoryFloats(options, rule, size)),
+        pool(KvPair::OpenIterations(options.staleness) + 1, size),
+        pair(options, size, std::move(segments), memory) {}
 
-  Outcome Add(int worker, int64_t iteration, const Floats& gradient, Time now = {}) {
-    return pair.Add(worker, iteration, Body(gradient), now, pool);
+  // Workers answered; -1 if the gradient was old, -2 if it was foreign.
+  std::vector<int> Add(int worker, int64_t iteration, const Floats& gradient, Time now = {}) {
+    const Reaction reaction = pair.Add(worker, iteration, Body(gradient), now, rule, pool);
+    if (reaction.verdict == Verdict::kTaken) return reaction.answer;
+    EXPECT_THAT(reaction.answer, IsEmpty());
+    return {reaction.verdict == Verdict::kOld ? -1 : -2};
+  }
+  Floats values() const {
+    Floats floats(size);
+    CopyFrom(floats, pair.answer());
+    return floats;
   }
 
-  Floats values;
-  Floats history;
+  UpdateRule rule = PlainRule();
+  int64_t size;
+  Floats memory;
   AccumulatorPool pool;
   KvPair pair;
 };
 
 TEST(KvPairTest, CountsEachWorkerOnceAnIteration) {
-  Pair pair(2, false, 1);
-  EXPECT_EQ(pair.Add(0, 0, {1}), Outcome::kForeign);  // nothing to add to yet
+  Pair pair({.workers = 2, .codec = {}}, {{1, {}}});
+  EXPECT_THAT(pair.Add(0, 0, {1}), ElementsAre(-2));  // nothing to add to yet
   EXPECT_FALSE(pair.pair.Initialize(Body({1, 2})));   // too long
   EXPECT_TRUE(pair.pair.Initialize(Body({5})));
   EXPECT_FALSE(pair.pair.Initialize(Body({6})));
   EXPECT_FALSE(pair.pair.open());
-  EXPECT_EQ(pair.Add(1, 0, {2}, Seconds(3)), Outcome::kCounted);
+  EXPECT_THAT(pair.Add(1, 0, {2}, Seconds(3)), IsEmpty());
   EXPECT_TRUE(pair.pair.open());
-  EXPECT_EQ(pair.pair.opened(), Seconds(3));
-  EXPECT_THAT(pair.pair.missing(), testing::ElementsAre(0));
-  EXPECT_EQ(pair.Add(1, 0, {2}, Seconds(4)), Outcome::kOld);
-  EXPECT_EQ(pair.Add(0, 1, {2}), Outcome::kForeign);
-  EXPECT_EQ(pair.Add(0, -1, {2}), Outcome::kOld);
-  EXPECT_EQ(pair.Add(0, 0, {2, 3}), Outcome::kForeign);
-  EXPECT_EQ(pair.pair.opened(), Seconds(3));
-  EXPECT_EQ(pair.Add(0, 0, {4}), Outcome::kComplete);
-  pair.pair.Update(PlainRule(), pair.pool);
-  EXPECT_FLOAT_EQ(pair.values[0], 5 - 0.1F * (2 + 4) / 2);
+  EXPECT_EQ(pair.pair.open_since(), Seconds(3));
+  EXPECT_THAT(pair.pair.missing(), ElementsAre(0));
+  EXPECT_THAT(pair.Add(1, 0, {2}, Seconds(4)), ElementsAre(-1));
+  EXPECT_THAT(pair.Add(1, 1, {2}), ElementsAre(-2));
+  EXPECT_THAT(pair.Add(0, 1, {2}), ElementsAre(-2));
+  EXPECT_THAT(pair.Add(0, -1, {2}), ElementsAre(-1));
+  EXPECT_THAT(pair.Add(0, 0, {2, 3}), ElementsAre(-2));
+  EXPECT_EQ(pair.pair.open_since(), Seconds(3));
+  EXPECT_THAT(pair.Add(0, 0, {4}), ElementsAre(0, 1));
+  EXPECT_FLOAT_EQ(pair.values()[0], 5 - 0.1F * (2 + 4) / 2);
   EXPECT_EQ(pair.pair.iteration(), 1);
   EXPECT_FALSE(pair.pair.open());
-  EXPECT_EQ(pair.Add(0, 0, {4}), Outcome::kOld);
-  EXPECT_EQ(pair.Add(0, 1, {4}), Outcome::kCounted);
+  EXPECT_THAT(pair.Add(0, 0, {4}), ElementsAre(-1));
+  EXPECT_THAT(pair.Add(0, 1, {4}), IsEmpty());
 }
 
 // Numbers of very different sizes, so that any other order gives other bits.
@@ -85,14 +94,26 @@ TEST(KvPairTest, DeterministicSumsDoNotDependOnTheOrderOfArrival) {
   int differing = 0;
   for (const bool deterministic : {true, false}) {
     for (int shuffle = 0; shuffle < 50; ++shuffle) {
-      Pair pair(kWorkers, deterministic, kSize);
+      // With staleness, two iterations are gathered side by side.
+      const int staleness = shuffle % 2;
+      Pair pair({.workers = kWorkers,
+                 .deterministic = deterministic,
+                 .staleness = staleness,
+                 .codec = {}},
+                {{kSize, {}}});
       ASSERT_TRUE(pair.pair.Initialize(Body(Floats(kSize, 1))));
-      for (int64_t iteration = 0; iteration < 3; ++iteration) {
-        std::shuffle(order.begin(), order.end(), random);
-        for (const int worker : order) pair.Add(worker, iteration, gradients[worker]);
-        pair.pair.Update(PlainRule(), pair.pool);
+      for (int64_t iteration = 0; iteration < 4; iteration += 1 + staleness) {
+        std::vector<int> arrivals;
+        for (int i = 0; i <= staleness; ++i) {
+          arrivals.insert(arrivals.end(), order.begin(), order.end());
+        }
+        std::shuffle(arrivals.begin(), arrivals.end(), random);
+        for (const int worker : arrivals) {
+          pair.Add(worker, pair.pair.clock(worker), gradients[worker]);
+        }
       }
-      results.push_back(pair.values);
+      EXPECT_EQ(pair.pair.iteration(), 4);
+      results.push_back(pair.values());
       if (deterministic) {
         EXPECT_EQ(results.back(), results.front());
       } else if (results.back() != results.front()) {
@@ -104,31 +125,39 @@ TEST(KvPairTest, DeterministicSumsDoNotDependOnTheOrderOfArrival) {
 }
 
 TEST(KvPairTest, BlobsOfAChunkHaveTheirOwnMultipliers) {
-  Floats values = {1, 1, 1};
-  Floats history(3);
-  AccumulatorPool pool(1, 3);
-  KvPair pair({1, false}, 3, {{1, {1, 1}}, {2, {2, 0}}}, values, history);
-  ASSERT_TRUE(pair.Initialize(Body({1, 1, 1})));
-  UpdateRule rule = PlainRule();
-  rule.weight_decay = 1;
-  ASSERT_EQ(pair.Add(0, 0, Body({1, 1, 1}), {}, pool), Outcome::kComplete);
-  pair.Update(rule, pool);
-  EXPECT_FLOAT_EQ(values[0], 1 - 0.1F * (1 + 1));
-  EXPECT_FLOAT_EQ(values[1], 1 - 0.2F);
-  EXPECT_FLOAT_EQ(values[2], 1 - 0.2F);
+  Pair pair({.codec = {}}, {{1, {1, 1}}, {2, {2, 0}}});
+  pair.rule.weight_decay = 1;
+  ASSERT_TRUE(pair.pair.Initialize(Body({1, 1, 1})));
+  ASSERT_THAT(pair.Add(0, 0, {1, 1, 1}), ElementsAre(0));
+  EXPECT_FLOAT_EQ(pair.values()[0], 1 - 0.1F * (1 + 1));
+  EXPECT_FLOAT_EQ(pair.values()[1], 1 - 0.2F);
+  EXPECT_FLOAT_EQ(pair.values()[2], 1 - 0.2F);
 }
 
 TEST(KvPairTest, PhantomsCountAndHoldNothing) {
   AccumulatorPool pool(0, 0);
-  KvPair pair({2, true}, 10, {{10, {}}}, {}, {});
-  EXPECT_TRUE(pair.Initialize(Payload::Phantom(40)));
-  for (int64_t iteration = 0; iteration < 3; ++iteration) {
-    EXPECT_EQ(pair.Add(1, iteration, Payload::Phantom(40), {}, pool), Outcome::kCounted);
-    EXPECT_EQ(pair.Add(0, iteration, Payload::Phantom(36), {}, pool), Outcome::kForeign);
-    EXPECT_EQ(pair.Add(0, iteration, Payload::Phantom(40), {}, pool), Outcome::kComplete);
-    pair.Update(PlainRule(), pool);
+  const UpdateRule rule = PlainRule();
+  for (const Codec codec : {Codec::kFp32, Codec::kOneBit}) {
+    const KvPair::Options options{.workers = 2,
+                                  .deterministic = true,
+                                  .update_at_workers = codec == Codec::kOneBit,
+                                  .codec = {codec, 0}};
+    KvPair pair(options, 10, {{10, {}}}, {});
+    const size_t bytes = EncodedBytes(options.codec, 10);
+    EXPECT_TRUE(pair.Initialize(Payload::Phantom(40)));
+    EXPECT_EQ(pair.answer_size(), 40u);
+    const auto add = [&](int worker, int64_t iteration, size_t size) {
+      return pair.Add(worker, iteration, Payload::Phantom(size), {}, rule, pool);
+    };
+    for (int64_t iteration = 0; iteration < 3; ++iteration) {
+      EXPECT_EQ(add(1, iteration, bytes).verdict, Verdict::kTaken);
+      EXPECT_EQ(add(0, iteration, bytes - 4).verdict, Verdict::kForeign);
+      EXPECT_THAT(add(0, iteration, bytes).answer, ElementsAre(0, 1));
+      EXPECT_EQ(pair.answer_size(), bytes);
+      EXPECT_TRUE(pair.answer().empty());
+    }
+    EXPECT_EQ(pair.iteration(), 3);
   }
-  EXPECT_EQ(pair.iteration(), 3);
 }
 
 TEST(AccumulatorPoolTest, LendsSeparateAlignedBuffers) {

@@ -1,0 +1,137 @@
+#include "server/factor_layer.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/rebuild.h"
+#include "core/sum.h"
+
+namespace poseidon {
+namespace {
+
+constexpr uint32_t kFactors = 2;  // u, v
+
+// Floats of one worker's factor.
+int64_t FactorFloats(const FactorLayer::Shape& shape, uint32_t factor) {
+  return shape.rows * (factor == 0 ? shape.outputs : shape.inputs);
+}
+
+}  // namespace
+
+int64_t FactorLayer::MemoryFloats(const Shape& shape, const UpdateRule& rule) {
+  // Values, optimiser state, the summed gradient; the stacks.
+  return shape.floats * (1 + StatePerParameter(rule) + 1) +
+         shape.workers * (FactorFloats(shape, 0) + FactorFloats(shape, 1));
+}
+
+FactorLayer::FactorLayer(const Shape& shape, std::vector<Chunk> chunks,
+                         std::vector<UpdateSegment> segments, std::span<float> memory)
+    : shape_(shape),
+      chunks_(std::move(chunks)),
+      segments_(std::move(segments)),
+      has_values_(chunks_.size()),
+      has_state_(chunks_.size(), shape.start_iteration == 0),
+      iteration_(shape.start_iteration),
+      arrived_(shape.workers) {
+  if (memory.empty()) return;
+  const auto take_last = [&memory](int64_t floats) {
+    const std::span<float> last = memory.last(floats);
+    memory = memory.first(memory.size() - last.size());
+    return last;
+  };
+  for (uint32_t factor = 0; factor < kFactors; ++factor) {
+    stacks_[factor] = take_last(shape.workers * FactorFloats(shape, factor));
+  }
+  gradient_ = take_last(shape.floats);
+  values_ = memory.first(shape.floats);
+  history_ = memory.subspan(shape.floats);
+}
+
+bool FactorLayer::initialized() const {
+  const auto all = [](const std::vector<bool>& chunks) {
+    return std::find(chunks.begin(), chunks.end(), false) == chunks.end();
+  };
+  return all(has_values_) && all(has_state_);
+}
+
+bool FactorLayer::Initialize(uint32_t chunk, const Payload& values) {
+  if (chunk >= chunks_.size() || has_values_[chunk] ||
+      values.size() != chunks_[chunk].size() * sizeof(float)) {
+    return false;
+  }
+  if (!values.phantom()) {
+    CopyFrom(values_.subspan(chunks_[chunk].offset(), chunks_[chunk].size()), values.bytes());
+  }
+  has_values_[chunk] = true;
+  return true;
+}
+
+bool FactorLayer::InitializeState(uint32_t chunk, const Payload& state, const UpdateRule& rule) {
+  if (chunk >= chunks_.size() || has_state_[chunk] ||
+      state.size() != chunks_[chunk].size() * StatePerParameter(rule) * sizeof(float)) {
+    return false;
+  }
+  if (!state.phantom()) CopyFrom(StateOf(chunk), state.bytes());
+  has_state_[chunk] = true;
+  return true;
+}
+
+Reaction FactorLayer::Add(int worker, int64_t iteration, uint32_t factor, const Payload& body,
+                          Time now, const UpdateRule& rule) {
+  if (iteration < iteration_) return {Verdict::kOld, {}};
+  if (!initialized() || iteration > iteration_ || factor >= kFactors ||
+      body.size() != FactorFloats(shape_, factor) * sizeof(float)) {
+    return {Verdict::kForeign, {}};
+  }
+  bool& arrived = arrived_[worker][factor];
+  if (arrived) return {Verdict::kOld, {}};
+  arrived = true;
+  if (arrived_count_ == 0) open_since_ = now;
+  Store(worker, factor, body);
+  if (++arrived_count_ < static_cast<int>(kFactors) * shape_.workers) {
+    return {Verdict::kTaken, {}};
+  }
+  RebuildAndUpdate(rule);
+  ++iteration_;
+  arrived_.assign(arrived_.size(), {false, false});
+  arrived_count_ = 0;
+  std::vector<int> answer(shape_.workers);
+  std::iota(answer.begin(), answer.end(), 0);
+  return {Verdict::kTaken, std::move(answer)};
+}
+
+void FactorLayer::Store(int worker, uint32_t factor, const Payload& body) {
+  if (body.phantom()) return;
+  const int64_t floats = FactorFloats(shape_, factor);
+  CopyFrom(stacks_[factor].subspan(worker * floats, floats), body.bytes());
+}
+
+void FactorLayer::RebuildAndUpdate(const UpdateRule& rule) {
+  if (values_.empty()) return;  // phantoms
+  RebuildGradient(shape_.outputs, shape_.inputs, stacks_[0], stacks_[1], gradient_);
+  UpdateSegmentwise(rule, iteration_, segments_, gradient_,
+                    1.0F / static_cast<float>(shape_.workers), values_, history_);
+}
+
+std::span<const float> FactorLayer::values(uint32_t chunk) const {
+  if (values_.empty()) return {};
+  return values_.subspan(chunks_[chunk].offset(), chunks_[chunk].size());
+}
+
+std::span<float> FactorLayer::StateOf(uint32_t chunk) const {
+  if (values_.empty()) return {};
+  const int64_t state = static_cast<int64_t>(history_.size()) / shape_.floats;
+  return history_.subspan(chunks_[chunk].offset() * state, chunks_[chunk].size() * state);
+}
+
+std::span<const float> FactorLayer::state(uint32_t chunk) const { return StateOf(chunk); }
+
+std::vector<int> FactorLayer::missing() const {
+  std::vector<int> missing;
+  for (int worker = 0; worker < shape_.workers; ++worker) {
+    if (!arrived_[worker][0] || !arrived_[worker][1]) missing.push_back(worker);
+  }
+  return missing;
+}
+
+}  // namespace poseidon

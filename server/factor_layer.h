@@ -1,0 +1,91 @@
+// FactorLayer: an inner-product layer on the one server that owns all of it, under the scheme ADAM
+// (Chilimbi et al., Project Adam, OSDI 2014, section 4.2): workers send the factors u and v of
+// their gradients, and get the whole layer's new values back.
+//
+// The factors are stacked in the order of ranks; with the last one, one GEMM sums the gradients of
+// all workers, whatever order they came in. Bulk-synchronous.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/payload.h"
+#include "core/time.h"
+#include "core/update_rule.h"
+#include "proto/bucket.h"
+#include "server/reaction.h"
+
+namespace poseidon {
+
+// Not thread-safe: a layer belongs to one lane.
+class FactorLayer {
+ public:
+  struct Shape {
+    int workers = 1;
+    int64_t outputs = 0;
+    int64_t inputs = 0;
+    int64_t rows = 0;    // of one worker's factors
+    int64_t floats = 0;  // outputs * inputs, and as many again as outputs where there is a bias
+    // The plan's first iteration. Unless it is 0, optimiser state comes with the initial values.
+    int64_t start_iteration = 0;
+  };
+
+  static int64_t MemoryFloats(const Shape& shape, const UpdateRule& rule);
+
+  // `memory`: MemoryFloats() zeros that outlive the layer; empty for phantoms, which count and time
+  // everything but hold no floats. The chunks are the bucket's, the segments the whole layer's.
+  FactorLayer(const Shape& shape, std::vector<Chunk> chunks, std::vector<UpdateSegment> segments,
+              std::span<float> memory);
+
+  // The iteration whose factors are gathered.
+  int64_t iteration() const { return iteration_; }
+  const std::vector<Chunk>& chunks() const { return chunks_; }
+  int64_t size() const { return shape_.floats; }
+  // All that worker 0 gives it at the start is here: of one chunk, of all.
+  bool initialized(uint32_t chunk) const { return has_values_[chunk] && has_state_[chunk]; }
+  bool initialized() const;
+
+  // Worker 0's first values of a chunk. False (and nothing happens) if there is no such chunk, if
+  // they are there already or do not fit.
+  bool Initialize(uint32_t chunk, const Payload& values);
+  // Likewise the optimiser state, in a plan that does not start at iteration 0.
+  bool InitializeState(uint32_t chunk, const Payload& state, const UpdateRule& rule);
+  // Takes a worker's u (factor 0: rows x outputs) or v (1: rows x inputs), row-major. With the last
+  // one applies the update rule and answers all workers.
+  Reaction Add(int worker, int64_t iteration, uint32_t factor, const Payload& body, Time now,
+               const UpdateRule& rule);
+
+  // A chunk's values; empty for phantoms. They change when all workers' next factors are here, so
+  // when all have had them.
+  std::span<const float> values(uint32_t chunk) const;
+  // A chunk's optimiser state; empty for phantoms.
+  std::span<const float> state(uint32_t chunk) const;
+
+  // Whether some but not all factors are here; since when; of whom one or both are missing.
+  bool open() const { return arrived_count_ > 0; }
+  Time open_since() const { return open_since_; }
+  std::vector<int> missing() const;
+
+ private:
+  std::span<float> StateOf(uint32_t chunk) const;
+  void Store(int worker, uint32_t factor, const Payload& body);
+  void RebuildAndUpdate(const UpdateRule& rule);
+
+  Shape shape_;
+  std::vector<Chunk> chunks_;
+  std::vector<UpdateSegment> segments_;
+  std::span<float> values_;
+  std::span<float> history_;
+  std::span<float> gradient_;
+  std::array<std::span<float>, 2> stacks_;  // u, v of all workers
+  std::vector<bool> has_values_;            // by chunk
+  std::vector<bool> has_state_;             // or begins with zeros
+  int64_t iteration_;
+  std::vector<std::array<bool, 2>> arrived_;  // by worker: u, v
+  int arrived_count_ = 0;
+  Time open_since_{};
+};
+
+}  // namespace poseidon
