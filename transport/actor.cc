@@ -10,6 +10,7 @@ void Outbox::Attach(int lane, std::unique_ptr<Actor> actor) {
 
 void Outbox::Clear() {
   identity.reset();
+  window_bytes.reset();
   routes.clear();
   attachments.clear();
   messages.clear();

@@ -40,8 +40,11 @@ struct Outbox {
   // When the message or timer that is being handled arrived.
   Time now{};
 
-  // Carried out in this order: identity, routes, attachments, messages, timers.
-  std::optional<NodeId> identity;       // the scheduler told this node who it is
+  // Carried out in this order: identity, window, routes, attachments, messages, timers.
+  std::optional<NodeId> identity;  // the scheduler told this node who it is
+  // Bytes of bodies on the way to each peer, from now on, before the rest wait in the priority
+  // queue; without effect in virtual time, where nothing waits in sockets.
+  std::optional<int64_t> window_bytes;
   std::vector<Route> routes;            // where another node's lane can be reached from now on
   std::vector<Attachment> attachments;  // actors to start on other lanes of this node
   std::vector<Envelope> messages;

@@ -31,27 +31,47 @@ enum class MessageKind : int {
   kFailed = 10,       // node -> scheduler: wire::End, why this node can't go on
   kStalled = 11,      // server or worker -> scheduler: wire::Stalled, who is missing for what
   kEnd = 12,          // scheduler -> all: wire::End, the job is over
+  kLayerTimes = 13,   // worker -> scheduler: wire::LayerTimes
+  // A switch of plans. No bodies; kPauseOffer and kPauseAt set iteration.
+  kPauseRequest = 14,  // scheduler -> workers: before which iteration can you pause?
+  kPauseOffer = 15,    // worker -> scheduler: that one; it does not begin it before kPauseAt
+  kPauseAt = 16,       // scheduler -> workers: pause before this one
+  kPaused = 17,        // worker -> scheduler: everything up to there is done
+  kLinkReport = 18,    // worker -> scheduler: wire::LinkReport; within a worker, lane -> control
 
   // Heartbeat lane.
   kHeartbeat = 20,     // node -> scheduler: no body
   kHeartbeatAck = 21,  // scheduler -> node: no body
 
   // Data lanes; bucket, chunk and iteration are set.
-  kInitialValues = 30,  // worker 0 -> server (PS) or worker (SFB): floats
+  kInitialValues = 30,  // worker -> server or worker: worker 0's floats of one chunk
   kGradient = 31,       // worker -> server: floats of one chunk
   kValues = 32,         // server -> worker: floats of one chunk, for the forward of `iteration`
-  kFactors = 33,        // worker -> worker: chunk 0 is u (rows x outputs), chunk 1 is v
+  kFactors = 33,      // worker -> worker (SFB): chunk 2 w is u (rows x outputs) of worker w, chunk
+                      // 2 w + 1 is v, packed by the bucket's codec; worker -> server (Adam): chunk
+                      // 0 is u, 1 is v
+  kReduce = 34,       // worker -> worker: floats of a range of a chunk; step is set
+  kGradientSum = 35,  // server -> worker: sum of all workers' gradients of one chunk
+  // A switch of plans.
+  kInitialHistory = 36,  // worker -> server or worker: worker 0's optimiser state of one chunk
+  kFetchHistory = 37,    // worker 0 -> server: no body; wants kHistory of one chunk
+  kHistory = 38,         // server -> worker 0: what it keeps of one chunk besides the values
+  // Before there is a plan; step is set.
+  kProbe = 39,      // worker -> worker: floats that nobody reads; step 0: no echo is wanted
+  kProbeEcho = 40,  // worker -> worker: no body; the probe has come
 
   // Within a node; never accepted from the wire.
-  kGradientReady = 50,   // application -> data lane: the layer's gradient is in its buffer
+  kGradientReady = 50,   // application -> data lane: the bucket's gradient is in its buffer
   kPublishInitial = 51,  // application -> data lane: worker 0's initial values are in place
-  kLayerFresh = 52,      // data lane -> application: this lane's part of the layer is up to date
+  kBucketFresh = 52,     // data lane -> application: this lane's part of the bucket is up to date
   kLocalReady = 53,      // application or server's lanes -> control: memory is there
   kPeerSilent = 54,      // heartbeat lane -> control: wire::Silent
   kJoined = 55,          // control lane -> application: wire::View
   kStop = 56,            // application -> scheduler's control lane: wire::End, end the job so
   kTraining = 57,        // control lane -> data lanes: training starts, with initial values
   kLaneStalled = 58,     // data lane -> control: wire::Stalled, who is missing for what
+  kCollectHistory = 59,  // application -> data lane: have the bucket's servers send their kHistory
+  kSwitchPlan = 60,      // application -> scheduler's control lane: wire::PlanAndModel to go over to
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".
@@ -59,7 +79,7 @@ std::string KindName(MessageKind kind);
 // Whether the kind may come from another node.
 bool IsWireKind(MessageKind kind);
 
-// Smaller goes first. Control goes before everything; a layer's data has the layer's index, so that
+// Smaller goes first. Control goes before everything; a bucket's data has its index, so that
 // the layers needed first by the next forward overtake the others.
 constexpr int kControlPriority = -1;
 
@@ -74,6 +94,7 @@ struct Envelope {
   int64_t iteration = 0;
   uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronised as one)
   uint32_t chunk = 0;
+  uint32_t step = 0;  // kReduce: see collectives/schedule.h
   int priority = kControlPriority;
   // Within a node only: when what the envelope tells happened. Not on the wire.
   Time happened{};

@@ -17,6 +17,7 @@ std::string EncodeHeader(const Envelope& envelope) {
   header.set_iteration(envelope.iteration);
   header.set_bucket(envelope.bucket);
   header.set_chunk(envelope.chunk);
+  header.set_step(envelope.step);
   header.set_priority(envelope.priority);
   header.set_body_bytes(envelope.body.size());
   return header.SerializeAsString();
@@ -66,6 +67,7 @@ DecodedHeader DecodeHeader(std::span<const std::byte> bytes, size_t body_bytes) 
   envelope.iteration = header.iteration();
   envelope.bucket = header.bucket();
   envelope.chunk = header.chunk();
+  envelope.step = header.step();
   envelope.priority = header.priority();
   return decoded;
 }

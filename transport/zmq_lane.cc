@@ -260,6 +260,7 @@ void ZmqLane::ReportFailure(ExitCode exit_code, const std::string& reason) {
 
 void ZmqLane::CarryOut() {
   if (outbox_.identity) node_.SetIdentity(*outbox_.identity);
+  if (outbox_.window_bytes) *node_.window_bytes = *outbox_.window_bytes;
   for (const Outbox::Route& route : outbox_.routes) {
     SetRoute(route);
     node_.AddRoute(route, lane_);
@@ -307,8 +308,8 @@ ZmqPeer* ZmqLane::FindPeer(const Address& to) {
   const auto route = routes_.find(to);
   if (route == routes_.end()) return nullptr;
   try {
-    auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, lane_, route->second,
-                                          inbox_.waker(), node_.counters);
+    auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, node_.window_bytes, lane_,
+                                          route->second, inbox_.waker(), node_.counters);
     return peers_.emplace(to, std::move(made)).first->second.get();
   } catch (const ProtocolError& error) {
     ReportBadEndpoint(to, error);

@@ -10,7 +10,9 @@
 namespace poseidon {
 
 ZmqNode::ZmqNode(NodeId self, const ZmqOptions& node_options)
-    : options(node_options), context(MakeContext(node_options)) {
+    : options(node_options),
+      window_bytes(std::make_shared<std::atomic<int64_t>>(node_options.window_bytes)),
+      context(MakeContext(node_options)) {
   SetIdentity(self);
   for (int lane = 0; lane < kFirstDataLane + options.data_lanes; ++lane) {
     inboxes.push_back(std::make_unique<ZmqInbox>());

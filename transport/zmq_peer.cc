@@ -28,11 +28,13 @@ Payload Copy(const Payload& payload) {
 
 }  // namespace
 
-ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options, int lane,
+ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
+                 std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
                  const std::string& endpoint, std::shared_ptr<ZmqWaker> waker,
                  TransportCounters& counters)
     : context_(context),
       options_(options),
+      window_bytes_(std::move(window_bytes)),
       lane_(lane),
       endpoint_(endpoint),
       waker_(std::move(waker)),
@@ -47,7 +49,7 @@ void ZmqPeer::Connect() {
     throw ProtocolError("cannot connect to '" + endpoint_ + "': " + error.what());
   }
   // A window of its own: what an earlier socket holds comes back to the earlier window.
-  window_ = std::make_shared<ZmqWindow>(options_.window_bytes, waker_);
+  window_ = std::make_shared<ZmqWindow>(window_bytes_, waker_);
   connected_ = std::chrono::steady_clock::now().time_since_epoch();
 }
 

@@ -1,6 +1,7 @@
 // The way to one lane of one other node: a priority queue, a window, a DEALER.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,8 +24,11 @@ constexpr size_t kZeroCopyBytes = 64 << 10;
 // Belongs to the lane's thread.
 class ZmqPeer {
  public:
-  ZmqPeer(zmq::context_t& context, const ZmqOptions& options, int lane, const std::string& endpoint,
-          std::shared_ptr<ZmqWaker> waker, TransportCounters& counters);
+  // `window_bytes` may change meanwhile.
+  ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
+          std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
+          const std::string& endpoint, std::shared_ptr<ZmqWaker> waker,
+          TransportCounters& counters);
 
   // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is
   // queued is not. Nothing happens if the endpoint is the same.
@@ -56,6 +60,7 @@ class ZmqPeer {
 
   zmq::context_t& context_;
   const ZmqOptions& options_;
+  const std::shared_ptr<const std::atomic<int64_t>> window_bytes_;
   const int lane_;
   std::string endpoint_;
   const std::shared_ptr<ZmqWaker> waker_;

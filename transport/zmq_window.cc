@@ -7,17 +7,19 @@
 
 namespace poseidon {
 
-ZmqWindow::ZmqWindow(int64_t limit, std::shared_ptr<ZmqWaker> waker)
-    : limit_(limit), waker_(std::move(waker)) {}
+ZmqWindow::ZmqWindow(std::shared_ptr<const std::atomic<int64_t>> limit,
+                     std::shared_ptr<ZmqWaker> waker)
+    : limit_(std::move(limit)), waker_(std::move(waker)) {}
 
 bool ZmqWindow::HasRoom(int64_t bytes) const {
   const int64_t held = held_.load();
-  return held == 0 || held + bytes <= limit_;
+  return held == 0 || held + bytes <= *limit_;
 }
 
 bool ZmqWindow::Admit(int64_t bytes) {
   if (!HasRoom(bytes)) {
-    wake_at_.store(std::clamp<int64_t>(limit_ - bytes, 0, limit_ / 2));
+    const int64_t limit = *limit_;
+    wake_at_.store(std::clamp<int64_t>(limit - bytes, 0, limit / 2));
     // Look again: a Release before the store has woken nobody.
     if (!HasRoom(bytes)) return false;
     wake_at_.store(kNobodyWaits);

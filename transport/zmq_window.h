@@ -14,7 +14,8 @@ namespace poseidon {
 // Admit belongs to the lane's thread; Release is called by ZeroMQ's I/O threads.
 class ZmqWindow {
  public:
-  ZmqWindow(int64_t limit, std::shared_ptr<ZmqWaker> waker);
+  // `limit` may change meanwhile; what is in the window stays.
+  ZmqWindow(std::shared_ptr<const std::atomic<int64_t>> limit, std::shared_ptr<ZmqWaker> waker);
 
   // Takes room for `bytes`. An empty window has room for anything. False: not now; the waker is
   // woken once there is room, but not before the window is half empty, as waking for every frame
@@ -28,7 +29,7 @@ class ZmqWindow {
 
   bool HasRoom(int64_t bytes) const;
 
-  const int64_t limit_;
+  const std::shared_ptr<const std::atomic<int64_t>> limit_;
   const std::shared_ptr<ZmqWaker> waker_;
   std::atomic<int64_t> held_{0};
   // Wake when held_ is no more than this.

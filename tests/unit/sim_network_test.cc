@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 // The network, by hand.
 
 TEST(SimNetworkTest, EnvelopeAloneCutsThrough) {
-  Cluster cluster(2);
+  ScriptedCluster cluster(2);
   cluster.SendAtStart(0, {Message(1, 5000)});
   EXPECT_EQ(cluster.runtime.Run(kForever), Ns(6000));
   EXPECT_THAT(cluster.TimesAt(1), ElementsAre(6000));
@@ -48,7 +48,7 @@ TEST(SimNetworkTest, HeaderCountsAndTimesRoundUp) {
 }
 
 TEST(SimNetworkTest, TwoSendersShareAReceiver) {
-  Cluster cluster(3);
+  ScriptedCluster cluster(3);
   cluster.SendAtStart(0, {Message(2, 5000), Message(2, 5000)});
   cluster.SendAtStart(1, {Message(2, 5000), Message(2, 5000)});
   cluster.runtime.Run(kForever);
@@ -56,7 +56,7 @@ TEST(SimNetworkTest, TwoSendersShareAReceiver) {
 }
 
 TEST(SimNetworkTest, TwoReceiversShareASender) {
-  Cluster cluster(3);
+  ScriptedCluster cluster(3);
   cluster.SendAtStart(0, {Message(1, 5000), Message(2, 5000), Message(1, 5000)});
   cluster.runtime.Run(kForever);
   EXPECT_THAT(cluster.TimesAt(1), ElementsAre(6000, 16000));
@@ -64,7 +64,7 @@ TEST(SimNetworkTest, TwoReceiversShareASender) {
 }
 
 TEST(SimNetworkTest, BothDirectionsRunAtFullRate) {
-  Cluster cluster(2);
+  ScriptedCluster cluster(2);
   cluster.SendAtStart(0, {Message(1, 5000), Message(1, 5000), Message(1, 5000)});
   cluster.SendAtStart(1, {Message(0, 5000), Message(0, 5000), Message(0, 5000)});
   cluster.runtime.Run(kForever);
@@ -73,7 +73,7 @@ TEST(SimNetworkTest, BothDirectionsRunAtFullRate) {
 }
 
 TEST(SimNetworkTest, SlowReceiverDoesNotHoldItsSenderBack) {
-  Cluster cluster({{1e9, Ns(1000)}, {0.25e9, Ns(1000)}, {1e9, Ns(1000)}});
+  ScriptedCluster cluster({{1e9, Ns(1000)}, {0.25e9, Ns(1000)}, {1e9, Ns(1000)}});
   cluster.SendAtStart(0, {Message(1, 5000), Message(2, 5000), Message(1, 5000)});
   cluster.runtime.Run(kForever);
   EXPECT_THAT(cluster.TimesAt(1), ElementsAre(21000, 41000));
@@ -81,7 +81,7 @@ TEST(SimNetworkTest, SlowReceiverDoesNotHoldItsSenderBack) {
 }
 
 TEST(SimNetworkTest, SlowSenderLeavesTheReceiverToOthers) {
-  Cluster cluster({{0.25e9, Ns(1000)}, {1e9, Ns(1000)}, {1e9, Ns(1000)}});
+  ScriptedCluster cluster({{0.25e9, Ns(1000)}, {1e9, Ns(1000)}, {1e9, Ns(1000)}});
   // Alone: 1000 + 20000, of which the last 5000 pass the receiver's ingress.
   cluster.SendAtStart(0, {Message(2, 5000, 0, 0)});
   cluster.scripts[1]->on_start = [](Outbox& outbox) {
@@ -97,7 +97,7 @@ TEST(SimNetworkTest, SlowSenderLeavesTheReceiverToOthers) {
 }
 
 TEST(SimNetworkTest, UrgentEnvelopesOvertakeInTheQueueButDoNotPreempt) {
-  Cluster cluster(2);
+  ScriptedCluster cluster(2);
   cluster.SendAtStart(0, {Message(1, 9000, 5, 0), Message(1, 9000, 3, 1), Message(1, 10, 7, 2),
                           Message(1, 10, 3, 3), Message(1, 10, kControlPriority, 4)});
   cluster.runtime.Run(kForever);
@@ -105,7 +105,7 @@ TEST(SimNetworkTest, UrgentEnvelopesOvertakeInTheQueueButDoNotPreempt) {
 }
 
 TEST(SimNetworkTest, NodesOfAMachineShareItsNicAndDoNotUseItAmongThemselves) {
-  Cluster cluster(3);
+  ScriptedCluster cluster(3);
   cluster.AddWorker(0);
   cluster.SendAtStart(0, {Message(3, 5000, 0, 1), Message(3, 10, -5, 2), Message(1, 5000)});
   cluster.SendAtStart(3, {Message(2, 5000)});
@@ -187,7 +187,7 @@ TEST(SimNetworkTest, RandomTrafficArrivesWhenTheModelSays) {
     std::sort(sendings.begin(), sendings.end(),
               [](const Sending& a, const Sending& b) { return a.time < b.time; });
 
-    Cluster cluster(nics);
+    ScriptedCluster cluster(nics);
     for (size_t i = 0; i < nics.size(); ++i) {
       cluster.scripts[i]->on_start = [&sendings, i](Outbox& outbox) {
         for (size_t k = 0; k < sendings.size(); ++k) {
@@ -221,7 +221,7 @@ TEST(SimFaultsTest, HappenAsOftenAsAsked) {
   SimOptions options;
   options.faults = {.drop = 0.1, .duplicate = 0.2, .delay = 0.5, .max_delay = Ns(1000000)};
   options.fault_filter = [](const Envelope& envelope) { return envelope.chunk == 1; };
-  Cluster cluster(std::vector<NicSpec>(2, {1e12, Ns(0)}), options);
+  ScriptedCluster cluster(std::vector<NicSpec>(2, {1e12, Ns(0)}), options);
   constexpr int kCount = 20000;
   std::vector<Envelope> envelopes(kCount, Message(1, 1000, 0, 1));
   envelopes.insert(envelopes.end(), kCount, Message(1, 1000, 0, 2));
@@ -250,7 +250,7 @@ uint64_t TraceHash(uint64_t seed) {
   SimOptions options;
   options.seed = seed;
   options.faults = {.drop = 0.02, .duplicate = 0.02, .delay = 0.1, .max_delay = Ns(100000)};
-  Cluster cluster(std::vector<NicSpec>(8, {1e9, Ns(1000)}), options);
+  ScriptedCluster cluster(std::vector<NicSpec>(8, {1e9, Ns(1000)}), options);
   uint64_t hash = 14695981039346656037u;  // FNV-1a's
   const auto note = [&hash](int64_t value) {
     hash = (hash ^ static_cast<uint64_t>(value)) * 1099511628211u;

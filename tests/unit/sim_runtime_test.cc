@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 
 TEST(SimRuntimeTest, RandomTimersExpireWhenAMapSays) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    Cluster cluster(1);
+    ScriptedCluster cluster(1);
     Random random(seed);
     std::map<TimerId, Time> expected;
     Time last{};
@@ -91,7 +91,7 @@ TEST(SimRuntimeTest, OutboxIsCarriedOutInItsOrder) {
 }
 
 TEST(SimRuntimeTest, StartComesFirstAndReplacedActorsAreGone) {
-  Cluster cluster(1);
+  ScriptedCluster cluster(1);
   std::vector<std::string> trace;
   cluster.scripts[0]->on_start = [](Outbox& outbox) {
     outbox.Send(Message(0, 1));
@@ -109,7 +109,7 @@ TEST(SimRuntimeTest, StartComesFirstAndReplacedActorsAreGone) {
 }
 
 TEST(SimRuntimeTest, CountsWhatHasNowhereToGo) {
-  Cluster cluster(2);
+  ScriptedCluster cluster(2);
   Envelope local = Message(0, 1);
   local.to = Here(kLane + 1);
   cluster.SendAtStart(0, {Message(5, 10), Message(-1, 10), local, Message(1, 10)});
@@ -119,7 +119,7 @@ TEST(SimRuntimeTest, CountsWhatHasNowhereToGo) {
 }
 
 TEST(SimRuntimeTest, ErrorsOfActorsGoToTheApplication) {
-  Cluster cluster(1);
+  ScriptedCluster cluster(1);
   cluster.scripts[0]->on_start = [](Outbox& outbox) {
     outbox.Send(Message(0, 1));
     outbox.SetTimer(1, Ns(10));
@@ -149,7 +149,7 @@ TEST(SimRuntimeTest, ErrorsOfActorsGoToTheApplication) {
 }
 
 TEST(SimRuntimeTest, RoutesTakeAddressesThatNoAdmittedNodeHas) {
-  Cluster cluster(2);
+  ScriptedCluster cluster(2);
   for (const int rank : {-1, -7, 1000000, 0}) {
     cluster.runtime.SetRoute(0, {Worker(rank), kLane}, cluster.runtime.endpoint(1, kLane));
   }
@@ -161,7 +161,7 @@ TEST(SimRuntimeTest, RoutesTakeAddressesThatNoAdmittedNodeHas) {
 }
 
 TEST(SimRuntimeTest, BadEndpointsAreNamed) {
-  Cluster cluster(1);
+  ScriptedCluster cluster(1);
   for (const char* endpoint : {"tcp://host:1", "sim://1/0", "sim://0", "sim://0/0x", "sim://0/999",
                                "sim://-1/0", "sim:///0", ""}) {
     try {
@@ -174,7 +174,7 @@ TEST(SimRuntimeTest, BadEndpointsAreNamed) {
 }
 
 TEST(SimRuntimeTest, KilledNodeIsGoneAndItsSuccessorIsAnother) {
-  Cluster cluster(3);
+  ScriptedCluster cluster(3);
   bool timer_expired = false;
   cluster.scripts[0]->on_start = [](Outbox& outbox) {
     // The first arrives, the second is on its way, the others wait in the egress queue.
@@ -207,7 +207,7 @@ TEST(SimRuntimeTest, KilledNodeIsGoneAndItsSuccessorIsAnother) {
 }
 
 TEST(SimRuntimeTest, ActorMayKillItsOwnNode) {
-  Cluster cluster(2);
+  ScriptedCluster cluster(2);
   cluster.scripts[0]->on_start = [&](Outbox& outbox) {
     cluster.runtime.Kill(0);
     outbox.Send(Message(1, 1));
@@ -218,7 +218,7 @@ TEST(SimRuntimeTest, ActorMayKillItsOwnNode) {
 }
 
 TEST(SimRuntimeTest, RunStopsAtDeadlineHaltAndEnd) {
-  Cluster cluster(1);
+  ScriptedCluster cluster(1);
   std::vector<int64_t> times;
   for (int64_t time : {300, 100, 200}) {
     cluster.runtime.At(Ns(time), [&, time] {

@@ -48,11 +48,12 @@ struct Arrival {
 };
 
 // Workers 0, 1, ..., each with a script on lane kLane that notes what arrives; all know each other.
-class Cluster {
+class ScriptedCluster {
  public:
   // One machine a worker: 1 byte/ns and 1,000 ns if nothing else is said, and no header.
-  explicit Cluster(int workers) : Cluster(std::vector<NicSpec>(workers, NicSpec{1e9, Ns(1000)})) {}
-  explicit Cluster(const std::vector<NicSpec>& nics, SimOptions options = {})
+  explicit ScriptedCluster(int workers)
+      : ScriptedCluster(std::vector<NicSpec>(workers, NicSpec{1e9, Ns(1000)})) {}
+  explicit ScriptedCluster(const std::vector<NicSpec>& nics, SimOptions options = {})
       : runtime(WithoutHeader(options)) {
     for (size_t i = 0; i < nics.size(); ++i) AddWorker(runtime.AddMachine(nics[i]));
   }
