@@ -1,8 +1,8 @@
 #include "client/factor_broadcast_syncer.h"
 
-#include "client/rebuild.h"
-#include "core/sum.h"
-#include "proto/model_size.h"
+#include <algorithm>
+
+#include "core/rebuild.h"
 
 namespace poseidon {
 namespace {
@@ -11,16 +11,18 @@ constexpr int kFactors = 2;  // u, v
 
 }  // namespace
 
-FactorBroadcastSyncer::FactorBroadcastSyncer(std::shared_ptr<SyncContext> context, int layer)
-    : context_(std::move(context)), layer_(layer) {
+FactorBroadcastSyncer::FactorBroadcastSyncer(std::shared_ptr<SyncContext> context, int bucket)
+    : context_(std::move(context)),
+      bucket_(bucket),
+      codec_(CodecOf(context_->plan.plan(), plan())),
+      initial_(context_, bucket, ChunksOnLane(plan(), plan().lane()),
+               {.values = true, .history = context_->start() > 0}),
+      fresh_iteration_(context_->start() - 1) {
   for (Arrivals& arrivals : arrivals_) arrivals.arrived.resize(context_->workers());
-  initial_outstanding_ = plan().chunks_size();
-  initial_arrived_.resize(initial_outstanding_);
 }
 
 size_t FactorBroadcastSyncer::FactorFloats(int factor) const {
-  const InnerProductSpec& product = spec().inner_product();
-  return product.rows() * (factor == 0 ? product.outputs() : product.inputs());
+  return product().rows() * (factor == 0 ? product().outputs() : product().inputs());
 }
 
 std::span<float> FactorBroadcastSyncer::Slot(int64_t iteration, int worker, int factor) const {
@@ -29,54 +31,36 @@ std::span<float> FactorBroadcastSyncer::Slot(int64_t iteration, int worker, int 
   return (factor == 0 ? stack.u : stack.v).subspan(worker * floats, floats);
 }
 
-Envelope FactorBroadcastSyncer::MakeFrame(MessageKind kind, int worker, int64_t iteration,
-                                          int chunk) const {
-  Envelope envelope;
-  envelope.kind = kind;
-  envelope.to = {{Role::kWorker, worker}, kFirstDataLane + plan().lane()};
-  envelope.epoch = context_->epoch;
-  envelope.iteration = iteration;
-  envelope.bucket = static_cast<uint32_t>(layer_);
-  envelope.chunk = static_cast<uint32_t>(chunk);
-  envelope.priority = layer_;
-  return envelope;
-}
-
-Reception FactorBroadcastSyncer::PublishInitial(Outbox& outbox) {
-  for (int worker = 0; worker < context_->workers(); ++worker) {
-    if (worker == context_->rank) continue;
-    for (int c = 0; c < plan().chunks_size(); ++c) {
-      const Chunk& chunk = plan().chunks(c);
-      Envelope envelope = MakeFrame(MessageKind::kInitialValues, worker, 0, c);
-      // Without a copy: these values change when all workers' first factors are here, so after all
-      // have had their initial values.
-      envelope.body =
-          context_->phantom
-              ? Payload::Phantom(chunk.size() * sizeof(float))
-              : Payload::View(
-                    std::span<const float>(memory().values.subspan(chunk.offset(), chunk.size())),
-                    context_->memory);
-      outbox.Send(std::move(envelope));
-    }
-  }
-  fresh_iteration_ = 0;
+Reception FactorBroadcastSyncer::PublishInitial(const Payload& history, Outbox& outbox) {
+  (void)history;  // it is in memory
+  initial_.Publish(outbox);
+  fresh_iteration_ = context_->start();
   return Reception::kFresh;
 }
 
+Payload FactorBroadcastSyncer::OwnFactor(int64_t iteration, int factor) const {
+  const size_t floats = FactorFloats(factor);
+  const size_t bytes = EncodedBytes(codec_, static_cast<int64_t>(floats));
+  if (context_->phantom) return Payload::Phantom(bytes);
+  const std::span<float> slot = Slot(iteration, context_->rank, factor);
+  // Without a copy: this slot is written again two iterations later, which nobody reaches before
+  // every worker has had these rows (client/model_memory.h).
+  if (codec_.codec == Codec::kFp32) return context_->ViewOf(slot, 0, static_cast<int64_t>(floats));
+  // This worker, too, must rebuild from what the others get.
+  Round(codec_, slot);
+  auto encoded = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  const std::span<std::byte> out(encoded.get(), bytes);
+  Encode(codec_, slot, {}, out);
+  return Payload::View(out, std::move(encoded));
+}
+
 Reception FactorBroadcastSyncer::Send(int64_t iteration, Outbox& outbox) {
+  std::array<Payload, kFactors> bodies;
+  for (int factor = 0; factor < kFactors; ++factor) bodies[factor] = OwnFactor(iteration, factor);
   for (int worker = 0; worker < context_->workers(); ++worker) {
-    if (worker == context_->rank) continue;
+    if (worker == context_->rank || (plan().factor_ring() && worker != Right())) continue;
     for (int factor = 0; factor < kFactors; ++factor) {
-      Envelope envelope = MakeFrame(MessageKind::kFactors, worker, iteration, factor);
-      // Without a copy: this slot is written again two iterations later, which nobody reaches
-      // before every worker has had these rows (client/model_memory.h).
-      envelope.body =
-          context_->phantom
-              ? Payload::Phantom(FactorFloats(factor) * sizeof(float))
-              : Payload::View(std::span<const float>(Slot(iteration, context_->rank, factor)),
-                              context_->memory);
-      context_->traffic[layer_].bytes_sent += static_cast<int64_t>(envelope.body.size());
-      outbox.Send(std::move(envelope));
+      SendTo(worker, iteration, kFactors * context_->rank + factor, bodies[factor], outbox);
     }
   }
   sent_ = true;
@@ -84,46 +68,49 @@ Reception FactorBroadcastSyncer::Send(int64_t iteration, Outbox& outbox) {
   return Mark(iteration, context_->rank, 1);
 }
 
+void FactorBroadcastSyncer::SendTo(int worker, int64_t iteration, int chunk, const Payload& body,
+                                   Outbox& outbox) {
+  context_->traffic[bucket_].bytes_sent += static_cast<int64_t>(body.size());
+  outbox.Send(context_->MakeFrame(MessageKind::kFactors, {Role::kWorker, worker}, plan().lane(),
+                                  bucket_, chunk, iteration, body));
+}
+
 Reception FactorBroadcastSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
-  (void)outbox;
-  if (envelope.kind == MessageKind::kInitialValues) return ReceiveInitial(envelope);
-  if (envelope.kind == MessageKind::kFactors) return ReceiveFactor(envelope);
+  if (InitialBroadcast::Carries(envelope.kind)) {
+    const Reception reception = initial_.Receive(envelope, outbox);
+    if (reception == Reception::kFresh) fresh_iteration_ = context_->start();
+    return reception;
+  }
+  if (envelope.kind == MessageKind::kFactors) return ReceiveFactor(envelope, outbox);
   return Reception::kForeign;
 }
 
-Reception FactorBroadcastSyncer::ReceiveInitial(const Envelope& envelope) {
-  if (envelope.from.node != NodeId{Role::kWorker, 0} || envelope.chunk >= initial_arrived_.size()) {
-    return Reception::kForeign;
-  }
-  const int c = static_cast<int>(envelope.chunk);
-  if (envelope.body.size() != plan().chunks(c).size() * sizeof(float)) return Reception::kForeign;
-  if (fresh_iteration_ >= 0 || initial_arrived_[c]) return Reception::kOld;
-  initial_arrived_[c] = true;
-  if (!context_->phantom) {
-    Move(memory().values.subspan(plan().chunks(c).offset(), plan().chunks(c).size()),
-         envelope.body);
-  }
-  if (--initial_outstanding_ > 0) return Reception::kTaken;
-  fresh_iteration_ = 0;
-  return Reception::kFresh;
+bool FactorBroadcastSyncer::Fits(const Envelope& envelope) const {
+  const int worker = static_cast<int>(envelope.chunk / kFactors);
+  const int factor = static_cast<int>(envelope.chunk % kFactors);
+  const NodeId sender{Role::kWorker, plan().factor_ring() ? Left() : worker};
+  return envelope.chunk < static_cast<uint32_t>(kFactors * context_->workers()) &&
+         worker != context_->rank && envelope.from.node == sender &&
+         envelope.body.size() == EncodedBytes(codec_, static_cast<int64_t>(FactorFloats(factor)));
 }
 
-Reception FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope) {
-  const NodeId& from = envelope.from.node;
-  if (from.role != Role::kWorker || from.rank < 0 || from.rank >= context_->workers() ||
-      from.rank == context_->rank || envelope.chunk >= uint32_t{kFactors}) {
-    return Reception::kForeign;
-  }
-  const int factor = static_cast<int>(envelope.chunk);
-  if (envelope.body.size() != FactorFloats(factor) * sizeof(float)) return Reception::kForeign;
+Reception FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope, Outbox& outbox) {
+  if (!Fits(envelope)) return Reception::kForeign;
+  const int worker = static_cast<int>(envelope.chunk / kFactors);
+  const int factor = static_cast<int>(envelope.chunk % kFactors);
   // A worker that has its initial values may send factors before this one has its own.
-  const int64_t current = std::max<int64_t>(fresh_iteration_, 0);
+  const int64_t current = std::max(fresh_iteration_, context_->start());
   if (envelope.iteration < current) return Reception::kOld;
   if (envelope.iteration > current + 1) return Reception::kForeign;
-  if (arrivals_[envelope.iteration % 2].arrived[from.rank][factor]) return Reception::kOld;
-  if (!context_->phantom) Move(Slot(envelope.iteration, from.rank, factor), envelope.body);
-  context_->traffic[layer_].bytes_received += static_cast<int64_t>(envelope.body.size());
-  return Mark(envelope.iteration, from.rank, factor);
+  if (arrivals_[envelope.iteration % 2].arrived[worker][factor]) return Reception::kOld;
+  if (!envelope.body.phantom()) {
+    Decode(codec_, envelope.body.bytes(), Slot(envelope.iteration, worker, factor));
+  }
+  context_->traffic[bucket_].bytes_received += static_cast<int64_t>(envelope.body.size());
+  if (plan().factor_ring() && worker != Right()) {
+    SendTo(Right(), envelope.iteration, static_cast<int>(envelope.chunk), envelope.body, outbox);
+  }
+  return Mark(envelope.iteration, worker, factor);
 }
 
 Reception FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int factor) {
@@ -144,28 +131,14 @@ Reception FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int factor)
 void FactorBroadcastSyncer::RebuildAndUpdate() {
   if (context_->phantom) return;
   const FactorStack& stack = memory().stacks[fresh_iteration_ % 2];
-  RebuildGradient(spec().inner_product().outputs(), spec().inner_product().inputs(), stack.u,
-                  stack.v, memory().gradient);
-  const float learning_rate = LearningRate(context_->rule, fresh_iteration_);
-  const float scale = 1.0F / static_cast<float>(context_->workers());
-  const size_t state = StatePerParameter(context_->rule);
-  size_t offset = 0;
-  for (const BlobSpec& blob : spec().blobs()) {
-    const size_t count = FloatCount(blob);
-    Update(context_->rule, learning_rate, {blob.lr_mult(), blob.decay_mult()},
-           memory().gradient.subspan(offset, count), scale, memory().values.subspan(offset, count),
-           memory().history.subspan(offset * state, count * state));
-    offset += count;
-  }
-}
-
-void FactorBroadcastSyncer::Move(std::span<float> destination, const Payload& body) {
-  if (!body.phantom()) CopyFrom(destination, body.bytes());
+  RebuildGradient(product().outputs(), product().inputs(), stack.u, stack.v, memory().gradients[0]);
+  context_->UpdateRange(bucket_, fresh_iteration_, 0, memory().gradients[0],
+                        1.0F / static_cast<float>(context_->workers()));
 }
 
 std::vector<NodeId> FactorBroadcastSyncer::missing() const {
   std::vector<NodeId> workers;
-  if (fresh_iteration_ < 0) return {{Role::kWorker, 0}};
+  if (fresh_iteration_ < context_->start()) return {initial_.parent()};
   if (!sent_) return workers;
   const Arrivals& arrivals = arrivals_[fresh_iteration_ % 2];
   for (int worker = 0; worker < context_->workers(); ++worker) {

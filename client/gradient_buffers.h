@@ -8,8 +8,8 @@
 
 namespace poseidon {
 
-// `dense`, or u and v of a layer under SFB (u rows x outputs, the gradient at the layer's top; v
-// rows x inputs, the data at its bottom).
+// `dense`, or u and v of a layer under SFB or ADAM (u rows x outputs, the gradient at the layer's
+// top; v rows x inputs, the data at its bottom).
 struct GradientBuffers {
   std::span<float> dense;
   std::span<float> u;

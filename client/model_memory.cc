@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "core/update_rule.h"
+#include "proto/bucket.h"
+#include "proto/model_size.h"
 #include "proto/update_rule.h"
 
 namespace poseidon {
@@ -18,25 +20,59 @@ constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector un
 void ModelMemory::Free::operator()(float* memory) const { std::free(memory); }
 
 ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom) {
-  layers_.resize(plan.plan().layers_size());
+  buckets_.resize(plan.plan().buckets_size());
+  PlaceLayers(plan);
   if (phantom) return;
   const int64_t state = StatePerParameter(ToUpdateRule(plan.model().update_rule()));
-  for (int l = 0; l < plan.plan().layers_size(); ++l) {
-    const LayerPlan& layer = plan.plan().layers(l);
-    int64_t parameters = 0;
-    for (const Chunk& chunk : layer.chunks()) parameters += chunk.size();
-    LayerMemory& memory = layers_[l];
+  for (int b = 0; b < plan.plan().buckets_size(); ++b) {
+    const BucketPlan& bucket = plan.plan().buckets(b);
+    const int64_t parameters = FloatCount(bucket);
+    BucketMemory& memory = buckets_[b];
     memory.values = Allocate(parameters);
-    memory.gradient = Allocate(parameters);
-    if (layer.scheme() != SFB) continue;
-    const InnerProductSpec& product = plan.model().layers(l).inner_product();
-    const int64_t rows = product.rows() * plan.plan().workers();
-    memory.history = Allocate(parameters * state);
-    for (FactorStack& stack : memory.stacks) {
-      stack.u = Allocate(rows * product.outputs());
-      stack.v = Allocate(rows * product.inputs());
+    if (bucket.scheme() != ADAM) {
+      memory.gradients[0] = Allocate(parameters);
+      memory.gradients[1] =
+          IsAllReduce(bucket.scheme()) ? Allocate(parameters) : memory.gradients[0];
+    }
+    if (bucket.update_at_workers()) memory.history = Allocate(parameters * state);
+    if (bucket.codec() == ONE_BIT || bucket.codec() == TOP_K) {
+      memory.residual = Allocate(parameters);
+    }
+    if (UsesFactors(bucket.scheme())) AllocateFactors(plan, bucket, memory);
+  }
+}
+
+void ModelMemory::PlaceLayers(const wire::PlanAndModel& plan) {
+  for (int b = 0; b < plan.plan().buckets_size(); ++b) {
+    int64_t offset = 0;
+    for (int i = 0; i < plan.plan().buckets(b).layer_count(); ++i) {
+      const int64_t size = FloatCount(plan.model().layers(static_cast<int>(places_.size())));
+      places_.push_back({b, offset, size});
+      offset += size;
     }
   }
+}
+
+void ModelMemory::AllocateFactors(const wire::PlanAndModel& plan, const BucketPlan& bucket,
+                                  BucketMemory& memory) {
+  const InnerProductSpec& product = plan.model().layers(bucket.first_layer()).inner_product();
+  const int64_t rows = product.rows() * (bucket.scheme() == SFB ? plan.plan().workers() : 1);
+  for (FactorStack& stack : memory.stacks) {
+    stack.u = Allocate(rows * product.outputs());
+    stack.v = Allocate(rows * product.inputs());
+  }
+}
+
+std::span<float> ModelMemory::values(int layer) const {
+  const LayerPlace& place = places_[layer];
+  const std::span<float> bucket = buckets_[place.bucket].values;
+  return bucket.empty() ? bucket : bucket.subspan(place.offset, place.size);
+}
+
+std::span<float> ModelMemory::gradient(int layer, int64_t iteration) const {
+  const LayerPlace& place = places_[layer];
+  const std::span<float> bucket = buckets_[place.bucket].gradients[iteration % 2];
+  return bucket.empty() ? bucket : bucket.subspan(place.offset, place.size);
 }
 
 std::span<float> ModelMemory::Allocate(int64_t count) {

@@ -12,20 +12,33 @@
 namespace poseidon {
 
 // The factors of all workers for one iteration, stacked in the order of ranks, so that one GEMM
-// sums them: u is workers * rows x outputs, v is workers * rows x inputs, row-major.
+// sums them: u is workers * rows x outputs, v is workers * rows x inputs, row-major. Under ADAM,
+// whose servers stack them, only this worker's rows.
 struct FactorStack {
   std::span<float> u;
   std::span<float> v;
 };
 
-// One layer's buffers; empty spans where the scheme does not need them and for phantoms.
-struct LayerMemory {
-  std::span<float> values;    // parameters: the layer's blobs one after the other
-  std::span<float> gradient;  // PS: of this worker, filled by the engine. SFB: the rebuilt sum
-  std::span<float> history;   // SFB: optimiser state
-  // SFB: iteration t uses stack t % 2. Two suffice: a worker that sends factors of t + 1 has
+// One bucket's buffers; empty spans where the scheme does not need them and for phantoms.
+struct BucketMemory {
+  std::span<float> values;  // parameters: the layers' blobs one after the other
+  // Of this worker, filled by the engine; iteration t uses gradients[t % 2]. The two are the same
+  // memory where a server's answer proves that it has taken the gradient. In an all-reduce nothing
+  // proves that a peer has taken what was last sent to it until that peer has taken part in the
+  // next iteration; so they are two. Under SFB the rebuilt sum.
+  std::array<std::span<float>, 2> gradients;
+  std::span<float> history;   // optimiser state, if the workers update
+  std::span<float> residual;  // what a codec with error feedback has not sent yet
+  // SFB, ADAM: iteration t uses stack t % 2. Two suffice: a worker that sends factors of t + 1 has
   // finished t, so it has had everybody's factors of t; nobody is more than one iteration ahead.
   std::array<FactorStack, 2> stacks;
+};
+
+// Where a layer's floats lie in its bucket.
+struct LayerPlace {
+  int bucket = 0;
+  int64_t offset = 0;
+  int64_t size = 0;
 };
 
 // Immutable layout; what the spans point to is shared between the training thread and the lanes as
@@ -35,17 +48,26 @@ class ModelMemory {
   // Throws Error if the machine does not have the memory. With `phantom` nothing is allocated.
   ModelMemory(const wire::PlanAndModel& plan, bool phantom);
 
-  const LayerMemory& layer(int index) const { return layers_[index]; }
+  const BucketMemory& bucket(int index) const { return buckets_[index]; }
+  const LayerPlace& place(int layer) const { return places_[layer]; }
+  // The layer's parameters; empty for phantoms.
+  std::span<float> values(int layer) const;
+  // Where the layer's gradient of `iteration` goes unless factors are sent; empty for phantoms.
+  std::span<float> gradient(int layer, int64_t iteration) const;
   // Bytes allocated.
   int64_t bytes() const { return bytes_; }
 
  private:
+  void PlaceLayers(const wire::PlanAndModel& plan);
+  void AllocateFactors(const wire::PlanAndModel& plan, const BucketPlan& bucket,
+                       BucketMemory& memory);
   std::span<float> Allocate(int64_t count);
 
   struct Free {
     void operator()(float* memory) const;
   };
-  std::vector<LayerMemory> layers_;
+  std::vector<BucketMemory> buckets_;
+  std::vector<LayerPlace> places_;
   std::vector<std::unique_ptr<float, Free>> blocks_;
   int64_t bytes_ = 0;
 };

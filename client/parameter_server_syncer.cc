@@ -5,81 +5,115 @@
 #include "core/sum.h"
 
 namespace poseidon {
+namespace {
 
-bool ParameterServerSyncer::Needed(const Plan& plan, int layer, int lane) {
-  const auto& chunks = plan.layers(layer).chunks();
-  return plan.layers(layer).scheme() == PS &&
-         std::any_of(chunks.begin(), chunks.end(),
-                     [lane](const Chunk& chunk) { return chunk.lane() == lane; });
+Payload Slice(const Payload& whole, size_t offset, size_t size) {
+  if (whole.phantom()) return Payload::Phantom(size);
+  return Payload::View(whole.bytes().subspan(offset, size), whole.owner());
 }
 
-ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> context, int layer,
+}  // namespace
+
+ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> context, int bucket,
                                              int lane)
-    : context_(std::move(context)), layer_(layer), lane_(lane) {
-  for (int c = 0; c < plan().chunks_size(); ++c) {
-    if (plan().chunks(c).lane() == lane_) chunks_.push_back(c);
-  }
-  arrived_.resize(plan().chunks_size());
-  outstanding_ = static_cast<int>(chunks_.size());
-  waiting_ = true;  // for the initial values, which come without being asked for
+    : context_(std::move(context)),
+      bucket_(bucket),
+      lane_(lane),
+      codec_(CodecOf(context_->plan.plan(), plan())),
+      chunks_(ChunksOnLane(plan(), lane)),
+      arrived_(plan().chunks_size()),
+      outstanding_(static_cast<int>(chunks_.size())),
+      fresh_iteration_(context_->start() - 1) {
+  if (context_->start() == 0 || !plan().update_at_workers()) return;
+  history_.emplace(context_, bucket_, chunks_,
+                   InitialBroadcast::Contents{.values = false, .history = true});
+  if (context_->rank != 0) ++outstanding_;
 }
 
-void ParameterServerSyncer::SendChunks(MessageKind kind, int64_t iteration, std::span<float> floats,
-                                       Outbox& outbox) {
+Reception ParameterServerSyncer::PublishInitial(const Payload& history, Outbox& outbox) {
+  if (history_) history_->Publish(outbox);
+  const bool to_servers = context_->start() > 0 && !history_;
+  const size_t state = StatePerParameter(context_->rule) * sizeof(float);
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
-    Envelope envelope;
-    envelope.kind = kind;
-    envelope.to = {{Role::kServer, chunk.server()}, kFirstDataLane + lane_};
-    envelope.epoch = context_->epoch;
-    envelope.iteration = iteration;
-    envelope.bucket = static_cast<uint32_t>(layer_);
-    envelope.chunk = static_cast<uint32_t>(c);
-    envelope.priority = layer_;
-    // Sent without a copy: the engine writes the next gradient only after the values that answer
-    // this one have come, so after the server has it.
-    envelope.body =
-        context_->phantom
-            ? Payload::Phantom(chunk.size() * sizeof(float))
-            : Payload::View(std::span<const float>(floats.subspan(chunk.offset(), chunk.size())),
-                            context_->memory);
-    outbox.Send(std::move(envelope));
+    const NodeId server{Role::kServer, chunk.server()};
+    outbox.Send(context_->MakeFrame(
+        MessageKind::kInitialValues, server, lane_, bucket_, c, context_->start(),
+        context_->ViewOf(memory().values, chunk.offset(), chunk.size())));
+    if (!to_servers) continue;
+    outbox.Send(context_->MakeFrame(MessageKind::kInitialHistory, server, lane_, bucket_, c,
+                                    context_->start(),
+                                    Slice(history, chunk.offset() * state, chunk.size() * state)));
   }
-}
-
-Reception ParameterServerSyncer::PublishInitial(Outbox& outbox) {
-  SendChunks(MessageKind::kInitialValues, 0, context_->memory->layer(layer_).values, outbox);
   return Reception::kTaken;
 }
 
 Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
-  SendChunks(MessageKind::kGradient, iteration, context_->memory->layer(layer_).gradient, outbox);
-  int64_t floats = 0;
-  for (const int c : chunks_) floats += plan().chunks(c).size();
-  context_->traffic[layer_].bytes_sent += floats * static_cast<int64_t>(sizeof(float));
+  for (const int c : chunks_) {
+    const Chunk& chunk = plan().chunks(c);
+    Envelope envelope =
+        context_->MakeFrame(MessageKind::kGradient, {Role::kServer, chunk.server()}, lane_, bucket_,
+                            c, iteration, GradientBody(chunk, iteration));
+    context_->traffic[bucket_].bytes_sent += static_cast<int64_t>(envelope.body.size());
+    outbox.Send(std::move(envelope));
+  }
   waiting_ = true;
   return Reception::kTaken;
 }
 
+Payload ParameterServerSyncer::GradientBody(const Chunk& chunk, int64_t iteration) {
+  const std::span<const float> gradient = memory().gradients[iteration % 2];
+  // Sent without a copy: the engine writes the next gradient only after the values that answer
+  // this one have come, so after the server has it.
+  if (codec_.codec == Codec::kFp32) return context_->ViewOf(gradient, chunk.offset(), chunk.size());
+  const size_t bytes = EncodedBytes(codec_, chunk.size());
+  if (context_->phantom) return Payload::Phantom(bytes);
+  const std::span<float> residual = memory().residual.empty()
+                                        ? memory().residual
+                                        : memory().residual.subspan(chunk.offset(), chunk.size());
+  auto encoded = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  const std::span<std::byte> out(encoded.get(), bytes);
+  Encode(codec_, gradient.subspan(chunk.offset(), chunk.size()), residual, out);
+  return Payload::View(out, std::move(encoded));
+}
+
+bool ParameterServerSyncer::IsSum(const Envelope& envelope) const {
+  return plan().update_at_workers() && envelope.iteration > context_->start();
+}
+
+bool ParameterServerSyncer::Fits(const Envelope& envelope, const Chunk& chunk) const {
+  const bool sum = IsSum(envelope);
+  if (envelope.kind != (sum ? MessageKind::kGradientSum : MessageKind::kValues)) return false;
+  const size_t bytes =
+      sum ? EncodedBytes(codec_, chunk.size()) : static_cast<size_t>(chunk.size()) * sizeof(float);
+  return chunk.lane() == lane_ && envelope.body.size() == bytes &&
+         envelope.from.node == NodeId{Role::kServer, chunk.server()};
+}
+
 Reception ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
-  (void)outbox;
-  if (envelope.kind != MessageKind::kValues || envelope.chunk >= arrived_.size()) {
-    return Reception::kForeign;
-  }
+  if (envelope.kind == MessageKind::kInitialHistory) return ReceiveHistory(envelope, outbox);
+  if (envelope.chunk >= arrived_.size()) return Reception::kForeign;
   const int c = static_cast<int>(envelope.chunk);
   const Chunk& chunk = plan().chunks(c);
-  if (chunk.lane() != lane_ || envelope.from.node != NodeId{Role::kServer, chunk.server()} ||
-      envelope.body.size() != chunk.size() * sizeof(float)) {
-    return Reception::kForeign;
-  }
+  if (!Fits(envelope, chunk)) return Reception::kForeign;
   if (envelope.iteration <= fresh_iteration_) return Reception::kOld;
   if (!waiting_ || envelope.iteration > fresh_iteration_ + 1) return Reception::kForeign;
   if (arrived_[c]) return Reception::kOld;
   arrived_[c] = true;
-  Move(chunk, envelope.body);
-  if (envelope.iteration > 0) {
-    context_->traffic[layer_].bytes_received += static_cast<int64_t>(envelope.body.size());
+  Move(envelope, chunk);
+  if (envelope.iteration > context_->start()) {
+    context_->traffic[bucket_].bytes_received += static_cast<int64_t>(envelope.body.size());
   }
+  return CountDown();
+}
+
+Reception ParameterServerSyncer::ReceiveHistory(const Envelope& envelope, Outbox& outbox) {
+  if (!history_) return Reception::kForeign;
+  const Reception reception = history_->Receive(envelope, outbox);
+  return reception == Reception::kFresh ? CountDown() : reception;
+}
+
+Reception ParameterServerSyncer::CountDown() {
   if (--outstanding_ > 0) return Reception::kTaken;
   arrived_.assign(arrived_.size(), false);
   outstanding_ = static_cast<int>(chunks_.size());
@@ -88,22 +122,32 @@ Reception ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbo
   return Reception::kFresh;
 }
 
-void ParameterServerSyncer::Move(const Chunk& chunk, const Payload& values) {
-  if (values.phantom()) return;
-  CopyFrom(context_->memory->layer(layer_).values.subspan(chunk.offset(), chunk.size()),
-           values.bytes());
+void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
+  if (envelope.body.phantom()) return;
+  if (envelope.kind == MessageKind::kValues) {
+    return CopyFrom(memory().values.subspan(chunk.offset(), chunk.size()), envelope.body.bytes());
+  }
+  // The server has answered, so it has the gradient: its memory is free for the sum.
+  const std::span<float> sum = memory().gradients[0].subspan(chunk.offset(), chunk.size());
+  // Of the right size; what else may be wrong in it leaves harmless values.
+  Decode(codec_, envelope.body.bytes(), sum);
+  context_->UpdateRange(bucket_, fresh_iteration_, chunk.offset(), sum,
+                        1.0F / static_cast<float>(context_->workers()));
 }
 
 std::vector<NodeId> ParameterServerSyncer::missing() const {
-  std::vector<NodeId> servers;
-  if (!waiting_) return servers;
+  std::vector<NodeId> nodes;
+  if (!waiting_) return nodes;
+  if (history_ && context_->rank != 0 && !history_->complete()) {
+    nodes.push_back(history_->parent());
+  }
   for (const int c : chunks_) {
     const NodeId server{Role::kServer, plan().chunks(c).server()};
-    if (!arrived_[c] && std::find(servers.begin(), servers.end(), server) == servers.end()) {
-      servers.push_back(server);
+    if (!arrived_[c] && std::find(nodes.begin(), nodes.end(), server) == nodes.end()) {
+      nodes.push_back(server);
     }
   }
-  return servers;
+  return nodes;
 }
 
 }  // namespace poseidon

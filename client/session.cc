@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include "core/error.h"
+#include "proto/job_config.h"
 #include "transport/node_setup.h"
 #include "transport/program.h"
 
@@ -11,6 +12,9 @@ namespace {
 
 // Somebody else's deadline names the culprit better; this one is for when nobody did.
 constexpr int kPatienceBeyondOthers = 2;
+// How many stall deadlines all workers together may take to pause: the latest has three iterations
+// before it when they agree, and worker 0 then fetches the optimiser state.
+constexpr int kDeadlinesToPause = 4;
 // A layer of a big net has a few events an iteration; 20 iterations of 200 layers fit.
 constexpr size_t kTraceEvents = 100000;
 
@@ -38,6 +42,13 @@ wire::End ParseEnd(const Envelope& envelope) {
   return end;
 }
 
+// Throws what an actor of this node has thrown.
+void Check(const Envelope& envelope) {
+  if (envelope.kind != MessageKind::kFailed) return;
+  const wire::End end = ParseEnd(envelope);
+  throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
+}
+
 }  // namespace
 
 Session::Session(const SessionOptions& options)
@@ -52,6 +63,8 @@ Session::Session(const SessionOptions& options)
                                     options_.wanted_rank, host, *runtime_);
   worker.stall_deadline = Seconds(job.communication().stall_deadline_seconds());
   worker.trace = trace_.get();
+  worker.measure_links = MeasuresLinks(job);
+  worker.workers = job.cluster().workers();
   runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), state_));
   runtime_->Start();
 
@@ -82,10 +95,7 @@ Envelope Session::NextOrEnd(Time deadline, const std::string& waiting_for) {
     }
     envelope = runtime_->mailbox().Take(std::min(kTick, deadline - Now()));
   }
-  if (envelope->kind == MessageKind::kFailed) {
-    const wire::End end = ParseEnd(*envelope);
-    throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
-  }
+  Check(*envelope);
   return std::move(*envelope);
 }
 
@@ -105,9 +115,33 @@ Envelope Session::Await(MessageKind kind, Duration timeout, const std::string& w
 }
 
 void Session::Handle(const Envelope& envelope) {
-  if (envelope.kind != MessageKind::kLayerFresh) return;
-  freshness_->Report(static_cast<int>(envelope.bucket), envelope.iteration);
-  exchange_.end = std::max(exchange_.end, envelope.happened);
+  switch (envelope.kind) {
+    case MessageKind::kBucketFresh:
+      progress_->Report(static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened);
+      exchange_.end = std::max(exchange_.end, envelope.happened);
+      return;
+    case MessageKind::kHistory:
+      return moved_.Take(envelope);
+    case MessageKind::kPauseRequest: {
+      Envelope offer;
+      offer.kind = MessageKind::kPauseOffer;
+      offer.to = kScheduler;
+      offer.iteration = pause_.Offer(iteration_);
+      return PostToScheduler(std::move(offer));
+    }
+    case MessageKind::kPauseAt:
+      return pause_.Agree(envelope.iteration);
+    default:
+      return;
+  }
+}
+
+void Session::Poll() {
+  while (std::optional<Envelope> envelope = runtime_->mailbox().Take({})) {
+    Check(*envelope);
+    if (envelope->kind == MessageKind::kEnd) ThrowEnd(ParseEnd(*envelope));
+    Handle(*envelope);
+  }
 }
 
 void Session::Declare(const ModelSpec& model) {
@@ -115,25 +149,24 @@ void Session::Declare(const ModelSpec& model) {
   const Duration timeout =
       kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
   Await(MessageKind::kPlan, timeout, "the plan");
-  freshness_ = std::make_unique<Freshness>(plan());
+  progress_ = std::make_unique<BucketProgress>(plan());
 }
 
-std::span<float> Session::values(int layer) const {
-  return state_->context->memory->layer(layer).values;
-}
+std::span<float> Session::values(int layer) const { return state_->context->memory->values(layer); }
 
 GradientBuffers Session::gradient(int layer) const {
   return GradientBuffersOf(*state_->context, layer, iteration_);
 }
 
-void Session::PostToLanes(MessageKind kind, int layer) {
+void Session::PostToLanes(MessageKind kind, int bucket, const Payload& body) {
   for (int lane = 0; lane < plan().lanes(); ++lane) {
     Envelope envelope;
     envelope.kind = kind;
     envelope.to = Here(kFirstDataLane + lane);
     envelope.epoch = epoch_;
     envelope.iteration = iteration_;
-    envelope.bucket = static_cast<uint32_t>(layer);
+    envelope.bucket = static_cast<uint32_t>(bucket);
+    envelope.body = body;
     runtime_->Post(std::move(envelope));
   }
 }
@@ -148,9 +181,10 @@ void Session::Begin() {
   Await(MessageKind::kStart, timeout, "all nodes to get ready");
   iteration_begin_ = Now();
   if (rank_ != 0) return;
-  for (int layer = 0; layer < plan().layers_size(); ++layer) {
-    PostToLanes(MessageKind::kPublishInitial, layer);
+  for (int bucket = 0; bucket < plan().buckets_size(); ++bucket) {
+    PostToLanes(MessageKind::kPublishInitial, bucket, moved_.history(bucket));
   }
+  moved_.Release();
 }
 
 void Session::GradientReady(int layer) {
@@ -158,24 +192,34 @@ void Session::GradientReady(int layer) {
     CloseExchange();
     exchange_ = {iteration_, Now(), Now(), {}};
   }
-  PostToLanes(MessageKind::kGradientReady, layer);
+  moved_.AddResidual(layer, gradient(layer).dense);
+  for (const int bucket : progress_->LayerReady(layer, Now())) {
+    PostToLanes(MessageKind::kGradientReady, bucket);
+  }
 }
 
 void Session::WaitFresh(int layer) {
-  if (freshness_->IsFresh(layer, iteration_)) return;
+  if (progress_->IsFresh(layer, iteration_)) return;
   const Time begin = Now();
-  const Time deadline = begin + Seconds(kPatienceBeyondOthers *
-                                        options_.job.communication().stall_deadline_seconds());
-  const std::string waiting_for = "the values of layer " + plan().layers(layer).name() +
-                                  ", iteration " + std::to_string(iteration_);
-  while (!freshness_->IsFresh(layer, iteration_)) Handle(Next(deadline, waiting_for));
+  const Time deadline = begin + StallPatience();
+  const std::string waiting_for =
+      "the values of layer " + LayerName(layer) + ", iteration " + std::to_string(iteration_);
+  while (!progress_->IsFresh(layer, iteration_)) Handle(Next(deadline, waiting_for));
   exchange_.exposed += Now() - begin;
   TraceSpan("wait", layer, begin);
 }
 
+Duration Session::StallPatience() const {
+  return Seconds(kPatienceBeyondOthers * options_.job.communication().stall_deadline_seconds());
+}
+
+const std::string& Session::LayerName(int layer) const {
+  return state_->context->plan.model().layers(layer).name();
+}
+
 void Session::TraceSpan(const char* name, int layer, Time begin) {
   if (trace_ == nullptr) return;
-  trace_->Add({name, plan().layers(layer).name(), "compute", iteration_, begin, Now()});
+  trace_->Add({name, LayerName(layer), "compute", iteration_, begin, Now()});
 }
 
 void Session::CloseExchange() {
@@ -186,7 +230,8 @@ void Session::CloseExchange() {
   total_exposed_seconds_ += last_exposed_seconds_;
 }
 
-void Session::EndIteration(wire::Progress progress) {
+bool Session::EndIteration(wire::Progress progress) {
+  const bool last = iteration_ + 1 == progress.total_iterations();
   const Time now = Now();
   progress.set_exchange_seconds(last_exchange_seconds_);
   progress.set_exposed_seconds(last_exposed_seconds_);
@@ -195,6 +240,46 @@ void Session::EndIteration(wire::Progress progress) {
   iteration_begin_ = now;
   PostToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress));
   ++iteration_;
+  Poll();
+  if (last) return false;
+  const Time deadline = Now() + StallPatience();
+  while (pause_.MustWait(iteration_)) {
+    Handle(Next(deadline, "the iteration to pause before for another plan"));
+  }
+  if (!pause_.MustPause(iteration_)) return false;
+  SwitchPlan();
+  return true;
+}
+
+void Session::SwitchPlan() {
+  for (int layer = 0; layer < state_->context->plan.model().layers_size(); ++layer) {
+    WaitFresh(layer);
+  }
+  CloseExchange();
+  exchange_ = {};  // what becomes fresh from now on are initial values
+  AddTraffic(*state_->context, past_plans_);
+  progress_->AddTimes(past_plans_);
+  moved_.Leave(state_->context);
+  for (const int bucket : moved_.ToFetch()) PostToLanes(MessageKind::kCollectHistory, bucket);
+  const Time deadline = Now() + StallPatience();
+  while (!moved_.complete()) Handle(Next(deadline, "the servers' optimiser state"));
+  Envelope paused;
+  paused.kind = MessageKind::kPaused;
+  paused.to = kScheduler;
+  PostToScheduler(std::move(paused));
+  Await(MessageKind::kPlan, kDeadlinesToPause * StallPatience(),
+        "the other workers to pause for another plan");
+  progress_ = std::make_unique<BucketProgress>(plan());
+  moved_.Enter(state_->context);
+  Begin();
+}
+
+bool Session::wants_layer_times() const {
+  return options_.job.communication().policy() == Communication::TIME;
+}
+
+void Session::ReportLayerTimes(const wire::LayerTimes& times) {
+  PostToScheduler(MakeEnvelope(MessageKind::kLayerTimes, kScheduler, times));
 }
 
 void Session::ReportTest(const wire::Progress& progress) {
@@ -208,13 +293,16 @@ void Session::PostToScheduler(Envelope envelope) {
 
 void Session::Finish(wire::WorkerReport report) {
   CloseExchange();
-  AddTraffic(*state_->context, report);
+  wire::WorkerReport& plans = past_plans_;
+  AddTraffic(*state_->context, plans);
+  progress_->AddTimes(plans);
+  report.mutable_buckets()->Swap(plans.mutable_buckets());
+  report.set_dropped_frames(report.dropped_frames() + plans.dropped_frames());
   report.set_exchange_seconds(total_exchange_seconds_);
   report.set_exposed_seconds(total_exposed_seconds_);
   report.set_dropped_frames(report.dropped_frames() + runtime_->counters().malformed_frames);
   PostToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report));
-  const Time deadline = Now() + Seconds(kPatienceBeyondOthers *
-                                        options_.job.communication().stall_deadline_seconds());
+  const Time deadline = Now() + StallPatience();
   while (true) {
     const Envelope next = NextOrEnd(deadline, "the other workers to finish");
     if (next.kind != MessageKind::kEnd) continue;

@@ -8,13 +8,18 @@
 //   for each iteration:
 //     for each layer l, ascending:   session.WaitFresh(l);  forward of l
 //     for each layer l, descending:  backward of l into session.gradient(l);
-//     session.GradientReady(l) session.EndIteration(progress)
+//     session.GradientReady(l)
+//     if (session.EndIteration(progress)) ... use session.values(l) anew
 //   for each layer l: session.WaitFresh(l);
 //   session.Finish(report);                 // returns when all workers have finished
 //
 // WaitFresh(l) returns when the layer has the parameters for the current iteration's forward pass;
 // values(l) may be read from then until GradientReady(l), and gradient(l) written. Between
-// GradientReady(l) and the next WaitFresh(l) the buffers belong to the lanes.
+// GradientReady(l) and the next WaitFresh(l) the buffers belong to the lanes. Layers that the plan
+// has put into one bucket are sent together, when the last of them is ready.
+//
+// At the end of an iteration the whole job may go over to another plan, and values and gradients to
+// other memory.
 //
 // Thread safety: one thread, the training thread. Every call that waits has a deadline and throws
 // an Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
@@ -27,8 +32,9 @@
 #include <string>
 #include <vector>
 
-#include "client/freshness.h"
+#include "client/bucket_progress.h"
 #include "client/gradient_buffers.h"
+#include "client/plan_switch.h"
 #include "client/worker_control.h"
 #include "core/trace.h"
 #include "proto/job.pb.h"
@@ -67,11 +73,15 @@ class Session {
   void GradientReady(int layer);
   void WaitFresh(int layer);
   // Sends the iteration's progress and moves to the next. Times are filled in here; those of the
-  // exchange are the previous iteration's, the newest that is complete.
-  void EndIteration(wire::Progress progress);
+  // exchange are the previous iteration's, the newest that is complete. True if the job has gone
+  // over to another plan: spans from values() and gradient() no longer hold. Waits only for that.
+  bool EndIteration(wire::Progress progress);
   int64_t iteration() const { return iteration_; }
   // Sends the result of a test phase.
   void ReportTest(const wire::Progress& progress);
+  // Whether the scheduler makes use of ReportLayerTimes, once.
+  bool wants_layer_times() const;
+  void ReportLayerTimes(const wire::LayerTimes& times);
 
   // Fills in layers, seconds of exchange, and dropped frames; waits for the job's end.
   void Finish(wire::WorkerReport report);
@@ -90,9 +100,15 @@ class Session {
   // Takes envelopes until one of `kind` comes.
   Envelope Await(MessageKind kind, Duration timeout, const std::string& waiting_for);
   void Handle(const Envelope& envelope);
+  // Handles what has come, without waiting.
+  void Poll();
+  // All workers have come here: takes what training needs from the old plan to the next.
+  void SwitchPlan();
+  Duration StallPatience() const;
   void CloseExchange();
   void PostToScheduler(Envelope envelope);
-  void PostToLanes(MessageKind kind, int layer);
+  void PostToLanes(MessageKind kind, int bucket, const Payload& body = {});
+  const std::string& LayerName(int layer) const;
   Time Now() const;
   void TraceSpan(const char* name, int layer, Time begin);
 
@@ -100,7 +116,10 @@ class Session {
   std::unique_ptr<Trace> trace_;
   std::shared_ptr<WorkerState> state_;
   std::unique_ptr<ZmqRuntime> runtime_;
-  std::unique_ptr<Freshness> freshness_;
+  std::unique_ptr<BucketProgress> progress_;
+  PauseAgreement pause_;
+  MovedState moved_;
+  wire::WorkerReport past_plans_;  // buckets and dropped frames of the plans before this one
   uint64_t epoch_ = 0;
   int rank_ = -1;
   int64_t iteration_ = 0;

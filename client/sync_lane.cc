@@ -2,8 +2,7 @@
 
 #include <glog/logging.h>
 
-#include "client/factor_broadcast_syncer.h"
-#include "client/parameter_server_syncer.h"
+#include <algorithm>
 
 namespace poseidon {
 namespace {
@@ -15,47 +14,25 @@ constexpr int kScansPerDeadline = 10;
 // one that names the culprit.
 constexpr double kPatienceWithServers = 1.5;
 
-wire::Stalled StallOf(const LayerPlan& plan, const Syncer& syncer) {
-  wire::Stalled stalled;
-  if (syncer.fresh_iteration() < 0) {
-    stalled.set_waiting_for("the initial values of layer " + plan.name());
-  } else {
-    stalled.set_waiting_for("the " + std::string(plan.scheme() == PS ? "values" : "factors") +
-                            " of layer " + plan.name() + ", iteration " +
-                            std::to_string(syncer.fresh_iteration()) + ",");
-  }
-  for (const NodeId& node : syncer.missing()) {
-    wire::Node* missing = stalled.add_missing();
-    missing->set_role(static_cast<uint32_t>(node.role));
-    missing->set_rank(node.rank);
-  }
-  return stalled;
+std::string_view Awaited(Scheme scheme) {
+  if (UsesServers(scheme)) return "values";
+  return scheme == SFB ? "factors" : "part in the all-reduce";
+}
+
+bool OnlyServers(const std::vector<NodeId>& nodes) {
+  return !nodes.empty() && std::all_of(nodes.begin(), nodes.end(), [](const NodeId& node) {
+    return node.role == Role::kServer;
+  });
 }
 
 }  // namespace
 
-int PartsOfLayer(const Plan& plan, int layer) {
-  if (plan.layers(layer).scheme() == SFB) return 1;
-  int parts = 0;
-  for (int lane = 0; lane < plan.lanes(); ++lane) {
-    if (ParameterServerSyncer::Needed(plan, layer, lane)) ++parts;
-  }
-  return parts;
-}
-
 SyncLane::SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace)
     : context_(std::move(context)), lane_(lane), trace_(trace) {
   const Plan& plan = context_->plan.plan();
-  for (int layer = 0; layer < plan.layers_size(); ++layer) {
-    std::unique_ptr<Syncer> syncer;
-    if (plan.layers(layer).scheme() == SFB) {
-      if (plan.layers(layer).lane() == lane_) {
-        syncer = std::make_unique<FactorBroadcastSyncer>(context_, layer);
-      }
-    } else if (ParameterServerSyncer::Needed(plan, layer, lane_)) {
-      syncer = std::make_unique<ParameterServerSyncer>(context_, layer, lane_);
-    }
-    if (syncer != nullptr) layers_[layer].syncer = std::move(syncer);
+  for (int bucket = 0; bucket < plan.buckets_size(); ++bucket) {
+    if (!HasPart(plan, bucket, lane_)) continue;
+    buckets_[bucket].syncer = MakeSyncer(context_, bucket, lane_);
   }
 }
 
@@ -65,18 +42,21 @@ void SyncLane::OnStart(Outbox& outbox) {
 
 void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kTraining) return AwaitInitialValues(outbox.now);
-  const auto found = layers_.find(envelope.bucket);
-  const bool local =
-      envelope.kind == MessageKind::kGradientReady || envelope.kind == MessageKind::kPublishInitial;
+  const auto found = buckets_.find(envelope.bucket);
+  const bool local = envelope.kind == MessageKind::kGradientReady ||
+                     envelope.kind == MessageKind::kPublishInitial ||
+                     envelope.kind == MessageKind::kCollectHistory;
   if (!local && envelope.epoch != context_->epoch) return Drop(envelope, false);
-  if (found == layers_.end()) {
+  if (found == buckets_.end()) {
     if (!local) Drop(envelope, true);
-    return;  // the application tells all lanes; this one has no part of the layer
+    return;  // the application tells all lanes; this one has no part of the bucket
   }
   Entry& entry = found->second;
+  if (envelope.kind == MessageKind::kCollectHistory) return FetchHistory(envelope, entry, outbox);
+  if (envelope.kind == MessageKind::kHistory) return OnHistory(envelope, entry, outbox);
   Reception reception = Reception::kTaken;
   if (envelope.kind == MessageKind::kPublishInitial) {
-    reception = entry.syncer->PublishInitial(outbox);
+    reception = entry.syncer->PublishInitial(envelope.body, outbox);
   } else if (envelope.kind == MessageKind::kGradientReady) {
     TraceMoment("send", envelope, outbox);
     entry.waiting_since = outbox.now;
@@ -89,9 +69,37 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 void SyncLane::AwaitInitialValues(Time now) {
-  for (auto& [layer, entry] : layers_) {
-    if (entry.syncer->fresh_iteration() < 0) entry.waiting_since = now;
+  for (auto& [bucket, entry] : buckets_) {
+    if (entry.syncer->fresh_iteration() < context_->start()) entry.waiting_since = now;
   }
+}
+
+void SyncLane::FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) const {
+  const int bucket = static_cast<int>(envelope.bucket);
+  entry.waiting_since = outbox.now;
+  for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
+    entry.fetching.insert(chunk);
+    outbox.Send(
+        context_->MakeFrame(MessageKind::kFetchHistory,
+                            {Role::kServer, context_->bucket(bucket).chunks(chunk).server()}, lane_,
+                            bucket, chunk, envelope.iteration, {}));
+  }
+}
+
+void SyncLane::OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) {
+  const BucketPlan& plan = context_->bucket(static_cast<int>(envelope.bucket));
+  const auto chunk = entry.fetching.find(static_cast<int>(envelope.chunk));
+  if (chunk == entry.fetching.end()) return Drop(envelope, false);
+  const size_t floats = plan.chunks(*chunk).size() * FloatsKeptByServers(*context_, plan);
+  if (envelope.from.node != NodeId{Role::kServer, plan.chunks(*chunk).server()} ||
+      envelope.body.size() != floats * sizeof(float)) {
+    return Drop(envelope, true);
+  }
+  entry.fetching.erase(chunk);
+  if (entry.fetching.empty()) entry.waiting_since.reset();
+  Envelope forward = envelope;
+  forward.to = Here(kApplicationLane);
+  outbox.Send(std::move(forward));
 }
 
 void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry& entry,
@@ -108,7 +116,7 @@ void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry&
   }
   entry.waiting_since.reset();
   Envelope fresh;
-  fresh.kind = MessageKind::kLayerFresh;
+  fresh.kind = MessageKind::kBucketFresh;
   fresh.to = Here(kApplicationLane);
   fresh.epoch = context_->epoch;
   fresh.bucket = envelope.bucket;
@@ -122,7 +130,7 @@ void SyncLane::Drop(const Envelope& envelope, bool suspicious) {
   ++context_->dropped_frames;
   if (suspicious && logged_.insert(envelope.from.node).second) {
     LOG(WARNING) << "dropped a frame that does not fit: " << KindName(envelope.kind) << " from "
-                 << envelope.from.ToString() << ", layer " << envelope.bucket << ", chunk "
+                 << envelope.from.ToString() << ", bucket " << envelope.bucket << ", chunk "
                  << envelope.chunk << ", iteration " << envelope.iteration << ", "
                  << envelope.body.size() << " bytes (later ones of this peer are only counted)";
   }
@@ -130,32 +138,61 @@ void SyncLane::Drop(const Envelope& envelope, bool suspicious) {
 
 void SyncLane::TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox) {
   if (trace_ == nullptr) return;
-  trace_->Add({name, context_->plan.plan().layers(static_cast<int>(envelope.bucket)).name(),
+  trace_->Add({name, context_->bucket(static_cast<int>(envelope.bucket)).name(),
                "lane " + std::to_string(lane_), envelope.iteration, outbox.now, outbox.now});
+}
+
+std::vector<NodeId> SyncLane::Missing(int bucket, const Entry& entry) const {
+  if (entry.fetching.empty()) return entry.syncer->missing();
+  std::set<NodeId> servers;
+  for (const int chunk : entry.fetching) {
+    servers.insert({Role::kServer, context_->bucket(bucket).chunks(chunk).server()});
+  }
+  return {servers.begin(), servers.end()};
+}
+
+wire::Stalled SyncLane::StallOf(int bucket, const Entry& entry) const {
+  const BucketPlan& plan = context_->bucket(bucket);
+  const int64_t fresh = entry.syncer->fresh_iteration();
+  wire::Stalled stalled;
+  if (!entry.fetching.empty()) {
+    stalled.set_waiting_for("the optimiser state of layer " + plan.name());
+  } else if (fresh < context_->start()) {
+    stalled.set_waiting_for("the initial values of layer " + plan.name());
+  } else {
+    stalled.set_waiting_for("the " + std::string(Awaited(plan.scheme())) + " of layer " +
+                            plan.name() + ", iteration " + std::to_string(fresh) + ",");
+  }
+  for (const NodeId& node : Missing(bucket, entry)) {
+    wire::Node* missing = stalled.add_missing();
+    missing->set_role(static_cast<uint32_t>(node.role));
+    missing->set_rank(node.rank);
+  }
+  return stalled;
 }
 
 void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
   const Time now = outbox.now;
   const Entry* oldest = nullptr;
-  uint32_t oldest_layer = 0;
-  for (const auto& [layer, entry] : layers_) {
-    const bool waits_for_servers = LayerPlanOf(layer).scheme() == PS;
-    const double patience = waits_for_servers ? kPatienceWithServers : 1;
-    if (!entry.waiting_since ||
-        ToSeconds(now - *entry.waiting_since) < patience * ToSeconds(context_->stall_deadline)) {
+  int oldest_bucket = 0;
+  for (const auto& [bucket, entry] : buckets_) {
+    if (!entry.waiting_since) continue;
+    const bool servers = OnlyServers(Missing(static_cast<int>(bucket), entry));
+    const double patience = servers ? kPatienceWithServers : 1;
+    if (ToSeconds(now - *entry.waiting_since) < patience * ToSeconds(context_->stall_deadline)) {
       continue;
     }
     if (oldest != nullptr && *entry.waiting_since >= *oldest->waiting_since) continue;
     oldest = &entry;
-    oldest_layer = layer;
+    oldest_bucket = static_cast<int>(bucket);
   }
   if (oldest == nullptr) {
     return outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
   }
   // Once is enough, the scheduler ends the job.
-  outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane),
-                           StallOf(LayerPlanOf(oldest_layer), *oldest->syncer)));
+  outbox.Send(
+      MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), StallOf(oldest_bucket, *oldest)));
 }
 
 }  // namespace poseidon

@@ -1,20 +1,18 @@
-// SyncLane: the actor of one data lane of a worker. Hands envelopes to the syncers of its layers
-// and tells the application when a layer's part is fresh.
+// SyncLane: the actor of one data lane of a worker. Hands envelopes to the syncers of its buckets
+// and tells the application when a bucket's part is fresh.
 #pragma once
 
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "client/syncer.h"
 #include "core/trace.h"
 #include "transport/actor.h"
 
 namespace poseidon {
-
-// How many lanes a layer has syncers on: that many kLayerFresh make the layer fresh.
-int PartsOfLayer(const Plan& plan, int layer);
 
 class SyncLane : public Actor {
  public:
@@ -23,8 +21,10 @@ class SyncLane : public Actor {
 
   void OnStart(Outbox& outbox) override;
   // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration),
-  // kPublishInitial (bucket). From other nodes: kValues, kFactors, kInitialValues. To the
-  // application: kLayerFresh (bucket, iteration, happened).
+  // kPublishInitial (bucket, optimiser state as body), kCollectHistory (bucket). From other nodes:
+  // kValues, kGradientSum, kFactors, kReduce, kInitialValues, kInitialHistory, kHistory. To the
+  // application: kBucketFresh (bucket, iteration, happened), and each kHistory asked for, as it
+  // came.
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
@@ -32,20 +32,23 @@ class SyncLane : public Actor {
   struct Entry {
     std::unique_ptr<Syncer> syncer;
     std::optional<Time> waiting_since;
+    std::set<int> fetching;  // chunks whose kHistory is awaited
   };
 
   void AwaitInitialValues(Time now);
+  void FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) const;
+  void OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);
+  // Whom a bucket's part waits for.
+  std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
+  wire::Stalled StallOf(int bucket, const Entry& entry) const;
   void OnReception(Reception reception, const Envelope& envelope, Entry& entry, Outbox& outbox);
-  const LayerPlan& LayerPlanOf(uint32_t layer) const {
-    return context_->plan.plan().layers(static_cast<int>(layer));
-  }
   void Drop(const Envelope& envelope, bool suspicious);
   void TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox);
 
   std::shared_ptr<SyncContext> context_;
   int lane_;
   Trace* trace_;
-  std::map<uint32_t, Entry> layers_;
+  std::map<uint32_t, Entry> buckets_;
   std::set<NodeId> logged_;  // peers that a log line was written about
 };
 

@@ -1,5 +1,6 @@
 #include "client/worker_control.h"
 
+#include "client/link_probe.h"
 #include "client/sync_lane.h"
 
 namespace poseidon {
@@ -19,35 +20,62 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kStart: {
       if (!member_.FromOwnScheduler(envelope) || state_->context == nullptr) return;
       member_.StartLanes(state_->context->plan.plan().lanes(), outbox);
-      Envelope forward = envelope;
-      forward.to = Here(kApplicationLane);
-      outbox.Send(std::move(forward));
-      return;
+      return Forward(envelope, outbox);
     }
+    case MessageKind::kPauseRequest:
+    case MessageKind::kPauseAt:
+      if (member_.FromOwnScheduler(envelope)) Forward(envelope, outbox);
+      return;
     case MessageKind::kLocalReady:
       outbox.Send(member_.ToScheduler(MessageKind::kReady));
       return;
-    default:
+    case MessageKind::kLinkReport: {
+      Envelope report = member_.ToScheduler(MessageKind::kLinkReport);
+      report.body = envelope.body;
+      return outbox.Send(std::move(report));
+    }
+    default: {
+      const bool had_joined = member_.joined();
       member_.OnMessage(envelope, outbox);
+      if (options_.measure_links && member_.joined() && !had_joined) StartProbe(outbox);
+    }
   }
+}
+
+void WorkerControl::StartProbe(Outbox& outbox) const {
+  outbox.Attach(kFirstDataLane,
+                std::make_unique<LinkProbe>(LinkProbeOptions{.rank = member_.self().rank,
+                                                             .workers = options_.workers,
+                                                             .epoch = member_.epoch(),
+                                                             .phantom = options_.phantom}));
+}
+
+void WorkerControl::Forward(const Envelope& envelope, Outbox& outbox) {
+  Envelope forward = envelope;
+  forward.to = Here(kApplicationLane);
+  outbox.Send(std::move(forward));
 }
 
 void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   wire::PlanAndModel plan;
-  if (state_->context != nullptr || !plan.ParseFromString(envelope.body.ToString())) return;
+  if (!plan.ParseFromString(envelope.body.ToString())) return;
+  const int expected = state_->context == nullptr ? 0 : state_->context->plan.plan().number() + 1;
+  if (plan.plan().number() != expected) return;
   auto memory = std::make_shared<ModelMemory>(plan, options_.phantom);
   auto context = std::make_shared<SyncContext>(std::move(plan), std::move(memory));
   context->rank = member_.self().rank;
-  context->epoch = envelope.epoch;
+  // Frames of an earlier plan are of another epoch.
+  context->epoch = envelope.epoch + static_cast<uint64_t>(expected);
   context->stall_deadline = options_.stall_deadline;
   context->phantom = options_.phantom;
   for (int lane = 0; lane < context->plan.plan().lanes(); ++lane) {
     outbox.Attach(kFirstDataLane + lane, std::make_unique<SyncLane>(context, lane, options_.trace));
   }
+  if (context->plan.plan().window_bytes() > 0) {
+    outbox.window_bytes = context->plan.plan().window_bytes();
+  }
   state_->context = std::move(context);
-  Envelope forward = envelope;
-  forward.to = Here(kApplicationLane);
-  outbox.Send(std::move(forward));
+  Forward(envelope, outbox);
 }
 
 }  // namespace poseidon

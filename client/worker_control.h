@@ -1,5 +1,6 @@
-// WorkerControl: a worker's control actor. Joins the job; when the plan arrives makes the model's
-// memory and starts the data lanes.
+// WorkerControl: a worker's control actor. Joins the job; when a plan arrives makes the model's
+// memory and starts the data lanes. A later plan takes the place of the one before: new memory, new
+// lanes; what is to be moved between the two is the training program's (client/plan_switch.h).
 #pragma once
 
 #include <memory>
@@ -17,16 +18,19 @@ struct WorkerOptions {
   Duration stall_deadline = Seconds(300);
   bool phantom = false;    // no floats: simulation
   Trace* trace = nullptr;  // outlives the actor; may be null
+  // Measure the links to other workers after joining (client/link_probe.h).
+  bool measure_links = false;
+  int workers = 1;  // of the job; for that
 };
 
-// What the plan made, for the program that trains. Empty until kPlan reaches the application lane,
-// not changed afterwards.
+// What the plan made, for the program that trains. Empty until the first kPlan reaches the
+// application lane; changed by others only between the program's kPaused and the next kPlan.
 struct WorkerState {
   std::shared_ptr<SyncContext> context;
 };
 
-// The application lane hears kJoined, kPlan once memory and lanes are there, kStart, and kEnd; it
-// sends kLocalReady to Here(kControlLane) when it can train.
+// The application lane hears kJoined, kPlan once memory and lanes are there, kStart, kPauseRequest,
+// kPauseAt, and kEnd; it sends kLocalReady to Here(kControlLane) when it can train.
 class WorkerControl : public Actor {
  public:
   WorkerControl(WorkerOptions options, std::shared_ptr<WorkerState> state);
@@ -36,6 +40,8 @@ class WorkerControl : public Actor {
 
  private:
   void OnPlan(const Envelope& envelope, Outbox& outbox);
+  void StartProbe(Outbox& outbox) const;
+  static void Forward(const Envelope& envelope, Outbox& outbox);
 
   WorkerOptions options_;
   std::shared_ptr<WorkerState> state_;

@@ -5,12 +5,12 @@
 
 #include <random>
 
+#include "client/bucket_progress.h"
 #include "client/factor_broadcast_syncer.h"
-#include "client/freshness.h"
 #include "client/gradient_buffers.h"
 #include "client/parameter_server_syncer.h"
-#include "client/rebuild.h"
 #include "client/sync_lane.h"
+#include "core/rebuild.h"
 
 namespace poseidon {
 namespace {
@@ -28,11 +28,13 @@ std::shared_ptr<SyncContext> MakeContext() {
   plan.mutable_model()->mutable_update_rule()->set_type("SGD");
   plan.mutable_model()->mutable_update_rule()->set_lr_policy("fixed");
   plan.mutable_model()->mutable_update_rule()->set_base_lr(3);
-  LayerPlan* ps = plan.mutable_plan()->add_layers();
+  BucketPlan* ps = plan.mutable_plan()->add_buckets();
   ps->set_name("conv");
   ps->set_scheme(PS);
-  const auto add_chunk = [](LayerPlan* layer, int64_t offset, int64_t size, int server, int lane) {
-    Chunk* chunk = layer->add_chunks();
+  ps->set_layer_count(1);
+  const auto add_chunk = [](BucketPlan* bucket, int64_t offset, int64_t size, int server,
+                            int lane) {
+    Chunk* chunk = bucket->add_chunks();
     chunk->set_offset(offset);
     chunk->set_size(size);
     chunk->set_server(server);
@@ -42,9 +44,12 @@ std::shared_ptr<SyncContext> MakeContext() {
   add_chunk(ps, 3, 2, 1, 1);
   add_chunk(ps, 5, 2, 1, 0);
   plan.mutable_model()->add_layers()->add_blobs()->add_shape(7);
-  LayerPlan* sfb = plan.mutable_plan()->add_layers();
+  BucketPlan* sfb = plan.mutable_plan()->add_buckets();
   sfb->set_name("fc");
   sfb->set_scheme(SFB);
+  sfb->set_first_layer(1);
+  sfb->set_layer_count(1);
+  sfb->set_update_at_workers(true);
   sfb->set_lane(1);
   add_chunk(sfb, 0, 8, -1, 1);
   LayerSpec* fc = plan.mutable_model()->add_layers();
@@ -100,7 +105,7 @@ TEST(ParameterServerSyncerTest, SendsItsLanesChunksAndTakesTheAnswers) {
   EXPECT_EQ(receive(Server(0), 0, 0, {1, 2, 3}), Reception::kFresh);
   EXPECT_EQ(syncer.fresh_iteration(), 0);
   EXPECT_THAT(syncer.missing(), IsEmpty());
-  EXPECT_THAT(context->memory->layer(0).values, ElementsAre(1, 2, 3, 0, 0, 6, 7));
+  EXPECT_THAT(context->memory->values(0), ElementsAre(1, 2, 3, 0, 0, 6, 7));
   EXPECT_EQ(receive(Server(0), 1, 0, {1, 2, 3}), Reception::kForeign);  // before the gradient
 
   const std::span<float> gradient = GradientBuffersOf(*context, 0, 0).dense;
@@ -128,8 +133,9 @@ TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
   EXPECT_THAT(syncer.missing(), ElementsAre(Worker(0)));
   const auto receive = [&](int worker, int64_t iteration, uint32_t factor,
                            std::vector<float> floats) {
-    return syncer.Receive(
-        Frame(MessageKind::kFactors, Worker(worker), iteration, factor, std::move(floats)), outbox);
+    return syncer.Receive(Frame(MessageKind::kFactors, Worker(worker), iteration,
+                                2 * worker + factor, std::move(floats)),
+                          outbox);
   };
   // A faster worker's, before the initial values.
   EXPECT_EQ(receive(2, 0, 0, {1, 2}), Reception::kTaken);
@@ -163,7 +169,7 @@ TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
   EXPECT_EQ(receive(0, 0, 0, {-1, 1}), Reception::kFresh);
   EXPECT_EQ(syncer.fresh_iteration(), 1);
   // Sum of u v^T: rows (-1, 1)(1 1 1), (3, 4)(1 0 2), (1, 2)(0 1 0); learning rate 3, 3 workers.
-  EXPECT_THAT(context->memory->layer(1).values,
+  EXPECT_THAT(context->memory->values(1),
               ElementsAre(100 - 2, 100 - 0, 100 - 5, 100 - 5, 100 - 3, 100 - 9, 100 - 3, 100 - 7));
   EXPECT_EQ(context->traffic[1].bytes_sent, 40);
   EXPECT_EQ(context->traffic[1].bytes_received, 52);  // 40, and 12 of the next iteration
@@ -177,7 +183,7 @@ TEST(FactorBroadcastSyncerTest, AWorkerAloneIsFreshAtOnce) {
       std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false));
   FactorBroadcastSyncer syncer(context, 1);
   Outbox outbox;
-  EXPECT_EQ(syncer.PublishInitial(outbox), Reception::kFresh);
+  EXPECT_EQ(syncer.PublishInitial({}, outbox), Reception::kFresh);
   EXPECT_EQ(syncer.Send(0, outbox), Reception::kFresh);
   EXPECT_EQ(syncer.Send(1, outbox), Reception::kFresh);
   EXPECT_EQ(syncer.fresh_iteration(), 2);
@@ -215,25 +221,100 @@ TEST(RebuildTest, EqualsTheSumOfOuterProducts) {
   }
 }
 
-TEST(FreshnessTest, ALayerIsFreshWhenAllItsLanesAre) {
+TEST(FactorBroadcastSyncerTest, PassesFactorsOnAroundTheRing) {
   const auto context = MakeContext();
-  const Plan& plan = context->plan.plan();
-  EXPECT_EQ(PartsOfLayer(plan, 0), 2);
-  EXPECT_EQ(PartsOfLayer(plan, 1), 1);
-  Freshness freshness(plan);
-  EXPECT_FALSE(freshness.IsFresh(0, 0));
-  EXPECT_FALSE(freshness.Report(0, 0));
-  EXPECT_FALSE(freshness.IsFresh(0, 0));
-  EXPECT_TRUE(freshness.Report(0, 0));
-  EXPECT_TRUE(freshness.IsFresh(0, 0));
-  EXPECT_FALSE(freshness.IsFresh(0, 1));
-  EXPECT_FALSE(freshness.IsFresh(1, 0));
-  EXPECT_TRUE(freshness.Report(1, 0));
-  EXPECT_TRUE(freshness.Report(1, 1));
-  EXPECT_TRUE(freshness.IsFresh(1, 0));
+  context->plan.mutable_plan()->mutable_buckets(1)->set_factor_ring(true);
+  FactorBroadcastSyncer syncer(context, 1);
+  Outbox outbox;
+  const auto receive = [&](int sender, int worker) {
+    return syncer.Receive(Frame(MessageKind::kFactors, Worker(sender), 0, 2 * worker, {1, 2}),
+                          outbox);
+  };
+  EXPECT_EQ(receive(2, 2), Reception::kForeign);  // worker 1's left is worker 0
+  EXPECT_EQ(receive(0, 1), Reception::kForeign);  // its own
+  EXPECT_EQ(receive(0, 2), Reception::kTaken);    // worker 2 is the right, which has its own
+  EXPECT_TRUE(outbox.messages.empty());
+  EXPECT_EQ(receive(0, 0), Reception::kTaken);
+  ASSERT_EQ(outbox.messages.size(), 1u);
+  EXPECT_EQ(outbox.messages[0].to.node, Worker(2));
+  EXPECT_EQ(outbox.messages[0].chunk, 0u);
+  EXPECT_EQ(receive(0, 0), Reception::kOld);
+  EXPECT_EQ(syncer.PublishInitial({}, outbox), Reception::kFresh);
+  outbox.messages.clear();
+  EXPECT_EQ(syncer.Send(0, outbox), Reception::kTaken);
+  ASSERT_EQ(outbox.messages.size(), 2u);
+  EXPECT_EQ(outbox.messages[1].to.node, Worker(2));
+  EXPECT_EQ(outbox.messages[1].chunk, 3u);
+  EXPECT_EQ(context->traffic[1].bytes_sent, 8 + 8 + 12);
 }
 
-TEST(SyncLaneTest, TakesFramesOfItsEpochAndOfLayersItHas) {
+// Layers 0 and 1 in one bucket, layer 2 alone; the first bucket has parts on two lanes.
+Plan TwoBuckets() {
+  Plan plan;
+  plan.set_lanes(2);
+  for (const int layers : {2, 1}) {
+    BucketPlan* bucket = plan.add_buckets();
+    bucket->set_scheme(PS);
+    bucket->set_layer_count(layers);
+    for (int lane = 0; lane < layers; ++lane) bucket->add_chunks()->set_lane(lane);
+  }
+  return plan;
+}
+
+TEST(BucketProgressTest, ABucketIsFreshWhenAllItsLanesAre) {
+  const Plan plan = TwoBuckets();
+  EXPECT_EQ(PartsOfBucket(plan, 0), 2);
+  EXPECT_EQ(PartsOfBucket(plan, 1), 1);
+  BucketProgress progress(plan);
+  EXPECT_FALSE(progress.IsFresh(0, 0));
+  EXPECT_FALSE(progress.Report(0, 0, {}));
+  EXPECT_FALSE(progress.IsFresh(0, 0));
+  EXPECT_TRUE(progress.Report(0, 0, {}));
+  EXPECT_TRUE(progress.IsFresh(0, 0));
+  EXPECT_TRUE(progress.IsFresh(1, 0));
+  EXPECT_FALSE(progress.IsFresh(1, 1));
+  EXPECT_FALSE(progress.IsFresh(2, 0));
+  EXPECT_TRUE(progress.Report(1, 0, {}));
+  EXPECT_TRUE(progress.Report(1, 1, {}));
+  EXPECT_TRUE(progress.IsFresh(2, 1));
+}
+
+TEST(BucketProgressTest, SendsABucketWithItsLastLayerAndTimesIt) {
+  BucketProgress progress(TwoBuckets());
+  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+    const Time now = Seconds(10.0 * static_cast<double>(iteration));
+    EXPECT_THAT(progress.LayerReady(2, now), ElementsAre(1));
+    EXPECT_THAT(progress.LayerReady(1, now), IsEmpty());
+    EXPECT_THAT(progress.LayerReady(0, now), ElementsAre(0));
+    progress.Report(1, iteration, now + Seconds(iteration == 0 ? 5 : 1));
+    progress.Report(0, iteration, now + Seconds(1));
+    progress.Report(0, iteration, now + Seconds(2));
+  }
+  wire::WorkerReport report;
+  report.add_buckets();
+  report.add_buckets();
+  progress.AddTimes(report);
+  // Iteration 0 is when the initial values came.
+  EXPECT_EQ(report.buckets(0).exchanges(), 1);
+  EXPECT_DOUBLE_EQ(report.buckets(0).exchange_seconds(), 2);
+  EXPECT_DOUBLE_EQ(report.buckets(1).exchange_seconds(), 1);
+}
+
+TEST(BucketProgressTest, WithoutOverlapAllGoTogether) {
+  Plan plan = TwoBuckets();
+  plan.set_no_overlap(true);
+  BucketProgress progress(plan);
+  EXPECT_THAT(progress.LayerReady(2, {}), IsEmpty());
+  EXPECT_THAT(progress.LayerReady(1, {}), IsEmpty());
+  EXPECT_THAT(progress.LayerReady(0, {}), ElementsAre(1, 0));
+  EXPECT_TRUE(progress.Report(1, 0, {}));
+  EXPECT_FALSE(progress.IsFresh(2, 0));
+  progress.Report(0, 0, {});
+  progress.Report(0, 0, {});
+  EXPECT_TRUE(progress.IsFresh(2, 0));
+}
+
+TEST(SyncLaneTest, TakesFramesOfItsEpochAndOfBucketsItHas) {
   const auto context = MakeContext();
   SyncLane lane(context, 1, nullptr);
   Envelope values = Frame(MessageKind::kValues, Server(1), 0, 1, {8, 9});
@@ -249,7 +330,7 @@ TEST(SyncLaneTest, TakesFramesOfItsEpochAndOfLayersItHas) {
   values.bucket = 0;
   lane.OnMessage(values, outbox);
   ASSERT_EQ(outbox.messages.size(), 1u);
-  EXPECT_EQ(outbox.messages[0].kind, MessageKind::kLayerFresh);
+  EXPECT_EQ(outbox.messages[0].kind, MessageKind::kBucketFresh);
   EXPECT_EQ(outbox.messages[0].to, Here(kApplicationLane));
   EXPECT_EQ(outbox.messages[0].iteration, 0);
   lane.OnMessage(values, outbox);

@@ -1,0 +1,60 @@
+// BucketProgress: what the training thread knows of the buckets: which have all their layers'
+// gradients, up to which iteration each one's parameters are there (put together from what its
+// lanes report), and how long exchanges took.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/time.h"
+#include "proto/model.pb.h"
+#include "proto/wire.pb.h"
+
+namespace poseidon {
+
+// How many lanes have a part of a bucket: that many kBucketFresh make it fresh.
+int PartsOfBucket(const Plan& plan, int bucket);
+
+// A value; one thread at a time.
+class BucketProgress {
+ public:
+  explicit BucketProgress(const Plan& plan);
+
+  // The layer's gradient of the current iteration is in its buffer. Returns the buckets whose
+  // gradients are to be sent now: none while other layers of the bucket are missing, and without
+  // overlap none but with the last layer of all, when it is all buckets, in the order in which
+  // they would have been ready.
+  std::vector<int> LayerReady(int layer, Time now);
+  // A lane's part of `bucket` has the values for the forward pass of `iteration`. True if with it
+  // the whole bucket has.
+  bool Report(int bucket, int64_t iteration, Time happened);
+  // Whether the layer may be used in the forward pass of `iteration`: its parameters are there, and
+  // without overlap all other layers' are, too.
+  bool IsFresh(int layer, int64_t iteration) const;
+  // The bucket that the layer is in.
+  int bucket(int layer) const { return bucket_of_layer_[layer]; }
+
+  // Adds to the report's last buckets, which are this plan's, how long the exchanges took, from
+  // ready to fresh, without the first: in that connections are made.
+  void AddTimes(wire::WorkerReport& report) const;
+
+ private:
+  struct Bucket {
+    int parts = 0;
+    int layers = 0;
+    int64_t fresh = 0;
+    int reported = 0;      // parts that have reported fresh + 1
+    int layers_ready = 0;  // of the current iteration
+    Time ready{};
+    Duration exchange{};
+    int64_t exchanges = 0;
+  };
+
+  bool no_overlap_;
+  int64_t start_;  // the plan's first iteration
+  std::vector<Bucket> buckets_;
+  std::vector<int> bucket_of_layer_;
+  std::vector<int> held_back_;  // without overlap: complete buckets that have not been handed out
+};
+
+}  // namespace poseidon

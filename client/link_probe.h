@@ -1,0 +1,63 @@
+// LinkProbe: measures what the network between the workers does, before there is a plan, so that
+// the planner need not be told. The actor of a worker's data lane until the plan puts another one
+// there.
+//
+// Each worker measures the links to the workers 1, 2, 4, ... ranks after it: of one after the other
+// the latency, by small messages, then likewise the goodput, by a burst of large ones. All workers
+// do so at about the same time, so each link carries one burst in each direction, as in training.
+#pragma once
+
+#include <set>
+
+#include "core/time.h"
+#include "proto/wire.pb.h"
+#include "transport/actor.h"
+
+namespace poseidon {
+
+struct LinkProbeOptions {
+  int rank = 0;
+  int workers = 1;
+  uint64_t epoch = 0;
+  bool phantom = false;  // no floats: simulation
+};
+
+// kLinkReport (wire::LinkReport) to Here(kControlLane) when all is measured. A peer that never
+// answers is the join deadline's matter.
+class LinkProbe : public Actor {
+ public:
+  explicit LinkProbe(const LinkProbeOptions& options);
+
+  void OnStart(Outbox& outbox) override;
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override;
+  void OnTimer(TimerId timer, Outbox& outbox) override;
+
+ private:
+  int peer() const { return (options_.rank + distance_) % options_.workers; }
+  int source() const { return (options_.rank + options_.workers - distance_) % options_.workers; }
+  void SendNext(Outbox& outbox);
+  void SendPing(Outbox& outbox);
+  void SendBurst(Outbox& outbox);
+  // Goes on to the next distance when the bursts of this one have come, both ways: so workers keep
+  // in step, and bursts do not meet others.
+  void FinishBurst(Outbox& outbox);
+  // `round` of a probe that wants an echo; 0 of one that does not.
+  Envelope Probe(uint32_t round, Payload body) const;
+  void Echo(const Envelope& envelope, Outbox& outbox) const;
+  void OnPingEcho(Duration elapsed, Outbox& outbox);
+  void OnBurstEcho(Duration elapsed, Outbox& outbox);
+
+  LinkProbeOptions options_;
+  Payload burst_;
+  bool bursts_ = false;         // latencies are measured
+  bool burst_sent_ = false;     // and echoed, at this distance
+  std::set<int> bursts_taken_;  // ranks whose bursts have come
+  int distance_ = 1;
+  int pings_;           // left to be answered at this distance
+  uint32_t round_ = 0;  // of the probe whose echo is awaited
+  Time sent_{};
+  Duration round_trip_{};  // the shortest at this distance
+  wire::LinkReport report_;
+};
+
+}  // namespace poseidon
