@@ -10,10 +10,33 @@ DEFINE_int32(workers, 0, "Number of workers.");
 DEFINE_int32(servers, 0, "Number of parameter servers.");
 DEFINE_int64(batch, 0, "Samples a worker processes per iteration, instead of the net's.");
 DEFINE_string(policy, "bytes",
-              "bytes: the paper's Algorithm 1, whichever moves fewer floats; ps: parameter servers "
-              "for all layers; sfb: sufficient factors for all layers that can use them.");
+              "bytes: the paper's Algorithm 1, whichever moves fewer floats; time: whatever makes "
+              "the predicted iteration shortest; or one scheme for all layers that can use it: ps, "
+              "sfb, ring, halving_doubling, torus, adam.");
 DEFINE_int32(lanes, 1, "Data lanes of every node.");
 DEFINE_int64(kv_pair_bytes, 2097152, "Largest size of a KV pair, in bytes.");
+DEFINE_int64(bucket_bytes, 0,
+             "Merge consecutive layers of one scheme up to so many bytes; 0: not. Policy time "
+             "decides itself.");
+DEFINE_string(grid, "",
+              "Grid of workers under the torus, such as 4x8; as square as can be by default.");
+DEFINE_string(codec, "fp32",
+              "How floats are packed on the wire where the scheme can use it: fp32, fp16, bf16, "
+              "1bit, topk. Policy time uses it where it pays.");
+
+DEFINE_string(bandwidth, "10Gbps", "Line rate of a machine's link, each direction.");
+DEFINE_double(goodput_share, 0,
+              "Share of the line rate that payload can reach; 0.94 if not given.");
+DEFINE_string(latency, "50us", "One way, from program to program.");
+DEFINE_bool(
+    colocated, true,
+    "Give every server a machine, and a link, of its own. By default server i shares worker "
+    "i's.");
+DEFINE_double(flops, 0,
+              "Floating-point operations a second of a worker, for the times of layers and for "
+              "rebuilding gradients from factors; 4e12 if not given.");
+DEFINE_double(images_per_second, 0,
+              "Samples a second of one worker alone, instead of --flops for the times of layers.");
 
 DEFINE_string(input, "",
               "Shape of the data's records, such as 3x32x32 (channels, height, width). Without it "

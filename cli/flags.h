@@ -18,6 +18,17 @@ DECLARE_int64(batch);
 DECLARE_string(policy);
 DECLARE_int32(lanes);
 DECLARE_int64(kv_pair_bytes);
+DECLARE_int64(bucket_bytes);
+DECLARE_string(grid);
+DECLARE_string(codec);
+
+// The machines, for predictions.
+DECLARE_string(bandwidth);
+DECLARE_double(goodput_share);
+DECLARE_string(latency);
+DECLARE_bool(colocated);
+DECLARE_double(flops);
+DECLARE_double(images_per_second);
 
 // Data.
 DECLARE_string(input);

@@ -1,14 +1,20 @@
 #include "cli/plan.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <iostream>
+#include <utility>
+#include <vector>
 
 #include "caffe_adapter/net.h"
 #include "caffe_adapter/solver.h"
 #include "cli/flags.h"
+#include "proto/job_config.h"
 #include "proto/text_format.h"
+#include "scheduler/cluster_spec.h"
 #include "scheduler/information_book.h"
-#include "scheduler/planner.h"
+#include "scheduler/job_plan.h"
 
 namespace poseidon {
 namespace {
@@ -47,11 +53,54 @@ NetDescription Describe(const SolverNet& net, const PlanOptions& options) {
   }
 }
 
+// What a flag can be, and what that stands for.
+template <typename Value>
+using Choices = std::vector<std::pair<std::string, Value>>;
+
+template <typename Value>
+Value Choose(const std::string& flag, const std::string& name, const Choices<Value>& choices) {
+  std::string names;
+  for (const auto& [known, value] : choices) {
+    if (known == name) return value;
+    names += (names.empty() ? "" : ", ") + known;
+  }
+  throw ConfigError("--" + flag + " is \"" + name + "\"; it must be one of " + names);
+}
+
 Communication::Policy ParsePolicy(const std::string& name) {
-  if (name == "bytes") return Communication::BYTES;
-  if (name == "ps") return Communication::ALL_PS;
-  if (name == "sfb") return Communication::ALL_SFB;
-  throw ConfigError("--policy is \"" + name + "\"; it must be bytes, ps or sfb");
+  return Choose<Communication::Policy>("policy", name,
+                                       {{"bytes", Communication::BYTES},
+                                        {"time", Communication::TIME},
+                                        {"ps", Communication::ALL_PS},
+                                        {"sfb", Communication::ALL_SFB},
+                                        {"ring", Communication::ALL_RING},
+                                        {"halving_doubling", Communication::ALL_HALVING_DOUBLING},
+                                        {"torus", Communication::ALL_TORUS},
+                                        {"adam", Communication::ALL_ADAM}});
+}
+
+WireCodec ParseCodec(const std::string& name) {
+  return Choose<WireCodec>(
+      "codec", name,
+      {{"fp32", FP32}, {"fp16", FP16}, {"bf16", BF16}, {"1bit", ONE_BIT}, {"topk", TOP_K}});
+}
+
+// "4x8", "2x2x2".
+std::vector<int> ParseGrid(const std::string& text) {
+  std::vector<int> sizes;
+  size_t begin = 0;
+  while (begin <= text.size()) {
+    const size_t end = std::min(text.find('x', begin), text.size());
+    int size = 0;
+    const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, size);
+    if (error != std::errc() || rest != text.data() + end || size < 1) {
+      throw ConfigError("--grid is \"" + text +
+                        "\"; it must be the sizes of its dimensions: --grid=4x8");
+    }
+    sizes.push_back(size);
+    begin = end + 1;
+  }
+  return sizes;
 }
 
 // "3x32x32".
@@ -79,17 +128,27 @@ void CheckAtLeastOne(const char* name, const char* what, int64_t value) {
 Communication CommunicationFromFlags() {
   Communication communication;
   communication.set_policy(ParsePolicy(FLAGS_policy));
-  if (FLAGS_lanes < 1 || FLAGS_lanes > 64) {
-    throw ConfigError("--lanes is " + std::to_string(FLAGS_lanes) +
-                      "; it must be between 1 and 64");
-  }
-  if (FLAGS_kv_pair_bytes < 4 || FLAGS_kv_pair_bytes % 4 != 0) {
-    throw ConfigError("--kv_pair_bytes is " + std::to_string(FLAGS_kv_pair_bytes) +
-                      "; it must be a multiple of 4, the size of a float");
-  }
+  communication.set_codec(ParseCodec(FLAGS_codec));
   communication.set_lanes(FLAGS_lanes);
   communication.set_kv_pair_bytes(FLAGS_kv_pair_bytes);
+  communication.set_bucket_bytes(FLAGS_bucket_bytes);
+  if (!FLAGS_grid.empty()) {
+    for (const int size : ParseGrid(FLAGS_grid)) communication.add_grid(size);
+  }
   return communication;
+}
+
+Cluster ClusterFromFlags() {
+  Cluster cluster;
+  cluster.set_workers(FLAGS_workers);
+  cluster.set_servers(FLAGS_servers);
+  if (FlagGiven("flops")) cluster.set_flops(FLAGS_flops);
+  Network& network = *cluster.mutable_network();
+  network.set_bandwidth(FLAGS_bandwidth);
+  if (FlagGiven("goodput_share")) network.set_goodput_share(FLAGS_goodput_share);
+  network.set_latency(FLAGS_latency);
+  network.set_colocated(FLAGS_colocated);
+  return cluster;
 }
 
 PlanOptions OptionsFromFlags() {
@@ -104,25 +163,58 @@ PlanOptions OptionsFromFlags() {
   PlanOptions options;
   options.net = FLAGS_net;
   options.solver = FLAGS_solver;
-  options.workers = FLAGS_workers;
-  options.servers = FLAGS_servers;
   if (FlagGiven("batch")) options.batch = FLAGS_batch;
   if (FlagGiven("input")) options.record_shape = ParseShape(FLAGS_input);
-  options.communication = CommunicationFromFlags();
+  *options.job.mutable_cluster() = ClusterFromFlags();
+  *options.job.mutable_communication() = CommunicationFromFlags();
+  if (FlagGiven("images_per_second")) {
+    if (!(FLAGS_images_per_second > 0)) {
+      throw ConfigError("--images_per_second must be above 0");
+    }
+    options.images_per_second = FLAGS_images_per_second;
+  }
   return options;
+}
+
+// As a job config is checked, but what is wrong is a flag.
+void Check(const Job& job) {
+  try {
+    CheckClusterAndCommunication(job);
+  } catch (const ConfigError& error) {
+    std::string message = error.what();
+    for (const std::string prefix : {"cluster.network.", "cluster.", "communication."}) {
+      for (size_t at = 0; (at = message.find(prefix, at)) != std::string::npos;) {
+        message.replace(at, prefix.size(), "--");
+      }
+    }
+    throw ConfigError(message);
+  }
+}
+
+// The operations a second with which the model's forward and backward passes take as long as
+// `images_per_second` says.
+double FlopsFor(const ModelSpec& model, double images_per_second) {
+  double seconds = 0;
+  for (const LayerTime& layer : LayerTimes(model, 1)) seconds += layer.forward + layer.backward;
+  return seconds * images_per_second / static_cast<double>(std::max<int64_t>(model.batch(), 1));
 }
 
 }  // namespace
 
 PlannedModel PlanModel(const PlanOptions& options) {
+  Check(options.job);
   const Source source = ReadSource(options);
   PlannedModel planned;
   planned.model = ToModelSpec(Describe(source.net, options), source.solver);
   if (planned.model.layers_size() == 0) {
     throw ConfigError(source.net.locate(""), "no layer of the net learns anything");
   }
-  planned.plan = MakePlan(InformationBook(planned.model, options.workers, options.servers),
-                          options.communication);
+  Job job = options.job;
+  if (options.images_per_second) {
+    job.mutable_cluster()->set_flops(FlopsFor(planned.model, *options.images_per_second));
+  }
+  planned.plan = PlanJob(
+      InformationBook(planned.model, job.cluster().workers(), job.cluster().servers()), job);
   return planned;
 }
 

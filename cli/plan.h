@@ -13,30 +13,34 @@
 namespace poseidon {
 
 struct PlanOptions {
-  std::string net;     // a net prototxt; its training phase is planned
-  std::string solver;  // or a solver prototxt, whose net is taken
-  int workers = 1;
-  int servers = 1;
+  std::string net;               // a net prototxt; its training phase is planned
+  std::string solver;            // or a solver prototxt, whose net is taken
   std::optional<int64_t> batch;  // samples a worker processes per iteration; by default the net's
   std::optional<Shape> record_shape;  // channels, height, width of the data's records
-  Communication communication;        // policy, kv_pair_bytes and lanes count
+  Job job;                            // cluster and communication count
+  // Samples a second that a worker computes alone; by default the cluster's flops tell.
+  std::optional<double> images_per_second;
 };
 
-// A model and the plan of its layers, in the same order.
+// A model and its plan, with predictions.
 struct PlannedModel {
   ModelSpec model;
   Plan plan;
 };
 
-// Throws ConfigError for a net that can't work, DataError where the shape of the data is needed,
-// but neither given nor to be found in the net's databases.
+// Throws ConfigError for a net or settings that can't work, DataError where the shape of the data
+// is needed, but neither given nor to be found in the net's databases.
 PlannedModel PlanModel(const PlanOptions& options);
 
-// For people: a line a layer, then totals and the balance of the servers.
+// For people: a line a layer with its floats, a line a bucket with its times, then totals.
 std::string PlanTable(const PlannedModel& planned);
 
-// For programs: `parameters`, `layers[]` with `name`, `type`, `shape`, `parameters`, `scheme`,
-// `floats_ps`, `floats_sfb` (null where SFB is impossible), `kv_pairs`; `total`, `server_load`.
+// For programs: `parameters`, `iteration_ms`, `compute_ms`; `layers[]` with `name`, `type`,
+// `shape`, `parameters`, `scheme`, `floats_ps`, `floats_sfb` (null where SFB is impossible),
+// `kv_pairs` of its bucket; `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`,
+// `chunks`, `bytes_sent`, `bytes_received` (by the most loaded machine), `predicted_ms`,
+// `ready_ms`, `sent_ms`, `fresh_ms`, `needed_ms`, `runner_up` (null if there is none) with `scheme`
+// and `predicted_ms`; `total`, `server_load`.
 std::string PlanJson(const PlannedModel& planned);
 
 // Reads the flags of `poseidon plan --help` and prints the plan. Throws Error.

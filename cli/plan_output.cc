@@ -6,22 +6,53 @@
 #include "caffe_adapter/net.h"
 #include "cli/plan.h"
 #include "cli/table.h"
-#include "scheduler/planner.h"
+#include "proto/bucket.h"
+#include "proto/model_size.h"
+#include "scheduler/cost_model.h"
+#include "scheduler/placement.h"
 
 namespace poseidon {
 namespace {
 
+constexpr auto kRight = Table::Align::kRight;
+
+// The paper's floats of one layer, and the bucket that it is in.
+struct LayerRow {
+  const LayerSpec& spec;
+  const BucketPlan& bucket;
+  int64_t floats_ps = 0;
+  int64_t floats_sfb = 0;
+};
+
+std::vector<LayerRow> LayerRows(const PlannedModel& planned) {
+  const auto& [model, plan] = planned;
+  const std::vector<int> bucket_of = BucketOfLayer(plan);
+  std::vector<LayerRow> rows;
+  for (int i = 0; i < model.layers_size(); ++i) {
+    const LayerSpec& spec = model.layers(i);
+    LayerRow row{spec, plan.buckets(bucket_of[i])};
+    row.floats_ps = FloatsParameterServer(FloatCount(spec), plan.workers(), plan.servers());
+    if (spec.has_inner_product()) {
+      const InnerProductSpec& product = spec.inner_product();
+      row.floats_sfb = FloatsFactorBroadcast(product.outputs(), product.inputs(), product.rows(),
+                                             plan.workers());
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 // Floats that a node sends and receives in an iteration, for the whole net.
 struct Totals {
   int64_t floats_ps = 0;       // if all layers went over parameter servers
-  int64_t floats_planned = 0;  // each layer by its scheme
+  int64_t floats_planned = 0;  // SFB by its own; the other schemes count as PS
 };
 
-Totals Sum(const Plan& plan) {
+Totals Sum(const std::vector<LayerRow>& rows) {
   Totals totals;
-  for (const LayerPlan& layer : plan.layers()) {
-    totals.floats_ps += layer.floats_ps();
-    totals.floats_planned += layer.scheme() == SFB ? layer.floats_sfb() : layer.floats_ps();
+  for (const LayerRow& row : rows) {
+    totals.floats_ps += row.floats_ps;
+    totals.floats_planned += row.bucket.scheme() == SFB ? row.floats_sfb : row.floats_ps;
   }
   return totals;
 }
@@ -30,15 +61,9 @@ Shape WeightShape(const LayerSpec& layer) {
   return {layer.blobs(0).shape().begin(), layer.blobs(0).shape().end()};
 }
 
-int64_t Parameters(const LayerPlan& layer) {
-  int64_t floats = 0;
-  for (const Chunk& chunk : layer.chunks()) floats += chunk.size();
-  return floats;
-}
-
-std::string TwoDigits(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.2f", value);
+std::string Digits(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }
 
@@ -51,58 +76,142 @@ std::string Saving(const Totals& totals) {
   return " (" + std::to_string(percent) + "% " + (ratio < 1 ? "less" : "more") + ")";
 }
 
-}  // namespace
+std::string SchemeText(const BucketPlan& bucket) {
+  return SchemeName(bucket.scheme()) + (bucket.factor_ring() ? " (ring)" : "");
+}
 
-std::string PlanTable(const PlannedModel& planned) {
-  const auto& [model, plan] = planned;
-  constexpr auto kRight = Table::Align::kRight;
+std::string LayerTable(const std::vector<LayerRow>& rows) {
   Table table({{"layer"},
                {"type"},
                {"weights"},
                {"scheme"},
                {"floats PS", kRight},
                {"floats SFB", kRight}});
-  for (int i = 0; i < plan.layers_size(); ++i) {
-    const LayerSpec& spec = model.layers(i);
-    const LayerPlan& layer = plan.layers(i);
-    table.AddRow({spec.name(), spec.type(), ToString(WeightShape(spec)),
-                  Scheme_Name(layer.scheme()), Grouped(layer.floats_ps()),
-                  spec.has_inner_product() ? Grouped(layer.floats_sfb()) : "-"});
+  for (const LayerRow& row : rows) {
+    table.AddRow({row.spec.name(), row.spec.type(), ToString(WeightShape(row.spec)),
+                  SchemeText(row.bucket), Grouped(row.floats_ps),
+                  row.spec.has_inner_product() ? Grouped(row.floats_sfb) : "-"});
   }
-  const Totals totals = Sum(plan);
-  return table.ToString() + "\n" + Grouped(ParameterCount(model)) +
+  return table.ToString();
+}
+
+// Milliseconds of the iteration, from the start of its forward pass.
+std::string BucketTable(const Plan& plan) {
+  constexpr double kBytesPerMegabyte = 1e6;
+  Table table({{"bucket"},
+               {"layers", kRight},
+               {"scheme"},
+               {"codec"},
+               {"MB sent", kRight},
+               {"MB received", kRight},
+               {"ms", kRight},
+               {"ready", kRight},
+               {"sent", kRight},
+               {"fresh", kRight},
+               {"needed", kRight},
+               {"runner-up"},
+               {"margin ms", kRight}});
+  for (const BucketPlan& bucket : plan.buckets()) {
+    const BucketPrediction& prediction = bucket.prediction();
+    const bool alone = prediction.runner_up() == SCHEME_UNSPECIFIED;
+    table.AddRow({bucket.name(), std::to_string(bucket.layer_count()), SchemeText(bucket),
+                  CodecName(bucket.codec()),
+                  Digits(static_cast<double>(prediction.bytes_sent()) / kBytesPerMegabyte, 3),
+                  Digits(static_cast<double>(prediction.bytes_received()) / kBytesPerMegabyte, 3),
+                  Digits(prediction.exchange_ms(), 2), Digits(prediction.ready_ms(), 1),
+                  Digits(prediction.sent_ms(), 1), Digits(prediction.fresh_ms(), 1),
+                  Digits(prediction.needed_ms(), 1),
+                  alone ? "-" : SchemeName(prediction.runner_up()),
+                  alone ? "-" : Digits(prediction.runner_up_ms() - prediction.exchange_ms(), 2)});
+  }
+  return table.ToString();
+}
+
+std::string Iteration(const Plan& plan) {
+  std::string text = "predicted iteration: " + Digits(plan.iteration_ms(), 2) +
+                     " ms; computing alone: " + Digits(plan.compute_ms(), 2) + " ms";
+  if (plan.compute_ms() > 0) {
+    text += " (" + Digits(100 * (plan.iteration_ms() / plan.compute_ms() - 1), 1) +
+            "% for communication)";
+  }
+  if (plan.fifo()) text += "; first come, first served";
+  return text + "\n";
+}
+
+nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& bucket) {
+  const BucketPrediction& prediction = bucket.prediction();
+  std::vector<std::string> layers;
+  for (int i = 0; i < bucket.layer_count(); ++i) {
+    layers.push_back(model.layers(bucket.first_layer() + i).name());
+  }
+  nlohmann::ordered_json json = {{"name", bucket.name()},
+                                 {"layers", layers},
+                                 {"scheme", SchemeName(bucket.scheme())},
+                                 {"factor_ring", bucket.factor_ring()},
+                                 {"codec", CodecName(bucket.codec())},
+                                 {"parameters", FloatCount(bucket)},
+                                 {"chunks", bucket.chunks_size()},
+                                 {"bytes_sent", prediction.bytes_sent()},
+                                 {"bytes_received", prediction.bytes_received()},
+                                 {"predicted_ms", prediction.exchange_ms()},
+                                 {"ready_ms", prediction.ready_ms()},
+                                 {"sent_ms", prediction.sent_ms()},
+                                 {"fresh_ms", prediction.fresh_ms()},
+                                 {"needed_ms", prediction.needed_ms()},
+                                 {"runner_up", nullptr}};
+  if (prediction.runner_up() != SCHEME_UNSPECIFIED) {
+    json["runner_up"] = {{"scheme", SchemeName(prediction.runner_up())},
+                         {"predicted_ms", prediction.runner_up_ms()}};
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string PlanTable(const PlannedModel& planned) {
+  const auto& [model, plan] = planned;
+  const std::vector<LayerRow> rows = LayerRows(planned);
+  const Totals totals = Sum(rows);
+  return LayerTable(rows) + "\n" + BucketTable(plan) + "\n" + Grouped(ParameterCount(model)) +
          " parameters; workers: " + std::to_string(plan.workers()) +
          ", servers: " + std::to_string(plan.servers()) +
          ", samples a worker: " + std::to_string(model.batch()) +
          "\nfloats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) +
-         "\nthe fullest server holds " + TwoDigits(LoadImbalance(plan)) + " times the mean\n";
+         "\nthe fullest server holds " + Digits(LoadImbalance(plan), 2) + " times the mean\n" +
+         Iteration(plan);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
   const auto& [model, plan] = planned;
-  const Totals totals = Sum(plan);
+  const std::vector<LayerRow> rows = LayerRows(planned);
+  const Totals totals = Sum(rows);
   nlohmann::ordered_json json;
   json["net"] = model.name();
   json["parameters"] = ParameterCount(model);
   json["workers"] = plan.workers();
   json["servers"] = plan.servers();
   json["batch"] = model.batch();
+  json["iteration_ms"] = plan.iteration_ms();
+  json["compute_ms"] = plan.compute_ms();
+  json["fifo"] = plan.fifo();
   json["layers"] = nlohmann::ordered_json::array();
-  for (int i = 0; i < plan.layers_size(); ++i) {
-    const LayerSpec& spec = model.layers(i);
-    const LayerPlan& layer = plan.layers(i);
-    nlohmann::ordered_json entry = {{"name", spec.name()},
-                                    {"type", spec.type()},
-                                    {"shape", WeightShape(spec)},
-                                    {"parameters", Parameters(layer)},
-                                    {"scheme", Scheme_Name(layer.scheme())},
-                                    {"floats_ps", layer.floats_ps()},
+  for (const LayerRow& row : rows) {
+    const bool pairs = UsesServers(row.bucket.scheme());
+    nlohmann::ordered_json entry = {{"name", row.spec.name()},
+                                    {"type", row.spec.type()},
+                                    {"shape", WeightShape(row.spec)},
+                                    {"parameters", FloatCount(row.spec)},
+                                    {"scheme", SchemeName(row.bucket.scheme())},
+                                    {"floats_ps", row.floats_ps},
                                     {"floats_sfb", nullptr},
-                                    {"kv_pairs", layer.scheme() == PS ? layer.chunks_size() : 0}};
-    if (spec.has_inner_product()) entry["floats_sfb"] = layer.floats_sfb();
+                                    {"kv_pairs", pairs ? row.bucket.chunks_size() : 0}};
+    if (row.spec.has_inner_product()) entry["floats_sfb"] = row.floats_sfb;
     json["layers"].push_back(std::move(entry));
   }
+  json["buckets"] = nlohmann::ordered_json::array();
+  for (const BucketPlan& bucket : plan.buckets())
+    json["buckets"].push_back(BucketJson(model, bucket));
   json["total"] = {{"floats_ps", totals.floats_ps}, {"floats_planned", totals.floats_planned}};
   json["server_load"] = {{"floats", ServerLoads(plan)}, {"max_over_mean", LoadImbalance(plan)}};
   return json.dump(2) + "\n";

@@ -30,9 +30,10 @@ const Verb kPlan{
     .text =
         "Prices every layer that learns, in floats that a node which is worker and server sends "
         "and receives in an iteration: through parameter servers (PS) and, for inner-product "
-        "layers, by broadcasting sufficient factors (SFB). Then chooses as the scheduler would, "
-        "and places the KV pairs on the servers. docs/cost_model.md has the formulas. Nothing is "
-        "trained, and no data is needed if --input says its shape.",
+        "layers, by broadcasting sufficient factors (SFB). Then plans as the scheduler would, and "
+        "predicts when each bucket of layers is ready, sent, fresh and needed, how long an "
+        "iteration takes, and which other scheme comes closest. docs/cost_model.md has the "
+        "formulas. Nothing is trained, and no data is needed if --input says its shape.",
     .flags = {{"net", "FILE", ""},
               {"solver", "FILE", ""},
               {"workers", "P", ""},
@@ -40,6 +41,15 @@ const Verb kPlan{
               {"batch", "K", ""},
               {"policy", "NAME", ""},
               {"input", "CxHxW", ""},
+              {"bandwidth", "RATE", ""},
+              {"goodput_share", "X", ""},
+              {"latency", "TIME", ""},
+              {"colocated", "", ""},
+              {"flops", "X", ""},
+              {"images_per_second", "X", ""},
+              {"grid", "XxY", ""},
+              {"codec", "NAME", ""},
+              {"bucket_bytes", "N", ""},
               {"lanes", "N", ""},
               {"kv_pair_bytes", "N", ""},
               {"format", "NAME", ""}},

@@ -7,6 +7,8 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/units.h"
+#include "proto/combinations.h"
 #include "proto/text_format.h"
 
 namespace poseidon {
@@ -26,14 +28,22 @@ class Checker {
   Checker(const Job& job, const TextLocations& locations) : job_(job), locations_(locations) {}
 
   void Check() const {
-    CheckCluster();
-    CheckCommunication();
+    CheckClusterAndCommunication();
     CheckTraining();
+  }
+
+  void CheckClusterAndCommunication() const {
+    CheckCluster();
+    CheckNetwork();
+    CheckCommunication();
+    CheckCombinations();
   }
 
  private:
   [[noreturn]] void Fail(const std::string& field, const std::string& message) const {
-    throw ConfigError(locations_.Find(job_, field), message);
+    const Location where = locations_.Find(job_, field);
+    if (where.file.empty()) throw ConfigError(message);
+    throw ConfigError(where, message);
   }
 
   void Range(const std::string& field, double value, double least, double most) const {
@@ -53,6 +63,38 @@ class Checker {
       Fail("cluster.scheduler_host",
            "cluster.scheduler_host is empty; it must name the scheduler's machine");
     }
+  }
+
+  // What `parse` refuses is said with the place of the field.
+  template <typename Parse>
+  auto Quantity(const std::string& field, const std::string& text, Parse parse) const {
+    try {
+      return parse(text);
+    } catch (const ConfigError& error) {
+      Fail(field, field + ": " + error.what());
+    }
+  }
+
+  void CheckNetwork() const {
+    if (!(job_.cluster().flops() > 0)) {
+      Fail("cluster.flops",
+           "cluster.flops is " + Text(job_.cluster().flops()) + "; it must be above 0");
+    }
+    const Network& network = job_.cluster().network();
+    if (Quantity("cluster.network.bandwidth", network.bandwidth(), ParseBitRate) == 0) {
+      Fail("cluster.network.bandwidth", "cluster.network.bandwidth is 0; it must be more");
+    }
+    Quantity("cluster.network.latency", network.latency(), ParseDuration);
+    if (!(network.goodput_share() > 0 && network.goodput_share() <= 1)) {
+      Fail("cluster.network.goodput_share", "cluster.network.goodput_share is " +
+                                                Text(network.goodput_share()) +
+                                                "; it must be above 0 and at most 1");
+    }
+  }
+
+  void CheckCombinations() const {
+    const std::vector<Refusal> refusals = Refusals(job_);
+    if (!refusals.empty()) Fail(refusals.front().field, refusals.front().reason);
   }
 
   void CheckCommunication() const {
@@ -79,6 +121,14 @@ class Checker {
     Range("communication.heartbeat_deadline_seconds", communication.heartbeat_deadline_seconds(),
           3 * interval, 1e6);
     Range("communication.stall_deadline_seconds", communication.stall_deadline_seconds(), 0.1, 1e6);
+    if (!(communication.top_k_share() > 0 && communication.top_k_share() <= 1)) {
+      Fail("communication.top_k_share", "communication.top_k_share is " +
+                                            Text(communication.top_k_share()) +
+                                            "; it must be above 0 and at most 1");
+    }
+    Range("communication.staleness", communication.staleness(), -1, kMaxInt32);
+    Range("communication.bucket_bytes", static_cast<double>(communication.bucket_bytes()), 0,
+          268435456);
   }
 
   void CheckTraining() const {
@@ -121,6 +171,16 @@ JobConfig ReadJobConfig(const std::string& path) {
   const std::string text = config.job.ShortDebugString();
   config.fingerprint = XXH3_64bits(text.data(), text.size());
   return config;
+}
+
+void CheckClusterAndCommunication(const Job& job) {
+  const TextLocations nowhere;
+  Checker(job, nowhere).CheckClusterAndCommunication();
+}
+
+bool MeasuresLinks(const Job& job) {
+  return job.communication().policy() == Communication::TIME && !job.cluster().has_network() &&
+         job.cluster().workers() > 1;
 }
 
 std::string ResolvePath(const JobConfig& config, const std::string& path) {

@@ -18,8 +18,17 @@ struct JobConfig {
 };
 
 // Reads and checks a job config. Throws ConfigError naming file, line and column: unknown fields,
-// values out of range, engine TORCH without a solver, REPLAY without layers.
+// values out of range, combinations that can't work (proto/combinations.h), engine TORCH without a
+// solver, REPLAY without layers.
 JobConfig ReadJobConfig(const std::string& path);
+
+// The same checks of a job's cluster and communication alone, for one that is in no file. Throws
+// ConfigError that names the field.
+void CheckClusterAndCommunication(const Job& job);
+
+// Whether the workers measure the links between them before there is a plan: it is made by time,
+// and the job does not say what the network can do.
+bool MeasuresLinks(const Job& job);
 
 // `path`, if it exists or is absolute; else it beside the config file. Throws ConfigError if that
 // is not there either.

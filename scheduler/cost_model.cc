@@ -1,5 +1,7 @@
 #include "scheduler/cost_model.h"
 
+#include <glog/logging.h>
+
 namespace poseidon {
 
 int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers) {
@@ -28,7 +30,18 @@ Scheme ChooseScheme(const InformationBook& book, int layer, Communication::Polic
       return PS;
     case Communication::ALL_SFB:
       return book.Query(layer).factorable ? SFB : PS;
+    case Communication::ALL_ADAM:
+      return book.Query(layer).factorable ? ADAM : PS;
+    case Communication::ALL_RING:
+      return RING;
+    case Communication::ALL_HALVING_DOUBLING:
+      return HALVING_DOUBLING;
+    case Communication::ALL_TORUS:
+      return TORUS;
+    case Communication::TIME:
+      break;
   }
+  LOG(FATAL) << "policy TIME does not choose a layer at a time";
   return PS;
 }
 

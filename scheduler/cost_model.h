@@ -1,5 +1,6 @@
 // The paper's cost model: floats that a node sends and receives for one layer in one iteration
-// (arXiv 1706.03292, Table 1), and its Algorithm 1.
+// (arXiv 1706.03292, Table 1), and its Algorithm 1. Time is the predictor's subject
+// (scheduler/predictor.h).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ int64_t FloatsFactorBroadcast(int64_t outputs, int64_t inputs, int64_t rows, int
 // Compared in integers, so exact; M N counts the weights, as in the paper, not the bias.
 Scheme BestScheme(const InformationBook& book, int layer);
 
-// What a job's policy makes of it: Algorithm 1, or one scheme for all (SFB where it is possible).
+// What a job's policy makes of it: Algorithm 1, or one scheme for all. Layers whose gradient is no
+// product of factors are under PS where the policy's scheme needs factors. `policy` is not TIME.
 Scheme ChooseScheme(const InformationBook& book, int layer, Communication::Policy policy);
 
 }  // namespace poseidon

@@ -1,17 +1,23 @@
 #include "scheduler/job_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "scheduler/planner.h"
+#include "proto/bucket.h"
+#include "proto/model_size.h"
+#include "scheduler/placement.h"
 
 namespace poseidon {
 namespace {
 
 // Often enough to see that it lives, rarely enough to read.
 constexpr Duration kLineInterval = Seconds(1);
+
+// The buckets that are most off, at the end: enough to see a pattern, few enough for a glance.
+constexpr size_t kBucketsToReview = 3;
 
 template <typename... Values>
 std::string Format(const char* format, Values... values) {
@@ -20,12 +26,19 @@ std::string Format(const char* format, Values... values) {
   return text;
 }
 
-const char* SchemeName(Scheme scheme) { return scheme == SFB ? "SFB" : "PS"; }
+std::vector<std::string> LayerNames(const ModelSpec& model, const BucketPlan& bucket) {
+  std::vector<std::string> names;
+  for (int i = 0; i < bucket.layer_count(); ++i) {
+    names.push_back(model.layers(bucket.first_layer() + i).name());
+  }
+  return names;
+}
 
-int64_t Parameters(const LayerPlan& layer) {
-  int64_t floats = 0;
-  for (const Chunk& chunk : layer.chunks()) floats += chunk.size();
-  return floats;
+// What falls on the floats [begin, end) of `floats` that share `bytes` evenly. The shares of
+// adjoining ranges add up to `bytes`; products stay below 2^63 for models below 2^31 floats.
+int64_t Share(int64_t bytes, int64_t begin, int64_t end, int64_t floats) {
+  const int64_t rest = bytes % floats;
+  return bytes / floats * (end - begin) + rest * end / floats - rest * begin / floats;
 }
 
 }  // namespace
@@ -70,18 +83,28 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
 }
 
 std::string JobReport::PlanTable() const {
-  size_t width = 5;
-  for (const LayerPlan& layer : plan_.plan().layers()) width = std::max(width, layer.name().size());
-  std::string table = Format("%-*s  %-13s  %-6s  %12s  %8s\n", static_cast<int>(width), "layer",
-                             "type", "scheme", "parameters", "KV pairs");
-  for (int l = 0; l < plan_.plan().layers_size(); ++l) {
-    const LayerPlan& layer = plan_.plan().layers(l);
-    table += Format("%-*s  %-13s  %-6s  %12lld  %8s\n", static_cast<int>(width),
-                    layer.name().c_str(), plan_.model().layers(l).type().c_str(),
-                    SchemeName(layer.scheme()), static_cast<long long>(Parameters(layer)),
-                    layer.scheme() == PS ? std::to_string(layer.chunks_size()).c_str() : "-");
+  const Plan& plan = plan_.plan();
+  int width = 6;
+  for (const BucketPlan& bucket : plan.buckets()) {
+    width = std::max(width, static_cast<int>(bucket.name().size()));
   }
-  table += Format("fullest server holds %.2f times the mean", LoadImbalance(plan_.plan()));
+  std::string table = Format("%-*s  %6s  %-16s  %-5s  %12s  %8s", width, "bucket", "layers",
+                             "scheme", "codec", "parameters", "KV pairs");
+  const bool predicted = plan.iteration_ms() > 0;
+  table += predicted ? "  predicted ms\n" : "\n";
+  for (const BucketPlan& bucket : plan.buckets()) {
+    table +=
+        Format("%-*s  %6d  %-16s  %-5s  %12lld  %8s", width, bucket.name().c_str(),
+               bucket.layer_count(), SchemeName(bucket.scheme()).c_str(),
+               CodecName(bucket.codec()).c_str(), static_cast<long long>(FloatCount(bucket)),
+               UsesServers(bucket.scheme()) ? std::to_string(bucket.chunks_size()).c_str() : "-");
+    table += predicted ? Format("  %12.2f\n", bucket.prediction().exchange_ms()) : "\n";
+  }
+  table += Format("fullest server holds %.2f times the mean", LoadImbalance(plan));
+  if (predicted) {
+    table += Format("\npredicted iteration %.2f ms; without any exchange %.2f ms",
+                    plan.iteration_ms(), plan.compute_ms());
+  }
   return table;
 }
 
@@ -122,6 +145,61 @@ std::string JobReport::Closing() const {
   text += HashesAgree()
               ? "\nall workers ended with the same parameters (hash " + first.parameter_hash() + ")"
               : "\nTHE WORKERS' PARAMETERS DIFFER: see workers[] in summary.json";
+  return text + PredictionReview();
+}
+
+std::vector<JobReport::BucketSums> JobReport::SumBuckets() const {
+  std::vector<BucketSums> buckets(plan_.plan().buckets_size());
+  for (const auto& [rank, report] : finished_) {
+    size_t next = 0;
+    for (const wire::BucketTraffic& traffic : report.buckets()) {
+      if (traffic.plan() != plan_.plan().number() || next == buckets.size()) continue;
+      BucketSums& sums = buckets[next++];
+      sums.bytes_sent += traffic.bytes_sent();
+      sums.bytes_received += traffic.bytes_received();
+      if (traffic.exchanges() == 0) continue;
+      sums.milliseconds +=
+          1000 * traffic.exchange_seconds() / static_cast<double>(traffic.exchanges());
+      ++sums.measured_workers;
+    }
+  }
+  for (BucketSums& bucket : buckets) {
+    if (bucket.measured_workers > 0) bucket.milliseconds /= bucket.measured_workers;
+  }
+  return buckets;
+}
+
+double JobReport::IterationMilliseconds() const {
+  double slowest = 0;
+  for (const auto& [rank, report] : finished_) {
+    if (report.iterations() == 0) continue;
+    slowest = std::max(slowest,
+                       1000 * report.training_seconds() / static_cast<double>(report.iterations()));
+  }
+  return slowest;
+}
+
+std::string JobReport::PredictionReview() const {
+  const Plan& plan = plan_.plan();
+  const double measured = IterationMilliseconds();
+  if (plan.iteration_ms() <= 0 || measured <= 0) return "";
+  std::string text =
+      Format("\niteration: predicted %.2f ms, measured %.2f ms (%+.0f%%)", plan.iteration_ms(),
+             measured, 100 * (measured / plan.iteration_ms() - 1));
+  const std::vector<BucketSums> buckets = SumBuckets();
+  std::vector<std::pair<double, int>> off;  // how many milliseconds, which bucket
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    if (buckets[b].measured_workers == 0 || !plan.buckets(b).has_prediction()) continue;
+    const double predicted = plan.buckets(b).prediction().exchange_ms();
+    off.push_back({-std::abs(buckets[b].milliseconds - predicted), b});
+  }
+  std::sort(off.begin(), off.end());
+  for (size_t i = 0; i < std::min<size_t>(off.size(), kBucketsToReview); ++i) {
+    const BucketPlan& bucket = plan.buckets(off[i].second);
+    text += Format("\n  bucket %.100s (%s): predicted %.2f ms, measured %.2f ms",
+                   bucket.name().c_str(), SchemeName(bucket.scheme()).c_str(),
+                   bucket.prediction().exchange_ms(), buckets[off[i].second].milliseconds);
+  }
   return text;
 }
 
@@ -138,23 +216,46 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   }
   json["images_per_second"] = ImagesPerSecond();
   json["communication_not_hidden"] = ExposedShare();
+  json["iteration_ms"] = IterationMilliseconds();
+  if (plan_.plan().iteration_ms() > 0) {
+    json["predicted_iteration_ms"] = plan_.plan().iteration_ms();
+    json["compute_ms"] = plan_.plan().compute_ms();
+  }
   json["loss"] = loss_;
+  const std::vector<BucketSums> sums = SumBuckets();
   json["layers"] = nlohmann::ordered_json::array();
-  for (int l = 0; l < plan_.plan().layers_size(); ++l) {
-    const LayerPlan& layer = plan_.plan().layers(l);
-    int64_t sent = 0;
-    int64_t received = 0;
-    for (const auto& [rank, report] : finished_) {
-      if (l >= report.layers_size()) continue;
-      sent += report.layers(l).bytes_sent();
-      received += report.layers(l).bytes_received();
+  for (int b = 0; b < plan_.plan().buckets_size(); ++b) {
+    const BucketPlan& bucket = plan_.plan().buckets(b);
+    const int64_t floats = FloatCount(bucket);
+    int64_t layer_end = 0;
+    for (int l = bucket.first_layer(); l < bucket.first_layer() + bucket.layer_count(); ++l) {
+      const LayerSpec& layer = plan_.model().layers(l);
+      const int64_t begin = layer_end;
+      layer_end += FloatCount(layer);
+      json["layers"].push_back(
+          {{"name", layer.name()},
+           {"type", layer.type()},
+           {"scheme", SchemeName(bucket.scheme())},
+           {"parameters", layer_end - begin},
+           {"bytes_sent", Share(sums[b].bytes_sent, begin, layer_end, floats)},
+           {"bytes_received", Share(sums[b].bytes_received, begin, layer_end, floats)}});
     }
-    json["layers"].push_back({{"name", layer.name()},
-                              {"type", plan_.model().layers(l).type()},
-                              {"scheme", SchemeName(layer.scheme())},
-                              {"parameters", Parameters(layer)},
-                              {"bytes_sent", sent},
-                              {"bytes_received", received}});
+  }
+  json["buckets"] = nlohmann::ordered_json::array();
+  for (int b = 0; b < plan_.plan().buckets_size(); ++b) {
+    const BucketPlan& bucket = plan_.plan().buckets(b);
+    nlohmann::ordered_json entry = {{"name", bucket.name()},
+                                    {"layers", LayerNames(plan_.model(), bucket)},
+                                    {"scheme", SchemeName(bucket.scheme())},
+                                    {"codec", CodecName(bucket.codec())},
+                                    {"parameters", FloatCount(bucket)},
+                                    {"bytes_sent", sums[b].bytes_sent},
+                                    {"bytes_received", sums[b].bytes_received},
+                                    {"predicted_ms", nullptr},
+                                    {"measured_ms", nullptr}};
+    if (bucket.has_prediction()) entry["predicted_ms"] = bucket.prediction().exchange_ms();
+    if (sums[b].measured_workers > 0) entry["measured_ms"] = sums[b].milliseconds;
+    json["buckets"].push_back(std::move(entry));
   }
   json["workers"] = nlohmann::ordered_json::array();
   for (const auto& [rank, report] : finished_) {

@@ -25,11 +25,11 @@ class JobReport {
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
   void OnFinished(const wire::WorkerReport& report) { finished_[report.rank()] = report; }
 
-  // "layer  scheme  KV pairs  ..." for people, before training.
+  // "bucket  layers  scheme  ..." for people, before training.
   std::string PlanTable() const;
   // The keys are documented in docs/running.md.
   std::string Json(const std::string& job_name, const wire::End& end) const;
-  // One paragraph for people, after training.
+  // For people, after training: what came of it, and how well the prediction fitted.
   std::string Closing() const;
 
  private:
@@ -42,6 +42,19 @@ class JobReport {
     double exposed = 0;
   };
 
+  // What all workers say of one bucket.
+  struct BucketSums {
+    int64_t bytes_sent = 0;
+    int64_t bytes_received = 0;
+    double milliseconds = 0;  // from ready to fresh, mean over workers and iterations
+    int measured_workers = 0;
+  };
+
+  std::vector<BucketSums> SumBuckets() const;
+  // Of the slowest worker, its mean; 0 if nobody has finished.
+  double IterationMilliseconds() const;
+  // Predicted against measured; empty if there is no prediction.
+  std::string PredictionReview() const;
   double ImagesPerSecond() const;
   double ExposedShare() const;
   bool HashesAgree() const;

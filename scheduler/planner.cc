@@ -1,116 +1,128 @@
 #include "scheduler/planner.h"
 
-#include <algorithm>
-#include <numeric>
-#include <queue>
+#include <glog/logging.h>
 
+#include "proto/bucket.h"
+#include "proto/combinations.h"
 #include "scheduler/cost_model.h"
+#include "scheduler/placement.h"
 
 namespace poseidon {
 namespace {
 
-// Loads of a fixed number of bins; Take gives an item to the least loaded.
-class LeastLoaded {
- public:
-  explicit LeastLoaded(int bins) {
-    for (int bin = 0; bin < bins; ++bin) bins_.push({0, bin});
-  }
-  int Take(int64_t size) {
-    auto [load, bin] = bins_.top();
-    bins_.pop();
-    bins_.push({load + size, bin});
-    return bin;
-  }
+constexpr int64_t kFloatBytes = sizeof(float);
 
- private:
-  using Bin = std::pair<int64_t, int>;
-  std::priority_queue<Bin, std::vector<Bin>, std::greater<>> bins_;
-};
+int64_t Floats(const InformationBook& book, const BucketChoice& choice) {
+  int64_t floats = 0;
+  for (int i = 0; i < choice.layer_count; ++i) {
+    floats += book.Query(choice.first_layer + i).parameters;
+  }
+  return floats;
+}
 
-// Pieces of at most `piece` floats, as equal as can be: a short last piece would cost a message all
-// the same.
-void Cut(int64_t floats, int64_t piece, LayerPlan& layer) {
-  const int64_t pieces = (floats + piece - 1) / piece;
-  for (int64_t i = 0; i < pieces; ++i) {
-    const int64_t begin = floats * i / pieces;
-    const int64_t end = floats * (i + 1) / pieces;
-    Chunk* chunk = layer.add_chunks();
-    chunk->set_offset(begin);
-    chunk->set_size(end - begin);
+std::string Name(const InformationBook& book, const BucketChoice& choice) {
+  const std::string first = book.Query(choice.first_layer).name;
+  if (choice.layer_count == 1) return first;
+  return first + ".." + book.Query(choice.first_layer + choice.layer_count - 1).name;
+}
+
+bool UpdateAtWorkers(const Communication& communication, const BucketChoice& choice) {
+  if (!UsesServers(choice.scheme)) return true;
+  if (choice.scheme == ADAM) return false;  // what its servers send back is the new values
+  if (communication.update_at() == Communication::AUTOMATIC) return choice.codec != FP32;
+  return communication.update_at() == Communication::WORKERS;
+}
+
+void AddBucket(const InformationBook& book, const Communication& communication,
+               const BucketChoice& choice, Plan& plan) {
+  const int64_t floats = Floats(book, choice);
+  BucketPlan& bucket = *plan.add_buckets();
+  bucket.set_name(Name(book, choice));
+  bucket.set_first_layer(choice.first_layer);
+  bucket.set_layer_count(choice.layer_count);
+  bucket.set_scheme(choice.scheme);
+  bucket.set_codec(choice.codec);
+  bucket.set_update_at_workers(UpdateAtWorkers(communication, choice));
+  bucket.set_factor_ring(choice.scheme == SFB && choice.factor_ring);
+  bucket.set_floats_ps(FloatsParameterServer(floats, plan.workers(), plan.servers()));
+  const LayerFacts facts = book.Query(choice.first_layer);
+  if (facts.factorable && choice.layer_count == 1) {
+    bucket.set_floats_sfb(
+        FloatsFactorBroadcast(facts.outputs, facts.inputs, facts.rows, plan.workers()));
+  }
+  CutIntoChunks(floats, choice.chunk_floats, bucket);
+}
+
+void SetGrid(const Communication& communication, Plan& plan) {
+  std::vector<int> sizes(communication.grid().begin(), communication.grid().end());
+  if (sizes.empty()) sizes = SquareGrid(plan.workers());
+  for (const int size : sizes) {
+    GridDimension& dimension = *plan.add_grid();
+    dimension.set_size(size);
+    dimension.set_algorithm(RING);
   }
 }
 
-void PlaceChunks(Plan& plan) {
-  std::vector<Chunk*> chunks;
-  for (LayerPlan& layer : *plan.mutable_layers()) {
-    if (layer.scheme() != PS) continue;
-    for (Chunk& chunk : *layer.mutable_chunks()) chunks.push_back(&chunk);
+bool Uses(const std::vector<BucketChoice>& buckets, Scheme scheme) {
+  for (const BucketChoice& bucket : buckets) {
+    if (bucket.scheme == scheme) return true;
   }
-  std::stable_sort(chunks.begin(), chunks.end(),
-                   [](const Chunk* a, const Chunk* b) { return a->size() > b->size(); });
-  LeastLoaded servers(plan.servers());
-  std::vector<LeastLoaded> lanes(plan.servers(), LeastLoaded(plan.lanes()));
-  for (Chunk* chunk : chunks) {
-    chunk->set_server(servers.Take(chunk->size()));
-    chunk->set_lane(lanes[chunk->server()].Take(chunk->size()));
-  }
-}
-
-void PlaceFactors(const InformationBook& book, Plan& plan) {
-  LeastLoaded lanes(plan.lanes());
-  for (int i = 0; i < plan.layers_size(); ++i) {
-    LayerPlan& layer = *plan.mutable_layers(i);
-    if (layer.scheme() != SFB) continue;
-    const LayerFacts facts = book.Query(i);
-    layer.set_lane(lanes.Take(facts.rows * (facts.outputs + facts.inputs)));
-    for (Chunk& chunk : *layer.mutable_chunks()) {
-      chunk.set_server(-1);
-      chunk.set_lane(layer.lane());
-    }
-  }
+  return false;
 }
 
 }  // namespace
 
-Plan MakePlan(const InformationBook& book, const Communication& communication) {
+WireCodec UsableCodec(Scheme scheme, WireCodec codec) {
+  return WhyNotCodec(scheme, codec).empty() ? codec : FP32;
+}
+
+std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
+                                        const Communication& communication) {
+  std::vector<BucketChoice> buckets;
+  int64_t bytes = 0;  // of the last bucket
+  for (int layer = 0; layer < book.Query(Property::kLayers); ++layer) {
+    const Scheme scheme = ChooseScheme(book, layer, communication.policy());
+    const int64_t layer_bytes = book.Query(layer).parameters * kFloatBytes;
+    const bool merge = !buckets.empty() && buckets.back().scheme == scheme &&
+                       !UsesFactors(scheme) && bytes < communication.bucket_bytes();
+    if (merge) {
+      ++buckets.back().layer_count;
+      bytes += layer_bytes;
+      continue;
+    }
+    BucketChoice bucket;
+    bucket.first_layer = layer;
+    bucket.scheme = scheme;
+    bucket.codec = UsableCodec(scheme, communication.codec());
+    bucket.chunk_floats = communication.kv_pair_bytes() / kFloatBytes;
+    bucket.factor_ring = communication.factor_ring();
+    buckets.push_back(bucket);
+    bytes = layer_bytes;
+  }
+  return buckets;
+}
+
+Plan MakePlan(const InformationBook& book, const Communication& communication,
+              const std::vector<BucketChoice>& buckets) {
   Plan plan;
   plan.set_workers(static_cast<int>(book.Query(Property::kWorkers)));
   plan.set_servers(static_cast<int>(book.Query(Property::kServers)));
   plan.set_lanes(communication.lanes());
   plan.set_deterministic(communication.deterministic());
-  const int64_t piece = communication.kv_pair_bytes() / static_cast<int64_t>(sizeof(float));
-  for (int i = 0; i < book.Query(Property::kLayers); ++i) {
-    const LayerFacts facts = book.Query(i);
-    LayerPlan* layer = plan.add_layers();
-    layer->set_name(facts.name);
-    layer->set_scheme(ChooseScheme(book, i, communication.policy()));
-    layer->set_floats_ps(FloatsParameterServer(facts.parameters, plan.workers(), plan.servers()));
-    if (facts.factorable) {
-      layer->set_floats_sfb(
-          FloatsFactorBroadcast(facts.outputs, facts.inputs, facts.rows, plan.workers()));
-    }
-    Cut(facts.parameters, piece, *layer);
-  }
-  PlaceChunks(plan);
-  PlaceFactors(book, plan);
+  plan.set_staleness(communication.staleness());
+  plan.set_top_k_share(communication.top_k_share());
+  plan.set_fifo(!communication.by_priority());
+  plan.set_no_overlap(!communication.overlap());
+  if (Uses(buckets, TORUS)) SetGrid(communication, plan);
+  for (const BucketChoice& bucket : buckets) AddBucket(book, communication, bucket, plan);
+  const BucketPlan& last = plan.buckets(plan.buckets_size() - 1);
+  CHECK_EQ(last.first_layer() + last.layer_count(), book.Query(Property::kLayers));
+  Place(book, plan);
   return plan;
 }
 
-std::vector<int64_t> ServerLoads(const Plan& plan) {
-  std::vector<int64_t> loads(plan.servers());
-  for (const LayerPlan& layer : plan.layers()) {
-    if (layer.scheme() != PS) continue;
-    for (const Chunk& chunk : layer.chunks()) loads[chunk.server()] += chunk.size();
-  }
-  return loads;
-}
-
-double LoadImbalance(const Plan& plan) {
-  const std::vector<int64_t> loads = ServerLoads(plan);
-  const int64_t total = std::accumulate(loads.begin(), loads.end(), int64_t{0});
-  if (total == 0) return 1;
-  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) * plan.servers() /
-         static_cast<double>(total);
+Plan MakePlan(const InformationBook& book, const Communication& communication) {
+  return MakePlan(book, communication, ChooseBuckets(book, communication));
 }
 
 }  // namespace poseidon

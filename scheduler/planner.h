@@ -1,4 +1,5 @@
-// The planner: a scheme for every layer, its KV pairs, and who owns them.
+// The planner: buckets of layers, a scheme for each, and their chunks, by a job's policy or as it
+// is told.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,31 @@
 
 namespace poseidon {
 
-// KV pairs go to servers by size, largest first onto the least loaded (Graham's longest processing
-// time rule), within a server likewise to lanes; equal loads go to the lowest index, so the same
-// book gives the same plan everywhere.
+// What is free to choose of a bucket.
+struct BucketChoice {
+  int first_layer = 0;
+  int layer_count = 1;
+  Scheme scheme = PS;
+  WireCodec codec = FP32;
+  int64_t chunk_floats = 0;  // the most of a chunk; at least 1
+  bool factor_ring = false;  // SFB only
+  bool operator==(const BucketChoice&) const = default;
+};
+
+// The buckets that the policy makes: every layer's scheme by ChooseScheme, consecutive layers
+// merged up to communication.bucket_bytes. `policy` is not TIME.
+std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
+                                        const Communication& communication);
+
+// The plan of these buckets, which are all layers in their order. Everything else is as
+// `communication` says.
+Plan MakePlan(const InformationBook& book, const Communication& communication,
+              const std::vector<BucketChoice>& buckets);
+
+// Of ChooseBuckets.
 Plan MakePlan(const InformationBook& book, const Communication& communication);
 
-// Floats of KV pairs owned by each server.
-std::vector<int64_t> ServerLoads(const Plan& plan);
-
-// The fullest server's load over the mean; 1 is even. 1 if no layer uses servers.
-double LoadImbalance(const Plan& plan);
+// `codec` if the scheme can use it (proto/combinations.h), else FP32.
+WireCodec UsableCodec(Scheme scheme, WireCodec codec);
 
 }  // namespace poseidon

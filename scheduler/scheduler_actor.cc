@@ -2,10 +2,15 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/error.h"
+#include "proto/job_config.h"
 #include "proto/update_rule.h"
 #include "scheduler/information_book.h"
-#include "scheduler/planner.h"
+#include "scheduler/job_plan.h"
+#include "scheduler/link_reports.h"
 #include "transport/member.h"
 #include "transport/node_setup.h"
 
@@ -14,6 +19,21 @@ namespace {
 
 constexpr TimerId kPhaseDeadline = 1;
 constexpr TimerId kDropSilent = 2;
+constexpr TimerId kStallsCollected = 3;
+
+// Nodes look for stalls ten times a deadline, so their reports of one stall come within a tenth of
+// it of each other; twice that leaves time for slow machines.
+constexpr double kStallCollection = 0.2;
+
+// How many stall deadlines all workers together may take to pause: the latest has three iterations
+// before it when they agree, and worker 0 then fetches the optimiser state.
+constexpr int kDeadlinesToPause = 4;
+
+bool AreTimes(const google::protobuf::RepeatedField<double>& milliseconds, int layers) {
+  return milliseconds.size() == layers &&
+         std::all_of(milliseconds.begin(), milliseconds.end(),
+                     [](double time) { return std::isfinite(time) && time >= 0; });
+}
 
 std::string SecondsText(Duration duration) {
   return std::to_string(static_cast<int64_t>(ToSeconds(duration))) + " s";
@@ -35,10 +55,24 @@ void SchedulerActor::OnStart(Outbox& outbox) {
 void SchedulerActor::EnterPhase(Phase phase, Outbox& outbox) {
   phase_ = phase;
   answered_.clear();
-  if (phase == Phase::kTraining || phase == Phase::kEnded) {
-    outbox.CancelTimer(kPhaseDeadline);
+  if (const std::optional<Duration> deadline = DeadlineOf(phase)) {
+    outbox.SetTimer(kPhaseDeadline, *deadline);
   } else {
-    outbox.SetTimer(kPhaseDeadline, JoinDeadline());
+    outbox.CancelTimer(kPhaseDeadline);
+  }
+}
+
+std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
+  switch (phase) {
+    case Phase::kTraining:
+    case Phase::kEnded:
+      return std::nullopt;
+    case Phase::kAgreeing:  // a worker answers at the latest at the end of its iteration
+      return StallDeadline();
+    case Phase::kPausing:
+      return kDeadlinesToPause * StallDeadline();
+    default:
+      return JoinDeadline();
   }
 }
 
@@ -47,14 +81,23 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kRegister) return OnRegister(envelope, outbox);
   if (envelope.kind == MessageKind::kPeerSilent) return OnSilent(envelope, outbox);
   if (envelope.kind == MessageKind::kStop) return OnStop(envelope, outbox);
+  if (envelope.kind == MessageKind::kSwitchPlan) return OnSwitchPlan(envelope, outbox);
   // All else comes from members of the view.
   if (phase_ == Phase::kGathering || envelope.epoch != view_.epoch()) return;
   if (FindNode(view_, envelope.from.node).endpoints_size() == 0) return;
   switch (envelope.kind) {
     case MessageKind::kDeclareModel:
       return OnDeclareModel(envelope, outbox);
+    case MessageKind::kLinkReport:
+      return OnLinkReport(envelope, outbox);
     case MessageKind::kReady:
       return OnReady(envelope, outbox);
+    case MessageKind::kLayerTimes:
+      return OnLayerTimes(envelope, outbox);
+    case MessageKind::kPauseOffer:
+      return OnPauseOffer(envelope, outbox);
+    case MessageKind::kPaused:
+      return OnPaused(envelope, outbox);
     case MessageKind::kFinished:
       return OnFinished(envelope, outbox);
     case MessageKind::kFailed:
@@ -81,6 +124,7 @@ void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
     outbox.SetTimer(kDropSilent, timing_.interval);
     return;
   }
+  if (timer == kStallsCollected) return EndStalled(outbox);
   const std::string waited = " after " + SecondsText(JoinDeadline());
   switch (phase_) {
     case Phase::kGathering:
@@ -90,14 +134,31 @@ void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
                      "cluster.servers",
                  outbox);
     case Phase::kDeclaring:
-      return End(ExitCode::kDeadlineExceeded,
-                 MissingFrom(answered_, false) + " did not declare the model" + waited, outbox);
+      return End(
+          ExitCode::kDeadlineExceeded,
+          MissingFrom(answered_, false) +
+              (MeasuresLinks(options_.job) ? " did not declare the model or measure its links"
+                                           : " did not declare the model") +
+              waited,
+          outbox);
     case Phase::kPreparing:
       return End(ExitCode::kDeadlineExceeded,
                  MissingFrom(answered_, true) + " did not get ready to train" + waited, outbox);
     case Phase::kTraining:
       return End(ExitCode::kDeadlineExceeded,
                  MissingFrom(answered_, false) + " did not finish although others have", outbox);
+    case Phase::kAgreeing:
+      return End(ExitCode::kDeadlineExceeded,
+                 MissingFrom(answered_, false) +
+                     " did not say when to pause for another plan within " +
+                     SecondsText(StallDeadline()) + " (communication.stall_deadline_seconds)",
+                 outbox);
+    case Phase::kPausing:
+      return End(ExitCode::kDeadlineExceeded,
+                 MissingFrom(answered_, false) + " did not pause before iteration " +
+                     std::to_string(next_start_) + " for another plan within " +
+                     SecondsText(kDeadlinesToPause * StallDeadline()),
+                 outbox);
     case Phase::kEnded:
       return;
   }
@@ -125,7 +186,8 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   outbox.Send(MakeEnvelope(MessageKind::kView, address, view));
   if (phase_ == Phase::kGathering && roster_.complete()) CompleteView(outbox);
   // It still asks, so the view has not reached it, and a plan that followed was of no use to it.
-  if (phase_ == Phase::kPreparing) outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_));
+  if (phase_ == Phase::kPreparing)
+    outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_body_));
 }
 
 void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox) {
@@ -157,7 +219,6 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   const NodeId worker = envelope.from.node;
   const std::string model = envelope.body.ToString();
   declared_[worker] = model;
-  answered_.insert(worker);
   const auto& [first, first_model] = *declared_.begin();
   if (model != first_model) {
     return End(ExitCode::kConfigError,
@@ -166,10 +227,35 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
                    "; every worker must read the same net and solver files",
                outbox);
   }
-  if (static_cast<int>(declared_.size()) == options_.job.cluster().workers()) SendPlan(outbox);
+  TryFirstPlan(outbox);
 }
 
-void SchedulerActor::SendPlan(Outbox& outbox) {
+void SchedulerActor::OnLinkReport(const Envelope& envelope, Outbox& outbox) {
+  wire::LinkReport report;
+  if (phase_ != Phase::kDeclaring || envelope.from.node.role != Role::kWorker ||
+      !report.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
+  links_[envelope.from.node] = std::move(report);
+  TryFirstPlan(outbox);
+}
+
+void SchedulerActor::TryFirstPlan(Outbox& outbox) {
+  const bool measured = MeasuresLinks(options_.job);
+  for (const auto& [worker, model] : declared_) {
+    if (!measured || links_.contains(worker)) answered_.insert(worker);
+  }
+  if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
+  if (measured) {
+    std::vector<wire::LinkReport> reports;
+    for (const auto& [worker, report] : links_) reports.push_back(report);
+    *options_.job.mutable_cluster()->mutable_network() = NetworkOf(reports, AreColocated(view_));
+    links_.clear();
+  }
+  MakeFirstPlan(outbox);
+}
+
+void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   wire::PlanAndModel body;
   if (!body.mutable_model()->ParseFromString(declared_.begin()->second)) {
     return End(ExitCode::kProtocolError, "the declared model is not readable", outbox);
@@ -179,16 +265,24 @@ void SchedulerActor::SendPlan(Outbox& outbox) {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
     const InformationBook book(body.model(), options_.job.cluster().workers(),
                                options_.job.cluster().servers());
-    *body.mutable_plan() = MakePlan(book, options_.job.communication());
+    *body.mutable_plan() = PlanJob(book, options_.job);
+    if (options_.job.cluster().has_network()) {
+      *body.mutable_network() = options_.job.cluster().network();
+    }
   } catch (const Error& error) {
     return End(error.exit_code(), error.what(), outbox);
   }
-  plan_ = Payload::FromString(body.SerializeAsString());
-  Broadcast(MessageKind::kPlan, plan_, outbox);
+  SendPlan(body, outbox);
+}
+
+void SchedulerActor::SendPlan(const wire::PlanAndModel& plan, Outbox& outbox) {
+  plan_ = plan;
+  plan_body_ = Payload::FromString(plan_.SerializeAsString());
+  Broadcast(MessageKind::kPlan, plan_body_, outbox);
   Envelope own;
   own.kind = MessageKind::kPlan;
   own.to = Here(kApplicationLane);
-  own.body = plan_;
+  own.body = plan_body_;
   outbox.Send(std::move(own));
   EnterPhase(Phase::kPreparing, outbox);
 }
@@ -201,14 +295,77 @@ void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
   EnterPhase(Phase::kTraining, outbox);
 }
 
+void SchedulerActor::OnLayerTimes(const Envelope& envelope, Outbox& outbox) {
+  wire::LayerTimes times;
+  const int layers = plan_.model().layers_size();
+  if (envelope.from.node.role != Role::kWorker ||
+      !times.ParseFromString(envelope.body.ToString()) || !AreTimes(times.forward_ms(), layers) ||
+      !AreTimes(times.backward_ms(), layers)) {
+    return;
+  }
+  const int workers = options_.job.cluster().workers();
+  if (!times_.emplace(envelope.from.node, std::move(times)).second ||
+      static_cast<int>(times_.size()) < workers) {
+    return;
+  }
+  wire::LayerTimes mean;
+  for (int layer = 0; layer < layers; ++layer) {
+    double forward = 0;
+    double backward = 0;
+    for (const auto& [worker, measured] : times_) {
+      forward += measured.forward_ms(layer);
+      backward += measured.backward_ms(layer);
+    }
+    mean.add_forward_ms(forward / workers);
+    mean.add_backward_ms(backward / workers);
+  }
+  outbox.Send(MakeEnvelope(MessageKind::kLayerTimes, Here(kApplicationLane), mean));
+}
+
+void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
+  // Once one worker has finished the others are about to.
+  if (phase_ != Phase::kTraining || !answered_.empty()) return;
+  if (!next_plan_.ParseFromString(envelope.body.ToString())) return;
+  // Workers that run apart have no iteration at which all their gradients are in the values.
+  if (plan_.plan().staleness() != 0 || next_plan_.plan().staleness() != 0) return;
+  next_start_ = 0;
+  BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
+  EnterPhase(Phase::kAgreeing, outbox);
+}
+
+bool SchedulerActor::CountWorker(const Envelope& envelope) {
+  return envelope.from.node.role == Role::kWorker && answered_.insert(envelope.from.node).second &&
+         static_cast<int>(answered_.size()) == options_.job.cluster().workers();
+}
+
+void SchedulerActor::OnPauseOffer(const Envelope& envelope, Outbox& outbox) {
+  if (phase_ != Phase::kAgreeing) return;
+  next_start_ = std::max(next_start_, envelope.iteration);
+  if (!CountWorker(envelope)) return;
+  BroadcastToWorkers(MessageKind::kPauseAt, next_start_, outbox);
+  EnterPhase(Phase::kPausing, outbox);
+}
+
+void SchedulerActor::OnPaused(const Envelope& envelope, Outbox& outbox) {
+  if (phase_ != Phase::kPausing || !CountWorker(envelope)) return;
+  next_plan_.mutable_plan()->set_number(plan_.plan().number() + 1);
+  next_plan_.mutable_plan()->set_start_iteration(next_start_);
+  SendPlan(next_plan_, outbox);
+}
+
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kTraining || envelope.from.node.role != Role::kWorker) return;
+  if (envelope.from.node.role != Role::kWorker) return;
+  // The training has come to its end before the iteration to pause before.
+  if (phase_ == Phase::kAgreeing || phase_ == Phase::kPausing) {
+    EnterPhase(Phase::kTraining, outbox);
+  }
+  if (phase_ != Phase::kTraining) return;
   wire::WorkerReport report;
   if (answered_.contains(envelope.from.node) || !report.ParseFromString(envelope.body.ToString())) {
     return;
   }
   if (answered_.empty()) {
-    outbox.SetTimer(kPhaseDeadline, Seconds(options_.job.communication().stall_deadline_seconds()));
+    outbox.SetTimer(kPhaseDeadline, StallDeadline());
   }
   answered_.insert(envelope.from.node);
   report.set_rank(envelope.from.node.rank);
@@ -235,13 +392,35 @@ void SchedulerActor::OnStop(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
   wire::Stalled stalled;
   if (!stalled.ParseFromString(envelope.body.ToString())) return;
+  if (stalls_.empty()) {
+    outbox.SetTimer(
+        kStallsCollected,
+        Seconds(kStallCollection * options_.job.communication().stall_deadline_seconds()));
+  }
+  stalls_.emplace_back(envelope.from.node, std::move(stalled));
+}
+
+void SchedulerActor::EndStalled(Outbox& outbox) {
+  if (phase_ == Phase::kEnded) return;
+  std::set<NodeId> waiting;
+  for (const auto& [node, stalled] : stalls_) waiting.insert(node);
+  const auto names_a_cause = [&](const auto& report) {
+    const auto& missing = report.second.missing();
+    return std::any_of(missing.begin(), missing.end(),
+                       [&](const wire::Node& node) { return !waiting.contains(IdOf(node)); });
+  };
+  auto report = std::find_if(stalls_.begin(), stalls_.end(), names_a_cause);
+  const bool found = report != stalls_.end();
+  if (!found) report = stalls_.begin();
+  const auto& [node, stalled] = *report;
   std::string missing;
-  for (const wire::Node& node : stalled.missing()) {
+  for (const wire::Node& absent : stalled.missing()) {
+    if (found && waiting.contains(IdOf(absent))) continue;
     if (!missing.empty()) missing += ", ";
-    missing += Describe(FindNode(view_, IdOf(node)));
+    missing += Describe(FindNode(view_, IdOf(absent)));
   }
   End(ExitCode::kDeadlineExceeded,
-      Describe(FindNode(view_, envelope.from.node)) + " has waited " +
+      Describe(FindNode(view_, node)) + " has waited " +
           SecondsText(Seconds(options_.job.communication().stall_deadline_seconds())) + " for " +
           stalled.waiting_for() + " from " + missing +
           ", whose heartbeat still arrives (communication.stall_deadline_seconds)",
@@ -262,6 +441,15 @@ void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::Broadcast(MessageKind kind, const Payload& body, Outbox& outbox) {
   for (const wire::Node& node : view_.nodes()) outbox.Send(ToNode(kind, IdOf(node), body));
+}
+
+void SchedulerActor::BroadcastToWorkers(MessageKind kind, int64_t iteration, Outbox& outbox) {
+  for (const wire::Node& node : view_.nodes()) {
+    if (IdOf(node).role != Role::kWorker) continue;
+    Envelope envelope = ToNode(kind, IdOf(node), {});
+    envelope.iteration = iteration;
+    outbox.Send(std::move(envelope));
+  }
 }
 
 Envelope SchedulerActor::ToNode(MessageKind kind, const NodeId& node, const Payload& body) const {

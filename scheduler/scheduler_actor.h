@@ -4,17 +4,24 @@
 //   declaring   every worker declares the model; when all have (and agree) the plan goes out
 //   preparing   nodes make their memory; when all are ready the start goes out
 //   training    workers report progress; a loss or stall ends the job
+//   agreeing    another plan is to be used: every worker offers an iteration to pause before; when
+//   all
+//               have, the latest goes out
+//   pausing     workers come to it; when all have, the new plan goes out: preparing, training
 //   ended       the end has been sent to everybody
 //
 // Each phase but training has a deadline that names who is missing; in training heartbeats and the
 // servers' and workers' stall reports do. The application lane hears kJoined (wire::View), kPlan
-// (wire::PlanAndModel), kProgress and kFinished as they come (with `rank` filled in), and kEnd
-// (wire::End) exactly once.
+// (wire::PlanAndModel) for each plan, kProgress and kFinished as they come (with `rank` filled in),
+// kLayerTimes once (the workers' mean), and kEnd (wire::End) exactly once. It may send kSwitchPlan
+// (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing comes of it when a
+// switch is already going on, or the training ends before.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -41,18 +48,30 @@ class SchedulerActor : public Actor {
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
-  enum class Phase { kGathering, kDeclaring, kPreparing, kTraining, kEnded };
+  enum class Phase { kGathering, kDeclaring, kPreparing, kTraining, kAgreeing, kPausing, kEnded };
 
   void OnRegister(const Envelope& envelope, Outbox& outbox);
   void OnDeclareModel(const Envelope& envelope, Outbox& outbox);
+  void OnLinkReport(const Envelope& envelope, Outbox& outbox);
+  // Makes the first plan if everything that it needs is there.
+  void TryFirstPlan(Outbox& outbox);
   void OnReady(const Envelope& envelope, Outbox& outbox);
+  void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
+  void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
+  void OnPauseOffer(const Envelope& envelope, Outbox& outbox);
+  void OnPaused(const Envelope& envelope, Outbox& outbox);
   void OnFinished(const Envelope& envelope, Outbox& outbox);
   void OnFailed(const Envelope& envelope, Outbox& outbox);
   void OnStop(const Envelope& envelope, Outbox& outbox);
   void OnStalled(const Envelope& envelope, Outbox& outbox);
+  // Of the stall reports collected, the one that names who holds up the rest ends the job.
+  void EndStalled(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
   void CompleteView(Outbox& outbox);
-  void SendPlan(Outbox& outbox);
+  // Of the declared model.
+  void MakeFirstPlan(Outbox& outbox);
+  // To all nodes, who are to prepare for it.
+  void SendPlan(const wire::PlanAndModel& plan, Outbox& outbox);
   void Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox);
   void End(ExitCode code, const std::string& reason, Outbox& outbox);
   void EnterPhase(Phase phase, Outbox& outbox);
@@ -60,6 +79,14 @@ class SchedulerActor : public Actor {
   Envelope ToNode(MessageKind kind, const NodeId& node, const Payload& body) const;
   // To all nodes of the view.
   void Broadcast(MessageKind kind, const Payload& body, Outbox& outbox);
+  void BroadcastToWorkers(MessageKind kind, int64_t iteration, Outbox& outbox);
+  // A worker has done its part in the phase; true if it was the last one.
+  bool CountWorker(const Envelope& envelope);
+  // How long a phase may take; nullopt: any time.
+  std::optional<Duration> DeadlineOf(Phase phase) const;
+  Duration StallDeadline() const {
+    return Seconds(options_.job.communication().stall_deadline_seconds());
+  }
   Duration JoinDeadline() const { return Seconds(options_.job.cluster().join_deadline_seconds()); }
   // "worker 1 (host:pid) and server 0 (host:pid)" of those in the view that are not in `present`.
   std::string MissingFrom(const std::set<NodeId>& present, bool servers_too) const;
@@ -71,8 +98,17 @@ class SchedulerActor : public Actor {
   wire::View view_;
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
-  std::map<NodeId, std::string> declared_;  // serialised models
-  Payload plan_;                            // serialised; empty before there is one
+  std::map<NodeId, std::string> declared_;    // serialised models
+  std::map<NodeId, wire::LinkReport> links_;  // if the job wants them measured
+  wire::PlanAndModel plan_;
+  Payload plan_body_;  // plan_ serialised; empty before there is one
+  std::map<NodeId, wire::LayerTimes> times_;
+  // A switch: what to go over to, and the first iteration under it, as far as is known.
+  wire::PlanAndModel next_plan_;
+  int64_t next_start_ = 0;
+  // In an all-reduce everybody soon waits for a neighbour. Who is named as missing and does not
+  // wait itself is the cause; to know, reports are collected for a while.
+  std::vector<std::pair<NodeId, wire::Stalled>> stalls_;
 };
 
 }  // namespace poseidon

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "proto/job_config.h"
 #include "scheduler/job_report.h"
+#include "scheduler/replan.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/node_setup.h"
 #include "transport/program.h"
@@ -25,8 +26,21 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 
 void Show(const std::string& text) { std::cout << text << std::endl; }
 
+// Goes over to another plan if the measured times make one much better.
+void MakeUseOf(const wire::LayerTimes& times, const Job& job, const wire::PlanAndModel& plan,
+               ZmqRuntime& runtime) {
+  Job known = job;
+  *known.mutable_cluster()->mutable_network() = plan.network();
+  const Replanned replanned = Replan(known, plan, times);
+  Show(replanned.why);
+  if (!replanned.plan) return;
+  runtime.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), *replanned.plan));
+}
+
 // Shows what the job reports until it ends; returns why it did.
-wire::End Watch(ZmqRuntime& runtime, JobReport& report, Interruption& interruption) {
+wire::End Watch(ZmqRuntime& runtime, const Job& job, JobReport& report,
+                Interruption& interruption) {
+  wire::PlanAndModel plan;
   while (true) {
     if (interruption.Pending()) {
       runtime.Post(MakeEnvelope(
@@ -41,10 +55,16 @@ wire::End Watch(ZmqRuntime& runtime, JobReport& report, Interruption& interrupti
       view.ParseFromString(body);
       Show("all " + std::to_string(view.nodes_size()) + " nodes have joined");
     } else if (envelope->kind == MessageKind::kPlan) {
-      wire::PlanAndModel plan;
       plan.ParseFromString(body);
       report.OnPlan(plan);
+      if (plan.plan().number() > 0) {
+        Show("another plan from iteration " + std::to_string(plan.plan().start_iteration()) +
+             " on");
+      }
       Show(report.PlanTable());
+    } else if (envelope->kind == MessageKind::kLayerTimes) {
+      wire::LayerTimes times;
+      if (times.ParseFromString(body)) MakeUseOf(times, job, plan, runtime);
     } else if (envelope->kind == MessageKind::kProgress) {
       wire::Progress progress;
       if (!progress.ParseFromString(body)) continue;
@@ -78,7 +98,7 @@ ExitCode Run() {
             << config.job.cluster().servers() << " server(s) at " << runtime.endpoint(kControlLane);
 
   JobReport report(config.job.cluster().workers());
-  const wire::End end = Watch(runtime, report, interruption);
+  const wire::End end = Watch(runtime, config.job, report, interruption);
   runtime.Stop();
   if (!FLAGS_out.empty()) {
     WriteFileAtomically(FLAGS_out + "/summary.json", report.Json(config.job.name(), end));

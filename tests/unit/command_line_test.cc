@@ -55,7 +55,7 @@ TEST_F(CommandLine, HelpIsAskedForInManyWays) {
   const std::string plan = Run({"plan", "--help"});
   EXPECT_EQ(Run({"help", "plan"}), plan);
   EXPECT_EQ(Run({"plan", "--net=x", "-h"}), plan);
-  EXPECT_THAT(plan, HasSubstr("--kv_pair_bytes=N  Largest size"));
+  EXPECT_THAT(plan, HasSubstr("--kv_pair_bytes=N      Largest size"));
 
   const std::string convert = Run({"convert"});
   EXPECT_EQ(Run({"help", "convert"}), convert);
@@ -135,7 +135,9 @@ TEST_F(CommandLine, PlanRefusesWhatItCannotPlan) {
     return refusal({"--net=x", "--workers=2", "--servers=1", flag});
   };
   EXPECT_EQ(with("--batch=0"), "--batch is 0; it must be at least 1");
-  EXPECT_EQ(with("--policy=best"), "--policy is \"best\"; it must be bytes, ps or sfb");
+  EXPECT_EQ(with("--policy=best"),
+            "--policy is \"best\"; it must be one of bytes, time, ps, sfb, ring, halving_doubling, "
+            "torus, adam");
   EXPECT_EQ(with("--lanes=65"), "--lanes is 65; it must be between 1 and 64");
   EXPECT_THAT(with("--kv_pair_bytes=6"), HasSubstr("it must be a multiple of 4"));
   for (const std::string input :

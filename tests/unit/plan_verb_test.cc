@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/plan.h"
+#include "proto/bucket.h"
 
 namespace poseidon {
 namespace {
@@ -46,8 +47,9 @@ class PlanVerbTest : public ::testing::Test {
             ("plan_verb_test." + std::to_string(getpid()) + ".prototxt");
     std::ofstream(path_) << kNet;
     options_.net = path_;
-    options_.workers = 8;
-    options_.servers = 8;
+    options_.job.mutable_cluster()->set_workers(8);
+    options_.job.mutable_cluster()->set_servers(8);
+    options_.job.mutable_cluster()->mutable_network()->set_bandwidth("10Gbps");
     options_.record_shape = Shape{5, 10, 12};  // the crop makes 5 x 8 x 8 of it
   }
   ~PlanVerbTest() override { std::filesystem::remove(path_); }
@@ -77,19 +79,51 @@ TEST_F(PlanVerbTest, PricesLayersAsThePaperDoes) {
   EXPECT_EQ(json["total"]["floats_planned"], 2 * 384 * 14 / 8 + 3670016);
 }
 
+TEST_F(PlanVerbTest, PredictsEveryBucket) {
+  options_.job.mutable_communication()->set_policy(Communication::TIME);
+  const PlannedModel planned = PlanModel(options_);
+  // 64 outputs of 5 inputs on 8 x 8 pixels; 4096 x 4096.
+  EXPECT_EQ(planned.model.layers(0).multiply_adds(), 64 * 5 * 64);
+  EXPECT_EQ(planned.model.layers(1).multiply_adds(), 4096 * 4096);
+  const auto json = nlohmann::json::parse(PlanJson(planned));
+  // Two operations a multiply-add, three times (backward is two), 32 samples, 4e12 a second.
+  const double operations = 2.0 * 3 * 32 * (64 * 5 * 64 + 4096 * 4096);
+  EXPECT_NEAR(json["compute_ms"], 1000 * operations / 4e12, 1e-6);
+  EXPECT_GT(json["iteration_ms"], json["compute_ms"]);
+  std::vector<std::string> layers;
+  for (const auto& bucket : json["buckets"]) {
+    for (const std::string layer : bucket["layers"]) layers.push_back(layer);
+    for (const char* key : {"bytes_sent", "bytes_received", "predicted_ms", "ready_ms", "sent_ms",
+                            "fresh_ms", "needed_ms"}) {
+      EXPECT_TRUE(bucket[key].is_number()) << key;
+    }
+    EXPECT_TRUE(bucket["scheme"].is_string());
+    EXPECT_EQ(bucket["codec"], "fp32");
+    EXPECT_NE(bucket["runner_up"]["scheme"], bucket["scheme"]);
+    EXPECT_GT(bucket["runner_up"]["predicted_ms"], 0);
+  }
+  EXPECT_EQ(layers, (std::vector<std::string>{"conv", "fc"}));
+  EXPECT_THAT(PlanTable(planned), HasSubstr("predicted iteration: "));
+}
+
+TEST_F(PlanVerbTest, ImagesPerSecondTakeThePlaceOfOperations) {
+  options_.images_per_second = 320;  // 32 samples: 100 ms
+  EXPECT_NEAR(PlanModel(options_).plan.compute_ms(), 100, 1e-6);
+}
+
 TEST_F(PlanVerbTest, BatchAndPolicyCount) {
   options_.batch = 512;
-  EXPECT_EQ(PlanModel(options_).plan.layers(1).floats_sfb(), 16 * 3670016);
+  EXPECT_EQ(PlanModel(options_).plan.buckets(1).floats_sfb(), 16 * 3670016);
   // 2 K 7 (4096 + 4096) <= 2 * 4096^2 * 14 / 8 up to K = 512.
-  EXPECT_EQ(PlanModel(options_).plan.layers(1).scheme(), SFB);
+  EXPECT_EQ(PlanModel(options_).plan.buckets(1).scheme(), SFB);
   options_.batch = 513;
-  EXPECT_EQ(PlanModel(options_).plan.layers(1).scheme(), PS);
-  options_.communication.set_policy(Communication::ALL_SFB);
-  EXPECT_EQ(PlanModel(options_).plan.layers(1).scheme(), SFB);
+  EXPECT_EQ(PlanModel(options_).plan.buckets(1).scheme(), PS);
+  options_.job.mutable_communication()->set_policy(Communication::ALL_SFB);
+  EXPECT_EQ(PlanModel(options_).plan.buckets(1).scheme(), SFB);
 }
 
 TEST_F(PlanVerbTest, TableEndsWithTotalsAndBalance) {
-  options_.communication.set_policy(Communication::ALL_PS);
+  options_.job.mutable_communication()->set_policy(Communication::ALL_PS);
   const std::string table = PlanTable(PlanModel(options_));
   EXPECT_THAT(table, StartsWith("layer  type          weights"));
   EXPECT_THAT(table,

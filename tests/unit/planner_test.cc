@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <random>
 
+#include "scheduler/placement.h"
+
 namespace poseidon {
 namespace {
 
@@ -52,12 +54,12 @@ TEST(PlannerTest, CutsLayersWithoutGapsIntoPiecesOfNearlyOneSize) {
     const int64_t piece = 1 + static_cast<int64_t>(random() % 900);
     const InformationBook book(model, workers, servers);
     const Plan plan = MakePlan(book, Settings(4 * piece, lanes, Communication::BYTES));
-    ASSERT_EQ(plan.layers_size(), model.layers_size());
+    ASSERT_EQ(plan.buckets_size(), model.layers_size());
     EXPECT_EQ(plan.workers(), workers);
     EXPECT_EQ(plan.servers(), servers);
     EXPECT_EQ(plan.lanes(), lanes);
-    for (int l = 0; l < plan.layers_size(); ++l) {
-      const LayerPlan& layer = plan.layers(l);
+    for (int l = 0; l < plan.buckets_size(); ++l) {
+      const BucketPlan& layer = plan.buckets(l);
       EXPECT_EQ(layer.name(), model.layers(l).name());
       EXPECT_GE(layer.lane(), 0);
       EXPECT_LT(layer.lane(), lanes);
@@ -102,7 +104,7 @@ TEST(PlannerTest, BalancesServersAsWellAsPromised) {
         MakePlan(InformationBook(model, 3, servers), Settings(4 * 3000, 1, Communication::ALL_PS));
     int64_t total = 0;
     int64_t largest = 0;
-    for (const LayerPlan& layer : plan.layers()) {
+    for (const BucketPlan& layer : plan.buckets()) {
       for (const Chunk& chunk : layer.chunks()) {
         total += chunk.size();
         largest = std::max(largest, chunk.size());
@@ -125,7 +127,7 @@ TEST(PlannerTest, ABigLayerIsSpreadEvenly) {
       MakePlan(InformationBook(model, 8, 8), Settings(2097152, 2, Communication::ALL_PS));
   EXPECT_LT(LoadImbalance(plan), 1.03);
   std::vector<int64_t> lanes(16);
-  for (const Chunk& chunk : plan.layers(0).chunks()) {
+  for (const Chunk& chunk : plan.buckets(0).chunks()) {
     lanes[chunk.server() * 2 + chunk.lane()] += chunk.size();
   }
   const auto [least, most] = std::minmax_element(lanes.begin(), lanes.end());
@@ -138,7 +140,7 @@ TEST(PlannerTest, LargestFirstOntoTheLeastLoadedLowestIndexOnATie) {
   const Plan plan = MakePlan(InformationBook(model, 1, 2), Settings(400, 1, Communication::ALL_PS));
   // 5 -> 0, 4 -> 1, 3 -> 1, 3 -> 0, 1 -> 1
   std::vector<int> servers;
-  for (const LayerPlan& layer : plan.layers()) servers.push_back(layer.chunks(0).server());
+  for (const BucketPlan& layer : plan.buckets()) servers.push_back(layer.chunks(0).server());
   EXPECT_THAT(servers, ElementsAre(1, 0, 1, 0, 1));
   EXPECT_THAT(ServerLoads(plan), ElementsAre(8, 8));
   EXPECT_EQ(LoadImbalance(plan), 1);
@@ -150,7 +152,7 @@ TEST(PlannerTest, FactorsUseNoServerAndSpreadOverLanes) {
   const Plan plan =
       MakePlan(InformationBook(model, 4, 3), Settings(400, 2, Communication::ALL_SFB));
   std::vector<int> lanes;
-  for (const LayerPlan& layer : plan.layers()) {
+  for (const BucketPlan& layer : plan.buckets()) {
     EXPECT_EQ(layer.scheme(), SFB);
     lanes.push_back(layer.lane());
   }
@@ -165,12 +167,12 @@ TEST(PlannerTest, TellsTheFloatsOfBothSchemes) {
   AddLayer(1000, model);
   const Plan plan =
       MakePlan(InformationBook(model, 8, 8), Settings(2097152, 1, Communication::BYTES));
-  EXPECT_EQ(plan.layers(0).floats_ps(), 58720256);
-  EXPECT_EQ(plan.layers(0).floats_sfb(), 3670016);
-  EXPECT_EQ(plan.layers(0).scheme(), SFB);
-  EXPECT_EQ(plan.layers(1).floats_ps(), 3500);
-  EXPECT_EQ(plan.layers(1).floats_sfb(), 0);
-  EXPECT_EQ(plan.layers(1).scheme(), PS);
+  EXPECT_EQ(plan.buckets(0).floats_ps(), 58720256);
+  EXPECT_EQ(plan.buckets(0).floats_sfb(), 3670016);
+  EXPECT_EQ(plan.buckets(0).scheme(), SFB);
+  EXPECT_EQ(plan.buckets(1).floats_ps(), 3500);
+  EXPECT_EQ(plan.buckets(1).floats_sfb(), 0);
+  EXPECT_EQ(plan.buckets(1).scheme(), PS);
 }
 
 }  // namespace

@@ -1,0 +1,150 @@
+#include "proto/combinations.h"
+
+#include <cstdint>
+
+#include "proto/bucket.h"
+
+namespace poseidon {
+namespace {
+
+using Policy = Communication::Policy;
+
+// The scheme of every layer under the policy; unspecified if layers may differ.
+Scheme OnlyScheme(Policy policy) {
+  switch (policy) {
+    case Communication::ALL_PS:
+      return PS;
+    case Communication::ALL_RING:
+      return RING;
+    case Communication::ALL_HALVING_DOUBLING:
+      return HALVING_DOUBLING;
+    case Communication::ALL_TORUS:
+      return TORUS;
+    default:
+      return SCHEME_UNSPECIFIED;
+  }
+}
+
+class Finder {
+ public:
+  explicit Finder(const Job& job) : job_(job), communication_(job.communication()) {}
+
+  std::vector<Refusal> Find() {
+    CheckCodec();
+    CheckUpdate();
+    CheckStaleness();
+    CheckGrid();
+    return std::move(refusals_);
+  }
+
+ private:
+  void Refuse(const std::string& field, const std::string& reason) {
+    refusals_.push_back({"communication." + field, "communication." + field + ": " + reason});
+  }
+
+  void CheckCodec() {
+    const Scheme scheme = OnlyScheme(communication_.policy());
+    if (scheme == SCHEME_UNSPECIFIED) return;
+    const std::string reason = WhyNotCodec(scheme, communication_.codec());
+    if (!reason.empty()) Refuse("codec", reason);
+  }
+
+  void CheckUpdate() {
+    if (communication_.update_at() != Communication::SERVERS) return;
+    if (communication_.codec() != FP32) {
+      Refuse("update_at", "servers that apply the update send new values, and " +
+                              CodecName(communication_.codec()) +
+                              " would round those at every iteration; with a codec other than "
+                              "FP32 use WORKERS or AUTOMATIC");
+    }
+    const Scheme scheme = OnlyScheme(communication_.policy());
+    if (scheme != SCHEME_UNSPECIFIED && !UsesServers(scheme)) {
+      Refuse("update_at", "policy " + Communication::Policy_Name(communication_.policy()) +
+                              " uses no servers that could apply the update; use WORKERS or "
+                              "AUTOMATIC");
+    }
+  }
+
+  void CheckStaleness() {
+    if (communication_.staleness() == 0) return;
+    if (communication_.policy() != Communication::ALL_PS) {
+      Refuse("staleness",
+             "only parameter servers can hold values that are newer than some worker's; all "
+             "other schemes make all workers wait for each other. Use policy ALL_PS, or 0");
+    }
+    if (communication_.codec() != FP32) {
+      Refuse("staleness", "workers that differ in their iteration need the servers' values, and " +
+                              CodecName(communication_.codec()) +
+                              " has the workers apply the update; use codec FP32, or 0");
+    }
+    if (communication_.update_at() == Communication::WORKERS) {
+      Refuse("staleness",
+             "workers that differ in their iteration need the servers' values; use update_at "
+             "SERVERS or AUTOMATIC, or 0");
+    }
+    if (communication_.deterministic()) {
+      Refuse("staleness",
+             "which gradients a worker's values hold depends on timing then, so no two runs are "
+             "the same; switch deterministic off, or use 0");
+    }
+  }
+
+  void CheckGrid() {
+    if (communication_.grid_size() == 0) return;
+    int64_t product = 1;
+    std::string sizes;
+    for (int i = 0; i < communication_.grid_size(); ++i) {
+      const int size = communication_.grid(i);
+      if (size < 1) {
+        return Refuse("grid", "a dimension of " + std::to_string(size) + " workers; at least 1");
+      }
+      product *= size;
+      sizes += (sizes.empty() ? "" : " x ") + std::to_string(size);
+      // More than there can be workers; and more dimensions would not fit the number.
+      if (product > job_.cluster().workers()) break;
+    }
+    if (product == job_.cluster().workers()) return;
+    Refuse("grid",
+           sizes + " is not the number of workers, " + std::to_string(job_.cluster().workers()));
+  }
+
+  const Job& job_;
+  const Communication& communication_;
+  std::vector<Refusal> refusals_;
+};
+
+}  // namespace
+
+std::vector<Refusal> Refusals(const Job& job) { return Finder(job).Find(); }
+
+std::string WhyNotCodec(Scheme scheme, WireCodec codec) {
+  if (codec == FP32) return "";
+  const bool lossy = codec == ONE_BIT || codec == TOP_K;
+  if (IsAllReduce(scheme) && lossy) {
+    return CodecName(codec) + " cannot work with " + SchemeName(scheme) +
+           ": partial sums would be rounded again at every hop, where nobody keeps the error to "
+           "make up for it; use FP16, BF16, or parameter servers";
+  }
+  if (scheme == SFB && lossy) {
+    return CodecName(codec) +
+           " cannot work with SFB: the error of a factor is not an error of the gradient that "
+           "could be made up for later; use FP16 or BF16";
+  }
+  if (scheme == ADAM) {
+    return CodecName(codec) +
+           " cannot work with Adam: its servers send new values, which would be rounded at every "
+           "iteration; use FP32";
+  }
+  return "";
+}
+
+std::vector<int> SquareGrid(int workers) {
+  int smaller = 1;
+  for (int i = 2; static_cast<int64_t>(i) * i <= workers; ++i) {
+    if (workers % i == 0) smaller = i;
+  }
+  if (smaller == 1) return {workers};
+  return {smaller, workers / smaller};
+}
+
+}  // namespace poseidon

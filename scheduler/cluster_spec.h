@@ -1,0 +1,52 @@
+// What the planner knows of the machines: the inputs of every prediction. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Seconds and bytes; rates are a second's. An infinite rate costs no time.
+struct ClusterSpec {
+  int workers = 1;
+  int servers = 1;
+  // Server i runs on worker i's machine, where it exists, and shares its link; traffic between them
+  // crosses no network. Else every process has a machine of its own.
+  bool colocated = true;
+  // Payload that a machine's link carries, each direction.
+  double goodput = 1.175e9;  // 94% of 10 Gb/s
+  double latency = 50e-6;    // one way, program to program
+  // Of a message, besides its floats: the frame's header, ZeroMQ's and TCP's; as the simulator's.
+  int64_t header_bytes = 64;
+  // Bytes of gradient that a server or a peer adds up: one core, bound by memory.
+  double reduction_rate = 4e9;
+  // Bytes of parameters that a server or worker updates; reads gradient and history, too.
+  double update_rate = 2e9;
+  // Floating-point operations of a worker: rebuilding a gradient from its factors, and layers whose
+  // times are not known.
+  double flops = 4e12;
+  // Bytes between a worker's accelerator and its host's memory, each direction.
+  double device_copy_rate = 1e18;  // none is used: nothing to copy
+
+  int MachineOfServer(int server) const { return colocated ? server : workers + server; }
+  int machines() const;
+};
+
+// What the job says of its cluster. The job has been checked (proto/job_config.h).
+ClusterSpec ClusterOf(const Job& job);
+
+// Seconds of one pass of the worker's batch through one layer.
+struct LayerTime {
+  double forward = 0;
+  double backward = 0;
+};
+
+// By layer: what the model says; else its multiply-adds, two operations each, at `flops`, with a
+// backward pass of twice the forward one (its two products, by weights and by data, each cost as
+// much); else, if nobody has counted those, as if each parameter were used once a sample.
+std::vector<LayerTime> LayerTimes(const ModelSpec& model, double flops);
+
+}  // namespace poseidon

@@ -1,0 +1,30 @@
+// Placement: which server and which lane carries what of a plan.
+//
+// Pieces go to the bins by size, largest first onto the least loaded (Graham's longest processing
+// time rule); equal loads go to the lowest index, so the same book gives the same plan everywhere.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "proto/model.pb.h"
+#include "scheduler/information_book.h"
+
+namespace poseidon {
+
+// Cuts a bucket of `floats` into chunks of at most `piece` floats, as equal as can be: a short last
+// piece would cost a message all the same.
+void CutIntoChunks(int64_t floats, int64_t piece, BucketPlan& bucket);
+
+// Gives every chunk of every bucket its server, if the bucket's scheme uses servers, and its lane.
+// Under ADAM all chunks of a bucket go to one server and one lane. Under the schemes without
+// servers a chunk's lane is the same on all workers.
+void Place(const InformationBook& book, Plan& plan);
+
+// Floats owned by each server.
+std::vector<int64_t> ServerLoads(const Plan& plan);
+
+// The fullest server's load over the mean; 1 is even. 1 if no bucket uses servers.
+double LoadImbalance(const Plan& plan);
+
+}  // namespace poseidon

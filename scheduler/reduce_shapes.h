@@ -1,0 +1,46 @@
+// ReduceShapes: the all-reduces' schedules in the form in which the exchange model runs them, each
+// made once however many chunks have it.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// One message that a worker sends or waits for; what it does in between costs no message.
+struct ShapeOperation {
+  bool send = false;
+  bool adds = false;  // whoever receives it adds it up; else it is copied
+  int peer = 0;
+  // Of a send: the index of the operation at the peer that waits for it.
+  int awaited_as = 0;
+  double share = 0;  // of the chunk's floats
+};
+using ShapeOperations = std::vector<ShapeOperation>;
+
+// By worker.
+using ReduceShape = std::vector<ShapeOperations>;
+
+class ReduceShapes {
+ public:
+  // With `first_only` shapes have the first worker only, and what it sends is awaited as if it had
+  // come to itself; for schemes under which workers are alike.
+  explicit ReduceShapes(bool first_only) : first_only_(first_only) {}
+
+  // The all-reduce of a chunk of `floats` floats with this index in its bucket; `plan` gives
+  // the grid, and the workers, of whom there are as many in all calls.
+  const ReduceShape& Get(const Plan& plan, Scheme scheme, int chunk, int64_t floats);
+
+ private:
+  bool first_only_;
+  std::map<std::tuple<Scheme, std::string, int, int64_t>, ReduceShape> shapes_;
+};
+
+}  // namespace poseidon

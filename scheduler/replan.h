@@ -1,0 +1,25 @@
+// Replanning: once the workers have measured how long their layers compute, whether another plan is
+// worth going over to.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "proto/job.pb.h"
+#include "proto/wire.pb.h"
+
+namespace poseidon {
+
+struct Replanned {
+  // Set if another plan is so much better that it pays to go over to it. Its model has the measured
+  // times.
+  std::optional<wire::PlanAndModel> plan;
+  std::string why;  // for people: both predictions, and which buckets change
+};
+
+// For a checked job under policy TIME. `measured` has the times of all the model's layers. Takes as
+// long as making the first plan did.
+Replanned Replan(const Job& job, const wire::PlanAndModel& current,
+                 const wire::LayerTimes& measured);
+
+}  // namespace poseidon

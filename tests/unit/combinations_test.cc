@@ -1,0 +1,79 @@
+#include "proto/combinations.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "proto/text_format.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// The only refusal, as "field: reason", or "" if there is none.
+std::string Refused(const std::string& communication, int workers = 6) {
+  Job job;
+  ParseText("communication { " + communication + " }", "job", job);
+  job.mutable_cluster()->set_workers(workers);
+  const std::vector<Refusal> refusals = Refusals(job);
+  EXPECT_LE(refusals.size(), 1u) << communication;
+  if (refusals.empty()) return "";
+  EXPECT_THAT(refusals[0].reason, HasSubstr(refusals[0].field));
+  return refusals[0].reason;
+}
+
+TEST(CombinationsTest, WhatWorksIsNotRefused) {
+  for (const std::string communication :
+       {"", "policy: ALL_PS codec: ONE_BIT", "policy: ALL_PS codec: TOP_K", "codec: TOP_K",
+        "policy: ALL_RING codec: FP16", "policy: ALL_TORUS codec: BF16 grid: 2 grid: 3",
+        "policy: ALL_SFB codec: ONE_BIT", "policy: ALL_ADAM codec: FP16",
+        "policy: TIME codec: FP16", "policy: ALL_PS staleness: 3",
+        "policy: ALL_PS staleness: -1 update_at: SERVERS", "policy: ALL_PS update_at: SERVERS",
+        "update_at: WORKERS codec: FP16", "policy: ALL_RING deterministic: true",
+        "policy: ALL_RING update_at: WORKERS", "policy: ALL_TORUS grid: 6",
+        "policy: ALL_TORUS grid: 1 grid: 6 grid: 1"}) {
+    EXPECT_EQ(Refused(communication), "") << communication;
+  }
+}
+
+TEST(CombinationsTest, WhatCannotWorkIsRefusedWithItsReason) {
+  EXPECT_THAT(Refused("policy: ALL_RING codec: ONE_BIT"),
+              HasSubstr("codec: 1-bit cannot work with ring: partial sums would be rounded again"));
+  EXPECT_THAT(Refused("policy: ALL_HALVING_DOUBLING codec: TOP_K"), HasSubstr("halving-doubling"));
+  EXPECT_THAT(Refused("policy: ALL_PS staleness: 1 deterministic: true"),
+              HasSubstr("depends on timing"));
+  EXPECT_THAT(Refused("policy: ALL_PS staleness: -1 codec: FP16"), HasSubstr("codec FP32"));
+  EXPECT_THAT(Refused("policy: ALL_PS staleness: -1 update_at: WORKERS"), HasSubstr("update_at"));
+  EXPECT_THAT(Refused("staleness: 2"), HasSubstr("Use policy ALL_PS"));
+  EXPECT_THAT(Refused("policy: ALL_RING staleness: -1"), HasSubstr("staleness"));
+  EXPECT_THAT(Refused("policy: ALL_PS codec: BF16 update_at: SERVERS"),
+              HasSubstr("use WORKERS or AUTOMATIC"));
+  EXPECT_THAT(Refused("policy: ALL_RING update_at: SERVERS"), HasSubstr("uses no servers"));
+  EXPECT_THAT(Refused("grid: 2 grid: 2"), HasSubstr("2 x 2 is not the number of workers, 6"));
+  EXPECT_THAT(Refused("grid: -2 grid: -3"), HasSubstr("a dimension of -2"));
+  EXPECT_THAT(Refused("grid: 2147483647 grid: 2147483647 grid: 2147483647"), HasSubstr("is not"));
+}
+
+TEST(CombinationsTest, CodecsThatSchemesCanUse) {
+  for (const WireCodec codec : {FP32, FP16, BF16, ONE_BIT, TOP_K}) {
+    EXPECT_THAT(WhyNotCodec(PS, codec), IsEmpty());
+    EXPECT_EQ(WhyNotCodec(ADAM, codec).empty(), codec == FP32);
+    const bool halves = codec == FP32 || codec == FP16 || codec == BF16;
+    for (const Scheme scheme : {SFB, RING, HALVING_DOUBLING, TORUS}) {
+      EXPECT_EQ(WhyNotCodec(scheme, codec).empty(), halves);
+    }
+  }
+}
+
+TEST(CombinationsTest, GridsAreAsSquareAsCanBe) {
+  using testing::ElementsAre;
+  EXPECT_THAT(SquareGrid(1), ElementsAre(1));
+  EXPECT_THAT(SquareGrid(7), ElementsAre(7));
+  EXPECT_THAT(SquareGrid(8), ElementsAre(2, 4));
+  EXPECT_THAT(SquareGrid(36), ElementsAre(6, 6));
+  EXPECT_THAT(SquareGrid(60), ElementsAre(6, 10));
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,107 @@
+// summary.json and the closing text, for a job whose numbers are worked out by hand.
+#include "scheduler/job_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// Two layers of 3 and 7 floats in one bucket, and one of 5.
+wire::PlanAndModel TwoBuckets(bool predicted) {
+  wire::PlanAndModel plan;
+  for (const int64_t floats : {3, 7, 5}) {
+    LayerSpec& layer = *plan.mutable_model()->add_layers();
+    layer.set_name("layer" + std::to_string(floats));
+    layer.add_blobs()->add_shape(floats);
+  }
+  plan.mutable_plan()->set_workers(2);
+  plan.mutable_plan()->set_servers(1);
+  const auto add = [&](const char* name, int first, int count, Scheme scheme, int64_t floats) {
+    BucketPlan& bucket = *plan.mutable_plan()->add_buckets();
+    bucket.set_name(name);
+    bucket.set_first_layer(first);
+    bucket.set_layer_count(count);
+    bucket.set_scheme(scheme);
+    bucket.add_chunks()->set_size(floats);
+    if (predicted) bucket.mutable_prediction()->set_exchange_ms(10);
+  };
+  add("layer3..layer7", 0, 2, RING, 10);
+  add("layer5", 2, 1, PS, 5);
+  if (predicted) plan.mutable_plan()->set_iteration_ms(100);
+  return plan;
+}
+
+wire::WorkerReport Report(int rank, double exchange_seconds) {
+  wire::WorkerReport report;
+  report.set_rank(rank);
+  report.set_iterations(20);
+  report.set_training_seconds(2.2);
+  report.set_parameter_hash("ab");
+  for (const int64_t bytes : {160, 400}) {
+    wire::BucketTraffic& bucket = *report.add_buckets();
+    bucket.set_bytes_sent(bytes);
+    bucket.set_bytes_received(bytes + 1);
+    bucket.set_exchange_seconds(exchange_seconds);
+    bucket.set_exchanges(10);
+  }
+  return report;
+}
+
+TEST(JobReportTest, BucketsAreMeasuredAndLayersGetTheirShare) {
+  JobReport report(2);
+  report.OnPlan(TwoBuckets(true));
+  report.OnFinished(Report(0, 0.1));
+  report.OnFinished(Report(1, 0.3));
+  const auto json = nlohmann::json::parse(report.Json("job", {}));
+  ASSERT_EQ(json["buckets"].size(), 2u);
+  const auto& bucket = json["buckets"][0];
+  EXPECT_EQ(bucket["name"], "layer3..layer7");
+  EXPECT_EQ(bucket["layers"], (std::vector<std::string>{"layer3", "layer7"}));
+  EXPECT_EQ(bucket["scheme"], "ring");
+  EXPECT_EQ(bucket["codec"], "fp32");
+  EXPECT_EQ(bucket["parameters"], 10);
+  EXPECT_EQ(bucket["bytes_sent"], 320);
+  EXPECT_EQ(bucket["bytes_received"], 322);
+  EXPECT_DOUBLE_EQ(bucket["predicted_ms"], 10);
+  EXPECT_NEAR(bucket["measured_ms"], 20, 1e-9);
+  ASSERT_EQ(json["layers"].size(), 3u);
+  EXPECT_EQ(json["layers"][0]["bytes_sent"], 96);
+  EXPECT_EQ(json["layers"][1]["bytes_sent"], 224);
+  EXPECT_EQ(json["layers"][0]["bytes_received"].get<int>() +
+                json["layers"][1]["bytes_received"].get<int>(),
+            322);
+  EXPECT_EQ(json["layers"][2]["bytes_sent"], 800);
+  EXPECT_EQ(json["layers"][2]["scheme"], "PS");
+  EXPECT_NEAR(json["iteration_ms"], 110, 1e-9);
+  EXPECT_EQ(json["predicted_iteration_ms"], 100);
+}
+
+TEST(JobReportTest, ClosingComparesPredictionAndMeasurement) {
+  JobReport report(2);
+  report.OnPlan(TwoBuckets(true));
+  report.OnFinished(Report(0, 0.1));
+  report.OnFinished(Report(1, 0.3));
+  const std::string closing = report.Closing();
+  EXPECT_THAT(closing, HasSubstr("iteration: predicted 100.00 ms, measured 110.00 ms (+10%)"));
+  EXPECT_THAT(closing, HasSubstr("bucket layer5 (PS): predicted 10.00 ms, measured 20.00 ms"));
+}
+
+TEST(JobReportTest, WithoutPredictionThereIsNothingToCompare) {
+  JobReport report(2);
+  report.OnPlan(TwoBuckets(false));
+  report.OnFinished(Report(0, 0.1));
+  EXPECT_THAT(report.Closing(), Not(HasSubstr("predicted")));
+  EXPECT_THAT(report.PlanTable(), Not(HasSubstr("predicted")));
+  const auto json = nlohmann::json::parse(report.Json("job", {}));
+  EXPECT_TRUE(json["buckets"][0]["predicted_ms"].is_null());
+  EXPECT_FALSE(json.contains("predicted_iteration_ms"));
+}
+
+}  // namespace
+}  // namespace poseidon
