@@ -4,6 +4,7 @@
 
 #include "client/worker_control.h"
 #include "core/error.h"
+#include "proto/job_config.h"
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
 #include "transport/node_setup.h"
@@ -34,6 +35,7 @@ void CheckTimeline(const TrainingWork& work) {
 SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
     : options_(std::move(options)), runtime_(options_.network) {
   CheckTimeline(options_.work);
+  options_.work.model.set_iterations(options_.work.iterations);
   for (const NicSpec& nic : options_.layout.machines) runtime_.AddMachine(nic);
   for (const NodeSpec& spec : options_.layout.nodes) {
     Node& node = nodes_.emplace_back();
@@ -73,8 +75,9 @@ void SimulatedCluster::Start(size_t index) {
 }
 
 void SimulatedCluster::StartScheduler(Node& node) {
-  runtime_.Attach(node.process, kApplicationLane,
-                  std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_));
+  runtime_.Attach(
+      node.process, kApplicationLane,
+      std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_, options_.replan));
   runtime_.Attach(node.process, kControlLane,
                   std::make_unique<SchedulerActor>(
                       SchedulerOptions{options_.job, options_.job_fingerprint, options_.epoch}));
@@ -97,10 +100,13 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   worker.stall_deadline = Seconds(options_.job.communication().stall_deadline_seconds());
   worker.phantom = !options_.work.arithmetic.gradient;
   worker.trace = node.trace.get();
+  worker.measure_links = MeasuresLinks(options_.job);
+  worker.workers = options_.job.cluster().workers();
   SimulatedTrainer::Options trainer;
   trainer.work = &options_.work;
   trainer.model = spec.model != nullptr ? spec.model.get() : &options_.work.model;
   trainer.record = &node.trainer;
+  trainer.measure = options_.job.communication().policy() == Communication::TIME;
   trainer.trace = node.trace.get();
   node.state = std::make_shared<WorkerState>();
   runtime_.Attach(node.process, kApplicationLane,
@@ -161,7 +167,7 @@ const SyncContext* SimulatedCluster::context(int rank) const {
 }
 
 std::span<const float> SimulatedCluster::values(int rank, int layer) const {
-  return context(rank)->memory->layer(layer).values;
+  return context(rank)->memory->values(layer);
 }
 
 }  // namespace poseidon

@@ -26,6 +26,9 @@ struct SimulatedClusterOptions {
   TrainingWork work;
   ClusterLayout layout;  // ColocatedLayout, SeparateLayout, or either with changes
   SimOptions network;
+  // Asked once, when the workers have measured their layers, which they do under policy TIME. May
+  // be empty.
+  Replanner replan;
   // Events that each node's trace keeps; 0: no traces.
   size_t trace_events = 0;
 };

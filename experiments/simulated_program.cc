@@ -36,6 +36,12 @@ void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {
     CHECK(record_->plan.emplace().ParseFromString(envelope.body.ToString()));
   } else if (envelope.kind == MessageKind::kProgress) {
     ++record_->progress_messages;
+  } else if (envelope.kind == MessageKind::kLayerTimes) {
+    CHECK(record_->times.emplace().ParseFromString(envelope.body.ToString()));
+    if (!replan_) return;
+    if (const auto plan = replan_(*record_->plan, *record_->times)) {
+      outbox.Send(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), *plan));
+    }
   } else if (envelope.kind == MessageKind::kFinished) {
     wire::WorkerReport report;
     CHECK(report.ParseFromString(envelope.body.ToString()));

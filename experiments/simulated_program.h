@@ -56,22 +56,28 @@ class SimulatedServer : public Actor {
 
 // What the scheduler's program has heard.
 struct SchedulerRecord {
-  std::optional<wire::PlanAndModel> plan;
+  std::optional<wire::PlanAndModel> plan;     // the last one
+  std::optional<wire::LayerTimes> times;      // mean over the workers
   std::map<int, wire::WorkerReport> reports;  // by the worker's rank
   int64_t progress_messages = 0;
 };
 
+// A plan to go over to instead of the current one, from the measured times; nullopt: none.
+using Replanner = std::function<std::optional<wire::PlanAndModel>(const wire::PlanAndModel& current,
+                                                                  const wire::LayerTimes& times)>;
+
 // poseidon_scheduler's.
 class SimulatedScheduler : public Actor {
  public:
-  // `record` outlives the actor.
-  SimulatedScheduler(ProgramFrame frame, SchedulerRecord* record)
-      : frame_(std::move(frame)), record_(record) {}
+  // `record` outlives the actor. `replan` may be empty.
+  SimulatedScheduler(ProgramFrame frame, SchedulerRecord* record, Replanner replan)
+      : frame_(std::move(frame)), record_(record), replan_(std::move(replan)) {}
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
 
  private:
   ProgramFrame frame_;
   SchedulerRecord* record_;
+  Replanner replan_;
 };
 
 }  // namespace poseidon

@@ -12,7 +12,12 @@ constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
 
 SimulatedTrainer::SimulatedTrainer(ProgramFrame frame, std::shared_ptr<WorkerState> state,
                                    const Options& options)
-    : frame_(std::move(frame)), state_(std::move(state)), options_(options) {}
+    : frame_(std::move(frame)), state_(std::move(state)), options_(options) {
+  if (!options_.measure) return;
+  std::vector<std::optional<int>> layers;
+  for (const ComputeStep& step : options_.work->timeline.steps) layers.push_back(step.layer);
+  timer_.emplace(layers);
+}
 
 void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (frame_.ended()) return;
@@ -25,22 +30,33 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return OnPlan(outbox);
     case MessageKind::kStart:
       return OnStartOfTraining(outbox);
-    case MessageKind::kLayerFresh:
-      freshness_->Report(static_cast<int>(envelope.bucket), envelope.iteration);
+    case MessageKind::kBucketFresh:
+      progress_->Report(static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened);
       if (phase_ == Phase::kFinishing) return TryFinish(outbox);
+      if (phase_ == Phase::kPausing) return TryPause(outbox);
       if (waiting_) TryStep(outbox);
       return;
+    case MessageKind::kPauseRequest:
+      return OnPauseRequest(outbox);
+    case MessageKind::kPauseAt:
+      pause_.Agree(envelope.iteration);
+      if (phase_ == Phase::kAgreeing) BeginIteration(outbox);
+      return;
+    case MessageKind::kHistory:
+      moved_.Take(envelope);
+      return TryLeave(outbox);
     default:
       return frame_.OnMessage(envelope, outbox);
   }
 }
 
 void SimulatedTrainer::OnPlan(Outbox& outbox) {
-  const Plan& plan = context().plan.plan();
-  freshness_ = std::make_unique<Freshness>(plan);
-  if (context().rank == 0 && options_.work->arithmetic.initialize) {
-    for (int layer = 0; layer < plan.layers_size(); ++layer) {
-      options_.work->arithmetic.initialize(layer, context().memory->layer(layer).values);
+  progress_ = std::make_unique<BucketProgress>(context().plan.plan());
+  if (context().plan.plan().number() > 0) {
+    moved_.Enter(state_->context);
+  } else if (context().rank == 0 && options_.work->arithmetic.initialize) {
+    for (int layer = 0; layer < options_.model->layers_size(); ++layer) {
+      options_.work->arithmetic.initialize(layer, context().memory->values(layer));
     }
   }
   Envelope ready;
@@ -52,19 +68,73 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
 void SimulatedTrainer::OnStartOfTraining(Outbox& outbox) {
   if (phase_ != Phase::kPreparing) return;
   if (context().rank == 0) {
-    for (int layer = 0; layer < context().plan.plan().layers_size(); ++layer) {
-      PostToLanes(MessageKind::kPublishInitial, layer, outbox);
+    for (int bucket = 0; bucket < context().plan.plan().buckets_size(); ++bucket) {
+      PostToLanes(MessageKind::kPublishInitial, bucket, moved_.history(bucket), outbox);
     }
   }
+  moved_.Release();
+  StartForward(outbox);
+}
+
+void SimulatedTrainer::OnPauseRequest(Outbox& outbox) {
+  if (phase_ == Phase::kFinished) return;
+  Envelope offer;
+  offer.kind = MessageKind::kPauseOffer;
+  offer.to = kScheduler;
+  offer.iteration = pause_.Offer(iteration_);
+  SendToScheduler(std::move(offer), outbox);
+}
+
+void SimulatedTrainer::BeginIteration(Outbox& outbox) {
+  if (pause_.MustWait(iteration_)) {
+    phase_ = Phase::kAgreeing;
+    return;
+  }
+  if (pause_.MustPause(iteration_)) {
+    phase_ = Phase::kPausing;
+    return TryPause(outbox);
+  }
+  StartForward(outbox);
+}
+
+void SimulatedTrainer::StartForward(Outbox& outbox) {
+  since_ = outbox.now;
   phase_ = Phase::kForward;
   options_.record->iterations.push_back({outbox.now, {}, {}});
-  since_ = outbox.now;
   TryStep(outbox);
+}
+
+bool SimulatedTrainer::AllFresh() const {
+  for (int layer = 0; layer < options_.model->layers_size(); ++layer) {
+    if (!progress_->IsFresh(layer, iteration_)) return false;
+  }
+  return true;
+}
+
+void SimulatedTrainer::TryPause(Outbox& outbox) {
+  if (!AllFresh()) return;
+  AddTraffic(context(), past_plans_);
+  progress_->AddTimes(past_plans_);
+  moved_.Leave(state_->context);
+  for (const int bucket : moved_.ToFetch()) {
+    PostToLanes(MessageKind::kCollectHistory, bucket, {}, outbox);
+  }
+  phase_ = Phase::kLeaving;
+  TryLeave(outbox);
+}
+
+void SimulatedTrainer::TryLeave(Outbox& outbox) {
+  if (phase_ != Phase::kLeaving || !moved_.complete()) return;
+  phase_ = Phase::kPreparing;
+  Envelope paused;
+  paused.kind = MessageKind::kPaused;
+  paused.to = kScheduler;
+  SendToScheduler(std::move(paused), outbox);
 }
 
 void SimulatedTrainer::TryStep(Outbox& outbox) {
   const bool forward = phase_ == Phase::kForward;
-  if (forward && step().layer && !freshness_->IsFresh(*step().layer, iteration_)) {
+  if (forward && step().layer && !progress_->IsFresh(*step().layer, iteration_)) {
     waiting_ = true;
     return;
   }
@@ -89,6 +159,7 @@ void SimulatedTrainer::OnTimer(TimerId timer, Outbox& outbox) {
 
 void SimulatedTrainer::FinishForward(Outbox& outbox) {
   AddTrace("forward", since_, outbox.now);
+  if (timer_) timer_->AddForward(static_cast<int>(step_), outbox.now - since_);
   since_ = outbox.now;
   if (step_ + 1 < options_.work->timeline.steps.size()) {
     ++step_;
@@ -100,14 +171,18 @@ void SimulatedTrainer::FinishForward(Outbox& outbox) {
 
 void SimulatedTrainer::FinishBackward(Outbox& outbox) {
   AddTrace("backward", since_, outbox.now);
+  if (timer_) timer_->AddBackward(static_cast<int>(step_), outbox.now - since_);
   since_ = outbox.now;
   if (const std::optional<int> layer = step().layer) {
     if (options_.work->arithmetic.gradient) {
       options_.work->arithmetic.gradient(context().rank, iteration_, *layer,
-                                         context().memory->layer(*layer).values,
+                                         context().memory->values(*layer),
                                          GradientBuffersOf(context(), *layer, iteration_));
     }
-    PostToLanes(MessageKind::kGradientReady, *layer, outbox);
+    moved_.AddResidual(*layer, GradientBuffersOf(context(), *layer, iteration_).dense);
+    for (const int bucket : progress_->LayerReady(*layer, outbox.now)) {
+      PostToLanes(MessageKind::kGradientReady, bucket, {}, outbox);
+    }
   }
   if (step_ == 0) return FinishIteration(outbox);
   --step_;
@@ -123,21 +198,25 @@ void SimulatedTrainer::FinishIteration(Outbox& outbox) {
   progress.set_iteration_seconds(ToSeconds(times().end - times().begin));
   progress.set_exposed_seconds(ToSeconds(times().exposed));
   SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
+  ReportLayerTimes(outbox);
   ++iteration_;
   if (iteration_ == options_.work->iterations) {
     phase_ = Phase::kFinishing;
     return TryFinish(outbox);
   }
-  phase_ = Phase::kForward;
-  options_.record->iterations.push_back({outbox.now, {}, {}});
-  TryStep(outbox);
+  BeginIteration(outbox);
+}
+
+void SimulatedTrainer::ReportLayerTimes(Outbox& outbox) {
+  if (!timer_) return;
+  if (const std::optional<wire::LayerTimes> times = timer_->EndIteration()) {
+    SendToScheduler(MakeEnvelope(MessageKind::kLayerTimes, kScheduler, *times), outbox);
+    timer_.reset();
+  }
 }
 
 void SimulatedTrainer::TryFinish(Outbox& outbox) {
-  const Plan& plan = context().plan.plan();
-  for (int layer = 0; layer < plan.layers_size(); ++layer) {
-    if (!freshness_->IsFresh(layer, iteration_)) return;
-  }
+  if (!AllFresh()) return;
   phase_ = Phase::kFinished;
   options_.record->finished = outbox.now;
   wire::WorkerReport report;
@@ -149,18 +228,23 @@ void SimulatedTrainer::TryFinish(Outbox& outbox) {
     exposed += iteration.exposed;
   }
   report.set_exposed_seconds(ToSeconds(exposed));
-  AddTraffic(context(), report);
+  AddTraffic(context(), past_plans_);
+  progress_->AddTimes(past_plans_);
+  *report.mutable_buckets() = past_plans_.buckets();
+  report.set_dropped_frames(past_plans_.dropped_frames());
   SendToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report), outbox);
 }
 
-void SimulatedTrainer::PostToLanes(MessageKind kind, int layer, Outbox& outbox) const {
+void SimulatedTrainer::PostToLanes(MessageKind kind, int bucket, const Payload& body,
+                                   Outbox& outbox) const {
   for (int lane = 0; lane < context().plan.plan().lanes(); ++lane) {
     Envelope envelope;
     envelope.kind = kind;
     envelope.to = Here(kFirstDataLane + lane);
     envelope.epoch = context().epoch;
     envelope.iteration = iteration_;
-    envelope.bucket = static_cast<uint32_t>(layer);
+    envelope.bucket = static_cast<uint32_t>(bucket);
+    envelope.body = body;
     outbox.Send(std::move(envelope));
   }
 }
@@ -172,8 +256,8 @@ void SimulatedTrainer::SendToScheduler(Envelope envelope, Outbox& outbox) const 
 
 void SimulatedTrainer::AddTrace(const char* name, Time begin, Time end) {
   if (options_.trace == nullptr) return;
-  const std::string layer = step().layer ? context().plan.plan().layers(*step().layer).name()
-                                         : "step " + std::to_string(step_);
+  const std::string layer =
+      step().layer ? options_.model->layers(*step().layer).name() : "step " + std::to_string(step_);
   options_.trace->Add({name, layer, "compute", iteration_, begin, end});
 }
 

@@ -10,8 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "client/freshness.h"
+#include "client/bucket_progress.h"
 #include "client/gradient_buffers.h"
+#include "client/layer_timer.h"
+#include "client/plan_switch.h"
 #include "client/worker_control.h"
 #include "core/trace.h"
 #include "experiments/compute_timeline.h"
@@ -57,6 +59,7 @@ class SimulatedTrainer : public Actor {
     const TrainingWork* work = nullptr;
     const ModelSpec* model = nullptr;  // that this worker declares
     TrainerRecord* record = nullptr;
+    bool measure = false;    // tell the scheduler how long layers compute
     Trace* trace = nullptr;  // may be null
   };
   // `state` is the one that the node's WorkerControl fills. What the options point to outlives the
@@ -71,19 +74,29 @@ class SimulatedTrainer : public Actor {
     kPreparing,
     kForward,
     kBackward,
+    kAgreeing,   // before an iteration: waits for the one to pause before for another plan
+    kPausing,    // before that one: waits for all layers to be fresh
+    kLeaving,    // waits for the optimiser state; then prepares for the next plan
     kFinishing,  // waits for the last iteration's updates
     kFinished,
   };
 
   void OnPlan(Outbox& outbox);
   void OnStartOfTraining(Outbox& outbox);
+  void OnPauseRequest(Outbox& outbox);
+  void BeginIteration(Outbox& outbox);
+  void StartForward(Outbox& outbox);
+  bool AllFresh() const;
+  void TryPause(Outbox& outbox);
+  void TryLeave(Outbox& outbox);
   // Goes on if what the current step waits for is there.
   void TryStep(Outbox& outbox);
   void TryFinish(Outbox& outbox);
   void FinishForward(Outbox& outbox);
   void FinishBackward(Outbox& outbox);
   void FinishIteration(Outbox& outbox);
-  void PostToLanes(MessageKind kind, int layer, Outbox& outbox) const;
+  void ReportLayerTimes(Outbox& outbox);
+  void PostToLanes(MessageKind kind, int bucket, const Payload& body, Outbox& outbox) const;
   void SendToScheduler(Envelope envelope, Outbox& outbox) const;
   void AddTrace(const char* name, Time begin, Time end);
 
@@ -94,7 +107,11 @@ class SimulatedTrainer : public Actor {
   ProgramFrame frame_;
   std::shared_ptr<WorkerState> state_;
   Options options_;
-  std::unique_ptr<Freshness> freshness_;
+  std::unique_ptr<BucketProgress> progress_;
+  PauseAgreement pause_;
+  MovedState moved_;
+  wire::WorkerReport past_plans_;    // buckets and dropped frames of the plans before this one
+  std::optional<LayerTimer> timer_;  // until the layers' times are known
   Phase phase_ = Phase::kPreparing;
   int64_t iteration_ = 0;
   size_t step_ = 0;

@@ -106,6 +106,7 @@ ReplayEngine::ReplayEngine(Replay replay, int rank, uint64_t seed)
   rule.set_lr_policy("fixed");
   rule.set_momentum(0.9F);
   for (const ReplayLayer& layer : replay_.layers()) AddToModel(layer);
+  DeclareTimes();
   parameters_.resize(model_.layers_size());
   written_.resize(model_.layers_size());
 }
@@ -135,6 +136,17 @@ void ReplayEngine::AddToModel(const ReplayLayer& layer) {
   product.set_outputs(layer.outputs());
   product.set_inputs(layer.inputs());
   product.set_rows(replay_.batch());
+}
+
+void ReplayEngine::DeclareTimes() {
+  int below = 0;
+  for (size_t step = 0; step < layer_of_step_.size(); ++step) {
+    below = layer_of_step_[step].value_or(below);
+    LayerSpec& spec = *model_.mutable_layers(below);
+    const ReplayLayer& layer = replay_.layers(static_cast<int>(step));
+    spec.set_forward_ms(spec.forward_ms() + layer.forward_ms());
+    spec.set_backward_ms(spec.backward_ms() + layer.backward_ms());
+  }
 }
 
 void ReplayEngine::BindParameters(int layer, std::span<float> values) {

@@ -66,6 +66,8 @@ class ReplayEngine : public Engine {
   };
 
   void AddToModel(const ReplayLayer& layer);
+  // Of every layer, for the planner; those of a layer without parameters count to the next below.
+  void DeclareTimes();
   void WriteGradient(int layer, const GradientTarget& target);
   // Those of iteration_; whole unless `written` has the place.
   void WriteValues(uint64_t seed, std::span<float> values, Written& written) const;

@@ -20,10 +20,20 @@ Time Now() {
 
 Trainer::Trainer(Engine& engine, Session& session, const TrainerOptions& options)
     : engine_(engine), session_(session), options_(options) {
+  BindParameters();
+  if (session_.rank() == 0) engine_.FillParameters();
+  if (!session_.wants_layer_times()) return;
+  std::vector<std::optional<int>> layers;
+  for (int step = 0; step < engine_.steps(); ++step) {
+    layers.push_back(engine_.layer_of_step(step));
+  }
+  timer_.emplace(layers);
+}
+
+void Trainer::BindParameters() {
   for (int layer = 0; layer < engine_.model().layers_size(); ++layer) {
     engine_.BindParameters(layer, session_.values(layer));
   }
-  if (session_.rank() == 0) engine_.FillParameters();
 }
 
 wire::WorkerReport Trainer::Train() {
@@ -52,7 +62,10 @@ void Trainer::RunIteration() {
     WaitForAllLayers();
     Test();
   }
+  const Time begin = Now();
   engine_.LoadBatch(iteration);
+  // The first layer can't start earlier.
+  if (timer_) timer_->AddForward(0, Now() - begin);
   Forward();
   const float loss = engine_.loss();
   if (!std::isfinite(loss)) {
@@ -69,7 +82,13 @@ void Trainer::RunIteration() {
   progress.set_loss(loss);
   progress.set_images(engine_.batch());
   progress.set_total_iterations(options_.max_iter);
-  session_.EndIteration(std::move(progress));
+  if (timer_) {
+    if (const std::optional<wire::LayerTimes> times = timer_->EndIteration()) {
+      session_.ReportLayerTimes(*times);
+      timer_.reset();
+    }
+  }
+  if (session_.EndIteration(std::move(progress))) BindParameters();
 }
 
 void Trainer::Forward() {
@@ -77,6 +96,7 @@ void Trainer::Forward() {
     if (const auto layer = engine_.layer_of_step(step)) session_.WaitFresh(*layer);
     const Time begin = Now();
     engine_.Forward(step);
+    if (timer_) timer_->AddForward(step, Now() - begin);
     Trace("forward", step, begin);
   }
 }
@@ -91,6 +111,7 @@ void Trainer::Backward() {
     }
     const Time begin = Now();
     engine_.Backward(step, target);
+    if (timer_) timer_->AddBackward(step, Now() - begin);
     Trace("backward", step, begin);
     if (layer) session_.GradientReady(*layer);
   }

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "client/layer_timer.h"
 #include "client/session.h"
 #include "proto/wire.pb.h"
 #include "worker/engine.h"
@@ -29,6 +31,7 @@ class Trainer {
   wire::WorkerReport Train();
 
  private:
+  void BindParameters();
   void RunIteration();
   void Forward();
   void Backward();
@@ -41,6 +44,7 @@ class Trainer {
   Engine& engine_;
   Session& session_;
   TrainerOptions options_;
+  std::optional<LayerTimer> timer_;  // until the layers' times are known
   TestResult last_test_;
   Duration testing_{};
 };

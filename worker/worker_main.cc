@@ -28,7 +28,9 @@ namespace {
 void TrainAndFinish(const EnginePlan& plan, Session& session) {
   LOG(INFO) << "joined as worker " << session.rank();
   const std::unique_ptr<Engine> engine = plan.Make(session.rank());
-  session.Declare(engine->model());
+  ModelSpec model = engine->model();
+  model.set_iterations(plan.trainer_options().max_iter);
+  session.Declare(model);
   Trainer trainer(*engine, session, plan.trainer_options());
   session.Finish(trainer.Train());
 }

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "client/session.h"
+#include "scheduler/information_book.h"
+#include "scheduler/planner.h"
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
 #include "tests/simulation/training_case.h"
@@ -73,8 +75,28 @@ Parameters RunWorker(const Job& job, const TrainingWork& work, int rank) {
   return parameters;
 }
 
-// Worker 0's parameters; the others' must be the same bits.
-Parameters TrainOverSockets(const SimulatedClusterOptions& options) {
+// Asks for another plan during training and waits until it is there.
+void SwitchPlan(ZmqRuntime& scheduler, const wire::PlanAndModel& next) {
+  bool asked = false;
+  while (const std::optional<Envelope> envelope = scheduler.mailbox().Take(Seconds(60))) {
+    wire::PlanAndModel plan;
+    if (envelope->kind == MessageKind::kProgress && !asked) {
+      scheduler.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), next));
+      asked = true;
+    } else if (envelope->kind == MessageKind::kPlan) {
+      ASSERT_TRUE(plan.ParseFromString(envelope->body.ToString()));
+      if (plan.plan().number() == 1) return;
+    } else if (envelope->kind == MessageKind::kEnd) {
+      FAIL() << "the job ended under its first plan";
+    }
+  }
+  FAIL() << "no other plan";
+}
+
+// Worker 0's parameters; the others' must be the same bits. With `next` the job goes over to that
+// plan after the first iteration or a little later.
+Parameters TrainOverSockets(const SimulatedClusterOptions& options,
+                            const wire::PlanAndModel* next = nullptr) {
   Job job = options.job;
   const int port = FindPorts();
   job.mutable_cluster()->set_scheduler_host(kHost);
@@ -102,6 +124,7 @@ Parameters TrainOverSockets(const SimulatedClusterOptions& options) {
   for (int rank = 0; rank < job.cluster().workers(); ++rank) {
     workers.emplace_back([&, rank] { results[rank] = RunWorker(job, options.work, rank); });
   }
+  if (next != nullptr) SwitchPlan(scheduler, *next);
   for (std::thread& worker : workers) worker.join();
   for (const Parameters& result : results) EXPECT_EQ(result, results[0]);
   return results[0];
@@ -120,6 +143,29 @@ TEST(BothRuntimesTest, RandomTrainingsComeToTheSameBits) {
     options.job.mutable_communication()->set_deterministic(true);
     EXPECT_EQ(TrainOverSockets(options), TrainInVirtualTime(options));
   }
+}
+
+// In the order of ranks, servers and workers that update sum alike.
+TEST(BothRuntimesTest, AnotherPlanDuringTrainingComesToTheSameBits) {
+  SimulatedClusterOptions options = MixedTraining(200, std::chrono::microseconds(50));
+  options.job.mutable_communication()->set_policy(Communication::ALL_PS);
+  options.work.model.mutable_update_rule()->set_base_lr(0.001F);
+  options.work.model.mutable_update_rule()->set_momentum(0.9F);
+  // So that the training takes longer than this thread to ask.
+  options.work.arithmetic.gradient = [gradient = options.work.arithmetic.gradient](
+                                         int rank, int64_t iteration, int layer,
+                                         std::span<const float> values,
+                                         const GradientBuffers& buffers) {
+    if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    gradient(rank, iteration, layer, values, buffers);
+  };
+  Communication other = options.job.communication();
+  other.set_kv_pair_bytes(28);
+  other.set_update_at(Communication::WORKERS);
+  wire::PlanAndModel next;
+  *next.mutable_model() = options.work.model;
+  *next.mutable_plan() = MakePlan(InformationBook(options.work.model, 4, 2), other);
+  EXPECT_EQ(TrainOverSockets(options, &next), TrainInVirtualTime(options));
 }
 
 }  // namespace

@@ -7,10 +7,12 @@
 #include <cmath>
 #include <random>
 
-#include "client/rebuild.h"
+#include "core/rebuild.h"
 #include "core/update_rule.h"
 #include "proto/model_size.h"
 #include "proto/update_rule.h"
+#include "scheduler/information_book.h"
+#include "scheduler/planner.h"
 
 namespace poseidon {
 namespace {
@@ -107,7 +109,14 @@ UpdateRuleSpec RandomRule(Dice& dice) {
   rule.set_gamma(0.5F);
   rule.set_power(0.75F);
   rule.set_stepsize(2);
-  rule.set_momentum(dice.Pick<float>({0, 0.9F}));
+  rule.set_type(dice.Pick({"SGD", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"}));
+  const bool takes_momentum = rule.type() != "AdaGrad" && rule.type() != "RMSProp";
+  rule.set_momentum(takes_momentum ? dice.Pick<float>({0, 0.9F}) : 0);
+  // Adaptive rules divide by the root of what may be next to nothing; with Caffe's default of 1e-8
+  // the rounding of a sum would decide about the sign of a step.
+  rule.set_delta(0.01F);
+  rule.set_momentum2(0.99F);
+  rule.set_rms_decay(0.9F);
   rule.set_weight_decay(dice.Pick<float>({0, 0.01F}));
   rule.set_regularization_type(dice.Pick({"L1", "L2"}));
   return rule;
@@ -202,8 +211,14 @@ SimulatedClusterOptions RandomTraining(uint64_t seed) {
   cluster.set_workers(static_cast<int>(dice.Roll(1, 9)));
   cluster.set_servers(static_cast<int>(dice.Roll(1, 5)));
   Communication& communication = *options.job.mutable_communication();
-  communication.set_policy(
-      dice.Pick({Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB}));
+  using C = Communication;
+  communication.set_policy(dice.Pick({C::BYTES, C::ALL_PS, C::ALL_SFB, C::ALL_RING,
+                                      C::ALL_HALVING_DOUBLING, C::ALL_TORUS, C::ALL_ADAM}));
+  communication.set_bucket_bytes(dice.Pick<int64_t>({0, 0, 200, 100000}));
+  communication.set_factor_ring(dice.Roll(0, 1) == 0);
+  communication.set_update_at(dice.Pick({C::AUTOMATIC, C::WORKERS}));
+  communication.set_by_priority(dice.Roll(0, 3) > 0);
+  communication.set_overlap(dice.Roll(0, 3) > 0);
   communication.set_kv_pair_bytes(4 * dice.Pick<int64_t>({1, 2, 3, 7, 16, 100, 524288}));
   communication.set_lanes(static_cast<int>(dice.Roll(1, 3)));
   communication.set_deterministic(dice.Roll(0, 1) == 0);
@@ -232,13 +247,43 @@ SimulatedClusterOptions RandomTraining(uint64_t seed) {
   return options;
 }
 
+wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t seed) {
+  Dice dice(seed);
+  const ModelSpec& model = options.work.model;
+  Communication communication = options.job.communication();
+  communication.set_update_at(
+      dice.Pick({Communication::AUTOMATIC, Communication::SERVERS, Communication::WORKERS}));
+  communication.set_by_priority(dice.Roll(0, 3) > 0);
+  communication.set_overlap(dice.Roll(0, 3) > 0);
+  std::vector<BucketChoice> buckets;
+  for (int layer = 0; layer < model.layers_size(); layer += buckets.back().layer_count) {
+    BucketChoice& choice = buckets.emplace_back();
+    choice.first_layer = layer;
+    if (model.layers(layer).has_inner_product() && dice.Roll(0, 1) == 0) {
+      choice.scheme = dice.Pick({SFB, ADAM});
+      choice.factor_ring = choice.scheme == SFB && dice.Roll(0, 1) == 0;
+    } else {
+      choice.scheme = dice.Pick({PS, PS, RING, HALVING_DOUBLING, TORUS});
+      choice.layer_count = static_cast<int>(dice.Roll(1, model.layers_size() - layer));
+    }
+    choice.chunk_floats = dice.Pick<int64_t>({1, 2, 3, 7, 16, 100, 524288});
+  }
+  const InformationBook book(model, options.job.cluster().workers(),
+                             options.job.cluster().servers());
+  wire::PlanAndModel plan;
+  *plan.mutable_plan() = MakePlan(book, communication, buckets);
+  *plan.mutable_model() = model;
+  return plan;
+}
+
 Parameters TrainSerially(const TrainingWork& work, int workers) {
   const UpdateRule rule = ToUpdateRule(work.model.update_rule());
+  const size_t state = StatePerParameter(rule);
   Parameters values;
   Parameters history;
   for (int layer = 0; layer < work.model.layers_size(); ++layer) {
     values.emplace_back(FloatCount(work.model.layers(layer)));
-    history.emplace_back(values.back().size());
+    history.emplace_back(values.back().size() * state);
     work.arithmetic.initialize(layer, values.back());
   }
   for (int64_t iteration = 0; iteration < work.iterations; ++iteration) {
@@ -254,10 +299,10 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
       size_t offset = 0;
       for (const BlobSpec& blob : work.model.layers(layer).blobs()) {
         const size_t count = FloatCount(blob);
-        Update(rule, LearningRate(rule, iteration), {blob.lr_mult(), blob.decay_mult()},
+        Update(rule, iteration, {blob.lr_mult(), blob.decay_mult()},
                std::span(gradient).subspan(offset, count), 1.0F / static_cast<float>(workers),
                std::span(values[layer]).subspan(offset, count),
-               std::span(history[layer]).subspan(offset, count));
+               std::span(history[layer]).subspan(offset * state, count * state));
         offset += count;
       }
     }
@@ -267,7 +312,7 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
 
 Parameters ParametersOf(const SimulatedCluster& cluster, int rank) {
   Parameters parameters;
-  for (int layer = 0; layer < cluster.context(rank)->plan.plan().layers_size(); ++layer) {
+  for (int layer = 0; layer < cluster.context(rank)->plan.model().layers_size(); ++layer) {
     const std::span<const float> values = cluster.values(rank, layer);
     parameters.emplace_back(values.begin(), values.end());
   }

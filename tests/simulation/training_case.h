@@ -19,6 +19,10 @@ Arithmetic MakeArithmetic(const ModelSpec& model);
 // gives the same job; `network.seed` is left alone.
 SimulatedClusterOptions RandomTraining(uint64_t seed);
 
+// Another plan for the same job, with a random scheme and chunk size for each bucket; sums are
+// taken in order if the job says so.
+wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t seed);
+
 // A layer of one blob.
 LayerSpec DenseLayer(const std::string& name, int64_t floats);
 // With a bias.

@@ -1,0 +1,61 @@
+// What workers measure of the network before the plan is made is what the network does.
+#include <gtest/gtest.h>
+
+#include "core/units.h"
+#include "tests/simulation/training_case.h"
+
+namespace poseidon {
+namespace {
+
+SimulatedClusterOptions ProbedTraining(int workers, const NicSpec& nic) {
+  SimulatedClusterOptions options =
+      SmallTraining(workers, 2, {DenseLayer("conv", 1000)}, 2, std::chrono::milliseconds(1));
+  options.job.mutable_communication()->set_policy(Communication::TIME);
+  options.layout = ColocatedLayout(options.job, nic);
+  return options;
+}
+
+TEST(LinkProbeTest, MeasuresLatencyAndGoodput) {
+  for (const int workers : {2, 3, 7, 16}) {
+    for (const double goodput : {1e8, 1.1e9, 1.2e10}) {
+      for (const int microseconds : {10, 100, 1000}) {
+        SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(goodput) +
+                     " bytes/s, " + std::to_string(microseconds) + " us");
+        NicSpec nic;
+        nic.goodput_bytes_per_second = goodput;
+        nic.latency = std::chrono::microseconds(microseconds);
+        SimulatedCluster cluster(ProbedTraining(workers, nic));
+        ASSERT_TRUE(cluster.Run(kForever));
+        ExpectAllEnded(cluster, ExitCode::kSuccess);
+        ASSERT_TRUE(cluster.scheduler().plan->has_network());
+        const Network& network = cluster.scheduler().plan->network();
+        EXPECT_NEAR(static_cast<double>(ParseBitRate(network.bandwidth())) / 8, goodput,
+                    0.05 * goodput);
+        // An empty message's header takes its time, too: 64 bytes.
+        const double latency = microseconds * 1e-6;
+        EXPECT_NEAR(ToSeconds(ParseDuration(network.latency())), latency,
+                    0.05 * latency + 64 / goodput);
+        EXPECT_TRUE(network.colocated());
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(LinkProbeTest, ANetworkInTheJobIsNotMeasured) {
+  SimulatedClusterOptions options = ProbedTraining(3, NicSpec());
+  options.job.mutable_cluster()->mutable_network()->set_bandwidth("1Gbps");
+  int probes = 0;
+  options.network.faults.delay = 1e-12;  // so that the filter is asked
+  options.network.fault_filter = [&probes](const Envelope& envelope) {
+    probes += envelope.kind == MessageKind::kProbe ? 1 : 0;
+    return false;
+  };
+  SimulatedCluster cluster(options);
+  ASSERT_TRUE(cluster.Run(kForever));
+  EXPECT_EQ(probes, 0);
+  EXPECT_EQ(cluster.scheduler().plan->network().bandwidth(), "1Gbps");
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,118 @@
+// Measured times lead to a better plan, under which the job goes on.
+#include "scheduler/replan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "scheduler/job_plan.h"
+#include "scheduler/predictor.h"
+#include "tests/simulation/training_case.h"
+
+namespace poseidon {
+namespace {
+
+// Eight layers, half of them inner products, whose declared times are off by any factor from a
+// twentieth to twenty.
+SimulatedClusterOptions Misjudged(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto draw = [&random](double least, double most) {
+    return std::exp(std::uniform_real_distribution(std::log(least), std::log(most))(random));
+  };
+  std::vector<LayerSpec> layers;
+  for (int layer = 0; layer < 4; ++layer) {
+    layers.push_back(DenseLayer("conv" + std::to_string(layer), 1000 << 2 * layer));
+  }
+  for (int layer = 0; layer < 4; ++layer) {
+    layers.push_back(InnerProductLayer("fc" + std::to_string(layer), 100, 200 << layer, 16));
+  }
+  SimulatedClusterOptions options = SmallTraining(4, 4, layers, 30, std::chrono::microseconds(100));
+  options.work.arithmetic = {};
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const double forward = draw(0.02, 0.5);
+    options.work.timeline.steps[layer].forward = Seconds(forward / 1000);
+    options.work.timeline.steps[layer].backward = Seconds(forward / 500);
+    LayerSpec& declared = *options.work.model.mutable_layers(static_cast<int>(layer));
+    declared.set_forward_ms(forward * draw(0.05, 20));
+    declared.set_backward_ms(2 * forward * draw(0.05, 20));
+  }
+  options.job.mutable_communication()->set_policy(Communication::TIME);
+  options.job.mutable_cluster()->mutable_network()->set_bandwidth("2Gbps");
+  NicSpec nic;
+  nic.goodput_bytes_per_second = 2e9 / 8 * 0.94;
+  nic.latency = std::chrono::microseconds(50);
+  options.layout = ColocatedLayout(options.job, nic);
+  return options;
+}
+
+double MeanSeconds(const TrainerRecord& trainer, size_t first, size_t last) {
+  return ToSeconds(trainer.iterations[last].begin - trainer.iterations[first].begin) /
+         static_cast<double>(last - first);
+}
+
+TEST(ReplanTest, GoesOverToPlansThatAreMuchBetterAndToNoOthers) {
+  int better = 0;
+  int stayed = 0;
+  double seconds_before = 0;
+  double seconds_after = 0;
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulatedClusterOptions options = Misjudged(seed);
+    std::optional<Replanned> replanned;
+    options.replan = [&](const wire::PlanAndModel& current, const wire::LayerTimes& times) {
+      replanned = Replan(options.job, current, times);
+      return replanned->plan;
+    };
+    SimulatedCluster cluster(options);
+    ASSERT_TRUE(cluster.Run(kForever));
+    ExpectAllEnded(cluster, ExitCode::kSuccess);
+    ASSERT_TRUE(replanned);
+    const wire::LayerTimes& times = *cluster.scheduler().times;
+    for (int layer = 0; layer < options.work.model.layers_size(); ++layer) {
+      const ComputeStep& step = options.work.timeline.steps[layer];
+      EXPECT_NEAR(times.forward_ms(layer), 1000 * ToSeconds(step.forward), 1e-5);
+      EXPECT_NEAR(times.backward_ms(layer), 1000 * ToSeconds(step.backward), 1e-5);
+    }
+    const Plan& plan = cluster.scheduler().plan->plan();
+    ASSERT_EQ(plan.number(), replanned->plan ? 1 : 0) << replanned->why;
+    if (!replanned->plan) {
+      ++stayed;
+      continue;
+    }
+    ++better;
+    EXPECT_THAT(replanned->why, testing::HasSubstr("going over to it"));
+    // From the thirteenth iteration on; two on both sides are not in a steady state.
+    ASSERT_GE(plan.start_iteration(), 13);
+    ASSERT_LE(plan.start_iteration(), 16);
+    const TrainerRecord& trainer = cluster.trainer(0);
+    const double before = MeanSeconds(trainer, 2, 12);
+    const double after = MeanSeconds(trainer, plan.start_iteration() + 2, 29);
+    // Predictions may be off by about as much as a switch is worth.
+    EXPECT_LT(after, 1.05 * before) << replanned->why;
+    seconds_before += before;
+    seconds_after += after;
+  }
+  EXPECT_LT(seconds_after, 0.95 * seconds_before);
+  EXPECT_GE(better, 2);
+  EXPECT_GE(stayed, 2);
+}
+
+TEST(ReplanTest, RightTimesChangeNothing) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    const SimulatedClusterOptions options = Misjudged(seed);
+    const InformationBook book(options.work.model, 4, 4);
+    wire::PlanAndModel current;
+    *current.mutable_model() = options.work.model;
+    *current.mutable_plan() = PlanJob(book, options.job);
+    wire::LayerTimes same;
+    for (const LayerSpec& layer : options.work.model.layers()) {
+      same.add_forward_ms(layer.forward_ms());
+      same.add_backward_ms(layer.backward_ms());
+    }
+    EXPECT_FALSE(Replan(options.job, current, same).plan);
+  }
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,75 @@
+// Training with staleness: no gradient is lost or applied twice, and all workers end with the same
+// parameters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/simulation/training_case.h"
+
+namespace poseidon {
+namespace {
+
+// A training under parameter servers whose gradients do not depend on the parameters: however late
+// they are applied, plain SGD comes to the same end. The network delays and repeats frames.
+SimulatedClusterOptions LinearTraining(uint64_t seed, int staleness) {
+  const int workers = 1 + static_cast<int>(seed % 6);
+  SimulatedClusterOptions options =
+      SmallTraining(workers, 1 + static_cast<int>(seed % 3),
+                    {DenseLayer("conv", 33), InnerProductLayer("fc", 4, 5, 2)}, 8,
+                    std::chrono::microseconds(100));
+  options.work.arithmetic.gradient = [](int rank, int64_t iteration, int layer,
+                                        std::span<const float> /*values*/,
+                                        const GradientBuffers& gradient) {
+    for (size_t i = 0; i < gradient.dense.size(); ++i) {
+      gradient.dense[i] = 0.01F * static_cast<float>((rank + 1) * (iteration + 2) * (layer + 1)) +
+                          0.001F * static_cast<float>(i);
+    }
+  };
+  Communication& communication = *options.job.mutable_communication();
+  communication.set_policy(Communication::ALL_PS);
+  communication.set_deterministic(false);
+  communication.set_staleness(staleness);
+  communication.set_kv_pair_bytes(40);
+  options.network.seed = seed;
+  options.network.faults = {
+      .drop = 0, .duplicate = 0.1, .delay = 0.3, .max_delay = std::chrono::milliseconds(2)};
+  options.network.fault_filter = IsData;
+  return options;
+}
+
+TEST(StalenessTest, EveryGradientCountsOnceAndAllEndAlike) {
+  for (const int staleness : {0, 1, 3, -1}) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+      SCOPED_TRACE("staleness " + std::to_string(staleness) + ", seed " + std::to_string(seed));
+      const SimulatedClusterOptions options = LinearTraining(seed, staleness);
+      const int workers = options.job.cluster().workers();
+      SimulatedCluster cluster(options);
+      ASSERT_TRUE(cluster.Run(kForever));
+      ExpectAllEnded(cluster, ExitCode::kSuccess);
+      const Parameters parameters = ParametersOf(cluster, 0);
+      for (int rank = 1; rank < workers; ++rank) EXPECT_EQ(ParametersOf(cluster, rank), parameters);
+      EXPECT_LT(Difference(parameters, TrainSerially(options.work, workers)), 2e-6);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// Delayed frames hold up everybody in BSP; with staleness only the exchange that they are part of.
+TEST(StalenessTest, HidesDelays) {
+  const auto finish = [](int staleness) {
+    Time sum{};
+    for (uint64_t seed = 0; seed < 10; ++seed) {
+      SimulatedClusterOptions options = LinearTraining(seed, staleness);
+      options.work.iterations = 40;
+      SimulatedCluster cluster(options);
+      EXPECT_TRUE(cluster.Run(kForever));
+      sum += cluster.trainer(0).finished;
+    }
+    return ToSeconds(sum);
+  };
+  const double bsp = finish(0);
+  EXPECT_LT(finish(2), 0.95 * bsp);
+  EXPECT_LT(finish(-1), 0.95 * bsp);
+}
+
+}  // namespace
+}  // namespace poseidon
