@@ -56,7 +56,7 @@ class BadConfigTest(BadInputTest):
     def test_bad_enumeration_value(self):
         self.refuse(f"communication {{ policy: FASTEST }} {REPLAY}",
                     'config.prototxt:1:33: Unknown enumeration value of "FASTEST" for field '
-                    '"policy". Allowed: BYTES, ALL_PS, ALL_SFB.')
+                    '"policy". Allowed: BYTES, ALL_PS, ALL_SFB, TIME, ')
 
     def test_values_out_of_range(self):
         for field, text in (

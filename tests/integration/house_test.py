@@ -18,7 +18,7 @@ import unittest
 FLOORS = [
     ["core"],
     ["proto"],
-    ["transport"],
+    ["transport", "collectives"],
     ["scheduler", "server", "client", "caffe_adapter"],
     ["experiments"],
     ["worker"],
