@@ -106,7 +106,7 @@ int ChunkCount(int64_t bytes, const CollectiveOptions& options, int frames_of_ch
   // A chunk has at least one float; their number goes into frames as 32 bits.
   const int64_t most = std::max<int64_t>(1, bytes / static_cast<int64_t>(sizeof(float)));
   return static_cast<int>(
-      std::clamp<int64_t>((bytes + chunk - 1) / chunk, 1, std::min<int64_t>(most, 1 << 30)));
+      std::clamp<int64_t>((bytes + chunk - 1) / chunk, 1, std::min(most, kMostChunks)));
 }
 
 Range Cut(const Range& range, int64_t count, int64_t index) {

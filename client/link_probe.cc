@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 namespace poseidon {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 constexpr int kPings = 10;
 // The first messages may find that the peer's actor is not there yet; they are sent again.
 constexpr TimerId kAskAgain = 1;
-constexpr Duration kPatience = std::chrono::milliseconds(50);
+constexpr Duration kFirstPatience = std::chrono::milliseconds(50);
 // Frames of the size that KV pairs have, as many as take a TCP connection well beyond its slow
 // start: 16 MiB, 13 ms at 10 Gb/s.
 constexpr size_t kBurstFrameBytes = 1 << 20;
@@ -26,14 +27,19 @@ Payload MakeBurst(bool phantom) {
 }  // namespace
 
 LinkProbe::LinkProbe(const LinkProbeOptions& options)
-    : options_(options), burst_(MakeBurst(options.phantom)), pings_(kPings) {}
+    : options_(options),
+      burst_(MakeBurst(options.phantom)),
+      pings_(kPings),
+      patience_(kFirstPatience) {}
 
 void LinkProbe::OnStart(Outbox& outbox) { SendNext(outbox); }
 
 void LinkProbe::SendNext(Outbox& outbox) {
   if (distance_ >= options_.workers) {
     if (bursts_) {
-      return outbox.Send(MakeEnvelope(MessageKind::kLinkReport, Here(kControlLane), report_));
+      Envelope report = MakeEnvelope(MessageKind::kLinkReport, Here(kControlLane), report_);
+      report.epoch = options_.epoch;
+      return outbox.Send(std::move(report));
     }
     // Only now, so that bursts delay as few of the others' small messages as can be.
     bursts_ = true;
@@ -50,7 +56,7 @@ void LinkProbe::SendNext(Outbox& outbox) {
 
 void LinkProbe::SendPing(Outbox& outbox) {
   outbox.Send(Probe(round_, {}));
-  outbox.SetTimer(kAskAgain, kPatience);
+  outbox.SetTimer(kAskAgain, patience_);
 }
 
 void LinkProbe::SendBurst(Outbox& outbox) {
@@ -135,7 +141,9 @@ void LinkProbe::FinishBurst(Outbox& outbox) {
 
 void LinkProbe::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  // Also the time until the peer was there must not count.
+  // Doubled, so that links with a longer round trip get their answer, too. The time until the peer
+  // was there must not count.
+  patience_ *= 2;
   sent_ = outbox.now;
   ++round_;
   SendPing(outbox);

@@ -56,6 +56,7 @@ class LinkProbe : public Actor {
   int pings_;           // left to be answered at this distance
   uint32_t round_ = 0;  // of the probe whose echo is awaited
   Time sent_{};
+  Duration patience_{};    // before a small message is sent again
   Duration round_trip_{};  // the shortest at this distance
   wire::LinkReport report_;
 };

@@ -201,7 +201,11 @@ void Session::GradientReady(int layer) {
 void Session::WaitFresh(int layer) {
   if (progress_->IsFresh(layer, iteration_)) return;
   const Time begin = Now();
-  const Time deadline = begin + StallPatience();
+  // With staleness the last exchange takes as long as the slowest worker has left to compute; the
+  // servers notice who hangs.
+  const bool awaits_the_slowest =
+      plan().staleness() != 0 && iteration_ == state_->context->plan.model().iterations();
+  const Time deadline = awaits_the_slowest ? Time::max() : begin + StallPatience();
   const std::string waiting_for =
       "the values of layer " + LayerName(layer) + ", iteration " + std::to_string(iteration_);
   while (!progress_->IsFresh(layer, iteration_)) Handle(Next(deadline, waiting_for));

@@ -171,13 +171,19 @@ wire::Stalled SyncLane::StallOf(int bucket, const Entry& entry) const {
   return stalled;
 }
 
+bool SyncLane::AwaitsTheSlowest(const Syncer& syncer) const {
+  const wire::PlanAndModel& plan = context_->plan;
+  return plan.plan().staleness() != 0 && plan.model().iterations() > 0 &&
+         syncer.fresh_iteration() + 1 == plan.model().iterations();
+}
+
 void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
   const Time now = outbox.now;
   const Entry* oldest = nullptr;
   int oldest_bucket = 0;
   for (const auto& [bucket, entry] : buckets_) {
-    if (!entry.waiting_since) continue;
+    if (!entry.waiting_since || AwaitsTheSlowest(*entry.syncer)) continue;
     const bool servers = OnlyServers(Missing(static_cast<int>(bucket), entry));
     const double patience = servers ? kPatienceWithServers : 1;
     if (ToSeconds(now - *entry.waiting_since) < patience * ToSeconds(context_->stall_deadline)) {

@@ -35,6 +35,9 @@ class SyncLane : public Actor {
     std::set<int> fetching;  // chunks whose kHistory is awaited
   };
 
+  // With staleness the last exchange takes as long as the slowest worker has left to compute; who
+  // hangs is for the servers to notice, which hear from it.
+  bool AwaitsTheSlowest(const Syncer& syncer) const;
   void AwaitInitialValues(Time now);
   void FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) const;
   void OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);

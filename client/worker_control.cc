@@ -30,6 +30,8 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       outbox.Send(member_.ToScheduler(MessageKind::kReady));
       return;
     case MessageKind::kLinkReport: {
+      // The probe's: a stranger would not know the epoch.
+      if (envelope.epoch != member_.epoch() || envelope.from.node != member_.self()) return;
       Envelope report = member_.ToScheduler(MessageKind::kLinkReport);
       report.body = envelope.body;
       return outbox.Send(std::move(report));

@@ -33,6 +33,7 @@ class Finder {
     CheckCodec();
     CheckUpdate();
     CheckStaleness();
+    CheckDeterminism();
     CheckGrid();
     return std::move(refusals_);
   }
@@ -86,6 +87,15 @@ class Finder {
       Refuse("staleness",
              "which gradients a worker's values hold depends on timing then, so no two runs are "
              "the same; switch deterministic off, or use 0");
+    }
+  }
+
+  void CheckDeterminism() {
+    if (communication_.deterministic() && communication_.policy() == Communication::TIME &&
+        !job_.cluster().has_network()) {
+      Refuse("deterministic",
+             "the plan of policy TIME, and with it the order of sums, would depend on what the "
+             "network is measured to do; describe it in cluster.network, or choose another policy");
     }
   }
 

@@ -14,6 +14,8 @@
 namespace poseidon {
 namespace {
 
+// A server keeps a sum of gradients for each iteration that it may gather at the same time.
+constexpr double kMostStaleness = 100;
 constexpr double kMaxInt32 = std::numeric_limits<int32_t>::max();
 
 // "2" instead of "2.000000"
@@ -126,7 +128,7 @@ class Checker {
                                             Text(communication.top_k_share()) +
                                             "; it must be above 0 and at most 1");
     }
-    Range("communication.staleness", communication.staleness(), -1, kMaxInt32);
+    Range("communication.staleness", communication.staleness(), -1, kMostStaleness);
     Range("communication.bucket_bytes", static_cast<double>(communication.bucket_bytes()), 0,
           268435456);
   }

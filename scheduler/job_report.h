@@ -19,6 +19,8 @@ class JobReport {
   explicit JobReport(int workers) : workers_(workers) {}
 
   void OnPlan(const wire::PlanAndModel& plan) { plan_ = plan; }
+  // The same plan, with better predictions.
+  void OnRecalibration(const Plan& plan) { *plan_.mutable_plan() = plan; }
   // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
   // workers), images/s of all workers, and the share of the exchange that was not hidden behind
   // computing. Test results get a line of their own.

@@ -50,6 +50,19 @@ Network NetworkOf(const std::vector<wire::LinkReport>& reports, bool colocated) 
   return network;
 }
 
+bool IsPlausible(const wire::LinkReport& report, int workers) {
+  // Beyond any network there is, and within what integers of nanoseconds and bits hold.
+  constexpr double kMostSeconds = 1e6;
+  constexpr double kMostBytesPerSecond = 1e15;
+  return std::all_of(
+      report.links().begin(), report.links().end(), [workers](const wire::LinkMeasurement& link) {
+        // In this form NaN is refused, too.
+        return link.distance() >= 1 && link.distance() < workers && link.latency_seconds() >= 0 &&
+               link.latency_seconds() <= kMostSeconds && link.goodput_bytes_per_second() > 0 &&
+               link.goodput_bytes_per_second() <= kMostBytesPerSecond;
+      });
+}
+
 bool AreColocated(const wire::View& view) {
   std::map<NodeId, std::string> hosts;
   for (const wire::Node& node : view.nodes()) hosts[IdOf(node)] = node.host();

@@ -13,6 +13,9 @@ namespace poseidon {
 // quartile of the workers', since bursts that meet make goodput seem lower than it is.
 Network NetworkOf(const std::vector<wire::LinkReport>& reports, bool colocated);
 
+// Whether a report can be what a worker of that many has measured.
+bool IsPlausible(const wire::LinkReport& report, int workers);
+
 // Whether server i is on worker i's machine for every rank that both have.
 bool AreColocated(const wire::View& view);
 

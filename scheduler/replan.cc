@@ -70,6 +70,8 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
   const double go = predictor.Predict(next.plan()).seconds;
 
   Replanned result;
+  result.current = current.plan();
+  predictor.Annotate(result.current);
   result.why = "with measured layer times the plan's iteration is predicted to take " +
                Milliseconds(stay) +
                " (before: " + Milliseconds(current.plan().iteration_ms() / 1000) +

@@ -15,6 +15,7 @@ struct Replanned {
   // times.
   std::optional<wire::PlanAndModel> plan;
   std::string why;  // for people: both predictions, and which buckets change
+  Plan current;     // with the predictions that the measured times lead to
 };
 
 // For a checked job under policy TIME. `measured` has the times of all the model's layers. Takes as

@@ -233,7 +233,8 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::OnLinkReport(const Envelope& envelope, Outbox& outbox) {
   wire::LinkReport report;
   if (phase_ != Phase::kDeclaring || envelope.from.node.role != Role::kWorker ||
-      !report.ParseFromString(envelope.body.ToString())) {
+      !report.ParseFromString(envelope.body.ToString()) ||
+      !IsPlausible(report, options_.job.cluster().workers())) {
     return;
   }
   links_[envelope.from.node] = std::move(report);

@@ -4,9 +4,8 @@
 //   declaring   every worker declares the model; when all have (and agree) the plan goes out
 //   preparing   nodes make their memory; when all are ready the start goes out
 //   training    workers report progress; a loss or stall ends the job
-//   agreeing    another plan is to be used: every worker offers an iteration to pause before; when
-//   all
-//               have, the latest goes out
+//   agreeing    another plan is to be used: every worker offers an iteration to pause before; the
+//               latest goes out
 //   pausing     workers come to it; when all have, the new plan goes out: preparing, training
 //   ended       the end has been sent to everybody
 //

@@ -72,15 +72,17 @@ Reaction KvPair::Add(int worker, int64_t iteration, const Payload& gradient, Tim
   IterationSum& sum = sums_[asynchronous() ? 0 : iteration % sums_.size()];
   if (!sum.Add(worker, gradient, pool)) return {Verdict::kForeign, {}};
   ++clock;
-  if (asynchronous()) return AddAsynchronous(worker, iteration, sum, rule, pool);
+  if (asynchronous()) return AddAsynchronous(worker, iteration, sum, now, rule, pool);
   if (iteration == iteration_ && sum.count() == 1) open_since_ = now;
   if (sum.complete()) return {Verdict::kTaken, CompleteOldest(worker, now, rule, pool)};
   if (awaited(worker) <= iteration_) return {Verdict::kTaken, {worker}};
   return {Verdict::kTaken, {}};
 }
 
-Reaction KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum& sum,
+Reaction KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
                                  const UpdateRule& rule, AccumulatorPool& pool) {
+  if (heard_.empty()) heard_.assign(options_.workers, now);
+  heard_[worker] = now;
   Apply(sum, iteration, rule);
   sum.Reset(pool);
   ++iteration_;
@@ -129,8 +131,31 @@ std::span<const std::byte> KvPair::answer() const {
   return std::as_bytes(values_).first(answer_size());
 }
 
+bool KvPair::open() const {
+  if (!asynchronous()) return sums_[iteration_ % sums_.size()].count() > 0;
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (!heard_.empty() && !ended(worker)) return true;
+  }
+  return false;
+}
+
+Time KvPair::open_since() const {
+  if (!asynchronous()) return open_since_;
+  Time earliest = Time::max();
+  for (int worker = 0; worker < options_.workers; ++worker) {
+    if (!ended(worker)) earliest = std::min(earliest, heard_[worker]);
+  }
+  return earliest;
+}
+
 std::vector<int> KvPair::missing() const {
   std::vector<int> missing;
+  if (asynchronous()) {
+    for (int worker = 0; open() && worker < options_.workers; ++worker) {
+      if (!ended(worker) && heard_[worker] == open_since()) missing.push_back(worker);
+    }
+    return missing;
+  }
   for (int worker = 0; worker < options_.workers; ++worker) {
     if (clocks_[worker] <= iteration_) missing.push_back(worker);
   }

@@ -88,9 +88,10 @@ class KvPair {
   std::span<const float> state() const { return state_; }
 
   // Whether some but not all gradients of the oldest iteration are here; since when; whose are
-  // missing. Under staleness -1 nobody waits.
-  bool open() const { return sums_[iteration_ % sums_.size()].count() > 0; }
-  Time open_since() const { return open_since_; }
+  // missing. Under staleness -1, where nobody waits before the end: whether some worker has more to
+  // send; when the most silent one was heard last; who that is.
+  bool open() const;
+  Time open_since() const;
   std::vector<int> missing() const;
 
  private:
@@ -103,8 +104,8 @@ class KvPair {
   int64_t awaited(int worker) const {
     return clocks_[worker] - (ended(worker) ? 0 : options_.staleness);
   }
-  Reaction AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, const UpdateRule& rule,
-                           AccumulatorPool& pool);
+  Reaction AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
+                           const UpdateRule& rule, AccumulatorPool& pool);
   void Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule);
   std::vector<int> CompleteOldest(int last, Time now, const UpdateRule& rule,
                                   AccumulatorPool& pool);
@@ -122,6 +123,9 @@ class KvPair {
   std::vector<int64_t> clocks_;     // by worker
   std::vector<IterationSum> sums_;  // iteration t is gathered in sums_[t % size]
   Time open_since_{};
+  // Under staleness -1: when each worker's last gradient came; the first of all, for those who have
+  // not sent one.
+  std::vector<Time> heard_;
 };
 
 }  // namespace poseidon

@@ -79,8 +79,8 @@ std::string KindName(MessageKind kind);
 // Whether the kind may come from another node.
 bool IsWireKind(MessageKind kind);
 
-// Smaller goes first. Control goes before everything; a bucket's data has its index, so that
-// the layers needed first by the next forward overtake the others.
+// Smaller goes first. Control goes before everything; data what PriorityOf says
+// (proto/bucket.h): what a forward pass needs first overtakes the rest.
 constexpr int kControlPriority = -1;
 
 struct Envelope {
@@ -94,7 +94,7 @@ struct Envelope {
   int64_t iteration = 0;
   uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronised as one)
   uint32_t chunk = 0;
-  uint32_t step = 0;  // kReduce: see collectives/schedule.h
+  uint32_t step = 0;  // kReduce: see collectives/schedule.h; probes: their round
   int priority = kControlPriority;
   // Within a node only: when what the envelope tells happened. Not on the wire.
   Time happened{};

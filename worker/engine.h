@@ -20,9 +20,9 @@
 namespace poseidon {
 
 // Where Backward puts the gradient of a layer. Either `dense` is set, floats of all the layer's
-// blobs; or the factors are: u rows x outputs, the gradient at the layer's top, and v rows x inputs,
-// the data at its bottom, row-major (the weights' gradient is u^T v, the bias's the column sums of
-// u). With factors the dense gradient is never computed.
+// blobs; or the factors are: u rows x outputs, the gradient at the layer's top, and v rows x
+// inputs, the data at its bottom, row-major (the weights' gradient is u^T v, the bias's the column
+// sums of u). With factors the dense gradient is never computed.
 struct GradientTarget {
   std::span<float> dense;
   std::span<float> u;
@@ -50,7 +50,8 @@ class Engine {
   // Index in model().layers() of the parameters that a step uses, if any.
   virtual std::optional<int> layer_of_step(int step) const = 0;
 
-  // Makes `values` (all blobs' floats) the parameters of a layer. The memory must outlive the engine.
+  // Makes `values` (all blobs' floats) the parameters of a layer. The memory must live until the
+  // next call for the layer, or the engine's end.
   virtual void BindParameters(int layer, std::span<float> values) = 0;
   // Fills the bound parameters by the net's fillers; the same seed gives the same values.
   virtual void FillParameters() = 0;

@@ -41,6 +41,8 @@ TEST(CombinationsTest, WhatCannotWorkIsRefusedWithItsReason) {
   EXPECT_THAT(Refused("policy: ALL_RING codec: ONE_BIT"),
               HasSubstr("codec: 1-bit cannot work with ring: partial sums would be rounded again"));
   EXPECT_THAT(Refused("policy: ALL_HALVING_DOUBLING codec: TOP_K"), HasSubstr("halving-doubling"));
+  EXPECT_THAT(Refused("policy: TIME deterministic: true"),
+              HasSubstr("communication.deterministic"));
   EXPECT_THAT(Refused("policy: ALL_PS staleness: 1 deterministic: true"),
               HasSubstr("depends on timing"));
   EXPECT_THAT(Refused("policy: ALL_PS staleness: -1 codec: FP16"), HasSubstr("codec FP32"));

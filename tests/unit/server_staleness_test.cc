@@ -198,6 +198,35 @@ TEST(ServerStalenessTest, AsynchronousIsASerialApplicationInOrderOfArrival) {
   EXPECT_GT(largest_lead, 10);
 }
 
+// Nobody waits for a worker that hangs under staleness -1, but it is noticed.
+TEST(ServerStalenessTest, AnAsynchronousWorkerThatFallsSilentIsNamed) {
+  KvPair::Options options;
+  options.workers = 3;
+  options.staleness = -1;
+  options.iterations = 2;
+  KvPair pair(options, 1, {{1, {}}}, {});
+  AccumulatorPool pool(0, 1);
+  const UpdateRule rule;
+  EXPECT_TRUE(pair.Initialize(Payload::Phantom(sizeof(float))));
+  EXPECT_FALSE(pair.open());
+  const auto add = [&](int worker, int64_t iteration, double seconds) {
+    pair.Add(worker, iteration, Payload::Phantom(sizeof(float)), Seconds(seconds), rule, pool);
+  };
+  add(0, 0, 10);
+  EXPECT_TRUE(pair.open());
+  add(1, 0, 12);
+  add(0, 1, 15);  // its last
+  EXPECT_EQ(pair.open_since(), Time(Seconds(10)));
+  EXPECT_THAT(pair.missing(), testing::ElementsAre(2));  // has never sent any
+  add(2, 0, 20);
+  EXPECT_EQ(pair.open_since(), Time(Seconds(12)));
+  EXPECT_THAT(pair.missing(), testing::ElementsAre(1));
+  add(1, 1, 21);
+  add(2, 1, 22);
+  EXPECT_FALSE(pair.open());
+  EXPECT_THAT(pair.missing(), testing::IsEmpty());
+}
+
 // After the last iteration the fast wait for the slow, so that all end with the same.
 TEST(ServerStalenessTest, WhoHasEndedIsAnsweredWithAllOthers) {
   for (const int staleness : {-1, 5}) {

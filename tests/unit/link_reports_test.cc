@@ -1,0 +1,48 @@
+#include "scheduler/link_reports.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/units.h"
+
+namespace poseidon {
+namespace {
+
+wire::LinkReport Report(int distance, double latency, double goodput) {
+  wire::LinkReport report;
+  wire::LinkMeasurement* link = report.add_links();
+  link->set_distance(distance);
+  link->set_latency_seconds(latency);
+  link->set_goodput_bytes_per_second(goodput);
+  return report;
+}
+
+TEST(LinkReportsTest, TheSlowestKindOfLinkCounts) {
+  std::vector<wire::LinkReport> reports;
+  // Of four workers one was busy while it measured; links of distance 2 cross a slower switch.
+  for (const double goodput : {1e9, 1e9, 1e9, 1e8}) {
+    reports.push_back(Report(1, 20e-6, goodput));
+    reports.push_back(Report(2, 40e-6, goodput / 2));
+  }
+  const Network network = NetworkOf(reports, false);
+  EXPECT_EQ(ParseBitRate(network.bandwidth()), 4000000000);
+  EXPECT_EQ(network.goodput_share(), 1);
+  EXPECT_EQ(ParseDuration(network.latency()), std::chrono::microseconds(40));
+  EXPECT_FALSE(network.colocated());
+}
+
+TEST(LinkReportsTest, OnlyPlausibleOnesCount) {
+  EXPECT_TRUE(IsPlausible(Report(1, 0, 1), 2));
+  EXPECT_TRUE(IsPlausible({}, 1));
+  EXPECT_FALSE(IsPlausible(Report(2, 0, 1), 2));
+  EXPECT_FALSE(IsPlausible(Report(0, 0, 1), 2));
+  EXPECT_FALSE(IsPlausible(Report(1, -1e-6, 1), 2));
+  EXPECT_FALSE(IsPlausible(Report(1, NAN, 1), 2));
+  EXPECT_FALSE(IsPlausible(Report(1, 0, 0), 2));
+  EXPECT_FALSE(IsPlausible(Report(1, 0, NAN), 2));
+  EXPECT_FALSE(IsPlausible(Report(1, 0, INFINITY), 2));
+}
+
+}  // namespace
+}  // namespace poseidon
