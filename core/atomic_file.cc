@@ -14,8 +14,8 @@
 namespace poseidon {
 namespace {
 
-// So that the rename, too, survives a power cut. File systems that can't are no error: the file itself
-// is whole either way.
+// So that the rename, too, survives a power cut. File systems that can't are no error: the file
+// itself is whole either way.
 void SyncDirectoryOf(const std::string& path) {
   const std::string directory = std::filesystem::absolute(path).parent_path();
   const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

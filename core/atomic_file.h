@@ -6,9 +6,9 @@
 
 namespace poseidon {
 
-// Writes to a temporary name beside `path`, syncs, and renames it to `path`. Whatever happens, `path`
-// is either what it was or all of `content`. Throws Error naming the path and the cause (no such
-// directory, disk full, ...).
+// Writes to a temporary name beside `path`, syncs, and renames it to `path`. Whatever happens,
+// `path` is either what it was or all of `content`. Throws Error naming the path and the cause (no
+// such directory, disk full, ...).
 void WriteFileAtomically(const std::string& path, std::string_view content);
 
 }  // namespace poseidon

@@ -29,10 +29,8 @@ void Trace::Write(const std::string& path) const {
   std::lock_guard lock(mutex_);
   const int process_id = getpid();
   nlohmann::json events = nlohmann::json::array();
-  events.push_back({{"ph", "M"},
-                    {"name", "process_name"},
-                    {"pid", process_id},
-                    {"args", {{"name", process_}}}});
+  events.push_back(
+      {{"ph", "M"}, {"name", "process_name"}, {"pid", process_id}, {"args", {{"name", process_}}}});
   std::map<std::string, int> tracks;
   for (const Event& event : events_) {
     const auto [track, is_new] = tracks.try_emplace(event.track, tracks.size() + 1);

@@ -17,7 +17,7 @@ namespace poseidon {
 class Trace {
  public:
   struct Event {
-    std::string name;   // "forward", "backward", "gradient arrived", ...
+    std::string name;  // "forward", "backward", "gradient arrived", ...
     std::string layer;
     std::string track;  // the row it is drawn in: "compute", "lane 0"
     int64_t iteration = 0;

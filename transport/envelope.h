@@ -71,7 +71,7 @@ enum class MessageKind : int {
   kTraining = 57,        // control lane -> data lanes: training starts, with initial values
   kLaneStalled = 58,     // data lane -> control: wire::Stalled, who is missing for what
   kCollectHistory = 59,  // application -> data lane: have the bucket's servers send their kHistory
-  kSwitchPlan = 60,      // application -> scheduler's control lane: wire::PlanAndModel to go over to
+  kSwitchPlan = 60,  // application -> scheduler's control lane: wire::PlanAndModel to go over to
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".

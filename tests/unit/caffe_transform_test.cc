@@ -6,8 +6,8 @@
 
 #include "caffe_adapter/caffemodel.h"
 #include "caffe_adapter/data_order.h"
-#include "core/random.h"
 #include "caffe_adapter/transform.h"
+#include "core/random.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
