@@ -7,24 +7,6 @@
 namespace poseidon {
 namespace {
 
-using Policy = Communication::Policy;
-
-// The scheme of every layer under the policy; unspecified if layers may differ.
-Scheme OnlyScheme(Policy policy) {
-  switch (policy) {
-    case Communication::ALL_PS:
-      return PS;
-    case Communication::ALL_RING:
-      return RING;
-    case Communication::ALL_HALVING_DOUBLING:
-      return HALVING_DOUBLING;
-    case Communication::ALL_TORUS:
-      return TORUS;
-    default:
-      return SCHEME_UNSPECIFIED;
-  }
-}
-
 class Finder {
  public:
   explicit Finder(const Job& job) : job_(job), communication_(job.communication()) {}
@@ -124,6 +106,21 @@ class Finder {
 };
 
 }  // namespace
+
+Scheme OnlyScheme(Communication::Policy policy) {
+  switch (policy) {
+    case Communication::ALL_PS:
+      return PS;
+    case Communication::ALL_RING:
+      return RING;
+    case Communication::ALL_HALVING_DOUBLING:
+      return HALVING_DOUBLING;
+    case Communication::ALL_TORUS:
+      return TORUS;
+    default:
+      return SCHEME_UNSPECIFIED;
+  }
+}
 
 std::vector<Refusal> Refusals(const Job& job) { return Finder(job).Find(); }
 

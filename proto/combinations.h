@@ -20,6 +20,9 @@ struct Refusal {
 // cannot work as the job asks for it; empty if all can. Looks at no other setting.
 std::vector<Refusal> Refusals(const Job& job);
 
+// The scheme of every layer under the policy; unspecified if layers may differ.
+Scheme OnlyScheme(Communication::Policy policy);
+
 // Why buckets under `scheme` cannot use `codec`; empty if they can.
 std::string WhyNotCodec(Scheme scheme, WireCodec codec);
 

@@ -2,6 +2,8 @@
 
 #include <glog/logging.h>
 
+#include "proto/combinations.h"
+
 namespace poseidon {
 
 int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers) {
@@ -23,25 +25,17 @@ Scheme BestScheme(const InformationBook& book, int layer) {
 }
 
 Scheme ChooseScheme(const InformationBook& book, int layer, Communication::Policy policy) {
+  if (OnlyScheme(policy) != SCHEME_UNSPECIFIED) return OnlyScheme(policy);
   switch (policy) {
     case Communication::BYTES:
       return BestScheme(book, layer);
-    case Communication::ALL_PS:
-      return PS;
     case Communication::ALL_SFB:
       return book.Query(layer).factorable ? SFB : PS;
     case Communication::ALL_ADAM:
       return book.Query(layer).factorable ? ADAM : PS;
-    case Communication::ALL_RING:
-      return RING;
-    case Communication::ALL_HALVING_DOUBLING:
-      return HALVING_DOUBLING;
-    case Communication::ALL_TORUS:
-      return TORUS;
-    case Communication::TIME:
-      break;
+    default:
+      LOG(FATAL) << "policy TIME does not choose a layer at a time";
   }
-  LOG(FATAL) << "policy TIME does not choose a layer at a time";
   return PS;
 }
 
