@@ -1,5 +1,7 @@
 #include "client/link_probe.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -12,14 +14,16 @@ constexpr int kPings = 10;
 // The first messages may find that the peer's actor is not there yet; they are sent again.
 constexpr TimerId kAskAgain = 1;
 constexpr Duration kFirstPatience = std::chrono::milliseconds(50);
-// Frames of the size that KV pairs have, as many as take a TCP connection well beyond its slow
-// start: 16 MiB, 13 ms at 10 Gb/s.
-constexpr size_t kBurstFrameBytes = 1 << 20;
-constexpr int kBurstFrames = 16;
+// Of a trial, and of each message of a burst: 0.2 ms at 10 Gb/s, 0.1 s at 20 Mb/s.
+constexpr size_t kBodyBytes = 256 << 10;
+// A burst takes about so long where that is not more than takes a TCP connection well beyond its
+// slow start: 16 MiB, 13 ms at 10 Gb/s. A trial, which has the slow start, makes it rather shorter.
+constexpr double kBurstSeconds = 0.2;
+constexpr int kMostMessages = 64;
 
-Payload MakeBurst(bool phantom) {
-  if (phantom) return Payload::Phantom(kBurstFrameBytes);
-  auto zeros = std::make_shared<std::vector<std::byte>>(kBurstFrameBytes);
+Payload MakeBody(bool phantom) {
+  if (phantom) return Payload::Phantom(kBodyBytes);
+  auto zeros = std::make_shared<std::vector<std::byte>>(kBodyBytes);
   const std::span<const std::byte> view(*zeros);
   return Payload::View(view, std::move(zeros));
 }
@@ -28,7 +32,7 @@ Payload MakeBurst(bool phantom) {
 
 LinkProbe::LinkProbe(const LinkProbeOptions& options)
     : options_(options),
-      burst_(MakeBurst(options.phantom)),
+      body_(MakeBody(options.phantom)),
       pings_(kPings),
       patience_(kFirstPatience) {}
 
@@ -36,44 +40,53 @@ void LinkProbe::OnStart(Outbox& outbox) { SendNext(outbox); }
 
 void LinkProbe::SendNext(Outbox& outbox) {
   if (distance_ >= options_.workers) {
-    if (bursts_) {
+    if (purpose_ != kPing) {
       Envelope report = MakeEnvelope(MessageKind::kLinkReport, Here(kControlLane), report_);
       report.epoch = options_.epoch;
       return outbox.Send(std::move(report));
     }
     // Only now, so that bursts delay as few of the others' small messages as can be.
-    bursts_ = true;
+    purpose_ = kTrial;
     distance_ = 1;
   }
-  ++round_;
-  sent_ = outbox.now;
-  if (bursts_) {
-    SendBurst(outbox);
-  } else {
+  if (purpose_ == kPing) {
     SendPing(outbox);
+  } else {
+    SendTrial(outbox);
   }
 }
 
 void LinkProbe::SendPing(Outbox& outbox) {
-  outbox.Send(Probe(round_, {}));
+  sent_ = outbox.now;
+  outbox.Send(Probe(kPing, ++round_));
   outbox.SetTimer(kAskAgain, patience_);
 }
 
+void LinkProbe::SendTrial(Outbox& outbox) {
+  purpose_ = kTrial;
+  sent_ = outbox.now;
+  outbox.Send(Probe(kTrial, ++round_));
+}
+
 void LinkProbe::SendBurst(Outbox& outbox) {
+  purpose_ = kBurst;
+  sent_ = outbox.now;
+  ++round_;
   // Nothing is lost between two actors that have met: only the last one wants an echo.
-  for (int frame = 1; frame <= kBurstFrames; ++frame) {
-    outbox.Send(Probe(frame == kBurstFrames ? round_ : 0, burst_));
+  for (int message = 1; message <= burst_messages_; ++message) {
+    outbox.Send(Probe(kBurst, message == burst_messages_ ? round_ : 0));
   }
 }
 
-Envelope LinkProbe::Probe(uint32_t round, Payload body) const {
+Envelope LinkProbe::Probe(Purpose purpose, uint32_t round) const {
   Envelope envelope;
   envelope.kind = MessageKind::kProbe;
   envelope.to = {{Role::kWorker, peer()}, kFirstDataLane};
   envelope.epoch = options_.epoch;
+  envelope.chunk = purpose;
   envelope.step = round;
   envelope.priority = 0;
-  envelope.body = std::move(body);
+  if (purpose != kPing) envelope.body = body_;
   return envelope;
 }
 
@@ -94,17 +107,16 @@ void LinkProbe::OnMessage(const Envelope& envelope, Outbox& outbox) {
   }
   if (envelope.kind == MessageKind::kProbe && envelope.step != 0) {
     Echo(envelope, outbox);
-    if (envelope.body.size() == 0) return;
+    if (envelope.chunk != kBurst) return;
     bursts_taken_.insert(from.rank);
     return FinishBurst(outbox);
   }
   if (envelope.kind == MessageKind::kProbeEcho && envelope.step == round_ && from.rank == peer()) {
     outbox.CancelTimer(kAskAgain);
-    if (bursts_) {
-      OnBurstEcho(outbox.now - sent_, outbox);
-    } else {
-      OnPingEcho(outbox.now - sent_, outbox);
-    }
+    const Duration elapsed = outbox.now - sent_;
+    if (purpose_ == kPing) return OnPingEcho(elapsed, outbox);
+    if (purpose_ == kTrial) return OnTrialEcho(elapsed, outbox);
+    OnBurstEcho(elapsed, outbox);
   }
 }
 
@@ -120,14 +132,29 @@ void LinkProbe::OnPingEcho(Duration elapsed, Outbox& outbox) {
   SendNext(outbox);
 }
 
+wire::LinkMeasurement& LinkProbe::link() {
+  const auto found =
+      std::find_if(report_.mutable_links()->begin(), report_.mutable_links()->end(),
+                   [this](const auto& link) { return link.distance() == distance_; });
+  CHECK(found != report_.mutable_links()->end()) << "no latency at distance " << distance_;
+  return *found;
+}
+
+// The last byte and the echo have been under way for one latency each.
+double LinkProbe::TransferSeconds(Duration elapsed) {
+  constexpr double kLeast = 1e-9;
+  return std::max(ToSeconds(elapsed) - 2 * link().latency_seconds(), kLeast);
+}
+
+void LinkProbe::OnTrialEcho(Duration elapsed, Outbox& outbox) {
+  const double messages = kBurstSeconds / TransferSeconds(elapsed);
+  burst_messages_ = static_cast<int>(std::clamp<double>(messages, 1, kMostMessages));
+  SendBurst(outbox);
+}
+
 void LinkProbe::OnBurstEcho(Duration elapsed, Outbox& outbox) {
-  for (wire::LinkMeasurement& link : *report_.mutable_links()) {
-    if (link.distance() != distance_) continue;
-    // The burst's last byte and the echo have been under way for one latency each.
-    const double transfer = std::max(ToSeconds(elapsed) - 2 * link.latency_seconds(), 1e-9);
-    link.set_goodput_bytes_per_second(static_cast<double>(kBurstFrames * kBurstFrameBytes) /
-                                      transfer);
-  }
+  link().set_goodput_bytes_per_second(static_cast<double>(burst_messages_ * kBodyBytes) /
+                                      TransferSeconds(elapsed));
   burst_sent_ = true;
   FinishBurst(outbox);
 }
@@ -144,8 +171,6 @@ void LinkProbe::OnTimer(TimerId timer, Outbox& outbox) {
   // Doubled, so that links with a longer round trip get their answer, too. The time until the peer
   // was there must not count.
   patience_ *= 2;
-  sent_ = outbox.now;
-  ++round_;
   SendPing(outbox);
 }
 

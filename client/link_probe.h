@@ -3,8 +3,9 @@
 // there.
 //
 // Each worker measures the links to the workers 1, 2, 4, ... ranks after it: of one after the other
-// the latency, by small messages, then likewise the goodput, by a burst of large ones. All workers
-// do so at about the same time, so each link carries one burst in each direction, as in training.
+// the latency, by small messages, then likewise the goodput, by a burst of large ones, as many as
+// take a fifth of a second by what a single one before them took. All workers do so at about the
+// same time, so each link carries one burst in each direction, as in training.
 #pragma once
 
 #include <set>
@@ -37,19 +38,27 @@ class LinkProbe : public Actor {
   int source() const { return (options_.rank + options_.workers - distance_) % options_.workers; }
   void SendNext(Outbox& outbox);
   void SendPing(Outbox& outbox);
+  void SendTrial(Outbox& outbox);
   void SendBurst(Outbox& outbox);
   // Goes on to the next distance when the bursts of this one have come, both ways: so workers keep
   // in step, and bursts do not meet others.
   void FinishBurst(Outbox& outbox);
+  // What a probe is for: its `chunk`.
+  enum Purpose : uint32_t { kPing, kTrial, kBurst };
   // `round` of a probe that wants an echo; 0 of one that does not.
-  Envelope Probe(uint32_t round, Payload body) const;
+  Envelope Probe(Purpose purpose, uint32_t round) const;
   void Echo(const Envelope& envelope, Outbox& outbox) const;
   void OnPingEcho(Duration elapsed, Outbox& outbox);
+  void OnTrialEcho(Duration elapsed, Outbox& outbox);
   void OnBurstEcho(Duration elapsed, Outbox& outbox);
+  double TransferSeconds(Duration elapsed);
+  // The link whose goodput is being measured.
+  wire::LinkMeasurement& link();
 
   LinkProbeOptions options_;
-  Payload burst_;
-  bool bursts_ = false;         // latencies are measured
+  Payload body_;                // of a trial, and of each message of a burst
+  Purpose purpose_ = kPing;     // of the probe whose echo is awaited
+  int burst_messages_ = 0;      // at this distance
   bool burst_sent_ = false;     // and echoed, at this distance
   std::set<int> bursts_taken_;  // ranks whose bursts have come
   int distance_ = 1;

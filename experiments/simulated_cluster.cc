@@ -32,6 +32,12 @@ void CheckTimeline(const TrainingWork& work) {
 
 }  // namespace
 
+std::function<Duration(const Envelope&)> MessageProcessing(Duration cost) {
+  return [cost](const Envelope& envelope) {
+    return envelope.to.node.role == Role::kThisNode ? Duration::zero() : cost;
+  };
+}
+
 SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
     : options_(std::move(options)), runtime_(options_.network) {
   CheckTimeline(options_.work);

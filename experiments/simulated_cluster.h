@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -32,6 +33,9 @@ struct SimulatedClusterOptions {
   // Events that each node's trace keeps; 0: no traces.
   size_t trace_events = 0;
 };
+
+// For SimOptions.processing: a lane is busy for `cost` with each message from another node.
+std::function<Duration(const Envelope&)> MessageProcessing(Duration cost);
 
 // Not thread-safe; different clusters are independent.
 class SimulatedCluster {

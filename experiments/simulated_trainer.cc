@@ -128,6 +128,7 @@ void SimulatedTrainer::TryLeave(Outbox& outbox) {
   phase_ = Phase::kPreparing;
   Envelope paused;
   paused.kind = MessageKind::kPaused;
+  paused.step = static_cast<uint32_t>(state_->context->plan.plan().number());
   paused.to = kScheduler;
   SendToScheduler(std::move(paused), outbox);
 }

@@ -5,6 +5,7 @@
 #include "core/time.h"
 #include "core/units.h"
 #include "proto/model_size.h"
+#include "transport/zmq_options.h"
 
 namespace poseidon {
 namespace {
@@ -36,8 +37,22 @@ ClusterSpec ClusterOf(const Job& job) {
   cluster.goodput = static_cast<double>(ParseBitRate(network.bandwidth())) / kBitsPerByte *
                     network.goodput_share();
   cluster.latency = ToSeconds(ParseDuration(network.latency()));
+  cluster.message_cost = ToSeconds(ParseDuration(network.message_cost()));
+  const Communication& communication = job.communication();
+  const bool by_network = job.cluster().has_network() && !communication.has_window_bytes();
+  const int64_t window = by_network ? WindowBytes(cluster) : communication.window_bytes();
+  cluster.send_buffer_bytes = window + ZmqOptions().send_buffer_bytes;
   cluster.flops = job.cluster().flops();
+  cluster.reduction_rate = job.cluster().reduction_rate();
+  cluster.update_rate = job.cluster().update_rate();
   return cluster;
+}
+
+int64_t WindowBytes(const ClusterSpec& cluster) {
+  constexpr int64_t kLeast = 256 << 10;
+  constexpr double kRoundTrips = 2;
+  const double in_flight = cluster.goodput * 2 * cluster.latency;
+  return std::max(kLeast, static_cast<int64_t>(kRoundTrips * in_flight));
 }
 
 std::vector<LayerTime> LayerTimes(const ModelSpec& model, double flops) {

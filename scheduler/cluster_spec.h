@@ -19,6 +19,13 @@ struct ClusterSpec {
   // Payload that a machine's link carries, each direction.
   double goodput = 1.175e9;  // 94% of 10 Gb/s
   double latency = 50e-6;    // one way, program to program
+  // Of a lane's thread, for each message that it gets: what sending it took and what taking it
+  // does.
+  double message_cost = 20e-6;
+  // Of each connection, on its way to the network and not to be overtaken: what sockets hold
+  // (window_bytes) and what the kernel does (ZmqOptions.send_buffer_bytes). 0: all can be
+  // overtaken.
+  int64_t send_buffer_bytes = 768 << 10;
   // Of a message, besides its floats: the frame's header, ZeroMQ's and TCP's; as the simulator's.
   int64_t header_bytes = 64;
   // Bytes of gradient that a server or a peer adds up: one core, bound by memory.
@@ -37,6 +44,11 @@ struct ClusterSpec {
 
 // What the job says of its cluster. The job has been checked (proto/job_config.h).
 ClusterSpec ClusterOf(const Job& job);
+
+// Twice what the link carries in a round trip, so that it never runs dry while the next bytes are
+// being handed over; but not so little that handing over costs more than it gains: half of the
+// kernel's own buffer (ZmqOptions.send_buffer_bytes). More would only delay what is urgent.
+int64_t WindowBytes(const ClusterSpec& cluster);
 
 // Seconds of one pass of the worker's batch through one layer.
 struct LayerTime {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "proto/bucket.h"
 #include "scheduler/exchange_tables.h"
@@ -66,12 +67,17 @@ class Simulation {
              const std::vector<LayerTime>& layers, ReduceShapes& shapes, double give_up)
       : plan_(plan),
         cluster_(cluster),
-        give_up_(kClearly * give_up),
+        give_up_(give_up),
         looped_(OneStandsForAll(plan)),
         // A worker may be one iteration ahead even under BSP: early frames count for the next.
         window_(std::max(plan.staleness(), 0) + 2),
-        network_(looped_ ? 1 : cluster.machines(), cluster.goodput, Nanoseconds(cluster.latency),
-                 looped_),
+        network_({.machines = looped_ ? 1 : cluster.machines(),
+                  .lanes = plan.lanes(),
+                  .goodput_bytes_per_second = cluster.goodput,
+                  .latency = Nanoseconds(cluster.latency),
+                  .message_cost = Nanoseconds(cluster.message_cost),
+                  .send_buffer_bytes = cluster.send_buffer_bytes,
+                  .looped = looped_}),
         bucket_of_(BucketOfLayer(plan)),
         buckets_(MakeBucketTables(plan, model, cluster, shapes)),
         sent_at_(buckets_.size()) {
@@ -93,11 +99,12 @@ class Simulation {
       start.node = w;
       network_.SetTimer(StartOf(w), start);
     }
-    while (!done_) {
+    while (!done_ && network_.now() <= most_) {
       const std::optional<Frame> frame = network_.Next();
       if (!frame) break;
       Handle(*frame);
     }
+    if (!done_ && network_.now() > most_) return {kClearly * give_up_, {}};
     return Result();
   }
 
@@ -221,7 +228,11 @@ class Simulation {
       finished_.resize(iteration + 1);
     }
     ends_[iteration] += InSeconds(network_.now()) / WorkerCount();
-    if (++finished_[iteration] == WorkerCount()) done_ = IsSteady(iteration);
+    if (++finished_[iteration] == WorkerCount()) {
+      done_ = IsSteady(iteration);
+      // The last worker begins the next one here.
+      if (std::isfinite(give_up_)) most_ = network_.now() + Nanoseconds(kClearly * give_up_);
+    }
     worker.began = worker.begun;
     worker.begun = network_.now();
     worker.backward = false;
@@ -232,8 +243,7 @@ class Simulation {
   double Length(size_t iteration) const { return ends_[iteration] - ends_[iteration - 1]; }
 
   bool IsSteady(size_t iteration) const {
-    return iteration >= kFirstSteady &&
-           (iteration + 1 >= kMostIterations || IsAlike(iteration) || Length(iteration) > give_up_);
+    return iteration >= kFirstSteady && (iteration + 1 >= kMostIterations || IsAlike(iteration));
   }
   bool IsAlike(size_t iteration) const {
     const double length = Length(iteration);
@@ -279,9 +289,15 @@ class Simulation {
     SendBucket(w, b, ready.iteration);
   }
 
-  Frame Message(Kind kind, int from, int to, int b, int iteration, int64_t bytes) const {
+  // `c` is the chunk; any of a bucket that travels as factors.
+  Frame Message(Kind kind, int from, int to, int b, int c, int iteration, int64_t bytes) const {
+    const BucketPlan& bucket = *buckets_[b].plan;
     Frame frame;
     frame.kind = kind;
+    frame.from_server = kind == kAnswer;
+    frame.to_server = kind == kGradient || (kind == kFactor && bucket.scheme() == ADAM);
+    frame.lane = UsesFactors(bucket.scheme()) ? bucket.lane() : bucket.chunks(c).lane();
+    frame.chunk = c;
     frame.from = from;
     frame.to = to;
     frame.priority = PriorityOf(plan_, b, iteration);
@@ -302,9 +318,7 @@ class Simulation {
       case PS:
         for (const int c : bucket.order) {
           const ChunkTable& chunk = bucket.chunks[c];
-          Frame frame = Message(kGradient, w, chunk.server_machine, b, iteration, chunk.up);
-          frame.chunk = c;
-          network_.Send(frame);
+          network_.Send(Message(kGradient, w, chunk.server_machine, b, c, iteration, chunk.up));
         }
         return;
       default:
@@ -319,7 +333,7 @@ class Simulation {
   // `step` counts the hops of a factor around the ring.
   void SendFactors(int w, int to, int b, int iteration, int step) {
     for (const int64_t bytes : {buckets_[b].factors.u, buckets_[b].factors.v}) {
-      Frame frame = Message(kFactor, w, to, b, iteration, bytes);
+      Frame frame = Message(kFactor, w, to, b, 0, iteration, bytes);
       frame.step = step;
       network_.Send(frame);
     }
@@ -381,10 +395,8 @@ class Simulation {
     for (int c = first; c < last; ++c) {
       for (int w = 0; w < plan_.workers(); ++w) {
         if (asynchronous() && w != frame.node) continue;
-        Frame answer =
-            Message(kAnswer, frame.from, w, frame.bucket, frame.iteration, bucket.chunks[c].down);
-        answer.chunk = c;
-        network_.Send(answer);
+        network_.Send(Message(kAnswer, frame.from, w, frame.bucket, c, frame.iteration,
+                              bucket.chunks[c].down));
       }
     }
   }
@@ -425,8 +437,8 @@ class Simulation {
       }
       const int64_t floats = std::llround(operation.share * static_cast<double>(chunk.floats));
       const int64_t bytes = CodedBytes(plan_, *bucket.plan, floats) + cluster_.header_bytes;
-      Frame frame = Message(kReduce, w, looped_ ? 0 : operation.peer, b, progress.iteration, bytes);
-      frame.chunk = c;
+      const int peer = looped_ ? 0 : operation.peer;
+      Frame frame = Message(kReduce, w, peer, b, c, progress.iteration, bytes);
       frame.step = operation.awaited_as;
       if (operation.adds) {
         frame.processing = std::llround(bucket.add_time * static_cast<double>(bytes));
@@ -449,6 +461,7 @@ class Simulation {
   const Plan& plan_;
   const ClusterSpec& cluster_;
   double give_up_;
+  int64_t most_ = std::numeric_limits<int64_t>::max();  // when to give up, nanoseconds
   bool looped_;
   int window_;
   NicModel network_;

@@ -1,22 +1,34 @@
 #include "scheduler/nic_model.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace poseidon {
 
-NicModel::NicModel(int machines, double goodput_bytes_per_second, int64_t latency, bool looped)
-    : nanoseconds_per_byte_(1e9 / goodput_bytes_per_second),
-      latency_(latency),
-      looped_(looped),
-      machines_(machines) {}
+NicModel::NicModel(const NicModelOptions& options)
+    : options_(options),
+      nanoseconds_per_byte_(1e9 / options.goodput_bytes_per_second),
+      machines_(options.machines, Machine(options.send_buffer_bytes)),
+      lane_free_(2 * options.machines * options.lanes) {}
+
+uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
+  return static_cast<uint64_t>((2 * machine + (server ? 1 : 0)) * options_.lanes + lane);
+}
+
+int64_t NicModel::Handled(const Frame& frame) {
+  int64_t& free = lane_free_[LaneOf(frame.to, frame.to_server, frame.lane)];
+  free = std::max(free, now_) + options_.message_cost;
+  return free + frame.processing;
+}
 
 void NicModel::Send(const Frame& frame) {
   const uint32_t index = Keep(frame);
-  if (frame.from == frame.to && !looped_) {
-    return Push(now_ + frame.processing, EventKind::kArrives, index);
+  if (frame.from == frame.to && !options_.looped) {
+    return Push(Handled(frame), EventKind::kArrives, index);
   }
   Machine& sender = machines_[frame.from];
-  sender.egress.push({frame.priority, index, order_++});
+  const uint64_t connection = LaneOf(frame.to, frame.to_server, frame.lane) * 2;
+  sender.egress.Push(index, frame.priority, connection + (frame.from_server ? 1 : 0), frame.bytes);
   if (sender.egress_waking) return;
   if (sender.egress_free <= now_) return StartEgress(frame.from);
   sender.egress_waking = true;
@@ -37,17 +49,10 @@ std::optional<Frame> NicModel::Next() {
         machines_[event.subject].egress_waking = false;
         StartEgress(event.subject);
         break;
-      case EventKind::kReachesIngress:
-        ReachIngress(event.subject);
-        break;
       case EventKind::kLeavesIngress: {
-        Machine& receiver = machines_[event.subject];
-        const uint32_t passed = receiver.ingress.front();
-        receiver.ingress.pop_front();
-        if (!receiver.ingress.empty()) StartIngress(event.subject);
-        const int64_t processing = frames_[passed].processing;
-        if (processing == 0) return Take(passed);
-        Push(now_ + processing, EventKind::kArrives, passed);
+        const int64_t handled = Handled(frames_[event.subject]);
+        if (handled == now_) return Take(event.subject);
+        Push(handled, EventKind::kArrives, event.subject);
         break;
       }
       case EventKind::kArrives:
@@ -83,25 +88,18 @@ int64_t NicModel::TransferTime(int64_t bytes) const {
 
 void NicModel::StartEgress(uint32_t machine) {
   Machine& sender = machines_[machine];
-  const uint32_t index = sender.egress.top().frame;
-  sender.egress.pop();
-  sender.egress_free = now_ + TransferTime(frames_[index].bytes);
-  frames_[index].left = sender.egress_free;
-  Push(now_ + latency_, EventKind::kReachesIngress, index);
+  const uint32_t index = sender.egress.Pop();
+  Frame& frame = frames_[index];
+  const int64_t transfer = TransferTime(frame.bytes);
+  sender.egress_free = now_ + transfer;
+  frame.left = sender.egress_free;
+  // All have the same latency, so what leaves next can't reach the receiver before this.
+  int64_t& ingress_free = machines_[frame.to].ingress_free;
+  ingress_free = std::max(ingress_free, now_ + options_.latency) + transfer;
+  Push(ingress_free, EventKind::kLeavesIngress, index);
   if (sender.egress.empty()) return;
   sender.egress_waking = true;
   Push(sender.egress_free, EventKind::kEgressFree, machine);
-}
-
-void NicModel::ReachIngress(uint32_t frame) {
-  const uint32_t machine = frames_[frame].to;
-  machines_[machine].ingress.push_back(frame);
-  if (machines_[machine].ingress.size() == 1) StartIngress(machine);
-}
-
-void NicModel::StartIngress(uint32_t machine) {
-  Push(now_ + TransferTime(frames_[machines_[machine].ingress.front()].bytes),
-       EventKind::kLeavesIngress, machine);
 }
 
 }  // namespace poseidon

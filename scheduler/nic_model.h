@@ -2,25 +2,44 @@
 // are numbers only. The planner predicts with it thousands of exchanges in the time that a
 // simulation of the actors takes for one.
 //
-// A frame of n bytes waits for its machine's egress (by priority, then first come first served, one
-// at a time, never preempted), occupies it for n / goodput, may enter the receiver's ingress after
-// the latency, waits there (first come first served) and occupies that for n / goodput.
+// A frame of n bytes waits for its machine's egress (one at a time, never preempted; in the order
+// of SimEgress), occupies it for n / goodput, may enter the receiver's ingress after the latency,
+// waits there (first come first served), occupies that for n / goodput, waits for the lane that it
+// is for, and occupies that for the cost of a message.
 //
 // Not thread-safe. Deterministic: what happens at one time happens in the order of its cause.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <optional>
 #include <queue>
 #include <vector>
 
+#include "transport/sim_egress.h"
+
 namespace poseidon {
+
+// Nanoseconds and bytes.
+struct NicModelOptions {
+  int machines = 1;
+  int lanes = 1;  // of each of a machine's nodes, of which there are two at most
+  double goodput_bytes_per_second = 0;
+  int64_t latency = 0;
+  int64_t message_cost = 0;
+  int64_t send_buffer_bytes = 0;  // of each connection; 0: none
+  // There is one machine that stands for many alike: what it sends comes to itself, over its own
+  // ingress, as what the others send would.
+  bool looped = false;
+};
 
 // What travels, and what a timer brings back.
 struct Frame {
   int from = 0;  // machines
   int to = 0;
+  bool from_server = false;  // else from the machine's worker
+  bool to_server = false;
+  int lane = 0;
   int priority = 0;   // smaller first
   int64_t bytes = 0;  // with header
   // What the receiver needs to make use of it; does not hold up others.
@@ -37,9 +56,7 @@ struct Frame {
 
 class NicModel {
  public:
-  // Nanoseconds. With `looped` there is one machine that stands for many alike: what it sends comes
-  // to itself, over its own ingress, as what the others send would.
-  NicModel(int machines, double goodput_bytes_per_second, int64_t latency, bool looped);
+  explicit NicModel(const NicModelOptions& options);
 
   int64_t now() const { return now_; }
   // From frame.from to frame.to; at once within a machine.
@@ -50,7 +67,7 @@ class NicModel {
   std::optional<Frame> Next();
 
  private:
-  enum class EventKind : uint32_t { kEgressFree, kReachesIngress, kLeavesIngress, kArrives };
+  enum class EventKind : uint32_t { kEgressFree, kLeavesIngress, kArrives };
 
   struct Event {
     int64_t time;
@@ -61,22 +78,14 @@ class NicModel {
       return time != other.time ? time > other.time : order > other.order;
     }
   };
-  struct Queued {
-    int priority;
-    uint32_t frame;
-    uint64_t order;
-    bool operator>(const Queued& other) const {
-      return priority != other.priority ? priority > other.priority : order > other.order;
-    }
-  };
-  template <typename T>
-  using SmallestFirst = std::priority_queue<T, std::vector<T>, std::greater<>>;
 
   struct Machine {
-    SmallestFirst<Queued> egress;
+    explicit Machine(int64_t send_buffer) : egress(send_buffer) {}
+
+    SimEgress egress;
     int64_t egress_free = 0;
     bool egress_waking = false;
-    std::deque<uint32_t> ingress;  // the first is passing
+    int64_t ingress_free = 0;
   };
 
   uint32_t Keep(const Frame& frame);
@@ -84,16 +93,17 @@ class NicModel {
   void Push(int64_t time, EventKind kind, uint32_t subject);
   int64_t TransferTime(int64_t bytes) const;
   void StartEgress(uint32_t machine);
-  void ReachIngress(uint32_t frame);
-  void StartIngress(uint32_t machine);
+  uint64_t LaneOf(int machine, bool server, int lane) const;
+  // When the lane that the frame is for, which it has reached, is done with it.
+  int64_t Handled(const Frame& frame);
 
+  NicModelOptions options_;
   double nanoseconds_per_byte_;
-  int64_t latency_;
-  bool looped_;
   int64_t now_ = 0;
   uint64_t order_ = 0;
-  SmallestFirst<Event> events_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Machine> machines_;
+  std::vector<int64_t> lane_free_;  // by LaneOf: when it is done with what has come so far
   std::vector<Frame> frames_;
   std::vector<uint32_t> free_;
 };

@@ -23,8 +23,9 @@ struct BucketTraffic {
   ServerBytes total;
   std::map<int, ServerBytes> by_machine;  // of the servers
   double peer_bytes = 0;                  // without servers: each worker's, in each direction
-  double fill = 0;     // bytes that pass before the two directions run side by side
-  double waiting = 0;  // seconds of latency and processing
+  double fill = 0;      // bytes that pass before the two directions run side by side
+  double waiting = 0;   // seconds of latency and processing
+  double messages = 0;  // that a worker gets
 };
 
 class Loads {
@@ -44,13 +45,15 @@ class Loads {
         most = std::max(most, OnLink(bucket, machine));
       }
       const double alone = (most + bucket.fill) / cluster_.goodput + bucket.waiting;
-      loads.push_back({link / cluster_.goodput, alone});
+      const double lane = bucket.messages * cluster_.message_cost / plan_.lanes();
+      loads.push_back({link / cluster_.goodput, lane, std::max(alone, lane)});
     }
     return loads;
   }
 
  private:
   double header() const { return static_cast<double>(cluster_.header_bytes); }
+  double hop() const { return cluster_.latency + cluster_.message_cost; }
 
   BucketTraffic TrafficOf(const BucketPlan& bucket) const {
     if (bucket.scheme() == PS) return ParameterServer(bucket);
@@ -62,7 +65,8 @@ class Loads {
     const double bytes = static_cast<double>(CodedBytes(plan_, bucket, FloatCount(bucket)));
     traffic.peer_bytes = 2 * bytes * (workers_ - 1) / workers_ +
                          static_cast<double>(rounds) * bucket.chunks_size() * header();
-    traffic.waiting = rounds * cluster_.latency + floats * sizeof(float) / cluster_.reduction_rate;
+    traffic.waiting = rounds * hop() + floats * sizeof(float) / cluster_.reduction_rate;
+    traffic.messages = static_cast<double>(rounds) * bucket.chunks_size();
     return traffic;
   }
 
@@ -79,9 +83,11 @@ class Loads {
     const double floats = static_cast<double>(bucket.chunks(0).size());
     // The first chunk's answer can't leave before all workers have sent it.
     traffic.fill = largest * (workers_ - 1);
+    // Of which the server's lane takes one after the other.
     traffic.waiting =
-        2 * cluster_.latency +
+        2 * hop() + (workers_ - 1) * cluster_.message_cost +
         floats * sizeof(float) * (1 / cluster_.reduction_rate + 1 / cluster_.update_rate);
+    traffic.messages = bucket.chunks_size();
     return traffic;
   }
 
@@ -94,7 +100,9 @@ class Loads {
         static_cast<double>(FloatCount(bucket)) * sizeof(float) + header() * bucket.chunks_size();
     Add(bucket.chunks(0).server(), up, down, traffic);
     traffic.fill = up * (workers_ - 1);
-    traffic.waiting = 2 * cluster_.latency + RebuildSeconds(plan_, bucket, model_, cluster_);
+    traffic.waiting = 2 * hop() + (2 * workers_ - 1) * cluster_.message_cost +
+                      RebuildSeconds(plan_, bucket, model_, cluster_);
+    traffic.messages = bucket.chunks_size();
     return traffic;
   }
 
@@ -104,7 +112,8 @@ class Loads {
     const double one = static_cast<double>(factors.u + factors.v) + 2 * header();
     traffic.peer_bytes = one * (workers_ - 1);
     const int hops = bucket.factor_ring() ? workers_ - 1 : 1;
-    traffic.waiting = hops * cluster_.latency + RebuildSeconds(plan_, bucket, model_, cluster_);
+    traffic.waiting = hops * hop() + RebuildSeconds(plan_, bucket, model_, cluster_);
+    traffic.messages = 2 * (workers_ - 1);
     return traffic;
   }
 
@@ -213,13 +222,13 @@ PredictedTimes EstimateIteration(const Plan& plan, const std::vector<BucketLoad>
     for (int i = 0; i < bucket.layer_count(); ++i)
       time += layers[bucket.first_layer() + i].backward;
     times.buckets[b].ready = time;
-    link.Add(plan.no_overlap() ? backward : time, b, loads[b].link);
+    link.Add(plan.no_overlap() ? backward : time, b, std::max(loads[b].link, loads[b].lane));
   }
   const std::vector<double> sent = link.Finish(plan.buckets_size());
   double last = 0;
   for (int b = 0; b < plan.buckets_size(); ++b) {
     times.buckets[b].sent = sent[b];
-    times.buckets[b].fresh = sent[b] + loads[b].alone - loads[b].link;
+    times.buckets[b].fresh = sent[b] + loads[b].alone - std::max(loads[b].link, loads[b].lane);
     times.buckets[b].exchange = times.buckets[b].fresh - times.buckets[b].ready;
     last = std::max(last, times.buckets[b].fresh);
   }
@@ -250,8 +259,12 @@ double LeastSeconds(const std::vector<BucketLoad>& loads, const std::vector<Laye
   double compute = 0;
   for (const LayerTime& layer : layers) compute += layer.forward + layer.backward;
   double link = 0;
-  for (const BucketLoad& load : loads) link += load.link;
-  return std::max(compute, link);
+  double lane = 0;
+  for (const BucketLoad& load : loads) {
+    link += load.link;
+    lane += load.lane;
+  }
+  return std::max({compute, link, lane});
 }
 
 }  // namespace poseidon

@@ -23,7 +23,8 @@ constexpr int64_t kMostSearchMessages = 300000;
 constexpr int64_t kMostCandidateMessages = 100000;
 constexpr int64_t kAnyMessages = std::numeric_limits<int64_t>::max();
 // Chunks to try besides the configured ones: from where a message's header is a thousandth to where
-// a chunk stops being urgent traffic's obstacle on fast links.
+// a chunk stops being urgent traffic's obstacle on fast links. Smaller ones are predicted to pay,
+// where a lane has a core of its own, by little; where nodes share cores they cost a lot.
 constexpr int64_t kChunkBytes[] = {65536, 262144, 1048576, 4194304};
 // Buckets to try: a layer each, and merged up to so much.
 constexpr int64_t kMergeBytes[] = {0, 65536, 524288, 4194304, 33554432};
@@ -51,7 +52,7 @@ class Search {
     for (int i = 0; i < book_.Query(Property::kLayers); ++i) facts_.push_back(book_.Query(i));
   }
 
-  Plan Run() {
+  void Run() {
     TryPolicies();
     messages_ = 0;
     TryFamilies();
@@ -62,6 +63,12 @@ class Search {
       fifo.fifo = true;
       Try(fifo, kAnyMessages);
     }
+  }
+
+  // These are of what was found.
+  double seconds() const { return seconds_; }
+  bool hidden() const { return seconds_ <= predictor_.ComputeSeconds() * kEnough; }
+  Plan plan() const {
     Plan plan = Build(best_);
     predictor_.Annotate(plan);
     return plan;
@@ -78,23 +85,22 @@ class Search {
   }
 
   // Predicts the candidate, unless it can't be better than the best or costs too much; true if it
-  // is the best now.
-  bool Try(const Candidate& candidate, int64_t most_messages = kMostCandidateMessages) {
+  // is the best now, which takes less than `worth` of the iteration before.
+  bool Try(const Candidate& candidate, int64_t most_messages = kMostCandidateMessages,
+           double worth = 1) {
     const Plan plan = Build(candidate);
     if (MessagesPerIteration(plan) > most_messages) return false;
     if (!tried_.insert(plan.SerializeAsString()).second) return false;
-    if (predictor_.LeastSeconds(plan) >= seconds_) return false;
+    if (predictor_.LeastSeconds(plan) >= seconds_ * worth) return false;
     messages_ += MessagesPerIteration(plan);
     const double seconds = predictor_.Predict(plan, seconds_).seconds;
-    if (seconds >= seconds_) return false;
+    if (seconds >= seconds_ * worth) return false;
     seconds_ = seconds;
     best_ = candidate;
     return true;
   }
 
-  bool MayGoOn() const {
-    return messages_ < kMostSearchMessages && seconds_ > predictor_.ComputeSeconds() * kEnough;
-  }
+  bool MayGoOn() const { return messages_ < kMostSearchMessages && !hidden(); }
 
   // Whatever they cost: to be at least as good is promised.
   void TryPolicies() {
@@ -219,7 +225,7 @@ class Search {
       improved = false;
       for (const Candidate& neighbour : Neighbours(best_)) {
         if (!MayGoOn()) return;
-        improved = Try(neighbour) || improved;
+        improved = Try(neighbour, kMostCandidateMessages, kWorthwhile) || improved;
       }
     }
   }
@@ -334,6 +340,10 @@ class Search {
   // An iteration that gets longer by less is no reason to give up precision.
   static constexpr double kWorthPrecision = 1.001;
 
+  // Refining a plan by less is not worth it: finer cuts cost what the model does not know, such as
+  // cores that several nodes share.
+  static constexpr double kWorthwhile = 0.999;
+
   // An exchange that costs less than this is as good as hidden.
   static constexpr double kEnough = 1.0005;
 
@@ -350,7 +360,19 @@ class Search {
 }  // namespace
 
 Plan PlanByTime(Predictor& predictor, const Communication& communication) {
-  return Search(predictor, communication).Run();
+  Search search(predictor, communication);
+  search.Run();
+  if (!communication.by_priority() || search.hidden()) return search.plan();
+  // What is best first come, first served need not be near what is best by priority.
+  Communication in_order = communication;
+  in_order.set_by_priority(false);
+  Search other(predictor, in_order);
+  other.Run();
+  // Order by priority helps where a network is slower than was thought; not for nothing is it given
+  // up.
+  constexpr double kWorthPriority = 0.995;
+  const bool better = other.seconds() < search.seconds() * kWorthPriority;
+  return better ? other.plan() : search.plan();
 }
 
 }  // namespace poseidon

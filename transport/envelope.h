@@ -94,7 +94,9 @@ struct Envelope {
   int64_t iteration = 0;
   uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronised as one)
   uint32_t chunk = 0;
-  uint32_t step = 0;  // kReduce: see collectives/schedule.h; probes: their round
+  // kReduce: see collectives/schedule.h; probes: their round; kReady, kStart, kPaused: the plan's
+  // number.
+  uint32_t step = 0;
   int priority = kControlPriority;
   // Within a node only: when what the envelope tells happened. Not on the wire.
   Time happened{};

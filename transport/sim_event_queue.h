@@ -18,6 +18,7 @@ enum class SimEventKind : uint32_t {
   kReachesIngress,  // transfer: is ready to enter its receiver's ingress
   kLeavesIngress,   // machine: an envelope is all there
   kArrives,         // transfer: arrives without passing a NIC
+  kHandled,         // SimRuntime's held transfers: its lane is done with it
 };
 
 struct SimEvent {

@@ -14,6 +14,11 @@ Duration UpTo(Duration limit, Random& random) {
   return Duration(static_cast<int64_t>(random.Uniform() * static_cast<double>(limit.count())));
 }
 
+// From one node to a lane of another.
+uint64_t Connection(SimNode from, SimLane to) {
+  return uint64_t{static_cast<uint32_t>(from)} << 32 | to.packed();
+}
+
 // Returns whether any fault can happen.
 bool CheckFaults(const FaultSpec& faults) {
   const auto check = [](const char* name, double probability) {
@@ -48,15 +53,17 @@ int SimNetwork::AddMachine(const NicSpec& nic) {
   if (nic.latency < Duration::zero()) {
     throw ConfigError("simulation: a NIC's latency is negative");
   }
-  machines_.emplace_back();
-  machines_.back().nic = nic;
+  if (nic.send_buffer_bytes < 0) {
+    throw ConfigError("simulation: a NIC's send buffer is negative");
+  }
+  machines_.emplace_back(nic);
   return machine_count() - 1;
 }
 
 void SimNetwork::RemoveNode(SimNode node) {
-  machine(machine_of(node)).egress.RemoveIf([&](const Queued& queued) {
-    if (transfers_[queued.transfer].from != node) return false;
-    Lose(queued.transfer);
+  machine(machine_of(node)).egress.RemoveIf([&](uint32_t transfer) {
+    if (transfers_[transfer].from != node) return false;
+    Lose(transfer);
     return true;
   });
   machine_of_[static_cast<size_t>(node)] = kGone;
@@ -76,7 +83,8 @@ void SimNetwork::Send(Envelope envelope, SimNode from, SimLane to) {
     Cross(transfer, events_.now(), SimEventKind::kArrives);
   } else {
     Machine& sender = machine(source);
-    sender.egress.Push({transfers_[transfer].envelope.priority, transfer, order_++});
+    sender.egress.Push(transfer, transfers_[transfer].envelope.priority, Connection(from, to),
+                       BytesOf(transfer));
     if (sender.egress_waking) return;
     if (sender.egress_free <= events_.now()) {
       StartEgress(source);
@@ -118,7 +126,7 @@ int64_t SimNetwork::BytesOf(uint32_t transfer) const {
 void SimNetwork::StartEgress(int index) {
   Machine& sender = machine(index);
   while (!sender.egress.empty()) {
-    const uint32_t transfer = sender.egress.Pop().transfer;
+    const uint32_t transfer = sender.egress.Pop();
     const int target = machine_of(transfers_[transfer].to.node());
     if (target == kGone) {
       Lose(transfer);

@@ -8,8 +8,8 @@
 
 #include "core/random.h"
 #include "transport/envelope.h"
+#include "transport/sim_egress.h"
 #include "transport/sim_event_queue.h"
-#include "transport/sim_heap.h"
 #include "transport/sim_lane.h"
 #include "transport/sim_pool.h"
 #include "transport/sim_runtime.h"
@@ -46,18 +46,11 @@ class SimNetwork {
   static constexpr int kGone = -1;
   static constexpr uint32_t kNone = 0xffffffff;
 
-  struct Queued {
-    int priority;
-    uint32_t transfer;
-    uint64_t order;
-    bool operator>(const Queued& other) const {
-      return priority != other.priority ? priority > other.priority : order > other.order;
-    }
-  };
-
   struct Machine {
+    explicit Machine(const NicSpec& spec) : nic(spec), egress(spec.send_buffer_bytes) {}
+
     NicSpec nic;
-    SimHeap<Queued> egress;
+    SimEgress egress;
     Time egress_free{};          // when the envelope that is leaving will have left
     bool egress_waking = false;  // a kEgressFree event is in the queue
     // The envelope that passes the ingress, and the queue of those that are ready to.
@@ -89,7 +82,6 @@ class SimNetwork {
   SimPool<SimTransfer> transfers_;
   std::vector<Machine> machines_;
   std::vector<int> machine_of_;  // by node
-  uint64_t order_ = 0;
 };
 
 }  // namespace poseidon

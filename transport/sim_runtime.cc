@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <charconv>
 #include <exception>
 #include <optional>
@@ -67,6 +68,7 @@ class SimRuntime::Implementation {
   struct Lane {
     std::unique_ptr<Actor> actor;
     bool started = false;
+    Time busy_until = Time::min();  // with what has arrived so far
     bool has_timers = false;
     SimTimers::LaneIndex timers = 0;  // if has_timers
   };
@@ -84,6 +86,7 @@ class SimRuntime::Implementation {
   void SkipTimersNotDue();
   void Handle(const SimEvent& event);
   void Start(SimLane lane);
+  void Arrive(SimTransfer transfer);
   void Deliver(SimTransfer transfer);
   // Calls an actor and carries out its outbox.
   template <typename Function>
@@ -100,6 +103,7 @@ class SimRuntime::Implementation {
   SimNetwork network_;
   SimTimers timers_;
   SimPool<std::function<void()>> actions_;
+  SimPool<SimTransfer> held_;  // at a lane that is busy
   std::vector<Node> nodes_;
   Outbox outbox_;
   // Replaced or killed during the current event; one of them may be the actor that is running.
@@ -198,8 +202,11 @@ void SimRuntime::Implementation::Handle(const SimEvent& event) {
     case SimEventKind::kLeavesIngress:
     case SimEventKind::kArrives:
       if (std::optional<SimTransfer> arrived = network_.Handle(event)) {
-        Deliver(*std::move(arrived));
+        Arrive(*std::move(arrived));
       }
+      break;
+    case SimEventKind::kHandled:
+      Deliver(held_.Take(event.subject));
       break;
   }
 }
@@ -215,6 +222,19 @@ void SimRuntime::Implementation::Start(SimLane lane) {
   if (found == nullptr || found->started) return;
   found->started = true;
   Call(lane, [](Actor& actor, Outbox& outbox) { actor.OnStart(outbox); });
+}
+
+void SimRuntime::Implementation::Arrive(SimTransfer transfer) {
+  Lane* lane =
+      options_.processing && network_.alive(transfer.to.node()) ? FindLane(transfer.to) : nullptr;
+  if (lane == nullptr) return Deliver(std::move(transfer));
+  const Duration duration = options_.processing(transfer.envelope);
+  CHECK(duration >= Duration::zero()) << "processing takes a negative time";
+  const bool waits = lane->busy_until >= now() || duration > Duration::zero();
+  lane->busy_until = std::max(lane->busy_until, now()) + duration;
+  if (!waits) return Deliver(std::move(transfer));
+  const Time end = lane->busy_until;
+  events_.Push(end, SimEventKind::kHandled, held_.Put(std::move(transfer)));
 }
 
 void SimRuntime::Implementation::Deliver(SimTransfer transfer) {

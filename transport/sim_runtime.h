@@ -4,8 +4,8 @@
 // their lanes share. An envelope of n bytes (its body plus `header_bytes`) from machine A to
 // machine B
 //
-//   waits in A's egress queue (by priority, then first come first served; one envelope at a time,
-//   never preempted: what comes to an idle egress leaves at once) until A takes it up, at `start`;
+//   waits for A's egress (one envelope at a time, never preempted: what comes to an idle egress
+//   leaves at once) until A takes it up, at `start`;
 //   keeps A's egress busy for egress_time = n / A.goodput, from `start` on;
 //   is ready to enter at B at  ready = start + A.latency + max(0, egress_time - ingress_time);
 //   waits in B's ingress queue (by `ready`, first come first served) until what is before it is in;
@@ -21,7 +21,20 @@
 // room for everything; and neither end of a NIC ever exceeds its goodput. Times are rounded up to
 // whole nanoseconds.
 //
+// Waiting for the egress. Without a send buffer (NicSpec) the most urgent envelope of the machine
+// leaves first, of equally urgent ones the first that came. With one, each connection (from a node
+// to a lane of another node) has a queue of its own, in that order, and a buffer of so many bytes
+// that is filled from the queue, one envelope at least, and can't be overtaken: what programs have
+// handed to their sockets and these to the kernel. The egress serves the buffers in turn, so that
+// busy connections get equal shares of bytes, whatever their priorities.
+//
 // Envelopes between nodes of one machine, and within a node, arrive at once and in order.
+//
+// Processing. If SimOptions.processing is set, a lane handles the envelopes that arrive at it one
+// after the other, in the order of their arrival: each waits until the lane is free and then keeps
+// it busy for processing(envelope). At the end of that the actor gets the envelope, so what it
+// sends leaves then. Other lanes, OnStart and timers do not wait for a busy lane. An envelope whose
+// node is killed before the end is lost.
 //
 // Repeatable: the same actors, calls and seed give the same run, event by event, on every machine;
 // what happens at the same time happens in the order in which it was set off. Faults are drawn from
@@ -47,6 +60,8 @@ namespace poseidon {
 struct NicSpec {
   double goodput_bytes_per_second = 5e9;             // each direction; 40 Gb/s
   Duration latency = std::chrono::microseconds(20);  // one way, added by the sender's side
+  // Of each connection of each node; 0: none. What a program's window and the kernel's buffer hold.
+  int64_t send_buffer_bytes = 0;
 };
 
 // Probabilities of faults, each drawn independently per envelope between nodes. A dropped envelope
@@ -65,6 +80,10 @@ struct SimOptions {
   FaultSpec faults;
   // If set, only envelopes for which it is true suffer faults.
   std::function<bool(const Envelope&)> fault_filter;
+  // How long the lane that gets an envelope is busy with it; not negative. Of all envelopes, those
+  // within a node, too, which alone have kThisNode as the role that `to` names. It is called once
+  // for each, when it arrives, with `to` as its sender wrote it. Empty: nothing takes time.
+  std::function<Duration(const Envelope&)> processing;
 };
 
 // Every envelope between nodes that arrives or fails to, and every copy of one that a fault made,
@@ -89,8 +108,8 @@ class SimRuntime {
   SimRuntime& operator=(const SimRuntime&) = delete;
 
   // A NIC of its own. Several nodes of a job may live on one machine: they share its NIC, and
-  // envelopes between them do not touch it. Throws ConfigError if the goodput is not positive or
-  // the latency is negative.
+  // envelopes between them do not touch it. Throws ConfigError if the goodput is not positive, or
+  // the latency or the send buffer negative.
   int AddMachine(const NicSpec& nic);
   // A process of the job on `machine`. `self` may have rank -1; an actor's Outbox.identity changes
   // it. A process that is started again after Kill is a new node, with endpoints of its own.

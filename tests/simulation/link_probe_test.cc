@@ -24,7 +24,10 @@ TEST(LinkProbeTest, MeasuresLatencyAndGoodput) {
         NicSpec nic;
         nic.goodput_bytes_per_second = goodput;
         nic.latency = std::chrono::microseconds(microseconds);
-        SimulatedCluster cluster(ProbedTraining(workers, nic));
+        SimulatedClusterOptions options = ProbedTraining(workers, nic);
+        const Duration cost = ParseDuration(Network().message_cost());
+        options.network.processing = MessageProcessing(cost);
+        SimulatedCluster cluster(options);
         ASSERT_TRUE(cluster.Run(kForever));
         ExpectAllEnded(cluster, ExitCode::kSuccess);
         ASSERT_TRUE(cluster.scheduler().plan->has_network());
@@ -39,6 +42,31 @@ TEST(LinkProbeTest, MeasuresLatencyAndGoodput) {
         if (HasFailure()) return;
       }
     }
+  }
+}
+
+// However slow, so that nothing is given up: a burst of a fixed size would take minutes here.
+TEST(LinkProbeTest, SlowLinksTakeSecondsOnly) {
+  for (const double goodput : {2.5e5, 2.5e6}) {
+    NicSpec nic;
+    nic.goodput_bytes_per_second = goodput;
+    SimulatedClusterOptions options = ProbedTraining(16, nic);
+    Time last{};
+    options.network.faults.delay = 1e-12;  // so that the filter is asked
+    SimulatedCluster* running = nullptr;
+    options.network.fault_filter = [&](const Envelope& envelope) {
+      if (envelope.kind == MessageKind::kProbe) last = running->runtime().now();
+      return false;
+    };
+    SimulatedCluster cluster(options);
+    running = &cluster;
+    ASSERT_TRUE(cluster.Run(kForever));
+    // Four distances, each at most three trials and three bursts of a message, where those of
+    // several workers meet, or a fifth of a second.
+    EXPECT_LE(ToSeconds(last), 4 * (0.2 + 6 * 262144 / goodput));
+    EXPECT_NEAR(
+        static_cast<double>(ParseBitRate(cluster.scheduler().plan->network().bandwidth())) / 8,
+        goodput, 0.05 * goodput);
   }
 }
 

@@ -35,6 +35,8 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
   job.mutable_cluster()->set_servers(servers);
   // The simulator's nodes compute nothing besides the layers.
   job.mutable_cluster()->set_flops(1e30);
+  job.mutable_cluster()->set_reduction_rate(1e30);
+  job.mutable_cluster()->set_update_rate(1e30);
   Network& network = *job.mutable_cluster()->mutable_network();
   network.set_bandwidth(bandwidth);
   network.set_goodput_share(1);
@@ -49,17 +51,19 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
 PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model) {
   // Workers that exchange in pairs drift apart for some twenty iterations; others are steady soon.
   const auto policy = job.communication().policy();
-  const bool pairs =
-      policy == Communication::ALL_HALVING_DOUBLING || policy == Communication::ALL_TORUS;
+  const bool pairs = policy == Communication::ALL_HALVING_DOUBLING ||
+                     policy == Communication::ALL_TORUS || policy == Communication::TIME;
   const int iterations = pairs ? 24 : 8;
   constexpr int kMeasured = 4;
   const ClusterSpec spec = ClusterOf(job);
   NicSpec nic;
   nic.goodput_bytes_per_second = spec.goodput;
   nic.latency = Seconds(spec.latency);
+  nic.send_buffer_bytes = spec.send_buffer_bytes;
   SimulatedClusterOptions options;
   options.job = job;
   options.layout = spec.colocated ? ColocatedLayout(job, nic) : SeparateLayout(job, nic);
+  options.network.processing = MessageProcessing(Seconds(spec.message_cost));
   options.work.model = model;
   options.work.iterations = iterations;
   for (int l = 0; l < model.layers_size(); ++l) {

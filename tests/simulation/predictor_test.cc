@@ -29,6 +29,32 @@ TEST(PredictorSimulation, IsWithinATenth) {
   }
 }
 
+TEST(PredictorSimulation, IsWithinATenthWithManyWorkers) {
+  const PlannedNet net = PlannedNets()[1];
+  for (const Communication::Policy policy :
+       {Communication::BYTES, Communication::ALL_SFB, Communication::ALL_RING}) {
+    SCOPED_TRACE(Communication::Policy_Name(policy));
+    Job job = PlannedJob(24, 24, "10Gbps", "1ms", true);
+    job.mutable_communication()->set_policy(policy);
+    const PlannedOutcome outcome = TrainAsPlanned(job, net.model);
+    EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.1 * outcome.simulated);
+  }
+}
+
+// Five times the default cost of a message, which keeps lanes busy for about as long as links.
+TEST(PredictorSimulation, IsWithinATenthWhereMessagesCost) {
+  const PlannedNet net = PlannedNets()[1];
+  for (const Communication::Policy policy : kComparedPolicies) {
+    SCOPED_TRACE(Communication::Policy_Name(policy));
+    Job job = PlannedJob(4, 4, "10Gbps", "100us", true);
+    job.mutable_cluster()->mutable_network()->set_message_cost("100us");
+    job.mutable_communication()->set_kv_pair_bytes(131072);
+    job.mutable_communication()->set_policy(policy);
+    const PlannedOutcome outcome = TrainAsPlanned(job, net.model);
+    EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.1 * outcome.simulated);
+  }
+}
+
 TEST(PredictorSimulation, IsWithinATenthWithServersOfTheirOwn) {
   const PlannedNet net = PlannedNets()[2];
   for (const Communication::Policy policy : kComparedPolicies) {

@@ -11,7 +11,7 @@
 namespace poseidon {
 namespace {
 
-// 1 GB/s, 1 ms, no headers, processing for nothing.
+// 1 GB/s, 1 ms, no headers, no buffers, processing for nothing.
 ClusterSpec Plain(int workers, int servers, bool colocated = true) {
   ClusterSpec cluster;
   cluster.workers = workers;
@@ -19,6 +19,8 @@ ClusterSpec Plain(int workers, int servers, bool colocated = true) {
   cluster.colocated = colocated;
   cluster.goodput = 1e9;
   cluster.latency = 1e-3;
+  cluster.message_cost = 0;
+  cluster.send_buffer_bytes = 0;
   cluster.header_bytes = 0;
   cluster.reduction_rate = 1e18;
   cluster.update_rate = 1e18;
@@ -111,6 +113,28 @@ TEST(PredictorTest, ProcessingCounts) {
   EXPECT_NEAR(ExchangeOf(model, cluster, Settings(Communication::ALL_RING)), 2 * (1 + 2) + 2, 0.1);
 }
 
+// A lane handles one message after the other.
+TEST(PredictorTest, MessagesCost) {
+  ModelSpec model;
+  AddTimed(1000, model);
+  ClusterSpec cluster = Plain(4, 4);
+  cluster.goodput = 1e15;
+  const auto costs = [&](Communication::Policy policy, int64_t chunk_bytes) {
+    cluster.message_cost = 0;
+    const double free = ExchangeOf(model, cluster, Settings(policy, chunk_bytes));
+    cluster.message_cost = 1e-4;
+    return (ExchangeOf(model, cluster, Settings(policy, chunk_bytes)) - free) / 0.1;
+  };
+  // The server's three or four and the answer; six steps; four steps.
+  EXPECT_NEAR(costs(Communication::ALL_PS, 4000), 4 + 1, 1.1);
+  EXPECT_NEAR(costs(Communication::ALL_RING, 4000), 6, 0.01);
+  EXPECT_NEAR(costs(Communication::ALL_HALVING_DOUBLING, 4000), 4, 0.01);
+  // A hundred chunks at a time: each worker's lane is busy with all their messages, behind which
+  // five of six latencies, 10 messages' time each, are hidden.
+  EXPECT_NEAR(costs(Communication::ALL_RING, 40), 600 - 50, 1);
+  EXPECT_GE(costs(Communication::ALL_PS, 40), 100);
+}
+
 TEST(PredictorTest, OneWorkerWaitsForNothing) {
   ModelSpec model;
   AddTimed(1000000, model);
@@ -118,6 +142,26 @@ TEST(PredictorTest, OneWorkerWaitsForNothing) {
                             Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS}) {
     EXPECT_NEAR(ExchangeOf(model, Plain(1, 1), Settings(policy)), 0, 1e-3);
   }
+}
+
+// What sockets and kernels hold can't be overtaken. It is on the way to the server: answers leave
+// as fast as gradients come.
+TEST(PredictorTest, SendBuffersHoldUpUrgentLayers) {
+  ModelSpec model;
+  AddTimed(1000, model);
+  AddTimed(30000000, model);
+  const InformationBook book(model, 1, 1);
+  const auto exchange = [&](int64_t send_buffer_bytes) {
+    ClusterSpec cluster = Plain(1, 1, false);
+    cluster.send_buffer_bytes = send_buffer_bytes;
+    Predictor predictor(book, cluster);
+    Plan plan = MakePlan(book, Settings(Communication::ALL_PS, 1000000));
+    predictor.Annotate(plan);
+    return plan.buckets(0).prediction().exchange_ms();
+  };
+  const double free = exchange(0);
+  EXPECT_LE(free, 2 + 3 * 1);  // two latencies, and frames of 1 ms that are on their way
+  EXPECT_NEAR(exchange(8000000), free + 8, 1);
 }
 
 // Three layers; the top one takes the link for 60 ms, the lowest is urgent when it is ready.
@@ -246,13 +290,21 @@ TEST(ClusterSpecTest, IsWhatTheJobSays) {
   network.set_bandwidth("8Gbps");
   network.set_goodput_share(0.5);
   network.set_latency("20us");
+  network.set_message_cost("7us");
   network.set_colocated(false);
+  job.mutable_cluster()->set_reduction_rate(3e9);
+  job.mutable_cluster()->set_update_rate(1e9);
+  job.mutable_communication()->set_window_bytes(1 << 20);
   const ClusterSpec cluster = ClusterOf(job);
   EXPECT_DOUBLE_EQ(cluster.goodput, 5e8);
   EXPECT_DOUBLE_EQ(cluster.latency, 20e-6);
   EXPECT_EQ(cluster.machines(), 5);
   EXPECT_EQ(cluster.MachineOfServer(1), 4);
+  EXPECT_DOUBLE_EQ(cluster.message_cost, 7e-6);
   EXPECT_DOUBLE_EQ(cluster.flops, 4e12);
+  EXPECT_DOUBLE_EQ(cluster.reduction_rate, 3e9);
+  EXPECT_DOUBLE_EQ(cluster.update_rate, 1e9);
+  EXPECT_EQ(cluster.send_buffer_bytes, (1 << 20) + (512 << 10));
 }
 
 }  // namespace

@@ -104,6 +104,66 @@ TEST(SimNetworkTest, UrgentEnvelopesOvertakeInTheQueueButDoNotPreempt) {
   EXPECT_THAT(cluster.Chunks(), ElementsAre(0, 4, 1, 3, 2));
 }
 
+TEST(SimNetworkTest, NothingOvertakesWhatIsInTheSendBuffer) {
+  ScriptedCluster cluster(std::vector<NicSpec>(2, NicSpec{1e9, Ns(1000), 10000}));
+  // The first leaves at once, the next two fit into the buffer.
+  cluster.SendAtStart(0, {Message(1, 5000, 5, 0), Message(1, 5000, 5, 1), Message(1, 5000, 5, 2),
+                          Message(1, 5000, 5, 3), Message(1, 10, 0, 4)});
+  cluster.runtime.Run(kForever);
+  EXPECT_THAT(cluster.Chunks(), ElementsAre(0, 1, 2, 4, 3));
+}
+
+TEST(SimNetworkTest, SendBufferTakesOneEnvelopeOfAnySize) {
+  ScriptedCluster cluster(std::vector<NicSpec>(2, NicSpec{1e9, Ns(1000), 1}));
+  cluster.SendAtStart(0, {Message(1, 5000, 5, 0), Message(1, 5000, 5, 1), Message(1, 5000, 5, 2),
+                          Message(1, 10, 0, 3)});
+  cluster.runtime.Run(kForever);
+  EXPECT_THAT(cluster.Chunks(), ElementsAre(0, 1, 3, 2));
+}
+
+TEST(SimNetworkTest, ConnectionsWithSendBuffersGetEqualShares) {
+  ScriptedCluster cluster(std::vector<NicSpec>(3, NicSpec{1e9, Ns(1000), 10000}));
+  cluster.SendAtStart(0, {Message(1, 5000), Message(1, 5000), Message(1, 5000), Message(1, 5000),
+                          Message(2, 2500, 9), Message(2, 2500, 9), Message(2, 5000, 9)});
+  cluster.runtime.Run(kForever);
+  EXPECT_THAT(cluster.TimesAt(1), ElementsAre(6000, 13500, 21000, 31000));
+  EXPECT_THAT(cluster.TimesAt(2), ElementsAre(8500, 16000, 26000));
+}
+
+// Whatever the buffers, all of it arrives, and a sender that has something to send does.
+TEST(SimNetworkTest, SendBuffersLoseNothingAndNoTime) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    Random random(seed);
+    const int64_t buffer = 1 + static_cast<int64_t>(random.Next() % 100000);
+    ScriptedCluster cluster(std::vector<NicSpec>(4, NicSpec{1e9, Ns(1000), buffer}));
+    std::vector<Envelope> envelopes;
+    int64_t bytes = 0;
+    for (uint32_t k = 0; k < 200; ++k) {
+      const auto size = 1 + static_cast<int64_t>(random.Next() % 20000);
+      envelopes.push_back(Message(1 + static_cast<int>(random.Next() % 3), size,
+                                  static_cast<int>(random.Next() % 4), k));
+      bytes += size;
+    }
+    cluster.SendAtStart(0, envelopes);
+    EXPECT_EQ(cluster.runtime.Run(kForever), Ns(1000 + bytes)) << "seed " << seed;
+    std::vector<uint32_t> chunks = cluster.Chunks();
+    std::sort(chunks.begin(), chunks.end());
+    ASSERT_EQ(chunks.size(), envelopes.size()) << "seed " << seed;
+    for (uint32_t k = 0; k < chunks.size(); ++k) ASSERT_EQ(chunks[k], k) << "seed " << seed;
+  }
+}
+
+TEST(SimNetworkTest, KilledNodesLoseTheirSendBuffers) {
+  ScriptedCluster cluster(std::vector<NicSpec>(2, NicSpec{1e9, Ns(1000), 10000}));
+  cluster.AddWorker(0);
+  cluster.SendAtStart(0, std::vector<Envelope>(5, Message(1, 5000)));
+  cluster.SendAtStart(2, {Message(1, 5000)});
+  cluster.runtime.At(Ns(1), [&] { cluster.runtime.Kill(0); });
+  cluster.runtime.Run(kForever);
+  EXPECT_THAT(cluster.TimesAt(1), ElementsAre(6000, 11000));
+  EXPECT_EQ(cluster.runtime.statistics().lost, 4);
+}
+
 TEST(SimNetworkTest, NodesOfAMachineShareItsNicAndDoNotUseItAmongThemselves) {
   ScriptedCluster cluster(3);
   cluster.AddWorker(0);

@@ -217,6 +217,85 @@ TEST(SimRuntimeTest, ActorMayKillItsOwnNode) {
   EXPECT_EQ(cluster.runtime.statistics().unroutable, 0);
 }
 
+// A nanosecond for each byte.
+SimOptions Processing() {
+  SimOptions options;
+  options.processing = [](const Envelope& envelope) {
+    return Ns(static_cast<int64_t>(envelope.body.size()));
+  };
+  return options;
+}
+
+TEST(SimProcessingTest, EnvelopesWaitForABusyLane) {
+  ScriptedCluster cluster(std::vector<NicSpec>(2, NicSpec{2e9, Ns(1000)}), Processing());
+  cluster.scripts[1]->on_message = [](const Envelope& envelope, Outbox& outbox) {
+    Envelope answer = envelope;
+    answer.to = envelope.from;
+    outbox.Send(std::move(answer));
+    if (envelope.chunk == 0) outbox.SetTimer(1, Ns(100));
+  };
+  int64_t timer = 0;
+  cluster.scripts[1]->on_timer = [&](TimerId, Outbox& outbox) { timer = outbox.now.count(); };
+  Script* other = cluster.Attach(1, kLane + 1);
+  int64_t other_handled = 0;
+  other->on_message = [&](const Envelope&, Outbox& outbox) { other_handled = outbox.now.count(); };
+  cluster.runtime.SetRoute(0, {Worker(1), kLane + 1}, cluster.runtime.endpoint(1, kLane + 1));
+  Envelope aside = Message(1, 1000);
+  aside.to.lane = kLane + 1;
+  cluster.SendAtStart(0,
+                      {Message(1, 4000, 0, 0), Message(1, 1000, 0, 1), Message(1, 0, 0, 2), aside});
+  cluster.runtime.Run(kForever);
+  // They arrive at 3000, 3500, 3500 and 4000; the first keeps the lane to 7000, the second to 8000.
+  EXPECT_EQ(timer, 7100);
+  EXPECT_EQ(other_handled, 5000);
+  // Each answer takes half a nanosecond a byte and 1000; then the asker's lane is busy, too.
+  EXPECT_THAT(cluster.Chunks(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(cluster.TimesAt(0), ElementsAre(14000, 15000, 15000));
+}
+
+TEST(SimProcessingTest, RandomEnvelopesAreHandledOneAfterTheOther) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Random random(seed);
+    ScriptedCluster cluster(std::vector<NicSpec>(1, NicSpec{}), Processing());
+    std::map<int64_t, std::vector<Envelope>> arriving;
+    uint32_t count = 0;
+    for (int k = 0; k < 200; ++k) {
+      Envelope envelope = Message(0, static_cast<int64_t>(random.Next() % 3) * 50, 0, 0);
+      envelope.to = Here(kLane);
+      arriving[static_cast<int64_t>(random.Next() % 10000)].push_back(envelope);
+    }
+    std::vector<int64_t> expected;
+    int64_t free = 0;
+    for (auto& [time, envelopes] : arriving) {
+      for (Envelope& envelope : envelopes) {
+        envelope.chunk = count++;
+        free = std::max(free, time) + static_cast<int64_t>(envelope.body.size());
+        expected.push_back(free);
+      }
+    }
+    cluster.scripts[0]->on_start = [&](Outbox& outbox) {
+      for (const auto& [time, envelopes] : arriving) outbox.SetTimer(time, Ns(time));
+    };
+    cluster.scripts[0]->on_timer = [&](TimerId time, Outbox& outbox) {
+      outbox.messages = arriving[static_cast<int64_t>(time)];
+    };
+    cluster.runtime.Run(kForever);
+    EXPECT_EQ(cluster.TimesAt(0), expected) << "seed " << seed;
+    const std::vector<uint32_t> chunks = cluster.Chunks();
+    EXPECT_TRUE(std::is_sorted(chunks.begin(), chunks.end())) << "seed " << seed;
+  }
+}
+
+TEST(SimProcessingTest, WhatABusyLaneHoldsDiesWithItsNode) {
+  ScriptedCluster cluster(std::vector<NicSpec>(2, NicSpec{1e9, Ns(1000)}), Processing());
+  cluster.SendAtStart(0, {Message(1, 5000), Message(1, 5000)});
+  cluster.runtime.At(Ns(12000), [&] { cluster.runtime.Kill(1); });
+  cluster.runtime.Run(kForever);
+  EXPECT_THAT(cluster.TimesAt(1), ElementsAre(11000));
+  EXPECT_EQ(cluster.runtime.statistics().envelopes, 1);
+  EXPECT_EQ(cluster.runtime.statistics().lost, 1);
+}
+
 TEST(SimRuntimeTest, RunStopsAtDeadlineHaltAndEnd) {
   ScriptedCluster cluster(1);
   std::vector<int64_t> times;

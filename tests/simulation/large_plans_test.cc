@@ -1,0 +1,54 @@
+// The planner on clusters that take it seconds.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "scheduler/planner.h"
+#include "scheduler/time_planner.h"
+#include "tests/simulation/planned_training.h"
+#include "tests/unit/reference_models.h"
+
+namespace poseidon {
+namespace {
+
+ClusterSpec Cluster(int workers, double gigabits, double latency) {
+  ClusterSpec cluster;
+  cluster.workers = workers;
+  cluster.servers = workers;
+  cluster.goodput = gigabits * 1e9 / 8;
+  cluster.latency = latency;
+  return cluster;
+}
+
+TEST(LargePlansTest, NothingElseIsPredictedToBeFaster) {
+  const ModelSpec model = ResNet50(32);
+  for (const int workers : {6, 16}) {
+    SCOPED_TRACE(std::to_string(workers) + " workers");
+    const InformationBook book(model, workers, workers);
+    Predictor predictor(book, Cluster(workers, 10, 100e-6));
+    Communication communication;
+    const Plan plan = PlanByTime(predictor, communication);
+    for (const Communication::Policy policy : kComparedPolicies) {
+      communication.set_policy(policy);
+      const double other = predictor.Predict(MakePlan(book, communication)).seconds;
+      EXPECT_LE(plan.iteration_ms(), 1000 * other + 1e-6) << Communication::Policy_Name(policy);
+    }
+  }
+}
+
+TEST(LargePlansTest, SixtyFourWorkersAreTheSameEveryTimeAndInTime) {
+  const ModelSpec model = ResNet50(32);  // 107 layers
+  const InformationBook book(model, 64, 64);
+  Predictor predictor(book, Cluster(64, 10, 100e-6));
+  const auto begin = std::chrono::steady_clock::now();
+  const Plan plan = PlanByTime(predictor, {});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  // Three seconds on an idle core; builds with sanitizers and busy machines take longer.
+  EXPECT_LT(took.count(), 60);
+  Predictor again(book, Cluster(64, 10, 100e-6));
+  EXPECT_EQ(PlanByTime(again, {}).SerializeAsString(), plan.SerializeAsString());
+}
+
+}  // namespace
+}  // namespace poseidon
