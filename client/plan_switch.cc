@@ -33,14 +33,27 @@ void MovedState::Leave(std::shared_ptr<const SyncContext> from) {
   from_ = std::move(from);
   to_.reset();
   state_ = StatePerParameter(from_->rule);
-  begins_.assign(1, 0);
-  for (const LayerSpec& layer : from_->plan.model().layers()) {
-    begins_.push_back(begins_.back() + FloatCount(layer));
-  }
+  CountParameters(from_->plan.model());
   for (const int bucket : ToFetch()) outstanding_ += from_->bucket(bucket).chunks_size();
   if (from_->phantom) return;
   LeaveResidual();
   if (from_->rank == 0) LeaveHistory();
+}
+
+void MovedState::CountParameters(const ModelSpec& model) {
+  begins_.assign(1, 0);
+  for (const LayerSpec& layer : model.layers()) {
+    begins_.push_back(begins_.back() + FloatCount(layer));
+  }
+}
+
+void MovedState::Restore(std::shared_ptr<const SyncContext> to, std::vector<float> history) {
+  to_ = std::move(to);
+  state_ = StatePerParameter(to_->rule);
+  CountParameters(to_->plan.model());
+  CHECK_EQ(static_cast<int64_t>(history.size()), begins_.back() * state_);
+  history_ = std::make_shared<std::vector<float>>(std::move(history));
+  PlaceHistory();
 }
 
 int64_t MovedState::Begin(const SyncContext& context, int bucket) const {
@@ -103,12 +116,16 @@ void MovedState::Enter(std::shared_ptr<const SyncContext> to) {
     for (int layer = 0; layer + 1 < static_cast<int>(begins_.size()); ++layer) {
       Copy(from_->memory->values(layer), to_->memory->values(layer));
     }
-    for (int bucket = 0; bucket < to_->plan.plan().buckets_size(); ++bucket) {
-      const std::span<float> own = to_->memory->bucket(bucket).history;
-      Copy(std::span(*history_).subspan(Begin(*to_, bucket) * state_, own.size()), own);
-    }
+    PlaceHistory();
   }
   from_.reset();
+}
+
+void MovedState::PlaceHistory() {
+  for (int bucket = 0; bucket < to_->plan.plan().buckets_size(); ++bucket) {
+    const std::span<float> own = to_->memory->bucket(bucket).history;
+    Copy(std::span(*history_).subspan(Begin(*to_, bucket) * state_, own.size()), own);
+  }
 }
 
 Payload MovedState::history(int bucket) const {

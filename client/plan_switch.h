@@ -51,6 +51,12 @@ class MovedState {
   // Whether nothing is still to be fetched.
   bool complete() const { return outstanding_ == 0; }
 
+  // Worker 0, instead of Enter: the job's first plan does not start at iteration 0, and this is the
+  // optimiser state of the whole model. The values are in memory already.
+  void Restore(std::shared_ptr<const SyncContext> to, std::vector<float> history);
+  // After complete(), instead of Enter: the optimiser state of the whole model.
+  std::vector<float> TakeHistory() { return std::move(*history_); }
+
   // The memory of the next plan is there. On worker 0 puts the state into it.
   void Enter(std::shared_ptr<const SyncContext> to);
   // Worker 0: the bucket's optimiser state in the plan entered, for kPublishInitial; empty if no
@@ -64,6 +70,9 @@ class MovedState {
   void AddResidual(int layer, std::span<float> gradient);
 
  private:
+  void CountParameters(const ModelSpec& model);
+  // Puts history_ into to_'s memory where the workers keep it.
+  void PlaceHistory();
   void LeaveResidual();
   void LeaveHistory();
   // Room for what the layers of a bucket of the plan left have not sent.

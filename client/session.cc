@@ -121,7 +121,7 @@ void Session::Handle(const Envelope& envelope) {
       exchange_.end = std::max(exchange_.end, envelope.happened);
       return;
     case MessageKind::kHistory:
-      return moved_.Take(envelope);
+      return (collected_ != nullptr ? *collected_ : moved_).Take(envelope);
     case MessageKind::kPauseRequest: {
       Envelope offer;
       offer.kind = MessageKind::kPauseOffer;
@@ -144,18 +144,45 @@ void Session::Poll() {
   }
 }
 
-void Session::Declare(const ModelSpec& model) {
-  PostToScheduler(MakeEnvelope(MessageKind::kDeclareModel, kScheduler, model));
+void Session::Declare(const ModelSpec& model, int64_t first_iteration) {
+  Envelope declaration = MakeEnvelope(MessageKind::kDeclareModel, kScheduler, model);
+  declaration.iteration = first_iteration;
+  PostToScheduler(std::move(declaration));
   const Duration timeout =
       kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
   Await(MessageKind::kPlan, timeout, "the plan");
   progress_ = std::make_unique<BucketProgress>(plan());
+  iteration_ = plan().start_iteration();
 }
 
 std::span<float> Session::values(int layer) const { return state_->context->memory->values(layer); }
 
 GradientBuffers Session::gradient(int layer) const {
   return GradientBuffersOf(*state_->context, layer, iteration_);
+}
+
+std::span<float> Session::state(int layer) const {
+  const ModelMemory& memory = *state_->context->memory;
+  const LayerPlace& place = memory.place(layer);
+  const int64_t floats = StatePerParameter(state_->context->rule);
+  return memory.bucket(place.bucket).history.subspan(place.offset * floats, place.size * floats);
+}
+
+void Session::RestoreState(std::vector<float> state) {
+  moved_.Restore(state_->context, std::move(state));
+}
+
+std::vector<float> Session::CollectState() {
+  collected_ = std::make_unique<MovedState>();
+  collected_->Leave(state_->context);
+  FetchHistory(*collected_);
+  return std::exchange(collected_, nullptr)->TakeHistory();
+}
+
+void Session::FetchHistory(MovedState& state) {
+  for (const int bucket : state.ToFetch()) PostToLanes(MessageKind::kCollectHistory, bucket);
+  const Time deadline = Now() + StallPatience();
+  while (!state.complete()) Handle(Next(deadline, "the servers' optimiser state"));
 }
 
 void Session::PostToLanes(MessageKind kind, int bucket, const Payload& body) {
@@ -264,11 +291,10 @@ void Session::SwitchPlan() {
   AddTraffic(*state_->context, past_plans_);
   progress_->AddTimes(past_plans_);
   moved_.Leave(state_->context);
-  for (const int bucket : moved_.ToFetch()) PostToLanes(MessageKind::kCollectHistory, bucket);
-  const Time deadline = Now() + StallPatience();
-  while (!moved_.complete()) Handle(Next(deadline, "the servers' optimiser state"));
+  FetchHistory(moved_);
   Envelope paused;
   paused.kind = MessageKind::kPaused;
+  paused.step = static_cast<uint32_t>(plan().number());
   paused.to = kScheduler;
   PostToScheduler(std::move(paused));
   Await(MessageKind::kPlan, kDeadlinesToPause * StallPatience(),

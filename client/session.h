@@ -3,7 +3,7 @@
 //
 //   Session session(options);               // joins; blocks until all nodes are there
 //   session.Declare(model);                 // returns when the plan and all buffers are there
-//   ... make the engine use session.values(l); on worker 0 fill them ...
+//   ... make the engine use session.values(l); on worker 0 fill them, from a snapshot perhaps ...
 //   session.Begin();                        // all nodes are ready; worker 0's values go out
 //   for each iteration:
 //     for each layer l, ascending:   session.WaitFresh(l);  forward of l
@@ -20,6 +20,11 @@
 //
 // At the end of an iteration the whole job may go over to another plan, and values and gradients to
 // other memory.
+//
+// If the model's update rule is deferred (core/update_rule.h), WaitFresh(l) in iteration t + 1 says
+// that the mean gradient of iteration t is in state(l), and nobody has changed the values: the
+// program makes the update before it goes on. Between GradientReady(l) and WaitFresh(l) the state
+// belongs to the lanes, too.
 //
 // Thread safety: one thread, the training thread. Every call that waits has a deadline and throws
 // an Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
@@ -63,11 +68,25 @@ class Session {
   int rank() const { return rank_; }
   int workers() const { return options_.job.cluster().workers(); }
 
-  void Declare(const ModelSpec& model);
+  // `first_iteration`: of the training, not 0 if it goes on from a snapshot; only worker 0's
+  // counts.
+  void Declare(const ModelSpec& model, int64_t first_iteration = 0);
   const Plan& plan() const { return state_->context->plan.plan(); }
   std::span<float> values(int layer) const;
   // For the current iteration.
   GradientBuffers gradient(int layer) const;
+  // Deferred rules: the layer's optimiser state with its mean gradient, StatePerParameter(rule)
+  // floats a parameter.
+  std::span<float> state(int layer) const;
+  // Of a rule of type MeanGradient, whose state is nothing else.
+  std::span<const float> mean_gradient(int layer) const { return state(layer); }
+
+  // Worker 0, before Begin, if training goes on from a snapshot: the optimiser state of all
+  // parameters in the model's order, StatePerParameter(rule) floats for each.
+  void RestoreState(std::vector<float> state);
+  // Worker 0, when all layers are fresh and before its first GradientReady of the iteration: the
+  // same, as it is now; fetched from the servers where they keep it.
+  std::vector<float> CollectState();
 
   void Begin();
   void GradientReady(int layer);
@@ -102,6 +121,8 @@ class Session {
   void Handle(const Envelope& envelope);
   // Handles what has come, without waiting.
   void Poll();
+  // Until all that the servers keep of `state` is here.
+  void FetchHistory(MovedState& state);
   // All workers have come here: takes what training needs from the old plan to the next.
   void SwitchPlan();
   Duration StallPatience() const;
@@ -119,6 +140,7 @@ class Session {
   std::unique_ptr<BucketProgress> progress_;
   PauseAgreement pause_;
   MovedState moved_;
+  std::unique_ptr<MovedState> collected_;  // while CollectState waits
   wire::WorkerReport past_plans_;  // buckets and dropped frames of the plans before this one
   uint64_t epoch_ = 0;
   int rank_ = -1;

@@ -19,6 +19,7 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return;
     case MessageKind::kStart: {
       if (!member_.FromOwnScheduler(envelope) || state_->context == nullptr) return;
+      if (envelope.step != PlanNumber()) return;
       member_.StartLanes(state_->context->plan.plan().lanes(), outbox);
       return Forward(envelope, outbox);
     }
@@ -26,9 +27,11 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kPauseAt:
       if (member_.FromOwnScheduler(envelope)) Forward(envelope, outbox);
       return;
-    case MessageKind::kLocalReady:
-      outbox.Send(member_.ToScheduler(MessageKind::kReady));
-      return;
+    case MessageKind::kLocalReady: {
+      Envelope ready = member_.ToScheduler(MessageKind::kReady);
+      ready.step = PlanNumber();
+      return outbox.Send(std::move(ready));
+    }
     case MessageKind::kLinkReport: {
       // The probe's: a stranger would not know the epoch.
       if (envelope.epoch != member_.epoch() || envelope.from.node != member_.self()) return;
@@ -42,6 +45,10 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       if (options_.measure_links && member_.joined() && !had_joined) StartProbe(outbox);
     }
   }
+}
+
+uint32_t WorkerControl::PlanNumber() const {
+  return static_cast<uint32_t>(state_->context->plan.plan().number());
 }
 
 void WorkerControl::StartProbe(Outbox& outbox) const {

@@ -40,6 +40,8 @@ class WorkerControl : public Actor {
 
  private:
   void OnPlan(const Envelope& envelope, Outbox& outbox);
+  // Of the plan that there is.
+  uint32_t PlanNumber() const;
   void StartProbe(Outbox& outbox) const;
   static void Forward(const Envelope& envelope, Outbox& outbox);
 

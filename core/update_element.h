@@ -8,8 +8,8 @@
 // Pure functions on the caller's memory. The formulas are those of Caffe 1.0's solvers
 // (src/caffe/solvers), in the order in which its CPU code rounds. With g the gradient with its
 // regularisation, r the rate, m momentum, d delta, h a parameter's state, each line taken in turn:
-//   SGD       h = m h + r g                          step = h
-//   Nesterov  h' = m h + r g                         step = (1 + m) h' - m h
+//   SGD       h = c h, h = m h + r g                 step = h
+//   Nesterov  h = c h, h' = m h + r g                step = (1 + m) h' - m h
 //   AdaGrad   h = h + g^2                            step = r (g / (sqrt(h) + d))
 //   RMSProp   h = q h + (1 - q) g^2, q rms_decay     step = r (g / (sqrt(h) + d))
 //   AdaDelta  h0 = m h0 + (1 - m) g^2
@@ -18,7 +18,7 @@
 //   Adam      h0 = m h0 + (1 - m) g
 //             h1 = q h1 + (1 - q) g^2, q momentum2   step = r (h0 / (sqrt(h1) + d))
 // and then parameter = parameter - step. Adam's r includes sqrt(1 - q^t) / (1 - m^t) with
-// t = iteration + 1.
+// t = iteration + 1. c is 1 but for momentum correction.
 #pragma once
 
 #include <cmath>
@@ -40,6 +40,7 @@ struct UpdateScalars {
   float momentum2;
   float rms_decay;
   float delta;
+  float momentum_scale;  // c above
 };
 
 // What regularisation adds to the gradient. Without decay the parameter is not read, not even times
@@ -68,7 +69,7 @@ struct L2Decay {
 struct SgdElement {
   static constexpr int kState = 1;
   POSEIDON_HOST_DEVICE static float Step(const UpdateScalars& s, float g, float* h) {
-    h[0] = s.momentum * h[0] + s.learning_rate * g;
+    h[0] = s.momentum * (s.momentum_scale * h[0]) + s.learning_rate * g;
     return h[0];
   }
 };
@@ -76,7 +77,7 @@ struct SgdElement {
 struct NesterovElement {
   static constexpr int kState = 1;
   POSEIDON_HOST_DEVICE static float Step(const UpdateScalars& s, float g, float* h) {
-    const float before = h[0];
+    const float before = s.momentum_scale * h[0];
     h[0] = s.momentum * before + s.learning_rate * g;
     return (1.0F + s.momentum) * h[0] - s.momentum * before;
   }

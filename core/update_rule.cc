@@ -71,10 +71,11 @@ constexpr Policy kPolicies[] = {
 
 // --- Update rules: one row each, the arithmetic in core/update_element.h. ---
 
-// The vectors of one update. No two overlap.
+// The vectors of one update. Gradients are in a vector of their own or, deferred, in the history
+// behind each parameter's state. Otherwise no two overlap.
 struct Vectors {
   size_t count;
-  const float* gradient;
+  const float* gradient;  // null: deferred
   float* parameters;
   float* history;
 };
@@ -86,6 +87,14 @@ void ApplyTo(const UpdateScalars& scalars, const Vectors& vectors) {
   float* __restrict history = vectors.history;
   // A copy, as no store below can change it: it stays in registers.
   const UpdateScalars s = scalars;
+  if (gradient == nullptr) {
+    constexpr int kStride = Rule::kState + 1;
+    for (size_t i = 0; i < vectors.count; ++i) {
+      float* const state = &history[i * kStride];
+      UpdateElement<Rule, Decay>(s, state[Rule::kState], &parameters[i], state);
+    }
+    return;
+  }
   for (size_t i = 0; i < vectors.count; ++i) {
     UpdateElement<Rule, Decay>(s, gradient[i], &parameters[i], &history[i * Rule::kState]);
   }
@@ -131,16 +140,8 @@ constexpr Type kTypes[] = {
     TypeOf<RmsPropElement>("RMSProp", kRmsDecay | kDelta),
     TypeOf<AdaDeltaElement>("AdaDelta", kMomentum | kDelta),
     TypeOf<AdamElement>("Adam", kMomentum | kMomentum2 | kDelta),
+    {.name = "MeanGradient", .fields = 0, .state_per_parameter = 0, .apply = nullptr},
 };
-
-// What Adam multiplies the rate with, because its means start at 0 (Kingma and Ba 2015, section 2).
-double BiasCorrection(const UpdateRule& rule, int64_t iteration) {
-  const auto t = static_cast<double>(iteration + 1);
-  return std::sqrt(1.0 - std::pow(double{rule.momentum2}, t)) /
-         (1.0 - std::pow(double{rule.momentum}, t));
-}
-
-// --- Validation. ---
 
 // The row called `name`. Throws ConfigError with all names if there is none.
 template <typename Row, size_t kRows>
@@ -153,6 +154,30 @@ const Row& Find(const Row (&rows)[kRows], std::string_view name, const char* fie
   throw ConfigError(std::string(field) + " is \"" + std::string(name) + "\"; it must be " +
                     (kRows > 1 ? "one of " : "") + known);
 }
+
+double Rate(const UpdateRule& rule, int64_t iteration) {
+  const Policy& policy = Find(kPolicies, rule.lr_policy, "lr_policy");
+  const double rate = rule.base_lr * policy.factor(rule, iteration);
+  if (iteration >= rule.warmup_iterations) return rate;
+  const double share = static_cast<double>(iteration) / static_cast<double>(rule.warmup_iterations);
+  return rule.warmup_base_lr + (rate - rule.warmup_base_lr) * share;
+}
+
+// What Adam multiplies the rate with, because its means start at 0 (Kingma and Ba 2015, section 2).
+double BiasCorrection(const UpdateRule& rule, int64_t iteration) {
+  const auto t = static_cast<double>(iteration + 1);
+  return std::sqrt(1.0 - std::pow(double{rule.momentum2}, t)) /
+         (1.0 - std::pow(double{rule.momentum}, t));
+}
+
+// What the momentum of the iteration before is multiplied with.
+double MomentumScale(const UpdateRule& rule, int64_t iteration) {
+  if (!rule.momentum_correction || iteration == 0) return 1;
+  const double before = Rate(rule, iteration - 1);
+  return before > 0 ? Rate(rule, iteration) / before : 1;
+}
+
+// --- Validation. ---
 
 // Throws ConfigError unless `good`.
 template <typename Value>
@@ -215,15 +240,19 @@ void Validate(const UpdateRule& rule) {
           "a finite number, at least 0");
   Require(std::isfinite(rule.weight_decay) && rule.weight_decay >= 0, "weight_decay",
           rule.weight_decay, "a finite number, at least 0");
+  Require(rule.warmup_iterations >= 0, "warmup_iterations", rule.warmup_iterations, "at least 0");
+  Require(std::isfinite(rule.warmup_base_lr) && rule.warmup_base_lr >= 0, "warmup_base_lr",
+          rule.warmup_base_lr, "a finite number, at least 0");
+  Require(rule.deferred || rule.type != "MeanGradient", "type", rule.type,
+          "another one unless the update is deferred");
 }
 
 float LearningRate(const UpdateRule& rule, int64_t iteration) {
-  const Policy& policy = Find(kPolicies, rule.lr_policy, "lr_policy");
-  return static_cast<float>(rule.base_lr * policy.factor(rule, iteration));
+  return static_cast<float>(Rate(rule, iteration));
 }
 
 int StatePerParameter(const UpdateRule& rule) {
-  return Find(kTypes, rule.type, "type").state_per_parameter;
+  return Find(kTypes, rule.type, "type").state_per_parameter + (rule.deferred ? 1 : 0);
 }
 
 UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
@@ -236,17 +265,39 @@ UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipl
           .momentum = rule.momentum,
           .momentum2 = rule.momentum2,
           .rms_decay = rule.rms_decay,
-          .delta = rule.delta};
+          .delta = rule.delta,
+          .momentum_scale = static_cast<float>(MomentumScale(rule, iteration))};
 }
 
 void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
             std::span<float> history, float learning_rate_scale) {
-  const Type& type = Find(kTypes, rule.type, "type");
+  const size_t state = static_cast<size_t>(StatePerParameter(rule));
   CHECK_EQ(gradient_sum.size(), parameters.size());
-  CHECK_EQ(history.size(), parameters.size() * static_cast<size_t>(type.state_per_parameter));
+  CHECK_EQ(history.size(), parameters.size() * state);
+  if (rule.deferred) {
+    for (size_t i = 0; i < gradient_sum.size(); ++i) {
+      history[i * state + state - 1] = gradient_sum[i] * gradient_scale;
+    }
+    return;
+  }
   const Vectors vectors{.count = parameters.size(),
                         .gradient = gradient_sum.data(),
+                        .parameters = parameters.data(),
+                        .history = history.data()};
+  Find(kTypes, rule.type, "type")
+      .apply(rule.regularization,
+             ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale), vectors);
+}
+
+void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                    float gradient_scale, std::span<float> parameters, std::span<float> history,
+                    float learning_rate_scale) {
+  const Type& type = Find(kTypes, rule.type, "type");
+  CHECK(rule.deferred && type.apply != nullptr);
+  CHECK_EQ(history.size(), parameters.size() * static_cast<size_t>(StatePerParameter(rule)));
+  const Vectors vectors{.count = parameters.size(),
+                        .gradient = nullptr,
                         .parameters = parameters.data(),
                         .history = history.data()};
   type.apply(rule.regularization,

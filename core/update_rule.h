@@ -21,7 +21,9 @@ namespace poseidon {
 struct UpdateRule {
   enum class Regularization { kL1, kL2 };
 
-  std::string type = "SGD";         // SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam
+  // SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam; MeanGradient, which is always deferred and has
+  // no update of ours: the training program does what it likes with the gradient.
+  std::string type = "SGD";
   float base_lr = 0.01F;            // learning rate before policy and multipliers
   std::string lr_policy = "fixed";  // fixed, step, exp, inv, multistep, poly, sigmoid
   float gamma = 0;                  // step, exp, inv, multistep, sigmoid
@@ -35,6 +37,17 @@ struct UpdateRule {
   float delta = 1e-8F;       // AdaGrad, RMSProp, AdaDelta, Adam: keeps divisors above 0
   float weight_decay = 0;
   Regularization regularization = Regularization::kL2;
+  // Update() leaves the parameters as they are and puts the mean gradient behind each one's state;
+  // the training program makes the update, by UpdateDeferred(), when it has seen what it needs
+  // (the norm of all gradients, for one).
+  bool deferred = false;
+  // Gradual warm-up (Goyal et al., arXiv 1706.02677, section 2.2): before iteration
+  // warmup_iterations the rate is linear between warmup_base_lr and the policy's.
+  int64_t warmup_iterations = 0;
+  float warmup_base_lr = 0;
+  // SGD, Nesterov: state of the iteration before is multiplied with the ratio of its rate to the
+  // present one (ibid., section 3, remark 2).
+  bool momentum_correction = false;
 };
 
 // What a blob multiplies the global values with (Caffe's ParamSpec).
@@ -52,7 +65,7 @@ struct Multipliers {
 void Validate(const UpdateRule& rule);
 
 // The learning rate of iteration `iteration` (from 0), in double as the powers need it, rounded
-// once to float. With F = floor and i the iteration, base_lr is multiplied with
+// once to float. With F = floor and i the iteration, base_lr is multiplied, after warm-up, with
 //   fixed      1                           step     gamma ^ F(i / stepsize)
 //   exp        gamma ^ i                   inv      (1 + gamma i) ^ -power
 //   multistep  gamma ^ (stepvalues <= i)   poly     (1 - i / max_iter) ^ power, 0 after max_iter
@@ -61,7 +74,8 @@ void Validate(const UpdateRule& rule);
 float LearningRate(const UpdateRule& rule, int64_t iteration);
 
 // How many floats of optimiser state a parameter has under this rule: 1 (SGD, Nesterov: the
-// momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam).
+// momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam); one more, the mean
+// gradient behind the others, where the update is deferred.
 int StatePerParameter(const UpdateRule& rule);
 
 // The scalars of iteration `iteration`'s update of a blob; Update() says what they are made of.
@@ -82,8 +96,17 @@ UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipl
 // first update. The three must not overlap. State is interleaved, parameter by parameter, so a
 // range of parameters has one range of state however a blob is cut. Elements are independent and
 // each operation is rounded to float once: updating in pieces gives the same bits as whole.
+//
+// If the rule is deferred, parameters and their state stay as they are, and only
+// gradient_sum[i] * gradient_scale is written, behind the state.
 void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
             std::span<float> history, float learning_rate_scale = 1.0F);
+
+// The update that a deferred rule has left out, in place, with the gradients that Update has put
+// into `history`, times gradient_scale. Not for type MeanGradient.
+void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                    float gradient_scale, std::span<float> parameters, std::span<float> history,
+                    float learning_rate_scale = 1.0F);
 
 }  // namespace poseidon

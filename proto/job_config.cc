@@ -77,16 +77,20 @@ class Checker {
     }
   }
 
+  void AboveZero(const std::string& field, double value) const {
+    if (!(value > 0)) Fail(field, field + " is " + Text(value) + "; it must be above 0");
+  }
+
   void CheckNetwork() const {
-    if (!(job_.cluster().flops() > 0)) {
-      Fail("cluster.flops",
-           "cluster.flops is " + Text(job_.cluster().flops()) + "; it must be above 0");
-    }
+    AboveZero("cluster.flops", job_.cluster().flops());
+    AboveZero("cluster.reduction_rate", job_.cluster().reduction_rate());
+    AboveZero("cluster.update_rate", job_.cluster().update_rate());
     const Network& network = job_.cluster().network();
     if (Quantity("cluster.network.bandwidth", network.bandwidth(), ParseBitRate) == 0) {
       Fail("cluster.network.bandwidth", "cluster.network.bandwidth is 0; it must be more");
     }
     Quantity("cluster.network.latency", network.latency(), ParseDuration);
+    Quantity("cluster.network.message_cost", network.message_cost(), ParseDuration);
     if (!(network.goodput_share() > 0 && network.goodput_share() <= 1)) {
       Fail("cluster.network.goodput_share", "cluster.network.goodput_share is " +
                                                 Text(network.goodput_share()) +
@@ -154,8 +158,49 @@ class Checker {
     if (training.engine() == Training::REPLAY && training.replay().layers_size() == 0) {
       Fail("training", "training.engine is REPLAY, but training.replay has no layers");
     }
+    CheckLargeBatch(training.large_batch());
     Range("training.replay.iterations", training.replay().iterations(), 1, kMaxInt32);
     Range("training.replay.batch", training.replay().batch(), 1, kMaxInt32);
+  }
+
+  void CheckLargeBatch(const LargeBatch& recipe) const {
+    const std::string field = "training.large_batch.";
+    constexpr double kMany = 1e15;
+    if (recipe.has_reference_batch()) {
+      Range(field + "reference_batch", static_cast<double>(recipe.reference_batch()), 1, kMany);
+    }
+    if (recipe.has_warmup_iterations()) {
+      Range(field + "warmup_iterations", static_cast<double>(recipe.warmup_iterations()), 1, kMany);
+    }
+    if (recipe.has_warmup_base_lr()) {
+      Range(field + "warmup_base_lr", recipe.warmup_base_lr(), 0, kMany);
+      if (!recipe.has_warmup_iterations()) {
+        Fail(field + "warmup_base_lr", field + "warmup_base_lr needs warmup_iterations");
+      }
+    }
+    int64_t before = 0;
+    for (int i = 0; i < recipe.batch_growth_size(); ++i) {
+      const std::string entry = field + "batch_growth." + std::to_string(i) + ".";
+      const BatchGrowth& growth = recipe.batch_growth(i);
+      if (growth.iteration() <= before) {
+        Fail(entry + "iteration", entry + "iteration is " + std::to_string(growth.iteration()) +
+                                      "; it must be above " + std::to_string(before));
+      }
+      before = growth.iteration();
+      Range(entry + "factor", growth.factor(), 1, 1e6);
+    }
+    if (!(recipe.label_smoothing() >= 0 && recipe.label_smoothing() < 1)) {
+      Fail(field + "label_smoothing", field + "label_smoothing is " +
+                                          Text(recipe.label_smoothing()) +
+                                          "; it must be at least 0 and below 1");
+    }
+    if (!recipe.has_lars()) return;
+    if (!(recipe.lars().trust_coefficient() > 0)) {
+      Fail(field + "lars.trust_coefficient", field + "lars.trust_coefficient must be above 0");
+    }
+    if (!(recipe.lars().epsilon() >= 0)) {
+      Fail(field + "lars.epsilon", field + "lars.epsilon must not be negative");
+    }
   }
 
   const Job& job_;

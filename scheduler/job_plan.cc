@@ -1,7 +1,6 @@
 #include "scheduler/job_plan.h"
 
-#include <algorithm>
-
+#include "core/error.h"
 #include "scheduler/cluster_spec.h"
 #include "scheduler/planner.h"
 #include "scheduler/predictor.h"
@@ -10,19 +9,25 @@
 namespace poseidon {
 namespace {
 
-// Twice what the link carries in a round trip, so that it never runs dry while the next bytes are
-// being handed over; but not so little that handing over costs more than it gains: half of the
-// kernel's own buffer (ZmqOptions.send_buffer_bytes). More would only delay what is urgent.
-int64_t WindowBytes(const ClusterSpec& cluster) {
-  constexpr int64_t kLeast = 256 << 10;
-  constexpr double kRoundTrips = 2;
-  const double in_flight = cluster.goodput * 2 * cluster.latency;
-  return std::max(kLeast, static_cast<int64_t>(kRoundTrips * in_flight));
+// What the training program asks for and the job's config does not let it have.
+void CheckUpdate(const UpdateRuleSpec& rule, const Communication& communication) {
+  if (!rule.deferred() && rule.type() != "MeanGradient") return;
+  const std::string what =
+      "the training program makes the updates itself (clip_gradients, large_batch.lars, or a "
+      "solver of its own)";
+  if (communication.staleness() != 0) {
+    throw ConfigError("communication.staleness must be 0: " + what +
+                      ", from the gradients of all workers");
+  }
+  if (communication.update_at() == Communication::SERVERS) {
+    throw ConfigError("communication.update_at must not be SERVERS: " + what);
+  }
 }
 
 }  // namespace
 
 Plan PlanJob(const InformationBook& book, const Job& job) {
+  CheckUpdate(book.model().update_rule(), job.communication());
   const Communication& communication = job.communication();
   Predictor predictor(book, ClusterOf(job));
   const bool by_time = communication.policy() == Communication::TIME;

@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 
+#include "core/time.h"
+#include "core/units.h"
 #include "transport/address.h"
 #include "transport/member.h"
 
@@ -45,8 +47,10 @@ Network NetworkOf(const std::vector<wire::LinkReport>& reports, bool colocated) 
   network.set_bandwidth(
       std::to_string(std::max<int64_t>(static_cast<int64_t>(slowest * kBitsPerByte), 1)) + "bps");
   constexpr double kNanoseconds = 1e9;
-  network.set_latency(
-      std::to_string(static_cast<int64_t>(Quantile(latencies, kMedian) * kNanoseconds)) + "ns");
+  // Small messages were sent and taken one at a time.
+  const double cost = ToSeconds(ParseDuration(network.message_cost()));
+  const double latency = std::max(Quantile(latencies, kMedian) - cost, 0.0);
+  network.set_latency(std::to_string(static_cast<int64_t>(latency * kNanoseconds)) + "ns");
   return network;
 }
 

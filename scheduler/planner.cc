@@ -26,15 +26,29 @@ std::string Name(const InformationBook& book, const BucketChoice& choice) {
   return first + ".." + book.Query(choice.first_layer + choice.layer_count - 1).name;
 }
 
-bool UpdateAtWorkers(const Communication& communication, const BucketChoice& choice) {
-  if (!UsesServers(choice.scheme)) return true;
-  if (choice.scheme == ADAM) return false;  // what its servers send back is the new values
+// Whether the training program makes the updates itself, from the mean gradient.
+bool IsDeferred(const InformationBook& book) {
+  const UpdateRuleSpec& rule = book.model().update_rule();
+  return rule.deferred() || rule.type() == "MeanGradient";
+}
+
+// What Adam's servers send back is the new values.
+Scheme UsableScheme(const InformationBook& book, Scheme scheme) {
+  return scheme == ADAM && IsDeferred(book) ? PS : scheme;
+}
+
+bool UpdateAtWorkers(const InformationBook& book, const Communication& communication,
+                     const BucketChoice& choice) {
+  if (!UsesServers(choice.scheme) || IsDeferred(book)) return true;
+  if (choice.scheme == ADAM) return false;
   if (communication.update_at() == Communication::AUTOMATIC) return choice.codec != FP32;
   return communication.update_at() == Communication::WORKERS;
 }
 
 void AddBucket(const InformationBook& book, const Communication& communication,
-               const BucketChoice& choice, Plan& plan) {
+               const BucketChoice& given, Plan& plan) {
+  BucketChoice choice = given;
+  choice.scheme = UsableScheme(book, given.scheme);
   const int64_t floats = Floats(book, choice);
   BucketPlan& bucket = *plan.add_buckets();
   bucket.set_name(Name(book, choice));
@@ -42,7 +56,7 @@ void AddBucket(const InformationBook& book, const Communication& communication,
   bucket.set_layer_count(choice.layer_count);
   bucket.set_scheme(choice.scheme);
   bucket.set_codec(choice.codec);
-  bucket.set_update_at_workers(UpdateAtWorkers(communication, choice));
+  bucket.set_update_at_workers(UpdateAtWorkers(book, communication, choice));
   bucket.set_factor_ring(choice.scheme == SFB && choice.factor_ring);
   bucket.set_floats_ps(FloatsParameterServer(floats, plan.workers(), plan.servers()));
   const LayerFacts facts = book.Query(choice.first_layer);

@@ -3,7 +3,6 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 #include "proto/job_config.h"
@@ -17,29 +16,15 @@
 namespace poseidon {
 namespace {
 
-constexpr TimerId kPhaseDeadline = 1;
-constexpr TimerId kDropSilent = 2;
-constexpr TimerId kStallsCollected = 3;
-
-// Nodes look for stalls ten times a deadline, so their reports of one stall come within a tenth of
-// it of each other; twice that leaves time for slow machines.
-constexpr double kStallCollection = 0.2;
-
 // How many stall deadlines all workers together may take to pause: the latest has three iterations
 // before it when they agree, and worker 0 then fetches the optimiser state.
 constexpr int kDeadlinesToPause = 4;
 
-bool AreTimes(const google::protobuf::RepeatedField<double>& milliseconds, int layers) {
-  return milliseconds.size() == layers &&
-         std::all_of(milliseconds.begin(), milliseconds.end(),
-                     [](double time) { return std::isfinite(time) && time >= 0; });
-}
+}  // namespace
 
-std::string SecondsText(Duration duration) {
+std::string SchedulerActor::SecondsText(Duration duration) {
   return std::to_string(static_cast<int64_t>(ToSeconds(duration))) + " s";
 }
-
-}  // namespace
 
 SchedulerActor::SchedulerActor(SchedulerOptions options)
     : options_(std::move(options)),
@@ -219,6 +204,8 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   const NodeId worker = envelope.from.node;
   const std::string model = envelope.body.ToString();
   declared_[worker] = model;
+  // Whose values and optimiser state training starts with says at which iteration.
+  if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, envelope.iteration);
   const auto& [first, first_model] = *declared_.begin();
   if (model != first_model) {
     return End(ExitCode::kConfigError,
@@ -267,6 +254,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
     const InformationBook book(body.model(), options_.job.cluster().workers(),
                                options_.job.cluster().servers());
     *body.mutable_plan() = PlanJob(book, options_.job);
+    body.mutable_plan()->set_start_iteration(first_iteration_);
     if (options_.job.cluster().has_network()) {
       *body.mutable_network() = options_.job.cluster().network();
     }
@@ -289,69 +277,15 @@ void SchedulerActor::SendPlan(const wire::PlanAndModel& plan, Outbox& outbox) {
 }
 
 void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kPreparing) return;
+  if (phase_ != Phase::kPreparing || envelope.step != PlanNumber()) return;
   answered_.insert(envelope.from.node);
   if (static_cast<int>(answered_.size()) < view_.nodes_size()) return;
-  Broadcast(MessageKind::kStart, {}, outbox);
+  for (const wire::Node& node : view_.nodes()) {
+    Envelope start = ToNode(MessageKind::kStart, IdOf(node), {});
+    start.step = PlanNumber();
+    outbox.Send(std::move(start));
+  }
   EnterPhase(Phase::kTraining, outbox);
-}
-
-void SchedulerActor::OnLayerTimes(const Envelope& envelope, Outbox& outbox) {
-  wire::LayerTimes times;
-  const int layers = plan_.model().layers_size();
-  if (envelope.from.node.role != Role::kWorker ||
-      !times.ParseFromString(envelope.body.ToString()) || !AreTimes(times.forward_ms(), layers) ||
-      !AreTimes(times.backward_ms(), layers)) {
-    return;
-  }
-  const int workers = options_.job.cluster().workers();
-  if (!times_.emplace(envelope.from.node, std::move(times)).second ||
-      static_cast<int>(times_.size()) < workers) {
-    return;
-  }
-  wire::LayerTimes mean;
-  for (int layer = 0; layer < layers; ++layer) {
-    double forward = 0;
-    double backward = 0;
-    for (const auto& [worker, measured] : times_) {
-      forward += measured.forward_ms(layer);
-      backward += measured.backward_ms(layer);
-    }
-    mean.add_forward_ms(forward / workers);
-    mean.add_backward_ms(backward / workers);
-  }
-  outbox.Send(MakeEnvelope(MessageKind::kLayerTimes, Here(kApplicationLane), mean));
-}
-
-void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
-  // Once one worker has finished the others are about to.
-  if (phase_ != Phase::kTraining || !answered_.empty()) return;
-  if (!next_plan_.ParseFromString(envelope.body.ToString())) return;
-  // Workers that run apart have no iteration at which all their gradients are in the values.
-  if (plan_.plan().staleness() != 0 || next_plan_.plan().staleness() != 0) return;
-  next_start_ = 0;
-  BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
-  EnterPhase(Phase::kAgreeing, outbox);
-}
-
-bool SchedulerActor::CountWorker(const Envelope& envelope) {
-  return envelope.from.node.role == Role::kWorker && answered_.insert(envelope.from.node).second &&
-         static_cast<int>(answered_.size()) == options_.job.cluster().workers();
-}
-
-void SchedulerActor::OnPauseOffer(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kAgreeing) return;
-  next_start_ = std::max(next_start_, envelope.iteration);
-  if (!CountWorker(envelope)) return;
-  BroadcastToWorkers(MessageKind::kPauseAt, next_start_, outbox);
-  EnterPhase(Phase::kPausing, outbox);
-}
-
-void SchedulerActor::OnPaused(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kPausing || !CountWorker(envelope)) return;
-  next_plan_.mutable_plan()->set_number(plan_.plan().number() + 1);
-  next_plan_.mutable_plan()->set_start_iteration(next_start_);
-  SendPlan(next_plan_, outbox);
 }
 
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
@@ -374,70 +308,6 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (static_cast<int>(answered_.size()) == options_.job.cluster().workers()) {
     End(ExitCode::kSuccess, "training is finished", outbox);
   }
-}
-
-void SchedulerActor::OnFailed(const Envelope& envelope, Outbox& outbox) {
-  wire::End end;
-  if (!end.ParseFromString(envelope.body.ToString())) return;
-  // The failed node has its own exit code; for the others it is a lost peer.
-  End(ExitCode::kPeerLost,
-      Describe(FindNode(view_, envelope.from.node)) + " failed: " + end.reason(), outbox);
-}
-
-void SchedulerActor::OnStop(const Envelope& envelope, Outbox& outbox) {
-  wire::End end;
-  if (!end.ParseFromString(envelope.body.ToString())) return;
-  End(static_cast<ExitCode>(end.exit_code()), end.reason(), outbox);
-}
-
-void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
-  wire::Stalled stalled;
-  if (!stalled.ParseFromString(envelope.body.ToString())) return;
-  if (stalls_.empty()) {
-    outbox.SetTimer(
-        kStallsCollected,
-        Seconds(kStallCollection * options_.job.communication().stall_deadline_seconds()));
-  }
-  stalls_.emplace_back(envelope.from.node, std::move(stalled));
-}
-
-void SchedulerActor::EndStalled(Outbox& outbox) {
-  if (phase_ == Phase::kEnded) return;
-  std::set<NodeId> waiting;
-  for (const auto& [node, stalled] : stalls_) waiting.insert(node);
-  const auto names_a_cause = [&](const auto& report) {
-    const auto& missing = report.second.missing();
-    return std::any_of(missing.begin(), missing.end(),
-                       [&](const wire::Node& node) { return !waiting.contains(IdOf(node)); });
-  };
-  auto report = std::find_if(stalls_.begin(), stalls_.end(), names_a_cause);
-  const bool found = report != stalls_.end();
-  if (!found) report = stalls_.begin();
-  const auto& [node, stalled] = *report;
-  std::string missing;
-  for (const wire::Node& absent : stalled.missing()) {
-    if (found && waiting.contains(IdOf(absent))) continue;
-    if (!missing.empty()) missing += ", ";
-    missing += Describe(FindNode(view_, IdOf(absent)));
-  }
-  End(ExitCode::kDeadlineExceeded,
-      Describe(FindNode(view_, node)) + " has waited " +
-          SecondsText(Seconds(options_.job.communication().stall_deadline_seconds())) + " for " +
-          stalled.waiting_for() + " from " + missing +
-          ", whose heartbeat still arrives (communication.stall_deadline_seconds)",
-      outbox);
-}
-
-void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
-  wire::Silent silent;
-  if (!silent.ParseFromString(envelope.body.ToString())) return;
-  std::string lost;
-  for (int i = 0; i < silent.nodes_size(); ++i) {
-    if (!lost.empty()) lost += ", ";
-    lost += Describe(FindNode(view_, IdOf(silent.nodes(i)))) + ", last heard " +
-            std::to_string(static_cast<int64_t>(silent.silent_seconds(i))) + " s ago";
-  }
-  End(ExitCode::kPeerLost, "lost " + lost, outbox);
 }
 
 void SchedulerActor::Broadcast(MessageKind kind, const Payload& body, Outbox& outbox) {

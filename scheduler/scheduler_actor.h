@@ -47,6 +47,10 @@ class SchedulerActor : public Actor {
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
+  static constexpr TimerId kPhaseDeadline = 1;
+  static constexpr TimerId kDropSilent = 2;
+  static constexpr TimerId kStallsCollected = 3;
+
   enum class Phase { kGathering, kDeclaring, kPreparing, kTraining, kAgreeing, kPausing, kEnded };
 
   void OnRegister(const Envelope& envelope, Outbox& outbox);
@@ -79,6 +83,8 @@ class SchedulerActor : public Actor {
   // To all nodes of the view.
   void Broadcast(MessageKind kind, const Payload& body, Outbox& outbox);
   void BroadcastToWorkers(MessageKind kind, int64_t iteration, Outbox& outbox);
+  // Of plan_: what `ready`, `start` and `paused` belong to.
+  uint32_t PlanNumber() const { return static_cast<uint32_t>(plan_.plan().number()); }
   // A worker has done its part in the phase; true if it was the last one.
   bool CountWorker(const Envelope& envelope);
   // How long a phase may take; nullopt: any time.
@@ -87,6 +93,7 @@ class SchedulerActor : public Actor {
     return Seconds(options_.job.communication().stall_deadline_seconds());
   }
   Duration JoinDeadline() const { return Seconds(options_.job.cluster().join_deadline_seconds()); }
+  static std::string SecondsText(Duration duration);
   // "worker 1 (host:pid) and server 0 (host:pid)" of those in the view that are not in `present`.
   std::string MissingFrom(const std::set<NodeId>& present, bool servers_too) const;
 
@@ -97,7 +104,8 @@ class SchedulerActor : public Actor {
   wire::View view_;
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
-  std::map<NodeId, std::string> declared_;    // serialised models
+  int64_t first_iteration_ = 0;             // of the training; not 0 if it goes on from a snapshot
+  std::map<NodeId, std::string> declared_;  // serialised models
   std::map<NodeId, wire::LinkReport> links_;  // if the job wants them measured
   wire::PlanAndModel plan_;
   Payload plan_body_;  // plan_ serialised; empty before there is one

@@ -19,8 +19,10 @@ void ServerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       if (member_.FromOwnScheduler(envelope)) OnPlan(envelope, outbox);
       return;
     case MessageKind::kStart:
-      if (member_.FromOwnScheduler(envelope)) member_.StartLanes(lanes_, outbox);
-      return;
+      if (!member_.FromOwnScheduler(envelope) || static_cast<int>(envelope.step) != plans_ - 1) {
+        return;
+      }
+      return member_.StartLanes(lanes_, outbox);
     default:
       member_.OnMessage(envelope, outbox);
   }
@@ -48,7 +50,9 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
                 "not enough memory for this server's share of the model; use more servers");
   }
   if (plan.plan().window_bytes() > 0) outbox.window_bytes = plan.plan().window_bytes();
-  outbox.Send(member_.ToScheduler(MessageKind::kReady));
+  Envelope ready = member_.ToScheduler(MessageKind::kReady);
+  ready.step = static_cast<uint32_t>(plan.plan().number());
+  outbox.Send(std::move(ready));
   Envelope forward = envelope;
   forward.to = Here(kApplicationLane);
   outbox.Send(std::move(forward));

@@ -162,8 +162,7 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer
 bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair,
                               Outbox& outbox) {
   if (envelope.kind == MessageKind::kFetchHistory) {
-    // While gradients are summed nobody can want it.
-    if (!pair.initialized() || pair.open()) {
+    if (!pair.initialized() || !IsSettled(envelope.iteration, pair.iteration())) {
       Drop(envelope, "while the state changes", true);
     } else {
       SendState(key, pair.state(), KvPair::StateFloats(pair.options(), rule_, pair.size()),
@@ -187,7 +186,8 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& 
 bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox) {
   const Key key{envelope.bucket, envelope.chunk};
   if (envelope.kind == MessageKind::kFetchHistory) {
-    if (!layer.initialized() || layer.open() || key.chunk >= layer.chunks().size()) {
+    if (!layer.initialized() || !IsSettled(envelope.iteration, layer.iteration()) ||
+        key.chunk >= layer.chunks().size()) {
       Drop(envelope, "while the state changes", true);
     } else {
       SendState(key, layer.state(key.chunk),
@@ -209,10 +209,19 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outb
 
 void ShardActor::SendState(const Key& key, std::span<const float> state, int64_t floats,
                            int64_t iteration, Outbox& outbox) {
-  // Without a copy: no worker sends a gradient under this plan any more.
-  Send(MessageKind::kHistory, key, 0, iteration,
-       options_.phantom ? Payload::Phantom(floats * sizeof(float)) : Payload::View(state, memory_),
-       outbox);
+  Payload body = Payload::Phantom(floats * sizeof(float));
+  if (!options_.phantom) {
+    // Without a copy where it can't change before worker 0 has it.
+    body =
+        copies_needed_
+            ? Payload::FromString({reinterpret_cast<const char*>(state.data()), state.size_bytes()})
+            : Payload::View(state, memory_);
+  }
+  Send(MessageKind::kHistory, key, 0, iteration, body, outbox);
+}
+
+bool ShardActor::IsSettled(int64_t asked, int64_t applied) const {
+  return copies_needed_ || asked == applied;
 }
 
 bool ShardActor::Accept(const Envelope& envelope, Verdict verdict, const Outbox& outbox) {

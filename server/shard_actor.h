@@ -80,6 +80,9 @@ class ShardActor : public Actor {
   // What worker 0 gives or takes where a plan starts or is left; true if the frame was such a one.
   bool OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair, Outbox& outbox);
   bool OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox);
+  // Whether the state is what worker 0, which asks before its gradient of iteration `asked`, must
+  // find: nothing is applied without that gradient. Under staleness it is what it is.
+  bool IsSettled(int64_t asked, int64_t applied) const;
   void SendState(const Key& key, std::span<const float> state, int64_t floats, int64_t iteration,
                  Outbox& outbox);
   // Counts and traces a gradient or factor; whether it was taken.

@@ -22,14 +22,19 @@ TEST(LinkReportsTest, TheSlowestKindOfLinkCounts) {
   std::vector<wire::LinkReport> reports;
   // Of four workers one was busy while it measured; links of distance 2 cross a slower switch.
   for (const double goodput : {1e9, 1e9, 1e9, 1e8}) {
-    reports.push_back(Report(1, 20e-6, goodput));
-    reports.push_back(Report(2, 40e-6, goodput / 2));
+    reports.push_back(Report(1, 40e-6, goodput));
+    reports.push_back(Report(2, 60e-6, goodput / 2));
   }
   const Network network = NetworkOf(reports, false);
   EXPECT_EQ(ParseBitRate(network.bandwidth()), 4000000000);
   EXPECT_EQ(network.goodput_share(), 1);
+  // Of which a message's cost is 20.
   EXPECT_EQ(ParseDuration(network.latency()), std::chrono::microseconds(40));
   EXPECT_FALSE(network.colocated());
+}
+
+TEST(LinkReportsTest, LatencyIsNeverNegative) {
+  EXPECT_EQ(ParseDuration(NetworkOf({Report(1, 1e-6, 1e9)}, true).latency()), Duration::zero());
 }
 
 TEST(LinkReportsTest, OnlyPlausibleOnesCount) {

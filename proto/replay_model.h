@@ -1,0 +1,27 @@
+// What a recorded network (the config's Replay, a profile) says of a model.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Throws ConfigError if there are no layers, none has parameters, or a layer's name, size or time
+// makes no sense.
+void ValidateReplay(const Replay& replay);
+
+struct ReplayModel {
+  // Times are those of the layers with parameters; those of a layer without count to the next
+  // below. The update rule is SGD with momentum.
+  ModelSpec model;
+  // By the replay's layers: which of the model's it is, if it has parameters.
+  std::vector<std::optional<int>> layer_of_step;
+};
+
+// Throws ConfigError as ValidateReplay does.
+ReplayModel DescribeReplay(const Replay& replay);
+
+}  // namespace poseidon
