@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "caffe_adapter/caffemodel.h"
 #include "caffe_adapter/dataset_writer.h"
+#include "caffe_adapter/mean_image.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -113,35 +113,6 @@ WrittenDatabase ConvertMnistSet(const ConvertOptions& options, const std::string
   return {options.out + "/" + out, writer.size(), shape};
 }
 
-// Sums images to their mean.
-class MeanImage {
- public:
-  explicit MeanImage(const Shape& shape) : shape_(shape), sums_(Count(shape)) {}
-
-  void Add(const std::string& pixels) {
-    for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += static_cast<uint8_t>(pixels[i]);
-    ++images_;
-  }
-
-  // As Caffe's compute_image_mean writes it, with num 1 before the image's axes.
-  void Write(const std::string& path) const {
-    caffe::BlobProto blob;
-    blob.set_num(1);
-    blob.set_channels(static_cast<int>(shape_[0]));
-    blob.set_height(static_cast<int>(shape_[1]));
-    blob.set_width(static_cast<int>(shape_[2]));
-    for (const int64_t sum : sums_) {
-      blob.add_data(static_cast<float>(static_cast<double>(sum) / static_cast<double>(images_)));
-    }
-    WriteBinaryFile(path, blob);
-  }
-
- private:
-  Shape shape_;
-  std::vector<int64_t> sums_;
-  int64_t images_ = 0;
-};
-
 const Shape kCifarShape = {3, 32, 32};
 
 // Records of a label byte and the pixels, channel by channel. `mean` may be null.
@@ -161,8 +132,9 @@ WrittenDatabase ConvertCifarSet(const ConvertOptions& options,
                         "binary version?)");
       }
       const std::string pixels = file.Read(static_cast<size_t>(Count(kCifarShape)));
-      if (mean) mean->Add(pixels);
-      writer.Append(MakeDatum(kCifarShape, pixels, label));
+      const caffe::Datum datum = MakeDatum(kCifarShape, pixels, label);
+      if (mean) mean->Add(datum);
+      writer.Append(datum);
     }
   }
   writer.Finish();
@@ -174,6 +146,7 @@ WrittenDatabase ConvertCifarSet(const ConvertOptions& options,
 ConvertResult ConvertMnist(const ConvertOptions& options) {
   return {{ConvertMnistSet(options, "train", "train_lmdb"),
            ConvertMnistSet(options, "t10k", "test_lmdb")},
+          {},
           {}};
 }
 

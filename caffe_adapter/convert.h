@@ -19,6 +19,7 @@ struct WrittenDatabase {
 struct ConvertResult {
   std::vector<WrittenDatabase> databases;
   std::vector<std::string> other_files;  // the mean image
+  std::vector<double> channel_means;     // of the mean image, where that was asked for
 };
 
 // A table of numbers, one image a line: a label and the pixels of one channel, row by row.
@@ -41,6 +42,32 @@ struct CsvOptions {
 
 // Throws DataError naming file and line for a line that is not what the first one was.
 ConvertResult ConvertCsv(const CsvOptions& options);
+
+// Image files named in a list, as Caffe's convert_imageset takes them. Needs OpenCV.
+struct ImagesetOptions {
+  std::string source;         // the list: a path and a label a line
+  std::string root_folder;    // put before each path as it is
+  std::string out;            // the database
+  int64_t resize_height = 0;  // height and width written; 0 as read
+  int64_t resize_width = 0;
+  bool gray = false;  // one channel; else three
+  bool shuffle = false;
+  uint64_t shuffle_seed = 1;  // the same seed gives the same order on every platform
+  // Compressed images rather than pixels; of the files' own types unless there is an encode_type
+  // ("jpg", "png"), which alone says the same.
+  bool encoded = false;
+  std::string encode_type;
+  bool check_size = false;  // all records must be of one shape
+  bool replace = false;
+};
+
+// A record's key is its number and its path. Throws DataError naming list and line for an image
+// that can't be read.
+ConvertResult ConvertImageset(const ImagesetOptions& options);
+
+// Writes the mean image of a database (LMDB or LevelDB) to file `out`, as Caffe's
+// compute_image_mean does. Throws DataError for records of several shapes.
+ConvertResult ComputeMean(const std::string& source, const std::string& out);
 
 struct ConvertOptions {
   std::string source;  // directory of the files as published, decompressed

@@ -6,19 +6,29 @@
 
 namespace poseidon {
 
+// What an order is of. Either `records` in all, or, where records come in files that are read
+// whole, how many each file has.
+struct OrderedRecords {
+  int64_t records = 0;
+  std::vector<int64_t> files = {};
+};
+
 // All workers read parts of one sequence of records: P workers with batch B read in an iteration
 // exactly what one worker with batch P * B reads, in the same order.
 //
 //   position = (iteration * workers + rank) * batch + i,  i = 0..batch - 1
-//   epoch    = position / records
-//   record   = permutation(epoch)[position % records]
+//   epoch    = (position + skip) / records
+//   record   = permutation(epoch)[(position + skip) % records]
 //
 // Shuffled, an epoch has a random permutation of its own (Fisher and Yates, with the draws of
-// core/random.h: the same on every platform); otherwise records come in database order, as
-// in Caffe.
+// core/random.h: the same on every platform), of the files and of the records in each file where
+// there are files; otherwise records come in database order, as in Caffe.
 class DataOrder {
  public:
-  DataOrder(int64_t records, int64_t workers, int64_t batch, bool shuffle, uint64_t seed);
+  DataOrder(OrderedRecords of, int64_t workers, int64_t batch, bool shuffle, uint64_t seed,
+            int64_t skip = 0);
+  DataOrder(int64_t records, int64_t workers, int64_t batch, bool shuffle, uint64_t seed)
+      : DataOrder(OrderedRecords{records}, workers, batch, shuffle, seed) {}
 
   // Of sample `i` of the batch that worker `rank` reads in `iteration`.
   int64_t Position(int64_t iteration, int64_t rank, int64_t i) const {
@@ -31,12 +41,14 @@ class DataOrder {
 
  private:
   void Permute(int64_t epoch);
+  void PermuteFiles(uint64_t seed);
 
-  int64_t records_;
+  OrderedRecords of_;
   int64_t workers_;
   int64_t batch_;
   bool shuffle_;
   uint64_t seed_;
+  int64_t skip_;
   int64_t epoch_ = -1;  // of permutation_
   std::vector<int64_t> permutation_;
 };

@@ -23,10 +23,11 @@ constexpr size_t kRecordsPerTransaction = 1000;
 constexpr size_t kInitialMapSize = size_t{1} << 24;
 
 // Caffe's tools use eight digits, too: key order is record order up to 10^8 records.
-std::string Key(int64_t number) {
-  char key[24];
-  std::snprintf(key, sizeof(key), "%08lld", static_cast<long long>(number));
-  return key;
+std::string Key(int64_t number, const std::string& name) {
+  constexpr size_t kMaxKey = 511;  // LMDB's limit
+  char digits[24];
+  std::snprintf(digits, sizeof(digits), "%08lld", static_cast<long long>(number));
+  return (name.empty() ? digits : digits + ("_" + name)).substr(0, kMaxKey);
 }
 
 // A fresh directory beside `path`, on the same file system, so that it can be renamed to it.
@@ -76,8 +77,8 @@ DatasetWriter::~DatasetWriter() {
   if (!temporary_path_.empty()) fs::remove_all(temporary_path_, ignored);
 }
 
-void DatasetWriter::Append(const caffe::Datum& datum) {
-  pending_.push_back(datum.SerializeAsString());
+void DatasetWriter::Append(const caffe::Datum& datum, const std::string& name) {
+  pending_.push_back({Key(size_, name), datum.SerializeAsString()});
   ++size_;
   if (pending_.size() == kRecordsPerTransaction) Commit();
 }
@@ -86,12 +87,10 @@ int DatasetWriter::TryCommit() {
   LmdbTransaction transaction = BeginLmdbTransaction(environment_.get(), 0, path_);
   MDB_dbi database = 0;
   CheckLmdb(mdb_dbi_open(transaction.get(), nullptr, 0, &database), path_, "writing");
-  int64_t number = size_ - static_cast<int64_t>(pending_.size());
-  for (const std::string& record : pending_) {
-    const std::string key = Key(number++);
-    MDB_val key_value = ToValue(key);
-    MDB_val value = ToValue(record);
-    const int code = mdb_put(transaction.get(), database, &key_value, &value, MDB_APPEND);
+  for (const Record& record : pending_) {
+    MDB_val key = ToValue(record.key);
+    MDB_val value = ToValue(record.value);
+    const int code = mdb_put(transaction.get(), database, &key, &value, MDB_APPEND);
     if (code != MDB_SUCCESS) return code;
   }
   return mdb_txn_commit(transaction.release());

@@ -24,13 +24,19 @@ class DatasetWriter {
   DatasetWriter(const DatasetWriter&) = delete;
   DatasetWriter& operator=(const DatasetWriter&) = delete;
 
-  // Appends a record; its key is its number. Throws DataError if the disk is full.
-  void Append(const caffe::Datum& datum);
+  // Appends a record; its key is its number and, behind an underscore, `name` if it has one, as far
+  // as a key can be long. Throws DataError if the disk is full.
+  void Append(const caffe::Datum& datum, const std::string& name = "");
   void Finish();
 
   int64_t size() const { return size_; }
 
  private:
+  struct Record {
+    std::string key;
+    std::string value;  // serialised
+  };
+
   int TryCommit();  // an LMDB code
   void Commit();
 
@@ -38,7 +44,7 @@ class DatasetWriter {
   std::string temporary_path_;
   Existing existing_;
   LmdbEnvironment environment_;
-  std::vector<std::string> pending_;  // serialised records of the transaction to come
+  std::vector<Record> pending_;  // of the transaction to come
   int64_t size_ = 0;
 };
 

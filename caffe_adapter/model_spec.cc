@@ -10,11 +10,19 @@ namespace {
 
 bool Learns(const LayerDescription& layer) {
   return std::any_of(layer.parameters.begin(), layer.parameters.end(),
-                     [](const ParameterDescription& parameter) { return parameter.lr_mult != 0; });
+                     [](const ParameterDescription& parameter) {
+                       return parameter.lr_mult != 0 && !parameter.owner;
+                     });
 }
 
+bool SharesParameters(const LayerDescription& layer) {
+  return std::any_of(layer.parameters.begin(), layer.parameters.end(),
+                     [](const ParameterDescription& parameter) { return parameter.shared; });
+}
+
+// What is shared has the sum of several layers' gradients.
 bool GradientIsAProduct(const LayerDescription& layer) {
-  if (layer.type() != "InnerProduct") return false;
+  if (layer.type() != "InnerProduct" || SharesParameters(layer)) return false;
   const caffe::InnerProductParameter& parameter = layer.parameter.inner_product_param();
   const int axes = static_cast<int>(layer.bottoms[0].shape.size());
   return !parameter.transpose() && (parameter.axis() == 1 || parameter.axis() + axes == 1);
@@ -29,6 +37,10 @@ int64_t MultiplyAdds(const LayerDescription& layer) {
     // out_count x (in / group) x kernel: an output adds up all of its filter's weights.
     return outputs * Count(weights, 1, static_cast<int>(weights.size()));
   }
+  if (layer.type() == "Deconvolution") {
+    // An input is multiplied with all of its filter's weights.
+    return Count(layer.bottoms[0].shape) * Count(weights, 1, static_cast<int>(weights.size()));
+  }
   if (layer.type() == "InnerProduct") {
     return outputs * weights[layer.parameter.inner_product_param().transpose() ? 0 : 1];
   }
@@ -40,6 +52,7 @@ LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
   spec.set_name(layer.name());
   spec.set_type(layer.type());
   for (const ParameterDescription& parameter : layer.parameters) {
+    if (parameter.owner) continue;
     BlobSpec& blob = *spec.add_blobs();
     blob.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
     blob.set_lr_mult(parameter.lr_mult);

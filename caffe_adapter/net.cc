@@ -6,6 +6,8 @@
 
 #include "caffe_adapter/filler.h"
 #include "caffe_adapter/layer_types.h"
+#include "caffe_adapter/parameter_sharing.h"
+#include "caffe_adapter/upgrade.h"
 
 namespace poseidon {
 namespace {
@@ -54,23 +56,6 @@ bool AnyMatches(const caffe::NetState& state,
   return false;
 }
 
-// A net's `input` fields, the older form of an Input layer.
-caffe::LayerParameter InputLayer(const caffe::NetParameter& net, const Locate& locate) {
-  caffe::LayerParameter layer;
-  layer.set_name("input");
-  layer.set_type("Input");
-  *layer.mutable_top() = net.input();
-  *layer.mutable_input_param()->mutable_shape() = net.input_shape();
-  if (net.input_dim_size() % 4 != 0) {
-    throw ConfigError(locate("input_dim"), "expected 4 values of input_dim for each input");
-  }
-  for (int i = 0; i < net.input_dim_size(); ++i) {
-    if (i % 4 == 0) layer.mutable_input_param()->add_shape();
-    layer.mutable_input_param()->mutable_shape(i / 4)->add_dim(net.input_dim(i));
-  }
-  return layer;
-}
-
 std::string RangeText(const LayerType::Range& range) {
   if (range.min == range.max) return std::to_string(range.min);
   if (range.max == std::numeric_limits<int>::max()) {
@@ -103,7 +88,8 @@ void CheckShape(const LayerInput& input, const std::string& what, const Shape& s
 // Builds a description layer by layer.
 class Describer {
  public:
-  Describer(const DescribeOptions& options, NetDescription& net) : options_(options), net_(net) {}
+  Describer(const DescribeOptions& options, NetDescription& net)
+      : options_(options), net_(net), sharing_(net) {}
 
   void Add(caffe::LayerParameter layer, const std::string& path) {
     const std::vector<Shape> bottoms = BottomShapes(layer, path);
@@ -112,14 +98,16 @@ class Describer {
     if (type.loss && layer.top_size() == 0) layer.add_top(layer.name());  // as Caffe adds one
     CheckNumber(input, "bottom", layer.bottom_size(), type.bottoms);
     CheckNumber(input, "top", layer.top_size(), type.tops);
+    CheckPropagateDown(input);
     LayerShapes shapes = type.infer(input);
-    SetMultipliers(input, shapes.parameters);
+    CheckName(input, !shapes.parameters.empty());
     CheckParameters(input, shapes.parameters);
+    sharing_.Add(input, shapes.parameters);
     CheckTops(input, type, shapes.tops);
 
     LayerDescription description;
     description.parameter = layer;
-    description.parameter.set_phase(net_.phase);
+    if (!layer.has_phase()) description.parameter.set_phase(net_.phase);
     description.where = options_.locate(path);
     for (int i = 0; i < layer.bottom_size(); ++i) {
       description.bottoms.push_back({layer.bottom(i), bottoms[i]});
@@ -155,29 +143,15 @@ class Describer {
       input.Fail(input.layer.has_type() ? "type" : "",
                  "unknown layer type; known are " + LayerTypeNames());
     }
-    if (input.layer.name().empty()) input.Fail("", "the layer has no name");
-    if (!layer_names_.insert(input.layer.name()).second) {
-      input.Fail("name", "another layer of this phase has the same name");
-    }
     return *type;
   }
 
-  static void SetMultipliers(const LayerInput& input,
-                             std::vector<ParameterDescription>& parameters) {
-    const int given = input.layer.param_size();
-    if (given > static_cast<int>(parameters.size())) {
-      input.Fail("param." + std::to_string(parameters.size()),
-                 "has " + std::to_string(given) + " param entries, but only " +
-                     std::to_string(parameters.size()) + " learnable blobs");
-    }
-    for (int i = 0; i < given; ++i) {
-      const caffe::ParamSpec& spec = input.layer.param(i);
-      if (!spec.name().empty()) {
-        input.Fail("param." + std::to_string(i) + ".name",
-                   "sharing parameters by name (\"" + spec.name() + "\") is not supported");
-      }
-      parameters[i].lr_mult = spec.lr_mult();
-      parameters[i].decay_mult = spec.decay_mult();
+  void CheckName(const LayerInput& input, bool has_parameters) {
+    if (input.layer.name().empty()) input.Fail("", "the layer has no name");
+    const auto [found, is_new] = has_parameters_.emplace(input.layer.name(), has_parameters);
+    // Values are kept and found by their layer's name.
+    if (!is_new && (has_parameters || found->second)) {
+      input.Fail("name", "another layer of this phase has the same name");
     }
   }
 
@@ -205,6 +179,16 @@ class Describer {
     }
   }
 
+  // As Caffe; what they say is for who computes the net.
+  static void CheckPropagateDown(const LayerInput& input) {
+    const int given = input.layer.propagate_down_size();
+    if (given != 0 && given != input.layer.bottom_size()) {
+      input.Fail("propagate_down.0", "has " + std::to_string(given) +
+                                         " propagate_down entries; expected one for each of " +
+                                         std::to_string(input.layer.bottom_size()) + " bottoms");
+    }
+  }
+
   static std::vector<float> LossWeights(const LayerInput& input, const LayerType& type) {
     const int given = input.layer.loss_weight_size();
     if (given != 0 && given != input.layer.top_size()) {
@@ -219,15 +203,17 @@ class Describer {
   }
 
   void SetBatch(const LayerDescription& layer) {
-    if (net_.batch == 0 && layer.bottoms.empty() && !layer.tops[0].shape.empty()) {
+    const bool reads = layer.bottoms.empty() && layer.type() != "Parameter";
+    if (net_.batch == 0 && reads && !layer.tops[0].shape.empty()) {
       net_.batch = layer.tops[0].shape[0];
     }
   }
 
   const DescribeOptions& options_;
   NetDescription& net_;
-  std::map<std::string, Shape> shapes_;  // of the tops so far
-  std::set<std::string> layer_names_;
+  std::map<std::string, Shape> shapes_;         // of the tops so far
+  std::map<std::string, bool> has_parameters_;  // by layer name
+  ParameterSharing sharing_;
 };
 
 }  // namespace
@@ -253,17 +239,16 @@ std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phas
 
 NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
                            const DescribeOptions& given) {
-  const DescribeOptions options = WithLocate(given, net);
-  if (net.layers_size() > 0) {
-    throw ConfigError(options.locate("layers.0"),
-                      "`layers` is the form of old nets, which is not supported; bring the net to "
-                      "`layer` with Caffe's upgrade_net_proto_text");
+  DescribeOptions options = WithLocate(given, net);
+  if (NeedsUpgrade(net)) {
+    caffe::NetParameter upgraded = net;
+    options.locate = UpgradeNet(upgraded, options.locate);
+    return DescribeNet(upgraded, phase, options);
   }
   NetDescription description;
   description.name = net.name();
   description.phase = phase;
   Describer describer(options, description);
-  if (net.input_size() > 0) describer.Add(InputLayer(net, options.locate), "input.0");
   for (const int i : LayersInPhase(net, phase, options)) {
     describer.Add(net.layer(i), "layer." + std::to_string(i));
   }

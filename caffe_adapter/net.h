@@ -19,12 +19,22 @@ struct BlobDescription {
   Shape shape;
 };
 
+// The first layer, in forward order, with a parameter of some name.
+struct ParameterOwner {
+  int layer;  // of NetDescription::layers
+  int blob;   // of its parameters
+};
+
 // A blob that a layer learns or keeps: weights, bias, statistics.
 struct ParameterDescription {
   Shape shape;
   caffe::FillerParameter filler;  // what its first values come from
-  float lr_mult = 1;
+  float lr_mult = 1;              // of shared parameters the same at each of them
   float decay_mult = 1;
+  // Set where the blob is shared by name (ParamSpec.name) with a layer before: it is that layer's,
+  // with as many values and, unless share_mode is PERMISSIVE, of its shape.
+  std::optional<ParameterOwner> owner = std::nullopt;
+  bool shared = false;  // is another's or another is this one
 };
 
 // A layer of the phase described. In place where a top has the name of the bottom at its index.
@@ -35,6 +45,8 @@ struct LayerDescription {
   std::vector<float> loss_weights;               // one a top; 0 where the top is no loss
   std::vector<ParameterDescription> parameters;  // Caffe's `blobs`, in its order
   Location where;                                // of the layer in its file, for later errors
+  // SoftmaxWithLoss: the share of the label that all classes get; the job's wish, not the net's.
+  float label_smoothing = 0;
 
   const std::string& name() const { return parameter.name(); }
   const std::string& type() const { return parameter.type(); }
@@ -65,8 +77,11 @@ struct DescribeOptions {
 // Describes the layers of `net` that belong to `phase`. Reads the first record of the databases
 // that Data layers name. Throws ConfigError that names the layer and its place for an unknown layer
 // type, a bottom that no layer below has as top, a top that two layers make, a shape that does not
-// fit, a parameter out of range, and a feature that is not supported (old-form `layers`, parameters
-// shared by name); DataError for a database that can't be read.
+// fit, a parameter out of range, parameters shared by name that differ in shape, lr_mult or
+// decay_mult; DataError for a database that can't be read.
+//
+// A net of an older format is upgraded (caffe_adapter/upgrade.h). `force_backward` has no effect:
+// it asks for gradients that training does not need.
 NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
                            const DescribeOptions& options = {});
 
@@ -76,9 +91,10 @@ NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
 std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phase,
                                const DescribeOptions& options = {});
 
-// What a worker declares: the layers that have parameters with an lr_mult other than 0. (All other
-// layers never change, so nothing of theirs is synchronised.) `inner_product` is set for
-// InnerProduct layers whose weight gradient is a product of two factors: axis 1, not transposed.
+// What a worker declares: the layers that own parameters with an lr_mult other than 0, with those
+// they own; one that is shared is its owner's only. (All other layers never change, so nothing of
+// theirs is synchronised.) `inner_product` is set for InnerProduct layers whose weight gradient is
+// a product of two factors: axis 1, not transposed, nothing shared.
 ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver);
 
 // Floats that the net learns: those of the layers that ToModelSpec keeps.

@@ -5,6 +5,7 @@
 
 #include "caffe_adapter/layer_types.h"
 #include "caffe_adapter/solver_checks.h"
+#include "caffe_adapter/upgrade.h"
 #include "proto/text_format.h"
 
 namespace poseidon {
@@ -70,6 +71,7 @@ class NetReader {
     result.locate = [locate = solver_.locate, field](const std::string& path) {
       return locate(path.empty() ? field : field + "." + path);
     };
+    result.locate = UpgradeNet(result.net, result.locate);
     return result;
   }
 
@@ -91,6 +93,7 @@ class NetReader {
     result.locate = [locations](const std::string& place) {
       return locations.Find(caffe::NetParameter::default_instance(), place);
     };
+    result.locate = UpgradeNet(result.net, result.locate);
     return result;
   }
 
@@ -130,7 +133,7 @@ bool HasLoss(const caffe::LayerParameter& layer) {
 }
 
 void CheckNetsFit(const Solver& solver) {
-  bool has_loss = solver.train.net.layers_size() > 0;  // old form: DescribeNet says what to do
+  bool has_loss = false;
   for (const int i : Layers(solver.train)) has_loss |= HasLoss(solver.train.net.layer(i));
   if (!has_loss) {
     throw ConfigError(solver.train.locate(""), "the net does not fit its solver (" +

@@ -41,18 +41,8 @@ class Checker {
 
   void CheckSupported() const {
     if (solver_.iter_size() < 1) Fail("iter_size", "iter_size must be at least 1");
-    if (solver_.iter_size() > 1) {
-      Fail("iter_size", "iter_size " + std::to_string(solver_.iter_size()) +
-                            " is not supported; raise batch_size or the number of workers");
-    }
-    if (solver_.clip_gradients() >= 0) {
-      Fail("clip_gradients", "clip_gradients is not supported");
-    }
-    if (solver_.weights_size() > 0) {
-      Fail("weights.0", "weights (starting from a .caffemodel) is not supported in a solver");
-    }
-    if (solver_.snapshot_format() == caffe::SolverParameter::HDF5) {
-      Fail("snapshot_format", "HDF5 is not supported; BINARYPROTO is");
+    if (solver_.clip_gradients() == 0) {
+      Fail("clip_gradients", "clip_gradients is 0, which would leave nothing; leave it out");
     }
     if (solver_.snapshot_diff()) Fail("snapshot_diff", "snapshot_diff is not supported");
     if (solver_.debug_info()) Fail("debug_info", "debug_info is not supported");

@@ -18,17 +18,20 @@ Shape TransformedShape(const caffe::TransformationParameter& parameter, const Sh
   return {record_shape[0], crop, crop};
 }
 
+ImageChannels ChannelsOf(const caffe::TransformationParameter& parameter, const Location& where) {
+  if (parameter.force_color() && parameter.force_gray()) {
+    throw ConfigError(where, "give force_color or force_gray, not both");
+  }
+  if (parameter.force_color()) return ImageChannels::kColor;
+  return parameter.force_gray() ? ImageChannels::kGray : ImageChannels::kAsStored;
+}
+
 Transformer::Transformer(const caffe::TransformationParameter& parameter, caffe::Phase phase,
                          const Shape& record_shape, const Location& where)
     : parameter_(parameter),
       phase_(phase),
       record_shape_(record_shape),
       output_shape_(TransformedShape(parameter, record_shape, where)) {
-  if (parameter_.force_color() || parameter_.force_gray()) {
-    throw ConfigError(where,
-                      "force_color and force_gray are for encoded images, which are not "
-                      "supported");
-  }
   SetMean(where);
 }
 
@@ -45,7 +48,7 @@ void Transformer::SetMean(const Location& where) {
                                    ToString(shape) + ", but the records are " +
                                    ToString(record_shape_));
     }
-    mean_ = ToValues(blob);
+    mean_image_ = ToValues(blob);
   } else if (values > 0) {
     if (values != 1 && values != record_shape_[0]) {
       throw ConfigError(where, "there are " + std::to_string(values) +
@@ -53,40 +56,66 @@ void Transformer::SetMean(const Location& where) {
                                    std::to_string(record_shape_[0]) + " channels");
     }
     for (int channel = 0; channel < record_shape_[0]; ++channel) {
-      const float mean = parameter_.mean_value(values == 1 ? 0 : channel);
-      mean_.insert(mean_.end(), record_shape_[1] * record_shape_[2], mean);
+      channel_means_.push_back(parameter_.mean_value(values == 1 ? 0 : channel));
     }
   }
 }
 
-void Transformer::Apply(const caffe::Datum& datum, uint64_t seed, std::span<float> out) const {
-  CHECK_EQ(static_cast<int64_t>(out.size()), Count(output_shape_));
-  CHECK_EQ(static_cast<int64_t>(datum.data().size()) + datum.float_data_size(),
-           Count(record_shape_));
-  const int64_t height = record_shape_[1];
-  const int64_t width = record_shape_[2];
-  const int64_t crop_height = output_shape_[1];
-  const int64_t crop_width = output_shape_[2];
-  int64_t top = (height - crop_height) / 2;
-  int64_t left = (width - crop_width) / 2;
-  bool mirror = false;
-  if (phase_ == caffe::TRAIN) {
-    Random random(seed);
-    mirror = parameter_.mirror() && random.Below(2) == 1;
-    top = static_cast<int64_t>(random.Below(height - crop_height + 1));
-    left = static_cast<int64_t>(random.Below(width - crop_width + 1));
+std::string Transformer::ShapeError(const Shape& shape) const {
+  if (shape == record_shape_) return "";
+  const std::string found = "is " + ToString(shape) + ", but the first record ";
+  if (parameter_.crop_size() == 0 || !mean_image_.empty()) return found + ToString(record_shape_);
+  if (shape[0] != record_shape_[0]) {
+    return found + "has " + std::to_string(record_shape_[0]) + " channels";
   }
-  const std::string& bytes = datum.data();
+  if (shape[1] < output_shape_[1] || shape[2] < output_shape_[2]) {
+    return "is " + ToString(shape) + ", smaller than crop_size, " +
+           std::to_string(parameter_.crop_size());
+  }
+  return "";
+}
+
+void Transformer::Apply(const caffe::Datum& datum, uint64_t seed, std::span<float> out) const {
+  const Shape shape = {datum.channels(), datum.height(), datum.width()};
+  if (datum.data().empty()) {
+    CHECK_EQ(datum.float_data_size(), Count(shape));
+    Apply(datum.float_data().data(), shape, seed, out);
+  } else {
+    CHECK_EQ(static_cast<int64_t>(datum.data().size()), Count(shape));
+    Apply(reinterpret_cast<const uint8_t*>(datum.data().data()), shape, seed, out);
+  }
+}
+
+void Transformer::Apply(const ByteImage& image, uint64_t seed, std::span<float> out) const {
+  Apply(reinterpret_cast<const uint8_t*>(image.bytes.data()), image.shape, seed, out);
+}
+
+template <typename Value>
+void Transformer::Apply(const Value* values, const Shape& shape, uint64_t seed,
+                        std::span<float> out) const {
+  CHECK_EQ(static_cast<int64_t>(out.size()), Count(output_shape_));
+  const int64_t height = shape[1];
+  const int64_t width = shape[2];
+  const int64_t out_height = output_shape_[1];
+  const int64_t out_width = output_shape_[2];
+  Random random(seed);
+  const bool mirror = parameter_.mirror() && random.Below(2) == 1;
+  int64_t top = (height - out_height) / 2;
+  int64_t left = (width - out_width) / 2;
+  if (phase_ == caffe::TRAIN) {
+    top = static_cast<int64_t>(random.Below(height - out_height + 1));
+    left = static_cast<int64_t>(random.Below(width - out_width + 1));
+  }
   const float scale = parameter_.scale();
-  size_t written = 0;
-  for (int64_t channel = 0; channel < record_shape_[0]; ++channel) {
-    for (int64_t y = 0; y < crop_height; ++y) {
+  float* written = out.data();
+  for (int64_t channel = 0; channel < shape[0]; ++channel) {
+    const float channel_mean = channel_means_.empty() ? 0 : channel_means_[channel];
+    for (int64_t y = 0; y < out_height; ++y) {
       const int64_t row = (channel * height + top + y) * width + left;
-      for (int64_t x = 0; x < crop_width; ++x) {
-        const int64_t i = row + (mirror ? crop_width - 1 - x : x);
-        const float value = bytes.empty() ? datum.float_data(static_cast<int>(i))
-                                          : static_cast<float>(static_cast<uint8_t>(bytes[i]));
-        out[written++] = (value - (mean_.empty() ? 0 : mean_[i])) * scale;
+      for (int64_t x = 0; x < out_width; ++x) {
+        const int64_t i = row + (mirror ? out_width - 1 - x : x);
+        const float mean = mean_image_.empty() ? channel_mean : mean_image_[i];
+        *written++ = (static_cast<float>(values[i]) - mean) * scale;
       }
     }
   }

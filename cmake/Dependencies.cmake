@@ -15,6 +15,37 @@ add_library(lmdb INTERFACE)
 target_include_directories(lmdb INTERFACE ${LMDB_INCLUDE_DIR})
 target_link_libraries(lmdb INTERFACE ${LMDB_LIBRARY})
 
+# What some data layers need, where it is there: poseidon_opencv for image files, poseidon_hdf5,
+# poseidon_leveldb. A name alone finds none of them: headers stand in folders of their own.
+function(poseidon_optional_library name header folders libraries package use)
+  find_path(POSEIDON_${name}_INCLUDE_DIR ${header} PATH_SUFFIXES ${folders})
+  set(found ${POSEIDON_${name}_INCLUDE_DIR})
+  set(files)
+  foreach(library ${libraries})
+    find_library(POSEIDON_${library}_LIBRARY ${library} PATH_SUFFIXES ${folders})
+    list(APPEND files ${POSEIDON_${library}_LIBRARY})
+    if(NOT POSEIDON_${library}_LIBRARY)
+      set(found OFF)
+    endif()
+  endforeach()
+  if(NOT found)
+    message(STATUS "No ${package}: without ${use}")
+    return()
+  endif()
+  add_library(poseidon_${name} INTERFACE)
+  target_include_directories(poseidon_${name} SYSTEM INTERFACE ${POSEIDON_${name}_INCLUDE_DIR})
+  target_link_libraries(poseidon_${name} INTERFACE ${files})
+endfunction()
+poseidon_optional_library(opencv opencv2/imgcodecs.hpp opencv4
+                          "opencv_imgcodecs;opencv_imgproc;opencv_core" libopencv-imgcodecs-dev
+                          "image files")
+poseidon_optional_library(hdf5 hdf5.h hdf5/serial hdf5_serial libhdf5-dev "HDF5 files")
+poseidon_optional_library(leveldb leveldb/db.h "" leveldb libleveldb-dev "LevelDB databases")
+
+# Tests only: another reader of Caffe's files.
+poseidon_optional_library(opencv_dnn opencv2/dnn.hpp opencv4 "opencv_dnn;opencv_core"
+                          libopencv-dnn-dev "comparison with OpenCV's dnn module")
+
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 
 if(POSEIDON_TORCH)

@@ -50,6 +50,7 @@ class BatchReaderTest : public ::testing::Test {
     layer.parameter.set_type("Data");
     layer.parameter.set_phase(caffe::TRAIN);
     layer.parameter.mutable_data_param()->set_source(path_);
+    layer.parameter.mutable_data_param()->set_backend(caffe::DataParameter::LMDB);
     layer.parameter.mutable_transform_param()->set_mirror(crop > 0);
     layer.parameter.mutable_transform_param()->set_crop_size(crop);
     const int64_t extent = crop > 0 ? crop : 4;
@@ -67,9 +68,9 @@ TEST_F(BatchReaderTest, ReadsInDatabaseOrderAndStartsAgain) {
     for (int64_t i = 0; i < 7; ++i) {
       const int64_t record = (iteration * 7 + i) % kRecords;
       ASSERT_EQ(batch.records[i], record);
-      ASSERT_EQ(batch.labels[i], static_cast<float>(record));
+      ASSERT_EQ(batch.tops[1][i], static_cast<float>(record));
       for (int64_t p = 0; p < 16; ++p) {
-        ASSERT_EQ(batch.data[i * 16 + p], static_cast<float>(record + p));
+        ASSERT_EQ(batch.tops[0][i * 16 + p], static_cast<float>(record + p));
       }
     }
     EXPECT_EQ(reader.DescribeSample(0),
@@ -80,7 +81,7 @@ TEST_F(BatchReaderTest, ReadsInDatabaseOrderAndStartsAgain) {
 TEST_F(BatchReaderTest, ReadsWhatIsAskedWhateverWasReadAhead) {
   BatchReader reader(Layer(3), {});
   for (const int64_t iteration : {4, 0, 7, 7, 1}) {
-    EXPECT_EQ(reader.Read(iteration, 4).labels[2], static_cast<float>(3 * iteration + 2));
+    EXPECT_EQ(reader.Read(iteration, 4).tops[1][2], static_cast<float>(3 * iteration + 2));
   }
 }
 
@@ -96,14 +97,15 @@ TEST_F(BatchReaderTest, WorkersSplitTheBatchOfOneWorker) {
     std::multiset<int64_t> epoch;
     for (int64_t iteration = 0; iteration < 9; ++iteration) {
       const Batch& batch = whole.Read(iteration, iteration + 1);
-      Batch joined;
+      std::vector<float> joined_data;
+      std::vector<int64_t> joined_records;
       for (const auto& part : parts) {
         const Batch& piece = part->Read(iteration, iteration + 1);
-        joined.data.insert(joined.data.end(), piece.data.begin(), piece.data.end());
-        joined.records.insert(joined.records.end(), piece.records.begin(), piece.records.end());
+        joined_data.insert(joined_data.end(), piece.tops[0].begin(), piece.tops[0].end());
+        joined_records.insert(joined_records.end(), piece.records.begin(), piece.records.end());
       }
-      EXPECT_EQ(joined.records, batch.records);
-      EXPECT_EQ(joined.data, batch.data) << "a sample's crop and mirror depend on who reads it";
+      EXPECT_EQ(joined_records, batch.records);
+      EXPECT_EQ(joined_data, batch.tops[0]) << "a sample's crop and mirror depend on who reads it";
       for (int64_t i = 0; i < 8 && iteration * 8 + i < kRecords; ++i) {
         epoch.insert(batch.records[i]);
       }
@@ -111,6 +113,21 @@ TEST_F(BatchReaderTest, WorkersSplitTheBatchOfOneWorker) {
     EXPECT_EQ(std::set<int64_t>(epoch.begin(), epoch.end()).size(), kRecords);
     EXPECT_EQ(epoch.size(), kRecords) << "a record was read twice in an epoch";
   }
+}
+
+TEST_F(BatchReaderTest, RandSkipLeavesOutTheSameFirstRecordsOnAllWorkers) {
+  std::set<int64_t> firsts;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    LayerDescription layer = Layer(2);
+    layer.parameter.mutable_data_param()->set_rand_skip(5);
+    BatchReader first(layer, {.rank = 0, .workers = 2, .shuffle = false, .seed = seed});
+    BatchReader second(layer, {.rank = 1, .workers = 2, .shuffle = false, .seed = seed});
+    const int64_t begin = first.Read(0, 1).records[0];
+    EXPECT_EQ(second.Read(0, 1).records[0], begin + 2);
+    EXPECT_EQ(first.Read(1, 2).records[1], begin + 5);
+    firsts.insert(begin);
+  }
+  EXPECT_EQ(firsts, (std::set<int64_t>{0, 1, 2, 3, 4}));
 }
 
 TEST_F(BatchReaderTest, AnErrorComesWithItsBatch) {
@@ -121,8 +138,8 @@ TEST_F(BatchReaderTest, AnErrorComesWithItsBatch) {
     EXPECT_THAT([&] { reader.Read(4, 5); },
                 ThrowsMessage<DataError>(HasSubstr("record 22 (key \"00000022\"): is 1 x 2 x 4")));
   }
-  EXPECT_EQ(reader.Read(5, 4).labels[0], 25.0F) << "read ahead, an error of a later batch waits";
-  EXPECT_EQ(reader.Read(0, 1).labels[0], 0.0F);
+  EXPECT_EQ(reader.Read(5, 4).tops[1][0], 25.0F) << "read ahead, an error of a later batch waits";
+  EXPECT_EQ(reader.Read(0, 1).tops[1][0], 0.0F);
 }
 
 }  // namespace

@@ -143,15 +143,73 @@ TEST_F(CaffeDatasetTest, RecordsThatCannotBeUsed) {
   };
   const std::string where = ": record 1 (key \"00000001\"): ";
   EXPECT_EQ(error_of([](auto& datum) { datum.set_height(4); }),
-            where + "is 1 x 4 x 3, but the first record 1 x 2 x 3");
+            where + "has 6 values, which is not 1 x 4 x 3");
   EXPECT_EQ(error_of([](auto& datum) { datum.mutable_data()->pop_back(); }),
-            where + "has 5 values; expected 6 for 1 x 2 x 3");
-  EXPECT_EQ(error_of([](auto& datum) { datum.clear_label(); }), where + "has no label");
-  EXPECT_EQ(error_of([](auto& datum) { datum.set_encoded(true); }),
-            where + "an encoded image is not supported; store pixels");
+            where + "has 5 values, which is not 1 x 2 x 3");
+  EXPECT_EQ(error_of([](auto& datum) {
+              datum.set_channels(1 << 30);
+              datum.set_height(1 << 30);
+              datum.set_width(1 << 30);
+            }),
+            where + "has 6 values, which is not 1073741824 x 1073741824 x 1073741824");
+  EXPECT_EQ(error_of([](auto& datum) {
+              datum.set_encoded(true);
+              datum.clear_data();
+            }),
+            where + "is encoded, but has no data");
   EXPECT_EQ(error_of([](auto& datum) { datum.add_float_data(1); }),
             where + "has both data and float_data");
   EXPECT_THAT(ReadError(2), HasSubstr("there is no record 2; it has 2"));
+}
+
+// A truncated or overwritten page must not lead LMDB out of the file.
+TEST_F(CaffeDatasetTest, DamageInPagesIsAnError) {
+  std::vector<caffe::Datum> records;
+  for (int i = 0; i < 400; ++i) records.push_back(MakeDatum(1, i % 7 == 0 ? 60 : 4, 60, i));
+  Write(records);
+  const std::string file = path_ + "/data.mdb";
+  std::string whole;
+  {
+    std::ifstream stream(file, std::ios::binary);
+    whole.assign(std::istreambuf_iterator<char>(stream), {});
+  }
+  constexpr size_t kPage = 4096;
+  std::vector<size_t>
+      trees;  // pages of the header and the tree, by LMDB's flags; the rest is values
+  for (size_t page = 0; page < whole.size() / kPage; ++page) {
+    if (std::string("\1\2\x8").find(whole[page * kPage + 10]) != std::string::npos) {
+      trees.push_back(page);
+    }
+  }
+  ASSERT_GT(trees.size(), 10u);
+  std::mt19937 random(5);
+  int refused = 0;
+  constexpr int kDamages = 400;
+  for (int n = 0; n < kDamages; ++n) {
+    std::string damaged = whole;
+    const size_t page = trees[random() % trees.size()];
+    const size_t reach = n % 2 == 0 ? 200 : kPage;  // a page's header and offsets come first
+    for (unsigned i = 0; i < 1 + random() % 8; ++i) {
+      damaged[page * kPage + random() % reach] = static_cast<char>(random());
+    }
+    directory_.Write("db/data.mdb", damaged);
+    refused += MessageOf<DataError>([&] {
+                 const Dataset dataset(path_);
+                 for (int64_t i = 0; i < dataset.size(); ++i) dataset.Read(i);
+               }) != "";
+  }
+  // The others hit pixels, keys or free space.
+  EXPECT_GT(refused, kDamages / 3);
+}
+
+TEST_F(CaffeDatasetTest, TheFirstRecordIsReadWithoutTheOthers) {
+  std::vector<caffe::Datum> records;
+  for (int i = 0; i < 3000; ++i) records.push_back(MakeDatum(2, 5, 3, i));
+  Write(records);
+  const Dataset first(path_, caffe::DataParameter::LMDB, Records::kFirst);
+  EXPECT_EQ(first.size(), 1);
+  EXPECT_EQ(first.Read(0).SerializeAsString(), records[0].SerializeAsString());
+  EXPECT_THAT(first.record_shape(), ElementsAre(2, 5, 3));
 }
 
 TEST_F(CaffeDatasetTest, AFirstRecordThatCannotBeUsedIsFoundOnOpening) {

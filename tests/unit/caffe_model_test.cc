@@ -91,6 +91,30 @@ TEST(CaffeModelTest, ModelsThatDoNotFit) {
               HasSubstr("/no/such/dir/m"));
 }
 
+TEST(CaffeModelTest, TheModelOfAnotherNet) {
+  const TemporaryDirectory directory;
+  const NetDescription net = Describe(4);
+  WriteCaffemodel(directory.Path("m"), net, RandomValues(net, 1));
+  NetDescription other = net;
+  other.name = "other";
+  other.layers[1].parameter.set_name("fc6");
+  other.layers[2].parameter.set_name("fc7");
+  NetValues values = RandomValues(other, 1);
+  EXPECT_EQ(
+      MessageOf<DataError>([&] { ReadCaffemodel(directory.Path("m"), other, values); }),
+      directory.Path("m") +
+          ": is the model of another net: it has values for a, b, and the net \"other\" wants "
+          "them for fc6, fc7");
+}
+
+TEST(CaffeModelTest, ShapesOfFilesMayBeAnything) {
+  for (const char* shape : {"dim: -2 dim: -3", "dim: 4294967296 dim: 4294967296", "dim: 7"}) {
+    caffe::BlobProto blob;
+    ParseText(std::string("shape { ") + shape + " } data: [1, 2, 3, 4, 5, 6]", "blob", blob);
+    EXPECT_THAT(MessageOf<DataError>([&] { ToValues(blob); }), HasSubstr("has 6 values; expected"));
+  }
+}
+
 TEST(CaffeModelTest, BlobsOfOldFilesAndOfDoubles) {
   caffe::BlobProto old;
   ParseText("num: 1 channels: 1 height: 2 width: 3 double_data: [1, 2, 3, 4, 5, 6]", "blob", old);

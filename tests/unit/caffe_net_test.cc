@@ -222,7 +222,7 @@ TEST(CaffeNetTest, InputFieldsOfOlderNets) {
 TEST(CaffeNetTest, ErrorsNameLayerPlaceAndWhatWasExpected) {
   EXPECT_THAT(DescribeError("layer {\n  name: 'c'\n  type: 'Convolutoin'\n}"),
               StartsWith("net.prototxt:3:3: layer \"c\" (Convolutoin): unknown layer type; known "
-                         "are Accuracy, BatchNorm,"));
+                         "are AbsVal, Accuracy,"));
   EXPECT_EQ(DescribeError("layer { name: 'r' type: 'ReLU'\n bottom: 'x' top: 'r' }"),
             "net.prototxt:2:2: layer \"r\" (ReLU): bottom \"x\" is no top of a layer before it in "
             "this phase");
@@ -230,11 +230,11 @@ TEST(CaffeNetTest, ErrorsNameLayerPlaceAndWhatWasExpected) {
   EXPECT_EQ(DescribeError(data + "layer { name: 'c' type: 'Convolution' bottom: 'data' top: 'c'"
                                  " convolution_param { num_output: 1 kernel_size: 3 } }"),
             "net.prototxt:2:1: layer \"c\" (Convolution): bottom \"data\" is 2 x 3; expected num x "
-            "channels x height x width");
+            "channels x height x width, or 1 to 3 axes after axis 1, the channels");
   EXPECT_THAT(DescribeError(Input({1, 1, 4, 4}) +
                             "layer { name: 'p' type: 'Pooling' bottom: 'data' top: 'p'\n"
                             "  pooling_param { kernel_size: 5 } }"),
-              StartsWith("net.prototxt:3:3: layer \"p\" (Pooling): the kernel is larger than "
+              StartsWith("net.prototxt:3:19: layer \"p\" (Pooling): the kernel is larger than "
                          "bottom \"data\", 1 x 1 x 4 x 4"));
   EXPECT_THAT(
       DescribeError(data + "layer { name: 'i' type: 'InnerProduct' bottom: 'data' top: 'i' }"),
@@ -242,7 +242,9 @@ TEST(CaffeNetTest, ErrorsNameLayerPlaceAndWhatWasExpected) {
   EXPECT_THAT(
       DescribeError(data + "layer { name: 'i' type: 'Flatten' bottom: 'data' top: 'data' }"),
       HasSubstr("can't work in place"));
-  EXPECT_THAT(DescribeError(data + Input({2}, "data")), HasSubstr("the same name"));
+  EXPECT_THAT(DescribeError(data + "layer { name: 'data' type: 'InnerProduct' bottom: 'data'"
+                                   " top: 'i' inner_product_param { num_output: 1 } }"),
+              HasSubstr("the same name"));
   EXPECT_THAT(DescribeError(data + "layer { name: 'd' type: 'Input' top: 'data'"
                                    " input_param { shape { dim: 1 } } }"),
               HasSubstr("top \"data\" is made by another layer, too"));
@@ -259,11 +261,13 @@ TEST(CaffeNetTest, ErrorsNameLayerPlaceAndWhatWasExpected) {
   EXPECT_THAT(DescribeError(data + "layer { name: 'i' type: 'InnerProduct' bottom: 'data' top: 'i'"
                                    " inner_product_param { num_output: 4294967295 } }"),
               HasSubstr("at most 2^31 - 1 values"));
-  EXPECT_THAT(DescribeError(data + "layer { name: 'i' type: 'InnerProduct' bottom: 'data' top: 'i'"
-                                   " param { name: 'w' } inner_product_param { num_output: 1 } }"),
-              HasSubstr("sharing parameters by name (\"w\") is not supported"));
-  EXPECT_THAT(DescribeError("layers { name: 'old' type: RELU }"),
-              HasSubstr("upgrade_net_proto_text"));
+  EXPECT_EQ(DescribeError(data + "layer { name: 'r' type: 'ReLU' bottom: 'data' top: 'r'\n"
+                                 " propagate_down: true propagate_down: false }"),
+            "net.prototxt:3:2: layer \"r\" (ReLU): has 2 propagate_down entries; expected one for "
+            "each of 1 bottoms");
+  EXPECT_THAT(DescribeError(data + "layer { name: 'n' type: 'BatchNorm' bottom: 'data' top: 'n'"
+                                   " param { lr_mult: 1 } }"),
+              HasSubstr("statistics are not learned: lr_mult must be 0"));
   EXPECT_THAT(DescribeError("layer { name: 'x' type: 'ReLU' include { phase: TEST } }"),
               HasSubstr("no layer is in phase TRAIN"));
 }
@@ -277,7 +281,8 @@ TEST(CaffeNetTest, DataLayers) {
   EXPECT_THAT(DescribeError(DataLayer("batch_size: 0")),
               StartsWith("net.prototxt:4:2: layer \"d\" (Data): batch_size must be at least 1"));
   EXPECT_THAT(DescribeError(DataLayer("")), StartsWith("net.prototxt:2:2: layer \"d\""));
-  EXPECT_THAT(DescribeError(DataLayer("batch_size: 1 rand_skip: 5")), HasSubstr("rand_skip"));
+  EXPECT_THAT(DescribeError(DataLayer("batch_size: 1 scale: 2")),
+              HasSubstr("belong into transform_param, not data_param"));
   EXPECT_THAT(MessageOf<DataError>([] { Describe(DataLayer("batch_size: 1")); }),
               StartsWith("no/such/lmdb: no LMDB database here"));
   DescribeOptions options;
@@ -293,6 +298,38 @@ TEST(CaffeNetTest, DataLayers) {
              options);
   });
   EXPECT_THAT(error, HasSubstr("crop_size is 33, larger than the records, 3 x 40 x 32"));
+}
+
+TEST(CaffeNetTest, LayersThatReadNoFile) {
+  const auto shapes_of = [](const std::string& layer) {
+    const NetDescription net = Describe("layer { name: 'd' " + layer + " }");
+    std::vector<Shape> shapes;
+    for (const BlobDescription& top : net.layers[0].tops) shapes.push_back(top.shape);
+    return shapes;
+  };
+  EXPECT_THAT(shapes_of("type: 'DummyData' top: 'x' top: 'y' dummy_data_param { num: 2 num: 4"
+                        " channels: 3 height: 5 width: 6 width: 7 }"),
+              ElementsAre(Shape{2, 3, 5, 6}, Shape{4, 3, 5, 7}));
+  EXPECT_THAT(
+      shapes_of("type: 'DummyData' top: 'x' top: 'y' dummy_data_param { shape { dim: 2 } }"),
+      ElementsAre(Shape{2}, Shape{2}));
+  EXPECT_THAT(shapes_of("type: 'MemoryData' top: 'x' top: 'y' memory_data_param { batch_size: 4"
+                        " channels: 3 height: 2 width: 1 }"),
+              ElementsAre(Shape{4, 3, 2, 1}, Shape{4}));
+  EXPECT_THAT(DescribeError("layer { name: 'd' type: 'DummyData' top: 'x'\n dummy_data_param {"
+                            " num: 2 channels: 3 height: 1 shape { dim: 1 } } }"),
+              StartsWith("net.prototxt:2:2: layer \"d\" (DummyData): give shape or"));
+  EXPECT_THAT(DescribeError("layer { name: 'd' type: 'DummyData' top: 'x'\n dummy_data_param {"
+                            " num: 2 channels: 3 height: 1 } }"),
+              HasSubstr("there are 0 dummy_data_param.width entries; expected 1 or one for each of "
+                        "1 tops"));
+  EXPECT_THAT(DescribeError("layer { name: 'd' type: 'MemoryData' top: 'x' top: 'y'"
+                            " memory_data_param { batch_size: 4 channels: 3 height: 2 } }"),
+              HasSubstr("must all be at least 1; they are 4 x 3 x 2 x 0"));
+  EXPECT_THAT(DescribeError("layer { name: 'd' type: 'HDF5Output' bottom: 'x' }"),
+              HasSubstr("bottom \"x\" is no top"));
+  EXPECT_THAT(DescribeError("layer { name: 'd' type: 'WindowData' top: 'x' }"),
+              HasSubstr("this layer type is not supported"));
 }
 
 TEST(CaffeNetTest, InnerProductWhoseGradientIsAProduct) {

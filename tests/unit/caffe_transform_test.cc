@@ -54,9 +54,31 @@ TEST(CaffeTransformTest, BytesAreUnsigned) {
 TEST(CaffeTransformTest, CentralCropInTest) {
   caffe::TransformationParameter parameter;
   parameter.set_crop_size(2);
-  parameter.set_mirror(true);
   // Of 5 rows of 4: rows 1 and 2 of columns 1 and 2.
   EXPECT_THAT(Apply(parameter, caffe::TEST, {1, 5, 4}), ElementsAre(5, 6, 9, 10));
+  // As in Caffe, whether to mirror is random in tests, too.
+  parameter.set_mirror(true);
+  std::map<std::vector<float>, int> seen;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    ++seen[Apply(parameter, caffe::TEST, {1, 5, 4}, seed)];
+  }
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_NEAR((seen[{6, 5, 10, 9}]), 100, 30);
+}
+
+TEST(CaffeTransformTest, CroppedRecordsMayDifferInSize) {
+  caffe::TransformationParameter parameter;
+  parameter.set_crop_size(2);
+  parameter.add_mean_value(1);
+  const Transformer transformer(parameter, caffe::TEST, {1, 5, 4});
+  EXPECT_EQ(transformer.ShapeError({1, 2, 9}), "");
+  EXPECT_EQ(transformer.ShapeError({1, 1, 9}), "is 1 x 1 x 9, smaller than crop_size, 2");
+  EXPECT_EQ(transformer.ShapeError({3, 5, 4}), "is 3 x 5 x 4, but the first record has 1 channels");
+  std::vector<float> out(4);
+  transformer.Apply(Counting({1, 2, 6}), 1, out);
+  EXPECT_THAT(out, ElementsAre(1, 2, 7, 8));
+  EXPECT_EQ(Transformer({}, caffe::TEST, {1, 5, 4}).ShapeError({1, 5, 5}),
+            "is 1 x 5 x 5, but the first record 1 x 5 x 4");
 }
 
 TEST(CaffeTransformTest, RandomCropAndMirrorInTrain) {
@@ -125,8 +147,14 @@ TEST(CaffeTransformTest, ParametersThatDoNotFit) {
                 parameter.set_mean_file("x");
               }),
               HasSubstr("not both"));
-  EXPECT_THAT(error_of([](auto& parameter) { parameter.set_force_gray(true); }),
-              HasSubstr("not supported"));
+  caffe::TransformationParameter both;
+  both.set_force_gray(true);
+  EXPECT_EQ(ChannelsOf(both), ImageChannels::kGray);
+  both.set_force_color(true);
+  EXPECT_THAT(MessageOf<ConfigError>([&] {
+                ChannelsOf(both, Location{"net", 4, 2});
+              }),
+              HasSubstr("net:4:2: give force_color or force_gray, not both"));
 }
 
 // All records of some iterations, in the order one worker with all the samples would read them.
@@ -165,6 +193,34 @@ TEST(CaffeDataOrderTest, EachEpochReadsEachRecordOnce) {
 TEST(CaffeDataOrderTest, UnshuffledIsDatabaseOrder) {
   const std::vector<int64_t> records = Read(1, 1, 206, false);
   for (int64_t i = 0; i < 206; ++i) EXPECT_EQ(records[static_cast<size_t>(i)], i % 103);
+}
+
+TEST(CaffeDataOrderTest, FilesAreReadOneAfterTheOther) {
+  const std::vector<int64_t> files = {5, 1, 17, 8};
+  DataOrder order({0, files}, 1, 1, true, 3);
+  std::set<std::vector<int64_t>> epochs;
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    std::vector<int64_t> records;
+    std::vector<int> entered;
+    for (int64_t i = 0; i < 31; ++i) {
+      records.push_back(order.Record(epoch * 31 + i));
+      const int64_t record = records.back();
+      const int file = record < 5 ? 0 : record < 6 ? 1 : record < 23 ? 2 : 3;
+      if (entered.empty() || entered.back() != file) entered.push_back(file);
+    }
+    EXPECT_EQ(entered.size(), 4u) << "each file's records follow each other";
+    EXPECT_EQ(std::set<int64_t>(records.begin(), records.end()).size(), 31u);
+    epochs.insert(records);
+  }
+  EXPECT_EQ(epochs.size(), 20u);
+}
+
+TEST(CaffeDataOrderTest, SkippedRecordsComeInTheNextEpoch) {
+  for (const bool shuffle : {false, true}) {
+    DataOrder whole(7, 1, 1, shuffle, 3);
+    DataOrder order({7}, 1, 1, shuffle, 3, 4);
+    for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(order.Record(i), whole.Record(i + 4));
+  }
 }
 
 // The order must never change: it is part of what a seed means.

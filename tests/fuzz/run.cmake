@@ -1,0 +1,22 @@
+# Builds the fuzz targets with clang and runs their tests: cmake -DCLANG=... -DSOURCE=... -DBUILD=...
+# -P run.cmake
+if(NOT CLANG)
+  message("no clang++ here, so nothing is fuzzed; apt-get install clang")
+  return()
+endif()
+
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "failed: ${ARGN}")
+  endif()
+endfunction()
+
+string(REPLACE "++" "" c_compiler ${CLANG})
+run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G Ninja -DCMAKE_BUILD_TYPE=Debug
+    -DCMAKE_CXX_COMPILER=${CLANG} -DCMAKE_C_COMPILER=${c_compiler}
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
+    -DPOSEIDON_TORCH=OFF -DPOSEIDON_FUZZ=ON
+    "-DPOSEIDON_SANITIZER=fuzzer-no-link,address,undefined")
+run(${CMAKE_COMMAND} --build ${BUILD} --target fuzz)
+run(${CMAKE_CTEST_COMMAND} --test-dir ${BUILD} -L "^fuzz$" --output-on-failure)
