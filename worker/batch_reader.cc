@@ -3,22 +3,52 @@
 #include <span>
 #include <utility>
 
+#include "core/error.h"
 #include "core/random.h"
 
 namespace poseidon {
 
+namespace {
+
+std::vector<Shape> TopShapes(const LayerDescription& layer) {
+  std::vector<Shape> shapes;
+  for (const BlobDescription& top : layer.tops) shapes.push_back(top.shape);
+  return shapes;
+}
+
+// As many records as Caffe's rand_skip leaves out at the start, the same on all workers.
+int64_t Skip(const LayerDescription& layer, int64_t records, uint64_t seed) {
+  const uint32_t most = OrderOf(layer.parameter).rand_skip;
+  if (most == 0) return 0;
+  const auto skip = static_cast<int64_t>(Random(DeriveSeed(seed, "skip")).Below(most));
+  if (skip >= records) {
+    throw DataError("layer \"" + layer.name() + "\": rand_skip is " + std::to_string(most) +
+                    "; expected at most " + std::to_string(records) + ", the number of records");
+  }
+  return skip;
+}
+
+DataOrder MakeOrder(const LayerDescription& layer, const SampleSource& source,
+                    const BatchReaderOptions& options) {
+  OrderedRecords records = source.records();
+  const int64_t skip = Skip(layer, records.records, options.seed);
+  return {std::move(records),     options.workers,
+          layer.tops[0].shape[0], options.shuffle || OrderOf(layer.parameter).shuffle,
+          options.seed,           skip};
+}
+
+}  // namespace
+
 BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions& options)
-    : dataset_(layer.parameter.data_param().source()),
-      transformer_(layer.parameter.transform_param(), layer.parameter.phase(),
-                   dataset_.record_shape(), layer.where),
-      shape_(layer.tops[0].shape),
-      order_(dataset_.size(), options.workers, shape_[0], options.shuffle, options.seed),
+    : source_(MakeSampleSource(layer)),
+      shapes_(TopShapes(layer)),
+      batch_(shapes_[0][0]),
+      order_(MakeOrder(layer, *source_, options)),
       rank_(options.rank),
       transform_seed_(DeriveSeed(options.seed, "transform")) {
   for (Batch& batch : batches_) {
-    batch.data.resize(Count(shape_));
-    batch.labels.resize(shape_[0]);
-    batch.records.resize(shape_[0]);
+    for (const Shape& shape : shapes_) batch.tops.emplace_back(Count(shape));
+    batch.records.resize(batch_);
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -76,21 +106,21 @@ void BatchReader::Run() {
 }
 
 void BatchReader::Fill(int64_t iteration, Batch& batch) {
-  const size_t values = Count(transformer_.output_shape());
-  const std::span<float> data(batch.data);
-  for (int64_t i = 0; i < shape_[0]; ++i) {
+  std::vector<std::span<float>> sample(batch.tops.size());
+  for (int64_t i = 0; i < batch_; ++i) {
     const int64_t position = order_.Position(iteration, rank_, i);
     const int64_t record = order_.Record(position);
-    const caffe::Datum datum = dataset_.Read(record);
-    transformer_.Apply(datum, DeriveSeed(transform_seed_, static_cast<uint64_t>(position)),
-                       data.subspan(i * values, values));
-    batch.labels[i] = static_cast<float>(datum.label());
+    for (size_t top = 0; top < sample.size(); ++top) {
+      const size_t values = batch.tops[top].size() / batch_;
+      sample[top] = std::span(batch.tops[top]).subspan(i * values, values);
+    }
+    source_->Read(record, DeriveSeed(transform_seed_, static_cast<uint64_t>(position)), sample);
     batch.records[i] = record;
   }
 }
 
 std::string BatchReader::DescribeSample(int64_t sample) const {
-  return "record " + std::to_string(batches_[current_].records[sample]) + " of " + dataset_.path();
+  return source_->Describe(batches_[current_].records[sample]);
 }
 
 }  // namespace poseidon

@@ -1,20 +1,22 @@
-// BatchReader: the batches of a Data layer, read one ahead of the training.
+// BatchReader: the batches of a layer that reads samples, one ahead of the training.
 #pragma once
 
 #include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "caffe_adapter/data_order.h"
-#include "caffe_adapter/dataset.h"
 #include "caffe_adapter/net.h"
-#include "caffe_adapter/transform.h"
+#include "caffe_adapter/sample_source.h"
+#include "worker/data_feed.h"
 
 namespace poseidon {
 
@@ -22,29 +24,29 @@ namespace poseidon {
 struct BatchReaderOptions {
   int rank = 0;
   int workers = 1;
-  bool shuffle = false;
+  bool shuffle = false;  // a layer may ask for it itself
   uint64_t seed = 1;
+  DataFeed feed = nullptr;  // for layers that read no file
 };
 
 struct Batch {
-  std::vector<float> data;       // samples x channels x height x width
-  std::vector<float> labels;     // one a sample
-  std::vector<int64_t> records;  // one a sample: where it was read
+  std::vector<std::vector<float>> tops;  // one a top of the layer, of its shape
+  std::vector<int64_t> records;          // one a sample: where it was read
 };
 
-// Reads and transforms the records of a Data layer's batches. While the caller works on a batch, a
+// Reads and transforms the samples of a layer's batches. While the caller works on a batch, a
 // thread of the reader's own makes the next, so memory is two batches. All calls from one thread.
 class BatchReader {
  public:
-  // `layer` is a Data layer. Throws DataError for the database, ConfigError for the layer's
-  // transform_param.
+  // `layer` is one that ReadsSamples. Throws as MakeSampleSource, and DataError for a rand_skip
+  // beyond the last record.
   BatchReader(const LayerDescription& layer, const BatchReaderOptions& options);
   ~BatchReader();
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  // Samples, channels, height, width.
-  const Shape& shape() const { return shape_; }
+  // Of each top.
+  const std::vector<Shape>& shapes() const { return shapes_; }
 
   // The batch of `iteration`, valid until the next call; then `next` is read ahead. Waits for the
   // reading only if `iteration` was not the `next` of the call before or is not done yet. Throws
@@ -59,9 +61,9 @@ class BatchReader {
   void Fill(int64_t iteration, Batch& batch);
   void Request(int64_t iteration);  // with the lock held, while nothing is requested
 
-  Dataset dataset_;
-  Transformer transformer_;
-  Shape shape_;
+  std::unique_ptr<SampleSource> source_;
+  std::vector<Shape> shapes_;
+  int64_t batch_;
   DataOrder order_;
   int rank_;
   uint64_t transform_seed_;

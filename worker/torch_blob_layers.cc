@@ -1,29 +1,17 @@
-// Layers on blobs of any shape without parameters.
-#include <ATen/CPUGeneratorImpl.h>
+// Layers without parameters that compute on blobs of any shape.
+#include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/leaky_relu.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/flip.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/ops/tanh.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/square.h>
 #include <ATen/ops/where.h>
 
-#include "core/random.h"
 #include "worker/torch_layer.h"
 
 namespace poseidon {
 namespace {
-
-// A layer that is a function of its one bottom.
-template <typename Function>
-std::unique_ptr<TorchLayer> MakeElementwise(const TorchLayerInput& input, Function function) {
-  return MakeAutogradLayer(
-      input, [function](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-        return {function(bottoms[0])};
-      });
-}
 
 at::Tensor Product(const Tensors& factors) {
   at::Tensor product = factors[0];
@@ -53,50 +41,41 @@ std::vector<float> EltwiseWeights(const TorchLayerInput& input) {
   return {p.coeff().begin(), p.coeff().end()};
 }
 
+// The largest values along an axis and their indices, largest first. Of equal values Caffe takes
+// those with the higher index first: the stable sort goes from the back.
+struct Largest {
+  at::Tensor values;
+  at::Tensor indices;
+};
+
+Largest FindLargest(const at::Tensor& x, int64_t axis, int64_t number) {
+  const auto [values, from_back] =
+      at::sort(at::flip(x, axis), /*stable=*/true, axis, /*descending=*/true);
+  const at::Tensor indices = from_back.narrow(axis, 0, number).neg().add_(x.size(axis) - 1);
+  return {values.narrow(axis, 0, number), indices.to(x.scalar_type())};
+}
+
 }  // namespace
 
-std::unique_ptr<TorchLayer> MakeRelu(const TorchLayerInput& input) {
-  const float slope = input.description.parameter.relu_param().negative_slope();
-  if (slope == 0) return MakeElementwise(input, [](const at::Tensor& x) { return at::relu(x); });
-  return MakeElementwise(input, [slope](const at::Tensor& x) { return at::leaky_relu(x, slope); });
-}
-
-std::unique_ptr<TorchLayer> MakeSigmoid(const TorchLayerInput& input) {
-  return MakeElementwise(input, [](const at::Tensor& x) { return at::sigmoid(x); });
-}
-
-std::unique_ptr<TorchLayer> MakeTanh(const TorchLayerInput& input) {
-  return MakeElementwise(input, [](const at::Tensor& x) { return at::tanh(x); });
-}
-
-// In training, zeroes values at random and scales the rest so that the expectation stays.
-std::unique_ptr<TorchLayer> MakeDropout(const TorchLayerInput& input) {
-  if (input.description.parameter.phase() != caffe::TRAIN) return MakeSplit(input);
-  const double kept =
-      1 - static_cast<double>(input.description.parameter.dropout_param().dropout_ratio());
-  return MakeAutogradLayer(
-      input,
-      [kept, seed = input.seed](const Pass& pass, const Tensors& bottoms,
-                                const Tensors&) -> Tensors {
-        const auto iteration = static_cast<uint64_t>(pass.iteration);
-        const at::Generator generator = at::detail::createCPUGenerator(DeriveSeed(seed, iteration));
-        const at::Tensor mask = at::empty_like(bottoms[0]).bernoulli_(kept, generator);
-        return {bottoms[0].mul(mask.mul_(1 / kept))};
+std::unique_ptr<TorchLayer> MakeArgMax(const TorchLayerInput& input) {
+  const caffe::ArgMaxParameter& p = input.description.parameter.argmax_param();
+  const int64_t number = p.top_k();
+  const bool with_values = p.out_max_val();
+  if (p.has_axis()) {
+    const int axis = input.Axis(p.axis());
+    return MakeLayerWithoutGradient(
+        input, [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+          const Largest largest = FindLargest(bottoms[0], axis, number);
+          return {with_values ? largest.values : largest.indices};
+        });
+  }
+  const Shape top = input.description.tops[0].shape;
+  return MakeLayerWithoutGradient(
+      input, [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+        const Largest largest = FindLargest(bottoms[0].reshape({top[0], -1}), 1, number);
+        if (!with_values) return {largest.indices.reshape(top)};
+        return {at::cat({largest.indices, largest.values}, 1).reshape(top)};
       });
-}
-
-std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input) {
-  const int64_t axis = input.description.parameter.softmax_param().axis();
-  return MakeElementwise(input, [axis](const at::Tensor& x) { return at::softmax(x, axis); });
-}
-
-std::unique_ptr<TorchLayer> MakeConcat(const TorchLayerInput& input) {
-  const caffe::ConcatParameter& p = input.description.parameter.concat_param();
-  const int64_t axis = p.has_concat_dim() ? p.concat_dim() : p.axis();
-  return MakeAutogradLayer(input,
-                           [axis](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-                             return {at::cat(bottoms, axis)};
-                           });
 }
 
 std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input) {
@@ -115,19 +94,32 @@ std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input) {
       });
 }
 
-std::unique_ptr<TorchLayer> MakeFlatten(const TorchLayerInput& input) {
-  const Shape shape = input.description.tops[0].shape;
-  return MakeElementwise(input, [shape](const at::Tensor& x) { return x.reshape(shape); });
+// All axes from one on become a number.
+std::unique_ptr<TorchLayer> MakeReduction(const TorchLayerInput& input) {
+  const caffe::ReductionParameter& p = input.description.parameter.reduction_param();
+  const Shape top = input.description.tops[0].shape;
+  const int64_t rows = Count(top);
+  const auto operation = p.operation();
+  double coefficient = p.coeff();
+  if (operation == caffe::ReductionParameter::MEAN) {
+    coefficient /= static_cast<double>(Count(input.description.bottoms[0].shape) / rows);
+  }
+  return MakeAutogradLayer(input,
+                           [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             at::Tensor values = bottoms[0].reshape({rows, -1});
+                             if (operation == caffe::ReductionParameter::ASUM)
+                               values = at::abs(values);
+                             if (operation == caffe::ReductionParameter::SUMSQ)
+                               values = at::square(values);
+                             return {values.sum(1).mul(coefficient).reshape(top)};
+                           });
 }
 
-// Each top is the bottom.
-std::unique_ptr<TorchLayer> MakeSplit(const TorchLayerInput& input) {
-  const size_t tops = input.description.tops.size();
+std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input) {
+  const int64_t axis = input.Axis(input.description.parameter.softmax_param().axis());
   return MakeAutogradLayer(input,
-                           [tops](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-                             Tensors copies;
-                             for (size_t i = 0; i < tops; ++i) copies.push_back(bottoms[0].alias());
-                             return copies;
+                           [axis](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             return {at::softmax(bottoms[0], axis)};
                            });
 }
 

@@ -1,30 +1,34 @@
-// The Data layer: batches of an LMDB as tensors.
+// Layers without bottoms: batches of samples as tensors.
 #pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "worker/batch_reader.h"
 #include "worker/torch_layer.h"
 
 namespace poseidon {
 
-// Its tops are views of the reader's memory, valid until the next Load.
+// A layer that gives a batch an iteration. Its tops are views of memory that the next Load writes.
 class DataLayer : public TorchLayer {
  public:
-  DataLayer(const LayerDescription& layer, const BatchReaderOptions& options)
-      : reader_(layer, options), with_labels_(layer.tops.size() > 1) {}
-
-  const BatchReader& reader() const { return reader_; }
-
-  // The batch of `iteration`, which the next Forward gives; then `next` is read ahead. Throws
+  // The batch of `iteration`, which the next Forward gives; then `next` may be read ahead. Throws
   // DataError.
-  void Load(int64_t iteration, int64_t next) { batch_ = &reader_.Read(iteration, next); }
+  virtual void Load(int64_t iteration, int64_t next) = 0;
 
-  Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors& parameters) override;
+  // Names samples in errors; null where there are no records.
+  virtual const BatchReader* reader() const { return nullptr; }
+
   Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) override;
-
- private:
-  BatchReader reader_;
-  bool with_labels_;
-  const Batch* batch_ = nullptr;
 };
+
+// Whether a layer of this type has a DataLayer.
+bool IsDataLayer(const std::string& layer_type);
+
+// Makes the layer for Data, ImageData, HDF5Data (files), DummyData (fillers), Input and MemoryData
+// (options.feed). Throws ConfigError for one of the last two without a feed, and as BatchReader.
+std::unique_ptr<DataLayer> MakeDataLayer(const LayerDescription& layer,
+                                         const BatchReaderOptions& options);
 
 }  // namespace poseidon

@@ -5,12 +5,15 @@
 #include <glog/logging.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "caffe_adapter/filler.h"
 #include "worker/torch_net.h"
+#include "worker/torch_tester.h"
 
 namespace poseidon {
 namespace {
@@ -20,18 +23,25 @@ NetDescription DescribeTrainNet(const TorchEngineOptions& options) {
   describe.state = options.solver.train.state;
   describe.locate = options.solver.train.locate;
   describe.batch_size = options.batch_per_worker;
-  return DescribeNet(options.solver.train.net, caffe::TRAIN, describe);
+  NetDescription net = DescribeNet(options.solver.train.net, caffe::TRAIN, describe);
+  for (LayerDescription& layer : net.layers) layer.label_smoothing = options.label_smoothing;
+  return net;
 }
 
+// Of the parameters that the layer owns.
 size_t ParameterCount(const LayerDescription& layer) {
   size_t count = 0;
-  for (const ParameterDescription& parameter : layer.parameters) count += Count(parameter.shape);
+  for (const ParameterDescription& parameter : layer.parameters) {
+    if (!parameter.owner) count += Count(parameter.shape);
+  }
   return count;
 }
 
+// Of the same.
 void FillLayer(const LayerDescription& layer, uint64_t seed, std::span<float> values) {
   for (size_t i = 0; i < layer.parameters.size(); ++i) {
     const ParameterDescription& parameter = layer.parameters[i];
+    if (parameter.owner) continue;
     const size_t count = Count(parameter.shape);
     Fill(parameter.filler, parameter.shape, BlobSeed(seed, layer.name(), static_cast<int>(i)),
          values.first(count));
@@ -39,25 +49,20 @@ void FillLayer(const LayerDescription& layer, uint64_t seed, std::span<float> va
   }
 }
 
-// The step of the layer called `name`, if the net has it.
-std::optional<int> FindStep(const TorchNet& net, const std::string& name) {
-  const std::vector<LayerDescription>& layers = net.description().layers;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].name() == name) return static_cast<int>(i);
-  }
-  return std::nullopt;
-}
-
-// The layers of both nets that share parameters must agree on them.
+// The layers of both nets that have the same name must agree on their parameters, and on which of
+// them another layer owns.
 void CheckSameParameters(const LayerDescription& train, const LayerDescription& test) {
   bool same = train.parameters.size() == test.parameters.size();
   for (size_t i = 0; same && i < train.parameters.size(); ++i) {
-    same = train.parameters[i].shape == test.parameters[i].shape;
+    same = train.parameters[i].shape == test.parameters[i].shape &&
+           train.parameters[i].owner.has_value() == test.parameters[i].owner.has_value();
   }
   if (!same) {
-    throw ConfigError(test.where, "layer \"" + test.name() +
-                                      "\" has parameters of other shapes in TEST than in TRAIN (" +
-                                      train.where.ToString() + ")");
+    throw ConfigError(test.where,
+                      "layer \"" + test.name() +
+                          "\" has parameters of other shapes, or shared in another way, in "
+                          "TEST than in TRAIN (" +
+                          train.where.ToString() + ")");
   }
 }
 
@@ -77,26 +82,32 @@ class TorchEngine : public Engine {
   void BindParameters(int layer, std::span<float> values) override;
   void FillParameters() override;
 
+  const NetDescription* net() const override { return &train_.description(); }
+  NetValues Values() const override;
+  void SetValues(const NetValues& values) override;
+
   void LoadBatch(int64_t iteration) override { train_.LoadBatch(iteration, iteration + 1); }
   void Forward(int step) override { train_.Forward(step); }
   void Backward(int step, const GradientTarget& target) override { train_.Backward(step, target); }
   float loss() const override { return train_.loss(); }
+  std::string FirstNotFinite() const override;
 
   TestResult Test() override;
 
  private:
-  void MakeTestNet(const TorchEngineOptions& options);
+  void MakeTestNets(const TorchEngineOptions& options);
   // Gives memory of the engine's own to the layers whose parameters the model lacks.
   void BindOwnParameters();
+  // The values of the parameters that a layer of the train net owns, one after the other.
+  std::span<float> ValuesOf(int step) const;
   void OwnParameters(const LayerDescription& layer);
-  // In both nets.
+  std::optional<int> FindTrainStep(const std::string& layer) const;
+  // In all nets.
   void Bind(const std::string& layer, std::span<float> values);
-  std::optional<int> AccuracyStep() const;
 
   uint64_t seed_;
   TorchNet train_;
-  std::optional<TorchNet> test_;
-  int64_t test_batches_ = 0;
+  std::vector<std::unique_ptr<TorchTester>> tests_;
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;
   std::vector<int> step_of_layer_;
@@ -109,7 +120,8 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
       train_(DescribeTrainNet(options), {.rank = options.rank,
                                          .workers = options.workers,
                                          .shuffle = options.shuffle,
-                                         .seed = options.seed}),
+                                         .seed = options.seed,
+                                         .feed = options.feed}),
       model_(ToModelSpec(train_.description(), options.solver.parameter)) {
   for (const LayerDescription& layer : train_.description().layers) {
     const int next = static_cast<int>(step_of_layer_.size());
@@ -120,19 +132,24 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
   }
   CHECK_EQ(static_cast<int>(step_of_layer_.size()), model_.layers_size());
   parameters_.resize(model_.layers_size());
-  MakeTestNet(options);
+  MakeTestNets(options);
   BindOwnParameters();
 }
 
-void TorchEngine::MakeTestNet(const TorchEngineOptions& options) {
+void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
   // Worker 0 tests for all of them; only its machine needs the data.
-  if (options.rank != 0 || options.solver.tests.empty()) return;
-  test_.emplace(DescribeNet(options.solver.tests[0]),
-                BatchReaderOptions{.rank = 0, .workers = 1, .shuffle = false, .seed = seed_});
-  test_batches_ = options.solver.parameter.test_iter(0);
-  for (const LayerDescription& layer : train_.description().layers) {
-    const std::optional<int> step = FindStep(*test_, layer.name());
-    if (step) CheckSameParameters(layer, test_->description().layers[*step]);
+  if (options.rank != 0) return;
+  for (size_t i = 0; i < options.solver.tests.size(); ++i) {
+    tests_.push_back(std::make_unique<TorchTester>(
+        DescribeNet(options.solver.tests[i]),
+        BatchReaderOptions{
+            .rank = 0, .workers = 1, .shuffle = false, .seed = seed_, .feed = options.feed},
+        options.solver.parameter.test_iter(static_cast<int>(i))));
+    const TorchTester& test = *tests_.back();
+    for (const LayerDescription& layer : train_.description().layers) {
+      const std::optional<int> step = test.FindStep(layer.name());
+      if (step) CheckSameParameters(layer, test.description().layers[*step]);
+    }
   }
 }
 
@@ -141,14 +158,24 @@ void TorchEngine::BindOwnParameters() {
   for (size_t step = 0; step < layers.size(); ++step) {
     if (!layer_of_step_[step]) OwnParameters(layers[step]);
   }
-  if (!test_) return;
-  for (const LayerDescription& layer : test_->description().layers) {
-    if (!FindStep(train_, layer.name())) OwnParameters(layer);
+  for (const auto& test : tests_) {
+    for (const LayerDescription& layer : test->description().layers) {
+      if (!FindTrainStep(layer.name()) && !own_parameters_.contains(layer.name())) {
+        OwnParameters(layer);
+      }
+    }
   }
 }
 
+std::optional<int> TorchEngine::FindTrainStep(const std::string& layer) const {
+  for (int step = 0; step < steps(); ++step) {
+    if (step_name(step) == layer) return step;
+  }
+  return std::nullopt;
+}
+
 void TorchEngine::OwnParameters(const LayerDescription& layer) {
-  if (layer.parameters.empty()) return;
+  if (ParameterCount(layer) == 0) return;
   std::vector<float>& values = own_parameters_[layer.name()];
   values.resize(ParameterCount(layer));
   FillLayer(layer, seed_, values);
@@ -156,9 +183,10 @@ void TorchEngine::OwnParameters(const LayerDescription& layer) {
 }
 
 void TorchEngine::Bind(const std::string& layer, std::span<float> values) {
-  if (const auto step = FindStep(train_, layer)) train_.BindParameters(*step, values);
-  if (!test_) return;
-  if (const auto step = FindStep(*test_, layer)) test_->BindParameters(*step, values);
+  if (const auto step = FindTrainStep(layer)) train_.BindParameters(*step, values);
+  for (const auto& test : tests_) {
+    if (const auto step = test->FindStep(layer)) test->BindParameters(*step, values);
+  }
 }
 
 void TorchEngine::BindParameters(int layer, std::span<float> values) {
@@ -172,43 +200,69 @@ void TorchEngine::FillParameters() {
   }
 }
 
-// Of several Accuracy layers (nets with classifiers on the way have some), the last with the least
-// top_k.
-std::optional<int> TorchEngine::AccuracyStep() const {
-  const std::vector<LayerDescription>& layers = test_->description().layers;
-  std::optional<int> found;
-  for (size_t i = 0; i < layers.size(); ++i) {
-    if (layers[i].type() != "Accuracy") continue;
-    const auto top_k = [&](size_t step) { return layers[step].parameter.accuracy_param().top_k(); };
-    if (!found || top_k(i) <= top_k(*found)) found = static_cast<int>(i);
+std::span<float> TorchEngine::ValuesOf(int step) const {
+  if (layer_of_step_[step]) return parameters_[*layer_of_step_[step]];
+  const auto own = own_parameters_.find(train_.description().layers[step].name());
+  if (own == own_parameters_.end()) return {};
+  return {const_cast<float*>(own->second.data()), own->second.size()};
+}
+
+NetValues TorchEngine::Values() const {
+  NetValues values;
+  for (int step = 0; step < steps(); ++step) {
+    std::span<const float> rest = ValuesOf(step);
+    std::vector<std::vector<float>>& blobs = values.emplace_back();
+    for (const ParameterDescription& parameter : train_.description().layers[step].parameters) {
+      blobs.emplace_back();
+      if (parameter.owner) continue;
+      const std::span<const float> blob = rest.first(Count(parameter.shape));
+      blobs.back().assign(blob.begin(), blob.end());
+      rest = rest.subspan(blob.size());
+    }
   }
-  return found;
+  return values;
+}
+
+void TorchEngine::SetValues(const NetValues& values) {
+  for (int step = 0; step < steps(); ++step) {
+    std::span<float> rest = ValuesOf(step);
+    const LayerDescription& layer = train_.description().layers[step];
+    for (size_t b = 0; b < layer.parameters.size(); ++b) {
+      if (layer.parameters[b].owner) continue;
+      const std::vector<float>& blob = values.at(step).at(b);
+      CHECK_EQ(static_cast<int64_t>(blob.size()), Count(layer.parameters[b].shape));
+      std::copy(blob.begin(), blob.end(), rest.begin());
+      rest = rest.subspan(blob.size());
+    }
+  }
+}
+
+std::string TorchEngine::FirstNotFinite() const {
+  const auto finite = [](float value) { return std::isfinite(value); };
+  for (int step = 0; step < steps(); ++step) {
+    const std::span<const float> values = ValuesOf(step);
+    const LayerDescription& layer = train_.description().layers[step];
+    const std::string name = "\"" + layer.name() + "\" (" + layer.type() + ")";
+    if (!std::all_of(values.begin(), values.end(), finite)) return name + ", in its parameters";
+    if (!train_.IsFinite(step)) return name + ", in its result";
+  }
+  return "";
 }
 
 TestResult TorchEngine::Test() {
-  if (!test_) return {};
-  const std::optional<int> accuracy_step = AccuracyStep();
-  double accuracy = 0;
-  double loss = 0;
-  bool has_loss = false;
-  for (int64_t batch = 0; batch < test_batches_; ++batch) {
-    // After the last batch comes the first of the next test.
-    test_->LoadBatch(batch, (batch + 1) % test_batches_);
-    const std::vector<LayerDescription>& layers = test_->description().layers;
-    for (size_t step = 0; step < layers.size(); ++step) {
-      test_->Forward(static_cast<int>(step));
-      for (const float weight : layers[step].loss_weights) has_loss |= weight != 0;
+  TestResult all;
+  for (size_t net = 0; net < tests_.size(); ++net) {
+    TestResult result = tests_[net]->Run();
+    if (net == 0) {
+      all = std::move(result);
+      continue;
     }
-    if (accuracy_step) accuracy += test_->Scalar(*accuracy_step);
-    loss += test_->loss();
+    for (TestOutput& output : result.outputs) {
+      output.net = static_cast<int>(net);
+      all.outputs.push_back(std::move(output));
+    }
   }
-  const auto mean = [&](double sum) {
-    return static_cast<float>(sum / static_cast<double>(test_batches_));
-  };
-  TestResult result;
-  if (accuracy_step) result.accuracy = mean(accuracy);
-  if (has_loss) result.loss = mean(loss);
-  return result;
+  return all;
 }
 
 // An iteration makes and frees the same tensors as the one before. By default malloc would give the

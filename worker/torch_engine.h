@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "caffe_adapter/solver.h"
+#include "worker/data_feed.h"
 #include "worker/engine.h"
 
 namespace poseidon {
@@ -19,10 +20,12 @@ struct TorchEngineOptions {
   uint64_t seed = 1;    // of parameters, shuffling, cropping, mirroring, dropout
   std::optional<int64_t> batch_per_worker;  // instead of the train net's batch size
   int threads = 1;                          // of the arithmetic, at least 1
+  float label_smoothing = 0;                // of SoftmaxWithLoss in the train net
+  DataFeed feed = nullptr;                  // for Input and MemoryData layers of either net
 };
 
-// The engine of the solver's train net and, on worker 0, of its first test net. Reads the next
-// batch in a thread of its own while the present one is computed.
+// The engine of the solver's train net and, on worker 0, of its test nets. Reads the next batch in
+// a thread of its own while the present one is computed.
 //
 // Layers without learned parameters in the model (lr_mult 0, or in the test net only) get theirs
 // from their fillers, the same on each worker.

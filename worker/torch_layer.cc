@@ -16,21 +16,53 @@ struct TorchLayerType {
 };
 
 constexpr TorchLayerType kTypes[] = {
+    {"AbsVal", MakeAbsVal},
     {"Accuracy", MakeAccuracy},
+    {"ArgMax", MakeArgMax},
+    {"BNLL", MakeBnll},
+    {"BatchNorm", MakeBatchNorm},
+    {"BatchReindex", MakeBatchReindex},
+    {"Bias", MakeBias},
+    {"Clip", MakeClip},
     {"Concat", MakeConcat},
+    {"ContrastiveLoss", MakeContrastiveLoss},
     {"Convolution", MakeConvolution},
+    {"Crop", MakeCrop},
+    {"Deconvolution", MakeDeconvolution},
     {"Dropout", MakeDropout},
+    {"ELU", MakeElu},
     {"Eltwise", MakeEltwise},
-    {"Flatten", MakeFlatten},
+    {"Embed", MakeEmbed},
+    {"EuclideanLoss", MakeEuclideanLoss},
+    {"Exp", MakeExp},
+    {"Flatten", MakeReshape},
+    {"HingeLoss", MakeHingeLoss},
+    {"Im2col", MakeIm2col},
+    {"InfogainLoss", MakeInfogainLoss},
     {"InnerProduct", MakeInnerProduct},
     {"LRN", MakeLrn},
+    {"Log", MakeLog},
+    {"MVN", MakeMvn},
+    {"MultinomialLogisticLoss", MakeMultinomialLogisticLoss},
+    {"PReLU", MakePRelu},
+    {"Parameter", MakeParameter},
     {"Pooling", MakePooling},
+    {"Power", MakePower},
     {"ReLU", MakeRelu},
+    {"Reduction", MakeReduction},
+    {"Reshape", MakeReshape},
+    {"Scale", MakeScale},
     {"Sigmoid", MakeSigmoid},
+    {"SigmoidCrossEntropyLoss", MakeSigmoidCrossEntropyLoss},
+    {"Silence", MakeSilence},
+    {"Slice", MakeSlice},
     {"Softmax", MakeSoftmax},
     {"SoftmaxWithLoss", MakeSoftmaxWithLoss},
     {"Split", MakeSplit},
+    {"Swish", MakeSwish},
     {"TanH", MakeTanh},
+    {"Threshold", MakeThreshold},
+    {"Tile", MakeTile},
 };
 
 class AutogradLayer : public TorchLayer {
@@ -68,6 +100,8 @@ class AutogradLayer : public TorchLayer {
         if (leaf.requires_grad()) inputs.push_back(leaf);
       }
     }
+    // A top may be constant for some settings of a layer.
+    if (outputs.empty()) return Distribute(Tensors(inputs.size()), gradients);
     const Tensors found =
         torch::autograd::grad(outputs, inputs, output_gradients, /*retain_graph=*/c10::nullopt,
                               /*create_graph=*/false, /*allow_unused=*/true);
@@ -117,11 +151,44 @@ class AutogradLayer : public TorchLayer {
   Tensors tops_;
 };
 
+[[noreturn]] void FailOn(const LayerDescription& layer, const std::string& message) {
+  throw ConfigError(layer.where,
+                    "layer \"" + layer.name() + "\" (" + layer.type() + "): " + message);
+}
+
+class LayerWithoutGradient : public TorchLayer {
+ public:
+  LayerWithoutGradient(const LayerDescription& description, TensorFunction function)
+      : description_(description), function_(std::move(function)) {}
+
+  Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors& parameters) override {
+    const at::AutoGradMode mode(false);
+    return function_(pass, bottoms, parameters);
+  }
+
+  Tensors Backward(const Tensors&, const ParameterGradients&) override {
+    FailOn(description_,
+           "this layer type has no gradient, but a loss depends on it and it on learned "
+           "parameters; set propagate_down: false on the layer to stop there");
+  }
+
+ private:
+  const LayerDescription& description_;
+  TensorFunction function_;
+};
+
 }  // namespace
 
-void TorchLayerInput::Fail(const std::string& message) const {
-  throw ConfigError(description.where, "layer \"" + description.name() + "\" (" +
-                                           description.type() + "): " + message);
+void TorchLayerInput::Fail(const std::string& message) const { FailOn(description, message); }
+
+void TorchLayerInput::CheckNoGradient(size_t bottom, const std::string& what) const {
+  if (!bottom_needs_gradient[bottom]) return;
+  Fail("there is no gradient for " + what + ", but bottom \"" + description.bottoms[bottom].name +
+       "\" depends on learned parameters");
+}
+
+int TorchLayerInput::Axis(int axis) const {
+  return axis < 0 ? axis + static_cast<int>(description.bottoms[0].shape.size()) : axis;
 }
 
 std::unique_ptr<TorchLayer> MakeTorchLayer(const TorchLayerInput& input) {
@@ -136,6 +203,11 @@ std::unique_ptr<TorchLayer> MakeTorchLayer(const TorchLayerInput& input) {
 std::unique_ptr<TorchLayer> MakeAutogradLayer(const TorchLayerInput& input,
                                               TensorFunction function) {
   return std::make_unique<AutogradLayer>(input, std::move(function));
+}
+
+std::unique_ptr<TorchLayer> MakeLayerWithoutGradient(const TorchLayerInput& input,
+                                                     TensorFunction function) {
+  return std::make_unique<LayerWithoutGradient>(input.description, std::move(function));
 }
 
 }  // namespace poseidon

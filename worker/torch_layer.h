@@ -62,6 +62,12 @@ struct TorchLayerInput {
 
   // Throws ConfigError: the layer's place, name and type, and the message.
   [[noreturn]] void Fail(const std::string& message) const;
+
+  // Fails if a gradient is wanted at a bottom that has none: labels, indices.
+  void CheckNoGradient(size_t bottom, const std::string& what) const;
+
+  // An axis of bottom 0, counted from the end if negative, as a number from 0.
+  int Axis(int axis) const;
 };
 
 // Throws ConfigError for a type that is not known here and for what a layer can't do.
@@ -73,29 +79,73 @@ using TensorFunction =
 std::unique_ptr<TorchLayer> MakeAutogradLayer(const TorchLayerInput& input,
                                               TensorFunction function);
 
+// The same of a function that has no gradient. It may depend on learned parameters as long as no
+// loss depends on it: its backward pass throws ConfigError.
+std::unique_ptr<TorchLayer> MakeLayerWithoutGradient(const TorchLayerInput& input,
+                                                     TensorFunction function);
+
 // The makers, by family.
 
 // torch_learned_layers.cc: with parameters.
 std::unique_ptr<TorchLayer> MakeConvolution(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeDeconvolution(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeInnerProduct(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeEmbed(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeScale(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeBias(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeParameter(const TorchLayerInput& input);
 
-// torch_image_layers.cc: on (num, channels, height, width), without parameters.
+// torch_pooling_layers.cc: that slide windows over images.
 std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeIm2col(const TorchLayerInput& input);
+
+// torch_normalization_layers.cc
+std::unique_ptr<TorchLayer> MakeBatchNorm(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeMvn(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeLrn(const TorchLayerInput& input);
 
-// torch_blob_layers.cc: on blobs of any shape, without parameters.
+// torch_neuron_layers.cc: that change values one by one.
+std::unique_ptr<TorchLayer> MakeAbsVal(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeBnll(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeClip(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeDropout(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeElu(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeExp(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeLog(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakePRelu(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakePower(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeRelu(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeSigmoid(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSwish(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeTanh(const TorchLayerInput& input);
-std::unique_ptr<TorchLayer> MakeDropout(const TorchLayerInput& input);
-std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input);
-std::unique_ptr<TorchLayer> MakeConcat(const TorchLayerInput& input);
-std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input);
-std::unique_ptr<TorchLayer> MakeFlatten(const TorchLayerInput& input);
-std::unique_ptr<TorchLayer> MakeSplit(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeThreshold(const TorchLayerInput& input);
 
-// torch_loss_layers.cc: on predictions and labels.
-std::unique_ptr<TorchLayer> MakeSoftmaxWithLoss(const TorchLayerInput& input);
+// torch_blob_layers.cc: that compute on blobs of any shape.
+std::unique_ptr<TorchLayer> MakeArgMax(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeReduction(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input);
+
+// torch_reshaping_layers.cc: that cut, join and reshape blobs without computing.
+std::unique_ptr<TorchLayer> MakeBatchReindex(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeConcat(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeCrop(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeReshape(const TorchLayerInput& input);  // and Flatten
+std::unique_ptr<TorchLayer> MakeSilence(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSlice(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSplit(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeTile(const TorchLayerInput& input);
+
+// torch_class_loss_layers.cc: on scores of classes and labels.
 std::unique_ptr<TorchLayer> MakeAccuracy(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeHingeLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeInfogainLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeMultinomialLogisticLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSoftmaxWithLoss(const TorchLayerInput& input);
+
+// torch_loss_layers.cc: the other losses.
+std::unique_ptr<TorchLayer> MakeContrastiveLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeEuclideanLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSigmoidCrossEntropyLoss(const TorchLayerInput& input);
 
 }  // namespace poseidon

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -23,19 +24,6 @@ at::Tensor View(std::span<float> values, at::IntArrayRef shape) {
   return at::from_blob(values.data(), shape);
 }
 
-// Tensors over a layer's blobs, which lie one after the other.
-Tensors BlobViews(const std::vector<ParameterDescription>& parameters, std::span<float> values) {
-  Tensors views;
-  for (const ParameterDescription& parameter : parameters) {
-    const size_t count = Count(parameter.shape);
-    CHECK_LE(count, values.size());
-    views.push_back(View(values.first(count), parameter.shape));
-    values = values.subspan(count);
-  }
-  CHECK(values.empty());
-  return views;
-}
-
 }  // namespace
 
 // Connects a net's layers.
@@ -50,7 +38,7 @@ class TorchNet::Builder {
       step.bottoms.push_back(latest_.at(bottom.name));
     }
     SetNeeds(layer, step);
-    step.layer = layer.type() == "Data" ? MakeData(layer) : MakeComputing(layer, step);
+    step.layer = IsDataLayer(layer.type()) ? MakeData(layer) : MakeComputing(layer, step);
     for (const BlobDescription& top : layer.tops) {
       const int value = static_cast<int>(net_.values_.size());
       step.tops.push_back(value);
@@ -77,7 +65,7 @@ class TorchNet::Builder {
   }
 
   std::unique_ptr<TorchLayer> MakeData(const LayerDescription& layer) {
-    auto data_layer = std::make_unique<DataLayer>(layer, data_);
+    auto data_layer = MakeDataLayer(layer, data_);
     net_.data_layers_.push_back(data_layer.get());
     return data_layer;
   }
@@ -99,11 +87,56 @@ TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data)
     : description_(std::move(description)) {
   Builder builder(*this, data);
   for (const LayerDescription& layer : description_.layers) builder.Add(layer);
-  if (!data_layers_.empty()) pass_.data = &data_layers_[0]->reader();
+  ShareParameters();
+  for (const DataLayer* layer : data_layers_) {
+    if (!pass_.data) pass_.data = layer->reader();
+  }
+}
+
+void TorchNet::ShareParameters() {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;
+    steps_[i].parameters.resize(parameters.size());
+    steps_[i].shared_gradients.resize(parameters.size());
+    for (size_t blob = 0; blob < parameters.size(); ++blob) {
+      if (!parameters[blob].owner || !steps_[i].parameter_needs_gradient[blob]) continue;
+      steps_[i].shared_gradients[blob] = at::zeros(parameters[blob].shape);
+      const ParameterOwner& owner = *parameters[blob].owner;
+      at::Tensor& sum = steps_[owner.layer].shared_gradients[owner.blob];
+      const Shape& shape = description_.layers[owner.layer].parameters[owner.blob].shape;
+      if (!sum.defined()) sum = at::zeros(shape);
+    }
+  }
+}
+
+// A tensor for each parameter of the step's layer that it owns, which lie one after the other in
+// `values`; undefined ones for the others, and for all where `values` is empty.
+Tensors TorchNet::OwnedViews(int step, std::span<float> values) const {
+  const bool none = values.empty();
+  Tensors views;
+  for (const ParameterDescription& parameter : description_.layers[step].parameters) {
+    at::Tensor& view = views.emplace_back();
+    if (parameter.owner || none) continue;
+    const size_t count = Count(parameter.shape);
+    CHECK_LE(count, values.size());
+    view = View(values.first(count), parameter.shape);
+    values = values.subspan(count);
+  }
+  CHECK(values.empty());
+  return views;
 }
 
 void TorchNet::BindParameters(int step, std::span<float> values) {
-  steps_[step].parameters = BlobViews(description_.layers[step].parameters, values);
+  const Tensors views = OwnedViews(step, values);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;
+    for (size_t blob = 0; blob < parameters.size(); ++blob) {
+      const std::optional<ParameterOwner>& owner = parameters[blob].owner;
+      const bool own = static_cast<int>(i) == step && !owner;
+      if (!own && (!owner || owner->layer != step)) continue;
+      steps_[i].parameters[blob] = views[own ? blob : owner->blob].view(parameters[blob].shape);
+    }
+  }
 }
 
 void TorchNet::LoadBatch(int64_t iteration, int64_t next) {
@@ -123,16 +156,39 @@ void TorchNet::Forward(int step_index) {
 void TorchNet::Backward(int step_index, const GradientTarget& target) {
   const Step& step = steps_[step_index];
   const Tensors top_gradients = TakeTopGradients(step_index);
-  if (!step.has_backward) return;
   const bool reached = std::any_of(top_gradients.begin(), top_gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
-  if (!reached) {  // the layer does not lead to a loss
+  if (step.has_backward && reached) {
+    AddBottomGradients(step, step.layer->Backward(top_gradients, Views(step_index, target)));
+    AddToOwners(step_index);
+  } else {  // the layer does not lead to a loss
     Zero(target.dense);
     Zero(target.u);
     Zero(target.v);
-    return;
   }
-  AddBottomGradients(step, step.layer->Backward(top_gradients, Views(step_index, target)));
+  AddFromUsers(step_index, target);
+}
+
+void TorchNet::AddToOwners(int step_index) {
+  const std::vector<ParameterDescription>& parameters = description_.layers[step_index].parameters;
+  for (size_t blob = 0; blob < parameters.size(); ++blob) {
+    const at::Tensor& gradient = steps_[step_index].shared_gradients[blob];
+    if (!parameters[blob].owner || !gradient.defined()) continue;
+    const ParameterOwner& owner = *parameters[blob].owner;
+    const at::Tensor& sum = steps_[owner.layer].shared_gradients[owner.blob];
+    sum.add_(gradient.view(sum.sizes()));
+  }
+}
+
+void TorchNet::AddFromUsers(int step_index, const GradientTarget& target) {
+  if (target.dense.empty()) return;  // factors: nothing is shared
+  const Tensors views = OwnedViews(step_index, target.dense);
+  for (size_t blob = 0; blob < views.size(); ++blob) {
+    const at::Tensor& sum = steps_[step_index].shared_gradients[blob];
+    if (!views[blob].defined() || !sum.defined()) continue;
+    views[blob].add_(sum);
+    sum.zero_();
+  }
 }
 
 Tensors TorchNet::TakeTopGradients(int step_index) {
@@ -161,17 +217,20 @@ ParameterGradients TorchNet::Views(int step_index, const GradientTarget& target)
     gradients.blobs.resize(parameters.size());
     return gradients;
   }
-  if (target.dense.empty()) {
+  if (!target.u.empty()) {
     const Shape& weights = parameters[0].shape;
     gradients.u = View(target.u, {static_cast<int64_t>(target.u.size()) / weights[0], weights[0]});
     gradients.v = View(target.v, {static_cast<int64_t>(target.v.size()) / weights[1], weights[1]});
     return gradients;
   }
-  gradients.blobs = BlobViews(parameters, target.dense);
+  gradients.blobs = OwnedViews(step_index, target.dense);
   for (size_t i = 0; i < needs.size(); ++i) {
-    if (needs[i]) continue;
-    gradients.blobs[i].zero_();
-    gradients.blobs[i].reset();
+    if (parameters[i].owner) {
+      gradients.blobs[i] = steps_[step_index].shared_gradients[i];
+    } else if (!needs[i] && gradients.blobs[i].defined()) {
+      gradients.blobs[i].zero_();
+      gradients.blobs[i].reset();
+    }
   }
   return gradients;
 }
@@ -186,6 +245,18 @@ void TorchNet::AddBottomGradients(const Step& step, const Tensors& gradients) {
 }
 
 float TorchNet::Scalar(int step) const { return values_[steps_[step].tops[0]].data.item<float>(); }
+
+std::vector<float> TorchNet::TopValues(int step, int top) const {
+  const at::Tensor values = values_[steps_[step].tops[top]].data.to(at::kCPU).contiguous();
+  return {values.data_ptr<float>(), values.data_ptr<float>() + values.numel()};
+}
+
+bool TorchNet::IsFinite(int step) const {
+  return std::all_of(steps_[step].tops.begin(), steps_[step].tops.end(), [&](int top) {
+    const at::Tensor& data = values_[top].data;
+    return !data.defined() || data.isfinite().all().item<bool>();
+  });
+}
 
 float TorchNet::loss() const {
   double loss = 0;

@@ -17,29 +17,39 @@ namespace poseidon {
 // a bottom's value is what the last layer before made under that name. The gradient of a value is
 // the sum over the layers that read it.
 //
+// A parameter that layers share by name is its owner's: the first layer's in forward order that
+// uses it. Its gradient is the sum over all of them. As the owner's backward pass is the last of
+// them, the gradients of its other users wait in memory of the net until then.
+//
 // Intermediate values live until the backward pass of the layer that made them, or else until the
 // next forward pass. One thread at a time.
 class TorchNet {
  public:
-  // Opens the databases of Data layers. Throws ConfigError for what can't be computed, DataError
-  // for data that can't be read. `data` also decides dropout, by its seed and rank.
+  // Opens the files of data layers. Throws ConfigError for what can't be computed, DataError for
+  // data that can't be read. `data` also decides dropout, by its seed and rank.
   TorchNet(NetDescription description, const BatchReaderOptions& data);
 
   const NetDescription& description() const { return description_; }
 
-  // Makes `values` the parameters of a step. The memory must outlive the net.
+  // Makes `values` the parameters that a step owns (ParameterDescription::owner), one after the
+  // other. The memory must outlive the net.
   void BindParameters(int step, std::span<float> values);
 
-  // The batch of an iteration for the Data layers; then `next` is read ahead.
+  // The batch of an iteration for the data layers; then `next` is read ahead.
   void LoadBatch(int64_t iteration, int64_t next);
 
   void Forward(int step);
-  // In the training phase.
+  // In the training phase. `target` is for the parameters that the step owns; it gets what other
+  // steps that share them add, too.
   void Backward(int step, const GradientTarget& target);
 
   // Of the forward pass: the sum of the losses by their weights; a step's first top, a scalar.
   float loss() const;
   float Scalar(int step) const;
+  // The values of a step's top.
+  std::vector<float> TopValues(int step, int top) const;
+  // Whether a step's results are finite numbers; before its backward pass.
+  bool IsFinite(int step) const;
 
  private:
   struct Step {
@@ -48,7 +58,10 @@ class TorchNet {
     std::vector<int> tops;     // values
     std::vector<bool> bottom_needs_gradient;
     std::vector<bool> parameter_needs_gradient;
-    Tensors parameters;
+    Tensors parameters;  // its own and shared ones
+    // By parameter: the sum of its gradients at the other steps that share it, where the step owns
+    // it; where it uses another's, its own gradient until it is added to that sum. Else undefined.
+    Tensors shared_gradients;
     bool has_backward = false;  // a gradient is needed at a bottom or for a parameter
   };
 
@@ -62,9 +75,15 @@ class TorchNet {
 
   class Builder;
 
+  void ShareParameters();
+  // To the sums at their owners, and from the sums to `target`.
+  void AddToOwners(int step);
+  void AddFromUsers(int step, const GradientTarget& target);
+
   // The gradients at a step's tops, those of its own losses included.
   Tensors TakeTopGradients(int step);
   ParameterGradients Views(int step, const GradientTarget& target) const;
+  Tensors OwnedViews(int step, std::span<float> values) const;
   void AddBottomGradients(const Step& step, const Tensors& gradients);
 
   NetDescription description_;

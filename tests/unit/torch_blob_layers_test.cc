@@ -1,5 +1,5 @@
-// Layers on blobs of any shape, and losses: forward against a direct implementation in loops,
-// gradients, in double precision, against finite differences; on random small shapes.
+// Layers on blobs of any shape: forward against a direct implementation in loops on random small
+// shapes, and what sets Caffe's apart. (All gradients: torch_gradients_test.cc.)
 #include "tests/unit/torch_layer_testing.h"
 
 namespace poseidon {
@@ -33,6 +33,51 @@ TEST(TorchLayersTest, Elementwise) {
   const Subject tanh("type: 'TanH'", x);
   CheckForward(tanh, Map(x[0], [](double v) { return std::tanh(v); }));
   CheckGradients(tanh);
+}
+
+TEST(TorchLayersTest, OtherNeurons) {
+  const at::Tensor x = RandomTensor({2, 3, 4, 5});
+  const auto expect = [&](const std::string& text, double (*function)(double)) {
+    CheckForward(Subject("type: " + text, {x}), Map(x, function));
+  };
+  expect("'AbsVal'", [](double v) { return std::fabs(v); });
+  expect("'BNLL'", [](double v) { return std::log(1 + std::exp(v)); });
+  expect("'Clip' clip_param { min: -0.5 max: 1.5 }",
+         [](double v) { return std::max(-0.5, std::min(v, 1.5)); });
+  expect("'ELU' elu_param { alpha: 0.5 }",
+         [](double v) { return v > 0 ? v : 0.5 * (std::exp(v) - 1); });
+  expect("'Exp'", [](double v) { return std::exp(v); });
+  expect("'Exp' exp_param { base: 2 scale: 3 shift: 0.5 }",
+         [](double v) { return std::pow(2, 3 * v + 0.5); });
+  expect("'Log' log_param { base: 2 scale: 0.5 shift: 4 }",
+         [](double v) { return std::log2(0.5 * v + 4); });
+  expect("'Power' power_param { power: 3 scale: 0.5 shift: -1 }",
+         [](double v) { return std::pow(0.5 * v - 1, 3); });
+  expect("'Power' power_param { power: 2 scale: 0 shift: 3 }", [](double) { return 9.0; });
+  expect("'Power' power_param { power: 0 }", [](double) { return 1.0; });
+  expect("'Swish' swish_param { beta: 2 }", [](double v) { return v / (1 + std::exp(-2 * v)); });
+  expect("'Threshold' threshold_param { threshold: 0.5 }",
+         [](double v) { return v > 0.5 ? 1.0 : 0.0; });
+  const Subject prelu("type: 'PReLU'", {x});
+  CheckForward(prelu, at::where(x.gt(0), x, x * prelu.parameters[0].view({1, 3, 1, 1})));
+}
+
+// Where a function has a kink, its gradient is Caffe's.
+TEST(TorchLayersTest, GradientsAtKinks) {
+  const at::Tensor zero = at::zeros({1, 1}, at::kDouble);
+  const auto gradient = [&](const std::string& text, const at::Tensor& x) {
+    const Subject subject("type: " + text, {x});
+    return subject.Backward({at::ones_like(x)}, at::kFloat)[0].item<float>();
+  };
+  EXPECT_EQ(gradient("'ReLU'", zero), 0);
+  EXPECT_EQ(gradient("'ReLU' relu_param { negative_slope: 0.5 }", zero), 0.5);
+  EXPECT_EQ(gradient("'ELU' elu_param { alpha: 0.5 }", zero), 0.5);
+  EXPECT_EQ(gradient("'AbsVal'", zero), 0);
+  EXPECT_EQ(gradient("'Clip' clip_param { min: 0 max: 1 }", zero), 1);
+  EXPECT_EQ(gradient("'Clip' clip_param { min: -1 max: 0 }", zero), 1);
+  const Subject prelu("type: 'PReLU'", {zero});
+  EXPECT_EQ(prelu.Backward({zero + 1}, at::kDouble)[0].item<double>(),
+            prelu.parameters[0].item<double>());
 }
 
 TEST(TorchLayersTest, Dropout) {
@@ -91,117 +136,98 @@ TEST(TorchLayersTest, Eltwise) {
   CheckGradients(max);
 }
 
-// --- Losses. ---
-
-struct LossCase {
-  std::string parameter;
-  int ignore_label;  // -1: none
-  double (*normalizer)(int outer, int inner, int valid);
-};
-
-TEST(TorchLayersTest, SoftmaxWithLoss) {
-  const LossCase cases[] = {
-      {"", -1, [](int outer, int inner, int) { return 1.0 * outer * inner; }},
-      {"loss_param { ignore_label: 2 }", 2, [](int, int, int valid) { return 1.0 * valid; }},
-      {"loss_param { ignore_label: 2 normalization: FULL }", 2,
-       [](int outer, int inner, int) { return 1.0 * outer * inner; }},
-      {"loss_param { normalization: BATCH_SIZE }", -1,
-       [](int outer, int, int) { return 1.0 * outer; }},
-      {"loss_param { normalize: false }", -1, [](int outer, int, int) { return 1.0 * outer; }},
-      {"loss_param { normalization: NONE }", -1, [](int, int, int) { return 1.0; }},
-  };
-  for (const LossCase& loss_case : cases) {
-    const Shape shape = {4, 3, 2, 2};
-    const Tensors bottoms = {RandomTensor(shape), RandomLabels({4, 1, 2, 2}, 3)};
-    const Subject subject("type: 'SoftmaxWithLoss' " + loss_case.parameter, bottoms, {true, false});
-    const auto scores = bottoms[0].accessor<double, 4>();
-    const auto labels = bottoms[1].accessor<double, 4>();
-    double sum = 0;
-    int valid = 0;
-    for (int64_t n = 0; n < 4; ++n)
-      for (int64_t y = 0; y < 2; ++y)
-        for (int64_t z = 0; z < 2; ++z) {
-          const auto label = static_cast<int64_t>(labels[n][0][y][z]);
-          if (label == loss_case.ignore_label) continue;
-          double all = 0;
-          for (int64_t c = 0; c < 3; ++c) all += std::exp(scores[n][c][y][z]);
-          sum -= std::log(std::exp(scores[n][label][y][z]) / all);
-          ++valid;
-        }
-    CheckForward(subject, at::scalar_tensor(sum / loss_case.normalizer(4, 4, valid), at::kDouble));
-    CheckGradients(subject);
-  }
-}
-
-TEST(TorchLayersTest, SoftmaxWithLossGivesProbabilities) {
-  const Tensors bottoms = {RandomTensor({4, 3}), RandomLabels({4}, 3)};
-  const Subject subject("type: 'SoftmaxWithLoss' top: 'loss' top: 'probabilities'", bottoms,
-                        {true, false});
-  ExpectClose(subject.Forward()[1], at::softmax(bottoms[0], 1), 1e-12, "probabilities");
-  CheckGradients(subject);
-}
-
-TEST(TorchLayersTest, LabelsThatAreNoClassAreNamed) {
-  const at::Tensor labels = at::tensor({0.0, 2.0, 3.0, 1.0}, at::kDouble);
-  for (const std::string type : {"SoftmaxWithLoss", "Accuracy"}) {
-    const Subject subject("type: '" + type + "'", {RandomTensor({4, 3}), labels}, {true, false});
-    EXPECT_THAT([&] { subject.Forward(); },
-                ThrowsMessage<DataError>(HasSubstr("layer \"it\": the label of sample 2 of the "
-                                                   "batch is 3; the layer has classes 0 to 2")));
-  }
-}
-
-TEST(TorchLayersTest, LabelsHaveNoGradient) {
-  const Subject subject("type: 'SoftmaxWithLoss'", {RandomTensor({4, 3}), RandomLabels({4}, 3)});
-  EXPECT_THAT([&] { subject.Make(); },
-              ThrowsMessage<ConfigError>(HasSubstr("there is no gradient for labels")));
-}
-
-TEST(TorchLayersTest, Accuracy) {
+// Of each row the top_k largest; of equal ones Caffe takes the higher index.
+TEST(TorchLayersTest, ArgMax) {
   for (int trial = 0; trial < 20; ++trial) {
-    const int64_t samples = Draw(1, 6);
-    const int64_t classes = Draw(2, 5);
+    const int64_t classes = Draw(2, 6);
     const int64_t top_k = Draw(1, classes);
-    const int64_t ignored = trial % 2 == 0 ? Draw(0, classes - 1) : -1;
-    // Few different scores, so that some are equal.
-    const at::Tensor scores = RandomLabels({samples, classes, 2}, 3);
-    const at::Tensor labels = RandomLabels({samples, 2}, classes);
-    const std::string text = "type: 'Accuracy' top: 'all' top: 'by_class' accuracy_param {" +
-                             Field("top_k", top_k) +
-                             (ignored >= 0 ? Field("ignore_label", ignored) : "") + "}";
-    std::vector<double> correct(classes);
-    std::vector<double> counted(classes);
-    for (int64_t n = 0; n < samples; ++n)
+    const at::Tensor scores = RandomLabels({3, classes, 2}, 4);  // some equal
+    at::Tensor indices = at::empty({3, top_k, 2}, at::kDouble);
+    at::Tensor values = at::empty({3, top_k, 2}, at::kDouble);
+    const auto in = scores.accessor<double, 3>();
+    for (int64_t n = 0; n < 3; ++n)
       for (int64_t i = 0; i < 2; ++i) {
-        const auto label = static_cast<int64_t>(labels.accessor<double, 2>()[n][i]);
-        if (label == ignored) continue;
-        const auto row = scores.accessor<double, 3>()[n];
-        int64_t others_not_lower = 0;
-        for (int64_t c = 0; c < classes; ++c) {
-          others_not_lower += c != label && row[c][i] >= row[label][i];
+        std::vector<std::pair<double, int64_t>> row;
+        for (int64_t c = 0; c < classes; ++c) row.emplace_back(in[n][c][i], c);
+        std::sort(row.rbegin(), row.rend());
+        for (int64_t k = 0; k < top_k; ++k) {
+          values.accessor<double, 3>()[n][k][i] = row[k].first;
+          indices.accessor<double, 3>()[n][k][i] = static_cast<double>(row[k].second);
         }
-        counted[label] += 1;
-        correct[label] += others_not_lower < top_k;
       }
-    at::Tensor by_class = at::zeros({classes}, at::kDouble);
-    double all_correct = 0;
-    double all_counted = 0;
-    for (int64_t c = 0; c < classes; ++c) {
-      by_class.data_ptr<double>()[c] = correct[c] / std::max(1.0, counted[c]);
-      all_correct += correct[c];
-      all_counted += counted[c];
-    }
-    const Subject subject(text, {scores, labels});
-    CheckForward(subject, at::scalar_tensor(all_correct / std::max(1.0, all_counted), at::kDouble));
-    ExpectClose(subject.Forward()[1], by_class, 1e-12, "by class");
+    const std::string fields = Field("top_k", top_k);
+    CheckForward(Subject("type: 'ArgMax' argmax_param { axis: 1" + fields + "}", {scores}),
+                 indices);
+    CheckForward(Subject("type: 'ArgMax' argmax_param { axis: -2 out_max_val: true" + fields + "}",
+                         {scores}),
+                 values);
+    const at::Tensor first = scores.select(2, 0).contiguous();
+    CheckForward(Subject("type: 'ArgMax' argmax_param {" + fields + "}", {first}),
+                 indices.select(2, 0).reshape({3, 1, top_k}));
+    CheckForward(Subject("type: 'ArgMax' argmax_param { out_max_val: true" + fields + "}", {first}),
+                 at::stack({indices.select(2, 0), values.select(2, 0)}, 1));
   }
+}
+
+TEST(TorchLayersTest, Reduction) {
+  const at::Tensor x = RandomTensor({2, 3, 4});
+  const auto reduction = [&](const std::string& fields) {
+    return Subject("type: 'Reduction' reduction_param { coeff: 2 " + fields + " }", {x});
+  };
+  CheckForward(reduction(""), x.sum() * 2);
+  CheckForward(reduction("axis: 1 operation: MEAN"), x.flatten(1).mean(1) * 2);
+  CheckForward(reduction("axis: -1 operation: ASUM"), x.abs().sum(2) * 2);
+  CheckForward(reduction("axis: 2 operation: SUMSQ"), (x * x).sum(2) * 2);
+}
+
+TEST(TorchLayersTest, LayersThatOnlyMoveValues) {
+  const at::Tensor x = RandomTensor({4, 6, 2, 3});
+  const Subject slice("type: 'Slice' top: 'a' top: 'b' slice_param { slice_point: 2 }", {x});
+  EXPECT_TRUE(at::equal(slice.Forward()[0], x.narrow(1, 0, 2)));
+  EXPECT_TRUE(at::equal(slice.Forward()[1], x.narrow(1, 2, 4)));
+  CheckForward(Subject("type: 'Reshape' reshape_param { shape { dim: 0 dim: -1 dim: 4 } }", {x}),
+               x.reshape({4, 9, 4}));
+  CheckForward(Subject("type: 'Tile' tile_param { axis: 2 tiles: 3 }", {x}), at::cat({x, x, x}, 2));
+  CheckForward(Subject("type: 'Crop' crop_param { axis: 1 offset: 3 offset: 0 offset: 1 }",
+                       {x, RandomTensor({9, 2, 2, 2})}, {true, false}),
+               x.narrow(1, 3, 2).narrow(3, 1, 2));
+  CheckForward(
+      Subject("type: 'BatchReindex'", {x, at::tensor({2.0, 0.0, 2.0}, at::kDouble)}, {true, false}),
+      at::stack({x[2], x[0], x[2]}));
+}
+
+TEST(TorchLayersTest, EmbedAndParameterAndScaleAndBias) {
+  const Subject embed("type: 'Embed' embed_param { num_output: 3 input_dim: 5 }",
+                      {at::tensor({4.0, 0.0}, at::kDouble).view({2, 1})}, {false});
+  const at::Tensor& rows = embed.parameters[0];
+  CheckForward(embed, at::stack({rows[4], rows[0]}).unsqueeze(1) + embed.parameters[1]);
+  const Subject parameter("type: 'Parameter' parameter_param { shape { dim: 2 dim: 3 } }", {});
+  CheckForward(parameter, parameter.parameters[0]);
+  const at::Tensor x = RandomTensor({2, 3, 4});
+  const Subject scale("type: 'Scale' scale_param { axis: 0 num_axes: 2 bias_term: true }", {x});
+  CheckForward(scale, x * scale.parameters[0].unsqueeze(2) + scale.parameters[1].unsqueeze(2));
+  const Subject bias("type: 'Bias' bias_param { axis: -1 }", {x, RandomTensor({4})});
+  CheckForward(bias, x + bias.bottoms[1]);
+}
+
+TEST(TorchLayersTest, IndicesOutOfRangeAreNamed) {
+  const Subject embed("type: 'Embed' embed_param { num_output: 3 input_dim: 5 }",
+                      {at::tensor({4.0, 1.0, 0.0, 5.0}, at::kDouble).view({2, 2})}, {false});
+  EXPECT_THAT([&] { embed.Forward(); },
+              ThrowsMessage<DataError>(HasSubstr("layer \"it\": the index of sample 1 of the batch "
+                                                 "is 5; the layer has rows 0 to 4")));
+  const Subject reindex("type: 'BatchReindex'",
+                        {RandomTensor({2, 2}), at::tensor({-1.0}, at::kDouble)}, {true, false});
+  EXPECT_THAT([&] { reindex.Forward(); },
+              ThrowsMessage<DataError>(HasSubstr("the index of sample 0 of the batch is -1; the "
+                                                 "layer has samples 0 to 1")));
 }
 
 TEST(TorchLayersTest, UnknownTypeIsNamed) {
-  const Subject subject("type: 'BatchNorm'", {RandomTensor({2, 3})});
+  const Subject subject("type: 'DummyData' dummy_data_param { shape { dim: 2 } }", {});
   EXPECT_THAT([&] { subject.Make(); }, ThrowsMessage<ConfigError>(HasSubstr(
-                                           "layer \"it\" (BatchNorm): this layer type can't "
-                                           "be computed; those that can are Data, Acc")));
+                                           "layer \"it\" (DummyData): this layer type can't "
+                                           "be computed; those that can are Data, AbsVal, Acc")));
 }
 
 }  // namespace

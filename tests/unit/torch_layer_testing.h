@@ -12,6 +12,7 @@
 #include <limits>
 #include <random>
 
+#include "caffe_adapter/layer_types.h"
 #include "core/error.h"
 #include "worker/torch_layer.h"
 
@@ -54,7 +55,7 @@ inline LayerDescription Describe(const std::string& text, const std::vector<Shap
   caffe::NetParameter net;
   caffe::LayerParameter layer;
   CHECK(google::protobuf::TextFormat::ParseFromString("name: \"it\" " + text, &layer));
-  if (layer.top().empty()) layer.add_top("top");
+  if (layer.top().empty() && FindLayerType(layer.type())->tops.max > 0) layer.add_top("top");
   for (size_t i = 0; i < bottoms.size(); ++i) {
     const std::string name = "bottom" + std::to_string(i);
     caffe::LayerParameter& input = *net.add_layer();
@@ -80,13 +81,14 @@ struct Subject {
     needs_gradient.resize(bottoms.size(), true);
     for (const ParameterDescription& parameter : description.parameters) {
       parameters.push_back(RandomTensor(parameter.shape));
+      parameter_needs_gradient.push_back(parameter.lr_mult != 0);
     }
   }
 
   std::unique_ptr<TorchLayer> Make() const {
     return MakeTorchLayer({.description = description,
                            .bottom_needs_gradient = needs_gradient,
-                           .parameter_needs_gradient = std::vector<bool>(parameters.size(), true),
+                           .parameter_needs_gradient = parameter_needs_gradient,
                            .seed = 17});
   }
 
@@ -99,9 +101,10 @@ struct Subject {
     const auto layer = Make();
     layer->Forward({}, To(bottoms, type), To(parameters, type));
     ParameterGradients gradients;
-    for (const at::Tensor& parameter : parameters) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
       // What was there before must not matter.
-      gradients.blobs.push_back(at::full_like(parameter, 77).to(type));
+      gradients.blobs.push_back(
+          parameter_needs_gradient[i] ? at::full_like(parameters[i], 77).to(type) : at::Tensor());
     }
     Tensors all = layer->Backward(To(top_gradients, type), gradients);
     all.insert(all.end(), gradients.blobs.begin(), gradients.blobs.end());
@@ -112,6 +115,10 @@ struct Subject {
   static Tensors To(const Tensors& tensors, at::ScalarType type) {
     Tensors converted;
     for (const at::Tensor& tensor : tensors) {
+      if (!tensor.defined()) {
+        converted.emplace_back();
+        continue;
+      }
       const bool image = type == at::kFloat && tensor.dim() == 4;
       converted.push_back(tensor.to(type).contiguous(image ? at::MemoryFormat::ChannelsLast
                                                            : at::MemoryFormat::Contiguous));
@@ -123,6 +130,7 @@ struct Subject {
   Tensors bottoms;
   std::vector<bool> needs_gradient;
   Tensors parameters;
+  std::vector<bool> parameter_needs_gradient;
 };
 
 inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, double tolerance,
@@ -133,40 +141,65 @@ inline void ExpectClose(const at::Tensor& actual, const at::Tensor& expected, do
   EXPECT_LE(error, tolerance * scale) << what;
 }
 
+// How gradients are checked.
+struct GradientCheck {
+  double tolerance = 1e-6;  // of the double gradient, relative to the largest
+  size_t tops = 1000;       // those after have no gradient
+  bool in_float = true;     // false for random layers, which draw other numbers there
+};
+
+// The numeric gradient of `objective` at a tensor that it reads, by central differences.
+template <typename Objective>
+at::Tensor NumericGradient(const at::Tensor& variable, Objective objective) {
+  constexpr double kStep = 1e-5;
+  at::Tensor gradient = at::empty_like(variable);
+  for (int64_t i = 0; i < variable.numel(); ++i) {
+    double& value = variable.data_ptr<double>()[i];
+    const double before = std::exchange(value, value + kStep);
+    const double above = objective();
+    value = before - kStep;
+    gradient.data_ptr<double>()[i] = (above - objective()) / (2 * kStep);
+    value = before;
+  }
+  return gradient;
+}
+
 // Analytic gradients against central differences of sum(tops * weights), both in double; and those
 // in float against those in double.
-inline void CheckGradients(const Subject& subject) {
+inline void CheckGradients(const Subject& subject, const GradientCheck& check = {}) {
   SCOPED_TRACE(subject.description.parameter.ShortDebugString());
   Tensors weights;
-  for (const at::Tensor& top : subject.Forward())
-    weights.push_back(RandomTensor(top.sizes().vec()));
+  for (const at::Tensor& top : subject.Forward()) {
+    weights.push_back(weights.size() < check.tops ? RandomTensor(top.sizes().vec()) : at::Tensor());
+  }
   const auto objective = [&] {
     double sum = 0;
     const Tensors tops = subject.Forward();
-    for (size_t i = 0; i < tops.size(); ++i) sum += (tops[i] * weights[i]).sum().item<double>();
+    for (size_t i = 0; i < tops.size(); ++i) {
+      if (weights[i].defined()) sum += (tops[i] * weights[i]).sum().item<double>();
+    }
     return sum;
   };
   const Tensors gradients = subject.Backward(weights, at::kDouble);
   const Tensors in_float = subject.Backward(weights, at::kFloat);
   Tensors variables = subject.bottoms;
   variables.insert(variables.end(), subject.parameters.begin(), subject.parameters.end());
+  std::vector<bool> needs = subject.needs_gradient;
+  needs.insert(needs.end(), subject.parameter_needs_gradient.begin(),
+               subject.parameter_needs_gradient.end());
+  ASSERT_EQ(gradients.size(), variables.size());
   for (size_t i = 0; i < variables.size(); ++i) {
-    if (i < subject.bottoms.size() && !subject.needs_gradient[i]) {
-      EXPECT_FALSE(gradients[i].defined()) << "bottom " << i << " needs no gradient";
+    const std::string which = "gradient " + std::to_string(i);
+    if (!needs[i]) {
+      EXPECT_FALSE(gradients[i].defined()) << which << " is not needed";
       continue;
     }
-    constexpr double kStep = 1e-5;
-    at::Tensor numeric = at::empty_like(variables[i]);
-    for (int64_t j = 0; j < variables[i].numel(); ++j) {
-      double& value = variables[i].data_ptr<double>()[j];
-      const double before = std::exchange(value, value + kStep);
-      const double above = objective();
-      value = before - kStep;
-      numeric.data_ptr<double>()[j] = (above - objective()) / (2 * kStep);
-      value = before;
-    }
-    ExpectClose(gradients[i], numeric, 1e-6, "gradient " + std::to_string(i));
-    ExpectClose(in_float[i], gradients[i], 1e-5, "float gradient " + std::to_string(i));
+    const at::Tensor numeric = NumericGradient(variables[i], objective);
+    // Undefined is zero.
+    const at::Tensor found = gradients[i].defined() ? gradients[i] : at::zeros_like(numeric);
+    ExpectClose(found, numeric, check.tolerance, which);
+    if (!gradients[i].defined() || !check.in_float) continue;
+    ExpectClose(in_float[i], found, 1e-5, "float " + which);
   }
 }
 

@@ -58,6 +58,118 @@ TEST(TorchLayersTest, Convolution) {
   }
 }
 
+// A place in so many directions that counts up like a number.
+bool Advance(Shape& place, const Shape& extents) {
+  for (size_t i = place.size(); i-- > 0;) {
+    if (++place[i] < extents[i]) return true;
+    place[i] = 0;
+  }
+  return false;
+}
+
+at::Tensor At(const at::Tensor& x, const Shape& place) {
+  at::Tensor found = x;
+  for (const int64_t index : place) found = found[index];
+  return found;
+}
+
+// Scatters, as Caffe defines Deconvolution: each value of the bottom adds the kernel to the top,
+// with all fields meant for the convolution that goes the other way. Any number of directions.
+at::Tensor ReferenceDeconvolution(const at::Tensor& x, const at::Tensor& w, const Shape& top_shape,
+                                  int64_t group, int64_t stride, int64_t pad, int64_t dilation) {
+  at::Tensor top = at::zeros(top_shape, at::kDouble);
+  const Shape in(x.sizes().begin() + 2, x.sizes().end());
+  const Shape kernel(w.sizes().begin() + 2, w.sizes().end());
+  const int64_t inputs_per_group = x.size(1) / group;
+  for (int64_t n = 0; n < x.size(0); ++n)
+    for (int64_t i = 0; i < x.size(1); ++i)
+      for (int64_t o = 0; o < w.size(1); ++o) {
+        Shape from(in.size(), 0);
+        do {
+          Shape k(in.size(), 0);
+          do {
+            Shape to = {n, i / inputs_per_group * w.size(1) + o};
+            bool inside = true;
+            for (size_t d = 0; d < in.size(); ++d) {
+              to.push_back(from[d] * stride - pad + k[d] * dilation);
+              inside = inside && to.back() >= 0 && to.back() < top_shape[2 + d];
+            }
+            if (inside) At(top, to).add_(At(x[n][i], from) * At(w[i][o], k));
+          } while (Advance(k, kernel));
+        } while (Advance(from, in));
+      }
+  return top;
+}
+
+TEST(TorchLayersTest, DeconvolutionScattersTheKernel) {
+  for (const size_t directions : {2u, 1u, 3u, 2u}) {
+    const int64_t group = Draw(1, 2);
+    const int64_t stride = Draw(1, 3);
+    const int64_t pad = Draw(0, 1);
+    const int64_t dilation = Draw(1, 2);
+    Shape shape = {Draw(1, 2), group * Draw(1, 2)};
+    for (size_t i = 0; i < directions; ++i) shape.push_back(Draw(2, 3));
+    const Subject subject("type: 'Deconvolution' convolution_param { kernel_size: 3" +
+                              Field("num_output", 2 * group) + Field("group", group) +
+                              Field("stride", stride) + Field("pad", pad) +
+                              Field("dilation", dilation) + "}",
+                          {RandomTensor(shape)});
+    Shape spread(directions + 2, 1);
+    spread[1] = -1;
+    CheckForward(subject, ReferenceDeconvolution(subject.bottoms[0], subject.parameters[0],
+                                                 subject.description.tops[0].shape, group, stride,
+                                                 pad, dilation) +
+                              subject.parameters[1].view(spread));
+  }
+}
+
+// What Caffe computes: the weights as a matrix times the columns of Im2col.
+TEST(TorchLayersTest, ConvolutionInAnyDirectionsIsAProductWithIm2col) {
+  for (const Shape& shape : {Shape{2, 3, 7}, Shape{2, 2, 5, 6}, Shape{1, 2, 4, 3, 5}}) {
+    const std::string window = " kernel_size: 3 stride: 2 pad: 1 dilation: 1 ";
+    const Subject convolution(
+        "type: 'Convolution' convolution_param { num_output: 4 bias_term: false" + window + "}",
+        {RandomTensor(shape)});
+    const Subject columns("type: 'Im2col' convolution_param {" + window + "}", convolution.bottoms);
+    const at::Tensor matrix = columns.Forward()[0].flatten(2);
+    const at::Tensor weights = convolution.parameters[0].flatten(1);
+    const Shape& top = convolution.description.tops[0].shape;
+    CheckForward(convolution, at::matmul(weights, matrix).reshape(top));
+  }
+}
+
+TEST(TorchLayersTest, Im2colPutsThePlacesOfTheKernelIntoChannels) {
+  const Subject subject(
+      "type: 'Im2col' convolution_param { kernel_h: 2 kernel_w: 3 stride: 2 pad: 1 dilation: 2 }",
+      {RandomTensor({2, 3, 6, 7})});
+  const auto in = subject.bottoms[0].accessor<double, 4>();
+  at::Tensor expected = at::zeros(subject.description.tops[0].shape, at::kDouble);
+  auto out = expected.accessor<double, 4>();
+  for (int64_t n = 0; n < 2; ++n)
+    for (int64_t c = 0; c < 18; ++c)
+      for (int64_t y = 0; y < expected.size(2); ++y)
+        for (int64_t z = 0; z < expected.size(3); ++z) {
+          const int64_t h = 2 * y - 1 + 2 * (c / 3 % 2);
+          const int64_t w = 2 * z - 1 + 2 * (c % 3);
+          if (h >= 0 && w >= 0 && h < 6 && w < 7) out[n][c][y][z] = in[n][c / 6][h][w];
+        }
+  CheckForward(subject, expected);
+}
+
+TEST(TorchLayersTest, ConvolutionOfSeveralBottomsAndALaterAxis) {
+  const at::Tensor a = RandomTensor({2, 3, 5, 5});
+  const at::Tensor b = RandomTensor({2, 3, 5, 5});
+  const std::string fields = " convolution_param { num_output: 2 kernel_size: 3";
+  const Subject both("type: 'Convolution' top: 'x' top: 'y'" + fields + "}", {a, b});
+  Subject single("type: 'Convolution'" + fields + "}", {b});
+  single.parameters = both.parameters;
+  ExpectClose(both.Forward()[1], single.Forward()[0], 1e-12, "the second top");
+
+  Subject stacked("type: 'Convolution'" + fields + " axis: 2 }", {at::stack({a, b})});
+  stacked.parameters = both.parameters;
+  ExpectClose(stacked.Forward()[0], at::stack(both.Forward()), 1e-12, "samples along two axes");
+}
+
 at::Tensor ReferenceInnerProduct(const Subject& subject, int axis, bool transpose) {
   const Shape& shape = subject.description.bottoms[0].shape;
   const int64_t rows = Count(shape, 0, axis);
@@ -200,6 +312,65 @@ TEST(TorchLayersTest, MaximaOfEqualValuesSendTheGradientToTheFirst) {
   ExpectClose(gradients[0], expected, 0, "gradient");
 }
 
+// A kernel that is larger than the image makes one window: Caffe rounds up, and clips it.
+TEST(TorchLayersTest, PoolingWithAKernelLargerThanTheImage) {
+  for (const bool max : {false, true}) {
+    const Pool p{max, 5, 6, 2, 3, 0, 0};
+    const Subject subject(PoolingText(p), {RandomTensor({2, 3, 4, 4})});
+    ASSERT_EQ(subject.description.tops[0].shape, (Shape{2, 3, 1, 1}));
+    CheckForward(subject, ReferencePooling(subject.bottoms[0], {2, 3, 1, 1}, p));
+    CheckGradients(subject);
+  }
+}
+
+TEST(TorchLayersTest, TheSecondTopOfMaxPoolingIsWhereTheMaximaAre) {
+  for (int trial = 0; trial < 20; ++trial) {
+    const int64_t pad = Draw(0, 2);
+    const Subject subject("type: 'Pooling' top: 'a' top: 'mask' pooling_param { stride: 2" +
+                              Field("kernel_size", Draw(std::max<int64_t>(pad + 1, 2), 4)) +
+                              Field("pad", pad) + "}",
+                          {RandomTensor({2, 3, Draw(4, 7), Draw(4, 7)})});
+    for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+      const Tensors tops = subject.Forward(type);
+      EXPECT_EQ(tops[1].scalar_type(), type);
+      const at::Tensor values =
+          subject.bottoms[0].flatten(2).gather(2, tops[1].flatten(2).to(at::kLong));
+      ExpectClose(values, tops[0].flatten(2).to(at::kDouble), 1e-6, "values at the places");
+    }
+  }
+}
+
+TEST(TorchLayersTest, StochasticPoolingInTraining) {
+  // Of the values 1, 2 and 5 of a window, each is chosen as often as it is large.
+  const at::Tensor image =
+      at::tensor({1.0, 2.0, 0.0, 5.0}, at::kDouble).view({1, 1, 2, 2}).repeat({1, 1, 60, 60});
+  const std::string text =
+      "type: 'Pooling' pooling_param { pool: STOCHASTIC kernel_size: 2 stride: 2 }";
+  const Subject subject(text, {image});
+  const auto layer = subject.Make();
+  const at::Tensor first = layer->Forward({.iteration = 0}, subject.bottoms, {})[0];
+  EXPECT_EQ(first.eq(0).sum().item<int64_t>(), 0);
+  for (const double value : {1.0, 2.0, 5.0}) {
+    // Of 3600, within four standard deviations.
+    EXPECT_NEAR(first.eq(value).to(at::kDouble).mean().item<double>(), value / 8, 0.034);
+  }
+  EXPECT_TRUE(at::equal(layer->Forward({.iteration = 0}, subject.bottoms, {})[0], first));
+  EXPECT_FALSE(at::equal(layer->Forward({.iteration = 1}, subject.bottoms, {})[0], first));
+}
+
+TEST(TorchLayersTest, StochasticPoolingInTestsIsTheExpectation) {
+  at::Tensor image = RandomTensor({2, 2, 5, 6}).clamp_min(0);
+  image[0][0].zero_();
+  const Subject subject(
+      "type: 'Pooling' pooling_param { pool: STOCHASTIC kernel_size: 3 stride: 2 }", {image}, {},
+      caffe::TEST);
+  const Pool p{false, 3, 3, 2, 2, 0, 0};
+  const Shape& top = subject.description.tops[0].shape;
+  const at::Tensor squares = ReferencePooling(image * image, top, p);
+  const at::Tensor sums = ReferencePooling(image, top, p);
+  CheckForward(subject, at::where(sums.gt(0), squares / sums, 0.0));
+}
+
 TEST(TorchLayersTest, GlobalPooling) {
   for (const bool max : {false, true}) {
     const Shape shape = {2, 3, Draw(1, 5), Draw(1, 5)};
@@ -211,13 +382,6 @@ TEST(TorchLayersTest, GlobalPooling) {
                                            {max, shape[2], shape[3], 1, 1, 0, 0}));
     CheckGradients(subject);
   }
-}
-
-TEST(TorchLayersTest, PoolingRefusesWindowsOutsideOfTheImage) {
-  const Subject subject(PoolingText({true, 1, 1, 4, 4, 0, 0}), {RandomTensor({1, 1, 4, 4})});
-  EXPECT_THAT([&] { subject.Make(); },
-              ThrowsMessage<ConfigError>(HasSubstr("layer \"it\" (Pooling): the last window is "
-                                                   "outside of the image, 1 x 1 x 4 x 4")));
 }
 
 // The squares' sum over the neighbourhood of a place, and the number of places in a full one.
