@@ -14,7 +14,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "caffe_adapter/caffemodel.h"
+#include "caffe_adapter/net.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
@@ -29,10 +32,18 @@ struct GradientTarget {
   std::span<float> v;
 };
 
+// A result of a test net: a blob that no layer reads.
+struct TestOutput {
+  std::string blob;
+  std::vector<float> values;
+  int net = 0;  // of several test nets
+};
+
 // What a test phase found, averaged over its batches.
 struct TestResult {
-  std::optional<float> accuracy;  // if the net has an Accuracy layer
-  std::optional<float> loss;      // if it has a loss layer in the test phase
+  std::optional<float> accuracy;    // of the first test net, if it has an Accuracy layer
+  std::optional<float> loss;        // if it has a loss layer in the test phase
+  std::vector<TestOutput> outputs;  // of all test nets
 };
 
 class Engine {
@@ -56,6 +67,13 @@ class Engine {
   // Fills the bound parameters by the net's fillers; the same seed gives the same values.
   virtual void FillParameters() = 0;
 
+  // The net that is trained, and all its layers' values, those too that the model lacks
+  // (statistics, lr_mult 0). Null and nothing where the engine has no net.
+  virtual const NetDescription* net() const { return nullptr; }
+  virtual NetValues Values() const { return {}; }
+  // All bound parameters and the engine's own.
+  virtual void SetValues(const NetValues& /*values*/) {}
+
   // Reads the batch of an iteration (from 0). Throws DataError.
   virtual void LoadBatch(int64_t iteration) = 0;
   // In ascending order of steps after LoadBatch.
@@ -65,6 +83,9 @@ class Engine {
   virtual void Backward(int step, const GradientTarget& target) = 0;
   // Of the forward pass just done: the sum of the net's weighted losses.
   virtual float loss() const = 0;
+  // Of the forward pass just done: what is wrong where numbers are no longer finite: the first
+  // layer whose result or parameters are not, for people; empty if there is none.
+  virtual std::string FirstNotFinite() const { return ""; }
 
   // Runs the test phase with the current parameters. Empty result if the job has none; only worker
   // 0's engine need have one.

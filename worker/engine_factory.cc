@@ -2,6 +2,7 @@
 
 #include "caffe_adapter/solver.h"
 #include "core/error.h"
+#include "worker/recipe.h"
 #include "worker/replay_engine.h"
 #include "worker/torch_engine.h"
 
@@ -32,16 +33,30 @@ class ReplayPlan : public EnginePlan {
 class TorchPlan : public EnginePlan {
  public:
   explicit TorchPlan(const JobConfig& config)
-      : job_(config.job), solver_(LoadSolver(ResolvePath(config, job_.training().solver()))) {}
+      : config_(config),
+        job_(config_.job),
+        solver_(LoadSolver(ResolvePath(config, job_.training().solver()))) {}
 
   TrainerOptions trainer_options() const override {
-    TrainerOptions options;
-    options.max_iter = job_.training().has_iterations() ? job_.training().iterations()
-                                                        : solver_.parameter.max_iter();
-    options.display = solver_.parameter.display();
-    options.test_interval = solver_.parameter.test_interval();
-    options.test_initialization = solver_.parameter.test_initialization();
+    TrainerOptions options = TrainerOptionsOf(job_, solver_.parameter);
+    for (std::string& path : options.weights) path = Find(path);
     return options;
+  }
+
+  ModelSpec ModelOf(const Engine& engine) const override {
+    ModelSpec model = engine.model();
+    ApplyRecipe(job_, solver_.parameter, model);
+    return model;
+  }
+
+  std::optional<FoundSnapshot> FindStart() const override {
+    if (!job_.training().has_snapshot()) return std::nullopt;
+    if (job_.training().snapshot() != "latest") {
+      return ReadSnapshot(ResolvePath(config_, job_.training().snapshot()));
+    }
+    const auto path = FindLatestSnapshot(solver_.parameter.snapshot_prefix());
+    if (!path) return std::nullopt;
+    return ReadSnapshot(*path);
   }
 
   std::unique_ptr<Engine> Make(int rank) const override {
@@ -51,6 +66,7 @@ class TorchPlan : public EnginePlan {
     options.workers = job_.cluster().workers();
     options.shuffle = job_.training().shuffle();
     options.seed = Seed();
+    options.label_smoothing = job_.training().large_batch().label_smoothing();
     if (job_.training().has_batch_per_worker()) {
       options.batch_per_worker = job_.training().batch_per_worker();
     }
@@ -59,12 +75,22 @@ class TorchPlan : public EnginePlan {
   }
 
  private:
+  // Beside the config, if it is there; a worker that does not need it need not have it.
+  std::string Find(const std::string& path) const {
+    try {
+      return ResolvePath(config_, path);
+    } catch (const ConfigError&) {
+      return path;
+    }
+  }
+
   uint64_t Seed() const {
     if (job_.training().has_seed()) return job_.training().seed();
     return solver_.parameter.random_seed() >= 0 ? solver_.parameter.random_seed() : 1;
   }
 
-  Job job_;
+  JobConfig config_;
+  const Job& job_;
   Solver solver_;
 };
 #endif

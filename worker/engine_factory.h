@@ -16,6 +16,10 @@ class EnginePlan {
   virtual ~EnginePlan() = default;
   virtual TrainerOptions trainer_options() const = 0;
   virtual std::unique_ptr<Engine> Make(int rank) const = 0;
+  // The engine's model as the job trains it: with what its recipe changes.
+  virtual ModelSpec ModelOf(const Engine& engine) const { return engine.model(); }
+  // The snapshot that the job goes on from, if any. Throws DataError.
+  virtual std::optional<FoundSnapshot> FindStart() const { return std::nullopt; }
 };
 
 // Throws ConfigError or DataError, also for engine TORCH in a build without libtorch.

@@ -5,18 +5,16 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "proto/job.pb.h"
+#include "proto/replay_model.h"
 #include "worker/engine.h"
 
 namespace poseidon {
-
-// Throws ConfigError naming the layer and the field that can't work: no layers, a layer without or
-// with another's name, negative sizes or times, an InnerProduct without inputs or outputs.
-void ValidateReplay(const Replay& replay);
 
 // Sleeps the recorded times and writes gradients (or factors) of the recorded sizes.
 //
@@ -65,9 +63,6 @@ class ReplayEngine : public Engine {
     Written v = {};
   };
 
-  void AddToModel(const ReplayLayer& layer);
-  // Of every layer, for the planner; those of a layer without parameters count to the next below.
-  void DeclareTimes();
   void WriteGradient(int layer, const GradientTarget& target);
   // Those of iteration_; whole unless `written` has the place.
   void WriteValues(uint64_t seed, std::span<float> values, Written& written) const;

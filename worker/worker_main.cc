@@ -25,13 +25,26 @@ DEFINE_string(
 namespace poseidon {
 namespace {
 
+// Workers other than 0 may do without the files (worker/trainer.h).
+std::optional<FoundSnapshot> FindStart(const EnginePlan& plan, int rank) {
+  try {
+    return plan.FindStart();
+  } catch (const Error& error) {
+    if (rank == 0) throw;
+    LOG(INFO) << "no snapshot here: " << error.what();
+    return std::nullopt;
+  }
+}
+
 void TrainAndFinish(const EnginePlan& plan, Session& session) {
   LOG(INFO) << "joined as worker " << session.rank();
   const std::unique_ptr<Engine> engine = plan.Make(session.rank());
-  ModelSpec model = engine->model();
-  model.set_iterations(plan.trainer_options().max_iter);
-  session.Declare(model);
-  Trainer trainer(*engine, session, plan.trainer_options());
+  TrainerOptions options = plan.trainer_options();
+  options.from = FindStart(plan, session.rank());
+  ModelSpec model = plan.ModelOf(*engine);
+  model.set_iterations(options.max_iter);
+  session.Declare(model, options.from ? options.from->state.iteration : 0);
+  Trainer trainer(*engine, session, model, options);
   session.Finish(trainer.Train());
 }
 

@@ -1,0 +1,220 @@
+"""Snapshots: LeNet killed and resumed ends with the bits of LeNet never killed; fine-tuning; what is
+said about files that do not fit. And the solver's fields that change an update."""
+
+import glob
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import cluster
+import lenet
+
+ITERATIONS = 60
+INTERVAL = 10
+RELATIVE_TOLERANCE = 1e-4
+SMALL_BASE_LR = "base_lr: 0.0003"  # see equivalence_test.py
+
+
+class SolverTest(lenet.LenetTest):
+    """Runs LeNet's solver with changes, deterministically."""
+
+    def solver_with_snapshots(self, *replacements):
+        self.copy_solver(*replacements)
+        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
+            file.write(f'\nsnapshot: {INTERVAL} snapshot_prefix: "{self.path("snapshots")}/lenet"\n')
+
+    def config(self, communication, training="", *, workers=2, iterations=ITERATIONS, batch=16):
+        return f"""
+            cluster {{ workers: {workers} servers: 2 }}
+            communication {{
+              deterministic: true {communication}
+              heartbeat_interval_seconds: {cluster.scaled(cluster.HEARTBEAT_INTERVAL)}
+              heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}
+            }}
+            training {{
+              solver: "{self.path("solver.prototxt")}" iterations: {iterations}
+              batch_per_worker: {batch} seed: 3 threads: 1 {training}
+            }}"""
+
+    def train_hash(self, *arguments, **options):
+        workers = options.get("workers", 2)
+        return self.assert_same_parameters(self.run_job(self.config(*arguments, **options)),
+                                           workers)
+
+    def remove_snapshots(self):
+        for path in glob.glob(self.path("snapshots/*")):
+            os.remove(path)
+
+    def kill_after_snapshot(self, config):
+        """Kills every process of a job as soon as there is a second snapshot."""
+        run = self.start_run(config)
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
+        while len(glob.glob(self.path("snapshots/*.solverstate"))) < 2:
+            self.assertLess(time.monotonic(), deadline, "no snapshots")
+            self.assertIsNone(run.popen.poll(), "the job ended before it could be killed")
+            time.sleep(0.001)
+        for pid in self.survivors():
+            os.kill(pid, signal.SIGKILL)
+        run.popen.wait()
+        self.assert_nothing_left(cluster.ENDING)
+
+    def log(self, daemon):
+        with open(self.path(f"out/logs/{daemon}.log"), encoding="utf-8") as file:
+            return file.read()
+
+    def assert_refused(self, config, *texts, code=cluster.DATA_ERROR):
+        run = self.start_run(config)
+        self.assertNotEqual(run.wait(), cluster.SUCCESS)
+        for text in texts:
+            self.assertIn(text, run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+
+class SnapshotTest(SolverTest):
+
+    def test_resumed_is_never_killed(self):
+        cases = (("SGD", "policy: BYTES"), ("Adam", "policy: ALL_ADAM"),
+                 ("AdaDelta", "policy: ALL_RING"))
+        for solver, communication in cases:
+            with self.subTest(solver=solver, communication=communication):
+                momentum = "momentum: 0.95" if solver == "AdaDelta" else "momentum: 0.9"
+                self.solver_with_snapshots((r"momentum: .*", momentum),
+                                           (r"base_lr: .*", f'type: "{solver}" base_lr: 0.001'))
+                self.remove_snapshots()
+                expected = self.train_hash(communication)
+                self.remove_snapshots()
+                self.kill_after_snapshot(self.config(communication))
+                resumed = self.train_hash(communication, 'snapshot: "latest"')
+                self.assertEqual(resumed, expected)
+                self.assertIn("going on from iteration", self.log("worker-0"))
+
+    def test_latest_passes_over_what_is_not_whole(self):
+        self.solver_with_snapshots()
+        expected = self.train_hash("policy: ALL_PS", iterations=ITERATIONS)
+        newest = self.path(f"snapshots/lenet_iter_{ITERATIONS}.solverstate")
+        os.truncate(newest, os.path.getsize(newest) // 2)
+        os.remove(self.path(f"snapshots/lenet_iter_{ITERATIONS - INTERVAL}.caffemodel"))
+        self.assertEqual(self.train_hash("policy: ALL_PS", 'snapshot: "latest"'), expected)
+        self.assertIn(f"iteration {ITERATIONS - 2 * INTERVAL}", self.log("worker-0"))
+        self.assertIn("passed over a snapshot", self.log("worker-0"))
+
+    def test_fine_tuning_starts_from_the_weights(self):
+        self.solver_with_snapshots()
+        first = self.run_job(self.config("policy: ALL_RING"))
+        model = self.path(f"snapshots/lenet_iter_{ITERATIONS}.caffemodel")
+        second = self.run_job(self.config("policy: ALL_PS", f'weights: "{model}"', iterations=5))
+        self.assertLess(second["loss"][0], 0.5 * first["loss"][0])
+
+    def test_files_that_do_not_fit(self):
+        self.solver_with_snapshots()
+        self.run_job(self.config("policy: ALL_PS"))
+        state = self.path(f"snapshots/lenet_iter_{ITERATIONS}.solverstate")
+        model = self.path(f"snapshots/lenet_iter_{ITERATIONS}.caffemodel")
+        self.copy_solver((r"base_lr", 'type: "Adam" base_lr'))
+        self.assert_refused(self.config("", f'snapshot: "{state}"', iterations=ITERATIONS + 1),
+                            state, "another type of solver")
+        self.copy_solver()
+        self.copy("net", ("out/digits", self.path("digits")), ("num_output: 500", "num_output: 400"))
+        self.assert_refused(self.config("", f'weights: "{model}"'), model, "ip1", "500 x 800")
+        self.copy("net", ("out/digits", self.path("digits")))
+        os.truncate(model, 1000)
+        self.assert_refused(self.config("", f'weights: "{model}"'), model, "truncated")
+        self.assert_refused(self.config("", 'weights: "nowhere.caffemodel"'), "nowhere.caffemodel")
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root to mount a small file system")
+    def test_full_disk_leaves_the_old_snapshot(self):
+        self.solver_with_snapshots()
+        directory = self.path("snapshots")
+        os.makedirs(directory, exist_ok=True)
+        # Room for one snapshot (LeNet's values and momentum are 1.7 MB each) and a half.
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", directory],
+                                 check=False, capture_output=True)
+        if mounted.returncode != 0:
+            self.skipTest("can't mount a small file system here: " + mounted.stderr.decode())
+        self.addCleanup(subprocess.run, ["umount", directory], check=False)
+        run = self.start_run(self.config("policy: ALL_PS"))
+        self.assertNotEqual(run.wait(), cluster.SUCCESS)
+        self.assertIn("No space left", run.output())
+        self.assert_nothing_left(cluster.ENDING)
+        # The next model may have found room, its state has not; nothing is there in part.
+        self.assertEqual([name for name in sorted(os.listdir(directory)) if "_20.caffe" not in name],
+                         [f"lenet_iter_{INTERVAL}.caffemodel", f"lenet_iter_{INTERVAL}.solverstate"])
+        os.makedirs(self.path("elsewhere"))
+        for path in glob.glob(directory + "/*"):
+            subprocess.run(["cp", path, self.path("elsewhere")], check=True)
+        state = self.path(f"elsewhere/lenet_iter_{INTERVAL}.solverstate")
+        self.copy_solver()
+        self.train_hash("policy: ALL_PS", f'snapshot: "{state}"')
+
+
+class SolverFieldsTest(SolverTest):
+
+    def losses(self, *arguments, **options):
+        return self.run_job(self.config(*arguments, **options))["loss"]
+
+    def assert_close(self, found, expected):
+        for iteration, (loss, reference) in enumerate(zip(found, expected, strict=True)):
+            self.assertAlmostEqual(loss, reference, msg=f"iteration {iteration}",
+                                   delta=RELATIVE_TOLERANCE * reference)
+
+    def solver(self, text=""):
+        self.copy_solver(("base_lr: .*", SMALL_BASE_LR + " " + text))
+
+    def test_iter_size_is_a_larger_batch(self):
+        self.solver()
+        expected = self.losses("policy: ALL_PS", workers=1, batch=64)
+        self.solver("iter_size: 2")
+        for policy in ("ALL_PS", "ALL_SFB", "ALL_RING"):
+            with self.subTest(policy):
+                self.assert_close(self.losses(f"policy: {policy}", workers=2, batch=16), expected)
+
+    def test_clipping_that_never_clips_changes_no_bit(self):
+        self.solver()
+        expected = self.train_hash("policy: ALL_PS")
+        self.solver("clip_gradients: 1e9")
+        for policy in ("ALL_PS", "ALL_RING", "ALL_ADAM"):
+            if policy == "ALL_PS":
+                self.assertEqual(self.train_hash(f"policy: {policy}"), expected)
+            else:
+                self.train_hash(f"policy: {policy}")
+
+    def test_clipping_is_by_the_norm_of_all_workers(self):
+        self.solver("clip_gradients: 0.5")
+        expected = self.losses("policy: ALL_PS", workers=1, batch=64)
+        self.assert_close(self.losses("policy: BYTES", workers=4, batch=16), expected)
+        self.solver()
+        unclipped = self.losses("policy: ALL_PS", workers=1, batch=64)
+        self.assertNotAlmostEqual(unclipped[-1], expected[-1], places=3)
+
+    def test_deferred_updates_resume(self):
+        self.solver_with_snapshots((r"base_lr: .*", 'type: "Adam" base_lr: 0.001 clip_gradients: 1'))
+        lars = "large_batch { lars {} warmup_iterations: 30 momentum_correction: false }"
+        expected = self.train_hash("policy: BYTES", lars)
+        self.remove_snapshots()
+        self.kill_after_snapshot(self.config("policy: BYTES", lars))
+        self.assertEqual(self.train_hash("policy: BYTES", lars + ' snapshot: "latest"'), expected)
+
+    def test_recipe_trains(self):
+        """Rates are scaled and warmed up, the batch grows: the loss still falls, images count."""
+        self.copy_solver()
+        recipe = ("large_batch { reference_batch: 64 warmup_iterations: 20 warmup_base_lr: 0.001 "
+                  "momentum_correction: true label_smoothing: 0.1 "
+                  "batch_growth { iteration: 40 factor: 2 } }")
+        summary = self.run_job(self.config("policy: BYTES", recipe))
+        self.assertLess(summary["loss"][-1], 0.7 * summary["loss"][0])
+        self.assertEqual(sum(worker["images"] for worker in summary["workers"]),
+                         2 * 16 * (40 + 2 * (ITERATIONS - 40)))
+
+    def test_not_a_number_names_the_layer(self):
+        self.copy_solver((r"base_lr: .*", "base_lr: 1e30"))
+        run = self.start_run(self.config("policy: ALL_PS"))
+        self.assertNotEqual(run.wait(), cluster.SUCCESS)
+        self.assertRegex(run.output(), r"loss of worker \d is .* in iteration \d+; the first layer "
+                         r'with such numbers is "\w+"')
+        self.assert_nothing_left(cluster.ENDING)
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,133 @@
+// The parts of the training loop that need no cluster: passes, deferred updates, the job's recipe.
+#include "worker/recipe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "proto/text_format.h"
+#include "proto/update_rule.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(PassScheduleTest, CountsWhatAnIterationAtATimeCounts) {
+  const PassSchedule schedule(3, {{5, 2}, {9, 7}, {11, 1}});
+  int64_t before = 0;
+  for (int64_t i = 0; i < 20; ++i) {
+    EXPECT_EQ(schedule.PassesBefore(i), before) << i;
+    const int64_t factor = i < 5 ? 1 : i < 9 ? 2 : i < 11 ? 7 : 1;
+    EXPECT_EQ(schedule.PassesOf(i), 3 * factor) << i;
+    before += schedule.PassesOf(i);
+  }
+  EXPECT_EQ(schedule.most(), 21);
+}
+
+ModelSpec Model(bool deferred) {
+  ModelSpec model;
+  LayerSpec& layer = *model.add_layers();
+  for (const int64_t size : {2, 1}) {
+    BlobSpec& blob = *layer.add_blobs();
+    if (size == 2) blob.add_shape(1);
+    blob.add_shape(size);
+    blob.set_lr_mult(1);
+    blob.set_decay_mult(1);
+  }
+  model.set_batch(8);
+  UpdateRuleSpec& rule = *model.mutable_update_rule();
+  rule.set_type("SGD");
+  rule.set_lr_policy("fixed");
+  rule.set_base_lr(0.1F);
+  rule.set_deferred(deferred);
+  return model;
+}
+
+TEST(DeferredUpdateTest, ClipsByTheNormOfTheSumOverPasses) {
+  const ModelSpec model = Model(true);
+  for (const double limit : {1.0, 9.0, 11.0}) {
+    DeferredUpdate update(model, {.clip_gradients = limit, .lars = {}});
+    std::vector<float> values{1, 1, 1};
+    std::vector<float> state{0, 3, 0, 0, 0, 4};  // momentum and gradient in turn: norm 5
+    update.Begin(2, [&](int) { return std::span<const float>(state); });
+    update.Apply(0, 0, values, state);
+    const double scale = std::min(1.0, limit / 10);
+    EXPECT_NEAR(values[0], 1 - 0.1 * 3 * scale, 1e-6);
+    EXPECT_NEAR(values[2], 1 - 0.1 * 4 * scale, 1e-6);
+  }
+}
+
+TEST(DeferredUpdateTest, LarsTrustsLargeWeightsAndLeavesBiasesAlone) {
+  ModelSpec model = Model(true);
+  model.mutable_update_rule()->set_weight_decay(0.5F);
+  Lars lars;
+  lars.set_trust_coefficient(0.01);
+  lars.set_epsilon(0);
+  DeferredUpdate update(model, {.clip_gradients = {}, .lars = lars});
+  EXPECT_FALSE(update.needs_all_layers());
+  std::vector<float> values{3, 4, 1};
+  std::vector<float> state{0, 6, 0, 8, 0, 1};
+  update.Begin(1, [&](int) { return std::span<const float>(state); });
+  update.Apply(0, 0, values, state);
+  // |w| = 5, |g| = 10: the rate times 0.01 * 5 / (10 + 0.5 * 5).
+  const double rate = 0.1 * 0.01 * 5 / 12.5;
+  EXPECT_NEAR(values[0], 3 - rate * (6 + 0.5 * 3), 1e-6);
+  EXPECT_NEAR(values[1], 4 - rate * (8 + 0.5 * 4), 1e-6);
+  EXPECT_NEAR(values[2], 1 - 0.1 * (1 + 0.5 * 1), 1e-6);
+}
+
+Job JobOf(const std::string& recipe) {
+  Job job;
+  ParseText("cluster { workers: 4 } training { large_batch { " + recipe + " } }", "job", job);
+  return job;
+}
+
+TEST(RecipeTest, ScalesTheRateByTheSamplesOfAnIteration) {
+  caffe::SolverParameter solver;
+  solver.set_iter_size(2);
+  ModelSpec model = Model(false);
+  ApplyRecipe(JobOf("reference_batch: 16 warmup_iterations: 5"), solver, model);
+  // 4 workers x 8 samples x 2 passes are four times 16.
+  EXPECT_FLOAT_EQ(model.update_rule().base_lr(), 0.4F);
+  EXPECT_FLOAT_EQ(model.update_rule().warmup_base_lr(), 0.1F);
+  EXPECT_FLOAT_EQ(LearningRate(ToUpdateRule(model.update_rule()), 0), 0.1F);
+  EXPECT_FALSE(model.update_rule().deferred());
+}
+
+TEST(RecipeTest, MakesRoomForTheFactorsOfAllPasses) {
+  ModelSpec model = Model(false);
+  model.mutable_layers(0)->mutable_inner_product()->set_rows(8);
+  ApplyRecipe(JobOf("batch_growth { iteration: 10 factor: 3 }"), caffe::SolverParameter(), model);
+  EXPECT_EQ(model.layers(0).inner_product().rows(), 24);
+  EXPECT_EQ(model.batch(), 24);
+}
+
+TEST(RecipeTest, OffItChangesNothing) {
+  ModelSpec model = Model(false);
+  const std::string before = model.SerializeAsString();
+  ApplyRecipe(JobOf(""), caffe::SolverParameter(), model);
+  EXPECT_EQ(model.SerializeAsString(), before);
+}
+
+TEST(RecipeTest, MomentumCorrectionNeedsMomentumOfSteps) {
+  ModelSpec model = Model(false);
+  model.mutable_update_rule()->set_type("Adam");
+  EXPECT_THROW(ApplyRecipe(JobOf("momentum_correction: true"), caffe::SolverParameter(), model),
+               ConfigError);
+}
+
+TEST(RecipeTest, WeightsOfASolverMayBeAList) {
+  caffe::SolverParameter solver;
+  solver.add_weights("a.caffemodel,b.caffemodel");
+  solver.add_weights("c.caffemodel");
+  Job job;
+  job.mutable_training()->add_weights("first.caffemodel");
+  EXPECT_THAT(TrainerOptionsOf(job, solver).weights,
+              ElementsAre("first.caffemodel", "a.caffemodel", "b.caffemodel", "c.caffemodel"));
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,148 @@
+// poseidon_net: times or scores a net on this machine, without a cluster; `poseidon time` and
+// `poseidon test` start it. A program of its own, so that the others need not load libtorch.
+#include <gflags/gflags.h>
+#include <google/protobuf/text_format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <string>
+
+#include "caffe_adapter/solver.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "proto/text_format.h"
+#include "transport/program.h"
+#include "worker/layer_times.h"
+#include "worker/score.h"
+#include "worker/torch_engine.h"
+
+DEFINE_string(solver, "", "Caffe solver prototxt; its net is taken.");
+DEFINE_string(net, "", "Caffe net prototxt.");
+DEFINE_string(weights, "", "test: .caffemodel files, comma separated.");
+DEFINE_int32(iterations, 50, "Batches to measure or to score.");
+DEFINE_int64(batch, 0, "time: samples of a batch, instead of the net's.");
+DEFINE_int32(threads, 1, "Threads of the arithmetic.");
+DEFINE_string(out, "", "time: the profile to write.");
+
+namespace poseidon {
+namespace {
+
+// Iterations until memory and caches are as they stay.
+constexpr int kWarmup = 3;
+
+SolverNet ReadNet(const std::string& path, caffe::Phase phase) {
+  SolverNet net;
+  const TextLocations locations = ReadTextFile(path, net.net);
+  net.phase = phase;
+  net.locate = [locations](const std::string& place) {
+    return locations.Find(caffe::NetParameter::default_instance(), place);
+  };
+  return net;
+}
+
+// A solver for a net alone: what it would do with gradients does not matter here.
+Solver TrainSolver() {
+  if (!FLAGS_solver.empty()) {
+    Solver solver = LoadSolver(FLAGS_solver);
+    solver.tests.clear();
+    return solver;
+  }
+  Solver solver;
+  solver.parameter.set_type("SGD");
+  solver.parameter.set_base_lr(0);
+  solver.parameter.set_lr_policy("fixed");
+  solver.train = ReadNet(FLAGS_net, caffe::TRAIN);
+  return solver;
+}
+
+SolverNet TestNet() {
+  if (FLAGS_solver.empty()) return ReadNet(FLAGS_net, caffe::TEST);
+  Solver solver = LoadSolver(FLAGS_solver);
+  if (solver.tests.empty()) {
+    throw ConfigError(FLAGS_solver + ": has no test net (test_iter, test_interval)");
+  }
+  return solver.tests.front();
+}
+
+void Print(const Engine& engine, const LayerMeasurement& measured) {
+  std::printf("%-32s %-18s %12s %12s\n", "layer", "type", "forward ms", "backward ms");
+  for (const StepTimes& step : measured.steps) {
+    std::printf("%-32s %-18s %12.3f %12.3f\n", step.name.c_str(), step.type.c_str(),
+                step.forward_ms, step.backward_ms);
+  }
+  const double pass = measured.forward_ms + measured.backward_ms;
+  std::printf("%-32s %-18s %12.3f %12.3f\n", "all", "", measured.forward_ms, measured.backward_ms);
+  std::printf("batch %lld: %.1f ms forward and backward, %.1f images/s; waiting for data %.1f ms\n",
+              static_cast<long long>(engine.batch()), pass,
+              1000 * static_cast<double>(engine.batch()) / pass, measured.data_ms);
+}
+
+ExitCode Time() {
+  TorchEngineOptions options;
+  options.solver = TrainSolver();
+  if (FLAGS_batch > 0) options.batch_per_worker = FLAGS_batch;
+  options.threads = FLAGS_threads;
+  const std::unique_ptr<Engine> engine = MakeTorchEngine(std::move(options));
+  const int all = kWarmup + FLAGS_iterations;
+  const LayerMeasurement measured =
+      MeasureLayers(*engine, kWarmup, FLAGS_iterations, [all](int done) {
+        std::cerr << "\riteration " << done << "/" << all << (done == all ? "\n" : "")
+                  << std::flush;
+      });
+  Print(*engine, measured);
+  if (FLAGS_out.empty()) return ExitCode::kSuccess;
+  const std::filesystem::path directory = std::filesystem::path(FLAGS_out).parent_path();
+  if (!directory.empty()) std::filesystem::create_directories(directory);
+  const std::string& name = engine->net()->name;
+  const Job profile = ToProfile(name.empty() ? "profile" : name, *engine, measured);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(profile, &text);
+  WriteFileAtomically(FLAGS_out, "# Measured by `poseidon time`, " + std::to_string(FLAGS_threads) +
+                                     " thread(s).\n" + text);
+  std::cout << "profile: " << FLAGS_out << std::endl;
+  return ExitCode::kSuccess;
+}
+
+ExitCode Test() {
+  std::vector<std::string> weights;
+  size_t begin = 0;
+  while (begin < FLAGS_weights.size()) {
+    const size_t end = std::min(FLAGS_weights.find(',', begin), FLAGS_weights.size());
+    weights.push_back(FLAGS_weights.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  const TestResult result = ScoreNet(TestNet(), weights, FLAGS_iterations, FLAGS_threads);
+  if (result.loss) std::printf("loss: %.6g\n", *result.loss);
+  for (const TestOutput& output : result.outputs) {
+    for (const float value : output.values) {
+      std::printf("%s: %.6g\n", output.blob.c_str(), value);
+    }
+  }
+  return ExitCode::kSuccess;
+}
+
+void CheckFlags() {
+  if (FLAGS_net.empty() == FLAGS_solver.empty()) {
+    throw ConfigError("give either --solver, a Caffe solver prototxt, or --net, a net");
+  }
+  if (FLAGS_iterations < 1) throw ConfigError("--iterations must be at least 1");
+  if (FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
+}
+
+}  // namespace
+}  // namespace poseidon
+
+int main(int argc, char** argv) {
+  gflags::SetUsageMessage(
+      "Times or scores a net on this machine; see `poseidon time --help` and `poseidon test "
+      "--help`.\n\n  poseidon_net time|test --solver=FILE|--net=FILE");
+  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  const std::string verb = argc == 2 ? argv[1] : "";
+  return poseidon::RunProgram("poseidon " + verb, argv[0], [&verb] {
+    poseidon::CheckFlags();
+    if (verb == "time") return poseidon::Time();
+    if (verb == "test") return poseidon::Test();
+    throw poseidon::ConfigError("say what to do: time or test");
+  });
+}

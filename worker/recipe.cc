@@ -1,0 +1,90 @@
+#include "worker/recipe.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+PassSchedule PassesOf(const Job& job, const caffe::SolverParameter& solver) {
+  std::vector<PassSchedule::Growth> growth;
+  for (const BatchGrowth& entry : job.training().large_batch().batch_growth()) {
+    growth.push_back({entry.iteration(), entry.factor()});
+  }
+  return PassSchedule(solver.iter_size(), std::move(growth));
+}
+
+bool Clips(const caffe::SolverParameter& solver) { return solver.clip_gradients() >= 0; }
+
+void ScaleRate(const LargeBatch& recipe, int64_t samples, UpdateRuleSpec& rule) {
+  const float given = rule.base_lr();
+  if (recipe.has_reference_batch()) {
+    rule.set_base_lr(static_cast<float>(static_cast<double>(given) * static_cast<double>(samples) /
+                                        static_cast<double>(recipe.reference_batch())));
+  }
+  if (recipe.has_warmup_iterations()) {
+    rule.set_warmup_iterations(recipe.warmup_iterations());
+    rule.set_warmup_base_lr(recipe.has_warmup_base_lr() ? recipe.warmup_base_lr() : given);
+  }
+}
+
+void CorrectMomentum(UpdateRuleSpec& rule) {
+  if (rule.type() != "SGD" && rule.type() != "Nesterov") {
+    throw ConfigError("training.large_batch.momentum_correction: solver type " + rule.type() +
+                      " does not keep steps as momentum; it works with SGD and Nesterov");
+  }
+  rule.set_momentum_correction(true);
+}
+
+// As in Caffe's solver an entry may name several files, comma separated.
+void AddPaths(const google::protobuf::RepeatedPtrField<std::string>& entries,
+              std::vector<std::string>& paths) {
+  for (const std::string& entry : entries) {
+    size_t begin = 0;
+    while (begin <= entry.size()) {
+      const size_t end = std::min(entry.find(',', begin), entry.size());
+      if (end > begin) paths.push_back(entry.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+}
+
+}  // namespace
+
+TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& solver) {
+  const Training& training = job.training();
+  TrainerOptions options;
+  options.max_iter = training.has_iterations() ? training.iterations() : solver.max_iter();
+  options.display = solver.display();
+  options.average_loss = solver.average_loss();
+  options.test_interval = solver.test_interval();
+  options.test_initialization = solver.test_initialization();
+  options.passes = PassesOf(job, solver);
+  if (Clips(solver)) options.deferred.clip_gradients = solver.clip_gradients();
+  if (training.large_batch().has_lars()) options.deferred.lars = training.large_batch().lars();
+  options.snapshots = {.prefix = solver.snapshot_prefix(),
+                       .interval = solver.snapshot(),
+                       .after_train = solver.snapshot_after_train(),
+                       .hdf5 = solver.snapshot_format() == caffe::SolverParameter::HDF5};
+  AddPaths(training.weights(), options.weights);
+  AddPaths(solver.weights(), options.weights);
+  return options;
+}
+
+void ApplyRecipe(const Job& job, const caffe::SolverParameter& solver, ModelSpec& model) {
+  const LargeBatch& recipe = job.training().large_batch();
+  const PassSchedule passes = PassesOf(job, solver);
+  UpdateRuleSpec& rule = *model.mutable_update_rule();
+  ScaleRate(recipe, job.cluster().workers() * model.batch() * passes.PassesOf(0), rule);
+  if (recipe.momentum_correction()) CorrectMomentum(rule);
+  rule.set_deferred(Clips(solver) || recipe.has_lars());
+  model.set_batch(model.batch() * passes.most());
+  for (LayerSpec& layer : *model.mutable_layers()) {
+    if (!layer.has_inner_product()) continue;
+    layer.mutable_inner_product()->set_rows(layer.inner_product().rows() * passes.most());
+  }
+}
+
+}  // namespace poseidon

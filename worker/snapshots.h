@@ -1,0 +1,56 @@
+// Snapshots: a training's state on disk as Caffe writes it, PREFIX_iter_N.caffemodel with the net's
+// values and PREFIX_iter_N.solverstate with what the solver keeps.
+//
+// Each file is there whole or not at all, the model first; so the newest solverstate whose model
+// can be read is a whole snapshot, whenever the process was killed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "caffe_adapter/solver_state.h"
+#include "worker/engine.h"
+
+namespace poseidon {
+
+struct SnapshotOptions {
+  std::string prefix;    // empty: no snapshots
+  int64_t interval = 0;  // iterations; 0: none on the way
+  bool after_train = true;
+  bool hdf5 = false;  // Caffe's HDF5 files instead of binary Protobuf
+};
+
+class Snapshots {
+ public:
+  explicit Snapshots(SnapshotOptions options) : options_(std::move(options)) {}
+
+  // Whether one is due before `iteration`, which is not the training's first.
+  bool IsDue(int64_t iteration) const;
+  // Whether one is due at the training's end.
+  bool IsDueAtEnd(int64_t iteration) const;
+
+  // `state` is the optimiser state as the session collects it. Throws Error naming the file and the
+  // cause; an earlier snapshot is untouched.
+  void Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
+             std::span<const float> state) const;
+
+ private:
+  SnapshotOptions options_;
+};
+
+// The newest whole snapshot with the prefix: the path of its solverstate. What is not whole is
+// passed over with a word in the log.
+std::optional<std::string> FindLatestSnapshot(const std::string& prefix);
+
+// A snapshot's solverstate and where its model is: as the file says, or beside it.
+struct FoundSnapshot {
+  std::string path;
+  SolverState state;
+  std::string model;
+};
+// Throws DataError.
+FoundSnapshot ReadSnapshot(const std::string& path);
+
+}  // namespace poseidon
