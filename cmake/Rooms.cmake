@@ -25,9 +25,9 @@ function(poseidon_program name)
 endfunction()
 
 # A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...
-# DEPENDS ...). One ctest entry a program: starting a program costs more than most tests.
+# DEPENDS ... [ARGUMENTS ...]). One ctest entry a program: starting a program costs more than most tests.
 function(poseidon_test name)
-  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT" "SOURCES;DEPENDS;ARGUMENTS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
@@ -35,7 +35,8 @@ function(poseidon_test name)
   poseidon_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
+           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(
     ${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT}
     ENVIRONMENT TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
