@@ -114,13 +114,22 @@ void SetFlags(const Verb& verb, const Words& words) {
   }
 }
 
-ExitCode RunVerbOrHelp(const Verb& verb, const Words& words, std::ostream& out) {
+ExitCode RunVerbOrHelp(const Verb& verb, const Words& all, std::ostream& out) {
+  // Behind "--" stands a program with flags of its own.
+  const auto end = std::find(all.begin(), all.end(), "--");
+  const Words words(all.begin(), end);
   if (std::any_of(words.begin(), words.end(), AsksForHelp)) {
     out << VerbHelp(verb);
     return ExitCode::kSuccess;
   }
   SetFlags(verb, words);
-  return verb.run();
+  if (end == all.end()) return verb.run();
+  if (verb.run_program == nullptr) {
+    throw ConfigError("`poseidon " + verb.name + "` runs no program, but there is \"--\"");
+  }
+  const Words program(end + 1, all.end());
+  if (program.empty()) throw ConfigError("there is no program behind \"--\"");
+  return verb.run_program(program);
 }
 
 }  // namespace

@@ -30,6 +30,7 @@ ExitCode Show(const ConvertResult& result) {
               << ToString(database.record_shape) << std::endl;
   }
   for (const std::string& file : result.other_files) std::cout << file << std::endl;
+  for (const double mean : result.channel_means) std::cout << "mean_value: " << mean << std::endl;
   return ExitCode::kSuccess;
 }
 
@@ -56,5 +57,28 @@ ExitCode ConvertCsvVerb() {
 ExitCode ConvertMnistVerb() { return Show(ConvertMnist(DirectoryOptions())); }
 
 ExitCode ConvertCifar10Verb() { return Show(ConvertCifar10(DirectoryOptions())); }
+
+ExitCode ConvertImagesetVerb() {
+  CheckPaths();
+  ImagesetOptions options;
+  options.source = FLAGS_source;
+  options.root_folder = FLAGS_root_folder;
+  options.out = FLAGS_out;
+  options.resize_height = FLAGS_resize_height;
+  options.resize_width = FLAGS_resize_width;
+  options.gray = FLAGS_gray;
+  options.shuffle = FLAGS_shuffle;
+  options.shuffle_seed = FLAGS_shuffle_seed;
+  options.encoded = FLAGS_encoded;
+  options.encode_type = FLAGS_encode_type;
+  options.check_size = FLAGS_check_size;
+  options.replace = FLAGS_replace;
+  return Show(ConvertImageset(options));
+}
+
+ExitCode ConvertMeanVerb() {
+  CheckPaths();
+  return Show(ComputeMean(FLAGS_source, FLAGS_out));
+}
 
 }  // namespace poseidon

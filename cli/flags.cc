@@ -5,6 +5,13 @@
 DEFINE_string(config, "", "Job config (docs/configuration.md).");
 DEFINE_string(net, "", "Caffe net prototxt.");
 DEFINE_string(solver, "", "Caffe solver prototxt; its net is taken.");
+DEFINE_string(profile, "", "Profile that `poseidon time` has written, instead of a net.");
+DEFINE_string(weights, "", ".caffemodel files to start from, comma separated.");
+DEFINE_string(snapshot, "",
+              ".solverstate file to go on from; \"latest\" is the newest whole one with the "
+              "solver's snapshot_prefix.");
+DEFINE_int32(iterations, 50, "Batches.");
+DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 
 DEFINE_int32(workers, 0, "Number of workers.");
 DEFINE_int32(servers, 0, "Number of parameter servers.");
@@ -53,6 +60,20 @@ DEFINE_bool(shuffle, true,
             "they are parted, because files are often sorted.");
 DEFINE_uint64(shuffle_seed, 1,
               "Seed of the random order; the same seed gives the same order on every machine.");
+DEFINE_string(root_folder, "",
+              "Put before each path of the list as it is, so end it with a slash.");
+DEFINE_int64(resize_height, 0, "Height to resize images to (bilinear, OpenCV's); 0: as they are.");
+DEFINE_int64(resize_width, 0, "Width to resize images to; 0: as they are.");
+DEFINE_bool(gray, false, "One channel, gray; by default three, blue, green and red.");
+DEFINE_bool(encoded, false,
+            "Store compressed images instead of pixels: the files as they are where nothing about "
+            "them changes.");
+DEFINE_string(encode_type, "",
+              "Store compressed images of this type, jpg or png; alone it means --encoded. By "
+              "default that of each file.");
+DEFINE_bool(check_size, false,
+            "Refuse images that are not of the first one's size. Without --resize_height and "
+            "--resize_width the net must crop (crop_size) or all be of one size.");
 DEFINE_int64(train_records, 0, "Images to train on; the others are to test. 0: all.");
 
 DEFINE_string(out, "", "Directory to write to; made if it is not there.");

@@ -10,6 +10,11 @@
 DECLARE_string(config);
 DECLARE_string(net);
 DECLARE_string(solver);
+DECLARE_string(profile);
+DECLARE_string(weights);
+DECLARE_string(snapshot);
+DECLARE_int32(iterations);
+DECLARE_int32(threads);
 
 // Cluster and communication.
 DECLARE_int32(workers);
@@ -42,6 +47,13 @@ DECLARE_int64(scale_width);
 DECLARE_bool(shuffle);
 DECLARE_uint64(shuffle_seed);
 DECLARE_int64(train_records);
+DECLARE_string(root_folder);
+DECLARE_int64(resize_height);
+DECLARE_int64(resize_width);
+DECLARE_bool(gray);
+DECLARE_bool(encoded);
+DECLARE_string(encode_type);
+DECLARE_bool(check_size);
 
 // Output.
 DECLARE_string(out);

@@ -16,6 +16,7 @@
 #include <set>
 #include <thread>
 
+#include "cli/program_directory.h"
 #include "core/atomic_file.h"
 
 namespace poseidon {
@@ -34,12 +35,14 @@ Time Now() {
   return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-std::string ProgramDirectory() {
-  char path[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  return std::filesystem::path(std::string(path, std::max<ssize_t>(length, 0)))
-      .parent_path()
-      .string();
+std::string PreloadLibrary() {
+  const std::string patch = ProgramDirectory() + "/libposeidon_caffe.so";
+  if (!std::filesystem::exists(patch)) {
+    throw ConfigError("there is no " + patch +
+                      ", which `poseidon run -- PROGRAM` needs; build with -DCaffe_DIR or "
+                      "-DPOSEIDON_CAFFE_ROOT (docs/caffe.md)");
+  }
+  return ProgramDirectory() + "/libposeidon_caffe_preload.so";
 }
 
 bool PortIsFree(int port) {
@@ -104,11 +107,27 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
     arguments.push_back("--rank=" + std::to_string(rank));
     Start("poseidon_server", "server-" + std::to_string(rank), arguments, false);
   }
-  for (int rank = 0; rank < job.cluster().workers(); ++rank) {
+  for (int rank = 0; rank < job.cluster().workers(); ++rank) StartWorker(rank, common);
+}
+
+void LocalCluster::StartWorker(int rank, const std::vector<std::string>& common) {
+  const std::string name = "worker-" + std::to_string(rank);
+  if (options_.program.empty()) {
     std::vector<std::string> arguments = common;
     arguments.push_back("--rank=" + std::to_string(rank));
-    Start("poseidon_worker", "worker-" + std::to_string(rank), arguments, false);
+    Start("poseidon_worker", name, arguments, false);
+    return;
   }
+  // The program knows nothing of us: what it needs is in its environment (caffe_adapter/patch).
+  const char* const preloaded = std::getenv("LD_PRELOAD");
+  std::vector<std::string> command = {
+      "/usr/bin/env",
+      "LD_PRELOAD=" + PreloadLibrary() + (preloaded == nullptr ? "" : ":" + std::string(preloaded)),
+      "POSEIDON_JOB=" + std::filesystem::absolute(options_.out + "/job.prototxt").string(),
+      "POSEIDON_RANK=" + std::to_string(rank)};
+  command.insert(command.end(), options_.program.begin(), options_.program.end());
+  children_.emplace_back(name, command, options_.out + "/logs/" + name + ".log",
+                         /*inherit_output=*/false);
 }
 
 void LocalCluster::Start(const std::string& program, const std::string& name,

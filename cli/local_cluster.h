@@ -15,7 +15,9 @@ namespace poseidon {
 struct LocalClusterOptions {
   JobConfig config;                 // checked; workers and servers as they shall be
   bool scheduler_port_set = false;  // by the user: else a free one is taken
-  std::string out;                  // directory for job.prototxt, summary.json, logs/ and traces
+  // What each worker is instead of our daemon: a program of the user's and its arguments.
+  std::vector<std::string> program;
+  std::string out;  // directory for job.prototxt, summary.json, logs/ and traces
 };
 
 class LocalCluster {
@@ -31,6 +33,7 @@ class LocalCluster {
  private:
   void Start(const std::string& program, const std::string& name,
              const std::vector<std::string>& arguments, bool inherit_output);
+  void StartWorker(int rank, const std::vector<std::string>& common);
   // Polls all; true while one lives.
   bool AnyAlive();
   // The first daemon that ended badly, if any has.

@@ -11,6 +11,7 @@
 #include "caffe_adapter/solver.h"
 #include "cli/flags.h"
 #include "proto/job_config.h"
+#include "proto/replay_model.h"
 #include "proto/text_format.h"
 #include "scheduler/cluster_spec.h"
 #include "scheduler/information_book.h"
@@ -152,10 +153,15 @@ Cluster ClusterFromFlags() {
 }
 
 PlanOptions OptionsFromFlags() {
-  if (FLAGS_net.empty() == FLAGS_solver.empty()) {
+  if (!FLAGS_net.empty() + !FLAGS_solver.empty() + !FLAGS_profile.empty() != 1) {
     throw ConfigError(
-        "give either --net, a Caffe net prototxt, or --solver, a Caffe solver "
-        "prototxt");
+        "give either --net, a Caffe net prototxt, or --solver, a Caffe solver prototxt, or "
+        "--profile, what `poseidon time` has measured");
+  }
+  for (const char* flag : {"batch", "input", "images_per_second"}) {
+    if (!FLAGS_profile.empty() && FlagGiven(flag)) {
+      throw ConfigError(std::string("--") + flag + " can't change a profile; measure it again");
+    }
   }
   CheckAtLeastOne("workers", "the number of workers", FLAGS_workers);
   CheckAtLeastOne("servers", "the number of parameter servers", FLAGS_servers);
@@ -163,6 +169,7 @@ PlanOptions OptionsFromFlags() {
   PlanOptions options;
   options.net = FLAGS_net;
   options.solver = FLAGS_solver;
+  options.profile = FLAGS_profile;
   if (FlagGiven("batch")) options.batch = FLAGS_batch;
   if (FlagGiven("input")) options.record_shape = ParseShape(FLAGS_input);
   *options.job.mutable_cluster() = ClusterFromFlags();
@@ -199,16 +206,30 @@ double FlopsFor(const ModelSpec& model, double images_per_second) {
   return seconds * images_per_second / static_cast<double>(std::max<int64_t>(model.batch(), 1));
 }
 
+ModelSpec ModelOfNet(const PlanOptions& options) {
+  const Source source = ReadSource(options);
+  ModelSpec model = ToModelSpec(Describe(source.net, options), source.solver);
+  if (model.layers_size() == 0) {
+    throw ConfigError(source.net.locate(""), "no layer of the net learns anything");
+  }
+  return model;
+}
+
+ModelSpec ModelOfProfile(const std::string& path) {
+  Job profile;
+  ReadTextFile(path, profile);
+  if (profile.training().engine() != Training::REPLAY) {
+    throw ConfigError(path + ": is no profile; `poseidon time --out=FILE` writes one");
+  }
+  return DescribeReplay(profile.training().replay()).model;
+}
+
 }  // namespace
 
 PlannedModel PlanModel(const PlanOptions& options) {
   Check(options.job);
-  const Source source = ReadSource(options);
   PlannedModel planned;
-  planned.model = ToModelSpec(Describe(source.net, options), source.solver);
-  if (planned.model.layers_size() == 0) {
-    throw ConfigError(source.net.locate(""), "no layer of the net learns anything");
-  }
+  planned.model = options.profile.empty() ? ModelOfNet(options) : ModelOfProfile(options.profile);
   Job job = options.job;
   if (options.images_per_second) {
     job.mutable_cluster()->set_flops(FlopsFor(planned.model, *options.images_per_second));

@@ -15,6 +15,7 @@ namespace poseidon {
 struct PlanOptions {
   std::string net;               // a net prototxt; its training phase is planned
   std::string solver;            // or a solver prototxt, whose net is taken
+  std::string profile;           // or a profile, of which all else but `job` follows
   std::optional<int64_t> batch;  // samples a worker processes per iteration; by default the net's
   std::optional<Shape> record_shape;  // channels, height, width of the data's records
   Job job;                            // cluster and communication count

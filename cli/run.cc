@@ -14,7 +14,8 @@ namespace {
 // Whatever is wrong with the files shows here, before anything is started.
 void CheckFiles(const JobConfig& config) {
   if (config.job.training().engine() != Training::TORCH) return;
-  const Solver solver = LoadSolver(ResolvePath(config, config.job.training().solver()));
+  const Training& training = config.job.training();
+  const Solver solver = LoadSolver(ResolvePath(config, training.solver()));
   DescribeNet(solver.train);
 }
 
@@ -27,10 +28,9 @@ int Nodes(const char* flag, int value, int configured) {
   return value;
 }
 
-}  // namespace
-
-ExitCode RunVerb() {
+ExitCode Run(const std::vector<std::string>& program) {
   LocalClusterOptions options;
+  options.program = program;
   options.config = ReadJobConfig(FLAGS_config);
   Job& job = options.config.job;
   options.scheduler_port_set = job.cluster().has_scheduler_port();
@@ -39,7 +39,7 @@ ExitCode RunVerb() {
   cluster.set_servers(Nodes("servers", FLAGS_servers, cluster.servers()));
   cluster.set_scheduler_host("127.0.0.1");
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
-  CheckFiles(options.config);
+  if (program.empty()) CheckFiles(options.config);
 
   Interruption interruption;
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
@@ -51,5 +51,11 @@ ExitCode RunVerb() {
   if (code == ExitCode::kSuccess) std::cout << "summary: " << out << "/summary.json" << std::endl;
   return code;
 }
+
+}  // namespace
+
+ExitCode RunVerb() { return Run({}); }
+
+ExitCode RunProgramVerb(const std::vector<std::string>& program) { return Run(program); }
 
 }  // namespace poseidon

@@ -1,6 +1,7 @@
 #include "cli/verbs.h"
 
 #include "cli/convert.h"
+#include "cli/net_verbs.h"
 #include "cli/plan.h"
 #include "cli/run.h"
 
@@ -10,23 +11,29 @@ namespace {
 const Verb kRun{
     .name = "run",
     .summary = "train a job on this machine: scheduler, servers and workers",
-    .usage = "run --config=FILE [--workers=N] [--servers=N] [--out=DIR]",
+    .usage = "run --config=FILE [flags] [-- PROGRAM ...]",
     .text =
         "Starts the daemons that the job config asks for as processes of this machine, shows how "
         "training goes, and ends with all of them, however it ends. The output directory gets "
         "summary.json, job.prototxt (the config as it was run), logs and, if the config wants "
-        "them, traces.",
+        "them, traces.\n\n"
+        "With -- PROGRAM, each worker is that program: your own build of BVLC Caffe or a script "
+        "that uses it, unmodified, such as `-- caffe train --solver=solver.prototxt`. "
+        "docs/caffe.md says which builds it works for.",
     .flags = {{"config", "FILE", ""},
               {"workers", "N", "Number of workers, instead of the config's."},
               {"servers", "N", "Number of parameter servers, instead of the config's."},
+              {"weights", "FILES", ""},
+              {"snapshot", "FILE", ""},
               {"out", "DIR", "Directory to write to; out/NAME of the job by default."}},
     .example = "poseidon run --config=configs/lenet_digits.prototxt",
-    .run = RunVerb};
+    .run = RunVerb,
+    .run_program = RunProgramVerb};
 
 const Verb kPlan{
     .name = "plan",
     .summary = "show how a net's layers would be synchronised on a cluster",
-    .usage = "plan --net=FILE|--solver=FILE --workers=P --servers=S [flags]",
+    .usage = "plan --net=FILE|--solver=FILE|--profile=FILE --workers=P [flags]",
     .text =
         "Prices every layer that learns, in floats that a node which is worker and server sends "
         "and receives in an iteration: through parameter servers (PS) and, for inner-product "
@@ -34,29 +41,54 @@ const Verb kPlan{
         "predicts when each bucket of layers is ready, sent, fresh and needed, how long an "
         "iteration takes, and which other scheme comes closest. docs/cost_model.md has the "
         "formulas. Nothing is trained, and no data is needed if --input says its shape.",
-    .flags = {{"net", "FILE", ""},
-              {"solver", "FILE", ""},
-              {"workers", "P", ""},
-              {"servers", "S", ""},
-              {"batch", "K", ""},
-              {"policy", "NAME", ""},
-              {"input", "CxHxW", ""},
-              {"bandwidth", "RATE", ""},
-              {"goodput_share", "X", ""},
-              {"latency", "TIME", ""},
-              {"colocated", "", ""},
-              {"flops", "X", ""},
-              {"images_per_second", "X", ""},
-              {"grid", "XxY", ""},
-              {"codec", "NAME", ""},
-              {"bucket_bytes", "N", ""},
-              {"lanes", "N", ""},
-              {"kv_pair_bytes", "N", ""},
-              {"format", "NAME", ""}},
+    .flags = {{"net", "FILE", ""},        {"solver", "FILE", ""},         {"profile", "FILE", ""},
+              {"workers", "P", ""},       {"servers", "S", ""},           {"batch", "K", ""},
+              {"policy", "NAME", ""},     {"input", "CxHxW", ""},         {"bandwidth", "RATE", ""},
+              {"goodput_share", "X", ""}, {"latency", "TIME", ""},        {"colocated", "", ""},
+              {"flops", "X", ""},         {"images_per_second", "X", ""}, {"grid", "XxY", ""},
+              {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},      {"lanes", "N", ""},
+              {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
     .example =
         "poseidon plan --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
         "    --workers=4 --servers=2 --batch=16",
     .run = PlanVerb};
+
+const Verb kTime{
+    .name = "time",
+    .summary = "measure how long each layer of a net computes",
+    .usage = "time --solver=FILE|--net=FILE [--out=FILE] [flags]",
+    .text =
+        "Runs forward and backward passes of the net's training phase on this machine, as `caffe "
+        "time` does, and shows the median time of each layer. With --out writes a profile: a job "
+        "config that `poseidon run` replays without computing, and that `poseidon plan "
+        "--profile=FILE` predicts with.",
+    .flags = {{"solver", "FILE", ""},
+              {"net", "FILE", ""},
+              {"batch", "K", "Samples of a batch, instead of the net's."},
+              {"iterations", "N", "Batches to measure, after three that do not count."},
+              {"threads", "N", ""},
+              {"out", "FILE", "The profile to write."}},
+    .example =
+        "poseidon time --solver=configs/models/lenet/solver.prototxt \\\n    "
+        "--out=out/lenet.profile",
+    .run = TimeVerb};
+
+const Verb kTest{
+    .name = "test",
+    .summary = "score a trained model",
+    .usage = "test --solver=FILE|--net=FILE --weights=FILE [flags]",
+    .text =
+        "Runs the net's test phase on this machine with the values of a .caffemodel and shows the "
+        "mean of every blob that no layer reads: accuracies and losses.",
+    .flags = {{"solver", "FILE", ""},
+              {"net", "FILE", ""},
+              {"weights", "FILES", ".caffemodel files, comma separated."},
+              {"iterations", "N", "Batches to score."},
+              {"threads", "N", ""}},
+    .example =
+        "poseidon test --solver=configs/models/lenet/solver.prototxt --iterations=3 \\\n"
+        "    --weights=out/lenet/lenet_iter_400.caffemodel",
+    .run = TestVerb};
 
 const Verb kConvertCsv{
     .name = "convert csv",
@@ -113,10 +145,53 @@ const Verb kConvertCifar10{
         "    --out=out/cifar10",
     .run = ConvertCifar10Verb};
 
+const Verb kConvertImageset{
+    .name = "convert imageset",
+    .summary = "make an LMDB of image files that a list names",
+    .usage = "convert imageset --source=LIST --out=DB [flags]",
+    .text =
+        "Reads a list with the path of an image (JPEG, PNG, whatever OpenCV reads), a blank and a "
+        "label, a whole number, on each line, and writes an LMDB of Caffe's Datum, as Caffe's "
+        "convert_imageset does. One image that can't be read ends it, named with its line; then "
+        "nothing is written. The list goes in a random order, because lists are mostly sorted by "
+        "class; training shuffles, too, but tests read in order.",
+    .flags = {{"source", "LIST", "The list."},
+              {"out", "DB", "The database, a directory."},
+              {"root_folder", "DIR/", ""},
+              {"resize_height", "N", ""},
+              {"resize_width", "N", ""},
+              {"gray", "", ""},
+              {"shuffle", "", "Leave the images in the list's order."},
+              {"shuffle_seed", "N", ""},
+              {"encoded", "", ""},
+              {"encode_type", "TYPE", ""},
+              {"check_size", "", ""},
+              {"replace", "", ""}},
+    .example =
+        "poseidon convert imageset --source=train.txt --root_folder=images/ \\\n"
+        "    --out=out/train_lmdb --resize_height=256 --resize_width=256",
+    .run = ConvertImagesetVerb};
+
+const Verb kConvertMean{
+    .name = "convert mean",
+    .summary = "compute the mean image of a database, for mean_file",
+    .usage = "convert mean --source=DB --out=FILE",
+    .text =
+        "Reads all records of an LMDB or LevelDB of Caffe's Datum, which must be of one size, and "
+        "writes their mean image as Caffe's compute_image_mean does: for mean_file of "
+        "transform_param. Shows the mean of each channel: for mean_value.",
+    .flags = {{"source", "DB", "The database, a directory."},
+              {"out", "FILE", "The mean image; replaced if it is there."}},
+    .example = "poseidon convert mean --source=out/train_lmdb --out=out/mean.binaryproto",
+    .run = ConvertMeanVerb};
+
 }  // namespace
 
 const std::vector<Verb>& Verbs() {
-  static const std::vector<Verb> verbs = {kRun, kPlan, kConvertCsv, kConvertMnist, kConvertCifar10};
+  static const std::vector<Verb> verbs = {
+      kRun,        kPlan,         kTime,           kTest,
+      kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset,
+      kConvertMean};
   return verbs;
 }
 

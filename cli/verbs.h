@@ -23,6 +23,8 @@ struct Verb {
   std::vector<VerbFlag> flags;
   std::string example;  // command lines that work from the repository root
   ExitCode (*run)();    // with the flags set; throws Error
+  // Likewise with what stands behind "--": a program and its arguments. Null: takes none.
+  ExitCode (*run_program)(const std::vector<std::string>& program) = nullptr;
 };
 
 // In the order in which a newcomer wants to read about them.
