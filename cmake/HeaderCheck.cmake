@@ -5,6 +5,12 @@
 # Headers that need libtorch: checked only where it is built in.
 set(POSEIDON_TORCH_HEADERS "^worker/torch_")
 
+# Headers that need HDF5: likewise.
+set(POSEIDON_HDF5_HEADERS "^caffe_adapter/hdf5_library")
+
+# Headers that need a BVLC Caffe.
+set(POSEIDON_CAFFE_HEADERS "^caffe_adapter/patch/caffe_(solver|time)")
+
 set(header_check_sources)
 foreach(room ${POSEIDON_ROOMS})
   file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
@@ -12,6 +18,10 @@ foreach(room ${POSEIDON_ROOMS})
   if(NOT POSEIDON_TORCH)
     list(FILTER headers EXCLUDE REGEX ${POSEIDON_TORCH_HEADERS})
   endif()
+  if(NOT TARGET poseidon_hdf5)
+    list(FILTER headers EXCLUDE REGEX ${POSEIDON_HDF5_HEADERS})
+  endif()
+  list(FILTER headers EXCLUDE REGEX ${POSEIDON_CAFFE_HEADERS})
   foreach(header ${headers})
     set(source ${CMAKE_BINARY_DIR}/header_check/${header}.cc)
     file(GENERATE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
@@ -26,6 +36,10 @@ foreach(room ${POSEIDON_ROOMS})
     target_link_libraries(header_check PRIVATE poseidon_${room})
   endif()
 endforeach()
+
+if(TARGET poseidon_hdf5)
+  target_link_libraries(header_check PRIVATE poseidon_hdf5)
+endif()
 
 add_test(NAME house.headers
          COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target header_check)

@@ -51,6 +51,11 @@ def scaled(seconds):
     return seconds * _options.slowdown
 
 
+def programs():
+    """The directory of this build's programs."""
+    return _options.bin
+
+
 def has_torch():
     """Whether workers can compute, and not only replay."""
     return _options.torch

@@ -108,6 +108,30 @@ class Running(unittest.TestCase):
                 self.assertIn(f"`--{flag}`", page, main)
 
 
+class CaffeLayers(unittest.TestCase):
+    ENTRY = re.compile(r'^    (?:\{\.name = |(Neuron|Loss|Refused)\()"(\w+)"(.*?)(?=^    [{NLR]|^\};)',
+                       re.M | re.S)
+
+    def setUp(self):
+        source = text_of("caffe_adapter/layer_types.cc")
+        self.entries = self.ENTRY.findall(source[source.index("kLayerTypes[]"):])
+        self.sections = dict(re.findall(r"^## (\w+)$(.*?)(?=^## |\Z)",
+                                        text_of("docs/caffe_layers.md"), re.M | re.S))
+
+    def test_every_layer_type_is_documented(self):
+        for section, refused in [("Supported", False), ("Refused", True)]:
+            expected = [name for kind, name, _ in self.entries if (kind == "Refused") == refused]
+            listed = [row[0].strip("`") for row in rows(self.sections[section])[2:]]
+            self.assertGreater(len(expected), 5)
+            self.assertEqual(listed, expected)
+
+    def test_what_may_work_in_place_is_documented(self):
+        listed = [row[0].strip("`") for row in rows(self.sections["Supported"])
+                  if row[1] == "yes"]
+        self.assertEqual(listed, [name for kind, name, rest in self.entries
+                                  if kind == "Neuron" or ".in_place = true" in rest])
+
+
 class Links(unittest.TestCase):
     LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
     PATH = re.compile(r"\b(?:docs|configs|proto|core|transport|scheduler|server|client|worker|cli|"

@@ -19,8 +19,8 @@ FLOORS = [
     ["core"],
     ["proto"],
     ["transport", "collectives"],
-    ["scheduler", "server", "client", "caffe_adapter"],
-    ["experiments"],
+    ["scheduler", "server", "client"],
+    ["experiments", "caffe_adapter"],
     ["worker"],
     ["cli"],
 ]

@@ -1,0 +1,167 @@
+#include "caffe_adapter/patch/caffe_patch.h"
+
+#include <caffe/caffe.hpp>
+#include <optional>
+#include <utility>
+
+#include "caffe_adapter/patch/caffe_solver.h"
+#include "caffe_adapter/patch/distributed_solver.h"
+#include "client/session.h"
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+using Action = std::function<void()>;
+
+class NetCallback : public ::caffe::Net<float>::Callback {
+ public:
+  explicit NetCallback(std::function<void(int index)> action) : action_(std::move(action)) {}
+
+ private:
+  void run(int index) override { action_(index); }
+
+  std::function<void(int index)> action_;
+};
+
+class SolverCallback : public ::caffe::Solver<float>::Callback {
+ public:
+  SolverCallback(Action start, Action gradients_ready)
+      : start_(std::move(start)), gradients_ready_(std::move(gradients_ready)) {}
+
+ private:
+  void on_start() override { start_(); }
+  void on_gradients_ready() override { gradients_ready_(); }
+
+  Action start_;
+  Action gradients_ready_;
+};
+
+SessionOptions ToSessionOptions(const CaffeWorkerOptions& options) {
+  SessionOptions session;
+  session.job = options.config.job;
+  session.job_fingerprint = options.config.fingerprint;
+  session.wanted_rank = options.wanted_rank;
+  session.host = options.host;
+  return session;
+}
+
+}  // namespace
+
+class CaffeWorker::Impl {
+ public:
+  explicit Impl(CaffeWorkerOptions options)
+      : options_(std::move(options)),
+        session_(ToSessionOptions(options_)),
+        before_forward_([this](int index) {
+          OnLayer(index, [this](int layer) { distributed_->BeforeForward(layer); });
+        }),
+        after_backward_([this](int index) {
+          OnLayer(index, [this](int layer) { distributed_->AfterBackward(layer); });
+        }),
+        solver_callback_([this] { OnStart(); }, [this] { OnGradientsReady(); }) {
+    ::caffe::Caffe::set_solver_count(session_.workers());
+    ::caffe::Caffe::set_solver_rank(session_.rank());
+  }
+
+  Session& session() { return session_; }
+
+  void Attach(::caffe::Solver<float>& solver) {
+    CHECK(solver_ == nullptr) << "a worker trains one solver";
+    solver_ = &solver;
+    solver.add_callback(&solver_callback_);
+    solver.net()->add_before_forward(&before_forward_);
+    solver.net()->add_after_backward(&after_backward_);
+  }
+
+  void Solve(const char* resume_file) {
+    CHECK(solver_ != nullptr);
+    if (session_.rank() == 0) {
+      solver_->Solve(resume_file);
+    } else {
+      if (resume_file != nullptr) solver_->Restore(resume_file);
+      solver_->Step(solver_->param().max_iter() - solver_->iter());
+    }
+  }
+
+  void Finish() {
+    if (finished_ || !distributed_ || !distributed_->began()) return;
+    finished_ = true;
+    Guarded([this] { distributed_->Finish(); });
+  }
+
+ private:
+  // The solver has its first values: of its fillers, of a file, of a snapshot.
+  void OnStart() {
+    Guarded([this] {
+      if (!distributed_) {
+        adapter_.emplace(*solver_);
+        distributed_.emplace(*adapter_, session_);
+      }
+      distributed_->OnStart();
+      in_iteration_ = true;
+    });
+  }
+
+  void OnLayer(int index, const std::function<void(int layer)>& action) {
+    // A pass that is not of an iteration: Caffe's for the last display, or the user's own.
+    if (!in_iteration_) return;
+    const std::optional<int> layer = adapter_->LayerOf(index);
+    if (layer) Guarded([&] { action(*layer); });
+  }
+
+  void OnGradientsReady() {
+    in_iteration_ = false;
+    Guarded([this] { distributed_->OnGradientsReady(adapter_->Loss()); });
+  }
+
+  // Errors leave Caffe's code as exceptions only where the program can take them.
+  void Guarded(const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      session_.Fail(error);
+      if (options_.on_error) options_.on_error(error);
+      throw;
+    }
+  }
+
+  CaffeWorkerOptions options_;
+  Session session_;
+  ::caffe::Solver<float>* solver_ = nullptr;
+  std::optional<CaffeSolver> adapter_;
+  std::optional<DistributedSolver> distributed_;
+  NetCallback before_forward_;
+  NetCallback after_backward_;
+  SolverCallback solver_callback_;
+  bool in_iteration_ = false;
+  bool finished_ = false;
+};
+
+CaffeWorker::CaffeWorker(CaffeWorkerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+
+CaffeWorker::~CaffeWorker() = default;
+
+int CaffeWorker::rank() const { return impl_->session().rank(); }
+
+int CaffeWorker::workers() const { return impl_->session().workers(); }
+
+void CaffeWorker::Attach(::caffe::Solver<float>& solver) { impl_->Attach(solver); }
+
+void CaffeWorker::Solve(const char* resume_file) { impl_->Solve(resume_file); }
+
+void CaffeWorker::Finish() { impl_->Finish(); }
+
+std::unique_ptr<CaffeWorker> PatchSolver(::caffe::Solver<float>& solver,
+                                         CaffeWorkerOptions options) {
+  auto worker = std::make_unique<CaffeWorker>(std::move(options));
+  ::caffe::NetParameter values;
+  solver.net()->ToProto(&values);
+  solver.InitTrainNet();
+  solver.net()->CopyTrainedLayersFrom(values);
+  worker->Attach(solver);
+  return worker;
+}
+
+}  // namespace poseidon

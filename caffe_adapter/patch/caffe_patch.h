@@ -1,0 +1,76 @@
+// Makes a solver of a stock BVLC Caffe 1.0 one of a job's workers, by Caffe's public callbacks.
+//
+//   const poseidon::CaffeWorkerOptions job = {.config = poseidon::ReadJobConfig("job.prototxt")};
+//   std::shared_ptr<caffe::Solver<float>> solver(...);
+//   const auto worker = poseidon::PatchSolver(*solver, job);
+//   solver->Step(solver->param().max_iter() - solver->iter());
+//   worker->Finish();
+//
+// Each worker computes as Caffe does alone, with the net's batch; its data layers read the records
+// that Caffe's own solver_rank and solver_count give them; its own ApplyUpdate runs with the mean
+// gradient of all workers. So P workers do what one Caffe with a batch P times as large does, with
+// whatever solver. Only worker 0 tests and writes snapshots, as in a Caffe with several GPUs.
+//
+// Thread safety: the thread that makes and runs the solver. Errors of core/error.h leave the
+// solver's Step, unless options.on_error takes them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "proto/job_config.h"
+
+namespace caffe {
+template <typename Dtype>
+class Solver;
+}
+
+namespace poseidon {
+
+class Error;
+
+struct CaffeWorkerOptions {
+  JobConfig config;
+  int wanted_rank = -1;  // -1: whichever is free
+  std::string host;      // that other nodes reach this one at; empty: found out
+  // Takes errors that would leave Caffe's Step, where the program can't; must not return. May be
+  // empty.
+  std::function<void(const Error& error)> on_error;
+};
+
+class CaffeWorker {
+ public:
+  // Joins the job; blocks until all nodes are there. Sets Caffe's solver_rank and solver_count of
+  // this thread, which the data layers of nets made from now on obey.
+  explicit CaffeWorker(CaffeWorkerOptions options);
+  ~CaffeWorker();
+  CaffeWorker(const CaffeWorker&) = delete;
+  CaffeWorker& operator=(const CaffeWorker&) = delete;
+
+  int rank() const;
+  int workers() const;
+
+  // The solver, which must outlive this, trains with the other workers from now on. Its parameters
+  // are set to worker 0's when its first iteration starts. One solver.
+  void Attach(::caffe::Solver<float>& solver);
+
+  // What Solver::Solve does; Caffe itself lets only the first of several solvers do it. Only worker
+  // 0 writes the last snapshot.
+  void Solve(const char* resume_file);
+
+  // After the last iteration: waits until the job has ended. Does nothing the second time.
+  void Finish();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Joins with a solver that has been made already: its train net is made anew, with the parameters
+// that it has, so that the data layers read this worker's part. (Whoever holds on to the old net
+// has the old one. A LevelDB can't be opened twice: make a CaffeWorker before the solver.)
+std::unique_ptr<CaffeWorker> PatchSolver(::caffe::Solver<float>& solver,
+                                         CaffeWorkerOptions options);
+
+}  // namespace poseidon

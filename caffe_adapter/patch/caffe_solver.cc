@@ -1,0 +1,196 @@
+#include "caffe_adapter/patch/caffe_solver.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+using Blob = ::caffe::Blob<float>;
+
+enum class Part { kData, kDiff };
+
+void CopyToHost(const Blob& blob, Part part, float* to) {
+#ifndef CPU_ONLY
+  if (::caffe::Caffe::mode() == ::caffe::Caffe::GPU) {
+    const float* from = part == Part::kData ? blob.gpu_data() : blob.gpu_diff();
+    ::caffe::caffe_gpu_memcpy(sizeof(float) * static_cast<size_t>(blob.count()), from, to);
+    return;
+  }
+#endif
+  std::copy_n(part == Part::kData ? blob.cpu_data() : blob.cpu_diff(), blob.count(), to);
+}
+
+void CopyFromHost(const float* from, Part part, Blob& blob) {
+#ifndef CPU_ONLY
+  if (::caffe::Caffe::mode() == ::caffe::Caffe::GPU) {
+    float* to = part == Part::kData ? blob.mutable_gpu_data() : blob.mutable_gpu_diff();
+    ::caffe::caffe_gpu_memcpy(sizeof(float) * static_cast<size_t>(blob.count()), from, to);
+    return;
+  }
+#endif
+  std::copy_n(from, blob.count(),
+              part == Part::kData ? blob.mutable_cpu_data() : blob.mutable_cpu_diff());
+}
+
+void GatherBlobs(const std::vector<Blob*>& blobs, Part part, std::span<float> to) {
+  float* place = to.data();
+  for (const Blob* blob : blobs) {
+    CopyToHost(*blob, part, place);
+    place += blob->count();
+  }
+}
+
+void ScatterBlobs(std::span<const float> from, Part part, const std::vector<Blob*>& blobs) {
+  const float* place = from.data();
+  for (Blob* blob : blobs) {
+    CopyFromHost(place, part, *blob);
+    place += blob->count();
+  }
+}
+
+}  // namespace
+
+CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver) : solver_(solver), net_(*solver.net()) {
+  const std::vector<std::vector<OwnedBlob>> blobs = OwnedBlobs();
+  model_.set_name(net_.name() + FixedValues(blobs));
+  model_.set_batch(Batch() * passes());
+  model_.set_iterations(solver.param().max_iter() - solver.iter());
+  for (size_t index = 0; index < blobs.size(); ++index) {
+    AddLayer(static_cast<int>(index), blobs[index]);
+  }
+}
+
+std::vector<std::vector<CaffeSolver::OwnedBlob>> CaffeSolver::OwnedBlobs() const {
+  std::vector<std::vector<OwnedBlob>> owned(net_.layers().size());
+  const std::vector<int>& owners = net_.param_owners();
+  size_t parameter = 0;  // in the order of layers and their blobs, as Net::AppendParam has them
+  size_t learnable = 0;  // of those, the ones with an entry in params_lr()
+  for (size_t index = 0; index < owned.size(); ++index) {
+    for (size_t i = 0; i < net_.layers()[index]->blobs().size(); ++i, ++parameter) {
+      if (owners[parameter] >= 0) continue;
+      const bool shared = std::count(owners.begin(), owners.end(), static_cast<int>(parameter)) > 0;
+      owned[index].push_back({.blob = net_.params()[parameter].get(),
+                              .lr_mult = net_.params_lr()[learnable],
+                              .decay_mult = net_.params_weight_decay()[learnable],
+                              .shared = shared});
+      ++learnable;
+    }
+  }
+  return owned;
+}
+
+bool CaffeSolver::IsProduct(int index, const std::vector<OwnedBlob>& blobs) const {
+  const ::caffe::LayerParameter& parameter = net_.layers()[index]->layer_param();
+  if (parameter.type() != std::string("InnerProduct")) return false;
+  if (parameter.inner_product_param().transpose()) return false;
+  return blobs.size() == net_.layers()[index]->blobs().size() && blobs[0].lr_mult != 0 &&
+         std::none_of(blobs.begin(), blobs.end(),
+                      [](const OwnedBlob& blob) { return blob.shared; });
+}
+
+void CaffeSolver::AddLayer(int index, const std::vector<OwnedBlob>& blobs) {
+  Layer layer;
+  layer.index = index;
+  LayerSpec spec;
+  spec.set_name(net_.layer_names()[index]);
+  spec.set_type(net_.layers()[index]->type());
+  for (const OwnedBlob& owned : blobs) {
+    if (owned.lr_mult == 0) continue;
+    layer.blobs.push_back(owned.blob);
+    BlobSpec& blob = *spec.add_blobs();
+    for (const int extent : owned.blob->shape()) blob.add_shape(extent);
+    blob.set_lr_mult(owned.lr_mult);
+    blob.set_decay_mult(owned.decay_mult);
+  }
+  if (layer.blobs.empty()) return;
+  if (IsProduct(index, blobs)) {
+    const Blob& weights = *blobs[0].blob;
+    InnerProductSpec& product = *spec.mutable_inner_product();
+    product.set_outputs(weights.shape(0));
+    product.set_inputs(weights.shape(1));
+    product.set_rows(net_.bottom_vecs()[index][0]->count() / weights.shape(1) * passes());
+  }
+  layer_of_[index] = static_cast<int>(layers_.size());
+  layers_.push_back(std::move(layer));
+  *model_.add_layers() = std::move(spec);
+}
+
+int64_t CaffeSolver::Batch() const {
+  for (size_t index = 0; index < net_.layers().size(); ++index) {
+    if (!net_.bottom_vecs()[index].empty() || net_.top_vecs()[index].empty()) continue;
+    const Blob& top = *net_.top_vecs()[index][0];
+    return top.num_axes() > 0 ? top.shape(0) : 1;
+  }
+  return 1;
+}
+
+std::string CaffeSolver::FixedValues(const std::vector<std::vector<OwnedBlob>>& blobs) const {
+  XXH64_hash_t hash = 0;
+  bool any = false;
+  for (const std::vector<OwnedBlob>& layer : blobs) {
+    for (const OwnedBlob& owned : layer) {
+      if (owned.lr_mult != 0) continue;
+      any = true;
+      hash = XXH64(owned.blob->cpu_data(), sizeof(float) * static_cast<size_t>(owned.blob->count()),
+                   hash);
+    }
+  }
+  if (!any) return "";
+  char text[40];
+  std::snprintf(text, sizeof text, ", fixed blobs %016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+void CaffeSolver::GetValues(int layer, std::span<float> values) {
+  GatherBlobs(layers_[layer].blobs, Part::kData, values);
+}
+
+void CaffeSolver::SetValues(int layer, std::span<const float> values) {
+  ScatterBlobs(values, Part::kData, layers_[layer].blobs);
+}
+
+void CaffeSolver::GetGradient(int layer, std::span<float> gradient) {
+  GatherBlobs(layers_[layer].blobs, Part::kDiff, gradient);
+}
+
+void CaffeSolver::SetGradient(int layer, std::span<const float> gradient) {
+  ScatterBlobs(gradient, Part::kDiff, layers_[layer].blobs);
+}
+
+void CaffeSolver::GetFactors(int layer, std::span<float> u, std::span<float> v) {
+  const int index = layers_[layer].index;
+  const Blob& top = *net_.top_vecs()[index][0];
+  const Blob& bottom = *net_.bottom_vecs()[index][0];
+  if (static_cast<size_t>(top.count()) != u.size() ||
+      static_cast<size_t>(bottom.count()) != v.size()) {
+    throw ConfigError("layer \"" + net_.layer_names()[index] +
+                      "\": the batch has changed; a job needs the same in every "
+                      "iteration");
+  }
+  CopyToHost(top, Part::kDiff, u.data());
+  CopyToHost(bottom, Part::kData, v.data());
+}
+
+std::optional<int> CaffeSolver::LayerOf(int index) const {
+  const auto found = layer_of_.find(index);
+  if (found == layer_of_.end()) return std::nullopt;
+  return found->second;
+}
+
+float CaffeSolver::Loss() const {
+  float loss = 0;
+  const std::vector<float>& weights = net_.blob_loss_weights();
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] == 0) continue;
+    const Blob& blob = *net_.blobs()[i];
+    for (int j = 0; j < blob.count(); ++j) loss += weights[i] * blob.cpu_data()[j];
+  }
+  return loss;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,108 @@
+#include "caffe_adapter/patch/distributed_solver.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+namespace poseidon {
+namespace {
+
+Time Now() {
+  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+// The part of a factor that pass `pass` of `passes` fills: its rows.
+std::span<float> PartOfPass(std::span<float> factor, int pass, int passes) {
+  const size_t part = factor.size() / static_cast<size_t>(passes);
+  return factor.subspan(static_cast<size_t>(pass) * part, part);
+}
+
+}  // namespace
+
+DistributedSolver::DistributedSolver(PatchedSolver& solver, Session& session)
+    : solver_(solver),
+      session_(session),
+      model_(solver.model()),
+      passes_done_(model_.layers_size()),
+      has_values_(model_.layers_size()) {
+  model_.mutable_update_rule()->Clear();
+  model_.mutable_update_rule()->set_type("MeanGradient");
+}
+
+void DistributedSolver::OnStart() {
+  if (!began_) Begin();
+  std::fill(passes_done_.begin(), passes_done_.end(), 0);
+}
+
+void DistributedSolver::Begin() {
+  session_.Declare(model_);
+  if (session_.rank() == 0) {
+    for (int layer = 0; layer < model_.layers_size(); ++layer) {
+      solver_.GetValues(layer, session_.values(layer));
+    }
+  }
+  session_.Begin();
+  began_ = true;
+  begin_ = Now();
+}
+
+void DistributedSolver::BeforeForward(int layer) {
+  if (has_values_[layer]) return;
+  session_.WaitFresh(layer);
+  if (session_.rank() != 0) solver_.SetValues(layer, session_.values(layer));
+  has_values_[layer] = true;
+}
+
+void DistributedSolver::AfterBackward(int layer) {
+  const int pass = passes_done_[layer]++;
+  const bool last = pass + 1 == solver_.passes();
+  const GradientBuffers buffers = session_.gradient(layer);
+  if (buffers.dense.empty()) {
+    solver_.GetFactors(layer, PartOfPass(buffers.u, pass, solver_.passes()),
+                       PartOfPass(buffers.v, pass, solver_.passes()));
+  } else if (last) {
+    solver_.GetGradient(layer, buffers.dense);
+  }
+  if (last) session_.GradientReady(layer);
+}
+
+void DistributedSolver::OnGradientsReady(float loss) {
+  wire::Progress progress;
+  progress.set_loss(loss);
+  progress.set_images(model_.batch());
+  progress.set_total_iterations(model_.iterations());
+  session_.EndIteration(std::move(progress));
+  for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    session_.WaitFresh(layer);
+    solver_.SetGradient(layer, session_.mean_gradient(layer));
+  }
+  ++iterations_;
+}
+
+void DistributedSolver::Finish() {
+  wire::WorkerReport report;
+  report.set_training_seconds(ToSeconds(Now() - begin_));
+  report.set_iterations(iterations_);
+  report.set_images(iterations_ * model_.batch());
+  report.set_parameter_hash(ParameterHash());
+  session_.Finish(report);
+}
+
+std::string DistributedSolver::ParameterHash() {
+  XXH128_hash_t hash{};
+  std::vector<float> values;
+  for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    values.resize(session_.values(layer).size());
+    solver_.GetValues(layer, values);
+    hash = XXH3_128bits_withSeed(values.data(), values.size() * sizeof(float),
+                                 hash.low64 ^ hash.high64);
+  }
+  char text[33];
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return text;
+}
+
+}  // namespace poseidon

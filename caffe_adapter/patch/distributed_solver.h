@@ -1,0 +1,95 @@
+// DistributedSolver: makes a solver that knows nothing of other workers train together with them.
+//
+// The solver computes gradients and updates as it does alone; what changes is that its update gets
+// the mean gradient of all workers. Any solver will do, Caffe's or a user's own, as long as the
+// program tells when what is done; the calls are those of Caffe 1.0's callbacks (solver.hpp,
+// net.hpp):
+//
+//   DistributedSolver distributed(solver, session);
+//   for each iteration:
+//     distributed.OnStart();
+//     for each pass (iter_size):
+//       for each layer l, ascending:   distributed.BeforeForward(l);  forward
+//       for each layer l, descending:  backward;  distributed.AfterBackward(l);
+//     distributed.OnGradientsReady(loss);
+//     the solver's own update
+//   distributed.Finish();
+//
+// A layer is one of those of the model, by its index there. A layer's gradient is sent as soon as
+// its last backward pass is done, as factors where the plan says so, and travels while the layers
+// below compute; only OnGradientsReady waits.
+//
+// Not thread-safe; the training thread owns it. Every call throws what the session throws
+// (client/session.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/session.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// What a DistributedSolver needs of a solver. Spans are host memory of the model's layer `layer`:
+// its blobs one after the other.
+class PatchedSolver {
+ public:
+  virtual ~PatchedSolver() = default;
+
+  // The layers that learn, in forward order, without the blobs that do not (lr_mult 0). A blob that
+  // several layers share is the lowest one's, whose backward pass is the last to add to its
+  // gradient. The update rule does not matter. `iterations` is what is left to do;
+  // inner_product.rows counts the rows of all passes.
+  virtual const ModelSpec& model() const = 0;
+  // Forward and backward passes that add up to one gradient.
+  virtual int passes() const = 0;
+
+  virtual void GetValues(int layer, std::span<float> values) = 0;
+  virtual void SetValues(int layer, std::span<const float> values) = 0;
+  // The sum over the passes.
+  virtual void GetGradient(int layer, std::span<float> gradient) = 0;
+  virtual void SetGradient(int layer, std::span<const float> gradient) = 0;
+  // An inner-product layer's gradient at the top and data at the bottom, of the pass just done.
+  virtual void GetFactors(int layer, std::span<float> u, std::span<float> v) = 0;
+};
+
+class DistributedSolver {
+ public:
+  // Both must outlive this. The session has joined and not declared a model.
+  DistributedSolver(PatchedSolver& solver, Session& session);
+
+  // Before an iteration's first forward pass. In the first iteration worker 0's parameters, as they
+  // are now, set out for the other workers.
+  void OnStart();
+  // In the first iteration waits for worker 0's parameters of the layer and sets them.
+  void BeforeForward(int layer);
+  void AfterBackward(int layer);
+  // Sets the gradients to their mean over all workers. `loss`: the iteration's, of this worker.
+  void OnGradientsReady(float loss);
+
+  // Tells the other nodes that this worker has done its part; waits for the job's end.
+  void Finish();
+
+  bool began() const { return began_; }
+  // Iterations done under this.
+  int64_t iterations() const { return iterations_; }
+
+ private:
+  void Begin();
+  // Of the solver's values: the same on all workers.
+  std::string ParameterHash();
+
+  PatchedSolver& solver_;
+  Session& session_;
+  ModelSpec model_;
+  bool began_ = false;
+  int64_t iterations_ = 0;
+  std::vector<int> passes_done_;  // of this iteration's backward, by layer
+  std::vector<bool> has_values_;  // worker 0's, by layer
+  Time begin_{};
+};
+
+}  // namespace poseidon

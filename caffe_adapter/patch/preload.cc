@@ -1,0 +1,194 @@
+// libposeidon_caffe_preload.so: makes an unmodified program that uses BVLC Caffe one of a job's
+// workers. `poseidon run -- PROGRAM` puts it into LD_PRELOAD, the job's config into POSEIDON_JOB
+// and the worker's rank into POSEIDON_RANK: there is no other way to tell a program that knows
+// nothing of us.
+//
+// It stands before libcaffe.so with functions of the same names: the constructors of
+// caffe::Solver<float> and its Solve. They call Caffe's own and, around them, libposeidon_caffe.so,
+// which has the patch (caffe_patch.h). This library itself needs neither Caffe nor anything of
+// ours, so the shells and interpreters that a script goes through can load it, too.
+//
+// Refused with a message: a program with Caffe linked statically (nothing can stand before it), and
+// a libcaffe.so that lacks one of the functions.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace {
+
+constexpr int kRefused = 2;  // ExitCode::kConfigError of core/error.h
+
+// Caffe's names, as g++ has them with the standard library's C++11 strings.
+constexpr const char* kConstructor = "_ZN5caffe6SolverIfEC2ERKNS_15SolverParameterE";
+constexpr const char* kFileConstructor =
+    "_ZN5caffe6SolverIfEC2ERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+constexpr const char* kSolve = "_ZN5caffe6SolverIfE5SolveEPKc";
+// The name in the run-time type information of every program that has the class, stripped or not.
+constexpr char kTypeName[] = "N5caffe9SGDSolverIfEE";
+
+[[noreturn]] void Refuse(const std::string& message) {
+  std::fprintf(stderr, "poseidon: %s\n", message.c_str());
+  std::fflush(stderr);
+  _exit(kRefused);
+}
+
+std::string LastError() {
+  const char* error = dlerror();
+  return error == nullptr ? "unknown error" : error;
+}
+
+// The paths of the libcaffe.so that are loaded.
+struct Libraries {
+  int count = 0;
+  std::string path;
+};
+
+int AddLibrary(dl_phdr_info* info, size_t /*size*/, void* to) {
+  auto* libraries = static_cast<Libraries*>(to);
+  const char* slash = std::strrchr(info->dlpi_name, '/');
+  const char* name = slash == nullptr ? info->dlpi_name : slash + 1;
+  if (std::strncmp(name, "libcaffe.so", std::strlen("libcaffe.so")) != 0) return 0;
+  libraries->path += (libraries->count++ == 0 ? "" : " and ") + std::string(info->dlpi_name);
+  return 0;
+}
+
+Libraries FindCaffe() {
+  Libraries found;
+  dl_iterate_phdr(AddLibrary, &found);
+  return found;
+}
+
+// Whether the program's own file has Caffe inside.
+bool HasCaffeInside() {
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (file < 0 || fstat(file, &status) != 0) return false;
+  const auto size = static_cast<size_t>(status.st_size);
+  void* const bytes = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
+  close(file);
+  if (bytes == MAP_FAILED) return false;
+  const bool found = memmem(bytes, size, kTypeName, sizeof kTypeName - 1) != nullptr;
+  munmap(bytes, size);
+  return found;
+}
+
+// Caffe's own function. Also where an interpreter has loaded libcaffe.so for itself only, so that
+// "the next one" is not found.
+template <typename Function>
+Function* Original(const char* name) {
+  void* function = dlsym(RTLD_NEXT, name);
+  if (function == nullptr) {
+    const Libraries caffe = FindCaffe();
+    void* library = dlopen(caffe.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (caffe.count == 1 && library != nullptr) function = dlsym(library, name);
+    if (function == nullptr) {
+      Refuse("the libcaffe.so of this program (" + caffe.path + ") has no " + name +
+             "; `poseidon run -- PROGRAM` needs BVLC Caffe 1.0 (docs/caffe.md)");
+    }
+  }
+  return reinterpret_cast<Function*>(function);
+}
+
+// libposeidon_caffe.so, from this library's own directory.
+void* LoadPatch() {
+  Dl_info self{};
+  dladdr(reinterpret_cast<const void*>(&LoadPatch), &self);
+  std::string path = self.dli_fname;
+  path = path.substr(0, path.rfind('/') + 1) + "libposeidon_caffe.so";
+  const Libraries before = FindCaffe();
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) Refuse("can't load the patch: " + LastError());
+  if (const Libraries now = FindCaffe(); now.count > 1) {
+    Refuse("the program uses " + before.path + ", but Poseidon was built with another Caffe: " +
+           now.path + "; build it with -DPOSEIDON_CAFFE_ROOT of the program's (docs/caffe.md)");
+  }
+  return library;
+}
+
+template <typename Function>
+Function* Patch(const char* name) {
+  static void* const library = LoadPatch();
+  void* function = dlsym(library, name);
+  if (function == nullptr) Refuse(LastError());
+  return reinterpret_cast<Function*>(function);
+}
+
+bool joined = false;  // by this process
+bool solving = false;
+
+void Join() {
+  const char* config = std::getenv("POSEIDON_JOB");
+  const char* rank = std::getenv("POSEIDON_RANK");
+  if (config == nullptr || rank == nullptr) {
+    Refuse("POSEIDON_JOB or POSEIDON_RANK is not set; start programs by `poseidon run -- PROGRAM`");
+  }
+  Patch<void(const char*, int)>("PoseidonCaffeJoin")(config, std::atoi(rank));
+  joined = true;
+}
+
+// A solver is made from a SolverParameter or from the name of a file: either way a reference.
+void MakeSolver(const char* constructor, void* solver, const void* argument) {
+  const auto make = Original<void(void*, const void*)>(constructor);
+  Join();
+  make(solver, argument);
+  Patch<void(void*)>("PoseidonCaffeAttach")(solver);
+}
+
+// What can be known before the program starts.
+__attribute__((constructor)) void CheckProgram() {
+  const Libraries caffe = FindCaffe();
+  if (caffe.count == 0 && HasCaffeInside()) {
+    Refuse(
+        "the program has Caffe linked statically; `poseidon run -- PROGRAM` needs one that uses "
+        "libcaffe.so, or use poseidon_caffe (docs/caffe.md)");
+  }
+  if (caffe.count == 0) return;
+  for (const char* name : {kConstructor, kFileConstructor, kSolve}) Original<void()>(name);
+}
+
+__attribute__((destructor)) void FinishJob() {
+  if (joined) Patch<void()>("PoseidonCaffeFinish")();
+}
+
+}  // namespace
+
+// The functions that stand before Caffe's.
+extern "C" {
+
+__attribute__((visibility("default"))) void PoseidonConstruct(
+    void* solver, const void* parameter) asm("_ZN5caffe6SolverIfEC2ERKNS_15SolverParameterE");
+__attribute__((visibility("default"))) void
+PoseidonConstructFromFile(void* solver, const void* file) asm(
+    "_ZN5caffe6SolverIfEC2ERKNSt7__cxx1112basic_stringIcSt11"
+    "char_traitsIcESaIcEEE");
+__attribute__((visibility("default"))) void PoseidonSolve(
+    void* solver, const char* resume_file) asm("_ZN5caffe6SolverIfE5SolveEPKc");
+
+void PoseidonConstruct(void* solver, const void* parameter) {
+  MakeSolver(kConstructor, solver, parameter);
+}
+
+void PoseidonConstructFromFile(void* solver, const void* file) {
+  MakeSolver(kFileConstructor, solver, file);
+}
+
+// The patch calls Solve again, on worker 0, for Caffe's own.
+void PoseidonSolve(void* solver, const char* resume_file) {
+  if (solving || !joined) {
+    Original<void(void*, const char*)>(kSolve)(solver, resume_file);
+    return;
+  }
+  solving = true;
+  Patch<void(void*, const char*)>("PoseidonCaffeSolve")(solver, resume_file);
+  solving = false;
+}
+
+}  // extern "C"

@@ -1,0 +1,14 @@
+// The nets of the golden solvers, in text format.
+#pragma once
+
+#include <string>
+
+namespace poseidon {
+
+// Two InnerProduct layers, whose biases have a rate and a decay of their own.
+std::string SmallNet();
+
+// A small net like one of Caffe's: lenet, cifar10_quick, resnet, inception, autoencoder, siamese.
+std::string TrainingNet(const std::string& name);
+
+}  // namespace poseidon

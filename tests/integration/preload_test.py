@@ -1,0 +1,42 @@
+"""The library that makes unmodified programs workers (docs/caffe.md) refuses, with a message, programs that
+it can't stand before, and leaves alone those that have nothing to do with Caffe."""
+
+import os
+import subprocess
+
+import cluster
+
+
+class PreloadTest(cluster.ClusterTest):
+
+    def run_preloaded(self, *command):
+        library = os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")
+        done = subprocess.run(command, env={**os.environ, "LD_PRELOAD": library},
+                              capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stderr
+
+    def program(self, name):
+        return os.path.join(cluster.programs(), "../tests", name)
+
+    def test_other_programs_run_as_ever(self):
+        code, said = self.run_preloaded("/bin/sh", "-c", "exit 7")
+        self.assertEqual((code, said), (7, ""))
+
+    def test_refuses_static_linking(self):
+        code, said = self.run_preloaded(self.program("caffe_linked_statically"))
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertIn("the program has Caffe linked statically", said)
+
+    def test_refuses_another_caffe(self):
+        code, said = self.run_preloaded(self.program("caffe_of_another_version"))
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertRegex(said, r"the libcaffe\.so of this program \(.*/libcaffe\.so\) has no "
+                               r"_ZN5caffe6SolverIfEC2ERKNSt7__cxx1112basic_string")
+
+    def test_programs_run_without_it(self):
+        for name in ("caffe_linked_statically", "caffe_of_another_version"):
+            self.assertEqual(subprocess.run([self.program(name)], check=False).returncode, 0)
+
+
+if __name__ == "__main__":
+    cluster.main()
