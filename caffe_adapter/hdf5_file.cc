@@ -82,6 +82,17 @@ std::vector<float> Hdf5File::Read(const std::string& name) const {
   return values;
 }
 
+int64_t Hdf5File::ReadInteger(const std::string& name) const {
+  const Hdf5Library library;
+  const Hdf5Handle dataset(OpenDataset(file_, path_, name), H5Dclose);
+  if (Count(Extents(dataset, path_, name)) != 1) Fail(path_, name, "is no single number");
+  int64_t value = 0;
+  if (H5Dread(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value) < 0) {
+    Fail(path_, name, "can't be read; the file is truncated or corrupt");
+  }
+  return value;
+}
+
 bool Hdf5File::Has(const std::string& name) const {
   const Hdf5Library library;
   // Every group on the way has to be asked for by itself.
@@ -123,6 +134,8 @@ Hdf5File::~Hdf5File() = default;
 Shape Hdf5File::ShapeOf(const std::string&) const { return {}; }
 
 std::vector<float> Hdf5File::Read(const std::string&) const { return {}; }
+
+int64_t Hdf5File::ReadInteger(const std::string&) const { return 0; }
 
 bool Hdf5File::Has(const std::string&) const { return false; }
 

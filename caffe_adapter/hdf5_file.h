@@ -31,6 +31,9 @@ class Hdf5File {
   // Its values, whatever their type, as floats. Throws DataError.
   std::vector<float> Read(const std::string& dataset) const;
 
+  // A dataset of one whole number. Throws DataError.
+  int64_t ReadInteger(const std::string& dataset) const;
+
   // Whether there is a dataset or group of that name, with slashes between groups.
   bool Has(const std::string& dataset) const;
   // A dataset that is one text of fixed length. Throws DataError.

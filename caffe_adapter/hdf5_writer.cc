@@ -32,9 +32,9 @@ hid_t MakeDataset(int64_t file, const std::string& path, const std::string& name
   return dataset;
 }
 
+// With the library's lock held, which also naming its types needs.
 void AddDataset(int64_t file, const std::string& path, const std::string& name, hid_t type,
                 const Shape& shape, const void* values) {
-  const Hdf5Library library;
   const std::vector<hsize_t> extents(shape.begin(), shape.end());
   const Hdf5Handle space(
       extents.empty() ? H5Screate(H5S_SCALAR)
@@ -70,34 +70,31 @@ void Hdf5Writer::AddGroup(const std::string& name) {
 
 void Hdf5Writer::AddFloats(const std::string& dataset, const Shape& shape,
                            std::span<const float> values) {
+  const Hdf5Library library;
   AddDataset(file_, path_, dataset, H5T_NATIVE_FLOAT, shape, values.data());
 }
 
 void Hdf5Writer::AddInteger(const std::string& dataset, int32_t value) {
+  const Hdf5Library library;
   AddDataset(file_, path_, dataset, H5T_NATIVE_INT32, {1}, &value);
 }
 
 void Hdf5Writer::AddText(const std::string& dataset, const std::string& text) {
-  hid_t type = -1;
-  {
-    const Hdf5Library library;
-    type = H5Tcopy(H5T_C_S1);
-    H5Tset_size(type, text.size() + 1);
-  }
-  AddDataset(file_, path_, dataset, type, {}, text.c_str());
   const Hdf5Library library;
-  H5Tclose(type);
+  const Hdf5Handle type(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(type.id(), text.size() + 1);
+  AddDataset(file_, path_, dataset, type.id(), {}, text.c_str());
 }
 
 void Hdf5Writer::Write() {
   std::string image;
   {
     const Hdf5Library library;
-    H5Fflush(file_, H5F_SCOPE_GLOBAL);
+    if (H5Fflush(file_, H5F_SCOPE_GLOBAL) < 0) Fail(path_, "to be written out");
     const ssize_t size = H5Fget_file_image(file_, nullptr, 0);
     if (size < 0) Fail(path_, "its image");
     image.resize(static_cast<size_t>(size));
-    H5Fget_file_image(file_, image.data(), image.size());
+    if (H5Fget_file_image(file_, image.data(), image.size()) != size) Fail(path_, "its image");
   }
   WriteFileAtomically(path_, image);
 }

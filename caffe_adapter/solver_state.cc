@@ -64,22 +64,13 @@ void WriteHdf5(const std::string& path, const SolverState& state) {
   file.Write();
 }
 
-// A number that is small enough for a float to hold it.
-int64_t ReadInteger(const Hdf5File& file, const std::string& dataset) {
-  const std::vector<float> values = file.Read(dataset);
-  constexpr float kMost = 1 << 24;
-  if (values.size() != 1 || !(values[0] >= 0 && values[0] <= kMost)) {
-    throw DataError(file.path() + ": dataset \"" + dataset + "\" is no number from 0 to 2^24");
-  }
-  return static_cast<int64_t>(values[0]);
-}
-
 SolverState ReadHdf5(const std::string& path) {
   const Hdf5File file(path);
   SolverState state;
-  state.iteration = ReadInteger(file, "iter");
+  state.iteration = file.ReadInteger("iter");
   state.learned_net = file.ReadText("learned_net");
-  state.current_step = static_cast<int>(ReadInteger(file, "current_step"));
+  state.current_step = static_cast<int>(file.ReadInteger("current_step"));
+  if (state.iteration < 0) throw DataError(path + ": its iteration is negative");
   for (int i = 0; file.Has("history/" + std::to_string(i)); ++i) {
     const std::string dataset = "history/" + std::to_string(i);
     state.history.push_back({file.ShapeOf(dataset), file.Read(dataset)});

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <random>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "cli/program_directory.h"
@@ -43,6 +44,21 @@ std::string PreloadLibrary() {
                       "-DPOSEIDON_CAFFE_ROOT (docs/caffe.md)");
   }
   return ProgramDirectory() + "/libposeidon_caffe_preload.so";
+}
+
+// The daemons' config is not beside the user's files. Throws ConfigError for one that is not there.
+void ResolveStart(const JobConfig& config, Training& training) {
+  if (training.has_snapshot() && training.snapshot() != "latest") {
+    training.set_snapshot(ResolvePath(config, training.snapshot()));
+  }
+  for (std::string& entry : *training.mutable_weights()) {
+    std::string resolved;
+    std::istringstream paths(entry);
+    for (std::string path; std::getline(paths, path, ',');) {
+      resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
+    }
+    entry = resolved;
+  }
 }
 
 bool PortIsFree(int port) {
@@ -87,6 +103,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
   Job& job = options_.config.job;
   if (job.training().engine() == Training::TORCH) {
     job.mutable_training()->set_solver(ResolvePath(options_.config, job.training().solver()));
+    ResolveStart(options_.config, *job.mutable_training());
   }
   if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());
   if (job.training().threads() == 0) {

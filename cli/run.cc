@@ -17,6 +17,10 @@ void CheckFiles(const JobConfig& config) {
   const Training& training = config.job.training();
   const Solver solver = LoadSolver(ResolvePath(config, training.solver()));
   DescribeNet(solver.train);
+  if (training.snapshot() == "latest" && solver.parameter.snapshot_prefix().empty()) {
+    throw ConfigError(solver.locate(""),
+                      "there is no snapshot_prefix, so there is no latest snapshot");
+  }
 }
 
 int Nodes(const char* flag, int value, int configured) {
@@ -26,6 +30,21 @@ int Nodes(const char* flag, int value, int configured) {
                       "; it must be at least 1");
   }
   return value;
+}
+
+// What training starts from, if a flag says so.
+void SetStart(const std::vector<std::string>& program, Training& training) {
+  if (FLAGS_weights.empty() && FLAGS_snapshot.empty()) return;
+  if (!program.empty()) {
+    throw ConfigError("--weights and --snapshot are for our own worker; give them to the program");
+  }
+  if (!FLAGS_weights.empty() && !FLAGS_snapshot.empty()) {
+    throw ConfigError("give --snapshot to go on or --weights to start from, not both");
+  }
+  training.clear_weights();
+  training.clear_snapshot();
+  if (!FLAGS_weights.empty()) training.add_weights(FLAGS_weights);
+  if (!FLAGS_snapshot.empty()) training.set_snapshot(FLAGS_snapshot);
 }
 
 ExitCode Run(const std::vector<std::string>& program) {
@@ -39,6 +58,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   cluster.set_servers(Nodes("servers", FLAGS_servers, cluster.servers()));
   cluster.set_scheduler_host("127.0.0.1");
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
+  SetStart(program, *job.mutable_training());
   if (program.empty()) CheckFiles(options.config);
 
   Interruption interruption;

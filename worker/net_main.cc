@@ -105,6 +105,7 @@ ExitCode Time() {
 }
 
 ExitCode Test() {
+  if (FLAGS_weights.empty()) throw ConfigError("--weights is missing; name a .caffemodel");
   std::vector<std::string> weights;
   size_t begin = 0;
   while (begin < FLAGS_weights.size()) {

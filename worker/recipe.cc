@@ -68,8 +68,8 @@ TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& so
                        .interval = solver.snapshot(),
                        .after_train = solver.snapshot_after_train(),
                        .hdf5 = solver.snapshot_format() == caffe::SolverParameter::HDF5};
-  AddPaths(training.weights(), options.weights);
-  AddPaths(solver.weights(), options.weights);
+  // The job's stand in for the solver's.
+  AddPaths(training.weights_size() > 0 ? training.weights() : solver.weights(), options.weights);
   return options;
 }
 

@@ -63,6 +63,8 @@ void Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iter
   const fs::path directory = fs::path(options_.prefix).parent_path();
   std::error_code ignored;  // writing says what is wrong
   if (!directory.empty()) fs::create_directories(directory, ignored);
+  // An older training's state must not stand beside the new model.
+  fs::remove(path, ignored);
   WriteCaffemodel(net, *engine.net(), engine.Values());
   const UpdateRule rule = ToUpdateRule(model.update_rule());
   const int kept = StatePerParameter(rule);
@@ -78,9 +80,10 @@ void Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iter
 FoundSnapshot ReadSnapshot(const std::string& path) {
   FoundSnapshot found{path, ReadSolverState(path), ""};
   found.model = found.state.learned_net;
-  if (!found.model.empty() && fs::exists(found.model)) return found;
+  std::error_code ignored;
+  if (!found.model.empty() && fs::exists(found.model, ignored)) return found;
   const fs::path beside = fs::path(path).parent_path() / fs::path(found.model).filename();
-  if (found.model.empty() || !fs::exists(beside)) {
+  if (found.model.empty() || !fs::exists(beside, ignored)) {
     throw DataError(path + ": the model that it names, \"" + found.model +
                     "\", is neither there nor beside it");
   }

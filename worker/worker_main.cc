@@ -41,6 +41,12 @@ void TrainAndFinish(const EnginePlan& plan, Session& session) {
   const std::unique_ptr<Engine> engine = plan.Make(session.rank());
   TrainerOptions options = plan.trainer_options();
   options.from = FindStart(plan, session.rank());
+  if (options.from && options.from->state.iteration >= options.max_iter) {
+    throw ConfigError(options.from->path + ": is of iteration " +
+                      std::to_string(options.from->state.iteration) + ", and training ends at " +
+                      std::to_string(options.max_iter) +
+                      " (max_iter, or the job's training.iterations): nothing is left to do");
+  }
   ModelSpec model = plan.ModelOf(*engine);
   model.set_iterations(options.max_iter);
   session.Declare(model, options.from ? options.from->state.iteration : 0);

@@ -92,7 +92,11 @@ ExitCode Train() {
                                                               .host = FLAGS_host,
                                                               .on_error = {}});
   }
-  ::caffe::SignalHandler signals(::caffe::SolverAction::STOP, ::caffe::SolverAction::SNAPSHOT);
+  // Only worker 0 can write a snapshot.
+  const bool leads = worker == nullptr || worker->rank() == 0;
+  ::caffe::SignalHandler signals(::caffe::SolverAction::STOP, leads
+                                                                  ? ::caffe::SolverAction::SNAPSHOT
+                                                                  : ::caffe::SolverAction::NONE);
   const std::unique_ptr<::caffe::Solver<float>> solver(
       ::caffe::SolverRegistry<float>::CreateSolver(parameter));
   solver->SetActionFunction(signals.GetActionFunction());

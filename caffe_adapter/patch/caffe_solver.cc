@@ -55,7 +55,8 @@ void ScatterBlobs(std::span<const float> from, Part part, const std::vector<Blob
 
 }  // namespace
 
-CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver) : solver_(solver), net_(*solver.net()) {
+CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver)
+    : solver_(solver), owned_net_(solver.net()), net_(*owned_net_) {
   const std::vector<std::vector<OwnedBlob>> blobs = OwnedBlobs();
   model_.set_name(net_.name() + FixedValues(blobs));
   model_.set_batch(Batch() * passes());

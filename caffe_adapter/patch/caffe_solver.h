@@ -56,6 +56,8 @@ class CaffeSolver : public PatchedSolver {
   std::string FixedValues(const std::vector<std::vector<OwnedBlob>>& blobs) const;
 
   ::caffe::Solver<float>& solver_;
+  // Kept alive: a script's solver may be gone when the last parameters are read.
+  const boost::shared_ptr<::caffe::Net<float>> owned_net_;
   const ::caffe::Net<float>& net_;
   ModelSpec model_;
   std::vector<Layer> layers_;    // of the model

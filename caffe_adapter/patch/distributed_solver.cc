@@ -82,6 +82,10 @@ void DistributedSolver::OnGradientsReady(float loss) {
 }
 
 void DistributedSolver::Finish() {
+  if (iterations_ < model_.iterations()) {
+    throw Error(ExitCode::kFailure, "stopped after " + std::to_string(iterations_) + " of " +
+                                        std::to_string(model_.iterations()) + " iterations");
+  }
   wire::WorkerReport report;
   report.set_training_seconds(ToSeconds(Now() - begin_));
   report.set_iterations(iterations_);

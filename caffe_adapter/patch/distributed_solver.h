@@ -70,7 +70,8 @@ class DistributedSolver {
   // Sets the gradients to their mean over all workers. `loss`: the iteration's, of this worker.
   void OnGradientsReady(float loss);
 
-  // Tells the other nodes that this worker has done its part; waits for the job's end.
+  // Tells the other nodes that this worker has done its part; waits for the job's end. Throws Error
+  // if iterations are left: the others can't go on without this one.
   void Finish();
 
   bool began() const { return began_; }

@@ -115,7 +115,7 @@ class Contest:
             "snapshot_after_train: false")
         self.job = write(
             f"{directory}/job.prototxt",
-            "cluster { workers: 1 servers: 1 } communication { policy: ALL_PS } "
+            "cluster { workers: 1 servers: 1 } communication { policy: ALL_RING } "
             f"training {{ solver: '{self.solver}' threads: 1 }}")
 
     def run(self, command):

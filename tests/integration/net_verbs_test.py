@@ -47,12 +47,15 @@ class NetVerbsTest(lenet.LenetTest):
         self.assertAlmostEqual(accuracy, summary["test_accuracy"], places=4)
         loss = float(re.search(r"(?m)^loss: ([\d.]+)$", output).group(1))
         self.assertAlmostEqual(loss, summary["test_loss"], places=3)
-        untrained = self.verb("test", f"--net={self.path('net.prototxt')}", "--iterations=1")
-        self.assertNotEqual(untrained, output)
+        same = self.verb("test", f"--net={self.path('net.prototxt')}", "--iterations=3",
+                         f"--weights={self.path('lenet_iter_30.caffemodel')}")
+        self.assertEqual(same, output)
 
     def test_what_is_missing_is_said(self):
         self.assertIn("--solver", self.verb("time", code=cluster.CONFIG_ERROR))
         self.copy_solver()
+        self.assertIn("--weights", self.verb("test", f"--net={self.path('net.prototxt')}",
+                                             code=cluster.CONFIG_ERROR))
         self.assertIn("nowhere.caffemodel", self.verb(
             "test", f"--net={self.path('net.prototxt')}", "--weights=nowhere.caffemodel",
             code=cluster.DATA_ERROR))

@@ -3,6 +3,7 @@ said about files that do not fit. And the solver's fields that change an update.
 
 import glob
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -38,10 +39,10 @@ class SolverTest(lenet.LenetTest):
               batch_per_worker: {batch} seed: 3 threads: 1 {training}
             }}"""
 
-    def train_hash(self, *arguments, **options):
+    def train_hash(self, *arguments, flags=(), **options):
         workers = options.get("workers", 2)
-        return self.assert_same_parameters(self.run_job(self.config(*arguments, **options)),
-                                           workers)
+        summary = self.run_job(self.config(*arguments, **options), *flags)
+        return self.assert_same_parameters(summary, workers)
 
     def remove_snapshots(self):
         for path in glob.glob(self.path("snapshots/*")):
@@ -86,7 +87,7 @@ class SnapshotTest(SolverTest):
                 expected = self.train_hash(communication)
                 self.remove_snapshots()
                 self.kill_after_snapshot(self.config(communication))
-                resumed = self.train_hash(communication, 'snapshot: "latest"')
+                resumed = self.train_hash(communication, flags=["--snapshot=latest"])
                 self.assertEqual(resumed, expected)
                 self.assertIn("going on from iteration", self.log("worker-0"))
 
@@ -104,8 +105,12 @@ class SnapshotTest(SolverTest):
         self.solver_with_snapshots()
         first = self.run_job(self.config("policy: ALL_RING"))
         model = self.path(f"snapshots/lenet_iter_{ITERATIONS}.caffemodel")
-        second = self.run_job(self.config("policy: ALL_PS", f'weights: "{model}"', iterations=5))
-        self.assertLess(second["loss"][0], 0.5 * first["loss"][0])
+        # Beside the config, by a field; anywhere, by a flag.
+        shutil.copy(model, self.path("beside.caffemodel"))
+        for training, flags in (('weights: "beside.caffemodel"', []), ("", [f"--weights={model}"])):
+            config = self.config("policy: ALL_PS", training, iterations=5)
+            second = self.run_job(config, *flags)
+            self.assertLess(second["loss"][0], 0.5 * first["loss"][0])
 
     def test_files_that_do_not_fit(self):
         self.solver_with_snapshots()
@@ -122,6 +127,7 @@ class SnapshotTest(SolverTest):
         os.truncate(model, 1000)
         self.assert_refused(self.config("", f'weights: "{model}"'), model, "truncated")
         self.assert_refused(self.config("", 'weights: "nowhere.caffemodel"'), "nowhere.caffemodel")
+        self.assert_refused(self.config("", f'snapshot: "{state}"', iterations=1), "nothing is left")
 
     @unittest.skipIf(os.geteuid() != 0, "needs root to mount a small file system")
     def test_full_disk_leaves_the_old_snapshot(self):

@@ -124,9 +124,11 @@ TEST(RecipeTest, WeightsOfASolverMayBeAList) {
   solver.add_weights("a.caffemodel,b.caffemodel");
   solver.add_weights("c.caffemodel");
   Job job;
-  job.mutable_training()->add_weights("first.caffemodel");
   EXPECT_THAT(TrainerOptionsOf(job, solver).weights,
-              ElementsAre("first.caffemodel", "a.caffemodel", "b.caffemodel", "c.caffemodel"));
+              ElementsAre("a.caffemodel", "b.caffemodel", "c.caffemodel"));
+  job.mutable_training()->add_weights("first.caffemodel,second.caffemodel");
+  EXPECT_THAT(TrainerOptionsOf(job, solver).weights,
+              ElementsAre("first.caffemodel", "second.caffemodel"));
 }
 
 }  // namespace
