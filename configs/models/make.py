@@ -276,8 +276,8 @@ def vgg19(model, name, classes, data):
     top = "data"
     for stage, (outputs, count) in enumerate(((64, 2), (128, 2), (256, 4), (512, 4), (512, 4)), 1):
         for number in range(1, count + 1):
-            top = net.convolution(f"conv{stage}_{number}", top, outputs, 3, pad=1,
-                                  filler='type: "msra"')
+            # Without normalisation xavier, which lets pixels' large values fade from layer to layer.
+            top = net.convolution(f"conv{stage}_{number}", top, outputs, 3, pad=1)
             top = net.relu(f"relu{stage}_{number}", top)
         top = net.pool(f"pool{stage}", top, "MAX", 2, 2)
     for number in (6, 7):
