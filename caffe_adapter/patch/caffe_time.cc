@@ -16,7 +16,7 @@ class LayerTimer {
   void Measure(size_t layer, Action action) {
     timer_.Start();
     action();
-    milliseconds_[layer] += timer_.MilliSeconds();
+    milliseconds_[layer] += timer_.MicroSeconds() / 1000;  // milliseconds come whole
   }
 
   double mean(size_t layer, int iterations) const { return milliseconds_[layer] / iterations; }
