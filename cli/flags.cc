@@ -10,7 +10,7 @@ DEFINE_string(weights, "", ".caffemodel files to start from, comma separated.");
 DEFINE_string(snapshot, "",
               ".solverstate file to go on from; \"latest\" is the newest whole one with the "
               "solver's snapshot_prefix.");
-DEFINE_int32(iterations, 50, "Batches.");
+DEFINE_int32(iterations, 0, "Batches.");
 DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 
 DEFINE_int32(workers, 0, "Number of workers.");

@@ -68,18 +68,6 @@ Value Choose(const std::string& flag, const std::string& name, const Choices<Val
   throw ConfigError("--" + flag + " is \"" + name + "\"; it must be one of " + names);
 }
 
-Communication::Policy ParsePolicy(const std::string& name) {
-  return Choose<Communication::Policy>("policy", name,
-                                       {{"bytes", Communication::BYTES},
-                                        {"time", Communication::TIME},
-                                        {"ps", Communication::ALL_PS},
-                                        {"sfb", Communication::ALL_SFB},
-                                        {"ring", Communication::ALL_RING},
-                                        {"halving_doubling", Communication::ALL_HALVING_DOUBLING},
-                                        {"torus", Communication::ALL_TORUS},
-                                        {"adam", Communication::ALL_ADAM}});
-}
-
 WireCodec ParseCodec(const std::string& name) {
   return Choose<WireCodec>(
       "codec", name,
@@ -126,12 +114,13 @@ void CheckAtLeastOne(const char* name, const char* what, int64_t value) {
   }
 }
 
-Communication CommunicationFromFlags() {
-  Communication communication;
-  communication.set_policy(ParsePolicy(FLAGS_policy));
+Communication CommunicationFromFlags(const NamedPolicies& policies) {
+  Communication communication = Choose<Communication>("policy", FLAGS_policy, policies);
   communication.set_codec(ParseCodec(FLAGS_codec));
   communication.set_lanes(FLAGS_lanes);
-  communication.set_kv_pair_bytes(FLAGS_kv_pair_bytes);
+  if (FlagGiven("kv_pair_bytes") || !communication.has_kv_pair_bytes()) {
+    communication.set_kv_pair_bytes(FLAGS_kv_pair_bytes);
+  }
   communication.set_bucket_bytes(FLAGS_bucket_bytes);
   if (!FLAGS_grid.empty()) {
     for (const int size : ParseGrid(FLAGS_grid)) communication.add_grid(size);
@@ -150,37 +139,6 @@ Cluster ClusterFromFlags() {
   network.set_latency(FLAGS_latency);
   network.set_colocated(FLAGS_colocated);
   return cluster;
-}
-
-PlanOptions OptionsFromFlags() {
-  if (!FLAGS_net.empty() + !FLAGS_solver.empty() + !FLAGS_profile.empty() != 1) {
-    throw ConfigError(
-        "give either --net, a Caffe net prototxt, or --solver, a Caffe solver prototxt, or "
-        "--profile, what `poseidon time` has measured");
-  }
-  for (const char* flag : {"batch", "input", "images_per_second"}) {
-    if (!FLAGS_profile.empty() && FlagGiven(flag)) {
-      throw ConfigError(std::string("--") + flag + " can't change a profile; measure it again");
-    }
-  }
-  CheckAtLeastOne("workers", "the number of workers", FLAGS_workers);
-  CheckAtLeastOne("servers", "the number of parameter servers", FLAGS_servers);
-  if (FlagGiven("batch")) CheckAtLeastOne("batch", "the samples of a worker", FLAGS_batch);
-  PlanOptions options;
-  options.net = FLAGS_net;
-  options.solver = FLAGS_solver;
-  options.profile = FLAGS_profile;
-  if (FlagGiven("batch")) options.batch = FLAGS_batch;
-  if (FlagGiven("input")) options.record_shape = ParseShape(FLAGS_input);
-  *options.job.mutable_cluster() = ClusterFromFlags();
-  *options.job.mutable_communication() = CommunicationFromFlags();
-  if (FlagGiven("images_per_second")) {
-    if (!(FLAGS_images_per_second > 0)) {
-      throw ConfigError("--images_per_second must be above 0");
-    }
-    options.images_per_second = FLAGS_images_per_second;
-  }
-  return options;
 }
 
 // As a job config is checked, but what is wrong is a flag.
@@ -226,25 +184,83 @@ ModelSpec ModelOfProfile(const std::string& path) {
 
 }  // namespace
 
-PlannedModel PlanModel(const PlanOptions& options) {
+ModelAndJob LoadModelAndJob(const PlanOptions& options) {
   Check(options.job);
-  PlannedModel planned;
-  planned.model = options.profile.empty() ? ModelOfNet(options) : ModelOfProfile(options.profile);
-  Job job = options.job;
+  ModelAndJob loaded;
+  loaded.model = options.profile.empty() ? ModelOfNet(options) : ModelOfProfile(options.profile);
+  loaded.job = options.job;
   if (options.images_per_second) {
-    job.mutable_cluster()->set_flops(FlopsFor(planned.model, *options.images_per_second));
+    loaded.job.mutable_cluster()->set_flops(FlopsFor(loaded.model, *options.images_per_second));
   }
-  planned.plan = PlanJob(
-      InformationBook(planned.model, job.cluster().workers(), job.cluster().servers()), job);
-  return planned;
+  return loaded;
 }
 
-ExitCode PlanVerb() {
+PlannedModel PlanModel(const PlanOptions& options) {
+  auto [model, job] = LoadModelAndJob(options);
+  Plan plan =
+      PlanJob(InformationBook(model, job.cluster().workers(), job.cluster().servers()), job);
+  return {std::move(model), std::move(plan)};
+}
+
+NamedPolicies PlannedPolicies() {
+  const Choices<Communication::Policy> names = {
+      {"bytes", Communication::BYTES},
+      {"time", Communication::TIME},
+      {"ps", Communication::ALL_PS},
+      {"sfb", Communication::ALL_SFB},
+      {"ring", Communication::ALL_RING},
+      {"halving_doubling", Communication::ALL_HALVING_DOUBLING},
+      {"torus", Communication::ALL_TORUS},
+      {"adam", Communication::ALL_ADAM}};
+  NamedPolicies policies;
+  for (const auto& [name, policy] : names) {
+    policies.emplace_back(name, Communication()).second.set_policy(policy);
+  }
+  return policies;
+}
+
+PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies) {
+  if (!FLAGS_net.empty() + !FLAGS_solver.empty() + !FLAGS_profile.empty() != 1) {
+    throw ConfigError(
+        "give either --net, a Caffe net prototxt, or --solver, a Caffe solver prototxt, or "
+        "--profile, what `poseidon time` has measured");
+  }
+  for (const char* flag : {"batch", "input", "images_per_second"}) {
+    if (!FLAGS_profile.empty() && FlagGiven(flag)) {
+      throw ConfigError(std::string("--") + flag + " can't change a profile; measure it again");
+    }
+  }
+  CheckAtLeastOne("workers", "the number of workers", FLAGS_workers);
+  CheckAtLeastOne("servers", "the number of parameter servers", FLAGS_servers);
+  if (FlagGiven("batch")) CheckAtLeastOne("batch", "the samples of a worker", FLAGS_batch);
+  PlanOptions options;
+  options.net = FLAGS_net;
+  options.solver = FLAGS_solver;
+  options.profile = FLAGS_profile;
+  if (FlagGiven("batch")) options.batch = FLAGS_batch;
+  if (FlagGiven("input")) options.record_shape = ParseShape(FLAGS_input);
+  *options.job.mutable_cluster() = ClusterFromFlags();
+  *options.job.mutable_communication() = CommunicationFromFlags(policies);
+  if (FlagGiven("images_per_second")) {
+    if (!(FLAGS_images_per_second > 0)) {
+      throw ConfigError("--images_per_second must be above 0");
+    }
+    options.images_per_second = FLAGS_images_per_second;
+  }
+  return options;
+}
+
+bool JsonFromFlags() {
   if (FLAGS_format != "table" && FLAGS_format != "json") {
     throw ConfigError("--format is \"" + FLAGS_format + "\"; it must be table or json");
   }
-  const PlannedModel planned = PlanModel(OptionsFromFlags());
-  std::cout << (FLAGS_format == "json" ? PlanJson(planned) : PlanTable(planned));
+  return FLAGS_format == "json";
+}
+
+ExitCode PlanVerb() {
+  const bool json = JsonFromFlags();
+  const PlannedModel planned = PlanModel(PlanOptionsFromFlags(PlannedPolicies()));
+  std::cout << (json ? PlanJson(planned) : PlanTable(planned));
   return ExitCode::kSuccess;
 }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "caffe_adapter/shape.h"
 #include "core/error.h"
@@ -22,6 +24,15 @@ struct PlanOptions {
   // Samples a second that a worker computes alone; by default the cluster's flops tell.
   std::optional<double> images_per_second;
 };
+
+// A model and the job that its options make, with the times of layers settled.
+struct ModelAndJob {
+  ModelSpec model;
+  Job job;
+};
+
+// Throws as PlanModel does.
+ModelAndJob LoadModelAndJob(const PlanOptions& options);
 
 // A model and its plan, with predictions.
 struct PlannedModel {
@@ -43,6 +54,16 @@ std::string PlanTable(const PlannedModel& planned);
 // `ready_ms`, `sent_ms`, `fresh_ms`, `needed_ms`, `runner_up` (null if there is none) with `scheme`
 // and `predicted_ms`; `total`, `server_load`.
 std::string PlanJson(const PlannedModel& planned);
+
+// What --policy can be, and the communication that each name starts from.
+using NamedPolicies = std::vector<std::pair<std::string, Communication>>;
+NamedPolicies PlannedPolicies();  // of `poseidon plan`
+
+// From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.
+PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies);
+
+// Whether --format asks for JSON rather than a table. Throws ConfigError if it is neither.
+bool JsonFromFlags();
 
 // Reads the flags of `poseidon plan --help` and prints the plan. Throws Error.
 ExitCode PlanVerb();

@@ -1,6 +1,5 @@
 // How `poseidon plan` shows a plan.
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "caffe_adapter/net.h"
@@ -59,12 +58,6 @@ Totals Sum(const std::vector<LayerRow>& rows) {
 
 Shape WeightShape(const LayerSpec& layer) {
   return {layer.blobs(0).shape().begin(), layer.blobs(0).shape().end()};
-}
-
-std::string Digits(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
 }
 
 // " (37% less)", or nothing where there is no difference to speak of.

@@ -1,6 +1,7 @@
 #include "cli/table.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace poseidon {
 namespace {
@@ -36,6 +37,12 @@ std::string Grouped(int64_t number) {
   std::string text = std::to_string(number);
   const size_t digits_begin = number < 0 ? 1 : 0;
   for (size_t i = text.size(); i > digits_begin + 3;) text.insert(i -= 3, ",");
+  return text;
+}
+
+std::string Digits(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }
 

@@ -31,5 +31,7 @@ class Table {
 
 // "1,234,567".
 std::string Grouped(int64_t number);
+// With so many digits behind the point.
+std::string Digits(double value, int digits);
 
 }  // namespace poseidon

@@ -4,6 +4,7 @@
 #include "cli/net_verbs.h"
 #include "cli/plan.h"
 #include "cli/run.h"
+#include "cli/simulate.h"
 
 namespace poseidon {
 namespace {
@@ -53,6 +54,49 @@ const Verb kPlan{
         "    --workers=4 --servers=2 --batch=16",
     .run = PlanVerb};
 
+const Verb kSimulate{
+    .name = "simulate",
+    .summary = "train on a cluster in virtual time, to see how it does",
+    .usage = "simulate --net=FILE|--solver=FILE|--profile=FILE --workers=P [flags]",
+    .text =
+        "Runs the scheduler, servers and workers of a job in virtual time, with messages that have "
+        "sizes but no data and layers that take as long as the profile says or as they take at "
+        "--flops. Answers how long an iteration takes, what speedup and efficiency that is, how "
+        "busy the GPUs are, and how much the machine that moves most sends and receives. "
+        "docs/cost_model.md says what is not simulated.",
+    .flags = {{"net", "FILE", ""},
+              {"solver", "FILE", ""},
+              {"profile", "FILE", ""},
+              {"workers", "P", ""},
+              {"servers", "S", ""},
+              {"batch", "K", ""},
+              {"input", "CxHxW", ""},
+              {"policy", "NAME",
+               "ps: parameter servers as Caffe had them, a whole layer on one server, first come, "
+               "first served after the backward pass; wfbp: parameter servers, KV pairs sent "
+               "during the backward pass; bytes: that with the paper's Algorithm 1; time, sfb, "
+               "ring, halving_doubling, torus, adam as in `poseidon plan`."},
+              {"iterations", "N",
+               "Iterations; the first two do not count. Under policies time, torus and "
+               "halving_doubling, which take longer to be steady, 18 more come before. 5 if not "
+               "given."},
+              {"bandwidth", "RATE", ""},
+              {"goodput_share", "X", ""},
+              {"latency", "TIME", ""},
+              {"colocated", "", ""},
+              {"flops", "X", ""},
+              {"images_per_second", "X", ""},
+              {"grid", "XxY", ""},
+              {"codec", "NAME", ""},
+              {"bucket_bytes", "N", ""},
+              {"lanes", "N", ""},
+              {"kv_pair_bytes", "N", ""},
+              {"format", "NAME", ""}},
+    .example =
+        "poseidon simulate --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
+        "    --workers=4 --servers=4 --batch=64 --bandwidth=1Gbps",
+    .run = SimulateVerb};
+
 const Verb kTime{
     .name = "time",
     .summary = "measure how long each layer of a net computes",
@@ -65,7 +109,8 @@ const Verb kTime{
     .flags = {{"solver", "FILE", ""},
               {"net", "FILE", ""},
               {"batch", "K", "Samples of a batch, instead of the net's."},
-              {"iterations", "N", "Batches to measure, after three that do not count."},
+              {"iterations", "N",
+               "Batches to measure, after three that do not count; 50 if not given."},
               {"threads", "N", ""},
               {"out", "FILE", "The profile to write."}},
     .example =
@@ -83,7 +128,7 @@ const Verb kTest{
     .flags = {{"solver", "FILE", ""},
               {"net", "FILE", ""},
               {"weights", "FILES", ".caffemodel files, comma separated."},
-              {"iterations", "N", "Batches to score."},
+              {"iterations", "N", "Batches to score; 50 if not given."},
               {"threads", "N", ""}},
     .example =
         "poseidon test --solver=configs/models/lenet/solver.prototxt --iterations=3 \\\n"
@@ -189,9 +234,8 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,        kPlan,         kTime,           kTest,
-      kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset,
-      kConvertMean};
+      kRun,          kPlan,           kSimulate,        kTime,       kTest, kConvertCsv,
+      kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

@@ -1,8 +1,6 @@
 #include "tests/simulation/planned_training.h"
 
-#include <glog/logging.h>
-
-#include "experiments/simulated_cluster.h"
+#include "experiments/training_simulation.h"
 #include "scheduler/cluster_spec.h"
 #include "tests/unit/reference_models.h"
 
@@ -42,45 +40,16 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
   network.set_goodput_share(1);
   network.set_latency(latency);
   network.set_colocated(colocated);
-  job.mutable_communication()->set_heartbeat_interval_seconds(3600);
-  job.mutable_communication()->set_heartbeat_deadline_seconds(1e6);
-  job.mutable_communication()->set_stall_deadline_seconds(1e6);
   return job;
 }
 
 PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model) {
-  // Workers that exchange in pairs drift apart for some twenty iterations; others are steady soon.
-  const auto policy = job.communication().policy();
-  const bool pairs = policy == Communication::ALL_HALVING_DOUBLING ||
-                     policy == Communication::ALL_TORUS || policy == Communication::TIME;
-  const int iterations = pairs ? 24 : 8;
-  constexpr int kMeasured = 4;
-  const ClusterSpec spec = ClusterOf(job);
-  NicSpec nic;
-  nic.goodput_bytes_per_second = spec.goodput;
-  nic.latency = Seconds(spec.latency);
-  nic.send_buffer_bytes = spec.send_buffer_bytes;
-  SimulatedClusterOptions options;
-  options.job = job;
-  options.layout = spec.colocated ? ColocatedLayout(job, nic) : SeparateLayout(job, nic);
-  options.network.processing = MessageProcessing(Seconds(spec.message_cost));
-  options.work.model = model;
-  options.work.iterations = iterations;
-  for (int l = 0; l < model.layers_size(); ++l) {
-    options.work.timeline.steps.push_back({l, Seconds(model.layers(l).forward_ms() / 1000),
-                                           Seconds(model.layers(l).backward_ms() / 1000)});
-  }
-  SimulatedCluster cluster(options);
-  CHECK(cluster.Run(Time::max())) << "a simulated training did not end";
-  PlannedOutcome outcome;
-  outcome.predicted = cluster.scheduler().plan->plan().iteration_ms() / 1000;
-  for (int rank = 0; rank < job.cluster().workers(); ++rank) {
-    const auto& times = cluster.trainer(rank).iterations;
-    outcome.simulated +=
-        ToSeconds(times[iterations - 1].end - times[iterations - 1 - kMeasured].end) / kMeasured /
-        job.cluster().workers();
-  }
-  return outcome;
+  SteadyIterations steady;
+  // Two more, for the comparison is to the thousandth.
+  steady.warm_up = WarmUpIterations(job.communication().policy()) + 2;
+  steady.measured = 4;
+  const SimulatedTraining training = SimulateTraining(job, model, steady);
+  return {training.plan.iteration_ms() / 1000, training.iteration};
 }
 
 }  // namespace poseidon

@@ -1,0 +1,112 @@
+#include "cli/simulate.h"
+
+#include <glog/logging.h>
+
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/flags.h"
+#include "cli/table.h"
+
+namespace poseidon {
+namespace {
+
+constexpr double kMillisecondsPerSecond = 1000;
+constexpr int kIterations = 5;  // if the command line does not say: two to get steady, three count
+constexpr int kUncounted = 2;
+constexpr int64_t kLargestKvPair = 268435456;  // what communication.kv_pair_bytes may be
+
+// Caffe's parameter servers. The layers come as the backward pass ends with them.
+Communication WholeLayersOnServers() {
+  Communication communication;
+  communication.set_policy(Communication::ALL_PS);
+  communication.set_overlap(false);
+  communication.set_by_priority(false);
+  communication.set_kv_pair_bytes(kLargestKvPair);
+  return communication;
+}
+
+}  // namespace
+
+NamedPolicies SimulatedPolicies() {
+  NamedPolicies policies = PlannedPolicies();
+  for (auto& [name, communication] : policies) {
+    if (communication.policy() == Communication::ALL_PS) name = "wfbp";
+  }
+  policies.insert(policies.begin(), {"ps", WholeLayersOnServers()});
+  return policies;
+}
+
+double ClusterAnswer::ImagesPerSecond() const {
+  return static_cast<double>(workers * batch) / training.iteration;
+}
+
+double ClusterAnswer::Speedup() const { return workers * Efficiency(); }
+
+double ClusterAnswer::Efficiency() const { return training.compute / training.iteration; }
+
+ClusterAnswer SimulateModel(const PlanOptions& options, int iterations) {
+  if (iterations <= kUncounted) {
+    throw ConfigError("--iterations is " + std::to_string(iterations) +
+                      "; it must be at least 3, for the first two do not count");
+  }
+  const auto [model, job] = LoadModelAndJob(options);
+  const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication().policy()),
+                                   .measured = iterations - kUncounted};
+  ClusterAnswer answer;
+  answer.workers = job.cluster().workers();
+  answer.servers = job.cluster().servers();
+  answer.batch = model.batch();
+  answer.training = SimulateTraining(job, model, steady);
+  return answer;
+}
+
+std::string SimulationTable(const ClusterAnswer& answer) {
+  const SimulatedTraining& training = answer.training;
+  constexpr double kBytesPerMegabyte = 1e6;
+  Table table({{"quantity"}, {"value", Table::Align::kRight}, {"unit"}});
+  table.AddRow({"iteration", Digits(kMillisecondsPerSecond * training.iteration, 2), "ms"});
+  table.AddRow({"computing alone", Digits(kMillisecondsPerSecond * training.compute, 2), "ms"});
+  table.AddRow({"throughput", Digits(answer.ImagesPerSecond(), 1), "images/s"});
+  table.AddRow({"speedup", Digits(answer.Speedup(), 2), "of " + std::to_string(answer.workers)});
+  table.AddRow({"efficiency", Digits(100 * answer.Efficiency(), 1), "%"});
+  table.AddRow({"GPU busy", Digits(100 * training.busy, 1), "%"});
+  table.AddRow({"sent, most loaded machine", Digits(training.bytes_sent / kBytesPerMegabyte, 3),
+                "MB/iteration"});
+  table.AddRow({"received, the same machine",
+                Digits(training.bytes_received / kBytesPerMegabyte, 3), "MB/iteration"});
+  return table.ToString() + "\nworkers: " + std::to_string(answer.workers) +
+         ", servers: " + std::to_string(answer.servers) +
+         ", samples a worker: " + std::to_string(answer.batch) + "\n";
+}
+
+std::string SimulationJson(const ClusterAnswer& answer) {
+  const SimulatedTraining& training = answer.training;
+  const nlohmann::ordered_json json = {
+      {"workers", answer.workers},
+      {"servers", answer.servers},
+      {"batch", answer.batch},
+      {"compute_ms", kMillisecondsPerSecond * training.compute},
+      {"iteration_ms", kMillisecondsPerSecond * training.iteration},
+      {"predicted_ms", training.plan.iteration_ms()},
+      {"images_per_second", answer.ImagesPerSecond()},
+      {"speedup", answer.Speedup()},
+      {"efficiency", answer.Efficiency()},
+      {"gpu_busy", training.busy},
+      {"bytes_per_node",
+       {{"sent", std::llround(training.bytes_sent)},
+        {"received", std::llround(training.bytes_received)}}}};
+  return json.dump(2) + "\n";
+}
+
+ExitCode SimulateVerb() {
+  FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
+  const bool json = JsonFromFlags();
+  const int iterations = FlagGiven("iterations") ? FLAGS_iterations : kIterations;
+  const ClusterAnswer answer = SimulateModel(PlanOptionsFromFlags(SimulatedPolicies()), iterations);
+  std::cout << (json ? SimulationJson(answer) : SimulationTable(answer));
+  return ExitCode::kSuccess;
+}
+
+}  // namespace poseidon
