@@ -146,4 +146,15 @@ uint64_t BlobSeed(uint64_t seed, const std::string& layer, int blob) {
   return DeriveSeed(DeriveSeed(seed, layer), static_cast<uint64_t>(blob));
 }
 
+void FillLayer(const LayerDescription& layer, uint64_t seed, std::span<float> values) {
+  for (size_t i = 0; i < layer.parameters.size(); ++i) {
+    const ParameterDescription& parameter = layer.parameters[i];
+    if (parameter.owner) continue;
+    const size_t count = Count(parameter.shape);
+    Fill(parameter.filler, parameter.shape, BlobSeed(seed, layer.name(), static_cast<int>(i)),
+         values.first(count));
+    values = values.subspan(count);
+  }
+}
+
 }  // namespace poseidon

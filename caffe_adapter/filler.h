@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "caffe_adapter/net.h"
 #include "caffe_adapter/shape.h"
 #include "proto/caffe.pb.h"
 
@@ -19,6 +20,10 @@ std::string FillerError(const caffe::FillerParameter& filler, const Shape& shape
 // Caffe's of the same seed, which depend on its random library. Throws ConfigError(FillerError).
 void Fill(const caffe::FillerParameter& filler, const Shape& shape, uint64_t seed,
           std::span<float> values);
+
+// Fills the parameters that a layer owns, which lie one after the other in `values`, by their
+// fillers.
+void FillLayer(const LayerDescription& layer, uint64_t seed, std::span<float> values);
 
 // The seed for blob `blob` of a layer, so that its values depend on no other layer.
 uint64_t BlobSeed(uint64_t seed, const std::string& layer, int blob);

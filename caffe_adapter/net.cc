@@ -218,6 +218,21 @@ class Describer {
 
 }  // namespace
 
+int64_t LayerDescription::owned_floats() const {
+  int64_t floats = 0;
+  for (const ParameterDescription& blob : parameters) {
+    if (!blob.owner) floats += Count(blob.shape);
+  }
+  return floats;
+}
+
+std::optional<int> FindLayer(const NetDescription& net, const std::string& name) {
+  for (size_t i = 0; i < net.layers.size(); ++i) {
+    if (net.layers[i].name() == name) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
 std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phase,
                                const DescribeOptions& given) {
   const DescribeOptions options = WithLocate(given, net);

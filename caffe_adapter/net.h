@@ -48,6 +48,8 @@ struct LayerDescription {
   // SoftmaxWithLoss: the share of the label that all classes get; the job's wish, not the net's.
   float label_smoothing = 0;
 
+  // Floats of the parameters that are its own, not another layer's.
+  int64_t owned_floats() const;
   const std::string& name() const { return parameter.name(); }
   const std::string& type() const { return parameter.type(); }
 };
@@ -58,6 +60,9 @@ struct NetDescription {
   std::vector<LayerDescription> layers;  // in forward order
   int64_t batch = 0;  // samples an iteration: the first extent of the first data layer's first top
 };
+
+// The index of the layer called `name`, if the net has it.
+std::optional<int> FindLayer(const NetDescription& net, const std::string& name);
 
 // Where the field at a dotted path of the net ("layer.3.type") stands in its file.
 using Locate = std::function<Location(const std::string& path)>;

@@ -9,9 +9,23 @@
 #include "caffe_adapter/hdf5_file.h"
 #include "caffe_adapter/hdf5_writer.h"
 #include "core/error.h"
+#include "core/update_rule.h"
+#include "proto/update_rule.h"
 
 namespace poseidon {
 namespace {
+
+// Floats for each parameter: what the session keeps, and what of it is optimiser state.
+struct StateFloats {
+  int kept;
+  int optimiser;
+};
+
+StateFloats StateOf(const ModelSpec& model) {
+  const UpdateRule rule = ToUpdateRule(model.update_rule());
+  const int kept = StatePerParameter(rule);
+  return {kept, rule.deferred ? kept - 1 : kept};
+}
 
 // A learnable blob of the net as Caffe numbers them.
 struct LearnableBlob {
@@ -115,7 +129,8 @@ SolverState ReadSolverState(const std::string& path) {
 }
 
 std::vector<HistoryBlob> ToHistory(const NetDescription& net, const ModelSpec& model,
-                                   std::span<const float> state, int kept, int floats) {
+                                   std::span<const float> state) {
+  const auto [kept, floats] = StateOf(model);
   CHECK_EQ(static_cast<int64_t>(state.size()), ParameterCount(model) * kept);
   std::vector<HistoryBlob> history;
   for (int part = 0; part < floats; ++part) {
@@ -131,8 +146,8 @@ std::vector<HistoryBlob> ToHistory(const NetDescription& net, const ModelSpec& m
 }
 
 std::vector<float> FromHistory(const std::string& path, const NetDescription& net,
-                               const ModelSpec& model, const std::vector<HistoryBlob>& history,
-                               int kept, int floats) {
+                               const ModelSpec& model, const std::vector<HistoryBlob>& history) {
+  const auto [kept, floats] = StateOf(model);
   const std::vector<LearnableBlob> blobs = LearnableBlobs(net, model);
   const size_t expected = blobs.size() * floats;
   if (history.size() != expected) {

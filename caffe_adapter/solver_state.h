@@ -34,15 +34,13 @@ void WriteSolverState(const std::string& path, const SolverState& state);
 // Throws DataError for a file that is not there, or is none, or is truncated.
 SolverState ReadSolverState(const std::string& path);
 
-// Between Caffe's blobs and ours: `state` has, in the order of the model's parameters, `kept`
-// floats for each, of which the first `floats` are optimiser state. `model` is the net's
-// (ToModelSpec).
+// Between Caffe's blobs and ours: `state` has, in the order of the model's parameters,
+// StatePerParameter floats of the model's update rule for each. `model` is the net's (ToModelSpec).
 std::vector<HistoryBlob> ToHistory(const NetDescription& net, const ModelSpec& model,
-                                   std::span<const float> state, int kept, int floats);
-// What is behind the first `floats` is 0. Throws DataError, which begins with `path`, if the
+                                   std::span<const float> state);
+// The mean gradients of a deferred rule are 0. Throws DataError, which begins with `path`, if the
 // history is not of this net or of another type of solver.
 std::vector<float> FromHistory(const std::string& path, const NetDescription& net,
-                               const ModelSpec& model, const std::vector<HistoryBlob>& history,
-                               int kept, int floats);
+                               const ModelSpec& model, const std::vector<HistoryBlob>& history);
 
 }  // namespace poseidon

@@ -14,11 +14,11 @@
 #include <iostream>
 #include <random>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "cli/program_directory.h"
 #include "core/atomic_file.h"
+#include "core/split.h"
 
 namespace poseidon {
 namespace {
@@ -53,8 +53,7 @@ void ResolveStart(const JobConfig& config, Training& training) {
   }
   for (std::string& entry : *training.mutable_weights()) {
     std::string resolved;
-    std::istringstream paths(entry);
-    for (std::string path; std::getline(paths, path, ',');) {
+    for (const std::string& path : SplitAtCommas(entry)) {
       resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
     }
     entry = resolved;

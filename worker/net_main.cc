@@ -11,6 +11,7 @@
 #include "caffe_adapter/solver.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/split.h"
 #include "proto/text_format.h"
 #include "transport/program.h"
 #include "worker/layer_times.h"
@@ -106,14 +107,8 @@ ExitCode Time() {
 
 ExitCode Test() {
   if (FLAGS_weights.empty()) throw ConfigError("--weights is missing; name a .caffemodel");
-  std::vector<std::string> weights;
-  size_t begin = 0;
-  while (begin < FLAGS_weights.size()) {
-    const size_t end = std::min(FLAGS_weights.find(',', begin), FLAGS_weights.size());
-    weights.push_back(FLAGS_weights.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  const TestResult result = ScoreNet(TestNet(), weights, FLAGS_iterations, FLAGS_threads);
+  const TestResult result =
+      ScoreNet(TestNet(), SplitAtCommas(FLAGS_weights), FLAGS_iterations, FLAGS_threads);
   if (result.loss) std::printf("loss: %.6g\n", *result.loss);
   for (const TestOutput& output : result.outputs) {
     for (const float value : output.values) {

@@ -1,9 +1,9 @@
 #include "worker/recipe.h"
 
-#include <algorithm>
 #include <string>
 
 #include "core/error.h"
+#include "core/split.h"
 
 namespace poseidon {
 namespace {
@@ -42,12 +42,7 @@ void CorrectMomentum(UpdateRuleSpec& rule) {
 void AddPaths(const google::protobuf::RepeatedPtrField<std::string>& entries,
               std::vector<std::string>& paths) {
   for (const std::string& entry : entries) {
-    size_t begin = 0;
-    while (begin <= entry.size()) {
-      const size_t end = std::min(entry.find(',', begin), entry.size());
-      if (end > begin) paths.push_back(entry.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    for (const std::string& path : SplitAtCommas(entry)) paths.push_back(path);
   }
 }
 

@@ -14,16 +14,18 @@ namespace {
 
 constexpr uint64_t kSeed = 1;  // of fillers, where no file has the values
 
+// By layer and blob, as the net's fillers have it.
 NetValues FilledValues(const NetDescription& net) {
   NetValues values;
   for (const LayerDescription& layer : net.layers) {
+    std::vector<float> owned(layer.owned_floats());
+    FillLayer(layer, kSeed, owned);
+    std::span<const float> rest = owned;
     std::vector<std::vector<float>>& blobs = values.emplace_back();
     for (const ParameterDescription& parameter : layer.parameters) {
-      std::vector<float>& blob = blobs.emplace_back();
-      if (parameter.owner) continue;
-      blob.resize(Count(parameter.shape));
-      Fill(parameter.filler, parameter.shape,
-           BlobSeed(kSeed, layer.name(), static_cast<int>(blobs.size()) - 1), blob);
+      const std::span<const float> blob = rest.first(parameter.owner ? 0 : Count(parameter.shape));
+      blobs.emplace_back(blob.begin(), blob.end());
+      rest = rest.subspan(blob.size());
     }
   }
   return values;

@@ -66,13 +66,11 @@ void Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iter
   // An older training's state must not stand beside the new model.
   fs::remove(path, ignored);
   WriteCaffemodel(net, *engine.net(), engine.Values());
-  const UpdateRule rule = ToUpdateRule(model.update_rule());
-  const int kept = StatePerParameter(rule);
   SolverState file;
   file.iteration = iteration;
   file.learned_net = net;
-  file.current_step = CurrentStep(rule, iteration);
-  file.history = ToHistory(*engine.net(), model, state, kept, kept - (rule.deferred ? 1 : 0));
+  file.current_step = CurrentStep(ToUpdateRule(model.update_rule()), iteration);
+  file.history = ToHistory(*engine.net(), model, state);
   WriteSolverState(path, file);
   LOG(INFO) << "wrote the snapshot of iteration " << iteration << ": " << net << " and " << path;
 }

@@ -28,27 +28,6 @@ NetDescription DescribeTrainNet(const TorchEngineOptions& options) {
   return net;
 }
 
-// Of the parameters that the layer owns.
-size_t ParameterCount(const LayerDescription& layer) {
-  size_t count = 0;
-  for (const ParameterDescription& parameter : layer.parameters) {
-    if (!parameter.owner) count += Count(parameter.shape);
-  }
-  return count;
-}
-
-// Of the same.
-void FillLayer(const LayerDescription& layer, uint64_t seed, std::span<float> values) {
-  for (size_t i = 0; i < layer.parameters.size(); ++i) {
-    const ParameterDescription& parameter = layer.parameters[i];
-    if (parameter.owner) continue;
-    const size_t count = Count(parameter.shape);
-    Fill(parameter.filler, parameter.shape, BlobSeed(seed, layer.name(), static_cast<int>(i)),
-         values.first(count));
-    values = values.subspan(count);
-  }
-}
-
 // The layers of both nets that have the same name must agree on their parameters, and on which of
 // them another layer owns.
 void CheckSameParameters(const LayerDescription& train, const LayerDescription& test) {
@@ -98,10 +77,7 @@ class TorchEngine : public Engine {
   void MakeTestNets(const TorchEngineOptions& options);
   // Gives memory of the engine's own to the layers whose parameters the model lacks.
   void BindOwnParameters();
-  // The values of the parameters that a layer of the train net owns, one after the other.
-  std::span<float> ValuesOf(int step) const;
   void OwnParameters(const LayerDescription& layer);
-  std::optional<int> FindTrainStep(const std::string& layer) const;
   // In all nets.
   void Bind(const std::string& layer, std::span<float> values);
 
@@ -111,7 +87,8 @@ class TorchEngine : public Engine {
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;
   std::vector<int> step_of_layer_;
-  std::vector<std::span<float>> parameters_;                  // of the model's layers
+  // By step of the train net: the values of the parameters that it owns, one after the other.
+  std::vector<std::span<float>> values_;
   std::map<std::string, std::vector<float>> own_parameters_;  // by layer name
 };
 
@@ -131,7 +108,7 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
     step_of_layer_.push_back(static_cast<int>(layer_of_step_.size()) - 1);
   }
   CHECK_EQ(static_cast<int>(step_of_layer_.size()), model_.layers_size());
-  parameters_.resize(model_.layers_size());
+  values_.resize(steps());
   MakeTestNets(options);
   BindOwnParameters();
 }
@@ -147,7 +124,7 @@ void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
         options.solver.parameter.test_iter(static_cast<int>(i))));
     const TorchTester& test = *tests_.back();
     for (const LayerDescription& layer : train_.description().layers) {
-      const std::optional<int> step = test.FindStep(layer.name());
+      const std::optional<int> step = FindLayer(test.description(), layer.name());
       if (step) CheckSameParameters(layer, test.description().layers[*step]);
     }
   }
@@ -160,57 +137,47 @@ void TorchEngine::BindOwnParameters() {
   }
   for (const auto& test : tests_) {
     for (const LayerDescription& layer : test->description().layers) {
-      if (!FindTrainStep(layer.name()) && !own_parameters_.contains(layer.name())) {
+      if (!FindLayer(train_.description(), layer.name()) &&
+          !own_parameters_.contains(layer.name())) {
         OwnParameters(layer);
       }
     }
   }
 }
 
-std::optional<int> TorchEngine::FindTrainStep(const std::string& layer) const {
-  for (int step = 0; step < steps(); ++step) {
-    if (step_name(step) == layer) return step;
-  }
-  return std::nullopt;
-}
-
 void TorchEngine::OwnParameters(const LayerDescription& layer) {
-  if (ParameterCount(layer) == 0) return;
+  if (layer.owned_floats() == 0) return;
   std::vector<float>& values = own_parameters_[layer.name()];
-  values.resize(ParameterCount(layer));
+  values.resize(layer.owned_floats());
   FillLayer(layer, seed_, values);
   Bind(layer.name(), values);
 }
 
 void TorchEngine::Bind(const std::string& layer, std::span<float> values) {
-  if (const auto step = FindTrainStep(layer)) train_.BindParameters(*step, values);
+  if (const auto step = FindLayer(train_.description(), layer)) {
+    train_.BindParameters(*step, values);
+    values_[*step] = values;
+  }
   for (const auto& test : tests_) {
-    if (const auto step = test->FindStep(layer)) test->BindParameters(*step, values);
+    if (const auto step = FindLayer(test->description(), layer))
+      test->BindParameters(*step, values);
   }
 }
 
 void TorchEngine::BindParameters(int layer, std::span<float> values) {
-  parameters_.at(layer) = values;
   Bind(model_.layers(layer).name(), values);
 }
 
 void TorchEngine::FillParameters() {
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    FillLayer(train_.description().layers[step_of_layer_[i]], seed_, parameters_[i]);
+  for (const int step : step_of_layer_) {
+    FillLayer(train_.description().layers[step], seed_, values_[step]);
   }
-}
-
-std::span<float> TorchEngine::ValuesOf(int step) const {
-  if (layer_of_step_[step]) return parameters_[*layer_of_step_[step]];
-  const auto own = own_parameters_.find(train_.description().layers[step].name());
-  if (own == own_parameters_.end()) return {};
-  return {const_cast<float*>(own->second.data()), own->second.size()};
 }
 
 NetValues TorchEngine::Values() const {
   NetValues values;
   for (int step = 0; step < steps(); ++step) {
-    std::span<const float> rest = ValuesOf(step);
+    std::span<const float> rest = values_[step];
     std::vector<std::vector<float>>& blobs = values.emplace_back();
     for (const ParameterDescription& parameter : train_.description().layers[step].parameters) {
       blobs.emplace_back();
@@ -225,7 +192,7 @@ NetValues TorchEngine::Values() const {
 
 void TorchEngine::SetValues(const NetValues& values) {
   for (int step = 0; step < steps(); ++step) {
-    std::span<float> rest = ValuesOf(step);
+    std::span<float> rest = values_[step];
     const LayerDescription& layer = train_.description().layers[step];
     for (size_t b = 0; b < layer.parameters.size(); ++b) {
       if (layer.parameters[b].owner) continue;
@@ -240,7 +207,7 @@ void TorchEngine::SetValues(const NetValues& values) {
 std::string TorchEngine::FirstNotFinite() const {
   const auto finite = [](float value) { return std::isfinite(value); };
   for (int step = 0; step < steps(); ++step) {
-    const std::span<const float> values = ValuesOf(step);
+    const std::span<const float> values = values_[step];
     const LayerDescription& layer = train_.description().layers[step];
     const std::string name = "\"" + layer.name() + "\" (" + layer.type() + ")";
     if (!std::all_of(values.begin(), values.end(), finite)) return name + ", in its parameters";

@@ -18,14 +18,6 @@ TorchTester::TorchTester(NetDescription description, const BatchReaderOptions& d
   FindOutputs();
 }
 
-std::optional<int> TorchTester::FindStep(const std::string& name) const {
-  const std::vector<LayerDescription>& layers = description().layers;
-  const auto found = std::find_if(layers.begin(), layers.end(),
-                                  [&](const LayerDescription& l) { return l.name() == name; });
-  if (found == layers.end()) return std::nullopt;
-  return static_cast<int>(found - layers.begin());
-}
-
 void TorchTester::FindOutputs() {
   std::map<std::string, Output> unread;
   for (size_t step = 0; step < description().layers.size(); ++step) {

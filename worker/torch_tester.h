@@ -19,8 +19,6 @@ class TorchTester {
   TorchTester(NetDescription description, const BatchReaderOptions& data, int64_t batches);
 
   const NetDescription& description() const { return net_.description(); }
-  // The layer called `name`, if the net has it.
-  std::optional<int> FindStep(const std::string& name) const;
   // Makes `values` the parameters that the step owns. The memory must outlive this.
   void BindParameters(int step, std::span<float> values) { net_.BindParameters(step, values); }
 

@@ -10,7 +10,6 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "proto/update_rule.h"
 
 namespace poseidon {
 namespace {
@@ -67,11 +66,7 @@ void Trainer::SetFirstValues() {
 
 bool Trainer::HasParametersBesideModel() const {
   int64_t parameters = 0;
-  for (const LayerDescription& layer : engine_.net()->layers) {
-    for (const ParameterDescription& parameter : layer.parameters) {
-      if (!parameter.owner) parameters += Count(parameter.shape);
-    }
-  }
+  for (const LayerDescription& layer : engine_.net()->layers) parameters += layer.owned_floats();
   return parameters != ParameterCount(model_);
 }
 
@@ -86,11 +81,8 @@ void Trainer::CheckSameStart() const {
 }
 
 void Trainer::RestoreState() {
-  const UpdateRule rule = ToUpdateRule(model_.update_rule());
-  const int kept = StatePerParameter(rule);
-  session_.RestoreState(FromHistory(options_.from->path, *engine_.net(), model_,
-                                    options_.from->state.history, kept,
-                                    kept - (rule.deferred ? 1 : 0)));
+  session_.RestoreState(
+      FromHistory(options_.from->path, *engine_.net(), model_, options_.from->state.history));
   LOG(INFO) << "going on from iteration " << options_.from->state.iteration << ", "
             << options_.from->path;
 }

@@ -6,11 +6,11 @@
 #include <caffe/caffe.hpp>
 #include <iostream>
 #include <map>
-#include <sstream>
 
 #include "caffe_adapter/patch/caffe_patch.h"
 #include "caffe_adapter/patch/caffe_time.h"
 #include "core/error.h"
+#include "core/split.h"
 #include "transport/program.h"
 
 DEFINE_string(solver, "", "train: the solver file.");
@@ -31,13 +31,6 @@ namespace poseidon {
 namespace {
 
 using ::caffe::Caffe;
-
-std::vector<std::string> SplitAtCommas(const std::string& text) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
-  return parts;
-}
 
 void SetDevice(const ::caffe::SolverParameter* solver) {
   std::string gpu = FLAGS_gpu;

@@ -32,19 +32,22 @@ NetDescription Describe() {
   return DescribeNet(net, caffe::TRAIN);
 }
 
-ModelSpec Model(const NetDescription& net) {
+ModelSpec Model(const NetDescription& net, const std::string& type, bool deferred) {
   caffe::SolverParameter solver;
-  solver.set_type("Adam");
-  return ToModelSpec(net, solver);
+  solver.set_type(type);
+  solver.set_lr_policy("fixed");
+  ModelSpec model = ToModelSpec(net, solver);
+  model.mutable_update_rule()->set_deferred(deferred);
+  return model;
 }
 
 TEST(SolverStateTest, HistoryIsInCaffesOrder) {
   const NetDescription net = Describe();
-  const ModelSpec model = Model(net);
+  const ModelSpec model = Model(net, "Adam", true);
   // 11 parameters with two numbers each and a third one that is no state.
   std::vector<float> state(11 * 3);
   std::iota(state.begin(), state.end(), 0.0F);
-  const std::vector<HistoryBlob> history = ToHistory(net, model, state, 3, 2);
+  const std::vector<HistoryBlob> history = ToHistory(net, model, state);
   ASSERT_EQ(history.size(), 8U);
   EXPECT_EQ(history[0].shape, (Shape{2, 3}));
   EXPECT_THAT(history[0].values, ElementsAre(0, 3, 6, 9, 12, 15));
@@ -54,7 +57,7 @@ TEST(SolverStateTest, HistoryIsInCaffesOrder) {
   EXPECT_THAT(history[4].values, ElementsAre(1, 4, 7, 10, 13, 16));
   EXPECT_THAT(history[7].values, ElementsAre(25, 28, 31));
 
-  std::vector<float> back = FromHistory("f", net, model, history, 3, 2);
+  std::vector<float> back = FromHistory("f", net, model, history);
   for (size_t i = 2; i < state.size(); i += 3) state[i] = 0;
   EXPECT_EQ(back, state);
 }
@@ -105,21 +108,23 @@ INSTANTIATE_TEST_SUITE_P(Formats, SolverStateFormatTest,
 
 TEST(SolverStateTest, WhatDoesNotFitIsRefused) {
   const NetDescription net = Describe();
-  const ModelSpec model = Model(net);
-  const auto refusal = [&](const std::vector<HistoryBlob>& history, int floats) -> std::string {
+  const ModelSpec one = Model(net, "SGD", false);
+  const ModelSpec two = Model(net, "Adam", false);
+  const auto refusal = [&](const std::vector<HistoryBlob>& history,
+                           const ModelSpec& model) -> std::string {
     try {
-      FromHistory("f.solverstate", net, model, history, floats, floats);
+      FromHistory("f.solverstate", net, model, history);
       return "";
     } catch (const DataError& error) {
       return error.what();
     }
   };
-  const std::vector<HistoryBlob> sgd = ToHistory(net, model, std::vector<float>(11), 1, 1);
-  EXPECT_EQ(refusal(sgd, 1), "");
-  EXPECT_THAT(refusal(sgd, 2), HasSubstr("f.solverstate: has 4 blobs of history"));
+  const std::vector<HistoryBlob> sgd = ToHistory(net, one, std::vector<float>(11));
+  EXPECT_EQ(refusal(sgd, one), "");
+  EXPECT_THAT(refusal(sgd, two), HasSubstr("f.solverstate: has 4 blobs of history"));
   std::vector<HistoryBlob> other = sgd;
   other[3] = {{5}, std::vector<float>(5)};
-  EXPECT_THAT(refusal(other, 1), HasSubstr("blob b[0] is 5; the net's blob is 1 x 3"));
+  EXPECT_THAT(refusal(other, one), HasSubstr("blob b[0] is 5; the net's blob is 1 x 3"));
 }
 
 }  // namespace
