@@ -15,7 +15,7 @@ namespace {
 constexpr double kMillisecondsPerSecond = 1000;
 constexpr int kIterations = 5;  // if the command line does not say: two to get steady, three count
 constexpr int kUncounted = 2;
-constexpr int64_t kLargestKvPair = 268435456;  // what communication.kv_pair_bytes may be
+constexpr int64_t kLargestKvPair = 536870912;  // what communication.kv_pair_bytes may be
 
 // Caffe's parameter servers. The layers come as the backward pass ends with them.
 Communication WholeLayersOnServers() {

@@ -106,7 +106,7 @@ class Checker {
   void CheckCommunication() const {
     const Communication& communication = job_.communication();
     Range("communication.kv_pair_bytes", static_cast<double>(communication.kv_pair_bytes()), 4,
-          268435456);
+          536870912);
     if (communication.kv_pair_bytes() % 4 != 0) {
       Fail("communication.kv_pair_bytes", "communication.kv_pair_bytes is " +
                                               std::to_string(communication.kv_pair_bytes()) +
@@ -134,7 +134,7 @@ class Checker {
     }
     Range("communication.staleness", communication.staleness(), -1, kMostStaleness);
     Range("communication.bucket_bytes", static_cast<double>(communication.bucket_bytes()), 0,
-          268435456);
+          536870912);
   }
 
   void CheckTraining() const {

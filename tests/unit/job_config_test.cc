@@ -59,7 +59,7 @@ TEST_F(JobConfigTest, BadValuesAreNamedWithTheirPlace) {
             "job.prototxt:3:5: communication.kv_pair_bytes is 10; it must be a multiple of 4, the "
             "size of a float");
   EXPECT_THAT(bad("communication { kv_pair_bytes: 0 }\n"),
-              EndsWith("kv_pair_bytes is 0; it must be between 4 and 268435456"));
+              EndsWith("kv_pair_bytes is 0; it must be between 4 and 536870912"));
   EXPECT_THAT(bad("communication { lanes: 65 }\n"), EndsWith("between 1 and 64"));
   EXPECT_THAT(bad("communication { window_bytes: 0 }\n"), HasSubstr("window_bytes is 0"));
   EXPECT_THAT(bad("communication { heartbeat_deadline_seconds: 2.5 }\n"),

@@ -1,0 +1,53 @@
+// One point of an experiment (proto/experiment.proto): a training on a cluster, and what came of it.
+// Plain values, however the point was executed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/experiment.pb.h"
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+enum class ExperimentMode { kSimulate, kEmulate, kRun };
+// "simulate", ...
+const char* NameOf(ExperimentMode mode);
+
+struct ExperimentPoint {
+  std::string net;     // as the experiment calls it
+  std::string system;  // likewise
+  std::string policy;  // of `poseidon simulate`, from which the system starts
+  // Cluster and communication are complete. `training` has a replay of the model, or, if the net is
+  // to be trained, its solver.
+  Job job;
+  // With the times of its layers, each for one device's part of the batch; `batch` is the worker's:
+  // that of all its devices.
+  ModelSpec model;
+  Condition condition;  // without a name: nothing is different
+  bool plan_only = false;
+  int iterations = 3;  // that count
+};
+
+// Times in seconds. Bytes are an iteration's: bodies of gradients, values and factors as they are on
+// the network, without headers and control messages.
+struct PointResult {
+  double iteration = 0;
+  double compute = 0;  // of an iteration that a worker alone needs
+  double busy = 0;     // share of the iteration that workers compute
+  // Of the machine that sends and receives most.
+  double bytes_sent = 0;
+  double bytes_received = 0;
+  // Sent and received, the mean over all machines with a worker or a server.
+  double mean_bytes = 0;
+  double predicted = 0;  // iteration, by the planner; 0: none
+  // Parameters by scheme, such as "PS 20.0M, SFB 123.6M".
+  std::string schemes;
+  // Of what was really trained: by iteration, mean over workers; the last test's accuracy.
+  std::vector<double> losses;
+  std::optional<double> accuracy;
+};
+
+}  // namespace poseidon
