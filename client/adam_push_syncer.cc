@@ -19,7 +19,7 @@ Reception AdamPushSyncer::Send(int64_t iteration, Outbox& outbox) {
         MessageKind::kFactors, {Role::kServer, plan.chunks(0).server()}, plan.lane(), bucket_,
         factor, iteration,
         context_->ViewOf(factor == 0 ? stack.u : stack.v, 0, product.rows() * width));
-    context_->traffic[bucket_].bytes_sent += static_cast<int64_t>(envelope.body.size());
+    context_->CountSent(bucket_, envelope);
     outbox.Send(std::move(envelope));
   }
   values_.Await();

@@ -14,11 +14,11 @@ AllReduceSyncer::AllReduceSyncer(std::shared_ptr<SyncContext> context, int bucke
   for (const int c : ChunksOnLane(plan(), lane)) {
     const Chunk& chunk = plan().chunks(c);
     parts_.push_back(
-        {c, ScheduleRunner(AllReduceSchedule(plan().scheme(), context_->plan.plan(), c,
-                                             {chunk.offset(), chunk.size()}, context_->rank,
-                                             context_->workers()),
-                           CodecOf(context_->plan.plan(), plan()),
-                           1.0F / static_cast<float>(context_->workers()), context_->start())});
+        {c, ScheduleRunner(
+                AllReduceSteps(plan().scheme(), context_->plan.plan(), c,
+                               {chunk.offset(), chunk.size()}, context_->rank, context_->workers()),
+                CodecOf(context_->plan.plan(), plan()),
+                1.0F / static_cast<float>(context_->workers()), context_->start())});
   }
 }
 
@@ -53,10 +53,14 @@ Reception AllReduceSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
 }
 
 Reception AllReduceSyncer::ReceiveReduce(const Envelope& envelope, Outbox& outbox) {
-  const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& candidate) {
-    return static_cast<uint32_t>(candidate.chunk) == envelope.chunk;
-  });
-  if (part == parts_.end() || envelope.from.node.role != Role::kWorker) return Reception::kForeign;
+  const auto part = std::lower_bound(parts_.begin(), parts_.end(), envelope.chunk,
+                                     [](const Part& candidate, uint32_t chunk) {
+                                       return static_cast<uint32_t>(candidate.chunk) < chunk;
+                                     });
+  if (part == parts_.end() || static_cast<uint32_t>(part->chunk) != envelope.chunk ||
+      envelope.from.node.role != Role::kWorker) {
+    return Reception::kForeign;
+  }
   switch (part->runner.Receive(envelope.iteration, envelope.from.node.rank,
                                static_cast<int>(envelope.step), envelope.body, frames_)) {
     case ScheduleRunner::Outcome::kOld:
@@ -66,18 +70,18 @@ Reception AllReduceSyncer::ReceiveReduce(const Envelope& envelope, Outbox& outbo
     case ScheduleRunner::Outcome::kTaken:
       break;
   }
-  context_->traffic[bucket_].bytes_received += static_cast<int64_t>(envelope.body.size());
+  context_->CountReceived(bucket_, envelope);
   SendFrames(*part, part->runner.begun() - 1, outbox);
   return FinishPart(*part);
 }
 
 void AllReduceSyncer::SendFrames(const Part& part, int64_t iteration, Outbox& outbox) {
   for (ReduceFrame& frame : frames_) {
-    context_->traffic[bucket_].bytes_sent += static_cast<int64_t>(frame.body.size());
     Envelope envelope =
         context_->MakeFrame(MessageKind::kReduce, {Role::kWorker, frame.peer}, lane_, bucket_,
                             part.chunk, iteration, std::move(frame.body));
     envelope.step = static_cast<uint32_t>(frame.step);
+    context_->CountSent(bucket_, envelope);
     outbox.Send(std::move(envelope));
   }
   frames_.clear();

@@ -40,8 +40,8 @@ class AllReduceSyncer : public Syncer {
   int bucket_;
   int lane_;
   InitialBroadcast initial_;
-  std::vector<Part> parts_;
-  int outstanding_ = 0;  // parts whose all-reduce has begun and is not done
+  std::vector<Part> parts_;  // by chunk, ascending
+  int outstanding_ = 0;      // parts whose all-reduce has begun and is not done
   int64_t fresh_iteration_;
   std::vector<ReduceFrame> frames_;  // kept for its memory
 };

@@ -19,6 +19,7 @@ int PartsOfBucket(const Plan& plan, int bucket) {
 
 BucketProgress::BucketProgress(const Plan& plan)
     : no_overlap_(plan.no_overlap()),
+      wait_for_all_(plan.wait_for_all()),
       start_(plan.start_iteration()),
       bucket_of_layer_(BucketOfLayer(plan)) {
   for (int b = 0; b < plan.buckets_size(); ++b) {
@@ -58,7 +59,7 @@ bool BucketProgress::Report(int index, int64_t iteration, Time happened) {
 
 bool BucketProgress::IsFresh(int layer, int64_t iteration) const {
   const auto fresh = [iteration](const Bucket& bucket) { return bucket.fresh >= iteration; };
-  if (no_overlap_) return std::all_of(buckets_.begin(), buckets_.end(), fresh);
+  if (wait_for_all_) return std::all_of(buckets_.begin(), buckets_.end(), fresh);
   return fresh(buckets_[bucket_of_layer_[layer]]);
 }
 

@@ -51,6 +51,7 @@ class BucketProgress {
   };
 
   bool no_overlap_;
+  bool wait_for_all_;
   int64_t start_;  // the plan's first iteration
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_layer_;

@@ -70,9 +70,10 @@ Reception FactorBroadcastSyncer::Send(int64_t iteration, Outbox& outbox) {
 
 void FactorBroadcastSyncer::SendTo(int worker, int64_t iteration, int chunk, const Payload& body,
                                    Outbox& outbox) {
-  context_->traffic[bucket_].bytes_sent += static_cast<int64_t>(body.size());
-  outbox.Send(context_->MakeFrame(MessageKind::kFactors, {Role::kWorker, worker}, plan().lane(),
-                                  bucket_, chunk, iteration, body));
+  Envelope envelope = context_->MakeFrame(MessageKind::kFactors, {Role::kWorker, worker},
+                                          plan().lane(), bucket_, chunk, iteration, body);
+  context_->CountSent(bucket_, envelope);
+  outbox.Send(std::move(envelope));
 }
 
 Reception FactorBroadcastSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
@@ -106,7 +107,7 @@ Reception FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope, Outbox&
   if (!envelope.body.phantom()) {
     Decode(codec_, envelope.body.bytes(), Slot(envelope.iteration, worker, factor));
   }
-  context_->traffic[bucket_].bytes_received += static_cast<int64_t>(envelope.body.size());
+  context_->CountReceived(bucket_, envelope);
   if (plan().factor_ring() && worker != Right()) {
     SendTo(Right(), envelope.iteration, static_cast<int>(envelope.chunk), envelope.body, outbox);
   }

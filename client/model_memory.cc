@@ -19,10 +19,11 @@ constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector un
 
 void ModelMemory::Free::operator()(float* memory) const { std::free(memory); }
 
-ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom) {
-  buckets_.resize(plan.plan().buckets_size());
+ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device)
+    : phantom_(phantom), buckets_(phantom ? 1 : plan.plan().buckets_size()) {
   PlaceLayers(plan);
   if (phantom) return;
+  if (device != nullptr) pinned_.emplace(*device);
   const int64_t state = StatePerParameter(ToUpdateRule(plan.model().update_rule()));
   for (int b = 0; b < plan.plan().buckets_size(); ++b) {
     const BucketPlan& bucket = plan.plan().buckets(b);
@@ -65,17 +66,22 @@ void ModelMemory::AllocateFactors(const wire::PlanAndModel& plan, const BucketPl
 
 std::span<float> ModelMemory::values(int layer) const {
   const LayerPlace& place = places_[layer];
-  const std::span<float> bucket = buckets_[place.bucket].values;
+  const std::span<float> bucket = this->bucket(place.bucket).values;
   return bucket.empty() ? bucket : bucket.subspan(place.offset, place.size);
 }
 
 std::span<float> ModelMemory::gradient(int layer, int64_t iteration) const {
   const LayerPlace& place = places_[layer];
-  const std::span<float> bucket = buckets_[place.bucket].gradients[iteration % 2];
+  const std::span<float> bucket = this->bucket(place.bucket).gradients[iteration % 2];
   return bucket.empty() ? bucket : bucket.subspan(place.offset, place.size);
 }
 
 std::span<float> ModelMemory::Allocate(int64_t count) {
+  if (pinned_) {
+    const std::span<float> pinned = pinned_->Allocate(count);
+    bytes_ = static_cast<int64_t>(pinned_->bytes());
+    return pinned;
+  }
   const size_t size = count * sizeof(float);
   const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
   std::unique_ptr<float, Free> block(static_cast<float*>(std::aligned_alloc(kAlignment, rounded)));

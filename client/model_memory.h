@@ -4,9 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "client/device.h"
+#include "client/pinned_pool.h"
 #include "proto/wire.pb.h"
 
 namespace poseidon {
@@ -45,10 +48,11 @@ struct LayerPlace {
 // client/session.h says. Frames on their way out share ownership.
 class ModelMemory {
  public:
-  // Throws Error if the machine does not have the memory. With `phantom` nothing is allocated.
-  ModelMemory(const wire::PlanAndModel& plan, bool phantom);
+  // Throws Error if the machine does not have the memory. With `phantom` nothing is allocated. With
+  // `device` it is pinned for its copies.
+  ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device = nullptr);
 
-  const BucketMemory& bucket(int index) const { return buckets_[index]; }
+  const BucketMemory& bucket(int index) const { return buckets_[phantom_ ? 0 : index]; }
   const LayerPlace& place(int layer) const { return places_[layer]; }
   // The layer's parameters; empty for phantoms.
   std::span<float> values(int layer) const;
@@ -66,9 +70,11 @@ class ModelMemory {
   struct Free {
     void operator()(float* memory) const;
   };
-  std::vector<BucketMemory> buckets_;
+  bool phantom_;
+  std::vector<BucketMemory> buckets_;  // of phantoms, which are all empty, one
   std::vector<LayerPlace> places_;
   std::vector<std::unique_ptr<float, Free>> blocks_;
+  std::optional<PinnedPool> pinned_;  // instead of blocks
   int64_t bytes_ = 0;
 };
 

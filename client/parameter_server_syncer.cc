@@ -54,7 +54,7 @@ Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
     Envelope envelope =
         context_->MakeFrame(MessageKind::kGradient, {Role::kServer, chunk.server()}, lane_, bucket_,
                             c, iteration, GradientBody(chunk, iteration));
-    context_->traffic[bucket_].bytes_sent += static_cast<int64_t>(envelope.body.size());
+    context_->CountSent(bucket_, envelope);
     outbox.Send(std::move(envelope));
   }
   waiting_ = true;
@@ -101,9 +101,7 @@ Reception ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbo
   if (arrived_[c]) return Reception::kOld;
   arrived_[c] = true;
   Move(envelope, chunk);
-  if (envelope.iteration > context_->start()) {
-    context_->traffic[bucket_].bytes_received += static_cast<int64_t>(envelope.body.size());
-  }
+  if (envelope.iteration > context_->start()) context_->CountReceived(bucket_, envelope);
   return CountDown();
 }
 

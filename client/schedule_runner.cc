@@ -2,37 +2,20 @@
 
 #include <glog/logging.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "core/sum.h"
 
 namespace poseidon {
 
-ScheduleRunner::ScheduleRunner(Schedule schedule, const CodecSpec& codec, float scale,
-                               int64_t first)
-    : schedule_(std::move(schedule)),
-      codec_(codec),
-      scale_(scale),
-      begun_(first),
-      next_(schedule_.size()) {
-  for (const Operation& operation : schedule_) {
-    if (!Receives(operation)) continue;
-    const bool alone =
-        expected_.emplace(Key{operation.peer, operation.step}, operation.range.size).second;
-    CHECK(alone) << "a schedule receives step " << operation.step << " twice";
-  }
-}
-
-bool ScheduleRunner::Receives(const Operation& operation) const {
-  return operation.kind == Operation::Kind::kAdd || operation.kind == Operation::Kind::kCopy;
-}
+ScheduleRunner::ScheduleRunner(Steps steps, const CodecSpec& codec, float scale, int64_t first)
+    : steps_(std::move(steps)), codec_(codec), scale_(scale), next_(steps_.size()), begun_(first) {}
 
 void ScheduleRunner::Begin(std::span<float> floats, std::shared_ptr<const void> owner,
                            std::vector<ReduceFrame>& out) {
   CHECK(done());
   floats_ = floats;
   owner_ = std::move(owner);
-  taken_.clear();
   next_ = 0;
   ++begun_;
   Advance(out);
@@ -45,35 +28,41 @@ ScheduleRunner::Outcome ScheduleRunner::Receive(int64_t iteration, int peer, int
   const int64_t current = done() ? begun_ : begun_ - 1;
   if (iteration < current) return Outcome::kOld;
   if (iteration > begun_) return Outcome::kForeign;
-  const Key key{peer, step};
-  const auto expected = expected_.find(key);
-  if (expected == expected_.end() || body.size() != EncodedBytes(codec_, expected->second)) {
+  const std::optional<int> index = steps_.Awaiting(peer, step);
+  if (!index) return Outcome::kForeign;
+  const Operation operation = steps_.At(*index);
+  if (operation.range.size == 0 || body.size() != EncodedBytes(codec_, operation.range.size)) {
     return Outcome::kForeign;
   }
-  if (iteration == begun_ - 1 && taken_.contains(key)) return Outcome::kOld;
-  if (!early(iteration).emplace(key, body).second) return Outcome::kOld;
-  if (iteration == begun_ - 1) Advance(out);
-  return Outcome::kTaken;
+  const bool running = iteration == begun_ - 1;
+  if (running && *index < next_) return Outcome::kOld;
+  if (running && *index == next_) {
+    Take(operation, body);
+    ++next_;
+    Advance(out);
+    return Outcome::kTaken;
+  }
+  return early(iteration).emplace(*index, body).second ? Outcome::kTaken : Outcome::kOld;
 }
 
 std::optional<int> ScheduleRunner::missing() const {
   if (done()) return std::nullopt;
-  return schedule_[next_].peer;
+  return steps_.At(next_).peer;
 }
 
 void ScheduleRunner::Advance(std::vector<ReduceFrame>& out) {
-  std::map<Key, Payload>& arrived = early(begun_ - 1);
-  for (; next_ < schedule_.size(); ++next_) {
-    const Operation& operation = schedule_[next_];
+  Early& arrived = early(begun_ - 1);
+  for (; next_ < steps_.size(); ++next_) {
+    const Operation operation = steps_.At(next_);
+    if (operation.range.size == 0) continue;
     if (operation.kind == Operation::Kind::kSend) {
       out.push_back({operation.peer, operation.step, Body(operation.range)});
     } else if (operation.kind == Operation::Kind::kRound) {
       Finish(operation.range);
     } else {
-      const auto frame = arrived.find({operation.peer, operation.step});
+      const auto frame = arrived.find(next_);
       if (frame == arrived.end()) return;
       Take(operation, frame->second);
-      taken_.insert(frame->first);
       arrived.erase(frame);
     }
   }

@@ -1,16 +1,18 @@
 // ScheduleRunner: carries out one worker's schedule for one chunk, iteration after iteration. Part
 // of an actor: it neither waits nor sends, it says what is to be sent.
+//
+// Besides the steps themselves it keeps where it is in them and the frames that have come before
+// their turn, so that the schedule's length costs no memory.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <vector>
 
-#include "collectives/schedule.h"
+#include "collectives/steps.h"
 #include "core/codec.h"
 #include "core/payload.h"
 
@@ -29,7 +31,7 @@ class ScheduleRunner {
   // `codec` is fp32, fp16 or bf16. Where the range of a kRound is the whole sum it is multiplied by
   // `scale` before it is rounded: 1 / workers makes the all-reduce an average, and spares every
   // worker but the range's owner the multiplication. Iterations count from `first`.
-  ScheduleRunner(Schedule schedule, const CodecSpec& codec, float scale, int64_t first = 0);
+  ScheduleRunner(Steps steps, const CodecSpec& codec, float scale, int64_t first = 0);
 
   enum class Outcome { kTaken, kOld, kForeign };
 
@@ -49,36 +51,29 @@ class ScheduleRunner {
   // The next iteration to begin: all before it have.
   int64_t begun() const { return begun_; }
   // The last one that has begun is done: all its operations are carried out. True before the first.
-  bool done() const { return next_ == schedule_.size(); }
+  bool done() const { return next_ == steps_.size(); }
   // The worker whose frame is awaited, if one is.
   std::optional<int> missing() const;
 
  private:
-  struct Key {
-    int peer = 0;
-    int step = 0;
-    auto operator<=>(const Key&) const = default;
-  };
+  // Frames by the index of the operation that waits for them.
+  using Early = std::map<int, Payload>;
 
   // Carries out operations until one has to wait.
   void Advance(std::vector<ReduceFrame>& out);
-  bool Receives(const Operation& operation) const;
   Payload Body(const Range& range) const;
-  // False if the body can't be decoded: what it held is left out.
   void Take(const Operation& operation, const Payload& body);
   void Finish(const Range& range);
-  std::map<Key, Payload>& early(int64_t iteration) { return early_[iteration % 2]; }
+  Early& early(int64_t iteration) { return early_[iteration % 2]; }
 
-  Schedule schedule_;
+  Steps steps_;
   CodecSpec codec_;
   float scale_;
-  std::map<Key, int64_t> expected_;  // floats of each frame that will be received
+  int next_;  // operation
   std::span<float> floats_;
   std::shared_ptr<const void> owner_;
   int64_t begun_;
-  size_t next_;                      // operation
-  std::map<Key, Payload> early_[2];  // of iteration t at t % 2
-  std::set<Key> taken_;              // of the current iteration
+  Early early_[2];  // of iteration t at t % 2
 };
 
 }  // namespace poseidon

@@ -63,6 +63,7 @@ Session::Session(const SessionOptions& options)
                                     options_.wanted_rank, host, *runtime_);
   worker.stall_deadline = Seconds(job.communication().stall_deadline_seconds());
   worker.trace = trace_.get();
+  worker.device = options_.device;
   worker.measure_links = MeasuresLinks(job);
   worker.workers = job.cluster().workers();
   runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), state_));
@@ -85,18 +86,22 @@ Time Session::Now() const {
   return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
 }
 
-Envelope Session::NextOrEnd(Time deadline, const std::string& waiting_for) {
-  std::optional<Envelope> envelope;
-  while (!envelope) {
-    if (options_.interrupted && options_.interrupted()) throw Interrupted();
-    if (Now() >= deadline) {
-      throw DeadlineExceeded("worker " + std::to_string(rank_) + " gave up waiting for " +
-                             waiting_for);
-    }
-    envelope = runtime_->mailbox().Take(std::min(kTick, deadline - Now()));
+std::optional<Envelope> Session::NextInTick(Time deadline, const std::string& waiting_for) {
+  if (options_.interrupted && options_.interrupted()) throw Interrupted();
+  if (Now() >= deadline) {
+    throw DeadlineExceeded("worker " + std::to_string(rank_) + " gave up waiting for " +
+                           waiting_for);
   }
-  Check(*envelope);
-  return std::move(*envelope);
+  std::optional<Envelope> envelope = runtime_->mailbox().Take(std::min(kTick, deadline - Now()));
+  if (envelope) Check(*envelope);
+  return envelope;
+}
+
+Envelope Session::NextOrEnd(Time deadline, const std::string& waiting_for) {
+  while (true) {
+    if (std::optional<Envelope> envelope = NextInTick(deadline, waiting_for))
+      return std::move(*envelope);
+  }
 }
 
 Envelope Session::Next(Time deadline, const std::string& waiting_for) {
@@ -228,16 +233,37 @@ void Session::GradientReady(int layer) {
 void Session::WaitFresh(int layer) {
   if (progress_->IsFresh(layer, iteration_)) return;
   const Time begin = Now();
-  // With staleness the last exchange takes as long as the slowest worker has left to compute; the
-  // servers notice who hangs.
-  const bool awaits_the_slowest =
-      plan().staleness() != 0 && iteration_ == state_->context->plan.model().iterations();
-  const Time deadline = awaits_the_slowest ? Time::max() : begin + StallPatience();
+  const Time deadline = FreshDeadline();
   const std::string waiting_for =
       "the values of layer " + LayerName(layer) + ", iteration " + std::to_string(iteration_);
   while (!progress_->IsFresh(layer, iteration_)) Handle(Next(deadline, waiting_for));
   exchange_.exposed += Now() - begin;
   TraceSpan("wait", layer, begin);
+}
+
+bool Session::IsFresh(int layer, int64_t iteration) const {
+  return progress_->IsFresh(layer, iteration);
+}
+
+void Session::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
+  const Time deadline = FreshDeadline();
+  while (!done()) {
+    const std::optional<Envelope> envelope = NextInTick(deadline, waiting_for);
+    if (!envelope) continue;
+    if (envelope->kind == MessageKind::kEnd) ThrowEnd(ParseEnd(*envelope));
+    Handle(*envelope);
+  }
+}
+
+// An envelope of no kind, which nobody handles.
+void Session::Wake() { runtime_->mailbox().Put({}); }
+
+Time Session::FreshDeadline() const {
+  // With staleness the last exchange takes as long as the slowest worker has left to compute; the
+  // servers notice who hangs.
+  const bool awaits_the_slowest =
+      plan().staleness() != 0 && iteration_ == state_->context->plan.model().iterations();
+  return awaits_the_slowest ? Time::max() : Now() + StallPatience();
 }
 
 Duration Session::StallPatience() const {
@@ -327,6 +353,7 @@ void Session::Finish(wire::WorkerReport report) {
   AddTraffic(*state_->context, plans);
   progress_->AddTimes(plans);
   report.mutable_buckets()->Swap(plans.mutable_buckets());
+  report.mutable_peers()->Swap(plans.mutable_peers());
   report.set_dropped_frames(report.dropped_frames() + plans.dropped_frames());
   report.set_exchange_seconds(total_exchange_seconds_);
   report.set_exposed_seconds(total_exposed_seconds_);

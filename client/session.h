@@ -26,18 +26,20 @@
 // program makes the update before it goes on. Between GradientReady(l) and WaitFresh(l) the state
 // belongs to the lanes, too.
 //
-// Thread safety: one thread, the training thread. Every call that waits has a deadline and throws
-// an Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
+// Thread safety: one thread, the training thread; Wake any. Every call that waits has a deadline
+// and throws an Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "client/bucket_progress.h"
+#include "client/device.h"
 #include "client/gradient_buffers.h"
 #include "client/plan_switch.h"
 #include "client/worker_control.h"
@@ -56,6 +58,8 @@ struct SessionOptions {
   // Asked a few times a second while a call waits; if true, the call throws Interrupted(). May be
   // empty.
   std::function<bool()> interrupted;
+  // Whose copies all buffers are pinned for; outlives the session. May be null.
+  Device* device = nullptr;
 };
 
 class Session {
@@ -91,6 +95,19 @@ class Session {
   void Begin();
   void GradientReady(int layer);
   void WaitFresh(int layer);
+
+  // For gradients and parameters that go to a device and back between the two
+  // (client/session_exchange.h). Whether the layer may be used in the forward pass of `iteration`:
+  bool IsFresh(int layer, int64_t iteration) const;
+  // Handles what comes until done() says so: asks first, after whatever has come, after a Wake, and
+  // ten times a second. Throws as WaitFresh does.
+  void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
+  // From any thread: has a WaitUntil, or the next one, ask.
+  void Wake();
+  // Of all that spans point into, until the last copy is gone.
+  std::shared_ptr<const void> memory() const { return state_->context->memory; }
+  const std::string& LayerName(int layer) const;
+
   // Sends the iteration's progress and moves to the next. Times are filled in here; those of the
   // exchange are the previous iteration's, the newest that is complete. True if the job has gone
   // over to another plan: spans from values() and gradient() no longer hold. Waits only for that.
@@ -111,8 +128,10 @@ class Session {
   Trace* trace() { return trace_.get(); }
 
  private:
-  // The next envelope from the node's actors. Throws if the job has ended, or at the deadline with
-  // what `waiting_for` says.
+  // The next envelope from the node's actors, or none if a tick has passed without one. Throws at
+  // the deadline, with what `waiting_for` says.
+  std::optional<Envelope> NextInTick(Time deadline, const std::string& waiting_for);
+  // The next envelope. Throws if the job has ended, too.
   Envelope Next(Time deadline, const std::string& waiting_for);
   // Likewise, but the end of the job is an envelope like any other.
   Envelope NextOrEnd(Time deadline, const std::string& waiting_for);
@@ -126,10 +145,11 @@ class Session {
   // All workers have come here: takes what training needs from the old plan to the next.
   void SwitchPlan();
   Duration StallPatience() const;
+  // Of a wait for new values that begins now.
+  Time FreshDeadline() const;
   void CloseExchange();
   void PostToScheduler(Envelope envelope);
   void PostToLanes(MessageKind kind, int bucket, const Payload& body = {});
-  const std::string& LayerName(int layer) const;
   Time Now() const;
   void TraceSpan(const char* name, int layer, Time begin);
 

@@ -30,6 +30,7 @@ bool OnlyServers(const std::vector<NodeId>& nodes) {
 SyncLane::SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace)
     : context_(std::move(context)), lane_(lane), trace_(trace) {
   const Plan& plan = context_->plan.plan();
+  buckets_.resize(plan.buckets_size());
   for (int bucket = 0; bucket < plan.buckets_size(); ++bucket) {
     if (!HasPart(plan, bucket, lane_)) continue;
     buckets_[bucket].syncer = MakeSyncer(context_, bucket, lane_);
@@ -42,16 +43,16 @@ void SyncLane::OnStart(Outbox& outbox) {
 
 void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kTraining) return AwaitInitialValues(outbox.now);
-  const auto found = buckets_.find(envelope.bucket);
+  const bool here = envelope.bucket < buckets_.size() && buckets_[envelope.bucket].syncer;
   const bool local = envelope.kind == MessageKind::kGradientReady ||
                      envelope.kind == MessageKind::kPublishInitial ||
                      envelope.kind == MessageKind::kCollectHistory;
   if (!local && envelope.epoch != context_->epoch) return Drop(envelope, false);
-  if (found == buckets_.end()) {
+  if (!here) {
     if (!local) Drop(envelope, true);
     return;  // the application tells all lanes; this one has no part of the bucket
   }
-  Entry& entry = found->second;
+  Entry& entry = buckets_[envelope.bucket];
   if (envelope.kind == MessageKind::kCollectHistory) return FetchHistory(envelope, entry, outbox);
   if (envelope.kind == MessageKind::kHistory) return OnHistory(envelope, entry, outbox);
   Reception reception = Reception::kTaken;
@@ -69,16 +70,17 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 void SyncLane::AwaitInitialValues(Time now) {
-  for (auto& [bucket, entry] : buckets_) {
-    if (entry.syncer->fresh_iteration() < context_->start()) entry.waiting_since = now;
+  for (Entry& entry : buckets_) {
+    if (entry.syncer && entry.syncer->fresh_iteration() < context_->start())
+      entry.waiting_since = now;
   }
 }
 
-void SyncLane::FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) const {
+void SyncLane::FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) {
   const int bucket = static_cast<int>(envelope.bucket);
   entry.waiting_since = outbox.now;
   for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
-    entry.fetching.insert(chunk);
+    fetching_[bucket].insert(chunk);
     outbox.Send(
         context_->MakeFrame(MessageKind::kFetchHistory,
                             {Role::kServer, context_->bucket(bucket).chunks(chunk).server()}, lane_,
@@ -87,16 +89,22 @@ void SyncLane::FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outb
 }
 
 void SyncLane::OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) {
-  const BucketPlan& plan = context_->bucket(static_cast<int>(envelope.bucket));
-  const auto chunk = entry.fetching.find(static_cast<int>(envelope.chunk));
-  if (chunk == entry.fetching.end()) return Drop(envelope, false);
+  const int bucket = static_cast<int>(envelope.bucket);
+  const BucketPlan& plan = context_->bucket(bucket);
+  const auto fetching = fetching_.find(bucket);
+  if (fetching == fetching_.end()) return Drop(envelope, false);
+  const auto chunk = fetching->second.find(static_cast<int>(envelope.chunk));
+  if (chunk == fetching->second.end()) return Drop(envelope, false);
   const size_t floats = plan.chunks(*chunk).size() * FloatsKeptByServers(*context_, plan);
   if (envelope.from.node != NodeId{Role::kServer, plan.chunks(*chunk).server()} ||
       envelope.body.size() != floats * sizeof(float)) {
     return Drop(envelope, true);
   }
-  entry.fetching.erase(chunk);
-  if (entry.fetching.empty()) entry.waiting_since.reset();
+  fetching->second.erase(chunk);
+  if (fetching->second.empty()) {
+    fetching_.erase(fetching);
+    entry.waiting_since.reset();
+  }
   Envelope forward = envelope;
   forward.to = Here(kApplicationLane);
   outbox.Send(std::move(forward));
@@ -142,10 +150,16 @@ void SyncLane::TraceMoment(const char* name, const Envelope& envelope, const Out
                "lane " + std::to_string(lane_), envelope.iteration, outbox.now, outbox.now});
 }
 
+std::set<int> SyncLane::Fetching(int bucket) const {
+  const auto found = fetching_.find(bucket);
+  return found == fetching_.end() ? std::set<int>() : found->second;
+}
+
 std::vector<NodeId> SyncLane::Missing(int bucket, const Entry& entry) const {
-  if (entry.fetching.empty()) return entry.syncer->missing();
+  const std::set<int> fetching = Fetching(bucket);
+  if (fetching.empty()) return entry.syncer->missing();
   std::set<NodeId> servers;
-  for (const int chunk : entry.fetching) {
+  for (const int chunk : fetching) {
     servers.insert({Role::kServer, context_->bucket(bucket).chunks(chunk).server()});
   }
   return {servers.begin(), servers.end()};
@@ -155,7 +169,7 @@ wire::Stalled SyncLane::StallOf(int bucket, const Entry& entry) const {
   const BucketPlan& plan = context_->bucket(bucket);
   const int64_t fresh = entry.syncer->fresh_iteration();
   wire::Stalled stalled;
-  if (!entry.fetching.empty()) {
+  if (!Fetching(bucket).empty()) {
     stalled.set_waiting_for("the optimiser state of layer " + plan.name());
   } else if (fresh < context_->start()) {
     stalled.set_waiting_for("the initial values of layer " + plan.name());
@@ -182,16 +196,17 @@ void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
   const Time now = outbox.now;
   const Entry* oldest = nullptr;
   int oldest_bucket = 0;
-  for (const auto& [bucket, entry] : buckets_) {
+  for (int bucket = 0; bucket < static_cast<int>(buckets_.size()); ++bucket) {
+    const Entry& entry = buckets_[bucket];
     if (!entry.waiting_since || AwaitsTheSlowest(*entry.syncer)) continue;
-    const bool servers = OnlyServers(Missing(static_cast<int>(bucket), entry));
+    const bool servers = OnlyServers(Missing(bucket, entry));
     const double patience = servers ? kPatienceWithServers : 1;
     if (ToSeconds(now - *entry.waiting_since) < patience * ToSeconds(context_->stall_deadline)) {
       continue;
     }
     if (oldest != nullptr && *entry.waiting_since >= *oldest->waiting_since) continue;
     oldest = &entry;
-    oldest_bucket = static_cast<int>(bucket);
+    oldest_bucket = bucket;
   }
   if (oldest == nullptr) {
     return outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);

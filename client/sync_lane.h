@@ -32,15 +32,16 @@ class SyncLane : public Actor {
   struct Entry {
     std::unique_ptr<Syncer> syncer;
     std::optional<Time> waiting_since;
-    std::set<int> fetching;  // chunks whose kHistory is awaited
   };
 
   // With staleness the last exchange takes as long as the slowest worker has left to compute; who
   // hangs is for the servers to notice, which hear from it.
   bool AwaitsTheSlowest(const Syncer& syncer) const;
   void AwaitInitialValues(Time now);
-  void FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) const;
+  void FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);
   void OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);
+  // Chunks of the bucket whose kHistory is awaited.
+  std::set<int> Fetching(int bucket) const;
   // Whom a bucket's part waits for.
   std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
   wire::Stalled StallOf(int bucket, const Entry& entry) const;
@@ -51,8 +52,9 @@ class SyncLane : public Actor {
   std::shared_ptr<SyncContext> context_;
   int lane_;
   Trace* trace_;
-  std::map<uint32_t, Entry> buckets_;
-  std::set<NodeId> logged_;  // peers that a log line was written about
+  std::vector<Entry> buckets_;             // by bucket; without a syncer: has no part on this lane
+  std::map<int, std::set<int>> fetching_;  // by bucket: chunks whose kHistory is awaited, if any
+  std::set<NodeId> logged_;                // peers that a log line was written about
 };
 
 }  // namespace poseidon

@@ -7,10 +7,31 @@
 #include "proto/update_rule.h"
 
 namespace poseidon {
+namespace {
+
+wire::PeerTraffic& EntryOf(const NodeId& peer, wire::WorkerReport& report) {
+  for (wire::PeerTraffic& entry : *report.mutable_peers()) {
+    if (entry.role() == static_cast<uint32_t>(peer.role) && entry.rank() == peer.rank) {
+      return entry;
+    }
+  }
+  wire::PeerTraffic& entry = *report.add_peers();
+  entry.set_role(static_cast<uint32_t>(peer.role));
+  entry.set_rank(peer.rank);
+  return entry;
+}
+
+}  // namespace
 
 SyncContext::SyncContext(wire::PlanAndModel plan_and_model,
                          std::shared_ptr<const ModelMemory> model_memory)
-    : plan(std::move(plan_and_model)),
+    : SyncContext(std::make_shared<const wire::PlanAndModel>(std::move(plan_and_model)),
+                  std::move(model_memory)) {}
+
+SyncContext::SyncContext(std::shared_ptr<const wire::PlanAndModel> plan_and_model,
+                         std::shared_ptr<const ModelMemory> model_memory)
+    : shared_plan(std::move(plan_and_model)),
+      plan(*shared_plan),
       rule(ToUpdateRule(plan.model().update_rule())),
       memory(std::move(model_memory)),
       traffic(plan.plan().buckets_size()) {}
@@ -27,6 +48,27 @@ Envelope SyncContext::MakeFrame(MessageKind kind, const NodeId& to, int lane, in
   envelope.priority = PriorityOf(plan.plan(), bucket, iteration);
   envelope.body = std::move(body);
   return envelope;
+}
+
+void SyncContext::CountPeers() {
+  for (int server = 0; server < plan.plan().servers(); ++server) peers[{Role::kServer, server}];
+  for (int other = 0; other < workers(); ++other) {
+    if (other != rank) peers[{Role::kWorker, other}];
+  }
+}
+
+void SyncContext::CountSent(int bucket_index, const Envelope& envelope) {
+  const auto bytes = static_cast<int64_t>(envelope.body.size());
+  traffic[bucket_index].bytes_sent += bytes;
+  const auto peer = peers.find(envelope.to.node);
+  if (peer != peers.end()) peer->second.bytes_sent += bytes;
+}
+
+void SyncContext::CountReceived(int bucket_index, const Envelope& envelope) {
+  const auto bytes = static_cast<int64_t>(envelope.body.size());
+  traffic[bucket_index].bytes_received += bytes;
+  const auto peer = peers.find(envelope.from.node);
+  if (peer != peers.end()) peer->second.bytes_received += bytes;
 }
 
 Payload SyncContext::ViewOf(std::span<const float> buffer, int64_t offset, int64_t size) const {
@@ -60,6 +102,11 @@ void AddTraffic(const SyncContext& context, wire::WorkerReport& report) {
     traffic->set_plan(context.plan.plan().number());
     traffic->set_bytes_sent(counter.bytes_sent);
     traffic->set_bytes_received(counter.bytes_received);
+  }
+  for (const auto& [peer, counter] : context.peers) {
+    wire::PeerTraffic& entry = EntryOf(peer, report);
+    entry.set_bytes_sent(entry.bytes_sent() + counter.bytes_sent);
+    entry.set_bytes_received(entry.bytes_received() + counter.bytes_received);
   }
   report.set_dropped_frames(report.dropped_frames() + context.dropped_frames);
 }

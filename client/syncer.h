@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,11 +32,15 @@ struct TrafficCounter {
 
 // What all syncers of a worker share.
 struct SyncContext {
-  wire::PlanAndModel plan;
+  // Of all workers of a simulation.
+  std::shared_ptr<const wire::PlanAndModel> shared_plan;
+  const wire::PlanAndModel& plan;
   UpdateRule rule;
   std::shared_ptr<const ModelMemory> memory;
   // One a bucket, shared by its syncers.
   std::vector<TrafficCounter> traffic;
+  // By the node at the other end; empty unless CountPeers was called.
+  std::map<NodeId, TrafficCounter> peers;
   // Frames that lanes threw away: old, repeated or foreign.
   std::atomic<int64_t> dropped_frames{0};
   int rank = 0;
@@ -44,6 +49,8 @@ struct SyncContext {
   bool phantom = false;
 
   SyncContext(wire::PlanAndModel plan_and_model, std::shared_ptr<const ModelMemory> model_memory);
+  SyncContext(std::shared_ptr<const wire::PlanAndModel> plan_and_model,
+              std::shared_ptr<const ModelMemory> model_memory);
   int workers() const { return plan.plan().workers(); }
   // The plan's first iteration.
   int64_t start() const { return plan.plan().start_iteration(); }
@@ -52,6 +59,12 @@ struct SyncContext {
   // A data frame of this worker for data lane `lane` of `to`.
   Envelope MakeFrame(MessageKind kind, const NodeId& to, int lane, int bucket, int chunk,
                      int64_t iteration, Payload body) const;
+  // Before any traffic: counts that with each server and worker, too. Costs memory for each of
+  // them, of which a simulation has many on each of many workers.
+  void CountPeers();
+  // A data frame of a bucket, which leaves or has come.
+  void CountSent(int bucket_index, const Envelope& envelope);
+  void CountReceived(int bucket_index, const Envelope& envelope);
   // Part of one of the memory's buffers, without a copy; for phantoms, whose buffers are empty, its
   // size only.
   Payload ViewOf(std::span<const float> buffer, int64_t offset, int64_t size) const;
@@ -65,7 +78,8 @@ struct SyncContext {
 // where the workers update, the codec's residual.
 int FloatsKeptByServers(const SyncContext& context, const BucketPlan& bucket);
 
-// Fills in what the worker's lanes have counted: bytes a bucket, and dropped frames.
+// Adds what the worker's lanes have counted: entries of the plan's buckets, bytes a peer, and
+// dropped frames.
 void AddTraffic(const SyncContext& context, wire::WorkerReport& report);
 
 // What became of a received frame.

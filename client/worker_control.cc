@@ -66,17 +66,18 @@ void WorkerControl::Forward(const Envelope& envelope, Outbox& outbox) {
 }
 
 void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
-  wire::PlanAndModel plan;
-  if (!plan.ParseFromString(envelope.body.ToString())) return;
+  const auto plan = ParsePlan(envelope.body, options_.member.shared.get());
+  if (plan == nullptr) return;
   const int expected = state_->context == nullptr ? 0 : state_->context->plan.plan().number() + 1;
-  if (plan.plan().number() != expected) return;
-  auto memory = std::make_shared<ModelMemory>(plan, options_.phantom);
-  auto context = std::make_shared<SyncContext>(std::move(plan), std::move(memory));
+  if (plan->plan().number() != expected) return;
+  auto memory = std::make_shared<ModelMemory>(*plan, options_.phantom, options_.device);
+  auto context = std::make_shared<SyncContext>(plan, std::move(memory));
   context->rank = member_.self().rank;
   // Frames of an earlier plan are of another epoch.
   context->epoch = envelope.epoch + static_cast<uint64_t>(expected);
   context->stall_deadline = options_.stall_deadline;
   context->phantom = options_.phantom;
+  if (!options_.phantom) context->CountPeers();
   for (int lane = 0; lane < context->plan.plan().lanes(); ++lane) {
     outbox.Attach(kFirstDataLane + lane, std::make_unique<SyncLane>(context, lane, options_.trace));
   }

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "client/device.h"
 #include "client/model_memory.h"
 #include "client/syncer.h"
 #include "core/trace.h"
@@ -16,8 +17,9 @@ namespace poseidon {
 struct WorkerOptions {
   MemberOptions member;
   Duration stall_deadline = Seconds(300);
-  bool phantom = false;    // no floats: simulation
-  Trace* trace = nullptr;  // outlives the actor; may be null
+  bool phantom = false;      // no floats: simulation
+  Trace* trace = nullptr;    // outlives the actor; may be null
+  Device* device = nullptr;  // likewise; the model's memory is pinned for its copies
   // Measure the links to other workers after joining (client/link_probe.h).
   bool measure_links = false;
   int workers = 1;  // of the job; for that

@@ -4,12 +4,19 @@
 
 namespace poseidon {
 
+int Group::IndexOf(int rank) const {
+  const int place = (rank - base) / stride;
+  if (rank < base || place >= size || base + place * stride != rank) return -1;
+  return (place - first + size) % size;
+}
+
 Group AllWorkers(int rank, int workers, int first) {
   CHECK_GE(rank, 0);
   CHECK_LT(rank, workers);
   Group group;
-  group.self = (rank - first % workers + workers) % workers;
-  for (int i = 0; i < workers; ++i) group.ranks.push_back((first + i) % workers);
+  group.first = first % workers;
+  group.size = workers;
+  group.self = group.IndexOf(rank);
   return group;
 }
 
@@ -23,10 +30,6 @@ Range Piece(Range range, int count, int index) { return Pieces(range, count, ind
 
 void Append(Schedule& schedule, const Operation& operation) {
   if (operation.range.size > 0) schedule.push_back(operation);
-}
-
-void Append(Schedule& schedule, const Schedule& operations) {
-  schedule.insert(schedule.end(), operations.begin(), operations.end());
 }
 
 }  // namespace poseidon

@@ -6,23 +6,22 @@
 namespace poseidon {
 namespace {
 
-// Workers first ... first + 2^levels - 1 of a group.
+using Kind = Operation::Kind;
+
+// Workers first ... first + 2^levels - 1 of a group. levels -1: there is no such block.
 struct Block {
   int first = 0;
-  int levels = 0;
+  int levels = -1;
+  bool exists() const { return levels >= 0; }
   int size() const { return 1 << levels; }
+  bool Has(int index) const { return exists() && index >= first && index < first + size(); }
 };
 
-// One block for each bit of the group's size, the largest first.
-std::vector<Block> BinaryBlocks(int workers) {
-  std::vector<Block> blocks;
-  int first = 0;
-  for (int levels = std::bit_width(static_cast<unsigned>(workers)) - 1; levels >= 0; --levels) {
-    if ((workers >> levels & 1) == 0) continue;
-    blocks.push_back({first, levels});
-    first += 1 << levels;
-  }
-  return blocks;
+// The block behind `block`, which is the next smaller one: one for each bit of the group's size,
+// the largest first.
+Block Below(const Block& block, int workers) {
+  const int first = block.first + block.size();
+  return {first, HalvingDoublingSteps(workers - first)};
 }
 
 // Which of a block's pieces its worker `place` owns: the first step, between neighbours, decides
@@ -35,55 +34,96 @@ int OwnedPiece(const Block& block, int place) {
   return piece;
 }
 
-// One worker's view of its blocks.
+// One worker's view of its blocks. A phase's operations are first the exchanges within its block,
+// two a level, then what comes from the block below, then what goes to the block above, a piece
+// each; to gather backwards.
 struct Place {
-  explicit Place(const Group& group) : blocks(BinaryBlocks(group.size())) {
-    while (group.self >= blocks[block].first + blocks[block].size()) ++block;
-    place = group.self - blocks[block].first;
-    piece = OwnedPiece(mine(), place);
+  explicit Place(const Group& members) : group(members) {
+    mine = {0, HalvingDoublingSteps(group.size)};
+    while (!mine.Has(group.self)) {
+      above = mine;
+      mine = Below(mine, group.size);
+    }
+    below = Below(mine, group.size);
+    place = group.self - mine.first;
+    piece = OwnedPiece(mine, place);
   }
-  const Block& mine() const { return blocks[block]; }
-  // In the largest block, whose workers own the sums.
-  bool owns() const { return block == 0; }
 
-  std::vector<Block> blocks;
-  int block = 0;  // which of them has the worker
-  int place = 0;  // in the block
+  int exchanges() const { return 2 * mine.levels; }
+  int from_below() const { return below.exists() ? 1 : 0; }
+  int to_above() const { return above.exists() ? 1 << (above.levels - mine.levels) : 0; }
+  int operations() const { return exchanges() + from_below() + to_above(); }
+
+  // What the worker has after `level` steps of halving (or before the last `level` of doubling).
+  Range Held(Range range, int level) const {
+    return Piece(range, 1 << level, piece >> (mine.levels - level));
+  }
+  // What its partner of step `level` has then.
+  Range HeldByPartner(Range range, int level) const {
+    return Piece(range, 2 << level, piece >> (mine.levels - level - 1) ^ 1);
+  }
+  Range owned(Range range) const { return Held(range, mine.levels); }
+  int Partner(int level) const { return group.RankAt(mine.first + (place ^ 1 << level)); }
+  // The worker in the next smaller block whose piece has one's own in it.
+  int BelowMe() const {
+    return group.RankAt(below.first + OwnedPiece(below, piece >> (mine.levels - below.levels)));
+  }
+  // Of the pieces of the next larger block, the `i`th that is in one's own.
+  int PieceAbove(int i) const { return piece * to_above() + i; }
+  int OwnerAbove(int piece_above) const {
+    return group.RankAt(above.first + OwnedPiece(above, piece_above));
+  }
+  // Which of them the worker of rank `peer` owns; -1: none.
+  int IndexAbove(int peer) const {
+    const int index = group.IndexOf(peer);
+    if (!above.Has(index)) return -1;
+    const int i = OwnedPiece(above, index - above.first) - PieceAbove(0);
+    return i >= 0 && i < to_above() ? i : -1;
+  }
+
+  const Group& group;
+  Block mine;
+  Block above;    // the next larger
+  Block below;    // the next smaller
+  int place = 0;  // in its block
   int piece = 0;  // that it owns, of block size pieces
 };
 
-// What the worker has after `level` steps of halving (or before the last `level` of doubling).
-Range Held(Range range, const Place& me, int level) {
-  return Piece(range, 1 << level, me.piece >> (me.mine().levels - level));
-}
-
-// What its partner of step `level` has then.
-Range HeldByPartner(Range range, const Place& me, int level) {
-  return Piece(range, 2 << level, me.piece >> (me.mine().levels - level - 1) ^ 1);
-}
-
-int Partner(const Group& group, const Place& me, int level) {
-  return group.ranks[me.mine().first + (me.place ^ 1 << level)];
-}
-
-// The worker in the next smaller block whose piece has one's own in it.
-int BelowMe(const Group& group, const Place& me) {
-  const Block& below = me.blocks[me.block + 1];
-  const int piece = me.piece >> (me.mine().levels - below.levels);
-  return group.ranks[below.first + OwnedPiece(below, piece)];
-}
-
-// The same operation on each piece of the next larger block that is in one's own.
-Schedule WithBlockAbove(Operation::Kind kind, Range range, const Group& group, const Place& me,
-                        int step) {
-  const Block& above = me.blocks[me.block - 1];
-  const int count = 1 << (above.levels - me.mine().levels);
-  Schedule schedule;
-  for (int piece = me.piece * count; piece < (me.piece + 1) * count; ++piece) {
-    Append(schedule, {kind, group.ranks[above.first + OwnedPiece(above, piece)], step,
-                      Piece(range, above.size(), piece)});
+Operation ReduceOperation(const Phase& phase, const Place& me, int index) {
+  const Range& range = phase.range;
+  if (index < me.exchanges()) {
+    const int level = index / 2;
+    const int partner = me.Partner(level);
+    const int step = phase.first_step + level;
+    if (index % 2 == 0) return {Kind::kSend, partner, step, me.HeldByPartner(range, level)};
+    return {Kind::kAdd, partner, step, me.Held(range, level + 1)};
   }
-  return schedule;
+  const int between_blocks = phase.first_step + HalvingDoublingSteps(phase.group.size);
+  index -= me.exchanges();
+  if (index < me.from_below()) {
+    return {Kind::kAdd, me.BelowMe(), between_blocks, me.owned(range)};
+  }
+  const int piece = me.PieceAbove(index - me.from_below());
+  return {Kind::kSend, me.OwnerAbove(piece), between_blocks, Piece(range, me.above.size(), piece)};
+}
+
+Operation GatherOperation(const Phase& phase, const Place& me, int index) {
+  const Range& range = phase.range;
+  if (index < me.to_above()) {
+    const int piece = me.PieceAbove(index);
+    return {Kind::kCopy, me.OwnerAbove(piece), phase.first_step,
+            Piece(range, me.above.size(), piece)};
+  }
+  index -= me.to_above();
+  if (index < me.from_below()) {
+    return {Kind::kSend, me.BelowMe(), phase.first_step, me.owned(range)};
+  }
+  index -= me.from_below();
+  const int level = me.mine.levels - 1 - index / 2;
+  const int partner = me.Partner(level);
+  const int step = phase.first_step + 1 + level;
+  if (index % 2 == 0) return {Kind::kSend, partner, step, me.Held(range, level + 1)};
+  return {Kind::kCopy, partner, step, me.HeldByPartner(range, level)};
 }
 
 }  // namespace
@@ -92,51 +132,39 @@ int HalvingDoublingSteps(int workers) { return std::bit_width(static_cast<unsign
 
 int HalvingDoublingStepNumbers(int workers) { return HalvingDoublingSteps(workers) + 1; }
 
-ReduceScatter HalvingReduceScatter(Range range, const Group& group, int first_step) {
-  const Place me(group);
-  const Range owned = Held(range, me, me.mine().levels);
-  ReduceScatter result;
-  Schedule& schedule = result.schedule;
-  for (int level = 0; level < me.mine().levels; ++level) {
-    const int partner = Partner(group, me, level);
-    const int step = first_step + level;
-    Append(schedule, {Operation::Kind::kSend, partner, step, HeldByPartner(range, me, level)});
-    Append(schedule, {Operation::Kind::kAdd, partner, step, Held(range, me, level + 1)});
-  }
-  const int between_blocks = first_step + HalvingDoublingSteps(group.size());
-  if (me.mine().first + me.mine().size() < group.size()) {
-    Append(schedule, {Operation::Kind::kAdd, BelowMe(group, me), between_blocks, owned});
-  }
-  if (me.owns()) {
-    result.owned = owned;
-  } else {
-    result.owned = {owned.offset, 0};
-    Append(schedule, WithBlockAbove(Operation::Kind::kSend, range, group, me, between_blocks));
-  }
-  return result;
+int HalvingDoublingOperations(const Group& group) { return Place(group).operations(); }
+
+Operation HalvingDoublingOperation(const Phase& phase, int index) {
+  const Place me(phase.group);
+  return phase.gather ? GatherOperation(phase, me, index) : ReduceOperation(phase, me, index);
 }
 
-Schedule DoublingAllGather(Range range, const Group& group, int first_step) {
-  const Place me(group);
-  Schedule schedule;
-  if (!me.owns()) {
-    Append(schedule, WithBlockAbove(Operation::Kind::kCopy, range, group, me, first_step));
+std::optional<int> HalvingDoublingAwaiting(const Phase& phase, int peer, int step) {
+  const Place me(phase.group);
+  const int own = step - phase.first_step;
+  const int exchange = phase.gather ? own - 1 : own;
+  if (exchange >= 0 && exchange < me.mine.levels) {
+    if (peer != me.Partner(exchange)) return std::nullopt;
+    if (!phase.gather) return 2 * exchange + 1;
+    return me.to_above() + me.from_below() + 2 * (me.mine.levels - 1 - exchange) + 1;
   }
-  if (me.mine().first + me.mine().size() < group.size()) {
-    const Range owned = Held(range, me, me.mine().levels);
-    Append(schedule, {Operation::Kind::kSend, BelowMe(group, me), first_step, owned});
+  if (phase.gather) {
+    const int above = own == 0 ? me.IndexAbove(peer) : -1;
+    return above < 0 ? std::nullopt : std::optional(above);
   }
-  for (int level = me.mine().levels - 1; level >= 0; --level) {
-    const int partner = Partner(group, me, level);
-    const int step = first_step + 1 + level;
-    Append(schedule, {Operation::Kind::kSend, partner, step, Held(range, me, level + 1)});
-    Append(schedule, {Operation::Kind::kCopy, partner, step, HeldByPartner(range, me, level)});
-  }
-  return schedule;
+  const bool from_below =
+      own == HalvingDoublingSteps(phase.group.size) && me.below.exists() && peer == me.BelowMe();
+  return from_below ? std::optional(me.exchanges()) : std::nullopt;
+}
+
+Range HalvingDoublingOwned(const Phase& phase) {
+  const Place me(phase.group);
+  const Range owned = me.owned(phase.range);
+  return me.above.exists() ? Range{owned.offset, 0} : owned;
 }
 
 Schedule DoublingAllGather(const std::vector<Range>& blocks, const Group& group) {
-  const int workers = group.size();
+  const int workers = group.size;
   // Blocks first ... first + count - 1 (modulo workers), in as few messages as memory allows.
   const auto append = [&](Schedule& schedule, Operation::Kind kind, int peer, int first,
                           int count) {
@@ -148,7 +176,7 @@ Schedule DoublingAllGather(const std::vector<Range>& blocks, const Group& group)
         if (block.offset != range.offset + range.size) break;
         range.size += block.size;
       }
-      Append(schedule, {kind, group.ranks[peer], step, range});
+      Append(schedule, {kind, group.RankAt(peer), step, range});
     }
   };
   Schedule schedule;

@@ -15,6 +15,7 @@
 // Pure functions.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "collectives/group.h"
@@ -27,9 +28,13 @@ int HalvingDoublingStepNumbers(int workers);
 // Longest chain of messages of a phase.
 int HalvingDoublingSteps(int workers);
 
-ReduceScatter HalvingReduceScatter(Range range, const Group& group, int first_step);
-// `range` is what the group reduced, not what a worker owns.
-Schedule DoublingAllGather(Range range, const Group& group, int first_step);
+// Operations of a worker's phase, which are as many to gather as to reduce.
+int HalvingDoublingOperations(const Group& group);
+Operation HalvingDoublingOperation(const Phase& phase, int index);
+// Index of the operation that waits for what `peer` sends in `step`, if one does.
+std::optional<int> HalvingDoublingAwaiting(const Phase& phase, int peer, int step);
+// What the worker owns after the reduce-scatter.
+Range HalvingDoublingOwned(const Phase& phase);
 
 // All-gather of blocks of any sizes, a worker's each, by Bruck's algorithm (Bruck et al. 1997,
 // "Efficient algorithms for all-to-all communications in multiport message-passing systems"), in

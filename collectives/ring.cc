@@ -3,43 +3,55 @@
 namespace poseidon {
 namespace {
 
-// P - 1 times round the ring: in step i the worker at index r sends pieces[r + shift - i] and takes
-// pieces[r + shift - i - 1].
-Schedule Turns(const std::vector<Range>& pieces, const Group& group, int shift,
-               Operation::Kind taking, int first_step) {
-  const int workers = group.size();
-  const int next = group.ranks[(group.self + 1) % workers];
-  const int previous = group.ranks[(group.self + workers - 1) % workers];
-  Schedule schedule;
-  for (int i = 0; i < RingSteps(workers); ++i) {
-    const int sent = (group.self + shift - i + workers) % workers;
-    const int taken = (sent + workers - 1) % workers;
-    Append(schedule, {Operation::Kind::kSend, next, first_step + i, pieces[sent]});
-    Append(schedule, {taking, previous, first_step + i, pieces[taken]});
-  }
-  return schedule;
+int Next(const Group& group) { return group.RankAt((group.self + 1) % group.size); }
+int Previous(const Group& group) {
+  return group.RankAt((group.self + group.size - 1) % group.size);
 }
 
-std::vector<Range> AllPieces(Range range, int count) {
-  std::vector<Range> pieces;
-  for (int i = 0; i < count; ++i) pieces.push_back(Piece(range, count, i));
-  return pieces;
+// What the worker sends in its step `step`, where it began with the piece at its own index plus
+// `shift`; it takes the piece before that.
+int PieceSent(const Group& group, int shift, int step) {
+  return (group.self + shift - step + group.size) % group.size;
+}
+
+int PieceTaken(const Group& group, int shift, int step) {
+  return (PieceSent(group, shift, step) + group.size - 1) % group.size;
 }
 
 }  // namespace
 
-ReduceScatter RingReduceScatter(Range range, const Group& group, int first_step) {
-  const std::vector<Range> pieces = AllPieces(range, group.size());
-  return {Turns(pieces, group, 0, Operation::Kind::kAdd, first_step),
-          pieces[(group.self + 1) % group.size()]};
+Operation RingOperation(const Phase& phase, int index) {
+  const Group& group = phase.group;
+  const int step = index / 2;
+  const int shift = phase.gather ? 1 : 0;
+  if (index % 2 == 0) {
+    return {Operation::Kind::kSend, Next(group), phase.first_step + step,
+            Piece(phase.range, group.size, PieceSent(group, shift, step))};
+  }
+  return {phase.gather ? Operation::Kind::kCopy : Operation::Kind::kAdd, Previous(group),
+          phase.first_step + step, Piece(phase.range, group.size, PieceTaken(group, shift, step))};
 }
 
-Schedule RingAllGather(Range range, const Group& group, int first_step) {
-  return Turns(AllPieces(range, group.size()), group, 1, Operation::Kind::kCopy, first_step);
+std::optional<int> RingAwaiting(const Phase& phase, int peer, int step) {
+  const int own = step - phase.first_step;
+  if (own < 0 || own >= RingSteps(phase.group.size) || peer != Previous(phase.group)) {
+    return std::nullopt;
+  }
+  return 2 * own + 1;
+}
+
+Range RingOwned(const Phase& phase) {
+  const Group& group = phase.group;
+  return Piece(phase.range, group.size, (group.self + 1) % group.size);
 }
 
 Schedule RingAllGather(const std::vector<Range>& blocks, const Group& group) {
-  return Turns(blocks, group, 0, Operation::Kind::kCopy, 0);
+  Schedule schedule;
+  for (int i = 0; i < RingSteps(group.size); ++i) {
+    Append(schedule, {Operation::Kind::kSend, Next(group), i, blocks[PieceSent(group, 0, i)]});
+    Append(schedule, {Operation::Kind::kCopy, Previous(group), i, blocks[PieceTaken(group, 0, i)]});
+  }
+  return schedule;
 }
 
 }  // namespace poseidon

@@ -2,40 +2,19 @@
 
 #include <glog/logging.h>
 
-#include <bit>
-#include <utility>
-
+#include "collectives/all_reduce_steps.h"
 #include "collectives/group.h"
 #include "collectives/halving_doubling.h"
 #include "collectives/ring.h"
-#include "collectives/torus.h"
 
 namespace poseidon {
-namespace {
-
-Schedule AllReduce(ReduceScatter scatter, const Schedule& gather) {
-  Append(scatter.schedule, Operation{Operation::Kind::kRound, 0, 0, scatter.owned});
-  Append(scatter.schedule, gather);
-  return std::move(scatter.schedule);
-}
-
-}  // namespace
 
 Schedule AllReduceSchedule(Scheme scheme, const Plan& grid, int chunk, Range range, int rank,
                            int workers) {
-  if (scheme == TORUS) return TorusAllReduce(grid, chunk, range, rank, workers);
-  if (scheme == HALVING_DOUBLING) {
-    // Powers of two are not rotated: all send the same, and neighbours in rank, who exchange most,
-    // may be neighbours in the network.
-    const bool rotated = !std::has_single_bit(static_cast<unsigned>(workers));
-    const Group group = AllWorkers(rank, workers, rotated ? chunk % workers : 0);
-    return AllReduce(HalvingReduceScatter(range, group, 0),
-                     DoublingAllGather(range, group, HalvingDoublingStepNumbers(workers)));
-  }
-  CHECK_EQ(scheme, RING) << "no scheme of all-reduce";
-  const Group group = AllWorkers(rank, workers);
-  return AllReduce(RingReduceScatter(range, group, 0),
-                   RingAllGather(range, group, RingSteps(workers)));
+  const AllReduceSteps steps(scheme, grid, chunk, range, rank, workers);
+  Schedule schedule;
+  for (int i = 0; i < steps.size(); ++i) Append(schedule, steps.At(i));
+  return schedule;
 }
 
 Schedule AllGatherSchedule(Scheme scheme, const std::vector<Range>& blocks, int rank) {

@@ -37,6 +37,8 @@ class Checker {
   void CheckClusterAndCommunication() const {
     CheckCluster();
     CheckNetwork();
+    CheckTiers();
+    CheckDevices();
     CheckCommunication();
     CheckCombinations();
   }
@@ -81,14 +83,37 @@ class Checker {
     if (!(value > 0)) Fail(field, field + " is " + Text(value) + "; it must be above 0");
   }
 
+  // A rate that is given and at which something moves.
+  void BitRate(const std::string& field, const std::string& text) const {
+    if (Quantity(field, text, ParseBitRate) == 0) Fail(field, field + " is 0; it must be more");
+  }
+
+  void CheckTiers() const {
+    const Network& network = job_.cluster().network();
+    for (int i = 0; i < network.tier_size(); ++i) {
+      const std::string tier = "cluster.network.tier." + std::to_string(i) + ".";
+      Range(tier + "members", network.tier(i).members(), 1, kMaxInt32);
+      if (!network.tier(i).has_bandwidth()) {
+        Fail(tier + "bandwidth", tier + "bandwidth is missing; say what the tier's uplink carries");
+      }
+      BitRate(tier + "bandwidth", network.tier(i).bandwidth());
+      Quantity(tier + "latency", network.tier(i).latency(), ParseDuration);
+    }
+  }
+
+  void CheckDevices() const {
+    const Cluster& cluster = job_.cluster();
+    Range("cluster.devices_per_worker", cluster.devices_per_worker(), 1, kMaxInt32);
+    BitRate("cluster.device_bandwidth", cluster.device_bandwidth());
+    if (cluster.has_copy_bandwidth()) BitRate("cluster.copy_bandwidth", cluster.copy_bandwidth());
+  }
+
   void CheckNetwork() const {
     AboveZero("cluster.flops", job_.cluster().flops());
     AboveZero("cluster.reduction_rate", job_.cluster().reduction_rate());
     AboveZero("cluster.update_rate", job_.cluster().update_rate());
     const Network& network = job_.cluster().network();
-    if (Quantity("cluster.network.bandwidth", network.bandwidth(), ParseBitRate) == 0) {
-      Fail("cluster.network.bandwidth", "cluster.network.bandwidth is 0; it must be more");
-    }
+    BitRate("cluster.network.bandwidth", network.bandwidth());
     Quantity("cluster.network.latency", network.latency(), ParseDuration);
     Quantity("cluster.network.message_cost", network.message_cost(), ParseDuration);
     if (!(network.goodput_share() > 0 && network.goodput_share() <= 1)) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "proto/model_size.h"
 
 namespace poseidon {
 namespace {
@@ -127,6 +128,35 @@ ReplayModel DescribeReplay(const Replay& replay) {
   for (const ReplayLayer& layer : replay.layers()) AddLayer(layer, replay.batch(), described);
   AddTimes(replay, described);
   return described;
+}
+
+Replay ReplayOf(const ModelSpec& model) {
+  Replay replay;
+  replay.set_batch(static_cast<int32_t>(model.batch()));
+  for (const LayerSpec& spec : model.layers()) {
+    ReplayLayer& layer = *replay.add_layers();
+    layer.set_name(spec.name());
+    layer.set_type(spec.type());
+    layer.set_forward_ms(spec.forward_ms());
+    layer.set_backward_ms(spec.backward_ms());
+    const InnerProductSpec& product = spec.inner_product();
+    if (!spec.has_inner_product()) {
+      // An InnerProduct that can't be sent as factors.
+      if (IsInnerProduct(layer)) layer.set_type("InnerProduct without factors");
+      layer.set_parameters(FloatCount(spec));
+      continue;
+    }
+    if (spec.blobs_size() != 2) Fail(layer, "it has no bias, and a replay's InnerProduct has one");
+    if (product.rows() != model.batch()) {
+      Fail(layer, "its factors have " + std::to_string(product.rows()) +
+                      " rows, and a replay's as many as the batch, " +
+                      std::to_string(model.batch()));
+    }
+    layer.set_type("InnerProduct");
+    layer.set_inputs(product.inputs());
+    layer.set_outputs(product.outputs());
+  }
+  return replay;
 }
 
 }  // namespace poseidon

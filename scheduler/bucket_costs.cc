@@ -72,13 +72,27 @@ FactorBytes FactorBytesOf(const Plan& plan, const BucketPlan& bucket, const Mode
           CodedBytes(plan, bucket, product.rows() * product.inputs())};
 }
 
+double AddSeconds(int64_t floats, const ClusterSpec& cluster) {
+  return static_cast<double>(floats * kFloatBytes) / cluster.reduction_rate;
+}
+
+double UpdateSeconds(int64_t floats, const ClusterSpec& cluster) {
+  return static_cast<double>(floats * kFloatBytes) / cluster.update_rate;
+}
+
+double GatheredUpdateSeconds(int64_t floats, const ClusterSpec& cluster) {
+  const double others = std::max(cluster.workers - 1, 1);
+  return UpdateSeconds(floats, cluster) * cluster.workers / others;
+}
+
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
                       const ClusterSpec& cluster) {
   constexpr double kOperations = 2;  // a multiplication and an addition
   const InnerProductSpec& product = model.layers(bucket.first_layer()).inner_product();
   const double rows = static_cast<double>(product.rows()) * plan.workers();
-  const double floats = static_cast<double>(product.outputs() * product.inputs());
-  return kOperations * rows * floats / cluster.flops + floats * kFloatBytes / cluster.update_rate;
+  const int64_t floats = product.outputs() * product.inputs();
+  return kOperations * rows * static_cast<double>(floats) / cluster.flops +
+         UpdateSeconds(floats, cluster);
 }
 
 BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,

@@ -22,6 +22,13 @@ struct FactorBytes {
 };
 FactorBytes FactorBytesOf(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model);
 
+// Seconds that a lane needs to add up floats of gradient, and to update as many parameters.
+double AddSeconds(int64_t floats, const ClusterSpec& cluster);
+double UpdateSeconds(int64_t floats, const ClusterSpec& cluster);
+// All-reduces: of updating a chunk, spread over what a worker receives of its sum: all but the
+// share that it adds up itself.
+double GatheredUpdateSeconds(int64_t floats, const ClusterSpec& cluster);
+
 // SFB, ADAM: seconds to multiply all workers' factors and apply the update.
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
                       const ClusterSpec& cluster);

@@ -1,6 +1,7 @@
 #include "scheduler/cluster_spec.h"
 
 #include <algorithm>
+#include <string>
 
 #include "core/time.h"
 #include "core/units.h"
@@ -21,6 +22,11 @@ bool OperationsAreKnown(const ModelSpec& model) {
                      [](const LayerSpec& layer) { return layer.multiply_adds() > 0; });
 }
 
+double BytesPerSecond(const std::string& bit_rate) {
+  constexpr double kBitsPerByte = 8;
+  return static_cast<double>(ParseBitRate(bit_rate)) / kBitsPerByte;
+}
+
 }  // namespace
 
 int ClusterSpec::machines() const {
@@ -28,14 +34,12 @@ int ClusterSpec::machines() const {
 }
 
 ClusterSpec ClusterOf(const Job& job) {
-  constexpr double kBitsPerByte = 8;
   const Network& network = job.cluster().network();
   ClusterSpec cluster;
   cluster.workers = job.cluster().workers();
   cluster.servers = job.cluster().servers();
   cluster.colocated = network.colocated();
-  cluster.goodput = static_cast<double>(ParseBitRate(network.bandwidth())) / kBitsPerByte *
-                    network.goodput_share();
+  cluster.goodput = BytesPerSecond(network.bandwidth()) * network.goodput_share();
   cluster.latency = ToSeconds(ParseDuration(network.latency()));
   cluster.message_cost = ToSeconds(ParseDuration(network.message_cost()));
   const Communication& communication = job.communication();
@@ -45,6 +49,11 @@ ClusterSpec ClusterOf(const Job& job) {
   cluster.flops = job.cluster().flops();
   cluster.reduction_rate = job.cluster().reduction_rate();
   cluster.update_rate = job.cluster().update_rate();
+  cluster.devices = job.cluster().devices_per_worker();
+  cluster.device_rate = BytesPerSecond(job.cluster().device_bandwidth());
+  if (job.cluster().has_copy_bandwidth()) {
+    cluster.copy_rate = BytesPerSecond(job.cluster().copy_bandwidth());
+  }
   return cluster;
 }
 

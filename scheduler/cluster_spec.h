@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "proto/job.pb.h"
@@ -35,8 +36,11 @@ struct ClusterSpec {
   // Floating-point operations of a worker: rebuilding a gradient from its factors, and layers whose
   // times are not known.
   double flops = 4e12;
-  // Bytes between a worker's accelerator and its host's memory, each direction.
-  double device_copy_rate = 1e18;  // none is used: nothing to copy
+  // Of a worker, and bytes between two of them, and between one and its host's memory, each
+  // direction (scheduler/local_stage.h). Infinite: nothing is copied.
+  int devices = 1;
+  double device_rate = std::numeric_limits<double>::infinity();
+  double copy_rate = std::numeric_limits<double>::infinity();
 
   int MachineOfServer(int server) const { return colocated ? server : workers + server; }
   int machines() const;

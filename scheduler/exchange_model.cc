@@ -32,6 +32,7 @@ enum Kind : int {
   kAnswer,
   kFactor,
   kRebuilt,
+  kOnDevices,
   kReduce
 };
 
@@ -50,8 +51,10 @@ struct WorkerState {
   bool waiting = false;
   int layer = 0;
   int iteration = 0;
-  int64_t began = 0;  // of the iteration before
-  int64_t begun = 0;  // of the current one
+  int64_t began = 0;         // of the iteration before
+  int64_t begun = 0;         // of the current one
+  int64_t to_host_free = 0;  // when the streams to and from the host are done with what they have
+  int64_t to_devices_free = 0;
   // By bucket; times of the latest exchange.
   std::vector<int> fresh;  // the iteration for whose forward pass it is
   std::vector<int64_t> ready_at;
@@ -160,6 +163,8 @@ class Simulation {
       case kFactor:
         return TakeFactor(frame);
       case kRebuilt:
+        return CopyToDevices(frame.node, frame.bucket, frame.iteration);
+      case kOnDevices:
         return MakeFresh(frame.node, frame.bucket, frame.iteration);
       case kReduce:
         return TakeReduce(frame);
@@ -172,7 +177,7 @@ class Simulation {
     if (asynchronous()) return true;
     const int wanted = worker.iteration - plan_.staleness();
     const auto fresh = [&](int b) { return worker.fresh[b] >= wanted; };
-    if (!plan_.no_overlap()) return fresh(bucket_of_[worker.layer]);
+    if (!plan_.wait_for_all()) return fresh(bucket_of_[worker.layer]);
     for (int b = 0; b < static_cast<int>(buckets_.size()); ++b) {
       if (!fresh(b)) return false;
     }
@@ -206,6 +211,8 @@ class Simulation {
       return TryStep(w);
     }
     const int b = bucket_of_[worker.layer];
+    const int64_t to_host = buckets_[b].to_host[worker.layer - buckets_[b].plan->first_layer()];
+    worker.to_host_free = std::max(worker.to_host_free, network_.now()) + to_host;
     if (buckets_[b].plan->first_layer() == worker.layer) {
       worker.ready_at[b] = network_.now();
       if (!plan_.no_overlap()) GradientReady(w, b);
@@ -285,7 +292,8 @@ class Simulation {
     ready.node = w;
     ready.bucket = b;
     ready.iteration = workers_[w].iteration;
-    if (buckets_[b].copy_time > 0) return network_.SetTimer(buckets_[b].copy_time, ready);
+    const int64_t copying = workers_[w].to_host_free - network_.now();
+    if (copying > 0) return network_.SetTimer(copying, ready);
     SendBucket(w, b, ready.iteration);
   }
 
@@ -318,7 +326,9 @@ class Simulation {
       case PS:
         for (const int c : bucket.order) {
           const ChunkTable& chunk = bucket.chunks[c];
-          network_.Send(Message(kGradient, w, chunk.server_machine, b, c, iteration, chunk.up));
+          Frame frame = Message(kGradient, w, chunk.server_machine, b, c, iteration, chunk.up);
+          frame.processing = chunk.add_time;
+          network_.Send(frame);
         }
         return;
       default:
@@ -373,7 +383,6 @@ class Simulation {
   }
 
   void CountAtServer(const Frame& frame, int c, int awaited) {
-    const BucketTable& bucket = buckets_[frame.bucket];
     int& count = gradients_[frame.bucket][c * window_ + frame.iteration % window_];
     if (++count < awaited) return;
     count = 0;
@@ -381,9 +390,8 @@ class Simulation {
     answered.kind = kAnswered;
     answered.left = 0;
     answered.from = frame.to;
-    const bool adam = bucket.plan->scheme() == ADAM;
-    const int64_t delay = adam ? bucket.rebuild_time : bucket.chunks[c].answer_time;
-    if (delay > 0) return network_.SetTimer(delay, answered);
+    const int64_t duration = buckets_[frame.bucket].chunks[c].answer_time;
+    if (duration > 0) return network_.Occupy(duration, answered);
     Answer(answered);
   }
 
@@ -395,8 +403,10 @@ class Simulation {
     for (int c = first; c < last; ++c) {
       for (int w = 0; w < plan_.workers(); ++w) {
         if (asynchronous() && w != frame.node) continue;
-        network_.Send(Message(kAnswer, frame.from, w, frame.bucket, c, frame.iteration,
-                              bucket.chunks[c].down));
+        Frame answer = Message(kAnswer, frame.from, w, frame.bucket, c, frame.iteration,
+                               bucket.chunks[c].down);
+        answer.processing = bucket.chunks[c].answered_time;
+        network_.Send(answer);
       }
     }
   }
@@ -405,16 +415,16 @@ class Simulation {
     int& arrived = workers_[w].arrived[b * window_ + iteration % window_];
     if (++arrived < buckets_[b].awaited) return;
     arrived = 0;
-    const BucketTable& bucket = buckets_[b];
-    const int64_t delay =
-        bucket.copy_time + (bucket.plan->scheme() == SFB ? bucket.rebuild_time : 0);
-    if (delay == 0) return MakeFresh(w, b, iteration);
-    Frame rebuilt;
-    rebuilt.kind = kRebuilt;
-    rebuilt.node = w;
-    rebuilt.bucket = b;
-    rebuilt.iteration = iteration;
-    network_.SetTimer(delay, rebuilt);
+    const int64_t duration = buckets_[b].rebuild_time;
+    if (duration == 0) return CopyToDevices(w, b, iteration);
+    network_.Occupy(duration, Message(kRebuilt, w, w, b, 0, iteration, 0));
+  }
+
+  void CopyToDevices(int w, int b, int iteration) {
+    if (buckets_[b].to_devices == 0) return MakeFresh(w, b, iteration);
+    int64_t& free = workers_[w].to_devices_free;
+    free = std::max(free, network_.now()) + buckets_[b].to_devices;
+    network_.SetTimer(free - network_.now(), Message(kOnDevices, w, w, b, 0, iteration, 0));
   }
 
   void MakeFresh(int w, int b, int iteration) {
@@ -440,9 +450,8 @@ class Simulation {
       const int peer = looped_ ? 0 : operation.peer;
       Frame frame = Message(kReduce, w, peer, b, c, progress.iteration, bytes);
       frame.step = operation.awaited_as;
-      if (operation.adds) {
-        frame.processing = std::llround(bucket.add_time * static_cast<double>(bytes));
-      }
+      const double per_float = operation.adds ? bucket.add_time : bucket.update_time;
+      frame.processing = std::llround(per_float * static_cast<double>(floats));
       network_.Send(frame);
     }
     Count(w, b, progress.iteration);

@@ -6,6 +6,7 @@
 
 #include "collectives/traffic.h"
 #include "proto/bucket.h"
+#include "scheduler/local_stage.h"
 
 namespace poseidon {
 namespace {
@@ -27,32 +28,41 @@ class Maker {
     std::iota(bucket.order.begin(), bucket.order.end(), 0);
     std::stable_sort(bucket.order.begin(), bucket.order.end(),
                      [&](int x, int y) { return plan.chunks(x).lane() < plan.chunks(y).lane(); });
-    bucket.copy_time = Nanoseconds(static_cast<double>(FloatCount(plan)) * sizeof(float) /
-                                   cluster_.device_copy_rate);
-    bucket.add_time = kNanosecondsPerSecond / cluster_.reduction_rate;
+    for (int l = 0; l < plan.layer_count(); ++l) {
+      const LayerSpec& layer = model_.layers(plan.first_layer() + l);
+      bucket.to_host.push_back(Nanoseconds(SecondsToHost(plan, layer, cluster_)));
+    }
+    bucket.to_devices = Nanoseconds(SecondsToDevices(plan, FloatCount(plan), model_, cluster_));
+    bucket.add_time = kNanosecondsPerSecond * AddSeconds(1, cluster_);
+    bucket.update_time = kNanosecondsPerSecond * GatheredUpdateSeconds(1, cluster_);
     // Of SFB a u and a v from each worker, its own included.
     bucket.awaited = plan.scheme() == SFB ? 2 * plan_.workers() : plan.chunks_size();
     if (UsesFactors(plan.scheme())) {
       bucket.factors = FactorBytesOf(plan_, plan, model_);
       bucket.factors.u += cluster_.header_bytes;
       bucket.factors.v += cluster_.header_bytes;
-      bucket.rebuild_time = Nanoseconds(RebuildSeconds(plan_, plan, model_, cluster_));
     }
+    if (plan.scheme() == SFB) bucket.rebuild_time = RebuildTime(plan);
     for (int c = 0; c < plan.chunks_size(); ++c) bucket.chunks.push_back(MakeChunk(plan, c));
     return bucket;
   }
 
  private:
+  int64_t RebuildTime(const BucketPlan& plan) const {
+    return Nanoseconds(RebuildSeconds(plan_, plan, model_, cluster_));
+  }
+
   ChunkTable MakeChunk(const BucketPlan& plan, int c) {
     ChunkTable chunk;
     chunk.floats = plan.chunks(c).size();
     if (UsesServers(plan.scheme())) {
-      const double bytes = static_cast<double>(chunk.floats) * sizeof(float);
       chunk.server_machine = cluster_.MachineOfServer(plan.chunks(c).server());
       chunk.up = CodedBytes(plan_, plan, chunk.floats) + cluster_.header_bytes;
       chunk.down = AnswerBytes(plan_, plan, chunk.floats) + cluster_.header_bytes;
-      chunk.answer_time =
-          Nanoseconds(bytes / cluster_.reduction_rate + bytes / cluster_.update_rate);
+      chunk.add_time = Nanoseconds(AddSeconds(chunk.floats, cluster_));
+      const int64_t update = Nanoseconds(UpdateSeconds(chunk.floats, cluster_));
+      (plan.update_at_workers() ? chunk.answered_time : chunk.answer_time) = update;
+      if (plan.scheme() == ADAM) chunk.answer_time = RebuildTime(plan);
     } else if (IsAllReduce(plan.scheme())) {
       chunk.shape = &shapes_.Get(plan_, plan.scheme(), c, chunk.floats);
     }

@@ -17,7 +17,11 @@ struct ChunkTable {
   int server_machine = 0;  // schemes with servers
   int64_t up = 0;
   int64_t down = 0;
-  int64_t answer_time = 0;             // of the server, from the last gradient on
+  // Of lanes, which are busy meanwhile.
+  int64_t add_time = 0;  // of the server, with each worker's gradient
+  // With the last one, under ADAM chunk 0's for all; and of each worker, with the answer.
+  int64_t answer_time = 0;
+  int64_t answered_time = 0;
   const ReduceShape* shape = nullptr;  // all-reduces
 };
 
@@ -26,10 +30,13 @@ struct BucketTable {
   std::vector<int> order;  // of its chunks, as they are sent: lane by lane
   std::vector<ChunkTable> chunks;
   FactorBytes factors;
-  int64_t rebuild_time = 0;
-  int64_t copy_time = 0;  // to or from the accelerator
-  double add_time = 0;    // of a byte
-  int awaited = 0;        // arrivals that make a worker's bucket fresh
+  int64_t rebuild_time = 0;      // SFB: of a worker
+  std::vector<int64_t> to_host;  // by layer of the bucket
+  int64_t to_devices = 0;
+  // All-reduces: of a float that is added up, and of one that is sent as a part of the sum.
+  double add_time = 0;
+  double update_time = 0;
+  int awaited = 0;  // arrivals that make a worker's bucket fresh
 };
 
 // `plan` and `shapes` must outlive the result.

@@ -2,6 +2,9 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "core/error.h"
 #include "proto/model_size.h"
 
@@ -36,12 +39,20 @@ InformationBook::InformationBook(ModelSpec model, int workers, int servers)
   for (const LayerSpec& layer : model_.layers()) Check(layer);
 }
 
+InformationBook::InformationBook(ModelSpec model, const Cluster& cluster)
+    : InformationBook(std::move(model), cluster.workers(), cluster.servers()) {
+  if (!cluster.has_network() || !cluster.network().colocated()) return;
+  spare_servers_ = std::max(servers_ - workers_, 0);
+}
+
 int64_t InformationBook::Query(Property property) const {
   switch (property) {
     case Property::kWorkers:
       return workers_;
     case Property::kServers:
       return servers_;
+    case Property::kSpareServers:
+      return spare_servers_;
     case Property::kBatch:
       return model_.batch();
     case Property::kLayers:

@@ -6,17 +6,20 @@
 #include <optional>
 #include <string>
 
+#include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
 
 // What a question to the book can be about.
 enum class Property {
-  kWorkers,    // P1, number of worker nodes
-  kServers,    // P2, number of server nodes
-  kBatch,      // K, samples a worker processes per iteration
-  kLayers,     // number of layers with parameters
-  kParameters  // floats of the whole model
+  kWorkers,       // P1, number of worker nodes
+  kServers,       // P2, number of server nodes
+  kSpareServers,  // of these, the last ones, on machines without a worker, while each of the others
+                  // shares one's; 0 where the network is not known
+  kBatch,         // K, samples a worker processes per iteration
+  kLayers,        // number of layers with parameters
+  kParameters     // floats of the whole model
 };
 
 // What the cost model needs to know of one layer.
@@ -36,6 +39,7 @@ class InformationBook {
   // Throws ConfigError if the model makes no sense: a layer without blobs, an inner product whose
   // blobs are not outputs x inputs (and outputs).
   InformationBook(ModelSpec model, int workers, int servers);
+  InformationBook(ModelSpec model, const Cluster& cluster);
 
   int64_t Query(Property property) const;
   // `layer` is an index into the model's layers.
@@ -46,6 +50,7 @@ class InformationBook {
   ModelSpec model_;
   int workers_;
   int servers_;
+  int spare_servers_ = 0;
 };
 
 }  // namespace poseidon

@@ -9,6 +9,7 @@
 #include "proto/bucket.h"
 #include "proto/model_size.h"
 #include "scheduler/placement.h"
+#include "transport/address.h"
 
 namespace poseidon {
 namespace {
@@ -41,6 +42,25 @@ int64_t Share(int64_t bytes, int64_t begin, int64_t end, int64_t floats) {
   return bytes / floats * (end - begin) + rest * end / floats - rest * begin / floats;
 }
 
+bool IsServer(const wire::PeerTraffic& peer) {
+  return peer.role() == static_cast<uint32_t>(Role::kServer) && peer.rank() >= 0;
+}
+
+struct WorkerBytes {
+  wire::PeerTraffic all;
+  wire::PeerTraffic own_server;  // the one of the worker's rank
+};
+
+WorkerBytes BytesOf(const wire::WorkerReport& report) {
+  WorkerBytes bytes;
+  for (const wire::PeerTraffic& peer : report.peers()) {
+    bytes.all.set_bytes_sent(bytes.all.bytes_sent() + peer.bytes_sent());
+    bytes.all.set_bytes_received(bytes.all.bytes_received() + peer.bytes_received());
+    if (IsServer(peer) && peer.rank() == report.rank()) bytes.own_server = peer;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress, Time now) {
@@ -54,6 +74,7 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   Iteration& iteration = open_[progress.iteration()];
   iteration.loss += progress.loss();
   iteration.images += progress.images();
+  iteration.seconds += progress.iteration_seconds();
   iteration.exchange += progress.exchange_seconds();
   iteration.exposed += progress.exposed_seconds();
   if (++iteration.reports < workers_) return std::nullopt;
@@ -62,6 +83,8 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   open_.erase(progress.iteration());
   const double loss = done.loss / workers_;
   loss_.push_back(loss);
+  duration_ms_.push_back(1000 * done.seconds / workers_);
+  exposed_ms_.push_back(1000 * done.exposed / workers_);
   images_since_line_ += done.images;
   exchange_since_line_ += done.exchange;
   exposed_since_line_ += done.exposed;
@@ -169,6 +192,19 @@ std::vector<JobReport::BucketSums> JobReport::SumBuckets() const {
   return buckets;
 }
 
+std::vector<wire::PeerTraffic> JobReport::SumServers() const {
+  std::vector<wire::PeerTraffic> servers(plan_.plan().servers());
+  for (const auto& [rank, report] : finished_) {
+    for (const wire::PeerTraffic& peer : report.peers()) {
+      if (!IsServer(peer) || peer.rank() >= plan_.plan().servers()) continue;
+      wire::PeerTraffic& server = servers[peer.rank()];
+      server.set_bytes_received(server.bytes_received() + peer.bytes_sent());
+      server.set_bytes_sent(server.bytes_sent() + peer.bytes_received());
+    }
+  }
+  return servers;
+}
+
 double JobReport::IterationMilliseconds() const {
   double slowest = 0;
   for (const auto& [rank, report] : finished_) {
@@ -222,6 +258,8 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
     json["compute_ms"] = plan_.plan().compute_ms();
   }
   json["loss"] = loss_;
+  json["duration_ms"] = duration_ms_;
+  json["exposed_ms"] = exposed_ms_;
   const std::vector<BucketSums> sums = SumBuckets();
   json["layers"] = nlohmann::ordered_json::array();
   for (int b = 0; b < plan_.plan().buckets_size(); ++b) {
@@ -259,13 +297,25 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   }
   json["workers"] = nlohmann::ordered_json::array();
   for (const auto& [rank, report] : finished_) {
+    const WorkerBytes bytes = BytesOf(report);
     json["workers"].push_back({{"rank", rank},
                                {"parameter_hash", report.parameter_hash()},
                                {"images", report.images()},
                                {"training_seconds", report.training_seconds()},
                                {"exchange_seconds", report.exchange_seconds()},
                                {"exposed_seconds", report.exposed_seconds()},
+                               {"bytes_sent", bytes.all.bytes_sent()},
+                               {"bytes_received", bytes.all.bytes_received()},
+                               {"bytes_to_own_server", bytes.own_server.bytes_sent()},
+                               {"bytes_from_own_server", bytes.own_server.bytes_received()},
                                {"dropped_frames", report.dropped_frames()}});
+  }
+  json["servers"] = nlohmann::ordered_json::array();
+  const std::vector<wire::PeerTraffic> servers = SumServers();
+  for (size_t rank = 0; rank < servers.size(); ++rank) {
+    json["servers"].push_back({{"rank", rank},
+                               {"bytes_sent", servers[rank].bytes_sent()},
+                               {"bytes_received", servers[rank].bytes_received()}});
   }
   return json.dump(2) + "\n";
 }

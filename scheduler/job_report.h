@@ -39,7 +39,7 @@ class JobReport {
     int reports = 0;
     double loss = 0;     // sum over the workers that have reported
     int64_t images = 0;  // likewise
-    double seconds = 0;  // of the slowest
+    double seconds = 0;  // sum over the workers, like the next two
     double exchange = 0;
     double exposed = 0;
   };
@@ -53,6 +53,8 @@ class JobReport {
   };
 
   std::vector<BucketSums> SumBuckets() const;
+  // What all workers say of each server, by rank.
+  std::vector<wire::PeerTraffic> SumServers() const;
   // Of the slowest worker, its mean; 0 if nobody has finished.
   double IterationMilliseconds() const;
   // Predicted against measured; empty if there is no prediction.
@@ -64,7 +66,10 @@ class JobReport {
   int workers_;
   wire::PlanAndModel plan_;
   std::map<int64_t, Iteration> open_;  // iterations that some workers have reported
-  std::vector<double> loss_;           // mean over the workers, by iteration
+  // By iteration, means over the workers.
+  std::vector<double> loss_;
+  std::vector<double> duration_ms_;
+  std::vector<double> exposed_ms_;  // in the iteration: the exchange is the one before
   std::optional<Time> last_line_;
   int64_t images_since_line_ = 0;
   double exchange_since_line_ = 0;

@@ -17,8 +17,8 @@ uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
 
 int64_t NicModel::Handled(const Frame& frame) {
   int64_t& free = lane_free_[LaneOf(frame.to, frame.to_server, frame.lane)];
-  free = std::max(free, now_) + options_.message_cost;
-  return free + frame.processing;
+  free = std::max(free, now_) + options_.message_cost + frame.processing;
+  return free;
 }
 
 void NicModel::Send(const Frame& frame) {
@@ -39,10 +39,15 @@ void NicModel::SetTimer(int64_t delay, const Frame& frame) {
   Push(now_ + delay, EventKind::kArrives, Keep(frame));
 }
 
+void NicModel::Occupy(int64_t duration, const Frame& frame) {
+  int64_t& free = lane_free_[LaneOf(frame.to, frame.to_server, frame.lane)];
+  free = std::max(free, now_) + duration;
+  Push(free, EventKind::kArrives, Keep(frame));
+}
+
 std::optional<Frame> NicModel::Next() {
   while (!events_.empty()) {
-    const Event event = events_.top();
-    events_.pop();
+    const Event event = events_.Pop();
     now_ = event.time;
     switch (event.kind) {
       case EventKind::kEgressFree:
@@ -79,7 +84,7 @@ Frame NicModel::Take(uint32_t index) {
 }
 
 void NicModel::Push(int64_t time, EventKind kind, uint32_t subject) {
-  events_.push({time, order_++, kind, subject});
+  events_.Push({time, order_++, kind, subject});
 }
 
 int64_t NicModel::TransferTime(int64_t bytes) const {

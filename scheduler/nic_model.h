@@ -5,18 +5,17 @@
 // A frame of n bytes waits for its machine's egress (one at a time, never preempted; in the order
 // of SimEgress), occupies it for n / goodput, may enter the receiver's ingress after the latency,
 // waits there (first come first served), occupies that for n / goodput, waits for the lane that it
-// is for, and occupies that for the cost of a message.
+// is for, and occupies that for the cost of a message and its processing.
 //
 // Not thread-safe. Deterministic: what happens at one time happens in the order of its cause.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <queue>
 #include <vector>
 
 #include "transport/sim_egress.h"
+#include "transport/sim_heap.h"
 
 namespace poseidon {
 
@@ -42,7 +41,7 @@ struct Frame {
   int lane = 0;
   int priority = 0;   // smaller first
   int64_t bytes = 0;  // with header
-  // What the receiver needs to make use of it; does not hold up others.
+  // What its lane needs for it besides the cost of a message.
   int64_t processing = 0;
   // These are the sender's and receiver's business.
   int kind = 0;
@@ -63,6 +62,9 @@ class NicModel {
   void Send(const Frame& frame);
   // The frame comes back after `delay`.
   void SetTimer(int64_t delay, const Frame& frame);
+  // Likewise, but the lane that the frame is for is busy for `duration` first, when it is done with
+  // what has come so far.
+  void Occupy(int64_t duration, const Frame& frame);
   // The next frame that arrives, and now() is when; nothing if there is none.
   std::optional<Frame> Next();
 
@@ -101,7 +103,7 @@ class NicModel {
   double nanoseconds_per_byte_;
   int64_t now_ = 0;
   uint64_t order_ = 0;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  SimHeap<Event> events_;
   std::vector<Machine> machines_;
   std::vector<int64_t> lane_free_;  // by LaneOf: when it is done with what has come so far
   std::vector<Frame> frames_;

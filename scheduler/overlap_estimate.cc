@@ -7,6 +7,7 @@
 #include "collectives/traffic.h"
 #include "proto/bucket.h"
 #include "scheduler/bucket_costs.h"
+#include "scheduler/local_stage.h"
 
 namespace poseidon {
 namespace {
@@ -23,9 +24,11 @@ struct BucketTraffic {
   ServerBytes total;
   std::map<int, ServerBytes> by_machine;  // of the servers
   double peer_bytes = 0;                  // without servers: each worker's, in each direction
-  double fill = 0;      // bytes that pass before the two directions run side by side
-  double waiting = 0;   // seconds of latency and processing
-  double messages = 0;  // that a worker gets
+  double fill = 0;     // bytes that pass before the two directions run side by side
+  double waiting = 0;  // seconds of latency and processing
+  // Seconds of a node's lanes, servers' on average; messages and what there is to do with them.
+  double worker_lanes = 0;
+  double server_lanes = 0;
 };
 
 class Loads {
@@ -44,9 +47,11 @@ class Loads {
       for (const auto& [machine, bytes] : bucket.by_machine) {
         most = std::max(most, OnLink(bucket, machine));
       }
-      const double alone = (most + bucket.fill) / cluster_.goodput + bucket.waiting;
-      const double lane = bucket.messages * cluster_.message_cost / plan_.lanes();
-      loads.push_back({link / cluster_.goodput, lane, std::max(alone, lane)});
+      const BucketPlan& plan = plan_.buckets(static_cast<int>(loads.size()));
+      const double exchange = (most + bucket.fill) / cluster_.goodput + bucket.waiting;
+      const double lane = std::max(bucket.worker_lanes, bucket.server_lanes) / plan_.lanes();
+      loads.push_back(
+          {link / cluster_.goodput, lane, LocalSeconds(plan) + std::max(exchange, lane)});
     }
     return loads;
   }
@@ -54,6 +59,15 @@ class Loads {
  private:
   double header() const { return static_cast<double>(cluster_.header_bytes); }
   double hop() const { return cluster_.latency + cluster_.message_cost; }
+
+  // Between the worker's devices and its host, both ways.
+  double LocalSeconds(const BucketPlan& bucket) const {
+    double seconds = SecondsToDevices(bucket, FloatCount(bucket), model_, cluster_);
+    for (int l = 0; l < bucket.layer_count(); ++l) {
+      seconds += SecondsToHost(bucket, model_.layers(bucket.first_layer() + l), cluster_);
+    }
+    return seconds;
+  }
 
   BucketTraffic TrafficOf(const BucketPlan& bucket) const {
     if (bucket.scheme() == PS) return ParameterServer(bucket);
@@ -66,7 +80,9 @@ class Loads {
     traffic.peer_bytes = 2 * bytes * (workers_ - 1) / workers_ +
                          static_cast<double>(rounds) * bucket.chunks_size() * header();
     traffic.waiting = rounds * hop() + floats * sizeof(float) / cluster_.reduction_rate;
-    traffic.messages = static_cast<double>(rounds) * bucket.chunks_size();
+    traffic.worker_lanes = rounds * bucket.chunks_size() * cluster_.message_cost +
+                           AddSeconds(FloatCount(bucket), cluster_) * (workers_ - 1) / workers_ +
+                           (workers_ > 1 ? UpdateSeconds(FloatCount(bucket), cluster_) : 0);
     return traffic;
   }
 
@@ -87,7 +103,13 @@ class Loads {
     traffic.waiting =
         2 * hop() + (workers_ - 1) * cluster_.message_cost +
         floats * sizeof(float) * (1 / cluster_.reduction_rate + 1 / cluster_.update_rate);
-    traffic.messages = bucket.chunks_size();
+    const double add = AddSeconds(FloatCount(bucket), cluster_);
+    const double update = UpdateSeconds(FloatCount(bucket), cluster_);
+    const double messages = bucket.chunks_size() * cluster_.message_cost;
+    const bool at_workers = bucket.update_at_workers();
+    traffic.worker_lanes = messages + (at_workers ? update : 0);
+    traffic.server_lanes =
+        (workers_ * (messages + add) + (at_workers ? 0 : update)) / plan_.servers();
     return traffic;
   }
 
@@ -102,7 +124,10 @@ class Loads {
     traffic.fill = up * (workers_ - 1);
     traffic.waiting = 2 * hop() + (2 * workers_ - 1) * cluster_.message_cost +
                       RebuildSeconds(plan_, bucket, model_, cluster_);
-    traffic.messages = bucket.chunks_size();
+    traffic.worker_lanes = bucket.chunks_size() * cluster_.message_cost;
+    traffic.server_lanes =
+        (2 * workers_ * cluster_.message_cost + RebuildSeconds(plan_, bucket, model_, cluster_)) /
+        plan_.servers();
     return traffic;
   }
 
@@ -113,7 +138,8 @@ class Loads {
     traffic.peer_bytes = one * (workers_ - 1);
     const int hops = bucket.factor_ring() ? workers_ - 1 : 1;
     traffic.waiting = hops * hop() + RebuildSeconds(plan_, bucket, model_, cluster_);
-    traffic.messages = 2 * (workers_ - 1);
+    traffic.worker_lanes = 2 * (workers_ - 1) * cluster_.message_cost +
+                           RebuildSeconds(plan_, bucket, model_, cluster_);
     return traffic;
   }
 
@@ -127,10 +153,13 @@ class Loads {
 
   // Bytes through a machine's link, in the direction that carries more.
   double OnLink(const BucketTraffic& bucket, int machine) const {
-    const bool has_worker = machine < workers_;
-    if (!bucket.with_servers) return has_worker ? bucket.peer_bytes : 0;
     const auto found = bucket.by_machine.find(machine);
-    const ServerBytes owned = found == bucket.by_machine.end() ? ServerBytes() : found->second;
+    return OnLink(bucket, machine < workers_,
+                  found == bucket.by_machine.end() ? ServerBytes() : found->second);
+  }
+
+  double OnLink(const BucketTraffic& bucket, bool has_worker, const ServerBytes& owned) const {
+    if (!bucket.with_servers) return has_worker ? bucket.peer_bytes : 0;
     const int others = workers_ - (has_worker ? 1 : 0);
     double sent = others * owned.down;
     double received = others * owned.up;
@@ -142,11 +171,25 @@ class Loads {
   }
 
   int MostLoaded(const std::vector<BucketTraffic>& buckets) const {
+    // Machines without a server of a bucket are all alike, but for having a worker or not.
+    std::vector<double> extra(cluster_.machines());
+    double at_worker = 0;
+    double elsewhere = 0;
+    for (const BucketTraffic& bucket : buckets) {
+      const double worker_bytes = OnLink(bucket, true, ServerBytes());
+      const double other_bytes = OnLink(bucket, false, ServerBytes());
+      at_worker += worker_bytes;
+      elsewhere += other_bytes;
+      for (const auto& [machine, owned] : bucket.by_machine) {
+        const bool has_worker = machine < workers_;
+        extra[machine] +=
+            OnLink(bucket, has_worker, owned) - (has_worker ? worker_bytes : other_bytes);
+      }
+    }
     int most_loaded = 0;
     double most = -1;
     for (int machine = 0; machine < cluster_.machines(); ++machine) {
-      double bytes = 0;
-      for (const BucketTraffic& bucket : buckets) bytes += OnLink(bucket, machine);
+      const double bytes = extra[machine] + (machine < workers_ ? at_worker : elsewhere);
       if (bytes > most) most_loaded = machine;
       most = std::max(most, bytes);
     }
@@ -234,7 +277,7 @@ PredictedTimes EstimateIteration(const Plan& plan, const std::vector<BucketLoad>
   }
   const bool waits = plan.staleness() == 0;
   double start = backward;  // of the next forward pass
-  if (waits && plan.no_overlap()) start = std::max(start, last);
+  if (waits && plan.wait_for_all()) start = std::max(start, last);
   time = start;
   for (int b = 0; b < plan.buckets_size(); ++b) {
     times.buckets[b].needed = time;

@@ -15,7 +15,7 @@ namespace poseidon {
 // One bucket's exchange, in seconds.
 struct BucketLoad {
   double link = 0;   // of the link of the machine that the whole plan loads most
-  double lane = 0;   // of a worker's lane, on average: what its messages cost
+  double lane = 0;   // of a node's lane, on average: its messages, sums and updates
   double alone = 0;  // from ready to fresh with the network to itself; at least `link`
 };
 

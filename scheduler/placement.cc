@@ -9,12 +9,14 @@
 namespace poseidon {
 namespace {
 
-// Loads of a fixed number of bins; Take gives an item to the least loaded.
+// Loads of a range of bins; Take gives an item to the least loaded.
 class LeastLoaded {
  public:
-  explicit LeastLoaded(int bins) {
-    for (int bin = 0; bin < bins; ++bin) bins_.push({0, bin});
+  explicit LeastLoaded(int bins, int first = 0) {
+    for (int bin = first; bin < first + bins; ++bin) bins_.push({0, bin});
   }
+  bool empty() const { return bins_.empty(); }
+  int64_t least() const { return bins_.top().first; }
   int Take(int64_t size) {
     auto [load, bin] = bins_.top();
     bins_.pop();
@@ -25,6 +27,35 @@ class LeastLoaded {
  private:
   using Bin = std::pair<int64_t, int>;
   std::priority_queue<Bin, std::vector<Bin>, std::greater<>> bins_;
+};
+
+// Servers, spare ones or not, by load over share.
+class ServerLoadsByShare {
+ public:
+  explicit ServerLoadsByShare(const InformationBook& book)
+      : spare_count_(static_cast<int>(book.Query(Property::kSpareServers))),
+        own_(static_cast<int>(book.Query(Property::kServers)) - spare_count_),
+        spare_(spare_count_, static_cast<int>(book.Query(Property::kServers)) - spare_count_) {
+    if (spare_count_ == 0) return;
+    const int64_t workers = book.Query(Property::kWorkers);
+    // One worker alone has nothing to exchange with the server beside it.
+    own_share_ = workers == 1 ? 1 : std::max<int64_t>(workers - spare_count_, 0);
+    spare_share_ = 2 * (workers - 1);
+  }
+
+  int Take(int64_t size) {
+    // Loads with the item, so that a small share does not get a large one only because it is empty.
+    const bool spare = !spare_.empty() &&
+                       (spare_.least() + size) * own_share_ < (own_.least() + size) * spare_share_;
+    return (spare ? spare_ : own_).Take(size);
+  }
+
+ private:
+  int spare_count_;
+  LeastLoaded own_;
+  LeastLoaded spare_;
+  int64_t own_share_ = 1;
+  int64_t spare_share_ = 0;
 };
 
 // What goes to one lane as a whole: a chunk, or all chunks of a bucket.
@@ -58,13 +89,13 @@ void Put(const Item& item, int server, int lane) {
   }
 }
 
-void PlaceOnServers(Plan& plan) {
+void PlaceOnServers(const InformationBook& book, Plan& plan) {
   std::vector<Item> items;
   for (BucketPlan& bucket : *plan.mutable_buckets()) {
     if (bucket.scheme() == PS) AddChunks(bucket, items);
     if (bucket.scheme() == ADAM) items.push_back(Whole(bucket, FloatCount(bucket)));
   }
-  LeastLoaded servers(plan.servers());
+  ServerLoadsByShare servers(book);
   std::vector<LeastLoaded> lanes(plan.servers(), LeastLoaded(plan.lanes()));
   for (const Item& item : LargestFirst(std::move(items))) {
     const int server = servers.Take(item.size);
@@ -99,7 +130,7 @@ void CutIntoChunks(int64_t floats, int64_t piece, BucketPlan& bucket) {
 }
 
 void Place(const InformationBook& book, Plan& plan) {
-  PlaceOnServers(plan);
+  PlaceOnServers(book, plan);
   PlaceOnLanes(book, plan);
 }
 

@@ -2,6 +2,17 @@
 //
 // Pieces go to the bins by size, largest first onto the least loaded (Graham's longest processing
 // time rule); equal loads go to the lowest index, so the same book gives the same plan everywhere.
+//
+// Where there are spare servers (Property::kSpareServers), whose machines have nothing else to
+// send, they get more: BytePS's split (Jiang et al., OSDI 2020, section 4.2). With n workers, k
+// spare servers, and x of all M bytes at each of the other servers, a worker's machine sends M - x
+// as a worker and (n - 1) x as a server, and so it receives; a spare one with y bytes n y. Both are
+// equal, and the exchange is the shortest, with
+//
+//   x = M (n - k) / (n^2 + k n - 2 k),   y = 2 M (n - 1) / (n^2 + k n - 2 k),
+//
+// in a time of n y / B at the bandwidth B; from k = n on x = 0. A load is then the server's bytes
+// over its share.
 #pragma once
 
 #include <cstdint>

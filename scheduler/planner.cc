@@ -127,6 +127,7 @@ Plan MakePlan(const InformationBook& book, const Communication& communication,
   plan.set_top_k_share(communication.top_k_share());
   plan.set_fifo(!communication.by_priority());
   plan.set_no_overlap(!communication.overlap());
+  plan.set_wait_for_all(communication.wait_for_all() || !communication.overlap());
   if (Uses(buckets, TORUS)) SetGrid(communication, plan);
   for (const BucketChoice& bucket : buckets) AddBucket(book, communication, bucket, plan);
   const BucketPlan& last = plan.buckets(plan.buckets_size() - 1);

@@ -24,8 +24,15 @@ Predictor::Predictor(const InformationBook& book, const ClusterSpec& cluster)
 
 PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   if (MessagesPerIteration(plan) > kMostMessages) return Estimate(plan);
+  const std::string key = plan.SerializeAsString();
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
   ReduceShapes& shapes = OneStandsForAll(plan) ? first_shapes_ : all_shapes_;
-  return SimulateExchange(plan, book_.model(), cluster_, layers_, shapes, give_up);
+  const PredictedTimes times =
+      SimulateExchange(plan, book_.model(), cluster_, layers_, shapes, give_up);
+  // Unless it stopped early.
+  if (!times.buckets.empty()) known_.emplace(key, times);
+  return times;
 }
 
 PredictedTimes Predictor::Estimate(const Plan& plan) const {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <limits>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "proto/model.pb.h"
@@ -45,6 +47,9 @@ class Predictor {
   ClusterSpec cluster_;
   std::vector<LayerTime> layers_;
   double compute_ = 0;
+  // Message by message, by the plan serialised: a plan that is found is predicted when it is
+  // tried, when it is compared with its likes, and when it is annotated.
+  std::map<std::string, PredictedTimes> known_;
   ReduceShapes first_shapes_{true};
   ReduceShapes all_shapes_{false};
 };

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "collectives/schedule.h"
+#include "collectives/steps.h"
 
 namespace poseidon {
 namespace {
@@ -29,18 +30,23 @@ ShapeOperations Convert(const Schedule& schedule, int64_t floats) {
   return operations;
 }
 
-// Where the peer waits for what `sender` sends in a step.
-int FindAwaited(const Schedule& schedule, bool of_any, int sender, int step) {
-  int index = 0;
-  for (const Operation& operation : schedule) {
-    if (operation.kind == Operation::Kind::kRound) continue;
-    const bool receives = operation.kind != Operation::Kind::kSend;
-    if (receives && operation.step == step && (of_any || operation.peer == sender)) return index;
-    ++index;
+// A worker's schedule, and where in its shape it waits for what another one sends.
+class Awaited {
+ public:
+  explicit Awaited(const Schedule& schedule) : steps_(schedule) {
+    while (round_ < steps_.size() && steps_.At(round_).kind != Operation::Kind::kRound) ++round_;
   }
-  LOG(FATAL) << "nobody waits for step " << step << " of worker " << sender;
-  return 0;
-}
+
+  int Find(int sender, int step) const {
+    const std::optional<int> index = steps_.Awaiting(sender, step);
+    CHECK(index) << "nobody waits for step " << step << " of worker " << sender;
+    return *index - (*index > round_ ? 1 : 0);  // which is not in the shape
+  }
+
+ private:
+  Steps steps_;
+  int round_ = 0;
+};
 
 // Chunks whose indices differ by this have the same schedule.
 int Variants(Scheme scheme, const Plan& plan) {
@@ -76,13 +82,18 @@ const ReduceShape& ReduceShapes::Get(const Plan& plan, Scheme scheme, int chunk,
         AllReduceSchedule(scheme, plan, variant, {0, scaled}, rank, plan.workers()));
   }
   ReduceShape shape;
-  for (const Schedule& schedule : schedules) shape.push_back(Convert(schedule, scaled));
+  std::vector<Awaited> awaited;
+  for (const Schedule& schedule : schedules) {
+    shape.push_back(Convert(schedule, scaled));
+    awaited.emplace_back(schedule);
+  }
   for (int rank = 0; rank < ranks; ++rank) {
     for (ShapeOperation& operation : shape[rank]) {
       if (!operation.send) continue;
       const int receiver = first_only_ ? 0 : operation.peer;
-      operation.awaited_as =
-          FindAwaited(schedules[receiver], first_only_, rank, operation.awaited_as);
+      // Around the ring the first gets from the last.
+      const int sender = first_only_ ? plan.workers() - 1 : rank;
+      operation.awaited_as = awaited[receiver].Find(sender, operation.awaited_as);
       operation.adds = shape[receiver][operation.awaited_as].adds;
     }
   }

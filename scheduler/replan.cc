@@ -57,7 +57,7 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
     next.mutable_model()->mutable_layers(layer)->set_forward_ms(measured.forward_ms(layer));
     next.mutable_model()->mutable_layers(layer)->set_backward_ms(measured.backward_ms(layer));
   }
-  const InformationBook book(next.model(), job.cluster().workers(), job.cluster().servers());
+  const InformationBook book(next.model(), job.cluster());
   // The network as it was known when the current plan was made: perhaps measured, too.
   Job measured_job = job;
   if (current.has_network()) {

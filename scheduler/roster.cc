@@ -39,12 +39,12 @@ Roster::Answer Roster::Register(const wire::Register& request, Time now) {
     answer.refusal = "only servers and workers can join a job";
     return answer;
   }
-  for (auto& [id, entry] : entries_) {
-    if (id.role == role && entry.incarnation == request.incarnation()) {
-      entry.last_heard = now;
-      answer.admitted = entry.node;
-      return answer;
-    }
+  const auto known = by_incarnation_.find({role, request.incarnation()});
+  if (known != by_incarnation_.end()) {
+    Entry& entry = entries_.at(known->second);
+    entry.last_heard = now;
+    answer.admitted = entry.node;
+    return answer;
   }
   if (request.job_fingerprint() != job_fingerprint_) {
     answer.refusal =
@@ -81,6 +81,7 @@ Roster::Answer Roster::Register(const wire::Register& request, Time now) {
   entry.node.set_rank(*rank);
   entry.incarnation = request.incarnation();
   entry.last_heard = now;
+  by_incarnation_[{role, request.incarnation()}] = {role, *rank};
   answer.admitted = entry.node;
   answer.news = true;
   return answer;
@@ -91,6 +92,7 @@ std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence) {
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     if (now - entry->second.last_heard > allowed_silence) {
       dropped.push_back(entry->second.node);
+      by_incarnation_.erase({entry->first.role, entry->second.incarnation});
       entry = entries_.erase(entry);
     } else {
       ++entry;

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/time.h"
@@ -50,6 +51,7 @@ class Roster {
   int endpoints_per_node_;
   uint64_t job_fingerprint_;
   std::map<NodeId, Entry> entries_;
+  std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;
 };
 
 }  // namespace poseidon

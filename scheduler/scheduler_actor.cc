@@ -69,7 +69,7 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kSwitchPlan) return OnSwitchPlan(envelope, outbox);
   // All else comes from members of the view.
   if (phase_ == Phase::kGathering || envelope.epoch != view_.epoch()) return;
-  if (FindNode(view_, envelope.from.node).endpoints_size() == 0) return;
+  if (!members_.contains(envelope.from.node)) return;
   switch (envelope.kind) {
     case MessageKind::kDeclareModel:
       return OnDeclareModel(envelope, outbox);
@@ -165,10 +165,14 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
     LOG(INFO) << Describe(*answer.admitted) << " joined";
   }
-  // Epoch 0: admitted, wait for the others. Once the view is complete it answers itself.
-  wire::View view = view_;
-  view.set_your_rank(address.node.rank);
-  outbox.Send(MakeEnvelope(MessageKind::kView, address, view));
+  // Epoch 0: admitted, wait for the others.
+  wire::View rank;
+  rank.set_your_rank(address.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kView, address, rank));
+  // It asks again: the view has not reached it.
+  if (view_body_.size() > 0) {
+    outbox.Send(ToNode(MessageKind::kView, address.node, view_body_));
+  }
   if (phase_ == Phase::kGathering && roster_.complete()) CompleteView(outbox);
   // It still asks, so the view has not reached it, and a plan that followed was of no use to it.
   if (phase_ == Phase::kPreparing)
@@ -189,11 +193,15 @@ void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, O
 
 void SchedulerActor::CompleteView(Outbox& outbox) {
   view_.set_epoch(options_.epoch);
-  for (const wire::Node& node : roster_.nodes()) *view_.add_nodes() = node;
+  for (const wire::Node& node : roster_.nodes()) {
+    *view_.add_nodes() = node;
+    members_.insert(IdOf(node));
+  }
   // One body for all: they know their ranks from the answers to their registrations.
   wire::View view = view_;
   view.set_your_rank(-1);
-  Broadcast(MessageKind::kView, Payload::FromString(view.SerializeAsString()), outbox);
+  view_body_ = Payload::FromString(view.SerializeAsString());
+  Broadcast(MessageKind::kView, view_body_, outbox);
   outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatMonitor>(timing_, view_));
   outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view_));
   EnterPhase(Phase::kDeclaring, outbox);
@@ -202,19 +210,20 @@ void SchedulerActor::CompleteView(Outbox& outbox) {
 void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kDeclaring || envelope.from.node.role != Role::kWorker) return;
   const NodeId worker = envelope.from.node;
-  const std::string model = envelope.body.ToString();
-  declared_[worker] = model;
+  std::string model = envelope.body.ToString();
+  declared_.insert(worker);
+  if (declared_.size() == 1) model_ = std::move(model);
   // Whose values and optimiser state training starts with says at which iteration.
   if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, envelope.iteration);
-  const auto& [first, first_model] = *declared_.begin();
-  if (model != first_model) {
+  if (declared_.size() > 1 && model != model_) {
+    const bool is_first = worker == *declared_.begin();
     return End(ExitCode::kConfigError,
                Describe(FindNode(view_, worker)) + " declared another model than " +
-                   Describe(FindNode(view_, first)) +
+                   Describe(FindNode(view_, is_first ? *declared_.rbegin() : *declared_.begin())) +
                    "; every worker must read the same net and solver files",
                outbox);
   }
-  TryFirstPlan(outbox);
+  TryFirstPlan(worker, outbox);
 }
 
 void SchedulerActor::OnLinkReport(const Envelope& envelope, Outbox& outbox) {
@@ -225,18 +234,18 @@ void SchedulerActor::OnLinkReport(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   links_[envelope.from.node] = std::move(report);
-  TryFirstPlan(outbox);
+  TryFirstPlan(envelope.from.node, outbox);
 }
 
-void SchedulerActor::TryFirstPlan(Outbox& outbox) {
+void SchedulerActor::TryFirstPlan(const NodeId& worker, Outbox& outbox) {
   const bool measured = MeasuresLinks(options_.job);
-  for (const auto& [worker, model] : declared_) {
-    if (!measured || links_.contains(worker)) answered_.insert(worker);
+  if (declared_.contains(worker) && (!measured || links_.contains(worker))) {
+    answered_.insert(worker);
   }
   if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
   if (measured) {
     std::vector<wire::LinkReport> reports;
-    for (const auto& [worker, report] : links_) reports.push_back(report);
+    for (const auto& [reporter, report] : links_) reports.push_back(report);
     *options_.job.mutable_cluster()->mutable_network() = NetworkOf(reports, AreColocated(view_));
     links_.clear();
   }
@@ -245,14 +254,14 @@ void SchedulerActor::TryFirstPlan(Outbox& outbox) {
 
 void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   wire::PlanAndModel body;
-  if (!body.mutable_model()->ParseFromString(declared_.begin()->second)) {
+  if (!body.mutable_model()->ParseFromString(model_)) {
     return End(ExitCode::kProtocolError, "the declared model is not readable", outbox);
   }
   declared_.clear();
+  model_.clear();
   try {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
-    const InformationBook book(body.model(), options_.job.cluster().workers(),
-                               options_.job.cluster().servers());
+    const InformationBook book(body.model(), options_.job.cluster());
     *body.mutable_plan() = PlanJob(book, options_.job);
     body.mutable_plan()->set_start_iteration(first_iteration_);
     if (options_.job.cluster().has_network()) {

@@ -56,8 +56,8 @@ class SchedulerActor : public Actor {
   void OnRegister(const Envelope& envelope, Outbox& outbox);
   void OnDeclareModel(const Envelope& envelope, Outbox& outbox);
   void OnLinkReport(const Envelope& envelope, Outbox& outbox);
-  // Makes the first plan if everything that it needs is there.
-  void TryFirstPlan(Outbox& outbox);
+  // Makes the first plan if everything that it needs is there, after more has come of a worker.
+  void TryFirstPlan(const NodeId& worker, Outbox& outbox);
   void OnReady(const Envelope& envelope, Outbox& outbox);
   void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
   void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
@@ -102,10 +102,13 @@ class SchedulerActor : public Actor {
   Roster roster_;
   Phase phase_ = Phase::kGathering;
   wire::View view_;
+  Payload view_body_;         // view_ serialised, for all; empty before it is complete
+  std::set<NodeId> members_;  // of the view
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
-  int64_t first_iteration_ = 0;             // of the training; not 0 if it goes on from a snapshot
-  std::map<NodeId, std::string> declared_;  // serialised models
+  int64_t first_iteration_ = 0;  // of the training; not 0 if it goes on from a snapshot
+  std::set<NodeId> declared_;
+  std::string model_;                         // that they declared, serialised
   std::map<NodeId, wire::LinkReport> links_;  // if the job wants them measured
   wire::PlanAndModel plan_;
   Payload plan_body_;  // plan_ serialised; empty before there is one

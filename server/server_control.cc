@@ -29,8 +29,9 @@ void ServerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
-  wire::PlanAndModel plan;
-  if (!plan.ParseFromString(envelope.body.ToString()) || plan.plan().number() != plans_) return;
+  const auto parsed = ParsePlan(envelope.body, options_.member.shared.get());
+  if (parsed == nullptr || parsed->plan().number() != plans_) return;
+  const wire::PlanAndModel& plan = *parsed;
   ++plans_;
   lanes_ = plan.plan().lanes();
   try {

@@ -12,6 +12,7 @@ void Outbox::Clear() {
   identity.reset();
   window_bytes.reset();
   routes.clear();
+  shared_routes.reset();
   attachments.clear();
   messages.clear();
   timers.clear();

@@ -45,7 +45,10 @@ struct Outbox {
   // Bytes of bodies on the way to each peer, from now on, before the rest wait in the priority
   // queue; without effect in virtual time, where nothing waits in sockets.
   std::optional<int64_t> window_bytes;
-  std::vector<Route> routes;            // where another node's lane can be reached from now on
+  std::vector<Route> routes;  // where another node's lane can be reached from now on
+  // Likewise, for all nodes of a job, of which this may be one, and the same object for each of
+  // them (transport/shared_messages.h): in virtual time only, where one table then serves all.
+  std::shared_ptr<const std::vector<Route>> shared_routes;
   std::vector<Attachment> attachments;  // actors to start on other lanes of this node
   std::vector<Envelope> messages;
   std::vector<Timer> timers;

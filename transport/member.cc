@@ -108,9 +108,12 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (ended_) return;
   switch (envelope.kind) {
     case MessageKind::kView: {
-      wire::View view;
-      if (!FromScheduler(envelope) || !view.ParseFromString(envelope.body.ToString())) return;
-      OnView(view, outbox);
+      if (joined_ || !FromScheduler(envelope)) return;
+      // What comes before the epoch is for this node alone.
+      SharedMessages* const shared = envelope.epoch == 0 ? nullptr : options_.shared.get();
+      if (const auto view = ParseView(envelope.body, shared)) {
+        OnView(*view, outbox);
+      }
       return;
     }
     case MessageKind::kRefused:
@@ -143,8 +146,8 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
   }
 }
 
-void Member::OnView(const wire::View& view, Outbox& outbox) {
-  if (joined_) return;
+void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
+  const wire::View& view = answer.view;
   last_answer_ = outbox.now;
   admitted_ = true;
   if (view.your_rank() >= 0) rank_ = view.your_rank();
@@ -155,10 +158,11 @@ void Member::OnView(const wire::View& view, Outbox& outbox) {
   epoch_ = view.epoch();
   outbox.identity = self();
   outbox.CancelTimer(kRegisterTimer);
-  for (const wire::Node& node : view.nodes()) {
-    if (IdOf(node) == self()) continue;
-    for (int lane = kFirstDataLane; lane < node.endpoints_size(); ++lane) {
-      outbox.routes.push_back({{IdOf(node), lane}, node.endpoints(lane)});
+  if (options_.shared != nullptr) {
+    outbox.shared_routes = answer.routes;
+  } else {
+    for (const Outbox::Route& route : *answer.routes) {
+      if (route.to.node != self()) outbox.routes.push_back(route);
     }
   }
   outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatSender>(options_.heartbeat, epoch_));

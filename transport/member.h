@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "proto/wire.pb.h"
 #include "transport/actor.h"
 #include "transport/heartbeat.h"
+#include "transport/shared_messages.h"
 
 namespace poseidon {
 
@@ -31,6 +33,8 @@ struct MemberOptions {
   uint64_t job_fingerprint = 0;  // of the job config
   Duration join_deadline = Seconds(60);
   HeartbeatTiming heartbeat;
+  // Of all nodes of a simulation; null in a daemon.
+  std::shared_ptr<SharedMessages> shared;
 };
 
 // "worker 2 (node7:4711)"
@@ -67,7 +71,7 @@ class Member {
 
  private:
   void SendRegister(Outbox& outbox);
-  void OnView(const wire::View& view, Outbox& outbox);
+  void OnView(const ViewAndRoutes& answer, Outbox& outbox);
   bool FromScheduler(const Envelope& envelope) const;
 
   MemberOptions options_;

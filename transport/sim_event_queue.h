@@ -15,6 +15,7 @@ enum class SimEventKind : uint32_t {
   kStart,           // SimLane: its actor's OnStart
   kTimer,           // SimTimers: may be due
   kEgressFree,      // machine: its egress can take the next envelope
+  kReachesUplink,   // transfer: is ready to enter an uplink between groups
   kReachesIngress,  // transfer: is ready to enter its receiver's ingress
   kLeavesIngress,   // machine: an envelope is all there
   kArrives,         // transfer: arrives without passing a NIC

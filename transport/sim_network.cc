@@ -1,5 +1,7 @@
 #include "transport/sim_network.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -44,7 +46,7 @@ SimNetwork::SimNetwork(const SimOptions* options, SimEventQueue* events, SimStat
       statistics_(*statistics),
       random_(options->seed) {}
 
-int SimNetwork::AddMachine(const NicSpec& nic) {
+int SimNetwork::AddMachine(const NicSpec& nic, int group) {
   if (!(nic.goodput_bytes_per_second > 0)) {
     throw ConfigError("simulation: a NIC's goodput is " +
                       std::to_string(nic.goodput_bytes_per_second) +
@@ -56,7 +58,8 @@ int SimNetwork::AddMachine(const NicSpec& nic) {
   if (nic.send_buffer_bytes < 0) {
     throw ConfigError("simulation: a NIC's send buffer is negative");
   }
-  machines_.emplace_back(nic);
+  CHECK(group == kNoGroup || (group >= 0 && group < tiers_.group_count())) << "no group " << group;
+  machines_.emplace_back(nic, group);
   return machine_count() - 1;
 }
 
@@ -100,6 +103,9 @@ std::optional<SimTransfer> SimNetwork::Handle(const SimEvent& event) {
       machine(static_cast<int>(event.subject)).egress_waking = false;
       StartEgress(static_cast<int>(event.subject));
       return std::nullopt;
+    case SimEventKind::kReachesUplink:
+      PassUplink(event.subject);
+      return std::nullopt;
     case SimEventKind::kReachesIngress:
       ReachIngress(event.subject);
       return std::nullopt;
@@ -108,14 +114,6 @@ std::optional<SimTransfer> SimNetwork::Handle(const SimEvent& event) {
     default:
       return transfers_.Take(event.subject);
   }
-}
-
-// Rounded up, so that no NIC is ever faster than its goodput. The product is exact up to 9 MB, and
-// both operations are rounded alike on all machines.
-Duration SimNetwork::Machine::TransferTime(int64_t bytes) const {
-  const double nanoseconds = static_cast<double>(bytes) * 1e9 / nic.goodput_bytes_per_second;
-  const auto whole = static_cast<int64_t>(nanoseconds);
-  return Duration(static_cast<double>(whole) < nanoseconds ? whole + 1 : whole);
 }
 
 int64_t SimNetwork::BytesOf(uint32_t transfer) const {
@@ -133,11 +131,18 @@ void SimNetwork::StartEgress(int index) {
       continue;
     }
     const Duration egress_time = sender.TransferTime(BytesOf(transfer));
-    const Duration ingress_time = machine(target).TransferTime(BytesOf(transfer));
     sender.egress_free = events_.now() + egress_time;
-    const Time ready =
-        events_.now() + sender.nic.latency + std::max(Duration::zero(), egress_time - ingress_time);
-    Cross(transfer, ready, SimEventKind::kReachesIngress);
+    const Machine& receiver = machine(target);
+    if (sender.group != receiver.group) {
+      transfers_[transfer].link = tiers_.First(sender.group, receiver.group);
+      transfers_[transfer].all_in = sender.egress_free + sender.nic.latency;
+      Cross(transfer, events_.now() + sender.nic.latency, SimEventKind::kReachesUplink);
+    } else {
+      const Duration ingress_time = receiver.TransferTime(BytesOf(transfer));
+      const Time ready = events_.now() + sender.nic.latency +
+                         std::max(Duration::zero(), egress_time - ingress_time);
+      Cross(transfer, ready, SimEventKind::kReachesIngress);
+    }
     if (!sender.egress.empty()) WakeEgressLater(index);
     return;
   }
@@ -146,6 +151,24 @@ void SimNetwork::StartEgress(int index) {
 void SimNetwork::WakeEgressLater(int index) {
   machine(index).egress_waking = true;
   events_.Push(machine(index).egress_free, SimEventKind::kEgressFree, static_cast<uint32_t>(index));
+}
+
+void SimNetwork::PassUplink(uint32_t index) {
+  SimTransfer& transfer = transfers_[index];
+  const int target = machine_of(transfer.to.node());
+  if (target == kGone) return Lose(index);
+  const Machine& receiver = machine(target);
+  const SimTiers::Passage passage =
+      tiers_.Pass(transfer.link, BytesOf(index), events_.now(), transfer.all_in);
+  transfer.all_in = passage.all_in;
+  if (const auto next = tiers_.Next(transfer.link, receiver.group)) {
+    transfer.link = *next;
+    events_.Push(passage.next, SimEventKind::kReachesUplink, index);
+  } else {
+    const Time ready =
+        std::max(passage.next, passage.all_in - receiver.TransferTime(BytesOf(index)));
+    events_.Push(ready, SimEventKind::kReachesIngress, index);
+  }
 }
 
 void SimNetwork::ReachIngress(uint32_t transfer) {

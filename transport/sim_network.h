@@ -1,5 +1,5 @@
-// SimNetwork: the machines' NICs and the faults of the network between them. The model is described
-// in transport/sim_runtime.h.
+// SimNetwork: the machines' NICs, the uplinks and the faults of the network between them. The model
+// is described in transport/sim_runtime.h.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "transport/sim_lane.h"
 #include "transport/sim_pool.h"
 #include "transport/sim_runtime.h"
+#include "transport/sim_tiers.h"
 
 namespace poseidon {
 
@@ -22,6 +23,9 @@ struct SimTransfer {
   SimNode from = 0;
   SimLane to;
   uint32_t next = 0;  // behind it in an ingress queue
+  // Between groups: the uplink that it is before, and when its last byte is there.
+  SimTiers::Link link = 0;
+  Time all_in{};
 };
 
 class SimNetwork {
@@ -29,8 +33,9 @@ class SimNetwork {
   // All three must outlive this. Throws ConfigError if a fault's probability is none.
   SimNetwork(const SimOptions* options, SimEventQueue* events, SimStatistics* statistics);
 
-  // Throws ConfigError if the goodput is not positive or the latency negative.
-  int AddMachine(const NicSpec& nic);
+  // Throw ConfigError if the goodput is not positive or the latency negative.
+  int AddGroup(const UplinkSpec& uplink, int parent) { return tiers_.AddGroup(uplink, parent); }
+  int AddMachine(const NicSpec& nic, int group);
   int machine_count() const { return static_cast<int>(machines_.size()); }
   // Nodes count up from 0.
   void AddNode(int machine) { machine_of_.push_back(machine); }
@@ -38,7 +43,7 @@ class SimNetwork {
   bool alive(SimNode node) const { return machine_of_[static_cast<size_t>(node)] != kGone; }
 
   void Send(Envelope envelope, SimNode from, SimLane to);
-  // Handles an event of the four kinds that the network pushes. The result, if any, has arrived at
+  // Handles an event of the five kinds that the network pushes. The result, if any, has arrived at
   // its node, which may be gone.
   std::optional<SimTransfer> Handle(const SimEvent& event);
 
@@ -47,9 +52,11 @@ class SimNetwork {
   static constexpr uint32_t kNone = 0xffffffff;
 
   struct Machine {
-    explicit Machine(const NicSpec& spec) : nic(spec), egress(spec.send_buffer_bytes) {}
+    Machine(const NicSpec& spec, int around)
+        : nic(spec), group(around), egress(spec.send_buffer_bytes) {}
 
     NicSpec nic;
+    int group;
     SimEgress egress;
     Time egress_free{};          // when the envelope that is leaving will have left
     bool egress_waking = false;  // a kEgressFree event is in the queue
@@ -58,7 +65,9 @@ class SimNetwork {
     uint32_t ingress_first = kNone;
     uint32_t ingress_last = kNone;
 
-    Duration TransferTime(int64_t bytes) const;
+    Duration TransferTime(int64_t bytes) const {
+      return poseidon::TransferTime(bytes, nic.goodput_bytes_per_second);
+    }
   };
 
   Machine& machine(int index) { return machines_[static_cast<size_t>(index)]; }
@@ -67,6 +76,7 @@ class SimNetwork {
 
   void StartEgress(int index);
   void WakeEgressLater(int index);
+  void PassUplink(uint32_t index);
   void ReachIngress(uint32_t transfer);
   void StartIngress(int index, uint32_t transfer);
   uint32_t LeaveIngress(int index);
@@ -80,6 +90,7 @@ class SimNetwork {
   SimStatistics& statistics_;
   Random random_;
   SimPool<SimTransfer> transfers_;
+  SimTiers tiers_;
   std::vector<Machine> machines_;
   std::vector<int> machine_of_;  // by node
 };

@@ -51,7 +51,8 @@ class SimRuntime::Implementation {
   explicit Implementation(const SimOptions& options)
       : options_(options), network_(&options_, &events_, &statistics_), timers_(&events_) {}
 
-  int AddMachine(const NicSpec& nic) { return network_.AddMachine(nic); }
+  int AddGroup(const UplinkSpec& uplink, int parent) { return network_.AddGroup(uplink, parent); }
+  int AddMachine(const NicSpec& nic, int group) { return network_.AddMachine(nic, group); }
   SimNode AddNode(NodeId self, int machine);
   void Attach(SimNode node, int lane, std::unique_ptr<Actor> actor);
   void SetRoute(SimNode node, const Address& to, const std::string& endpoint);
@@ -76,6 +77,7 @@ class SimRuntime::Implementation {
     NodeId self;
     std::vector<Lane> lanes;  // from kApplicationLane on
     SimRoutes routes;
+    std::shared_ptr<const SimRoutes> shared_routes;  // where `routes` has none; may be null
   };
 
   Node& NodeAt(SimNode node) {
@@ -92,6 +94,9 @@ class SimRuntime::Implementation {
   template <typename Function>
   void Call(SimLane lane, const Function& function);
   void CarryOut(SimLane lane);
+  SimLane Resolve(SimNode node, const Address& to, const std::string& endpoint) const;
+  void ShareRoutes(SimNode node, std::shared_ptr<const std::vector<Outbox::Route>> routes);
+  SimLane FindRoute(SimNode node, const Address& to);
   void Send(SimLane from, Envelope envelope);
   void ChangeTimer(SimLane lane, const Outbox::Timer& timer);
   void Fail(SimLane lane, ExitCode exit_code, const std::string& reason);
@@ -105,6 +110,9 @@ class SimRuntime::Implementation {
   SimPool<std::function<void()>> actions_;
   SimPool<SimTransfer> held_;  // at a lane that is busy
   std::vector<Node> nodes_;
+  // The last routes that nodes share, and what they resolve to.
+  std::shared_ptr<const std::vector<Outbox::Route>> shared_source_;
+  std::shared_ptr<const SimRoutes> shared_routes_;
   Outbox outbox_;
   // Replaced or killed during the current event; one of them may be the actor that is running.
   std::vector<std::unique_ptr<Actor>> retired_;
@@ -136,13 +144,41 @@ void SimRuntime::Implementation::Attach(SimNode node, int lane, std::unique_ptr<
 
 void SimRuntime::Implementation::SetRoute(SimNode node, const Address& to,
                                           const std::string& endpoint) {
+  NodeAt(node).routes.Set(to, Resolve(node, to, endpoint));
+}
+
+// Throws ConfigError if there is no such lane.
+SimLane SimRuntime::Implementation::Resolve(SimNode node, const Address& to,
+                                            const std::string& endpoint) const {
   const SimLane lane = ParseEndpoint(endpoint, static_cast<SimNode>(nodes_.size()));
   if (lane.nowhere()) {
     throw ConfigError("simulation: the route of node " + std::to_string(node) + " to " +
                       to.ToString() + " is '" + endpoint +
                       "'; it must be sim://NODE/LANE and name a node of the simulation");
   }
-  NodeAt(node).routes.Set(to, lane);
+  return lane;
+}
+
+void SimRuntime::Implementation::ShareRoutes(
+    SimNode node, std::shared_ptr<const std::vector<Outbox::Route>> routes) {
+  if (routes != shared_source_) {
+    auto resolved = std::make_shared<SimRoutes>();
+    for (const Outbox::Route& route : *routes) {
+      resolved->Set(route.to, Resolve(node, route.to, route.endpoint));
+    }
+    shared_source_ = std::move(routes);
+    shared_routes_ = std::move(resolved);
+  }
+  NodeAt(node).shared_routes = shared_routes_;
+}
+
+SimLane SimRuntime::Implementation::FindRoute(SimNode node, const Address& to) {
+  const Node& sender = NodeAt(node);
+  const SimLane own = sender.routes.Find(to);
+  if (!own.nowhere() || sender.shared_routes == nullptr) return own;
+  const SimLane shared = sender.shared_routes->Find(to);
+  // A job's routes name the node itself, too, which has no route to itself.
+  return shared.nowhere() || shared.node() == node ? SimLane() : shared;
 }
 
 void SimRuntime::Implementation::Kill(SimNode node) {
@@ -150,6 +186,7 @@ void SimRuntime::Implementation::Kill(SimNode node) {
   if (!network_.alive(node)) return;
   for (Lane& lane : killed.lanes) Retire(&lane);
   killed.routes = SimRoutes();
+  killed.shared_routes.reset();
   network_.RemoveNode(node);
   if (!running_) retired_.clear();
 }
@@ -198,6 +235,7 @@ void SimRuntime::Implementation::Handle(const SimEvent& event) {
       break;
     }
     case SimEventKind::kEgressFree:
+    case SimEventKind::kReachesUplink:
     case SimEventKind::kReachesIngress:
     case SimEventKind::kLeavesIngress:
     case SimEventKind::kArrives:
@@ -277,6 +315,7 @@ void SimRuntime::Implementation::CarryOut(SimLane lane) {
   const SimNode node = lane.node();
   if (outbox_.identity) NodeAt(node).self = *outbox_.identity;
   for (const Outbox::Route& route : outbox_.routes) SetRoute(node, route.to, route.endpoint);
+  if (outbox_.shared_routes != nullptr) ShareRoutes(node, outbox_.shared_routes);
   for (Outbox::Attachment& attachment : outbox_.attachments) {
     Attach(node, attachment.lane, std::move(attachment.actor));
   }
@@ -289,7 +328,7 @@ void SimRuntime::Implementation::Send(SimLane from, Envelope envelope) {
   envelope.from = {node.self, from.lane()};
   SimLane to;
   if (envelope.to.node.role != Role::kThisNode) {
-    to = node.routes.Find(envelope.to);
+    to = FindRoute(from.node(), envelope.to);
   } else if (envelope.to.lane >= SimLane::kFirst && envelope.to.lane <= SimLane::kLast) {
     to = SimLane(from.node(), envelope.to.lane);
   }
@@ -340,7 +379,12 @@ SimRuntime::SimRuntime(const SimOptions& options)
     : implementation_(std::make_unique<Implementation>(options)) {}
 SimRuntime::~SimRuntime() = default;
 
-int SimRuntime::AddMachine(const NicSpec& nic) { return implementation_->AddMachine(nic); }
+int SimRuntime::AddGroup(const UplinkSpec& uplink, int parent) {
+  return implementation_->AddGroup(uplink, parent);
+}
+int SimRuntime::AddMachine(const NicSpec& nic, int group) {
+  return implementation_->AddMachine(nic, group);
+}
 SimNode SimRuntime::AddNode(NodeId self, int machine) {
   return implementation_->AddNode(self, machine);
 }

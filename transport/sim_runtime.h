@@ -28,6 +28,24 @@
 // handed to their sockets and these to the kernel. The egress serves the buffers in turn, so that
 // busy connections get equal shares of bytes, whatever their priorities.
 //
+// Groups. Machines may be the leaves of a tree of groups (GPUs in a host, hosts in a rack, racks in
+// a data centre), each with an uplink to what is around it: full-duplex, one queue each way, first
+// come first served, that all machines in the group share. Around the outermost groups, and around
+// machines without a group, there is one switch that is never the bottleneck. Between machines of
+// one group nothing is crossed; else, between A's egress and B's ingress, the uplinks of A's groups
+// up to the group that both are in, and those of B's groups downwards. A link that the envelope's
+// first byte has reached takes it up as soon as it has taken up all before and is free, at `start`;
+//
+//   it is busy with the envelope for n / goodput, from `start` on;
+//   the first byte reaches the next link at  start + latency;
+//   the last byte does at  latency + max(start + n / goodput, when it reached this link).
+//
+// B's ingress is entered, as above, when the envelope can pass it without overtaking its last byte.
+// So an envelope that meets no other one takes all latencies and n / the lowest goodput on its way.
+// A link that is faster than one before it books its time early, before all bytes are there, and
+// leaves the rest of that time to others; over any time it carries what its goodput allows, but for
+// envelopes that are just passing. Queues are not bounded, and no sender is held back by them.
+//
 // Envelopes between nodes of one machine, and within a node, arrive at once and in order.
 //
 // Processing. If SimOptions.processing is set, a lane handles the envelopes that arrive at it one
@@ -63,6 +81,14 @@ struct NicSpec {
   // Of each connection of each node; 0: none. What a program's window and the kernel's buffer hold.
   int64_t send_buffer_bytes = 0;
 };
+
+// The uplink of a group of machines.
+struct UplinkSpec {
+  double goodput_bytes_per_second = 5e9;  // each direction
+  Duration latency{};                     // one way: once upwards, once downwards
+};
+
+constexpr int kNoGroup = -1;
 
 // Probabilities of faults, each drawn independently per envelope between nodes. A dropped envelope
 // has used its sender's egress, a second arrival uses the receiver's ingress a second time.
@@ -107,10 +133,13 @@ class SimRuntime {
   SimRuntime(const SimRuntime&) = delete;
   SimRuntime& operator=(const SimRuntime&) = delete;
 
+  // A group inside of `parent`. Throws ConfigError if the goodput is not positive or the latency
+  // negative.
+  int AddGroup(const UplinkSpec& uplink, int parent = kNoGroup);
   // A NIC of its own. Several nodes of a job may live on one machine: they share its NIC, and
   // envelopes between them do not touch it. Throws ConfigError if the goodput is not positive, or
   // the latency or the send buffer negative.
-  int AddMachine(const NicSpec& nic);
+  int AddMachine(const NicSpec& nic, int group = kNoGroup);
   // A process of the job on `machine`. `self` may have rank -1; an actor's Outbox.identity changes
   // it. A process that is started again after Kill is a new node, with endpoints of its own.
   SimNode AddNode(NodeId self, int machine);

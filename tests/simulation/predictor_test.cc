@@ -55,6 +55,40 @@ TEST(PredictorSimulation, IsWithinATenthWhereMessagesCost) {
   }
 }
 
+// As fast as one core, on a network that is faster.
+TEST(PredictorSimulation, IsWithinATenthWhereSumsAndUpdatesCost) {
+  for (const PlannedNet& net : PlannedNets()) {
+    for (const int workers : {2, 6}) {
+      for (const Communication::Policy policy : kComparedPolicies) {
+        SCOPED_TRACE(std::string(net.name) + ", " + std::to_string(workers) + " workers, " +
+                     Communication::Policy_Name(policy));
+        Job job = PlannedJob(workers, workers, "40Gbps", "50us", true);
+        job.mutable_cluster()->clear_flops();
+        job.mutable_cluster()->clear_reduction_rate();
+        job.mutable_cluster()->clear_update_rate();
+        job.mutable_communication()->set_policy(policy);
+        const PlannedOutcome outcome = TrainAsPlanned(job, net.model);
+        EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.1 * outcome.simulated);
+      }
+    }
+  }
+}
+
+// Four GPUs a worker, joined and copied as by PCI Express 3.
+TEST(PredictorSimulation, IsWithinATenthWithSeveralDevices) {
+  for (const PlannedNet& net : PlannedNets()) {
+    for (const Communication::Policy policy : kComparedPolicies) {
+      SCOPED_TRACE(std::string(net.name) + ", " + Communication::Policy_Name(policy));
+      Job job = PlannedJob(4, 4, "10Gbps", "50us", true);
+      job.mutable_cluster()->set_devices_per_worker(4);
+      job.mutable_cluster()->set_copy_bandwidth("96Gbps");
+      job.mutable_communication()->set_policy(policy);
+      const PlannedOutcome outcome = TrainAsPlanned(job, net.model);
+      EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.1 * outcome.simulated);
+    }
+  }
+}
+
 TEST(PredictorSimulation, IsWithinATenthWithServersOfTheirOwn) {
   const PlannedNet net = PlannedNets()[2];
   for (const Communication::Policy policy : kComparedPolicies) {

@@ -1,0 +1,104 @@
+// How fast a GPU updates parameters, adds, and packs gradients, against what its memory can do.
+//
+//   bench_gpu_kernels
+//
+// Vectors are of 64 Mi floats (256 MiB), many times the last-level cache. Bandwidth counts the
+// bytes that each kernel must read and write. The ceiling is a plain copy of 256 MiB on the device,
+// which reads and writes each byte once, the median of as many repetitions. The aim for updates is
+// 0.8. TOP_K sorts, so its ratio says what sorting costs. GB/s (10^9), by the device's own clock.
+#include <cstdio>
+#include <string>
+
+#include "client/cuda/codec.h"
+#include "client/cuda/cuda_device.h"
+#include "client/cuda/sum.h"
+#include "client/cuda/update.h"
+#include "core/error.h"
+#include "tests/bench/gpu_timing.h"
+
+namespace poseidon {
+namespace {
+
+constexpr size_t kFloats = size_t{64} << 20U;
+constexpr size_t kBytes = kFloats * sizeof(float);
+constexpr cudaStream_t kStream = nullptr;
+
+std::span<float> FloatsOf(const DeviceMemory& memory, size_t floats = kFloats) {
+  return {reinterpret_cast<float*>(memory.get()), floats};
+}
+
+void BenchUpdates(const std::span<float> gradient, const std::span<float> parameters,
+                  const std::span<float> history, double ceiling) {
+  PrintHeading("GB/s, updates");
+  for (const char* type : {"SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"}) {
+    UpdateRule rule;
+    rule.type = type;
+    rule.weight_decay = 0.0005F;
+    const int state = StatePerParameter(rule);
+    const Timings timings = TimeInStream(kStream, [&] {
+      cuda::Update(rule, 1, {}, gradient, 0.25F, parameters, history.first(kFloats * state),
+                   kStream);
+    });
+    // Reads the gradient; reads and writes parameters and state.
+    PrintRow(type, static_cast<double>(kBytes) * (1 + 2 + 2 * state), timings, ceiling);
+  }
+}
+
+void BenchSums(std::span<float> accumulator, std::span<float> addend, double ceiling) {
+  PrintHeading("GB/s, sums");
+  PrintRow("add", 3.0 * kBytes,
+           TimeInStream(kStream, [&] { cuda::AddInto(accumulator, addend, kStream); }), ceiling);
+  PrintRow("scale", 2.0 * kBytes,
+           TimeInStream(kStream, [&] { cuda::Scale(accumulator, 1.0F, kStream); }), ceiling);
+}
+
+void BenchCodecs(Device& device, std::span<float> values, std::span<float> residual,
+                 double ceiling) {
+  PrintHeading("GB/s, codecs");
+  const std::pair<const char*, CodecSpec> codecs[] = {{"FP16", {Codec::kFp16}},
+                                                      {"BF16", {Codec::kBf16}},
+                                                      {"ONE_BIT", {Codec::kOneBit}},
+                                                      {"TOP_K", {Codec::kTopK, 0.01}}};
+  for (const auto& [name, spec] : codecs) {
+    const size_t bytes = EncodedBytes(spec, kFloats);
+    const DeviceMemory memory = device.Allocate(bytes);
+    const std::span<std::byte> encoded(memory.get(), bytes);
+    cuda::CodecScratch scratch(spec, kFloats);
+    // Reads values; reads and writes the residual.
+    PrintRow((name + std::string(", packing")).c_str(), 3.0 * kBytes + static_cast<double>(bytes),
+             TimeInStream(kStream,
+                          [&] { cuda::Encode(spec, values, residual, encoded, scratch, kStream); }),
+             ceiling);
+    PrintRow((name + std::string(", adding")).c_str(), 2.0 * kBytes + static_cast<double>(bytes),
+             TimeInStream(kStream, [&] { cuda::AddDecoded(spec, encoded, residual, kStream); }),
+             ceiling);
+  }
+}
+
+void Run() {
+  const std::unique_ptr<Device> device = MakeCudaDevice(0);
+  const DeviceMemory a = device->Allocate(kBytes), b = device->Allocate(kBytes);
+  const DeviceMemory history = device->Allocate(2 * kBytes);
+  const Timings copy = TimeInStream(kStream, [&] {
+    CheckCuda(cudaMemcpyAsync(a.get(), b.get(), kBytes, cudaMemcpyDeviceToDevice, kStream), "copy");
+  });
+  const double ceiling = 2.0 * kBytes / copy.median();
+  std::printf("%s; a plain copy: %.1f GB/s read and written\n", device->name().c_str(),
+              ceiling / 1e9);
+  BenchUpdates(FloatsOf(a), FloatsOf(b), FloatsOf(history, 2 * kFloats), ceiling);
+  BenchSums(FloatsOf(a), FloatsOf(b), ceiling);
+  BenchCodecs(*device, FloatsOf(a), FloatsOf(b), ceiling);
+}
+
+}  // namespace
+}  // namespace poseidon
+
+int main() {
+  try {
+    poseidon::Run();
+  } catch (const poseidon::Error& error) {
+    std::fprintf(stderr, "bench_gpu_kernels: %s\n", error.what());
+    return static_cast<int>(error.exit_code());
+  }
+  return 0;
+}

@@ -1,0 +1,132 @@
+#include "tests/simulation/socket_training.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "scheduler/scheduler_actor.h"
+#include "server/server_control.h"
+#include "transport/node_setup.h"
+#include "transport/zmq_runtime.h"
+
+namespace poseidon {
+namespace {
+
+constexpr uint64_t kFingerprint = 1;
+constexpr const char* kHost = "127.0.0.1";
+
+// Ports that are neighbours and free.
+int FindPorts() {
+  for (int port = 23000;; port += 2) {
+    try {
+      ZmqOptions options;
+      options.control_port = port;
+      options.heartbeat_port = port + 1;
+      const ZmqRuntime probe({Role::kScheduler, 0}, options);
+      return port;
+    } catch (const ConfigError&) {
+      if (port > 24000) throw;
+    }
+  }
+}
+
+Parameters RunWorker(const Job& job, const TrainingWork& work, int rank, const WorkerLoop& loop,
+                     const DeviceMaker& make_device) {
+  const std::unique_ptr<Device> device = make_device ? make_device() : nullptr;
+  SessionOptions options;
+  options.device = device.get();
+  options.job = job;
+  options.job_fingerprint = kFingerprint;
+  options.wanted_rank = rank;
+  options.host = kHost;
+  Session session(options);
+  session.Declare(work.model);
+  const int layers = work.model.layers_size();
+  for (int layer = 0; rank == 0 && layer < layers; ++layer) {
+    work.arithmetic.initialize(layer, session.values(layer));
+  }
+  session.Begin();
+  Parameters parameters = loop(session, work);
+  session.Finish({});
+  return parameters;
+}
+
+// Asks for another plan during training and waits until it is there.
+void SwitchPlan(ZmqRuntime& scheduler, const wire::PlanAndModel& next) {
+  bool asked = false;
+  while (const std::optional<Envelope> envelope = scheduler.mailbox().Take(Seconds(60))) {
+    wire::PlanAndModel plan;
+    if (envelope->kind == MessageKind::kProgress && !asked) {
+      scheduler.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), next));
+      asked = true;
+    } else if (envelope->kind == MessageKind::kPlan) {
+      ASSERT_TRUE(plan.ParseFromString(envelope->body.ToString()));
+      if (plan.plan().number() == 1) return;
+    } else if (envelope->kind == MessageKind::kEnd) {
+      FAIL() << "the job ended under its first plan";
+    }
+  }
+  FAIL() << "no other plan";
+}
+
+}  // namespace
+
+Parameters TrainOverSockets(const SimulatedClusterOptions& options, const wire::PlanAndModel* next,
+                            const WorkerLoop& loop, const DeviceMaker& make_device) {
+  Job job = options.job;
+  const int port = FindPorts();
+  job.mutable_cluster()->set_scheduler_host(kHost);
+  job.mutable_cluster()->set_scheduler_port(port);
+  ZmqOptions scheduler_options;
+  scheduler_options.public_host = kHost;
+  scheduler_options.control_port = port;
+  scheduler_options.heartbeat_port = port + 1;
+  ZmqRuntime scheduler({Role::kScheduler, 0}, scheduler_options);
+  scheduler.Attach(kControlLane, std::make_unique<SchedulerActor>(
+                                     SchedulerOptions{job, kFingerprint, DrawRandom()}));
+  scheduler.Start();
+  std::vector<std::unique_ptr<ZmqRuntime>> servers;
+  for (int rank = 0; rank < job.cluster().servers(); ++rank) {
+    servers.push_back(
+        std::make_unique<ZmqRuntime>(NodeId{Role::kServer, -1}, NodeZmqOptions(job, kHost)));
+    ServerOptions server;
+    server.member =
+        NodeMemberOptions(job, kFingerprint, Role::kServer, rank, kHost, *servers.back());
+    servers.back()->Attach(kControlLane, std::make_unique<ServerControl>(std::move(server)));
+    servers.back()->Start();
+  }
+  std::vector<Parameters> results(job.cluster().workers());
+  std::vector<std::thread> workers;
+  for (int rank = 0; rank < job.cluster().workers(); ++rank) {
+    workers.emplace_back(
+        [&, rank] { results[rank] = RunWorker(job, options.work, rank, loop, make_device); });
+  }
+  if (next != nullptr) SwitchPlan(scheduler, *next);
+  for (std::thread& worker : workers) worker.join();
+  for (const Parameters& result : results) EXPECT_EQ(result, results[0]);
+  return results[0];
+}
+
+Parameters TrainOnHosts(Session& session, const TrainingWork& work) {
+  const int layers = work.model.layers_size();
+  while (session.iteration() < work.iterations) {
+    for (int layer = 0; layer < layers; ++layer) session.WaitFresh(layer);
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      work.arithmetic.gradient(session.rank(), session.iteration(), layer, session.values(layer),
+                               session.gradient(layer));
+      session.GradientReady(layer);
+    }
+    session.EndIteration({});
+  }
+  Parameters parameters;
+  for (int layer = 0; layer < layers; ++layer) {
+    session.WaitFresh(layer);
+    const std::span<float> values = session.values(layer);
+    parameters.emplace_back(values.begin(), values.end());
+  }
+  return parameters;
+}
+
+}  // namespace poseidon

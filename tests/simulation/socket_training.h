@@ -1,0 +1,30 @@
+// A training over real sockets, all its nodes in one process, by the actors that SimulatedCluster
+// runs in virtual time.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "client/device.h"
+#include "client/session.h"
+#include "tests/simulation/training_case.h"
+
+namespace poseidon {
+
+// What a worker does between Session::Begin and Session::Finish; returns the parameters that it
+// ends with.
+using WorkerLoop = std::function<Parameters(Session& session, const TrainingWork& work)>;
+// Makes the device that a worker's memory is pinned for.
+using DeviceMaker = std::function<std::unique_ptr<Device>()>;
+
+// With values and gradients in the session's own memory.
+Parameters TrainOnHosts(Session& session, const TrainingWork& work);
+
+// Worker 0's parameters; the others' must be the same bits. With `next` the job goes over to that
+// plan after the first iteration or a little later.
+Parameters TrainOverSockets(const SimulatedClusterOptions& options,
+                            const wire::PlanAndModel* next = nullptr,
+                            const WorkerLoop& loop = TrainOnHosts,
+                            const DeviceMaker& make_device = nullptr);
+
+}  // namespace poseidon

@@ -1,0 +1,293 @@
+// What a simulated training models beside the network, against what can be worked out by hand.
+#include "experiments/training_simulation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/error.h"
+#include "experiments/cluster_layout.h"
+#include "tests/simulation/planned_training.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr SteadyIterations kSteady{.warm_up = 3, .measured = 3};
+constexpr double kBytesPerSecond = 1.25e9;  // 10 Gb/s
+
+// A layer, or several of one size. Times are milliseconds of each.
+ModelSpec Layers(int count, int64_t floats, double forward_ms, double backward_ms) {
+  ModelSpec model;
+  for (int i = 0; i < count; ++i) {
+    LayerSpec& layer = *model.add_layers();
+    layer.set_name("layer" + std::to_string(i));
+    layer.add_blobs()->add_shape(floats);
+    layer.set_forward_ms(forward_ms);
+    layer.set_backward_ms(backward_ms);
+  }
+  model.set_batch(32);
+  return model;
+}
+
+constexpr int64_t kOutputs = 1000;
+constexpr int64_t kInputs = 2000;
+constexpr int64_t kRows = 32;
+
+ModelSpec InnerProduct() {
+  ModelSpec model = Layers(1, kOutputs * kInputs, 1, 2);
+  InnerProductSpec& product = *model.mutable_layers(0)->mutable_inner_product();
+  product.set_outputs(kOutputs);
+  product.set_inputs(kInputs);
+  product.set_rows(kRows);
+  return model;
+}
+
+// 10 Gb/s without a message's cost; sums and updates take no time.
+Job JobOf(int workers, int servers, Communication::Policy policy) {
+  Job job = PlannedJob(workers, servers, "10Gbps", "10us", true);
+  job.mutable_cluster()->mutable_network()->set_message_cost("0us");
+  job.mutable_communication()->set_policy(policy);
+  return job;
+}
+
+double Iteration(const Job& job, const ModelSpec& model) {
+  return SimulateTraining(job, model, kSteady).iteration;
+}
+
+// Groups of machines.
+
+TEST(ClusterLayoutTest, TiersGroupConsecutiveMachines) {
+  Job job = JobOf(5, 7, Communication::ALL_PS);
+  Network& network = *job.mutable_cluster()->mutable_network();
+  network.set_goodput_share(0.5);
+  Tier& inner = *network.add_tier();
+  inner.set_members(2);
+  inner.set_bandwidth("16Gbps");
+  Tier& outer = *network.add_tier();
+  outer.set_members(3);
+  outer.set_bandwidth("8Gbps");
+  outer.set_latency("3us");
+  const ClusterLayout layout = ColocatedLayout(job, NicSpec());
+  ASSERT_EQ(layout.machines.size(), 8u);  // the last is the scheduler's
+  ASSERT_EQ(layout.groups.size(), 6u);
+  EXPECT_THAT(layout.group_of, ElementsAre(2, 2, 3, 3, 4, 4, 5));
+  const int parents[] = {kNoGroup, kNoGroup, 0, 0, 0, 1};
+  for (int g = 0; g < 6; ++g) {
+    EXPECT_EQ(layout.groups[g].parent, parents[g]);
+    EXPECT_EQ(layout.groups[g].uplink.goodput_bytes_per_second, g < 2 ? 0.5e9 : 1e9);
+    EXPECT_EQ(layout.groups[g].uplink.latency, Duration(g < 2 ? 3000 : 0));
+  }
+  EXPECT_EQ(layout.nodes[layout.IndexOf({Role::kServer, 6})].machine, 6);
+  EXPECT_EQ(layout.nodes[layout.IndexOf({Role::kScheduler, 0})].machine, 7);
+}
+
+// Each rack's four workers send the half of their gradients, and its servers the half of their
+// values, to the other rack: 4 M, over an uplink that carries what one machine does.
+TEST(TrainingSimulationTest, OversubscribedRacksAreAsSlowAsTheirUplinks) {
+  const ModelSpec model = Layers(32, 1 << 18, 0, 0);
+  Job job = JobOf(8, 8, Communication::ALL_PS);
+  const double flat = Iteration(job, model);
+  Tier& rack = *job.mutable_cluster()->mutable_network()->add_tier();
+  rack.set_members(4);
+  rack.set_bandwidth("10Gbps");
+  const double bytes = 32.0 * (1 << 20);
+  EXPECT_NEAR(flat, 2 * bytes * 7 / 8 / kBytesPerSecond, 0.1 * flat);
+  const double racks = Iteration(job, model);
+  EXPECT_NEAR(racks, 4 * bytes / kBytesPerSecond, 0.1 * racks);
+  rack.set_bandwidth("1Tbps");
+  EXPECT_NEAR(Iteration(job, model), flat, 0.02 * flat);
+}
+
+// Devices.
+
+TEST(TrainingSimulationTest, DevicesReduceAndCopyBeforeAndAfterTheExchange) {
+  const ModelSpec model = InnerProduct();
+  constexpr double kLink = 2.5e9;  // 20 Gb/s
+  constexpr double kCopy = 5e8;    // 4 Gb/s
+  const double gradient = 4.0 * kOutputs * kInputs;
+  const double factors = 4.0 * kRows * (kOutputs + kInputs);
+  struct Case {
+    Communication::Policy policy;
+    double seconds;
+  };
+  const Case cases[] = {
+      {Communication::ALL_PS, 2 * (0.75 * gradient / kLink + gradient / 4 / kCopy)},
+      {Communication::ALL_RING, 2 * (0.75 * gradient / kLink + gradient / 4 / kCopy)},
+      // Two workers' factors come back.
+      {Communication::ALL_SFB,
+       factors / 4 / kCopy + 2 * factors / 4 / kCopy + 0.75 * 2 * factors / kLink}};
+  for (const Case& tried : cases) {
+    SCOPED_TRACE(Communication::Policy_Name(tried.policy));
+    Job job = JobOf(2, 2, tried.policy);
+    const SimulatedTraining without = SimulateTraining(job, model, kSteady);
+    job.mutable_cluster()->set_devices_per_worker(4);
+    job.mutable_cluster()->set_device_bandwidth("20Gbps");
+    job.mutable_cluster()->set_copy_bandwidth("4Gbps");
+    const SimulatedTraining with = SimulateTraining(job, model, kSteady);
+    EXPECT_NEAR(with.iteration - without.iteration, tried.seconds, 1e-6);
+    EXPECT_EQ(with.bytes_sent, without.bytes_sent);
+    EXPECT_NEAR(with.plan.iteration_ms() - without.plan.iteration_ms(), 1000 * tried.seconds, 1e-3);
+  }
+}
+
+// The copies of a layer hide behind the backward pass of those below it, as exchanges do, and one
+// stream copies one layer after the other.
+TEST(TrainingSimulationTest, CopiesOverlapWithComputingAndQueueUp) {
+  const ModelSpec model = Layers(10, 250000, 5, 10);  // 1 MB each
+  Job job = JobOf(2, 2, Communication::ALL_PS);
+  const double alone = Iteration(job, model);
+  job.mutable_cluster()->set_copy_bandwidth("1Gbps");  // 8 ms a layer and direction
+  const double copied = Iteration(job, model);
+  // Only the last layer's, down and up, is seen.
+  EXPECT_NEAR(copied - alone, 2 * 8e-3, 1e-3);
+  job.mutable_cluster()->set_copy_bandwidth("500Mbps");  // 16 ms a layer: more than its 10 ms
+  const double slow = Iteration(job, model);
+  EXPECT_NEAR(slow, 10e-3 + 10 * 16e-3 + 16e-3 + 10 * 5e-3, 10e-3);
+}
+
+// What lanes do with what arrives.
+
+// Over a network that takes hardly any time.
+TEST(TrainingSimulationTest, SumsUpdatesAndRebuildsTakeTheirTime) {
+  const ModelSpec model = InnerProduct();
+  constexpr double kAdd = 2e9;
+  constexpr double kUpdate = 1e9;
+  constexpr double kFlops = 1e11;
+  const double floats = kOutputs * kInputs;
+  const double update = 4 * floats / kUpdate;
+  const double rebuild = 2 * 2 * kRows * floats / kFlops + update;
+  struct Case {
+    Communication::Policy policy;
+    double seconds;
+  };
+  const Case cases[] = {
+      // One chunk on one server, whose lane adds up two gradients; both are there at once.
+      {Communication::ALL_PS, 2 * 4 * floats / kAdd + update},
+      // A half is added up by each, and the other half is the sum.
+      {Communication::ALL_RING, 2 * floats / kAdd + update},
+      {Communication::ALL_SFB, rebuild},
+      {Communication::ALL_ADAM, rebuild}};
+  for (const Case& tried : cases) {
+    SCOPED_TRACE(Communication::Policy_Name(tried.policy));
+    Job job = JobOf(2, 1, tried.policy);
+    job.mutable_cluster()->mutable_network()->set_bandwidth("100Tbps");
+    job.mutable_cluster()->mutable_network()->set_latency("0us");
+    job.mutable_communication()->set_kv_pair_bytes(8 * kOutputs * kInputs);
+    const SimulatedTraining free = SimulateTraining(job, model, kSteady);
+    job.mutable_cluster()->set_reduction_rate(kAdd);
+    job.mutable_cluster()->set_update_rate(kUpdate);
+    job.mutable_cluster()->set_flops(kFlops);
+    const SimulatedTraining busy = SimulateTraining(job, model, kSteady);
+    EXPECT_NEAR(busy.iteration - free.iteration, tried.seconds, 0.01 * tried.seconds);
+    EXPECT_NEAR(busy.plan.iteration_ms(), 1000 * busy.iteration, 0.02 * 1000 * busy.iteration);
+  }
+}
+
+// Differences between workers.
+
+Condition ConditionOf(int worker, double compute_factor, const char* bandwidth) {
+  Condition condition;
+  condition.set_name("one is slow");
+  Deviation& deviation = *condition.add_deviation();
+  deviation.set_worker(worker);
+  deviation.set_compute_factor(compute_factor);
+  if (bandwidth != nullptr) deviation.set_bandwidth(bandwidth);
+  return condition;
+}
+
+TEST(TrainingSimulationTest, ASlowWorkerHoldsUpAllOthers) {
+  const ModelSpec model = Layers(5, 1000, 10, 20);
+  const Job job = JobOf(4, 4, Communication::ALL_PS);
+  const SimulatedTraining alike = SimulateTraining(job, model, kSteady);
+  EXPECT_NEAR(alike.iteration, 0.150, 0.001);
+  const SimulatedTraining slow =
+      SimulateTraining(job, model, kSteady, ConditionOf(2, 1.5, nullptr));
+  EXPECT_NEAR(slow.iteration, 0.225, 0.001);
+  EXPECT_EQ(slow.compute, alike.compute);
+  // The three others stand still for a third of it.
+  EXPECT_NEAR(slow.busy, (3 * 2.0 / 3 + 1) / 4, 0.01);
+}
+
+TEST(TrainingSimulationTest, ASlowLinkHoldsUpTheWholeRing) {
+  const ModelSpec model = Layers(16, 1 << 18, 0, 0);
+  const Job job = JobOf(4, 4, Communication::ALL_RING);
+  const double bytes = 16.0 * (1 << 20);
+  const double alike = SimulateTraining(job, model, kSteady).iteration;
+  EXPECT_NEAR(alike, 2 * bytes * 3 / 4 / kBytesPerSecond, 0.1 * alike);
+  const double slow = SimulateTraining(job, model, kSteady, ConditionOf(1, 1, "2.5Gbps")).iteration;
+  EXPECT_NEAR(slow, 4 * 2 * bytes * 3 / 4 / kBytesPerSecond, 0.1 * slow);
+}
+
+TEST(TrainingSimulationTest, RefusesConditionsOfNobody) {
+  const ModelSpec model = Layers(1, 1000, 1, 1);
+  const Job job = JobOf(2, 2, Communication::ALL_PS);
+  const auto message = [&](const Condition& condition) {
+    return MessageOf<ConfigError>([&] { SimulateTraining(job, model, kSteady, condition); });
+  };
+  EXPECT_THAT(message(ConditionOf(2, 1, nullptr)),
+              HasSubstr("condition 'one is slow' is about worker 2; the cluster has 2 workers"));
+  EXPECT_THAT(message(ConditionOf(-1, 1, nullptr)), HasSubstr("worker -1"));
+  EXPECT_THAT(message(ConditionOf(0, 0, nullptr)), HasSubstr("compute_factor is 0"));
+}
+
+// Spare servers.
+
+// 2 n (n - 1) M / ((n^2 + k n - 2 k) B), BytePS's formula. The backward pass takes as long, so that
+// gradients come as fast as they can leave: where more of them wait than buffers hold, connections
+// get equal shares of a link, and those to spare servers, which have more to carry, fall behind.
+TEST(TrainingSimulationTest, SpareServersHelpAsMuchAsBytePsSays) {
+  constexpr int kLayers = 64;
+  constexpr int64_t kFloats = 1 << 18;
+  const double bytes = kLayers * 4.0 * kFloats;
+  for (const int n : {2, 4, 8}) {
+    for (int k = 0; k <= n; ++k) {
+      SCOPED_TRACE(std::to_string(n) + " workers, " + std::to_string(k) + " spare servers");
+      Job job = JobOf(n, n + k, Communication::ALL_PS);
+      job.mutable_communication()->set_kv_pair_bytes(1 << 16);
+      const double expected = 2.0 * n * (n - 1) * bytes / (n * n + k * n - 2 * k) / kBytesPerSecond;
+      const SimulatedTraining training =
+          SimulateTraining(job, Layers(kLayers, kFloats, 0, 1000 * expected / kLayers), kSteady);
+      EXPECT_NEAR(training.bytes_sent / kBytesPerSecond, expected, 0.01 * expected);
+      EXPECT_GE(training.iteration, expected);
+      EXPECT_LE(training.iteration, 1.06 * expected);
+    }
+  }
+}
+
+// What is said of a training.
+
+TEST(TrainingSimulationTest, CountsMeanBytesAndSchemes) {
+  const ModelSpec model = Layers(3, 1000000, 1, 1);
+  Job job = JobOf(2, 3, Communication::ALL_PS);
+  job.mutable_cluster()->mutable_network()->set_colocated(false);
+  const SimulatedTraining training = SimulateTraining(job, model, kSteady);
+  // Each of two workers sends and receives all 12 MB, and somebody receives and sends it.
+  EXPECT_EQ(training.mean_bytes, 2 * 2 * 2 * 12e6 / 5);
+  EXPECT_EQ(training.bytes_sent, 12e6);
+  EXPECT_EQ(training.schemes, "PS 3.0M");
+  Plan plan = training.plan;
+  plan.mutable_buckets(1)->set_scheme(SFB);
+  plan.mutable_buckets(2)->mutable_chunks()->Clear();
+  plan.mutable_buckets(2)->add_chunks()->set_size(145578);
+  plan.mutable_buckets(2)->set_scheme(ADAM);
+  EXPECT_EQ(SchemeSummary(plan), "PS 1.0M, SFB 1.0M, Adam 145.6K");
+}
+
+// Caffe's own parameter servers: VGG19-22K's last layer, 358 MB, is one KV pair.
+TEST(TrainingSimulationTest, LargestLayerStaysWhole) {
+  const ModelSpec model = Layers(2, 21841LL * 4097, 1, 1);
+  Job job = JobOf(2, 2, Communication::ALL_PS);
+  job.mutable_communication()->set_kv_pair_bytes(536870912);
+  job.mutable_communication()->set_overlap(false);
+  const SimulatedTraining training = SimulateTraining(job, model, kSteady);
+  EXPECT_EQ(training.plan.buckets(0).chunks_size(), 1);
+  EXPECT_EQ(training.bytes_sent, 2 * 4.0 * 21841 * 4097);
+}
+
+}  // namespace
+}  // namespace poseidon
