@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "cli/help.h"
 #include "cli/verbs.h"
@@ -87,10 +88,19 @@ void SetFlag(const std::string& name, const std::string& value) {
   throw ConfigError("--" + name + " can't be \"" + value + "\"; it is of type " + info.type);
 }
 
-// Sets the flags that `words` start from; all words must be flags and their values.
+// Sets the flags that `words` are; the verb says whether one may stand alone.
 void SetFlags(const Verb& verb, const Words& words) {
+  bool word_free = !verb.word_flag.empty();
   for (size_t i = 0; i < words.size(); ++i) {
     if (!words[i].starts_with("-")) {
+      if (std::exchange(word_free, false)) {
+        SetFlag(verb.word_flag, words[i]);
+        continue;
+      }
+      if (!verb.word_flag.empty()) {
+        throw ConfigError("`poseidon " + verb.name + "` takes one file, but there is also \"" +
+                          words[i] + "\"");
+      }
       throw ConfigError("`poseidon " + verb.name + "` takes flags only, but there is \"" +
                         words[i] + "\"");
     }

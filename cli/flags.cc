@@ -32,8 +32,10 @@ DEFINE_string(codec, "fp32",
               "1bit, topk. Policy time uses it where it pays.");
 
 DEFINE_string(bandwidth, "10Gbps", "Line rate of a machine's link, each direction.");
-DEFINE_double(goodput_share, 0,
-              "Share of the line rate that payload can reach; 0.94 if not given.");
+DEFINE_string(
+    goodput, "",
+    "What of the bandwidth payload can reach: a share, 0.9, or a rate, 9Gbps; 0.94 if not "
+    "given.");
 DEFINE_string(latency, "50us", "One way, from program to program.");
 DEFINE_bool(
     colocated, true,
@@ -44,6 +46,31 @@ DEFINE_double(flops, 0,
               "rebuilding gradients from factors; 4e12 if not given.");
 DEFINE_double(images_per_second, 0,
               "Samples a second of one worker alone, instead of --flops for the times of layers.");
+
+DEFINE_int32(
+    gpus_per_node, 1,
+    "GPUs of a worker, each with a batch of its own; they add up their gradients before the "
+    "network sees them.");
+DEFINE_string(gpu_bandwidth, "100Gbps", "Between a worker's GPUs, each direction of each.");
+DEFINE_string(copy_bandwidth, "",
+              "Between a GPU and its host's memory, each direction; not given: nothing is copied.");
+
+DEFINE_string(experiment, "", "Experiment file (docs/experiments.md).");
+DEFINE_string(
+    mode, "simulate",
+    "simulate: in virtual time; emulate: real daemons on a network of namespaces of this "
+    "machine, each link shaped (needs root, ip and tc); run: on the machines of --hosts.");
+DEFINE_string(hosts, "",
+              "run: a host a line, as the remote shell calls it, and, if the others know it by "
+              "another name, its address.");
+DEFINE_string(remote_shell, "ssh -o BatchMode=yes",
+              "run: what a host's name and a command are put behind.");
+DEFINE_int32(
+    slow_motion, 1,
+    "emulate: computing and links take so many times as long, and the result is divided by "
+    "it, so that few cores can stand for many machines. Not of nets that are trained.");
+DEFINE_string(remote_programs, "",
+              "run: where the programs are on the hosts; where they are here, if not given.");
 
 DEFINE_string(input, "",
               "Shape of the data's records, such as 3x32x32 (channels, height, width). Without it "

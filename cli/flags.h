@@ -29,11 +29,22 @@ DECLARE_string(codec);
 
 // The machines, for predictions.
 DECLARE_string(bandwidth);
-DECLARE_double(goodput_share);
+DECLARE_string(goodput);
 DECLARE_string(latency);
 DECLARE_bool(colocated);
 DECLARE_double(flops);
 DECLARE_double(images_per_second);
+DECLARE_int32(gpus_per_node);
+DECLARE_string(gpu_bandwidth);
+DECLARE_string(copy_bandwidth);
+
+// Experiments.
+DECLARE_string(experiment);
+DECLARE_string(mode);
+DECLARE_string(hosts);
+DECLARE_string(remote_shell);
+DECLARE_string(remote_programs);
+DECLARE_int32(slow_motion);
 
 // Data.
 DECLARE_string(input);

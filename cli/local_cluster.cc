@@ -2,39 +2,22 @@
 
 #include <google/protobuf/text_format.h>
 #include <netinet/in.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <climits>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <random>
-#include <set>
 #include <thread>
 
 #include "cli/program_directory.h"
 #include "core/atomic_file.h"
 #include "core/split.h"
+#include "experiments/daemon_watch.h"
 
 namespace poseidon {
 namespace {
-
-constexpr Duration kPollInterval = std::chrono::milliseconds(50);
-// What a daemon needs to end once it knows that the job has ended: the last messages may linger for
-// 2 s.
-constexpr Duration kEndingTime = Seconds(5);
-// A daemon that ended by itself has told the scheduler, if it had joined; news travels fast.
-constexpr Duration kNewsTime = Seconds(2);
-
-constexpr Time kNever = Time::max();
-
-Time Now() {
-  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 std::string PreloadLibrary() {
   const std::string patch = ProgramDirectory() + "/libposeidon_caffe.so";
@@ -86,16 +69,6 @@ int FindPortPair() {
   throw Error(ExitCode::kFailure, "found no free port for the scheduler");
 }
 
-std::string LastLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::string last;
-  while (std::getline(file, line)) {
-    if (!line.empty()) last = line;
-  }
-  return last;
-}
-
 }  // namespace
 
 LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {
@@ -142,101 +115,41 @@ void LocalCluster::StartWorker(int rank, const std::vector<std::string>& common)
       "POSEIDON_JOB=" + std::filesystem::absolute(options_.out + "/job.prototxt").string(),
       "POSEIDON_RANK=" + std::to_string(rank)};
   command.insert(command.end(), options_.program.begin(), options_.program.end());
-  children_.emplace_back(name, command, options_.out + "/logs/" + name + ".log",
-                         /*inherit_output=*/false);
+  StartCommand(name, std::move(command), false);
 }
 
 void LocalCluster::Start(const std::string& program, const std::string& name,
                          const std::vector<std::string>& arguments, bool inherit_output) {
   std::vector<std::string> all = {ProgramDirectory() + "/" + program};
   all.insert(all.end(), arguments.begin(), arguments.end());
-  children_.emplace_back(name, all, options_.out + "/logs/" + name + ".log", inherit_output);
+  StartCommand(name, std::move(all), inherit_output);
 }
 
-bool LocalCluster::AnyAlive() {
-  bool alive = false;
-  for (ChildProcess& child : children_) alive |= !child.Poll().has_value();
-  return alive;
-}
-
-ChildProcess* LocalCluster::FirstFailure() {
-  for (ChildProcess& child : children_) {
-    if (child.Poll() && !child.Poll()->ok()) return &child;
-  }
-  return nullptr;
-}
-
-void LocalCluster::SignalAll(int signal) {
-  for (ChildProcess& child : children_) child.Signal(signal);
+void LocalCluster::StartCommand(const std::string& name, std::vector<std::string> command,
+                                bool inherit_output) {
+  ChildOptions child;
+  child.name = name;
+  child.command = std::move(command);
+  child.log = options_.out + "/logs/" + name + ".log";
+  child.inherit_output = inherit_output;
+  children_.emplace_back(std::move(child));
 }
 
 ExitCode LocalCluster::Wait(Interruption& interruption) {
-  const Duration notice =
-      Seconds(options_.config.job.communication().heartbeat_deadline_seconds()) + kEndingTime;
-  Time give_up = kNever;      // when to stop waiting for the others' own end
-  Time stop_asking = kNever;  // when to end the scheduler, because a node never joined
-  Time kill_at = kNever;
-  bool interrupted = false;
-  while (AnyAlive()) {
-    const Time now = Now();
-    if (!interrupted && interruption.Pending()) {
-      interrupted = true;
-      std::cerr << "poseidon run: interrupted; ending the job" << std::endl;
-      children_.front().Signal(SIGINT);
-      give_up = now + kEndingTime;
-    }
-    if (ChildProcess* failed = FirstFailure(); failed != nullptr && give_up == kNever) {
-      give_up = now + notice;
-      if (failed->Poll()->signal == 0) stop_asking = now + kNewsTime;
-      std::cerr << "poseidon run: " << failed->name() << " " << failed->Poll()->ToString()
-                << "; waiting for the others to end" << std::endl;
-    }
-    // A scheduler that ends by itself has told all the others that the job is over.
-    if (const auto& scheduler = children_.front().Poll(); scheduler && scheduler->signal == 0) {
-      give_up = std::min(give_up, now + kEndingTime);
-    }
-    if (now >= stop_asking) {
-      stop_asking = kNever;
-      children_.front().Signal(SIGINT);
-    }
-    if (now >= give_up && kill_at == kNever) {
-      kill_at = now + kEndingTime;
-      SignalAll(SIGTERM);
-    }
-    if (now >= kill_at) SignalAll(SIGKILL);
-    std::this_thread::sleep_for(kPollInterval);
-  }
-  return Verdict(interrupted);
-}
-
-ExitCode LocalCluster::Verdict(bool interrupted) {
-  if (interrupted) return ExitCode::kInterrupted;
-  if (FirstFailure() == nullptr) return ExitCode::kSuccess;
-  // Those who only lost a peer repeat what the scheduler says; the others have their own story.
-  ExitCode verdict = ExitCode::kPeerLost;
-  // The same code comes from the same cause: one of each is enough.
-  std::set<int> explained = {static_cast<int>(ExitCode::kInterrupted)};
-  for (ChildProcess& child : children_) {
-    const ExitStatus& status = *child.Poll();
-    if (status.ok() || status.code == static_cast<int>(ExitCode::kPeerLost)) continue;
-    if (status.signal == 0 && !explained.insert(status.code).second) continue;
-    Explain(child);
-    if (status.signal == 0 && verdict == ExitCode::kPeerLost) {
-      verdict = static_cast<ExitCode>(status.code);
-    }
-  }
-  for (ChildProcess& child : children_) {
-    if (child.Poll()->code != static_cast<int>(ExitCode::kPeerLost)) continue;
-    Explain(child);
-    break;
-  }
-  return verdict;
+  WatchOptions watch;
+  watch.heartbeat_deadline =
+      Seconds(options_.config.job.communication().heartbeat_deadline_seconds());
+  watch.interruption = &interruption;
+  watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
+  const WatchResult result = WatchDaemons(children_, watch);
+  for (const size_t culprit : result.culprits) Explain(children_[culprit]);
+  return result.code;
 }
 
 void LocalCluster::Explain(ChildProcess& child) const {
   std::cerr << "poseidon run: " << child.name() << " " << child.Poll()->ToString()
             << " (log: " << child.log() << ")" << std::endl;
-  if (child.Poll()->signal == 0) std::cerr << "  " << LastLine(child.log()) << std::endl;
+  if (child.Poll()->signal == 0) std::cerr << "  " << LastLines(child.log(), 1) << std::flush;
 }
 
 }  // namespace poseidon

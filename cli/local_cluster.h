@@ -1,12 +1,10 @@
 // LocalCluster: all daemons of a job on this machine, from their start to the last one's end.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "cli/child_process.h"
-#include "core/time.h"
+#include "core/child_process.h"
 #include "proto/job_config.h"
 #include "transport/program.h"
 
@@ -34,12 +32,7 @@ class LocalCluster {
   void Start(const std::string& program, const std::string& name,
              const std::vector<std::string>& arguments, bool inherit_output);
   void StartWorker(int rank, const std::vector<std::string>& common);
-  // Polls all; true while one lives.
-  bool AnyAlive();
-  // The first daemon that ended badly, if any has.
-  ChildProcess* FirstFailure();
-  void SignalAll(int signal);
-  ExitCode Verdict(bool interrupted);
+  void StartCommand(const std::string& name, std::vector<std::string> command, bool inherit_output);
   void Explain(ChildProcess& child) const;
 
   LocalClusterOptions options_;

@@ -1,28 +1,19 @@
 // `poseidon plan`: the scheduler's plan for a net and a cluster, without either.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "caffe_adapter/shape.h"
+#include "cli/model_source.h"
 #include "core/error.h"
+#include "experiments/policies.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
 
 struct PlanOptions {
-  std::string net;               // a net prototxt; its training phase is planned
-  std::string solver;            // or a solver prototxt, whose net is taken
-  std::string profile;           // or a profile, of which all else but `job` follows
-  std::optional<int64_t> batch;  // samples a worker processes per iteration; by default the net's
-  std::optional<Shape> record_shape;  // channels, height, width of the data's records
-  Job job;                            // cluster and communication count
-  // Samples a second that a worker computes alone; by default the cluster's flops tell.
-  std::optional<double> images_per_second;
+  ModelSource source;
+  Job job;  // cluster and communication count
 };
 
 // A model and the job that its options make, with the times of layers settled.
@@ -54,10 +45,6 @@ std::string PlanTable(const PlannedModel& planned);
 // `ready_ms`, `sent_ms`, `fresh_ms`, `needed_ms`, `runner_up` (null if there is none) with `scheme`
 // and `predicted_ms`; `total`, `server_load`.
 std::string PlanJson(const PlannedModel& planned);
-
-// What --policy can be, and the communication that each name starts from.
-using NamedPolicies = std::vector<std::pair<std::string, Communication>>;
-NamedPolicies PlannedPolicies();  // of `poseidon plan`
 
 // From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.
 PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies);

@@ -8,6 +8,7 @@
 
 #include "cli/flags.h"
 #include "cli/table.h"
+#include "experiments/model_times.h"
 
 namespace poseidon {
 namespace {
@@ -15,34 +16,24 @@ namespace {
 constexpr double kMillisecondsPerSecond = 1000;
 constexpr int kIterations = 5;  // if the command line does not say: two to get steady, three count
 constexpr int kUncounted = 2;
-constexpr int64_t kLargestKvPair = 536870912;  // what communication.kv_pair_bytes may be
 
-// Caffe's parameter servers. The layers come as the backward pass ends with them.
-Communication WholeLayersOnServers() {
-  Communication communication;
-  communication.set_policy(Communication::ALL_PS);
-  communication.set_overlap(false);
-  communication.set_by_priority(false);
-  communication.set_kv_pair_bytes(kLargestKvPair);
-  return communication;
+void SetDevicesFromFlags(Cluster& cluster) {
+  if (FLAGS_gpus_per_node < 1) {
+    throw ConfigError("--gpus_per_node is " + std::to_string(FLAGS_gpus_per_node) +
+                      "; it must be at least 1");
+  }
+  cluster.set_devices_per_worker(FLAGS_gpus_per_node);
+  cluster.set_device_bandwidth(FLAGS_gpu_bandwidth);
+  if (!FLAGS_copy_bandwidth.empty()) cluster.set_copy_bandwidth(FLAGS_copy_bandwidth);
 }
 
 }  // namespace
-
-NamedPolicies SimulatedPolicies() {
-  NamedPolicies policies = PlannedPolicies();
-  for (auto& [name, communication] : policies) {
-    if (communication.policy() == Communication::ALL_PS) name = "wfbp";
-  }
-  policies.insert(policies.begin(), {"ps", WholeLayersOnServers()});
-  return policies;
-}
 
 double ClusterAnswer::ImagesPerSecond() const {
   return static_cast<double>(workers * batch) / training.iteration;
 }
 
-double ClusterAnswer::Speedup() const { return workers * Efficiency(); }
+double ClusterAnswer::Speedup() const { return Gpus() * Efficiency(); }
 
 double ClusterAnswer::Efficiency() const { return training.compute / training.iteration; }
 
@@ -51,12 +42,15 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations) {
     throw ConfigError("--iterations is " + std::to_string(iterations) +
                       "; it must be at least 3, for the first two do not count");
   }
-  const auto [model, job] = LoadModelAndJob(options);
+  const auto [one, job] = LoadModelAndJob(options);
+  const Cluster& cluster = job.cluster();
+  const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication().policy()),
                                    .measured = iterations - kUncounted};
   ClusterAnswer answer;
-  answer.workers = job.cluster().workers();
-  answer.servers = job.cluster().servers();
+  answer.workers = cluster.workers();
+  answer.servers = cluster.servers();
+  answer.gpus_per_node = cluster.devices_per_worker();
   answer.batch = model.batch();
   answer.training = SimulateTraining(job, model, steady);
   return answer;
@@ -69,7 +63,7 @@ std::string SimulationTable(const ClusterAnswer& answer) {
   table.AddRow({"iteration", Digits(kMillisecondsPerSecond * training.iteration, 2), "ms"});
   table.AddRow({"computing alone", Digits(kMillisecondsPerSecond * training.compute, 2), "ms"});
   table.AddRow({"throughput", Digits(answer.ImagesPerSecond(), 1), "images/s"});
-  table.AddRow({"speedup", Digits(answer.Speedup(), 2), "of " + std::to_string(answer.workers)});
+  table.AddRow({"speedup", Digits(answer.Speedup(), 2), "of " + std::to_string(answer.Gpus())});
   table.AddRow({"efficiency", Digits(100 * answer.Efficiency(), 1), "%"});
   table.AddRow({"GPU busy", Digits(100 * training.busy, 1), "%"});
   table.AddRow({"sent, most loaded machine", Digits(training.bytes_sent / kBytesPerMegabyte, 3),
@@ -86,6 +80,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
   const nlohmann::ordered_json json = {
       {"workers", answer.workers},
       {"servers", answer.servers},
+      {"gpus_per_node", answer.gpus_per_node},
       {"batch", answer.batch},
       {"compute_ms", kMillisecondsPerSecond * training.compute},
       {"iteration_ms", kMillisecondsPerSecond * training.iteration},
@@ -104,7 +99,9 @@ ExitCode SimulateVerb() {
   FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
   const bool json = JsonFromFlags();
   const int iterations = FlagGiven("iterations") ? FLAGS_iterations : kIterations;
-  const ClusterAnswer answer = SimulateModel(PlanOptionsFromFlags(SimulatedPolicies()), iterations);
+  PlanOptions options = PlanOptionsFromFlags(SimulatedPolicies());
+  SetDevicesFromFlags(*options.job.mutable_cluster());
+  const ClusterAnswer answer = SimulateModel(options, iterations);
   std::cout << (json ? SimulationJson(answer) : SimulationTable(answer));
   return ExitCode::kSuccess;
 }

@@ -9,20 +9,17 @@
 
 namespace poseidon {
 
-// What --policy can be: `ps`, the paper's baseline, parameter servers that hold whole layers (up to
-// the largest KV pair) and get gradients after the backward pass; `wfbp`, parameter servers for all
-// layers, overlapped; the others as in `poseidon plan`.
-NamedPolicies SimulatedPolicies();
-
 // Times in seconds.
 struct ClusterAnswer {
   int workers = 0;
   int servers = 0;
-  int64_t batch = 0;  // samples of a worker
+  int gpus_per_node = 1;
+  int64_t batch = 0;  // samples of a worker, all its GPUs together
   SimulatedTraining training;
 
   double ImagesPerSecond() const;
-  // Against one worker alone.
+  int Gpus() const { return workers * gpus_per_node; }
+  // Against one GPU alone.
   double Speedup() const;
   // The speedup's share of what it could be.
   double Efficiency() const;
@@ -35,9 +32,9 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations);
 // For people: a line a quantity.
 std::string SimulationTable(const ClusterAnswer& answer);
 
-// For programs: `workers`, `servers`, `batch`, `compute_ms`, `iteration_ms`, `predicted_ms` (the
-// planner's), `images_per_second`, `speedup`, `efficiency`, `gpu_busy`, `bytes_per_node` with
-// `sent` and `received` (an iteration, by the most loaded machine).
+// For programs: `workers`, `servers`, `gpus_per_node`, `batch`, `compute_ms`, `iteration_ms`,
+// `predicted_ms` (the planner's), `images_per_second`, `speedup`, `efficiency`, `gpu_busy`,
+// `bytes_per_node` with `sent` and `received` (an iteration, by the most loaded machine).
 std::string SimulationJson(const ClusterAnswer& answer);
 
 // Reads the flags of `poseidon simulate --help` and prints the answer. Throws Error.

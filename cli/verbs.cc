@@ -1,6 +1,7 @@
 #include "cli/verbs.h"
 
 #include "cli/convert.h"
+#include "cli/experiment.h"
 #include "cli/net_verbs.h"
 #include "cli/plan.h"
 #include "cli/run.h"
@@ -45,7 +46,7 @@ const Verb kPlan{
     .flags = {{"net", "FILE", ""},        {"solver", "FILE", ""},         {"profile", "FILE", ""},
               {"workers", "P", ""},       {"servers", "S", ""},           {"batch", "K", ""},
               {"policy", "NAME", ""},     {"input", "CxHxW", ""},         {"bandwidth", "RATE", ""},
-              {"goodput_share", "X", ""}, {"latency", "TIME", ""},        {"colocated", "", ""},
+              {"goodput", "X", ""},       {"latency", "TIME", ""},        {"colocated", "", ""},
               {"flops", "X", ""},         {"images_per_second", "X", ""}, {"grid", "XxY", ""},
               {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},      {"lanes", "N", ""},
               {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
@@ -63,25 +64,30 @@ const Verb kSimulate{
         "sizes but no data and layers that take as long as the profile says or as they take at "
         "--flops. Answers how long an iteration takes, what speedup and efficiency that is, how "
         "busy the GPUs are, and how much the machine that moves most sends and receives. "
+        "docs/experiments.md, \"Your own net and cluster\", goes through an example; "
         "docs/cost_model.md says what is not simulated.",
     .flags = {{"net", "FILE", ""},
               {"solver", "FILE", ""},
               {"profile", "FILE", ""},
               {"workers", "P", ""},
               {"servers", "S", ""},
-              {"batch", "K", ""},
+              {"batch", "K", "Samples a GPU processes per iteration, instead of the net's."},
+              {"gpus_per_node", "G", ""},
+              {"gpu_bandwidth", "RATE", ""},
+              {"copy_bandwidth", "RATE", ""},
               {"input", "CxHxW", ""},
               {"policy", "NAME",
-               "ps: parameter servers as Caffe had them, a whole layer on one server, first come, "
-               "first served after the backward pass; wfbp: parameter servers, KV pairs sent "
-               "during the backward pass; bytes: that with the paper's Algorithm 1; time, sfb, "
-               "ring, halving_doubling, torus, adam as in `poseidon plan`."},
+               "The paper's: ps, parameter servers with a whole layer on one server, after the "
+               "backward pass; wfbp, KV pairs sent during the backward pass; poseidon, that with "
+               "Algorithm 1. These wait for all layers at the end of an iteration. As in `poseidon "
+               "plan`, waiting for each layer before its own forward pass: all_ps (ps there), "
+               "bytes, time, sfb, ring, halving_doubling, torus, adam."},
               {"iterations", "N",
                "Iterations; the first two do not count. Under policies time, torus and "
                "halving_doubling, which take longer to be steady, 18 more come before. 5 if not "
                "given."},
               {"bandwidth", "RATE", ""},
-              {"goodput_share", "X", ""},
+              {"goodput", "X", ""},
               {"latency", "TIME", ""},
               {"colocated", "", ""},
               {"flops", "X", ""},
@@ -96,6 +102,28 @@ const Verb kSimulate{
         "poseidon simulate --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
         "    --workers=4 --servers=4 --batch=64 --bandwidth=1Gbps",
     .run = SimulateVerb};
+
+const Verb kExperiment{
+    .name = "experiment",
+    .summary = "many trainings on many clusters, and figures of them",
+    .usage = "experiment FILE --mode=simulate|emulate|run [flags]",
+    .text =
+        "Executes the points of an experiment file (experiments/*.prototxt, docs/experiments.md): "
+        "in virtual time, as real daemons on a network of this machine's own, or on your machines. "
+        "The output directory gets results.csv, report.html and its pictures; points that it has "
+        "already are not repeated, so a command that was interrupted goes on when it is given "
+        "again, and results of several modes in one directory are compared.",
+    .flags = {{"mode", "MODE", ""},
+              {"out", "DIR", "Directory to write to; out/NAME of the experiment by default."},
+              {"threads", "N",
+               "simulate: points at a time; as many as there are cores if not given."},
+              {"slow_motion", "N", ""},
+              {"hosts", "FILE", ""},
+              {"remote_shell", "COMMAND", ""},
+              {"remote_programs", "DIR", ""}},
+    .word_flag = "experiment",
+    .example = "poseidon experiment experiments/vgg19_22k_40gbe.prototxt --out=out/vgg19_22k",
+    .run = ExperimentVerb};
 
 const Verb kTime{
     .name = "time",
@@ -234,8 +262,8 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,          kPlan,           kSimulate,        kTime,       kTest, kConvertCsv,
-      kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
+      kRun,        kPlan,         kSimulate,       kExperiment,      kTime,       kTest,
+      kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

@@ -21,6 +21,8 @@ struct Verb {
   std::string usage;    // the command line, without the program's name
   std::string text;     // what is worth knowing before the first use
   std::vector<VerbFlag> flags;
+  // The flag that a word without dashes sets; empty: there is none.
+  std::string word_flag = {};
   std::string example;  // command lines that work from the repository root
   ExitCode (*run)();    // with the flags set; throws Error
   // Likewise with what stands behind "--": a program and its arguments. Null: takes none.

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/codec.h"
+#include "core/device_function.h"
 
 namespace poseidon {
 
@@ -38,13 +39,13 @@ CodecFunctions TopKFunctions(Instructions instructions);
 
 // How a decoded float meets the one in its place.
 struct Assign {
-  static float Merge(float /*x*/, float decoded) { return decoded; }
+  POSEIDON_HOST_DEVICE static float Merge(float /*x*/, float decoded) { return decoded; }
 };
 struct Add {
-  static float Merge(float x, float decoded) { return x + decoded; }
+  POSEIDON_HOST_DEVICE static float Merge(float x, float decoded) { return x + decoded; }
 };
 struct Lose {
-  static float Merge(float x, float decoded) {
+  POSEIDON_HOST_DEVICE static float Merge(float x, float decoded) {
     const float lost = x - decoded;
     // False for NaN, too.
     return std::abs(lost) <= std::numeric_limits<float>::max() ? lost : 0.0F;

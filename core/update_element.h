@@ -23,11 +23,7 @@
 
 #include <cmath>
 
-#ifdef __CUDACC__
-#define POSEIDON_HOST_DEVICE __host__ __device__
-#else
-#define POSEIDON_HOST_DEVICE
-#endif
+#include "core/device_function.h"
 
 namespace poseidon {
 
@@ -128,5 +124,3 @@ POSEIDON_HOST_DEVICE void UpdateElement(const UpdateScalars& s, float gradient_s
 }
 
 }  // namespace poseidon
-
-#undef POSEIDON_HOST_DEVICE

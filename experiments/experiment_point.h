@@ -1,5 +1,5 @@
-// One point of an experiment (proto/experiment.proto): a training on a cluster, and what came of it.
-// Plain values, however the point was executed.
+// One point of an experiment (proto/experiment.proto): a training on a cluster, and what came of
+// it. Plain values, however the point was executed.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,8 @@ struct ExperimentPoint {
   std::string net;     // as the experiment calls it
   std::string system;  // likewise
   std::string policy;  // of `poseidon simulate`, from which the system starts
-  // Cluster and communication are complete. `training` has a replay of the model, or, if the net is
-  // to be trained, its solver.
+  // Cluster and communication are complete. `training` says whether processes replay the model, or
+  // has the solver that they train.
   Job job;
   // With the times of its layers, each for one device's part of the batch; `batch` is the worker's:
   // that of all its devices.
@@ -31,8 +31,8 @@ struct ExperimentPoint {
   int iterations = 3;  // that count
 };
 
-// Times in seconds. Bytes are an iteration's: bodies of gradients, values and factors as they are on
-// the network, without headers and control messages.
+// Times in seconds. Bytes are an iteration's: bodies of gradients, values and factors as they are
+// on the network, without headers and control messages.
 struct PointResult {
   double iteration = 0;
   double compute = 0;  // of an iteration that a worker alone needs

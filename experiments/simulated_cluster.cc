@@ -39,13 +39,21 @@ std::function<Duration(const Envelope&)> MessageProcessing(Duration cost) {
 }
 
 SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
-    : options_(std::move(options)), runtime_(options_.network) {
+    : options_(std::move(options)),
+      runtime_(options_.network),
+      shared_(std::make_shared<SharedMessages>()) {
   CheckTimeline(options_.work);
   options_.work.model.set_iterations(options_.work.iterations);
-  for (const NicSpec& nic : options_.layout.machines) runtime_.AddMachine(nic);
-  for (const NodeSpec& spec : options_.layout.nodes) {
+  const ClusterLayout& layout = options_.layout;
+  for (const GroupSpec& group : layout.groups) runtime_.AddGroup(group.uplink, group.parent);
+  for (size_t machine = 0; machine < layout.machines.size(); ++machine) {
+    const bool grouped = machine < layout.group_of.size();
+    runtime_.AddMachine(layout.machines[machine], grouped ? layout.group_of[machine] : kNoGroup);
+  }
+  for (const NodeSpec& spec : layout.nodes) {
     Node& node = nodes_.emplace_back();
     node.record.id = spec.id;
+    index_.try_emplace(spec.id, nodes_.size() - 1);
     // The scheduler tells who a node is; until then it has no rank.
     const int rank = spec.id.role == Role::kScheduler ? 0 : -1;
     node.process = runtime_.AddNode({spec.id.role, rank}, spec.machine);
@@ -58,6 +66,12 @@ SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
 }
 
 SimulatedCluster::~SimulatedCluster() = default;
+
+size_t SimulatedCluster::IndexOf(const NodeId& id) const {
+  const auto found = index_.find(id);
+  CHECK(found != index_.end()) << "no process that asked to be " << id.ToString();
+  return found->second;
+}
 
 bool SimulatedCluster::Run(Time deadline) {
   if (living_ > 0) runtime_.Run(deadline);
@@ -112,6 +126,8 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   trainer.work = &options_.work;
   trainer.model = spec.model != nullptr ? spec.model.get() : &options_.work.model;
   trainer.record = &node.trainer;
+  trainer.cluster = ClusterOf(options_.job);
+  trainer.compute_factor = spec.compute_factor;
   trainer.measure = options_.job.communication().policy() == Communication::TIME;
   trainer.trace = node.trace.get();
   node.state = std::make_shared<WorkerState>();
@@ -138,6 +154,7 @@ MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSp
   member.job_fingerprint = spec.job_fingerprint;
   member.join_deadline = Seconds(options_.job.cluster().join_deadline_seconds());
   member.heartbeat = TimingOf(options_.job);
+  member.shared = shared_;
   return member;
 }
 
@@ -153,7 +170,7 @@ void SimulatedCluster::OnGone() {
 }
 
 void SimulatedCluster::KillAt(Time when, const NodeId& id) {
-  Node& node = nodes_[options_.layout.IndexOf(id)];
+  Node& node = nodes_[IndexOf(id)];
   runtime_.At(when, [this, &node] {
     if (node.record.killed || node.record.end) return;
     node.record.killed = true;

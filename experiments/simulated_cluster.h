@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 
@@ -15,6 +16,7 @@
 #include "experiments/simulated_program.h"
 #include "experiments/simulated_trainer.h"
 #include "proto/job.pb.h"
+#include "transport/shared_messages.h"
 #include "transport/sim_runtime.h"
 
 namespace poseidon {
@@ -81,7 +83,9 @@ class SimulatedCluster {
     TrainerRecord trainer;
   };
 
-  const Node& At(const NodeId& id) const { return nodes_[options_.layout.IndexOf(id)]; }
+  // Of the first that asked to be `id`; there must be one.
+  size_t IndexOf(const NodeId& id) const;
+  const Node& At(const NodeId& id) const { return nodes_[IndexOf(id)]; }
   void Start(size_t index);
   void StartScheduler(Node& node);
   void StartServer(Node& node, const NodeSpec& spec);
@@ -93,6 +97,8 @@ class SimulatedCluster {
   SimulatedClusterOptions options_;
   SimRuntime runtime_;
   std::deque<Node> nodes_;
+  std::map<NodeId, size_t> index_;  // in nodes_
+  std::shared_ptr<SharedMessages> shared_;
   SchedulerRecord scheduler_;
   size_t living_ = 0;
 };

@@ -2,17 +2,27 @@
 
 #include <glog/logging.h>
 
+#include <cmath>
+
+#include "scheduler/local_stage.h"
+
 namespace poseidon {
 namespace {
 
 constexpr TimerId kStepDone = 1;
+constexpr TimerId kAtHost = 2;
+constexpr TimerId kAtDevices = 3;
 constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
 
 }  // namespace
 
 SimulatedTrainer::SimulatedTrainer(ProgramFrame frame, std::shared_ptr<WorkerState> state,
                                    const Options& options)
-    : frame_(std::move(frame)), state_(std::move(state)), options_(options) {
+    : frame_(std::move(frame)),
+      state_(std::move(state)),
+      options_(options),
+      to_host_(kAtHost),
+      to_devices_(kAtDevices) {
   if (!options_.measure) return;
   std::vector<std::optional<int>> layers;
   for (const ComputeStep& step : options_.work->timeline.steps) layers.push_back(step.layer);
@@ -30,12 +40,12 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return OnPlan(outbox);
     case MessageKind::kStart:
       return OnStartOfTraining(outbox);
-    case MessageKind::kBucketFresh:
-      progress_->Report(static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened);
-      if (phase_ == Phase::kFinishing) return TryFinish(outbox);
-      if (phase_ == Phase::kPausing) return TryPause(outbox);
-      if (waiting_) TryStep(outbox);
+    case MessageKind::kBucketFresh: {
+      const Copied part{static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened};
+      const int lane = envelope.from.lane - kFirstDataLane;
+      if (to_devices_.Pass(part, to_devices_time_[part.index][lane], outbox)) OnFresh(part, outbox);
       return;
+    }
     case MessageKind::kPauseRequest:
       return OnPauseRequest(outbox);
     case MessageKind::kPauseAt:
@@ -52,6 +62,7 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
 
 void SimulatedTrainer::OnPlan(Outbox& outbox) {
   progress_ = std::make_unique<BucketProgress>(context().plan.plan());
+  PlanCopies();
   if (context().plan.plan().number() > 0) {
     moved_.Enter(state_->context);
   } else if (context().rank == 0 && options_.work->arithmetic.initialize) {
@@ -65,11 +76,31 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
   outbox.Send(std::move(ready));
 }
 
+void SimulatedTrainer::PlanCopies() {
+  const ModelSpec& model = *options_.model;
+  const Plan& plan = context().plan.plan();
+  to_host_time_.clear();
+  to_devices_time_.assign(plan.buckets_size(), std::vector<Duration>(plan.lanes()));
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    const BucketPlan& bucket = plan.buckets(b);
+    for (int l = 0; l < bucket.layer_count(); ++l) {
+      const LayerSpec& layer = model.layers(bucket.first_layer() + l);
+      to_host_time_.push_back(Seconds(SecondsToHost(bucket, layer, options_.cluster)));
+    }
+    std::vector<int64_t> floats(plan.lanes());
+    for (const Chunk& chunk : bucket.chunks()) floats[chunk.lane()] += chunk.size();
+    for (int lane = 0; lane < plan.lanes(); ++lane) {
+      to_devices_time_[b][lane] =
+          Seconds(SecondsToDevices(bucket, floats[lane], model, options_.cluster));
+    }
+  }
+}
+
 void SimulatedTrainer::OnStartOfTraining(Outbox& outbox) {
   if (phase_ != Phase::kPreparing) return;
   if (context().rank == 0) {
     for (int bucket = 0; bucket < context().plan.plan().buckets_size(); ++bucket) {
-      PostToLanes(MessageKind::kPublishInitial, bucket, moved_.history(bucket), outbox);
+      PostToLanes(MessageKind::kPublishInitial, bucket, iteration_, moved_.history(bucket), outbox);
     }
   }
   moved_.Release();
@@ -117,7 +148,7 @@ void SimulatedTrainer::TryPause(Outbox& outbox) {
   progress_->AddTimes(past_plans_);
   moved_.Leave(state_->context);
   for (const int bucket : moved_.ToFetch()) {
-    PostToLanes(MessageKind::kCollectHistory, bucket, {}, outbox);
+    PostToLanes(MessageKind::kCollectHistory, bucket, iteration_, {}, outbox);
   }
   phase_ = Phase::kLeaving;
   TryLeave(outbox);
@@ -134,8 +165,7 @@ void SimulatedTrainer::TryLeave(Outbox& outbox) {
 }
 
 void SimulatedTrainer::TryStep(Outbox& outbox) {
-  const bool forward = phase_ == Phase::kForward;
-  if (forward && step().layer && !progress_->IsFresh(*step().layer, iteration_)) {
+  if (phase_ == Phase::kForward && step().layer && !progress_->IsFresh(*step().layer, iteration_)) {
     waiting_ = true;
     return;
   }
@@ -145,12 +175,23 @@ void SimulatedTrainer::TryStep(Outbox& outbox) {
     AddTrace("wait", since_, outbox.now);
   }
   since_ = outbox.now;
-  outbox.SetTimer(kStepDone, forward ? step().forward : step().backward);
+  outbox.SetTimer(kStepDone, ComputeTime());
+}
+
+Duration SimulatedTrainer::ComputeTime() const {
+  const Duration time = phase_ == Phase::kForward ? step().forward : step().backward;
+  if (options_.compute_factor == 1) return time;
+  return Duration(std::llround(static_cast<double>(time.count()) * options_.compute_factor));
 }
 
 void SimulatedTrainer::OnTimer(TimerId timer, Outbox& outbox) {
-  (void)timer;  // there is only one
   if (frame_.ended()) return;
+  if (timer == kAtHost) return OnGradientAtHost(to_host_.Next(outbox), outbox);
+  if (timer == kAtDevices) {
+    Copied part = to_devices_.Next(outbox);
+    part.happened = outbox.now;
+    return OnFresh(part, outbox);
+  }
   if (phase_ == Phase::kForward) {
     FinishForward(outbox);
   } else {
@@ -181,13 +222,25 @@ void SimulatedTrainer::FinishBackward(Outbox& outbox) {
                                          GradientBuffersOf(context(), *layer, iteration_));
     }
     moved_.AddResidual(*layer, GradientBuffersOf(context(), *layer, iteration_).dense);
-    for (const int bucket : progress_->LayerReady(*layer, outbox.now)) {
-      PostToLanes(MessageKind::kGradientReady, bucket, {}, outbox);
-    }
+    const Copied gradient{*layer, iteration_, outbox.now};
+    if (to_host_.Pass(gradient, to_host_time_[*layer], outbox)) OnGradientAtHost(gradient, outbox);
   }
   if (step_ == 0) return FinishIteration(outbox);
   --step_;
   TryStep(outbox);
+}
+
+void SimulatedTrainer::OnGradientAtHost(const Copied& layer, Outbox& outbox) {
+  for (const int bucket : progress_->LayerReady(layer.index, layer.happened)) {
+    PostToLanes(MessageKind::kGradientReady, bucket, layer.iteration, {}, outbox);
+  }
+}
+
+void SimulatedTrainer::OnFresh(const Copied& bucket, Outbox& outbox) {
+  progress_->Report(bucket.index, bucket.iteration, bucket.happened);
+  if (phase_ == Phase::kFinishing) return TryFinish(outbox);
+  if (phase_ == Phase::kPausing) return TryPause(outbox);
+  if (waiting_) TryStep(outbox);
 }
 
 void SimulatedTrainer::FinishIteration(Outbox& outbox) {
@@ -236,14 +289,14 @@ void SimulatedTrainer::TryFinish(Outbox& outbox) {
   SendToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report), outbox);
 }
 
-void SimulatedTrainer::PostToLanes(MessageKind kind, int bucket, const Payload& body,
-                                   Outbox& outbox) const {
+void SimulatedTrainer::PostToLanes(MessageKind kind, int bucket, int64_t iteration,
+                                   const Payload& body, Outbox& outbox) const {
   for (int lane = 0; lane < context().plan.plan().lanes(); ++lane) {
     Envelope envelope;
     envelope.kind = kind;
     envelope.to = Here(kFirstDataLane + lane);
     envelope.epoch = context().epoch;
-    envelope.iteration = iteration_;
+    envelope.iteration = iteration;
     envelope.bucket = static_cast<uint32_t>(bucket);
     envelope.body = body;
     outbox.Send(std::move(envelope));

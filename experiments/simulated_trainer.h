@@ -2,6 +2,9 @@
 //
 // Forward of a step begins when its layer's parameters for this iteration are there; then backward
 // in descending order, each layer's gradient handed to the data lanes as soon as it is done.
+// Between the worker's devices and its host there is a stream of copies each way, as
+// scheduler/local_stage.h says: a gradient passes one before the data lanes get it, what these have
+// brought up to date the other before it is fresh.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +20,10 @@
 #include "client/worker_control.h"
 #include "core/trace.h"
 #include "experiments/compute_timeline.h"
+#include "experiments/copy_stream.h"
 #include "experiments/simulated_program.h"
 #include "proto/model.pb.h"
+#include "scheduler/cluster_spec.h"
 #include "transport/actor.h"
 
 namespace poseidon {
@@ -59,8 +64,10 @@ class SimulatedTrainer : public Actor {
     const TrainingWork* work = nullptr;
     const ModelSpec* model = nullptr;  // that this worker declares
     TrainerRecord* record = nullptr;
-    bool measure = false;    // tell the scheduler how long layers compute
-    Trace* trace = nullptr;  // may be null
+    ClusterSpec cluster;        // of which the devices count
+    double compute_factor = 1;  // computing takes so many times as long
+    bool measure = false;       // tell the scheduler how long layers compute
+    Trace* trace = nullptr;     // may be null
   };
   // `state` is the one that the node's WorkerControl fills. What the options point to outlives the
   // actor.
@@ -81,7 +88,15 @@ class SimulatedTrainer : public Actor {
     kFinished,
   };
 
+  // A layer's gradient, or what a lane has of a bucket.
+  struct Copied {
+    int index = 0;
+    int64_t iteration = 0;
+    Time happened{};
+  };
+
   void OnPlan(Outbox& outbox);
+  void PlanCopies();
   void OnStartOfTraining(Outbox& outbox);
   void OnPauseRequest(Outbox& outbox);
   void BeginIteration(Outbox& outbox);
@@ -89,6 +104,8 @@ class SimulatedTrainer : public Actor {
   bool AllFresh() const;
   void TryPause(Outbox& outbox);
   void TryLeave(Outbox& outbox);
+  void OnGradientAtHost(const Copied& layer, Outbox& outbox);
+  void OnFresh(const Copied& bucket, Outbox& outbox);
   // Goes on if what the current step waits for is there.
   void TryStep(Outbox& outbox);
   void TryFinish(Outbox& outbox);
@@ -96,12 +113,14 @@ class SimulatedTrainer : public Actor {
   void FinishBackward(Outbox& outbox);
   void FinishIteration(Outbox& outbox);
   void ReportLayerTimes(Outbox& outbox);
-  void PostToLanes(MessageKind kind, int bucket, const Payload& body, Outbox& outbox) const;
+  void PostToLanes(MessageKind kind, int bucket, int64_t iteration, const Payload& body,
+                   Outbox& outbox) const;
   void SendToScheduler(Envelope envelope, Outbox& outbox) const;
   void AddTrace(const char* name, Time begin, Time end);
 
   const SyncContext& context() const { return *state_->context; }
   const ComputeStep& step() const { return options_.work->timeline.steps[step_]; }
+  Duration ComputeTime() const;  // of the step, in the current direction
   IterationTimes& times() { return options_.record->iterations.back(); }
 
   ProgramFrame frame_;
@@ -110,6 +129,10 @@ class SimulatedTrainer : public Actor {
   std::unique_ptr<BucketProgress> progress_;
   PauseAgreement pause_;
   MovedState moved_;
+  CopyStream<Copied> to_host_;
+  CopyStream<Copied> to_devices_;
+  std::vector<Duration> to_host_time_;                  // by layer
+  std::vector<std::vector<Duration>> to_devices_time_;  // by bucket and lane, from the first on
   wire::WorkerReport past_plans_;    // buckets and dropped frames of the plans before this one
   std::optional<LayerTimer> timer_;  // until the layers' times are known
   Phase phase_ = Phase::kPreparing;

@@ -1,12 +1,16 @@
 #include "experiments/training_simulation.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "core/error.h"
+#include "core/units.h"
+#include "experiments/processing_costs.h"
 #include "experiments/simulated_cluster.h"
+#include "proto/bucket.h"
 #include "scheduler/cluster_spec.h"
 
 namespace poseidon {
@@ -24,7 +28,10 @@ class MachineTraffic {
       : begin_(steady.warm_up),
         end_(steady.warm_up + steady.measured),
         machines_(layout.machines.size()) {
-    for (const NodeSpec& node : layout.nodes) machine_of_[node.id] = node.machine;
+    for (const NodeSpec& node : layout.nodes) {
+      if (node.id.role == Role::kServer) of_servers_.push_back(node.machine);
+      if (node.id.role == Role::kWorker) of_workers_.push_back(node.machine);
+    }
   }
 
   void Add(const Envelope& envelope) {
@@ -33,12 +40,19 @@ class MachineTraffic {
     // Messages of iteration i are about gradients of i, or values for the forward pass of i; in
     // both ways all that are measured have been sent when the job ends.
     if (!data || envelope.iteration < begin_ || envelope.iteration >= end_) return;
-    const int from = machine_of_.at(envelope.from.node);
-    const int to = machine_of_.at(envelope.to.node);
+    const int from = MachineOf(envelope.from.node);
+    const int to = MachineOf(envelope.to.node);
     if (from == to) return;
     const auto size = static_cast<int64_t>(envelope.body.size());
     machines_[from].sent += size;
     machines_[to].received += size;
+  }
+
+  // Sent and received, mean over the machines but the scheduler's, the last.
+  double Mean() const {
+    int64_t sum = 0;
+    for (const Bytes& bytes : machines_) sum += bytes.sent + bytes.received;
+    return static_cast<double>(sum) / static_cast<double>(machines_.size() - 1);
   }
 
   // Of the machine with most.
@@ -49,9 +63,15 @@ class MachineTraffic {
   }
 
  private:
+  int MachineOf(const NodeId& node) const {
+    return (node.role == Role::kServer ? of_servers_ : of_workers_)[node.rank];
+  }
+
   int64_t begin_;
   int64_t end_;
-  std::map<NodeId, int> machine_of_;
+  // By rank.
+  std::vector<int> of_servers_;
+  std::vector<int> of_workers_;
   std::vector<Bytes> machines_;
 };
 
@@ -93,6 +113,30 @@ SimulatedClusterOptions OptionsFor(const Job& job, const ModelSpec& model, int64
   return options;
 }
 
+double Goodput(const std::string& bandwidth, const Network& network) {
+  constexpr double kBitsPerByte = 8;
+  return static_cast<double>(ParseBitRate(bandwidth)) / kBitsPerByte * network.goodput_share();
+}
+
+void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
+  for (const Deviation& deviation : condition.deviation()) {
+    if (deviation.worker() < 0 || deviation.worker() >= job.cluster().workers()) {
+      throw ConfigError("condition '" + condition.name() + "' is about worker " +
+                        std::to_string(deviation.worker()) + "; the cluster has " +
+                        std::to_string(job.cluster().workers()) + " workers, from 0 on");
+    }
+    if (!(deviation.compute_factor() > 0)) {
+      throw ConfigError("condition '" + condition.name() + "': compute_factor is " +
+                        std::to_string(deviation.compute_factor()) + "; it must be above 0");
+    }
+    NodeSpec& worker = layout.nodes[layout.IndexOf({Role::kWorker, deviation.worker()})];
+    worker.compute_factor = deviation.compute_factor();
+    if (!deviation.has_bandwidth()) continue;
+    layout.machines[worker.machine].goodput_bytes_per_second =
+        Goodput(deviation.bandwidth(), job.cluster().network());
+  }
+}
+
 Duration ComputeTime(const ComputeTimeline& timeline) {
   Duration sum{};
   for (const ComputeStep& step : timeline.steps) sum += step.forward + step.backward;
@@ -116,18 +160,40 @@ int WarmUpIterations(Communication::Policy policy) {
   return pairs ? 20 : 2;
 }
 
+std::string SchemeSummary(const Plan& plan) {
+  constexpr double kThousand = 1e3;
+  constexpr double kMillion = 1e6;
+  std::map<Scheme, int64_t> floats;
+  for (const BucketPlan& bucket : plan.buckets()) floats[bucket.scheme()] += FloatCount(bucket);
+  std::string summary;
+  for (const auto& [scheme, count] : floats) {
+    const bool millions = count >= kMillion;
+    char text[32];
+    std::snprintf(text, sizeof text, " %.1f%c", count / (millions ? kMillion : kThousand),
+                  millions ? 'M' : 'K');
+    summary += (summary.empty() ? "" : ", ") + SchemeName(scheme) + text;
+  }
+  return summary;
+}
+
 SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
-                                   const SteadyIterations& steady) {
+                                   const SteadyIterations& steady, const Condition& condition) {
   const int iterations = steady.warm_up + steady.measured;
   SimulatedClusterOptions options = OptionsFor(job, model, iterations);
+  Apply(condition, job, options.layout);
   MachineTraffic traffic(options.layout, steady);
   // The network's only sight of every message.
-  options.network.processing = [&traffic, process = MessageProcessing(Seconds(
-                                              ClusterOf(job).message_cost))](const Envelope& e) {
-    traffic.Add(e);
-    return process(e);
+  ProcessingCosts costs(ClusterOf(job));
+  const SchedulerRecord* scheduler = nullptr;
+  options.network.processing = [&](const Envelope& envelope) {
+    traffic.Add(envelope);
+    if (!costs.has_plan() && scheduler->plan) {
+      costs.SetPlan(scheduler->plan->plan(), scheduler->plan->model());
+    }
+    return costs.Of(envelope);
   };
   SimulatedCluster cluster(options);
+  scheduler = &cluster.scheduler();
   if (!cluster.Run(Time::max())) throw Error(ExitCode::kFailure, "the simulated training hangs");
   ThrowIfFailed(cluster);
 
@@ -149,6 +215,8 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   const MachineTraffic::Bytes busiest = traffic.Busiest();
   result.bytes_sent = static_cast<double>(busiest.sent) / steady.measured;
   result.bytes_received = static_cast<double>(busiest.received) / steady.measured;
+  result.mean_bytes = traffic.Mean() / steady.measured;
+  result.schemes = SchemeSummary(result.plan);
   return result;
 }
 

@@ -2,11 +2,15 @@
 // payloads, and what came of them.
 //
 // The scheduler, servers and clients are the real ones (experiments/simulated_cluster.h). Workers
-// compute as long as the model's layer times say; adding up gradients, updating and rebuilding
-// gradients from factors take no time, a message takes its lane the network's message_cost.
-// Functions here share nothing and may be called from several threads.
+// compute as long as the model's layer times say and copy as scheduler/local_stage.h says; lanes
+// are busy with messages as experiments/processing_costs.h says. docs/cost_model.md, "What a
+// cluster would do", is the whole list. Functions here share nothing and may be called from several
+// threads.
 #pragma once
 
+#include <string>
+
+#include "proto/experiment.pb.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
@@ -32,11 +36,19 @@ struct SimulatedTraining {
   // factors as they are on the network, without headers and control messages.
   double bytes_sent = 0;
   double bytes_received = 0;
+  // Sent and received, the mean over all machines with a worker or a server.
+  double mean_bytes = 0;
+  std::string schemes;  // SchemeSummary of the plan
 };
 
+// Learnable floats by scheme, in the order of the enumeration: "PS 20.0M, SFB 123.6M".
+std::string SchemeSummary(const Plan& plan);
+
 // `job` has been checked (proto/job_config.h); its deadlines do not count, for nobody dies. Layers
-// without times take what the job's flops say. Throws Error if the training fails.
+// without times take what the job's flops say. `condition` makes some workers or their machines
+// slower or faster than the others, which the planner does not know. Throws ConfigError if the
+// condition names a worker that there is not, and Error if the training fails.
 SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
-                                   const SteadyIterations& steady);
+                                   const SteadyIterations& steady, const Condition& condition = {});
 
 }  // namespace poseidon

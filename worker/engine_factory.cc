@@ -9,9 +9,13 @@
 namespace poseidon {
 namespace {
 
+// Whoever wants more has mistaken something; an hour's step then still fits the clock.
+constexpr double kMostComputeFactor = 1e6;
+
 class ReplayPlan : public EnginePlan {
  public:
-  explicit ReplayPlan(const JobConfig& config) : job_(config.job) {
+  ReplayPlan(const JobConfig& config, double compute_factor)
+      : job_(config.job), compute_factor_(compute_factor) {
     ValidateReplay(job_.training().replay());
   }
   TrainerOptions trainer_options() const override {
@@ -22,11 +26,12 @@ class ReplayPlan : public EnginePlan {
   }
   std::unique_ptr<Engine> Make(int rank) const override {
     const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
-    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed);
+    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_);
   }
 
  private:
   Job job_;
+  double compute_factor_;
 };
 
 #if POSEIDON_TORCH
@@ -97,9 +102,22 @@ class TorchPlan : public EnginePlan {
 
 }  // namespace
 
-std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config) {
+std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_factor) {
+  if (!(compute_factor > 0 && compute_factor <= kMostComputeFactor)) {
+    throw ConfigError("--compute_factor must be above 0 and at most a million");
+  }
+  if (const int devices = config.job.cluster().devices_per_worker(); devices != 1) {
+    throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(devices) +
+                      "; workers train on one device, more are for predictions and simulations. "
+                      "Start a worker for each device, or set it to 1");
+  }
   if (config.job.training().engine() == Training::REPLAY) {
-    return std::make_unique<ReplayPlan>(config);
+    return std::make_unique<ReplayPlan>(config, compute_factor);
+  }
+  if (compute_factor != 1) {
+    throw ConfigError(config.path +
+                      ": training.engine is TORCH, which computes as fast as it can; "
+                      "--compute_factor is for REPLAY");
   }
 #if POSEIDON_TORCH
   return std::make_unique<TorchPlan>(config);

@@ -22,7 +22,9 @@ class EnginePlan {
   virtual std::optional<FoundSnapshot> FindStart() const { return std::nullopt; }
 };
 
-// Throws ConfigError or DataError, also for engine TORCH in a build without libtorch.
-std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config);
+// A replay's times are multiplied by `compute_factor`; of the model that is declared they are not.
+// Throws ConfigError or DataError, also for engine TORCH in a build without libtorch, and with
+// another factor than 1.
+std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_factor = 1);
 
 }  // namespace poseidon

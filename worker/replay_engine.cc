@@ -27,8 +27,11 @@ void FillValues(uint64_t seed, std::span<float> values) {
 
 }  // namespace
 
-ReplayEngine::ReplayEngine(Replay replay, int rank, uint64_t seed)
-    : replay_(std::move(replay)), rank_(static_cast<uint64_t>(rank)), seed_(seed) {
+ReplayEngine::ReplayEngine(Replay replay, int rank, uint64_t seed, double compute_factor)
+    : replay_(std::move(replay)),
+      rank_(static_cast<uint64_t>(rank)),
+      seed_(seed),
+      compute_factor_(compute_factor) {
   ReplayModel described = DescribeReplay(replay_);
   model_ = std::move(described.model);
   layer_of_step_ = std::move(described.layer_of_step);
@@ -82,8 +85,9 @@ void ReplayEngine::WriteValues(uint64_t seed, std::span<float> values, Written& 
 
 void ReplayEngine::StartStep(double milliseconds) {
   const Clock::duration spent_by_caller = Clock::now() - returned_;
-  step_end_ += spent_by_caller + std::chrono::duration_cast<Clock::duration>(
-                                     std::chrono::duration<double, std::milli>(milliseconds));
+  step_end_ += spent_by_caller +
+               std::chrono::duration_cast<Clock::duration>(
+                   std::chrono::duration<double, std::milli>(compute_factor_ * milliseconds));
 }
 
 void ReplayEngine::FinishStep() {

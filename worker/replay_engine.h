@@ -29,9 +29,9 @@ namespace poseidon {
 // write to their memory.
 class ReplayEngine : public Engine {
  public:
-  // `rank` makes the gradients of the workers differ; `seed` decides the initial parameters. Throws
-  // ConfigError as ValidateReplay does.
-  ReplayEngine(Replay replay, int rank, uint64_t seed);
+  // `rank` makes the gradients of the workers differ; `seed` decides the initial parameters. Steps
+  // last `compute_factor` times as long as recorded. Throws ConfigError as ValidateReplay does.
+  ReplayEngine(Replay replay, int rank, uint64_t seed, double compute_factor = 1);
 
   const ModelSpec& model() const override { return model_; }
   int64_t batch() const override { return replay_.batch(); }
@@ -73,6 +73,7 @@ class ReplayEngine : public Engine {
   Replay replay_;
   uint64_t rank_;
   uint64_t seed_;
+  double compute_factor_;
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;
   std::vector<std::span<float>> parameters_;  // of the model's layers

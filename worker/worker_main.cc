@@ -15,6 +15,9 @@
 
 DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
 DEFINE_int32(rank, -1, "This worker's rank, from 0; -1 takes whichever is free.");
+DEFINE_double(compute_factor, 1,
+              "With engine REPLAY: this worker's computing takes so many times as long as the "
+              "config says.");
 DEFINE_string(host, "",
               "Address at which other nodes reach this machine; empty: that of the interface which "
               "leads to the scheduler.");
@@ -56,7 +59,7 @@ void TrainAndFinish(const EnginePlan& plan, Session& session) {
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
-  const std::unique_ptr<EnginePlan> plan = PlanEngine(config);
+  const std::unique_ptr<EnginePlan> plan = PlanEngine(config, FLAGS_compute_factor);
   if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
   // SFB's rebuild uses BLAS beside the engine.
   openblas_set_num_threads(std::max(1, config.job.training().threads()));

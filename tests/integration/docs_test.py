@@ -72,6 +72,29 @@ class JobConfig(unittest.TestCase):
                 self.assertIn(f"`{value}`:", page)
 
 
+class ExperimentFile(unittest.TestCase):
+    def test_every_field_is_documented_with_type_and_default(self):
+        schema = without_comments(text_of("proto/experiment.proto"))
+        page = text_of("docs/experiments.md")
+        sections = dict(re.findall(r"^### (\w+)$(.*?)(?=^##|\Z)", page, re.M | re.S))
+        for message in re.findall(r"^message (\w+)", schema, re.M):
+            fields = {(f"`{name}`", kind + (", repeated" if label == "repeated" else ""), default)
+                      for label, kind, name, default
+                      in JobConfig.FIELD.findall(block(schema, f"message {message} "))}
+            documented = {tuple(row[:3]) for row in rows(sections[message])
+                          if row[0].startswith("`") and len(row) == 4}
+            self.assertTrue(fields, message)
+            self.assertEqual(documented, fields, message)
+
+    def test_every_column_of_the_results_is_documented(self):
+        source = text_of("experiments/experiment_results.cc")
+        heading = "".join(re.findall(r'"([^"]*)"', source[source.index("kHeading[]"):].split(";")[0]))
+        page = text_of("docs/experiments.md")
+        section = page[page.index("### results.csv"):page.index("## The experiment file")]
+        columns = [name for row in rows(section) for name in re.findall(r"`(\w+)`", row[0])]
+        self.assertEqual(columns and set(columns), set(heading.replace("\\n", "").split(",")))
+
+
 class Messages(unittest.TestCase):
     def test_every_exit_code_is_documented(self):
         codes = re.findall(r"(k\w+) = (\d+)", without_comments(text_of("core/error.h")))

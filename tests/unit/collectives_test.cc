@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/schedule.h"
+#include "collectives/steps.h"
 #include "collectives/traffic.h"
 #include "core/random.h"
 
@@ -426,6 +427,46 @@ TEST(AllGatherTest, DoublingTakesTheLogarithmOfTheWorkersRounds) {
     }
     EXPECT_EQ(Rounds(doubling), std::bit_width(static_cast<unsigned>(workers - 1)));
     EXPECT_EQ(Rounds(ring), workers - 1);
+  }
+}
+
+// Worked out or stored, they are the same steps; what one sends the other awaits, and nothing else.
+TEST_P(AllReduceTest, EveryFrameHasItsOperation) {
+  const int workers = GetParam();
+  Random random(static_cast<uint64_t>(workers));
+  for (const Algorithm& algorithm : Algorithms(workers)) {
+    const int chunk = static_cast<int>(random.Below(5));
+    const Range range{7, static_cast<int64_t>(random.Below(200))};
+    const std::vector<Schedule> schedules = AllReduceSchedules(algorithm, chunk, range, workers);
+    for (int rank = 0; rank < workers; ++rank) {
+      const Steps worked_out =
+          AllReduceSteps(algorithm.scheme, algorithm.grid, chunk, range, rank, workers);
+      const Steps stored = schedules[rank];
+      Schedule carried_out;
+      for (int i = 0; i < worked_out.size(); ++i) {
+        if (worked_out.At(i).range.size > 0) carried_out.push_back(worked_out.At(i));
+      }
+      EXPECT_EQ(carried_out, schedules[rank]) << algorithm.name;
+      std::map<std::pair<int, int>, Operation> awaited;  // by peer and step
+      for (const Operation& operation : schedules[rank]) {
+        if (operation.kind != Kind::kAdd && operation.kind != Kind::kCopy) continue;
+        awaited[{operation.peer, operation.step}] = operation;
+      }
+      for (int peer = -1; peer <= workers; ++peer) {
+        for (int step = -1; step < 2 * workers + 8; ++step) {
+          const auto expected = awaited.find({peer, step});
+          for (const Steps& steps : {worked_out, stored}) {
+            const std::optional<int> index = steps.Awaiting(peer, step);
+            const bool found = index && steps.At(*index).range.size > 0;
+            ASSERT_EQ(found, expected != awaited.end())
+                << algorithm.name << " " << peer << " " << step;
+            if (found) {
+              EXPECT_EQ(steps.At(*index), expected->second) << algorithm.name;
+            }
+          }
+        }
+      }
+    }
   }
 }
 

@@ -77,6 +77,31 @@ TEST_F(JobConfigTest, BadValuesAreNamedWithTheirPlace) {
               HasSubstr("heartbeat_interval_seconds is 0"));
 }
 
+TEST_F(JobConfigTest, TiersAndDevicesAreChecked) {
+  const auto bad = [&](const std::string& text) { return ErrorOf(text + kTraining); };
+  const auto tier = [&](const std::string& text) {
+    return bad("cluster { network {\n tier { members: 4 bandwidth: \"10Gbps\" }\n tier { " + text +
+               " } } }\n");
+  };
+  EXPECT_EQ(tier("members: 2 bandwidth: \"40Gbps\" latency: \"5us\""), "");
+  EXPECT_EQ(tier("members: 0 bandwidth: \"40Gbps\""),
+            "job.prototxt:3:9: cluster.network.tier.1.members is 0; it must be between 1 and "
+            "2147483647");
+  EXPECT_THAT(tier("bandwidth: \"40Gbps\""), HasSubstr("tier.1.members is 0"));
+  EXPECT_THAT(tier("members: 2"), HasSubstr("3:2: cluster.network.tier.1.bandwidth is missing"));
+  EXPECT_THAT(tier("members: 2 bandwidth: \"0bps\""), HasSubstr("tier.1.bandwidth is 0"));
+  EXPECT_THAT(tier("members: 2 bandwidth: \"4GB\""),
+              HasSubstr("cluster.network.tier.1.bandwidth:"));
+  EXPECT_THAT(tier("members: 2 bandwidth: \"1Gbps\" latency: \"5\""), HasSubstr("tier.1.latency:"));
+
+  EXPECT_EQ(bad("cluster { devices_per_worker: 8 device_bandwidth: \"200Gbps\" }\n"), "");
+  EXPECT_THAT(bad("cluster { devices_per_worker: 0 }\n"),
+              HasSubstr("cluster.devices_per_worker is 0; it must be between 1"));
+  EXPECT_THAT(bad("cluster { device_bandwidth: \"0Gbps\" }\n"),
+              HasSubstr("cluster.device_bandwidth is 0; it must be more"));
+  EXPECT_THAT(bad("cluster { copy_bandwidth: \"\" }\n"), HasSubstr("cluster.copy_bandwidth:"));
+}
+
 TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
   EXPECT_EQ(ErrorOf("cluster { workers: 4 }\ntraining { }\n"),
             "job.prototxt:2:1: training.solver is missing; name a Caffe solver prototxt, or set "

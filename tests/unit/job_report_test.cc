@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "transport/address.h"
 
 namespace poseidon {
 namespace {
@@ -80,6 +83,61 @@ TEST(JobReportTest, BucketsAreMeasuredAndLayersGetTheirShare) {
   EXPECT_EQ(json["layers"][2]["scheme"], "PS");
   EXPECT_NEAR(json["iteration_ms"], 110, 1e-9);
   EXPECT_EQ(json["predicted_iteration_ms"], 100);
+}
+
+void AddPeer(Role role, int rank, int64_t sent, int64_t received, wire::WorkerReport& report) {
+  wire::PeerTraffic& peer = *report.add_peers();
+  peer.set_role(static_cast<uint32_t>(role));
+  peer.set_rank(rank);
+  peer.set_bytes_sent(sent);
+  peer.set_bytes_received(received);
+}
+
+TEST(JobReportTest, BytesOfWorkersAndServers) {
+  JobReport report(2);
+  wire::PlanAndModel plan = TwoBuckets(false);
+  plan.mutable_plan()->set_servers(3);
+  report.OnPlan(plan);
+  wire::WorkerReport first = Report(0, 0.1);
+  AddPeer(Role::kServer, 0, 100, 200, first);
+  AddPeer(Role::kServer, 1, 1000, 2000, first);
+  AddPeer(Role::kWorker, 1, 7, 9, first);
+  AddPeer(Role::kServer, 3, 5, 5, first);  // there is none
+  report.OnFinished(first);
+  wire::WorkerReport second = Report(1, 0.1);
+  AddPeer(Role::kWorker, 0, 9, 7, second);
+  AddPeer(Role::kServer, 1, 30, 40, second);
+  AddPeer(Role::kServer, 0, 10, 20, second);
+  report.OnFinished(second);
+  const auto json = nlohmann::json::parse(report.Json("job", {}));
+  EXPECT_EQ(json["workers"][0]["bytes_sent"], 1112);
+  EXPECT_EQ(json["workers"][0]["bytes_received"], 2214);
+  EXPECT_EQ(json["workers"][0]["bytes_to_own_server"], 100);
+  EXPECT_EQ(json["workers"][0]["bytes_from_own_server"], 200);
+  EXPECT_EQ(json["workers"][1]["bytes_to_own_server"], 30);
+  ASSERT_EQ(json["servers"].size(), 3u);
+  EXPECT_EQ(json["servers"][0]["bytes_sent"], 220);
+  EXPECT_EQ(json["servers"][0]["bytes_received"], 110);
+  EXPECT_EQ(json["servers"][1]["bytes_sent"], 2040);
+  EXPECT_EQ(json["servers"][2]["bytes_received"], 0);
+}
+
+TEST(JobReportTest, IterationsAreMeansOverTheWorkers) {
+  JobReport report(2);
+  for (const auto& [iteration, seconds, exposed] :
+       {std::tuple{0, 0.1, 0.01}, {1, 0.2, 0.02}, {0, 0.3, 0.03}, {1, 0.6, 0.06}, {2, 1.0, 0.5}}) {
+    wire::Progress progress;
+    progress.set_iteration(iteration);
+    progress.set_iteration_seconds(seconds);
+    progress.set_exposed_seconds(exposed);
+    report.OnProgress(progress, {});
+  }
+  const auto json = nlohmann::json::parse(report.Json("job", {}));
+  ASSERT_EQ(json["duration_ms"].size(), 2u) << "not all workers have done the third";
+  EXPECT_NEAR(json["duration_ms"][0], 200, 1e-9);
+  EXPECT_NEAR(json["duration_ms"][1], 400, 1e-9);
+  EXPECT_NEAR(json["exposed_ms"][0], 20, 1e-9);
+  EXPECT_NEAR(json["exposed_ms"][1], 40, 1e-9);
 }
 
 TEST(JobReportTest, ClosingComparesPredictionAndMeasurement) {

@@ -171,5 +171,47 @@ TEST(MemberTextTest, DescribesNodes) {
   EXPECT_EQ(Describe(FindNode(view, {Role::kServer, 8})), "server 8");
 }
 
+TEST(SharedMessagesTest, MembersOfASimulationGetTheSameRoutes) {
+  MemberOptions options = Options();
+  options.shared = std::make_shared<SharedMessages>();
+  wire::View view = CompleteView();
+  view.set_your_rank(-1);
+  const Envelope to_all = FromScheduler(MessageKind::kView, view, kEpoch);
+  std::vector<std::shared_ptr<const std::vector<Outbox::Route>>> routes;
+  for (int rank = 0; rank < 2; ++rank) {
+    wire::View own;
+    own.set_your_rank(rank);
+    Member member(options);
+    Outbox outbox;
+    member.Start(outbox);
+    member.OnMessage(FromScheduler(MessageKind::kView, own, 0), outbox);
+    EXPECT_FALSE(member.joined());
+    outbox.Clear();
+    member.OnMessage(to_all, outbox);
+    EXPECT_TRUE(member.joined());
+    EXPECT_TRUE(outbox.routes.empty());
+    routes.push_back(outbox.shared_routes);
+  }
+  ASSERT_NE(routes[0], nullptr);
+  EXPECT_EQ(routes[0], routes[1]);
+  ASSERT_EQ(routes[0]->size(), 2u);
+  EXPECT_EQ(routes[0]->at(1).to, (Address{{Role::kWorker, 1}, kFirstDataLane}));
+  EXPECT_EQ(routes[0]->at(1).endpoint, "1/data");
+}
+
+TEST(SharedMessagesTest, ParsesABodyOnceAndOthersForThemselves) {
+  ParseCache<wire::View> cache;
+  const Payload first = Payload::FromString(CompleteView().SerializeAsString());
+  const auto parsed = cache.Parse(first);
+  ASSERT_NE(parsed, nullptr);
+  EXPECT_EQ(parsed->nodes_size(), 2);
+  EXPECT_EQ(cache.Parse(first), parsed);
+  const auto again = cache.Parse(Payload::FromString(wire::View().SerializeAsString()));
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->nodes_size(), 0);
+  EXPECT_EQ(cache.Parse(Payload::FromString("no view")), nullptr);
+  EXPECT_NE(cache.Parse(first), nullptr);
+}
+
 }  // namespace
 }  // namespace poseidon

@@ -46,11 +46,11 @@ class PlanVerbTest : public ::testing::Test {
     path_ = std::filesystem::path(::testing::TempDir()) /
             ("plan_verb_test." + std::to_string(getpid()) + ".prototxt");
     std::ofstream(path_) << kNet;
-    options_.net = path_;
+    options_.source.net = path_;
     options_.job.mutable_cluster()->set_workers(8);
     options_.job.mutable_cluster()->set_servers(8);
     options_.job.mutable_cluster()->mutable_network()->set_bandwidth("10Gbps");
-    options_.record_shape = Shape{5, 10, 12};  // the crop makes 5 x 8 x 8 of it
+    options_.source.record_shape = Shape{5, 10, 12};  // the crop makes 5 x 8 x 8 of it
   }
   ~PlanVerbTest() override { std::filesystem::remove(path_); }
 
@@ -107,16 +107,16 @@ TEST_F(PlanVerbTest, PredictsEveryBucket) {
 }
 
 TEST_F(PlanVerbTest, ImagesPerSecondTakeThePlaceOfOperations) {
-  options_.images_per_second = 320;  // 32 samples: 100 ms
+  options_.source.images_per_second = 320;  // 32 samples: 100 ms
   EXPECT_NEAR(PlanModel(options_).plan.compute_ms(), 100, 1e-6);
 }
 
 TEST_F(PlanVerbTest, BatchAndPolicyCount) {
-  options_.batch = 512;
+  options_.source.batch = 512;
   EXPECT_EQ(PlanModel(options_).plan.buckets(1).floats_sfb(), 16 * 3670016);
   // 2 K 7 (4096 + 4096) <= 2 * 4096^2 * 14 / 8 up to K = 512.
   EXPECT_EQ(PlanModel(options_).plan.buckets(1).scheme(), SFB);
-  options_.batch = 513;
+  options_.source.batch = 513;
   EXPECT_EQ(PlanModel(options_).plan.buckets(1).scheme(), PS);
   options_.job.mutable_communication()->set_policy(Communication::ALL_SFB);
   EXPECT_EQ(PlanModel(options_).plan.buckets(1).scheme(), SFB);
@@ -135,7 +135,7 @@ TEST_F(PlanVerbTest, TableEndsWithTotalsAndBalance) {
 }
 
 TEST_F(PlanVerbTest, AsksForTheShapeWhereThereIsNoData) {
-  options_.record_shape.reset();
+  options_.source.record_shape.reset();
   try {
     PlanModel(options_);
     FAIL() << "not refused";
@@ -149,8 +149,8 @@ TEST_F(PlanVerbTest, ReadsTheNetOfASolver) {
   const std::string solver = path_ + ".solver";
   std::ofstream(solver) << "net: \"" << path_
                         << "\" base_lr: 0.1 lr_policy: \"fixed\" max_iter: 10\n";
-  options_.net.clear();
-  options_.solver = solver;
+  options_.source.net.clear();
+  options_.source.solver = solver;
   const PlannedModel planned = PlanModel(options_);
   std::filesystem::remove(solver);
   EXPECT_EQ(planned.model.name(), "small");

@@ -185,6 +185,7 @@ TEST(PredictorTest, UrgentLayersOvertakeAndDeepOnesHideBehindTheForwardPass) {
   fifo.set_fifo(true);
   Plan all_at_the_end = plan;
   all_at_the_end.set_no_overlap(true);
+  all_at_the_end.set_wait_for_all(true);
   const double with_priority = predictor.Predict(plan).seconds;
   EXPECT_GT(predictor.Predict(fifo).seconds, with_priority + 0.015);
   EXPECT_GT(predictor.Predict(all_at_the_end).seconds, 0.090 + 0.060);

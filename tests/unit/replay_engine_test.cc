@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "worker/engine_factory.h"
 
 namespace poseidon {
 namespace {
@@ -138,6 +139,42 @@ TEST(ReplayEngineTest, AnIterationLastsItsRecordedTimesAndTheCallers) {
   }
   EXPECT_LT(plain, 33);
   EXPECT_LT(with_wait, 45);
+}
+
+TEST(ReplayEngineTest, ASlowWorkerTakesLongerAndDeclaresTheSame) {
+  ReplayEngine slow(Parse(kThreeLayers), 0, 1, 2.5);
+  const ReplayEngine other(Parse(kThreeLayers), 0, 1);
+  EXPECT_EQ(slow.model().ShortDebugString(), other.model().ShortDebugString());
+  Gradients gradients;
+  const auto begin = Clock::now();
+  Iterate(slow, 0, gradients);
+  const std::chrono::duration<double, std::milli> lasted = Clock::now() - begin;
+  EXPECT_GE(lasted.count(), 2.5 * 23);
+}
+
+TEST(PlanEngineTest, OnlyAReplayCanBeSlowed) {
+  JobConfig config;
+  *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
+  config.job.mutable_training()->set_engine(Training::REPLAY);
+  EXPECT_EQ(PlanEngine(config, 2)->Make(0)->batch(), 8);
+  for (const double factor : {0.0, -1.0, 1e7, std::nan("")}) {
+    EXPECT_THAT([&] { PlanEngine(config, factor); },
+                ThrowsMessage<ConfigError>(HasSubstr("--compute_factor must be above 0")));
+  }
+  config.job.mutable_training()->set_engine(Training::TORCH);
+  EXPECT_THAT([&] { PlanEngine(config, 2); },
+              ThrowsMessage<ConfigError>(HasSubstr("--compute_factor is for REPLAY")));
+}
+
+TEST(PlanEngineTest, WorkersTrainOnOneDevice) {
+  JobConfig config;
+  config.path = "job.prototxt";
+  *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
+  config.job.mutable_training()->set_engine(Training::REPLAY);
+  config.job.mutable_cluster()->set_devices_per_worker(4);
+  EXPECT_THAT([&] { PlanEngine(config); },
+              ThrowsMessage<ConfigError>(HasSubstr(
+                  "job.prototxt: cluster.devices_per_worker is 4; workers train on one")));
 }
 
 struct BadReplay {

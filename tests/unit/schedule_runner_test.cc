@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <string>
 #include <vector>
@@ -230,6 +231,34 @@ TEST(PhantomTest, SizesAreThoseOfTheCodec) {
   EXPECT_EQ(runner.Receive(0, 1, 0, Payload::Phantom(10), sent), Outcome::kTaken);
   EXPECT_EQ(runner.Receive(0, 1, 1, Payload::Phantom(10), sent), Outcome::kTaken);
   EXPECT_TRUE(runner.done());
+}
+
+// Bytes that runners of a ring's worker hold in the middle of an iteration.
+size_t BytesOfRunners(int workers) {
+  constexpr int kRunners = 100;
+  const size_t before = mallinfo2().uordblks;
+  std::vector<ScheduleRunner> runners;
+  std::vector<ReduceFrame> sent;
+  for (int i = 0; i < kRunners; ++i) {
+    runners.emplace_back(AllReduceSteps(RING, {}, 0, {0, 1 << 20}, 0, workers), kFloats, 1);
+  }
+  for (ScheduleRunner& runner : runners) {
+    runner.Begin({}, nullptr, sent);
+    for (int step = 0; step < workers / 2; ++step) {
+      const size_t floats = (1 << 20) / workers;
+      EXPECT_EQ(runner.Receive(0, workers - 1, step, Payload::Phantom(4 * floats), sent),
+                Outcome::kTaken);
+    }
+    sent.clear();
+  }
+  return mallinfo2().uordblks - before;
+}
+
+TEST(PhantomTest, MemoryDoesNotGrowWithTheSchedule) {
+  // What frames were sent in is the test's.
+  const size_t few = BytesOfRunners(16);
+  const size_t many = BytesOfRunners(4096);
+  EXPECT_LT(many, few + (512 << 10));  // a schedule of each runner would be 400 KB
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -314,6 +315,37 @@ TEST(SimRuntimeTest, RunStopsAtDeadlineHaltAndEnd) {
   cluster.runtime.At(Ns(0), [&] { times.push_back(cluster.runtime.now().count()); });
   EXPECT_EQ(cluster.runtime.Run(kForever), Ns(300));
   EXPECT_THAT(times, ElementsAre(100, 200, 300, 300));
+}
+
+TEST(SimRuntimeTest, NodesShareOneTableOfRoutes) {
+  ScriptedCluster cluster(0);
+  auto routes = std::make_shared<std::vector<Outbox::Route>>();
+  constexpr int kWorkers = 3;
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    const SimNode node = cluster.runtime.AddNode(Worker(rank), cluster.runtime.AddMachine({}));
+    cluster.scripts.push_back(cluster.Attach(node, kLane));
+    cluster.scripts.back()->on_message = [&cluster, rank](const Envelope& envelope, Outbox&) {
+      cluster.arrivals.push_back({0, rank, envelope});
+    };
+    routes->push_back({{Worker(rank), kLane}, cluster.runtime.endpoint(node, kLane)});
+  }
+  for (Script* script : cluster.scripts) {
+    script->on_start = [routes](Outbox& outbox) {
+      outbox.shared_routes = routes;
+      for (int to = 0; to < kWorkers; ++to) outbox.Send(Message(to, 1));
+    };
+  }
+  // One's own routes come first.
+  cluster.runtime.SetRoute(0, {Worker(1), kLane}, cluster.runtime.endpoint(2, kLane));
+  cluster.runtime.Run(kForever);
+  std::multiset<std::pair<int, int>> ways;  // from, to
+  for (const Arrival& arrival : cluster.arrivals) {
+    ways.insert({arrival.envelope.from.node.rank, arrival.to});
+  }
+  const std::multiset<std::pair<int, int>> expected = {{0, 2}, {0, 2}, {1, 0},
+                                                       {1, 2}, {2, 0}, {2, 1}};
+  EXPECT_EQ(ways, expected);
+  EXPECT_EQ(cluster.runtime.statistics().unroutable, kWorkers);  // to itself
 }
 
 }  // namespace

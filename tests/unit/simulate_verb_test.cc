@@ -50,7 +50,7 @@ class SimulateVerbTest : public ::testing::Test {
     path_ = std::filesystem::path(::testing::TempDir()) /
             ("simulate_verb_test." + std::to_string(getpid()) + ".prototxt");
     std::ofstream(path_) << kProfile;
-    options_.profile = path_;
+    options_.source.profile = path_;
     options_.job.mutable_cluster()->set_workers(kWorkers);
     options_.job.mutable_cluster()->set_servers(kWorkers);
     SetNetwork("10Gbps", "50us");
@@ -80,6 +80,10 @@ class SimulateVerbTest : public ::testing::Test {
 TEST_F(SimulateVerbTest, NetworkWithoutLimitsCostsNothing) {
   SetNetwork("1Tbps", "1ns");
   network().set_message_cost("1ns");
+  Cluster& cluster = *options_.job.mutable_cluster();
+  cluster.set_reduction_rate(1e18);
+  cluster.set_update_rate(1e18);
+  cluster.set_flops(1e18);
   for (const auto& [policy, communication] : SimulatedPolicies()) {
     SCOPED_TRACE(policy);
     const ClusterAnswer answer = Simulate(policy);
@@ -155,10 +159,10 @@ TEST_F(SimulateVerbTest, OutputSaysIt) {
 
 TEST_F(SimulateVerbTest, TakesNetsWithTheSpeedOfOneWorker) {
   std::ofstream(path_) << kNet;
-  options_.profile.clear();
-  options_.net = path_;
-  options_.record_shape = Shape{3, 8, 8};
-  options_.images_per_second = 320;  // 32 samples: 100 ms
+  options_.source.profile.clear();
+  options_.source.net = path_;
+  options_.source.record_shape = Shape{3, 8, 8};
+  options_.source.images_per_second = 320;  // 32 samples: 100 ms
   EXPECT_NEAR(Simulate("bytes").training.compute, 0.1, 1e-6);
 }
 
@@ -175,8 +179,8 @@ TEST_F(SimulateVerbTest, RefusesWhatItCannotSimulate) {
     return "not refused";
   };
   EXPECT_EQ(refusal("--policy=best"),
-            "--policy is \"best\"; it must be one of ps, bytes, time, wfbp, sfb, ring, "
-            "halving_doubling, torus, adam");
+            "--policy is \"best\"; it must be one of ps, wfbp, poseidon, bytes, time, all_ps, sfb, "
+            "ring, halving_doubling, torus, adam");
   EXPECT_THAT(refusal("--iterations=2"), HasSubstr("it must be at least 3"));
   EXPECT_THAT(refusal("--images_per_second=9"), HasSubstr("can't change a profile"));
   EXPECT_THAT(refusal("--format=xml"), HasSubstr("it must be table or json"));

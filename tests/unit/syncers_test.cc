@@ -20,7 +20,7 @@ using testing::IsEmpty;
 
 // Worker 1 of 3; layer 0 is PS, 7 floats in chunks on (server 0, lane 0), (1, 1), (1, 0); layer 1
 // is SFB on lane 1, outputs 2, inputs 3, one row a worker, with a bias.
-std::shared_ptr<SyncContext> MakeContext() {
+std::shared_ptr<SyncContext> MakeContext(bool factor_ring = false) {
   wire::PlanAndModel plan;
   plan.mutable_plan()->set_workers(3);
   plan.mutable_plan()->set_servers(2);
@@ -51,6 +51,7 @@ std::shared_ptr<SyncContext> MakeContext() {
   sfb->set_layer_count(1);
   sfb->set_update_at_workers(true);
   sfb->set_lane(1);
+  sfb->set_factor_ring(factor_ring);
   add_chunk(sfb, 0, 8, -1, 1);
   LayerSpec* fc = plan.mutable_model()->add_layers();
   for (const int64_t floats : {6, 2}) {
@@ -222,8 +223,7 @@ TEST(RebuildTest, EqualsTheSumOfOuterProducts) {
 }
 
 TEST(FactorBroadcastSyncerTest, PassesFactorsOnAroundTheRing) {
-  const auto context = MakeContext();
-  context->plan.mutable_plan()->mutable_buckets(1)->set_factor_ring(true);
+  const auto context = MakeContext(true);
   FactorBroadcastSyncer syncer(context, 1);
   Outbox outbox;
   const auto receive = [&](int sender, int worker) {
@@ -303,6 +303,7 @@ TEST(BucketProgressTest, SendsABucketWithItsLastLayerAndTimesIt) {
 TEST(BucketProgressTest, WithoutOverlapAllGoTogether) {
   Plan plan = TwoBuckets();
   plan.set_no_overlap(true);
+  plan.set_wait_for_all(true);
   BucketProgress progress(plan);
   EXPECT_THAT(progress.LayerReady(2, {}), IsEmpty());
   EXPECT_THAT(progress.LayerReady(1, {}), IsEmpty());

@@ -1,0 +1,300 @@
+#include "cli/experiment.h"
+
+#include <glog/logging.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cli/experiment_progress.h"
+#include "cli/flags.h"
+#include "cli/model_source.h"
+#include "cli/program_directory.h"
+#include "core/child_process.h"
+#include "experiments/experiment_file.h"
+#include "experiments/experiment_points.h"
+#include "experiments/experiment_results.h"
+#include "experiments/process_point.h"
+#include "experiments/simulated_point.h"
+#include "proto/replay_model.h"
+#include "transport/program.h"
+
+namespace poseidon {
+namespace {
+
+namespace fs = std::filesystem;
+
+ExperimentMode ModeFromFlags() {
+  for (const ExperimentMode mode :
+       {ExperimentMode::kSimulate, ExperimentMode::kEmulate, ExperimentMode::kRun}) {
+    if (FLAGS_mode == NameOf(mode)) return mode;
+  }
+  throw ConfigError("--mode is \"" + FLAGS_mode + "\"; it must be simulate, emulate or run");
+}
+
+ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
+  ModelSource source;
+  if (net.has_net()) source.net = file.Resolve(net.net());
+  if (net.has_solver()) source.solver = file.Resolve(net.solver());
+  if (net.has_profile()) source.profile = file.Resolve(net.profile());
+  if (net.has_input()) source.record_shape = ParseShape("input", net.input());
+  if (net.has_batch()) source.batch = net.batch();
+  if (net.has_images_per_second()) source.images_per_second = net.images_per_second();
+  ExperimentModel loaded;
+  if (net.has_replay()) {
+    source.replay = net.replay();
+    if (net.has_batch()) source.replay->set_batch(static_cast<int>(net.batch()));
+  }
+  loaded.model = LoadModel(source);
+  if (net.train()) {
+    Training& training = loaded.training.emplace();
+    training.set_solver(fs::absolute(source.solver).string());
+    if (net.has_iterations()) training.set_iterations(net.iterations());
+    if (net.has_batch()) training.set_batch_per_worker(static_cast<int>(net.batch()));
+  }
+  return loaded;
+}
+
+std::map<std::string, ExperimentModel> LoadNets(const ExperimentFile& file) {
+  std::map<std::string, ExperimentModel> models;
+  for (const std::string& name : UsedNets(file.experiment)) {
+    for (int i = 0; i < file.experiment.net_size(); ++i) {
+      if (file.experiment.net(i).name() != name) continue;
+      try {
+        models[name] = LoadNet(file, file.experiment.net(i));
+      } catch (const Error& error) {
+        throw Error(error.exit_code(), file.Where("net." + std::to_string(i)).ToString() +
+                                           ": the net \"" + name + "\": " + error.what());
+      }
+    }
+  }
+  return models;
+}
+
+Time SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+// How a point that was executed came out.
+struct Outcome {
+  size_t point = 0;
+  PointResult result;
+  Duration took{};
+  std::string failure;  // empty: none
+};
+
+Outcome Execute(size_t index, const ExperimentPoint& point,
+                const std::function<PointResult(const ExperimentPoint&)>& executor) {
+  Outcome outcome;
+  outcome.point = index;
+  const Time start = SteadyNow();
+  try {
+    outcome.result = executor(point);
+  } catch (const Error& error) {
+    if (error.exit_code() == ExitCode::kInterrupted) throw;
+    outcome.failure = error.what();
+  }
+  outcome.took = SteadyNow() - start;
+  return outcome;
+}
+
+// Simulates points on several threads and hands each outcome to the caller's one.
+class Simulations {
+ public:
+  Simulations(const std::vector<ExperimentPoint>& points, std::vector<size_t> todo, int threads)
+      : points_(points), todo_(std::move(todo)) {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+  }
+  ~Simulations() {
+    next_ = todo_.size();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Simulations(const Simulations&) = delete;
+  Simulations& operator=(const Simulations&) = delete;
+
+  // Waits for the next one; there must be one.
+  Outcome Next() {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [this] { return !outcomes_.empty(); });
+    Outcome outcome = std::move(outcomes_.front());
+    outcomes_.pop_front();
+    return outcome;
+  }
+
+ private:
+  void Work() {
+    for (size_t i = next_++; i < todo_.size(); i = next_++) {
+      Outcome outcome = Execute(todo_[i], points_[todo_[i]], SimulatePoint);
+      const std::lock_guard lock(mutex_);
+      outcomes_.push_back(std::move(outcome));
+      finished_.notify_one();
+    }
+  }
+
+  const std::vector<ExperimentPoint>& points_;
+  const std::vector<size_t> todo_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  std::deque<Outcome> outcomes_;
+  std::vector<std::thread> threads_;
+};
+
+// Executes what is to do and keeps it.
+class Execution {
+ public:
+  Execution(ExperimentResults& results, ExperimentMode mode, const std::vector<size_t>& todo)
+      : results_(results), mode_(mode), progress_(std::cout, PointsAt(todo), SteadyNow()) {}
+
+  void Simulate(const std::vector<size_t>& todo) {
+    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    Simulations simulations(results_.points(), todo, FlagGiven("threads") ? FLAGS_threads : cores);
+    for (size_t i = 0; i < todo.size(); ++i) Keep(simulations.Next());
+  }
+
+  void RunProcesses(const std::vector<size_t>& todo) {
+    Interruption interruption;
+    ProcessOptions options;
+    options.programs = ProgramDirectory();
+    options.interruption = &interruption;
+    options.slow_motion = FLAGS_slow_motion;
+    std::optional<RemoteOptions> remote;
+    if (mode_ == ExperimentMode::kRun) remote = RemoteFromFlags();
+    for (const size_t i : todo) {
+      const ExperimentPoint& point = results_.points()[i];
+      options.directory = results_.directory() + "/processes/" + KeyOf(point, mode_);
+      Keep(Execute(i, point, [&](const ExperimentPoint& here) {
+        return remote ? RunPoint(here, options, *remote) : EmulatePoint(here, options);
+      }));
+    }
+  }
+
+  static RemoteOptions RemoteFromFlags() {
+    RemoteOptions remote;
+    remote.hosts = ReadHosts(FLAGS_hosts);
+    if (FlagGiven("remote_shell")) remote.shell = FLAGS_remote_shell;
+    remote.directory = "/tmp/poseidon-" + fs::path(FLAGS_experiment).stem().string();
+    remote.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
+    return remote;
+  }
+
+  size_t failures() const { return progress_.failures(); }
+
+ private:
+  std::vector<const ExperimentPoint*> PointsAt(const std::vector<size_t>& todo) const {
+    std::vector<const ExperimentPoint*> points;
+    for (const size_t i : todo) points.push_back(&results_.points()[i]);
+    return points;
+  }
+
+  void Keep(const Outcome& outcome) {
+    const ExperimentPoint& point = results_.points()[outcome.point];
+    if (!outcome.failure.empty()) {
+      progress_.Failed(point, outcome.failure);
+      return;
+    }
+    results_.Put(outcome.point, mode_, outcome.result);
+    progress_.Done(point, outcome.result, outcome.took, SteadyNow());
+  }
+
+  ExperimentResults& results_;
+  const ExperimentMode mode_;
+  ExperimentProgress progress_;
+};
+
+// Why the mode can't execute the point; nothing if it can.
+std::optional<std::string> WhyNot(const ExperimentPoint& point, ExperimentMode mode) {
+  switch (mode) {
+    case ExperimentMode::kEmulate:
+      return point.plan_only ? "it is only planned" : WhyNotEmulated(point);
+    case ExperimentMode::kRun:
+      return point.plan_only ? "it is only planned"
+                             : WhyNotRun(point, ReadHosts(FLAGS_hosts).size());
+    default:
+      return std::nullopt;
+  }
+}
+
+// The points that lack a result and can have one. Says what the others are.
+std::vector<size_t> PointsToDo(const ExperimentResults& results, ExperimentMode mode) {
+  std::vector<size_t> todo;
+  size_t there = 0;
+  std::map<std::string, int> left_out;
+  for (size_t i = 0; i < results.points().size(); ++i) {
+    if (results.Has(i, mode)) {
+      ++there;
+    } else if (const auto reason = WhyNot(results.points()[i], mode)) {
+      ++left_out[*reason];
+    } else {
+      todo.push_back(i);
+    }
+  }
+  std::cout << results.points().size() << " points";
+  if (there > 0) std::cout << ", of which " << there << " are there already";
+  std::cout << std::endl;
+  for (const auto& [reason, count] : left_out) {
+    std::cout << count << " left out: " << reason << std::endl;
+  }
+  return todo;
+}
+
+// False if there is no report.
+bool MakeReport(const std::string& directory, size_t points) {
+  // Debian's Python has Debian's matplotlib; another one that comes first in PATH may not.
+  const std::string debians = "/usr/bin/python3";
+  const std::string script = ProgramDirectory() + "/poseidon_report/report.py";
+  ChildOptions options;
+  options.name = "the report";
+  options.command = {fs::exists(debians) ? debians : "python3", script, directory,
+                     "--points=" + std::to_string(points)};
+  options.log = directory + "/report.log";
+  options.inherit_output = true;
+  ChildProcess report(std::move(options));
+  const ExitStatus& status = report.Wait();
+  if (status.ok()) return true;
+  std::cout << "no report: " << script << ' ' << status.ToString() << "; see " << report.log()
+            << std::endl;
+  return false;
+}
+
+}  // namespace
+
+ExitCode ExperimentVerb() {
+  FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
+  if (FLAGS_experiment.empty()) {
+    throw ConfigError("there is no experiment; name a file, such as experiments/smoke.prototxt");
+  }
+  const ExperimentMode mode = ModeFromFlags();
+  if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
+  if (FLAGS_slow_motion < 1) throw ConfigError("--slow_motion must be at least 1");
+  if (mode == ExperimentMode::kRun && FLAGS_hosts.empty()) {
+    throw ConfigError("--mode=run needs --hosts, a file with a host a line");
+  }
+  const ExperimentFile file = ReadExperiment(FLAGS_experiment);
+  const std::string directory = FLAGS_out.empty() ? "out/" + file.experiment.name() : FLAGS_out;
+  ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
+  const std::vector<size_t> todo = PointsToDo(results, mode);
+  Execution execution(results, mode, todo);
+  if (mode == ExperimentMode::kSimulate) {
+    execution.Simulate(todo);
+  } else {
+    execution.RunProcesses(todo);
+  }
+  std::cout << "results: " << directory << "/results.csv" << std::endl;
+  const bool reported = MakeReport(directory, results.points().size());
+  if (execution.failures() > 0) {
+    std::cout << execution.failures()
+              << " points failed; the same command tries them again, and only them" << std::endl;
+    return ExitCode::kFailure;
+  }
+  return reported ? ExitCode::kSuccess : ExitCode::kFailure;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,168 @@
+#include "core/child_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+namespace poseidon {
+namespace {
+
+// 127 is the shell's code for a program that can't be started.
+constexpr int kCanNotStart = 127;
+
+// Where the programs of administrators are, which other users' PATH lacks.
+constexpr const char* kRootsPath = "/usr/sbin:/sbin";
+
+// A descriptor that is closed at the end.
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  void Reset(int value) { value_ = value; }
+  int value() const { return value_; }
+  int Release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+[[noreturn]] void Fail(const std::string& what) {
+  throw Error(ExitCode::kFailure, "can't " + what + ": " + std::strerror(errno));
+}
+
+int OpenToWrite(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) Fail("write " + path);
+  return descriptor;
+}
+
+struct Streams {
+  int input = -1;   // -1: nothing to read
+  int output = -1;  // -1: the parent's
+  int error = -1;
+};
+
+// In the child, between fork and exec: only async-signal-safe calls.
+[[noreturn]] void Become(char* const* command, const Streams& streams, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kCanNotStart);  // it died before the line above
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  dup2(streams.error, STDERR_FILENO);
+  if (streams.output >= 0) dup2(streams.output, STDOUT_FILENO);
+  dup2(streams.input >= 0 ? streams.input : open("/dev/null", O_RDONLY), STDIN_FILENO);
+  execv(command[0], command);
+  const char message[] = "can't start the program\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, message, sizeof message - 1);
+  _exit(kCanNotStart);
+}
+
+}  // namespace
+
+std::string ExitStatus::ToString() const {
+  if (signal != 0) return "was killed by signal " + std::to_string(signal);
+  return "exited with code " + std::to_string(code);
+}
+
+ChildProcess::ChildProcess(ChildOptions options) : options_(std::move(options)) {
+  const Descriptor log(OpenToWrite(options_.log));
+  const Descriptor output(options_.output.empty() ? -1 : OpenToWrite(options_.output));
+  Descriptor readable;
+  Descriptor writable;
+  if (options_.piped_input) {
+    // A pair of sockets, as writing to one whose other end is gone need not be a signal.
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) Fail("make a pipe");
+    readable.Reset(ends[0]);
+    writable.Reset(ends[1]);
+  }
+  Streams streams = {readable.value(), output.value(), log.value()};
+  if (options_.output.empty() && !options_.inherit_output) streams.output = log.value();
+  std::vector<char*> pointers;
+  for (std::string& argument : options_.command) pointers.push_back(argument.data());
+  pointers.push_back(nullptr);
+  const pid_t parent = getpid();
+  pid_ = fork();
+  if (pid_ == 0) Become(pointers.data(), streams, parent);
+  if (pid_ < 0) Fail("start " + options_.name);
+  input_ = writable.Release();
+}
+
+ChildProcess::ChildProcess(ChildProcess&& other) noexcept
+    : options_(std::move(other.options_)),
+      pid_(std::exchange(other.pid_, -1)),
+      input_(std::exchange(other.input_, -1)),
+      status_(std::move(other.status_)) {}
+
+ChildProcess::~ChildProcess() {
+  CloseInput();
+  if (pid_ < 0 || Poll()) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+const std::optional<ExitStatus>& ChildProcess::Poll() {
+  int status = 0;
+  if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+    status_ =
+        WIFSIGNALED(status) ? ExitStatus{0, WTERMSIG(status)} : ExitStatus{WEXITSTATUS(status), 0};
+  }
+  return status_;
+}
+
+const ExitStatus& ChildProcess::Wait() {
+  siginfo_t ignored;
+  while (!Poll()) waitid(P_PID, static_cast<id_t>(pid_), &ignored, WEXITED | WNOWAIT);
+  return *status_;
+}
+
+void ChildProcess::Signal(int signal) {
+  if (!Poll()) kill(pid_, signal);
+}
+
+void ChildProcess::Write(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = send(input_, text.data(), text.size(), MSG_NOSIGNAL);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return;  // why it has ended is in its log
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void ChildProcess::RequestEnd() {
+  if (input_ >= 0) return CloseInput();
+  Signal(SIGINT);
+}
+
+void ChildProcess::CloseInput() {
+  if (input_ >= 0) close(std::exchange(input_, -1));
+}
+
+std::string FindProgram(const std::string& name) {
+  if (name.find('/') != std::string::npos) return name;
+  const char* const path = std::getenv("PATH");
+  std::istringstream directories((path == nullptr ? "" : std::string(path) + ":") + kRootsPath);
+  std::string directory;
+  while (std::getline(directories, directory, ':')) {
+    const std::string candidate = directory + "/" + name;
+    if (!directory.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  throw Error(ExitCode::kFailure, "there is no program " + name + "; install it");
+}
+
+}  // namespace poseidon

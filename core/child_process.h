@@ -1,0 +1,75 @@
+// ChildProcess: a program that this one has started and answers for.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+
+namespace poseidon {
+
+// How a process ended.
+struct ExitStatus {
+  int code = 0;    // if it exited by itself
+  int signal = 0;  // if a signal ended it; else 0
+  bool ok() const { return code == 0 && signal == 0; }
+  // "exited with code 3" or "was killed by signal 9".
+  std::string ToString() const;
+};
+
+struct ChildOptions {
+  std::string name;                  // for messages
+  std::vector<std::string> command;  // the program's path and its arguments
+  std::string log;                   // file for standard error
+  // File for standard output: if empty, it goes to the log, or to this program's with
+  // `inherit_output`.
+  std::string output;
+  bool inherit_output = false;
+  // Its standard input is a pipe that Write fills; else it reads nothing.
+  bool piped_input = false;
+};
+
+// Movable; belongs to the thread that made it, with whose end the kernel kills the process, however
+// that comes. The process is in a process group of its own, so that Ctrl-C reaches this program
+// alone. The destructor kills it.
+class ChildProcess {
+ public:
+  // Throws Error if it can't be started.
+  explicit ChildProcess(ChildOptions options);
+  ~ChildProcess();
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&&) = delete;
+
+  const std::string& name() const { return options_.name; }
+  const std::string& log() const { return options_.log; }
+  pid_t pid() const { return pid_; }
+
+  // Looks whether it has ended; does not wait.
+  const std::optional<ExitStatus>& Poll();
+  // Waits as long as it takes.
+  const ExitStatus& Wait();
+  void Signal(int signal);
+
+  // With piped_input: waits until all is in the pipe or nobody reads it any more.
+  void Write(std::string_view text);
+  // Asks it to end: closes the piped input, or sends SIGINT where there is none.
+  void RequestEnd();
+
+ private:
+  void CloseInput();
+
+  ChildOptions options_;
+  pid_t pid_ = -1;
+  int input_ = -1;  // the pipe's end
+  std::optional<ExitStatus> status_;
+};
+
+// The path of a program that a shell would find, or that is where only root's does. Throws Error
+// that names it if there is none.
+std::string FindProgram(const std::string& name);
+
+}  // namespace poseidon

@@ -1,0 +1,240 @@
+#include "experiments/experiment_points.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "experiments/model_times.h"
+#include "experiments/policies.h"
+#include "proto/job_config.h"
+
+namespace poseidon {
+namespace {
+
+// A list of a sweep; an empty one is one entry, nothing.
+template <typename List>
+auto Axis(const List& list) {
+  using Value = std::optional<std::decay_t<decltype(list.Get(0))>>;
+  std::vector<Value> axis(list.begin(), list.end());
+  if (axis.empty()) axis.push_back(std::nullopt);
+  return axis;
+}
+
+const System& SystemNamed(const Experiment& experiment, const std::string& name) {
+  return *std::find_if(experiment.system().begin(), experiment.system().end(),
+                       [&](const System& system) { return system.name() == name; });
+}
+
+Communication PolicyNamed(const std::string& name) {
+  const NamedPolicies policies = SimulatedPolicies();
+  return std::find_if(policies.begin(), policies.end(),
+                      [&](const auto& policy) { return policy.first == name; })
+      ->second;
+}
+
+// One combination of a sweep's lists.
+struct Choice {
+  std::string net;
+  std::string system;
+  std::optional<int> workers;
+  std::optional<int> spare_servers;
+  std::optional<std::string> bandwidth;
+  std::optional<std::string> latency;
+  std::optional<int> devices;
+  std::optional<Condition> condition;
+};
+
+Cluster ClusterFor(const Sweep& sweep, const System& system, const Choice& choice) {
+  Cluster cluster = sweep.cluster();
+  cluster.MergeFrom(system.cluster());
+  // Set even where it is the default, so that the same point has the same bytes.
+  cluster.set_workers(choice.workers.value_or(cluster.workers()));
+  if (choice.spare_servers || !cluster.has_servers()) {
+    cluster.set_servers(cluster.workers() + choice.spare_servers.value_or(0));
+  }
+  Network& network = *cluster.mutable_network();
+  network.set_bandwidth(choice.bandwidth.value_or(network.bandwidth()));
+  network.set_latency(choice.latency.value_or(network.latency()));
+  cluster.set_devices_per_worker(choice.devices.value_or(cluster.devices_per_worker()));
+  return cluster;
+}
+
+Communication CommunicationFor(const Sweep& sweep, const System& system, int workers) {
+  Communication communication = PolicyNamed(system.policy());
+  communication.MergeFrom(sweep.communication());
+  communication.MergeFrom(system.communication());
+  if (system.has_grid_row()) {
+    communication.clear_grid();
+    communication.add_grid(std::min(system.grid_row(), workers));
+    communication.add_grid(workers / std::min(system.grid_row(), workers));
+  }
+  return communication;
+}
+
+ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const Choice& choice,
+                          const ExperimentModel& model) {
+  const System& system = SystemNamed(file.experiment, choice.system);
+  ExperimentPoint point;
+  point.net = choice.net;
+  point.system = choice.system;
+  point.policy = system.policy();
+  point.plan_only = sweep.plan_only();
+  point.iterations = sweep.iterations();
+  if (choice.condition) point.condition = *choice.condition;
+  *point.job.mutable_cluster() = ClusterFor(sweep, system, choice);
+  const Cluster& cluster = point.job.cluster();
+  *point.job.mutable_communication() = CommunicationFor(sweep, system, cluster.workers());
+  if (model.training) {
+    *point.job.mutable_training() = *model.training;
+  } else {
+    point.job.mutable_training()->set_engine(Training::REPLAY);
+  }
+  point.job.set_name(file.experiment.name());
+  point.model = OnDevices(WithTimes(model.model, cluster.flops()), cluster.devices_per_worker());
+  return point;
+}
+
+void CheckPoint(const ExperimentPoint& point) {
+  CheckClusterAndCommunication(point.job);
+  for (const Deviation& deviation : point.condition.deviation()) {
+    if (deviation.worker() >= point.job.cluster().workers()) {
+      throw ConfigError("the condition \"" + point.condition.name() + "\" is about worker " +
+                        std::to_string(deviation.worker()));
+    }
+  }
+}
+
+std::vector<Choice> ChoicesOf(const Experiment& experiment, const Sweep& sweep) {
+  std::vector<std::string> nets(sweep.net().begin(), sweep.net().end());
+  if (nets.empty()) {
+    for (const Net& net : experiment.net()) nets.push_back(net.name());
+  }
+  std::vector<Choice> choices;
+  // The last list changes fastest: small clusters, whose points are quick, come before large ones.
+  for (const std::string& net : nets) {
+    for (const auto& bandwidth : Axis(sweep.bandwidth())) {
+      for (const auto& latency : Axis(sweep.latency())) {
+        for (const auto& condition : Axis(sweep.condition())) {
+          for (const auto& devices : Axis(sweep.devices_per_worker())) {
+            for (const std::string& system : sweep.system()) {
+              for (const auto& workers : Axis(sweep.workers())) {
+                for (const auto& spare : Axis(sweep.spare_servers())) {
+                  choices.push_back(
+                      {net, system, workers, spare, bandwidth, latency, devices, condition});
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return choices;
+}
+
+bool IsFor(const Published& published, const ExperimentPoint& point) {
+  const Cluster& cluster = point.job.cluster();
+  return (!published.has_net() || published.net() == point.net) &&
+         (!published.has_system() || published.system() == point.system) &&
+         (!published.has_workers() || published.workers() == cluster.workers()) &&
+         (!published.has_devices_per_worker() ||
+          published.devices_per_worker() == cluster.devices_per_worker()) &&
+         (!published.has_bandwidth() ||
+          ParseBitRate(published.bandwidth()) == ParseBitRate(cluster.network().bandwidth()));
+}
+
+// Protobuf's own bytes, which are the same for the same message in one build.
+void Append(const google::protobuf::Message& message, std::string& bytes) {
+  const std::string own = message.SerializeAsString();
+  bytes += std::to_string(own.size()) + ":" + own;
+}
+
+}  // namespace
+
+const char* NameOf(ExperimentMode mode) {
+  switch (mode) {
+    case ExperimentMode::kEmulate:
+      return "emulate";
+    case ExperimentMode::kRun:
+      return "run";
+    default:
+      return "simulate";
+  }
+}
+
+std::vector<ExperimentPoint> PointsOf(const ExperimentFile& file,
+                                      const std::map<std::string, ExperimentModel>& models) {
+  std::vector<ExperimentPoint> points;
+  std::set<std::string> seen;
+  for (int i = 0; i < file.experiment.sweep_size(); ++i) {
+    const Sweep& sweep = file.experiment.sweep(i);
+    for (const Choice& choice : ChoicesOf(file.experiment, sweep)) {
+      ExperimentPoint point = MakePoint(file, sweep, choice, models.at(choice.net));
+      try {
+        CheckPoint(point);
+      } catch (const ConfigError& error) {
+        throw ConfigError(file.Where("sweep." + std::to_string(i)),
+                          Describe(point) + ": " + error.what());
+      }
+      if (seen.insert(KeyOf(point, ExperimentMode::kSimulate)).second) {
+        points.push_back(std::move(point));
+      }
+    }
+  }
+  return points;
+}
+
+std::vector<std::string> UsedNets(const Experiment& experiment) {
+  std::set<std::string> used;
+  for (const Sweep& sweep : experiment.sweep()) {
+    for (const Choice& choice : ChoicesOf(experiment, sweep)) used.insert(choice.net);
+  }
+  return {used.begin(), used.end()};
+}
+
+std::string KeyOf(const ExperimentPoint& point, ExperimentMode mode) {
+  std::string bytes = std::string(NameOf(mode)) + "\n" + point.net + "\n" + point.system + "\n" +
+                      (point.plan_only ? "plan\n" : "") + std::to_string(point.iterations) + "\n";
+  Append(point.job, bytes);
+  Append(point.model, bytes);
+  Append(point.condition, bytes);
+  char key[17];
+  std::snprintf(key, sizeof key, "%016llx",
+                static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
+  return key;
+}
+
+std::string Describe(const ExperimentPoint& point) {
+  const Cluster& cluster = point.job.cluster();
+  std::string text = point.net + ", " + point.system + ", " + std::to_string(cluster.workers()) +
+                     (cluster.workers() == 1 ? " worker" : " workers");
+  if (cluster.devices_per_worker() > 1) {
+    text += " of " + std::to_string(cluster.devices_per_worker()) + " devices";
+  }
+  if (cluster.servers() > cluster.workers()) {
+    text += ", " + std::to_string(cluster.servers() - cluster.workers()) + " spare servers";
+  }
+  text += ", " + cluster.network().bandwidth();
+  if (cluster.network().has_latency()) text += ", " + cluster.network().latency();
+  if (!point.condition.name().empty()) text += ", " + point.condition.name();
+  return text;
+}
+
+std::optional<PublishedValue> PublishedFor(const Experiment& experiment,
+                                           const ExperimentPoint& point) {
+  for (const Published& published : experiment.published()) {
+    if (!IsFor(published, point) || !point.condition.name().empty()) continue;
+    const Cluster& cluster = point.job.cluster();
+    const double devices = cluster.workers() * cluster.devices_per_worker();
+    return PublishedValue{
+        published.has_speedup() ? published.speedup() : published.efficiency() * devices,
+        published.fitted(), published.source()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,224 @@
+#include "experiments/experiment_results.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/units.h"
+#include "experiments/experiment_points.h"
+
+namespace poseidon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr ExperimentMode kModes[] = {ExperimentMode::kSimulate, ExperimentMode::kEmulate,
+                                     ExperimentMode::kRun};
+
+Json ToJson(const PointResult& result) {
+  Json json = {{"iteration_seconds", result.iteration},
+               {"compute_seconds", result.compute},
+               {"gpu_busy", result.busy},
+               {"bytes_out", result.bytes_sent},
+               {"bytes_in", result.bytes_received},
+               {"bytes_mean", result.mean_bytes},
+               {"predicted_seconds", result.predicted},
+               {"schemes", result.schemes}};
+  if (!result.losses.empty()) json["loss"] = result.losses;
+  if (result.accuracy) json["accuracy"] = *result.accuracy;
+  return json;
+}
+
+PointResult FromJson(const Json& json) {
+  PointResult result;
+  result.iteration = json.at("iteration_seconds");
+  result.compute = json.at("compute_seconds");
+  result.busy = json.at("gpu_busy");
+  result.bytes_sent = json.at("bytes_out");
+  result.bytes_received = json.at("bytes_in");
+  result.mean_bytes = json.at("bytes_mean");
+  result.predicted = json.at("predicted_seconds");
+  result.schemes = json.at("schemes");
+  if (json.contains("loss")) result.losses = json.at("loss").get<std::vector<double>>();
+  if (json.contains("accuracy")) result.accuracy = json.at("accuracy").get<double>();
+  return result;
+}
+
+// Nothing if the file is not there, or is not what Put has written.
+std::optional<PointResult> ReadResult(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  try {
+    return FromJson(Json::parse(file));
+  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
+  }
+}
+
+// One line of results.csv.
+class CsvRow {
+ public:
+  void Add(const std::string& text) {
+    if (!line_.empty() || count_ > 0) line_ += ',';
+    ++count_;
+    if (text.find_first_of(",\"\n") == std::string::npos) {
+      line_ += text;
+      return;
+    }
+    line_ += '"';
+    for (const char letter : text) line_ += letter == '"' ? "\"\"" : std::string(1, letter);
+    line_ += '"';
+  }
+  // Nine digits: what a double that was measured has, and more than anybody reads.
+  void Add(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.9g", value);
+    Add(std::string(text));
+  }
+  void Add(int64_t value) { Add(std::to_string(value)); }
+  void Add(int value) { Add(std::to_string(value)); }
+  // Of something that not every point has.
+  template <typename Value>
+  void Add(const std::optional<Value>& value) {
+    value ? Add(*value) : Add(std::string());
+  }
+
+  std::string line() const { return line_ + "\n"; }
+
+ private:
+  std::string line_;
+  int count_ = 0;
+};
+
+constexpr char kHeading[] =
+    "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mode,policy,"
+    "batch,"
+    "parameters,iteration_seconds,compute_seconds,images_per_second,speedup,efficiency,gpu_busy,"
+    "bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,accuracy,published,"
+    "difference,fitted,source,key\n";
+
+int64_t ParametersOf(const ModelSpec& model) {
+  int64_t floats = 0;
+  for (const LayerSpec& layer : model.layers()) {
+    for (const BlobSpec& blob : layer.blobs()) {
+      int64_t count = 1;
+      for (const int64_t extent : blob.shape()) count *= extent;
+      floats += count;
+    }
+  }
+  return floats;
+}
+
+std::string LineOf(const Experiment& experiment, const ExperimentPoint& point, ExperimentMode mode,
+                   const PointResult& result) {
+  const Cluster& cluster = point.job.cluster();
+  const Network& network = cluster.network();
+  const double devices = cluster.workers() * cluster.devices_per_worker();
+  const double speedup = SpeedupOf(point, result);
+  const double images = static_cast<double>(point.model.batch() * cluster.workers());
+  CsvRow row;
+  row.Add(point.system);
+  row.Add(point.net);
+  row.Add(cluster.workers());
+  row.Add(cluster.servers());
+  row.Add(cluster.devices_per_worker());
+  row.Add(cluster.workers() * cluster.devices_per_worker());
+  row.Add(static_cast<double>(ParseBitRate(network.bandwidth())) / 1e9);
+  row.Add(ToSeconds(ParseDuration(network.latency())) * 1e6);
+  row.Add(point.condition.name());
+  row.Add(std::string(NameOf(mode)));
+  row.Add(point.policy);
+  row.Add(point.model.batch());
+  row.Add(ParametersOf(point.model));
+  row.Add(result.iteration);
+  row.Add(result.compute);
+  row.Add(images / result.iteration);
+  row.Add(speedup);
+  row.Add(speedup / devices);
+  row.Add(result.busy);
+  row.Add(result.bytes_sent);
+  row.Add(result.bytes_received);
+  row.Add(result.mean_bytes);
+  const double busiest = result.bytes_sent + result.bytes_received;
+  row.Add(result.mean_bytes > 0 ? std::optional(busiest / result.mean_bytes) : std::nullopt);
+  row.Add(result.predicted > 0 ? std::optional(result.predicted) : std::nullopt);
+  row.Add(result.schemes);
+  row.Add(result.accuracy);
+  const auto published = PublishedFor(experiment, point);
+  row.Add(published ? std::optional(published->speedup) : std::nullopt);
+  row.Add(published ? std::optional(speedup / published->speedup - 1) : std::nullopt);
+  row.Add(std::string(published ? (published->fitted ? "true" : "false") : ""));
+  row.Add(published ? published->source : "");
+  row.Add(KeyOf(point, mode));
+  return row.line();
+}
+
+std::string ExperimentAsJson(const Experiment& experiment) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(experiment, &json, options);
+  if (!status.ok()) throw Error(ExitCode::kFailure, "the experiment can't be written as JSON");
+  return json;
+}
+
+}  // namespace
+
+ExperimentResults::ExperimentResults(std::string directory, const Experiment& experiment,
+                                     std::vector<ExperimentPoint> points)
+    : directory_(std::move(directory)), experiment_(experiment), points_(std::move(points)) {
+  std::error_code error;
+  std::filesystem::create_directories(directory_ + "/points", error);
+  if (error) {
+    throw Error(ExitCode::kFailure, directory_ + "/points: can't be made: " + error.message());
+  }
+  for (size_t point = 0; point < points_.size(); ++point) {
+    for (const ExperimentMode mode : kModes) {
+      if (const auto result = ReadResult(PathOf({point, mode}))) results_[{point, mode}] = *result;
+    }
+  }
+  WriteFileAtomically(directory_ + "/experiment.json", ExperimentAsJson(experiment_));
+  WriteTable();
+}
+
+bool ExperimentResults::Has(size_t point, ExperimentMode mode) const {
+  return results_.contains({point, mode});
+}
+
+const PointResult& ExperimentResults::Get(size_t point, ExperimentMode mode) const {
+  return results_.at({point, mode});
+}
+
+void ExperimentResults::Put(size_t point, ExperimentMode mode, const PointResult& result) {
+  const Row row{point, mode};
+  WriteFileAtomically(PathOf(row), ToJson(result).dump(2) + "\n");
+  results_[row] = result;
+  WriteTable();
+}
+
+void ExperimentResults::WriteTable() const {
+  std::string table = kHeading;
+  for (const auto& [row, result] : results_) {
+    table += LineOf(experiment_, points_[row.point], row.mode, result);
+  }
+  WriteFileAtomically(directory_ + "/results.csv", table);
+}
+
+std::string ExperimentResults::PathOf(const Row& row) const {
+  return directory_ + "/points/" + KeyOf(points_[row.point], row.mode) + ".json";
+}
+
+double SpeedupOf(const ExperimentPoint& point, const PointResult& result) {
+  const Cluster& cluster = point.job.cluster();
+  return cluster.workers() * cluster.devices_per_worker() * result.compute / result.iteration;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,71 @@
+// NetworkTestbed: a network of this machine's own, for real programs with real sockets. A machine
+// is a network namespace (`ip netns`), joined by a link that lets its rate through in each
+// direction (tc's token bucket filter) to a bridge in one more namespace. What the links add in
+// latency is what this machine's kernel takes, tens of microseconds: no more can be emulated
+// without netem.
+//
+// Nothing outside these namespaces is touched. They go when the object does, with every process in
+// them; those of a program that was killed go when the next one makes a testbed. Not thread-safe;
+// one at a time in a program.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+
+namespace poseidon {
+
+// Consecutive machines, or groups of the level before, whose traffic to the others shares an
+// uplink.
+struct TestbedTier {
+  int members = 1;
+  int64_t bits_per_second = 0;  // each direction
+};
+
+struct TestbedOptions {
+  // By machine: bits a second of its link, each direction.
+  std::vector<int64_t> links;
+  std::vector<TestbedTier> tiers;  // innermost first
+  // Of that which waits before a link, beyond which the rest is dropped: how long it takes to pass.
+  // The default is about a switch port's memory, 1.25 MB at 1 Gb/s.
+  Duration queue = std::chrono::milliseconds(10);
+};
+
+class NetworkTestbed {
+ public:
+  // Needs root and the programs `ip` and `tc`; throws Error that says what is missing or what
+  // failed.
+  explicit NetworkTestbed(const TestbedOptions& options);
+  ~NetworkTestbed();
+  NetworkTestbed(const NetworkTestbed&) = delete;
+  NetworkTestbed& operator=(const NetworkTestbed&) = delete;
+
+  // Of machines, which count from 0. One more than there are links is a machine that is joined to
+  // all the others by a link without limit, above all tiers.
+  std::string address(int machine) const;
+  // What goes before a command that is to run there. It runs as the program's own child.
+  std::vector<std::string> Enter(int machine) const;
+
+ private:
+  void Build(const TestbedOptions& options);
+  void AddNamespace(const std::string& suffix);
+  void AddBridge(const std::string& name);
+  // Joins `bridge` to the one above.
+  void AddUplink(const std::string& bridge, const std::string& above, int64_t bits_per_second);
+  // Makes the machine; a rate of 0 is no limit.
+  void AddMachine(int machine, const std::string& bridge, int64_t bits_per_second);
+  void Shape(const std::string& name, const std::string& device, int64_t bits_per_second);
+  void Remove() noexcept;
+  std::string NameOf(const std::string& suffix) const { return prefix_ + suffix; }
+
+  std::string ip_;
+  std::string tc_;
+  std::string prefix_;
+  std::string queue_;               // as tc has it
+  std::vector<std::string> names_;  // of the namespaces that there are
+};
+
+}  // namespace poseidon

@@ -1,0 +1,258 @@
+#include "experiments/process_point.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <thread>
+
+#include "core/atomic_file.h"
+#include "core/error.h"
+#include "core/units.h"
+#include "experiments/network_testbed.h"
+#include "experiments/point_summary.h"
+#include "experiments/process_cluster.h"
+#include "experiments/remote_shell.h"
+#include "experiments/training_simulation.h"
+#include "proto/replay_model.h"
+#include "scheduler/cluster_spec.h"
+
+namespace poseidon {
+namespace {
+
+// Until TCP knows the links, and every buffer has been touched once.
+constexpr int kLeastWarmUp = 5;
+
+// The replay's, or, where the net is really trained, those that its solver asks for.
+struct Iterations {
+  int warm_up = 0;
+  int counted = 0;
+};
+
+bool IsReplay(const ExperimentPoint& point) {
+  return point.job.training().engine() == Training::REPLAY;
+}
+
+// Why no real processes can stand for the point, wherever they run.
+std::optional<std::string> WhyNoProcesses(const ExperimentPoint& point) {
+  if (point.plan_only) return "only the planner is asked";
+  if (point.job.cluster().devices_per_worker() > 1) {
+    return "devices of a worker are only simulated";
+  }
+  if (!IsReplay(point)) {
+    for (const Deviation& deviation : point.condition.deviation()) {
+      if (deviation.compute_factor() != 1) return "only a replay can compute slower than it does";
+    }
+    return std::nullopt;
+  }
+  try {
+    ReplayOf(point.model);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
+void ThrowIf(const std::optional<std::string>& reason) {
+  if (reason) throw ConfigError(*reason);
+}
+
+Iterations IterationsOf(const ExperimentPoint& point, const ProcessOptions& options) {
+  return {std::max(kLeastWarmUp, WarmUpIterations(point.job.communication().policy())),
+          std::max(point.iterations, options.iterations)};
+}
+
+// As the daemons get it.
+Job JobFor(const ExperimentPoint& point, const Iterations& iterations,
+           const std::string& scheduler_host) {
+  Job job = point.job;
+  job.mutable_cluster()->set_scheduler_host(scheduler_host);
+  if (!IsReplay(point)) return job;
+  // With every layer's times, be they of the model or of the cluster's flops.
+  ModelSpec model = point.model;
+  const std::vector<LayerTime> times = LayerTimes(model, job.cluster().flops());
+  constexpr double kMillisecondsPerSecond = 1000;
+  for (int layer = 0; layer < model.layers_size(); ++layer) {
+    model.mutable_layers(layer)->set_forward_ms(kMillisecondsPerSecond * times[layer].forward);
+    model.mutable_layers(layer)->set_backward_ms(kMillisecondsPerSecond * times[layer].backward);
+  }
+  Training& training = *job.mutable_training();
+  *training.mutable_replay() = ReplayOf(model);
+  training.set_iterations(iterations.warm_up + iterations.counted);
+  return job;
+}
+
+std::string Slower(const std::string& bandwidth, int slow_motion) {
+  return FormatBitRate(ParseBitRate(bandwidth) / slow_motion);
+}
+
+// The same point on machines and links so many times as slow.
+ExperimentPoint InSlowMotion(ExperimentPoint point, int factor) {
+  Cluster& cluster = *point.job.mutable_cluster();
+  Network& network = *cluster.mutable_network();
+  const auto longer = [&](const std::string& duration) {
+    return FormatDuration(factor * ParseDuration(duration));
+  };
+  network.set_bandwidth(Slower(network.bandwidth(), factor));
+  network.set_latency(longer(network.latency()));
+  network.set_message_cost(longer(network.message_cost()));
+  for (Tier& tier : *network.mutable_tier()) {
+    tier.set_bandwidth(Slower(tier.bandwidth(), factor));
+    tier.set_latency(longer(tier.latency()));
+  }
+  for (LayerSpec& layer : *point.model.mutable_layers()) {
+    layer.set_forward_ms(factor * layer.forward_ms());
+    layer.set_backward_ms(factor * layer.backward_ms());
+  }
+  cluster.set_flops(cluster.flops() / factor);
+  cluster.set_reduction_rate(cluster.reduction_rate() / factor);
+  cluster.set_update_rate(cluster.update_rate() / factor);
+  for (Deviation& deviation : *point.condition.mutable_deviation()) {
+    if (deviation.has_bandwidth()) {
+      deviation.set_bandwidth(Slower(deviation.bandwidth(), factor));
+    }
+  }
+  return point;
+}
+
+std::string TextOf(const Job& job) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  return text;
+}
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Makes the directories of `options`; what an earlier attempt has left there is not mistaken for
+// results.
+void Prepare(const ProcessOptions& options, const Job& job) {
+  std::filesystem::create_directories(options.directory + "/logs");
+  std::filesystem::remove(options.directory + "/summary.json");
+  WriteFileAtomically(options.directory + "/job.prototxt", TextOf(job));
+}
+
+PointResult Execute(const ExperimentPoint& point, const ProcessOptions& options, const Job& job,
+                    const Iterations& iterations, StartDaemon start) {
+  ProcessClusterOptions cluster;
+  cluster.job = job;
+  for (const Deviation& deviation : point.condition.deviation()) {
+    if (deviation.has_compute_factor()) {
+      cluster.compute_factors[deviation.worker()] = deviation.compute_factor();
+    }
+  }
+  cluster.start = std::move(start);
+  cluster.deadline = options.deadline;
+  cluster.interruption = options.interruption;
+  RunProcesses(cluster);
+  return ReadSummary(ReadAll(options.directory + "/summary.json"), point,
+                     IsReplay(point) ? iterations.warm_up : 0);
+}
+
+TestbedOptions TestbedFor(const ExperimentPoint& point, int slow_motion) {
+  const Network& network = point.job.cluster().network();
+  TestbedOptions testbed;
+  testbed.queue *= slow_motion;
+  testbed.links.assign(MachinesOf(point.job), ParseBitRate(network.bandwidth()));
+  for (const Deviation& deviation : point.condition.deviation()) {
+    if (deviation.has_bandwidth()) {
+      testbed.links.at(deviation.worker()) = ParseBitRate(deviation.bandwidth());
+    }
+  }
+  for (const Tier& tier : network.tier()) {
+    testbed.tiers.push_back({tier.members(), ParseBitRate(tier.bandwidth())});
+  }
+  return testbed;
+}
+
+std::vector<std::string> Words(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+
+std::string LogOf(const ProcessOptions& options, const DaemonCommand& command) {
+  return options.directory + "/logs/" + command.name + ".log";
+}
+
+}  // namespace
+
+std::optional<std::string> WhyNotEmulated(const ExperimentPoint& point) {
+  return WhyNoProcesses(point);
+}
+
+std::optional<std::string> WhyNotRun(const ExperimentPoint& point, size_t hosts) {
+  const auto needed = static_cast<size_t>(MachinesOf(point.job));
+  if (needed > hosts) {
+    return "it needs " + std::to_string(needed) + " hosts, and there are " + std::to_string(hosts);
+  }
+  for (const Deviation& deviation : point.condition.deviation()) {
+    if (deviation.has_bandwidth()) return "links of real machines are as fast as they are";
+  }
+  return WhyNoProcesses(point);
+}
+
+PointResult EmulatePoint(const ExperimentPoint& real, const ProcessOptions& options) {
+  ThrowIf(WhyNotEmulated(real));
+  const int slow_motion = IsReplay(real) ? options.slow_motion : 1;
+  const ExperimentPoint point = slow_motion == 1 ? real : InSlowMotion(real, slow_motion);
+  const Iterations iterations = IterationsOf(point, options);
+  const NetworkTestbed testbed(TestbedFor(point, slow_motion));
+  Job job = JobFor(point, iterations, testbed.address(MachinesOf(point.job)));
+  if (job.training().threads() == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
+  }
+  Prepare(options, job);
+  const auto start = [&](int machine, const DaemonCommand& command) {
+    ChildOptions child;
+    child.name = command.name;
+    child.command = testbed.Enter(machine);
+    child.command.push_back(options.programs + "/" + command.program);
+    child.command.push_back("--config=" + options.directory + "/job.prototxt");
+    child.command.push_back("--out=" + options.directory);
+    child.command.insert(child.command.end(), command.flags.begin(), command.flags.end());
+    child.log = LogOf(options, command);
+    return ChildProcess(std::move(child));
+  };
+  PointResult result = Execute(point, options, job, iterations, start);
+  result.iteration /= slow_motion;
+  result.compute /= slow_motion;
+  result.predicted /= slow_motion;
+  return result;
+}
+
+PointResult RunPoint(const ExperimentPoint& point, const ProcessOptions& options,
+                     const RemoteOptions& remote) {
+  ThrowIf(WhyNotRun(point, remote.hosts.size()));
+  const Iterations iterations = IterationsOf(point, options);
+  const Job job = JobFor(point, iterations, remote.hosts.front().address);
+  Prepare(options, job);
+  std::vector<std::string> shell = Words(remote.shell);
+  if (shell.empty()) throw ConfigError("the remote shell has no name; expected such as \"ssh\"");
+  shell.front() = FindProgram(shell.front());
+  const int machines = MachinesOf(job);
+  const auto start = [&](int machine, const DaemonCommand& command) {
+    const bool scheduler = machine == machines;
+    const Host& host = remote.hosts[scheduler ? 0 : machine];
+    RemoteCommand started;
+    started.name = command.name;
+    started.shell = shell;
+    started.host = host.name;
+    started.program = remote.programs + "/" + command.program;
+    started.flags = command.flags;
+    if (!scheduler && host.address != host.name) started.flags.push_back("--host=" + host.address);
+    started.directory = remote.directory;
+    started.job = TextOf(job);
+    started.log = LogOf(options, command);
+    if (scheduler) started.summary = options.directory + "/summary.json";
+    return StartRemotely(started);
+  };
+  return Execute(point, options, job, iterations, start);
+}
+
+}  // namespace poseidon

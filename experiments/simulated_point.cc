@@ -1,0 +1,55 @@
+#include "experiments/simulated_point.h"
+
+#include "experiments/training_simulation.h"
+#include "scheduler/cluster_spec.h"
+#include "scheduler/information_book.h"
+#include "scheduler/job_plan.h"
+
+namespace poseidon {
+namespace {
+
+constexpr double kMillisecondsPerSecond = 1000;
+
+PointResult Simulated(const ExperimentPoint& point) {
+  const SteadyIterations steady = {.warm_up = WarmUpIterations(point.job.communication().policy()),
+                                   .measured = point.iterations};
+  const SimulatedTraining training =
+      SimulateTraining(point.job, point.model, steady, point.condition);
+  PointResult result;
+  result.iteration = training.iteration;
+  result.compute = training.compute;
+  result.busy = training.busy;
+  result.bytes_sent = training.bytes_sent;
+  result.bytes_received = training.bytes_received;
+  result.mean_bytes = training.mean_bytes;
+  result.predicted = training.plan.iteration_ms() / kMillisecondsPerSecond;
+  result.schemes = training.schemes;
+  return result;
+}
+
+PointResult Planned(const ExperimentPoint& point) {
+  const Cluster& cluster = point.job.cluster();
+  const Plan plan = PlanJob(InformationBook(point.model, cluster), point.job);
+  PointResult result;
+  result.predicted = plan.iteration_ms() / kMillisecondsPerSecond;
+  result.iteration = result.predicted;
+  for (const LayerTime& layer : LayerTimes(point.model, cluster.flops())) {
+    result.compute += layer.forward + layer.backward;
+  }
+  result.busy = result.iteration > 0 ? result.compute / result.iteration : 1;
+  for (const BucketPlan& bucket : plan.buckets()) {
+    result.bytes_sent += static_cast<double>(bucket.prediction().bytes_sent());
+    result.bytes_received += static_cast<double>(bucket.prediction().bytes_received());
+  }
+  result.mean_bytes = result.bytes_sent + result.bytes_received;
+  result.schemes = SchemeSummary(plan);
+  return result;
+}
+
+}  // namespace
+
+PointResult SimulatePoint(const ExperimentPoint& point) {
+  return point.plan_only ? Planned(point) : Simulated(point);
+}
+
+}  // namespace poseidon

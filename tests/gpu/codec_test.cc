@@ -1,0 +1,91 @@
+// Each codec on a GPU against core/codec.h on the host: bytes, residuals and decoded floats.
+#include "client/cuda/codec.h"
+
+#include "tests/gpu/on_device.h"
+#include "tests/unit/codec_testing.h"
+
+namespace poseidon {
+namespace {
+
+class CodecOnDevice : public testing::TestWithParam<CodecSpec> {};
+
+TEST_P(CodecOnDevice, PacksTheHostsBytesWithErrorFeedback) {
+  const CodecSpec spec = GetParam();
+  std::mt19937 random(1);
+  for (const size_t size : kVectorSizes) {
+    cuda::CodecScratch scratch(spec, static_cast<int64_t>(size));
+    Floats residual(size);
+    Bytes bytes(EncodedBytes(spec, static_cast<int64_t>(size)));
+    const OnDevice device_residual(residual);
+    const OnDevice device_bytes(bytes);
+    for (int call = 0; call < 4; ++call) {
+      const Floats values = RandomFloats(size, random);
+      const OnDevice device_values(values);
+      Encode(spec, values, residual, bytes);
+      cuda::Encode(spec, device_values.span(), device_residual.span(), device_bytes.span(), scratch,
+                   kDefaultStream);
+      ASSERT_EQ(device_bytes.Values(), bytes) << size << " floats, call " << call;
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_residual.Values(), residual));
+    }
+  }
+}
+
+TEST_P(CodecOnDevice, PacksTheHostsBytesWithoutIt) {
+  const CodecSpec spec = GetParam();
+  std::mt19937 random(2);
+  for (const size_t size : kVectorSizes) {
+    cuda::CodecScratch scratch(spec, static_cast<int64_t>(size));
+    const Floats values = RandomFloats(size, random);
+    const OnDevice device_values(values);
+    const OnDevice device_bytes(Bytes(EncodedBytes(spec, static_cast<int64_t>(size))));
+    cuda::Encode(spec, device_values.span(), {}, device_bytes.span(), scratch, kDefaultStream);
+    ASSERT_EQ(device_bytes.Values(), Encoded(spec, values)) << size << " floats";
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_values.Values(), values));
+  }
+}
+
+TEST_P(CodecOnDevice, UnpacksToTheHostsFloats) {
+  const CodecSpec spec = GetParam();
+  std::mt19937 random(3);
+  for (const size_t size : kVectorSizes) {
+    const Bytes bytes = Encoded(spec, RandomFloats(size, random));
+    Floats floats = RandomFloats(size, random);
+    const OnDevice device_bytes(bytes);
+    const OnDevice device_floats(floats);
+    ASSERT_TRUE(AddDecoded(spec, bytes, floats));
+    cuda::AddDecoded(spec, device_bytes.span(), device_floats.span(), kDefaultStream);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_floats.Values(), floats));
+    ASSERT_TRUE(Decode(spec, bytes, floats));
+    cuda::Decode(spec, device_bytes.span(), device_floats.span(), kDefaultStream);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_floats.Values(), floats));
+  }
+}
+
+TEST_P(CodecOnDevice, CarriesInfinityAndRoundsAsTheHost) {
+  const CodecSpec spec = GetParam();
+  std::mt19937 random(4);
+  // All exponents; also what fp16 has no normal number for.
+  Floats values(1 << 16);
+  for (float& value : values) {
+    do {
+      value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    } while (std::isnan(value));
+  }
+  values[17] = kInfinity;
+  values[4000] = -kInfinity;
+  Floats residual(values.size());
+  const OnDevice device_values(values), device_residual(residual);
+  const OnDevice device_bytes(Bytes(EncodedBytes(spec, static_cast<int64_t>(values.size()))));
+  cuda::CodecScratch scratch(spec, static_cast<int64_t>(values.size()));
+  cuda::Encode(spec, device_values.span(), device_residual.span(), device_bytes.span(), scratch,
+               kDefaultStream);
+  Bytes bytes(device_bytes.span().size());
+  Encode(spec, values, residual, bytes);
+  ASSERT_EQ(device_bytes.Values(), bytes);
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_residual.Values(), residual));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CodecOnDevice, testing::ValuesIn(kAll));
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,82 @@
+// The gradient from factors by cuBLAS against sums in double precision, and the update with it
+// against the host's.
+#include "client/cuda/rebuild.h"
+
+#include "tests/gpu/on_device.h"
+
+namespace poseidon {
+namespace {
+
+// Largest size of a float32 sum of `rows` products of numbers near 1 is near rows; its error is at
+// most so many roundings of half a last place.
+float Tolerance(int64_t rows) {
+  return static_cast<float>(rows * rows) * std::numeric_limits<float>::epsilon();
+}
+
+struct Shape {
+  int64_t rows, outputs, inputs;
+};
+
+class RebuildOnDevice : public testing::TestWithParam<Shape> {
+ protected:
+  std::vector<float> RandomFloats(int64_t count) {
+    std::uniform_real_distribution<float> value(-1, 1);
+    std::vector<float> floats(static_cast<size_t>(count));
+    for (float& f : floats) f = value(random_);
+    return floats;
+  }
+
+  std::mt19937 random_{1};
+};
+
+TEST_P(RebuildOnDevice, AddsUpTheProductsAndTheBias) {
+  const auto [rows, outputs, inputs] = GetParam();
+  const std::vector<float> u = RandomFloats(rows * outputs), v = RandomFloats(rows * inputs);
+  const OnDevice device_u(u), device_v(v);
+  const OnDevice gradient(std::vector<float>(outputs * inputs + outputs, -1));
+  cuda::GradientRebuilder rebuilder;
+  rebuilder.Rebuild(outputs, inputs, device_u.span(), device_v.span(), gradient.span(),
+                    kDefaultStream);
+  const std::vector<float> got = gradient.Values();
+  for (int64_t o = 0; o < outputs; ++o) {
+    double bias = 0;
+    for (int64_t r = 0; r < rows; ++r) bias += u[r * outputs + o];
+    ASSERT_NEAR(got[outputs * inputs + o], bias, Tolerance(rows));
+    for (int64_t i = 0; i < inputs; ++i) {
+      double sum = 0;
+      for (int64_t r = 0; r < rows; ++r) sum += double{u[r * outputs + o]} * v[r * inputs + i];
+      ASSERT_NEAR(got[o * inputs + i], sum, Tolerance(rows)) << o << ", " << i;
+    }
+  }
+}
+
+TEST_P(RebuildOnDevice, UpdatesWithWhatItHasRebuilt) {
+  const auto [rows, outputs, inputs] = GetParam();
+  const int64_t weights = outputs * inputs;
+  const OnDevice u(RandomFloats(rows * outputs)), v(RandomFloats(rows * inputs));
+  std::vector<float> parameters = RandomFloats(weights + outputs);
+  std::vector<float> history = RandomFloats(weights + outputs);
+  const OnDevice gradient(std::vector<float>(parameters.size()));
+  const OnDevice device_parameters(parameters), device_history(history);
+  UpdateRule rule;
+  rule.momentum = 0.9F;
+  rule.weight_decay = 0.01F;
+  cuda::GradientRebuilder rebuilder;
+  rebuilder.RebuildAndUpdate(outputs, inputs, u.span(), v.span(), rule, 3, {1, 1}, {2, 0}, 0.5F,
+                             {gradient.span(), device_parameters.span(), device_history.span()},
+                             kDefaultStream);
+  const std::vector<float> sum = gradient.Values();
+  const auto whole = std::span(sum);
+  const auto p = std::span(parameters), h = std::span(history);
+  Update(rule, 3, {1, 1}, whole.first(weights), 0.5F, p.first(weights), h.first(weights));
+  Update(rule, 3, {2, 0}, whole.subspan(weights), 0.5F, p.subspan(weights), h.subspan(weights));
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_history.Values(), history));
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, RebuildOnDevice,
+                         testing::Values(Shape{1, 1, 1}, Shape{3, 5, 7}, Shape{64, 10, 500},
+                                         Shape{33, 129, 65}, Shape{256, 100, 300}));
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,148 @@
+// Programs that end in every way, and what they leave.
+#include "core/child_process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <thread>
+
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ChildProcessTest : public ::testing::Test {
+ protected:
+  ChildOptions Shell(const std::string& script) const {
+    ChildOptions options;
+    options.name = "child";
+    options.command = {"/bin/sh", "-c", script};
+    options.log = directory_.Path("log");
+    return options;
+  }
+  std::string Log() const { return Read("log"); }
+  std::string Read(const std::string& name) const {
+    std::ifstream file(directory_.Path(name));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // Waits until the process has said that.
+  void AwaitLog(const std::string& text) const {
+    for (int i = 0; i < 1000 && Log() != text; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    ASSERT_EQ(Log(), text);
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(ChildProcessTest, TellsHowItEnded) {
+  const ExitStatus good = ChildProcess(Shell("exit 0")).Wait();
+  EXPECT_TRUE(good.ok());
+  const ExitStatus bad = ChildProcess(Shell("exit 3")).Wait();
+  EXPECT_EQ(bad.ToString(), "exited with code 3");
+  const ExitStatus killed = ChildProcess(Shell("kill -9 $$")).Wait();
+  EXPECT_FALSE(killed.ok());
+  EXPECT_EQ(killed.ToString(), "was killed by signal 9");
+}
+
+TEST_F(ChildProcessTest, KeepsWhatItSays) {
+  ChildProcess(Shell("echo out; echo error >&2")).Wait();
+  EXPECT_EQ(Log(), "out\nerror\n");
+  ChildOptions apart = Shell("echo out; echo error >&2");
+  apart.output = directory_.Path("output");
+  ChildProcess(std::move(apart)).Wait();
+  EXPECT_EQ(Log(), "error\n");
+  EXPECT_EQ(Read("output"), "out\n");
+}
+
+TEST_F(ChildProcessTest, ReadsNothingOrWhatIsWritten) {
+  ChildProcess(Shell("cat; echo end")).Wait();
+  EXPECT_EQ(Log(), "end\n");
+  ChildOptions piped = Shell("head -c 300000 | wc -c; cat; echo end");
+  piped.piped_input = true;
+  ChildProcess child(std::move(piped));
+  child.Write(std::string(300000, 'x'));
+  AwaitLog("300000\n");
+  child.Write("more\n");
+  AwaitLog("300000\nmore\n");
+  EXPECT_FALSE(child.Poll());
+  child.RequestEnd();
+  EXPECT_TRUE(child.Wait().ok());
+  EXPECT_EQ(Log(), "300000\nmore\nend\n");
+}
+
+TEST_F(ChildProcessTest, WritingToOneThatHasEndedIsNoError) {
+  ChildOptions piped = Shell("exit 5");
+  piped.piped_input = true;
+  ChildProcess child(std::move(piped));
+  child.Wait();
+  child.Write(std::string(1000000, 'x'));
+  EXPECT_EQ(child.Poll()->code, 5);
+}
+
+TEST_F(ChildProcessTest, IsAskedToEndByASignal) {
+  ChildProcess child(Shell("trap 'exit 7' INT; echo ready; while :; do sleep 0.01; done"));
+  AwaitLog("ready\n");
+  child.RequestEnd();
+  EXPECT_EQ(child.Wait().code, 7);
+}
+
+TEST_F(ChildProcessTest, DiesWithItsObject) {
+  pid_t pid = 0;
+  {
+    std::optional<ChildProcess> child(Shell("trap '' INT TERM; echo ready; sleep 100"));
+    AwaitLog("ready\n");
+    ChildProcess moved = std::move(*child);
+    child.reset();
+    pid = moved.pid();
+    EXPECT_EQ(kill(pid, 0), 0) << "it belongs to the other object";
+  }
+  EXPECT_EQ(kill(pid, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+TEST_F(ChildProcessTest, DiesWithThisProgram) {
+  const pid_t program = fork();
+  if (program == 0) {
+    ChildProcess child(Shell("echo $$; sleep 100"));
+    while (Log().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    kill(getpid(), SIGKILL);
+  }
+  int status = 0;
+  waitpid(program, &status, 0);
+  const pid_t pid = std::stoi(Log());
+  for (int i = 0; i < 1000 && kill(pid, 0) == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
+TEST_F(ChildProcessTest, WhatCanNotBeStartedSaysSo) {
+  ChildOptions nothing = Shell("");
+  nothing.command = {"/there/is/none"};
+  EXPECT_EQ(ChildProcess(nothing).Wait().code, 127);
+  EXPECT_THAT(Log(), HasSubstr("can't start"));
+  nothing.log = "/there/is/none";
+  EXPECT_THAT(MessageOf<Error>([&] { ChildProcess child(nothing); }),
+              HasSubstr("can't write /there/is/none: No such file"));
+}
+
+TEST_F(ChildProcessTest, FindsPrograms) {
+  EXPECT_THAT(FindProgram("sh"), HasSubstr("/sh"));
+  EXPECT_EQ(FindProgram("./here"), "./here");
+  EXPECT_THAT(MessageOf<Error>([] { FindProgram("no-such-program"); }),
+              HasSubstr("there is no program no-such-program"));
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,225 @@
+// A network of workers without any network, for tests of DeviceStage: what all workers have put
+// into their hosts' buffers is added up in the order of ranks by one thread, which is the wire.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/layer_exchange.h"
+#include "core/error.h"
+
+namespace poseidon {
+
+using Floats = std::vector<float>;
+
+// Dense, or, with rows, of factors: u rows x outputs, v rows x inputs.
+struct TestLayer {
+  size_t floats = 0;
+  size_t rows = 0;
+  size_t outputs = 0;
+
+  size_t inputs() const { return floats / outputs; }
+  bool factors() const { return rows > 0; }
+};
+
+constexpr float kStep = 0.125F;
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+// gradient += u^T v.
+inline void AddProduct(const TestLayer& layer, std::span<const float> u, std::span<const float> v,
+                       Floats& gradient) {
+  for (size_t row = 0; row < u.size() / layer.outputs; ++row) {
+    for (size_t i = 0; i < layer.floats; ++i) {
+      gradient[i] += u[row * layer.outputs + i / layer.inputs()] *
+                     v[row * layer.inputs() + i % layer.inputs()];
+    }
+  }
+}
+
+class TestNetwork;
+
+class TestExchange : public LayerExchange {
+ public:
+  TestExchange(TestNetwork& network, const std::vector<TestLayer>& layers)
+      : network_(network), layers_(layers), hosts_(layers.size()), fresh_(layers.size(), 0) {
+    for (size_t l = 0; l < layers.size(); ++l) {
+      hosts_[l].values.assign(layers[l].floats, 1.0F);
+      hosts_[l].gradient.assign(layers[l].factors() ? 0 : layers[l].floats, 0.0F);
+      hosts_[l].u.assign(layers[l].rows * layers[l].outputs, 0.0F);
+      hosts_[l].v.assign(layers[l].factors() ? layers[l].rows * layers[l].inputs() : 0, 0.0F);
+      names_.push_back("layer" + std::to_string(l));
+    }
+  }
+
+  int64_t iteration() const override { return iteration_; }
+  const std::string& LayerName(int layer) const override { return names_[layer]; }
+  Buffers buffers(int layer) const override {
+    Host& host = hosts_[layer];
+    return {host.values, {host.gradient, host.u, host.v}, nullptr};
+  }
+  void GradientReady(int layer) override;
+  bool IsFresh(int layer, int64_t iteration) const override {
+    const std::lock_guard lock(mutex_);
+    return fresh_[layer] >= iteration;
+  }
+  void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) override {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (!done()) {
+      std::unique_lock lock(mutex_);
+      news_arrived_.wait_for(lock, std::chrono::milliseconds(20), [&] { return news_; });
+      news_ = false;
+      if (!failure_.empty()) throw PeerLost(failure_);
+      if (std::chrono::steady_clock::now() >= deadline) {
+        throw DeadlineExceeded("gave up waiting for " + waiting_for);
+      }
+    }
+  }
+  void Wake() override {
+    const std::lock_guard lock(mutex_);
+    news_ = true;
+    news_arrived_.notify_all();
+  }
+
+  void EndIteration() { ++iteration_; }
+  void Fail(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    failure_ = reason;
+  }
+
+  // Another plan: nothing is fresh until it has come again.
+  void Forget(int layer) {
+    const std::lock_guard lock(mutex_);
+    --fresh_[layer];
+  }
+  void Publish(int layer, float value) {
+    std::fill(hosts_[layer].values.begin(), hosts_[layer].values.end(), value);
+    {
+      const std::lock_guard lock(mutex_);
+      ++fresh_[layer];
+    }
+    Wake();
+  }
+
+  // The wire's half: adds this worker's gradient, which nobody needs any more; brings new values.
+  void AddTo(int layer, Floats& sum) {
+    Host& host = hosts_[layer];
+    if (layers_[layer].factors()) {
+      AddProduct(layers_[layer], host.u, host.v, sum);
+    } else {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += host.gradient[i];
+    }
+    std::fill(host.gradient.begin(), host.gradient.end(), kPoison);
+    std::fill(host.u.begin(), host.u.end(), kPoison);
+  }
+  void Step(int layer, const Floats& sum) {
+    Host& host = hosts_[layer];
+    for (size_t i = 0; i < sum.size(); ++i) host.values[i] -= kStep * sum[i];
+    {
+      const std::lock_guard lock(mutex_);
+      ++fresh_[layer];
+    }
+    Wake();
+  }
+
+  std::chrono::milliseconds patience = std::chrono::seconds(60);
+
+ private:
+  struct Host {
+    Floats values, gradient, u, v;
+  };
+
+  TestNetwork& network_;
+  std::vector<TestLayer> layers_;
+  mutable std::vector<Host> hosts_;
+  std::vector<std::string> names_;
+  int64_t iteration_ = 0;
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable news_arrived_;
+  bool news_ = false;
+  std::vector<int64_t> fresh_;
+  std::string failure_;
+};
+
+class TestNetwork {
+ public:
+  // `delay`, of a layer: how long the wire takes, one layer after the other.
+  TestNetwork(int workers, const std::vector<TestLayer>& layers,
+              std::function<std::chrono::microseconds(int layer)> delay)
+      : layers_(layers), delay_(std::move(delay)), ready_(layers.size(), 0) {
+    for (int rank = 0; rank < workers; ++rank) {
+      workers_.push_back(std::make_unique<TestExchange>(*this, layers));
+    }
+    wire_ = std::thread([this] { Loop(); });
+  }
+  ~TestNetwork() {
+    Put(-1);
+    wire_.join();
+  }
+
+  TestExchange& worker(int rank) { return *workers_[rank]; }
+
+  void LayerReady(int layer) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (++ready_[layer] < workers_.size()) return;
+      ready_[layer] = 0;
+    }
+    Put(layer);
+  }
+
+ private:
+  void Put(int layer) {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(layer);
+    changed_.notify_all();
+  }
+  int Take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !queue_.empty(); });
+    const int layer = queue_.front();
+    queue_.pop_front();
+    return layer;
+  }
+  void Loop() {
+    for (int layer = Take(); layer >= 0; layer = Take()) {
+      std::this_thread::sleep_for(delay_(layer));
+      Floats sum(layers_[layer].floats, 0.0F);
+      for (const auto& worker : workers_) worker->AddTo(layer, sum);
+      for (const auto& worker : workers_) worker->Step(layer, sum);
+    }
+  }
+
+  std::vector<TestLayer> layers_;
+  std::function<std::chrono::microseconds(int)> delay_;
+  std::vector<std::unique_ptr<TestExchange>> workers_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<int> queue_;
+  std::vector<size_t> ready_;
+  std::thread wire_;
+};
+
+inline void TestExchange::GradientReady(int layer) { network_.LayerReady(layer); }
+
+// What a replica computes in an iteration, of parameters that it reads: its gradient, or factors of
+// so many rows.
+inline void TestGradient(std::span<const float> values, int replica, int64_t iteration,
+                         std::span<float> gradient) {
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const auto noise = static_cast<float>((i * 7 + replica * 31 + iteration * 13) % 101);
+    gradient[i] = 0.25F * values[i % values.size()] + 0.01F * noise - 0.5F;
+  }
+}
+
+}  // namespace poseidon
