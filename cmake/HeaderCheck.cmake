@@ -8,6 +8,9 @@ set(POSEIDON_TORCH_HEADERS "^worker/torch_")
 # Headers that need HDF5: likewise.
 set(POSEIDON_HDF5_HEADERS "^caffe_adapter/hdf5_library")
 
+# Headers that need CUDA: likewise.
+set(POSEIDON_CUDA_HEADERS "^client/cuda/check")
+
 # Headers that need a BVLC Caffe.
 set(POSEIDON_CAFFE_HEADERS "^caffe_adapter/patch/caffe_(solver|time)")
 
@@ -20,6 +23,9 @@ foreach(room ${POSEIDON_ROOMS})
   endif()
   if(NOT TARGET poseidon_hdf5)
     list(FILTER headers EXCLUDE REGEX ${POSEIDON_HDF5_HEADERS})
+  endif()
+  if(NOT POSEIDON_WITH_CUDA)
+    list(FILTER headers EXCLUDE REGEX ${POSEIDON_CUDA_HEADERS})
   endif()
   list(FILTER headers EXCLUDE REGEX ${POSEIDON_CAFFE_HEADERS})
   foreach(header ${headers})
@@ -37,6 +43,7 @@ foreach(room ${POSEIDON_ROOMS})
   endif()
 endforeach()
 
+target_link_libraries(header_check PRIVATE poseidon_cuda)
 if(TARGET poseidon_hdf5)
   target_link_libraries(header_check PRIVATE poseidon_hdf5)
 endif()

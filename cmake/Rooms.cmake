@@ -1,7 +1,9 @@
 # One library a room: poseidon_room(NAME SOURCES ... DEPENDS ...). Headers are included by their
 # path from the root ("core/error.h").
 function(poseidon_compile_options target)
-  target_compile_options(${target} PRIVATE ${POSEIDON_WARNINGS})
+  target_compile_options(${target} PRIVATE
+    "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${POSEIDON_WARNINGS}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:${POSEIDON_CUDA_WARNINGS}>")
   target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 endfunction()
 

@@ -92,8 +92,9 @@ TEST(DeviceStageOnGpu, TrainsToTheBitsOfTheHost) {
   constexpr int kWorkers = 3, kIterations = 6;
   const std::vector<TestLayer> layers = {
       {.floats = 500}, {.floats = 1}, {.floats = 3'000'000}, {.floats = 70'001}, {.floats = 10}};
-  TestNetwork network(kWorkers, layers,
-                      [](int layer) { return std::chrono::microseconds(300 * layer); });
+  TestNetwork network(
+      kWorkers, layers, [](int layer) { return std::chrono::microseconds(300 * layer); },
+      MakeCudaDevice(0));
   std::vector<std::thread> threads;
   std::vector<std::vector<Floats>> got(kWorkers);
   for (int rank = 0; rank < kWorkers; ++rank) {

@@ -16,7 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include "client/host_device.h"
 #include "client/layer_exchange.h"
+#include "client/pinned_pool.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -51,21 +53,25 @@ class TestNetwork;
 
 class TestExchange : public LayerExchange {
  public:
-  TestExchange(TestNetwork& network, const std::vector<TestLayer>& layers)
-      : network_(network), layers_(layers), hosts_(layers.size()), fresh_(layers.size(), 0) {
-    for (size_t l = 0; l < layers.size(); ++l) {
-      hosts_[l].values.assign(layers[l].floats, 1.0F);
-      hosts_[l].gradient.assign(layers[l].factors() ? 0 : layers[l].floats, 0.0F);
-      hosts_[l].u.assign(layers[l].rows * layers[l].outputs, 0.0F);
-      hosts_[l].v.assign(layers[l].factors() ? layers[l].rows * layers[l].inputs() : 0, 0.0F);
-      names_.push_back("layer" + std::to_string(l));
+  // Its buffers are pinned for `device`.
+  TestExchange(TestNetwork& network, const std::vector<TestLayer>& layers, Device& device)
+      : network_(network), layers_(layers), memory_(device, 1 << 20), fresh_(layers.size(), 0) {
+    for (const TestLayer& layer : layers) {
+      const auto allocate = [&](size_t floats) {
+        return memory_.Allocate(static_cast<int64_t>(floats));
+      };
+      names_.push_back("layer" + std::to_string(hosts_.size()));
+      hosts_.push_back({allocate(layer.floats), allocate(layer.factors() ? 0 : layer.floats),
+                        allocate(layer.rows * layer.outputs),
+                        allocate(layer.factors() ? layer.rows * layer.inputs() : 0)});
+      std::fill(hosts_.back().values.begin(), hosts_.back().values.end(), 1.0F);
     }
   }
 
   int64_t iteration() const override { return iteration_; }
   const std::string& LayerName(int layer) const override { return names_[layer]; }
   Buffers buffers(int layer) const override {
-    Host& host = hosts_[layer];
+    const Host& host = hosts_[layer];
     return {host.values, {host.gradient, host.u, host.v}, nullptr};
   }
   void GradientReady(int layer) override;
@@ -136,12 +142,13 @@ class TestExchange : public LayerExchange {
 
  private:
   struct Host {
-    Floats values, gradient, u, v;
+    std::span<float> values, gradient, u, v;
   };
 
   TestNetwork& network_;
   std::vector<TestLayer> layers_;
-  mutable std::vector<Host> hosts_;
+  PinnedPool memory_;
+  std::vector<Host> hosts_;
   std::vector<std::string> names_;
   int64_t iteration_ = 0;
   mutable std::mutex mutex_;  // of what follows
@@ -155,10 +162,14 @@ class TestNetwork {
  public:
   // `delay`, of a layer: how long the wire takes, one layer after the other.
   TestNetwork(int workers, const std::vector<TestLayer>& layers,
-              std::function<std::chrono::microseconds(int layer)> delay)
-      : layers_(layers), delay_(std::move(delay)), ready_(layers.size(), 0) {
+              std::function<std::chrono::microseconds(int layer)> delay,
+              std::unique_ptr<Device> device = std::make_unique<HostDevice>(HostDevice::Options{}))
+      : layers_(layers),
+        delay_(std::move(delay)),
+        device_(std::move(device)),
+        ready_(layers.size(), 0) {
     for (int rank = 0; rank < workers; ++rank) {
-      workers_.push_back(std::make_unique<TestExchange>(*this, layers));
+      workers_.push_back(std::make_unique<TestExchange>(*this, layers, *device_));
     }
     wire_ = std::thread([this] { Loop(); });
   }
@@ -202,6 +213,7 @@ class TestNetwork {
 
   std::vector<TestLayer> layers_;
   std::function<std::chrono::microseconds(int)> delay_;
+  std::unique_ptr<Device> device_;
   std::vector<std::unique_ptr<TestExchange>> workers_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,0 +1,163 @@
+#include "client/cuda/cuda_device.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "client/cuda/check.h"
+
+namespace poseidon {
+namespace {
+
+// While it lives, this thread's calls that make something are for the device.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int index) {
+    CheckCuda(cudaGetDevice(&before_), "say which device is current");
+    CheckCuda(cudaSetDevice(index), "use device " + std::to_string(index));
+  }
+  ~CurrentDevice() { cudaSetDevice(before_); }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+struct CudaEvent : DeviceEvent {
+  // Without time stamps, which would make the streams that wait for it slower.
+  CudaEvent() {
+    CheckCuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  }
+  ~CudaEvent() override { cudaEventDestroy(event); }
+  cudaEvent_t event = nullptr;
+};
+
+cudaEvent_t Of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).event; }
+cudaStream_t Of(DeviceStream stream) { return static_cast<cudaStream_t>(stream); }
+
+std::string Mebibytes(size_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int index) : index_(index) {
+    cudaDeviceProp properties;
+    CheckCuda(cudaGetDeviceProperties(&properties, index), "describe device");
+    name_ = "cuda device " + std::to_string(index) + " (" + properties.name + ")";
+    const CurrentDevice current(index);
+    for (cudaStream_t& stream : copy_streams_) {
+      // Independent of the default stream, in which a program's own work may be.
+      CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+    }
+  }
+  ~CudaDevice() override {
+    for (cudaStream_t stream : copy_streams_) cudaStreamDestroy(stream);
+  }
+
+  const std::string& name() const override { return name_; }
+
+  DeviceStream copy_stream(CopyDirection direction) const override {
+    return copy_streams_.at(static_cast<size_t>(direction));
+  }
+
+  std::unique_ptr<DeviceEvent> MakeEvent() override {
+    const CurrentDevice current(index_);
+    return std::make_unique<CudaEvent>();
+  }
+
+  void Record(DeviceEvent& event, DeviceStream stream) override {
+    const CurrentDevice current(index_);  // whose default stream a null one is
+    CheckCuda(cudaEventRecord(Of(event), Of(stream)), "record an event on " + name_);
+  }
+
+  void Wait(DeviceStream stream, const DeviceEvent& event) override {
+    const CurrentDevice current(index_);
+    CheckCuda(cudaStreamWaitEvent(Of(stream), Of(event)), "wait for an event on " + name_);
+  }
+
+  void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override {
+    const CurrentDevice current(index_);
+    CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Of(stream)),
+              "copy " + std::to_string(bytes) + " bytes on " + name_);
+  }
+
+  void Notify(DeviceStream stream, std::function<void()> function) override {
+    const CurrentDevice current(index_);
+    auto owned = std::make_unique<std::function<void()>>(std::move(function));
+    // Of a device that fails it is never called, and so never freed.
+    const auto call = [](void* context) {
+      const std::unique_ptr<std::function<void()>> owner(
+          static_cast<std::function<void()>*>(context));
+      (*owner)();
+    };
+    CheckCuda(cudaLaunchHostFunc(Of(stream), call, owned.get()),
+              "call back from a stream of " + name_);
+    owned.release();
+  }
+
+  DeviceMemory AllocatePinned(size_t bytes) override {
+    const CurrentDevice current(index_);
+    void* memory = nullptr;
+    // Portable: pinned for the worker's other devices, too.
+    CheckCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
+              "pin " + Mebibytes(bytes) + " of the host's memory");
+    DeviceMemory owner(static_cast<std::byte*>(memory), [](std::byte* m) { cudaFreeHost(m); });
+    std::fill_n(owner.get(), bytes, std::byte{0});
+    return owner;
+  }
+
+  DeviceMemory Allocate(size_t bytes) override {
+    const CurrentDevice current(index_);
+    void* memory = nullptr;
+    CheckCuda(cudaMalloc(&memory, bytes), "find " + Mebibytes(bytes) + " of memory on " + name_);
+    DeviceMemory owner(static_cast<std::byte*>(memory), [](std::byte* m) { cudaFree(m); });
+    CheckCuda(cudaMemset(memory, 0, bytes), "clear memory of " + name_);
+    return owner;
+  }
+
+  void Check() const override {
+    // A fault anywhere in the process's work on a device is told by every later call.
+    for (cudaStream_t stream : copy_streams_) {
+      const cudaError_t error = cudaStreamQuery(stream);
+      if (error == cudaErrorNotReady || error == cudaSuccess) continue;
+      throw Error(ExitCode::kFailure, name_ + " has failed: " + cudaGetErrorString(error));
+    }
+  }
+
+ private:
+  int index_;
+  std::string name_;
+  std::array<cudaStream_t, 2> copy_streams_{};  // by direction
+};
+
+}  // namespace
+
+CudaDevices FindCudaDevices() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    return {.count = 0, .why_none = "this machine has no NVIDIA driver"};
+  }
+  CudaDevices devices;
+  const cudaError_t error = cudaGetDeviceCount(&devices.count);
+  if (error != cudaSuccess) devices = {.count = 0, .why_none = cudaGetErrorString(error)};
+  if (error == cudaSuccess && devices.count == 0) devices.why_none = "this machine has no GPU";
+  return devices;
+}
+
+std::unique_ptr<Device> MakeCudaDevice(int index) {
+  const CudaDevices devices = FindCudaDevices();
+  if (devices.count == 0) {
+    throw ConfigError("training.device is cuda, but no GPU can be used: " + devices.why_none +
+                      "; run on a machine with a GPU, or train on the CPU");
+  }
+  if (index < 0 || index >= devices.count) {
+    throw ConfigError("training.device is cuda, device " + std::to_string(index) +
+                      ", but this machine has " + std::to_string(devices.count) +
+                      ", counted from 0");
+  }
+  return std::make_unique<CudaDevice>(index);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,13 @@
+// What the headers of client/cuda say of CUDA without its own headers, so that they compile
+// everywhere.
+#pragma once
+
+// The CUDA runtime's own name for what cudaStream_t points to.
+struct CUstream_st;
+
+namespace poseidon {
+
+// A cudaStream_t.
+using CudaStream = CUstream_st*;
+
+}  // namespace poseidon

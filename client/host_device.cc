@@ -1,0 +1,211 @@
+#include "client/host_device.h"
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector unit
+
+// How often an event has been recorded, and up to which of those its streams have come.
+struct Moments {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t recorded = 0;
+  int64_t reached = 0;
+  bool failed = false;  // its device has
+
+  int64_t Next() {
+    const std::lock_guard lock(mutex);
+    return ++recorded;
+  }
+  int64_t Latest() {
+    const std::lock_guard lock(mutex);
+    return recorded;
+  }
+  void Reach(int64_t moment, bool by_failing) {
+    {
+      const std::lock_guard lock(mutex);
+      reached = std::max(reached, moment);
+      failed |= by_failing;
+    }
+    changed.notify_all();
+  }
+  void Await(int64_t moment) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return reached >= moment; });
+    if (failed) throw std::runtime_error("it waited for a device that has failed");
+  }
+};
+
+struct HostEvent : DeviceEvent {
+  std::shared_ptr<Moments> moments = std::make_shared<Moments>();
+};
+
+Moments& MomentsOf(const DeviceEvent& event) {
+  return *static_cast<const HostEvent&>(event).moments;
+}
+
+DeviceMemory AllocateZeros(size_t bytes) {
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  if (memory == nullptr) {
+    throw Error(ExitCode::kFailure,
+                "the host has no " + std::to_string(bytes >> 20U) + " MiB of memory left");
+  }
+  std::memset(memory, 0, rounded);
+  return {memory, [](std::byte* freed) { std::free(freed); }};
+}
+
+}  // namespace
+
+// A thread that does tasks in order.
+class HostDevice::Stream {
+ public:
+  struct Task {
+    std::function<void()> run;
+    // Instead of it, once the device has failed; may be empty.
+    std::function<void()> skip;
+  };
+
+  Stream(HostDevice& device, CopyDirection direction)
+      : direction_(direction), device_(device), thread_([this] { Loop(); }) {}
+  ~Stream() {
+    Put({});
+    thread_.join();
+  }
+
+  CopyDirection direction() const { return direction_; }
+
+  void Put(Task task) {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  // Ends with a task that does nothing.
+  void Loop() {
+    while (true) {
+      Task task = Take();
+      if (task.run == nullptr) return;
+      if (!device_.failed()) {
+        try {
+          task.run();
+          continue;
+        } catch (const std::exception& error) {
+          device_.Fail(error.what());
+        }
+      }
+      if (task.skip != nullptr) task.skip();
+    }
+  }
+
+  Task Take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !tasks_.empty(); });
+    Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    return task;
+  }
+
+  CopyDirection direction_;
+  HostDevice& device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> tasks_;
+  std::thread thread_;
+};
+
+HostDevice::HostDevice(Options options)
+    : options_(std::move(options)),
+      to_host_(AddStream(CopyDirection::kToHost)),
+      to_device_(AddStream(CopyDirection::kToDevice)) {}
+
+HostDevice::~HostDevice() {
+  // Streams wait for each other, and so must all be there until the last has come to its end.
+  for (const auto& stream : streams_) Synchronize(stream.get());
+}
+
+DeviceStream HostDevice::MakeStream() { return AddStream(CopyDirection::kToDevice); }
+
+DeviceStream HostDevice::AddStream(CopyDirection direction) {
+  auto stream = std::make_unique<Stream>(*this, direction);
+  const std::lock_guard lock(mutex_);
+  streams_.push_back(std::move(stream));
+  return streams_.back().get();
+}
+
+void HostDevice::Run(DeviceStream stream, std::function<void()> work) {
+  static_cast<Stream*>(stream)->Put({std::move(work), {}});
+}
+
+void HostDevice::Synchronize(DeviceStream stream) {
+  const auto end = std::make_shared<Moments>();
+  const auto reach = [end] { end->Reach(1, false); };
+  static_cast<Stream*>(stream)->Put({reach, reach});
+  end->Await(1);
+}
+
+DeviceStream HostDevice::copy_stream(CopyDirection direction) const {
+  return direction == CopyDirection::kToHost ? to_host_ : to_device_;
+}
+
+std::unique_ptr<DeviceEvent> HostDevice::MakeEvent() { return std::make_unique<HostEvent>(); }
+
+void HostDevice::Record(DeviceEvent& event, DeviceStream stream) {
+  const std::shared_ptr<Moments> moments = static_cast<HostEvent&>(event).moments;
+  const int64_t moment = moments->Next();
+  static_cast<Stream*>(stream)->Put(
+      {[=] { moments->Reach(moment, false); }, [=] { moments->Reach(moment, true); }});
+}
+
+void HostDevice::Wait(DeviceStream stream, const DeviceEvent& event) {
+  const std::shared_ptr<Moments> moments = static_cast<const HostEvent&>(event).moments;
+  const int64_t moment = MomentsOf(event).Latest();
+  static_cast<Stream*>(stream)->Put({[=] { moments->Await(moment); }, {}});
+}
+
+void HostDevice::Copy(DeviceStream stream, void* to, const void* from, size_t bytes) {
+  const CopyDirection direction = static_cast<Stream*>(stream)->direction();
+  Run(stream, [=, this] {
+    if (options_.before_copy != nullptr) options_.before_copy(direction, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  });
+}
+
+void HostDevice::Notify(DeviceStream stream, std::function<void()> function) {
+  Run(stream, std::move(function));
+}
+
+DeviceMemory HostDevice::AllocatePinned(size_t bytes) { return AllocateZeros(bytes); }
+DeviceMemory HostDevice::Allocate(size_t bytes) { return AllocateZeros(bytes); }
+
+void HostDevice::Check() const {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) {
+    throw Error(ExitCode::kFailure, options_.name + " has failed: " + failure_);
+  }
+}
+
+bool HostDevice::failed() const {
+  const std::lock_guard lock(mutex_);
+  return !failure_.empty();
+}
+
+void HostDevice::Fail(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (failure_.empty()) failure_ = reason;
+}
+
+}  // namespace poseidon
