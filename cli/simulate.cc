@@ -45,7 +45,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations) {
   const auto [one, job] = LoadModelAndJob(options);
   const Cluster& cluster = job.cluster();
   const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
-  const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication().policy()),
+  const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication()),
                                    .measured = iterations - kUncounted};
   ClusterAnswer answer;
   answer.workers = cluster.workers();

@@ -61,7 +61,7 @@ void ThrowIf(const std::optional<std::string>& reason) {
 }
 
 Iterations IterationsOf(const ExperimentPoint& point, const ProcessOptions& options) {
-  return {std::max(kLeastWarmUp, WarmUpIterations(point.job.communication().policy())),
+  return {std::max(kLeastWarmUp, WarmUpIterations(point.job.communication())),
           std::max(point.iterations, options.iterations)};
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr double kMillisecondsPerSecond = 1000;
 
 PointResult Simulated(const ExperimentPoint& point) {
-  const SteadyIterations steady = {.warm_up = WarmUpIterations(point.job.communication().policy()),
+  const SteadyIterations steady = {.warm_up = WarmUpIterations(point.job.communication()),
                                    .measured = point.iterations};
   const SimulatedTraining training =
       SimulateTraining(point.job, point.model, steady, point.condition);

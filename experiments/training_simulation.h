@@ -23,8 +23,9 @@ struct SteadyIterations {
 };
 
 // The exchange of workers in pairs (halving-doubling, torus; policy TIME may choose either) lets
-// them drift apart for some twenty iterations; under the others they are steady after the second.
-int WarmUpIterations(Communication::Policy policy);
+// them drift apart for some twenty iterations, and with staleness fast workers first use up their
+// lead; else they are steady after the second.
+int WarmUpIterations(const Communication& communication);
 
 // Means over the measured iterations, and over the workers where they differ.
 struct SimulatedTraining {

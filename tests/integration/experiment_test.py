@@ -1,0 +1,113 @@
+"""`poseidon experiment`: the same results again and again, whatever interrupts it."""
+
+import csv
+import glob
+import os
+import re
+import signal
+import time
+
+import cluster
+
+EXPERIMENT = """
+name: "small"
+title: "A small one"
+net {
+  name: "net"
+  replay {
+    batch: 8
+    layers { name: "conv" parameters: 20000 forward_ms: 2 backward_ms: 4 }
+    layers { name: "fc" type: "InnerProduct" inputs: 800 outputs: 500 forward_ms: 1 backward_ms: 2 }
+  }
+}
+sweep {
+  system: "ps" system: "wfbp" system: "poseidon" system: "ring"
+  workers: 1 workers: 2 workers: 4 workers: %d
+  bandwidth: "1Gbps"
+}
+published { system: "ring" workers: 4 speedup: 3 source: "a book" }
+figure { name: "speedup" }
+"""
+POINTS = 16
+
+
+class ExperimentTest(cluster.ClusterTest):
+
+    def write(self, name="small.prototxt", largest=8, **replacements):
+        text = EXPERIMENT % largest
+        for what, by in replacements.items():
+            text = text.replace(what, by)
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def experiment(self, file, out="out", *flags, code=cluster.SUCCESS):
+        process = self.start("poseidon", "experiment", file, f"--out={self.path(out)}", *flags)
+        self.assertEqual(process.wait(), code, process.output())
+        return process.output()
+
+    def rows(self, out="out"):
+        with open(self.path(os.path.join(out, "results.csv")), encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def test_a_row_a_point_and_a_report(self):
+        output = self.experiment(self.write())
+        self.assertIn(f"{POINTS} points", output)
+        self.assertEqual(len(re.findall(r"^\[ ?\d+/16\] net, ", output, re.M)), POINTS)
+        rows = self.rows()
+        self.assertEqual(len(rows), POINTS)
+        for row in rows:
+            workers = int(row["workers"])
+            self.assertEqual(row["mode"], "simulate")
+            self.assertAlmostEqual(float(row["compute_seconds"]), 0.009)
+            self.assertGreaterEqual(float(row["iteration_seconds"]), 0.009 - 1e-9)
+            if row["system"] == "ring":  # 2 (P - 1) / P of the gradient, each way
+                floats = 20000 + 800 * 500 + 500
+                self.assertAlmostEqual(float(row["bytes_out"]),
+                                       8 * floats * (workers - 1) / workers, delta=8)
+        published = [row for row in rows if row["published"]]
+        self.assertEqual([(row["system"], row["workers"]) for row in published], [("ring", "4")])
+        self.assertTrue(os.path.exists(self.path("out/report.html")))
+
+    def test_twice_is_the_same_and_nothing_is_done_twice(self):
+        self.experiment(self.write())
+        self.experiment(self.write(), "other", "--threads=1")
+        self.assertEqual(self.rows(), self.rows("other"))
+        self.assertIn("of which 16 are there already", self.experiment(self.write()))
+        # What the file changes is new, what it does not is not; a point that is gone is done again.
+        changed = self.write(**{"workers: 4 ": "workers: 3 "})
+        output = self.experiment(changed)
+        self.assertIn("of which 12 are there already", output)
+        os.remove(sorted(glob.glob(self.path("other/points/*.json")))[0])
+        self.assertIn("of which 15 are there already", self.experiment(self.write(), "other"))
+
+    def test_goes_on_after_it_was_killed(self):
+        file = self.write(largest=64)
+        self.experiment(file, "whole")
+        process = self.start("poseidon", "experiment", file, f"--out={self.path('out')}",
+                             "--threads=1")
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
+        while len(glob.glob(self.path("out/points/*.json"))) < 3:
+            self.assertLess(time.monotonic(), deadline, process.output())
+            time.sleep(0.005)
+        process.signal(signal.SIGKILL)
+        process.wait()
+        self.experiment(file)
+        self.assertEqual(self.rows(), self.rows("whole"))
+
+    def test_what_is_wrong_is_said(self):
+        def said(*flags, **replacements):
+            return self.experiment(self.write(**replacements), "out", *flags,
+                                   code=cluster.CONFIG_ERROR)
+        self.assertIn('did you mean "ring"?', said(**{'system: "ring"': 'system: "rign"'}))
+        self.assertRegex(said(**{"workers: 1 ": "worker: 1 "}), r"small\.prototxt:\d+:\d+: ")
+        self.assertIn("must be simulate, emulate or run", said("--mode=simulated"))
+        self.assertIn("--hosts", said("--mode=run"))
+        self.assertIn("takes one file", said("another.prototxt"))
+        missing = self.start("poseidon", "experiment")
+        self.assertEqual(missing.wait(), cluster.CONFIG_ERROR)
+        self.assertIn("there is no experiment", missing.output())
+
+
+if __name__ == "__main__":
+    cluster.main()
