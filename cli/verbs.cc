@@ -83,8 +83,8 @@ const Verb kSimulate{
                "plan`, waiting for each layer before its own forward pass: all_ps (ps there), "
                "bytes, time, sfb, ring, halving_doubling, torus, adam."},
               {"iterations", "N",
-               "Iterations; the first two do not count. Under policies time, torus and "
-               "halving_doubling, which take longer to be steady, 18 more come before. 5 if not "
+               "Iterations; the first two do not count. Under policies that take longer to be "
+               "steady more come before: 4 under torus, 18 under time and halving_doubling. 5 if not "
                "given."},
               {"bandwidth", "RATE", ""},
               {"goodput", "X", ""},

@@ -22,9 +22,9 @@ struct SteadyIterations {
   int measured = 3;
 };
 
-// The exchange of workers in pairs (halving-doubling, torus; policy TIME may choose either) lets
-// them drift apart for some twenty iterations, and with staleness fast workers first use up their
-// lead; else they are steady after the second.
+// The exchange of workers in pairs (halving-doubling, in part the torus; policy TIME may choose
+// either) lets them drift apart for some iterations, and with staleness fast workers first use up
+// their lead; else they are steady after the second.
 int WarmUpIterations(const Communication& communication);
 
 // Means over the measured iterations, and over the workers where they differ.

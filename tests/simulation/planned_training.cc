@@ -46,7 +46,7 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
 PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model) {
   SteadyIterations steady;
   // Two more, for the comparison is to the thousandth.
-  steady.warm_up = WarmUpIterations(job.communication().policy()) + 2;
+  steady.warm_up = WarmUpIterations(job.communication()) + 2;
   steady.measured = 4;
   const SimulatedTraining training = SimulateTraining(job, model, steady);
   return {training.plan.iteration_ms() / 1000, training.iteration};
