@@ -1,7 +1,9 @@
 #include "cli/experiment.h"
 
 #include <glog/logging.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -12,9 +14,12 @@
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "caffe_adapter/solver.h"
 #include "cli/experiment_progress.h"
 #include "cli/flags.h"
 #include "cli/model_source.h"
@@ -41,6 +46,13 @@ ExperimentMode ModeFromFlags() {
   throw ConfigError("--mode is \"" + FLAGS_mode + "\"; it must be simulate, emulate or run");
 }
 
+// All that decides a training of the solver but the data: another key for each (KeyOf).
+std::string TextOf(const Solver& solver) {
+  std::string text = solver.parameter.SerializeAsString() + solver.train.net.SerializeAsString();
+  for (const SolverNet& test : solver.tests) text += test.net.SerializeAsString();
+  return text;
+}
+
 ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
   ModelSource source;
   if (net.has_net()) source.net = file.Resolve(net.net());
@@ -58,6 +70,7 @@ ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
   if (net.train()) {
     Training& training = loaded.training.emplace();
     training.set_solver(fs::absolute(source.solver).string());
+    loaded.solver = TextOf(LoadSolver(source.solver));
     if (net.has_iterations()) training.set_iterations(net.iterations());
     if (net.has_batch()) training.set_batch_per_worker(static_cast<int>(net.batch()));
   }
@@ -99,6 +112,10 @@ Outcome Execute(size_t index, const ExperimentPoint& point,
     outcome.result = executor(point);
   } catch (const Error& error) {
     if (error.exit_code() == ExitCode::kInterrupted) throw;
+    outcome.failure = error.what();
+  } catch (const std::bad_alloc&) {
+    outcome.failure = "this machine's memory is not enough; with fewer --threads it may be";
+  } catch (const std::filesystem::filesystem_error& error) {
     outcome.failure = error.what();
   }
   outcome.took = SteadyNow() - start;
@@ -155,7 +172,9 @@ class Execution {
 
   void Simulate(const std::vector<size_t>& todo) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    Simulations simulations(results_.points(), todo, FlagGiven("threads") ? FLAGS_threads : cores);
+    const int wanted = FlagGiven("threads") ? FLAGS_threads : cores;
+    const int threads = std::min(wanted, static_cast<int>(todo.size()));
+    Simulations simulations(results_.points(), todo, threads);
     for (size_t i = 0; i < todo.size(); ++i) Keep(simulations.Next());
   }
 
@@ -165,6 +184,8 @@ class Execution {
     options.programs = ProgramDirectory();
     options.interruption = &interruption;
     options.slow_motion = FLAGS_slow_motion;
+    // A training may take days; one that hangs is ended by the deadlines of its own job.
+    options.deadline = Duration::max();
     std::optional<RemoteOptions> remote;
     if (mode_ == ExperimentMode::kRun) remote = RemoteFromFlags();
     for (const size_t i : todo) {
@@ -180,7 +201,9 @@ class Execution {
     RemoteOptions remote;
     remote.hosts = ReadHosts(FLAGS_hosts);
     if (FlagGiven("remote_shell")) remote.shell = FLAGS_remote_shell;
-    remote.directory = "/tmp/poseidon-" + fs::path(FLAGS_experiment).stem().string();
+    // Nobody else's, nor that of the same experiment started twice.
+    remote.directory = "/tmp/poseidon-" + fs::path(FLAGS_experiment).stem().string() + "-" +
+                       std::to_string(getpid());
     remote.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
     return remote;
   }
@@ -209,34 +232,38 @@ class Execution {
   ExperimentProgress progress_;
 };
 
-// Why the mode can't execute the point; nothing if it can.
-std::optional<std::string> WhyNot(const ExperimentPoint& point, ExperimentMode mode) {
+// Why the mode can't execute the point; nothing if it can. `hosts`: to run on.
+std::optional<std::string> WhyNot(const ExperimentPoint& point, ExperimentMode mode, size_t hosts) {
   switch (mode) {
     case ExperimentMode::kEmulate:
-      return point.plan_only ? "it is only planned" : WhyNotEmulated(point);
+      return WhyNotEmulated(point);
     case ExperimentMode::kRun:
-      return point.plan_only ? "it is only planned"
-                             : WhyNotRun(point, ReadHosts(FLAGS_hosts).size());
+      return WhyNotRun(point, hosts);
     default:
       return std::nullopt;
   }
 }
 
+std::string Points(size_t count) {
+  return std::to_string(count) + (count == 1 ? " point" : " points");
+}
+
 // The points that lack a result and can have one. Says what the others are.
 std::vector<size_t> PointsToDo(const ExperimentResults& results, ExperimentMode mode) {
+  const size_t hosts = mode == ExperimentMode::kRun ? ReadHosts(FLAGS_hosts).size() : 0;
   std::vector<size_t> todo;
   size_t there = 0;
   std::map<std::string, int> left_out;
   for (size_t i = 0; i < results.points().size(); ++i) {
     if (results.Has(i, mode)) {
       ++there;
-    } else if (const auto reason = WhyNot(results.points()[i], mode)) {
+    } else if (const auto reason = WhyNot(results.points()[i], mode, hosts)) {
       ++left_out[*reason];
     } else {
       todo.push_back(i);
     }
   }
-  std::cout << results.points().size() << " points";
+  std::cout << Points(results.points().size());
   if (there > 0) std::cout << ", of which " << there << " are there already";
   std::cout << std::endl;
   for (const auto& [reason, count] : left_out) {
@@ -269,7 +296,7 @@ bool MakeReport(const std::string& directory, size_t points) {
 ExitCode ExperimentVerb() {
   FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
   if (FLAGS_experiment.empty()) {
-    throw ConfigError("there is no experiment; name a file, such as experiments/smoke.prototxt");
+    throw ConfigError("there is no experiment; name a file, such as experiments/busy.prototxt");
   }
   const ExperimentMode mode = ModeFromFlags();
   if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
@@ -290,8 +317,8 @@ ExitCode ExperimentVerb() {
   std::cout << "results: " << directory << "/results.csv" << std::endl;
   const bool reported = MakeReport(directory, results.points().size());
   if (execution.failures() > 0) {
-    std::cout << execution.failures()
-              << " points failed; the same command tries them again, and only them" << std::endl;
+    std::cout << Points(execution.failures())
+              << " failed; the same command tries what failed again, and only that" << std::endl;
     return ExitCode::kFailure;
   }
   return reported ? ExitCode::kSuccess : ExitCode::kFailure;

@@ -55,10 +55,11 @@ void ExperimentProgress::Failed(const ExperimentPoint& point, const std::string&
 }
 
 std::string RoughTime(Duration duration) {
-  const double seconds = ToSeconds(duration);
   constexpr double kMinute = 60;
   constexpr double kHour = 3600;
-  if (seconds < 10) return Digits(seconds, 1) + " s";
+  const double exact = ToSeconds(duration);
+  if (exact < 9.95) return Digits(exact, 1) + " s";
+  const double seconds = std::round(exact);  // so that there is no "1 min 60 s"
   if (seconds < kMinute) return Digits(seconds, 0) + " s";
   if (seconds < kHour) {
     const double minutes = std::floor(seconds / kMinute);

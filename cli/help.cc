@@ -35,9 +35,12 @@ std::string FlagForm(const VerbFlag& flag) {
 std::string FlagText(const VerbFlag& flag) {
   const gflags::CommandLineFlagInfo info = gflags::GetCommandLineFlagInfoOrDie(flag.name.c_str());
   std::string text = flag.text.empty() ? info.description : flag.text;
-  // A default that only stands for "not given" says nothing.
+  // A default that only stands for "not given" says nothing, and a text may have said it itself.
   const std::string& value = info.default_value;
-  if (!flag.value.empty() && !value.empty() && value != "0") text += " Default: " + value + ".";
+  const bool said = text.find("if not given") != std::string::npos;
+  if (!flag.value.empty() && !value.empty() && value != "0" && !said) {
+    text += " Default: " + value + ".";
+  }
   return text;
 }
 

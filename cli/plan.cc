@@ -86,8 +86,14 @@ double GoodputShare(const std::string& text, const Network& network) {
   double share = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), share);
   if (error == std::errc() && rest == text.data() + text.size()) return share;
-  return static_cast<double>(ParseBitRate(text)) /
-         static_cast<double>(ParseBitRate(network.bandwidth()));
+  int64_t rate = 0;
+  try {
+    rate = ParseBitRate(text);
+  } catch (const ConfigError& failure) {
+    throw ConfigError("--goodput: neither a share such as 0.9 nor a rate: " +
+                      std::string(failure.what()));
+  }
+  return static_cast<double>(rate) / static_cast<double>(ParseBitRate(network.bandwidth()));
 }
 
 Cluster ClusterFromFlags() {
@@ -108,10 +114,18 @@ void Check(const Job& job) {
   try {
     CheckClusterAndCommunication(job);
   } catch (const ConfigError& error) {
+    // Flags are called as the fields, but for the first ones.
+    const std::pair<std::string, std::string> names[] = {
+        {"cluster.network.goodput_share", "--goodput"},
+        {"cluster.devices_per_worker", "--gpus_per_node"},
+        {"cluster.device_bandwidth", "--gpu_bandwidth"},
+        {"cluster.network.", "--"},
+        {"cluster.", "--"},
+        {"communication.", "--"}};
     std::string message = error.what();
-    for (const std::string prefix : {"cluster.network.", "cluster.", "communication."}) {
-      for (size_t at = 0; (at = message.find(prefix, at)) != std::string::npos;) {
-        message.replace(at, prefix.size(), "--");
+    for (const auto& [field, flag] : names) {
+      for (size_t at = 0; (at = message.find(field, at)) != std::string::npos;) {
+        message.replace(at, field.size(), flag);
       }
     }
     throw ConfigError(message);

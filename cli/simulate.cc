@@ -18,10 +18,6 @@ constexpr int kIterations = 5;  // if the command line does not say: two to get 
 constexpr int kUncounted = 2;
 
 void SetDevicesFromFlags(Cluster& cluster) {
-  if (FLAGS_gpus_per_node < 1) {
-    throw ConfigError("--gpus_per_node is " + std::to_string(FLAGS_gpus_per_node) +
-                      "; it must be at least 1");
-  }
   cluster.set_devices_per_worker(FLAGS_gpus_per_node);
   cluster.set_device_bandwidth(FLAGS_gpu_bandwidth);
   if (!FLAGS_copy_bandwidth.empty()) cluster.set_copy_bandwidth(FLAGS_copy_bandwidth);

@@ -35,7 +35,8 @@ const Verb kRun{
 const Verb kPlan{
     .name = "plan",
     .summary = "show how a net's layers would be synchronised on a cluster",
-    .usage = "plan --net=FILE|--solver=FILE|--profile=FILE --workers=P [flags]",
+    .usage =
+        "plan --net=FILE|--solver=FILE|--profile=FILE \\\n      --workers=P --servers=S [flags]",
     .text =
         "Prices every layer that learns, in floats that a node which is worker and server sends "
         "and receives in an iteration: through parameter servers (PS) and, for inner-product "
@@ -58,7 +59,9 @@ const Verb kPlan{
 const Verb kSimulate{
     .name = "simulate",
     .summary = "train on a cluster in virtual time, to see how it does",
-    .usage = "simulate --net=FILE|--solver=FILE|--profile=FILE --workers=P [flags]",
+    .usage =
+        "simulate --net=FILE|--solver=FILE|--profile=FILE \\\n      --workers=P --servers=S "
+        "[flags]",
     .text =
         "Runs the scheduler, servers and workers of a job in virtual time, with messages that have "
         "sizes but no data and layers that take as long as the profile says or as they take at "
@@ -66,38 +69,42 @@ const Verb kSimulate{
         "busy the GPUs are, and how much the machine that moves most sends and receives. "
         "docs/experiments.md, \"Your own net and cluster\", goes through an example; "
         "docs/cost_model.md says what is not simulated.",
-    .flags = {{"net", "FILE", ""},
-              {"solver", "FILE", ""},
-              {"profile", "FILE", ""},
-              {"workers", "P", ""},
-              {"servers", "S", ""},
-              {"batch", "K", "Samples a GPU processes per iteration, instead of the net's."},
-              {"gpus_per_node", "G", ""},
-              {"gpu_bandwidth", "RATE", ""},
-              {"copy_bandwidth", "RATE", ""},
-              {"input", "CxHxW", ""},
-              {"policy", "NAME",
-               "The paper's: ps, parameter servers with a whole layer on one server, after the "
-               "backward pass; wfbp, KV pairs sent during the backward pass; poseidon, that with "
-               "Algorithm 1. These wait for all layers at the end of an iteration. As in `poseidon "
-               "plan`, waiting for each layer before its own forward pass: all_ps (ps there), "
-               "bytes, time, sfb, ring, halving_doubling, torus, adam."},
-              {"iterations", "N",
-               "Iterations; the first two do not count. Under policies that take longer to be "
-               "steady more come before: 4 under torus, 18 under time and halving_doubling. 5 if not "
-               "given."},
-              {"bandwidth", "RATE", ""},
-              {"goodput", "X", ""},
-              {"latency", "TIME", ""},
-              {"colocated", "", ""},
-              {"flops", "X", ""},
-              {"images_per_second", "X", ""},
-              {"grid", "XxY", ""},
-              {"codec", "NAME", ""},
-              {"bucket_bytes", "N", ""},
-              {"lanes", "N", ""},
-              {"kv_pair_bytes", "N", ""},
-              {"format", "NAME", ""}},
+    .flags =
+        {{"net", "FILE", ""},
+         {"solver", "FILE", ""},
+         {"profile", "FILE", ""},
+         {"workers", "P", ""},
+         {"servers", "S", ""},
+         {"batch", "K", "Samples a GPU processes per iteration, instead of the net's."},
+         {"gpus_per_node", "G", ""},
+         {"gpu_bandwidth", "RATE", ""},
+         {"copy_bandwidth", "RATE", ""},
+         {"input", "CxHxW", ""},
+         {"policy", "NAME",
+          "The paper's: ps, parameter servers with a whole layer on one server, after the "
+          "backward pass; wfbp, KV pairs sent during the backward pass; poseidon, that with "
+          "Algorithm 1. These wait for all layers at the end of an iteration. As in `poseidon "
+          "plan`, waiting for each layer before its own forward pass: all_ps (ps there), "
+          "bytes, time, sfb, ring, halving_doubling, torus, adam."},
+         {"iterations", "N",
+          "Iterations; the first two do not count. Under policies that take longer to be "
+          "steady more come before: 4 under torus, 18 under time and halving_doubling. 5 if not "
+          "given."},
+         {"bandwidth", "RATE", ""},
+         {"goodput", "X", ""},
+         {"latency", "TIME", ""},
+         {"colocated", "", ""},
+         {"flops", "X",
+          "Floating-point operations a second of a GPU, for the times of layers and for "
+          "rebuilding gradients from factors; 4e12 if not given."},
+         {"images_per_second", "X",
+          "Samples a second of one GPU alone, instead of --flops for the times of layers."},
+         {"grid", "XxY", ""},
+         {"codec", "NAME", ""},
+         {"bucket_bytes", "N", ""},
+         {"lanes", "N", ""},
+         {"kv_pair_bytes", "N", ""},
+         {"format", "NAME", ""}},
     .example =
         "poseidon simulate --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
         "    --workers=4 --servers=4 --batch=64 --bandwidth=1Gbps",

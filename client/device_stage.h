@@ -2,9 +2,8 @@
 // of devices and the exchange between the hosts. It has the training program's two calls, and makes
 // of them
 //
-//   GradientReady(l)   the device's gradient -> the host's buffers, then the exchange's
-//   GradientReady WaitFresh(l)       when l is fresh: the host's values -> the device's parameters;
-//   what the
+//   GradientReady(l)   the device's gradient -> the host's buffers, then the exchange hears of it
+//   WaitFresh(l)       when l is fresh: the host's values -> the device's parameters; what the
 //                      program then puts in its stream comes after them
 //
 // Copies are ordered by events behind what the program has in its streams; neither a stream nor a

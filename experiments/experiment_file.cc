@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <limits>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -11,11 +13,18 @@
 #include "core/nearest.h"
 #include "core/units.h"
 #include "experiments/policies.h"
+#include "experiments/result_columns.h"
 
 namespace poseidon {
 namespace {
 
 using Names = std::vector<std::string>;
+
+// Far above what anybody waits for, and far below what an int holds.
+constexpr double kMostIterations = 1e6;
+// A worker that is slower does not compute.
+constexpr double kMostComputeFactor = 1e6;
+constexpr double kMostBatch = std::numeric_limits<int32_t>::max();
 
 class Checker {
  public:
@@ -31,6 +40,7 @@ class Checker {
     for (int i = 0; i < experiment.sweep_size(); ++i) {
       CheckSweep("sweep." + std::to_string(i), experiment.sweep(i));
     }
+    CheckConditionNames();
     for (int i = 0; i < experiment.published_size(); ++i) {
       CheckPublished("published." + std::to_string(i), experiment.published(i));
     }
@@ -58,6 +68,12 @@ class Checker {
     }
     Fail(field, name.substr(name.rfind('.') + 1) + " must be at least " +
                     std::to_string(static_cast<int64_t>(least)));
+  }
+
+  void CheckAtMost(const std::string& field, int64_t value, double most) const {
+    if (static_cast<double>(value) <= most) return;
+    Fail(field, field.substr(field.rfind('.') + 1) + " is " + std::to_string(value) +
+                    "; it must be at most " + std::to_string(static_cast<int64_t>(most)));
   }
 
   // `known` must have it.
@@ -96,7 +112,11 @@ class Checker {
       if (net.train() && !net.has_solver()) {
         Fail(field + ".train", "only a net with a solver can be trained");
       }
-      if (net.has_batch()) CheckAtLeast(field + ".batch", static_cast<double>(net.batch()), 1);
+      CheckSource(field, net);
+      if (net.has_batch()) {
+        CheckAtLeast(field + ".batch", static_cast<double>(net.batch()), 1);
+        CheckAtMost(field + ".batch", net.batch(), kMostBatch);
+      }
       if (net.has_iterations()) {
         CheckAtLeast(field + ".iterations", static_cast<double>(net.iterations()), 1);
         if (!net.train()) Fail(field + ".iterations", "iterations are of a net to train");
@@ -104,6 +124,20 @@ class Checker {
       if (net.has_images_per_second() && !(net.images_per_second() > 0)) {
         Fail(field + ".images_per_second", "images_per_second must be above 0");
       }
+    }
+  }
+
+  // What says the layers, and what that leaves to be said.
+  void CheckSource(const std::string& field, const Net& net) const {
+    if (!net.has_replay() && net.net().empty() && net.solver().empty() && net.profile().empty()) {
+      Fail(field, "the net \"" + net.name() + "\" names no file");
+    }
+    const std::string measured = net.has_profile() ? "profile" : net.has_replay() ? "replay" : "";
+    if (net.has_batch() && net.has_profile()) {
+      Fail(field + ".batch", "batch can't change a profile; measure it again");
+    }
+    if (net.has_input() && !measured.empty()) {
+      Fail(field + ".input", "input can't change a " + measured + ", which has layers of its own");
     }
   }
 
@@ -166,6 +200,7 @@ class Checker {
               CheckQuantity(at, text, ParseDuration);
             });
     CheckAtLeast(field + ".iterations", sweep.iterations(), 1);
+    CheckAtMost(field + ".iterations", sweep.iterations(), kMostIterations);
     for (int i = 0; i < sweep.condition_size(); ++i) {
       CheckCondition(field + ".condition." + std::to_string(i), sweep.condition(i));
     }
@@ -173,18 +208,48 @@ class Checker {
 
   void CheckCondition(const std::string& field, const Condition& condition) const {
     if (condition.name().empty()) Fail(field, "a condition has no name");
+    std::set<int> workers;
     for (int i = 0; i < condition.deviation_size(); ++i) {
       const Deviation& deviation = condition.deviation(i);
       const std::string at = field + ".deviation." + std::to_string(i);
       if (!deviation.has_worker()) Fail(at, "a deviation names no worker");
       CheckAtLeast(at + ".worker", deviation.worker(), 0);
-      if (!(deviation.compute_factor() > 0)) {
-        Fail(at + ".compute_factor", "compute_factor must be above 0");
+      if (!workers.insert(deviation.worker()).second) {
+        Fail(at + ".worker", "worker " + std::to_string(deviation.worker()) +
+                                 " is there twice; say all of it in one deviation");
+      }
+      if (!(deviation.compute_factor() > 0 && deviation.compute_factor() <= kMostComputeFactor)) {
+        Fail(at + ".compute_factor", "compute_factor must be above 0 and at most 1000000");
       }
       if (deviation.has_bandwidth()) {
         CheckQuantity(at + ".bandwidth", deviation.bandwidth(), ParseBitRate);
+        if (ParseBitRate(deviation.bandwidth()) == 0) {
+          Fail(at + ".bandwidth", "bandwidth must be above 0");
+        }
       }
     }
+  }
+
+  // Results and figures tell conditions apart by their names.
+  void CheckConditionNames() const {
+    std::map<std::string, std::string> known;
+    for (int s = 0; s < file_.experiment.sweep_size(); ++s) {
+      for (int c = 0; c < file_.experiment.sweep(s).condition_size(); ++c) {
+        const Condition& condition = file_.experiment.sweep(s).condition(c);
+        const std::string said = condition.SerializeAsString();
+        if (known.try_emplace(condition.name(), said).first->second == said) continue;
+        Fail("sweep." + std::to_string(s) + ".condition." + std::to_string(c) + ".name",
+             "there are two conditions \"" + condition.name() + "\" that are not the same");
+      }
+    }
+  }
+
+  Names ConditionNames() const {
+    Names names;
+    for (const Sweep& sweep : file_.experiment.sweep()) {
+      for (const Condition& condition : sweep.condition()) names.push_back(condition.name());
+    }
+    return names;
   }
 
   void CheckPublished(const std::string& field, const Published& published) const {
@@ -214,7 +279,28 @@ class Checker {
       if (figure.kind() == Figure::MAP && figure.colour().empty()) {
         Fail(field, "a MAP needs `colour`, the column that it shows");
       }
+      CheckColumns(field, figure);
+      CheckSelection(field + ".net", "net", figure.net(), NetNames());
+      CheckSelection(field + ".system", "system", figure.system(), SystemNames());
+      CheckSelection(field + ".condition", "condition", figure.condition(), ConditionNames());
     }
+  }
+
+  void CheckColumns(const std::string& field, const Figure& figure) const {
+    const Names columns(std::begin(kResultColumns), std::end(kResultColumns));
+    CheckKnown(field + ".x", "column", figure.x(), columns);
+    CheckKnown(field + ".y", "column", figure.y(), columns);
+    CheckKnown(field + ".series", "column", figure.series(), columns);
+    if (figure.has_panel()) CheckKnown(field + ".panel", "column", figure.panel(), columns);
+    if (figure.has_colour()) CheckKnown(field + ".colour", "column", figure.colour(), columns);
+  }
+
+  template <typename List>
+  void CheckSelection(const std::string& field, const std::string& what, const List& names,
+                      const Names& known) const {
+    ForEach(field, names, [&](const std::string& at, const std::string& name) {
+      CheckKnown(at, what, name, known);
+    });
   }
 
   const ExperimentFile& file_;

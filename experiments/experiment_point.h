@@ -26,6 +26,7 @@ struct ExperimentPoint {
   // With the times of its layers, each for one device's part of the batch; `batch` is the worker's:
   // that of all its devices.
   ModelSpec model;
+  std::string solver;   // of what is really trained: ExperimentModel's
   Condition condition;  // without a name: nothing is different
   bool plan_only = false;
   int iterations = 3;  // that count
@@ -40,7 +41,8 @@ struct PointResult {
   // Of the machine that sends and receives most.
   double bytes_sent = 0;
   double bytes_received = 0;
-  // Sent and received, the mean over all machines with a worker or a server.
+  // Sent and received, the mean over all machines with a worker or a server; 0 where it is only
+  // planned.
   double mean_bytes = 0;
   double predicted = 0;  // iteration, by the planner; 0: none
   // Parameters by scheme, such as "PS 20.0M, SFB 123.6M".

@@ -50,6 +50,8 @@ struct Choice {
 
 Cluster ClusterFor(const Sweep& sweep, const System& system, const Choice& choice) {
   Cluster cluster = sweep.cluster();
+  // A list is one setting, which is not to be made longer.
+  if (system.cluster().network().tier_size() > 0) cluster.mutable_network()->clear_tier();
   cluster.MergeFrom(system.cluster());
   // Set even where it is the default, so that the same point has the same bytes.
   cluster.set_workers(choice.workers.value_or(cluster.workers()));
@@ -66,6 +68,7 @@ Cluster ClusterFor(const Sweep& sweep, const System& system, const Choice& choic
 Communication CommunicationFor(const Sweep& sweep, const System& system, int workers) {
   Communication communication = PolicyNamed(system.policy());
   communication.MergeFrom(sweep.communication());
+  if (system.communication().grid_size() > 0) communication.clear_grid();
   communication.MergeFrom(system.communication());
   if (system.has_grid_row()) {
     communication.clear_grid();
@@ -90,6 +93,7 @@ ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const 
   *point.job.mutable_communication() = CommunicationFor(sweep, system, cluster.workers());
   if (model.training) {
     *point.job.mutable_training() = *model.training;
+    point.solver = model.solver;
   } else {
     point.job.mutable_training()->set_engine(Training::REPLAY);
   }
@@ -202,6 +206,7 @@ std::string KeyOf(const ExperimentPoint& point, ExperimentMode mode) {
   Append(point.job, bytes);
   Append(point.model, bytes);
   Append(point.condition, bytes);
+  bytes += point.solver;
   char key[17];
   std::snprintf(key, sizeof key, "%016llx",
                 static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
@@ -215,8 +220,8 @@ std::string Describe(const ExperimentPoint& point) {
   if (cluster.devices_per_worker() > 1) {
     text += " of " + std::to_string(cluster.devices_per_worker()) + " devices";
   }
-  if (cluster.servers() > cluster.workers()) {
-    text += ", " + std::to_string(cluster.servers() - cluster.workers()) + " spare servers";
+  if (const int spare = cluster.servers() - cluster.workers(); spare > 0) {
+    text += ", " + std::to_string(spare) + (spare == 1 ? " spare server" : " spare servers");
   }
   text += ", " + cluster.network().bandwidth();
   if (cluster.network().has_latency()) text += ", " + cluster.network().latency();

@@ -16,6 +16,8 @@ struct ExperimentModel {
   ModelSpec model;  // of one device: `batch` is a device's
   // Of one that is really trained: the solver's path and the settings to train it with.
   std::optional<Training> training;
+  // Then, all that its files say: what tells one training from another.
+  std::string solver;
 };
 
 // In the file's order, each once. `models` has every net that a sweep uses, by name. Throws

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "experiments/experiment_points.h"
+#include "experiments/result_columns.h"
 
 namespace poseidon {
 namespace {
@@ -96,12 +97,11 @@ class CsvRow {
   int count_ = 0;
 };
 
-constexpr char kHeading[] =
-    "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mode,policy,"
-    "batch,"
-    "parameters,iteration_seconds,compute_seconds,images_per_second,speedup,efficiency,gpu_busy,"
-    "bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,accuracy,published,"
-    "difference,fitted,source,key\n";
+std::string Heading() {
+  CsvRow row;
+  for (const std::string_view column : kResultColumns) row.Add(std::string(column));
+  return row.line();
+}
 
 int64_t ParametersOf(const ModelSpec& model) {
   int64_t floats = 0;
@@ -144,7 +144,8 @@ std::string LineOf(const Experiment& experiment, const ExperimentPoint& point, E
   row.Add(result.busy);
   row.Add(result.bytes_sent);
   row.Add(result.bytes_received);
-  row.Add(result.mean_bytes);
+  // The planner says what the busiest machine moves only.
+  row.Add(point.plan_only ? std::nullopt : std::optional(result.mean_bytes));
   const double busiest = result.bytes_sent + result.bytes_received;
   row.Add(result.mean_bytes > 0 ? std::optional(busiest / result.mean_bytes) : std::nullopt);
   row.Add(result.predicted > 0 ? std::optional(result.predicted) : std::nullopt);
@@ -205,7 +206,7 @@ void ExperimentResults::Put(size_t point, ExperimentMode mode, const PointResult
 }
 
 void ExperimentResults::WriteTable() const {
-  std::string table = kHeading;
+  std::string table = Heading();
   for (const auto& [row, result] : results_) {
     table += LineOf(experiment_, points_[row.point], row.mode, result);
   }

@@ -3,16 +3,23 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/error.h"
 #include "scheduler/cluster_spec.h"
 
 namespace poseidon {
 namespace {
 
 constexpr double kMillisecondsPerSecond = 1000;
+constexpr double kMaxSeconds = 3600;  // as of a profile's layer (proto/replay_model.cc)
 
 ModelSpec Scaled(ModelSpec model, const std::vector<LayerTime>& times, double factor) {
   for (int l = 0; l < model.layers_size(); ++l) {
     LayerSpec& layer = *model.mutable_layers(l);
+    // In this form a NaN is refused, too.
+    if (!(factor * std::max(times[l].forward, times[l].backward) <= kMaxSeconds)) {
+      throw ConfigError("layer \"" + layer.name() +
+                        "\" takes longer than an hour; check flops and images_per_second");
+    }
     layer.set_forward_ms(kMillisecondsPerSecond * factor * times[l].forward);
     layer.set_backward_ms(kMillisecondsPerSecond * factor * times[l].backward);
   }

@@ -1,4 +1,5 @@
-// How long a model's layers compute, where nobody has measured them. Functions without state.
+// How long a model's layers compute, where nobody has measured them. Functions without state. They
+// throw ConfigError where a layer would take longer than an hour, as nobody's does.
 #pragma once
 
 #include "proto/model.pb.h"
@@ -13,8 +14,8 @@ ModelSpec WithTimes(ModelSpec model, double flops);
 // `images_per_second` says, which is above 0.
 ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second);
 
-// The model of a worker with so many devices, if `model` is that of one device: they compute side by
-// side, each a batch of its own. The model has times.
+// The model of a worker with so many devices, if `model` is that of one device: they compute side
+// by side, each a batch of its own. The model has times.
 ModelSpec OnDevices(ModelSpec model, int devices);
 
 }  // namespace poseidon

@@ -41,7 +41,6 @@ PointResult Planned(const ExperimentPoint& point) {
     result.bytes_sent += static_cast<double>(bucket.prediction().bytes_sent());
     result.bytes_received += static_cast<double>(bucket.prediction().bytes_received());
   }
-  result.mean_bytes = result.bytes_sent + result.bytes_received;
   result.schemes = SchemeSummary(plan);
   return result;
 }

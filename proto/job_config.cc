@@ -103,7 +103,8 @@ class Checker {
 
   void CheckDevices() const {
     const Cluster& cluster = job_.cluster();
-    Range("cluster.devices_per_worker", cluster.devices_per_worker(), 1, kMaxInt32);
+    // More than any machine has; times the workers it is still an int.
+    Range("cluster.devices_per_worker", cluster.devices_per_worker(), 1, 1024);
     BitRate("cluster.device_bandwidth", cluster.device_bandwidth());
     if (cluster.has_copy_bandwidth()) BitRate("cluster.copy_bandwidth", cluster.copy_bandwidth());
   }

@@ -73,6 +73,9 @@ class ExperimentTest(cluster.ClusterTest):
         self.experiment(self.write())
         self.experiment(self.write(), "other", "--threads=1")
         self.assertEqual(self.rows(), self.rows("other"))
+        # More threads than there are points.
+        self.experiment(self.write(), "many", "--threads=100000")
+        self.assertEqual(self.rows(), self.rows("many"))
         self.assertIn("of which 16 are there already", self.experiment(self.write()))
         # What the file changes is new, what it does not is not; a point that is gone is done again.
         changed = self.write(**{"workers: 4 ": "workers: 3 "})

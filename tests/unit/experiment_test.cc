@@ -13,6 +13,7 @@
 #include "experiments/experiment_file.h"
 #include "experiments/experiment_points.h"
 #include "experiments/experiment_results.h"
+#include "experiments/model_times.h"
 #include "experiments/policies.h"
 #include "experiments/simulated_point.h"
 #include "proto/replay_model.h"
@@ -209,6 +210,103 @@ TEST_F(ExperimentTest, SaysWhatIsWrongAndWhere) {
               HasSubstr("small, rows, 3 workers"));
   EXPECT_THAT(Refusal("name: \"empty\" net { name: \"a\" replay { } }"), HasSubstr("no sweep"));
   EXPECT_THAT(changed("lanes: 2", "lanes: 99"), HasSubstr("communication.lanes is 99"));
+  EXPECT_THAT(changed("net: \"small\"\n  system", "iterations: 2000000000 system"),
+              HasSubstr("iterations is 2000000000; it must be at most 1000000"));
+}
+
+TEST_F(ExperimentTest, RefusesWhatANetDoesNotTake) {
+  const auto net = [this](const std::string& fields) {
+    return Refusal("name: \"t\" net { name: \"n\" " + fields +
+                   " } sweep { system: \"wfbp\" workers: 2 }");
+  };
+  const std::string replay = "replay { layers { name: \"a\" parameters: 7 } }";
+  EXPECT_THAT(net("profile: \"p\" batch: 8"), HasSubstr("1:40: batch can't change a profile"));
+  EXPECT_THAT(net("profile: \"p\" input: \"3x8x8\""), HasSubstr("input can't change a profile"));
+  EXPECT_THAT(net(replay + " input: \"3x8x8\""), HasSubstr("input can't change a replay"));
+  EXPECT_THAT(net("net: \"\""), HasSubstr("names no file"));
+  EXPECT_THAT(net(replay + " batch: 4294967297"),
+              HasSubstr("batch is 4294967297; it must be at most 2147483647"));
+}
+
+TEST_F(ExperimentTest, RefusesConditionsThatCanNotBe) {
+  const auto conditions = [this](const std::string& text) {
+    return Refusal(
+        "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+        " sweep { system: \"wfbp\" workers: 2 " +
+        text + " }");
+  };
+  EXPECT_EQ(conditions("condition { name: \"a\" } condition { name: \"b\" "
+                       "deviation { worker: 0 compute_factor: 2 bandwidth: \"1Gbps\" } }"),
+            "not refused");
+  EXPECT_THAT(conditions("condition { name: \"a\" } condition { name: \"a\" "
+                         "deviation { worker: 0 compute_factor: 2 } }"),
+              HasSubstr("two conditions \"a\" that are not the same"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 compute_factor: 2 } "
+                         "deviation { worker: 1 bandwidth: \"1Gbps\" } }"),
+              HasSubstr("worker 1 is there twice"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 compute_factor: 1e300 } }"),
+              HasSubstr("compute_factor must be above 0 and at most 1000000"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 bandwidth: \"0bps\" } }"),
+              HasSubstr("bandwidth must be above 0"));
+  // Of two sweeps, too.
+  EXPECT_THAT(
+      conditions("condition { name: \"a\" } } sweep { system: \"ring\" workers: 2 condition "
+                 "{ name: \"a\" deviation { worker: 0 compute_factor: 2 } }"),
+      HasSubstr("two conditions \"a\" that are not the same"));
+}
+
+TEST_F(ExperimentTest, FiguresAreCheckedBeforeAnythingStarts) {
+  const auto figure = [this](const std::string& fields) {
+    return Refusal(kExperiment + std::string("figure { name: \"f\" ") + fields + " }");
+  };
+  EXPECT_EQ(figure("panel: \"bandwidth_gbps\" net: \"small\" system: \"ring\""), "not refused");
+  EXPECT_THAT(figure("panel: \"bandwith_gbps\""), HasSubstr("did you mean \"bandwidth_gbps\"?"));
+  EXPECT_THAT(figure("x: \"worker\""), HasSubstr("there is no column \"worker\""));
+  EXPECT_THAT(figure("net: \"smal\""), HasSubstr("there is no net \"smal\""));
+  EXPECT_THAT(figure("system: \"rnig\""), HasSubstr("there is no system \"rnig\""));
+  EXPECT_THAT(figure("condition: \"slow\""), HasSubstr("there is no condition \"slow\""));
+}
+
+TEST_F(ExperimentTest, AListIsReplacedAsAWhole) {
+  const std::vector<ExperimentPoint> points = Points(
+      "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+      " system { name: \"own\" policy: \"torus\" communication { grid: 4 grid: 1 }"
+      "   cluster { network { tier { members: 4 bandwidth: \"1Gbps\" } } } }"
+      " sweep { system: \"torus\" system: \"own\" workers: 4 communication { grid: 2 grid: 2 }"
+      "   cluster { network { tier { members: 2 bandwidth: \"2Gbps\" } } } }");
+  ASSERT_EQ(points.size(), 2);
+  for (const ExperimentPoint& point : points) {
+    const bool own = point.system == "own";
+    ASSERT_EQ(point.job.cluster().network().tier_size(), 1);
+    EXPECT_EQ(point.job.cluster().network().tier(0).members(), own ? 4 : 2);
+    EXPECT_THAT(point.job.communication().grid(),
+                own ? testing::ElementsAre(4, 1) : testing::ElementsAre(2, 2));
+  }
+}
+
+TEST_F(ExperimentTest, WhatIsTrainedIsPartOfTheKey) {
+  const ExperimentFile file = Read(kExperiment);
+  std::map<std::string, ExperimentModel> models = Models(file.experiment);
+  models["small"].training.emplace().set_solver("/solver");
+  models["small"].solver = "max_iter: 100";
+  const std::string before = KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate);
+  EXPECT_EQ(before, KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate));
+  models["small"].solver = "max_iter: 200";
+  EXPECT_NE(before, KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate));
+}
+
+TEST(ModelTimesTest, RefusesLayersThatTakeLongerThanAnHour) {
+  ModelSpec model;
+  model.set_batch(1);
+  LayerSpec& layer = *model.add_layers();
+  layer.set_name("fc");
+  layer.set_multiply_adds(1000000);
+  EXPECT_NEAR(WithTimes(model, 1e9).layers(0).forward_ms(), 2, 1e-9);
+  EXPECT_NEAR(WithImagesPerSecond(model, 0.01).layers(0).backward_ms(), 2e5 / 3, 1e-6);
+  for (const double slow : {1e-300, 1e-12}) {
+    EXPECT_THROW(WithTimes(model, slow), ConfigError);
+    EXPECT_THROW(WithImagesPerSecond(model, slow), ConfigError);
+  }
 }
 
 PointResult SomeResult(double iteration) {
@@ -326,6 +424,14 @@ TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
   simulated.plan_only = false;
   EXPECT_NEAR(SimulatePoint(simulated).iteration, planned.iteration, 0.1 * planned.iteration);
   EXPECT_EQ(SimulatePoint(simulated).predicted, planned.predicted);
+  // The planner says nothing of the mean machine.
+  ExperimentResults results(Path("out"), Experiment(), {point});
+  results.Put(0, ExperimentMode::kSimulate, planned);
+  const auto rows = ReadCsv(Path("out/results.csv"));
+  for (size_t i = 0; i < rows[0].size(); ++i) {
+    if (rows[0][i] != "bytes_mean" && rows[0][i] != "imbalance") continue;
+    EXPECT_EQ(rows[1][i], "") << rows[0][i];
+  }
 }
 
 }  // namespace

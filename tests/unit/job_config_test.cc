@@ -97,6 +97,8 @@ TEST_F(JobConfigTest, TiersAndDevicesAreChecked) {
   EXPECT_EQ(bad("cluster { devices_per_worker: 8 device_bandwidth: \"200Gbps\" }\n"), "");
   EXPECT_THAT(bad("cluster { devices_per_worker: 0 }\n"),
               HasSubstr("cluster.devices_per_worker is 0; it must be between 1"));
+  EXPECT_THAT(bad("cluster { devices_per_worker: 2147483647 }\n"),
+              HasSubstr("it must be between 1 and 1024"));
   EXPECT_THAT(bad("cluster { device_bandwidth: \"0Gbps\" }\n"),
               HasSubstr("cluster.device_bandwidth is 0; it must be more"));
   EXPECT_THAT(bad("cluster { copy_bandwidth: \"\" }\n"), HasSubstr("cluster.copy_bandwidth:"));

@@ -1,0 +1,41 @@
+// The columns of results.csv, in their order; docs/experiments.md says what each is. Figures are
+// drawn of them.
+#pragma once
+
+#include <string_view>
+
+namespace poseidon {
+
+inline constexpr std::string_view kResultColumns[] = {"system",
+                                                      "model",
+                                                      "workers",
+                                                      "servers",
+                                                      "devices",
+                                                      "gpus",
+                                                      "bandwidth_gbps",
+                                                      "latency_us",
+                                                      "condition",
+                                                      "mode",
+                                                      "policy",
+                                                      "batch",
+                                                      "parameters",
+                                                      "iteration_seconds",
+                                                      "compute_seconds",
+                                                      "images_per_second",
+                                                      "speedup",
+                                                      "efficiency",
+                                                      "gpu_busy",
+                                                      "bytes_out",
+                                                      "bytes_in",
+                                                      "bytes_mean",
+                                                      "imbalance",
+                                                      "predicted_seconds",
+                                                      "schemes",
+                                                      "accuracy",
+                                                      "published",
+                                                      "difference",
+                                                      "fitted",
+                                                      "source",
+                                                      "key"};
+
+}  // namespace poseidon
