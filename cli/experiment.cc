@@ -30,7 +30,7 @@
 #include "experiments/experiment_results.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
-#include "proto/replay_model.h"
+#include "proto/job_config.h"
 #include "transport/program.h"
 
 namespace poseidon {
@@ -55,9 +55,9 @@ std::string TextOf(const Solver& solver) {
 
 ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
   ModelSource source;
-  if (net.has_net()) source.net = file.Resolve(net.net());
-  if (net.has_solver()) source.solver = file.Resolve(net.solver());
-  if (net.has_profile()) source.profile = file.Resolve(net.profile());
+  if (net.has_net()) source.net = ResolvePath(file.path, net.net());
+  if (net.has_solver()) source.solver = ResolvePath(file.path, net.solver());
+  if (net.has_profile()) source.profile = ResolvePath(file.path, net.profile());
   if (net.has_input()) source.record_shape = ParseShape("input", net.input());
   if (net.has_batch()) source.batch = net.batch();
   if (net.has_images_per_second()) source.images_per_second = net.images_per_second();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <set>
@@ -318,15 +317,6 @@ void AddKnownSystems(Experiment& experiment) {
 }
 
 }  // namespace
-
-std::string ExperimentFile::Resolve(const std::string& name) const {
-  namespace fs = std::filesystem;
-  if (fs::path(name).is_absolute() || fs::exists(name)) return name;
-  const fs::path beside = fs::path(path).parent_path() / name;
-  if (fs::exists(beside)) return beside.string();
-  throw ConfigError(path + ": there is no file " + name + " in the working directory, nor " +
-                    beside.string());
-}
 
 ExperimentFile ReadExperiment(const std::string& path) {
   ExperimentFile file;

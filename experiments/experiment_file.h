@@ -15,9 +15,6 @@ struct ExperimentFile {
 
   // Where a field stands ("sweep.0.system.1").
   Location Where(const std::string& field) const { return locations.Find(experiment, field); }
-  // `name`, if it exists or is absolute; else beside the experiment file. Throws ConfigError if it
-  // is not there either.
-  std::string Resolve(const std::string& name) const;
 };
 
 // Throws ConfigError with file, line and column for what is not as the schema says: names that are

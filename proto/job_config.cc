@@ -256,13 +256,17 @@ bool MeasuresLinks(const Job& job) {
          job.cluster().workers() > 1;
 }
 
-std::string ResolvePath(const JobConfig& config, const std::string& path) {
+std::string ResolvePath(const std::string& named_in, const std::string& path) {
   namespace fs = std::filesystem;
   if (fs::path(path).is_absolute() || fs::exists(path)) return path;
-  const fs::path beside = fs::path(config.path).parent_path() / path;
+  const fs::path beside = fs::path(named_in).parent_path() / path;
   if (fs::exists(beside)) return beside.string();
-  throw ConfigError(config.path + ": there is no file " + path + " in the working directory, nor " +
+  throw ConfigError(named_in + ": there is no file " + path + " in the working directory, nor " +
                     beside.string());
+}
+
+std::string ResolvePath(const JobConfig& config, const std::string& path) {
+  return ResolvePath(config.path, path);
 }
 
 }  // namespace poseidon
