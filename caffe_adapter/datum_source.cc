@@ -7,16 +7,11 @@
 namespace poseidon {
 namespace {
 
-ImageChannels ChannelsOf(const caffe::LayerParameter& layer, const Location& where) {
-  if (layer.data_param().force_encoded_color()) return ImageChannels::kColor;
-  return ChannelsOf(layer.transform_param(), where);
-}
-
 class DatumSource : public SampleSource {
  public:
   explicit DatumSource(const LayerDescription& layer)
       : dataset_(layer.parameter.data_param().source(), layer.parameter.data_param().backend()),
-        channels_(ChannelsOf(layer.parameter, layer.where)),
+        channels_(ChannelsOf(layer.parameter.transform_param(), layer.where)),
         transformer_(layer.parameter.transform_param(), layer.parameter.phase(),
                      dataset_.record_shape(channels_), layer.where) {}
 
@@ -52,7 +47,7 @@ std::unique_ptr<SampleSource> MakeDatumSource(const LayerDescription& layer) {
 Shape FirstDatumShape(const caffe::LayerParameter& layer, const Location& where) {
   const caffe::DataParameter& data = layer.data_param();
   return Dataset(data.source(), data.backend(), Records::kFirst)
-      .record_shape(ChannelsOf(layer, where));
+      .record_shape(ChannelsOf(layer.transform_param(), where));
 }
 
 }  // namespace poseidon

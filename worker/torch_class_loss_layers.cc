@@ -168,7 +168,7 @@ class InfogainLoss : public SoftmaxLoss {
  private:
   // The row of each label, as outer x classes x inner.
   at::Tensor Rows(const Classes& classes, const Tensors& bottoms) const {
-    const at::Tensor matrix = matrix_.defined() ? matrix_.to(bottoms[0].options()) : bottoms[2];
+    const at::Tensor matrix = matrix_.defined() ? matrix_.to(bottoms[0].scalar_type()) : bottoms[2];
     return matrix.reshape({labelled_.classes, labelled_.classes})
         .index_select(0, classes.index.flatten())
         .reshape({labelled_.outer, labelled_.inner, labelled_.classes})
@@ -242,7 +242,7 @@ std::unique_ptr<TorchLayer> MakeInfogainLoss(const TorchLayerInput& input) {
   if (input.description.bottoms.size() > 2) {
     input.CheckNoGradient(2, "the infogain matrix");
   } else {
-    matrix = ReadInfogainMatrix(input, labelled.classes);
+    matrix = ReadInfogainMatrix(input, labelled.classes).to(input.device);
   }
   return std::make_unique<InfogainLoss>(input, labelled, p.loss_param().normalization(), matrix);
 }

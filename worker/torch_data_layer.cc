@@ -7,31 +7,31 @@
 #include "caffe_adapter/filler.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "worker/torch_device.h"
 
 namespace poseidon {
 namespace {
 
-// On CPUs, convolutions and pooling are up to several times as fast with the channels innermost,
-// and a layer's tops take the memory format of its bottoms. So it is decided here for the whole
-// net. One channel lies alike in both formats: only its stride tells.
-at::Tensor ChannelsInnermost(float* data, const Shape& shape) {
-  if (shape[1] > 1) return at::from_blob(data, shape).contiguous(at::MemoryFormat::ChannelsLast);
-  const int64_t width = shape[3];
-  const int64_t image = shape[2] * width;
-  return at::from_blob(data, shape, {image, 1, width, 1});
+// One channel lies alike in both formats: only its stride tells.
+at::Tensor ChannelsInnermost(const at::Tensor& images) {
+  if (images.size(1) > 1) return images.contiguous(at::MemoryFormat::ChannelsLast);
+  const int64_t image = images.stride(0);
+  return images.as_strided(images.sizes(), {image, 1, images.size(3), 1});
 }
 
-// A view, of images in the other order. For at::from_blob, which takes no const memory; no layer
-// writes to its bottoms.
-at::Tensor ToTensor(const std::vector<float>& values, const Shape& shape) {
-  float* data = const_cast<float*>(values.data());
-  return shape.size() == 4 ? ChannelsInnermost(data, shape) : at::from_blob(data, shape);
+// A view, or on a device a copy; of images in the order that is wanted. For at::from_blob, which
+// takes no const memory; no layer writes to its bottoms.
+at::Tensor ToTensor(const std::vector<float>& values, const Shape& shape, const BatchPlace& place) {
+  at::Tensor tensor = at::from_blob(const_cast<float*>(values.data()), shape);
+  if (!place.device.is_cpu()) tensor = CopyInStream(tensor, place.device);
+  return shape.size() == 4 && place.channels_innermost ? ChannelsInnermost(tensor) : tensor;
 }
 
 class FileLayer : public DataLayer {
  public:
-  FileLayer(const LayerDescription& layer, const BatchReaderOptions& options)
-      : reader_(layer, options) {}
+  FileLayer(const LayerDescription& layer, const BatchReaderOptions& options,
+            const BatchPlace& place)
+      : reader_(layer, options), place_(place) {}
 
   const BatchReader* reader() const override { return &reader_; }
   void Load(int64_t iteration, int64_t next) override { batch_ = &reader_.Read(iteration, next); }
@@ -39,27 +39,29 @@ class FileLayer : public DataLayer {
   Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
     Tensors tops;
     for (size_t i = 0; i < batch_->tops.size(); ++i) {
-      tops.push_back(ToTensor(batch_->tops[i], reader_.shapes()[i]));
+      tops.push_back(ToTensor(batch_->tops[i], reader_.shapes()[i], place_));
     }
     return tops;
   }
 
  private:
   BatchReader reader_;
+  BatchPlace place_;
   const Batch* batch_ = nullptr;
 };
 
 // Memory for the tops of a layer that reads no file.
 class MemoryLayer : public DataLayer {
  public:
-  explicit MemoryLayer(const LayerDescription& layer) : layer_(layer) {
+  MemoryLayer(const LayerDescription& layer, const BatchPlace& place)
+      : layer_(layer), place_(place) {
     for (const BlobDescription& top : layer.tops) values_.emplace_back(Count(top.shape));
   }
 
   Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
     Tensors tops;
     for (size_t i = 0; i < values_.size(); ++i) {
-      tops.push_back(ToTensor(values_[i], layer_.tops[i].shape));
+      tops.push_back(ToTensor(values_[i], layer_.tops[i].shape, place_));
     }
     return tops;
   }
@@ -70,13 +72,14 @@ class MemoryLayer : public DataLayer {
 
  private:
   LayerDescription layer_;
+  BatchPlace place_;
   std::vector<std::vector<float>> values_;
 };
 
 class FedLayer : public MemoryLayer {
  public:
-  FedLayer(const LayerDescription& layer, DataFeed feed)
-      : MemoryLayer(layer), feed_(std::move(feed)) {
+  FedLayer(const LayerDescription& layer, DataFeed feed, const BatchPlace& place)
+      : MemoryLayer(layer, place), feed_(std::move(feed)) {
     if (feed_) return;
     throw ConfigError(layer.where,
                       "layer \"" + layer.name() + "\" (" + layer.type() +
@@ -97,8 +100,9 @@ class FedLayer : public MemoryLayer {
 // its own, so that workers together draw what one with all their samples draws.
 class DummyLayer : public MemoryLayer {
  public:
-  DummyLayer(const LayerDescription& layer, const BatchReaderOptions& options)
-      : MemoryLayer(layer),
+  DummyLayer(const LayerDescription& layer, const BatchReaderOptions& options,
+             const BatchPlace& place)
+      : MemoryLayer(layer, place),
         order_(1, options.workers, layer.tops[0].shape.empty() ? 1 : layer.tops[0].shape[0], false,
                0),
         rank_(options.rank),
@@ -159,10 +163,11 @@ bool IsDataLayer(const std::string& layer_type) {
 }
 
 std::unique_ptr<DataLayer> MakeDataLayer(const LayerDescription& layer,
-                                         const BatchReaderOptions& options) {
-  if (ReadsSamples(layer.type())) return std::make_unique<FileLayer>(layer, options);
-  if (layer.type() == "DummyData") return std::make_unique<DummyLayer>(layer, options);
-  return std::make_unique<FedLayer>(layer, options.feed);
+                                         const BatchReaderOptions& options,
+                                         const BatchPlace& place) {
+  if (ReadsSamples(layer.type())) return std::make_unique<FileLayer>(layer, options, place);
+  if (layer.type() == "DummyData") return std::make_unique<DummyLayer>(layer, options, place);
+  return std::make_unique<FedLayer>(layer, options.feed, place);
 }
 
 }  // namespace poseidon

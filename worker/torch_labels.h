@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/torch_layer.h"
 
@@ -21,8 +22,27 @@ struct LabelRange {
   std::string counted = "classes";  // and "the layer has classes 0 to 9"
 };
 
+// What is to be found out about labels once the device has computed them. One thread at a time.
+class LabelChecks {
+ public:
+  // `all_valid` is a truth value, a scalar.
+  void Add(LabelRange range, at::Tensor indices, at::Tensor all_valid);
+  // Of all that was added since, throws the DataError of ToIndices if there is one. Waits for the
+  // device if anything was added.
+  void Check(const Pass& pass);
+
+ private:
+  struct Labels {
+    LabelRange range;
+    at::Tensor indices;
+    at::Tensor all_valid;
+  };
+  std::vector<Labels> labels_;
+};
+
 // The values as integers, rounded towards zero as Caffe does, of the same shape. Throws DataError
-// that names the layer and the sample for one out of range.
+// that names the layer and the sample for one out of range; where the pass checks later, that one
+// is 0 until then.
 at::Tensor ToIndices(const LabelRange& range, const at::Tensor& values, const Pass& pass);
 
 }  // namespace poseidon

@@ -63,8 +63,8 @@ class BatchNorm : public TorchLayer {
   at::Tensor ForwardByBatch(const at::Tensor& bottom, const Tensors& sums) {
     bottom_ = bottom.contiguous(bottom.suggest_memory_format());
     // With momentum 1, libtorch's running statistics are this batch's, the variance unbiased.
-    const at::Tensor mean = at::zeros({spread_[1]}, bottom.options());
-    const at::Tensor variance = at::zeros({spread_[1]}, bottom.options());
+    const at::Tensor mean = at::zeros({spread_[1]}, sums[0].options());
+    const at::Tensor variance = at::zeros({spread_[1]}, sums[0].options());
     at::Tensor top;
     std::tie(top, mean_, inverse_deviation_) =
         at::native_batch_norm(bottom_, /*weight=*/{}, /*bias=*/{}, mean, variance,

@@ -83,7 +83,7 @@ WidePadding ToWidePadding(const Window& w, const Shape& bottom, const Shape& top
 }
 
 at::Tensor PadWithLowest(const at::Tensor& bottom, const WidePadding& padding) {
-  return at::constant_pad_nd(bottom, padding.extents, std::numeric_limits<float>::lowest());
+  return at::constant_pad_nd(bottom, padding.extents, -std::numeric_limits<double>::infinity());
 }
 
 // A maximum is never in the padding, since no window is.
@@ -97,9 +97,10 @@ at::Tensor PlacesBeforePadding(const at::Tensor& places, const WidePadding& padd
 }
 
 // The mean over whole windows, rescaled where a window reaches beyond the padding that counts.
-TensorFunction WideMeanPool(const WidePadding& padding, const Window& w, const Shape& bottom) {
-  const at::Tensor inside =
-      at::ones({1, 1, bottom[2] + 2 * w.pad[0], bottom[3] + 2 * w.pad[1]}, at::kDouble);
+TensorFunction WideMeanPool(const WidePadding& padding, const Window& w, const Shape& bottom,
+                            at::Device device) {
+  const at::Tensor inside = at::ones({1, 1, bottom[2] + 2 * w.pad[0], bottom[3] + 2 * w.pad[1]},
+                                     at::TensorOptions(at::kDouble).device(device));
   const auto [left, right, top, below] = padding.extents;
   const std::array<int64_t, 4> beyond = {0, right - left, 0, below - top};
   const at::Tensor part = MeanPool(at::constant_pad_nd(inside, beyond, 0), padding.window);
@@ -129,10 +130,12 @@ TensorFunction MaxPoolFunction(const LayerDescription& layer, const Window& wind
   };
 }
 
-TensorFunction MeanPoolFunction(const LayerDescription& layer, const Window& window) {
+TensorFunction MeanPoolFunction(const TorchLayerInput& input, const Window& window) {
   if (NeedsWidePadding(window)) {
+    const LayerDescription& layer = input.description;
     const Shape& bottom = layer.bottoms[0].shape;
-    return WideMeanPool(ToWidePadding(window, bottom, layer.tops[0].shape), window, bottom);
+    return WideMeanPool(ToWidePadding(window, bottom, layer.tops[0].shape), window, bottom,
+                        input.device);
   }
   return [window](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
     return {MeanPool(bottoms[0], window)};
@@ -185,7 +188,7 @@ std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input) {
   const Window window = ToWindow(layer);
   switch (layer.parameter.pooling_param().pool()) {
     case caffe::PoolingParameter::AVE:
-      return MakeAutogradLayer(input, MeanPoolFunction(layer, window));
+      return MakeAutogradLayer(input, MeanPoolFunction(input, window));
     case caffe::PoolingParameter::STOCHASTIC:
       return MakeAutogradLayer(input, layer.parameter.phase() == caffe::TRAIN
                                           ? StochasticPool(input, window)

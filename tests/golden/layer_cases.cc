@@ -298,6 +298,86 @@ void AddLosses(Cases& cases) {
       {WithoutGradient(Noise({2, 5, 3, 2})), Numbers({2, 1, 3, 2}, 5)});
 }
 
+// Where values are equal, functions have kinks, exponentials overflow, or nothing is counted.
+void AddEdges(Cases& cases) {
+  const GoldenBottom ties{.shape = {2, 4, 6, 5}, .values = Values::kTies};
+  const auto add = [&](const char* type, const char* setting, const char* fields,
+                       std::vector<GoldenBottom> bottoms) {
+    cases.push_back({type, setting, fields, std::move(bottoms)});
+  };
+  add("Pooling", "MAX, ties", "pooling_param { kernel_size: 3 stride: 2 }", {ties});
+  add("Pooling", "MAX, ties, padded, with its mask",
+      "pooling_param { kernel_size: 3 pad: 1 } top: 'a' top: 'mask'", {ties});
+  add("Eltwise", "maximum, ties", "eltwise_param { operation: MAX }", {ties, ties, ties});
+  add("Eltwise", "product, zeros", "eltwise_param { operation: PROD }", {ties, ties, ties});
+  add("ArgMax", "ties", "argmax_param { axis: 1 top_k: 2 }", {WithoutGradient(ties)});
+  add("Accuracy", "ties", "accuracy_param { top_k: 2 }",
+      {WithoutGradient({.shape = {9, 6}, .values = Values::kTies}), Numbers({9}, 6)});
+  add("ReLU", "at 0", "", {ties});
+  add("ReLU", "leaking, at 0", "relu_param { negative_slope: 0.1 }", {ties});
+  add("PReLU", "at 0", "", {ties});
+  add("ELU", "at 0", "", {ties});
+  add("AbsVal", "at 0", "", {ties});
+  add("Clip", "at its ends", "clip_param { min: 0 max: 1 }", {ties});
+  add("Threshold", "at its threshold", "", {WithoutGradient(ties)});
+  add("Reduction", "sum of magnitudes, at 0", "reduction_param { operation: ASUM axis: 1 }",
+      {ties});
+  add("HingeLoss", "L1, at the margin", "",
+      {GoldenBottom{.shape = {5, 6}, .values = Values::kTies}, Numbers({5}, 6)});
+  add("HingeLoss", "L2, at the margin", "hinge_loss_param { norm: L2 }",
+      {GoldenBottom{.shape = {5, 6}, .values = Values::kTies}, Numbers({5}, 6)});
+  add("ContrastiveLoss", "equal features", "contrastive_loss_param { margin: 2 }",
+      {GoldenBottom{.shape = {9, 1}, .values = Values::kTies},
+       GoldenBottom{.shape = {9, 1}, .values = Values::kTies}, Numbers({9}, 2)});
+
+  const GoldenBottom far{.shape = {5, 6}, .values = Values::kFar};
+  for (const char* const type : {"Sigmoid", "TanH", "BNLL", "Swish", "ELU", "Softmax"}) {
+    add(type, "far from 0", "", {far});
+  }
+  add("SoftmaxWithLoss", "far from 0", "", {far, Numbers({5}, 6)});
+  add("SigmoidCrossEntropyLoss", "far from 0", "", {far, Numbers({5, 6}, 2)});
+  add("InfogainLoss", "far from 0", "",
+      {far, Numbers({5}, 6), WithoutGradient(Positive({1, 1, 6, 6}))});
+  add("MultinomialLogisticLoss", "probabilities 0 and 1", "",
+      {GoldenBottom{.shape = {5, 3}, .values = Values::kNumbers, .bound = 2}, Numbers({5}, 3)});
+
+  const GoldenBottom nothing = Numbers({5}, 1);
+  const char* const ignored = "loss_param { ignore_label: 0 normalization: VALID }";
+  add("SoftmaxWithLoss", "all ignored", ignored, {kRows, nothing});
+  add("SigmoidCrossEntropyLoss", "all ignored", ignored, {kRows, Numbers({5, 6}, 1)});
+  add("InfogainLoss", "all ignored", ignored,
+      {kRows, nothing, WithoutGradient(Positive({1, 1, 6, 6}))});
+  add("Accuracy", "all ignored", "accuracy_param { ignore_label: 0 } top: 'all' top: 'class'",
+      {WithoutGradient(kRows), nothing});
+
+  cases.push_back({"BatchNorm", "testing before any training", "", {kImage}, true, true});
+  cases.push_back({"BatchNorm", "the first training", "", {kImage}, false, true});
+}
+
+void AddRest(Cases& cases) {
+  const auto add = [&](const char* type, const char* setting, const char* fields,
+                       std::vector<GoldenBottom> bottoms) {
+    cases.push_back({type, setting, fields, std::move(bottoms)});
+  };
+  add("Parameter", "as it is", "parameter_param { shape { dim: 2 dim: 3 } }", {});
+  add("Concat", "one bottom", "", {kRows});
+  add("Slice", "one top", "", {kRows});
+  add("MVN", "eps", "mvn_param { eps: 0.5 }", {kImage});
+  add("EuclideanLoss", "the other way", "", {WithoutGradient(kRows), kRows});
+  add("InfogainLoss", "last axis", "infogain_loss_param { axis: -1 }",
+      {Noise({2, 3, 4}), Numbers({2, 3}, 4), WithoutGradient(Positive({1, 1, 4, 4}))});
+  add("Crop", "no offset", "crop_param { axis: 1 }",
+      {kImage, WithoutGradient(Noise({2, 2, 5, 3}))});
+  add("LRN", "within 5 x 5", "lrn_param { norm_region: WITHIN_CHANNEL alpha: 0.5 beta: 0.75 }",
+      {Noise({2, 3, 4, 3})});
+  cases.push_back({"Deconvolution",
+                   "two images",
+                   "convolution_param { num_output: 2 kernel_size: 2 } top: 'a' top: 'b'",
+                   {Noise({2, 2, 3, 3}), Noise({2, 2, 3, 3})}});
+  cases.push_back(
+      {"Dropout", "testing, ratio 0", "dropout_param { dropout_ratio: 0 }", {kRows}, true});
+}
+
 }  // namespace
 
 std::vector<GoldenCase> GoldenCases() {
@@ -311,7 +391,15 @@ std::vector<GoldenCase> GoldenCases() {
   AddShapes(cases);
   AddSoftmaxLosses(cases);
   AddLosses(cases);
+  AddEdges(cases);
+  AddRest(cases);
   return cases;
+}
+
+std::vector<GoldenCase> RandomGoldenCases() {
+  const GoldenBottom bottom = Positive({20, 15});
+  return {{"Dropout", "as it is", "", {bottom}},
+          {"Dropout", "ratio 0.2", "dropout_param { dropout_ratio: 0.2 }", {bottom}}};
 }
 
 }  // namespace poseidon

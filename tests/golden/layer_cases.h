@@ -12,6 +12,8 @@ enum class Values {
   kPositive,       // uniform in (0.1, 2)
   kNumbers,        // 0, 1, ... `bound` - 1, evenly: labels, indices
   kProbabilities,  // positive; along the second axis they sum up to 1
+  kTies,           // -1, 0 or 1: equal ones, and where functions have kinks
+  kFar,            // uniform in (-300, 300): exponentials overflow and vanish
 };
 
 struct GoldenBottom {
@@ -27,8 +29,12 @@ struct GoldenCase {
   std::string parameters;  // the rest of the layer in text format; one top if it names none
   std::vector<GoldenBottom> bottoms;
   bool testing = false;  // phase TEST
+  bool zeros = false;    // the parameters are zero instead of random
 };
 
 std::vector<GoldenCase> GoldenCases();
+
+// Layers that draw random numbers, which ours draws otherwise.
+std::vector<GoldenCase> RandomGoldenCases();
 
 }  // namespace poseidon

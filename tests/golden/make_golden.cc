@@ -26,5 +26,7 @@ int main(int argc, char** argv) {
   caffe::Caffe::set_mode(caffe::Caffe::CPU);
   poseidon::MakeLayerFiles(argv[1]);
   poseidon::MakeSolverFiles(argv[1], scratch);
+  poseidon::MakeDataFiles(argv[1], scratch);
+  poseidon::MakeUpgradeFiles(argv[1]);
   std::filesystem::remove_all(scratch);
 }

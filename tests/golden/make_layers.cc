@@ -2,6 +2,7 @@
 
 #include <boost/make_shared.hpp>
 #include <caffe/caffe.hpp>
+#include <filesystem>
 #include <map>
 
 #include "core/random.h"
@@ -34,6 +35,12 @@ void Fill(const GoldenBottom& bottom, Random& random, float* values) {
         break;
       case Values::kNumbers:
         values[i] = static_cast<float>(random.Below(static_cast<uint64_t>(bottom.bound)));
+        break;
+      case Values::kTies:
+        values[i] = static_cast<float>(random.Below(3)) - 1;
+        break;
+      case Values::kFar:
+        values[i] = Draw(random, -300, 300);
         break;
     }
   }
@@ -72,11 +79,12 @@ void Save(const SharedBlobs& blobs, ::caffe::LayerParameter& layer) {
 }
 
 // Statistics are positive; other parameters are noise.
-void FillParameters(const std::string& type, const SharedBlobs& blobs, Random& random) {
+void FillParameters(const GoldenCase& golden, const SharedBlobs& blobs, Random& random) {
   for (size_t i = 0; i < blobs.size(); ++i) {
-    const bool positive = type == "BatchNorm" && i > 0;
+    const bool positive = golden.type == "BatchNorm" && i > 0;
     Fill({.shape = blobs[i]->shape(), .values = positive ? Values::kPositive : Values::kNoise},
          random, blobs[i]->mutable_cpu_data());
+    if (golden.zeros) ::caffe::caffe_set(blobs[i]->count(), 0.0F, blobs[i]->mutable_cpu_data());
     ::caffe::caffe_set(blobs[i]->count(), 0.0F, blobs[i]->mutable_cpu_diff());
   }
 }
@@ -117,7 +125,7 @@ void DropTopGradients(const std::string& type, const Blobs& tops, ::caffe::Layer
 
   const auto layer = ::caffe::LayerRegistry<float>::CreateLayer(parameter);
   layer->SetUp(Pointers(bottoms), Pointers(tops));
-  FillParameters(golden.type, layer->blobs(), random);
+  FillParameters(golden, layer->blobs(), random);
   SharedBlobs before;
   for (const auto& blob : layer->blobs()) {
     before.push_back(boost::make_shared<Blob>());
@@ -137,11 +145,10 @@ void DropTopGradients(const std::string& type, const Blobs& tops, ::caffe::Layer
   return parameter;
 }
 
-}  // namespace
-
-void MakeLayerFiles(const std::string& directory) {
+void WriteLayers(const std::vector<GoldenCase>& cases, const std::string& folder) {
+  std::filesystem::create_directories(folder);
   std::map<std::string, ::caffe::NetParameter> files;
-  for (const GoldenCase& golden : GoldenCases()) {
+  for (const GoldenCase& golden : cases) {
     LOG(INFO) << golden.type << ": " << golden.setting;
     // A seed of its own, so that a new case leaves the others as they are.
     Random random(DeriveSeed(DeriveSeed(1, golden.type), golden.setting));
@@ -149,9 +156,15 @@ void MakeLayerFiles(const std::string& directory) {
     file.set_name(golden.type);
     *file.add_layer() = Run(golden, random);
   }
-  for (const auto& [type, file] : files) {
-    WriteMessage(file, directory + "/layers/" + type + ".binaryproto");
-  }
+  for (const auto& [type, file] : files) WriteMessage(file, folder + type + ".binaryproto");
+}
+
+}  // namespace
+
+void MakeLayerFiles(const std::string& directory) {
+  WriteLayers(GoldenCases(), directory + "/layers/");
+  ::caffe::Caffe::set_random_seed(37);
+  WriteLayers(RandomGoldenCases(), directory + "/random/");
 }
 
 }  // namespace poseidon

@@ -28,7 +28,9 @@ class MeanLoss : public ::caffe::Net<float>::Callback {
     const auto& tops = net_.top_vecs()[layer];
     for (size_t i = 0; i < tops.size(); ++i) {
       const float weight = net_.layers()[layer]->loss(static_cast<int>(i));
-      if (weight != 0) sum_ += weight * tops[i]->cpu_data()[0];
+      for (int j = 0; weight != 0 && j < tops[i]->count(); ++j) {
+        sum_ += weight * tops[i]->cpu_data()[j];
+      }
     }
     if (layer + 1 == static_cast<int>(net_.layers().size())) ++passes_;
   }

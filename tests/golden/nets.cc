@@ -137,6 +137,76 @@ std::string Siamese() {
          "bottom: 'same' top: 'loss' contrastive_loss_param { margin: 2 } }\n";
 }
 
+// Each pixel has a class: whether it is bright in the second channel. Scores come down to half the
+// extent and up again by an interpolation that is not learned.
+std::string Segmentation() {
+  return Data("images", 8, "scale: 0.01 mean_value: 110") + Layer("Silence", "label", "") +
+         "layer { name: 'colors' type: 'Slice' bottom: 'data' top: 'first' top: 'second' top: "
+         "'third' }\n" +
+         "layer { name: 'images' type: 'Concat' bottom: 'first' bottom: 'third' top: 'images' }\n" +
+         Layer("Threshold", "second", "classes", "threshold_param { threshold: 0 }") +
+         Convolution("images", "side", 2, "kernel_size: 3 pad: 1") +
+         Convolution("images", "conv1", 6, "kernel_size: 3 pad: 1") +
+         Layer("PReLU", "conv1", "conv1") +
+         Pooling("conv1", "pool1", "pool: MAX kernel_size: 2 stride: 2") +
+         Convolution("pool1", "conv2", 6, "kernel_size: 3 dilation: 2 pad: 2") +
+         Layer("ELU", "conv2", "conv2") + Convolution("conv2", "scores", 2, "kernel_size: 1") +
+         Layer("Deconvolution", "scores", "large",
+               "param { lr_mult: 0 } convolution_param { num_output: 2 group: 2 bias_term: false "
+               "kernel_size: 4 stride: 2 weight_filler { type: 'bilinear' } }") +
+         "layer { name: 'crop' type: 'Crop' bottom: 'large' bottom: 'classes' top: 'crop' "
+         "crop_param { axis: 2 offset: 1 } }\n"
+         "layer { name: 'skip' type: 'Eltwise' bottom: 'crop' bottom: 'side' top: 'sum' "
+         "eltwise_param { coeff: 1 coeff: 0.5 } }\n"
+         "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'sum' bottom: 'classes' top: 'loss' "
+         "loss_param { normalization: VALID } }\n";
+}
+
+// Layers by phase, stage and level; a gradient that is not passed down; layers that do not learn; a
+// layer of no loss type with a weight.
+std::string Rules() {
+  return Data("small", 8, "scale: 0.00390625") +
+         Layer("InnerProduct", "data", "frozen",
+               "param { lr_mult: 0 } param { lr_mult: 0 } inner_product_param { num_output: 12" +
+                   std::string(kXavier) + "}") +
+         Layer("TanH", "frozen", "frozen", "include { stage: 'tanh' }") +
+         Layer("Power", "frozen", "frozen",
+               "power_param { scale: 100 } include { stage: 'tanh' not_stage: 'small' }") +
+         Layer("Sigmoid", "frozen", "frozen", "include { min_level: 3 }") +
+         Layer("BNLL", "frozen", "frozen", "exclude { phase: TEST } exclude { max_level: 1 }") +
+         InnerProduct("frozen", "hidden", 8) + Layer("Sigmoid", "hidden", "hidden") +
+         InnerProduct("hidden", "reconstruction", 12) +
+         "layer { name: 'l2' type: 'EuclideanLoss' bottom: 'reconstruction' bottom: 'frozen' top: "
+         "'l2' loss_weight: 0.1 }\n" +
+         Layer("InnerProduct", "hidden", "apart",
+               "propagate_down: false inner_product_param { num_output: 4" + std::string(kXavier) +
+                   "}") +
+         Layer("Reduction", "apart", "size",
+               "loss_weight: 0.01 reduction_param { operation: SUMSQ }") +
+         InnerProduct("hidden", "scores", 10) + Loss("loss", "scores");
+}
+
+// What a class looks like, from its label: two layers read the same table.
+std::string Embedding() {
+  const std::string table = "param { name: 'table' lr_mult: 2 } param { name: 'bias' lr_mult: 1 } ";
+  const auto embed = [&](const std::string& top, const std::string& rates) {
+    return Layer("Embed", "label", top,
+                 rates + "embed_param { input_dim: 10 num_output: 36" + std::string(kXavier) + "}");
+  };
+  return Data("small", 8, "scale: 0.01") + Layer("Flatten", "data", "pixels") +
+         embed("first", table) + embed("second", table) +
+         "layer { name: 'product' type: 'Eltwise' bottom: 'first' bottom: 'second' top: 'product' "
+         "eltwise_param { operation: PROD } }\n" +
+         Layer("Scale", "product", "scaled",
+               "scale_param { bias_term: true filler { value: 0.5 } }") +
+         Layer("Swish", "scaled", "scaled") +
+         "layer { name: 'l2' type: 'EuclideanLoss' bottom: 'scaled' bottom: 'pixels' top: 'l2' "
+         "}\n" +
+         Layer("Softmax", "first", "shares") + Layer("Log", "shares", "logs") +
+         Layer("Reduction", "logs", "evenness",
+               "loss_weight: -0.001 reduction_param { operation: MEAN axis: 1 }");
+}
+
 }  // namespace
 
 std::string SmallNet() {
@@ -150,6 +220,9 @@ std::string TrainingNet(const std::string& name) {
   if (name == "resnet") return ResNet();
   if (name == "inception") return Inception();
   if (name == "autoencoder") return Autoencoder();
+  if (name == "segmentation") return Segmentation();
+  if (name == "rules") return Rules();
+  if (name == "embedding") return Embedding();
   CHECK_EQ(name, "siamese");
   return Siamese();
 }

@@ -49,6 +49,11 @@ constexpr Named kTrainings[] = {
     {"inception", "base_lr: 0.02 momentum: 0.9 weight_decay: 0.0005"},
     {"autoencoder", "base_lr: 0.01 momentum: 0.9 weight_decay: 0.0005"},
     {"siamese", "base_lr: 0.01 momentum: 0.9 weight_decay: 0.0005"},
+    {"segmentation", "base_lr: 0.05 momentum: 0.9 weight_decay: 0.0005"},
+    {"rules",
+     "base_lr: 0.02 momentum: 0.9 weight_decay: 0.0005 "
+     "train_state { stage: 'tanh' stage: 'small' level: 2 }"},
+    {"embedding", "base_lr: 0.02 momentum: 0.9 weight_decay: 0.0005"},
 };
 
 std::string Common(const char* type) {

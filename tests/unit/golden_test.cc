@@ -1,5 +1,6 @@
 // Our layers, solver updates and trainings against what BVLC Caffe computed: the files in
 // tests/golden, whose README.md says how they were made.
+#include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +8,9 @@
 #include <fstream>
 
 #include "caffe_adapter/caffemodel.h"
+#include "caffe_adapter/upgrade.h"
 #include "core/update_rule.h"
+#include "proto/text_format.h"
 #include "proto/update_rule.h"
 #include "tests/golden/records.h"
 #include "tests/unit/temporary_directory.h"
@@ -353,6 +356,26 @@ TEST(GoldenTest, Solvers) {
     }
   }
   EXPECT_GT(solvers, 40);
+}
+
+// --- Nets of older formats. ---
+
+TEST(GoldenTest, Upgrades) {
+  int nets = 0;
+  for (const std::filesystem::path& path : FilesIn("upgrade", ".prototxt")) {
+    SCOPED_TRACE(path.stem().string());
+    ++nets;
+    caffe::NetParameter net;
+    ReadTextFile(path.string(), net);
+    UpgradeNet(net, [](const std::string&) { return Location{}; });
+    std::string differences;
+    google::protobuf::util::MessageDifferencer differencer;
+    differencer.ReportDifferencesToString(&differences);
+    EXPECT_TRUE(differencer.Compare(
+        ReadGolden(std::filesystem::path(path).replace_extension(".binaryproto")), net))
+        << differences;
+  }
+  EXPECT_GT(nets, 4);
 }
 
 }  // namespace
