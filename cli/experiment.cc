@@ -1,7 +1,6 @@
 #include "cli/experiment.h"
 
 #include <glog/logging.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -28,6 +27,8 @@
 #include "experiments/experiment_file.h"
 #include "experiments/experiment_points.h"
 #include "experiments/experiment_results.h"
+#include "experiments/network_testbed.h"
+#include "experiments/process_cluster.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
 #include "proto/job_config.h"
@@ -172,7 +173,7 @@ class Execution {
 
   void Simulate(const std::vector<size_t>& todo) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-    const int wanted = FlagGiven("threads") ? FLAGS_threads : cores;
+    const int wanted = FlagGiven("threads") ? FLAGS_threads : AnyIsLarge(todo) ? 1 : cores;
     const int threads = std::min(wanted, static_cast<int>(todo.size()));
     Simulations simulations(results_.points(), todo, threads);
     for (size_t i = 0; i < todo.size(); ++i) Keep(simulations.Next());
@@ -197,13 +198,19 @@ class Execution {
     }
   }
 
+  // Whether one simulation may take most of a machine's memory: 9 GB with 10,000 workers and as
+  // many servers, 0.1 GB with 4,096 workers (docs/performance.md).
+  bool AnyIsLarge(const std::vector<size_t>& todo) const {
+    constexpr int kMostAtATime = 4096;
+    return std::any_of(todo.begin(), todo.end(), [&](size_t point) {
+      return MachinesOf(results_.points()[point].job) > kMostAtATime;
+    });
+  }
+
   static RemoteOptions RemoteFromFlags() {
     RemoteOptions remote;
     remote.hosts = ReadHosts(FLAGS_hosts);
     if (FlagGiven("remote_shell")) remote.shell = FLAGS_remote_shell;
-    // Nobody else's, nor that of the same experiment started twice.
-    remote.directory = "/tmp/poseidon-" + fs::path(FLAGS_experiment).stem().string() + "-" +
-                       std::to_string(getpid());
     remote.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
     return remote;
   }
@@ -308,6 +315,7 @@ ExitCode ExperimentVerb() {
   const std::string directory = FLAGS_out.empty() ? "out/" + file.experiment.name() : FLAGS_out;
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   const std::vector<size_t> todo = PointsToDo(results, mode);
+  if (mode == ExperimentMode::kEmulate && !todo.empty()) CheckCanMakeTestbed();
   Execution execution(results, mode, todo);
   if (mode == ExperimentMode::kSimulate) {
     execution.Simulate(todo);

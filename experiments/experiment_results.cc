@@ -171,6 +171,15 @@ std::string ExperimentAsJson(const Experiment& experiment) {
   return json;
 }
 
+// Its table would be lost.
+void RefuseAnothersDirectory(const std::string& directory, const std::string& name) {
+  std::ifstream file(directory + "/experiment.json");
+  const Json before = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!before.is_object() || !before.contains("name") || before["name"] == name) return;
+  throw ConfigError(directory + " holds the results of the experiment " + before["name"].dump() +
+                    ", not of \"" + name + "\"; name another --out");
+}
+
 }  // namespace
 
 ExperimentResults::ExperimentResults(std::string directory, const Experiment& experiment,
@@ -181,6 +190,7 @@ ExperimentResults::ExperimentResults(std::string directory, const Experiment& ex
   if (error) {
     throw Error(ExitCode::kFailure, directory_ + "/points: can't be made: " + error.message());
   }
+  RefuseAnothersDirectory(directory_, experiment_.name());
   for (size_t point = 0; point < points_.size(); ++point) {
     for (const ExperimentMode mode : kModes) {
       if (const auto result = ReadResult(PathOf({point, mode}))) results_[{point, mode}] = *result;

@@ -21,7 +21,8 @@ class ExperimentResults {
  public:
   // Makes the directory, if need be, and reads what it has of these points in any mode; a file that
   // can't be read counts as not there. Points of an experiment that has changed since have other
-  // keys: they stay where they are and are not among the rows.
+  // keys: they stay where they are and are not among the rows. Throws ConfigError if it is the
+  // directory of an experiment of another name.
   ExperimentResults(std::string directory, const Experiment& experiment,
                     std::vector<ExperimentPoint> points);
 

@@ -20,6 +20,20 @@ bool IsName(const std::string& word, bool with_user) {
          std::all_of(word.begin(), word.end(), allowed);
 }
 
+// That of the machine that asks for it, whichever that is.
+bool IsLoopback(const std::string& address) {
+  return address == "localhost" || address.starts_with("127.");
+}
+
+// A machine whose address means another one to each of the others.
+void RefuseLoopbackAmongOthers(const std::vector<Host>& hosts, const std::string& path) {
+  const auto loopback = [](const Host& host) { return IsLoopback(host.address); };
+  const auto one = std::find_if(hosts.begin(), hosts.end(), loopback);
+  if (one == hosts.end() || std::all_of(hosts.begin(), hosts.end(), loopback)) return;
+  throw ConfigError(path + ": the others do not reach " + one->name + " at " + one->address +
+                    "; write the address at which they do behind its name");
+}
+
 }  // namespace
 
 std::vector<Host> ReadHosts(const std::string& path) {
@@ -50,6 +64,7 @@ std::vector<Host> ReadHosts(const std::string& path) {
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) throw ConfigError(path + ": there is no host; expected one a line");
+  RefuseLoopbackAmongOthers(hosts, path);
   return hosts;
 }
 

@@ -118,12 +118,17 @@ void RemoveLeftOvers(const std::string& ip) {
 
 }  // namespace
 
-NetworkTestbed::NetworkTestbed(const TestbedOptions& options)
-    : prefix_(kPrefix + std::to_string(getpid()) + "-"),
-      queue_(std::to_string(options.queue / std::chrono::microseconds(1)) + "us") {
+void CheckCanMakeTestbed() {
   if (geteuid() != 0) {
     throw Error(ExitCode::kFailure, "a network of namespaces needs root; run this as root");
   }
+  for (const char* const program : {"ip", "tc"}) FindProgram(program);
+}
+
+NetworkTestbed::NetworkTestbed(const TestbedOptions& options)
+    : prefix_(kPrefix + std::to_string(getpid()) + "-"),
+      queue_(std::to_string(options.queue / std::chrono::microseconds(1)) + "us") {
+  CheckCanMakeTestbed();
   if (options.links.size() >= kMostMachines) {
     throw Error(ExitCode::kFailure, "a network of namespaces has at most 65000 machines");
   }

@@ -34,10 +34,13 @@ struct TestbedOptions {
   Duration queue = std::chrono::milliseconds(10);
 };
 
+// Throws Error that says what a testbed needs and this program lacks: root, or the programs `ip`
+// and `tc`.
+void CheckCanMakeTestbed();
+
 class NetworkTestbed {
  public:
-  // Needs root and the programs `ip` and `tc`; throws Error that says what is missing or what
-  // failed.
+  // Throws what CheckCanMakeTestbed throws, and Error that says what failed.
   explicit NetworkTestbed(const TestbedOptions& options);
   ~NetworkTestbed();
   NetworkTestbed(const NetworkTestbed&) = delete;

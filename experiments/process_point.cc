@@ -42,6 +42,9 @@ std::optional<std::string> WhyNoProcesses(const ExperimentPoint& point) {
   if (point.job.cluster().devices_per_worker() > 1) {
     return "devices of a worker are only simulated";
   }
+  if (IsReplay(point) && point.job.cluster().has_copy_bandwidth()) {
+    return "copies between a device and its host (copy_bandwidth) are only simulated";
+  }
   if (!IsReplay(point)) {
     for (const Deviation& deviation : point.condition.deviation()) {
       if (deviation.compute_factor() != 1) return "only a replay can compute slower than it does";

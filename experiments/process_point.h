@@ -42,8 +42,8 @@ struct RemoteOptions {
   // that of its standard input, ends the command.
   std::string shell = "ssh -o BatchMode=yes";
   std::string programs;  // their directory on the hosts
-  // On the hosts: made, and removed at the end, for the job's file and results.
-  std::string directory = "/tmp/poseidon-experiment";
+  // On the hosts: in which each daemon gets one for the job's file and results, until its end.
+  std::string directory = "/tmp";
 };
 
 // Why a point can't be emulated, or run on so many hosts; nullopt: it can. A sentence's part, for

@@ -9,14 +9,14 @@ namespace {
 // end means that nobody waits for the program any more. The one who watches it keeps no stream open
 // that the remote shell would wait for.
 std::string ScriptFor(const RemoteCommand& command) {
-  const std::string job = ShellQuoted(command.directory + "/" + command.name + ".prototxt");
-  const std::string out = ShellQuoted(command.directory + "/" + command.name);
+  const std::string job = "\"$here\"/job.prototxt";
+  const std::string out = "\"$here\"";
   std::string run = ShellQuoted(command.program) + " --config=" + job + " --out=" + out;
   for (const std::string& flag : command.flags) run += " " + ShellQuoted(flag);
-  const std::string clean =
-      "rm -rf " + job + " " + out + "; rmdir " + ShellQuoted(command.directory) + " 2>/dev/null";
-  std::string script = "umask 077; mkdir -p " + out + " && head -c " +
-                       std::to_string(command.job.size()) + " > " + job + " || exit 1\n";
+  const std::string clean = "rm -rf " + out;
+  std::string script = "here=$(mktemp -d " + ShellQuoted(command.directory) +
+                       "/poseidon-XXXXXXXXXX) && head -c " + std::to_string(command.job.size()) +
+                       " > " + job + " || exit 1\n";
   script += "cd " + ShellQuoted(std::filesystem::current_path().string()) + " 2>/dev/null\n";
   script += "exec 3<&0\n";
   script += run + " </dev/null >&2 3<&- & daemon=$!\n";

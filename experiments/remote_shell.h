@@ -16,10 +16,12 @@ struct RemoteCommand {
   std::string host;
   std::string program;             // its path there
   std::vector<std::string> flags;  // but --config and --out
-  std::string directory;           // there: for the job's file and results
-  std::string job;                 // the text of the job's file
-  std::string log;                 // here: what the program and the remote shell say
-  std::string summary;             // here: gets the summary.json that it leaves; empty: none
+  // There: in which it gets one of its own, of a name that nobody can guess, for the job's file
+  // and results.
+  std::string directory = "/tmp";
+  std::string job;      // the text of the job's file
+  std::string log;      // here: what the program and the remote shell say
+  std::string summary;  // here: gets the summary.json that it leaves; empty: none
 };
 
 // Sends the job's file to the host and starts the program there in this program's working

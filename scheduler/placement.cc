@@ -29,33 +29,63 @@ class LeastLoaded {
   std::priority_queue<Bin, std::vector<Bin>, std::greater<>> bins_;
 };
 
-// Servers, spare ones or not, by load over share.
-class ServerLoadsByShare {
+// How much of the pieces goes to a server beside a worker, how much to a spare one, and how many of
+// its lanes the former uses.
+struct SpareSplit {
+  int64_t own_share = 1;
+  int64_t spare_share = 0;
+  int own_lanes = 1;
+};
+
+// n, k and w as in the header.
+SpareSplit SplitFor(int64_t n, int64_t k, int lanes) {
+  // One worker alone has nothing to exchange with the server beside it.
+  if (k == 0 || n == 1) return {1, 0, lanes};
+  if (k >= n) return {0, 1, lanes};
+  const int64_t own_lanes = lanes * (n - k) / (2 * (n - 1));
+  if (own_lanes > 0) return {n - k, 2 * (n - 1), static_cast<int>(own_lanes)};
+  const int64_t w = lanes;
+  const bool both = k * (2 * (n - 1) + k * w) <= n * (n + k * w);
+  return both ? SpareSplit{1, w, 1} : SpareSplit{0, 1, lanes};
+}
+
+// Servers, spare ones or not, by load over share; lanes of a server by load.
+class ServerBins {
  public:
-  explicit ServerLoadsByShare(const InformationBook& book)
-      : spare_count_(static_cast<int>(book.Query(Property::kSpareServers))),
-        own_(static_cast<int>(book.Query(Property::kServers)) - spare_count_),
-        spare_(spare_count_, static_cast<int>(book.Query(Property::kServers)) - spare_count_) {
-    if (spare_count_ == 0) return;
-    const int64_t workers = book.Query(Property::kWorkers);
-    // One worker alone has nothing to exchange with the server beside it.
-    own_share_ = workers == 1 ? 1 : std::max<int64_t>(workers - spare_count_, 0);
-    spare_share_ = 2 * (workers - 1);
+  struct Place {
+    int server;
+    int lane;
+  };
+
+  ServerBins(const InformationBook& book, int lanes)
+      : lane_count_(lanes),
+        spare_count_(static_cast<int>(book.Query(Property::kSpareServers))),
+        own_count_(static_cast<int>(book.Query(Property::kServers)) - spare_count_),
+        split_(SplitFor(book.Query(Property::kWorkers), spare_count_, lanes)),
+        own_(own_count_),
+        spare_(spare_count_, own_count_),
+        lanes_(own_count_, LeastLoaded(split_.own_lanes)) {
+    lanes_.resize(own_count_ + spare_count_, LeastLoaded(lanes));
   }
 
-  int Take(int64_t size) {
+  Place Take(int64_t size) {
     // Loads with the item, so that a small share does not get a large one only because it is empty.
-    const bool spare = !spare_.empty() &&
-                       (spare_.least() + size) * own_share_ < (own_.least() + size) * spare_share_;
-    return (spare ? spare_ : own_).Take(size);
+    const bool spare = !spare_.empty() && (spare_.least() + size) * split_.own_share <
+                                              (own_.least() + size) * split_.spare_share;
+    const int server = (spare ? spare_ : own_).Take(size);
+    // Servers that use few lanes use different ones, so that workers use all of theirs.
+    const int first = spare ? 0 : server * split_.own_lanes;
+    return {server, (first + lanes_[server].Take(size)) % lane_count_};
   }
 
  private:
+  int lane_count_;
   int spare_count_;
+  int own_count_;
+  SpareSplit split_;
   LeastLoaded own_;
   LeastLoaded spare_;
-  int64_t own_share_ = 1;
-  int64_t spare_share_ = 0;
+  std::vector<LeastLoaded> lanes_;  // by server
 };
 
 // What goes to one lane as a whole: a chunk, or all chunks of a bucket.
@@ -95,11 +125,10 @@ void PlaceOnServers(const InformationBook& book, Plan& plan) {
     if (bucket.scheme() == PS) AddChunks(bucket, items);
     if (bucket.scheme() == ADAM) items.push_back(Whole(bucket, FloatCount(bucket)));
   }
-  ServerLoadsByShare servers(book);
-  std::vector<LeastLoaded> lanes(plan.servers(), LeastLoaded(plan.lanes()));
+  ServerBins bins(book, plan.lanes());
   for (const Item& item : LargestFirst(std::move(items))) {
-    const int server = servers.Take(item.size);
-    Put(item, server, lanes[server].Take(item.size));
+    const auto [server, lane] = bins.Take(item.size);
+    Put(item, server, lane);
   }
 }
 

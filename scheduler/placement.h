@@ -13,6 +13,17 @@
 //
 // in a time of n y / B at the bandwidth B; from k = n on x = 0. A load is then the server's bytes
 // over its share.
+//
+// That takes y / x times as much of a link for what goes to a spare server, but connections get
+// equal shares of it, and there is one a lane. So the other servers use only as many lanes that the
+// spare ones have at least y / x times as many, w times. Where there are not enough lanes, they use
+// one, and what is split so that all connections carry the same,
+//
+//   x = M / (n + k w),   y = w x,   in M (2 (n - 1) + k w) / ((n + k w) B),
+//
+// is faster than BytePS's split, whose first gradients go at the pace of equal shares, so that
+// spare servers' links stay idle at first and are what all wait for in the end; or everything is
+// on spare servers, in n M / (k B), if that is faster.
 #pragma once
 
 #include <cstdint>

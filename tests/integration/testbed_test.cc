@@ -301,7 +301,7 @@ TEST_F(EmulationTest, ADeadlineEndsIt) {
 }
 
 TEST_F(EmulationTest, AnInterruptionLeavesNothing) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const pid_t pid = StartEndless(&EmulatePoint);
     EXPECT_EQ(NamespacesOf(pid).size(), 4u) << "two machines, the scheduler's and the switch";
     EXPECT_EQ(End(pid, signal), static_cast<int>(ExitCode::kInterrupted));
@@ -328,6 +328,8 @@ TEST(WhyNotTest, PointsThatOnlyASimulationCanDo) {
   deviation.set_bandwidth("1Gbps");
   EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
   EXPECT_THAT(*WhyNotRun(point, 2), HasSubstr("links of real machines"));
+  point.job.mutable_cluster()->set_copy_bandwidth("10Gbps");
+  EXPECT_THAT(*WhyNotEmulated(point), HasSubstr("copy_bandwidth"));
   point.job.mutable_cluster()->set_devices_per_worker(2);
   EXPECT_THAT(*WhyNotEmulated(point), HasSubstr("devices"));
   EXPECT_THROW(EmulatePoint(point, {}), ConfigError);
@@ -339,7 +341,8 @@ class RemoteTest : public TestbedTest {
   RemoteTest() {
     remote_.hosts = {{"host0", "127.0.0.1"}, {"host1", "127.0.0.1"}};
     remote_.programs = Programs();
-    remote_.directory = directory_.Path("remote") + "/of the user's";
+    remote_.directory = directory_.Path("of the user's");
+    std::filesystem::create_directory(remote_.directory);
     const std::string shell = directory_.Write("shell",
                                                "#!/bin/sh\n"
                                                "host=$2; shift 2\n"
@@ -353,7 +356,7 @@ class RemoteTest : public TestbedTest {
   }
   void TearDown() override {
     ExpectNothingLeft(getpid());
-    EXPECT_FALSE(std::filesystem::exists(remote_.directory));
+    EXPECT_TRUE(std::filesystem::is_empty(remote_.directory));
   }
 
   RemoteOptions remote_;
@@ -393,7 +396,7 @@ TEST_F(RemoteTest, WithItsEndEverythingEnds) {
               signal == SIGKILL ? -SIGKILL : static_cast<int>(ExitCode::kInterrupted));
     ExpectNothingLeft(pid);
     std::filesystem::remove_all(directory_.Path("point"));
-    EXPECT_TRUE(WaitUntil([&] { return !std::filesystem::exists(remote_.directory); }));
+    EXPECT_TRUE(WaitUntil([&] { return std::filesystem::is_empty(remote_.directory); }));
   }
 }
 

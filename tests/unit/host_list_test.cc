@@ -54,6 +54,13 @@ TEST_F(HostListTest, WrongLinesAreNamed) {
   EXPECT_THAT(ErrorOf("node0 fe80::1"), HasSubstr("is no address"));
 }
 
+TEST_F(HostListTest, AnAddressThatMeansAnotherMachineToEachIsRefused) {
+  EXPECT_THAT(ErrorOf("localhost\nnode1\n"), HasSubstr("do not reach localhost at localhost"));
+  EXPECT_THAT(ErrorOf("node0\nnode1 127.0.0.1\n"), HasSubstr("do not reach node1 at 127.0.0.1"));
+  EXPECT_EQ(Read("localhost\nnode7 127.0.0.2\n").size(), 2u) << "all on this machine";
+  EXPECT_EQ(Read("localhost 10.0.0.1\nnode1\n").size(), 2u);
+}
+
 TEST_F(HostListTest, WithoutHosts) {
   EXPECT_THAT(ErrorOf(" \n# nobody\n"), HasSubstr("there is no host"));
   EXPECT_THAT(MessageOf<ConfigError>([] { ReadHosts("/there/is/none"); }),
