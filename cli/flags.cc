@@ -37,6 +37,8 @@ DEFINE_string(
     "What of the bandwidth payload can reach: a share, 0.9, or a rate, 9Gbps; 0.94 if not "
     "given.");
 DEFINE_string(latency, "50us", "One way, from program to program.");
+DEFINE_string(message_cost, "20us",
+              "What a message costs the threads that send and receive it, whatever its size.");
 DEFINE_bool(
     colocated, true,
     "Give every server a machine, and a link, of its own. By default server i shares worker "

@@ -31,6 +31,7 @@ DECLARE_string(codec);
 DECLARE_string(bandwidth);
 DECLARE_string(goodput);
 DECLARE_string(latency);
+DECLARE_string(message_cost);
 DECLARE_bool(colocated);
 DECLARE_double(flops);
 DECLARE_double(images_per_second);

@@ -105,6 +105,7 @@ Cluster ClusterFromFlags() {
   network.set_bandwidth(FLAGS_bandwidth);
   if (!FLAGS_goodput.empty()) network.set_goodput_share(GoodputShare(FLAGS_goodput, network));
   network.set_latency(FLAGS_latency);
+  network.set_message_cost(FLAGS_message_cost);
   network.set_colocated(FLAGS_colocated);
   return cluster;
 }

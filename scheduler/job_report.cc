@@ -82,6 +82,7 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   const Iteration done = iteration;
   open_.erase(progress.iteration());
   const double loss = done.loss / workers_;
+  if (loss_.empty()) first_iteration_ = progress.iteration();
   loss_.push_back(loss);
   duration_ms_.push_back(1000 * done.seconds / workers_);
   exposed_ms_.push_back(1000 * done.exposed / workers_);
@@ -215,13 +216,30 @@ double JobReport::IterationMilliseconds() const {
   return slowest;
 }
 
+std::optional<double> JobReport::MillisecondsSinceSwitch() const {
+  const int64_t skipped = plan_.plan().start_iteration() - first_iteration_ + 1;
+  if (plan_.plan().number() == 0 || skipped >= static_cast<int64_t>(duration_ms_.size())) {
+    return std::nullopt;
+  }
+  std::vector<double> since(duration_ms_.begin() + skipped, duration_ms_.end());
+  // Not the mean: some iterations wait for worker 0's test phase.
+  const auto middle = since.begin() + static_cast<int64_t>(since.size() / 2);
+  std::nth_element(since.begin(), middle, since.end());
+  return *middle;
+}
+
 std::string JobReport::PredictionReview() const {
   const Plan& plan = plan_.plan();
-  const double measured = IterationMilliseconds();
+  const std::optional<double> since_switch = MillisecondsSinceSwitch();
+  const double measured = since_switch.value_or(IterationMilliseconds());
   if (plan.iteration_ms() <= 0 || measured <= 0) return "";
   std::string text =
       Format("\niteration: predicted %.2f ms, measured %.2f ms (%+.0f%%)", plan.iteration_ms(),
              measured, 100 * (measured / plan.iteration_ms() - 1));
+  if (since_switch) {
+    text +=
+        Format(" since the plan of iteration %lld", static_cast<long long>(plan.start_iteration()));
+  }
   const std::vector<BucketSums> buckets = SumBuckets();
   std::vector<std::pair<double, int>> off;  // how many milliseconds, which bucket
   for (int b = 0; b < plan.buckets_size(); ++b) {

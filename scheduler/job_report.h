@@ -57,6 +57,9 @@ class JobReport {
   std::vector<wire::PeerTraffic> SumServers() const;
   // Of the slowest worker, its mean; 0 if nobody has finished.
   double IterationMilliseconds() const;
+  // The median of the iterations since the present plan, without its first, where it is not the
+  // job's first plan; nothing where it is, or where there are none.
+  std::optional<double> MillisecondsSinceSwitch() const;
   // Predicted against measured; empty if there is no prediction.
   std::string PredictionReview() const;
   double ImagesPerSecond() const;
@@ -67,6 +70,7 @@ class JobReport {
   wire::PlanAndModel plan_;
   std::map<int64_t, Iteration> open_;  // iterations that some workers have reported
   // By iteration, means over the workers.
+  int64_t first_iteration_ = 0;
   std::vector<double> loss_;
   std::vector<double> duration_ms_;
   std::vector<double> exposed_ms_;  // in the iteration: the exchange is the one before

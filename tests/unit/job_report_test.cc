@@ -85,6 +85,33 @@ TEST(JobReportTest, BucketsAreMeasuredAndLayersGetTheirShare) {
   EXPECT_EQ(json["predicted_iteration_ms"], 100);
 }
 
+TEST(JobReportTest, AfterASwitchTheNewPlansIterationsAreCompared) {
+  JobReport report(1);
+  report.OnPlan(TwoBuckets(true));
+  for (int64_t iteration = 40; iteration < 50; ++iteration) {
+    if (iteration == 44) {
+      wire::PlanAndModel next = TwoBuckets(true);
+      next.mutable_plan()->set_number(1);
+      next.mutable_plan()->set_start_iteration(45);
+      report.OnPlan(next);
+    }
+    wire::Progress progress;
+    progress.set_iteration(iteration);
+    progress.set_total_iterations(50);
+    // Under the old plan; the new one's first; then its own, with a test phase.
+    progress.set_iteration_seconds(iteration < 45 ? 0.4 : iteration == 45 ? 3 : 0.105);
+    if (iteration == 48) progress.set_iteration_seconds(9);
+    report.OnProgress(progress, Time());
+  }
+  wire::WorkerReport finished = Report(0, 0.1);
+  finished.set_iterations(10);
+  finished.set_training_seconds(14);
+  report.OnFinished(finished);
+  EXPECT_THAT(report.Closing(),
+              testing::HasSubstr("iteration: predicted 100.00 ms, measured 105.00 ms (+5%) since "
+                                 "the plan of iteration 45"));
+}
+
 void AddPeer(Role role, int rank, int64_t sent, int64_t received, wire::WorkerReport& report) {
   wire::PeerTraffic& peer = *report.add_peers();
   peer.set_role(static_cast<uint32_t>(role));

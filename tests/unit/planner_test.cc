@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
+#include <string>
+#include <vector>
 
 #include "scheduler/placement.h"
 
@@ -144,6 +147,90 @@ TEST(PlannerTest, LargestFirstOntoTheLeastLoadedLowestIndexOnATie) {
   EXPECT_THAT(servers, ElementsAre(1, 0, 1, 0, 1));
   EXPECT_THAT(ServerLoads(plan), ElementsAre(8, 8));
   EXPECT_EQ(LoadImbalance(plan), 1);
+}
+
+// How a server is reached, in the exchange below: bytes of each worker's, and over how many lanes.
+struct Share {
+  double bytes = 0;
+  int lanes = 0;
+};
+
+// Seconds of an exchange of which all gradients are ready at once, at one byte a second: n workers
+// send to and hear from `own` beside each of them, and k spare servers, over connections that get
+// equal shares of a worker's link, a spare one at most an n-th of the server's.
+double SecondsOfExchange(int n, int k, const Share& own, const Share& spare) {
+  const int pairs = 2 * (n - 1);
+  double to_own = own.bytes, to_spare = spare.bytes, seconds = 0;
+  while (to_own > 1e-9 || to_spare > 1e-9) {
+    const int own_connections = to_own > 1e-9 ? pairs * own.lanes : 0;
+    const int spare_connections = to_spare > 1e-9 ? k * spare.lanes : 0;
+    const double equal = 1.0 / (own_connections + spare_connections);
+    const double spare_rate = std::min(equal * spare.lanes, 1.0 / n);
+    const double own_rate = spare_connections > 0 ? (1 - k * spare_rate) / pairs : 1.0 / pairs;
+    double step = own_connections > 0 ? to_own / own_rate : 1e300;
+    if (spare_connections > 0) step = std::min(step, to_spare / spare_rate);
+    if (own_connections > 0) to_own -= step * own_rate;
+    if (spare_connections > 0) to_spare -= step * spare_rate;
+    seconds += step;
+  }
+  return seconds;
+}
+
+// None that uses the same lanes of all servers beside workers, whatever it gives to which servers.
+double ShortestExchange(int n, int k, int lanes) {
+  constexpr int kSteps = 400;
+  double shortest = 1e300;
+  for (int own_lanes = 1; own_lanes <= lanes; ++own_lanes) {
+    for (int step = 0; step <= kSteps; ++step) {
+      const double spare = step / (1.0 * kSteps * k);
+      const double own = (1 - spare * k) / n;
+      shortest = std::min(shortest, SecondsOfExchange(n, k, {own, own_lanes}, {spare, lanes}));
+    }
+  }
+  return shortest;
+}
+
+TEST(PlannerTest, SpareServersGetWhatTheirConnectionsCanCarry) {
+  constexpr int64_t kFloats = 1 << 20;
+  ModelSpec model;
+  AddLayer(kFloats, model);
+  for (const int n : {2, 3, 4, 8, 16}) {
+    for (const int lanes : {1, 2, 3, 4, 8}) {
+      double before = 2.0 * (n - 1) / n;
+      for (int k = 1; k <= n; ++k) {
+        SCOPED_TRACE(std::to_string(n) + " workers, " + std::to_string(k) + " spare servers, " +
+                     std::to_string(lanes) + " lanes");
+        Cluster cluster;
+        cluster.set_workers(n);
+        cluster.set_servers(n + k);
+        cluster.mutable_network()->set_colocated(true);
+        const Plan plan =
+            MakePlan(InformationBook(model, cluster), Settings(256, lanes, Communication::ALL_PS));
+        std::vector<std::vector<int64_t>> loads(n + k, std::vector<int64_t>(lanes));
+        for (const Chunk& chunk : plan.buckets(0).chunks()) {
+          loads[chunk.server()][chunk.lane()] += chunk.size();
+        }
+        // The slowest of each kind.
+        Share own, spare;
+        std::vector<int64_t> of_lanes(lanes);
+        for (int server = 0; server < n + k; ++server) {
+          const std::vector<int64_t>& load = loads[server];
+          Share& share = server < n ? own : spare;
+          for (int lane = 0; lane < lanes; ++lane) of_lanes[lane] += load[lane];
+          const auto sum = static_cast<double>(std::accumulate(load.begin(), load.end(), 0LL));
+          share.bytes = std::max(share.bytes, sum / kFloats);
+          share.lanes = static_cast<int>(lanes - std::count(load.begin(), load.end(), 0));
+        }
+        EXPECT_EQ(spare.lanes, lanes);
+        const double seconds = SecondsOfExchange(n, k, own, spare);
+        EXPECT_LE(seconds, 1.01 * ShortestExchange(n, k, lanes));
+        EXPECT_LE(seconds, 1.01 * before);
+        before = seconds;
+        // Workers use all of theirs.
+        EXPECT_GT(*std::min_element(of_lanes.begin(), of_lanes.end()), 0);
+      }
+    }
+  }
 }
 
 TEST(PlannerTest, FactorsUseNoServerAndSpreadOverLanes) {
