@@ -73,8 +73,9 @@ int FindPortPair() {
 
 LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {
   Job& job = options_.config.job;
-  if (job.training().engine() == Training::TORCH) {
-    job.mutable_training()->set_solver(ResolvePath(options_.config, job.training().solver()));
+  // A user's program has files of its own.
+  if (options_.program.empty() && job.training().engine() == Training::TORCH) {
+    job.mutable_training()->set_solver(SolverPath(options_.config));
     ResolveStart(options_.config, *job.mutable_training());
   }
   if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());

@@ -15,7 +15,7 @@ namespace {
 void CheckFiles(const JobConfig& config) {
   if (config.job.training().engine() != Training::TORCH) return;
   const Training& training = config.job.training();
-  const Solver solver = LoadSolver(ResolvePath(config, training.solver()));
+  const Solver solver = LoadSolver(SolverPath(config));
   DescribeNet(solver.train);
   if (training.snapshot() == "latest" && solver.parameter.snapshot_prefix().empty()) {
     throw ConfigError(solver.locate(""),
@@ -47,6 +47,19 @@ void SetStart(const std::vector<std::string>& program, Training& training) {
   if (!FLAGS_snapshot.empty()) training.set_snapshot(FLAGS_snapshot);
 }
 
+// A program computes where and in what it decides itself.
+void CheckProgram(const JobConfig& config) {
+  const Training& training = config.job.training();
+  const char* field = nullptr;
+  if (config.job.cluster().devices_per_worker() != 1) field = "cluster.devices_per_worker";
+  if (training.device() != Training::CPU) field = "training.device";
+  if (training.precision() != Training::FLOAT32) field = "training.precision";
+  if (field == nullptr) return;
+  throw ConfigError(config.path + ": " + field +
+                    " is for this project's own workers; a program of yours is told itself what "
+                    "to compute on, as by Caffe's --gpu. Remove the field");
+}
+
 ExitCode Run(const std::vector<std::string>& program) {
   LocalClusterOptions options;
   options.program = program;
@@ -59,7 +72,11 @@ ExitCode Run(const std::vector<std::string>& program) {
   cluster.set_scheduler_host("127.0.0.1");
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
   SetStart(program, *job.mutable_training());
-  if (program.empty()) CheckFiles(options.config);
+  if (program.empty()) {
+    CheckFiles(options.config);
+  } else {
+    CheckProgram(options.config);
+  }
 
   Interruption interruption;
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "

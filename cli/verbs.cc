@@ -44,13 +44,13 @@ const Verb kPlan{
         "predicts when each bucket of layers is ready, sent, fresh and needed, how long an "
         "iteration takes, and which other scheme comes closest. docs/cost_model.md has the "
         "formulas. Nothing is trained, and no data is needed if --input says its shape.",
-    .flags = {{"net", "FILE", ""},        {"solver", "FILE", ""},         {"profile", "FILE", ""},
-              {"workers", "P", ""},       {"servers", "S", ""},           {"batch", "K", ""},
-              {"policy", "NAME", ""},     {"input", "CxHxW", ""},         {"bandwidth", "RATE", ""},
-              {"goodput", "X", ""},       {"latency", "TIME", ""},        {"colocated", "", ""},
-              {"flops", "X", ""},         {"images_per_second", "X", ""}, {"grid", "XxY", ""},
-              {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},      {"lanes", "N", ""},
-              {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
+    .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},     {"profile", "FILE", ""},
+              {"workers", "P", ""},   {"servers", "S", ""},       {"batch", "K", ""},
+              {"policy", "NAME", ""}, {"input", "CxHxW", ""},     {"bandwidth", "RATE", ""},
+              {"goodput", "X", ""},   {"latency", "TIME", ""},    {"message_cost", "TIME", ""},
+              {"colocated", "", ""},  {"flops", "X", ""},         {"images_per_second", "X", ""},
+              {"grid", "XxY", ""},    {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},
+              {"lanes", "N", ""},     {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
     .example =
         "poseidon plan --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
         "    --workers=4 --servers=2 --batch=16",
@@ -93,6 +93,7 @@ const Verb kSimulate{
          {"bandwidth", "RATE", ""},
          {"goodput", "X", ""},
          {"latency", "TIME", ""},
+         {"message_cost", "TIME", ""},
          {"colocated", "", ""},
          {"flops", "X",
           "Floating-point operations a second of a GPU, for the times of layers and for "

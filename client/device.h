@@ -4,8 +4,9 @@
 // that what is built on devices is tested everywhere.
 //
 // A stream is work in order; events order streams among each other. Each device has two streams of
-// its own for copies, one a direction, so that both directions of its bus are used at once. The
-// others are the program's ("compute"). Nothing here waits on the host for a stream or the device.
+// its own for copies, one a direction, so that both directions of its bus are used at once, and one
+// for updates of parameters, which copies of other layers need not wait for. The others are the
+// program's ("compute"). Nothing here but Allocate waits on the host for a stream or the device.
 //
 // Thread safety: any thread may call any function. Those of a stream take effect in the order of
 // the calls.
@@ -44,6 +45,7 @@ class Device {
   // For messages: "cuda device 0 (NVIDIA H200)".
   virtual const std::string& name() const = 0;
   virtual DeviceStream copy_stream(CopyDirection direction) const = 0;
+  virtual DeviceStream update_stream() const = 0;
 
   virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
   // The event is now the moment when all that is in the stream will be done.

@@ -2,12 +2,10 @@
 
 #include <glog/logging.h>
 
-#include <array>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
+#include "client/profiler_range.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -22,70 +20,11 @@ size_t FloatsIn(std::span<const std::span<float>> blobs) {
   return floats;
 }
 
+const char* NameOf(CopyDirection direction) {
+  return direction == CopyDirection::kToHost ? "copy to host" : "copy to device";
+}
+
 }  // namespace
-
-// What is on its way, and what has come. Callbacks of the devices share it, so it outlives them.
-class DeviceStage::Arrivals {
- public:
-  Arrivals(LayerExchange& exchange, size_t layers, size_t replicas)
-      : replicas_(replicas), missing_(layers), exchange_(&exchange) {
-    on_host_.reserve(layers);
-  }
-
-  // Each replica will say once that its copies of the layer are done. A layer's next values may
-  // leave for the device before the word that the last ones are there, on which nothing depends, is
-  // here.
-  void Expect(int layer, CopyDirection direction) {
-    const std::lock_guard lock(mutex_);
-    Missing(layer, direction) += replicas_;
-    under_way_ += replicas_;
-  }
-
-  void Arrive(int layer, CopyDirection direction) {
-    const std::lock_guard lock(mutex_);
-    if (--under_way_ == 0) all_done_.notify_all();
-    if (--Missing(layer, direction) > 0) return;
-    if (direction == CopyDirection::kToHost) on_host_.push_back(layer);
-    if (exchange_ != nullptr) exchange_->Wake();
-  }
-
-  // Layers whose gradients have come to the host since the last call.
-  void Take(std::vector<int>& layers) {
-    layers.clear();
-    const std::lock_guard lock(mutex_);
-    layers.swap(on_host_);
-  }
-
-  bool IsUnderWay(int layer, CopyDirection direction) {
-    const std::lock_guard lock(mutex_);
-    return Missing(layer, direction) > 0;
-  }
-
-  // Waits a tick at most; whether nothing is under way.
-  bool AwaitAll() {
-    std::unique_lock lock(mutex_);
-    return all_done_.wait_for(lock, kTick, [&] { return under_way_ == 0; });
-  }
-
-  // The exchange may go.
-  void Close() {
-    const std::lock_guard lock(mutex_);
-    exchange_ = nullptr;
-  }
-
- private:
-  size_t& Missing(int layer, CopyDirection direction) {
-    return missing_[layer][static_cast<size_t>(direction)];
-  }
-
-  size_t replicas_;
-  std::mutex mutex_;
-  std::condition_variable all_done_;
-  std::vector<std::array<size_t, 2>> missing_;  // words of replicas, by layer and direction
-  std::vector<int> on_host_;
-  size_t under_way_ = 0;  // all of missing_
-  LayerExchange* exchange_;
-};
 
 struct DeviceStage::Layer {
   // A replica each.
@@ -96,31 +35,73 @@ struct DeviceStage::Layer {
   bool leaving = false;  // the gradient is on its way to the host
   std::shared_ptr<const void> gradient_owner;
   std::shared_ptr<const void> values_owner;
+  // Of layers that devices update: they have the plan's first values; they have made others of them
+  // that the host has not.
+  bool loaded = false;
+  bool host_is_behind = false;
+  // What profilers call the layer's way to the host, and back.
+  std::string gradient_name;
+  std::string values_name;
 };
 
 DeviceStage::DeviceStage(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
                          LocalReduction* reduction)
-    : exchange_(exchange), replicas_(std::move(replicas)), reduction_(reduction) {
+    : exchange_(exchange),
+      replicas_(std::move(replicas)),
+      reduction_(reduction),
+      trace_(exchange.trace()) {
   CHECK(!replicas_.empty());
   CHECK(replicas_.size() == 1 || reduction_ != nullptr);
   const size_t layers = replicas_[0].layers.size();
-  arrivals_ = std::make_shared<Arrivals>(exchange, layers, replicas_.size());
+  arrivals_ = std::make_shared<CopyArrivals>(exchange, layers, replicas_.size());
   arrived_.reserve(layers);
   for (size_t l = 0; l < layers; ++l) {
     Layer& layer = *layers_.emplace_back(std::make_unique<Layer>());
     layer.wanted = exchange.iteration();
     layer.moved = layer.wanted - 1;
+    layer.gradient_name = "gradient of " + exchange.LayerName(static_cast<int>(l));
+    layer.values_name = "values of " + exchange.LayerName(static_cast<int>(l));
     for (const DeviceReplica& replica : replicas_) {
       CHECK_EQ(replica.layers.size(), layers);
       layer.gradient_ready.push_back(replica.device->MakeEvent());
       layer.values_there.push_back(replica.device->MakeEvent());
     }
   }
+  MakeFactorStage();
+  MakePackStage();
+  exchange_.BringBeforeReading([this](int layer) { BringToHost(layer); });
+}
+
+void DeviceStage::MakeFactorStage() {
+  std::vector<FactorReplica> replicas;
+  for (const DeviceReplica& replica : replicas_) {
+    if (replica.factor_update == nullptr) continue;
+    FactorReplica& updated =
+        replicas.emplace_back(FactorReplica{replica.device, replica.factor_update, {}});
+    for (const DeviceLayer& layer : replica.layers) updated.blobs.push_back(layer.values);
+  }
+  CHECK(replicas.empty() || replicas.size() == replicas_.size());
+  factors_.reset();  // its memory first
+  factors_.emplace(exchange_, std::move(replicas), trace_);
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const int layer = static_cast<int>(l);
+    CHECK(factors_->Has(layer) || !exchange_.product_update(layer)) << "nobody updates the layer";
+  }
+}
+
+void DeviceStage::MakePackStage() {
+  std::vector<PackingReplica> replicas;
+  for (const DeviceReplica& replica : replicas_) {
+    replicas.push_back({replica.device, replica.packer});
+  }
+  packing_.reset();  // its memory first
+  packing_.emplace(exchange_, std::move(replicas), layers_.size());
 }
 
 DeviceStage::~DeviceStage() {
+  exchange_.BringBeforeReading(nullptr);
   try {
-    while (!arrivals_->AwaitAll()) CheckDevices();
+    while (!arrivals_->AwaitAll(kTick)) CheckDevices();
   } catch (const Error& error) {
     LOG(WARNING) << error.what();
   }
@@ -139,9 +120,9 @@ void DeviceStage::GradientReady(int layer, std::span<const DeviceStream> compute
 
 void DeviceStage::SendToHost(int layer, std::span<const DeviceStream> compute) {
   Layer& state = *layers_[layer];
+  const ProfilerRange range(state.gradient_name.c_str());
   const LayerExchange::Buffers host = exchange_.buffers(layer);
   state.gradient_owner = host.owner;
-  arrivals_->Expect(layer, CopyDirection::kToHost);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
     device.Record(*state.gradient_ready[r], compute[r]);
@@ -149,10 +130,13 @@ void DeviceStage::SendToHost(int layer, std::span<const DeviceStream> compute) {
   }
   const bool factors = host.gradient.dense.empty();
   if (factors) {
-    SendFactors(layer, host.gradient);
+    Traced(NameOf(CopyDirection::kToHost), layer, CopyDirection::kToHost,
+           [&] { SendFactors(layer, host.gradient); });
   } else {
     SendGradient(layer, host.gradient.dense);
   }
+  // Not before: if a device refuses a copy, nobody will say that it is done.
+  arrivals_->Expect(layer, CopyDirection::kToHost);
   for (const DeviceReplica& replica : replicas_) {
     replica.device->Notify(
         replica.device->copy_stream(CopyDirection::kToHost),
@@ -174,34 +158,103 @@ void DeviceStage::SendFactors(int layer, const GradientBuffers& host) {
 
 void DeviceStage::SendGradient(int layer, std::span<float> host) {
   if (reduction_ != nullptr) {
-    EachBlob(layer, &DeviceLayer::gradient, CopyDirection::kToHost,
-             [&] { reduction_->ReduceScatter(members_); });
+    Traced("reduce-scatter", layer, CopyDirection::kToHost, [&] {
+      EachBlob(layer, &DeviceLayer::gradient, CopyDirection::kToHost,
+               [&] { reduction_->ReduceScatter(members_); });
+    });
   }
-  for (const DeviceReplica& replica : replicas_) {
-    CopyShare(replica, replica.layers[layer].gradient, host, CopyDirection::kToHost);
-  }
+  Traced(NameOf(CopyDirection::kToHost), layer, CopyDirection::kToHost, [&] {
+    for (size_t r = 0; r < replicas_.size(); ++r) {
+      const DeviceReplica& replica = replicas_[r];
+      if (packing_->Has(layer)) {
+        packing_->Send(layer, r, replica.layers[layer].gradient);
+      } else {
+        CopyShare(replica, replica.layers[layer].gradient, host, CopyDirection::kToHost);
+      }
+    }
+  });
 }
 
 void DeviceStage::SendToDevice(int layer) {
   Layer& state = *layers_[layer];
+  const ProfilerRange range(state.values_name.c_str());
   const LayerExchange::Buffers host = exchange_.buffers(layer);
   state.values_owner = host.owner;
+  const bool updates = factors_->Has(layer) && state.loaded;
+  if (updates) {
+    factors_->Apply(layer, state.wanted - 1);
+    state.host_is_behind = true;
+  } else {
+    CopyValues(layer, host.values);
+  }
   arrivals_->Expect(layer, CopyDirection::kToDevice);
-  for (const DeviceReplica& replica : replicas_) {
-    CopyShare(replica, replica.layers[layer].values, host.values, CopyDirection::kToDevice);
-  }
-  if (reduction_ != nullptr) {
-    EachBlob(layer, &DeviceLayer::values, CopyDirection::kToDevice,
-             [&] { reduction_->AllGather(members_); });
-  }
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
-    const DeviceStream stream = device.copy_stream(CopyDirection::kToDevice);
+    const DeviceStream stream =
+        updates ? device.update_stream() : device.copy_stream(CopyDirection::kToDevice);
     device.Record(*state.values_there[r], stream);
     device.Notify(stream,
                   [=, arrivals = arrivals_] { arrivals->Arrive(layer, CopyDirection::kToDevice); });
   }
   state.moved = state.wanted;
+}
+
+void DeviceStage::CopyValues(int layer, std::span<float> host) {
+  if (factors_->Has(layer)) {
+    factors_->LoadHistory(layer);
+    layers_[layer]->loaded = true;
+  }
+  Traced(NameOf(CopyDirection::kToDevice), layer, CopyDirection::kToDevice, [&] {
+    for (const DeviceReplica& replica : replicas_) {
+      CopyShare(replica, replica.layers[layer].values, host, CopyDirection::kToDevice);
+    }
+  });
+  if (reduction_ != nullptr) {
+    Traced("all-gather", layer, CopyDirection::kToDevice, [&] {
+      EachBlob(layer, &DeviceLayer::values, CopyDirection::kToDevice,
+               [&] { reduction_->AllGather(members_); });
+    });
+  }
+}
+
+void DeviceStage::BringToHost(int layer) {
+  Layer& state = *layers_[layer];
+  if (!state.loaded) return;  // the host has what it published, or has yet to get
+  const std::string what = "the values of layer " + exchange_.LayerName(layer) + " to come from " +
+                           replicas_[0].device->name();
+  // All replicas': a switch of plan may follow, and updates under way are still the old one's.
+  WaitUntil(
+      [&] {
+        return state.moved == state.wanted &&
+               !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice);
+      },
+      what);
+  if (!std::exchange(state.host_is_behind, false)) return;
+  factors_->CopyToHost(layer);
+  arrivals_->ExpectOther();
+  replicas_[0].device->Notify(replicas_[0].device->copy_stream(CopyDirection::kToHost),
+                              [arrivals = arrivals_] { arrivals->ArriveOther(); });
+  WaitUntil([&] { return !arrivals_->IsOtherUnderWay(); }, what);
+}
+
+void DeviceStage::Traced(const char* name, int layer, CopyDirection direction,
+                         const std::function<void()>& work) {
+  if (!trace_.on()) return work();
+  begins_.clear();
+  for (const DeviceReplica& replica : replicas_) {
+    begins_.push_back(trace_.Begin(*replica.device, replica.device->copy_stream(direction)));
+  }
+  work();
+  const int64_t wanted = layers_[layer]->wanted;
+  for (size_t r = 0; r < replicas_.size(); ++r) {
+    Device& device = *replicas_[r].device;
+    const std::string number = replicas_.size() > 1 ? " " + std::to_string(r) : "";
+    trace_.End(device, device.copy_stream(direction), begins_[r],
+               {.name = name,
+                .layer = exchange_.LayerName(layer),
+                .track = NameOf(direction) + number,
+                .iteration = direction == CopyDirection::kToHost ? wanted - 1 : wanted});
+  }
 }
 
 void DeviceStage::EachBlob(int layer, std::vector<std::span<float>> DeviceLayer::*blobs,
@@ -276,8 +329,15 @@ void DeviceStage::EndIteration() {
 void DeviceStage::PlanChanged() {
   for (const auto& layer : layers_) {
     CHECK(!layer->leaving) << "no EndIteration before PlanChanged";
-    layer->moved = layer->wanted - 1;
   }
+  Drain();  // what the old plan's device memory is used by
+  for (const auto& layer : layers_) {
+    layer->moved = layer->wanted - 1;
+    layer->loaded = false;
+    layer->host_is_behind = false;
+  }
+  MakeFactorStage();
+  MakePackStage();
 }
 
 void DeviceStage::Drain() {

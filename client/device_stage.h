@@ -22,6 +22,17 @@
 //     stage.EndIteration();
 //     if (session.EndIteration(...)) stage.PlanChanged();
 //
+// Layers under SFB may be updated by the devices themselves (LayerExchange::product_update): when
+// all factors are on the host they go to each device, which rebuilds the gradient and updates its
+// parameters. The host's values of such a layer are brought when they are read.
+//
+// Gradients may be packed by the devices (LayerExchange::packed_gradient), behind the reduction.
+//
+// With a trace (LayerExchange::trace) each layer's copies are entries on it, "copy to host" and
+// "copy to device", from when the stream began to when it was done; so are reductions,
+// "reduce-scatter" and "all-gather", in the rows of the streams in which they are, and "update" by
+// a device. An entry's iteration is that of the gradient, or that for which the values are.
+//
 // Thread safety: one thread, the training thread. Every call that waits throws what the exchange
 // throws, at its deadlines; if a device fails, Error with the layers whose copies are not done.
 #pragma once
@@ -29,13 +40,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "client/copy_arrivals.h"
 #include "client/device.h"
+#include "client/factor_stage.h"
 #include "client/layer_exchange.h"
 #include "client/local_reduction.h"
+#include "client/pack_stage.h"
+#include "client/stream_trace.h"
 
 namespace poseidon {
 
@@ -53,6 +69,11 @@ struct DeviceLayer {
 struct DeviceReplica {
   Device* device = nullptr;
   std::vector<DeviceLayer> layers;
+  // For layers that the exchange leaves to devices; unless the rule is MeanGradient their values
+  // lie one blob behind the other.
+  FactorUpdate* factor_update = nullptr;
+  // For gradients that the exchange wants packed.
+  GradientPacker* packer = nullptr;
 };
 
 class DeviceStage {
@@ -83,7 +104,6 @@ class DeviceStage {
 
  private:
   struct Layer;
-  class Arrivals;
 
   // Hands on what has come, either way.
   void Pump();
@@ -91,6 +111,15 @@ class DeviceStage {
   void SendFactors(int layer, const GradientBuffers& host);
   void SendGradient(int layer, std::span<float> host);
   void SendToDevice(int layer);
+  void CopyValues(int layer, std::span<float> host);
+  // What the stage has for the exchange's plan.
+  void MakeFactorStage();
+  void MakePackStage();
+  // Returns when the host's memory has the values of a layer that devices update.
+  void BringToHost(int layer);
+  // Has `work` put work in the streams, and these write down when they did it.
+  void Traced(const char* name, int layer, CopyDirection direction,
+              const std::function<void()>& work);
   // Calls `reduce` with each of the layer's blobs in members_.
   void EachBlob(int layer, std::vector<std::span<float>> DeviceLayer::*blobs,
                 CopyDirection direction, const std::function<void()>& reduce);
@@ -105,10 +134,14 @@ class DeviceStage {
   LayerExchange& exchange_;
   std::vector<DeviceReplica> replicas_;
   LocalReduction* reduction_;
-  std::shared_ptr<Arrivals> arrivals_;
+  StreamTrace trace_;
+  std::optional<FactorStage> factors_;
+  std::optional<PackStage> packing_;
+  std::shared_ptr<CopyArrivals> arrivals_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<int> arrived_;                     // of this Pump
   std::vector<LocalReduction::Member> members_;  // of this reduction
+  std::vector<StreamTrace::Moment> begins_;      // a replica each, of what Traced has put there
 };
 
 }  // namespace poseidon

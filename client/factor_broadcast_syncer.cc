@@ -11,6 +11,25 @@ constexpr int kFactors = 2;  // u, v
 
 }  // namespace
 
+std::optional<ProductUpdate> ProductUpdateOf(const SyncContext& context, int layer) {
+  if (!context.devices_update_factors || context.phantom) return std::nullopt;
+  // The program makes other deferred updates from what is on the host.
+  if (context.rule.deferred && context.rule.type != "MeanGradient") return std::nullopt;
+  const LayerPlace& place = context.memory->place(layer);
+  const BucketPlan& bucket = context.bucket(place.bucket);
+  if (bucket.scheme() != SFB) return std::nullopt;
+  const InnerProductSpec& product = context.plan.model().layers(layer).inner_product();
+  const std::vector<UpdateSegment> blobs =
+      UpdateSegments(context.plan.model(), bucket, 0, place.size);
+  return ProductUpdate{.outputs = product.outputs(),
+                       .inputs = product.inputs(),
+                       .rows = product.rows() * context.workers(),
+                       .rule = &context.rule,
+                       .weights = blobs.front().multipliers,
+                       .bias = blobs.back().multipliers,
+                       .gradient_scale = 1.0F / static_cast<float>(context.workers())};
+}
+
 FactorBroadcastSyncer::FactorBroadcastSyncer(std::shared_ptr<SyncContext> context, int bucket)
     : context_(std::move(context)),
       bucket_(bucket),
@@ -130,7 +149,7 @@ Reception FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int factor)
 }
 
 void FactorBroadcastSyncer::RebuildAndUpdate() {
-  if (context_->phantom) return;
+  if (context_->phantom || ProductUpdateOf(*context_, plan().first_layer())) return;
   const FactorStack& stack = memory().stacks[fresh_iteration_ % 2];
   RebuildGradient(product().outputs(), product().inputs(), stack.u, stack.v, memory().gradients[0]);
   context_->UpdateRange(bucket_, fresh_iteration_, 0, memory().gradients[0],

@@ -5,17 +5,25 @@
 // gets from the left: the same bytes a node, but one stream in and one out instead of P - 1 of
 // each.
 //
+// The update may also be left to the worker's devices (ProductUpdateOf); then this only brings the
+// factors together.
+//
 // All workers do the same arithmetic on the same stacks in the same order, so their parameters stay
 // bit-identical without a server.
 #pragma once
 
 #include <array>
+#include <optional>
 #include <vector>
 
+#include "client/factor_update.h"
 #include "client/initial_broadcast.h"
 #include "client/syncer.h"
 
 namespace poseidon {
+
+// If devices are to update the layer, which is under SFB then, what they have to know of it.
+std::optional<ProductUpdate> ProductUpdateOf(const SyncContext& context, int layer);
 
 class FactorBroadcastSyncer : public Syncer {
  public:

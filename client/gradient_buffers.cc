@@ -4,6 +4,15 @@
 
 namespace poseidon {
 
+PackedBuffer PackedBufferOf(const SyncContext& context, int layer) {
+  const LayerPlace& place = context.memory->place(layer);
+  const std::span<std::byte> bucket = context.memory->bucket(place.bucket).packed;
+  if (bucket.empty()) return {};
+  const CodecSpec codec = CodecOf(context.plan.plan(), context.bucket(place.bucket));
+  return {bucket.subspan(EncodedBytes(codec, place.offset), EncodedBytes(codec, place.size)),
+          codec};
+}
+
 GradientBuffers GradientBuffersOf(const SyncContext& context, int layer, int64_t iteration) {
   const int index = context.memory->place(layer).bucket;
   const Scheme scheme = context.plan.plan().buckets(index).scheme();

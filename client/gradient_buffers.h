@@ -1,10 +1,12 @@
 // Where a worker's contribution to an iteration is written.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "client/syncer.h"
+#include "core/codec.h"
 
 namespace poseidon {
 
@@ -15,6 +17,14 @@ struct GradientBuffers {
   std::span<float> u;
   std::span<float> v;
 };
+
+// Where a layer's gradient goes that the worker's device packs (SessionOptions::devices_pack),
+// instead of `dense`; empty for others.
+struct PackedBuffer {
+  std::span<std::byte> bytes;
+  CodecSpec codec;
+};
+PackedBuffer PackedBufferOf(const SyncContext& context, int layer);
 
 // Of the worker whose context it is; empty spans if that holds phantoms. Valid as long as the
 // context lives. May be written from the layer's forward pass in `iteration` until its gradient is

@@ -15,44 +15,48 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector unit
 
-// How often an event has been recorded, and up to which of those its streams have come.
-struct Moments {
-  std::mutex mutex;
-  std::condition_variable changed;
-  int64_t recorded = 0;
-  int64_t reached = 0;
-  bool failed = false;  // its device has
-
-  int64_t Next() {
-    const std::lock_guard lock(mutex);
-    return ++recorded;
-  }
-  int64_t Latest() {
-    const std::lock_guard lock(mutex);
-    return recorded;
-  }
-  void Reach(int64_t moment, bool by_failing) {
+// An event as it was recorded once: a moment in one stream. The next recording, in another stream
+// perhaps, which may come there earlier, is another moment.
+class Moment {
+ public:
+  void Reach(bool by_failing) {
     {
-      const std::lock_guard lock(mutex);
-      reached = std::max(reached, moment);
-      failed |= by_failing;
+      const std::lock_guard lock(mutex_);
+      reached_ = true;
+      failed_ = by_failing;
     }
-    changed.notify_all();
+    changed_.notify_all();
   }
-  void Await(int64_t moment) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return reached >= moment; });
-    if (failed) throw std::runtime_error("it waited for a device that has failed");
+  void Await() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return reached_; });
+    if (failed_) throw std::runtime_error("it waited for a device that has failed");
   }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool reached_ = false;
+  bool failed_ = false;  // its device has
 };
 
-struct HostEvent : DeviceEvent {
-  std::shared_ptr<Moments> moments = std::make_shared<Moments>();
-};
+class HostEvent : public DeviceEvent {
+ public:
+  std::shared_ptr<Moment> Next() {
+    const std::lock_guard lock(mutex_);
+    latest_ = std::make_shared<Moment>();
+    return latest_;
+  }
+  // Null if it never was recorded.
+  std::shared_ptr<Moment> Latest() const {
+    const std::lock_guard lock(mutex_);
+    return latest_;
+  }
 
-Moments& MomentsOf(const DeviceEvent& event) {
-  return *static_cast<const HostEvent&>(event).moments;
-}
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<Moment> latest_;
+};
 
 DeviceMemory AllocateZeros(size_t bytes) {
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -130,7 +134,8 @@ class HostDevice::Stream {
 HostDevice::HostDevice(Options options)
     : options_(std::move(options)),
       to_host_(AddStream(CopyDirection::kToHost)),
-      to_device_(AddStream(CopyDirection::kToDevice)) {}
+      to_device_(AddStream(CopyDirection::kToDevice)),
+      updates_(AddStream(CopyDirection::kToDevice)) {}
 
 HostDevice::~HostDevice() {
   // Streams wait for each other, and so must all be there until the last has come to its end.
@@ -151,10 +156,10 @@ void HostDevice::Run(DeviceStream stream, std::function<void()> work) {
 }
 
 void HostDevice::Synchronize(DeviceStream stream) {
-  const auto end = std::make_shared<Moments>();
-  const auto reach = [end] { end->Reach(1, false); };
+  const auto end = std::make_shared<Moment>();
+  const auto reach = [end] { end->Reach(false); };
   static_cast<Stream*>(stream)->Put({reach, reach});
-  end->Await(1);
+  end->Await();
 }
 
 DeviceStream HostDevice::copy_stream(CopyDirection direction) const {
@@ -164,16 +169,15 @@ DeviceStream HostDevice::copy_stream(CopyDirection direction) const {
 std::unique_ptr<DeviceEvent> HostDevice::MakeEvent() { return std::make_unique<HostEvent>(); }
 
 void HostDevice::Record(DeviceEvent& event, DeviceStream stream) {
-  const std::shared_ptr<Moments> moments = static_cast<HostEvent&>(event).moments;
-  const int64_t moment = moments->Next();
+  const std::shared_ptr<Moment> moment = static_cast<HostEvent&>(event).Next();
   static_cast<Stream*>(stream)->Put(
-      {[=] { moments->Reach(moment, false); }, [=] { moments->Reach(moment, true); }});
+      {[moment] { moment->Reach(false); }, [moment] { moment->Reach(true); }});
 }
 
 void HostDevice::Wait(DeviceStream stream, const DeviceEvent& event) {
-  const std::shared_ptr<Moments> moments = static_cast<const HostEvent&>(event).moments;
-  const int64_t moment = MomentsOf(event).Latest();
-  static_cast<Stream*>(stream)->Put({[=] { moments->Await(moment); }, {}});
+  const std::shared_ptr<Moment> moment = static_cast<const HostEvent&>(event).Latest();
+  if (moment == nullptr) return;
+  static_cast<Stream*>(stream)->Put({[moment] { moment->Await(); }, {}});
 }
 
 void HostDevice::Copy(DeviceStream stream, void* to, const void* from, size_t bytes) {

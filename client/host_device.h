@@ -37,6 +37,7 @@ class HostDevice : public Device {
 
   const std::string& name() const override { return options_.name; }
   DeviceStream copy_stream(CopyDirection direction) const override;
+  DeviceStream update_stream() const override { return updates_; }
   std::unique_ptr<DeviceEvent> MakeEvent() override;
   void Record(DeviceEvent& event, DeviceStream stream) override;
   void Wait(DeviceStream stream, const DeviceEvent& event) override;
@@ -59,6 +60,7 @@ class HostDevice : public Device {
   std::vector<std::unique_ptr<Stream>> streams_;
   DeviceStream to_host_;
   DeviceStream to_device_;
+  DeviceStream updates_;
 };
 
 }  // namespace poseidon

@@ -7,10 +7,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "client/factor_update.h"
 #include "client/gradient_buffers.h"
+#include "core/codec.h"
+#include "core/trace.h"
 
 namespace poseidon {
 
@@ -22,6 +26,18 @@ class LayerExchange {
     std::span<float> values;
     GradientBuffers gradient;
     std::shared_ptr<const void> owner;
+  };
+
+  // Of all workers, in the order of ranks.
+  struct Factors {
+    std::span<const float> u;
+    std::span<const float> v;
+  };
+
+  // A layer's place for a gradient that the device packs.
+  struct PackedGradient {
+    std::span<std::byte> bytes;  // EncodedBytes of its floats
+    CodecSpec codec;
   };
 
   virtual ~LayerExchange() = default;
@@ -42,6 +58,25 @@ class LayerExchange {
   virtual void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) = 0;
   // From any thread; returns at once.
   virtual void Wake() = 0;
+
+  // A layer that the devices update themselves: but for the first time under a plan, fresh for an
+  // iteration is to say that all factors of the one before are here. None: the layer's values come
+  // from the exchange.
+  virtual std::optional<ProductUpdate> product_update(int /*layer*/) const { return std::nullopt; }
+  // Of such a layer: all factors of an iteration, until its next gradient leaves; the optimiser
+  // state, which is the first under a plan.
+  virtual Factors factors(int /*layer*/, int64_t /*iteration*/) const { return {}; }
+  virtual std::span<float> history(int /*layer*/) const { return {}; }
+  // Of such a layer the values and the state in the host's memory are those of an earlier iteration
+  // until this function, called with the layer by whoever wants to read them, has brought them. It
+  // throws what WaitUntil throws. Null: there is none any more.
+  virtual void BringBeforeReading(std::function<void(int layer)> /*bring*/) {}
+
+  // Empty: the gradient goes into its buffers as it is. Else here, instead.
+  virtual PackedGradient packed_gradient(int /*layer*/) const { return {}; }
+
+  // Where copies are written down; outlives the stage. Null: nowhere.
+  virtual Trace* trace() { return nullptr; }
 };
 
 }  // namespace poseidon

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "client/gradient_packer.h"
+#include "core/codec.h"
 #include "core/error.h"
 #include "core/update_rule.h"
 #include "proto/bucket.h"
@@ -19,7 +21,8 @@ constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector un
 
 void ModelMemory::Free::operator()(float* memory) const { std::free(memory); }
 
-ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device)
+ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device,
+                         bool devices_pack)
     : phantom_(phantom), buckets_(phantom ? 1 : plan.plan().buckets_size()) {
   PlaceLayers(plan);
   if (phantom) return;
@@ -38,6 +41,12 @@ ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* d
     if (bucket.update_at_workers()) memory.history = Allocate(parameters * state);
     if (bucket.codec() == ONE_BIT || bucket.codec() == TOP_K) {
       memory.residual = Allocate(parameters);
+    }
+    const CodecSpec codec = CodecOf(plan.plan(), bucket);
+    if (devices_pack && bucket.scheme() == PS && PacksEachFloatAlone(codec)) {
+      const size_t bytes = EncodedBytes(codec, parameters);
+      const auto floats = static_cast<int64_t>((bytes + sizeof(float) - 1) / sizeof(float));
+      memory.packed = std::as_writable_bytes(Allocate(floats)).first(bytes);
     }
     if (UsesFactors(bucket.scheme())) AllocateFactors(plan, bucket, memory);
   }

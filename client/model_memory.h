@@ -32,6 +32,8 @@ struct BucketMemory {
   std::array<std::span<float>, 2> gradients;
   std::span<float> history;   // optimiser state, if the workers update
   std::span<float> residual;  // what a codec with error feedback has not sent yet
+  // Where devices pack: the gradient as it goes on the wire, instead of gradients[0].
+  std::span<std::byte> packed;
   // SFB, ADAM: iteration t uses stack t % 2. Two suffice: a worker that sends factors of t + 1 has
   // finished t, so it has had everybody's factors of t; nobody is more than one iteration ahead.
   std::array<FactorStack, 2> stacks;
@@ -49,8 +51,9 @@ struct LayerPlace {
 class ModelMemory {
  public:
   // Throws Error if the machine does not have the memory. With `phantom` nothing is allocated. With
-  // `device` it is pinned for its copies.
-  ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device = nullptr);
+  // `device` it is pinned for its copies; `devices_pack` is SessionOptions'.
+  ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device = nullptr,
+              bool devices_pack = false);
 
   const BucketMemory& bucket(int index) const { return buckets_[phantom_ ? 0 : index]; }
   const LayerPlace& place(int layer) const { return places_[layer]; }

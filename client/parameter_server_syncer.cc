@@ -67,6 +67,10 @@ Payload ParameterServerSyncer::GradientBody(const Chunk& chunk, int64_t iteratio
   // this one have come, so after the server has it.
   if (codec_.codec == Codec::kFp32) return context_->ViewOf(gradient, chunk.offset(), chunk.size());
   const size_t bytes = EncodedBytes(codec_, chunk.size());
+  if (!memory().packed.empty()) {  // without a copy, likewise
+    return Payload::View(memory().packed.subspan(EncodedBytes(codec_, chunk.offset()), bytes),
+                         context_->memory);
+  }
   if (context_->phantom) return Payload::Phantom(bytes);
   const std::span<float> residual = memory().residual.empty()
                                         ? memory().residual

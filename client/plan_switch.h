@@ -68,6 +68,8 @@ class MovedState {
   // Adds what the old plan has not sent of a layer to the layer's first dense gradient in the new
   // one. Without effect where there is nothing or the gradient is not dense; it is kept then.
   void AddResidual(int layer, std::span<float> gradient);
+  // Whether that would have an effect.
+  bool Owes(int layer) const { return owed_.contains(layer); }
 
  private:
   void CountParameters(const ModelSpec& model);

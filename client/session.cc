@@ -2,6 +2,9 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+
+#include "client/factor_broadcast_syncer.h"
 #include "core/error.h"
 #include "proto/job_config.h"
 #include "transport/node_setup.h"
@@ -64,6 +67,8 @@ Session::Session(const SessionOptions& options)
   worker.stall_deadline = Seconds(job.communication().stall_deadline_seconds());
   worker.trace = trace_.get();
   worker.device = options_.device;
+  worker.devices_pack = options_.devices_pack;
+  worker.devices_update_factors = options_.devices_update_factors;
   worker.measure_links = MeasuresLinks(job);
   worker.workers = job.cluster().workers();
   runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), state_));
@@ -160,7 +165,32 @@ void Session::Declare(const ModelSpec& model, int64_t first_iteration) {
   iteration_ = plan().start_iteration();
 }
 
-std::span<float> Session::values(int layer) const { return state_->context->memory->values(layer); }
+std::span<float> Session::values(int layer) const {
+  if (bring_) bring_(layer);
+  return host_values(layer);
+}
+
+std::span<float> Session::host_values(int layer) const {
+  return state_->context->memory->values(layer);
+}
+
+PackedBuffer Session::packed_gradient(int layer) const {
+  return PackedBufferOf(*state_->context, layer);
+}
+
+std::optional<ProductUpdate> Session::product_update(int layer) const {
+  return ProductUpdateOf(*state_->context, layer);
+}
+
+FactorStack Session::factors(int layer, int64_t iteration) const {
+  const ModelMemory& memory = *state_->context->memory;
+  return memory.bucket(memory.place(layer).bucket).stacks[iteration % 2];
+}
+
+void Session::BringAll() const {
+  if (!bring_) return;
+  for (int layer = 0; layer < state_->context->plan.model().layers_size(); ++layer) bring_(layer);
+}
 
 GradientBuffers Session::gradient(int layer) const {
   return GradientBuffersOf(*state_->context, layer, iteration_);
@@ -178,6 +208,7 @@ void Session::RestoreState(std::vector<float> state) {
 }
 
 std::vector<float> Session::CollectState() {
+  BringAll();
   collected_ = std::make_unique<MovedState>();
   collected_->Leave(state_->context);
   FetchHistory(*collected_);
@@ -224,10 +255,20 @@ void Session::GradientReady(int layer) {
     CloseExchange();
     exchange_ = {iteration_, Now(), Now(), {}};
   }
-  moved_.AddResidual(layer, gradient(layer).dense);
+  AddResidual(layer);
   for (const int bucket : progress_->LayerReady(layer, Now())) {
     PostToLanes(MessageKind::kGradientReady, bucket);
   }
+}
+
+void Session::AddResidual(int layer) {
+  const std::span<float> dense = gradient(layer).dense;
+  const PackedBuffer packed = packed_gradient(layer);
+  if (packed.bytes.empty()) return moved_.AddResidual(layer, dense);
+  if (!moved_.Owes(layer)) return;
+  Decode(packed.codec, packed.bytes, dense);  // whose memory nobody uses
+  moved_.AddResidual(layer, dense);
+  Encode(packed.codec, dense, {}, packed.bytes);
 }
 
 void Session::WaitFresh(int layer) {
@@ -282,7 +323,9 @@ void Session::TraceSpan(const char* name, int layer, Time begin) {
 void Session::CloseExchange() {
   if (exchange_.iteration < 0) return;  // the initial values are no exchange
   last_exchange_seconds_ = ToSeconds(exchange_.end - exchange_.begin);
-  last_exposed_seconds_ = ToSeconds(exchange_.exposed);
+  // Those who wait for devices wait for their copies, too, which come after the exchange.
+  const Duration took = exchange_.end - exchange_.begin;
+  last_exposed_seconds_ = ToSeconds(std::min(exchange_.exposed, took));
   total_exchange_seconds_ += last_exchange_seconds_;
   total_exposed_seconds_ += last_exposed_seconds_;
 }
@@ -312,6 +355,7 @@ void Session::SwitchPlan() {
   for (int layer = 0; layer < state_->context->plan.model().layers_size(); ++layer) {
     WaitFresh(layer);
   }
+  BringAll();
   CloseExchange();
   exchange_ = {};  // what becomes fresh from now on are initial values
   AddTraffic(*state_->context, past_plans_);

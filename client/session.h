@@ -40,6 +40,7 @@
 
 #include "client/bucket_progress.h"
 #include "client/device.h"
+#include "client/factor_update.h"
 #include "client/gradient_buffers.h"
 #include "client/plan_switch.h"
 #include "client/worker_control.h"
@@ -60,6 +61,13 @@ struct SessionOptions {
   std::function<bool()> interrupted;
   // Whose copies all buffers are pinned for; outlives the session. May be null.
   Device* device = nullptr;
+  // Layers under SFB are updated by the program's devices, through DeviceStage
+  // (client/factor_stage.h): all devices of all workers do it, or none, and their arithmetic has
+  // the same bits. Not those of a deferred rule other than MeanGradient.
+  bool devices_update_factors = false;
+  // Gradients that go to servers as FP16 or BF16 are packed by the program's devices, through
+  // DeviceStage (client/pack_stage.h).
+  bool devices_pack = false;
 };
 
 class Session {
@@ -76,6 +84,8 @@ class Session {
   // counts.
   void Declare(const ModelSpec& model, int64_t first_iteration = 0);
   const Plan& plan() const { return state_->context->plan.plan(); }
+  // With devices_update_factors they may have to come from a device first; that waits as WaitFresh
+  // does.
   std::span<float> values(int layer) const;
   // For the current iteration.
   GradientBuffers gradient(int layer) const;
@@ -102,8 +112,17 @@ class Session {
   // Handles what comes until done() says so: asks first, after whatever has come, after a Wake, and
   // ten times a second. Throws as WaitFresh does.
   void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
+  // The same memory as values(), whatever is in it.
+  std::span<float> host_values(int layer) const;
+  // LayerExchange's functions of the same names.
+  PackedBuffer packed_gradient(int layer) const;
+  std::optional<ProductUpdate> product_update(int layer) const;
+  FactorStack factors(int layer, int64_t iteration) const;
+  void BringBeforeReading(std::function<void(int layer)> bring) { bring_ = std::move(bring); }
   // From any thread: has a WaitUntil, or the next one, ask.
   void Wake();
+  // So long a device has stood still for parameters.
+  void AddExposed(Duration exposed) { exchange_.exposed += exposed; }
   // Of all that spans point into, until the last copy is gone.
   std::shared_ptr<const void> memory() const { return state_->context->memory; }
   const std::string& LayerName(int layer) const;
@@ -144,6 +163,10 @@ class Session {
   void FetchHistory(MovedState& state);
   // All workers have come here: takes what training needs from the old plan to the next.
   void SwitchPlan();
+  // Adds to a gradient what the plan before has not sent.
+  void AddResidual(int layer);
+  // Brings all layers' values and state that devices have.
+  void BringAll() const;
   Duration StallPatience() const;
   // Of a wait for new values that begins now.
   Time FreshDeadline() const;
@@ -160,6 +183,7 @@ class Session {
   std::unique_ptr<BucketProgress> progress_;
   PauseAgreement pause_;
   MovedState moved_;
+  std::function<void(int layer)> bring_;   // from devices to the host; may be empty
   std::unique_ptr<MovedState> collected_;  // while CollectState waits
   wire::WorkerReport past_plans_;  // buckets and dropped frames of the plans before this one
   uint64_t epoch_ = 0;

@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "client/layer_exchange.h"
 #include "client/session.h"
@@ -20,7 +22,7 @@ class SessionExchange : public LayerExchange {
   int64_t iteration() const override { return session_.iteration(); }
   const std::string& LayerName(int layer) const override { return session_.LayerName(layer); }
   Buffers buffers(int layer) const override {
-    return {session_.values(layer), session_.gradient(layer), session_.memory()};
+    return {session_.host_values(layer), session_.gradient(layer), session_.memory()};
   }
   void GradientReady(int layer) override { session_.GradientReady(layer); }
   bool IsFresh(int layer, int64_t iteration) const override {
@@ -30,6 +32,22 @@ class SessionExchange : public LayerExchange {
     session_.WaitUntil(done, waiting_for);
   }
   void Wake() override { session_.Wake(); }
+  std::optional<ProductUpdate> product_update(int layer) const override {
+    return session_.product_update(layer);
+  }
+  Factors factors(int layer, int64_t iteration) const override {
+    const FactorStack stack = session_.factors(layer, iteration);
+    return {stack.u, stack.v};
+  }
+  std::span<float> history(int layer) const override { return session_.state(layer); }
+  void BringBeforeReading(std::function<void(int layer)> bring) override {
+    session_.BringBeforeReading(std::move(bring));
+  }
+  PackedGradient packed_gradient(int layer) const override {
+    const PackedBuffer packed = session_.packed_gradient(layer);
+    return {packed.bytes, packed.codec};
+  }
+  Trace* trace() override { return session_.trace(); }
 
  private:
   Session& session_;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "client/profiler_range.h"
+
 namespace poseidon {
 namespace {
 
@@ -52,6 +54,7 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     if (!local) Drop(envelope, true);
     return;  // the application tells all lanes; this one has no part of the bucket
   }
+  const ProfilerRange range(context_->bucket(static_cast<int>(envelope.bucket)).name().c_str());
   Entry& entry = buckets_[envelope.bucket];
   if (envelope.kind == MessageKind::kCollectHistory) return FetchHistory(envelope, entry, outbox);
   if (envelope.kind == MessageKind::kHistory) return OnHistory(envelope, entry, outbox);

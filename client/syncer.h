@@ -47,6 +47,8 @@ struct SyncContext {
   uint64_t epoch = 0;
   Duration stall_deadline = Seconds(300);
   bool phantom = false;
+  // What factors come to is left to the worker's devices (client/factor_stage.h).
+  bool devices_update_factors = false;
 
   SyncContext(wire::PlanAndModel plan_and_model, std::shared_ptr<const ModelMemory> model_memory);
   SyncContext(std::shared_ptr<const wire::PlanAndModel> plan_and_model,

@@ -70,13 +70,15 @@ void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   if (plan == nullptr) return;
   const int expected = state_->context == nullptr ? 0 : state_->context->plan.plan().number() + 1;
   if (plan->plan().number() != expected) return;
-  auto memory = std::make_shared<ModelMemory>(*plan, options_.phantom, options_.device);
+  auto memory = std::make_shared<ModelMemory>(*plan, options_.phantom, options_.device,
+                                              options_.devices_pack);
   auto context = std::make_shared<SyncContext>(plan, std::move(memory));
   context->rank = member_.self().rank;
   // Frames of an earlier plan are of another epoch.
   context->epoch = envelope.epoch + static_cast<uint64_t>(expected);
   context->stall_deadline = options_.stall_deadline;
   context->phantom = options_.phantom;
+  context->devices_update_factors = options_.devices_update_factors;
   if (!options_.phantom) context->CountPeers();
   for (int lane = 0; lane < context->plan.plan().lanes(); ++lane) {
     outbox.Attach(kFirstDataLane + lane, std::make_unique<SyncLane>(context, lane, options_.trace));

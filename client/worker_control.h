@@ -20,6 +20,9 @@ struct WorkerOptions {
   bool phantom = false;      // no floats: simulation
   Trace* trace = nullptr;    // outlives the actor; may be null
   Device* device = nullptr;  // likewise; the model's memory is pinned for its copies
+  // SessionOptions::devices_update_factors.
+  bool devices_update_factors = false;
+  bool devices_pack = false;  // likewise
   // Measure the links to other workers after joining (client/link_probe.h).
   bool measure_links = false;
   int workers = 1;  // of the job; for that

@@ -176,17 +176,48 @@ class Checker {
                                             "; it must be at least 1");
     }
     Range("training.threads", training.threads(), 0, 4096);
-    if (training.engine() == Training::TORCH && training.solver().empty()) {
-      Fail("training",
-           "training.solver is missing; name a Caffe solver prototxt, or set engine: "
-           "REPLAY and a replay");
-    }
+    CheckDevice(training);
     if (training.engine() == Training::REPLAY && training.replay().layers_size() == 0) {
       Fail("training", "training.engine is REPLAY, but training.replay has no layers");
     }
     CheckLargeBatch(training.large_batch());
     Range("training.replay.iterations", training.replay().iterations(), 1, kMaxInt32);
     Range("training.replay.batch", training.replay().batch(), 1, kMaxInt32);
+  }
+
+  void CheckDevice(const Training& training) const {
+    const int devices = job_.cluster().devices_per_worker();
+    if (training.has_batch_per_worker() && training.batch_per_worker() % devices != 0) {
+      Fail("training.batch_per_worker",
+           "training.batch_per_worker is " + std::to_string(training.batch_per_worker()) +
+               ", which the " + std::to_string(devices) +
+               " devices of a worker (cluster.devices_per_worker) can't share equally");
+    }
+    if (training.engine() == Training::REPLAY && training.device() != Training::CPU) {
+      Fail("training.device",
+           "training.device is CUDA, but training.engine is REPLAY, which computes nothing");
+    }
+    if (training.engine() == Training::REPLAY && training.precision() != Training::FLOAT32) {
+      Fail("training.precision",
+           "training.precision is not FLOAT32, but training.engine is REPLAY, which computes "
+           "nothing");
+    }
+    if (training.precision() == Training::FLOAT16 && training.device() != Training::CUDA) {
+      Fail("training.precision",
+           "training.precision is FLOAT16, which works with training.device CUDA; on a CPU take "
+           "FLOAT32 or BFLOAT16");
+    }
+    if (training.has_loss_scale() && training.precision() != Training::FLOAT16) {
+      Fail("training.loss_scale", "training.loss_scale is for training.precision FLOAT16");
+    }
+    // Above it the inverse is no normal float32.
+    const float initial = training.loss_scale().initial();
+    if (!(initial > 0 && initial <= 0x1p126F)) {
+      Fail("training.loss_scale.initial", "training.loss_scale.initial is " + Text(initial) +
+                                              "; it must be above 0 and at most 2^126");
+    }
+    Range("training.loss_scale.growth_interval", training.loss_scale().growth_interval(), 1,
+          kMaxInt32);
   }
 
   void CheckLargeBatch(const LargeBatch& recipe) const {
@@ -241,6 +272,7 @@ JobConfig ReadJobConfig(const std::string& path) {
   config.path = path;
   const TextLocations locations = ReadTextFile(path, config.job);
   Checker(config.job, locations).Check();
+  config.training = locations.Find(config.job, "training");
   const std::string text = config.job.ShortDebugString();
   config.fingerprint = XXH3_64bits(text.data(), text.size());
   return config;
@@ -263,6 +295,15 @@ std::string ResolvePath(const std::string& named_in, const std::string& path) {
   if (fs::exists(beside)) return beside.string();
   throw ConfigError(named_in + ": there is no file " + path + " in the working directory, nor " +
                     beside.string());
+}
+
+std::string SolverPath(const JobConfig& config) {
+  if (config.job.training().solver().empty()) {
+    throw ConfigError(config.training,
+                      "training.solver is missing; name a Caffe solver prototxt, or set engine: "
+                      "REPLAY and a replay");
+  }
+  return ResolvePath(config, config.job.training().solver());
 }
 
 std::string ResolvePath(const JobConfig& config, const std::string& path) {

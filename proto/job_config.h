@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/error.h"
 #include "proto/job.pb.h"
 
 namespace poseidon {
@@ -11,15 +12,16 @@ namespace poseidon {
 // A checked job config.
 struct JobConfig {
   Job job;
-  std::string path;  // of the file, for messages and for paths relative to it
+  std::string path;   // of the file, for messages and for paths relative to it
+  Location training;  // where the file says what to train, for messages
   // Equal for all nodes that were started from the same settings: a hash of the parsed config, so
   // comments and spacing do not count.
   uint64_t fingerprint = 0;
 };
 
 // Reads and checks a job config. Throws ConfigError naming file, line and column: unknown fields,
-// values out of range, combinations that can't work (proto/combinations.h), engine TORCH without a
-// solver, REPLAY without layers.
+// values out of range, combinations that can't work (proto/combinations.h), engine REPLAY without
+// layers.
 JobConfig ReadJobConfig(const std::string& path);
 
 // The same checks of a job's cluster and communication alone, for one that is in no file. Throws
@@ -34,5 +36,8 @@ bool MeasuresLinks(const Job& job);
 // that is not there either.
 std::string ResolvePath(const std::string& named_in, const std::string& path);
 std::string ResolvePath(const JobConfig& config, const std::string& path);
+// Of the solver, which a job of our own worker with engine TORCH needs and one of a user's program
+// does not. Throws ConfigError if none is named, or it is not there.
+std::string SolverPath(const JobConfig& config);
 
 }  // namespace poseidon

@@ -9,7 +9,7 @@
 namespace poseidon {
 namespace {
 
-constexpr int kEndingSignals[] = {SIGINT, SIGTERM};
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 // What a signal handler does can only be kept where it finds it without an argument.
 std::atomic<bool> signal_came = false;
@@ -40,13 +40,23 @@ Interruption::Interruption() {
   struct sigaction action = {};
   action.sa_handler = [](int) { signal_came = true; };
   action.sa_flags = SA_RESTART;
-  for (const int signal : kEndingSignals) PCHECK(sigaction(signal, &action, nullptr) == 0);
+  for (const int signal : kEndingSignals) {
+    struct sigaction before = {};
+    PCHECK(sigaction(signal, &action, &before) == 0);
+    // nohup's promise. A shell's background job ignores SIGINT, too, but that is how its parent
+    // asks a daemon to end.
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) ::signal(signal, SIG_IGN);
+  }
 }
 
 Interruption::~Interruption() { RestoreDefaults(); }
 
 void Interruption::RestoreDefaults() {
-  for (const int signal : kEndingSignals) ::signal(signal, SIG_DFL);
+  for (const int signal : kEndingSignals) {
+    struct sigaction now = {};
+    PCHECK(sigaction(signal, nullptr, &now) == 0);
+    if (now.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);
+  }
 }
 
 bool Interruption::Pending() {

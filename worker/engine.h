@@ -3,10 +3,12 @@
 // The training loop walks the steps forward, then backward, and between two steps it can wait for a
 // layer's parameters or hand its gradient on: that is all that wait-free backpropagation needs.
 //
-// Parameters and gradients live in memory that the engine is given (the client's, or a ParameterSet
-// of its own when there is no cluster): a layer is its blobs one after the other, float32.
+// Parameters and gradients live in memory that the engine is given, on the device where it computes
+// (worker/worker_net.h): a layer is its blobs one after the other, float32. On a GPU calls may
+// return before what they ask for is done; it is in the device's default stream then, in the order
+// of the calls, and what is returned is always there.
 //
-// Not thread-safe; the training thread owns it.
+// One thread owns it; what it says of the net any may ask, as it never changes.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +54,7 @@ class Engine {
 
   // The layers with parameters; fixed from the start.
   virtual const ModelSpec& model() const = 0;
-  // Samples of one iteration on this worker.
+  // Samples of one pass.
   virtual int64_t batch() const = 0;
 
   // Steps are the net's layers in forward order, those without parameters too.
@@ -73,13 +75,16 @@ class Engine {
   virtual NetValues Values() const { return {}; }
   // All bound parameters and the engine's own.
   virtual void SetValues(const NetValues& /*values*/) {}
+  // Layers that only test nets have take their values from a .caffemodel, if it has them; a
+  // snapshot never has. Throws DataError.
+  virtual void ReadTestLayers(const std::string& /*caffemodel*/) {}
 
   // Reads the batch of an iteration (from 0). Throws DataError.
   virtual void LoadBatch(int64_t iteration) = 0;
   // In ascending order of steps after LoadBatch.
   virtual void Forward(int step) = 0;
   // In descending order of steps after Forward of all. For a step with parameters the gradient of
-  // the worker's loss (mean over its batch) is written to `target`; else `target` is ignored.
+  // the engine's loss is written to `target`; else `target` is ignored.
   virtual void Backward(int step, const GradientTarget& target) = 0;
   // Of the forward pass just done: the sum of the net's weighted losses.
   virtual float loss() const = 0;
@@ -90,6 +95,10 @@ class Engine {
   // Runs the test phase with the current parameters. Empty result if the job has none; only worker
   // 0's engine need have one.
   virtual TestResult Test() = 0;
+
+  // Returns when the device has done what Forward and Backward have put there, for whoever measures
+  // times. Engines that compute before they return have nothing to do.
+  virtual void Synchronize() {}
 };
 
 }  // namespace poseidon

@@ -1,7 +1,12 @@
 #include "worker/engine_factory.h"
 
+#include <glog/logging.h>
+
+#include <algorithm>
+
 #include "caffe_adapter/solver.h"
 #include "core/error.h"
+#include "worker/precision.h"
 #include "worker/recipe.h"
 #include "worker/replay_engine.h"
 #include "worker/torch_engine.h"
@@ -24,7 +29,8 @@ class ReplayPlan : public EnginePlan {
                                                         : job_.training().replay().iterations();
     return options;
   }
-  std::unique_ptr<Engine> Make(int rank) const override {
+  std::unique_ptr<Engine> Make(int rank, int /*replica*/,
+                               std::optional<int> /*cuda_device*/) const override {
     const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
     return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_);
   }
@@ -35,12 +41,65 @@ class ReplayPlan : public EnginePlan {
 };
 
 #if POSEIDON_TORCH
+// The model of a worker, if `model` is that of one of its devices: they compute side by side, each
+// a batch of its own.
+void OnDevices(int devices, ModelSpec& model) {
+  model.set_batch(model.batch() * devices);
+  for (LayerSpec& layer : *model.mutable_layers()) {
+    if (!layer.has_inner_product()) continue;
+    layer.mutable_inner_product()->set_rows(layer.inner_product().rows() * devices);
+  }
+}
+
+// The loss of the train net becomes a replica's part of the mean over all devices' samples
+// (worker/worker_net.h).
+void ShareLoss(int devices, const NetDescription& net, SolverNet& train) {
+  DescribeOptions phase;
+  phase.state = train.state;
+  const std::vector<int> layers = LayersInPhase(train.net, train.phase, phase);
+  CHECK_EQ(layers.size(), net.layers.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::vector<float>& weights = net.layers[i].loss_weights;
+    if (std::all_of(weights.begin(), weights.end(), [](float weight) { return weight == 0; })) {
+      continue;
+    }
+    caffe::LayerParameter& layer = *train.net.mutable_layer(layers[i]);
+    layer.clear_loss_weight();
+    for (const float weight : weights) layer.add_loss_weight(weight / static_cast<float>(devices));
+  }
+}
+
+Precision PrecisionOf(const Training& training) {
+  switch (training.precision()) {
+    case Training::FLOAT16:
+      return Precision::kFloat16;
+    case Training::BFLOAT16:
+      return Precision::kBfloat16;
+    default:
+      return Precision::kFloat32;
+  }
+}
+
 class TorchPlan : public EnginePlan {
  public:
   explicit TorchPlan(const JobConfig& config)
-      : config_(config),
-        job_(config_.job),
-        solver_(LoadSolver(ResolvePath(config, job_.training().solver()))) {}
+      : config_(config), job_(config_.job), solver_(LoadSolver(SolverPath(config))) {
+    if (job_.training().has_batch_per_worker()) {
+      batch_per_device_ = job_.training().batch_per_worker() / devices();
+    }
+    if (devices() == 1) return;
+    const NetDescription net = DescribeNet(solver_.train);
+    if (!batch_per_device_) {
+      if (net.batch % devices() != 0) {
+        throw ConfigError(config_.path + ": the net's batch size, " + std::to_string(net.batch) +
+                          ", is what the " + std::to_string(devices()) +
+                          " devices of a worker (cluster.devices_per_worker) share, but they can't "
+                          "share it equally; set training.batch_per_worker to a multiple");
+      }
+      batch_per_device_ = net.batch / devices();
+    }
+    ShareLoss(devices(), net, solver_.train);
+  }
 
   TrainerOptions trainer_options() const override {
     TrainerOptions options = TrainerOptionsOf(job_, solver_.parameter);
@@ -50,6 +109,7 @@ class TorchPlan : public EnginePlan {
 
   ModelSpec ModelOf(const Engine& engine) const override {
     ModelSpec model = engine.model();
+    OnDevices(devices(), model);
     ApplyRecipe(job_, solver_.parameter, model);
     return model;
   }
@@ -64,18 +124,24 @@ class TorchPlan : public EnginePlan {
     return ReadSnapshot(*path);
   }
 
-  std::unique_ptr<Engine> Make(int rank) const override {
+  std::unique_ptr<Engine> Make(int rank, int replica,
+                               std::optional<int> cuda_device) const override {
+    const Training& training = job_.training();
     TorchEngineOptions options;
     options.solver = solver_;
-    options.rank = rank;
-    options.workers = job_.cluster().workers();
-    options.shuffle = job_.training().shuffle();
+    // Replicas read what so many workers with one device would.
+    options.rank = rank * devices() + replica;
+    options.workers = job_.cluster().workers() * devices();
+    options.shuffle = training.shuffle();
     options.seed = Seed();
-    options.label_smoothing = job_.training().large_batch().label_smoothing();
-    if (job_.training().has_batch_per_worker()) {
-      options.batch_per_worker = job_.training().batch_per_worker();
-    }
-    options.threads = std::max(1, job_.training().threads());
+    options.label_smoothing = training.large_batch().label_smoothing();
+    options.batch_per_worker = batch_per_device_;
+    options.threads = std::max(1, training.threads() / devices());
+    options.cuda_device = cuda_device;
+    options.deterministic = job_.communication().deterministic();
+    options.precision = PrecisionOf(training);
+    options.loss_scaling = {.initial_scale = training.loss_scale().initial(),
+                            .growth_interval = training.loss_scale().growth_interval()};
     return MakeTorchEngine(std::move(options));
   }
 
@@ -89,6 +155,8 @@ class TorchPlan : public EnginePlan {
     }
   }
 
+  int devices() const { return job_.cluster().devices_per_worker(); }
+
   uint64_t Seed() const {
     if (job_.training().has_seed()) return job_.training().seed();
     return solver_.parameter.random_seed() >= 0 ? solver_.parameter.random_seed() : 1;
@@ -97,6 +165,7 @@ class TorchPlan : public EnginePlan {
   JobConfig config_;
   const Job& job_;
   Solver solver_;
+  std::optional<int64_t> batch_per_device_;  // instead of the net's
 };
 #endif
 
@@ -106,12 +175,13 @@ std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_f
   if (!(compute_factor > 0 && compute_factor <= kMostComputeFactor)) {
     throw ConfigError("--compute_factor must be above 0 and at most a million");
   }
-  if (const int devices = config.job.cluster().devices_per_worker(); devices != 1) {
-    throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(devices) +
-                      "; workers train on one device, more are for predictions and simulations. "
-                      "Start a worker for each device, or set it to 1");
-  }
   if (config.job.training().engine() == Training::REPLAY) {
+    if (const int devices = config.job.cluster().devices_per_worker(); devices != 1) {
+      throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(devices) +
+                        ", but training.engine is REPLAY, which computes nothing; with it several "
+                        "devices are for predictions and simulations. Replay a worker for each "
+                        "device, or set it to 1");
+    }
     return std::make_unique<ReplayPlan>(config, compute_factor);
   }
   if (compute_factor != 1) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "proto/job_config.h"
 #include "worker/engine.h"
@@ -15,8 +16,11 @@ class EnginePlan {
  public:
   virtual ~EnginePlan() = default;
   virtual TrainerOptions trainer_options() const = 0;
-  virtual std::unique_ptr<Engine> Make(int rank) const = 0;
-  // The engine's model as the job trains it: with what its recipe changes.
+  // The engine of one of a worker's replicas, for the thread that calls this (and what it computes
+  // on, if that is a GPU).
+  virtual std::unique_ptr<Engine> Make(int rank, int replica,
+                                       std::optional<int> cuda_device) const = 0;
+  // The model of all replicas of a worker as the job trains it: with what its recipe changes.
   virtual ModelSpec ModelOf(const Engine& engine) const { return engine.model(); }
   // The snapshot that the job goes on from, if any. Throws DataError.
   virtual std::optional<FoundSnapshot> FindStart() const { return std::nullopt; }
@@ -24,7 +28,7 @@ class EnginePlan {
 
 // A replay's times are multiplied by `compute_factor`; of the model that is declared they are not.
 // Throws ConfigError or DataError, also for engine TORCH in a build without libtorch, and with
-// another factor than 1.
+// another factor than 1, and for REPLAY with several devices.
 std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_factor = 1);
 
 }  // namespace poseidon

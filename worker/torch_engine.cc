@@ -1,17 +1,18 @@
 #include "worker/torch_engine.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <cblas.h>
 #include <glog/logging.h>
 #include <malloc.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
 
 #include "caffe_adapter/filler.h"
+#include "worker/torch_device.h"
 #include "worker/torch_net.h"
 #include "worker/torch_tester.h"
 
@@ -26,6 +27,14 @@ NetDescription DescribeTrainNet(const TorchEngineOptions& options) {
   NetDescription net = DescribeNet(options.solver.train.net, caffe::TRAIN, describe);
   for (LayerDescription& layer : net.layers) layer.label_smoothing = options.label_smoothing;
   return net;
+}
+
+TorchArithmetic ToArithmetic(const TorchEngineOptions& options) {
+  TorchArithmetic arithmetic;
+  arithmetic.device = ToTorchDevice(options.cuda_device);
+  arithmetic.precision = options.precision;
+  if (options.precision == Precision::kFloat16) arithmetic.loss_scaling = options.loss_scaling;
+  return arithmetic;
 }
 
 // The layers of both nets that have the same name must agree on their parameters, and on which of
@@ -64,12 +73,14 @@ class TorchEngine : public Engine {
   const NetDescription* net() const override { return &train_.description(); }
   NetValues Values() const override;
   void SetValues(const NetValues& values) override;
+  void ReadTestLayers(const std::string& caffemodel) override;
 
   void LoadBatch(int64_t iteration) override { train_.LoadBatch(iteration, iteration + 1); }
   void Forward(int step) override { train_.Forward(step); }
   void Backward(int step, const GradientTarget& target) override { train_.Backward(step, target); }
   float loss() const override { return train_.loss(); }
   std::string FirstNotFinite() const override;
+  void Synchronize() override { poseidon::Synchronize(device_); }
 
   TestResult Test() override;
 
@@ -78,27 +89,33 @@ class TorchEngine : public Engine {
   // Gives memory of the engine's own to the layers whose parameters the model lacks.
   void BindOwnParameters();
   void OwnParameters(const LayerDescription& layer);
+  // By the layer's fillers.
+  void Fill(const LayerDescription& layer, std::span<float> values) const;
   // In all nets.
   void Bind(const std::string& layer, std::span<float> values);
 
   uint64_t seed_;
-  TorchNet train_;
+  at::Device device_;
+  mutable TorchNet train_;  // FirstNotFinite may have to compute what it looks at
   std::vector<std::unique_ptr<TorchTester>> tests_;
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;
   std::vector<int> step_of_layer_;
   // By step of the train net: the values of the parameters that it owns, one after the other.
   std::vector<std::span<float>> values_;
-  std::map<std::string, std::vector<float>> own_parameters_;  // by layer name
+  std::map<std::string, at::Tensor> own_parameters_;  // by layer name
 };
 
 TorchEngine::TorchEngine(const TorchEngineOptions& options)
     : seed_(options.seed),
-      train_(DescribeTrainNet(options), {.rank = options.rank,
-                                         .workers = options.workers,
-                                         .shuffle = options.shuffle,
-                                         .seed = options.seed,
-                                         .feed = options.feed}),
+      device_(ToTorchDevice(options.cuda_device)),
+      train_(DescribeTrainNet(options),
+             {.rank = options.rank,
+              .workers = options.workers,
+              .shuffle = options.shuffle,
+              .seed = options.seed,
+              .feed = options.feed},
+             ToArithmetic(options)),
       model_(ToModelSpec(train_.description(), options.solver.parameter)) {
   for (const LayerDescription& layer : train_.description().layers) {
     const int next = static_cast<int>(step_of_layer_.size());
@@ -121,7 +138,7 @@ void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
         DescribeNet(options.solver.tests[i]),
         BatchReaderOptions{
             .rank = 0, .workers = 1, .shuffle = false, .seed = seed_, .feed = options.feed},
-        options.solver.parameter.test_iter(static_cast<int>(i))));
+        options.solver.parameter.test_iter(static_cast<int>(i)), device_));
     const TorchTester& test = *tests_.back();
     for (const LayerDescription& layer : train_.description().layers) {
       const std::optional<int> step = FindLayer(test.description(), layer.name());
@@ -147,10 +164,17 @@ void TorchEngine::BindOwnParameters() {
 
 void TorchEngine::OwnParameters(const LayerDescription& layer) {
   if (layer.owned_floats() == 0) return;
-  std::vector<float>& values = own_parameters_[layer.name()];
-  values.resize(layer.owned_floats());
-  FillLayer(layer, seed_, values);
+  at::Tensor& memory = own_parameters_[layer.name()];
+  memory = at::empty({static_cast<int64_t>(layer.owned_floats())}, device_);
+  const std::span<float> values(memory.data_ptr<float>(), layer.owned_floats());
+  Fill(layer, values);
   Bind(layer.name(), values);
+}
+
+void TorchEngine::Fill(const LayerDescription& layer, std::span<float> values) const {
+  std::vector<float> on_host(values.size());
+  FillLayer(layer, seed_, on_host);
+  CopyFromHost(on_host, values, device_);
 }
 
 void TorchEngine::Bind(const std::string& layer, std::span<float> values) {
@@ -170,14 +194,15 @@ void TorchEngine::BindParameters(int layer, std::span<float> values) {
 
 void TorchEngine::FillParameters() {
   for (const int step : step_of_layer_) {
-    FillLayer(train_.description().layers[step], seed_, values_[step]);
+    Fill(train_.description().layers[step], values_[step]);
   }
 }
 
 NetValues TorchEngine::Values() const {
   NetValues values;
   for (int step = 0; step < steps(); ++step) {
-    std::span<const float> rest = values_[step];
+    const std::vector<float> on_host = CopyToHost(values_[step], device_);
+    std::span<const float> rest = on_host;
     std::vector<std::vector<float>>& blobs = values.emplace_back();
     for (const ParameterDescription& parameter : train_.description().layers[step].parameters) {
       blobs.emplace_back();
@@ -198,19 +223,42 @@ void TorchEngine::SetValues(const NetValues& values) {
       if (layer.parameters[b].owner) continue;
       const std::vector<float>& blob = values.at(step).at(b);
       CHECK_EQ(static_cast<int64_t>(blob.size()), Count(layer.parameters[b].shape));
-      std::copy(blob.begin(), blob.end(), rest.begin());
+      CopyFromHost(blob, rest.first(blob.size()), device_);
       rest = rest.subspan(blob.size());
     }
   }
 }
 
+void TorchEngine::ReadTestLayers(const std::string& caffemodel) {
+  for (const auto& test : tests_) {
+    const std::vector<LayerDescription>& layers = test->description().layers;
+    const auto only_here = [this](const LayerDescription& layer) {
+      return layer.owned_floats() > 0 && !FindLayer(train_.description(), layer.name());
+    };
+    if (std::none_of(layers.begin(), layers.end(), only_here)) continue;
+    NetValues read;  // blobs that the file lacks stay empty
+    for (const LayerDescription& layer : layers) read.emplace_back(layer.parameters.size());
+    ReadCaffemodel(caffemodel, test->description(), read);
+    for (size_t step = 0; step < layers.size(); ++step) {
+      if (!only_here(layers[step])) continue;
+      const at::Tensor& memory = own_parameters_.at(layers[step].name());
+      std::span<float> rest(memory.data_ptr<float>(), static_cast<size_t>(memory.numel()));
+      for (size_t b = 0; b < layers[step].parameters.size(); ++b) {
+        if (layers[step].parameters[b].owner) continue;
+        const auto floats = static_cast<size_t>(Count(layers[step].parameters[b].shape));
+        if (!read[step][b].empty()) CopyFromHost(read[step][b], rest.first(floats), device_);
+        rest = rest.subspan(floats);
+      }
+    }
+  }
+}
+
 std::string TorchEngine::FirstNotFinite() const {
-  const auto finite = [](float value) { return std::isfinite(value); };
   for (int step = 0; step < steps(); ++step) {
-    const std::span<const float> values = values_[step];
+    const std::span<float> values = values_[step];
     const LayerDescription& layer = train_.description().layers[step];
     const std::string name = "\"" + layer.name() + "\" (" + layer.type() + ")";
-    if (!std::all_of(values.begin(), values.end(), finite)) return name + ", in its parameters";
+    if (!AllFinite(values, device_)) return name + ", in its parameters";
     if (!train_.IsFinite(step)) return name + ", in its result";
   }
   return "";
@@ -247,6 +295,7 @@ std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options) {
   KeepFreedMemory();
   at::set_num_threads(options.threads);
   openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's
+  if (options.cuda_device) SetCudaArithmetic(options.deterministic);
   return std::make_unique<TorchEngine>(options);
 }
 

@@ -103,7 +103,7 @@ class AutogradLayer : public TorchLayer {
     // A top may be constant for some settings of a layer.
     if (outputs.empty()) return Distribute(Tensors(inputs.size()), gradients);
     const Tensors found =
-        torch::autograd::grad(outputs, inputs, output_gradients, /*retain_graph=*/c10::nullopt,
+        torch::autograd::grad(outputs, inputs, output_gradients, /*retain_graph=*/{},
                               /*create_graph=*/false, /*allow_unused=*/true);
     return Distribute(found, gradients);
   }

@@ -20,6 +20,7 @@
 namespace poseidon {
 
 class BatchReader;
+class LabelChecks;
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -27,6 +28,7 @@ using Tensors = std::vector<at::Tensor>;
 struct Pass {
   int64_t iteration = 0;              // decides random numbers
   const BatchReader* data = nullptr;  // names samples in errors; may be null
+  LabelChecks* later = nullptr;       // checks labels after the pass; null: at once
 };
 
 // Where a layer's backward pass writes its parameters' gradients: memory of the caller that it
@@ -38,6 +40,10 @@ struct ParameterGradients {
   at::Tensor v;
 };
 
+// Tensors are all on one device. There, a layer only puts work in the device's stream: nothing
+// waits for the device, as what reads a value on the host does. Only Embed's backward pass may,
+// inside of libtorch.
+//
 // One thread at a time.
 class TorchLayer {
  public:
@@ -59,6 +65,7 @@ struct TorchLayerInput {
   std::vector<bool> bottom_needs_gradient;
   std::vector<bool> parameter_needs_gradient;
   uint64_t seed = 0;  // of the layer's random numbers, its own on each worker
+  at::Device device = at::kCPU;
 
   // Throws ConfigError: the layer's place, name and type, and the message.
   [[noreturn]] void Fail(const std::string& message) const;

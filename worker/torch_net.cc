@@ -1,6 +1,5 @@
 #include "worker/torch_net.h"
 
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <glog/logging.h>
@@ -10,6 +9,8 @@
 #include <utility>
 
 #include "core/random.h"
+#include "worker/torch_device.h"
+#include "worker/torch_precision.h"
 
 namespace poseidon {
 namespace {
@@ -18,10 +19,19 @@ bool Any(const std::vector<bool>& values) {
   return std::find(values.begin(), values.end(), true) != values.end();
 }
 
-void Zero(std::span<float> values) { std::fill(values.begin(), values.end(), 0.0F); }
+at::Tensor Flat(std::span<float> values, at::Device device) {
+  return View(values, {static_cast<int64_t>(values.size())}, device);
+}
 
-at::Tensor View(std::span<float> values, at::IntArrayRef shape) {
-  return at::from_blob(values.data(), shape);
+void Zero(std::span<float> values, at::Device device) {
+  if (!values.empty()) Flat(values, device).zero_();
+}
+
+// Images' channels lie innermost where layers are faster so: on CPUs convolutions and pooling are,
+// up to several times; a GPU's matrix units, which compute in half types, take them as they lie
+// then. In float32 a GPU's convolutions are made for the other order.
+bool ChannelsInnermost(const TorchArithmetic& arithmetic) {
+  return arithmetic.device.is_cpu() || arithmetic.precision != Precision::kFloat32;
 }
 
 }  // namespace
@@ -65,16 +75,20 @@ class TorchNet::Builder {
   }
 
   std::unique_ptr<TorchLayer> MakeData(const LayerDescription& layer) {
-    auto data_layer = MakeDataLayer(layer, data_);
+    auto data_layer = MakeDataLayer(layer, data_,
+                                    {.device = net_.arithmetic_.device,
+                                     .channels_innermost = ChannelsInnermost(net_.arithmetic_)});
     net_.data_layers_.push_back(data_layer.get());
     return data_layer;
   }
 
   std::unique_ptr<TorchLayer> MakeComputing(const LayerDescription& layer, const Step& step) const {
-    return MakeTorchLayer({.description = layer,
-                           .bottom_needs_gradient = step.bottom_needs_gradient,
-                           .parameter_needs_gradient = step.parameter_needs_gradient,
-                           .seed = DeriveSeed(random_seed_, layer.name())});
+    const TorchLayerInput input{.description = layer,
+                                .bottom_needs_gradient = step.bottom_needs_gradient,
+                                .parameter_needs_gradient = step.parameter_needs_gradient,
+                                .seed = DeriveSeed(random_seed_, layer.name()),
+                                .device = net_.arithmetic_.device};
+    return WithPrecision(MakeTorchLayer(input), input, net_.arithmetic_.precision);
   }
 
   TorchNet& net_;
@@ -83,11 +97,19 @@ class TorchNet::Builder {
   std::map<std::string, int> latest_;  // value by blob name
 };
 
-TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data)
-    : description_(std::move(description)) {
+TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data,
+                   const TorchArithmetic& arithmetic)
+    : description_(std::move(description)), arithmetic_(arithmetic) {
   Builder builder(*this, data);
   for (const LayerDescription& layer : description_.layers) builder.Add(layer);
   ShareParameters();
+  if (!arithmetic_.device.is_cpu()) label_checks_ = std::make_unique<LabelChecks>();
+  pass_.later = label_checks_.get();
+  if (arithmetic_.loss_scaling) {
+    std::vector<std::string> names;
+    for (const LayerDescription& layer : description_.layers) names.push_back(layer.name());
+    scaler_.emplace(std::move(names), *arithmetic_.loss_scaling, arithmetic_.device);
+  }
   for (const DataLayer* layer : data_layers_) {
     if (!pass_.data) pass_.data = layer->reader();
   }
@@ -100,11 +122,11 @@ void TorchNet::ShareParameters() {
     steps_[i].shared_gradients.resize(parameters.size());
     for (size_t blob = 0; blob < parameters.size(); ++blob) {
       if (!parameters[blob].owner || !steps_[i].parameter_needs_gradient[blob]) continue;
-      steps_[i].shared_gradients[blob] = at::zeros(parameters[blob].shape);
+      steps_[i].shared_gradients[blob] = at::zeros(parameters[blob].shape, arithmetic_.device);
       const ParameterOwner& owner = *parameters[blob].owner;
       at::Tensor& sum = steps_[owner.layer].shared_gradients[owner.blob];
       const Shape& shape = description_.layers[owner.layer].parameters[owner.blob].shape;
-      if (!sum.defined()) sum = at::zeros(shape);
+      if (!sum.defined()) sum = at::zeros(shape, arithmetic_.device);
     }
   }
 }
@@ -119,7 +141,7 @@ Tensors TorchNet::OwnedViews(int step, std::span<float> values) const {
     if (parameter.owner || none) continue;
     const size_t count = Count(parameter.shape);
     CHECK_LE(count, values.size());
-    view = View(values.first(count), parameter.shape);
+    view = View(values.first(count), parameter.shape, arithmetic_.device);
     values = values.subspan(count);
   }
   CHECK(values.empty());
@@ -140,6 +162,8 @@ void TorchNet::BindParameters(int step, std::span<float> values) {
 }
 
 void TorchNet::LoadBatch(int64_t iteration, int64_t next) {
+  if (label_checks_) label_checks_->Check(pass_);
+  if (scaler_) scaler_->EndPass();
   pass_.iteration = iteration;
   for (DataLayer* layer : data_layers_) layer->Load(iteration, next);
 }
@@ -162,11 +186,12 @@ void TorchNet::Backward(int step_index, const GradientTarget& target) {
     AddBottomGradients(step, step.layer->Backward(top_gradients, Views(step_index, target)));
     AddToOwners(step_index);
   } else {  // the layer does not lead to a loss
-    Zero(target.dense);
-    Zero(target.u);
-    Zero(target.v);
+    Zero(target.dense, arithmetic_.device);
+    Zero(target.u, arithmetic_.device);
+    Zero(target.v, arithmetic_.device);
   }
   AddFromUsers(step_index, target);
+  if (scaler_) Unscale(step_index, target);
 }
 
 void TorchNet::AddToOwners(int step_index) {
@@ -191,6 +216,12 @@ void TorchNet::AddFromUsers(int step_index, const GradientTarget& target) {
   }
 }
 
+// Of factors, u is a gradient and v is not.
+void TorchNet::Unscale(int step_index, const GradientTarget& target) {
+  const std::span<float> gradient = target.u.empty() ? target.dense : target.u;
+  if (!gradient.empty()) scaler_->Unscale(step_index, Flat(gradient, arithmetic_.device));
+}
+
 Tensors TorchNet::TakeTopGradients(int step_index) {
   const std::vector<float>& loss_weights = description_.layers[step_index].loss_weights;
   const std::vector<int>& tops = steps_[step_index].tops;
@@ -199,7 +230,8 @@ Tensors TorchNet::TakeTopGradients(int step_index) {
     Value& top = values_[tops[i]];
     at::Tensor gradient = std::exchange(top.gradient, {});
     if (loss_weights[i] != 0) {
-      const at::Tensor own = at::full(top.data.sizes(), loss_weights[i], top.data.options());
+      at::Tensor own = at::full(top.data.sizes(), loss_weights[i], top.data.options());
+      if (scaler_) own.mul_(scaler_->scale());
       gradient = gradient.defined() ? gradient.add(own) : own;
     } else {
       top.data.reset();  // all who read it are done
@@ -219,8 +251,11 @@ ParameterGradients TorchNet::Views(int step_index, const GradientTarget& target)
   }
   if (!target.u.empty()) {
     const Shape& weights = parameters[0].shape;
-    gradients.u = View(target.u, {static_cast<int64_t>(target.u.size()) / weights[0], weights[0]});
-    gradients.v = View(target.v, {static_cast<int64_t>(target.v.size()) / weights[1], weights[1]});
+    const at::Device device = arithmetic_.device;
+    gradients.u =
+        View(target.u, {static_cast<int64_t>(target.u.size()) / weights[0], weights[0]}, device);
+    gradients.v =
+        View(target.v, {static_cast<int64_t>(target.v.size()) / weights[1], weights[1]}, device);
     return gradients;
   }
   gradients.blobs = OwnedViews(step_index, target.dense);
@@ -247,18 +282,20 @@ void TorchNet::AddBottomGradients(const Step& step, const Tensors& gradients) {
 float TorchNet::Scalar(int step) const { return values_[steps_[step].tops[0]].data.item<float>(); }
 
 std::vector<float> TorchNet::TopValues(int step, int top) const {
-  const at::Tensor values = values_[steps_[step].tops[top]].data.to(at::kCPU).contiguous();
+  const at::Tensor values = values_[steps_[step].tops[top]].data.cpu().contiguous();
   return {values.data_ptr<float>(), values.data_ptr<float>() + values.numel()};
 }
 
-bool TorchNet::IsFinite(int step) const {
-  return std::all_of(steps_[step].tops.begin(), steps_[step].tops.end(), [&](int top) {
-    const at::Tensor& data = values_[top].data;
-    return !data.defined() || data.isfinite().all().item<bool>();
-  });
+bool TorchNet::IsFinite(int step) {
+  const std::vector<int>& tops = steps_[step].tops;
+  const auto is_there = [this](int top) { return values_[top].data.defined(); };
+  if (!std::all_of(tops.begin(), tops.end(), is_there)) Forward(step);
+  return std::all_of(tops.begin(), tops.end(),
+                     [this](int top) { return values_[top].data.isfinite().all().item<bool>(); });
 }
 
 float TorchNet::loss() const {
+  if (label_checks_) label_checks_->Check(pass_);
   double loss = 0;
   for (size_t step = 0; step < steps_.size(); ++step) {
     const std::vector<float>& weights = description_.layers[step].loss_weights;

@@ -2,16 +2,27 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "caffe_adapter/net.h"
 #include "worker/batch_reader.h"
 #include "worker/engine.h"
+#include "worker/precision.h"
 #include "worker/torch_data_layer.h"
+#include "worker/torch_labels.h"
 #include "worker/torch_layer.h"
+#include "worker/torch_loss_scaler.h"
 
 namespace poseidon {
+
+// Where and in what arithmetic a net is computed.
+struct TorchArithmetic {
+  at::Device device = at::kCPU;
+  Precision precision = Precision::kFloat32;
+  std::optional<LossScaling> loss_scaling;  // of gradients, in any precision
+};
 
 // Steps through a net's layers. Every top is a value of its own, also where a layer works in place:
 // a bottom's value is what the last layer before made under that name. The gradient of a value is
@@ -21,13 +32,17 @@ namespace poseidon {
 // uses it. Its gradient is the sum over all of them. As the owner's backward pass is the last of
 // them, the gradients of its other users wait in memory of the net until then.
 //
+// On a device, memory that is given here is the device's, and nothing waits for it but what returns
+// numbers. Labels are checked then: loss() of each pass finds out about one that is no class.
+//
 // Intermediate values live until the backward pass of the layer that made them, or else until the
 // next forward pass. One thread at a time.
 class TorchNet {
  public:
   // Opens the files of data layers. Throws ConfigError for what can't be computed, DataError for
   // data that can't be read. `data` also decides dropout, by its seed and rank.
-  TorchNet(NetDescription description, const BatchReaderOptions& data);
+  TorchNet(NetDescription description, const BatchReaderOptions& data,
+           const TorchArithmetic& arithmetic = {});
 
   const NetDescription& description() const { return description_; }
 
@@ -43,13 +58,16 @@ class TorchNet {
   // steps that share them add, too.
   void Backward(int step, const GradientTarget& target);
 
-  // Of the forward pass: the sum of the losses by their weights; a step's first top, a scalar.
+  // Of the forward pass: the sum of the losses by their weights, also after the backward pass. On a
+  // device throws DataError for a label that is none.
   float loss() const;
+  // A step's first top, a scalar.
   float Scalar(int step) const;
   // The values of a step's top.
   std::vector<float> TopValues(int step, int top) const;
-  // Whether a step's results are finite numbers; before its backward pass.
-  bool IsFinite(int step) const;
+  // Whether a step's results are finite numbers. After its backward pass they are gone, then its
+  // forward pass is done again; call it in ascending order of steps.
+  bool IsFinite(int step);
 
  private:
   struct Step {
@@ -79,6 +97,7 @@ class TorchNet {
   // To the sums at their owners, and from the sums to `target`.
   void AddToOwners(int step);
   void AddFromUsers(int step, const GradientTarget& target);
+  void Unscale(int step, const GradientTarget& target);
 
   // The gradients at a step's tops, those of its own losses included.
   Tensors TakeTopGradients(int step);
@@ -87,9 +106,12 @@ class TorchNet {
   void AddBottomGradients(const Step& step, const Tensors& gradients);
 
   NetDescription description_;
+  TorchArithmetic arithmetic_;
   std::vector<Step> steps_;
   std::vector<Value> values_;
-  std::vector<DataLayer*> data_layers_;  // of steps_
+  std::vector<DataLayer*> data_layers_;        // of steps_
+  std::unique_ptr<LabelChecks> label_checks_;  // null where labels are checked at once
+  std::optional<LossScaler> scaler_;
   Pass pass_;
 };
 

@@ -13,8 +13,9 @@ constexpr int64_t kMostValues = 1000;
 }  // namespace
 
 TorchTester::TorchTester(NetDescription description, const BatchReaderOptions& data,
-                         int64_t batches)
-    : net_(std::move(description), data), batches_(batches) {
+                         int64_t batches, at::Device device)
+    : net_(std::move(description), data, {.device = device, .precision = {}, .loss_scaling = {}}),
+      batches_(batches) {
   FindOutputs();
 }
 

@@ -10,63 +10,52 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "worker/loss_check.h"
+#include "worker/steady_now.h"
 
 namespace poseidon {
-namespace {
 
-Time Now() {
-  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
-}
-
-}  // namespace
-
-Trainer::Trainer(Engine& engine, Session& session, const ModelSpec& model,
+Trainer::Trainer(WorkerNet& net, Session& session, const ModelSpec& model,
                  const TrainerOptions& options)
-    : engine_(engine),
+    : net_(net),
       session_(session),
       model_(model),
       options_(options),
       snapshots_(options.snapshots),
       first_iteration_(session.iteration()) {
-  BindParameters();
   SetFirstValues();
-  if (model_.update_rule().deferred()) {
-    deferred_.emplace(model_, options_.deferred);
-    updated_.assign(model_.layers_size(), first_iteration_);
-  }
   if (!session_.wants_layer_times()) return;
+  const Engine& engine = net_.engine();
   std::vector<std::optional<int>> layers;
-  for (int step = 0; step < engine_.steps(); ++step) {
-    layers.push_back(engine_.layer_of_step(step));
-  }
+  for (int step = 0; step < engine.steps(); ++step) layers.push_back(engine.layer_of_step(step));
   timer_.emplace(layers);
-}
-
-void Trainer::BindParameters() {
-  for (int layer = 0; layer < model_.layers_size(); ++layer) {
-    engine_.BindParameters(layer, session_.values(layer));
-  }
 }
 
 void Trainer::SetFirstValues() {
   const bool leads = session_.rank() == 0;
-  if (leads) engine_.FillParameters();
+  Engine& engine = net_.engine();
+  if (leads) engine.FillParameters();
   // What the model lacks never changes and is not sent, so every worker reads it for itself.
-  if (engine_.net() == nullptr || (!leads && !HasParametersBesideModel())) return;
-  CheckSameStart();
-  NetValues values = engine_.Values();
-  for (const std::string& path : options_.weights) {
-    ReadCaffemodel(path, *engine_.net(), values);
-    if (leads) LOG(INFO) << "starting from the values of " << path;
+  if (engine.net() != nullptr && (leads || HasParametersBesideModel())) {
+    CheckSameStart();
+    NetValues values = engine.Values();
+    for (const std::string& path : options_.weights) {
+      ReadCaffemodel(path, *engine.net(), values);
+      if (!leads) continue;
+      engine.ReadTestLayers(path);
+      LOG(INFO) << "starting from the values of " << path;
+    }
+    if (options_.from) ReadCaffemodel(options_.from->model, *engine.net(), values);
+    net_.SetValues(values);
+    if (leads && options_.from) RestoreState();
   }
-  if (options_.from) ReadCaffemodel(options_.from->model, *engine_.net(), values);
-  engine_.SetValues(values);
-  if (leads && options_.from) RestoreState();
+  if (leads) net_.PublishValues();
 }
 
 bool Trainer::HasParametersBesideModel() const {
   int64_t parameters = 0;
-  for (const LayerDescription& layer : engine_.net()->layers) parameters += layer.owned_floats();
+  for (const LayerDescription& layer : net_.engine().net()->layers)
+    parameters += layer.owned_floats();
   return parameters != ParameterCount(model_);
 }
 
@@ -82,23 +71,23 @@ void Trainer::CheckSameStart() const {
 
 void Trainer::RestoreState() {
   session_.RestoreState(
-      FromHistory(options_.from->path, *engine_.net(), model_, options_.from->state.history));
+      FromHistory(options_.from->path, *net_.engine().net(), model_, options_.from->state.history));
   LOG(INFO) << "going on from iteration " << options_.from->state.iteration << ", "
             << options_.from->path;
 }
 
 wire::WorkerReport Trainer::Train() {
   session_.Begin();
-  const Time begin = Now();
+  const Time begin = SteadyNow();
   while (session_.iteration() < options_.max_iter) RunIteration();
   WaitForAllLayers();
 
   wire::WorkerReport report;
-  report.set_training_seconds(ToSeconds(Now() - begin - testing_));
+  report.set_training_seconds(ToSeconds(SteadyNow() - begin - testing_));
   report.set_iterations(session_.iteration() - first_iteration_);
   report.set_images((options_.passes.PassesBefore(session_.iteration()) -
                      options_.passes.PassesBefore(first_iteration_)) *
-                    engine_.batch());
+                    net_.batch());
   report.set_parameter_hash(ParameterHash());
   if (session_.rank() == 0) {
     if (session_.iteration() > first_iteration_ && snapshots_.IsDueAtEnd(session_.iteration())) {
@@ -126,13 +115,12 @@ void Trainer::RunIteration() {
   const int64_t passes = options_.passes.PassesOf(iteration);
   float loss = 0;
   for (int64_t pass = 0; pass < passes; ++pass) {
-    RunPass(pass, passes);
-    loss += engine_.loss() / static_cast<float>(passes);
+    loss += RunPass({pass, passes}) / static_cast<float>(passes);
   }
   Display(loss);
   wire::Progress progress;
   progress.set_loss(loss);
-  progress.set_images(passes * engine_.batch());
+  progress.set_images(passes * net_.batch());
   progress.set_total_iterations(options_.max_iter);
   if (timer_) {
     if (const std::optional<wire::LayerTimes> times = timer_->EndIteration()) {
@@ -140,27 +128,43 @@ void Trainer::RunIteration() {
       timer_.reset();
     }
   }
-  if (session_.EndIteration(std::move(progress))) BindParameters();
+  if (session_.EndIteration(std::move(progress))) net_.PlanChanged();
 }
 
-void Trainer::RunPass(int64_t pass, int64_t passes) {
-  const Time begin = Now();
-  engine_.LoadBatch(options_.passes.PassesBefore(session_.iteration()) + pass);
+float Trainer::RunPass(const PassOfIteration& pass) {
+  const Time begin = SteadyNow();
+  net_.LoadBatch(options_.passes.PassesBefore(session_.iteration()) + pass.index);
   // The first layer can't start earlier.
-  if (timer_) timer_->AddForward(0, Now() - begin);
+  Measure(&LayerTimer::AddForward, 0, begin);
   Forward();
-  CheckLoss(engine_.loss());
-  Backward(pass, passes);
+  if (!net_.runs_ahead()) {
+    const float loss = CheckedLoss();
+    Backward(pass);
+    return loss;
+  }
+  Backward(pass);
+  // Gradients leave while the net computes. Whoever waits for the loss lets none go.
+  if (pass.last()) net_.EndIteration();
+  return CheckedLoss();
 }
 
-void Trainer::CheckLoss(float loss) const {
-  if (std::isfinite(loss)) return;
-  const std::string layer = engine_.FirstNotFinite();
-  throw Error(ExitCode::kFailure,
-              "the loss of worker " + std::to_string(session_.rank()) + " is " +
-                  std::to_string(loss) + " in iteration " + std::to_string(session_.iteration()) +
-                  (layer.empty() ? "" : "; the first layer with such numbers is " + layer) +
-                  "; a smaller base_lr usually helps");
+float Trainer::CheckedLoss() {
+  const float loss = net_.Loss();
+  if (std::isfinite(loss)) return loss;
+  ThrowLossNotFinite(session_.rank(), session_.iteration(), loss, net_.FirstNotFinite());
+}
+
+void Trainer::CheckParameters() const {
+  for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    const std::span<const float> values = session_.values(layer);
+    if (std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); })) {
+      continue;
+    }
+    throw Error(ExitCode::kFailure, "in iteration " + std::to_string(session_.iteration()) +
+                                        " parameters of layer \"" + session_.LayerName(layer) +
+                                        "\" are no numbers any more; no snapshot of them is "
+                                        "written; a smaller base_lr usually helps");
+  }
 }
 
 void Trainer::Display(float loss) {
@@ -175,99 +179,53 @@ void Trainer::Display(float loss) {
             << ", loss = " << sum / static_cast<double>(recent_losses_.size());
 }
 
+void Trainer::Measure(void (LayerTimer::*add)(int step, Duration duration), int step, Time begin) {
+  if (!timer_) return;
+  net_.Synchronize();
+  ((*timer_).*add)(step, SteadyNow() - begin);
+}
+
 void Trainer::Forward() {
-  for (int step = 0; step < engine_.steps(); ++step) {
-    if (const auto layer = engine_.layer_of_step(step)) WaitFresh(*layer);
-    const Time begin = Now();
-    engine_.Forward(step);
-    if (timer_) timer_->AddForward(step, Now() - begin);
-    Trace("forward", step, begin);
+  const Engine& engine = net_.engine();
+  for (int step = 0; step < engine.steps(); ++step) {
+    if (const auto layer = engine.layer_of_step(step)) {
+      net_.WaitFresh(*layer);
+      if (timer_) net_.Synchronize();  // copies on the way to it are no time of the layer's
+    }
+    const Time begin = SteadyNow();
+    net_.Forward(step);
+    Measure(&LayerTimer::AddForward, step, begin);
   }
 }
 
-void Trainer::Backward(int64_t pass, int64_t passes) {
-  for (int step = engine_.steps() - 1; step >= 0; --step) {
-    const auto layer = engine_.layer_of_step(step);
-    GradientTarget target;
-    if (layer) target = TargetOf(*layer, pass);
-    const Time begin = Now();
-    engine_.Backward(step, target);
-    if (layer) AddPass(*layer, pass, passes);
-    if (timer_) timer_->AddBackward(step, Now() - begin);
-    Trace("backward", step, begin);
-    if (layer && pass + 1 == passes) session_.GradientReady(*layer);
+void Trainer::Backward(const PassOfIteration& pass) {
+  const Engine& engine = net_.engine();
+  for (int step = engine.steps() - 1; step >= 0; --step) {
+    const Time begin = SteadyNow();
+    net_.Backward(step, pass);
+    Measure(&LayerTimer::AddBackward, step, begin);
+    const auto layer = engine.layer_of_step(step);
+    if (layer && pass.last()) net_.GradientReady(*layer);
   }
-}
-
-GradientTarget Trainer::TargetOf(int layer, int64_t pass) {
-  const GradientBuffers buffers = session_.gradient(layer);
-  if (buffers.dense.empty()) {
-    // The factors of all passes, one below the other: their product is the passes' sum.
-    const auto rows = static_cast<size_t>(options_.passes.most());
-    const size_t u = buffers.u.size() / rows;
-    const size_t v = buffers.v.size() / rows;
-    return {{}, buffers.u.subspan(pass * u, u), buffers.v.subspan(pass * v, v)};
-  }
-  if (pass == 0) return {buffers.dense, {}, {}};
-  pass_gradient_.resize(std::max(pass_gradient_.size(), buffers.dense.size()));
-  return {std::span(pass_gradient_).first(buffers.dense.size()), {}, {}};
-}
-
-void Trainer::AddPass(int layer, int64_t pass, int64_t passes) {
-  if (options_.passes.most() == 1) return;
-  const GradientBuffers buffers = session_.gradient(layer);
-  const bool last = pass + 1 == passes;
-  const float scale = 1.0F / static_cast<float>(passes);
-  const auto multiply = [](std::span<float> values, float factor) {
-    for (float& value : values) value *= factor;
-  };
-  if (buffers.dense.empty()) {
-    if (!last) return;
-    const size_t used = buffers.u.size() / options_.passes.most() * passes;
-    multiply(buffers.u.first(used), scale);
-    std::fill(buffers.u.begin() + static_cast<int64_t>(used), buffers.u.end(), 0.0F);
-    return;
-  }
-  for (size_t i = 0; pass > 0 && i < buffers.dense.size(); ++i) {
-    buffers.dense[i] += pass_gradient_[i];
-  }
-  if (last) multiply(buffers.dense, scale);
-}
-
-void Trainer::BeginDeferred() {
-  const int64_t iteration = session_.iteration();
-  if (deferred_begun_ == iteration) return;
-  deferred_begun_ = iteration;
-  if (deferred_->needs_all_layers()) {
-    for (int layer = 0; layer < model_.layers_size(); ++layer) session_.WaitFresh(layer);
-  }
-  deferred_->Begin(options_.passes.PassesOf(iteration - 1),
-                   [this](int layer) { return std::span<const float>(session_.state(layer)); });
-}
-
-void Trainer::WaitFresh(int layer) {
-  session_.WaitFresh(layer);
-  const int64_t iteration = session_.iteration();
-  if (!deferred_ || updated_[layer] == iteration) return;
-  BeginDeferred();
-  deferred_->Apply(layer, iteration - 1, session_.values(layer), session_.state(layer));
-  updated_[layer] = iteration;
 }
 
 void Trainer::WriteSnapshot() {
-  const Time begin = Now();
-  snapshots_.Write(engine_, model_, session_.iteration(), session_.CollectState());
-  testing_ += Now() - begin;
+  const Time begin = SteadyNow();
+  net_.Synchronize();
+  // A worker that can't look before its gradients leave may have sent what is no number.
+  if (net_.runs_ahead()) CheckParameters();
+  snapshots_.Write(net_.engine(), model_, session_.iteration(), session_.CollectState());
+  testing_ += SteadyNow() - begin;
 }
 
 void Trainer::WaitForAllLayers() {
-  for (int layer = 0; layer < model_.layers_size(); ++layer) WaitFresh(layer);
+  for (int layer = 0; layer < model_.layers_size(); ++layer) net_.WaitFresh(layer);
 }
 
 void Trainer::Test() {
-  const Time begin = Now();
-  last_test_ = engine_.Test();
-  testing_ += Now() - begin;
+  const Time begin = SteadyNow();
+  last_test_ = net_.Test();
+  testing_ += SteadyNow() - begin;
   for (const TestOutput& output : last_test_.outputs) {
     for (const float value : output.values) {
       LOG(INFO) << "Iteration " << session_.iteration() << ", test net " << output.net << ": "
@@ -296,12 +254,6 @@ std::string Trainer::ParameterHash() const {
   std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
                 static_cast<unsigned long long>(hash.low64));
   return text;
-}
-
-void Trainer::Trace(const char* name, int step, Time begin) {
-  if (session_.trace() == nullptr) return;
-  session_.trace()->Add(
-      {name, engine_.step_name(step), "compute", session_.iteration(), begin, Now()});
 }
 
 }  // namespace poseidon

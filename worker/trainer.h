@@ -1,5 +1,5 @@
-// The training loop: walks an engine's steps, hands gradients to the session as they are born,
-// waits for a layer's parameters just before its next forward pass.
+// The training loop: walks a net's steps, lets gradients go as they are born, waits for a layer's
+// parameters just before its next forward pass.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 #include "client/session.h"
 #include "proto/wire.pb.h"
 #include "worker/deferred_update.h"
-#include "worker/engine.h"
 #include "worker/pass_schedule.h"
 #include "worker/snapshots.h"
+#include "worker/worker_net.h"
 
 namespace poseidon {
 
@@ -34,53 +34,46 @@ struct TrainerOptions {
 
 class Trainer {
  public:
-  // The session has declared the engine's model. Binds the engine to the session's memory and sets
-  // the first values; throws DataError if a file of theirs does not fit.
-  // `model` is what was declared: the engine's, with what the job's recipe changes.
-  Trainer(Engine& engine, Session& session, const ModelSpec& model, const TrainerOptions& options);
+  // The net is bound to the session, which has declared its model. Sets the first values; throws
+  // DataError if a file of theirs does not fit.
+  // `model` is what was declared: the net's, with what the job's recipe changes.
+  Trainer(WorkerNet& net, Session& session, const ModelSpec& model, const TrainerOptions& options);
 
   // Trains to the end and says what came of it. Throws what the session or the engine throw, and an
   // Error naming worker, iteration and layer if the loss is no longer a number.
   wire::WorkerReport Train();
 
  private:
-  void BindParameters();
   void SetFirstValues();
   // Whether the net has parameters that are not trained.
   bool HasParametersBesideModel() const;
   void CheckSameStart() const;
   void RestoreState();
   void RunIteration();
-  void RunPass(int64_t pass, int64_t passes);
+  // Returns the pass's loss.
+  float RunPass(const PassOfIteration& pass);
   void Forward();
-  void Backward(int64_t pass, int64_t passes);
-  // Where the engine puts a layer's gradient in one pass of several; what is there is then added.
-  GradientTarget TargetOf(int layer, int64_t pass);
-  void AddPass(int layer, int64_t pass, int64_t passes);
-  // The layer has the parameters for this iteration's forward pass, updated here if that is ours.
-  void WaitFresh(int layer);
-  void BeginDeferred();
+  void Backward(const PassOfIteration& pass);
+  // Since `begin` a step was computed. With layers' times to measure, waits until it is done.
+  void Measure(void (LayerTimer::*add)(int step, Duration duration), int step, Time begin);
   void WaitForAllLayers();
   void WriteSnapshot();
-  void CheckLoss(float loss) const;
+  // Throws if it is not a number.
+  float CheckedLoss();
+  // Throws Error if some are not finite.
+  void CheckParameters() const;
   void Display(float loss);
   // Worker 0's test phase, with the parameters of the current iteration.
   void Test();
   std::string ParameterHash() const;
-  void Trace(const char* name, int step, Time begin);
 
-  Engine& engine_;
+  WorkerNet& net_;
   Session& session_;
   const ModelSpec& model_;
   TrainerOptions options_;
   Snapshots snapshots_;
   int64_t first_iteration_;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
-  // Where updates are deferred: by layer, the iteration whose forward pass its values are for.
-  std::optional<DeferredUpdate> deferred_;
-  std::vector<int64_t> updated_;
-  int64_t deferred_begun_ = -1;       // the iteration for which BeginDeferred was called last
-  std::vector<float> pass_gradient_;  // with several passes: a layer's of one
   std::deque<float> recent_losses_;
   TestResult last_test_;
   Duration testing_{};

@@ -12,9 +12,15 @@
 #include "transport/program.h"
 #include "worker/engine_factory.h"
 #include "worker/trainer.h"
+#include "worker/worker_devices.h"
 
 DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
 DEFINE_int32(rank, -1, "This worker's rank, from 0; -1 takes whichever is free.");
+DEFINE_int32(
+    first_device, -1,
+    "With training.device CUDA: the first of this worker's GPUs, from 0, the others follow; "
+    "-1: the rank times cluster.devices_per_worker. Counted on from 0 after the machine's "
+    "last.");
 DEFINE_double(compute_factor, 1,
               "With engine REPLAY: this worker's computing takes so many times as long as the "
               "config says.");
@@ -39,10 +45,20 @@ std::optional<FoundSnapshot> FindStart(const EnginePlan& plan, int rank) {
   }
 }
 
-void TrainAndFinish(const EnginePlan& plan, Session& session) {
+// What a training is made of, in the order in which it is made.
+struct TrainingParts {
+  std::vector<std::unique_ptr<Engine>> engines;
+  TrainerOptions options;
+  ModelSpec model;
+  std::unique_ptr<WorkerNet> net;
+};
+
+void TrainAndFinish(const EnginePlan& plan, const WorkerDevices& devices, Session& session,
+                    TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
-  const std::unique_ptr<Engine> engine = plan.Make(session.rank());
-  TrainerOptions options = plan.trainer_options();
+  training.engines = MakeEngines(plan, session.rank(), devices);
+  TrainerOptions& options = training.options;
+  options = plan.trainer_options();
   options.from = FindStart(plan, session.rank());
   if (options.from && options.from->state.iteration >= options.max_iter) {
     throw ConfigError(options.from->path + ": is of iteration " +
@@ -50,10 +66,12 @@ void TrainAndFinish(const EnginePlan& plan, Session& session) {
                       std::to_string(options.max_iter) +
                       " (max_iter, or the job's training.iterations): nothing is left to do");
   }
-  ModelSpec model = plan.ModelOf(*engine);
+  ModelSpec& model = training.model;
+  model = plan.ModelOf(*training.engines[0]);
   model.set_iterations(options.max_iter);
   session.Declare(model, options.from ? options.from->state.iteration : 0);
-  Trainer trainer(*engine, session, model, options);
+  training.net = MakeWorkerNet(training.engines, devices, session, model, options);
+  Trainer trainer(*training.net, session, model, options);
   session.Finish(trainer.Train());
 }
 
@@ -61,6 +79,11 @@ ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   const std::unique_ptr<EnginePlan> plan = PlanEngine(config, FLAGS_compute_factor);
   if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
+  // Before it joins, so that it does not if there is no GPU for it.
+  const int first =
+      FLAGS_first_device >= 0 ? FLAGS_first_device : FirstDevice(config.job, FLAGS_rank);
+  const WorkerDevices devices = MakeWorkerDevices(config, first);
+  for (const auto& device : devices.devices) LOG(INFO) << "computes on " << device->device().name();
   // SFB's rebuild uses BLAS beside the engine.
   openblas_set_num_threads(std::max(1, config.job.training().threads()));
   Interruption interruption;
@@ -70,9 +93,13 @@ ExitCode Run() {
   options.wanted_rank = FLAGS_rank;
   options.host = FLAGS_host;
   options.interrupted = [&interruption] { return interruption.Pending(); };
+  devices.Describe(options);
   Session session(options);
+  // Goes after the job has been told of an error: it waits for its devices then, which may be what
+  // has failed.
+  TrainingParts training;
   try {
-    TrainAndFinish(*plan, session);
+    TrainAndFinish(*plan, devices, session, training);
   } catch (const Error& error) {
     session.Fail(error);
     throw;

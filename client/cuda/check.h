@@ -12,6 +12,7 @@ namespace poseidon {
 // Throws Error with CUDA's words if a call has failed; `what` says what for.
 inline void CheckCuda(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return;
+  cudaGetLastError();  // or this thread's next launch would be blamed
   throw Error(ExitCode::kFailure, "CUDA can't " + what + ": " + cudaGetErrorString(error));
 }
 

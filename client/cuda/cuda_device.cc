@@ -7,24 +7,10 @@
 #include <utility>
 
 #include "client/cuda/check.h"
+#include "client/cuda/current_device.h"
 
 namespace poseidon {
 namespace {
-
-// While it lives, this thread's calls that make something are for the device.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int index) {
-    CheckCuda(cudaGetDevice(&before_), "say which device is current");
-    CheckCuda(cudaSetDevice(index), "use device " + std::to_string(index));
-  }
-  ~CurrentDevice() { cudaSetDevice(before_); }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-
- private:
-  int before_ = 0;
-};
 
 struct CudaEvent : DeviceEvent {
   // Without time stamps, which would make the streams that wait for it slower.
@@ -46,45 +32,46 @@ class CudaDevice : public Device {
     cudaDeviceProp properties;
     CheckCuda(cudaGetDeviceProperties(&properties, index), "describe device");
     name_ = "cuda device " + std::to_string(index) + " (" + properties.name + ")";
-    const CurrentDevice current(index);
-    for (cudaStream_t& stream : copy_streams_) {
+    const CurrentCudaDevice current(index);
+    for (cudaStream_t& stream : streams_) {
       // Independent of the default stream, in which a program's own work may be.
       CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
     }
   }
   ~CudaDevice() override {
-    for (cudaStream_t stream : copy_streams_) cudaStreamDestroy(stream);
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
   }
 
   const std::string& name() const override { return name_; }
 
   DeviceStream copy_stream(CopyDirection direction) const override {
-    return copy_streams_.at(static_cast<size_t>(direction));
+    return streams_.at(static_cast<size_t>(direction));
   }
+  DeviceStream update_stream() const override { return streams_.back(); }
 
   std::unique_ptr<DeviceEvent> MakeEvent() override {
-    const CurrentDevice current(index_);
+    const CurrentCudaDevice current(index_);
     return std::make_unique<CudaEvent>();
   }
 
   void Record(DeviceEvent& event, DeviceStream stream) override {
-    const CurrentDevice current(index_);  // whose default stream a null one is
+    const CurrentCudaDevice current(index_);  // whose default stream a null one is
     CheckCuda(cudaEventRecord(Of(event), Of(stream)), "record an event on " + name_);
   }
 
   void Wait(DeviceStream stream, const DeviceEvent& event) override {
-    const CurrentDevice current(index_);
+    const CurrentCudaDevice current(index_);
     CheckCuda(cudaStreamWaitEvent(Of(stream), Of(event)), "wait for an event on " + name_);
   }
 
   void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override {
-    const CurrentDevice current(index_);
+    const CurrentCudaDevice current(index_);
     CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Of(stream)),
               "copy " + std::to_string(bytes) + " bytes on " + name_);
   }
 
   void Notify(DeviceStream stream, std::function<void()> function) override {
-    const CurrentDevice current(index_);
+    const CurrentCudaDevice current(index_);
     auto owned = std::make_unique<std::function<void()>>(std::move(function));
     // Of a device that fails it is never called, and so never freed.
     const auto call = [](void* context) {
@@ -98,7 +85,7 @@ class CudaDevice : public Device {
   }
 
   DeviceMemory AllocatePinned(size_t bytes) override {
-    const CurrentDevice current(index_);
+    const CurrentCudaDevice current(index_);
     void* memory = nullptr;
     // Portable: pinned for the worker's other devices, too.
     CheckCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
@@ -109,17 +96,19 @@ class CudaDevice : public Device {
   }
 
   DeviceMemory Allocate(size_t bytes) override {
-    const CurrentDevice current(index_);
+    const CurrentCudaDevice current(index_);
     void* memory = nullptr;
     CheckCuda(cudaMalloc(&memory, bytes), "find " + Mebibytes(bytes) + " of memory on " + name_);
     DeviceMemory owner(static_cast<std::byte*>(memory), [](std::byte* m) { cudaFree(m); });
     CheckCuda(cudaMemset(memory, 0, bytes), "clear memory of " + name_);
+    // That is work in the default stream, for which the others do not wait.
+    CheckCuda(cudaStreamSynchronize(nullptr), "clear memory of " + name_);
     return owner;
   }
 
   void Check() const override {
     // A fault anywhere in the process's work on a device is told by every later call.
-    for (cudaStream_t stream : copy_streams_) {
+    for (cudaStream_t stream : streams_) {
       const cudaError_t error = cudaStreamQuery(stream);
       if (error == cudaErrorNotReady || error == cudaSuccess) continue;
       throw Error(ExitCode::kFailure, name_ + " has failed: " + cudaGetErrorString(error));
@@ -129,7 +118,7 @@ class CudaDevice : public Device {
  private:
   int index_;
   std::string name_;
-  std::array<cudaStream_t, 2> copy_streams_{};  // by direction
+  std::array<cudaStream_t, 3> streams_{};  // copies by direction, updates
 };
 
 }  // namespace
@@ -144,6 +133,15 @@ CudaDevices FindCudaDevices() {
   if (error != cudaSuccess) devices = {.count = 0, .why_none = cudaGetErrorString(error)};
   if (error == cudaSuccess && devices.count == 0) devices.why_none = "this machine has no GPU";
   return devices;
+}
+
+int CudaDeviceOf(const void* memory) {
+  cudaPointerAttributes attributes;
+  CheckCuda(cudaPointerGetAttributes(&attributes, memory), "say whose memory it is");
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+    throw Error(ExitCode::kFailure, "the memory is no GPU's");
+  }
+  return attributes.device;
 }
 
 std::unique_ptr<Device> MakeCudaDevice(int index) {

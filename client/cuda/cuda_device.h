@@ -20,4 +20,7 @@ CudaDevices FindCudaDevices();
 // that waits for copies that are under way. Throws ConfigError if it can't be used.
 std::unique_ptr<Device> MakeCudaDevice(int index);
 
+// The number of the GPU whose memory `memory` points into. Throws Error if it is none's.
+int CudaDeviceOf(const void* memory);
+
 }  // namespace poseidon

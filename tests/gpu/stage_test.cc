@@ -4,6 +4,8 @@
 #include <thread>
 
 #include "client/cuda/cuda_device.h"
+#include "client/cuda/factor_update.h"
+#include "client/cuda/gradient_packer.h"
 #include "client/cuda/sum.h"
 #include "client/device_stage.h"
 #ifdef POSEIDON_TEST_NCCL
@@ -36,6 +38,7 @@ class GpuWorker {
       : exchange_(exchange), device_(MakeCudaDevice(0)) {
     CheckCuda(cudaStreamCreateWithFlags(&compute_, cudaStreamNonBlocking), "make a stream");
     DeviceReplica replica{device_.get(), {}};
+    replica.packer = packer_.get();
     for (const TestLayer& layer : layers) {
       const Floats unknown(layer.floats, kPoison);
       memory_.push_back({std::make_unique<OnDevice<float>>(unknown),
@@ -83,18 +86,23 @@ class GpuWorker {
 
   TestExchange& exchange_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<GradientPacker> packer_ = MakeCudaGradientPacker(0);
   cudaStream_t compute_ = nullptr;
   std::vector<Memory> memory_;
   std::unique_ptr<DeviceStage> stage_;
 };
 
-TEST(DeviceStageOnGpu, TrainsToTheBitsOfTheHost) {
+class DeviceStageOnGpu : public testing::TestWithParam<bool> {};
+
+TEST_P(DeviceStageOnGpu, TrainsToTheBitsOfTheHost) {
+  const bool packs = GetParam();
   constexpr int kWorkers = 3, kIterations = 6;
   const std::vector<TestLayer> layers = {
       {.floats = 500}, {.floats = 1}, {.floats = 3'000'000}, {.floats = 70'001}, {.floats = 10}};
   TestNetwork network(
       kWorkers, layers, [](int layer) { return std::chrono::microseconds(300 * layer); },
       MakeCudaDevice(0));
+  network.devices_pack = packs;
   std::vector<std::thread> threads;
   std::vector<std::vector<Floats>> got(kWorkers);
   for (int rank = 0; rank < kWorkers; ++rank) {
@@ -113,13 +121,71 @@ TEST(DeviceStageOnGpu, TrainsToTheBitsOfTheHost) {
       Floats sum(values.size(), 0.0F);
       for (int rank = 0; rank < kWorkers; ++rank) {
         const Floats noise = NoiseOf(values.size(), rank);
-        for (size_t i = 0; i < sum.size(); ++i) sum[i] += values[i] * 0.25F + noise[i];
+        Floats gradient(values.size());
+        for (size_t i = 0; i < sum.size(); ++i) gradient[i] = values[i] * 0.25F + noise[i];
+        if (packs) Round(kPacked, gradient);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += gradient[i];
       }
       for (size_t i = 0; i < sum.size(); ++i) values[i] -= kStep * sum[i];
     }
     for (int rank = 0; rank < kWorkers; ++rank) {
       ASSERT_NO_FATAL_FAILURE(ExpectSameBits(got[rank][l], values)) << "layer " << l;
     }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Packed, DeviceStageOnGpu, testing::Bool());
+
+// Factors stay the same in all iterations, so values go down in equal steps.
+TEST(FactorsOnGpu, UpdatesWithTheFactorsOfAllWorkers) {
+  constexpr int kWorkers = 3, kIterations = 5;
+  constexpr size_t kOutputs = 70, kInputs = 130, kRows = 8;
+  const std::vector<TestLayer> layers = {
+      {.floats = kOutputs * kInputs, .rows = kRows, .outputs = kOutputs}};
+  TestNetwork network(
+      kWorkers, layers, [](int) { return std::chrono::microseconds(300); }, MakeCudaDevice(0));
+  network.devices_update = true;
+  std::vector<std::thread> threads;
+  std::vector<Floats> on_device(kWorkers), on_host(kWorkers);
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<Device> device = MakeCudaDevice(0);
+      const std::unique_ptr<FactorUpdate> update = MakeCudaFactorUpdate(0);
+      const OnDevice<float> values(Floats(layers[0].floats, kPoison));
+      const OnDevice<float> u(NoiseOf(kRows * kOutputs, 2 * rank));
+      const OnDevice<float> v(NoiseOf(kRows * kInputs, 2 * rank + 1));
+      TestExchange& exchange = network.worker(rank);
+      DeviceStage stage(
+          exchange, {{device.get(), {{{values.span()}, {}, u.span(), v.span()}}, update.get()}});
+      const DeviceStream streams[] = {nullptr};
+      for (int i = 0; i < kIterations; ++i) {
+        stage.WaitFresh(0, streams);
+        stage.GradientReady(0, streams);
+        stage.EndIteration();
+        exchange.EndIteration();
+      }
+      stage.WaitFresh(0, streams);
+      on_device[rank] = values.Values();
+      on_host[rank] = exchange.Values(0);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<double> sum(layers[0].floats, 0.0);
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    const Floats u = NoiseOf(kRows * kOutputs, 2 * rank);
+    const Floats v = NoiseOf(kRows * kInputs, 2 * rank + 1);
+    for (size_t i = 0; i < kRows * sum.size(); ++i) {
+      const size_t row = i / sum.size(), o = i % sum.size() / kInputs, n = i % kInputs;
+      sum[i % sum.size()] += double{u[row * kOutputs + o]} * v[row * kInputs + n];
+    }
+  }
+  for (size_t i = 0; i < sum.size(); ++i) {
+    // A few roundings of numbers near 1 an iteration.
+    ASSERT_NEAR(on_device[0][i], 1 - kIterations * UpdateRule().base_lr * sum[i], 1e-5);
+  }
+  for (int rank = 0; rank < kWorkers; ++rank) {
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(on_device[rank], on_device[0]));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(on_host[rank], on_device[0]));
   }
 }
 

@@ -55,7 +55,8 @@ def files(root, folders, suffixes):
 
 
 def lines_of(root, file):
-    return (root / file).read_text(encoding="utf-8").splitlines()
+    content = (root / file).read_bytes()
+    return [] if b"\0" in content else content.decode("utf-8").splitlines()  # data has no lines
 
 
 def room_of(file):

@@ -31,7 +31,7 @@ class PatchTest(lenet.LenetTest):
         config = self.write("config.prototxt", f"""
             cluster {{ workers: {workers} servers: 2 scheduler_port: {port} }}
             communication {{ policy: {policy} }}
-            training {{ solver: "{self.path("solver.prototxt")}" threads: 1 }}""")
+            training {{ threads: 1 }}""")
         common = [f"--config={config}", f"--out={self.path('out')}"]
         daemons = {"scheduler": self.start("poseidon_scheduler", *common)}
         for rank in range(2):

@@ -19,6 +19,28 @@
 namespace poseidon {
 namespace {
 
+class CountingPacker : public HostGradientPacker {
+ public:
+  using HostGradientPacker::HostGradientPacker;
+  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<std::byte> packed,
+            DeviceStream stream) override {
+    ++calls;
+    HostGradientPacker::Pack(codec, floats, packed, stream);
+  }
+  int64_t calls = 0;
+};
+
+class CountingUpdate : public HostFactorUpdate {
+ public:
+  using HostFactorUpdate::HostFactorUpdate;
+  void Apply(const ProductUpdate& layer, int64_t iteration, const Memory& memory,
+             DeviceStream stream) override {
+    ++calls;
+    HostFactorUpdate::Apply(layer, iteration, memory, stream);
+  }
+  int64_t calls = 0;
+};
+
 // The net of a worker in a device's memory.
 class DeviceNet {
  public:
@@ -40,21 +62,26 @@ class DeviceNet {
 
   DeviceReplica replica() {
     DeviceReplica replica{&device_, {}};
+    replica.factor_update = &factor_update;
+    replica.packer = &packer;
     for (const auto& layer : layers_) {
       replica.layers.push_back({{layer->values}, {layer->gradient}, layer->u, layer->v});
     }
     return replica;
   }
 
-  // Puts the backward pass in the stream, after which nobody may read the parameters.
+  // Puts the backward pass in the stream, after which nobody may read the parameters but who
+  // updates them.
   void Backward(int l) {
     const bool dense = !session_.gradient(l).dense.empty();
-    device_.Run(compute_, [this, l, dense, rank = session_.rank(),
+    const bool updated = session_.product_update(l).has_value();
+    device_.Run(compute_, [this, l, dense, updated, rank = session_.rank(),
                            iteration = session_.iteration()] {
       Layer& layer = *layers_[l];
       const GradientBuffers buffers =
           dense ? GradientBuffers{layer.gradient, {}, {}} : GradientBuffers{{}, layer.u, layer.v};
       work_.arithmetic.gradient(rank, iteration, l, layer.values, buffers);
+      if (updated) return;
       std::fill(layer.values.begin(), layer.values.end(), std::numeric_limits<float>::quiet_NaN());
     });
   }
@@ -79,6 +106,10 @@ class DeviceNet {
   std::atomic<uint64_t> copies_ = 0;
   HostDevice device_;
   DeviceStream compute_;
+
+ public:
+  CountingUpdate factor_update{device_};
+  CountingPacker packer{device_};
 };
 
 Parameters TrainOnDevice(Session& session, const TrainingWork& work) {
@@ -100,6 +131,64 @@ Parameters TrainOnDevice(Session& session, const TrainingWork& work) {
   stage.Drain();
   for (int layer = 0; layer < layers; ++layer) parameters.push_back(net.values(layer));
   return parameters;
+}
+
+// Devices update what factors come to, and pack. Once, worker 0 reads the optimiser state, and all
+// read their values from the host.
+Parameters TrainWithUpdatesOnDevice(SessionOptions options, const TrainingWork& work,
+                                    std::vector<float>& state) {
+  HostDevice device({});
+  options.device = &device;
+  options.devices_update_factors = true;
+  options.devices_pack = true;
+  Session session(options);
+  session.Declare(work.model);
+  const int layers = work.model.layers_size();
+  const auto values = [&] {
+    Parameters parameters;
+    for (int layer = 0; layer < layers; ++layer) {
+      const std::span<float> on_host = session.values(layer);
+      parameters.emplace_back(on_host.begin(), on_host.end());
+    }
+    return parameters;
+  };
+  for (int layer = 0; session.rank() == 0 && layer < layers; ++layer) {
+    work.arithmetic.initialize(layer, session.values(layer));
+  }
+  session.Begin();
+  DeviceNet net(session, work);
+  SessionExchange exchange(session);
+  DeviceStage stage(exchange, {net.replica()});
+  while (session.iteration() < work.iterations) {
+    for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
+    if (session.iteration() == work.iterations / 2) {
+      if (session.rank() == 0) state = session.CollectState();
+      values();
+    }
+    for (int layer = layers - 1; layer >= 0; --layer) {
+      net.Backward(layer);
+      stage.GradientReady(layer, net.streams());
+    }
+    stage.EndIteration();
+    if (session.EndIteration({})) stage.PlanChanged();
+  }
+  for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
+  stage.Drain();
+  for (int layer = 0; layer < layers; ++layer) {
+    EXPECT_EQ(values()[layer], net.values(layer)) << "layer " << layer;
+  }
+  int64_t updated = 0, packed = 0;  // layers of the last plan
+  for (int layer = 0; layer < layers; ++layer) {
+    updated += session.product_update(layer) ? 1 : 0;
+    packed += session.packed_gradient(layer).bytes.empty() ? 0 : 1;
+  }
+  if (session.plan().number() == 0) {
+    EXPECT_EQ(net.factor_update.calls, updated * work.iterations);
+    EXPECT_EQ(net.packer.calls, packed * work.iterations);
+    EXPECT_GT(updated + packed, 0);
+  }
+  session.Finish({});
+  return values();
 }
 
 std::unique_ptr<Device> MakeHostDevice() {
@@ -135,6 +224,92 @@ TEST(DeviceTraining, GoesOverToAnotherPlan) {
   *next.mutable_plan() = MakePlan(InformationBook(options.work.model, 4, 2), other);
   const Parameters on_device = TrainOverSockets(options, &next, TrainOnDevice, MakeHostDevice);
   EXPECT_EQ(on_device, TrainOverSockets(options));
+}
+
+// With momentum, so that the optimiser state counts.
+SimulatedClusterOptions FactorTraining(int64_t iterations) {
+  SimulatedClusterOptions options = MixedTraining(iterations, std::chrono::microseconds(50));
+  options.job.mutable_communication()->set_policy(Communication::ALL_SFB);
+  options.work.model.mutable_update_rule()->set_momentum(0.9F);
+  options.work.model.mutable_update_rule()->set_weight_decay(0.01F);
+  options.work.model.mutable_update_rule()->set_base_lr(0.01F);
+  options.work.model.mutable_layers(2)->mutable_blobs(1)->set_lr_mult(2);
+  return options;
+}
+
+Parameters TrainWithUpdatesOnDevices(const SimulatedClusterOptions& options,
+                                     const wire::PlanAndModel* next, std::vector<float>& state) {
+  return RunOverSockets(options.job, next, [&](const SessionOptions& session) {
+    std::vector<float> of_others;
+    return TrainWithUpdatesOnDevice(session, options.work,
+                                    session.wanted_rank == 0 ? state : of_others);
+  });
+}
+
+class UpdatesOnDevices : public testing::TestWithParam<WireCodec> {};
+
+TEST_P(UpdatesOnDevices, ComeToTheBitsOfHosts) {
+  SimulatedClusterOptions options = FactorTraining(10);
+  options.job.mutable_communication()->set_codec(GetParam());
+  std::vector<float> on_devices, on_hosts;
+  const Parameters parameters = TrainWithUpdatesOnDevices(options, nullptr, on_devices);
+  const Parameters expected =
+      TrainOverSockets(options, nullptr, [&](Session& session, const TrainingWork& work) {
+        TrainingWork half = work;
+        half.iterations = work.iterations / 2;
+        TrainOnHosts(session, half);
+        if (session.rank() == 0) on_hosts = session.CollectState();
+        return TrainOnHosts(session, work);
+      });
+  EXPECT_EQ(parameters, expected);
+  EXPECT_EQ(on_devices, on_hosts);
+  EXPECT_NE(on_devices.back(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, UpdatesOnDevices, testing::Values(FP32, FP16));
+
+// The state goes from the devices to the host, to the new plan's memory, and back.
+TEST(DeviceTraining, UpdatesOnDevicesGoOverToAnotherPlan) {
+  const SimulatedClusterOptions options = FactorTraining(100);
+  Communication other = options.job.communication();
+  other.set_kv_pair_bytes(28);
+  wire::PlanAndModel next;
+  *next.mutable_model() = options.work.model;
+  *next.mutable_plan() = MakePlan(InformationBook(options.work.model, 4, 2), other);
+  std::vector<float> state;
+  EXPECT_EQ(TrainWithUpdatesOnDevices(options, &next, state), TrainOverSockets(options));
+}
+
+// What the servers or the hosts have updated until then the devices go on with.
+TEST(DeviceTraining, DevicesTakeOverUpdatesFromServersAndGiveThemBack) {
+  for (const auto& [first, second] : {std::pair(Communication::ALL_PS, Communication::ALL_SFB),
+                                      std::pair(Communication::ALL_SFB, Communication::ALL_PS)}) {
+    SimulatedClusterOptions options = FactorTraining(100);
+    options.job.mutable_communication()->set_policy(first);
+    Communication other = options.job.communication();
+    other.set_policy(second);
+    wire::PlanAndModel next;
+    *next.mutable_model() = options.work.model;
+    *next.mutable_plan() = MakePlan(InformationBook(options.work.model, 4, 2), other);
+    std::vector<float> state;
+    EXPECT_LT(
+        Difference(TrainWithUpdatesOnDevices(options, &next, state), TrainOverSockets(options)),
+        1e-4);
+  }
+}
+
+TEST(DeviceTraining, GradientsPackedByDevicesComeToTheBitsOfHosts) {
+  for (const WireCodec codec : {FP16, BF16}) {
+    for (const auto update_at : {Communication::SERVERS, Communication::WORKERS}) {
+      SimulatedClusterOptions options = FactorTraining(10);
+      options.job.mutable_communication()->set_policy(Communication::ALL_PS);
+      options.job.mutable_communication()->set_codec(codec);
+      options.job.mutable_communication()->set_update_at(update_at);
+      std::vector<float> state;
+      EXPECT_EQ(TrainWithUpdatesOnDevices(options, nullptr, state), TrainOverSockets(options))
+          << WireCodec_Name(codec);
+    }
+  }
 }
 
 }  // namespace

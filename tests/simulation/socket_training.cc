@@ -32,19 +32,14 @@ int FindPorts() {
   }
 }
 
-Parameters RunWorker(const Job& job, const TrainingWork& work, int rank, const WorkerLoop& loop,
+Parameters RunWorker(SessionOptions options, const TrainingWork& work, const WorkerLoop& loop,
                      const DeviceMaker& make_device) {
   const std::unique_ptr<Device> device = make_device ? make_device() : nullptr;
-  SessionOptions options;
   options.device = device.get();
-  options.job = job;
-  options.job_fingerprint = kFingerprint;
-  options.wanted_rank = rank;
-  options.host = kHost;
   Session session(options);
   session.Declare(work.model);
   const int layers = work.model.layers_size();
-  for (int layer = 0; rank == 0 && layer < layers; ++layer) {
+  for (int layer = 0; session.rank() == 0 && layer < layers; ++layer) {
     work.arithmetic.initialize(layer, session.values(layer));
   }
   session.Begin();
@@ -73,9 +68,7 @@ void SwitchPlan(ZmqRuntime& scheduler, const wire::PlanAndModel& next) {
 
 }  // namespace
 
-Parameters TrainOverSockets(const SimulatedClusterOptions& options, const wire::PlanAndModel* next,
-                            const WorkerLoop& loop, const DeviceMaker& make_device) {
-  Job job = options.job;
+Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker) {
   const int port = FindPorts();
   job.mutable_cluster()->set_scheduler_host(kHost);
   job.mutable_cluster()->set_scheduler_port(port);
@@ -100,13 +93,24 @@ Parameters TrainOverSockets(const SimulatedClusterOptions& options, const wire::
   std::vector<Parameters> results(job.cluster().workers());
   std::vector<std::thread> workers;
   for (int rank = 0; rank < job.cluster().workers(); ++rank) {
-    workers.emplace_back(
-        [&, rank] { results[rank] = RunWorker(job, options.work, rank, loop, make_device); });
+    SessionOptions options;
+    options.job = job;
+    options.job_fingerprint = kFingerprint;
+    options.wanted_rank = rank;
+    options.host = kHost;
+    workers.emplace_back([&, rank, options] { results[rank] = worker(options); });
   }
   if (next != nullptr) SwitchPlan(scheduler, *next);
-  for (std::thread& worker : workers) worker.join();
+  for (std::thread& thread : workers) thread.join();
   for (const Parameters& result : results) EXPECT_EQ(result, results[0]);
   return results[0];
+}
+
+Parameters TrainOverSockets(const SimulatedClusterOptions& options, const wire::PlanAndModel* next,
+                            const WorkerLoop& loop, const DeviceMaker& make_device) {
+  return RunOverSockets(options.job, next, [&](const SessionOptions& session) {
+    return RunWorker(session, options.work, loop, make_device);
+  });
 }
 
 Parameters TrainOnHosts(Session& session, const TrainingWork& work) {

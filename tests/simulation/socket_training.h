@@ -17,11 +17,18 @@ using WorkerLoop = std::function<Parameters(Session& session, const TrainingWork
 // Makes the device that a worker's memory is pinned for.
 using DeviceMaker = std::function<std::unique_ptr<Device>()>;
 
+// All that a worker does, from joining to finishing; returns the parameters that it ends with.
+using WorkerProcess = std::function<Parameters(const SessionOptions& options)>;
+
+// The job's scheduler and servers, and each worker in a thread of its own. Worker 0's parameters;
+// the others' must be the same bits. With `next` the job goes over to that plan after the first
+// iteration or a little later.
+Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker);
+
 // With values and gradients in the session's own memory.
 Parameters TrainOnHosts(Session& session, const TrainingWork& work);
 
-// Worker 0's parameters; the others' must be the same bits. With `next` the job goes over to that
-// plan after the first iteration or a little later.
+// The same with workers that all do `loop`.
 Parameters TrainOverSockets(const SimulatedClusterOptions& options,
                             const wire::PlanAndModel* next = nullptr,
                             const WorkerLoop& loop = TrainOnHosts,

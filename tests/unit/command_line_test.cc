@@ -74,6 +74,8 @@ TEST_F(CommandLine, DefaultsAreTheJobConfigs) {
   const Communication defaults;
   EXPECT_EQ(FLAGS_kv_pair_bytes, defaults.kv_pair_bytes());
   EXPECT_EQ(FLAGS_lanes, defaults.lanes());
+  EXPECT_EQ(FLAGS_message_cost, Network().message_cost());
+  EXPECT_EQ(FLAGS_latency, Network().latency());
 }
 
 TEST_F(CommandLine, RefusesUnknownVerbs) {
@@ -139,6 +141,7 @@ TEST_F(CommandLine, PlanRefusesWhatItCannotPlan) {
             "--policy is \"best\"; it must be one of bytes, time, ps, sfb, ring, halving_doubling, "
             "torus, adam");
   EXPECT_EQ(with("--lanes=65"), "--lanes is 65; it must be between 1 and 64");
+  EXPECT_THAT(with("--message_cost=fast"), HasSubstr("--message_cost: \"fast\" is not a duration"));
   EXPECT_THAT(with("--kv_pair_bytes=6"), HasSubstr("it must be a multiple of 4"));
   for (const std::string input :
        {"", "1x28", "1x28x28x1", "1x0x28", "1x28x28px", "99999999999x1x1"}) {

@@ -19,7 +19,7 @@ TEST(Configs, EveryJobIsValidAndItsSolverIsThere) {
     ++jobs;
     const JobConfig config = ReadJobConfig(entry.path());
     if (config.job.training().engine() == Training::REPLAY) continue;
-    EXPECT_NO_THROW(LoadSolver(ResolvePath(config, config.job.training().solver())));
+    EXPECT_NO_THROW(LoadSolver(SolverPath(config)));
   }
   EXPECT_GE(jobs, 3);
 }

@@ -36,8 +36,13 @@ class Replica {
     }
   }
 
-  DeviceReplica description() {
+  // `updates`, `packs`: where the layers' factors are the device's to update with, and gradients to
+  // pack.
+  DeviceReplica description(bool updates, bool packs) {
     DeviceReplica replica{&device_, {}};
+    updates_ = updates;
+    if (updates) replica.factor_update = &factor_update_;
+    if (packs) replica.packer = &packer_;
     for (const auto& memory : memory_) {
       replica.layers.push_back(
           {Blobs(memory->values), Blobs(memory->gradient), memory->u, memory->v});
@@ -46,7 +51,7 @@ class Replica {
   }
 
   // Puts the layer's backward pass in the stream: reads values, writes gradient or factors. After
-  // it nobody may read the values that were there.
+  // it nobody may read the values that were there, unless the device makes the next of them.
   void Backward(int layer, int index, int64_t iteration) {
     device_.Run(compute_, [=, this] {
       Memory& memory = *memory_[layer];
@@ -56,9 +61,10 @@ class Replica {
       } else {
         TestGradient(memory.values, index, iteration, memory.gradient);
       }
-      std::fill(memory.values.begin(), memory.values.end(), kPoison);
+      if (poisons(layer)) std::fill(memory.values.begin(), memory.values.end(), kPoison);
     });
   }
+  bool poisons(int layer) const { return !updates_ || !layers_[layer].factors(); }
 
   const Floats& values(int layer) const { return memory_[layer]->values; }
   HostDevice& device() { return device_; }
@@ -74,8 +80,11 @@ class Replica {
   }
 
   std::vector<TestLayer> layers_;
+  bool updates_ = false;
   std::vector<std::unique_ptr<Memory>> memory_;
   HostDevice device_;
+  TestFactorUpdate factor_update_{device_};
+  HostGradientPacker packer_{device_};
   DeviceStream compute_;
 };
 
@@ -88,7 +97,7 @@ struct Worker {
     std::vector<HostDevice*> members;
     for (size_t d = 0; d < devices; ++d) {
       replicas.push_back(std::make_unique<Replica>(layers, devices, options));
-      descriptions.push_back(replicas.back()->description());
+      descriptions.push_back(replicas.back()->description(to.devices_update(), to.devices_pack()));
       members.push_back(&replicas.back()->device());
       streams.push_back(replicas.back()->compute());
     }
@@ -120,7 +129,7 @@ struct Worker {
 
 // The same training without devices, threads or buffers between.
 std::vector<Floats> TrainDirectly(const std::vector<TestLayer>& layers, int workers, int devices,
-                                  int64_t iterations) {
+                                  int64_t iterations, bool packs) {
   std::vector<Floats> all;
   for (const TestLayer& layer : layers) {
     Floats values(layer.floats, 1.0F);
@@ -142,6 +151,7 @@ std::vector<Floats> TrainDirectly(const std::vector<TestLayer>& layers, int work
           TestGradient(values, index, iteration, gradient);
           for (size_t i = 0; i < gradient.size(); ++i) of_worker[i] += gradient[i];
         }
+        if (packs) Round(kPacked, of_worker);
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += of_worker[i];
       }
       for (size_t i = 0; i < sum.size(); ++i) values[i] -= kStep * sum[i];
@@ -185,9 +195,12 @@ TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
   TestNetwork network(workers, layers, [seed = random.Next(), longest](int layer) {
     return microseconds(DeriveSeed(seed, layer) % longest);
   });
+  const bool devices_update = random.Chance(0.5);
+  network.devices_update = devices_update;
+  network.devices_pack = random.Chance(0.5);
   std::vector<std::thread> threads;
   const std::vector<Floats> expected =
-      TrainDirectly(layers, workers, static_cast<int>(devices), iterations);
+      TrainDirectly(layers, workers, static_cast<int>(devices), iterations, network.devices_pack);
   for (int rank = 0; rank < workers; ++rank) {
     threads.emplace_back([&, rank, seed = random.Next()] {
       std::atomic<uint64_t> copies = 0;
@@ -206,6 +219,13 @@ TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
           EXPECT_TRUE(SameBits(replica->values(static_cast<int>(l)), expected[l]))
               << "worker " << rank << ", layer " << l << " of " << layers[l].floats;
         }
+      }
+      for (size_t l = 0; l < layers.size(); ++l) {
+        const int layer = static_cast<int>(l);
+        EXPECT_TRUE(SameBits(worker.exchange.Values(layer), expected[l]))
+            << "on the host of worker " << rank << ", layer " << l;
+        if (!devices_update || !layers[l].factors()) continue;
+        EXPECT_EQ(worker.exchange.history(layer)[0], iterations);
       }
     });
   }
@@ -306,6 +326,106 @@ TEST(DeviceStage, ACopyThatNeverEndsMeetsTheDeadline) {
     EXPECT_THAT(error.what(), HasSubstr("the gradient of layer layer0, iteration 0"));
   }
   go.set_value();
+}
+
+// As CUDA does where memory is short.
+class RefusingDevice : public HostDevice {
+ public:
+  using HostDevice::HostDevice;
+  void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override {
+    if (refuses) throw Error(ExitCode::kFailure, "there is no memory");
+    HostDevice::Copy(stream, to, from, bytes);
+  }
+  bool refuses = false;
+};
+
+TEST(DeviceStage, DoesNotWaitForCopiesThatWereRefused) {
+  const std::vector<TestLayer> layers = {{.floats = 10}};
+  for (const bool on_the_way_back : {false, true}) {
+    TestNetwork network(1, layers, [](int) { return microseconds(0); });
+    RefusingDevice device(HostDevice::Options{});
+    Floats values(10), gradient(10);
+    DeviceReplica replica{&device, {}};
+    replica.layers.push_back({{values}, {gradient}, {}, {}});
+    auto stage = std::make_unique<DeviceStage>(network.worker(0), std::vector{replica});
+    const std::vector<DeviceStream> streams = {device.MakeStream()};
+    if (!on_the_way_back) stage->WaitFresh(0, streams);
+    device.refuses = true;
+    const auto refused = [&] {
+      on_the_way_back ? stage->WaitFresh(0, streams) : stage->GradientReady(0, streams);
+    };
+    EXPECT_THROW(refused(), Error);
+    const std::future<void> gone = std::async(std::launch::async, [&] { stage.reset(); });
+    EXPECT_EQ(gone.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  }
+}
+
+// The only entry of a kind.
+Trace::Event TheEvent(const Trace& trace, const std::string& name, const std::string& layer,
+                      const std::string& track, int64_t iteration) {
+  std::vector<Trace::Event> found;
+  for (const Trace::Event& event : trace.events()) {
+    if (event.name == name && event.layer == layer && event.track == track &&
+        event.iteration == iteration) {
+      found.push_back(event);
+    }
+  }
+  EXPECT_EQ(found.size(), 1) << name << " of " << layer << " in " << track << ", " << iteration;
+  return found.empty() ? Trace::Event{} : found[0];
+}
+
+TEST(DeviceStage, WritesDownWhenCopiesWereDone) {
+  constexpr int kLayers = 3, kIterations = 3;
+  constexpr milliseconds kCopy(3), kCompute(10);
+  const std::vector<TestLayer> layers = {
+      {.floats = 100}, {.floats = 60, .rows = 4, .outputs = 6}, {.floats = 50}};
+  for (const size_t devices : {1, 2}) {
+    TestNetwork network(1, layers, [](int) { return microseconds(0); });
+    Trace trace("worker", 1000);
+    network.worker(0).timeline = &trace;
+    HostDevice::Options options;
+    options.before_copy = [&](CopyDirection, size_t) { std::this_thread::sleep_for(kCopy); };
+    Worker worker(network.worker(0), layers, devices, options);
+    // A backward pass is long, so that its end and the call that says that it will be there differ.
+    for (const auto& replica : worker.replicas) {
+      replica->device().Run(replica->compute(), [=] { std::this_thread::sleep_for(kCompute); });
+    }
+    const Time called = std::chrono::duration_cast<Time>(Clock::now().time_since_epoch());
+    for (int i = 0; i < kIterations; ++i) worker.Iterate(0, {2, 1, 0});
+    for (int l = 0; l < kLayers; ++l) worker.stage->WaitFresh(l, worker.streams);
+    worker.stage->Drain();
+    size_t entries = 0;
+    for (size_t d = 0; d < devices; ++d) {
+      const std::string row = devices == 1 ? "" : " " + std::to_string(d);
+      for (int l = 0; l < kLayers; ++l) {
+        const std::string name = "layer" + std::to_string(l);
+        for (int i = 0; i < kIterations; ++i) {
+          const Trace::Event to_host =
+              TheEvent(trace, "copy to host", name, "copy to host" + row, i);
+          const Trace::Event values =
+              TheEvent(trace, "copy to device", name, "copy to device" + row, i);
+          const Trace::Event next =
+              TheEvent(trace, "copy to device", name, "copy to device" + row, i + 1);
+          // Each has two blobs, or two factors.
+          EXPECT_GE(to_host.end - to_host.begin, 2 * kCopy);
+          EXPECT_GE(next.end - next.begin, 2 * kCopy);
+          EXPECT_GE(to_host.begin, values.end) << "nobody had computed yet";
+          EXPECT_GE(next.begin, to_host.end) << "what was still read was overwritten";
+          EXPECT_GE(to_host.begin - called, kCompute);
+          entries += 2;
+        }
+        ++entries;  // the last values
+        if (devices == 1) continue;
+        if (!layers[l].factors()) {
+          TheEvent(trace, "reduce-scatter", name, "copy to host" + row, 0);
+          entries += kIterations;
+        }
+        TheEvent(trace, "all-gather", name, "copy to device" + row, 0);
+        entries += kIterations + 1;
+      }
+    }
+    EXPECT_EQ(trace.events().size(), entries);
+  }
 }
 
 TEST(DeviceStage, WaitsForAnotherPlansValues) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -12,6 +13,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +21,7 @@
 #include "client/host_device.h"
 #include "client/layer_exchange.h"
 #include "client/pinned_pool.h"
+#include "core/codec.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -36,6 +39,7 @@ struct TestLayer {
 };
 
 constexpr float kStep = 0.125F;
+constexpr CodecSpec kPacked{.codec = Codec::kBf16};
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
 // gradient += u^T v.
@@ -65,6 +69,9 @@ class TestExchange : public LayerExchange {
                         allocate(layer.rows * layer.outputs),
                         allocate(layer.factors() ? layer.rows * layer.inputs() : 0)});
       std::fill(hosts_.back().values.begin(), hosts_.back().values.end(), 1.0F);
+      hosts_.back().history.assign(layer.factors() ? layer.floats : 0, 0.0F);
+      hosts_.back().packed.resize(
+          layer.factors() ? 0 : EncodedBytes(kPacked, static_cast<int64_t>(layer.floats)));
     }
   }
 
@@ -120,6 +127,10 @@ class TestExchange : public LayerExchange {
   // The wire's half: adds this worker's gradient, which nobody needs any more; brings new values.
   void AddTo(int layer, Floats& sum) {
     Host& host = hosts_[layer];
+    const std::span<std::byte> packed = packed_gradient(layer).bytes;
+    if (!packed.empty()) {
+      EXPECT_TRUE(Decode(kPacked, packed, host.gradient));
+    }
     if (layers_[layer].factors()) {
       AddProduct(layers_[layer], host.u, host.v, sum);
     } else {
@@ -138,11 +149,64 @@ class TestExchange : public LayerExchange {
     Wake();
   }
 
+  Trace* trace() override { return timeline; }
+  std::optional<ProductUpdate> product_update(int layer) const override;
+  Factors factors(int layer, int64_t iteration) const override {
+    const Floats& u = hosts_[layer].all_u[iteration % 2];
+    EXPECT_FALSE(u.empty());
+    return {u, hosts_[layer].all_v[iteration % 2]};
+  }
+  std::span<float> history(int layer) const override {
+    // As a session has it: the floats are not the exchange's own.
+    return const_cast<Floats&>(hosts_[layer].history);
+  }
+  PackedGradient packed_gradient(int layer) const override;
+  void BringBeforeReading(std::function<void(int layer)> bring) override {
+    bring_ = std::move(bring);
+  }
+  bool devices_update() const;
+  bool devices_pack() const;
+  // What a program reads: the layer's values on the host.
+  Floats Values(int layer) {
+    if (bring_) bring_(layer);
+    return {hosts_[layer].values.begin(), hosts_[layer].values.end()};
+  }
+
+  Trace* timeline = nullptr;  // before the stage is made
+  // The wire's half where devices update: another worker's factors, or this one's, which nobody
+  // needs in their place any more.
+  void TakeFactors(int layer, TestExchange& from) {
+    Host& to = hosts_[layer];
+    const Host& other = from.hosts_[layer];
+    Floats& u = to.all_u[to.updates % 2];
+    Floats& v = to.all_v[to.updates % 2];
+    u.insert(u.end(), other.u.begin(), other.u.end());
+    v.insert(v.end(), other.v.begin(), other.v.end());
+  }
+  void FactorsAreHere(int layer) {
+    Host& host = hosts_[layer];
+    std::fill(host.u.begin(), host.u.end(), kPoison);
+    std::fill(host.v.begin(), host.v.end(), kPoison);
+    ++host.updates;
+    // Of the iteration before the last, which the device must have taken.
+    host.all_u[host.updates % 2].clear();
+    host.all_v[host.updates % 2].clear();
+    {
+      const std::lock_guard lock(mutex_);
+      ++fresh_[layer];
+    }
+    Wake();
+  }
+
   std::chrono::milliseconds patience = std::chrono::seconds(60);
 
  private:
   struct Host {
     std::span<float> values, gradient, u, v;
+    std::array<Floats, 2> all_u{}, all_v{};
+    Floats history{};
+    std::vector<std::byte> packed{};
+    int64_t updates = 0;
   };
 
   TestNetwork& network_;
@@ -150,6 +214,7 @@ class TestExchange : public LayerExchange {
   PinnedPool memory_;
   std::vector<Host> hosts_;
   std::vector<std::string> names_;
+  std::function<void(int layer)> bring_;
   int64_t iteration_ = 0;
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable news_arrived_;
@@ -179,6 +244,12 @@ class TestNetwork {
   }
 
   TestExchange& worker(int rank) { return *workers_[rank]; }
+  size_t workers() const { return workers_.size(); }
+
+  // Factors are the devices' to make updates of; before stages are made.
+  bool devices_update = false;
+  // And gradients to pack, as bf16.
+  bool devices_pack = false;
 
   void LayerReady(int layer) {
     {
@@ -190,6 +261,12 @@ class TestNetwork {
   }
 
  private:
+  void Broadcast(int layer) {
+    for (const auto& to : workers_) {
+      for (const auto& from : workers_) to->TakeFactors(layer, *from);
+    }
+    for (const auto& worker : workers_) worker->FactorsAreHere(layer);
+  }
   void Put(int layer) {
     const std::lock_guard lock(mutex_);
     queue_.push_back(layer);
@@ -205,6 +282,10 @@ class TestNetwork {
   void Loop() {
     for (int layer = Take(); layer >= 0; layer = Take()) {
       std::this_thread::sleep_for(delay_(layer));
+      if (devices_update && layers_[layer].factors()) {
+        Broadcast(layer);
+        continue;
+      }
       Floats sum(layers_[layer].floats, 0.0F);
       for (const auto& worker : workers_) worker->AddTo(layer, sum);
       for (const auto& worker : workers_) worker->Step(layer, sum);
@@ -223,6 +304,48 @@ class TestNetwork {
 };
 
 inline void TestExchange::GradientReady(int layer) { network_.LayerReady(layer); }
+
+inline bool TestExchange::devices_update() const { return network_.devices_update; }
+inline bool TestExchange::devices_pack() const { return network_.devices_pack; }
+
+inline LayerExchange::PackedGradient TestExchange::packed_gradient(int layer) const {
+  if (!network_.devices_pack || layers_[layer].factors()) return {};
+  // As a session has it: the bytes are not the exchange's own.
+  return {const_cast<std::vector<std::byte>&>(hosts_[layer].packed), kPacked};
+}
+
+inline std::optional<ProductUpdate> TestExchange::product_update(int layer) const {
+  static const UpdateRule kRule;
+  const TestLayer& spec = layers_[layer];
+  if (!network_.devices_update || !spec.factors()) return std::nullopt;
+  return ProductUpdate{.outputs = static_cast<int64_t>(spec.outputs),
+                       .inputs = static_cast<int64_t>(spec.inputs()),
+                       .rows = static_cast<int64_t>(spec.rows * network_.workers()),
+                       .rule = &kRule,
+                       .weights = {},
+                       .bias = {}};
+}
+
+// What TestExchange::Step does, in a stream, and counts the updates in the history.
+class TestFactorUpdate : public FactorUpdate {
+ public:
+  explicit TestFactorUpdate(HostDevice& device) : device_(device) {}
+  void Apply(const ProductUpdate& layer, int64_t /*iteration*/, const Memory& memory,
+             DeviceStream stream) override {
+    device_.Run(stream, [=] {
+      Floats sum(memory.parameters.size(), 0.0F);
+      AddProduct({.floats = sum.size(), .outputs = static_cast<size_t>(layer.outputs)}, memory.u,
+                 memory.v, sum);
+      for (size_t i = 0; i < sum.size(); ++i) {
+        memory.parameters[i] -= kStep * sum[i];
+        memory.history[i] += 1;
+      }
+    });
+  }
+
+ private:
+  HostDevice& device_;
+};
 
 // What a replica computes in an iteration, of parameters that it reads: its gradient, or factors of
 // so many rows.

@@ -69,6 +69,26 @@ TEST(HostDevice, WaitsForAnEventAsItWasLastRecorded) {
   EXPECT_TRUE(waited);
 }
 
+TEST(HostDevice, AnEventRecordedElsewhereLeavesEarlierWaitsAlone) {
+  HostDevice device({});
+  const DeviceStream slow = device.MakeStream(), quick = device.MakeStream();
+  const DeviceStream waiting = device.MakeStream();
+  const auto event = device.MakeEvent();
+  std::promise<void> go;
+  std::atomic<bool> waited = false;
+  device.Run(slow, [&] { go.get_future().wait(); });
+  device.Record(*event, slow);
+  device.Wait(waiting, *event);
+  device.Run(waiting, [&] { waited = true; });
+  device.Record(*event, quick);
+  device.Synchronize(quick);
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(waited);
+  go.set_value();
+  device.Synchronize(waiting);
+  EXPECT_TRUE(waited);
+}
+
 TEST(HostDevice, BothCopyStreamsWorkAtOnce) {
   std::promise<void> in_began, out_began;
   HostDevice::Options options;

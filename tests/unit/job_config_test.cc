@@ -105,16 +105,55 @@ TEST_F(JobConfigTest, TiersAndDevicesAreChecked) {
 }
 
 TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
-  EXPECT_EQ(ErrorOf("cluster { workers: 4 }\ntraining { }\n"),
+  const auto solver_of = [this](const std::string& text) {
+    const std::string message = MessageOf<ConfigError>([&] { SolverPath(Read(text)); });
+    return message.substr(std::min(message.find("job.prototxt"), message.size()));
+  };
+  EXPECT_EQ(solver_of("cluster { workers: 4 }\ntraining { }\n"),
             "job.prototxt:2:1: training.solver is missing; name a Caffe solver prototxt, or set "
             "engine: REPLAY and a replay");
-  EXPECT_THAT(ErrorOf(""), HasSubstr("training.solver is missing"));
+  EXPECT_THAT(solver_of(""), HasSubstr("training.solver is missing"));
+  EXPECT_THAT(solver_of("training { solver: \"none.prototxt\" }"),
+              HasSubstr("there is no file none.prototxt"));
+  EXPECT_EQ(ErrorOf("cluster { workers: 4 }\n"), "") << "a user's program has a solver of its own";
   EXPECT_THAT(ErrorOf("training { engine: REPLAY }"), HasSubstr("training.replay has no layers"));
   EXPECT_EQ(ErrorOf("training { engine: REPLAY replay { layers { name: \"a\" } } }"), "");
   EXPECT_THAT(ErrorOf("training { solver: \"s\" iterations: 0 }"),
               HasSubstr("training.iterations is 0; it must be at least 1"));
   EXPECT_THAT(ErrorOf("training { solver: \"s\" batch_per_worker: 0 }"),
               HasSubstr("training.batch_per_worker is 0; it must be at least 1"));
+}
+
+TEST_F(JobConfigTest, DevicesThatTrainAreChecked) {
+  const auto bad = [&](const std::string& training, int devices = 1) {
+    return ErrorOf("cluster { devices_per_worker: " + std::to_string(devices) +
+                   " }\ntraining {\n solver: \"s\"\n " + training + " }\n");
+  };
+  EXPECT_EQ(bad("batch_per_worker: 12", 4), "");
+  EXPECT_EQ(bad("batch_per_worker: 10", 4),
+            "job.prototxt:4:2: training.batch_per_worker is 10, which the 4 devices of a worker "
+            "(cluster.devices_per_worker) can't share equally");
+  EXPECT_EQ(bad("device: CUDA precision: FLOAT16 loss_scale { initial: 8 growth_interval: 1 }"),
+            "");
+  EXPECT_EQ(bad("precision: BFLOAT16"), "");
+  EXPECT_THAT(bad("device: GPU"), HasSubstr("CPU, CUDA"));
+  EXPECT_THAT(
+      bad("precision: FLOAT16"),
+      HasSubstr("4:2: training.precision is FLOAT16, which works with training.device CUDA"));
+  EXPECT_THAT(bad("device: CUDA loss_scale { initial: 8 }"),
+              HasSubstr("training.loss_scale is for training.precision FLOAT16"));
+  EXPECT_THAT(bad("device: CUDA precision: FLOAT16 loss_scale { initial: 0 }"),
+              HasSubstr("training.loss_scale.initial is 0; it must be above 0"));
+  EXPECT_THAT(
+      bad("device: CUDA precision: FLOAT16 loss_scale { initial: inf }"),
+      HasSubstr("training.loss_scale.initial is inf; it must be above 0 and at most 2^126"));
+  EXPECT_THAT(bad("device: CUDA precision: FLOAT16 loss_scale { growth_interval: 0 }"),
+              HasSubstr("training.loss_scale.growth_interval is 0"));
+  for (const std::string field : {"device: CUDA", "precision: BFLOAT16"}) {
+    EXPECT_THAT(
+        ErrorOf("training { engine: REPLAY " + field + " replay { layers { name: \"a\" } } }"),
+        HasSubstr("training.engine is REPLAY, which computes nothing"));
+  }
 }
 
 TEST_F(JobConfigTest, UnknownFieldsAndFiles) {

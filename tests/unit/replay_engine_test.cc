@@ -156,7 +156,7 @@ TEST(PlanEngineTest, OnlyAReplayCanBeSlowed) {
   JobConfig config;
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
   config.job.mutable_training()->set_engine(Training::REPLAY);
-  EXPECT_EQ(PlanEngine(config, 2)->Make(0)->batch(), 8);
+  EXPECT_EQ(PlanEngine(config, 2)->Make(0, 0, std::nullopt)->batch(), 8);
   for (const double factor : {0.0, -1.0, 1e7, std::nan("")}) {
     EXPECT_THAT([&] { PlanEngine(config, factor); },
                 ThrowsMessage<ConfigError>(HasSubstr("--compute_factor must be above 0")));
@@ -166,7 +166,7 @@ TEST(PlanEngineTest, OnlyAReplayCanBeSlowed) {
               ThrowsMessage<ConfigError>(HasSubstr("--compute_factor is for REPLAY")));
 }
 
-TEST(PlanEngineTest, WorkersTrainOnOneDevice) {
+TEST(PlanEngineTest, AReplayHasOneDevice) {
   JobConfig config;
   config.path = "job.prototxt";
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
@@ -174,7 +174,7 @@ TEST(PlanEngineTest, WorkersTrainOnOneDevice) {
   config.job.mutable_cluster()->set_devices_per_worker(4);
   EXPECT_THAT([&] { PlanEngine(config); },
               ThrowsMessage<ConfigError>(HasSubstr(
-                  "job.prototxt: cluster.devices_per_worker is 4; workers train on one")));
+                  "job.prototxt: cluster.devices_per_worker is 4, but training.engine is REPLAY")));
 }
 
 struct BadReplay {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -10,10 +11,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <random>
 
 #include "caffe_adapter/layer_types.h"
 #include "core/error.h"
+#include "worker/torch_labels.h"
 #include "worker/torch_layer.h"
 
 namespace poseidon {
@@ -70,6 +73,29 @@ inline LayerDescription Describe(const std::string& text, const std::vector<Shap
   return DescribeNet(net, phase).layers.back();
 }
 
+// Notices operators of libtorch that read values on the host, which would wait for a device: the
+// test fails. For a scope, on this thread.
+class NoHostReads {
+ public:
+  NoHostReads()
+      : handle_(at::addThreadLocalCallback(
+            at::RecordFunctionCallback(&Start).scopes({at::RecordScope::FUNCTION}))) {}
+  ~NoHostReads() { at::removeCallback(handle_); }
+  NoHostReads(const NoHostReads&) = delete;
+  NoHostReads& operator=(const NoHostReads&) = delete;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> Start(const at::RecordFunction& function) {
+    for (const char* name : {"aten::_local_scalar_dense", "aten::nonzero", "aten::equal",
+                             "aten::masked_select", "aten::_unique2", "aten::is_nonzero"}) {
+      if (std::string(function.name()) == name) ADD_FAILURE() << name << " waits for a device";
+    }
+    return nullptr;
+  }
+
+  at::CallbackHandle handle_;
+};
+
 // A layer with what to run it on, in double precision.
 struct Subject {
   Subject(const std::string& text, Tensors given_bottoms, std::vector<bool> gradients = {},
@@ -92,23 +118,45 @@ struct Subject {
                            .seed = 17});
   }
 
-  Tensors Forward(at::ScalarType type = at::kDouble) const {
-    return Make()->Forward({}, To(bottoms, type), To(parameters, type));
-  }
+  Tensors Forward(at::ScalarType type = at::kDouble) const { return ForwardOf(*Make(), type); }
 
   // The gradients of sum(tops * top_gradients) at bottoms, then parameters.
   Tensors Backward(const Tensors& top_gradients, at::ScalarType type) const {
     const auto layer = Make();
-    layer->Forward({}, To(bottoms, type), To(parameters, type));
+    ForwardOf(*layer, type);
     ParameterGradients gradients;
     for (size_t i = 0; i < parameters.size(); ++i) {
       // What was there before must not matter.
       gradients.blobs.push_back(
           parameter_needs_gradient[i] ? at::full_like(parameters[i], 77).to(type) : at::Tensor());
     }
-    Tensors all = layer->Backward(To(top_gradients, type), gradients);
+    const Tensors given = To(top_gradients, type);
+    const std::unique_ptr<NoHostReads> none = Watch();
+    Tensors all = layer->Backward(given, gradients);
     all.insert(all.end(), gradients.blobs.begin(), gradients.blobs.end());
     return all;
+  }
+
+  // Not libtorch's own convolutions: the dilated one for CPUs reads its factors, those for GPUs do
+  // not.
+  std::unique_ptr<NoHostReads> Watch() const {
+    const std::string& type = description.type();
+    if (type == "Convolution" || type == "Deconvolution") return nullptr;
+    return std::make_unique<NoHostReads>();
+  }
+
+  // As on a device: labels are checked afterwards.
+  Tensors ForwardOf(TorchLayer& layer, at::ScalarType type) const {
+    const Tensors given = To(bottoms, type);
+    const Tensors values = To(parameters, type);
+    LabelChecks checks;
+    Tensors tops;
+    {
+      const std::unique_ptr<NoHostReads> none = Watch();
+      tops = layer.Forward({.iteration = 0, .data = nullptr, .later = &checks}, given, values);
+    }
+    checks.Check({});
+    return tops;
   }
 
   // Float images also with channels innermost, as the engine has them.

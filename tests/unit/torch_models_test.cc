@@ -18,9 +18,12 @@ struct Model {
   int classes;
   // Loss weights of all classifiers together: a fresh one's loss is about log(classes).
   double weight = 1;
+  Precision precision = Precision::kFloat32;
 };
 
-std::ostream& operator<<(std::ostream& out, const Model& model) { return out << model.name; }
+std::ostream& operator<<(std::ostream& out, const Model& model) {
+  return out << model.name << (model.precision == Precision::kFloat32 ? "" : " in float16");
+}
 
 std::string WriteDatabase(const TemporaryDirectory& directory, const Shape& shape) {
   const std::string path = directory.Path("lmdb");
@@ -59,6 +62,7 @@ TEST_P(TorchModelsTest, ForwardAndBackward) {
   TorchEngineOptions options;
   options.solver = SolverOf(GetParam(), WriteDatabase(directory, GetParam().record));
   options.batch_per_worker = 1;
+  options.precision = GetParam().precision;
   const std::unique_ptr<Engine> engine = MakeTorchEngine(std::move(options));
   std::vector<std::vector<float>> values;
   for (const LayerSpec& layer : engine->model().layers()) {
@@ -95,6 +99,11 @@ INSTANTIATE_TEST_SUITE_P(Quick, TorchModelsTest,
                                            Model{"googlenet", {3, 256, 256}, 1000, 1.6},
                                            Model{"inception_v3", {3, 320, 320}, 1000},
                                            Model{"resnet50", {3, 256, 256}, 1000}));
+
+INSTANTIATE_TEST_SUITE_P(
+    QuickHalf, TorchModelsTest,
+    ::testing::Values(Model{"googlenet", {3, 256, 256}, 1000, 1.6, Precision::kFloat16},
+                      Model{"resnet50", {3, 256, 256}, 1000, 1, Precision::kFloat16}));
 
 // These take gigabytes, or minutes on a busy machine.
 INSTANTIATE_TEST_SUITE_P(Slow, TorchModelsTest,

@@ -1,0 +1,208 @@
+// The engine on a GPU against the engine on the CPU: one forward and backward pass of whole nets in
+// all precisions, and that nothing in it waits for the GPU.
+//
+// Skipped (exit code 77, with the reason) where libtorch can't use a GPU.
+#include "worker/torch_engine.h"
+
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "core/error.h"
+#include "proto/model_size.h"
+#include "tests/unit/torch_engine_testing.h"
+#include "tests/unit/torch_layer_testing.h"
+#include "worker/torch_device.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr int kGpu = 0;
+
+// An engine on the GPU with memory there for its parameters and gradients.
+class GpuTrainee {
+ public:
+  explicit GpuTrainee(TorchEngineOptions options) {
+    options.cuda_device = kGpu;
+    engine_ = MakeTorchEngine(options);
+    for (const LayerSpec& layer : engine_->model().layers()) {
+      const auto count = static_cast<int64_t>(FloatCount(layer));
+      parameters_.push_back(at::full({count}, 77, ToTorchDevice(kGpu)));
+      gradients_.push_back(at::full({count}, 77, ToTorchDevice(kGpu)));
+      engine_->BindParameters(static_cast<int>(parameters_.size()) - 1, Span(parameters_.back()));
+    }
+    engine_->FillParameters();
+  }
+
+  Engine& engine() { return *engine_; }
+
+  // Nothing of it waits for the GPU, as far as this thread's operators tell.
+  void Iterate(int64_t iteration) {
+    engine_->LoadBatch(iteration);
+    const NoHostReads none;
+    for (int step = 0; step < engine_->steps(); ++step) engine_->Forward(step);
+    for (int step = engine_->steps() - 1; step >= 0; --step) {
+      GradientTarget target;
+      if (const auto layer = engine_->layer_of_step(step)) target.dense = Span(gradients_[*layer]);
+      engine_->Backward(step, target);
+    }
+  }
+
+  Floats parameters(size_t layer) const { return CopyToHost(Span(parameters_[layer]), Device()); }
+  Floats gradients(size_t layer) const { return CopyToHost(Span(gradients_[layer]), Device()); }
+  void SetParameter(size_t layer, size_t index, float value) {
+    CopyFromHost({&value, 1}, Span(parameters_[layer]).subspan(index, 1), Device());
+  }
+
+ private:
+  static at::Device Device() { return ToTorchDevice(kGpu); }
+  static std::span<float> Span(const at::Tensor& tensor) {
+    return {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())};
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> gradients_;
+};
+
+class TorchGpuTest : public TorchEngineTest {
+ protected:
+  // Images with all the normalisations, a sum, a mean, wide padding, and a layer without channels.
+  TorchEngineOptions Normalizing() {
+    return Options(R"(
+      layer { name: 'conv' type: 'Convolution' bottom: 'data' top: 'conv' convolution_param {
+              num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: 'msra' } } }
+      layer { name: 'norm' type: 'BatchNorm' bottom: 'conv' top: 'norm' }
+      layer { name: 'scale' type: 'Scale' bottom: 'norm' top: 'scale' scale_param {
+              bias_term: true } }
+      layer { name: 'relu' type: 'ReLU' bottom: 'scale' top: 'scale' }
+      layer { name: 'conv2' type: 'Convolution' bottom: 'scale' top: 'conv2' convolution_param {
+              num_output: 8 kernel_size: 3 pad: 1 group: 2 weight_filler { type: 'msra' } } }
+      layer { name: 'sum' type: 'Eltwise' bottom: 'scale' bottom: 'conv2' top: 'sum' }
+      layer { name: 'lrn' type: 'LRN' bottom: 'sum' top: 'lrn' }
+      layer { name: 'max' type: 'Pooling' bottom: 'lrn' top: 'max' pooling_param {
+              kernel_size: 3 stride: 2 pad: 2 } }
+      layer { name: 'mean' type: 'Pooling' bottom: 'sum' top: 'mean' pooling_param {
+              pool: AVE kernel_size: 3 stride: 2 pad: 2 } }
+      layer { name: 'both' type: 'Concat' bottom: 'max' bottom: 'mean' top: 'both' }
+      layer { name: 'ip' type: 'InnerProduct' bottom: 'both' top: 'ip' inner_product_param {
+              num_output: 10 weight_filler { type: 'xavier' } } }
+      layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'label' top: 'loss' })",
+                   16);
+  }
+
+  // `rounding` of the precision decides here and there which value is a maximum: see
+  // tests/unit/torch_precision_test.cc. In float32 the order of sums does.
+  void CheckAgainstCpu(TorchEngineOptions options, Precision precision, double rounding) {
+    SCOPED_TRACE("rounding " + std::to_string(rounding));
+    options.precision = precision;
+    Trainee cpu(options);
+    GpuTrainee gpu(options);
+    const float loss = cpu.Iterate(0);
+    gpu.Iterate(0);
+    EXPECT_NEAR(gpu.engine().loss(), loss, 10 * rounding * loss);
+    for (size_t layer = 0; layer < cpu.parameters.size(); ++layer) {
+      const std::string name = cpu.engine().model().layers(static_cast<int>(layer)).name();
+      EXPECT_EQ(gpu.parameters(layer), cpu.parameters[layer]) << name;
+      EXPECT_LT(RelativeDistance(gpu.gradients(layer), cpu.gradients[layer]),
+                3 * std::sqrt(rounding))
+          << name;
+    }
+  }
+
+  void CheckAgainstCpu(const TorchEngineOptions& options) {
+    CheckAgainstCpu(options, Precision::kFloat32, 0x1p-24);
+    CheckAgainstCpu(options, Precision::kFloat16, 0x1p-12);
+    CheckAgainstCpu(options, Precision::kBfloat16, 0x1p-9);
+  }
+};
+
+TEST_F(TorchGpuTest, LeNetIsThatOfTheCpu) {
+  WriteDigits("train", 100, 28, 1);
+  CheckAgainstCpu(LeNet());
+}
+
+TEST_F(TorchGpuTest, CifarQuickIsThatOfTheCpu) {
+  WriteDigits("train", 100, 32, 1, 3);
+  CheckAgainstCpu(CifarQuick());
+}
+
+TEST_F(TorchGpuTest, NormalizationsAreThoseOfTheCpu) {
+  WriteDigits("train", 40, 10, 1);
+  CheckAgainstCpu(Normalizing());
+}
+
+TEST_F(TorchGpuTest, TwoRunsAreBitIdentical) {
+  WriteDigits("train", 100, 28, 1);
+  TorchEngineOptions options = LeNet();
+  options.deterministic = true;
+  GpuTrainee one(options);
+  GpuTrainee two(options);
+  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+    one.Iterate(iteration);
+    two.Iterate(iteration);
+    EXPECT_EQ(one.engine().loss(), two.engine().loss());
+    for (size_t layer = 0; layer < 4; ++layer) {
+      EXPECT_EQ(one.gradients(layer), two.gradients(layer)) << layer;
+    }
+  }
+}
+
+TEST_F(TorchGpuTest, TestsAndMovesValuesAsTheCpu) {
+  WriteDigits("train", 100, 28, 1);
+  Trainee cpu(LeNet());
+  GpuTrainee gpu(LeNet());
+  cpu.Iterate(0);
+  cpu.Update(0);
+  EXPECT_NE(gpu.engine().Values(), cpu.engine().Values());
+  gpu.engine().SetValues(cpu.engine().Values());
+  EXPECT_EQ(gpu.engine().Values(), cpu.engine().Values());
+  const TestResult expected = cpu.engine().Test();
+  const TestResult result = gpu.engine().Test();
+  EXPECT_NEAR(result.loss.value(), expected.loss.value(), 1e-4);
+  EXPECT_NEAR(result.accuracy.value(), expected.accuracy.value(), 1e-3);
+}
+
+TEST_F(TorchGpuTest, NamesTheLayerThatIsNotFinite) {
+  WriteDigits("train", 100, 28, 1);
+  GpuTrainee gpu(LeNet());
+  gpu.Iterate(0);
+  gpu.engine().Synchronize();
+  EXPECT_EQ(gpu.engine().FirstNotFinite(), "");
+  gpu.SetParameter(1, 3, std::nanf(""));
+  gpu.Iterate(1);
+  EXPECT_FALSE(std::isfinite(gpu.engine().loss()));
+  EXPECT_THAT(gpu.engine().FirstNotFinite(), HasSubstr("\"conv2\" (Convolution), in its param"));
+}
+
+TEST_F(TorchGpuTest, NamesTheRecordOfABadLabelAfterThePass) {
+  WriteDigits("train", 40, 10, 1);
+  std::string few_classes = kClassifier;
+  few_classes.replace(few_classes.find("num_output: 10"), 14, "num_output: 9");
+  TorchEngineOptions options = Options(few_classes, 40);
+  options.shuffle = false;
+  GpuTrainee gpu(options);
+  gpu.Iterate(0);
+  EXPECT_THAT([&] { gpu.engine().loss(); },
+              ThrowsMessage<DataError>(HasSubstr("train is 9; the layer has classes 0 to 8")));
+}
+
+}  // namespace
+}  // namespace poseidon
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  try {
+    poseidon::ToTorchDevice(poseidon::kGpu);
+  } catch (const poseidon::ConfigError& error) {
+    std::printf("skipped: no GPU can be used: %s\n", error.what());
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}

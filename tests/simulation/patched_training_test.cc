@@ -1,0 +1,262 @@
+// Solvers of their own made distributed over real sockets (caffe_adapter/patch): one whose blobs
+// are in a device's memory comes to the bits of one on the host.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <thread>
+
+#include "caffe_adapter/patch/distributed_solver.h"
+#include "client/host_device.h"
+#include "core/random.h"
+#include "proto/model_size.h"
+#include "scheduler/information_book.h"
+#include "scheduler/planner.h"
+#include "tests/simulation/socket_training.h"
+
+namespace poseidon {
+namespace {
+
+using Floats = std::vector<float>;
+
+constexpr float kStep = 0.01F;
+
+// Each call up to a third of a millisecond late, in no order.
+class Delays {
+ public:
+  void Wait() {
+    std::this_thread::sleep_for(std::chrono::microseconds(DeriveSeed(1, ++calls_) % 300));
+  }
+
+ private:
+  std::atomic<uint64_t> calls_ = 0;
+};
+
+// Does its work at once, or in a stream of a device.
+class ToySolver : public PatchedSolver, private SolverOnDevice {
+ public:
+  // // `device` may be null; `rebuilds`: it makes the mean gradients of factors.
+  ToySolver(const TrainingWork& work, int passes, HostDevice* device, bool rebuilds, int rank)
+      : work_(work), passes_(passes), rank_(rank), model_(work.model), device_(device) {
+    if (device != nullptr) stream_ = device->MakeStream();
+    if (rebuilds) factor_update_.emplace(*device);
+    model_.set_iterations(work.iterations);
+    for (int l = 0; l < model_.layers_size(); ++l) {
+      const auto floats = static_cast<size_t>(FloatCount(model_.layers(l)));
+      InnerProductSpec& product = *model_.mutable_layers(l)->mutable_inner_product();
+      Layer& layer = *layers_.emplace_back(std::make_unique<Layer>());
+      layer.values.assign(floats, 77.0F);  // what a worker other than 0 starts from must not matter
+      layer.gradient.resize(floats);
+      for (Floats& u : layer.u) u.resize(product.rows() * product.outputs());
+      for (Floats& v : layer.v) v.resize(product.rows() * product.inputs());
+      product.set_rows(product.rows() * passes);
+      if (product.rows() == 0) model_.mutable_layers(l)->clear_inner_product();
+      if (rank == 0) work.arithmetic.initialize(l, layer.values);
+    }
+  }
+  ~ToySolver() override { Finish(); }
+
+  const ModelSpec& model() const override { return model_; }
+  int passes() const override { return passes_; }
+  void GetValues(int layer, std::span<float> values) override {
+    Finish();
+    std::ranges::copy(layers_[layer]->values, values.begin());
+  }
+  void SetValues(int layer, std::span<const float> values) override {
+    Finish();
+    std::ranges::copy(values, layers_[layer]->values.begin());
+  }
+  void GetGradient(int layer, std::span<float> gradient) override {
+    ASSERT_EQ(device_, nullptr);
+    std::ranges::copy(layers_[layer]->gradient, gradient.begin());
+  }
+  void SetGradient(int layer, std::span<const float> gradient) override {
+    ASSERT_EQ(device_, nullptr);
+    std::ranges::copy(gradient, layers_[layer]->gradient.begin());
+  }
+  void GetFactors(int layer, std::span<float> u, std::span<float> v) override {
+    ASSERT_EQ(device_, nullptr);
+    std::ranges::copy(layers_[layer]->u[turn_], u.begin());
+    std::ranges::copy(layers_[layer]->v[turn_], v.begin());
+  }
+  SolverOnDevice* on_device() override { return device_ == nullptr ? nullptr : this; }
+
+  void Train(DistributedSolver& distributed) {
+    const int layers = model_.layers_size();
+    for (int64_t iteration = 0; iteration < model_.iterations(); ++iteration) {
+      distributed.OnStart();
+      for (const auto& layer : layers_) {
+        Do([&layer] { std::ranges::fill(layer->gradient, 0.0F); });
+      }
+      for (int pass = 0; pass < passes_; ++pass) {
+        for (int l = 0; l < layers; ++l) distributed.BeforeForward(l);
+        turn_ = 1 - turn_;
+        for (int l = layers - 1; l >= 0; --l) {
+          Do([=, this, turn = turn_] { Backward(l, iteration * passes_ + pass, turn); });
+          distributed.AfterBackward(l);
+        }
+      }
+      distributed.OnGradientsReady([this] {
+        Finish();
+        return 1.0F;
+      });
+      for (const auto& layer : layers_) Do([&layer] { Update(*layer); });
+    }
+  }
+
+  Parameters Values() {
+    Finish();
+    Parameters values;
+    for (const auto& layer : layers_) values.push_back(layer->values);
+    return values;
+  }
+
+ private:
+  struct Layer {
+    Floats values;
+    Floats gradient;
+    // Of a pass, by turns in one of the two.
+    std::array<Floats, 2> u;
+    std::array<Floats, 2> v;
+  };
+
+  Device& device() override { return *device_; }
+  FactorUpdate* factor_update() override { return factor_update_ ? &*factor_update_ : nullptr; }
+  DeviceStream stream() const override { return stream_; }
+  std::vector<std::span<float>> GradientOnDevice(int layer) override {
+    // Of two blobs, as the model has them or not.
+    const std::span<float> whole = layers_[layer]->gradient;
+    return {whole.first(whole.size() / 3), whole.subspan(whole.size() / 3)};
+  }
+  Factors FactorsOnDevice(int layer) override {
+    return {.u = layers_[layer]->u[turn_], .v = layers_[layer]->v[turn_]};
+  }
+
+  void Do(std::function<void()> work) {
+    if (device_ == nullptr) return work();
+    device_->Run(stream_, std::move(work));
+  }
+  void Finish() {
+    if (device_ != nullptr) device_->Synchronize(stream_);
+  }
+
+  // Adds to the gradient, and leaves the factors of this pass, but none of the pass before.
+  void Backward(int l, int64_t pass, int turn) {
+    Layer& layer = *layers_[l];
+    Floats gradient(layer.values.size());
+    work_.arithmetic.gradient(rank_, pass, l, layer.values, {gradient, {}, {}});
+    for (size_t i = 0; i < gradient.size(); ++i) layer.gradient[i] += gradient[i];
+    if (layer.u[0].empty()) return;
+    work_.arithmetic.gradient(rank_, pass, l, layer.values, {{}, layer.u[turn], layer.v[turn]});
+    constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
+    std::ranges::fill(layer.u[1 - turn], kNothing);
+    std::ranges::fill(layer.v[1 - turn], kNothing);
+  }
+  static void Update(Layer& layer) {
+    for (size_t i = 0; i < layer.values.size(); ++i) {
+      layer.values[i] -= kStep * layer.gradient[i];
+    }
+  }
+
+  const TrainingWork& work_;
+  int passes_;
+  int rank_;
+  ModelSpec model_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  int turn_ = 0;
+  HostDevice* device_;
+  std::optional<HostFactorUpdate> factor_update_;
+  DeviceStream stream_ = nullptr;
+};
+
+// What the copies were of an iteration, by layer: both ways.
+void ExpectCopies(const Trace& trace, const std::string& layer, int64_t iteration) {
+  const auto times = [&](const std::string& name, int64_t of) {
+    return std::ranges::count_if(trace.events(), [&](const Trace::Event& event) {
+      return event.name == name && event.layer == layer && event.iteration == of &&
+             event.end > event.begin;
+    });
+  };
+  EXPECT_EQ(times("copy to host", iteration), 1) << layer << ", iteration " << iteration;
+  EXPECT_EQ(times("copy to device", iteration + 1), 1) << layer << ", iteration " << iteration;
+}
+
+// Where gradients are, and who makes them of factors.
+enum class Place { kHost, kDevice, kDeviceRebuilds };
+
+Parameters Train(const SimulatedClusterOptions& options, int passes, Place place,
+                 const wire::PlanAndModel* next = nullptr) {
+  const TrainingWork& work = options.work;
+  const bool on_device = place != Place::kHost;
+  return RunOverSockets(options.job, next, [&](SessionOptions session_options) {
+    Delays delays;
+    std::unique_ptr<HostDevice> device;
+    if (on_device) {
+      device = std::make_unique<HostDevice>(HostDevice::Options{
+          .name = "host device", .before_copy = [&](auto, auto) { delays.Wait(); }});
+    }
+    session_options.device = device.get();
+    session_options.devices_update_factors = place == Place::kDeviceRebuilds;
+    session_options.job.mutable_training()->set_trace(true);
+    Session session(session_options);
+    ToySolver solver(work, passes, device.get(), place == Place::kDeviceRebuilds, session.rank());
+    DistributedSolver distributed(solver, session);
+    solver.Train(distributed);
+    distributed.Finish();
+    for (const LayerSpec& layer : work.model.layers()) {
+      for (int64_t i = 0; on_device && next == nullptr && i < work.iterations; ++i) {
+        ExpectCopies(*session.trace(), layer.name(), i);
+      }
+    }
+    return solver.Values();
+  });
+}
+
+struct Case {
+  Communication::Policy policy;
+  int passes;
+};
+
+class PatchedTraining : public testing::TestWithParam<Case> {};
+
+TEST_P(PatchedTraining, OnADeviceComesToTheBitsOfTheHost) {
+  const auto [policy, passes] = GetParam();
+  SimulatedClusterOptions options = MixedTraining(8, std::chrono::microseconds(50));
+  options.job.mutable_communication()->set_policy(policy);
+  const Parameters on_host = Train(options, passes, Place::kHost);
+  EXPECT_NE(on_host[0][0], 77.0F);
+  EXPECT_EQ(Train(options, passes, Place::kDevice), on_host);
+  EXPECT_EQ(Train(options, passes, Place::kDeviceRebuilds), on_host);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, PatchedTraining,
+                         testing::Values(Case{Communication::ALL_PS, 1},
+                                         Case{Communication::ALL_PS, 3},
+                                         Case{Communication::ALL_SFB, 1},
+                                         Case{Communication::ALL_SFB, 3},
+                                         Case{Communication::ALL_RING, 1}));
+
+TEST(PatchedTraining, OnADeviceGoesOverToAnotherPlan) {
+  for (const Communication::Policy policy : {Communication::ALL_PS, Communication::ALL_SFB}) {
+    SimulatedClusterOptions options = MixedTraining(100, std::chrono::microseconds(50));
+    options.job.mutable_communication()->set_policy(policy);
+    Communication other = options.job.communication();
+    other.set_kv_pair_bytes(28);
+    other.set_update_at(Communication::WORKERS);
+    wire::PlanAndModel next;
+    *next.mutable_model() = options.work.model;
+    next.mutable_model()->mutable_update_rule()->Clear();
+    next.mutable_model()->mutable_update_rule()->set_type("MeanGradient");
+    next.mutable_model()->set_iterations(options.work.iterations);
+    *next.mutable_plan() = MakePlan(InformationBook(next.model(), 4, 2), other);
+    EXPECT_EQ(Train(options, 1, Place::kDeviceRebuilds, &next), Train(options, 1, Place::kHost))
+        << Communication::Policy_Name(policy);
+  }
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,81 @@
+// ComputeDevice: where a replica of the net is computed: a Device (client/device.h) with the stream
+// that its engine's work is in.
+//
+// Thread safety: the training thread's, and so is all that throws.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "client/device.h"
+#include "client/factor_update.h"
+#include "client/gradient_packer.h"
+#include "client/host_device.h"
+
+namespace poseidon {
+
+class ComputeDevice {
+ public:
+  virtual ~ComputeDevice() = default;
+
+  virtual Device& device() = 0;
+  virtual DeviceStream stream() const = 0;
+  // The GPU's number, if it is one.
+  virtual std::optional<int> cuda_device() const { return std::nullopt; }
+  // By which layers under SFB are updated on the device; null: they are on the host.
+  virtual FactorUpdate* factor_update() { return nullptr; }
+  // By which gradients are packed on the device; null: they are on the host.
+  virtual GradientPacker* packer() { return nullptr; }
+
+  // Does the work of an engine. On a GPU, before this returns: what the engine makes the GPU do is
+  // in the stream then. On a host, in the stream, by its thread: which is always the same, so that
+  // what libraries keep for each thread is the engine's own.
+  virtual void Run(std::function<void()> work) = 0;
+  // Until all that is in the stream is done. Throws what work has thrown, or Error if the device
+  // has failed.
+  virtual void Wait() = 0;
+  void RunAndWait(std::function<void()> work) {
+    Run(std::move(work));
+    Wait();
+  }
+  // Throws what work has thrown, after which the device has failed; nothing else.
+  virtual void RethrowFromWork() {}
+
+  // In the stream, of floats in the device's memory: sum[i] += addend[i], floats[i] *= factor.
+  virtual void AddInto(std::span<float> sum, std::span<const float> addend) = 0;
+  virtual void Scale(std::span<float> floats, float factor) = 0;
+};
+
+// A thread of the host's.
+class HostComputeDevice : public ComputeDevice {
+ public:
+  // `like_a_gpu`: updates and packs, for tests. On one host it is done once better than for each
+  // replica.
+  explicit HostComputeDevice(const std::string& name, bool like_a_gpu = false);
+
+  HostDevice& device() override { return device_; }
+  DeviceStream stream() const override { return stream_; }
+  FactorUpdate* factor_update() override { return like_a_gpu_ ? &factor_update_ : nullptr; }
+  GradientPacker* packer() override { return like_a_gpu_ ? &packer_ : nullptr; }
+  void Run(std::function<void()> work) override;
+  void Wait() override;
+  void RethrowFromWork() override;
+  void AddInto(std::span<float> sum, std::span<const float> addend) override;
+  void Scale(std::span<float> floats, float factor) override;
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr thrown_;  // by work, first
+  HostDevice device_;          // whose thread may still write what is above
+  DeviceStream stream_;
+  bool like_a_gpu_;
+  HostFactorUpdate factor_update_;
+  HostGradientPacker packer_;
+};
+
+}  // namespace poseidon

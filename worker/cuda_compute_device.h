@@ -1,0 +1,19 @@
+// A GPU as a ComputeDevice. In a build without CUDA there are none, and the functions say so.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "client/local_reduction.h"
+#include "worker/compute_device.h"
+
+namespace poseidon {
+
+// The GPU number `index` of this machine. Its stream is CUDA's default one, in which libtorch
+// computes if nobody says otherwise. Throws ConfigError if it can't be used.
+std::unique_ptr<ComputeDevice> MakeCudaComputeDevice(int index);
+
+// Among the worker's GPUs. Throws ConfigError in a build without NCCL.
+std::unique_ptr<LocalReduction> MakeCudaReduction(const std::vector<int>& indices);
+
+}  // namespace poseidon

@@ -1,0 +1,288 @@
+#include "worker/device_net.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+#include "worker/loss_check.h"
+#include "worker/steady_now.h"
+
+namespace poseidon {
+
+DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduction,
+                     Session& session, int64_t most_passes,
+                     std::unique_ptr<DeferredLayers> deferred)
+    : session_(session),
+      reduction_(reduction),
+      most_passes_(most_passes),
+      trace_(session.trace()),
+      deferred_(std::move(deferred)) {
+  if (deferred_ != nullptr) {
+    exchange_ = std::make_unique<DeferredExchange>(session, *deferred_);
+  } else {
+    exchange_ = std::make_unique<SessionExchange>(session);
+  }
+  for (const Replica& replica : replicas) {
+    Member& member = replicas_.emplace_back();
+    member.device = replica.device;
+    member.engine = replica.engine;
+    streams_.push_back(replica.device->stream());
+    AllocateValues(member);
+  }
+  MakeStage();
+}
+
+DeviceNet::~DeviceNet() {
+  stage_.reset();
+  for (const Member& replica : replicas_) {
+    try {
+      replica.device->Wait();
+    } catch (const std::exception& error) {
+      LOG(WARNING) << error.what();
+    }
+  }
+}
+
+std::span<float> DeviceNet::Allocate(Member& member, size_t floats) {
+  if (floats == 0) return {};
+  const DeviceMemory& memory =
+      member.memory.emplace_back(member.device->device().Allocate(floats * sizeof(float)));
+  return {reinterpret_cast<float*>(memory.get()), floats};
+}
+
+void DeviceNet::AllocateValues(Member& member) {
+  member.layers.resize(member.engine->model().layers_size());
+  for (size_t l = 0; l < member.layers.size(); ++l) {
+    const int layer = static_cast<int>(l);
+    member.layers[l].values = Allocate(member, session_.values(layer).size());
+  }
+  member.device->RunAndWait([&member] {
+    for (size_t l = 0; l < member.layers.size(); ++l) {
+      member.engine->BindParameters(static_cast<int>(l), member.layers[l].values);
+    }
+  });
+}
+
+void DeviceNet::AllocateGradients(Member& member) {
+  const auto provide = [&](std::span<float>& span, size_t floats) {
+    if (span.empty()) span = Allocate(member, floats);
+    CHECK(floats == 0 || floats == span.size());
+  };
+  size_t largest = 0;
+  for (size_t l = 0; l < member.layers.size(); ++l) {
+    Layer& layer = member.layers[l];
+    const GradientBuffers host = session_.gradient(static_cast<int>(l));
+    provide(layer.dense, host.dense.size());
+    provide(layer.u, host.u.size() / replicas_.size());
+    provide(layer.v, host.v.size() / replicas_.size());
+    largest = std::max(largest, host.dense.size());
+  }
+  if (most_passes_ > 1 && member.pass_gradient.size() < largest) {
+    member.pass_gradient = Allocate(member, largest);
+  }
+}
+
+void DeviceNet::MakeStage() {
+  stage_.reset();
+  std::vector<DeviceReplica> on_devices;
+  for (Member& member : replicas_) {
+    AllocateGradients(member);
+    DeviceReplica& replica = on_devices.emplace_back();
+    replica.device = &member.device->device();
+    replica.factor_update = member.device->factor_update();
+    replica.packer = member.device->packer();
+    for (const Layer& layer : member.layers) {
+      replica.layers.push_back({{layer.values}, {layer.dense}, layer.u, layer.v});
+    }
+  }
+  stage_ = std::make_unique<DeviceStage>(*exchange_, std::move(on_devices), reduction_);
+}
+
+void DeviceNet::RunAll(const std::function<void(Engine& engine)>& work) {
+  for (const Member& replica : replicas_) {
+    replica.device->Run([work, engine = replica.engine] { work(*engine); });
+  }
+}
+
+void DeviceNet::WaitAll() {
+  Guard([this] {
+    std::exception_ptr failure;
+    for (const Member& replica : replicas_) {
+      try {
+        replica.device->Wait();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }
+    if (failure != nullptr) std::rethrow_exception(failure);
+  });
+}
+
+void DeviceNet::Guard(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error&) {
+    for (const Member& replica : replicas_) replica.device->RethrowFromWork();
+    throw;
+  }
+}
+
+int64_t DeviceNet::batch() const {
+  return std::accumulate(
+      replicas_.begin(), replicas_.end(), int64_t{0},
+      [](int64_t sum, const Member& replica) { return sum + replica.engine->batch(); });
+}
+
+void DeviceNet::SetValues(const NetValues& values) {
+  RunAll([&values](Engine& engine) { engine.SetValues(values); });
+  WaitAll();
+}
+
+void DeviceNet::PublishValues() {
+  const Member& first = replicas_[0];
+  for (size_t l = 0; l < first.layers.size(); ++l) {
+    const std::span<float> host = session_.values(static_cast<int>(l));
+    first.device->device().Copy(first.device->stream(), host.data(), first.layers[l].values.data(),
+                                host.size_bytes());
+  }
+  first.device->Wait();
+}
+
+void DeviceNet::LoadBatch(int64_t pass) {
+  RunAll([pass](Engine& engine) { engine.LoadBatch(pass); });
+}
+
+void DeviceNet::WaitFresh(int layer) {
+  MeasureWait(true);
+  Guard([&] { stage_->WaitFresh(layer, streams_); });
+  MeasureWait(false);
+}
+
+void DeviceNet::MeasureWait(bool begins) {
+  // A GPU's stream stands still for a call-back, several microseconds, which all layers' would be
+  // more than what they measure.
+  if (replicas_[0].device->cuda_device()) return;
+  replicas_[0].device->Run([this, begins] {
+    if (begins) {
+      wait_begin_ = SteadyNow();
+    } else {
+      exposed_ = exposed_.load() + SteadyNow() - wait_begin_;
+    }
+  });
+}
+
+void DeviceNet::Forward(int step) {
+  Traced("forward", step, [&] { RunAll([step](Engine& engine) { engine.Forward(step); }); });
+}
+
+void DeviceNet::Backward(int step, const PassOfIteration& pass) {
+  if (step + 1 == engine().steps()) CheckLosses();
+  const std::optional<int> index = engine().layer_of_step(step);
+  Traced("backward", step, [&] {
+    for (const Member& replica : replicas_) {
+      GradientTarget target;
+      if (index) target = TargetOf(replica.layers[*index], replica, pass.index);
+      replica.device->Run(
+          [step, target, engine = replica.engine] { engine->Backward(step, target); });
+      if (index && most_passes_ > 1) AddPass(replica.layers[*index], replica, pass);
+    }
+  });
+}
+
+void DeviceNet::CheckLosses() {
+  for (const Member& replica : replicas_) {
+    if (replica.device->cuda_device()) continue;
+    replica.device->Run(
+        [engine = replica.engine, rank = session_.rank(), iteration = session_.iteration()] {
+          const float loss = engine->loss();
+          if (!std::isfinite(loss)) {
+            ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite());
+          }
+        });
+  }
+}
+
+GradientTarget DeviceNet::TargetOf(const Layer& layer, const Member& member, int64_t pass) const {
+  const auto index = static_cast<int>(&layer - member.layers.data());
+  const size_t floats = session_.gradient(index).dense.size();
+  if (floats == 0) {
+    const size_t u = layer.u.size() / most_passes_;
+    const size_t v = layer.v.size() / most_passes_;
+    return {{}, layer.u.subspan(pass * u, u), layer.v.subspan(pass * v, v)};
+  }
+  return {pass == 0 ? layer.dense : member.pass_gradient.first(floats), {}, {}};
+}
+
+void DeviceNet::AddPass(const Layer& layer, const Member& member,
+                        const PassOfIteration& pass) const {
+  const float scale = 1.0F / static_cast<float>(pass.count);
+  const auto index = static_cast<int>(&layer - member.layers.data());
+  const size_t floats = session_.gradient(index).dense.size();
+  if (floats == 0) {
+    if (!pass.last()) return;
+    const size_t used = layer.u.size() / most_passes_ * pass.count;
+    member.device->Scale(layer.u.first(used), scale);
+    // What an iteration of more passes has left there.
+    if (used < layer.u.size()) member.device->Scale(layer.u.subspan(used), 0);
+    return;
+  }
+  if (pass.index > 0) member.device->AddInto(layer.dense, member.pass_gradient.first(floats));
+  if (pass.last()) member.device->Scale(layer.dense, scale);
+}
+
+void DeviceNet::GradientReady(int layer) {
+  Guard([&] { stage_->GradientReady(layer, streams_); });
+}
+
+void DeviceNet::EndIteration() {
+  Guard([&] { stage_->EndIteration(); });
+  session_.AddExposed(exposed_.exchange(Duration()));
+}
+
+// As good as DeviceStage::PlanChanged, but the new plan may send factors where the old one did not.
+void DeviceNet::PlanChanged() { MakeStage(); }
+
+float DeviceNet::Loss() {
+  std::vector<float> losses(replicas_.size());
+  for (size_t r = 0; r < replicas_.size(); ++r) {
+    replicas_[r].device->Run(
+        [&loss = losses[r], engine = replicas_[r].engine] { loss = engine->loss(); });
+  }
+  WaitAll();
+  return std::accumulate(losses.begin(), losses.end(), 0.0F);
+}
+
+std::string DeviceNet::FirstNotFinite() {
+  std::string found;
+  for (const Member& replica : replicas_) {
+    if (!found.empty()) break;
+    replica.device->RunAndWait([&] { found = replica.engine->FirstNotFinite(); });
+  }
+  return found;
+}
+
+void DeviceNet::Synchronize() {
+  RunAll([](Engine& engine) { engine.Synchronize(); });
+  WaitAll();
+}
+
+TestResult DeviceNet::Test() {
+  TestResult result;
+  replicas_[0].device->RunAndWait([&] { result = engine().Test(); });
+  return result;
+}
+
+void DeviceNet::Traced(const char* name, int step, const std::function<void()>& work) {
+  if (!trace_.on()) return work();
+  Device& device = replicas_[0].device->device();
+  const StreamTrace::Moment begin = trace_.Begin(device, streams_[0]);
+  work();
+  trace_.End(device, streams_[0], begin,
+             {name, engine().step_name(step), "compute", session_.iteration(), {}, {}});
+}
+
+}  // namespace poseidon

@@ -1,0 +1,115 @@
+// DeviceNet: WorkerNet of replicas on devices, each with parameters and gradients in its device's
+// memory. DeviceStage (client/device_stage.h) moves both between there and the session, while the
+// devices compute: calls put work in the devices' streams and return.
+//
+//   bound to the engine    values, of all layers one block each
+//   Backward's target      the layer's gradient, or its factors where the plan sends those; of the
+//                          second pass on what is then added to it, which all layers share
+//
+// Of factors each replica has its part of the rows, and of these each pass its own.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/device_stage.h"
+#include "client/local_reduction.h"
+#include "client/session.h"
+#include "client/stream_trace.h"
+#include "worker/compute_device.h"
+#include "worker/deferred_layers.h"
+#include "worker/worker_net.h"
+
+namespace poseidon {
+
+class DeviceNet : public WorkerNet {
+ public:
+  struct Replica {
+    ComputeDevice* device = nullptr;
+    Engine* engine = nullptr;
+  };
+
+  // The session has declared the model of all replicas together, and its buffers are pinned for
+  // copies of a device of their kind. `reduction` is needed for several replicas; `deferred` is
+  // null unless the model's rule is. All that is pointed to outlives this.
+  DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduction, Session& session,
+            int64_t most_passes, std::unique_ptr<DeferredLayers> deferred);
+  // Waits until the devices have done what they were asked for, unless they have failed.
+  ~DeviceNet() override;
+  DeviceNet(const DeviceNet&) = delete;
+  DeviceNet& operator=(const DeviceNet&) = delete;
+
+  Engine& engine() override { return *replicas_[0].engine; }
+  int64_t batch() const override;
+  void SetValues(const NetValues& values) override;
+  void PublishValues() override;
+
+  void LoadBatch(int64_t pass) override;
+  void WaitFresh(int layer) override;
+  void Forward(int step) override;
+  void Backward(int step, const PassOfIteration& pass) override;
+  void GradientReady(int layer) override;
+  bool runs_ahead() const override { return true; }
+  void EndIteration() override;
+  void PlanChanged() override;
+
+  float Loss() override;
+  std::string FirstNotFinite() override;
+  void Synchronize() override;
+  TestResult Test() override;
+
+ private:
+  struct Layer {
+    std::span<float> values;
+    std::span<float> dense;  // these once a plan has needed them
+    std::span<float> u;
+    std::span<float> v;
+  };
+  struct Member {
+    ComputeDevice* device = nullptr;
+    Engine* engine = nullptr;
+    std::vector<Layer> layers;
+    std::span<float> pass_gradient;
+    std::vector<DeviceMemory> memory;  // of all spans
+  };
+
+  void AllocateValues(Member& member);
+  // What the present plan needs and no plan before it.
+  void AllocateGradients(Member& member);
+  static std::span<float> Allocate(Member& member, size_t floats);
+  void MakeStage();
+  // Has all engines do it, each in its stream.
+  void RunAll(const std::function<void(Engine& engine)>& work);
+  // Until all are done, even if one has failed.
+  void WaitAll();
+  // Does what throws that a device has failed; throws instead why, if it was its engine.
+  void Guard(const std::function<void()>& call);
+  GradientTarget TargetOf(const Layer& layer, const Member& member, int64_t pass) const;
+  // Of replicas on hosts, behind their forward pass: no gradient of a loss that is no number
+  // leaves. GPUs would have to be waited for.
+  void CheckLosses();
+  void AddPass(const Layer& layer, const Member& member, const PassOfIteration& pass) const;
+  // So that what the first replica waits for in its stream is known.
+  void MeasureWait(bool begins);
+  // With a trace: what `work` puts in the first replica's stream is an entry on it.
+  void Traced(const char* name, int step, const std::function<void()>& work);
+
+  Session& session_;
+  LocalReduction* reduction_;
+  int64_t most_passes_;
+  StreamTrace trace_;
+  // Written in the first replica's stream: of this iteration, and when the present wait began.
+  std::atomic<Duration> exposed_ = Duration();
+  Time wait_begin_{};
+  std::unique_ptr<DeferredLayers> deferred_;
+  std::unique_ptr<SessionExchange> exchange_;
+  std::vector<Member> replicas_;
+  std::vector<DeviceStream> streams_;
+  std::unique_ptr<DeviceStage> stage_;
+};
+
+}  // namespace poseidon

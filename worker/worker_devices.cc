@@ -1,0 +1,97 @@
+#include "worker/worker_devices.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "client/cuda/cuda_device.h"
+#include "core/error.h"
+#include "worker/cuda_compute_device.h"
+#include "worker/device_net.h"
+#include "worker/host_net.h"
+
+namespace poseidon {
+namespace {
+
+WorkerDevices MakeHostDevices(int count) {
+  WorkerDevices made;
+  if (count == 1) return made;
+  std::vector<HostDevice*> hosts;
+  for (int i = 0; i < count; ++i) {
+    auto device = std::make_unique<HostComputeDevice>("CPU replica " + std::to_string(i));
+    hosts.push_back(&device->device());
+    made.devices.push_back(std::move(device));
+  }
+  made.reduction = std::make_unique<HostLocalReduction>(std::move(hosts));
+  return made;
+}
+
+WorkerDevices MakeCudaDevices(const JobConfig& config, int first) {
+  const int count = config.job.cluster().devices_per_worker();
+  WorkerDevices made;
+  const int there = FindCudaDevices().count;
+  if (there > 0 && count > there) {
+    throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(count) +
+                      ", but this machine has " + std::to_string(there) +
+                      " GPUs; start more workers with fewer devices, which may share them");
+  }
+  std::vector<int> indices;
+  for (int i = 0; i < count; ++i) {
+    indices.push_back((first + i) % std::max(there, 1));
+    // Where there is none, says why.
+    made.devices.push_back(MakeCudaComputeDevice(indices.back()));
+  }
+  if (count > 1) made.reduction = MakeCudaReduction(indices);
+  return made;
+}
+
+}  // namespace
+
+void WorkerDevices::Describe(SessionOptions& options) const {
+  if (devices.empty()) return;
+  options.device = &devices[0]->device();
+  options.devices_update_factors = devices[0]->factor_update() != nullptr;
+  options.devices_pack = devices[0]->packer() != nullptr;
+}
+
+WorkerDevices MakeWorkerDevices(const JobConfig& config, int first) {
+  if (config.job.training().device() == Training::CUDA) return MakeCudaDevices(config, first);
+  return MakeHostDevices(config.job.cluster().devices_per_worker());
+}
+
+int FirstDevice(const Job& job, int wanted_rank) {
+  return std::max(wanted_rank, 0) * job.cluster().devices_per_worker();
+}
+
+std::vector<std::unique_ptr<Engine>> MakeEngines(const EnginePlan& plan, int rank,
+                                                 const WorkerDevices& devices) {
+  std::vector<std::unique_ptr<Engine>> engines;
+  if (devices.devices.empty()) engines.push_back(plan.Make(rank, 0, std::nullopt));
+  for (const auto& device : devices.devices) {
+    const auto replica = static_cast<int>(engines.size());
+    std::unique_ptr<Engine>& engine = engines.emplace_back();
+    device->RunAndWait([&] { engine = plan.Make(rank, replica, device->cuda_device()); });
+  }
+  return engines;
+}
+
+std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engine>>& engines,
+                                         const WorkerDevices& devices, Session& session,
+                                         const ModelSpec& model, const TrainerOptions& options) {
+  std::unique_ptr<DeferredLayers> deferred;
+  if (model.update_rule().deferred()) {
+    deferred = std::make_unique<DeferredLayers>(session, model, options.deferred, options.passes);
+  }
+  const int64_t most_passes = options.passes.most();
+  if (devices.devices.empty()) {
+    return std::make_unique<HostNet>(*engines[0], session, most_passes, std::move(deferred));
+  }
+  std::vector<DeviceNet::Replica> replicas;
+  for (size_t i = 0; i < engines.size(); ++i) {
+    replicas.push_back({devices.devices[i].get(), engines[i].get()});
+  }
+  return std::make_unique<DeviceNet>(replicas, devices.reduction.get(), session, most_passes,
+                                     std::move(deferred));
+}
+
+}  // namespace poseidon

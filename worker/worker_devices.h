@@ -1,0 +1,46 @@
+// WorkerDevices: what a worker's replicas compute on, as its job says (training.device,
+// cluster.devices_per_worker).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "client/local_reduction.h"
+#include "client/session.h"
+#include "proto/job_config.h"
+#include "worker/compute_device.h"
+#include "worker/engine_factory.h"
+#include "worker/worker_net.h"
+
+namespace poseidon {
+
+struct WorkerDevices {
+  // None: the one engine computes on the training thread.
+  std::vector<std::unique_ptr<ComputeDevice>> devices;
+  std::unique_ptr<LocalReduction> reduction;  // of several
+
+  // Sets what SessionOptions says of devices.
+  void Describe(SessionOptions& options) const;
+};
+
+// GPUs are counted from `first`, beginning again with 0 after the machine's last: workers may share
+// them, but no worker has one twice. Throws ConfigError that says why there are not those that the
+// job asks for.
+WorkerDevices MakeWorkerDevices(const JobConfig& config, int first);
+
+// The first of the GPUs of a worker that says of itself only which rank it asks for, -1 for any: as
+// if all workers before it were on its machine, which is right for `poseidon run` and for machines
+// with equally many consecutive ranks.
+int FirstDevice(const Job& job, int wanted_rank);
+
+// A replica of the net on each device.
+std::vector<std::unique_ptr<Engine>> MakeEngines(const EnginePlan& plan, int rank,
+                                                 const WorkerDevices& devices);
+
+// Of a session that has declared `model`, which outlives the net, as all do.
+std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engine>>& engines,
+                                         const WorkerDevices& devices, Session& session,
+                                         const ModelSpec& model, const TrainerOptions& options);
+
+}  // namespace poseidon

@@ -1,0 +1,75 @@
+// WorkerNet: the net of a worker as the training loop drives it, step by step: its engine, or
+// replicas of it on several devices, and the way that gradients and values take between there and
+// the session.
+//
+//   HostNet     one engine, which computes on the training thread in the session's own memory
+//   DeviceNet   an engine on each of the worker's devices, which have memory of their own
+//
+// Of several replicas each has an equal part of the worker's batch. The worker's loss and its
+// gradient are the sums of theirs, so each one's loss is its part of the mean over the batch.
+//
+// Not thread-safe; the training thread's. Whatever waits throws what the session throws; everything
+// may throw what an engine has thrown.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "caffe_adapter/caffemodel.h"
+#include "worker/engine.h"
+
+namespace poseidon {
+
+// One of the forward and backward passes that make an iteration's gradient.
+struct PassOfIteration {
+  int64_t index = 0;  // from 0
+  int64_t count = 1;
+
+  bool last() const { return index + 1 == count; }
+};
+
+class WorkerNet {
+ public:
+  virtual ~WorkerNet() = default;
+
+  // The first replica's. What it says of the net holds for all; its values and what it finds in
+  // them hold when nothing computes: before training, or after Synchronize.
+  virtual Engine& engine() = 0;
+  const Engine& engine() const { return const_cast<WorkerNet*>(this)->engine(); }
+  // Samples of a pass on all replicas.
+  virtual int64_t batch() const = 0;
+
+  // Before Session::Begin. On all replicas:
+  virtual void SetValues(const NetValues& values) = 0;
+  // Brings the first replica's parameters to the session's memory, from where all get them.
+  virtual void PublishValues() = 0;
+
+  // Number `pass` of the training.
+  virtual void LoadBatch(int64_t pass) = 0;
+  // A layer's parameters are needed for the current iteration. Waits until they have come; updated
+  // here where that is the worker's own to do (worker/deferred_update.h).
+  virtual void WaitFresh(int layer) = 0;
+  virtual void Forward(int step) = 0;
+  // Adds to the gradient of the iteration, which is the mean of its passes'.
+  virtual void Backward(int step, const PassOfIteration& pass) = 0;
+  // After the last pass's Backward of the layer's step: its gradient goes on its way.
+  virtual void GradientReady(int layer) = 0;
+  // Whether the calls above may return before what they ask for is done.
+  virtual bool runs_ahead() const = 0;
+  // Returns when all gradients of the iteration have been handed to the session, whose iteration
+  // may then end.
+  virtual void EndIteration() = 0;
+  // The session has gone over to another plan, and its buffers are others.
+  virtual void PlanChanged() = 0;
+
+  // Of the forward pass before. Waits for it, so if the net runs ahead one asks late.
+  virtual float Loss() = 0;
+  // What is wrong where that is no number (worker/engine.h), at the first replica that finds it.
+  virtual std::string FirstNotFinite() = 0;
+  // Returns when all that was asked for is done. The session hears of no gradient meanwhile.
+  virtual void Synchronize() = 0;
+  // The first replica's.
+  virtual TestResult Test() = 0;
+};
+
+}  // namespace poseidon
