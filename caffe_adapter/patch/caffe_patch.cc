@@ -6,6 +6,8 @@
 
 #include "caffe_adapter/patch/caffe_solver.h"
 #include "caffe_adapter/patch/distributed_solver.h"
+#include "client/cuda/cuda_device.h"
+#include "client/cuda/factor_update.h"
 #include "client/session.h"
 #include "core/error.h"
 
@@ -37,12 +39,28 @@ class SolverCallback : public ::caffe::Solver<float>::Callback {
   Action gradients_ready_;
 };
 
-SessionOptions ToSessionOptions(const CaffeWorkerOptions& options) {
+// The GPU that Caffe computes on, and its update with factors; null in CPU mode.
+struct CaffesDevice {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<FactorUpdate> factor_update;
+};
+CaffesDevice MakeCaffesDevice() {
+  using ::caffe::Caffe;
+  if (Caffe::mode() != Caffe::GPU || FindCudaDevices().count == 0) return {};
+  // Caffe does not say which it is, but gets its memory there.
+  ::caffe::SyncedMemory memory(sizeof(float));
+  const int index = CudaDeviceOf(memory.gpu_data());
+  return {MakeCudaDevice(index), MakeCudaFactorUpdate(index)};
+}
+
+SessionOptions ToSessionOptions(const CaffeWorkerOptions& options, Device* device) {
   SessionOptions session;
   session.job = options.config.job;
   session.job_fingerprint = options.config.fingerprint;
   session.wanted_rank = options.wanted_rank;
   session.host = options.host;
+  session.device = device;
+  session.devices_update_factors = device != nullptr;
   return session;
 }
 
@@ -52,7 +70,8 @@ class CaffeWorker::Impl {
  public:
   explicit Impl(CaffeWorkerOptions options)
       : options_(std::move(options)),
-        session_(ToSessionOptions(options_)),
+        device_(MakeCaffesDevice()),
+        session_(ToSessionOptions(options_, device_.device.get())),
         before_forward_([this](int index) {
           OnLayer(index, [this](int layer) { distributed_->BeforeForward(layer); });
         }),
@@ -95,7 +114,7 @@ class CaffeWorker::Impl {
   void OnStart() {
     Guarded([this] {
       if (!distributed_) {
-        adapter_.emplace(*solver_);
+        adapter_.emplace(*solver_, device_.device.get(), device_.factor_update.get());
         distributed_.emplace(*adapter_, session_);
       }
       distributed_->OnStart();
@@ -112,7 +131,7 @@ class CaffeWorker::Impl {
 
   void OnGradientsReady() {
     in_iteration_ = false;
-    Guarded([this] { distributed_->OnGradientsReady(adapter_->Loss()); });
+    Guarded([this] { distributed_->OnGradientsReady([this] { return adapter_->Loss(); }); });
   }
 
   // Errors leave Caffe's code as exceptions only where the program can take them.
@@ -127,6 +146,7 @@ class CaffeWorker::Impl {
   }
 
   CaffeWorkerOptions options_;
+  CaffesDevice device_;
   Session session_;
   ::caffe::Solver<float>* solver_ = nullptr;
   std::optional<CaffeSolver> adapter_;

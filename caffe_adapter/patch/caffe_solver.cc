@@ -55,8 +55,13 @@ void ScatterBlobs(std::span<const float> from, Part part, const std::vector<Blob
 
 }  // namespace
 
-CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver)
-    : solver_(solver), owned_net_(solver.net()), net_(*owned_net_) {
+CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver, Device* device,
+                         FactorUpdate* factor_update)
+    : solver_(solver),
+      device_(device),
+      factor_update_(factor_update),
+      owned_net_(solver.net()),
+      net_(*owned_net_) {
   const std::vector<std::vector<OwnedBlob>> blobs = OwnedBlobs();
   model_.set_name(net_.name() + FixedValues(blobs));
   model_.set_batch(Batch() * passes());
@@ -163,18 +168,39 @@ void CaffeSolver::SetGradient(int layer, std::span<const float> gradient) {
   ScatterBlobs(gradient, Part::kDiff, layers_[layer].blobs);
 }
 
-void CaffeSolver::GetFactors(int layer, std::span<float> u, std::span<float> v) {
+CaffeSolver::Product CaffeSolver::ProductOf(int layer, size_t u, size_t v) const {
   const int index = layers_[layer].index;
   const Blob& top = *net_.top_vecs()[index][0];
   const Blob& bottom = *net_.bottom_vecs()[index][0];
-  if (static_cast<size_t>(top.count()) != u.size() ||
-      static_cast<size_t>(bottom.count()) != v.size()) {
+  if (static_cast<size_t>(top.count()) != u || static_cast<size_t>(bottom.count()) != v) {
     throw ConfigError("layer \"" + net_.layer_names()[index] +
                       "\": the batch has changed; a job needs the same in every "
                       "iteration");
   }
-  CopyToHost(top, Part::kDiff, u.data());
-  CopyToHost(bottom, Part::kData, v.data());
+  return {top, bottom};
+}
+
+void CaffeSolver::GetFactors(int layer, std::span<float> u, std::span<float> v) {
+  const Product product = ProductOf(layer, u.size(), v.size());
+  CopyToHost(product.top, Part::kDiff, u.data());
+  CopyToHost(product.bottom, Part::kData, v.data());
+}
+
+// What a layer without a GPU's code has computed on the host goes to the GPU here.
+std::vector<std::span<float>> CaffeSolver::GradientOnDevice(int layer) {
+  std::vector<std::span<float>> gradient;
+  for (Blob* blob : layers_[layer].blobs) {
+    gradient.emplace_back(blob->mutable_gpu_diff(), static_cast<size_t>(blob->count()));
+  }
+  return gradient;
+}
+
+SolverOnDevice::Factors CaffeSolver::FactorsOnDevice(int layer) {
+  const InnerProductSpec& spec = model_.layers(layer).inner_product();
+  const auto u = static_cast<size_t>(spec.rows() * spec.outputs() / passes());
+  const auto v = static_cast<size_t>(spec.rows() * spec.inputs() / passes());
+  const Product product = ProductOf(layer, u, v);
+  return {.u = {product.top.gpu_diff(), u}, .v = {product.bottom.gpu_data(), v}};
 }
 
 std::optional<int> CaffeSolver::LayerOf(int index) const {

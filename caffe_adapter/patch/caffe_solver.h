@@ -11,12 +11,14 @@
 
 namespace poseidon {
 
-// Blobs are copied between host memory and wherever Caffe has them: the host in CPU mode, else the
-// GPU. One thread, the solver's.
-class CaffeSolver : public PatchedSolver {
+// Blobs are where Caffe has them: on the host in CPU mode, else on the GPU. One thread, the
+// solver's.
+class CaffeSolver : public PatchedSolver, private SolverOnDevice {
  public:
-  // The net, its blobs and their multipliers are fixed from now on. `solver` must outlive this.
-  explicit CaffeSolver(::caffe::Solver<float>& solver);
+  // The net, its blobs and their multipliers are fixed from now on. `device` is the GPU that Caffe
+  // computes on, with its update; null in CPU mode. (Without it a GPU's gradients are copied while
+  // Caffe waits.) All must outlive this.
+  CaffeSolver(::caffe::Solver<float>& solver, Device* device, FactorUpdate* factor_update);
 
   const ModelSpec& model() const override { return model_; }
   int passes() const override { return solver_.param().iter_size(); }
@@ -25,6 +27,7 @@ class CaffeSolver : public PatchedSolver {
   void GetGradient(int layer, std::span<float> gradient) override;
   void SetGradient(int layer, std::span<const float> gradient) override;
   void GetFactors(int layer, std::span<float> u, std::span<float> v) override;
+  SolverOnDevice* on_device() override { return device_ == nullptr ? nullptr : this; }
 
   // The layer of the model that layer `index` of the net is, if it learns.
   std::optional<int> LayerOf(int index) const;
@@ -33,6 +36,20 @@ class CaffeSolver : public PatchedSolver {
 
  private:
   using Blob = ::caffe::Blob<float>;
+
+  // Caffe's work is in CUDA's default stream.
+  Device& device() override { return *device_; }
+  DeviceStream stream() const override { return nullptr; }
+  FactorUpdate* factor_update() override { return factor_update_; }
+  std::vector<std::span<float>> GradientOnDevice(int layer) override;
+  Factors FactorsOnDevice(int layer) override;
+
+  // An inner product's top and bottom. Throws ConfigError unless its factors have so many floats.
+  struct Product {
+    const Blob& top;
+    const Blob& bottom;
+  };
+  Product ProductOf(int layer, size_t u, size_t v) const;
 
   struct Layer {
     int index = 0;  // in the net
@@ -56,6 +73,8 @@ class CaffeSolver : public PatchedSolver {
   std::string FixedValues(const std::vector<std::vector<OwnedBlob>>& blobs) const;
 
   ::caffe::Solver<float>& solver_;
+  Device* device_;
+  FactorUpdate* factor_update_;
   // Kept alive: a script's solver may be gone when the last parameters are read.
   const boost::shared_ptr<::caffe::Net<float>> owned_net_;
   const ::caffe::Net<float>& net_;

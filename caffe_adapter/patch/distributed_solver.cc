@@ -44,6 +44,9 @@ void DistributedSolver::Begin() {
     }
   }
   session_.Begin();
+  if (SolverOnDevice* const on_device = solver_.on_device()) {
+    staged_ = std::make_unique<StagedGradients>(*on_device, session_, model_, solver_.passes());
+  }
   began_ = true;
   begin_ = Now();
 }
@@ -52,11 +55,13 @@ void DistributedSolver::BeforeForward(int layer) {
   if (has_values_[layer]) return;
   session_.WaitFresh(layer);
   if (session_.rank() != 0) solver_.SetValues(layer, session_.values(layer));
+  if (staged_) staged_->Prepare(layer);
   has_values_[layer] = true;
 }
 
 void DistributedSolver::AfterBackward(int layer) {
   const int pass = passes_done_[layer]++;
+  if (staged_) return staged_->AfterBackward(layer, pass);
   const bool last = pass + 1 == solver_.passes();
   const GradientBuffers buffers = session_.gradient(layer);
   if (buffers.dense.empty()) {
@@ -68,13 +73,19 @@ void DistributedSolver::AfterBackward(int layer) {
   if (last) session_.GradientReady(layer);
 }
 
-void DistributedSolver::OnGradientsReady(float loss) {
+void DistributedSolver::OnGradientsReady(const std::function<float()>& loss) {
+  if (staged_) staged_->EndIteration();
   wire::Progress progress;
-  progress.set_loss(loss);
+  progress.set_loss(loss());
   progress.set_images(model_.batch());
   progress.set_total_iterations(model_.iterations());
-  session_.EndIteration(std::move(progress));
+  const bool plan_changed = session_.EndIteration(std::move(progress));
+  if (staged_ && plan_changed) staged_->PlanChanged();
   for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    if (staged_) {
+      staged_->WaitFresh(layer);
+      continue;
+    }
     session_.WaitFresh(layer);
     solver_.SetGradient(layer, session_.mean_gradient(layer));
   }

@@ -19,15 +19,22 @@
 // its last backward pass is done, as factors where the plan says so, and travels while the layers
 // below compute; only OnGradientsReady waits.
 //
+// Where the solver's blobs are in the memory of a device, gradients come from there and go there
+// without synchronous copies: OnGradientsReady waits until the last one has left the device, and
+// for what is on the wire.
+//
 // Not thread-safe; the training thread owns it. Every call throws what the session throws
 // (client/session.h).
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "caffe_adapter/patch/staged_gradients.h"
 #include "client/session.h"
 #include "proto/model.pb.h"
 
@@ -54,6 +61,10 @@ class PatchedSolver {
   virtual void SetGradient(int layer, std::span<const float> gradient) = 0;
   // An inner-product layer's gradient at the top and data at the bottom, of the pass just done.
   virtual void GetFactors(int layer, std::span<float> u, std::span<float> v) = 0;
+
+  // Where gradients are in a device's memory, for as long as this lives: instead of the three calls
+  // above. Null: they are the host's.
+  virtual SolverOnDevice* on_device() { return nullptr; }
 };
 
 class DistributedSolver {
@@ -67,8 +78,12 @@ class DistributedSolver {
   // In the first iteration waits for worker 0's parameters of the layer and sets them.
   void BeforeForward(int layer);
   void AfterBackward(int layer);
-  // Sets the gradients to their mean over all workers. `loss`: the iteration's, of this worker.
-  void OnGradientsReady(float loss);
+  // Sets the gradients to their mean over all workers. `loss`: the iteration's, of this worker;
+  // asked when all gradients have left, as that may wait for a device.
+  void OnGradientsReady(const std::function<float()>& loss);
+  void OnGradientsReady(float loss) {
+    OnGradientsReady([loss] { return loss; });
+  }
 
   // Tells the other nodes that this worker has done its part; waits for the job's end. Throws Error
   // if iterations are left: the others can't go on without this one.
@@ -86,6 +101,7 @@ class DistributedSolver {
   PatchedSolver& solver_;
   Session& session_;
   ModelSpec model_;
+  std::unique_ptr<StagedGradients> staged_;  // null: on the host
   bool began_ = false;
   int64_t iterations_ = 0;
   std::vector<int> passes_done_;  // of this iteration's backward, by layer
