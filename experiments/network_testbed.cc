@@ -30,7 +30,13 @@ constexpr const char* kCongestionControl = "cubic";
 // 96 KiB: above the largest packet that TCP hands to a link in one piece (64 KiB and headers),
 // which tbf would otherwise cut up, and what passes during a timer's delay. 0.8 ms of 1 Gb/s, so
 // that in any 10 ms at most 8% more than the rate passes.
-constexpr const char* kBurstBytes = "98304";
+constexpr int64_t kBurstBytes = 98304;
+
+// Of the traffic classes of a machine's own link, whose numbers have 16 bits: the link itself, what
+// goes to the machine without a limit and to nobody in particular, and what goes to each machine.
+constexpr int kLinkClass = 1;
+constexpr int kOthersClass = 2;
+constexpr int kFirstPeerClass = 3;
 
 // 10.99.0.0/16, where a namespace has nothing else.
 constexpr int kSubnetBits = 16;
@@ -63,6 +69,18 @@ std::string Join(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   return text;
+}
+
+// What passes a link in a time.
+int64_t BytesIn(Duration time, int64_t bits_per_second) {
+  return static_cast<int64_t>(std::chrono::duration<double>(time).count() * bits_per_second / 8);
+}
+
+// As tc wants the numbers of classes.
+std::string Hex(int number) {
+  std::ostringstream text;
+  text << std::hex << number;
+  return text.str();
 }
 
 // What the command says. Throws Error with that if it fails.
@@ -127,7 +145,8 @@ void CheckCanMakeTestbed() {
 
 NetworkTestbed::NetworkTestbed(const TestbedOptions& options)
     : prefix_(kPrefix + std::to_string(getpid()) + "-"),
-      queue_(std::to_string(options.queue / std::chrono::microseconds(1)) + "us") {
+      queue_(options.queue),
+      machines_(static_cast<int>(options.links.size())) {
   CheckCanMakeTestbed();
   if (options.links.size() >= kMostMachines) {
     throw Error(ExitCode::kFailure, "a network of namespaces has at most 65000 machines");
@@ -170,8 +189,7 @@ void NetworkTestbed::Build(const TestbedOptions& options) {
                ? std::string(kCore)
                : "tier" + std::to_string(tier) + "-" + std::to_string(group);
   };
-  const int machines = static_cast<int>(options.links.size());
-  std::vector<int> groups = {machines};  // of each tier, those of its uplinks; machines first
+  std::vector<int> groups = {machines_};  // of each tier, those of its uplinks; machines first
   for (const TestbedTier& tier : options.tiers) {
     groups.push_back((groups.back() + tier.members - 1) / tier.members);
   }
@@ -185,12 +203,12 @@ void NetworkTestbed::Build(const TestbedOptions& options) {
                 options.tiers[tier].bits_per_second);
     }
   }
-  for (int machine = 0; machine < machines; ++machine) {
+  for (int machine = 0; machine < machines_; ++machine) {
     AddMachine(machine,
                bridge_of(0, options.tiers.empty() ? 0 : machine / options.tiers[0].members),
                options.links[machine]);
   }
-  AddMachine(machines, kCore, 0);
+  AddMachine(machines_, kCore, 0);
 }
 
 void NetworkTestbed::AddNamespace(const std::string& suffix) {
@@ -235,14 +253,45 @@ void NetworkTestbed::AddMachine(int machine, const std::string& bridge, int64_t 
   Call({ip_, "-n", name, "route", "change", "table", "local", "local", own, "dev", "eth0", "proto",
         "kernel", "scope", "host", "src", own, "congctl", kCongestionControl});
   if (bits_per_second == 0) return;
-  Shape(name, "eth0", bits_per_second);
+  ShapeOwn(machine, bits_per_second);
   Shape(gate, port, bits_per_second);
+}
+
+void NetworkTestbed::ShapeOwn(int machine, int64_t bits_per_second) {
+  const std::string burst = std::to_string(kBurstBytes);
+  // What nobody else wants each may have; what several want goes by turns of `quantum`.
+  const std::string borrows = " rate 8bit ceil " + std::to_string(bits_per_second) + "bit cburst " +
+                              burst + " quantum " + burst + "\n";
+  const std::string limit = std::to_string(BytesIn(queue_, bits_per_second) + kBurstBytes) + "\n";
+  std::string classes = "qdisc add dev eth0 root handle 1: htb default " + Hex(kOthersClass) +
+                        "\nclass add dev eth0 parent 1: classid 1:" + Hex(kLinkClass) +
+                        " htb rate " + std::to_string(bits_per_second) + "bit burst " + burst +
+                        " cburst " + burst + " quantum " + burst + "\n";
+  const auto add_class = [&](const std::string& id) {
+    classes += "class add dev eth0 parent 1:" + Hex(kLinkClass) + " classid 1:" + id + " htb";
+    classes += borrows;
+    classes += "qdisc add dev eth0 parent 1:" + id + " bfifo limit " + limit;
+  };
+  add_class(Hex(kOthersClass));
+  for (int peer = 0; peer < machines_; ++peer) {
+    if (peer == machine) continue;
+    const std::string id = Hex(kFirstPeerClass + peer);
+    add_class(id);
+    classes += "filter add dev eth0 parent 1: protocol ip prio 1 u32 match ip dst " +
+               address(peer) + "/32 flowid 1:" + id + "\n";
+  }
+  const TemporaryFile file;
+  if (!(std::ofstream(file.path()) << classes).flush()) {
+    throw Error(ExitCode::kFailure, "can't write " + file.path());
+  }
+  Call({tc_, "-n", NameOf(std::to_string(machine)), "-batch", file.path()});
 }
 
 void NetworkTestbed::Shape(const std::string& name, const std::string& device,
                            int64_t bits_per_second) {
   Call({tc_, "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate",
-        std::to_string(bits_per_second) + "bit", "burst", kBurstBytes, "latency", queue_});
+        std::to_string(bits_per_second) + "bit", "burst", std::to_string(kBurstBytes), "latency",
+        std::to_string(queue_ / std::chrono::microseconds(1)) + "us"});
 }
 
 }  // namespace poseidon

@@ -1,8 +1,12 @@
 // NetworkTestbed: a network of this machine's own, for real programs with real sockets. A machine
 // is a network namespace (`ip netns`), joined by a link that lets its rate through in each
-// direction (tc's token bucket filter) to a bridge in one more namespace. What the links add in
-// latency is what this machine's kernel takes, tens of microseconds: no more can be emulated
-// without netem.
+// direction to a bridge in one more namespace. The bridge's ports have one queue each, as a
+// switch's (tc's token bucket filter). A machine's own link serves those that it sends to in turns
+// (tc's hierarchical token bucket), as fq_codel, many Linux systems' default, does connections:
+// with one queue there, too, the share of a receiver is what TCP's windows happen to be, and
+// servers that answer all workers fall behind some of them by a fifth of an iteration. What the
+// links add in latency is what this machine's kernel takes, tens of microseconds: no more can be
+// emulated without netem.
 //
 // Nothing outside these namespaces is touched. They go when the object does, with every process in
 // them; those of a program that was killed go when the next one makes a testbed. Not thread-safe;
@@ -60,6 +64,7 @@ class NetworkTestbed {
   void AddUplink(const std::string& bridge, const std::string& above, int64_t bits_per_second);
   // Makes the machine; a rate of 0 is no limit.
   void AddMachine(int machine, const std::string& bridge, int64_t bits_per_second);
+  void ShapeOwn(int machine, int64_t bits_per_second);
   void Shape(const std::string& name, const std::string& device, int64_t bits_per_second);
   void Remove() noexcept;
   std::string NameOf(const std::string& suffix) const { return prefix_ + suffix; }
@@ -67,7 +72,8 @@ class NetworkTestbed {
   std::string ip_;
   std::string tc_;
   std::string prefix_;
-  std::string queue_;               // as tc has it
+  Duration queue_;
+  int machines_;                    // with links, without the one that has none
   std::vector<std::string> names_;  // of the namespaces that there are
 };
 

@@ -64,11 +64,13 @@ class LearningTest(lenet.LenetTest):
                 self.assert_learns("policy: BYTES" if rule != "Adam" else "policy: ALL_RING")
 
     def test_staleness(self):
-        # Old gradients allow smaller steps.
+        # Old gradients allow smaller steps, and take more: after ITERATIONS, 96.3 to 97.3 % in ten
+        # runs, no two of which are alike, and once 95.6; after twice as many, 97.0 to 98.0.
         self.copy_solver(("base_lr: .*", "base_lr: 0.01"))
         for staleness in (2, -1):
             with self.subTest(staleness=staleness):
-                self.assert_learns(f"policy: ALL_PS staleness: {staleness}")
+                self.assert_learns(f"policy: ALL_PS staleness: {staleness}",
+                                   iterations=2 * ITERATIONS)
 
 
 if __name__ == "__main__":

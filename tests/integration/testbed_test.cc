@@ -12,10 +12,12 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <set>
 #include <thread>
 
+#include "core/child_process.h"
 #include "core/error.h"
 #include "experiments/network_testbed.h"
 #include "experiments/policies.h"
@@ -274,6 +276,67 @@ TEST_F(EmulationTest, TiersShareUplinks) {
   // Each worker sends half of its gradient, and each server half of its values, to the other rack:
   // 2 MB each, 8 MB a rack.
   EXPECT_GT(Emulate(point).iteration, kLeastShare * 8 * 8e6 / 200e6);
+}
+
+// Takes what comes on one port for as long as somebody sends, and prints how many bytes; or sends
+// to ADDRESS:CONNECTIONS... for SECONDS.
+constexpr char kSink[] = R"(
+import selectors, socket, sys
+server = socket.create_server((sys.argv[1], 7000), backlog=64)
+server.settimeout(60)
+chooser, taken = selectors.DefaultSelector(), 0
+chooser.register(server.accept()[0], selectors.EVENT_READ)
+chooser.register(server, selectors.EVENT_READ)
+while len(chooser.get_map()) > 1:
+    for key, _ in chooser.select():
+        if key.fileobj is server:
+            chooser.register(server.accept()[0], selectors.EVENT_READ)
+        elif chunk := key.fileobj.recv(65536):
+            taken += len(chunk)
+        else:
+            chooser.unregister(key.fileobj)
+print(taken)
+)";
+// Sends for SECONDS to each ADDRESS:CONNECTIONS.
+constexpr char kSource[] = R"(
+import selectors, socket, sys, time
+chooser = selectors.DefaultSelector()
+for address, connections in (peer.split(":") for peer in sys.argv[2:]):
+    for _ in range(int(connections)):
+        while (connection := socket.socket()).connect_ex((address, 7000)):
+            connection.close()  # the sink is not there yet
+            time.sleep(0.01)
+        connection.setblocking(False)
+        chooser.register(connection, selectors.EVENT_WRITE)
+end = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < end:
+    for key, _ in chooser.select(0.1):
+        key.fileobj.send(bytes(65536))
+)";
+
+TEST_F(EmulationTest, AMachineSendsToOthersInTurns) {
+  TestbedOptions options;
+  options.links.assign(3, 100'000'000);
+  const NetworkTestbed testbed(options);
+  const auto start = [&](int machine, std::vector<std::string> arguments, const std::string& log) {
+    ChildOptions child;
+    child.name = log;
+    child.command = testbed.Enter(machine);
+    child.command.insert(child.command.end(), {"python3", "-c"});
+    child.command.insert(child.command.end(), arguments.begin(), arguments.end());
+    child.log = directory_.Path(log);
+    return std::make_unique<ChildProcess>(std::move(child));
+  };
+  const auto many = start(1, {kSink, testbed.address(1)}, "many");
+  const auto one = start(2, {kSink, testbed.address(2)}, "one");
+  const auto source =
+      start(0, {kSource, "3", testbed.address(1) + ":8", testbed.address(2) + ":1"}, "source");
+  for (const auto& child : {source.get(), many.get(), one.get()}) {
+    EXPECT_TRUE(child->Wait().ok()) << ReadAll(directory_.Path("source"));
+  }
+  // A ninth if connections shared the link.
+  const double share = std::stod(ReadAll(directory_.Path("one")));
+  EXPECT_NEAR(share / (share + std::stod(ReadAll(directory_.Path("many")))), 0.5, 0.1);
 }
 
 TEST_F(EmulationTest, FailuresAreQuoted) {

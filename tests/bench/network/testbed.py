@@ -16,7 +16,7 @@ CONGESTION_CONTROL = "cubic"
 # that in any 10 ms at most 8% more than the rate passes.
 BURST_BYTES = 98304
 # What waits before a shaped link is dropped beyond so much: about a switch port's memory, 1.25 MB.
-QUEUE = "10ms"
+QUEUE_SECONDS = 0.01
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -112,12 +112,31 @@ class Testbed:
               "eth0", "proto", "kernel", "scope", "host", "src", address, "congctl",
               CONGESTION_CONTROL)
         if self.bits_per_second:
-            self._shape(name, "eth0")
-            self._shape(switch, port)
+            self._shape_own(name, address)
+            _call("tc", "-n", switch, "qdisc", "add", "dev", port, "root", "tbf", "rate",
+                  f"{self.bits_per_second}bit", "burst", str(BURST_BYTES), "latency",
+                  f"{QUEUE_SECONDS * 1000:g}ms")
 
-    def _shape(self, name, device):
-        _call("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate",
-              f"{self.bits_per_second}bit", "burst", str(BURST_BYTES), "latency", QUEUE)
+    def _shape_own(self, name, own):
+        """A machine's own link serves those that it sends to in turns, as experiments/
+        network_testbed.h says, where it says why."""
+        def tc(*command):
+            _call("tc", "-n", name, *command[:2], "dev", "eth0", *command[2:])
+
+        rate = f"{self.bits_per_second}bit"
+        turns = ("cburst", str(BURST_BYTES), "quantum", str(BURST_BYTES))
+        limit = str(int(self.bits_per_second / 8 * QUEUE_SECONDS) + BURST_BYTES)
+        tc("qdisc", "add", "root", "handle", "1:", "htb", "default", "2")
+        tc("class", "add", "parent", "1:", "classid", "1:1", "htb", "rate", rate, "burst",
+           str(BURST_BYTES), *turns)
+        # Class 2 is for what goes to nobody in particular.
+        for number, peer in enumerate([None] + [a for a in self.addresses if a != own], 2):
+            tc("class", "add", "parent", "1:1", "classid", f"1:{number:x}", "htb", "rate", "8bit",
+               "ceil", rate, *turns)
+            tc("qdisc", "add", "parent", f"1:{number:x}", "bfifo", "limit", limit)
+            if peer is not None:
+                tc("filter", "add", "parent", "1:", "protocol", "ip", "prio", "1", "u32", "match",
+                   "ip", "dst", f"{peer}/32", "flowid", f"1:{number:x}")
 
     def path(self, name):
         return os.path.join(self.directory, name)
