@@ -13,9 +13,11 @@ namespace poseidon {
 namespace {
 
 constexpr Duration kPollInterval = std::chrono::milliseconds(50);
-// What a daemon needs to end once it knows that the job has ended: the last messages may linger for
-// 2 s.
+// What a daemon needs to end once it is told to: the last messages may linger for 2 s.
 constexpr Duration kEndingTime = Seconds(5);
+// The same where nobody is in a hurry: eight workers that ended a job together on two cores, which
+// others wanted, too, took longer than 5 s, and a job that is done is not to be called failed.
+constexpr Duration kPatientEndingTime = Seconds(30);
 // A daemon that ended by itself has told the scheduler, if it had joined; news travels fast.
 constexpr Duration kNewsTime = Seconds(2);
 
@@ -40,7 +42,7 @@ class Watch {
       NoticeFailure(now);
       // A scheduler that ends by itself has told all the others that the job is over.
       if (const auto& scheduler = daemons_.front().Poll(); scheduler && scheduler->signal == 0) {
-        give_up_ = std::min(give_up_, now + kEndingTime);
+        give_up_ = std::min(give_up_, now + kPatientEndingTime);
       }
       EndWhoIsLate(now);
       std::this_thread::sleep_for(kPollInterval);

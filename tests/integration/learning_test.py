@@ -13,7 +13,7 @@ WORKERS = 4
 # Rates at which the rule learns the digits; momentum where Caffe's rule takes one.
 RULES = {
     "Nesterov": ("0.03", "momentum: 0.9"),
-    "AdaGrad": ("0.01", "momentum: 0"),
+    "AdaGrad": ("0.005", "momentum: 0"),
     "RMSProp": ("0.001", "momentum: 0\nrms_decay: 0.98"),
     "AdaDelta": ("1", "momentum: 0.95\ndelta: 1e-6"),
     "Adam": ("0.001", "momentum: 0.9\nmomentum2: 0.999"),
@@ -56,12 +56,17 @@ class LearningTest(lenet.LenetTest):
                 self.assert_learns(communication, iterations=2 * ITERATIONS)
 
     def test_update_rules(self):
+        # A tenth of the rate for the last quarter: with the same rate to the end AdaDelta has 95.3 to
+        # 97.3 %, whenever it happens to end, with this 97.3 % or more, as all others.
         for rule, (base_lr, momentum) in RULES.items():
             with self.subTest(rule):
                 self.copy_solver(("base_lr: .*", f'base_lr: {base_lr}\ntype: "{rule}"'),
-                                 ("momentum: .*", momentum))
+                                 ("momentum: .*", momentum),
+                                 ("lr_policy: .*", 'lr_policy: "multistep"\nstepvalue: 225'),
+                                 ("gamma: .*", "gamma: 0.1"))
                 # At the servers, and at the workers.
-                self.assert_learns("policy: BYTES" if rule != "Adam" else "policy: ALL_RING")
+                self.assert_learns("policy: BYTES" if rule != "Adam" else "policy: ALL_RING",
+                                   iterations=300)
 
     def test_staleness(self):
         # Old gradients allow smaller steps, and take more: after ITERATIONS, 96.3 to 97.3 % in ten

@@ -19,6 +19,7 @@
 
 #include "core/child_process.h"
 #include "core/error.h"
+#include "experiments/daemon_watch.h"
 #include "experiments/network_testbed.h"
 #include "experiments/policies.h"
 #include "experiments/process_point.h"
@@ -380,6 +381,19 @@ TEST_F(EmulationTest, WhatAKilledProgramLeavesGoesWithTheNextStart) {
   EXPECT_EQ(NamespacesOf(pid).size(), 4u);
   const NetworkTestbed next({});
   ExpectNothingLeft(pid);
+}
+
+TEST(WatchDaemonsTest, WhoIsSlowToEndHasNotFailed) {
+  const TemporaryDirectory directory;
+  std::vector<ChildProcess> daemons;
+  for (const auto& [name, script] : {std::pair{"scheduler", "exit 0"}, {"worker", "sleep 6"}}) {
+    ChildOptions options;
+    options.name = name;
+    options.command = {"/bin/sh", "-c", script};
+    options.log = directory.Path(name);
+    daemons.emplace_back(std::move(options));
+  }
+  EXPECT_EQ(WatchDaemons(daemons, {}).code, ExitCode::kSuccess);
 }
 
 TEST(WhyNotTest, PointsThatOnlyASimulationCanDo) {
