@@ -24,3 +24,12 @@ if(POSEIDON_SANITIZER)
                       -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${POSEIDON_SANITIZER})
 endif()
+
+# By how much tests' time limits and deadlines are stretched for builds with sanitizers, which are
+# slower.
+set(POSEIDON_SLOWDOWN 1)
+if(POSEIDON_SANITIZER MATCHES thread)
+  set(POSEIDON_SLOWDOWN 4)
+elseif(POSEIDON_SANITIZER)
+  set(POSEIDON_SLOWDOWN 2)
+endif()

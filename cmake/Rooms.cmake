@@ -33,6 +33,7 @@ function(poseidon_test name)
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
+  math(EXPR timeout "${TEST_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
   add_executable(${name} ${TEST_SOURCES})
   poseidon_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
@@ -40,6 +41,6 @@ function(poseidon_test name)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
            WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(
-    ${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${TEST_TIMEOUT}
+    ${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${timeout}
     ENVIRONMENT TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
 endfunction()
