@@ -275,6 +275,12 @@ void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multip
   const size_t state = static_cast<size_t>(StatePerParameter(rule));
   CHECK_EQ(gradient_sum.size(), parameters.size());
   CHECK_EQ(history.size(), parameters.size() * state);
+  if (rule.deferred && state == 1) {
+    if (history.data() == gradient_sum.data() && gradient_scale == 1) return;
+    std::transform(gradient_sum.begin(), gradient_sum.end(), history.begin(),
+                   [gradient_scale](float sum) { return sum * gradient_scale; });
+    return;
+  }
   if (rule.deferred) {
     for (size_t i = 0; i < gradient_sum.size(); ++i) {
       history[i * state + state - 1] = gradient_sum[i] * gradient_scale;

@@ -98,7 +98,8 @@ UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipl
 // each operation is rounded to float once: updating in pieces gives the same bits as whole.
 //
 // If the rule is deferred, parameters and their state stay as they are, and only
-// gradient_sum[i] * gradient_scale is written, behind the state.
+// gradient_sum[i] * gradient_scale is written, behind the state. Of type MeanGradient, which has no
+// other state, history may be the memory of gradient_sum.
 void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
             std::span<float> history, float learning_rate_scale = 1.0F);

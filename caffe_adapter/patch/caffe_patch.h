@@ -8,8 +8,10 @@
 //
 // Each worker computes as Caffe does alone, with the net's batch; its data layers read the records
 // that Caffe's own solver_rank and solver_count give them; its own ApplyUpdate runs with the mean
-// gradient of all workers. So P workers do what one Caffe with a batch P times as large does, with
-// whatever solver. Only worker 0 tests and writes snapshots, as in a Caffe with several GPUs.
+// gradient of all workers. So P workers do what one Caffe with a batch P times as large does,
+// with whatever solver. In CPU mode the parameters' diffs are in memory of the job, which uses
+// them from a layer's after_backward to on_gradients_ready. Only worker 0 tests and writes
+// snapshots, as in a Caffe with several GPUs.
 //
 // Thread safety: the thread that makes and runs the solver. Errors of core/error.h leave the
 // solver's Step, unless options.on_error takes them.

@@ -22,7 +22,8 @@ void CopyToHost(const Blob& blob, Part part, float* to) {
     return;
   }
 #endif
-  std::copy_n(part == Part::kData ? blob.cpu_data() : blob.cpu_diff(), blob.count(), to);
+  const float* const from = part == Part::kData ? blob.cpu_data() : blob.cpu_diff();
+  if (from != to) std::copy_n(from, blob.count(), to);
 }
 
 void CopyFromHost(const float* from, Part part, Blob& blob) {
@@ -33,8 +34,8 @@ void CopyFromHost(const float* from, Part part, Blob& blob) {
     return;
   }
 #endif
-  std::copy_n(from, blob.count(),
-              part == Part::kData ? blob.mutable_cpu_data() : blob.mutable_cpu_diff());
+  float* const to = part == Part::kData ? blob.mutable_cpu_data() : blob.mutable_cpu_diff();
+  if (from != to) std::copy_n(from, blob.count(), to);
 }
 
 void GatherBlobs(const std::vector<Blob*>& blobs, Part part, std::span<float> to) {
@@ -53,6 +54,13 @@ void ScatterBlobs(std::span<const float> from, Part part, const std::vector<Blob
   }
 }
 
+// The blob's gradient is at `memory`, or, if null, where Caffe allocates it when it is used.
+void MoveGradient(Blob& blob, float* memory) {
+  Blob there(blob.shape());
+  if (memory != nullptr) there.diff()->set_cpu_data(memory);
+  blob.ShareDiff(there);
+}
+
 }  // namespace
 
 CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver, Device* device,
@@ -69,6 +77,10 @@ CaffeSolver::CaffeSolver(::caffe::Solver<float>& solver, Device* device,
   for (size_t index = 0; index < blobs.size(); ++index) {
     AddLayer(static_cast<int>(index), blobs[index]);
   }
+}
+
+CaffeSolver::~CaffeSolver() {
+  for (Blob* blob : placed_) MoveGradient(*blob, nullptr);
 }
 
 std::vector<std::vector<CaffeSolver::OwnedBlob>> CaffeSolver::OwnedBlobs() const {
@@ -158,6 +170,27 @@ void CaffeSolver::GetValues(int layer, std::span<float> values) {
 
 void CaffeSolver::SetValues(int layer, std::span<const float> values) {
   ScatterBlobs(values, Part::kData, layers_[layer].blobs);
+}
+
+void CaffeSolver::PlaceGradient(int layer, std::span<float> memory) {
+  if (::caffe::Caffe::mode() != ::caffe::Caffe::CPU) return;
+  float* place = memory.data();
+  for (Blob* blob : layers_[layer].blobs) {
+    // Not one that other blobs add to, by name or within a recurrent layer: they would not follow.
+    if (blob->diff().use_count() == 1) {
+      MoveGradient(*blob, place);
+      placed_.insert(blob);
+    }
+    place += blob->count();
+  }
+}
+
+void CaffeSolver::NeedGradient(int layer, bool needed) {
+  if (!model_.layers(layer).has_inner_product()) return;
+  ::caffe::Layer<float>& in_net = *net_.layers()[layers_[layer].index];
+  for (size_t i = 0; i < layers_[layer].blobs.size(); ++i) {
+    in_net.set_param_propagate_down(static_cast<int>(i), needed);
+  }
 }
 
 void CaffeSolver::GetGradient(int layer, std::span<float> gradient) {

@@ -4,6 +4,7 @@
 #include <caffe/caffe.hpp>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,13 @@ class CaffeSolver : public PatchedSolver, private SolverOnDevice {
   // Caffe waits.) All must outlive this.
   CaffeSolver(::caffe::Solver<float>& solver, Device* device, FactorUpdate* factor_update);
 
+  // The net's gradients are in memory of their own again.
+  ~CaffeSolver() override;
+
   const ModelSpec& model() const override { return model_; }
   int passes() const override { return solver_.param().iter_size(); }
+  void PlaceGradient(int layer, std::span<float> memory) override;
+  void NeedGradient(int layer, bool needed) override;
   void GetValues(int layer, std::span<float> values) override;
   void SetValues(int layer, std::span<const float> values) override;
   void GetGradient(int layer, std::span<float> gradient) override;
@@ -81,6 +87,7 @@ class CaffeSolver : public PatchedSolver, private SolverOnDevice {
   ModelSpec model_;
   std::vector<Layer> layers_;    // of the model
   std::map<int, int> layer_of_;  // by index in the net
+  std::set<Blob*> placed_;       // whose gradients are in memory of the session
 };
 
 }  // namespace poseidon

@@ -34,6 +34,9 @@ DistributedSolver::DistributedSolver(PatchedSolver& solver, Session& session)
 void DistributedSolver::OnStart() {
   if (!began_) Begin();
   std::fill(passes_done_.begin(), passes_done_.end(), 0);
+  for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    solver_.NeedGradient(layer, !session_.gradient(layer).dense.empty());
+  }
 }
 
 void DistributedSolver::Begin() {
@@ -47,8 +50,13 @@ void DistributedSolver::Begin() {
   if (SolverOnDevice* const on_device = solver_.on_device()) {
     staged_ = std::make_unique<StagedGradients>(*on_device, session_, model_, solver_.passes());
   }
+  for (int layer = 0; layer < model_.layers_size(); ++layer) PlaceGradient(layer);
   began_ = true;
   begin_ = Now();
+}
+
+void DistributedSolver::PlaceGradient(int layer) {
+  if (!staged_) solver_.PlaceGradient(layer, session_.state(layer));
 }
 
 void DistributedSolver::BeforeForward(int layer) {
@@ -82,11 +90,13 @@ void DistributedSolver::OnGradientsReady(const std::function<float()>& loss) {
   const bool plan_changed = session_.EndIteration(std::move(progress));
   if (staged_ && plan_changed) staged_->PlanChanged();
   for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    solver_.NeedGradient(layer, true);
     if (staged_) {
       staged_->WaitFresh(layer);
       continue;
     }
     session_.WaitFresh(layer);
+    if (plan_changed) PlaceGradient(layer);
     solver_.SetGradient(layer, session_.mean_gradient(layer));
   }
   ++iterations_;

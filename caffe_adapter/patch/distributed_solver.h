@@ -15,6 +15,9 @@
 //     the solver's own update
 //   distributed.Finish();
 //
+// The solver's gradients are the session's own memory where the solver can have them there, and are
+// copied only where an all-reduce needs them twice.
+//
 // A layer is one of those of the model, by its index there. A layer's gradient is sent as soon as
 // its last backward pass is done, as factors where the plan says so, and travels while the layers
 // below compute; only OnGradientsReady waits.
@@ -53,6 +56,14 @@ class PatchedSolver {
   virtual const ModelSpec& model() const = 0;
   // Forward and backward passes that add up to one gradient.
   virtual int passes() const = 0;
+
+  // `memory` is the layer's from now on, until the next call for it or until the session is gone;
+  // the last call's may be gone already. Nobody else uses it from OnGradientsReady to AfterBackward
+  // of the layer's last pass. A solver on the host may keep its gradient there; there is 0 in it,
+  // later the mean. Get- and SetGradient have nothing to copy then where they are given it.
+  virtual void PlaceGradient(int /*layer*/, std::span<float> /*memory*/) {}
+  // False: until the iteration's end nobody asks for the layer's gradient, only for its factors.
+  virtual void NeedGradient(int /*layer*/, bool /*needed*/) {}
 
   virtual void GetValues(int layer, std::span<float> values) = 0;
   virtual void SetValues(int layer, std::span<const float> values) = 0;
@@ -95,6 +106,7 @@ class DistributedSolver {
 
  private:
   void Begin();
+  void PlaceGradient(int layer);
   // Of the solver's values: the same on all workers.
   std::string ParameterHash();
 

@@ -1,5 +1,6 @@
 // Solvers of their own made distributed over real sockets (caffe_adapter/patch): one whose blobs
-// are in a device's memory comes to the bits of one on the host.
+// are in a device's memory, or whose gradients are in the session's, comes to the bits of one whose
+// blobs are its own on the host.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,21 +37,30 @@ class Delays {
   std::atomic<uint64_t> calls_ = 0;
 };
 
+// Where gradients are, and who makes them of factors.
+enum class Place { kHost, kSession, kDevice, kDeviceRebuilds };
+
 // Does its work at once, or in a stream of a device.
 class ToySolver : public PatchedSolver, private SolverOnDevice {
  public:
-  // // `device` may be null; `rebuilds`: it makes the mean gradients of factors.
-  ToySolver(const TrainingWork& work, int passes, HostDevice* device, bool rebuilds, int rank)
-      : work_(work), passes_(passes), rank_(rank), model_(work.model), device_(device) {
+  // `device`: null on the host.
+  ToySolver(const TrainingWork& work, int passes, HostDevice* device, Place place, int rank)
+      : work_(work),
+        passes_(passes),
+        place_(place),
+        rank_(rank),
+        model_(work.model),
+        device_(device) {
     if (device != nullptr) stream_ = device->MakeStream();
-    if (rebuilds) factor_update_.emplace(*device);
+    if (place == Place::kDeviceRebuilds) factor_update_.emplace(*device);
     model_.set_iterations(work.iterations);
     for (int l = 0; l < model_.layers_size(); ++l) {
       const auto floats = static_cast<size_t>(FloatCount(model_.layers(l)));
       InnerProductSpec& product = *model_.mutable_layers(l)->mutable_inner_product();
       Layer& layer = *layers_.emplace_back(std::make_unique<Layer>());
       layer.values.assign(floats, 77.0F);  // what a worker other than 0 starts from must not matter
-      layer.gradient.resize(floats);
+      layer.own_gradient.resize(floats);
+      layer.gradient = layer.own_gradient;
       for (Floats& u : layer.u) u.resize(product.rows() * product.outputs());
       for (Floats& v : layer.v) v.resize(product.rows() * product.inputs());
       product.set_rows(product.rows() * passes);
@@ -70,13 +80,18 @@ class ToySolver : public PatchedSolver, private SolverOnDevice {
     Finish();
     std::ranges::copy(values, layers_[layer]->values.begin());
   }
+  void PlaceGradient(int layer, std::span<float> memory) override {
+    ASSERT_EQ(device_, nullptr);
+    if (place_ == Place::kSession) layers_[layer]->gradient = memory;
+  }
+  void NeedGradient(int layer, bool needed) override { layers_[layer]->needed = needed; }
   void GetGradient(int layer, std::span<float> gradient) override {
     ASSERT_EQ(device_, nullptr);
-    std::ranges::copy(layers_[layer]->gradient, gradient.begin());
+    CopyGradient(layers_[layer]->gradient, gradient);
   }
   void SetGradient(int layer, std::span<const float> gradient) override {
     ASSERT_EQ(device_, nullptr);
-    std::ranges::copy(gradient, layers_[layer]->gradient.begin());
+    CopyGradient(gradient, layers_[layer]->gradient);
   }
   void GetFactors(int layer, std::span<float> u, std::span<float> v) override {
     ASSERT_EQ(device_, nullptr);
@@ -88,15 +103,18 @@ class ToySolver : public PatchedSolver, private SolverOnDevice {
   void Train(DistributedSolver& distributed) {
     const int layers = model_.layers_size();
     for (int64_t iteration = 0; iteration < model_.iterations(); ++iteration) {
-      distributed.OnStart();
+      // As Caffe does, before it says that an iteration starts.
       for (const auto& layer : layers_) {
         Do([&layer] { std::ranges::fill(layer->gradient, 0.0F); });
       }
+      distributed.OnStart();
       for (int pass = 0; pass < passes_; ++pass) {
         for (int l = 0; l < layers; ++l) distributed.BeforeForward(l);
         turn_ = 1 - turn_;
         for (int l = layers - 1; l >= 0; --l) {
-          Do([=, this, turn = turn_] { Backward(l, iteration * passes_ + pass, turn); });
+          Do([=, this, turn = turn_, needed = layers_[l]->needed] {
+            Backward(l, iteration * passes_ + pass, turn, needed);
+          });
           distributed.AfterBackward(l);
         }
       }
@@ -108,6 +126,9 @@ class ToySolver : public PatchedSolver, private SolverOnDevice {
     }
   }
 
+  // How often a layer's gradient has been copied.
+  int64_t copies() const { return copies_; }
+
   Parameters Values() {
     Finish();
     Parameters values;
@@ -118,7 +139,9 @@ class ToySolver : public PatchedSolver, private SolverOnDevice {
  private:
   struct Layer {
     Floats values;
-    Floats gradient;
+    Floats own_gradient;
+    std::span<float> gradient;  // the above, or memory of the session
+    bool needed = true;
     // Of a pass, by turns in one of the two.
     std::array<Floats, 2> u;
     std::array<Floats, 2> v;
@@ -144,30 +167,40 @@ class ToySolver : public PatchedSolver, private SolverOnDevice {
     if (device_ != nullptr) device_->Synchronize(stream_);
   }
 
+  void CopyGradient(std::span<const float> from, std::span<float> to) {
+    if (from.data() == to.data()) return;
+    std::ranges::copy(from, to.begin());
+    ++copies_;
+  }
+
   // Adds to the gradient, and leaves the factors of this pass, but none of the pass before.
-  void Backward(int l, int64_t pass, int turn) {
+  void Backward(int l, int64_t pass, int turn, bool needed) {
     Layer& layer = *layers_[l];
-    Floats gradient(layer.values.size());
-    work_.arithmetic.gradient(rank_, pass, l, layer.values, {gradient, {}, {}});
+    constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
+    Floats gradient(layer.values.size(), kNothing);
+    if (needed) work_.arithmetic.gradient(rank_, pass, l, layer.values, {gradient, {}, {}});
     for (size_t i = 0; i < gradient.size(); ++i) layer.gradient[i] += gradient[i];
     if (layer.u[0].empty()) return;
     work_.arithmetic.gradient(rank_, pass, l, layer.values, {{}, layer.u[turn], layer.v[turn]});
-    constexpr float kNothing = std::numeric_limits<float>::quiet_NaN();
     std::ranges::fill(layer.u[1 - turn], kNothing);
     std::ranges::fill(layer.v[1 - turn], kNothing);
   }
+  // Caffe, too, makes the step in the gradient's place.
   static void Update(Layer& layer) {
     for (size_t i = 0; i < layer.values.size(); ++i) {
-      layer.values[i] -= kStep * layer.gradient[i];
+      layer.gradient[i] *= kStep;
+      layer.values[i] -= layer.gradient[i];
     }
   }
 
   const TrainingWork& work_;
   int passes_;
+  Place place_;
   int rank_;
   ModelSpec model_;
   std::vector<std::unique_ptr<Layer>> layers_;
   int turn_ = 0;
+  int64_t copies_ = 0;
   HostDevice* device_;
   std::optional<HostFactorUpdate> factor_update_;
   DeviceStream stream_ = nullptr;
@@ -185,13 +218,10 @@ void ExpectCopies(const Trace& trace, const std::string& layer, int64_t iteratio
   EXPECT_EQ(times("copy to device", iteration + 1), 1) << layer << ", iteration " << iteration;
 }
 
-// Where gradients are, and who makes them of factors.
-enum class Place { kHost, kDevice, kDeviceRebuilds };
-
 Parameters Train(const SimulatedClusterOptions& options, int passes, Place place,
-                 const wire::PlanAndModel* next = nullptr) {
+                 const wire::PlanAndModel* next = nullptr, std::optional<int64_t> copies = {}) {
   const TrainingWork& work = options.work;
-  const bool on_device = place != Place::kHost;
+  const bool on_device = place == Place::kDevice || place == Place::kDeviceRebuilds;
   return RunOverSockets(options.job, next, [&](SessionOptions session_options) {
     Delays delays;
     std::unique_ptr<HostDevice> device;
@@ -203,7 +233,7 @@ Parameters Train(const SimulatedClusterOptions& options, int passes, Place place
     session_options.devices_update_factors = place == Place::kDeviceRebuilds;
     session_options.job.mutable_training()->set_trace(true);
     Session session(session_options);
-    ToySolver solver(work, passes, device.get(), place == Place::kDeviceRebuilds, session.rank());
+    ToySolver solver(work, passes, device.get(), place, session.rank());
     DistributedSolver distributed(solver, session);
     solver.Train(distributed);
     distributed.Finish();
@@ -211,6 +241,9 @@ Parameters Train(const SimulatedClusterOptions& options, int passes, Place place
       for (int64_t i = 0; on_device && next == nullptr && i < work.iterations; ++i) {
         ExpectCopies(*session.trace(), layer.name(), i);
       }
+    }
+    if (copies) {
+      EXPECT_EQ(solver.copies(), *copies);
     }
     return solver.Values();
   });
@@ -223,12 +256,13 @@ struct Case {
 
 class PatchedTraining : public testing::TestWithParam<Case> {};
 
-TEST_P(PatchedTraining, OnADeviceComesToTheBitsOfTheHost) {
+TEST_P(PatchedTraining, ComesToTheSameBitsWhereverGradientsAre) {
   const auto [policy, passes] = GetParam();
   SimulatedClusterOptions options = MixedTraining(8, std::chrono::microseconds(50));
   options.job.mutable_communication()->set_policy(policy);
   const Parameters on_host = Train(options, passes, Place::kHost);
   EXPECT_NE(on_host[0][0], 77.0F);
+  EXPECT_EQ(Train(options, passes, Place::kSession), on_host);
   EXPECT_EQ(Train(options, passes, Place::kDevice), on_host);
   EXPECT_EQ(Train(options, passes, Place::kDeviceRebuilds), on_host);
 }
@@ -240,7 +274,26 @@ INSTANTIATE_TEST_SUITE_P(Policies, PatchedTraining,
                                          Case{Communication::ALL_SFB, 3},
                                          Case{Communication::ALL_RING, 1}));
 
-TEST(PatchedTraining, OnADeviceGoesOverToAnotherPlan) {
+// Only an all-reduce among several workers needs a gradient twice.
+TEST(PatchedTraining, CopiesNoGradientThatIsInTheSession) {
+  constexpr int64_t kIterations = 5;
+  SimulatedClusterOptions options = MixedTraining(kIterations, std::chrono::microseconds(50));
+  const int64_t layers = options.work.model.layers_size();
+  const auto train = [&](Communication::Policy policy, int workers, int64_t copies) {
+    options.job.mutable_communication()->set_policy(policy);
+    options.job.mutable_cluster()->set_workers(workers);
+    const Parameters expected = Train(options, 1, Place::kHost);
+    EXPECT_EQ(Train(options, 1, Place::kSession, nullptr, copies), expected)
+        << Communication::Policy_Name(policy) << ", " << workers << " workers";
+  };
+  train(Communication::ALL_PS, 4, 0);
+  train(Communication::ALL_SFB, 4, 0);
+  train(Communication::ALL_RING, 4, layers * kIterations);
+  train(Communication::ALL_RING, 1, 0);
+  train(Communication::ALL_SFB, 1, 0);
+}
+
+TEST(PatchedTraining, GoesOverToAnotherPlan) {
   for (const Communication::Policy policy : {Communication::ALL_PS, Communication::ALL_SFB}) {
     SimulatedClusterOptions options = MixedTraining(100, std::chrono::microseconds(50));
     options.job.mutable_communication()->set_policy(policy);
@@ -253,8 +306,10 @@ TEST(PatchedTraining, OnADeviceGoesOverToAnotherPlan) {
     next.mutable_model()->mutable_update_rule()->set_type("MeanGradient");
     next.mutable_model()->set_iterations(options.work.iterations);
     *next.mutable_plan() = MakePlan(InformationBook(next.model(), 4, 2), other);
-    EXPECT_EQ(Train(options, 1, Place::kDeviceRebuilds, &next), Train(options, 1, Place::kHost))
-        << Communication::Policy_Name(policy);
+    const Parameters expected = Train(options, 1, Place::kHost);
+    for (const Place place : {Place::kHost, Place::kSession, Place::kDeviceRebuilds}) {
+      EXPECT_EQ(Train(options, 1, place, &next), expected) << Communication::Policy_Name(policy);
+    }
   }
 }
 

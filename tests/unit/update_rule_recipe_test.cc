@@ -107,6 +107,11 @@ TEST(DeferredTest, MeanGradientIsAllThereIs) {
   Update(rule, 0, {}, sum, 0.25F, parameters, mean);
   EXPECT_EQ(mean, (std::vector<float>{2, -1}));
   EXPECT_EQ(parameters, (std::vector<float>{1, 2}));
+  // In place.
+  Update(rule, 1, {}, mean, 0.5F, parameters, mean);
+  EXPECT_EQ(mean, (std::vector<float>{1, -0.5F}));
+  Update(rule, 2, {}, mean, 1, parameters, mean);
+  EXPECT_EQ(mean, (std::vector<float>{1, -0.5F}));
 }
 
 }  // namespace
