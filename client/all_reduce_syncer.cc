@@ -9,7 +9,7 @@ AllReduceSyncer::AllReduceSyncer(std::shared_ptr<SyncContext> context, int bucke
       bucket_(bucket),
       lane_(lane),
       initial_(context_, bucket, ChunksOnLane(plan(), lane),
-               {.values = true, .history = context_->start() > 0}),
+               {.values = true, .history = context_->starts_with_state()}),
       fresh_iteration_(context_->start() - 1) {
   for (const int c : ChunksOnLane(plan(), lane)) {
     const Chunk& chunk = plan().chunks(c);

@@ -10,12 +10,10 @@ CopyArrivals::CopyArrivals(LayerExchange& exchange, size_t layers, size_t replic
 void CopyArrivals::Expect(int layer, CopyDirection direction) {
   const std::lock_guard lock(mutex_);
   Missing(layer, direction) += replicas_;
-  under_way_ += replicas_;
 }
 
 void CopyArrivals::Arrive(int layer, CopyDirection direction) {
   const std::lock_guard lock(mutex_);
-  if (--under_way_ == 0) all_done_.notify_all();
   if (--Missing(layer, direction) > 0) return;
   if (direction == CopyDirection::kToHost) on_host_.push_back(layer);
   if (exchange_ != nullptr) exchange_->Wake();
@@ -35,24 +33,17 @@ void CopyArrivals::Take(std::vector<int>& layers) {
 void CopyArrivals::ExpectOther() {
   const std::lock_guard lock(mutex_);
   ++others_;
-  ++under_way_;
 }
 
 void CopyArrivals::ArriveOther() {
   const std::lock_guard lock(mutex_);
   --others_;
-  if (--under_way_ == 0) all_done_.notify_all();
   if (exchange_ != nullptr) exchange_->Wake();
 }
 
 bool CopyArrivals::IsOtherUnderWay() {
   const std::lock_guard lock(mutex_);
   return others_ > 0;
-}
-
-bool CopyArrivals::AwaitAll(std::chrono::milliseconds longest) {
-  std::unique_lock lock(mutex_);
-  return all_done_.wait_for(lock, longest, [&] { return under_way_ == 0; });
 }
 
 void CopyArrivals::Close() {

@@ -4,8 +4,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <mutex>
 #include <vector>
@@ -34,8 +32,6 @@ class CopyArrivals {
   void ArriveOther();
   bool IsOtherUnderWay();
 
-  // Waits so long at most; whether nothing is under way.
-  bool AwaitAll(std::chrono::milliseconds longest);
   // The exchange may go.
   void Close();
 
@@ -45,12 +41,10 @@ class CopyArrivals {
   }
 
   size_t replicas_;
-  std::mutex mutex_;  // of what follows
-  std::condition_variable all_done_;
+  std::mutex mutex_;                            // of what follows
   std::vector<std::array<size_t, 2>> missing_;  // words of replicas, by layer and direction
   std::vector<int> on_host_;
   size_t others_ = 0;
-  size_t under_way_ = 0;  // all of these
   LayerExchange* exchange_;
 };
 

@@ -6,7 +6,8 @@
 // A stream is work in order; events order streams among each other. Each device has two streams of
 // its own for copies, one a direction, so that both directions of its bus are used at once, and one
 // for updates of parameters, which copies of other layers need not wait for. The others are the
-// program's ("compute"). Nothing here but Allocate waits on the host for a stream or the device.
+// program's ("compute"). Nothing here but Allocate waits on the host for a stream or the device
+// that has not failed.
 //
 // Thread safety: any thread may call any function. Those of a stream take effect in the order of
 // the calls.
@@ -19,7 +20,10 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "core/time.h"
 
 namespace poseidon {
 
@@ -48,11 +52,16 @@ class Device {
   virtual DeviceStream update_stream() const = 0;
 
   virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
+  // An event that Elapsed takes, too.
+  virtual std::unique_ptr<DeviceEvent> MakeTimedEvent() = 0;
   // The event is now the moment when all that is in the stream will be done.
   virtual void Record(DeviceEvent& event, DeviceStream stream) = 0;
   // What is put in the stream from now on is done after the event as it was last recorded; without
   // effect if it never was.
   virtual void Wait(DeviceStream stream, const DeviceEvent& event) = 0;
+  // From one event of a stream to another behind it, as they were last recorded; none before both
+  // moments have come.
+  virtual std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) = 0;
 
   // Between any two of host and device memory. Asynchronous only if the host's is pinned.
   virtual void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) = 0;
@@ -66,7 +75,8 @@ class Device {
   virtual DeviceMemory AllocatePinned(size_t bytes) = 0;
   virtual DeviceMemory Allocate(size_t bytes) = 0;
 
-  // Throws Error with the reason if the device has failed.
+  // Throws Error with the reason if the device has failed. May first wait for what its streams are
+  // in the middle of: once this has thrown, nobody uses memory that they were given.
   virtual void Check() const = 0;
 };
 

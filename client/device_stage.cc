@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <chrono>
+#include <future>
 #include <utility>
 
 #include "client/profiler_range.h"
@@ -24,12 +25,28 @@ const char* NameOf(CopyDirection direction) {
   return direction == CopyDirection::kToHost ? "copy to host" : "copy to device";
 }
 
+// Until all that is in the device's own streams is done; throws Error if the device fails.
+void AwaitStreams(Device& device) {
+  for (const DeviceStream stream :
+       {device.copy_stream(CopyDirection::kToHost), device.copy_stream(CopyDirection::kToDevice),
+        device.update_stream()}) {
+    const auto done = std::make_shared<std::promise<void>>();
+    std::future<void> future = done->get_future();
+    device.Notify(stream, [done] { done->set_value(); });
+    while (future.wait_for(kTick) != std::future_status::ready) device.Check();
+  }
+}
+
 }  // namespace
 
 struct DeviceStage::Layer {
   // A replica each.
   std::vector<std::unique_ptr<DeviceEvent>> gradient_ready;
   std::vector<std::unique_ptr<DeviceEvent>> values_there;
+  // Around the first replica's wait for values of the iteration `awaited`.
+  std::unique_ptr<DeviceEvent> wait_begins;
+  std::unique_ptr<DeviceEvent> wait_ends;
+  int64_t awaited = -1;
   int64_t wanted = 0;    // the iteration whose values the device needs next
   int64_t moved = 0;     // whose values are there, or on their way
   bool leaving = false;  // the gradient is on its way to the host
@@ -57,6 +74,8 @@ DeviceStage::DeviceStage(LayerExchange& exchange, std::vector<DeviceReplica> rep
   arrived_.reserve(layers);
   for (size_t l = 0; l < layers; ++l) {
     Layer& layer = *layers_.emplace_back(std::make_unique<Layer>());
+    layer.wait_begins = replicas_[0].device->MakeTimedEvent();
+    layer.wait_ends = replicas_[0].device->MakeTimedEvent();
     layer.wanted = exchange.iteration();
     layer.moved = layer.wanted - 1;
     layer.gradient_name = "gradient of " + exchange.LayerName(static_cast<int>(l));
@@ -69,6 +88,7 @@ DeviceStage::DeviceStage(LayerExchange& exchange, std::vector<DeviceReplica> rep
   }
   MakeFactorStage();
   MakePackStage();
+  MakeFeedbackStage();
   exchange_.BringBeforeReading([this](int layer) { BringToHost(layer); });
 }
 
@@ -98,12 +118,30 @@ void DeviceStage::MakePackStage() {
   packing_.emplace(exchange_, std::move(replicas), layers_.size());
 }
 
+void DeviceStage::MakeFeedbackStage() {
+  const DeviceReplica& first = replicas_[0];
+  std::vector<std::vector<std::span<float>>> gradients;
+  for (const DeviceLayer& layer : first.layers) gradients.push_back(layer.gradient);
+  feedback_.reset();  // its memory first
+  feedback_.emplace(exchange_.packed_chunks(), PackingReplica{first.device, first.packer},
+                    gradients);
+  if (!feedback_->empty()) ExpectOther(first);
+}
+
+void DeviceStage::ExpectOther(const DeviceReplica& replica) {
+  arrivals_->ExpectOther();
+  replica.device->Notify(replica.device->copy_stream(CopyDirection::kToHost),
+                         [arrivals = arrivals_] { arrivals->ArriveOther(); });
+}
+
 DeviceStage::~DeviceStage() {
   exchange_.BringBeforeReading(nullptr);
-  try {
-    while (!arrivals_->AwaitAll(kTick)) CheckDevices();
-  } catch (const Error& error) {
-    LOG(WARNING) << error.what();
+  for (const DeviceReplica& replica : replicas_) {
+    try {
+      AwaitStreams(*replica.device);
+    } catch (const Error& error) {
+      LOG(WARNING) << error.what();
+    }
   }
   arrivals_->Close();
 }
@@ -157,13 +195,18 @@ void DeviceStage::SendFactors(int layer, const GradientBuffers& host) {
 }
 
 void DeviceStage::SendGradient(int layer, std::span<float> host) {
-  if (reduction_ != nullptr) {
-    Traced("reduce-scatter", layer, CopyDirection::kToHost, [&] {
+  using Step = void (LocalReduction::*)(std::span<const LocalReduction::Member>);
+  const auto reduce = [&](const char* name, Step step) {
+    Traced(name, layer, CopyDirection::kToHost, [&] {
       EachBlob(layer, &DeviceLayer::gradient, CopyDirection::kToHost,
-               [&] { reduction_->ReduceScatter(members_); });
+               [&] { (reduction_->*step)(members_); });
     });
-  }
+  };
+  const bool feedback = feedback_->Has(layer);
+  if (reduction_ != nullptr) reduce("reduce-scatter", &LocalReduction::ReduceScatter);
+  if (reduction_ != nullptr && feedback) reduce("all-gather", &LocalReduction::AllGather);
   Traced(NameOf(CopyDirection::kToHost), layer, CopyDirection::kToHost, [&] {
+    if (feedback) return feedback_->Send(layer);
     for (size_t r = 0; r < replicas_.size(); ++r) {
       const DeviceReplica& replica = replicas_[r];
       if (packing_->Has(layer)) {
@@ -219,21 +262,17 @@ void DeviceStage::CopyValues(int layer, std::span<float> host) {
 
 void DeviceStage::BringToHost(int layer) {
   Layer& state = *layers_[layer];
-  if (!state.loaded) return;  // the host has what it published, or has yet to get
   const std::string what = "the values of layer " + exchange_.LayerName(layer) + " to come from " +
                            replicas_[0].device->name();
-  // All replicas': a switch of plan may follow, and updates under way are still the old one's.
-  WaitUntil(
-      [&] {
-        return state.moved == state.wanted &&
-               !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice);
-      },
-      what);
-  if (!std::exchange(state.host_is_behind, false)) return;
-  factors_->CopyToHost(layer);
-  arrivals_->ExpectOther();
-  replicas_[0].device->Notify(replicas_[0].device->copy_stream(CopyDirection::kToHost),
-                              [arrivals = arrivals_] { arrivals->ArriveOther(); });
+  if (state.loaded) {  // else the host has what it published, or has yet to get
+    // All replicas': a switch of plan may follow, and updates under way are still the old one's.
+    WaitUntil([&] { return IsOnDevices(layer); }, what);
+  }
+  const bool values = std::exchange(state.host_is_behind, false);
+  if (values) factors_->CopyToHost(layer);
+  const bool residuals = feedback_->CopyToHost(layer);
+  if (!values && !residuals) return;
+  ExpectOther(replicas_[0]);
   WaitUntil([&] { return !arrivals_->IsOtherUnderWay(); }, what);
 }
 
@@ -292,6 +331,7 @@ void DeviceStage::Pump() {
   arrivals_->Take(arrived_);
   for (const int layer : arrived_) {
     layers_[layer]->leaving = false;
+    BookWaits();  // those of the forward pass, which is over
     exchange_.GradientReady(layer);
   }
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -306,13 +346,36 @@ void DeviceStage::Pump() {
 
 void DeviceStage::WaitFresh(int layer, std::span<const DeviceStream> compute) {
   CHECK_EQ(compute.size(), replicas_.size());
-  const Layer& state = *layers_[layer];
+  Layer& state = *layers_[layer];
+  // Whoever asks again for the same values finds them behind the first wait.
+  const bool stands_still =
+      std::exchange(state.awaited, state.wanted) != state.wanted && !IsOnDevices(layer);
+  if (stands_still) replicas_[0].device->Record(*state.wait_begins, compute[0]);
   WaitUntil([&] { return state.moved == state.wanted; },
             "the values of layer " + exchange_.LayerName(layer) + ", iteration " +
                 std::to_string(state.wanted));
   for (size_t r = 0; r < replicas_.size(); ++r) {
     replicas_[r].device->Wait(compute[r], *state.values_there[r]);
   }
+  if (!stands_still) return;
+  replicas_[0].device->Record(*state.wait_ends, compute[0]);
+  waits_.push_back(layer);
+}
+
+bool DeviceStage::IsOnDevices(int layer) const {
+  const Layer& state = *layers_[layer];
+  return state.moved == state.wanted && !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice);
+}
+
+void DeviceStage::BookWaits() {
+  const auto booked = [&](int layer) {
+    const Layer& state = *layers_[layer];
+    const std::optional<Duration> stood_still =
+        replicas_[0].device->Elapsed(*state.wait_begins, *state.wait_ends);
+    if (stood_still) exchange_.AddExposed(*stood_still);
+    return stood_still.has_value();
+  };
+  std::erase_if(waits_, booked);
 }
 
 void DeviceStage::EndIteration() {
@@ -338,6 +401,7 @@ void DeviceStage::PlanChanged() {
   }
   MakeFactorStage();
   MakePackStage();
+  MakeFeedbackStage();
 }
 
 void DeviceStage::Drain() {
@@ -345,7 +409,8 @@ void DeviceStage::Drain() {
     const int layer = static_cast<int>(l);
     WaitUntil(
         [&] {
-          return !layers_[l]->leaving && !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice);
+          return !layers_[l]->leaving && !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice) &&
+                 !arrivals_->IsOtherUnderWay();
         },
         "the copies of layer " + exchange_.LayerName(layer));
   }

@@ -26,7 +26,14 @@
 // all factors are on the host they go to each device, which rebuilds the gradient and updates its
 // parameters. The host's values of such a layer are brought when they are read.
 //
-// Gradients may be packed by the devices (LayerExchange::packed_gradient), behind the reduction.
+// Gradients may be packed by the devices, behind the reduction: each device packs its share
+// (LayerExchange::packed_gradient), or, with error feedback, the first one packs KV pairs
+// (LayerExchange::packed_chunks), whose residuals it keeps until they are read.
+//
+// How long the program's work stands still for values is measured by events before and behind its
+// wait, for layers whose values are not on the device when WaitFresh is called: the first replica's
+// is told to the exchange (LayerExchange::AddExposed) when the events have come, and nobody waits
+// for them.
 //
 // With a trace (LayerExchange::trace) each layer's copies are entries on it, "copy to host" and
 // "copy to device", from when the stream began to when it was done; so are reductions,
@@ -48,6 +55,7 @@
 #include "client/copy_arrivals.h"
 #include "client/device.h"
 #include "client/factor_stage.h"
+#include "client/feedback_stage.h"
 #include "client/layer_exchange.h"
 #include "client/local_reduction.h"
 #include "client/pack_stage.h"
@@ -101,10 +109,14 @@ class DeviceStage {
   void PlanChanged();
   // Returns when all copies are done.
   void Drain();
+  // Tells the exchange how long the devices have stood still until now: needed after the last
+  // iteration, when they have done their work.
+  void BookWaits();
 
  private:
   struct Layer;
 
+  bool IsOnDevices(int layer) const;
   // Hands on what has come, either way.
   void Pump();
   void SendToHost(int layer, std::span<const DeviceStream> compute);
@@ -115,7 +127,12 @@ class DeviceStage {
   // What the stage has for the exchange's plan.
   void MakeFactorStage();
   void MakePackStage();
-  // Returns when the host's memory has the values of a layer that devices update.
+  void MakeFeedbackStage();
+  // Something that is no layer's gradient or values is in the replica's stream of copies to the
+  // host.
+  void ExpectOther(const DeviceReplica& replica);
+  // Returns when the host's memory has the values of a layer that devices update, and what was not
+  // sent of one that they pack.
   void BringToHost(int layer);
   // Has `work` put work in the streams, and these write down when they did it.
   void Traced(const char* name, int layer, CopyDirection direction,
@@ -137,8 +154,10 @@ class DeviceStage {
   StreamTrace trace_;
   std::optional<FactorStage> factors_;
   std::optional<PackStage> packing_;
+  std::optional<FeedbackStage> feedback_;
   std::shared_ptr<CopyArrivals> arrivals_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<int> waits_;                       // layers whose wait has not been booked
   std::vector<int> arrived_;                     // of this Pump
   std::vector<LocalReduction::Member> members_;  // of this reduction
   std::vector<StreamTrace::Moment> begins_;      // a replica each, of what Traced has put there

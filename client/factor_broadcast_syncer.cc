@@ -35,7 +35,7 @@ FactorBroadcastSyncer::FactorBroadcastSyncer(std::shared_ptr<SyncContext> contex
       bucket_(bucket),
       codec_(CodecOf(context_->plan.plan(), plan())),
       initial_(context_, bucket, ChunksOnLane(plan(), plan().lane()),
-               {.values = true, .history = context_->start() > 0}),
+               {.values = true, .history = context_->starts_with_state()}),
       fresh_iteration_(context_->start() - 1) {
   for (Arrivals& arrivals : arrivals_) arrivals.arrived.resize(context_->workers());
 }

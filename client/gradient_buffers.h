@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "client/syncer.h"
 #include "core/codec.h"
@@ -18,13 +19,24 @@ struct GradientBuffers {
   std::span<float> v;
 };
 
-// Where a layer's gradient goes that the worker's device packs (SessionOptions::devices_pack),
-// instead of `dense`; empty for others.
+// Where a layer's gradient goes that the worker's devices pack float by float
+// (SessionOptions::devices_pack), instead of `dense`; empty for others.
 struct PackedBuffer {
   std::span<std::byte> bytes;
   CodecSpec codec;
 };
 PackedBuffer PackedBufferOf(const SyncContext& context, int layer);
+
+// A KV pair that a device packs with error feedback.
+struct PackedChunk {
+  CodecSpec codec;
+  int layer = 0;               // in which its first float is,
+  int64_t offset = 0;          // which has so many of the layer's before it
+  std::span<float> residual;   // the host's, of as many floats as it has
+  std::span<std::byte> bytes;  // where it goes
+};
+// In the order of their floats; none where devices don't pack.
+std::vector<PackedChunk> PackedChunksOf(const SyncContext& context);
 
 // Of the worker whose context it is; empty spans if that holds phantoms. Valid as long as the
 // context lives. May be written from the layer's forward pass in `iteration` until its gradient is

@@ -1,8 +1,6 @@
 // GradientPacker: packs gradients where they are, on a device, so that fewer bytes cross the bus.
-// The bytes are those of core/codec.h's Encode, so the wire, and what comes of them, stay the same.
-//
-// Only kFp16 and kBf16, which pack each float alone. The others need all floats of a KV pair at
-// once, and keep a residual, which the host has.
+// The bytes, and residuals, are those of core/codec.h's Encode, so the wire, and what comes of
+// them, stay the same.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -16,7 +14,8 @@
 
 namespace poseidon {
 
-// Whether devices can pack so.
+// Whether floats are packed without a look at others, and without a residual. So each of several
+// devices can pack its share.
 inline bool PacksEachFloatAlone(const CodecSpec& codec) {
   return codec.codec == Codec::kFp16 || codec.codec == Codec::kBf16;
 }
@@ -24,9 +23,14 @@ inline bool PacksEachFloatAlone(const CodecSpec& codec) {
 class GradientPacker {
  public:
   virtual ~GradientPacker() = default;
-  // In the stream; both are the device's memory, `packed` begins at a multiple of 4 bytes.
+  // Makes what device memory the codec works in: before it packs up to so many floats at a time,
+  // and when nothing is being packed. Throws Error if the device does not have it.
+  virtual void Reserve(const CodecSpec& codec, size_t floats) = 0;
+  // In the stream; all are the device's memory, `packed` begins at a multiple of 4 bytes. Always
+  // the same stream, for the memory's sake.
   virtual void Pack(const CodecSpec& codec, std::span<const float> floats,
-                    std::span<std::byte> packed, DeviceStream stream) = 0;
+                    std::span<float> residual, std::span<std::byte> packed,
+                    DeviceStream stream) = 0;
 };
 
 // For a device whose memory is the host's. A GPU's is in client/cuda/gradient_packer.h.
@@ -34,9 +38,10 @@ class HostGradientPacker : public GradientPacker {
  public:
   // `device` outlives this.
   explicit HostGradientPacker(HostDevice& device) : device_(device) {}
-  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<std::byte> packed,
-            DeviceStream stream) override {
-    device_.Run(stream, [=] { Encode(codec, floats, {}, packed); });
+  void Reserve(const CodecSpec& /*codec*/, size_t /*floats*/) override {}
+  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<float> residual,
+            std::span<std::byte> packed, DeviceStream stream) override {
+    device_.Run(stream, [=] { Encode(codec, floats, residual, packed); });
   }
 
  private:

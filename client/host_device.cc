@@ -1,6 +1,6 @@
 #include "client/host_device.h"
 
-#include <condition_variable>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -22,21 +22,26 @@ class Moment {
   void Reach(bool by_failing) {
     {
       const std::lock_guard lock(mutex_);
-      reached_ = true;
+      reached_ = std::chrono::steady_clock::now();
       failed_ = by_failing;
     }
     changed_.notify_all();
   }
   void Await() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return reached_; });
+    changed_.wait(lock, [&] { return reached_.has_value(); });
     if (failed_) throw std::runtime_error("it waited for a device that has failed");
+  }
+  // When it was reached, if it has been.
+  std::optional<std::chrono::steady_clock::time_point> reached() const {
+    const std::lock_guard lock(mutex_);
+    return reached_;
   }
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool reached_ = false;
+  std::optional<std::chrono::steady_clock::time_point> reached_;
   bool failed_ = false;  // its device has
 };
 
@@ -103,16 +108,22 @@ class HostDevice::Stream {
     while (true) {
       Task task = Take();
       if (task.run == nullptr) return;
-      if (!device_.failed()) {
-        try {
-          task.run();
-          continue;
-        } catch (const std::exception& error) {
-          device_.Fail(error.what());
-        }
-      }
-      if (task.skip != nullptr) task.skip();
+      if (!Do(task) && task.skip != nullptr) task.skip();
     }
+  }
+
+  // Whether it is done, which it is not if the device has failed.
+  bool Do(const Task& task) {
+    if (!device_.Begin()) return false;
+    bool done = false;
+    try {
+      task.run();
+      done = true;
+    } catch (const std::exception& error) {
+      device_.Fail(error.what());
+    }
+    device_.End();
+    return done;
   }
 
   Task Take() {
@@ -180,6 +191,13 @@ void HostDevice::Wait(DeviceStream stream, const DeviceEvent& event) {
   static_cast<Stream*>(stream)->Put({[moment] { moment->Await(); }, {}});
 }
 
+std::optional<Duration> HostDevice::Elapsed(const DeviceEvent& begin, const DeviceEvent& end) {
+  const auto first = static_cast<const HostEvent&>(begin).Latest()->reached();
+  const auto last = static_cast<const HostEvent&>(end).Latest()->reached();
+  if (!first || !last) return std::nullopt;
+  return *last - *first;
+}
+
 void HostDevice::Copy(DeviceStream stream, void* to, const void* from, size_t bytes) {
   const CopyDirection direction = static_cast<Stream*>(stream)->direction();
   Run(stream, [=, this] {
@@ -196,15 +214,22 @@ DeviceMemory HostDevice::AllocatePinned(size_t bytes) { return AllocateZeros(byt
 DeviceMemory HostDevice::Allocate(size_t bytes) { return AllocateZeros(bytes); }
 
 void HostDevice::Check() const {
-  const std::lock_guard lock(mutex_);
-  if (!failure_.empty()) {
-    throw Error(ExitCode::kFailure, options_.name + " has failed: " + failure_);
-  }
+  std::unique_lock lock(mutex_);
+  if (failure_.empty()) return;
+  all_ended_.wait(lock, [&] { return under_way_ == 0; });
+  throw Error(ExitCode::kFailure, options_.name + " has failed: " + failure_);
 }
 
-bool HostDevice::failed() const {
+bool HostDevice::Begin() {
   const std::lock_guard lock(mutex_);
-  return !failure_.empty();
+  if (!failure_.empty()) return false;
+  ++under_way_;
+  return true;
+}
+
+void HostDevice::End() {
+  const std::lock_guard lock(mutex_);
+  if (--under_way_ == 0) all_ended_.notify_all();
 }
 
 void HostDevice::Fail(const std::string& reason) {

@@ -3,6 +3,7 @@
 // events give them, and it fails as a GPU does. For replicas on a CPU, and tests.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,8 +40,10 @@ class HostDevice : public Device {
   DeviceStream copy_stream(CopyDirection direction) const override;
   DeviceStream update_stream() const override { return updates_; }
   std::unique_ptr<DeviceEvent> MakeEvent() override;
+  std::unique_ptr<DeviceEvent> MakeTimedEvent() override { return MakeEvent(); }
   void Record(DeviceEvent& event, DeviceStream stream) override;
   void Wait(DeviceStream stream, const DeviceEvent& event) override;
+  std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) override;
   void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override;
   void Notify(DeviceStream stream, std::function<void()> function) override;
   DeviceMemory AllocatePinned(size_t bytes) override;
@@ -51,12 +54,16 @@ class HostDevice : public Device {
   class Stream;
   // Of the copies in it, before_copy is told `direction`.
   DeviceStream AddStream(CopyDirection direction);
-  bool failed() const;
+  // A stream is about to do a task: false if the device has failed. Then it has done it.
+  bool Begin();
+  void End();
   void Fail(const std::string& reason);
 
   Options options_;
   mutable std::mutex mutex_;  // of what follows
-  std::string failure_;       // empty: none
+  mutable std::condition_variable all_ended_;
+  std::string failure_;  // empty: none
+  int under_way_ = 0;    // tasks of all streams
   std::vector<std::unique_ptr<Stream>> streams_;
   DeviceStream to_host_;
   DeviceStream to_device_;

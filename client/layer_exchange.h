@@ -10,10 +10,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "client/factor_update.h"
 #include "client/gradient_buffers.h"
 #include "core/codec.h"
+#include "core/time.h"
 #include "core/trace.h"
 
 namespace poseidon {
@@ -74,6 +76,14 @@ class LayerExchange {
 
   // Empty: the gradient goes into its buffers as it is. Else here, instead.
   virtual PackedGradient packed_gradient(int /*layer*/) const { return {}; }
+  // What goes to the host in KV pairs, instead, packed by the first device with error feedback.
+  // Their residuals are the first under a plan; those in the host's memory are then of an earlier
+  // iteration until the function that BringBeforeReading got has been called with a layer.
+  virtual std::vector<PackedChunk> packed_chunks() const { return {}; }
+
+  // So long the first device's work has stood still for the current iteration's values, before its
+  // first GradientReady; after the last iteration for the values that came of it. In parts.
+  virtual void AddExposed(Duration /*stood_still*/) {}
 
   // Where copies are written down; outlives the stage. Null: nowhere.
   virtual Trace* trace() { return nullptr; }

@@ -4,8 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "client/gradient_packer.h"
-#include "core/codec.h"
 #include "core/error.h"
 #include "core/update_rule.h"
 #include "proto/bucket.h"
@@ -17,36 +15,40 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector unit
 
+// Whether the bucket's gradients go to other workers, who may be slower than this one.
+bool HasPeers(const Plan& plan, const BucketPlan& bucket) {
+  return IsAllReduce(bucket.scheme()) && plan.workers() > 1;
+}
+
 }  // namespace
 
 void ModelMemory::Free::operator()(float* memory) const { std::free(memory); }
 
-ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device,
-                         bool devices_pack)
+ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, const Devices& devices)
     : phantom_(phantom), buckets_(phantom ? 1 : plan.plan().buckets_size()) {
   PlaceLayers(plan);
   if (phantom) return;
-  if (device != nullptr) pinned_.emplace(*device);
-  const int64_t state = StatePerParameter(ToUpdateRule(plan.model().update_rule()));
+  if (devices.pinned_for != nullptr) pinned_.emplace(*devices.pinned_for);
+  const UpdateRule rule = ToUpdateRule(plan.model().update_rule());
   for (int b = 0; b < plan.plan().buckets_size(); ++b) {
     const BucketPlan& bucket = plan.plan().buckets(b);
     const int64_t parameters = FloatCount(bucket);
     BucketMemory& memory = buckets_[b];
     memory.values = Allocate(parameters);
-    if (bucket.scheme() != ADAM) {
+    // The host makes deferred updates itself, or has the mean in the gradient's place.
+    const bool on_devices = devices.update_factors && bucket.scheme() == SFB && !rule.deferred;
+    if (bucket.scheme() != ADAM && !on_devices) {
       memory.gradients[0] = Allocate(parameters);
       memory.gradients[1] =
-          IsAllReduce(bucket.scheme()) ? Allocate(parameters) : memory.gradients[0];
+          HasPeers(plan.plan(), bucket) ? Allocate(parameters) : memory.gradients[0];
     }
-    if (bucket.update_at_workers()) memory.history = Allocate(parameters * state);
+    if (bucket.update_at_workers()) AllocateHistory(rule, parameters, memory);
     if (bucket.codec() == ONE_BIT || bucket.codec() == TOP_K) {
       memory.residual = Allocate(parameters);
     }
     const CodecSpec codec = CodecOf(plan.plan(), bucket);
-    if (devices_pack && bucket.scheme() == PS && PacksEachFloatAlone(codec)) {
-      const size_t bytes = EncodedBytes(codec, parameters);
-      const auto floats = static_cast<int64_t>((bytes + sizeof(float) - 1) / sizeof(float));
-      memory.packed = std::as_writable_bytes(Allocate(floats)).first(bytes);
+    if (devices.pack && bucket.scheme() == PS && codec.codec != Codec::kFp32) {
+      AllocatePacked(codec, bucket, memory);
     }
     if (UsesFactors(bucket.scheme())) AllocateFactors(plan, bucket, memory);
   }
@@ -63,6 +65,16 @@ void ModelMemory::PlaceLayers(const wire::PlanAndModel& plan) {
   }
 }
 
+void ModelMemory::AllocateHistory(const UpdateRule& rule, int64_t parameters,
+                                  BucketMemory& memory) {
+  const bool one_gradient = memory.gradients[0].data() == memory.gradients[1].data();
+  if (rule.type == "MeanGradient" && one_gradient) {
+    memory.history = memory.gradients[0];
+  } else {
+    memory.history = Allocate(parameters * StatePerParameter(rule));
+  }
+}
+
 void ModelMemory::AllocateFactors(const wire::PlanAndModel& plan, const BucketPlan& bucket,
                                   BucketMemory& memory) {
   const InnerProductSpec& product = plan.model().layers(bucket.first_layer()).inner_product();
@@ -70,6 +82,20 @@ void ModelMemory::AllocateFactors(const wire::PlanAndModel& plan, const BucketPl
   for (FactorStack& stack : memory.stacks) {
     stack.u = Allocate(rows * product.outputs());
     stack.v = Allocate(rows * product.inputs());
+  }
+}
+
+void ModelMemory::AllocatePacked(const CodecSpec& codec, const BucketPlan& bucket,
+                                 BucketMemory& memory) {
+  size_t bytes = 0;
+  for (const Chunk& chunk : bucket.chunks()) bytes += EncodedBytes(codec, chunk.size());
+  const auto floats = static_cast<int64_t>((bytes + sizeof(float) - 1) / sizeof(float));
+  memory.packed = std::as_writable_bytes(Allocate(floats)).first(bytes);
+  std::span<std::byte> rest = memory.packed;
+  for (const Chunk& chunk : bucket.chunks()) {
+    const size_t size = EncodedBytes(codec, chunk.size());
+    memory.packed_chunks.push_back(rest.first(size));
+    rest = rest.subspan(size);
   }
 }
 

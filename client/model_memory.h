@@ -10,6 +10,8 @@
 
 #include "client/device.h"
 #include "client/pinned_pool.h"
+#include "core/codec.h"
+#include "core/update_rule.h"
 #include "proto/wire.pb.h"
 
 namespace poseidon {
@@ -28,12 +30,17 @@ struct BucketMemory {
   // Of this worker, filled by the engine; iteration t uses gradients[t % 2]. The two are the same
   // memory where a server's answer proves that it has taken the gradient. In an all-reduce nothing
   // proves that a peer has taken what was last sent to it until that peer has taken part in the
-  // next iteration; so they are two. Under SFB the rebuilt sum.
+  // next iteration; so they are two, unless there is no peer. Under SFB the rebuilt sum; none where
+  // devices rebuild it.
   std::array<std::span<float>, 2> gradients;
-  std::span<float> history;   // optimiser state, if the workers update
+  // Optimiser state, if the workers update. That of rule MeanGradient, a mean of gradients, takes
+  // the place of this worker's gradient, gradients[0], where the two above are the same memory.
+  std::span<float> history;
   std::span<float> residual;  // what a codec with error feedback has not sent yet
-  // Where devices pack: the gradient as it goes on the wire, instead of gradients[0].
+  // Where devices pack: the gradient as it goes on the wire, instead of gradients[0]; and of each
+  // chunk its part of that.
   std::span<std::byte> packed;
+  std::vector<std::span<std::byte>> packed_chunks;
   // SFB, ADAM: iteration t uses stack t % 2. Two suffice: a worker that sends factors of t + 1 has
   // finished t, so it has had everybody's factors of t; nobody is more than one iteration ahead.
   std::array<FactorStack, 2> stacks;
@@ -50,10 +57,17 @@ struct LayerPlace {
 // client/session.h says. Frames on their way out share ownership.
 class ModelMemory {
  public:
-  // Throws Error if the machine does not have the memory. With `phantom` nothing is allocated. With
-  // `device` it is pinned for its copies; `devices_pack` is SessionOptions'.
-  ModelMemory(const wire::PlanAndModel& plan, bool phantom, Device* device = nullptr,
-              bool devices_pack = false);
+  // What the worker's devices have to do with it, as SessionOptions says.
+  struct Devices {
+    Device* pinned_for = nullptr;
+    bool update_factors = false;
+    bool pack = false;
+  };
+
+  // Throws Error if the machine does not have the memory. With `phantom` nothing is allocated.
+  ModelMemory(const wire::PlanAndModel& plan, bool phantom, const Devices& devices);
+  ModelMemory(const wire::PlanAndModel& plan, bool phantom)
+      : ModelMemory(plan, phantom, Devices()) {}
 
   const BucketMemory& bucket(int index) const { return buckets_[phantom_ ? 0 : index]; }
   const LayerPlace& place(int layer) const { return places_[layer]; }
@@ -66,8 +80,10 @@ class ModelMemory {
 
  private:
   void PlaceLayers(const wire::PlanAndModel& plan);
+  void AllocateHistory(const UpdateRule& rule, int64_t parameters, BucketMemory& memory);
   void AllocateFactors(const wire::PlanAndModel& plan, const BucketPlan& bucket,
                        BucketMemory& memory);
+  void AllocatePacked(const CodecSpec& codec, const BucketPlan& bucket, BucketMemory& memory);
   std::span<float> Allocate(int64_t count);
 
   struct Free {

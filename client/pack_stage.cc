@@ -34,7 +34,7 @@ void PackStage::Send(int layer, size_t replica, std::span<const std::span<float>
     before += blob.size();
     if (share.size == 0) continue;
     const std::span<std::byte> packed(packed_[replica].get(), bytes(share.size));
-    replicas_[replica].packer->Pack(host.codec, blob.subspan(share.begin, share.size), packed,
+    replicas_[replica].packer->Pack(host.codec, blob.subspan(share.begin, share.size), {}, packed,
                                     stream);
     device.Copy(stream, to.data(), packed.data(), packed.size());
   }

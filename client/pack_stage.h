@@ -1,5 +1,6 @@
 // PackStage: the part of DeviceStage that has to do with gradients which devices pack before they
-// leave (client/gradient_packer.h).
+// leave, each its share (client/gradient_packer.h). Those with error feedback are FeedbackStage's
+// (client/feedback_stage.h).
 //
 // Everything is work in the devices' streams of copies to the host. Thread safety and errors are
 // DeviceStage's.

@@ -24,7 +24,7 @@ ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> contex
       arrived_(plan().chunks_size()),
       outstanding_(static_cast<int>(chunks_.size())),
       fresh_iteration_(context_->start() - 1) {
-  if (context_->start() == 0 || !plan().update_at_workers()) return;
+  if (!context_->starts_with_state() || !plan().update_at_workers()) return;
   history_.emplace(context_, bucket_, chunks_,
                    InitialBroadcast::Contents{.values = false, .history = true});
   if (context_->rank != 0) ++outstanding_;
@@ -32,7 +32,7 @@ ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> contex
 
 Reception ParameterServerSyncer::PublishInitial(const Payload& history, Outbox& outbox) {
   if (history_) history_->Publish(outbox);
-  const bool to_servers = context_->start() > 0 && !history_;
+  const bool to_servers = context_->starts_with_state() && !history_;
   const size_t state = StatePerParameter(context_->rule) * sizeof(float);
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
@@ -53,7 +53,7 @@ Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
     const Chunk& chunk = plan().chunks(c);
     Envelope envelope =
         context_->MakeFrame(MessageKind::kGradient, {Role::kServer, chunk.server()}, lane_, bucket_,
-                            c, iteration, GradientBody(chunk, iteration));
+                            c, iteration, GradientBody(c, iteration));
     context_->CountSent(bucket_, envelope);
     outbox.Send(std::move(envelope));
   }
@@ -61,16 +61,16 @@ Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
   return Reception::kTaken;
 }
 
-Payload ParameterServerSyncer::GradientBody(const Chunk& chunk, int64_t iteration) {
+Payload ParameterServerSyncer::GradientBody(int c, int64_t iteration) {
+  const Chunk& chunk = plan().chunks(c);
   const std::span<const float> gradient = memory().gradients[iteration % 2];
   // Sent without a copy: the engine writes the next gradient only after the values that answer
   // this one have come, so after the server has it.
   if (codec_.codec == Codec::kFp32) return context_->ViewOf(gradient, chunk.offset(), chunk.size());
-  const size_t bytes = EncodedBytes(codec_, chunk.size());
   if (!memory().packed.empty()) {  // without a copy, likewise
-    return Payload::View(memory().packed.subspan(EncodedBytes(codec_, chunk.offset()), bytes),
-                         context_->memory);
+    return Payload::View(memory().packed_chunks[c], context_->memory);
   }
+  const size_t bytes = EncodedBytes(codec_, chunk.size());
   if (context_->phantom) return Payload::Phantom(bytes);
   const std::span<float> residual = memory().residual.empty()
                                         ? memory().residual

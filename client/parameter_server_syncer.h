@@ -29,7 +29,7 @@ class ParameterServerSyncer : public Syncer {
   Reception ReceiveHistory(const Envelope& envelope, Outbox& outbox);
   // One of the things awaited has come.
   Reception CountDown();
-  Payload GradientBody(const Chunk& chunk, int64_t iteration);
+  Payload GradientBody(int c, int64_t iteration);
   void Move(const Envelope& envelope, const Chunk& chunk);
   // A sum of gradients, which answers one where the workers update; else values.
   bool IsSum(const Envelope& envelope) const;

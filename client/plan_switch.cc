@@ -21,6 +21,11 @@ void Copy(std::span<const float> from, std::span<float> to) {
   std::copy(from.begin(), from.end(), to.begin());
 }
 
+// Worker 0's optimiser state goes to all, but each has the mean gradient.
+bool MovesHistory(const SyncContext& context) {
+  return context.rank == 0 || context.rule.type == "MeanGradient";
+}
+
 }  // namespace
 
 int64_t PauseAgreement::Offer(int64_t iteration) {
@@ -37,7 +42,7 @@ void MovedState::Leave(std::shared_ptr<const SyncContext> from) {
   for (const int bucket : ToFetch()) outstanding_ += from_->bucket(bucket).chunks_size();
   if (from_->phantom) return;
   LeaveResidual();
-  if (from_->rank == 0) LeaveHistory();
+  if (MovesHistory(*from_)) LeaveHistory();
 }
 
 void MovedState::CountParameters(const ModelSpec& model) {
@@ -112,13 +117,23 @@ void MovedState::Take(const Envelope& envelope) {
 
 void MovedState::Enter(std::shared_ptr<const SyncContext> to) {
   to_ = std::move(to);
-  if (to_->rank == 0 && !to_->phantom) {
+  if (to_->phantom) return from_.reset();
+  if (to_->rank == 0) {
     for (int layer = 0; layer + 1 < static_cast<int>(begins_.size()); ++layer) {
       Copy(from_->memory->values(layer), to_->memory->values(layer));
     }
-    PlaceHistory();
   }
+  if (MovesHistory(*to_)) PlaceHistory();
+  PlaceResidual();
   from_.reset();
+}
+
+void MovedState::PlaceResidual() {
+  for (int layer = 0; layer + 1 < static_cast<int>(begins_.size()); ++layer) {
+    const LayerPlace& place = to_->memory->place(layer);
+    const std::span<float> residual = to_->memory->bucket(place.bucket).residual;
+    if (!residual.empty()) AddResidual(layer, residual.subspan(place.offset, place.size));
+  }
 }
 
 void MovedState::PlaceHistory() {

@@ -35,14 +35,16 @@ class PauseAgreement {
 };
 
 // What a worker takes from one plan to the next. All workers have the same values and optimiser
-// state, so worker 0's start the next plan, as its first values started the first. What a codec
-// with error feedback has not sent yet is each worker's own.
+// state, so worker 0's start the next plan, as its first values started the first; but the mean
+// gradient of rule MeanGradient is in every worker's memory. What a codec with error feedback has
+// not sent yet is each worker's own.
 //
 // Not thread-safe; the training thread's. The lanes must not be using the buffers of either plan
 // between Leave and Enter: nothing is under way then.
 class MovedState {
  public:
-  // All layers are fresh. On worker 0 allocates the whole model's optimiser state.
+  // All layers are fresh. On worker 0, and with rule MeanGradient on all, allocates the whole
+  // model's optimiser state.
   void Leave(std::shared_ptr<const SyncContext> from);
   // Worker 0: the buckets whose servers keep something that has to be fetched; empty for others.
   std::vector<int> ToFetch() const;
@@ -57,16 +59,17 @@ class MovedState {
   // After complete(), instead of Enter: the optimiser state of the whole model.
   std::vector<float> TakeHistory() { return std::move(*history_); }
 
-  // The memory of the next plan is there. On worker 0 puts the state into it.
+  // The memory of the next plan is there. Puts into it what the old plan has not sent, where the
+  // new one has room for such, and the state that Leave has taken.
   void Enter(std::shared_ptr<const SyncContext> to);
   // Worker 0: the bucket's optimiser state in the plan entered, for kPublishInitial; empty if no
   // plan has been left.
   Payload history(int bucket) const;
-  // history() has been used.
+  // The plan has begun: history() has been used.
   void Release();
 
-  // Adds what the old plan has not sent of a layer to the layer's first dense gradient in the new
-  // one. Without effect where there is nothing or the gradient is not dense; it is kept then.
+  // Adds what is still not sent of a layer to the layer's first dense gradient in the new plan.
+  // Without effect where there is nothing or the gradient is not dense; it is kept then.
   void AddResidual(int layer, std::span<float> gradient);
   // Whether that would have an effect.
   bool Owes(int layer) const { return owed_.contains(layer); }
@@ -76,6 +79,8 @@ class MovedState {
   // Puts history_ into to_'s memory where the workers keep it.
   void PlaceHistory();
   void LeaveResidual();
+  // What is owed of buckets with error feedback becomes their residual.
+  void PlaceResidual();
   void LeaveHistory();
   // Room for what the layers of a bucket of the plan left have not sent.
   void OweResidual(const BucketPlan& bucket);

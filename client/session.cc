@@ -178,6 +178,8 @@ PackedBuffer Session::packed_gradient(int layer) const {
   return PackedBufferOf(*state_->context, layer);
 }
 
+std::vector<PackedChunk> Session::packed_chunks() const { return PackedChunksOf(*state_->context); }
+
 std::optional<ProductUpdate> Session::product_update(int layer) const {
   return ProductUpdateOf(*state_->context, layer);
 }
@@ -243,8 +245,7 @@ void Session::Begin() {
       kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
   Await(MessageKind::kStart, timeout, "all nodes to get ready");
   iteration_begin_ = Now();
-  if (rank_ != 0) return;
-  for (int bucket = 0; bucket < plan().buckets_size(); ++bucket) {
+  for (int bucket = 0; rank_ == 0 && bucket < plan().buckets_size(); ++bucket) {
     PostToLanes(MessageKind::kPublishInitial, bucket, moved_.history(bucket));
   }
   moved_.Release();
@@ -322,10 +323,10 @@ void Session::TraceSpan(const char* name, int layer, Time begin) {
 
 void Session::CloseExchange() {
   if (exchange_.iteration < 0) return;  // the initial values are no exchange
-  last_exchange_seconds_ = ToSeconds(exchange_.end - exchange_.begin);
-  // Those who wait for devices wait for their copies, too, which come after the exchange.
-  const Duration took = exchange_.end - exchange_.begin;
-  last_exposed_seconds_ = ToSeconds(std::min(exchange_.exposed, took));
+  // What devices stand still for ends with a copy, after the exchange between the hosts.
+  const Duration took = std::max(exchange_.end - exchange_.begin, exchange_.exposed);
+  last_exchange_seconds_ = ToSeconds(took);
+  last_exposed_seconds_ = ToSeconds(exchange_.exposed);
   total_exchange_seconds_ += last_exchange_seconds_;
   total_exposed_seconds_ += last_exposed_seconds_;
 }

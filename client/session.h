@@ -65,8 +65,8 @@ struct SessionOptions {
   // (client/factor_stage.h): all devices of all workers do it, or none, and their arithmetic has
   // the same bits. Not those of a deferred rule other than MeanGradient.
   bool devices_update_factors = false;
-  // Gradients that go to servers as FP16 or BF16 are packed by the program's devices, through
-  // DeviceStage (client/pack_stage.h).
+  // Gradients that go to servers in a codec are packed by the program's devices, through
+  // DeviceStage (client/pack_stage.h, client/feedback_stage.h).
   bool devices_pack = false;
 };
 
@@ -92,7 +92,9 @@ class Session {
   // Deferred rules: the layer's optimiser state with its mean gradient, StatePerParameter(rule)
   // floats a parameter.
   std::span<float> state(int layer) const;
-  // Of a rule of type MeanGradient, whose state is nothing else.
+  // Of a rule of type MeanGradient, whose state is nothing else. Where the scheme and the number of
+  // workers allow it, it is the memory of gradient(layer), which then never changes within a plan;
+  // the program may write over it until the next GradientReady, its own or with the next gradient.
   std::span<const float> mean_gradient(int layer) const { return state(layer); }
 
   // Worker 0, before Begin, if training goes on from a snapshot: the optimiser state of all
@@ -116,12 +118,13 @@ class Session {
   std::span<float> host_values(int layer) const;
   // LayerExchange's functions of the same names.
   PackedBuffer packed_gradient(int layer) const;
+  std::vector<PackedChunk> packed_chunks() const;
   std::optional<ProductUpdate> product_update(int layer) const;
   FactorStack factors(int layer, int64_t iteration) const;
   void BringBeforeReading(std::function<void(int layer)> bring) { bring_ = std::move(bring); }
   // From any thread: has a WaitUntil, or the next one, ask.
   void Wake();
-  // So long a device has stood still for parameters.
+  // LayerExchange's.
   void AddExposed(Duration exposed) { exchange_.exposed += exposed; }
   // Of all that spans point into, until the last copy is gone.
   std::shared_ptr<const void> memory() const { return state_->context->memory; }
@@ -191,7 +194,8 @@ class Session {
   int64_t iteration_ = 0;
 
   // The exchange of an iteration: from its first gradient ready to the last layer fresh, which is
-  // in the next iteration's forward pass. `exposed` is how long training stood still for it.
+  // in the next iteration's forward pass. `exposed` is how long computing stood still because a
+  // layer was not fresh where it computes: in the host's memory, or on the device.
   struct Exchange {
     int64_t iteration = -1;
     Time begin{};

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/layer_exchange.h"
 #include "client/session.h"
@@ -47,6 +48,8 @@ class SessionExchange : public LayerExchange {
     const PackedBuffer packed = session_.packed_gradient(layer);
     return {packed.bytes, packed.codec};
   }
+  std::vector<PackedChunk> packed_chunks() const override { return session_.packed_chunks(); }
+  void AddExposed(Duration stood_still) override { session_.AddExposed(stood_still); }
   Trace* trace() override { return session_.trace(); }
 
  private:

@@ -56,6 +56,10 @@ struct SyncContext {
   int workers() const { return plan.plan().workers(); }
   // The plan's first iteration.
   int64_t start() const { return plan.plan().start_iteration(); }
+  // Whether optimiser state is among what the plan starts with. Not if it starts at iteration 0,
+  // and not the mean gradient of rule MeanGradient: every worker has it, and takes it to a next
+  // plan.
+  bool starts_with_state() const { return start() > 0 && rule.type != "MeanGradient"; }
   const BucketPlan& bucket(int index) const { return plan.plan().buckets(index); }
 
   // A data frame of this worker for data lane `lane` of `to`.

@@ -70,8 +70,11 @@ void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   if (plan == nullptr) return;
   const int expected = state_->context == nullptr ? 0 : state_->context->plan.plan().number() + 1;
   if (plan->plan().number() != expected) return;
-  auto memory = std::make_shared<ModelMemory>(*plan, options_.phantom, options_.device,
-                                              options_.devices_pack);
+  auto memory = std::make_shared<ModelMemory>(
+      *plan, options_.phantom,
+      ModelMemory::Devices{.pinned_for = options_.device,
+                           .update_factors = options_.devices_update_factors,
+                           .pack = options_.devices_pack});
   auto context = std::make_shared<SyncContext>(plan, std::move(memory));
   context->rank = member_.self().rank;
   // Frames of an earlier plan are of another epoch.

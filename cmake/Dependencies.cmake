@@ -49,7 +49,14 @@ poseidon_optional_library(opencv_dnn opencv2/dnn.hpp opencv4 "opencv_dnn;opencv_
 pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 
 if(POSEIDON_TORCH)
+  # Where libtorch has CUDA it wants to know what its extensions are compiled for, or compiles a
+  # program that asks the GPU; and has all CUDA code compiled as those are. There are none here.
+  set(own_cuda_flags "${CMAKE_CUDA_FLAGS}")
+  set(own_cuda_architectures ${CMAKE_CUDA_ARCHITECTURES})
+  list(TRANSFORM own_cuda_architectures REPLACE "([0-9])$" ".\\1" OUTPUT_VARIABLE TORCH_CUDA_ARCH_LIST)
   find_package(Torch REQUIRED)
+  set(CMAKE_CUDA_FLAGS "${own_cuda_flags}")
+  set(CMAKE_CUDA_ARCHITECTURES ${own_cuda_architectures})
 endif()
 if(POSEIDON_TESTS)
   find_package(GTest REQUIRED)

@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "worker/loss_check.h"
-#include "worker/steady_now.h"
 
 namespace poseidon {
 
@@ -157,22 +156,7 @@ void DeviceNet::LoadBatch(int64_t pass) {
 }
 
 void DeviceNet::WaitFresh(int layer) {
-  MeasureWait(true);
   Guard([&] { stage_->WaitFresh(layer, streams_); });
-  MeasureWait(false);
-}
-
-void DeviceNet::MeasureWait(bool begins) {
-  // A GPU's stream stands still for a call-back, several microseconds, which all layers' would be
-  // more than what they measure.
-  if (replicas_[0].device->cuda_device()) return;
-  replicas_[0].device->Run([this, begins] {
-    if (begins) {
-      wait_begin_ = SteadyNow();
-    } else {
-      exposed_ = exposed_.load() + SteadyNow() - wait_begin_;
-    }
-  });
 }
 
 void DeviceNet::Forward(int step) {
@@ -240,7 +224,6 @@ void DeviceNet::GradientReady(int layer) {
 
 void DeviceNet::EndIteration() {
   Guard([&] { stage_->EndIteration(); });
-  session_.AddExposed(exposed_.exchange(Duration()));
 }
 
 // As good as DeviceStage::PlanChanged, but the new plan may send factors where the old one did not.
@@ -268,6 +251,7 @@ std::string DeviceNet::FirstNotFinite() {
 void DeviceNet::Synchronize() {
   RunAll([](Engine& engine) { engine.Synchronize(); });
   WaitAll();
+  stage_->BookWaits();
 }
 
 TestResult DeviceNet::Test() {

@@ -9,7 +9,6 @@
 // Of factors each replica has its part of the rows, and of these each pass its own.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -93,8 +92,6 @@ class DeviceNet : public WorkerNet {
   // leaves. GPUs would have to be waited for.
   void CheckLosses();
   void AddPass(const Layer& layer, const Member& member, const PassOfIteration& pass) const;
-  // So that what the first replica waits for in its stream is known.
-  void MeasureWait(bool begins);
   // With a trace: what `work` puts in the first replica's stream is an entry on it.
   void Traced(const char* name, int step, const std::function<void()>& work);
 
@@ -102,9 +99,6 @@ class DeviceNet : public WorkerNet {
   LocalReduction* reduction_;
   int64_t most_passes_;
   StreamTrace trace_;
-  // Written in the first replica's stream: of this iteration, and when the present wait began.
-  std::atomic<Duration> exposed_ = Duration();
-  Time wait_begin_{};
   std::unique_ptr<DeferredLayers> deferred_;
   std::unique_ptr<SessionExchange> exchange_;
   std::vector<Member> replicas_;

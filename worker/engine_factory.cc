@@ -114,6 +114,8 @@ class TorchPlan : public EnginePlan {
     return model;
   }
 
+  void CheckDevice(std::optional<int> cuda_device) const override { CheckTorchDevice(cuda_device); }
+
   std::optional<FoundSnapshot> FindStart() const override {
     if (!job_.training().has_snapshot()) return std::nullopt;
     if (job_.training().snapshot() != "latest") {

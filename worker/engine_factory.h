@@ -16,6 +16,8 @@ class EnginePlan {
  public:
   virtual ~EnginePlan() = default;
   virtual TrainerOptions trainer_options() const = 0;
+  // Throws ConfigError with what to do if no engine can compute on this GPU; none: on the CPU.
+  virtual void CheckDevice(std::optional<int> /*cuda_device*/) const {}
   // The engine of one of a worker's replicas, for the thread that calls this (and what it computes
   // on, if that is a GPU).
   virtual std::unique_ptr<Engine> Make(int rank, int replica,

@@ -290,6 +290,8 @@ void KeepFreedMemory() {
 
 }  // namespace
 
+void CheckTorchDevice(std::optional<int> cuda_device) { ToTorchDevice(cuda_device); }
+
 std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options) {
   CHECK_GE(options.threads, 1);
   KeepFreedMemory();

@@ -31,6 +31,9 @@ struct TorchEngineOptions {
   bool deterministic = false;
 };
 
+// Throws ConfigError with what to do if libtorch can't compute on this CUDA device; none: the CPU.
+void CheckTorchDevice(std::optional<int> cuda_device);
+
 // The engine of the solver's train net and, on worker 0, of its test nets. Reads the next batch in
 // a thread of its own while the present one is computed.
 //

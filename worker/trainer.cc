@@ -81,6 +81,7 @@ wire::WorkerReport Trainer::Train() {
   const Time begin = SteadyNow();
   while (session_.iteration() < options_.max_iter) RunIteration();
   WaitForAllLayers();
+  net_.Synchronize();  // the last values' way to devices is part of training
 
   wire::WorkerReport report;
   report.set_training_seconds(ToSeconds(SteadyNow() - begin - testing_));

@@ -63,6 +63,10 @@ int FirstDevice(const Job& job, int wanted_rank) {
   return std::max(wanted_rank, 0) * job.cluster().devices_per_worker();
 }
 
+void CheckEngines(const EnginePlan& plan, const WorkerDevices& devices) {
+  for (const auto& device : devices.devices) plan.CheckDevice(device->cuda_device());
+}
+
 std::vector<std::unique_ptr<Engine>> MakeEngines(const EnginePlan& plan, int rank,
                                                  const WorkerDevices& devices) {
   std::vector<std::unique_ptr<Engine>> engines;

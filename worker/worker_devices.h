@@ -34,6 +34,9 @@ WorkerDevices MakeWorkerDevices(const JobConfig& config, int first);
 // with equally many consecutive ranks.
 int FirstDevice(const Job& job, int wanted_rank);
 
+// Throws ConfigError with what to do if the plan's engines can't compute on these devices.
+void CheckEngines(const EnginePlan& plan, const WorkerDevices& devices);
+
 // A replica of the net on each device.
 std::vector<std::unique_ptr<Engine>> MakeEngines(const EnginePlan& plan, int rank,
                                                  const WorkerDevices& devices);

@@ -79,10 +79,11 @@ ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   const std::unique_ptr<EnginePlan> plan = PlanEngine(config, FLAGS_compute_factor);
   if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
-  // Before it joins, so that it does not if there is no GPU for it.
+  // Before it joins, so that it does not if there is no GPU for it, or for its engines.
   const int first =
       FLAGS_first_device >= 0 ? FLAGS_first_device : FirstDevice(config.job, FLAGS_rank);
   const WorkerDevices devices = MakeWorkerDevices(config, first);
+  CheckEngines(*plan, devices);
   for (const auto& device : devices.devices) LOG(INFO) << "computes on " << device->device().name();
   // SFB's rebuild uses BLAS beside the engine.
   openblas_set_num_threads(std::max(1, config.job.training().threads()));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "client/cuda/check.h"
@@ -13,9 +14,8 @@ namespace poseidon {
 namespace {
 
 struct CudaEvent : DeviceEvent {
-  // Without time stamps, which would make the streams that wait for it slower.
-  CudaEvent() {
-    CheckCuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  explicit CudaEvent(unsigned flags) {
+    CheckCuda(cudaEventCreateWithFlags(&event, flags), "make an event");
   }
   ~CudaEvent() override { cudaEventDestroy(event); }
   cudaEvent_t event = nullptr;
@@ -23,6 +23,14 @@ struct CudaEvent : DeviceEvent {
 
 cudaEvent_t Of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).event; }
 cudaStream_t Of(DeviceStream stream) { return static_cast<cudaStream_t>(stream); }
+
+// Whether it says that there is still work to do: no error, but CUDA keeps it as this thread's last
+// one, and the next kernel that is launched would be blamed.
+bool IsNotReady(cudaError_t error) {
+  if (error != cudaErrorNotReady) return false;
+  cudaGetLastError();
+  return true;
+}
 
 std::string Mebibytes(size_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
 
@@ -49,9 +57,15 @@ class CudaDevice : public Device {
   }
   DeviceStream update_stream() const override { return streams_.back(); }
 
+  // Without time stamps, which would make the streams that wait for it slower.
   std::unique_ptr<DeviceEvent> MakeEvent() override {
     const CurrentCudaDevice current(index_);
-    return std::make_unique<CudaEvent>();
+    return std::make_unique<CudaEvent>(cudaEventDisableTiming);
+  }
+
+  std::unique_ptr<DeviceEvent> MakeTimedEvent() override {
+    const CurrentCudaDevice current(index_);
+    return std::make_unique<CudaEvent>(cudaEventDefault);
   }
 
   void Record(DeviceEvent& event, DeviceStream stream) override {
@@ -62,6 +76,16 @@ class CudaDevice : public Device {
   void Wait(DeviceStream stream, const DeviceEvent& event) override {
     const CurrentCudaDevice current(index_);
     CheckCuda(cudaStreamWaitEvent(Of(stream), Of(event)), "wait for an event on " + name_);
+  }
+
+  std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) override {
+    const CurrentCudaDevice current(index_);
+    float milliseconds = 0;
+    const cudaError_t error = cudaEventElapsedTime(&milliseconds, Of(begin), Of(end));
+    if (IsNotReady(error)) return std::nullopt;
+    CheckCuda(error, "measure time on " + name_);
+    return std::chrono::duration_cast<Duration>(
+        std::chrono::duration<float, std::milli>(milliseconds));
   }
 
   void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override {
@@ -110,7 +134,7 @@ class CudaDevice : public Device {
     // A fault anywhere in the process's work on a device is told by every later call.
     for (cudaStream_t stream : streams_) {
       const cudaError_t error = cudaStreamQuery(stream);
-      if (error == cudaErrorNotReady || error == cudaSuccess) continue;
+      if (IsNotReady(error) || error == cudaSuccess) continue;
       throw Error(ExitCode::kFailure, name_ + " has failed: " + cudaGetErrorString(error));
     }
   }

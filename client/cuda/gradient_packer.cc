@@ -1,5 +1,7 @@
 #include "client/cuda/gradient_packer.h"
 
+#include <optional>
+
 #include "client/cuda/codec.h"
 #include "client/cuda/current_device.h"
 
@@ -10,16 +12,24 @@ class CudaGradientPacker : public GradientPacker {
  public:
   explicit CudaGradientPacker(int index) : index_(index) {}
 
-  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<std::byte> packed,
-            DeviceStream stream) override {
+  void Reserve(const CodecSpec& codec, size_t floats) override {
+    if (codec.codec != Codec::kTopK || floats <= reserved_) return;  // the others need none
     const CurrentCudaDevice current(index_);
-    cuda::Encode(codec, floats, {}, packed, scratch_, static_cast<CudaStream>(stream));
+    scratch_.reset();  // its memory first
+    scratch_.emplace(codec, static_cast<int64_t>(floats));
+    reserved_ = floats;
+  }
+
+  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<float> residual,
+            std::span<std::byte> packed, DeviceStream stream) override {
+    const CurrentCudaDevice current(index_);
+    cuda::Encode(codec, floats, residual, packed, *scratch_, static_cast<CudaStream>(stream));
   }
 
  private:
   int index_;
-  // Codecs of single floats need none.
-  cuda::CodecScratch scratch_{CodecSpec{.codec = Codec::kFp16}, 0};
+  std::optional<cuda::CodecScratch> scratch_{std::in_place, CodecSpec{}, 0};
+  size_t reserved_ = 0;
 };
 
 }  // namespace

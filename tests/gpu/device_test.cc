@@ -2,8 +2,12 @@
 #include "client/device.h"
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <future>
+#include <optional>
+#include <thread>
 
 #include "client/cuda/cuda_device.h"
 #include "client/cuda/sum.h"
@@ -79,6 +83,49 @@ TEST(CudaDevice, EventsOrderCopiesBehindAnotherStreamsWork) {
     ASSERT_EQ(host.back(), round + kAdditions);
   }
   cudaStreamDestroy(compute);
+}
+
+// Work that no GPU does in less than `milliseconds`.
+void KeepBusy(cudaStream_t stream, int milliseconds) {
+  const auto sleep = [](void* context) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(reinterpret_cast<intptr_t>(context)));
+  };
+  CheckCuda(cudaLaunchHostFunc(stream, sleep, reinterpret_cast<void*>(intptr_t{milliseconds})),
+            "call back");
+}
+
+TEST(CudaDevice, TellsTheTimeBetweenEventsThatHaveCome) {
+  const std::unique_ptr<Device> device = MakeCudaDevice(0);
+  const DeviceStream stream = device->update_stream();
+  const auto begin = device->MakeTimedEvent(), end = device->MakeTimedEvent();
+  for (const int milliseconds : {100, 20}) {  // events are used again
+    device->Record(*begin, stream);
+    KeepBusy(static_cast<cudaStream_t>(stream), milliseconds);
+    device->Record(*end, stream);
+    EXPECT_FALSE(device->Elapsed(*begin, *end));
+    ASSERT_NO_FATAL_FAILURE(Await(*device, stream));
+    const std::optional<Duration> elapsed = device->Elapsed(*begin, *end);
+    ASSERT_TRUE(elapsed);
+    EXPECT_GE(*elapsed, std::chrono::milliseconds(milliseconds - 1));
+    EXPECT_LT(*elapsed, std::chrono::milliseconds(milliseconds + 50));
+  }
+}
+
+// CUDA keeps "not ready" as a thread's last error, for which the next launch would be blamed.
+TEST(CudaDevice, AskingABusyOneLeavesNoErrorBehind) {
+  const std::unique_ptr<Device> device = MakeCudaDevice(0);
+  const DeviceStream stream = device->update_stream();
+  const OnDevice<float> floats(std::vector<float>(100, 2));
+  const auto begin = device->MakeTimedEvent(), end = device->MakeTimedEvent();
+  device->Record(*begin, stream);
+  KeepBusy(static_cast<cudaStream_t>(stream), 100);
+  device->Record(*end, stream);
+  device->Check();
+  EXPECT_NO_THROW(cuda::Scale(floats.span(), 2, kDefaultStream));
+  EXPECT_FALSE(device->Elapsed(*begin, *end));
+  EXPECT_NO_THROW(cuda::Scale(floats.span(), 2, kDefaultStream));
+  ASSERT_NO_FATAL_FAILURE(Await(*device, stream));
+  EXPECT_EQ(floats.Values(), std::vector<float>(100, 8));
 }
 
 TEST(CudaDevice, OneThatIsNotThereIsAConfigError) {

@@ -50,6 +50,7 @@ class Trainer:
     def __init__(self, options, directory):
         self.options = options
         self.directory = directory
+        self.exposed_ms = 0  # that computing stood still in an iteration of the last job
 
     def write(self, name, text):
         path = os.path.join(self.directory, name)
@@ -68,7 +69,9 @@ class Trainer:
         subprocess.run([f"{self.options.bin}/poseidon", "run", f"--config={job}", f"--out={out}"],
                        check=True, stdout=sys.stderr, cwd=REPOSITORY)
         with open(f"{out}/summary.json", encoding="utf-8") as file:
-            return statistics.median(json.load(file)["duration_ms"][WARM_UP:])
+            summary = json.load(file)
+        self.exposed_ms = statistics.median(summary["exposed_ms"][WARM_UP:])
+        return statistics.median(summary["duration_ms"][WARM_UP:])
 
     def plain(self, name):
         output = subprocess.run(
@@ -120,7 +123,7 @@ def measure(trainer, name):
     def line(what, milliseconds, reference=None):
         share = f"{reference / milliseconds:8.3f}" if reference else ""
         print(f"{name:10} {what:36} {milliseconds:9.2f} ms {1000 * batch / milliseconds:9.1f} "
-              f"images/s a worker {share}", flush=True)
+              f"images/s a worker {share}  stands still {trainer.exposed_ms:.2f} ms", flush=True)
 
     plain = None if trainer.options.no_plain else trainer.plain(name)
     if plain:

@@ -22,10 +22,10 @@ namespace {
 class CountingPacker : public HostGradientPacker {
  public:
   using HostGradientPacker::HostGradientPacker;
-  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<std::byte> packed,
-            DeviceStream stream) override {
+  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<float> residual,
+            std::span<std::byte> packed, DeviceStream stream) override {
     ++calls;
-    HostGradientPacker::Pack(codec, floats, packed, stream);
+    HostGradientPacker::Pack(codec, floats, residual, packed, stream);
   }
   int64_t calls = 0;
 };
@@ -177,11 +177,12 @@ Parameters TrainWithUpdatesOnDevice(SessionOptions options, const TrainingWork& 
   for (int layer = 0; layer < layers; ++layer) {
     EXPECT_EQ(values()[layer], net.values(layer)) << "layer " << layer;
   }
-  int64_t updated = 0, packed = 0;  // layers of the last plan
+  int64_t updated = 0, packed = 0;  // layers of the last plan, or KV pairs
   for (int layer = 0; layer < layers; ++layer) {
     updated += session.product_update(layer) ? 1 : 0;
     packed += session.packed_gradient(layer).bytes.empty() ? 0 : 1;
   }
+  packed += static_cast<int64_t>(session.packed_chunks().size());
   if (session.plan().number() == 0) {
     EXPECT_EQ(net.factor_update.calls, updated * work.iterations);
     EXPECT_EQ(net.packer.calls, packed * work.iterations);
@@ -298,17 +299,59 @@ TEST(DeviceTraining, DevicesTakeOverUpdatesFromServersAndGiveThemBack) {
   }
 }
 
-TEST(DeviceTraining, GradientsPackedByDevicesComeToTheBitsOfHosts) {
-  for (const WireCodec codec : {FP16, BF16}) {
-    for (const auto update_at : {Communication::SERVERS, Communication::WORKERS}) {
-      SimulatedClusterOptions options = FactorTraining(10);
-      options.job.mutable_communication()->set_policy(Communication::ALL_PS);
-      options.job.mutable_communication()->set_codec(codec);
-      options.job.mutable_communication()->set_update_at(update_at);
-      std::vector<float> state;
-      EXPECT_EQ(TrainWithUpdatesOnDevices(options, nullptr, state), TrainOverSockets(options))
-          << WireCodec_Name(codec);
-    }
+Parameters TrainPackingOnDevices(const SimulatedClusterOptions& options,
+                                 const wire::PlanAndModel* next = nullptr) {
+  std::vector<float> state;
+  return TrainWithUpdatesOnDevices(options, next, state);
+}
+
+SimulatedClusterOptions PackedTraining(SimulatedClusterOptions options, WireCodec codec) {
+  Communication& communication = *options.job.mutable_communication();
+  communication.set_policy(Communication::ALL_PS);
+  communication.set_codec(codec);
+  communication.set_top_k_share(0.2);  // of KV pairs of a few floats
+  communication.set_deterministic(true);
+  return options;
+}
+
+class PackingOnDevices : public testing::TestWithParam<WireCodec> {};
+
+// KV pairs of a layer's part, and of several layers.
+TEST_P(PackingOnDevices, ComesToTheBitsOfHosts) {
+  for (const auto& [update_at, bucket_bytes] :
+       {std::pair(Communication::SERVERS, 100000), {Communication::WORKERS, 0}}) {
+    SimulatedClusterOptions options = PackedTraining(FactorTraining(10), GetParam());
+    options.job.mutable_communication()->set_update_at(update_at);
+    options.job.mutable_communication()->set_bucket_bytes(bucket_bytes);
+    EXPECT_EQ(TrainPackingOnDevices(options), TrainOverSockets(options)) << bucket_bytes;
+  }
+}
+
+TEST_P(PackingOnDevices, OfRandomTrainingsComesToTheBitsOfHosts) {
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    SCOPED_TRACE(seed);
+    const SimulatedClusterOptions options = PackedTraining(RandomTraining(seed), GetParam());
+    EXPECT_EQ(TrainPackingOnDevices(options), TrainOverSockets(options));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, PackingOnDevices, testing::Values(FP16, BF16, ONE_BIT, TOP_K));
+
+// Under the same KV pairs in other lanes: whenever the job goes over, nothing that was not sent may
+// get lost on its way from the device to the host, to the new plan's memory, and back.
+TEST(DeviceTraining, WhatWasNotSentIsKeptWhenThePlanChanges) {
+  for (const WireCodec codec : {ONE_BIT, TOP_K}) {
+    SimulatedClusterOptions options = PackedTraining(FactorTraining(100), codec);
+    options.job.mutable_communication()->set_update_at(Communication::SERVERS);
+    options.job.mutable_communication()->set_bucket_bytes(100000);
+    Communication other = options.job.communication();
+    other.set_lanes(1);
+    wire::PlanAndModel next;
+    *next.mutable_model() = options.work.model;
+    *next.mutable_plan() = MakePlan(InformationBook(options.work.model, 4, 2), other);
+    const Parameters expected = TrainOverSockets(options);
+    EXPECT_EQ(TrainOverSockets(options, &next), expected) << WireCodec_Name(codec);
+    EXPECT_EQ(TrainPackingOnDevices(options, &next), expected) << WireCodec_Name(codec);
   }
 }
 

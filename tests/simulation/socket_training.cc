@@ -66,9 +66,22 @@ void SwitchPlan(ZmqRuntime& scheduler, const wire::PlanAndModel& next) {
   FAIL() << "no other plan";
 }
 
+// By rank, when all workers have finished.
+std::vector<wire::WorkerReport> TakeReports(ZmqRuntime& scheduler, size_t workers) {
+  std::vector<wire::WorkerReport> reports(workers);
+  while (const std::optional<Envelope> envelope = scheduler.mailbox().Take({})) {
+    wire::WorkerReport report;
+    if (envelope->kind != MessageKind::kFinished) continue;
+    EXPECT_TRUE(report.ParseFromString(envelope->body.ToString()));
+    reports.at(report.rank()) = report;
+  }
+  return reports;
+}
+
 }  // namespace
 
-Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker) {
+Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker,
+                          std::vector<wire::WorkerReport>* reports) {
   const int port = FindPorts();
   job.mutable_cluster()->set_scheduler_host(kHost);
   job.mutable_cluster()->set_scheduler_port(port);
@@ -103,6 +116,7 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
   if (next != nullptr) SwitchPlan(scheduler, *next);
   for (std::thread& thread : workers) thread.join();
   for (const Parameters& result : results) EXPECT_EQ(result, results[0]);
+  if (reports != nullptr) *reports = TakeReports(scheduler, results.size());
   return results[0];
 }
 

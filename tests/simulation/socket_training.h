@@ -22,8 +22,9 @@ using WorkerProcess = std::function<Parameters(const SessionOptions& options)>;
 
 // The job's scheduler and servers, and each worker in a thread of its own. Worker 0's parameters;
 // the others' must be the same bits. With `next` the job goes over to that plan after the first
-// iteration or a little later.
-Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker);
+// iteration or a little later. `reports`: gets what each worker reports of its training.
+Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerProcess& worker,
+                          std::vector<wire::WorkerReport>* reports = nullptr);
 
 // With values and gradients in the session's own memory.
 Parameters TrainOnHosts(Session& session, const TrainingWork& work);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -62,6 +63,7 @@ class ArithmeticEngine : public Engine {
     if (step > 0 && !values_[step - 1].empty()) loss_ += std::abs(values_[step - 1][0]);
   }
   void Backward(int step, const GradientTarget& target) override {
+    if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
     if (step == 0) return;
     const std::span<float> values = values_[step - 1];
     work_.arithmetic.gradient(rank_, pass_, step - 1, values, {target.dense, target.u, target.v});
@@ -83,8 +85,11 @@ class ArithmeticEngine : public Engine {
 
   std::span<const float> values(int layer) const { return values_[layer]; }
 
+  int rank() const { return rank_; }
+
   int64_t fails_at = -1;
   int64_t diverges_at = -1;
+  std::chrono::milliseconds loss_takes{0};
 
  private:
   const TrainingWork& work_;
@@ -264,6 +269,31 @@ TEST(WorkerNetTest, DevicesUpdateFromFactorsAndPack) {
   }
 }
 
+// Of one replica or several, whose sum is packed once; and so under another plan with the same KV
+// pairs.
+TEST(WorkerNetTest, DevicesPackAsHostsDo) {
+  for (const WireCodec codec : {FP16, ONE_BIT, TOP_K}) {
+    for (const int devices : {1, 3}) {
+      SCOPED_TRACE(WireCodec_Name(codec));
+      SCOPED_TRACE(devices);
+      TestCase test = MixedCase(100, devices);
+      Communication& communication = *test.cluster.job.mutable_communication();
+      communication.set_policy(Communication::ALL_PS);
+      communication.set_codec(codec);
+      communication.set_update_at(Communication::SERVERS);
+      test.cluster.work.model.mutable_update_rule()->set_base_lr(0.001F);
+      const Parameters expected = Train(test);
+      test.like_a_gpu = true;
+      Communication other = communication;
+      other.set_lanes(1);
+      wire::PlanAndModel next;
+      *next.mutable_model() = DeclaredModel(test);
+      *next.mutable_plan() = MakePlan(InformationBook(next.model(), 2, 2), other);
+      EXPECT_EQ(Train(test, &next), expected);
+    }
+  }
+}
+
 // Values change on the hosts before they go to the devices.
 TEST(WorkerNetTest, DeferredUpdates) {
   for (const bool clips : {false, true}) {
@@ -312,6 +342,31 @@ TEST(WorkerNetTest, GoesOverToAnotherPlan) {
     *next.mutable_model() = DeclaredModel(test);
     *next.mutable_plan() = MakePlan(InformationBook(next.model(), 2, 2), other);
     EXPECT_LT(Difference(Train(test, &next), Train(OnHosts(test))), 1e-5);
+  }
+}
+
+// A worker waits for one that is slow, and the slow one for nobody.
+TEST(WorkerNetTest, DevicesStandStillAsLongAsHostsDo) {
+  constexpr std::chrono::milliseconds kSlow(40);
+  constexpr int kIterations = 10;
+  const Prepare prepare = [=](int /*replica*/, ArithmeticEngine& engine) {
+    if (engine.rank() == 1) engine.loss_takes = kSlow;
+  };
+  for (const bool staged : {false, true}) {
+    SCOPED_TRACE(staged);
+    TestCase test = MixedCase(kIterations, 1);
+    test.staged = staged;
+    std::vector<wire::WorkerReport> reports;
+    RunOverSockets(
+        test.cluster.job, nullptr,
+        [&](const SessionOptions& options) { return TrainWorker(test, options, prepare); },
+        &reports);
+    const double waited = reports[0].exposed_seconds();
+    // A quarter is for whoever is not woken at once.
+    EXPECT_GT(waited, 0.75 * kIterations * ToSeconds(kSlow));
+    EXPECT_LE(waited, reports[0].exchange_seconds());
+    EXPECT_LE(reports[0].exchange_seconds(), reports[0].training_seconds());
+    EXPECT_LT(reports[1].exposed_seconds(), 0.5 * waited);
   }
 }
 

@@ -309,6 +309,35 @@ TEST(DeviceStage, ACopyThatFailsIsAnErrorWithTheLayer) {
               AllOf(HasSubstr("values of layer layer2"), HasSubstr("the bus caught fire")));
 }
 
+// One replica's device fails while the other's copies: its memory is free only when that is done.
+TEST(DeviceStage, WaitsForTheCopiesOfDevicesThatHaveNotFailed) {
+  const std::vector<TestLayer> layers = {{.floats = 10}};
+  TestNetwork network(1, layers, [](int) { return microseconds(0); });
+  std::promise<void> began;
+  std::atomic<bool> slow = false;
+  std::atomic<bool> under_way = false;
+  HostDevice::Options options;
+  options.before_copy = [&](CopyDirection direction, size_t) {
+    if (direction != CopyDirection::kToDevice || !slow.exchange(false)) return;
+    under_way = true;
+    began.set_value();
+    std::this_thread::sleep_for(milliseconds(50));
+    under_way = false;
+  };
+  Worker worker(network.worker(0), layers, 2, options);
+  worker.stage->WaitFresh(0, worker.streams);
+  worker.stage->Drain();
+  HostDevice& broken = worker.replicas[0]->device();
+  HostDevice& copying = worker.replicas[1]->device();
+  slow = true;
+  copying.Copy(copying.copy_stream(CopyDirection::kToDevice), nullptr, nullptr, 0);
+  began.get_future().wait();
+  broken.Run(worker.streams[0], [] { throw std::runtime_error("no such address"); });
+  broken.Synchronize(worker.streams[0]);
+  worker.stage.reset();
+  EXPECT_FALSE(under_way);
+}
+
 TEST(DeviceStage, ACopyThatNeverEndsMeetsTheDeadline) {
   const std::vector<TestLayer> layers = {{.floats = 10}};
   TestNetwork network(1, layers, [](int) { return microseconds(0); });

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/host_device.h"
@@ -149,6 +150,11 @@ class TestExchange : public LayerExchange {
     Wake();
   }
 
+  void AddExposed(Duration stood_still) override { exposed.back() += stood_still; }
+  // What was told before the first gradient, between the first ones of the first two iterations,
+  // and so on.
+  std::vector<Duration> exposed{Duration()};
+
   Trace* trace() override { return timeline; }
   std::optional<ProductUpdate> product_update(int layer) const override;
   Factors factors(int layer, int64_t iteration) const override {
@@ -216,6 +222,7 @@ class TestExchange : public LayerExchange {
   std::vector<std::string> names_;
   std::function<void(int layer)> bring_;
   int64_t iteration_ = 0;
+  int64_t sent_ = -1;         // the latest iteration of which a gradient has left
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable news_arrived_;
   bool news_ = false;
@@ -303,7 +310,10 @@ class TestNetwork {
   std::thread wire_;
 };
 
-inline void TestExchange::GradientReady(int layer) { network_.LayerReady(layer); }
+inline void TestExchange::GradientReady(int layer) {
+  if (std::exchange(sent_, iteration_) != iteration_) exposed.emplace_back();
+  network_.LayerReady(layer);
+}
 
 inline bool TestExchange::devices_update() const { return network_.devices_update; }
 inline bool TestExchange::devices_pack() const { return network_.devices_pack; }

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/pinned_pool.h"
@@ -89,6 +92,29 @@ TEST(HostDevice, AnEventRecordedElsewhereLeavesEarlierWaitsAlone) {
   EXPECT_TRUE(waited);
 }
 
+TEST(HostDevice, TellsTheTimeBetweenEventsThatHaveCome) {
+  HostDevice device({});
+  const DeviceStream stream = device.MakeStream();
+  const auto begin = device.MakeTimedEvent(), end = device.MakeTimedEvent();
+  for (const int milliseconds : {30, 10}) {  // events are used again
+    std::promise<void> go;
+    device.Record(*begin, stream);
+    device.Run(stream, [&] { go.get_future().wait(); });
+    device.Run(stream,
+               [=] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); });
+    device.Record(*end, stream);
+    EXPECT_FALSE(device.Elapsed(*begin, *end));
+    const auto before = std::chrono::steady_clock::now();
+    go.set_value();
+    device.Synchronize(stream);
+    const auto after = std::chrono::steady_clock::now();
+    const std::optional<Duration> elapsed = device.Elapsed(*begin, *end);
+    ASSERT_TRUE(elapsed);
+    EXPECT_GE(*elapsed, std::chrono::milliseconds(milliseconds));
+    EXPECT_GE(*elapsed, after - before - std::chrono::milliseconds(10));
+  }
+}
+
 TEST(HostDevice, BothCopyStreamsWorkAtOnce) {
   std::promise<void> in_began, out_began;
   HostDevice::Options options;
@@ -137,6 +163,26 @@ TEST(HostDevice, AFailureStopsItAndThoseThatWaitForIt) {
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "gpu 7 has failed: no such address");
   }
+}
+
+// Whoever hears of the failure may free the memory.
+TEST(HostDevice, NothingIsUnderWayAnyMoreWhenItSaysThatItHasFailed) {
+  std::promise<void> began;
+  HostDevice device({.name = "gpu 7", .before_copy = [&](CopyDirection, size_t) {
+                       began.set_value();
+                       std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                     }});
+  const DeviceStream copies = device.copy_stream(CopyDirection::kToHost);
+  float from = 1, to = 0;
+  device.Copy(copies, &to, &from, sizeof(to));
+  began.get_future().wait();
+  const DeviceStream broken = device.MakeStream();
+  device.Run(broken, [] { throw std::runtime_error("no such address"); });
+  device.Synchronize(broken);
+  EXPECT_THROW(device.Check(), Error);
+  EXPECT_EQ(std::exchange(to, 2), 1);
+  device.Synchronize(copies);
+  EXPECT_EQ(to, 2);
 }
 
 TEST(PinnedPool, HandsOutZerosThatDoNotOverlap) {

@@ -13,8 +13,18 @@ namespace poseidon {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
+
+// As a worker finds out before it joins a job. No machine has so many GPUs.
+TEST(CheckTorchDevice, SaysWhatToDoInstead) {
+  EXPECT_NO_THROW(CheckTorchDevice(std::nullopt));
+  EXPECT_THAT([] { CheckTorchDevice(1000); },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("CUDA device 1000, but "),
+                        AnyOf(HasSubstr("train on the CPU"), HasSubstr("use one of them")))));
+}
 
 TEST_F(TorchEngineTest, FourWorkersTogetherHaveTheGradientOfOne) {
   WriteDigits("train", 300, 28, 1);  // 4.7 batches of 64: one goes over the end of the epoch

@@ -87,5 +87,32 @@ TEST(WorkerDevices, SaysWhyThereIsNoGpu) {
   }
 }
 
+// What a worker asks before it joins the job: a GPU that is there is of no use to an engine that
+// can't compute on it.
+TEST(WorkerDevices, EnginesMustBeAbleToComputeOnThem) {
+  class Gpu : public HostComputeDevice {
+   public:
+    explicit Gpu(int number) : HostComputeDevice("gpu"), number_(number) {}
+    std::optional<int> cuda_device() const override { return number_; }
+
+   private:
+    int number_;
+  };
+  class Plan : public EnginePlan {
+   public:
+    TrainerOptions trainer_options() const override { return TrainerOptions(); }
+    std::unique_ptr<Engine> Make(int, int, std::optional<int>) const override { return nullptr; }
+    void CheckDevice(std::optional<int> cuda_device) const override {
+      if (cuda_device == 6) throw ConfigError("no engine on 6");
+    }
+  };
+  WorkerDevices devices;
+  devices.devices.push_back(std::make_unique<HostComputeDevice>("host"));
+  devices.devices.push_back(std::make_unique<Gpu>(5));
+  EXPECT_NO_THROW(CheckEngines(Plan(), devices));
+  devices.devices.push_back(std::make_unique<Gpu>(6));
+  EXPECT_THAT([&] { CheckEngines(Plan(), devices); }, ThrowsMessage<ConfigError>("no engine on 6"));
+}
+
 }  // namespace
 }  // namespace poseidon
