@@ -4,7 +4,7 @@
 
 #include <iostream>
 
-#include "caffe_adapter/convert.h"
+#include "caffe_adapter/convert/convert.h"
 #include "cli/flags.h"
 
 namespace poseidon {

@@ -1,4 +1,4 @@
-// `poseidon convert`: data sets to LMDBs of Datum. See caffe_adapter/convert.h.
+// `poseidon convert`: data sets to LMDBs of Datum. See caffe_adapter/convert/convert.h.
 #pragma once
 
 #include "core/error.h"

@@ -18,21 +18,21 @@
 #include <thread>
 #include <vector>
 
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/solver.h"
 #include "cli/experiment_progress.h"
 #include "cli/flags.h"
 #include "cli/model_source.h"
-#include "cli/program_directory.h"
 #include "core/child_process.h"
+#include "core/program.h"
 #include "experiments/experiment_file.h"
 #include "experiments/experiment_points.h"
 #include "experiments/experiment_results.h"
-#include "experiments/network_testbed.h"
-#include "experiments/process_cluster.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
+#include "launch/network_testbed.h"
+#include "launch/process_cluster.h"
+#include "launch/program_directory.h"
 #include "proto/job_config.h"
-#include "transport/program.h"
 
 namespace poseidon {
 namespace {
@@ -303,7 +303,8 @@ bool MakeReport(const std::string& directory, size_t points) {
 ExitCode ExperimentVerb() {
   FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
   if (FLAGS_experiment.empty()) {
-    throw ConfigError("there is no experiment; name a file, such as experiments/busy.prototxt");
+    throw ConfigError(
+        "there is no experiment; name a file, such as configs/configs/experiments/busy.prototxt");
   }
   const ExperimentMode mode = ModeFromFlags();
   if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");

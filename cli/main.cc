@@ -2,7 +2,7 @@
 #include <iostream>
 
 #include "cli/command_line.h"
-#include "transport/program.h"
+#include "core/program.h"
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <utility>
 
-#include "caffe_adapter/net.h"
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/net.h"
+#include "caffe_adapter/net/solver.h"
 #include "core/error.h"
-#include "experiments/model_times.h"
+#include "planner/model_times.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "caffe_adapter/shape.h"
+#include "caffe_adapter/net/shape.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cli/flags.h"
-#include "cli/program_directory.h"
+#include "launch/program_directory.h"
 
 namespace poseidon {
 namespace {

@@ -7,16 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include "caffe_adapter/net.h"
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/net.h"
+#include "caffe_adapter/net/solver.h"
 #include "cli/flags.h"
 #include "core/units.h"
+#include "planner/cost/cluster_spec.h"
+#include "planner/cost/information_book.h"
+#include "planner/job_plan.h"
 #include "proto/job_config.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
-#include "scheduler/cluster_spec.h"
-#include "scheduler/information_book.h"
-#include "scheduler/job_plan.h"
 
 namespace poseidon {
 namespace {

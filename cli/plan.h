@@ -5,7 +5,7 @@
 
 #include "cli/model_source.h"
 #include "core/error.h"
-#include "experiments/policies.h"
+#include "planner/policies.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 

@@ -2,13 +2,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "caffe_adapter/net.h"
+#include "caffe_adapter/net/net.h"
 #include "cli/plan.h"
 #include "cli/table.h"
+#include "planner/cost/cost_model.h"
+#include "planner/placement.h"
 #include "proto/bucket.h"
 #include "proto/model_size.h"
-#include "scheduler/cost_model.h"
-#include "scheduler/placement.h"
 
 namespace poseidon {
 namespace {

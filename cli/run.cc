@@ -2,11 +2,11 @@
 
 #include <iostream>
 
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/solver.h"
 #include "cli/flags.h"
-#include "cli/local_cluster.h"
+#include "core/program.h"
+#include "launch/local_cluster.h"
 #include "proto/job_config.h"
-#include "transport/program.h"
 
 namespace poseidon {
 namespace {

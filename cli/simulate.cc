@@ -8,7 +8,7 @@
 
 #include "cli/flags.h"
 #include "cli/table.h"
-#include "experiments/model_times.h"
+#include "planner/model_times.h"
 
 namespace poseidon {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cli/plan.h"
 #include "core/error.h"
-#include "experiments/training_simulation.h"
+#include "simulation/training_simulation.h"
 
 namespace poseidon {
 

@@ -116,7 +116,7 @@ const Verb kExperiment{
     .summary = "many trainings on many clusters, and figures of them",
     .usage = "experiment FILE --mode=simulate|emulate|run [flags]",
     .text =
-        "Executes the points of an experiment file (experiments/*.prototxt, docs/experiments.md): "
+        "Executes the points of an experiment file (configs/experiments/*.prototxt, docs/experiments.md): "
         "in virtual time, as real daemons on a network of this machine's own, or on your machines. "
         "The output directory gets results.csv, report.html and its pictures; points that it has "
         "already are not repeated, so a command that was interrupted goes on when it is given "
@@ -130,7 +130,8 @@ const Verb kExperiment{
               {"remote_shell", "COMMAND", ""},
               {"remote_programs", "DIR", ""}},
     .word_flag = "experiment",
-    .example = "poseidon experiment experiments/vgg19_22k_40gbe.prototxt --out=out/vgg19_22k",
+    .example =
+        "poseidon experiment configs/experiments/vgg19_22k_40gbe.prototxt --out=out/vgg19_22k",
     .run = ExperimentVerb};
 
 const Verb kTime{

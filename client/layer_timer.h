@@ -12,9 +12,9 @@ namespace poseidon {
 // A value; the training thread's.
 class LayerTimer {
  public:
-  // The steps' layers, in forward order, as worker/engine.h counts them; a step without parameters
-  // counts to the next layer below it that has some, the first steps to the first layer. At least
-  // one step has a layer.
+  // The steps' layers, in forward order, as worker/engine/engine.h counts them; a step without
+  // parameters counts to the next layer below it that has some, the first steps to the first layer.
+  // At least one step has a layer.
   explicit LayerTimer(const std::vector<std::optional<int>>& layer_of_step);
 
   void AddForward(int step, Duration duration) {

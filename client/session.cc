@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "client/factor_broadcast_syncer.h"
+#include "client/sync/factor_broadcast_syncer.h"
 #include "core/error.h"
+#include "core/program.h"
 #include "proto/job_config.h"
-#include "transport/node_setup.h"
-#include "transport/program.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {

@@ -21,10 +21,10 @@
 // At the end of an iteration the whole job may go over to another plan, and values and gradients to
 // other memory.
 //
-// If the model's update rule is deferred (core/update_rule.h), WaitFresh(l) in iteration t + 1 says
-// that the mean gradient of iteration t is in state(l), and nobody has changed the values: the
-// program makes the update before it goes on. Between GradientReady(l) and WaitFresh(l) the state
-// belongs to the lanes, too.
+// If the model's update rule is deferred (core/arithmetic/update_rule.h), WaitFresh(l) in iteration
+// t + 1 says that the mean gradient of iteration t is in state(l), and nobody has changed the
+// values: the program makes the update before it goes on. Between GradientReady(l) and WaitFresh(l)
+// the state belongs to the lanes, too.
 //
 // Thread safety: one thread, the training thread; Wake any. Every call that waits has a deadline
 // and throws an Error that names the cause: PeerLost, DeadlineExceeded, or what the scheduler said.
@@ -39,15 +39,15 @@
 #include <vector>
 
 #include "client/bucket_progress.h"
-#include "client/device.h"
-#include "client/factor_update.h"
-#include "client/gradient_buffers.h"
-#include "client/plan_switch.h"
+#include "client/sync/gradient_buffers.h"
+#include "client/sync/plan_switch.h"
 #include "client/worker_control.h"
 #include "core/trace.h"
+#include "device/device.h"
+#include "device/factor_update.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
-#include "transport/zmq_runtime.h"
+#include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
 
@@ -62,11 +62,11 @@ struct SessionOptions {
   // Whose copies all buffers are pinned for; outlives the session. May be null.
   Device* device = nullptr;
   // Layers under SFB are updated by the program's devices, through DeviceStage
-  // (client/factor_stage.h): all devices of all workers do it, or none, and their arithmetic has
-  // the same bits. Not those of a deferred rule other than MeanGradient.
+  // (client/staging/factor_stage.h): all devices of all workers do it, or none, and their
+  // arithmetic has the same bits. Not those of a deferred rule other than MeanGradient.
   bool devices_update_factors = false;
   // Gradients that go to servers in a codec are packed by the program's devices, through
-  // DeviceStage (client/pack_stage.h, client/feedback_stage.h).
+  // DeviceStage (client/staging/pack_stage.h, client/staging/feedback_stage.h).
   bool devices_pack = false;
 };
 
@@ -109,7 +109,8 @@ class Session {
   void WaitFresh(int layer);
 
   // For gradients and parameters that go to a device and back between the two
-  // (client/session_exchange.h). Whether the layer may be used in the forward pass of `iteration`:
+  // (client/staging/session_exchange.h). Whether the layer may be used in the forward pass of
+  // `iteration`:
   bool IsFresh(int layer, int64_t iteration) const;
   // Handles what comes until done() says so: asks first, after whatever has come, after a Wake, and
   // ten times a second. Throws as WaitFresh does.

@@ -1,7 +1,7 @@
 #include "client/worker_control.h"
 
 #include "client/link_probe.h"
-#include "client/sync_lane.h"
+#include "client/sync/sync_lane.h"
 
 namespace poseidon {
 

@@ -1,16 +1,16 @@
 // WorkerControl: a worker's control actor. Joins the job; when a plan arrives makes the model's
 // memory and starts the data lanes. A later plan takes the place of the one before: new memory, new
-// lanes; what is to be moved between the two is the training program's (client/plan_switch.h).
+// lanes; what is to be moved between the two is the training program's (client/sync/plan_switch.h).
 #pragma once
 
 #include <memory>
 
-#include "client/device.h"
-#include "client/model_memory.h"
-#include "client/syncer.h"
+#include "client/sync/model_memory.h"
+#include "client/sync/syncer.h"
 #include "core/trace.h"
+#include "device/device.h"
 #include "transport/actor.h"
-#include "transport/member.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 

@@ -1,4 +1,4 @@
-# CUDA: devices and kernels of client/cuda, where there is an nvcc. Sets POSEIDON_WITH_CUDA.
+# CUDA: devices and kernels of device/cuda, where there is an nvcc. Sets POSEIDON_WITH_CUDA.
 #   -DPOSEIDON_CUDA=ON             stop if there is none; OFF: build without
 #   -DPOSEIDON_CUDA_ARCHITECTURES  of what devices machine code is made, "80;90"; the PTX that comes
 #                                  with it serves newer ones

@@ -3,13 +3,13 @@
 # is not part of an ordinary build.
 
 # Headers that need libtorch: checked only where it is built in.
-set(POSEIDON_TORCH_HEADERS "^worker/torch_")
+set(POSEIDON_TORCH_HEADERS "^worker/torch/")
 
 # Headers that need HDF5: likewise.
-set(POSEIDON_HDF5_HEADERS "^caffe_adapter/hdf5_library")
+set(POSEIDON_HDF5_HEADERS "^caffe_adapter/files/hdf5_library")
 
 # Headers that need CUDA: likewise.
-set(POSEIDON_CUDA_HEADERS "^client/cuda/check")
+set(POSEIDON_CUDA_HEADERS "^device/cuda/check")
 
 # Headers that need a BVLC Caffe.
 set(POSEIDON_CAFFE_HEADERS "^caffe_adapter/patch/caffe_(solver|time)")

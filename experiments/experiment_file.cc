@@ -11,8 +11,8 @@
 #include "core/error.h"
 #include "core/nearest.h"
 #include "core/units.h"
-#include "experiments/policies.h"
 #include "experiments/result_columns.h"
+#include "planner/policies.h"
 
 namespace poseidon {
 namespace {

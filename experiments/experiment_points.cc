@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "experiments/model_times.h"
-#include "experiments/policies.h"
+#include "planner/model_times.h"
+#include "planner/policies.h"
 #include "proto/job_config.h"
 
 namespace poseidon {

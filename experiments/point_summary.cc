@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "core/error.h"
-#include "experiments/process_cluster.h"
-#include "experiments/training_simulation.h"
+#include "launch/process_cluster.h"
+#include "planner/cost/cluster_spec.h"
 #include "proto/bucket.h"
-#include "scheduler/cluster_spec.h"
+#include "simulation/training_simulation.h"
 
 namespace poseidon {
 namespace {

@@ -12,13 +12,13 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/units.h"
-#include "experiments/network_testbed.h"
 #include "experiments/point_summary.h"
-#include "experiments/process_cluster.h"
-#include "experiments/remote_shell.h"
-#include "experiments/training_simulation.h"
+#include "launch/network_testbed.h"
+#include "launch/process_cluster.h"
+#include "launch/remote_shell.h"
+#include "planner/cost/cluster_spec.h"
 #include "proto/replay_model.h"
-#include "scheduler/cluster_spec.h"
+#include "simulation/training_simulation.h"
 
 namespace poseidon {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/program.h"
 #include "core/time.h"
 #include "experiments/experiment_point.h"
-#include "experiments/host_list.h"
-#include "transport/program.h"
+#include "launch/host_list.h"
 
 namespace poseidon {
 

@@ -1,9 +1,9 @@
 #include "experiments/simulated_point.h"
 
-#include "experiments/training_simulation.h"
-#include "scheduler/cluster_spec.h"
-#include "scheduler/information_book.h"
-#include "scheduler/job_plan.h"
+#include "planner/cost/cluster_spec.h"
+#include "planner/cost/information_book.h"
+#include "planner/job_plan.h"
+#include "simulation/training_simulation.h"
 
 namespace poseidon {
 namespace {

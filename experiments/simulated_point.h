@@ -1,4 +1,4 @@
-// A point of an experiment in virtual time (experiments/training_simulation.h), or as the planner
+// A point of an experiment in virtual time (simulation/training_simulation.h), or as the planner
 // predicts it.
 #pragma once
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/codec.h"
-#include "core/update_rule.h"
+#include "core/arithmetic/codec.h"
+#include "core/arithmetic/update_rule.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {

@@ -1,7 +1,7 @@
 // Between the UpdateRuleSpec of the wire and core's UpdateRule.
 #pragma once
 
-#include "core/update_rule.h"
+#include "core/arithmetic/update_rule.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "planner/placement.h"
 #include "proto/bucket.h"
 #include "proto/model_size.h"
-#include "scheduler/placement.h"
 #include "transport/address.h"
 
 namespace poseidon {

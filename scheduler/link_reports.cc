@@ -7,7 +7,7 @@
 #include "core/time.h"
 #include "core/units.h"
 #include "transport/address.h"
-#include "transport/member.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {

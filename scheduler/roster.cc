@@ -1,6 +1,6 @@
 #include "scheduler/roster.h"
 
-#include "transport/member.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {

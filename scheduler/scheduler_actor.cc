@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "planner/cost/information_book.h"
+#include "planner/job_plan.h"
 #include "proto/job_config.h"
 #include "proto/update_rule.h"
-#include "scheduler/information_book.h"
-#include "scheduler/job_plan.h"
 #include "scheduler/link_reports.h"
-#include "transport/member.h"
-#include "transport/node_setup.h"
+#include "transport/membership/member.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {

@@ -29,7 +29,7 @@
 #include "proto/wire.pb.h"
 #include "scheduler/roster.h"
 #include "transport/actor.h"
-#include "transport/heartbeat.h"
+#include "transport/membership/heartbeat.h"
 
 namespace poseidon {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "scheduler/scheduler_actor.h"
-#include "transport/member.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {

@@ -7,13 +7,13 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/program.h"
+#include "planner/replan.h"
 #include "proto/job_config.h"
 #include "scheduler/job_report.h"
-#include "scheduler/replan.h"
 #include "scheduler/scheduler_actor.h"
-#include "transport/node_setup.h"
-#include "transport/program.h"
-#include "transport/zmq_runtime.h"
+#include "transport/membership/node_setup.h"
+#include "transport/zmq/zmq_runtime.h"
 
 DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
 DEFINE_string(out, "", "Directory for summary.json; made if it is not there. Empty: none.");

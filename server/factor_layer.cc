@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/rebuild.h"
-#include "core/sum.h"
+#include "core/arithmetic/rebuild.h"
+#include "core/arithmetic/sum.h"
 
 namespace poseidon {
 namespace {

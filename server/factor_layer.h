@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
+#include "core/arithmetic/update_rule.h"
 #include "core/payload.h"
 #include "core/time.h"
-#include "core/update_rule.h"
 #include "proto/bucket.h"
 #include "server/reaction.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/codec.h"
+#include "core/arithmetic/codec.h"
 #include "core/payload.h"
 #include "server/accumulator_pool.h"
 

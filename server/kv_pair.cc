@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/sum.h"
+#include "core/arithmetic/sum.h"
 
 namespace poseidon {
 namespace {

@@ -18,10 +18,10 @@
 #include <span>
 #include <vector>
 
-#include "core/codec.h"
+#include "core/arithmetic/codec.h"
+#include "core/arithmetic/update_rule.h"
 #include "core/payload.h"
 #include "core/time.h"
-#include "core/update_rule.h"
 #include "proto/bucket.h"
 #include "server/accumulator_pool.h"
 #include "server/iteration_sum.h"

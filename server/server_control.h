@@ -5,7 +5,7 @@
 #include "core/trace.h"
 #include "server/shard_actor.h"
 #include "transport/actor.h"
-#include "transport/member.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 

@@ -5,11 +5,11 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/program.h"
 #include "proto/job_config.h"
 #include "server/server_control.h"
-#include "transport/node_setup.h"
-#include "transport/program.h"
-#include "transport/zmq_runtime.h"
+#include "transport/membership/node_setup.h"
+#include "transport/zmq/zmq_runtime.h"
 
 DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
 DEFINE_int32(rank, -1, "This server's rank, from 0; -1 takes whichever is free.");

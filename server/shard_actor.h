@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "core/arithmetic/update_rule.h"
 #include "core/time.h"
 #include "core/trace.h"
-#include "core/update_rule.h"
 #include "proto/wire.pb.h"
 #include "server/accumulator_pool.h"
 #include "server/copy_pool.h"

@@ -47,7 +47,8 @@ struct Outbox {
   std::optional<int64_t> window_bytes;
   std::vector<Route> routes;  // where another node's lane can be reached from now on
   // Likewise, for all nodes of a job, of which this may be one, and the same object for each of
-  // them (transport/shared_messages.h): in virtual time only, where one table then serves all.
+  // them (transport/membership/shared_messages.h): in virtual time only, where one table then
+  // serves all.
   std::shared_ptr<const std::vector<Route>> shared_routes;
   std::vector<Attachment> attachments;  // actors to start on other lanes of this node
   std::vector<Envelope> messages;

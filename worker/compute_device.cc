@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/sum.h"
+#include "core/arithmetic/sum.h"
 
 namespace poseidon {
 

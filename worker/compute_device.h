@@ -1,4 +1,4 @@
-// ComputeDevice: where a replica of the net is computed: a Device (client/device.h) with the stream
+// ComputeDevice: where a replica of the net is computed: a Device (device/device.h) with the stream
 // that its engine's work is in.
 //
 // Thread safety: the training thread's, and so is all that throws.
@@ -12,10 +12,10 @@
 #include <span>
 #include <string>
 
-#include "client/device.h"
-#include "client/factor_update.h"
-#include "client/gradient_packer.h"
-#include "client/host_device.h"
+#include "device/device.h"
+#include "device/factor_update.h"
+#include "device/gradient_packer.h"
+#include "device/host_device.h"
 
 namespace poseidon {
 

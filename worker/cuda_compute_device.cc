@@ -4,17 +4,17 @@
 #include <future>
 #include <utility>
 
-#include "client/cuda/cuda_device.h"
 #include "core/error.h"
+#include "device/cuda/cuda_device.h"
 
 #if POSEIDON_WITH_CUDA
-#include "client/cuda/current_device.h"
-#include "client/cuda/factor_update.h"
-#include "client/cuda/gradient_packer.h"
-#include "client/cuda/sum.h"
+#include "device/cuda/current_device.h"
+#include "device/cuda/factor_update.h"
+#include "device/cuda/gradient_packer.h"
+#include "device/cuda/sum.h"
 #endif
 #if POSEIDON_WITH_NCCL
-#include "client/cuda/nccl_reduction.h"
+#include "device/cuda/nccl_reduction.h"
 #endif
 
 namespace poseidon {

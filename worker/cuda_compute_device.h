@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "client/local_reduction.h"
+#include "device/local_reduction.h"
 #include "worker/compute_device.h"
 
 namespace poseidon {

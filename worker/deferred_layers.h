@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "client/session.h"
-#include "client/session_exchange.h"
+#include "client/staging/session_exchange.h"
 #include "worker/deferred_update.h"
 #include "worker/pass_schedule.h"
 

@@ -1,6 +1,6 @@
 // DeferredUpdate: updates that need to see more of the gradient than one parameter's share of it.
-// The exchange leaves the mean gradient with each parameter's state (core/update_rule.h), and every
-// worker makes the same update of it.
+// The exchange leaves the mean gradient with each parameter's state
+// (core/arithmetic/update_rule.h), and every worker makes the same update of it.
 //
 //   clip_gradients   Caffe's: if the L2 norm of the whole gradient is above the limit, the gradient
 //                    is multiplied with limit / norm. With iter_size Caffe compares the norm of the
@@ -17,7 +17,7 @@
 #include <optional>
 #include <span>
 
-#include "core/update_rule.h"
+#include "core/arithmetic/update_rule.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 

@@ -1,6 +1,6 @@
 // DeviceNet: WorkerNet of replicas on devices, each with parameters and gradients in its device's
-// memory. DeviceStage (client/device_stage.h) moves both between there and the session, while the
-// devices compute: calls put work in the devices' streams and return.
+// memory. DeviceStage (client/staging/device_stage.h) moves both between there and the session,
+// while the devices compute: calls put work in the devices' streams and return.
 //
 //   bound to the engine    values, of all layers one block each
 //   Backward's target      the layer's gradient, or its factors where the plan sends those; of the
@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "client/device_stage.h"
-#include "client/local_reduction.h"
 #include "client/session.h"
-#include "client/stream_trace.h"
+#include "client/staging/device_stage.h"
+#include "client/staging/stream_trace.h"
+#include "device/local_reduction.h"
 #include "worker/compute_device.h"
 #include "worker/deferred_layers.h"
 #include "worker/worker_net.h"

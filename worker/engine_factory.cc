@@ -4,12 +4,12 @@
 
 #include <algorithm>
 
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/solver.h"
 #include "core/error.h"
-#include "worker/precision.h"
+#include "worker/engine/precision.h"
+#include "worker/engine/replay_engine.h"
 #include "worker/recipe.h"
-#include "worker/replay_engine.h"
-#include "worker/torch_engine.h"
+#include "worker/torch/torch_engine.h"
 
 namespace poseidon {
 namespace {

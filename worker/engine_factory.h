@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "proto/job_config.h"
-#include "worker/engine.h"
+#include "worker/engine/engine.h"
 #include "worker/trainer.h"
 
 namespace poseidon {

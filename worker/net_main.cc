@@ -8,15 +8,15 @@
 #include <iostream>
 #include <string>
 
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/solver.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/program.h"
 #include "core/split.h"
 #include "proto/text_format.h"
-#include "transport/program.h"
-#include "worker/layer_times.h"
-#include "worker/score.h"
-#include "worker/torch_engine.h"
+#include "worker/engine/layer_times.h"
+#include "worker/torch/score.h"
+#include "worker/torch/torch_engine.h"
 
 DEFINE_string(solver, "", "Caffe solver prototxt; its net is taken.");
 DEFINE_string(net, "", "Caffe net prototxt.");

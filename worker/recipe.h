@@ -2,7 +2,7 @@
 // own training loop does. Pure functions.
 #pragma once
 
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/solver.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 #include "worker/trainer.h"

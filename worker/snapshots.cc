@@ -7,9 +7,9 @@
 #include <map>
 #include <utility>
 
-#include "caffe_adapter/caffemodel.h"
+#include "caffe_adapter/files/caffemodel.h"
+#include "core/arithmetic/update_rule.h"
 #include "core/error.h"
-#include "core/update_rule.h"
 #include "proto/update_rule.h"
 
 namespace poseidon {

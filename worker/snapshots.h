@@ -10,8 +10,8 @@
 #include <span>
 #include <string>
 
-#include "caffe_adapter/solver_state.h"
-#include "worker/engine.h"
+#include "caffe_adapter/files/solver_state.h"
+#include "worker/engine/engine.h"
 
 namespace poseidon {
 

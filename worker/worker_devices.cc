@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "client/cuda/cuda_device.h"
 #include "core/error.h"
+#include "device/cuda/cuda_device.h"
 #include "worker/cuda_compute_device.h"
 #include "worker/device_net.h"
 #include "worker/host_net.h"

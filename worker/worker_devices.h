@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "client/local_reduction.h"
 #include "client/session.h"
+#include "device/local_reduction.h"
 #include "proto/job_config.h"
 #include "worker/compute_device.h"
 #include "worker/engine_factory.h"

@@ -8,8 +8,8 @@
 
 #include "client/session.h"
 #include "core/error.h"
+#include "core/program.h"
 #include "proto/job_config.h"
-#include "transport/program.h"
 #include "worker/engine_factory.h"
 #include "worker/trainer.h"
 #include "worker/worker_devices.h"

@@ -15,8 +15,8 @@
 #include <cstdint>
 #include <string>
 
-#include "caffe_adapter/caffemodel.h"
-#include "worker/engine.h"
+#include "caffe_adapter/files/caffemodel.h"
+#include "worker/engine/engine.h"
 
 namespace poseidon {
 
@@ -64,7 +64,8 @@ class WorkerNet {
 
   // Of the forward pass before. Waits for it, so if the net runs ahead one asks late.
   virtual float Loss() = 0;
-  // What is wrong where that is no number (worker/engine.h), at the first replica that finds it.
+  // What is wrong where that is no number (worker/engine/engine.h), at the first replica that finds
+  // it.
   virtual std::string FirstNotFinite() = 0;
   // Returns when all that was asked for is done. The session hears of no gradient meanwhile.
   virtual void Synchronize() = 0;

@@ -10,8 +10,8 @@
 #include "caffe_adapter/patch/caffe_patch.h"
 #include "caffe_adapter/patch/caffe_time.h"
 #include "core/error.h"
+#include "core/program.h"
 #include "core/split.h"
-#include "transport/program.h"
 
 DEFINE_string(solver, "", "train: the solver file.");
 DEFINE_string(model, "", "test, time: the net file.");

@@ -6,10 +6,10 @@
 
 #include "caffe_adapter/patch/caffe_solver.h"
 #include "caffe_adapter/patch/distributed_solver.h"
-#include "client/cuda/cuda_device.h"
-#include "client/cuda/factor_update.h"
 #include "client/session.h"
 #include "core/error.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/factor_update.h"
 
 namespace poseidon {
 namespace {

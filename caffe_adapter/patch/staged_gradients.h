@@ -1,6 +1,6 @@
 // StagedGradients: the gradients of a solver whose blobs are in a device's memory, on their way to
 // the session and back, for DistributedSolver. They leave as soon as the device has them and come
-// back as the mean over all workers, while the device computes (client/device_stage.h).
+// back as the mean over all workers, while the device computes (client/staging/device_stage.h).
 //
 // Factors are copied within the device first, below those of the passes before: the solver writes
 // its own again in the next pass, and has them anywhere.
@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "client/device_stage.h"
 #include "client/session.h"
-#include "client/session_exchange.h"
+#include "client/staging/device_stage.h"
+#include "client/staging/session_exchange.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {

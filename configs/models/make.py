@@ -5,7 +5,7 @@
     python3 configs/models/make.py --check    # says which differ from what it would write
 
 lenet and cifar10_quick are written by hand. Layer names, shapes and counts are those of layers.csv in
-each model's directory, which a test compares layer by layer (tests/unit/models_test.cc).
+each model's directory, which a test compares layer by layer (tests/unit/caffe_adapter/models_test.cc).
 """
 
 import argparse

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "client/communicator.h"
+#include "client/communicator/communicator.h"
 #include "core/error.h"
 #include "core/units.h"
 #include "tests/free_endpoints.h"

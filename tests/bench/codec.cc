@@ -10,7 +10,7 @@
 // Each call is timed beside a memcpy of as many floats, call by call, so that a busy neighbour hits
 // both alike. Printed are, beside the mean time of a call, GB/s (10^9) of unpacked floats and how
 // many times as long as the memcpy the call took, both of the medians.
-#include "core/codec.h"
+#include "core/arithmetic/codec.h"
 
 #include <benchmark/benchmark.h>
 

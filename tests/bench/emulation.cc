@@ -14,13 +14,13 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "core/program.h"
 #include "core/split.h"
-#include "experiments/policies.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
+#include "planner/policies.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
-#include "transport/program.h"
 
 DEFINE_string(profile, "", "A job config with a replay; empty: a net of LeNet's shape.");
 DEFINE_string(workers, "2,4,8", "Numbers of workers, each with a server on its machine.");

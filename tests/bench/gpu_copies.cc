@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "client/cuda/cuda_device.h"
 #include "core/error.h"
+#include "device/cuda/cuda_device.h"
 #include "tests/bench/gpu_timing.h"
 
 namespace poseidon {

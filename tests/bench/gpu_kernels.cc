@@ -9,11 +9,11 @@
 #include <cstdio>
 #include <string>
 
-#include "client/cuda/codec.h"
-#include "client/cuda/cuda_device.h"
-#include "client/cuda/sum.h"
-#include "client/cuda/update.h"
 #include "core/error.h"
+#include "device/cuda/codec.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/sum.h"
+#include "device/cuda/update.h"
 #include "tests/bench/gpu_timing.h"
 
 namespace poseidon {

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "client/cuda/check.h"
+#include "device/cuda/check.h"
 
 namespace poseidon {
 

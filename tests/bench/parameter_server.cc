@@ -30,11 +30,11 @@
 #include <zmq.hpp>
 
 #include "client/session.h"
-#include "core/sum.h"
+#include "core/arithmetic/sum.h"
 #include "core/time.h"
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
-#include "transport/node_setup.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {

@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
+#include "core/arithmetic/sum.h"
 #include "core/error.h"
-#include "core/sum.h"
 #include "core/units.h"
 
 namespace poseidon {

@@ -45,8 +45,8 @@
 #include <memory>
 #include <optional>
 
-#include "experiments/simulated_cluster.h"
-#include "transport/sim_runtime.h"
+#include "simulation/simulated_cluster.h"
+#include "transport/sim/sim_runtime.h"
 
 namespace poseidon {
 namespace {

@@ -34,8 +34,8 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "transport/zmq_frame.h"
-#include "transport/zmq_runtime.h"
+#include "transport/zmq/zmq_frame.h"
+#include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
 namespace {

@@ -1,5 +1,5 @@
 // A .caffemodel, of whatever format, read into a net.
-#include "caffe_adapter/caffemodel.h"
+#include "caffe_adapter/files/caffemodel.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 // A record of a database, up to the floats that a net reads. What is compressed in one is OpenCV's
 // to decode.
-#include "caffe_adapter/dataset.h"
-#include "caffe_adapter/transform.h"
+#include "caffe_adapter/data/dataset.h"
+#include "caffe_adapter/data/transform.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

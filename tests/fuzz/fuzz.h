@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "caffe_adapter/net.h"
+#include "caffe_adapter/net/net.h"
 #include "core/error.h"
 #include "proto/text_format.h"
 

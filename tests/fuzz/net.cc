@@ -1,5 +1,5 @@
 // A net's prototxt, of whatever format, up to its description in both phases.
-#include "caffe_adapter/net.h"
+#include "caffe_adapter/net/net.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "caffe_adapter/caffemodel.h"
-#include "caffe_adapter/solver_state.h"
+#include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/solver_state.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // A solver's prototxt, without the nets that it names.
-#include "caffe_adapter/solver.h"
+#include "caffe_adapter/net/solver.h"
 
-#include "caffe_adapter/solver_checks.h"
+#include "caffe_adapter/net/solver_checks.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 // A .solverstate, read and fitted to a net that Adam trains.
-#include "caffe_adapter/solver_state.h"
+#include "caffe_adapter/files/solver_state.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

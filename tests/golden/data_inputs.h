@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "caffe_adapter/caffemodel.h"
-#include "caffe_adapter/dataset_writer.h"
-#include "caffe_adapter/shape.h"
+#include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/net/shape.h"
 #include "core/random.h"
 #include "proto/caffe.pb.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "caffe_adapter/hdf5_library.h"
+#include "caffe_adapter/files/hdf5_library.h"
 #include "core/random.h"
 #include "tests/golden/golden.h"
 

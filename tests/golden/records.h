@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "caffe_adapter/dataset_writer.h"
+#include "caffe_adapter/convert/dataset_writer.h"
 #include "core/random.h"
 #include "proto/caffe.pb.h"
 

@@ -1,8 +1,9 @@
-// Each codec on a GPU against core/codec.h on the host: bytes, residuals and decoded floats.
-#include "client/cuda/codec.h"
+// Each codec on a GPU against core/arithmetic/codec.h on the host: bytes, residuals and decoded
+// floats.
+#include "device/cuda/codec.h"
 
 #include "tests/gpu/on_device.h"
-#include "tests/unit/codec_testing.h"
+#include "tests/unit/core/codec_testing.h"
 
 namespace poseidon {
 namespace {

@@ -2,7 +2,7 @@
 // finds it done.
 #include <thread>
 
-#include "client/cuda/cuda_device.h"
+#include "device/cuda/cuda_device.h"
 #include "tests/gpu/on_device.h"
 #include "worker/cuda_compute_device.h"
 

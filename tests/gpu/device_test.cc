@@ -1,5 +1,5 @@
 // CudaDevice: copies against plain ones, and their order behind events.
-#include "client/device.h"
+#include "device/device.h"
 
 #include <atomic>
 #include <chrono>
@@ -9,11 +9,11 @@
 #include <optional>
 #include <thread>
 
-#include "client/cuda/cuda_device.h"
-#include "client/cuda/sum.h"
-#include "client/pinned_pool.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/sum.h"
+#include "device/pinned_pool.h"
 #include "tests/gpu/on_device.h"
 
 namespace poseidon {

@@ -1,14 +1,14 @@
 // KV pairs packed on a GPU with error feedback, through FeedbackStage, against core's Encode: pairs
 // of one layer's floats and of several layers', of many sizes with the same scratch.
-#include "client/feedback_stage.h"
+#include "client/staging/feedback_stage.h"
 
 #include <future>
 
-#include "client/cuda/cuda_device.h"
-#include "client/cuda/gradient_packer.h"
-#include "client/pinned_pool.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/gradient_packer.h"
+#include "device/pinned_pool.h"
 #include "tests/gpu/on_device.h"
-#include "tests/unit/codec_testing.h"
+#include "tests/unit/core/codec_testing.h"
 
 namespace poseidon {
 namespace {

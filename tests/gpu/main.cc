@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "client/cuda/cuda_device.h"
+#include "device/cuda/cuda_device.h"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "client/cuda/check.h"
+#include "device/cuda/check.h"
 
 namespace poseidon {
 

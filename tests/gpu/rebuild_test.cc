@@ -1,6 +1,6 @@
 // The gradient from factors by cuBLAS against sums in double precision, and the update with it
 // against the host's.
-#include "client/cuda/rebuild.h"
+#include "device/cuda/rebuild.h"
 
 #include "tests/gpu/on_device.h"
 

@@ -3,17 +3,17 @@
 // among as many GPUs as there are.
 #include <thread>
 
-#include "client/cuda/cuda_device.h"
-#include "client/cuda/factor_update.h"
-#include "client/cuda/gradient_packer.h"
-#include "client/cuda/sum.h"
-#include "client/device_stage.h"
+#include "client/staging/device_stage.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/factor_update.h"
+#include "device/cuda/gradient_packer.h"
+#include "device/cuda/sum.h"
 #ifdef POSEIDON_TEST_NCCL
-#include "client/cuda/nccl_reduction.h"
+#include "device/cuda/nccl_reduction.h"
 #endif
 #include "core/random.h"
 #include "tests/gpu/on_device.h"
-#include "tests/unit/device_stage_testing.h"
+#include "tests/unit/client/device_stage_testing.h"
 
 namespace poseidon {
 namespace {

@@ -1,7 +1,7 @@
 // Sums and scaling on a GPU against the host's, bit for bit.
-#include "client/cuda/sum.h"
+#include "device/cuda/sum.h"
 
-#include "core/sum.h"
+#include "core/arithmetic/sum.h"
 #include "tests/gpu/on_device.h"
 
 namespace poseidon {

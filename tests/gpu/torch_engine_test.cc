@@ -2,7 +2,7 @@
 // all precisions, and that nothing in it waits for the GPU.
 //
 // Skipped (exit code 77, with the reason) where libtorch can't use a GPU.
-#include "worker/torch_engine.h"
+#include "worker/torch/torch_engine.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
@@ -13,9 +13,9 @@
 
 #include "core/error.h"
 #include "proto/model_size.h"
-#include "tests/unit/torch_engine_testing.h"
-#include "tests/unit/torch_layer_testing.h"
-#include "worker/torch_device.h"
+#include "tests/unit/worker/torch_engine_testing.h"
+#include "tests/unit/worker/torch_layer_testing.h"
+#include "worker/torch/layers/torch_device.h"
 
 namespace poseidon {
 namespace {
@@ -98,7 +98,7 @@ class TorchGpuTest : public TorchEngineTest {
   }
 
   // `rounding` of the precision decides here and there which value is a maximum: see
-  // tests/unit/torch_precision_test.cc. In float32 the order of sums does.
+  // tests/unit/worker/torch_precision_test.cc. In float32 the order of sums does.
   void CheckAgainstCpu(TorchEngineOptions options, Precision precision, double rounding) {
     SCOPED_TRACE("rounding " + std::to_string(rounding));
     options.precision = precision;

@@ -1,10 +1,10 @@
 // Each update rule on a GPU against Update() on the host, bit for bit.
-#include "core/update_rule.h"
+#include "core/arithmetic/update_rule.h"
 
 #include <string>
 #include <tuple>
 
-#include "client/cuda/update.h"
+#include "device/cuda/update.h"
 #include "tests/gpu/on_device.h"
 
 namespace poseidon {

@@ -136,7 +136,7 @@ class CaffeLayers(unittest.TestCase):
                        re.M | re.S)
 
     def setUp(self):
-        source = text_of("caffe_adapter/layer_types.cc")
+        source = text_of("caffe_adapter/net/layer_types.cc")
         self.entries = self.ENTRY.findall(source[source.index("kLayerTypes[]"):])
         self.sections = dict(re.findall(r"^## (\w+)$(.*?)(?=^## |\Z)",
                                         text_of("docs/caffe_layers.md"), re.M | re.S))
@@ -155,10 +155,23 @@ class CaffeLayers(unittest.TestCase):
                                   if kind == "Neuron" or ".in_place = true" in rest])
 
 
+class Architecture(unittest.TestCase):
+    def test_the_rooms_stand_on_their_floors(self):
+        floors = [line.split() for line in text_of("cmake/floors.txt").splitlines()
+                  if line and not line.startswith("#")]
+        table = [(row[0], row[1].strip("`/")) for row in rows(text_of("docs/architecture.md"))
+                 if row[0].isdigit()]
+        self.assertEqual(sorted(table), sorted((str(height), room) for height, floor
+                                               in enumerate(floors, 1) for room in floor))
+
+
 class Links(unittest.TestCase):
     LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
-    PATH = re.compile(r"\b(?:docs|configs|proto|core|transport|scheduler|server|client|worker|cli|"
-                      r"caffe_adapter|cmake|tests|tools)/[\w/.-]*\w")
+    ROOMS = (pathlib.Path(__file__).resolve().parents[2] / "cmake" / "floors.txt").read_text(
+        encoding="utf-8")
+    PATH = re.compile(r"(?<![\w./-])(?:docs|configs|cmake|tests|tools|"
+                      + "|".join(re.findall(r"\b[a-z_]+\b", re.sub(r"#.*", "", ROOMS)))
+                      + r")/[\w/.-]*\w")
 
     def pages(self):
         return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -174,7 +187,7 @@ class Links(unittest.TestCase):
             text = re.sub(r"`[^`\n]*=[^`\n]*`|out/\S*|configs/nets/\S*", "",
                           page.read_text(encoding="utf-8"))
             for path in self.PATH.findall(text):
-                # A file, a folder, or a name without its extension: scheduler/cost_model.*
+                # A file, a folder, or a name without its extension: planner/cost/cost_model.*
                 found = (ROOT / path).exists() or any(ROOT.glob(path + ".*"))
                 # The way of a gradient names rooms and their parts.
                 part = any(ROOT.glob(path + "*"))

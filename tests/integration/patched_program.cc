@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "caffe_adapter/patch/distributed_solver.h"
-#include "core/update_rule.h"
+#include "core/arithmetic/update_rule.h"
+#include "core/program.h"
 #include "proto/job_config.h"
 #include "proto/model_size.h"
 #include "proto/update_rule.h"
-#include "transport/program.h"
-#include "worker/torch_engine.h"
+#include "worker/torch/torch_engine.h"
 
 DEFINE_string(config, "", "The job config.");
 DEFINE_string(out, "", "Not used; `--out` is what all nodes are started with.");

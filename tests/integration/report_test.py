@@ -1,4 +1,4 @@
-"""experiments/report.py: figures and tables from results that were made up, whole and not."""
+"""experiments/report/report.py: figures and tables from results that were made up, whole and not."""
 
 import csv
 import html.parser
@@ -15,7 +15,7 @@ import unittest
 
 import cluster
 
-REPORT = os.path.join(cluster.REPOSITORY, "experiments", "report.py")
+REPORT = os.path.join(cluster.REPOSITORY, "experiments", "report", "report.py")
 COLUMNS = ("system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mode,"
            "policy,batch,parameters,iteration_seconds,compute_seconds,images_per_second,speedup,"
            "efficiency,gpu_busy,bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,"

@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "scheduler/information_book.h"
-#include "scheduler/planner.h"
+#include "planner/cost/information_book.h"
+#include "planner/planner.h"
 #include "tests/simulation/socket_training.h"
 #include "tests/simulation/training_case.h"
 

@@ -8,12 +8,12 @@
 #include <limits>
 #include <thread>
 
-#include "client/device_stage.h"
-#include "client/host_device.h"
-#include "client/session_exchange.h"
+#include "client/staging/device_stage.h"
+#include "client/staging/session_exchange.h"
 #include "core/random.h"
-#include "scheduler/information_book.h"
-#include "scheduler/planner.h"
+#include "device/host_device.h"
+#include "planner/cost/information_book.h"
+#include "planner/planner.h"
 #include "tests/simulation/socket_training.h"
 
 namespace poseidon {

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <string>
 
-#include "scheduler/planner.h"
-#include "scheduler/time_planner.h"
+#include "planner/planner.h"
+#include "planner/time_planner.h"
 #include "tests/simulation/planned_training.h"
-#include "tests/unit/reference_models.h"
+#include "tests/unit/planner/reference_models.h"
 
 namespace poseidon {
 namespace {

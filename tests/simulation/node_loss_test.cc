@@ -7,7 +7,7 @@
 #include <random>
 
 #include "tests/simulation/training_case.h"
-#include "transport/member.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {

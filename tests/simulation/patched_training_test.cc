@@ -12,11 +12,11 @@
 #include <thread>
 
 #include "caffe_adapter/patch/distributed_solver.h"
-#include "client/host_device.h"
 #include "core/random.h"
+#include "device/host_device.h"
+#include "planner/cost/information_book.h"
+#include "planner/planner.h"
 #include "proto/model_size.h"
-#include "scheduler/information_book.h"
-#include "scheduler/planner.h"
 #include "tests/simulation/socket_training.h"
 
 namespace poseidon {

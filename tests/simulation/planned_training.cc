@@ -1,8 +1,8 @@
 #include "tests/simulation/planned_training.h"
 
-#include "experiments/training_simulation.h"
-#include "scheduler/cluster_spec.h"
-#include "tests/unit/reference_models.h"
+#include "planner/cost/cluster_spec.h"
+#include "simulation/training_simulation.h"
+#include "tests/unit/planner/reference_models.h"
 
 namespace poseidon {
 namespace {

@@ -1,5 +1,5 @@
 // Predicted iterations against simulated ones: the actors themselves, with phantom payloads.
-#include "scheduler/predictor.h"
+#include "planner/predictor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,13 +1,13 @@
 // Measured times lead to a better plan, under which the job goes on.
-#include "scheduler/replan.h"
+#include "planner/replan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "scheduler/job_plan.h"
-#include "scheduler/predictor.h"
+#include "planner/job_plan.h"
+#include "planner/predictor.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {

@@ -8,8 +8,8 @@
 
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
-#include "transport/node_setup.h"
-#include "transport/zmq_runtime.h"
+#include "transport/membership/node_setup.h"
+#include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "client/device.h"
 #include "client/session.h"
+#include "device/device.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {

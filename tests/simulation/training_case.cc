@@ -7,12 +7,12 @@
 #include <cmath>
 #include <random>
 
-#include "core/rebuild.h"
-#include "core/update_rule.h"
+#include "core/arithmetic/rebuild.h"
+#include "core/arithmetic/update_rule.h"
+#include "planner/cost/information_book.h"
+#include "planner/planner.h"
 #include "proto/model_size.h"
 #include "proto/update_rule.h"
-#include "scheduler/information_book.h"
-#include "scheduler/planner.h"
 
 namespace poseidon {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "experiments/simulated_cluster.h"
+#include "simulation/simulated_cluster.h"
 
 namespace poseidon {
 

@@ -1,5 +1,5 @@
 // What a simulated training models beside the network, against what can be worked out by hand.
-#include "experiments/training_simulation.h"
+#include "simulation/training_simulation.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "experiments/cluster_layout.h"
+#include "simulation/cluster_layout.h"
 #include "tests/simulation/planned_training.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -238,7 +238,7 @@ TEST(TrainingSimulationTest, RefusesConditionsOfNobody) {
 // Spare servers.
 
 // 2 n (n - 1) M / ((n^2 + k n - 2 k) B), BytePS's formula, where lanes are enough for it
-// (scheduler/placement.h), else what the bytes of the busiest machine take. All gradients are ready
+// (planner/placement.h), else what the bytes of the busiest machine take. All gradients are ready
 // at once, and a few KV pairs of a connection pass before answers flow.
 TEST(TrainingSimulationTest, SpareServersHelpAsMuchAsBytePsSays) {
   constexpr int kLayers = 32;

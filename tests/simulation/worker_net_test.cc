@@ -9,8 +9,8 @@
 #include <random>
 #include <thread>
 
-#include "scheduler/information_book.h"
-#include "scheduler/planner.h"
+#include "planner/cost/information_book.h"
+#include "planner/planner.h"
 #include "tests/simulation/socket_training.h"
 #include "worker/host_net.h"
 #include "worker/trainer.h"

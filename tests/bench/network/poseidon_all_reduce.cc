@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "client/communicator.h"
+#include "client/communicator/communicator.h"
 #include "tests/bench/network/all_reduce_cells.h"
 
 DEFINE_int32(rank, 0, "this rank");

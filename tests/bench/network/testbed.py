@@ -118,7 +118,7 @@ class Testbed:
                   f"{QUEUE_SECONDS * 1000:g}ms")
 
     def _shape_own(self, name, own):
-        """A machine's own link serves those that it sends to in turns, as experiments/
+        """A machine's own link serves those that it sends to in turns, as launch/
         network_testbed.h says, where it says why."""
         def tc(*command):
             _call("tc", "-n", name, *command[:2], "dev", "eth0", *command[2:])

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "caffe_adapter/patch/caffe_patch.h"
-#include "transport/program.h"
+#include "core/program.h"
 
 namespace poseidon {
 namespace {

@@ -1,0 +1,191 @@
+// Images in a CSV file.
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "caffe_adapter/convert/convert.h"
+#include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/data/image.h"
+#include "core/error.h"
+#include "core/random.h"
+
+namespace poseidon {
+namespace {
+
+// One image a line.
+struct Row {
+  int label = 0;
+  std::vector<double> pixels;
+};
+
+class CsvReader {
+ public:
+  explicit CsvReader(const CsvOptions& options) : options_(options), stream_(options.source) {
+    if (!stream_) throw DataError("can't read " + options.source + ": " + std::strerror(errno));
+  }
+
+  // False at the end of the file.
+  bool Next(Row& row) {
+    std::string text;
+    do {
+      if (!std::getline(stream_, text)) {
+        if (stream_.bad()) throw DataError("can't read " + options_.source);
+        return false;
+      }
+      ++line_;
+    } while (IsBlank(text) || (line_ == 1 && std::isalpha(static_cast<uint8_t>(text[0]))));
+    Parse(text, row);
+    return true;
+  }
+
+  [[noreturn]] void Fail(const std::string& message) const {
+    throw DataError(options_.source + ":" + std::to_string(line_) + ": " + message);
+  }
+
+ private:
+  static bool IsBlank(const std::string& text) {
+    return text.find_first_not_of(" \t\r") == std::string::npos;
+  }
+
+  void Parse(std::string_view text, Row& row) {
+    std::vector<double> values;
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      values.push_back(ParseNumber(text.substr(begin, end - begin), values.size()));
+      begin = end + 1;
+    }
+    if (columns_ == 0) columns_ = values.size();
+    if (values.size() != columns_) {
+      Fail("has " + std::to_string(values.size()) + " columns; the lines before have " +
+           std::to_string(columns_));
+    }
+    TakeLabel(values, row);
+    row.pixels = std::move(values);
+  }
+
+  double ParseNumber(std::string_view text, size_t column) const {
+    while (!text.empty() && std::isspace(static_cast<uint8_t>(text.front()))) text.remove_prefix(1);
+    while (!text.empty() && std::isspace(static_cast<uint8_t>(text.back()))) text.remove_suffix(1);
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+      Fail("column " + std::to_string(column) + " is \"" + std::string(text) + "\", no number");
+    }
+    return value;
+  }
+
+  void TakeLabel(std::vector<double>& values, Row& row) const {
+    const auto columns = static_cast<int>(values.size());
+    const int column =
+        options_.label_column < 0 ? options_.label_column + columns : options_.label_column;
+    if (column < 0 || column >= columns) {
+      Fail("has no column " + std::to_string(options_.label_column) + " for the label, only " +
+           std::to_string(columns) + " columns");
+    }
+    const double label = values[column];
+    if (label < 0 || label != std::floor(label) || label > std::numeric_limits<int>::max()) {
+      Fail("the label in column " + std::to_string(column) + " is " + std::to_string(label) +
+           "; expected a whole number from 0");
+    }
+    row.label = static_cast<int>(label);
+    values.erase(values.begin() + column);
+  }
+
+  const CsvOptions& options_;
+  std::ifstream stream_;
+  int64_t line_ = 0;
+  size_t columns_ = 0;
+};
+
+void CheckOptions(const CsvOptions& options) {
+  if (!(options.max_value > 0)) throw DataError("the largest pixel value must be above 0");
+  if ((options.height == 0) != (options.width == 0)) {
+    throw DataError("give both height and width of the images, or neither for square ones");
+  }
+  if ((options.scale_height == 0) != (options.scale_width == 0)) {
+    throw DataError("give both height and width to scale to, or neither");
+  }
+  if (std::min({options.height, options.width, options.scale_height, options.scale_width,
+                options.train_records}) < 0) {
+    throw DataError("heights, widths and the number of training records must not be negative");
+  }
+}
+
+Image ToImage(const CsvOptions& options, const CsvReader& reader, const Row& row) {
+  Image image{options.height, options.width, {row.pixels.begin(), row.pixels.end()}};
+  const auto count = static_cast<int64_t>(row.pixels.size());
+  if (options.height == 0) {
+    image.height = image.width = std::llround(std::sqrt(static_cast<double>(count)));
+  }
+  if (image.height * image.width != count || count == 0) {
+    reader.Fail("has " + std::to_string(count) + " pixels beside the label; expected " +
+                (options.height == 0 ? std::string("a square number")
+                                     : std::to_string(image.height * image.width)));
+  }
+  for (const float pixel : image.pixels) {
+    if (pixel < 0 || pixel > options.max_value) {
+      reader.Fail("a pixel is " + std::to_string(pixel) + "; expected 0 to " +
+                  std::to_string(options.max_value));
+    }
+  }
+  if (options.scale_height == 0) return image;
+  return ScaleBilinear(image, options.scale_height, options.scale_width);
+}
+
+std::vector<caffe::Datum> ReadRecords(const CsvOptions& options) {
+  CsvReader reader(options);
+  std::vector<caffe::Datum> records;
+  Row row;
+  while (reader.Next(row)) {
+    const Image image = ToImage(options, reader, row);
+    caffe::Datum& datum = records.emplace_back();
+    datum.set_channels(1);
+    datum.set_height(static_cast<int>(image.height));
+    datum.set_width(static_cast<int>(image.width));
+    datum.set_label(row.label);
+    datum.set_data(ToBytes(image, 255 / options.max_value));
+  }
+  if (records.empty()) throw DataError(options.source + ": has no images");
+  return records;
+}
+
+WrittenDatabase WriteSet(const CsvOptions& options, const std::string& name,
+                         std::span<const caffe::Datum> records) {
+  const std::string path = options.out + "/" + name;
+  DatasetWriter writer(
+      path, options.replace ? DatasetWriter::Existing::kReplace : DatasetWriter::Existing::kRefuse);
+  for (const caffe::Datum& record : records) writer.Append(record);
+  writer.Finish();
+  return {path, writer.size(), {1, records[0].height(), records[0].width()}};
+}
+
+}  // namespace
+
+ConvertResult ConvertCsv(const CsvOptions& options) {
+  CheckOptions(options);
+  std::vector<caffe::Datum> records = ReadRecords(options);
+  const size_t train =
+      options.train_records == 0 ? records.size() : static_cast<size_t>(options.train_records);
+  if (records.size() < train) {
+    throw DataError(options.source + ": has " + std::to_string(records.size()) +
+                    " images, fewer than the " + std::to_string(train) + " to train");
+  }
+  if (options.shuffle) Shuffle(records, options.shuffle_seed);
+  const std::span<const caffe::Datum> all(records);
+  ConvertResult result;
+  result.databases.push_back(WriteSet(options, "train_lmdb", all.first(train)));
+  if (train < all.size()) {
+    result.databases.push_back(WriteSet(options, "test_lmdb", all.subspan(train)));
+  }
+  return result;
+}
+
+}  // namespace poseidon

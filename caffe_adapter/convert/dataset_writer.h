@@ -1,0 +1,51 @@
+// Writing an LMDB database of Caffe's Datum records.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "caffe_adapter/stores/lmdb_environment.h"
+#include "proto/caffe.pb.h"
+
+namespace poseidon {
+
+// Writes an LMDB of Datum that Caffe reads, too. Records go to a temporary directory beside `path`,
+// which takes its name when Finish() has everything on disk: a database is there whole or not at
+// all. One thread at a time.
+class DatasetWriter {
+ public:
+  enum class Existing { kRefuse, kReplace };
+
+  // Throws DataError if `path` exists (unless it may be replaced) or can't be made.
+  explicit DatasetWriter(const std::string& path, Existing existing = Existing::kRefuse);
+  // Without Finish(), removes what was written.
+  ~DatasetWriter();
+  DatasetWriter(const DatasetWriter&) = delete;
+  DatasetWriter& operator=(const DatasetWriter&) = delete;
+
+  // Appends a record; its key is its number and, behind an underscore, `name` if it has one, as far
+  // as a key can be long. Throws DataError if the disk is full.
+  void Append(const caffe::Datum& datum, const std::string& name = "");
+  void Finish();
+
+  int64_t size() const { return size_; }
+
+ private:
+  struct Record {
+    std::string key;
+    std::string value;  // serialised
+  };
+
+  int TryCommit();  // an LMDB code
+  void Commit();
+
+  std::string path_;
+  std::string temporary_path_;
+  Existing existing_;
+  LmdbEnvironment environment_;
+  std::vector<Record> pending_;  // of the transaction to come
+  int64_t size_ = 0;
+};
+
+}  // namespace poseidon

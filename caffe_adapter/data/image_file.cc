@@ -1,0 +1,164 @@
+#include "caffe_adapter/data/image_file.h"
+
+#if POSEIDON_OPENCV
+#include <opencv2/core.hpp>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+#endif
+
+#include <vector>
+
+#include "caffe_adapter/files/file.h"
+#include "core/error.h"
+
+namespace poseidon {
+
+#if POSEIDON_OPENCV
+
+namespace {
+
+// A JPEG ends in an EOI marker behind its last scan; within a scan an 0xff byte is never followed
+// by 0xd9 or 0xda. Decoders fill what is missing of a truncated one with gray and say nothing.
+bool IsTruncatedJpeg(std::string_view file) {
+  if (!file.starts_with("\xff\xd8")) return false;
+  const size_t scan = file.rfind("\xff\xda");
+  const size_t end = file.rfind("\xff\xd9");
+  return scan == std::string_view::npos || end == std::string_view::npos || end < scan;
+}
+
+// Decoders differ in whether they refuse a PNG whose end is missing.
+bool IsTruncatedPng(std::string_view file) {
+  return file.starts_with("\x89PNG") && file.rfind("IEND") == std::string_view::npos;
+}
+
+int ReadFlag(ImageChannels channels) {
+  switch (channels) {
+    case ImageChannels::kColor:
+      return cv::IMREAD_COLOR;
+    case ImageChannels::kGray:
+      return cv::IMREAD_GRAYSCALE;
+    case ImageChannels::kAsStored:
+      break;
+  }
+  return cv::IMREAD_UNCHANGED;
+}
+
+// Workers have their own threads; OpenCV's would compete with them.
+void UseOneThread() {
+  static const bool once = [] {
+    cv::setNumThreads(1);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+cv::Mat Decode(std::string_view file, ImageChannels channels, const std::string& name) {
+  UseOneThread();
+  if (IsTruncatedJpeg(file) || IsTruncatedPng(file)) {
+    throw DataError(name + ": the image is truncated; copy or make it anew");
+  }
+  cv::Mat image;
+  std::string reason;
+  try {
+    if (!file.empty()) {
+      const cv::Mat bytes(1, static_cast<int>(file.size()), CV_8UC1,
+                          const_cast<char*>(file.data()));  // only read
+      image = cv::imdecode(bytes, ReadFlag(channels));
+    }
+  } catch (const cv::Exception& error) {
+    reason = ": " + std::string(error.err);
+  }
+  if (image.empty()) {
+    throw DataError(name + ": is no image that OpenCV can read, or a corrupt one" + reason);
+  }
+  if (image.depth() != CV_8U) {
+    throw DataError(name + ": has more than 8 bits a value; expected an image of bytes");
+  }
+  return image;
+}
+
+ByteImage ToByteImage(const cv::Mat& image) {
+  ByteImage result{{image.channels(), image.rows, image.cols}, {}};
+  result.bytes.resize(static_cast<size_t>(Count(result.shape)));
+  const size_t plane = static_cast<size_t>(image.rows) * image.cols;
+  const int channels = image.channels();
+  size_t pixel = 0;
+  for (int y = 0; y < image.rows; ++y) {
+    const uint8_t* row = image.ptr<uint8_t>(y);
+    for (int x = 0; x < image.cols; ++x, ++pixel) {
+      for (int c = 0; c < channels; ++c) {
+        result.bytes[c * plane + pixel] = static_cast<char>(*row++);
+      }
+    }
+  }
+  return result;
+}
+
+cv::Mat ToMat(const ByteImage& image) {
+  const auto channels = static_cast<int>(image.shape[0]);
+  cv::Mat mat(static_cast<int>(image.shape[1]), static_cast<int>(image.shape[2]), CV_8UC(channels));
+  const size_t plane = static_cast<size_t>(image.shape[1] * image.shape[2]);
+  size_t pixel = 0;
+  for (int y = 0; y < mat.rows; ++y) {
+    uint8_t* row = mat.ptr<uint8_t>(y);
+    for (int x = 0; x < mat.cols; ++x, ++pixel) {
+      for (int c = 0; c < channels; ++c) {
+        *row++ = static_cast<uint8_t>(image.bytes[c * plane + pixel]);
+      }
+    }
+  }
+  return mat;
+}
+
+}  // namespace
+
+bool HasImageFiles() { return true; }
+
+ByteImage DecodeImage(std::string_view file, ImageChannels channels, const std::string& name) {
+  return ToByteImage(Decode(file, channels, name));
+}
+
+ByteImage ReadImageFile(const std::string& path, ImageChannels channels, int64_t height,
+                        int64_t width) {
+  cv::Mat image = Decode(ReadFile(path), channels, path);
+  if (height > 0 && width > 0) {
+    cv::Mat resized;
+    cv::resize(image, resized, cv::Size(static_cast<int>(width), static_cast<int>(height)));
+    image = resized;
+  }
+  return ToByteImage(image);
+}
+
+std::string EncodeImage(const ByteImage& image, const std::string& type) {
+  UseOneThread();
+  std::vector<uint8_t> bytes;
+  try {
+    if (cv::imencode("." + type, ToMat(image), bytes)) return {bytes.begin(), bytes.end()};
+  } catch (const cv::Exception&) {  // an unknown type
+  }
+  throw DataError("can't encode an image as \"" + type + "\"; jpg and png always can be");
+}
+
+#else
+
+namespace {
+
+[[noreturn]] void Refuse(const std::string& name) {
+  throw DataError(name +
+                  ": reading and writing image files needs OpenCV, which this build lacks; install "
+                  "libopencv-imgcodecs-dev and build again");
+}
+
+}  // namespace
+
+bool HasImageFiles() { return false; }
+
+ByteImage DecodeImage(std::string_view, ImageChannels, const std::string& name) { Refuse(name); }
+
+ByteImage ReadImageFile(const std::string& path, ImageChannels, int64_t, int64_t) { Refuse(path); }
+
+std::string EncodeImage(const ByteImage&, const std::string& type) { Refuse(type); }
+
+#endif
+
+}  // namespace poseidon

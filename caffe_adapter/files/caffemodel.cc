@@ -1,0 +1,207 @@
+#include "caffe_adapter/files/caffemodel.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "caffe_adapter/files/hdf5_file.h"
+#include "caffe_adapter/files/hdf5_writer.h"
+#include "caffe_adapter/net/upgrade.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+// Old files have every blob in 4 axes, the first ones 1.
+bool SameShape(const caffe::BlobProto& stored, const Shape& shape) {
+  Shape expected = shape;
+  if (!stored.has_shape() && shape.size() < 4)
+    expected.insert(expected.begin(), 4 - shape.size(), 1);
+  return BlobProtoShape(stored) == expected;
+}
+
+// Where the values of a layer's blob are in NetValues.
+std::pair<size_t, size_t> Place(const NetDescription& net, size_t layer, size_t blob) {
+  const std::optional<ParameterOwner>& owner = net.layers[layer].parameters[blob].owner;
+  if (!owner) return {layer, blob};
+  return {static_cast<size_t>(owner->layer), static_cast<size_t>(owner->blob)};
+}
+
+std::vector<float> BlobValues(const caffe::BlobProto& blob, const std::string& where) {
+  try {
+    return ToValues(blob);
+  } catch (const DataError& error) {
+    throw DataError(where + ": " + error.what());
+  }
+}
+
+// In Caffe's HDF5 files a blob is data/LAYER/NUMBER, and one that is shared is its owner's only.
+std::string DatasetOf(const LayerDescription& layer, size_t blob) {
+  return "data/" + layer.name() + "/" + std::to_string(blob);
+}
+
+void WriteHdf5(const std::string& path, const NetDescription& net, const NetValues& values) {
+  Hdf5Writer file(path);
+  file.AddGroup("data");
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    for (size_t b = 0; b < net.layers[l].parameters.size(); ++b) {
+      const ParameterDescription& parameter = net.layers[l].parameters[b];
+      if (parameter.owner) continue;
+      file.AddFloats(DatasetOf(net.layers[l], b), parameter.shape, values[l][b]);
+    }
+  }
+  file.Write();
+}
+
+// The layers of `net` with the blobs that the file has for them.
+caffe::NetParameter ReadHdf5(const std::string& path, const NetDescription& net) {
+  const Hdf5File file(path);
+  caffe::NetParameter model;
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    caffe::LayerParameter layer;
+    layer.set_name(net.layers[l].name());
+    const size_t wanted = net.layers[l].parameters.size();
+    // One more than wanted shows that there are too many.
+    for (size_t b = 0; b <= wanted; ++b) {
+      const auto [owner, blob] = b < wanted ? Place(net, l, b) : std::pair(l, b);
+      const std::string dataset = DatasetOf(net.layers[owner], blob);
+      if (!file.Has(dataset)) break;
+      *layer.add_blobs() = ToBlobProto(file.ShapeOf(dataset), file.Read(dataset));
+    }
+    if (layer.blobs_size() > 0) *model.add_layer() = std::move(layer);
+  }
+  return model;
+}
+
+caffe::NetParameter ReadBinary(const std::string& path) {
+  caffe::NetParameter model;
+  ReadBinaryFile(path, model);
+  return model;
+}
+
+[[noreturn]] void RefuseForeignModel(const std::string& path, const NetDescription& net,
+                                     const caffe::NetParameter& model) {
+  std::string wanted;
+  for (const LayerDescription& layer : net.layers) {
+    if (!layer.parameters.empty()) wanted += (wanted.empty() ? "" : ", ") + layer.name();
+  }
+  std::string stored;
+  for (const caffe::LayerParameter& layer : model.layer()) {
+    if (layer.blobs_size() > 0) stored += (stored.empty() ? "" : ", ") + layer.name();
+  }
+  throw DataError(path + ": is the model of another net: it has values for " +
+                  (stored.empty() ? "no layer" : stored) + ", and the net \"" + net.name +
+                  "\" wants them for " + wanted);
+}
+
+}  // namespace
+
+bool IsHdf5Path(const std::string& path) { return path.ends_with(".h5"); }
+
+Shape BlobProtoShape(const caffe::BlobProto& blob) {
+  if (blob.has_num() || blob.has_channels() || blob.has_height() || blob.has_width()) {
+    return {blob.num(), blob.channels(), blob.height(), blob.width()};
+  }
+  return {blob.shape().dim().begin(), blob.shape().dim().end()};
+}
+
+caffe::BlobProto ToBlobProto(const Shape& shape, std::span<const float> values) {
+  caffe::BlobProto blob;
+  blob.mutable_shape()->mutable_dim()->Add(shape.begin(), shape.end());
+  blob.mutable_data()->Add(values.begin(), values.end());
+  return blob;
+}
+
+std::vector<float> ToValues(const caffe::BlobProto& blob) {
+  std::vector<float> values(blob.data().begin(), blob.data().end());
+  if (values.empty()) values.assign(blob.double_data().begin(), blob.double_data().end());
+  const Shape shape = BlobProtoShape(blob);
+  const std::optional<int64_t> count = CheckedCount(shape);
+  if (static_cast<int64_t>(values.size()) != count) {
+    throw DataError(
+        "a blob of " + ToString(shape) + " has " + std::to_string(values.size()) +
+        " values; expected " +
+        (count ? std::to_string(*count) : "extents from 0 and at most 2^31 - 1 values"));
+  }
+  return values;
+}
+
+void WriteBinaryFile(const std::string& path, const google::protobuf::Message& message) {
+  if (message.ByteSizeLong() > static_cast<size_t>(std::numeric_limits<int>::max())) {
+    throw DataError("can't write " + path + ": Protobuf's limit for a file is 2 GiB");
+  }
+  WriteFileAtomically(path, message.SerializeAsString());
+}
+
+void ReadBinaryFile(const std::string& path, google::protobuf::Message& message) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DataError("can't read " + path + ": " + std::strerror(errno));
+  google::protobuf::io::IstreamInputStream stream(&file);
+  google::protobuf::io::CodedInputStream coded(&stream);
+  coded.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  if (!message.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+    throw DataError(path + ": is no " + message.GetDescriptor()->name() +
+                    " or is truncated or corrupt");
+  }
+}
+
+void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values) {
+  if (IsHdf5Path(path)) return WriteHdf5(path, net, values);
+  caffe::NetParameter model;
+  model.set_name(net.name);
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    const LayerDescription& layer = net.layers[l];
+    caffe::LayerParameter& written = *model.add_layer();
+    written = layer.parameter;
+    for (size_t b = 0; b < layer.parameters.size(); ++b) {
+      const auto [owner, blob] = Place(net, l, b);
+      *written.add_blobs() = ToBlobProto(layer.parameters[b].shape, values[owner][blob]);
+    }
+  }
+  WriteBinaryFile(path, model);
+}
+
+void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values) {
+  caffe::NetParameter model = IsHdf5Path(path) ? ReadHdf5(path, net) : ReadBinary(path);
+  UpgradeNet(model, [&path](const std::string&) { return Location{path, 0, 0}; });
+  std::map<std::string, const caffe::LayerParameter*> layers;
+  for (const caffe::LayerParameter& layer : model.layer()) {
+    // The first of a name could be another layer without blobs.
+    if (layer.blobs_size() > 0 || !layers.contains(layer.name())) layers[layer.name()] = &layer;
+  }
+  bool found_any = false;
+  bool wanted_any = false;
+  for (size_t l = 0; l < net.layers.size(); ++l) {
+    const LayerDescription& layer = net.layers[l];
+    wanted_any |= !layer.parameters.empty();
+    const auto found = layers.find(layer.name());
+    if (found == layers.end()) continue;
+    const caffe::LayerParameter& stored = *found->second;
+    found_any |= stored.blobs_size() > 0;
+    const std::string where = path + ": layer \"" + layer.name() + "\": ";
+    if (stored.blobs_size() != static_cast<int>(layer.parameters.size())) {
+      throw DataError(where + "has " + std::to_string(stored.blobs_size()) +
+                      " blobs; the net's has " + std::to_string(layer.parameters.size()));
+    }
+    for (int b = 0; b < stored.blobs_size(); ++b) {
+      if (!SameShape(stored.blobs(b), layer.parameters[b].shape)) {
+        throw DataError(where + "blob " + std::to_string(b) + " is " +
+                        ToString(BlobProtoShape(stored.blobs(b))) + "; the net's is " +
+                        ToString(layer.parameters[b].shape));
+      }
+      const auto [owner, blob] = Place(net, l, b);
+      values[owner][blob] = BlobValues(stored.blobs(b), where + "blob " + std::to_string(b));
+    }
+  }
+  if (wanted_any && !found_any) RefuseForeignModel(path, net, model);
+}
+
+}  // namespace poseidon

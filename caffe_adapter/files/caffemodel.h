@@ -1,0 +1,48 @@
+// Caffe's .caffemodel files: a net with the values of its blobs.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "caffe_adapter/net/net.h"
+#include "caffe_adapter/net/shape.h"
+#include "proto/caffe.pb.h"
+
+namespace poseidon {
+
+// Whether a model or solverstate of that name is in Caffe's HDF5 format, instead of binary
+// Protobuf.
+bool IsHdf5Path(const std::string& path);
+
+// The shape of a stored blob, also where an older file has num, channels, height and width instead.
+Shape BlobProtoShape(const caffe::BlobProto& blob);
+
+// A stored blob from values; and back, from `data` or `double_data`. ToValues throws DataError if
+// their number is not the shape's.
+caffe::BlobProto ToBlobProto(const Shape& shape, std::span<const float> values);
+std::vector<float> ToValues(const caffe::BlobProto& blob);
+
+// Writes a binary message; the file is there whole or not at all. Throws Error.
+void WriteBinaryFile(const std::string& path, const google::protobuf::Message& message);
+
+// Reads a binary message of any size up to Protobuf's 2 GiB. Throws DataError.
+void ReadBinaryFile(const std::string& path, google::protobuf::Message& message);
+
+// The values of a net's parameters: values[l][b] is blob b of layer l of the description. A shared
+// blob's are its owner's (ParameterDescription::owner); values[l][b] of the others is not looked
+// at.
+using NetValues = std::vector<std::vector<std::vector<float>>>;
+
+// Writes the net's layers with their values; shared ones in every layer that uses them, as Caffe.
+void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values);
+
+// Sets values from the file's layers of the same name, as Caffe does: layers that the file lacks
+// keep theirs, layers that the net lacks are passed over. A file of an older format is upgraded
+// (caffe_adapter/net/upgrade.h). Throws DataError if a layer's number of blobs or a blob's shape
+// differs, and for a file none of whose layers with blobs the net has: the model of another net.
+void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values);
+
+}  // namespace poseidon

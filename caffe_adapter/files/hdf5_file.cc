@@ -1,0 +1,146 @@
+#include "caffe_adapter/files/hdf5_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "core/error.h"
+
+#if POSEIDON_HDF5
+#include "caffe_adapter/files/hdf5_library.h"
+#endif
+
+namespace poseidon {
+
+#if POSEIDON_HDF5
+
+namespace {
+
+[[noreturn]] void Fail(const std::string& path, const std::string& dataset,
+                       const std::string& message) {
+  throw DataError(path + ": dataset \"" + dataset + "\": " + message);
+}
+
+hid_t OpenDataset(int64_t file, const std::string& path, const std::string& name) {
+  const hid_t dataset = H5Dopen2(file, name.c_str(), H5P_DEFAULT);
+  if (dataset < 0) {
+    throw DataError(path + ": has no dataset \"" + name + "\"");
+  }
+  return dataset;
+}
+
+Shape Extents(const Hdf5Handle& dataset, const std::string& path, const std::string& name) {
+  const Hdf5Handle type(H5Dget_type(dataset.id()), H5Tclose);
+  const H5T_class_t kind = type.ok() ? H5Tget_class(type.id()) : H5T_NO_CLASS;
+  if (kind != H5T_FLOAT && kind != H5T_INTEGER) Fail(path, name, "has no numbers");
+  const Hdf5Handle space(H5Dget_space(dataset.id()), H5Sclose);
+  const int axes = space.ok() ? H5Sget_simple_extent_ndims(space.id()) : -1;
+  if (axes < 0) Fail(path, name, "has no extents");
+  std::vector<hsize_t> extents(static_cast<size_t>(axes));
+  if (axes > 0) H5Sget_simple_extent_dims(space.id(), extents.data(), nullptr);
+  // Caffe counts a blob's values in an int.
+  constexpr hsize_t kMaxCount = INT32_MAX;
+  hsize_t count = 1;
+  for (const hsize_t extent : extents) {
+    if (extent == 0 || extent > kMaxCount / count) {
+      Fail(path, name, "expected extents of at least 1 and at most 2^31 - 1 values");
+    }
+    count *= extent;
+  }
+  return {extents.begin(), extents.end()};
+}
+
+}  // namespace
+
+bool HasHdf5() { return true; }
+
+Hdf5File::Hdf5File(const std::string& path) : path_(path), file_(-1) {
+  if (!std::ifstream(path)) throw DataError("can't read " + path + ": " + std::strerror(errno));
+  const Hdf5Library library;
+  file_ = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  if (file_ < 0) throw DataError(path + ": is no HDF5 file or is truncated or corrupt");
+}
+
+Hdf5File::~Hdf5File() {
+  const Hdf5Library library;
+  H5Fclose(file_);
+}
+
+Shape Hdf5File::ShapeOf(const std::string& name) const {
+  const Hdf5Library library;
+  const Hdf5Handle dataset(OpenDataset(file_, path_, name), H5Dclose);
+  return Extents(dataset, path_, name);
+}
+
+std::vector<float> Hdf5File::Read(const std::string& name) const {
+  const Hdf5Library library;
+  const Hdf5Handle dataset(OpenDataset(file_, path_, name), H5Dclose);
+  std::vector<float> values(static_cast<size_t>(Count(Extents(dataset, path_, name))));
+  if (H5Dread(dataset.id(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
+    Fail(path_, name, "can't be read; the file is truncated or corrupt");
+  }
+  return values;
+}
+
+int64_t Hdf5File::ReadInteger(const std::string& name) const {
+  const Hdf5Library library;
+  const Hdf5Handle dataset(OpenDataset(file_, path_, name), H5Dclose);
+  if (Count(Extents(dataset, path_, name)) != 1) Fail(path_, name, "is no single number");
+  int64_t value = 0;
+  if (H5Dread(dataset.id(), H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, &value) < 0) {
+    Fail(path_, name, "can't be read; the file is truncated or corrupt");
+  }
+  return value;
+}
+
+bool Hdf5File::Has(const std::string& name) const {
+  const Hdf5Library library;
+  // Every group on the way has to be asked for by itself.
+  for (size_t end = name.find('/');; end = name.find('/', end + 1)) {
+    const std::string path = name.substr(0, end);
+    if (H5Lexists(file_, path.c_str(), H5P_DEFAULT) <= 0) return false;
+    if (end == std::string::npos) return true;
+  }
+}
+
+std::string Hdf5File::ReadText(const std::string& name) const {
+  const Hdf5Library library;
+  const Hdf5Handle dataset(OpenDataset(file_, path_, name), H5Dclose);
+  const Hdf5Handle type(H5Dget_type(dataset.id()), H5Tclose);
+  if (!type.ok() || H5Tget_class(type.id()) != H5T_STRING || H5Tis_variable_str(type.id()) != 0) {
+    Fail(path_, name, "is no text");
+  }
+  constexpr size_t kMost = 1 << 16;  // a path
+  if (H5Tget_size(type.id()) > kMost) Fail(path_, name, "is too long");
+  std::string text(H5Tget_size(type.id()), 0);
+  if (H5Dread(dataset.id(), type.id(), H5S_ALL, H5S_ALL, H5P_DEFAULT, text.data()) < 0) {
+    Fail(path_, name, "can't be read; the file is truncated or corrupt");
+  }
+  return text.c_str();  // without what pads it
+}
+
+#else
+
+bool HasHdf5() { return false; }
+
+Hdf5File::Hdf5File(const std::string& path) : path_(path), file_(-1) {
+  throw DataError(path +
+                  ": reading HDF5 needs its library, which this build lacks; install libhdf5-dev "
+                  "and build again");
+}
+
+Hdf5File::~Hdf5File() = default;
+
+Shape Hdf5File::ShapeOf(const std::string&) const { return {}; }
+
+std::vector<float> Hdf5File::Read(const std::string&) const { return {}; }
+
+int64_t Hdf5File::ReadInteger(const std::string&) const { return 0; }
+
+bool Hdf5File::Has(const std::string&) const { return false; }
+
+std::string Hdf5File::ReadText(const std::string&) const { return ""; }
+
+#endif
+
+}  // namespace poseidon

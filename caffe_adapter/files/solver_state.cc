@@ -1,0 +1,176 @@
+#include "caffe_adapter/files/solver_state.h"
+
+#include <glog/logging.h>
+
+#include <map>
+#include <optional>
+
+#include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/hdf5_file.h"
+#include "caffe_adapter/files/hdf5_writer.h"
+#include "core/arithmetic/update_rule.h"
+#include "core/error.h"
+#include "proto/update_rule.h"
+
+namespace poseidon {
+namespace {
+
+// Floats for each parameter: what the session keeps, and what of it is optimiser state.
+struct StateFloats {
+  int kept;
+  int optimiser;
+};
+
+StateFloats StateOf(const ModelSpec& model) {
+  const UpdateRule rule = ToUpdateRule(model.update_rule());
+  const int kept = StatePerParameter(rule);
+  return {kept, rule.deferred ? kept - 1 : kept};
+}
+
+// A learnable blob of the net as Caffe numbers them.
+struct LearnableBlob {
+  std::string name;  // for people
+  Shape shape;
+  std::optional<int64_t>
+      begin;  // its first parameter's number in the model; none: not in the model
+};
+
+// Where the parameters of the model's layers begin.
+std::map<std::string, int64_t> Begins(const ModelSpec& model) {
+  std::map<std::string, int64_t> begins;
+  int64_t begin = 0;
+  for (const LayerSpec& layer : model.layers()) {
+    begins[layer.name()] = begin;
+    for (const BlobSpec& blob : layer.blobs()) {
+      begin += Count(Shape(blob.shape().begin(), blob.shape().end()));
+    }
+  }
+  return begins;
+}
+
+std::vector<LearnableBlob> LearnableBlobs(const NetDescription& net, const ModelSpec& model) {
+  const std::map<std::string, int64_t> begins = Begins(model);
+  std::vector<LearnableBlob> blobs;
+  for (const LayerDescription& layer : net.layers) {
+    const auto found = begins.find(layer.name());
+    int64_t offset = 0;
+    for (size_t b = 0; b < layer.parameters.size(); ++b) {
+      const ParameterDescription& parameter = layer.parameters[b];
+      if (parameter.owner) continue;
+      LearnableBlob blob{layer.name() + "[" + std::to_string(b) + "]", parameter.shape, {}};
+      if (found != begins.end()) blob.begin = found->second + offset;
+      offset += Count(parameter.shape);
+      blobs.push_back(std::move(blob));
+    }
+  }
+  return blobs;
+}
+
+void WriteHdf5(const std::string& path, const SolverState& state) {
+  Hdf5Writer file(path);
+  file.AddInteger("iter", static_cast<int32_t>(state.iteration));
+  file.AddText("learned_net", state.learned_net);
+  file.AddInteger("current_step", state.current_step);
+  file.AddGroup("history");
+  for (size_t i = 0; i < state.history.size(); ++i) {
+    file.AddFloats("history/" + std::to_string(i), state.history[i].shape, state.history[i].values);
+  }
+  file.Write();
+}
+
+SolverState ReadHdf5(const std::string& path) {
+  const Hdf5File file(path);
+  SolverState state;
+  state.iteration = file.ReadInteger("iter");
+  state.learned_net = file.ReadText("learned_net");
+  state.current_step = static_cast<int>(file.ReadInteger("current_step"));
+  if (state.iteration < 0) throw DataError(path + ": its iteration is negative");
+  for (int i = 0; file.Has("history/" + std::to_string(i)); ++i) {
+    const std::string dataset = "history/" + std::to_string(i);
+    state.history.push_back({file.ShapeOf(dataset), file.Read(dataset)});
+  }
+  return state;
+}
+
+}  // namespace
+
+void WriteSolverState(const std::string& path, const SolverState& state) {
+  if (IsHdf5Path(path)) return WriteHdf5(path, state);
+  caffe::SolverState file;
+  file.set_iter(static_cast<int32_t>(state.iteration));
+  file.set_learned_net(state.learned_net);
+  file.set_current_step(state.current_step);
+  for (const HistoryBlob& blob : state.history) {
+    *file.add_history() = ToBlobProto(blob.shape, blob.values);
+  }
+  WriteBinaryFile(path, file);
+}
+
+SolverState ReadSolverState(const std::string& path) {
+  if (IsHdf5Path(path)) return ReadHdf5(path);
+  caffe::SolverState file;
+  ReadBinaryFile(path, file);
+  // Nearly any file can be read as a message whose fields are all optional.
+  if (!file.has_iter() || file.iter() < 0) {
+    throw DataError(path + ": is no solverstate: it has no iteration");
+  }
+  SolverState state;
+  state.iteration = file.iter();
+  state.learned_net = file.learned_net();
+  state.current_step = file.current_step();
+  for (const caffe::BlobProto& blob : file.history()) {
+    try {
+      state.history.push_back({BlobProtoShape(blob), ToValues(blob)});
+    } catch (const DataError& error) {
+      throw DataError(path + ": " + error.what());
+    }
+  }
+  return state;
+}
+
+std::vector<HistoryBlob> ToHistory(const NetDescription& net, const ModelSpec& model,
+                                   std::span<const float> state) {
+  const auto [kept, floats] = StateOf(model);
+  CHECK_EQ(static_cast<int64_t>(state.size()), ParameterCount(model) * kept);
+  std::vector<HistoryBlob> history;
+  for (int part = 0; part < floats; ++part) {
+    for (const LearnableBlob& blob : LearnableBlobs(net, model)) {
+      HistoryBlob stored{blob.shape, std::vector<float>(Count(blob.shape))};
+      for (size_t i = 0; blob.begin && i < stored.values.size(); ++i) {
+        stored.values[i] = state[(*blob.begin + i) * kept + part];
+      }
+      history.push_back(std::move(stored));
+    }
+  }
+  return history;
+}
+
+std::vector<float> FromHistory(const std::string& path, const NetDescription& net,
+                               const ModelSpec& model, const std::vector<HistoryBlob>& history) {
+  const auto [kept, floats] = StateOf(model);
+  const std::vector<LearnableBlob> blobs = LearnableBlobs(net, model);
+  const size_t expected = blobs.size() * floats;
+  if (history.size() != expected) {
+    throw DataError(path + ": has " + std::to_string(history.size()) +
+                    " blobs of history; the net has " + std::to_string(blobs.size()) +
+                    " learnable blobs and solver type " + model.update_rule().type() + " keeps " +
+                    std::to_string(floats) + " for each, so " + std::to_string(expected) +
+                    " are expected: it is of another net or another type of solver");
+  }
+  std::vector<float> state(ParameterCount(model) * kept);
+  for (int part = 0; part < floats; ++part) {
+    for (size_t b = 0; b < blobs.size(); ++b) {
+      const HistoryBlob& stored = history[part * blobs.size() + b];
+      if (Count(stored.shape) != Count(blobs[b].shape)) {
+        throw DataError(path + ": the history of blob " + blobs[b].name + " is " +
+                        ToString(stored.shape) + "; the net's blob is " + ToString(blobs[b].shape));
+      }
+      for (size_t i = 0; blobs[b].begin && i < stored.values.size(); ++i) {
+        state[(*blobs[b].begin + i) * kept + part] = stored.values[i];
+      }
+    }
+  }
+  return state;
+}
+
+}  // namespace poseidon

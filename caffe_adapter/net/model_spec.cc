@@ -1,0 +1,90 @@
+// From a net's description to what a worker declares to the scheduler.
+#include <algorithm>
+
+#include "caffe_adapter/net/net.h"
+#include "caffe_adapter/net/solver.h"
+#include "proto/model_size.h"
+
+namespace poseidon {
+namespace {
+
+bool Learns(const LayerDescription& layer) {
+  return std::any_of(layer.parameters.begin(), layer.parameters.end(),
+                     [](const ParameterDescription& parameter) {
+                       return parameter.lr_mult != 0 && !parameter.owner;
+                     });
+}
+
+bool SharesParameters(const LayerDescription& layer) {
+  return std::any_of(layer.parameters.begin(), layer.parameters.end(),
+                     [](const ParameterDescription& parameter) { return parameter.shared; });
+}
+
+// What is shared has the sum of several layers' gradients.
+bool GradientIsAProduct(const LayerDescription& layer) {
+  if (layer.type() != "InnerProduct" || SharesParameters(layer)) return false;
+  const caffe::InnerProductParameter& parameter = layer.parameter.inner_product_param();
+  const int axes = static_cast<int>(layer.bottoms[0].shape.size());
+  return !parameter.transpose() && (parameter.axis() == 1 || parameter.axis() + axes == 1);
+}
+
+// Multiply-adds of a forward pass of the whole batch. A layer without a matrix (Scale, for one)
+// does one for each number that it makes.
+int64_t MultiplyAdds(const LayerDescription& layer) {
+  const int64_t outputs = Count(layer.tops[0].shape);
+  const Shape& weights = layer.parameters[0].shape;
+  if (layer.type() == "Convolution") {
+    // out_count x (in / group) x kernel: an output adds up all of its filter's weights.
+    return outputs * Count(weights, 1, static_cast<int>(weights.size()));
+  }
+  if (layer.type() == "Deconvolution") {
+    // An input is multiplied with all of its filter's weights.
+    return Count(layer.bottoms[0].shape) * Count(weights, 1, static_cast<int>(weights.size()));
+  }
+  if (layer.type() == "InnerProduct") {
+    return outputs * weights[layer.parameter.inner_product_param().transpose() ? 0 : 1];
+  }
+  return outputs;
+}
+
+LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
+  LayerSpec spec;
+  spec.set_name(layer.name());
+  spec.set_type(layer.type());
+  for (const ParameterDescription& parameter : layer.parameters) {
+    if (parameter.owner) continue;
+    BlobSpec& blob = *spec.add_blobs();
+    blob.mutable_shape()->Add(parameter.shape.begin(), parameter.shape.end());
+    blob.set_lr_mult(parameter.lr_mult);
+    blob.set_decay_mult(parameter.decay_mult);
+  }
+  if (GradientIsAProduct(layer)) {
+    InnerProductSpec& product = *spec.mutable_inner_product();
+    product.set_outputs(layer.parameters[0].shape[0]);
+    product.set_inputs(layer.parameters[0].shape[1]);
+    product.set_rows(layer.bottoms[0].shape[0]);
+  }
+  if (batch > 0) spec.set_multiply_adds(MultiplyAdds(layer) / batch);
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver) {
+  ModelSpec model;
+  model.set_name(net.name);
+  for (const LayerDescription& layer : net.layers) {
+    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer, net.batch);
+  }
+  *model.mutable_update_rule() = ToUpdateRuleSpec(solver);
+  model.set_batch(net.batch);
+  return model;
+}
+
+int64_t ParameterCount(const ModelSpec& model) {
+  int64_t count = 0;
+  for (const LayerSpec& layer : model.layers()) count += FloatCount(layer);
+  return count;
+}
+
+}  // namespace poseidon

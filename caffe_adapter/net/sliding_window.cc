@@ -1,0 +1,39 @@
+#include "caffe_adapter/net/sliding_window.h"
+
+namespace poseidon {
+namespace {
+
+template <typename List>
+std::vector<int64_t> ForEach(const List& list, int directions, int64_t missing) {
+  std::vector<int64_t> values(directions, missing);
+  for (int i = 0; i < directions && !list.empty(); ++i)
+    values[i] = list.Get(list.size() > 1 ? i : 0);
+  return values;
+}
+
+}  // namespace
+
+SlidingWindow ConvolutionWindow(const caffe::ConvolutionParameter& p, int directions) {
+  SlidingWindow window = {.kernel = ForEach(p.kernel_size(), directions, 0),
+                          .stride = ForEach(p.stride(), directions, 1),
+                          .pad = ForEach(p.pad(), directions, 0),
+                          .dilation = ForEach(p.dilation(), directions, 1)};
+  if (p.has_kernel_h() || p.has_kernel_w()) window.kernel = {p.kernel_h(), p.kernel_w()};
+  if (p.has_stride_h() || p.has_stride_w()) window.stride = {p.stride_h(), p.stride_w()};
+  if (p.has_pad_h() || p.has_pad_w()) window.pad = {p.pad_h(), p.pad_w()};
+  return window;
+}
+
+SlidingWindow PoolingWindow(const caffe::PoolingParameter& p, const Shape& bottom) {
+  SlidingWindow window = {.kernel = {p.kernel_size(), p.kernel_size()},
+                          .stride = {p.stride(), p.stride()},
+                          .pad = {p.pad(), p.pad()},
+                          .dilation = {1, 1}};
+  if (p.has_kernel_h()) window.kernel = {p.kernel_h(), p.kernel_w()};
+  if (p.has_stride_h()) window.stride = {p.stride_h(), p.stride_w()};
+  if (p.has_pad_h()) window.pad = {p.pad_h(), p.pad_w()};
+  if (p.global_pooling()) window.kernel = {bottom[2], bottom[3]};
+  return window;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,25 @@
+// The windows that Convolution, Deconvolution, Im2col and Pooling layers slide over images.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "caffe_adapter/net/shape.h"
+#include "proto/caffe.pb.h"
+
+namespace poseidon {
+
+// One number for each direction, outermost first: (height, width) of images.
+struct SlidingWindow {
+  std::vector<int64_t> kernel;
+  std::vector<int64_t> stride;
+  std::vector<int64_t> pad;
+  std::vector<int64_t> dilation;
+};
+
+// A layer's fields, one value for all directions or one for each, whatever form they are written
+// in. The fields must fit each other and the directions, as shape inference checks.
+SlidingWindow ConvolutionWindow(const caffe::ConvolutionParameter& parameter, int directions);
+SlidingWindow PoolingWindow(const caffe::PoolingParameter& parameter, const Shape& bottom);
+
+}  // namespace poseidon

@@ -1,0 +1,65 @@
+// One call of a Communicator: what its lanes carry out, and what all ranks must agree on.
+//
+// Value types and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/schedule.h"
+#include "core/arithmetic/codec.h"
+
+namespace poseidon {
+
+// How a call is carried out; the same on all ranks.
+struct CollectiveOptions {
+  // RING, HALVING_DOUBLING, or TORUS (all-reduce only). Unset: TORUS if there is a grid, else
+  // HALVING_DOUBLING for what is so small that latency costs more than bytes, and RING.
+  std::optional<Scheme> scheme = std::nullopt;
+  // fp32, fp16 or bf16. Sums are float32 whatever crosses the wire. All-gather: fp32 only.
+  Codec codec = Codec::kFp32;
+  // TORUS: sizes, whose product is the number of ranks; as Plan.grid.
+  std::vector<GridDimension> grid = {};
+  // The floats are cut into chunks of so many bytes, several of which are under way at the same
+  // time; at least 1024. 0: by scheme and number of ranks, so that the largest frames are of 1 MiB.
+  int64_t chunk_bytes = 0;
+};
+
+enum class Collective { kAllReduce, kAllGather, kBarrier };
+
+// What a rank says of its call with every frame; ranks whose terms differ made different calls.
+// Travels as the frame's epoch.
+struct CallTerms {
+  Collective collective = Collective::kAllReduce;
+  Scheme scheme = RING;
+  Codec codec = Codec::kFp32;
+  int64_t floats = 0;   // below 2^40
+  uint16_t digest = 0;  // of all the rest: grid, chunks, blocks
+
+  uint64_t Pack() const;
+  static CallTerms Unpack(uint64_t packed);
+  // "all-reduce of 100 floats (ring, fp32)".
+  std::string ToString() const;
+};
+
+struct CollectiveCall {
+  int64_t number = 0;  // of the communicator's calls
+  CallTerms terms;
+  std::vector<Schedule> chunks;  // one a chunk
+  std::span<float> floats;
+  // Held by every frame that refers to `floats`.
+  std::shared_ptr<const void> lease;
+};
+
+// The calls, without number, floats and lease. Throw ConfigError if the options can't work.
+CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, int rank,
+                             int workers);
+// blocks[r] is where rank r's floats are.
+CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveOptions& options,
+                             int rank);
+
+}  // namespace poseidon

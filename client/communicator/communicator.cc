@@ -1,0 +1,224 @@
+#include "client/communicator/communicator.h"
+
+#include <chrono>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "client/communicator/collective_lane.h"
+#include "client/communicator/communicator_peers.h"
+#include "core/error.h"
+#include "core/units.h"
+#include "proto/wire.pb.h"
+#include "transport/zmq/zmq_runtime.h"
+
+namespace poseidon {
+namespace {
+
+// How long a rank that ends keeps trying to send what others still need, or why it failed.
+constexpr Duration kLinger = std::chrono::seconds(1);
+
+Time Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+ZmqOptions SocketOptions(const CommunicatorOptions& options) {
+  const Endpoint self = Endpoint::Parse(options.endpoints.at(options.rank));
+  ZmqOptions sockets;
+  sockets.bind_host = options.bind_host;
+  sockets.public_host = self.host;
+  sockets.control_port = self.port;
+  sockets.data_lanes = options.lanes;
+  sockets.linger = kLinger;
+  return sockets;
+}
+
+// Floats that frames refer to: `released` is ready when the last of the lease's copies is gone.
+struct Lease {
+  std::shared_ptr<const void> holder;
+  std::future<void> released;
+
+  static Lease Make() {
+    auto promise = std::make_shared<std::promise<void>>();
+    std::future<void> released = promise->get_future();
+    const void* const token = promise.get();
+    return {{token, [promise](const void*) { promise->set_value(); }}, std::move(released)};
+  }
+};
+
+}  // namespace
+
+class Communicator::Implementation {
+ public:
+  explicit Implementation(const CommunicatorOptions& options)
+      : options_(Checked(options)),
+        runtime_({Role::kWorker, options_.rank}, SocketOptions(options_)),
+        peers_(options_, runtime_) {
+    for (int lane = 0; lane < options_.lanes; ++lane) {
+      runtime_.Attach(kFirstDataLane + lane, std::make_unique<CollectiveLane>(
+                                                 call_, rank(), workers(), lane, options_.lanes));
+    }
+    runtime_.Start();
+    peers_.Meet();
+  }
+
+  int rank() const { return options_.rank; }
+  int workers() const { return static_cast<int>(options_.endpoints.size()); }
+
+  // Carries `call` out on `floats`.
+  void Run(CollectiveCall call, std::span<float> floats) {
+    if (failure_) ThrowAs(failure_->exit_code(), failure_->what());
+    deadline_ = Now() + options_.deadline;
+    call.number = call_.number + 1;
+    call.floats = floats;
+    Lease lease = Lease::Make();
+    call.lease = std::move(lease.holder);
+    call_ = std::move(call);
+    for (int lane = 0; lane < options_.lanes; ++lane) {
+      Envelope begin;
+      begin.kind = MessageKind::kGradientReady;
+      begin.to = Here(kFirstDataLane + lane);
+      runtime_.Post(std::move(begin));
+    }
+    AwaitLanes();
+    call_.lease.reset();
+    AwaitRelease(lease.released);
+  }
+
+  // A call of these terms that has nothing to move: returns when all ranks have made it.
+  void RunWithoutFloats(const CallTerms& terms) {
+    float nothing = 0;
+    CollectiveCall call = AllReduceCall(1, {.scheme = HALVING_DOUBLING}, rank(), workers());
+    call.terms = terms;
+    Run(std::move(call), {&nothing, 1});
+  }
+
+ private:
+  // Endpoints are read before the runtime is made of them.
+  static const CommunicatorOptions& Checked(const CommunicatorOptions& options) {
+    CheckOptions(options);
+    return options;
+  }
+
+  void AwaitLanes() {
+    for (int waiting = options_.lanes; waiting > 0;) {
+      const std::optional<Envelope> envelope = runtime_.mailbox().Take(deadline_ - Now());
+      if (!envelope) FailMissing();
+      const int sender = CommunicatorPeers::SenderOf(*envelope);
+      if (envelope->kind == MessageKind::kFailed) {
+        TakeFailure(sender, *envelope);
+      } else if (envelope->kind == MessageKind::kStalled) {
+        if (envelope->iteration <= call_.number) peers_.SayPresent(sender, envelope->iteration);
+      } else if (envelope->kind == MessageKind::kBucketFresh && sender < 0) {
+        --waiting;
+      }
+    }
+  }
+
+  // All is received; what is still to be sent leaves as fast as the others take it.
+  void AwaitRelease(const std::future<void>& released) {
+    if (released.wait_for(deadline_ - Now()) == std::future_status::ready) return;
+    FailMissing();
+  }
+
+  [[noreturn]] void TakeFailure(int sender, const Envelope& envelope) {
+    wire::End end;
+    const std::span<const std::byte> bytes = envelope.body.bytes();
+    if (!end.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) end.set_exit_code(1);
+    const auto exit_code = static_cast<ExitCode>(end.exit_code());
+    // This rank's own failure the others have to hear of; another's they have heard.
+    if (sender < 0) {
+      Fail(exit_code, end.reason(), true);
+    } else {
+      Fail(exit_code, peers_.Names({sender}) + " gave up: " + end.reason(), false);
+    }
+  }
+
+  [[noreturn]] void FailMissing() {
+    const std::vector<int> missing = peers_.AskForMissing(call_.number);
+    const std::string what = call_.terms.ToString() + " (call " + std::to_string(call_.number) +
+                             " of this communicator) is not done after " +
+                             FormatDuration(options_.deadline) + ": ";
+    Fail(ExitCode::kDeadlineExceeded,
+         what + (missing.empty() ? "all ranks are in it; is the network too slow for the deadline?"
+                                 : peers_.Names(missing) +
+                                       " did not take part. Is it running, and does it make the "
+                                       "same calls in the same order?"),
+         true);
+  }
+
+  // The runtime is stopped, so nothing refers to the caller's floats any more.
+  [[noreturn]] void Fail(ExitCode exit_code, const std::string& reason, bool tell) {
+    failure_.emplace(exit_code, reason);
+    if (tell) peers_.SayFailed(exit_code, reason);
+    runtime_.Stop();
+    call_.lease.reset();
+    ThrowAs(exit_code, reason);
+  }
+
+  const CommunicatorOptions options_;
+  CollectiveCall call_;  // the last one; lanes read it
+  Time deadline_{};
+  std::optional<Error> failure_;
+  ZmqRuntime runtime_;
+  CommunicatorPeers peers_;
+};
+
+Communicator::Communicator(const CommunicatorOptions& options)
+    : implementation_(std::make_unique<Implementation>(options)) {}
+
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const { return implementation_->rank(); }
+
+int Communicator::workers() const { return implementation_->workers(); }
+
+void Communicator::AllReduce(std::span<float> floats, const CollectiveOptions& options) {
+  CollectiveCall call =
+      AllReduceCall(static_cast<int64_t>(floats.size()), options, rank(), workers());
+  if (floats.empty()) {
+    // The others must hear of it all the same, or an empty span by mistake would go unseen.
+    implementation_->RunWithoutFloats(call.terms);
+  } else {
+    implementation_->Run(std::move(call), floats);
+  }
+}
+
+void Communicator::AllGather(std::span<float> all, const std::vector<int64_t>& counts,
+                             const CollectiveOptions& options) {
+  if (static_cast<int>(counts.size()) != workers()) {
+    throw ConfigError("all-gather has " + std::to_string(counts.size()) + " counts for " +
+                      std::to_string(workers()) + " ranks");
+  }
+  std::vector<Range> blocks;
+  int64_t offset = 0;
+  for (const int64_t count : counts) {
+    if (count < 0)
+      throw ConfigError("a block of all-gather has " + std::to_string(count) + " floats");
+    blocks.push_back({offset, count});
+    offset += count;
+  }
+  if (offset != static_cast<int64_t>(all.size())) {
+    throw ConfigError("the blocks of all-gather have " + std::to_string(offset) +
+                      " floats together, not the " + std::to_string(all.size()) + " given");
+  }
+  CollectiveCall call = AllGatherCall(blocks, options, rank());
+  if (all.empty()) {
+    implementation_->RunWithoutFloats(call.terms);
+  } else {
+    implementation_->Run(std::move(call), all);
+  }
+}
+
+void Communicator::AllGather(std::span<float> all, const CollectiveOptions& options) {
+  std::vector<int64_t> counts;
+  const int64_t size = static_cast<int64_t>(all.size());
+  for (int64_t r = 0; r < workers(); ++r) {
+    counts.push_back(size * (r + 1) / workers() - size * r / workers());
+  }
+  AllGather(all, counts, options);
+}
+
+void Communicator::Barrier() {
+  implementation_->RunWithoutFloats({.collective = Collective::kBarrier});
+}
+
+}  // namespace poseidon

@@ -1,0 +1,77 @@
+// Communicator: all-reduce and all-gather for any program, without job, scheduler or servers.
+//
+//   Communicator all({.rank = rank, .endpoints = {"10.0.0.1:5000", "10.0.0.2:5000"}});
+//   all.AllReduce(gradient);  // in place: the sum of all ranks' gradients
+//
+// All ranks must make the same calls in the same order: the same call, size and options. A call
+// blocks; when it returns the caller may overwrite the floats at once. All ranks have the same bits
+// afterwards, which do not depend on the order in which anything arrived.
+//
+// No call waits for longer than the deadline and two seconds. Errors (core/error.h):
+//   ConfigError        what can't work: options, sizes, endpoints, a port in use, ranks that were
+//                      started with different numbers of ranks or lanes
+//   DeadlineExceeded   names the ranks that did not take part
+//   ProtocolError      names a rank that made another call than this one
+// A rank that throws tells the others why, so that they end at once, with the same kind of error.
+// After an error of any but the first kind the floats hold anything and the communicator is of no
+// more use: every call throws that error again.
+//
+// Thread safety: one thread at a time. Several communicators (on other ports) are independent.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/communicator/collective_call.h"
+#include "core/time.h"
+
+namespace poseidon {
+
+struct CommunicatorOptions {
+  int rank = 0;
+  // "host:port" of all ranks, in their order; this rank listens on its own port. Moreover it takes
+  // a free port for each lane.
+  std::vector<std::string> endpoints = {};
+  // Address that the sockets are bound to; "*" is all interfaces.
+  std::string bind_host = "*";
+  // Lanes: sockets, threads and connections to each peer. One fills a link of 10 Gb/s; beyond that,
+  // and with cores to spare, more are faster.
+  int lanes = 1;
+  // How long a call, and the constructor, waits for the other ranks.
+  Duration deadline = Seconds(60);
+};
+
+class Communicator {
+ public:
+  // Listens, then waits until all ranks are there.
+  explicit Communicator(const CommunicatorOptions& options);
+  // Does not wait for other ranks; what they still need from this one is sent.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const;
+  int workers() const;
+
+  // floats[i] becomes the sum of all ranks' floats[i]. Any size, also 0.
+  void AllReduce(std::span<float> floats, const CollectiveOptions& options = {});
+
+  // `all` is every rank's block, one behind the other: counts[r] floats of rank r. Each rank has
+  // its own in place before and all of them afterwards.
+  void AllGather(std::span<float> all, const std::vector<int64_t>& counts,
+                 const CollectiveOptions& options = {});
+  // Blocks as equal as can be: that of rank r starts at float floor(r all.size() / ranks).
+  void AllGather(std::span<float> all, const CollectiveOptions& options = {});
+
+  // Returns when all ranks have called it.
+  void Barrier();
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace poseidon

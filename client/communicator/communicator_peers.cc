@@ -1,0 +1,216 @@
+#include "client/communicator/communicator_peers.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "client/communicator/communicator.h"
+#include "core/units.h"
+#include "proto/wire.pb.h"
+
+namespace poseidon {
+namespace {
+
+// A rank that is in a call answers as soon as its program's thread gets the processor.
+constexpr Duration kRollCall = std::chrono::seconds(1);
+
+constexpr int kMaxPort = 65535;
+// More would be a mistake: each takes two threads.
+constexpr int kMaxLanes = 64;
+
+Time Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+// Hands what other ranks say to the application, with the sender's rank as the chunk: the
+// envelope's own sender will be this lane.
+class ControlLane : public Actor {
+ public:
+  ControlLane(int rank, int workers) : rank_(rank), workers_(workers) {}
+
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+    const NodeId& node = envelope.from.node;
+    const bool known = node.role == Role::kWorker && node.rank >= 0 && node.rank < workers_;
+    if (!known || node.rank == rank_) return;
+    Envelope forwarded = envelope;
+    forwarded.to = Here(kApplicationLane);
+    forwarded.chunk = static_cast<uint32_t>(node.rank);
+    outbox.Send(std::move(forwarded));
+  }
+
+ private:
+  const int rank_;
+  const int workers_;
+};
+
+Address ControlLaneOf(int rank) { return {{Role::kWorker, rank}, kControlLane}; }
+
+}  // namespace
+
+void CheckOptions(const CommunicatorOptions& options) {
+  const int workers = static_cast<int>(options.endpoints.size());
+  if (options.rank < 0 || options.rank >= workers) {
+    throw ConfigError("rank " + std::to_string(options.rank) + " is none of the " +
+                      std::to_string(workers) + " endpoints', which count from 0");
+  }
+  if (options.lanes < 1 || options.lanes > kMaxLanes) {
+    throw ConfigError(std::to_string(options.lanes) + " lanes, there must be 1 to " +
+                      std::to_string(kMaxLanes));
+  }
+  if (options.deadline <= Duration::zero()) throw ConfigError("the deadline must be positive");
+}
+
+Endpoint Endpoint::Parse(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  Endpoint endpoint;
+  if (colon != std::string::npos && colon > 0) {
+    endpoint.host = text.substr(0, colon);
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data() + colon + 1, end, endpoint.port);
+    if (parsed.ec == std::errc() && parsed.ptr == end && endpoint.port > 0 &&
+        endpoint.port <= kMaxPort) {
+      return endpoint;
+    }
+  }
+  throw ConfigError("'" + text + "' is no endpoint; write host:port, as in 10.0.0.1:5000");
+}
+
+void ThrowAs(ExitCode exit_code, const std::string& reason) {
+  switch (exit_code) {
+    case ExitCode::kConfigError:
+      throw ConfigError(reason);
+    case ExitCode::kDeadlineExceeded:
+      throw DeadlineExceeded(reason);
+    case ExitCode::kProtocolError:
+      throw ProtocolError(reason);
+    default:
+      throw Error(exit_code, reason);
+  }
+}
+
+CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRuntime& runtime)
+    : options_(options), runtime_(runtime) {
+  const int workers = static_cast<int>(options.endpoints.size());
+  runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers));
+  for (const int rank : Others({})) {
+    const Endpoint endpoint = Endpoint::Parse(options.endpoints[rank]);
+    runtime.SetRoute(ControlLaneOf(rank),
+                     "tcp://" + endpoint.host + ":" + std::to_string(endpoint.port));
+  }
+}
+
+void CommunicatorPeers::Meet() {
+  wire::Register message;
+  wire::Node& node = *message.mutable_node();
+  node.set_role(static_cast<uint32_t>(Role::kWorker));
+  node.set_rank(options_.rank);
+  node.set_pid(getpid());
+  for (const std::string& endpoint : runtime_.endpoints()) node.add_endpoints(endpoint);
+  message.set_job_fingerprint(Fingerprint());
+  Tell(MakeEnvelope(MessageKind::kRegister, {}, message));
+
+  const Time end = Now() + options_.deadline;
+  std::set<int> met;
+  std::vector<Envelope> later;  // of ranks that have met all and are in their first call
+  while (!Others(met).empty()) {
+    const std::optional<Envelope> envelope = runtime_.mailbox().Take(end - Now());
+    if (!envelope) {
+      throw DeadlineExceeded("no word of " + Names(Others(met)) + " for " +
+                             FormatDuration(options_.deadline) +
+                             ": is it running, and are the endpoints right?");
+    }
+    if (envelope->kind == MessageKind::kRegister) {
+      TakeRegister(SenderOf(*envelope), *envelope);
+      met.insert(SenderOf(*envelope));
+    } else {
+      later.push_back(*envelope);
+    }
+  }
+  for (Envelope& envelope : later) runtime_.mailbox().Put(std::move(envelope));
+}
+
+void CommunicatorPeers::TakeRegister(int rank, const Envelope& envelope) {
+  wire::Register message;
+  const std::span<const std::byte> bytes = envelope.body.bytes();
+  const bool parsed = message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  if (!parsed || message.job_fingerprint() != Fingerprint() ||
+      message.node().endpoints_size() != kFirstDataLane + options_.lanes) {
+    throw ConfigError(Names({rank}) + " was started with another number of ranks or lanes than " +
+                      "this one, which has " + std::to_string(options_.endpoints.size()) +
+                      " ranks and " + std::to_string(options_.lanes) + " lanes");
+  }
+  for (int lane = kFirstDataLane; lane < message.node().endpoints_size(); ++lane) {
+    runtime_.SetRoute({{Role::kWorker, rank}, lane}, message.node().endpoints(lane));
+  }
+}
+
+void CommunicatorPeers::SayFailed(ExitCode exit_code, const std::string& reason) {
+  wire::End end;
+  end.set_exit_code(static_cast<int>(exit_code));
+  end.set_reason(reason);
+  Tell(MakeEnvelope(MessageKind::kFailed, {}, end));
+}
+
+void CommunicatorPeers::SayPresent(int from, int64_t asked) {
+  Envelope envelope;
+  envelope.kind = MessageKind::kReady;
+  envelope.to = ControlLaneOf(from);
+  envelope.iteration = asked;
+  runtime_.Post(std::move(envelope));
+}
+
+std::vector<int> CommunicatorPeers::AskForMissing(int64_t number) {
+  Envelope question;
+  question.kind = MessageKind::kStalled;
+  question.iteration = number;
+  Tell(question);
+  const Time end = Now() + kRollCall;
+  std::set<int> present;
+  while (!Others(present).empty()) {
+    const std::optional<Envelope> envelope = runtime_.mailbox().Take(end - Now());
+    if (!envelope) break;
+    const int rank = SenderOf(*envelope);
+    if (rank < 0) continue;
+    // Who asks about a call, or fails in it, is in it.
+    if (envelope->kind == MessageKind::kStalled) SayPresent(rank, envelope->iteration);
+    if (envelope->kind == MessageKind::kFailed || envelope->iteration >= number) {
+      present.insert(rank);
+    }
+  }
+  return Others(present);
+}
+
+int CommunicatorPeers::SenderOf(const Envelope& envelope) {
+  return envelope.from.lane == kControlLane ? static_cast<int>(envelope.chunk) : -1;
+}
+
+std::string CommunicatorPeers::Names(const std::vector<int>& ranks) const {
+  std::string names;
+  for (const int rank : ranks) {
+    if (!names.empty()) names += rank == ranks.back() ? " and " : ", ";
+    names += "rank " + std::to_string(rank) + " (" + options_.endpoints[rank] + ")";
+  }
+  return names;
+}
+
+void CommunicatorPeers::Tell(Envelope envelope) {
+  for (const int rank : Others({})) {
+    envelope.to = ControlLaneOf(rank);
+    runtime_.Post(envelope);
+  }
+}
+
+std::vector<int> CommunicatorPeers::Others(const std::set<int>& without) const {
+  std::vector<int> others;
+  for (int rank = 0; rank < static_cast<int>(options_.endpoints.size()); ++rank) {
+    if (rank != options_.rank && !without.contains(rank)) others.push_back(rank);
+  }
+  return others;
+}
+
+uint64_t CommunicatorPeers::Fingerprint() const {
+  return options_.endpoints.size() * (kMaxLanes + 1) + options_.lanes;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,68 @@
+// How the ranks of a Communicator find each other: the rank's control lane, seen by its
+// application.
+//
+// A rank tells every other where its lanes are (kRegister); when it gives up it says why (kFailed);
+// and where a call takes too long it asks who is in it (kStalled), which those that are answer
+// (kReady).
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "transport/zmq/zmq_runtime.h"
+
+namespace poseidon {
+
+struct CommunicatorOptions;
+
+// "host:port".
+struct Endpoint {
+  std::string host;
+  int port = 0;
+  // Throws ConfigError.
+  static Endpoint Parse(const std::string& text);
+};
+
+// Throws ConfigError if rank, lanes or deadline make no sense.
+void CheckOptions(const CommunicatorOptions& options);
+
+// Throws `reason` as the class of core/error.h that has the exit code.
+[[noreturn]] void ThrowAs(ExitCode exit_code, const std::string& reason);
+
+// Not thread-safe: the application's.
+class CommunicatorPeers {
+ public:
+  // Attaches the control lane's actor and makes the other ranks' control lanes reachable. The
+  // runtime is not started yet and lives longer than this.
+  CommunicatorPeers(const CommunicatorOptions& options, ZmqRuntime& runtime);
+
+  // Tells all who and where this rank is and waits until all others have done so. Throws
+  // DeadlineExceeded, ConfigError.
+  void Meet();
+  // Tells all others that this rank gives up.
+  void SayFailed(ExitCode exit_code, const std::string& reason);
+  // Answers kStalled from the rank `from`, whose call `asked` takes too long.
+  void SayPresent(int from, int64_t asked);
+  // Asks who is in call `number` or beyond and waits a second for answers. Those who are not, in
+  // ascending order.
+  std::vector<int> AskForMissing(int64_t number);
+  // "rank 1 (10.0.0.2:5000) and rank 3 (10.0.0.4:5000)".
+  std::string Names(const std::vector<int>& ranks) const;
+  // The rank that sent what the control lane handed to the application; -1: this rank's own actor.
+  static int SenderOf(const Envelope& envelope);
+
+ private:
+  // Sends an envelope to every other rank's control lane.
+  void Tell(Envelope envelope);
+  void TakeRegister(int rank, const Envelope& envelope);
+  std::vector<int> Others(const std::set<int>& without) const;
+  uint64_t Fingerprint() const;
+
+  const CommunicatorOptions& options_;
+  ZmqRuntime& runtime_;
+};
+
+}  // namespace poseidon

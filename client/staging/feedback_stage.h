@@ -1,0 +1,64 @@
+// FeedbackStage: the part of DeviceStage that has to do with gradients which a device packs with
+// error feedback (device/gradient_packer.h). KV pairs are packed whole, as servers get them, so
+// each as soon as the last layer is there that it has floats of. The device keeps what was not
+// sent; the host's residual stands still meanwhile and follows when somebody asks for it.
+//
+// Of several replicas the first does it, with the gradients' sums.
+//
+// Everything is work in the device's stream of copies to the host. Thread safety and errors are
+// DeviceStage's.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "client/staging/pack_stage.h"
+#include "client/sync/gradient_buffers.h"
+#include "device/device.h"
+
+namespace poseidon {
+
+class FeedbackStage {
+ public:
+  // `gradients`: the blobs of each layer on the device; they must not change between Send and the
+  // layer's new values. Makes device memory for the KV pairs `chunks`, and puts the host's
+  // residuals there. Throws Error if the device does not have so much.
+  FeedbackStage(const std::vector<PackedChunk>& chunks, PackingReplica replica,
+                const std::vector<std::vector<std::span<float>>>& gradients);
+
+  bool empty() const { return chunks_.empty(); }
+  bool Has(int layer) const { return !chunks_of_layer_[layer].empty(); }
+  // The layer's gradient is there: KV pairs that are complete by it, packed, to the host.
+  void Send(int layer);
+  // Residuals of KV pairs that have floats of the layer -> the host. False if it has them.
+  bool CopyToHost(int layer);
+
+ private:
+  struct Chunk {
+    PackedChunk host;
+    std::span<float> residual;                   // on the device
+    std::vector<std::span<const float>> pieces;  // of gradients, in order
+    size_t layers = 0;                           // that it has pieces of
+    size_t there = 0;                            // of these, in the present iteration
+    bool host_is_behind = false;
+  };
+
+  DeviceStream stream() const { return replica_.device->copy_stream(CopyDirection::kToHost); }
+  // Chunk number `c`'s.
+  void FindPieces(size_t c, const std::vector<std::vector<std::span<float>>>& gradients);
+  void Allocate();
+  void Pack(Chunk& chunk);
+  // The chunk's floats one behind the other.
+  std::span<const float> Gather(const Chunk& chunk);
+
+  PackingReplica replica_;
+  std::vector<Chunk> chunks_;
+  std::vector<std::vector<size_t>> chunks_of_layer_;
+  DeviceMemory residuals_;
+  // For one chunk after the other.
+  DeviceMemory packed_;
+  DeviceMemory gathered_;
+};
+
+}  // namespace poseidon

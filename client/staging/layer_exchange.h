@@ -1,0 +1,92 @@
+// LayerExchange: what stands between a device and the network, as DeviceStage sees it: a Session,
+// or a test's own. The host's half of the way of a gradient.
+//
+// Thread safety: the training thread's, but for Wake.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/sync/gradient_buffers.h"
+#include "core/arithmetic/codec.h"
+#include "core/time.h"
+#include "core/trace.h"
+#include "device/factor_update.h"
+
+namespace poseidon {
+
+class LayerExchange {
+ public:
+  // A layer's host memory in the current iteration. Whoever has a copy of `owner` may go on using
+  // it after the job has gone over to another plan.
+  struct Buffers {
+    std::span<float> values;
+    GradientBuffers gradient;
+    std::shared_ptr<const void> owner;
+  };
+
+  // Of all workers, in the order of ranks.
+  struct Factors {
+    std::span<const float> u;
+    std::span<const float> v;
+  };
+
+  // A layer's place for a gradient that the device packs.
+  struct PackedGradient {
+    std::span<std::byte> bytes;  // EncodedBytes of its floats
+    CodecSpec codec;
+  };
+
+  virtual ~LayerExchange() = default;
+
+  virtual int64_t iteration() const = 0;
+  virtual const std::string& LayerName(int layer) const = 0;
+  virtual Buffers buffers(int layer) const = 0;
+  // The layer's gradient of the current iteration is in its buffers.
+  virtual void GradientReady(int layer) = 0;
+  // Whether the layer's values are those for the forward pass of `iteration`, the current one or
+  // the next.
+  virtual bool IsFresh(int layer, int64_t iteration) const = 0;
+
+  // Handles what comes until done() says so. Asks that first, then after whatever has come, after a
+  // Wake (also one from before the call), and several times a second, so that it can throw for
+  // other reasons. Throws Error if the job ends, and DeadlineExceeded, naming `waiting_for`, if it
+  // takes too long.
+  virtual void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) = 0;
+  // From any thread; returns at once.
+  virtual void Wake() = 0;
+
+  // A layer that the devices update themselves: but for the first time under a plan, fresh for an
+  // iteration is to say that all factors of the one before are here. None: the layer's values come
+  // from the exchange.
+  virtual std::optional<ProductUpdate> product_update(int /*layer*/) const { return std::nullopt; }
+  // Of such a layer: all factors of an iteration, until its next gradient leaves; the optimiser
+  // state, which is the first under a plan.
+  virtual Factors factors(int /*layer*/, int64_t /*iteration*/) const { return {}; }
+  virtual std::span<float> history(int /*layer*/) const { return {}; }
+  // Of such a layer the values and the state in the host's memory are those of an earlier iteration
+  // until this function, called with the layer by whoever wants to read them, has brought them. It
+  // throws what WaitUntil throws. Null: there is none any more.
+  virtual void BringBeforeReading(std::function<void(int layer)> /*bring*/) {}
+
+  // Empty: the gradient goes into its buffers as it is. Else here, instead.
+  virtual PackedGradient packed_gradient(int /*layer*/) const { return {}; }
+  // What goes to the host in KV pairs, instead, packed by the first device with error feedback.
+  // Their residuals are the first under a plan; those in the host's memory are then of an earlier
+  // iteration until the function that BringBeforeReading got has been called with a layer.
+  virtual std::vector<PackedChunk> packed_chunks() const { return {}; }
+
+  // So long the first device's work has stood still for the current iteration's values, before its
+  // first GradientReady; after the last iteration for the values that came of it. In parts.
+  virtual void AddExposed(Duration /*stood_still*/) {}
+
+  // Where copies are written down; outlives the stage. Null: nowhere.
+  virtual Trace* trace() { return nullptr; }
+};
+
+}  // namespace poseidon

@@ -1,0 +1,41 @@
+// PackStage: the part of DeviceStage that has to do with gradients which devices pack before they
+// leave, each its share (device/gradient_packer.h). Those with error feedback are FeedbackStage's
+// (client/staging/feedback_stage.h).
+//
+// Everything is work in the devices' streams of copies to the host. Thread safety and errors are
+// DeviceStage's.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "client/staging/layer_exchange.h"
+#include "device/device.h"
+#include "device/gradient_packer.h"
+#include "device/local_reduction.h"
+
+namespace poseidon {
+
+struct PackingReplica {
+  Device* device = nullptr;
+  GradientPacker* packer = nullptr;  // null: the exchange must not want packed gradients
+};
+
+class PackStage {
+ public:
+  // Makes device memory for the largest of `layers` layers of which the exchange wants packed
+  // gradients. Throws Error if a device does not have so much.
+  PackStage(LayerExchange& exchange, std::vector<PackingReplica> replicas, size_t layers);
+
+  bool Has(int layer) const { return !exchange_.packed_gradient(layer).bytes.empty(); }
+  // A replica's share of each of the layer's blobs, packed, to the host.
+  void Send(int layer, size_t replica, std::span<const std::span<float>> blobs);
+
+ private:
+  LayerExchange& exchange_;
+  std::vector<PackingReplica> replicas_;
+  std::vector<DeviceMemory> packed_;  // a replica each, for one blob after the other
+};
+
+}  // namespace poseidon

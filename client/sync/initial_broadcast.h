@@ -1,0 +1,55 @@
+// InitialBroadcast: what a plan starts with of a bucket reaches all workers from worker 0 down a
+// binary tree, chunk after chunk, so that no worker sends a chunk more than twice: the values where
+// no server owns them, and the optimiser state where the workers update.
+#pragma once
+
+#include <vector>
+
+#include "client/sync/syncer.h"
+
+namespace poseidon {
+
+// Not thread-safe: part of a syncer.
+class InitialBroadcast {
+ public:
+  struct Contents {
+    bool values = false;
+    bool history = false;
+  };
+
+  // For `chunks`, indices in the bucket's plan.
+  InitialBroadcast(std::shared_ptr<SyncContext> context, int bucket, std::vector<int> chunks,
+                   const Contents& contents);
+
+  static bool Carries(MessageKind kind) {
+    return kind == MessageKind::kInitialValues || kind == MessageKind::kInitialHistory;
+  }
+  // Worker 0: sends what is in its memory to its children.
+  void Publish(Outbox& outbox);
+  // Takes a frame of a kind that it carries into memory and passes it on to the children. kFresh
+  // with the last one.
+  Reception Receive(const Envelope& envelope, Outbox& outbox);
+  bool complete() const { return outstanding_ == 0; }
+  // Whom the frames come from.
+  NodeId parent() const { return {Role::kWorker, (context_->rank - 1) / 2}; }
+
+ private:
+  // Values or history.
+  struct Part {
+    MessageKind kind = MessageKind::kUnknown;
+    std::span<float> memory;    // the bucket's; empty for phantoms
+    int64_t floats = 0;         // for each parameter
+    std::vector<bool> arrived;  // by index in the bucket's plan
+  };
+
+  void SendToChildren(const Part& part, int chunk, Outbox& outbox) const;
+  const BucketPlan& plan() const { return context_->bucket(bucket_); }
+
+  std::shared_ptr<SyncContext> context_;
+  int bucket_;
+  std::vector<int> chunks_;
+  std::vector<Part> parts_;
+  size_t outstanding_;  // frames
+};
+
+}  // namespace poseidon

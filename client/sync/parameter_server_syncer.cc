@@ -1,0 +1,157 @@
+#include "client/sync/parameter_server_syncer.h"
+
+#include <algorithm>
+
+#include "core/arithmetic/sum.h"
+
+namespace poseidon {
+namespace {
+
+Payload Slice(const Payload& whole, size_t offset, size_t size) {
+  if (whole.phantom()) return Payload::Phantom(size);
+  return Payload::View(whole.bytes().subspan(offset, size), whole.owner());
+}
+
+}  // namespace
+
+ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> context, int bucket,
+                                             int lane)
+    : context_(std::move(context)),
+      bucket_(bucket),
+      lane_(lane),
+      codec_(CodecOf(context_->plan.plan(), plan())),
+      chunks_(ChunksOnLane(plan(), lane)),
+      arrived_(plan().chunks_size()),
+      outstanding_(static_cast<int>(chunks_.size())),
+      fresh_iteration_(context_->start() - 1) {
+  if (!context_->starts_with_state() || !plan().update_at_workers()) return;
+  history_.emplace(context_, bucket_, chunks_,
+                   InitialBroadcast::Contents{.values = false, .history = true});
+  if (context_->rank != 0) ++outstanding_;
+}
+
+Reception ParameterServerSyncer::PublishInitial(const Payload& history, Outbox& outbox) {
+  if (history_) history_->Publish(outbox);
+  const bool to_servers = context_->starts_with_state() && !history_;
+  const size_t state = StatePerParameter(context_->rule) * sizeof(float);
+  for (const int c : chunks_) {
+    const Chunk& chunk = plan().chunks(c);
+    const NodeId server{Role::kServer, chunk.server()};
+    outbox.Send(context_->MakeFrame(
+        MessageKind::kInitialValues, server, lane_, bucket_, c, context_->start(),
+        context_->ViewOf(memory().values, chunk.offset(), chunk.size())));
+    if (!to_servers) continue;
+    outbox.Send(context_->MakeFrame(MessageKind::kInitialHistory, server, lane_, bucket_, c,
+                                    context_->start(),
+                                    Slice(history, chunk.offset() * state, chunk.size() * state)));
+  }
+  return Reception::kTaken;
+}
+
+Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
+  for (const int c : chunks_) {
+    const Chunk& chunk = plan().chunks(c);
+    Envelope envelope =
+        context_->MakeFrame(MessageKind::kGradient, {Role::kServer, chunk.server()}, lane_, bucket_,
+                            c, iteration, GradientBody(c, iteration));
+    context_->CountSent(bucket_, envelope);
+    outbox.Send(std::move(envelope));
+  }
+  waiting_ = true;
+  return Reception::kTaken;
+}
+
+Payload ParameterServerSyncer::GradientBody(int c, int64_t iteration) {
+  const Chunk& chunk = plan().chunks(c);
+  const std::span<const float> gradient = memory().gradients[iteration % 2];
+  // Sent without a copy: the engine writes the next gradient only after the values that answer
+  // this one have come, so after the server has it.
+  if (codec_.codec == Codec::kFp32) return context_->ViewOf(gradient, chunk.offset(), chunk.size());
+  if (!memory().packed.empty()) {  // without a copy, likewise
+    return Payload::View(memory().packed_chunks[c], context_->memory);
+  }
+  const size_t bytes = EncodedBytes(codec_, chunk.size());
+  if (context_->phantom) return Payload::Phantom(bytes);
+  const std::span<float> residual = memory().residual.empty()
+                                        ? memory().residual
+                                        : memory().residual.subspan(chunk.offset(), chunk.size());
+  auto encoded = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  const std::span<std::byte> out(encoded.get(), bytes);
+  Encode(codec_, gradient.subspan(chunk.offset(), chunk.size()), residual, out);
+  return Payload::View(out, std::move(encoded));
+}
+
+bool ParameterServerSyncer::IsSum(const Envelope& envelope) const {
+  return plan().update_at_workers() && envelope.iteration > context_->start();
+}
+
+bool ParameterServerSyncer::Fits(const Envelope& envelope, const Chunk& chunk) const {
+  const bool sum = IsSum(envelope);
+  if (envelope.kind != (sum ? MessageKind::kGradientSum : MessageKind::kValues)) return false;
+  const size_t bytes =
+      sum ? EncodedBytes(codec_, chunk.size()) : static_cast<size_t>(chunk.size()) * sizeof(float);
+  return chunk.lane() == lane_ && envelope.body.size() == bytes &&
+         envelope.from.node == NodeId{Role::kServer, chunk.server()};
+}
+
+Reception ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kInitialHistory) return ReceiveHistory(envelope, outbox);
+  if (envelope.chunk >= arrived_.size()) return Reception::kForeign;
+  const int c = static_cast<int>(envelope.chunk);
+  const Chunk& chunk = plan().chunks(c);
+  if (!Fits(envelope, chunk)) return Reception::kForeign;
+  if (envelope.iteration <= fresh_iteration_) return Reception::kOld;
+  if (!waiting_ || envelope.iteration > fresh_iteration_ + 1) return Reception::kForeign;
+  if (arrived_[c]) return Reception::kOld;
+  arrived_[c] = true;
+  Move(envelope, chunk);
+  if (envelope.iteration > context_->start()) context_->CountReceived(bucket_, envelope);
+  return CountDown();
+}
+
+Reception ParameterServerSyncer::ReceiveHistory(const Envelope& envelope, Outbox& outbox) {
+  if (!history_) return Reception::kForeign;
+  const Reception reception = history_->Receive(envelope, outbox);
+  return reception == Reception::kFresh ? CountDown() : reception;
+}
+
+Reception ParameterServerSyncer::CountDown() {
+  if (--outstanding_ > 0) return Reception::kTaken;
+  arrived_.assign(arrived_.size(), false);
+  outstanding_ = static_cast<int>(chunks_.size());
+  waiting_ = false;
+  ++fresh_iteration_;
+  return Reception::kFresh;
+}
+
+void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
+  if (envelope.body.phantom()) return;
+  if (envelope.kind == MessageKind::kValues) {
+    return CopyFrom(memory().values.subspan(chunk.offset(), chunk.size()), envelope.body.bytes());
+  }
+  // The server has answered, so it has the gradient: its memory is free for the sum.
+  const std::span<float> sum = memory().gradients[0].subspan(chunk.offset(), chunk.size());
+  // Of the right size; what else may be wrong in it leaves harmless values.
+  Decode(codec_, envelope.body.bytes(), sum);
+  // The mean takes the gradient's place, not the sum: an engine that replays leaves it there.
+  const float share = 1.0F / static_cast<float>(context_->workers());
+  for (float& value : sum) value *= share;
+  context_->UpdateRange(bucket_, fresh_iteration_, chunk.offset(), sum, 1);
+}
+
+std::vector<NodeId> ParameterServerSyncer::missing() const {
+  std::vector<NodeId> nodes;
+  if (!waiting_) return nodes;
+  if (history_ && context_->rank != 0 && !history_->complete()) {
+    nodes.push_back(history_->parent());
+  }
+  for (const int c : chunks_) {
+    const NodeId server{Role::kServer, plan().chunks(c).server()};
+    if (!arrived_[c] && std::find(nodes.begin(), nodes.end(), server) == nodes.end()) {
+      nodes.push_back(server);
+    }
+  }
+  return nodes;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,102 @@
+// What a training program does when the job goes over to another plan: agrees with the others on an
+// iteration to pause before, and takes the state of training from the old plan's buffers to the new
+// one's. docs/protocol.md has the whole sequence; Session and SimulatedTrainer carry it out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "client/sync/syncer.h"
+#include "core/payload.h"
+#include "transport/envelope.h"
+
+namespace poseidon {
+
+// Before which iteration this worker pauses. A value.
+class PauseAgreement {
+ public:
+  // kPauseRequest has come during `iteration`. Returns the iteration to offer; this worker does not
+  // begin it before it has been told where to pause.
+  int64_t Offer(int64_t iteration);
+  // kPauseAt has come: no earlier than any worker's offer.
+  void Agree(int64_t iteration) { agreed_ = iteration; }
+
+  // Before `iteration` begins: whether kPauseAt must be here first, and whether it is this one.
+  bool MustWait(int64_t iteration) const { return offered_ == iteration && !agreed_; }
+  bool MustPause(int64_t iteration) const { return agreed_ == iteration; }
+
+ private:
+  std::optional<int64_t> offered_;
+  std::optional<int64_t> agreed_;
+};
+
+// What a worker takes from one plan to the next. All workers have the same values and optimiser
+// state, so worker 0's start the next plan, as its first values started the first; but the mean
+// gradient of rule MeanGradient is in every worker's memory. What a codec with error feedback has
+// not sent yet is each worker's own.
+//
+// Not thread-safe; the training thread's. The lanes must not be using the buffers of either plan
+// between Leave and Enter: nothing is under way then.
+class MovedState {
+ public:
+  // All layers are fresh. On worker 0, and with rule MeanGradient on all, allocates the whole
+  // model's optimiser state.
+  void Leave(std::shared_ptr<const SyncContext> from);
+  // Worker 0: the buckets whose servers keep something that has to be fetched; empty for others.
+  std::vector<int> ToFetch() const;
+  // A kHistory frame that a lane has passed on.
+  void Take(const Envelope& envelope);
+  // Whether nothing is still to be fetched.
+  bool complete() const { return outstanding_ == 0; }
+
+  // Worker 0, instead of Enter: the job's first plan does not start at iteration 0, and this is the
+  // optimiser state of the whole model. The values are in memory already.
+  void Restore(std::shared_ptr<const SyncContext> to, std::vector<float> history);
+  // After complete(), instead of Enter: the optimiser state of the whole model.
+  std::vector<float> TakeHistory() { return std::move(*history_); }
+
+  // The memory of the next plan is there. Puts into it what the old plan has not sent, where the
+  // new one has room for such, and the state that Leave has taken.
+  void Enter(std::shared_ptr<const SyncContext> to);
+  // Worker 0: the bucket's optimiser state in the plan entered, for kPublishInitial; empty if no
+  // plan has been left.
+  Payload history(int bucket) const;
+  // The plan has begun: history() has been used.
+  void Release();
+
+  // Adds what is still not sent of a layer to the layer's first dense gradient in the new plan.
+  // Without effect where there is nothing or the gradient is not dense; it is kept then.
+  void AddResidual(int layer, std::span<float> gradient);
+  // Whether that would have an effect.
+  bool Owes(int layer) const { return owed_.contains(layer); }
+
+ private:
+  void CountParameters(const ModelSpec& model);
+  // Puts history_ into to_'s memory where the workers keep it.
+  void PlaceHistory();
+  void LeaveResidual();
+  // What is owed of buckets with error feedback becomes their residual.
+  void PlaceResidual();
+  void LeaveHistory();
+  // Room for what the layers of a bucket of the plan left have not sent.
+  void OweResidual(const BucketPlan& bucket);
+  // Where a bucket's parameters begin in the model's.
+  int64_t Begin(const SyncContext& context, int bucket) const;
+
+  // By the model's layers: where each one's parameters begin; at last how many there are.
+  std::vector<int64_t> begins_;
+  std::shared_ptr<const SyncContext> from_;  // between Leave and Enter
+  std::shared_ptr<const SyncContext> to_;    // after Enter
+  int64_t state_ = 0;                        // floats of optimiser state for each parameter
+  int64_t outstanding_ = 0;                  // frames
+  // In the order of the model's parameters, whatever the plan.
+  std::shared_ptr<std::vector<float>> history_;
+  std::vector<float> residual_;  // empty if there is none
+  std::set<int> owed_;           // layers whose residual has not been added to a gradient
+};
+
+}  // namespace poseidon

@@ -1,0 +1,222 @@
+#include "client/sync/sync_lane.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+
+#include "device/profiler_range.h"
+
+namespace poseidon {
+namespace {
+
+constexpr TimerId kStallScan = 1;
+// A stall is noticed at most this share of the deadline late.
+constexpr int kScansPerDeadline = 10;
+// Who waits for a server waits longer than the server waits for its workers, whose report is the
+// one that names the culprit.
+constexpr double kPatienceWithServers = 1.5;
+
+std::string_view Awaited(Scheme scheme) {
+  if (UsesServers(scheme)) return "values";
+  return scheme == SFB ? "factors" : "part in the all-reduce";
+}
+
+bool OnlyServers(const std::vector<NodeId>& nodes) {
+  return !nodes.empty() && std::all_of(nodes.begin(), nodes.end(), [](const NodeId& node) {
+    return node.role == Role::kServer;
+  });
+}
+
+}  // namespace
+
+SyncLane::SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace)
+    : context_(std::move(context)), lane_(lane), trace_(trace) {
+  const Plan& plan = context_->plan.plan();
+  buckets_.resize(plan.buckets_size());
+  for (int bucket = 0; bucket < plan.buckets_size(); ++bucket) {
+    if (!HasPart(plan, bucket, lane_)) continue;
+    buckets_[bucket].syncer = MakeSyncer(context_, bucket, lane_);
+  }
+}
+
+void SyncLane::OnStart(Outbox& outbox) {
+  outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
+}
+
+void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kTraining) return AwaitInitialValues(outbox.now);
+  const bool here = envelope.bucket < buckets_.size() && buckets_[envelope.bucket].syncer;
+  const bool local = envelope.kind == MessageKind::kGradientReady ||
+                     envelope.kind == MessageKind::kPublishInitial ||
+                     envelope.kind == MessageKind::kCollectHistory;
+  if (!local && envelope.epoch != context_->epoch) return Drop(envelope, false);
+  if (!here) {
+    if (!local) Drop(envelope, true);
+    return;  // the application tells all lanes; this one has no part of the bucket
+  }
+  const ProfilerRange range(context_->bucket(static_cast<int>(envelope.bucket)).name().c_str());
+  Entry& entry = buckets_[envelope.bucket];
+  if (envelope.kind == MessageKind::kCollectHistory) return FetchHistory(envelope, entry, outbox);
+  if (envelope.kind == MessageKind::kHistory) return OnHistory(envelope, entry, outbox);
+  Reception reception = Reception::kTaken;
+  if (envelope.kind == MessageKind::kPublishInitial) {
+    reception = entry.syncer->PublishInitial(envelope.body, outbox);
+  } else if (envelope.kind == MessageKind::kGradientReady) {
+    TraceMoment("send", envelope, outbox);
+    entry.waiting_since = outbox.now;
+    reception = entry.syncer->Send(envelope.iteration, outbox);
+  } else {
+    reception = entry.syncer->Receive(envelope, outbox);
+    if (reception == Reception::kTaken) TraceMoment("arrived", envelope, outbox);
+  }
+  OnReception(reception, envelope, entry, outbox);
+}
+
+void SyncLane::AwaitInitialValues(Time now) {
+  for (Entry& entry : buckets_) {
+    if (entry.syncer && entry.syncer->fresh_iteration() < context_->start())
+      entry.waiting_since = now;
+  }
+}
+
+void SyncLane::FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) {
+  const int bucket = static_cast<int>(envelope.bucket);
+  entry.waiting_since = outbox.now;
+  for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
+    fetching_[bucket].insert(chunk);
+    outbox.Send(
+        context_->MakeFrame(MessageKind::kFetchHistory,
+                            {Role::kServer, context_->bucket(bucket).chunks(chunk).server()}, lane_,
+                            bucket, chunk, envelope.iteration, {}));
+  }
+}
+
+void SyncLane::OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) {
+  const int bucket = static_cast<int>(envelope.bucket);
+  const BucketPlan& plan = context_->bucket(bucket);
+  const auto fetching = fetching_.find(bucket);
+  if (fetching == fetching_.end()) return Drop(envelope, false);
+  const auto chunk = fetching->second.find(static_cast<int>(envelope.chunk));
+  if (chunk == fetching->second.end()) return Drop(envelope, false);
+  const size_t floats = plan.chunks(*chunk).size() * FloatsKeptByServers(*context_, plan);
+  if (envelope.from.node != NodeId{Role::kServer, plan.chunks(*chunk).server()} ||
+      envelope.body.size() != floats * sizeof(float)) {
+    return Drop(envelope, true);
+  }
+  fetching->second.erase(chunk);
+  if (fetching->second.empty()) {
+    fetching_.erase(fetching);
+    entry.waiting_since.reset();
+  }
+  Envelope forward = envelope;
+  forward.to = Here(kApplicationLane);
+  outbox.Send(std::move(forward));
+}
+
+void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry& entry,
+                           Outbox& outbox) {
+  switch (reception) {
+    case Reception::kTaken:
+      return;
+    case Reception::kOld:
+      return Drop(envelope, false);
+    case Reception::kForeign:
+      return Drop(envelope, true);
+    case Reception::kFresh:
+      break;
+  }
+  entry.waiting_since.reset();
+  Envelope fresh;
+  fresh.kind = MessageKind::kBucketFresh;
+  fresh.to = Here(kApplicationLane);
+  fresh.epoch = context_->epoch;
+  fresh.bucket = envelope.bucket;
+  fresh.iteration = entry.syncer->fresh_iteration();
+  fresh.happened = outbox.now;
+  TraceMoment("fresh", fresh, outbox);
+  outbox.Send(std::move(fresh));
+}
+
+void SyncLane::Drop(const Envelope& envelope, bool suspicious) {
+  ++context_->dropped_frames;
+  if (suspicious && logged_.insert(envelope.from.node).second) {
+    LOG(WARNING) << "dropped a frame that does not fit: " << KindName(envelope.kind) << " from "
+                 << envelope.from.ToString() << ", bucket " << envelope.bucket << ", chunk "
+                 << envelope.chunk << ", iteration " << envelope.iteration << ", "
+                 << envelope.body.size() << " bytes (later ones of this peer are only counted)";
+  }
+}
+
+void SyncLane::TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox) {
+  if (trace_ == nullptr) return;
+  trace_->Add({name, context_->bucket(static_cast<int>(envelope.bucket)).name(),
+               "lane " + std::to_string(lane_), envelope.iteration, outbox.now, outbox.now});
+}
+
+std::set<int> SyncLane::Fetching(int bucket) const {
+  const auto found = fetching_.find(bucket);
+  return found == fetching_.end() ? std::set<int>() : found->second;
+}
+
+std::vector<NodeId> SyncLane::Missing(int bucket, const Entry& entry) const {
+  const std::set<int> fetching = Fetching(bucket);
+  if (fetching.empty()) return entry.syncer->missing();
+  std::set<NodeId> servers;
+  for (const int chunk : fetching) {
+    servers.insert({Role::kServer, context_->bucket(bucket).chunks(chunk).server()});
+  }
+  return {servers.begin(), servers.end()};
+}
+
+wire::Stalled SyncLane::StallOf(int bucket, const Entry& entry) const {
+  const BucketPlan& plan = context_->bucket(bucket);
+  const int64_t fresh = entry.syncer->fresh_iteration();
+  wire::Stalled stalled;
+  if (!Fetching(bucket).empty()) {
+    stalled.set_waiting_for("the optimiser state of layer " + plan.name());
+  } else if (fresh < context_->start()) {
+    stalled.set_waiting_for("the initial values of layer " + plan.name());
+  } else {
+    stalled.set_waiting_for("the " + std::string(Awaited(plan.scheme())) + " of layer " +
+                            plan.name() + ", iteration " + std::to_string(fresh) + ",");
+  }
+  for (const NodeId& node : Missing(bucket, entry)) {
+    wire::Node* missing = stalled.add_missing();
+    missing->set_role(static_cast<uint32_t>(node.role));
+    missing->set_rank(node.rank);
+  }
+  return stalled;
+}
+
+bool SyncLane::AwaitsTheSlowest(const Syncer& syncer) const {
+  const wire::PlanAndModel& plan = context_->plan;
+  return plan.plan().staleness() != 0 && plan.model().iterations() > 0 &&
+         syncer.fresh_iteration() + 1 == plan.model().iterations();
+}
+
+void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
+  (void)timer;  // there is only one
+  const Time now = outbox.now;
+  const Entry* oldest = nullptr;
+  int oldest_bucket = 0;
+  for (int bucket = 0; bucket < static_cast<int>(buckets_.size()); ++bucket) {
+    const Entry& entry = buckets_[bucket];
+    if (!entry.waiting_since || AwaitsTheSlowest(*entry.syncer)) continue;
+    const bool servers = OnlyServers(Missing(bucket, entry));
+    const double patience = servers ? kPatienceWithServers : 1;
+    if (ToSeconds(now - *entry.waiting_since) < patience * ToSeconds(context_->stall_deadline)) {
+      continue;
+    }
+    if (oldest != nullptr && *entry.waiting_since >= *oldest->waiting_since) continue;
+    oldest = &entry;
+    oldest_bucket = bucket;
+  }
+  if (oldest == nullptr) {
+    return outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
+  }
+  // Once is enough, the scheduler ends the job.
+  outbox.Send(
+      MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), StallOf(oldest_bucket, *oldest)));
+}
+
+}  // namespace poseidon

@@ -1,0 +1,60 @@
+// SyncLane: the actor of one data lane of a worker. Hands envelopes to the syncers of its buckets
+// and tells the application when a bucket's part is fresh.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "client/sync/syncer.h"
+#include "core/trace.h"
+#include "transport/actor.h"
+
+namespace poseidon {
+
+class SyncLane : public Actor {
+ public:
+  // `lane` counts data lanes from 0. `trace` outlives the actor and may be null.
+  SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace);
+
+  void OnStart(Outbox& outbox) override;
+  // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration),
+  // kPublishInitial (bucket, optimiser state as body), kCollectHistory (bucket). From other nodes:
+  // kValues, kGradientSum, kFactors, kReduce, kInitialValues, kInitialHistory, kHistory. To the
+  // application: kBucketFresh (bucket, iteration, happened), and each kHistory asked for, as it
+  // came.
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override;
+  void OnTimer(TimerId timer, Outbox& outbox) override;
+
+ private:
+  struct Entry {
+    std::unique_ptr<Syncer> syncer;
+    std::optional<Time> waiting_since;
+  };
+
+  // With staleness the last exchange takes as long as the slowest worker has left to compute; who
+  // hangs is for the servers to notice, which hear from it.
+  bool AwaitsTheSlowest(const Syncer& syncer) const;
+  void AwaitInitialValues(Time now);
+  void FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);
+  void OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);
+  // Chunks of the bucket whose kHistory is awaited.
+  std::set<int> Fetching(int bucket) const;
+  // Whom a bucket's part waits for.
+  std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
+  wire::Stalled StallOf(int bucket, const Entry& entry) const;
+  void OnReception(Reception reception, const Envelope& envelope, Entry& entry, Outbox& outbox);
+  void Drop(const Envelope& envelope, bool suspicious);
+  void TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox);
+
+  std::shared_ptr<SyncContext> context_;
+  int lane_;
+  Trace* trace_;
+  std::vector<Entry> buckets_;             // by bucket; without a syncer: has no part on this lane
+  std::map<int, std::set<int>> fetching_;  // by bucket: chunks whose kHistory is awaited, if any
+  std::set<NodeId> logged_;                // peers that a log line was written about
+};
+
+}  // namespace poseidon

@@ -1,0 +1,113 @@
+// Caffe's solver updates as pure functions: learning-rate policies and the update of a blob.
+//
+// The server applies them to the KV pairs it owns, a worker to the layers that it updates itself
+// (sufficient-factor broadcast). Both call Update(), so a layer's parameters do not depend on where
+// they are updated.
+//
+// All functions are pure: any thread may call them on vectors that no other thread touches
+// meanwhile.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/arithmetic/update_element.h"
+
+namespace poseidon {
+
+// A solver's fields that decide an update; names and meanings are Caffe's SolverParameter's.
+struct UpdateRule {
+  enum class Regularization { kL1, kL2 };
+
+  // SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam; MeanGradient, which is always deferred and has
+  // no update of ours: the training program does what it likes with the gradient.
+  std::string type = "SGD";
+  float base_lr = 0.01F;            // learning rate before policy and multipliers
+  std::string lr_policy = "fixed";  // fixed, step, exp, inv, multistep, poly, sigmoid
+  float gamma = 0;                  // step, exp, inv, multistep, sigmoid
+  float power = 0;                  // inv, poly
+  int stepsize = 0;                 // step, sigmoid: iterations
+  std::vector<int> stepvalue;       // multistep: iterations, ascending
+  int64_t max_iter = 0;             // poly: iterations
+  float momentum = 0;        // not AdaGrad, RMSProp; AdaDelta: decay; Adam: the first moment's
+  float momentum2 = 0.999F;  // Adam: decay of the second moment
+  float rms_decay = 0.99F;   // RMSProp: decay of the mean square
+  float delta = 1e-8F;       // AdaGrad, RMSProp, AdaDelta, Adam: keeps divisors above 0
+  float weight_decay = 0;
+  Regularization regularization = Regularization::kL2;
+  // Update() leaves the parameters as they are and puts the mean gradient behind each one's state;
+  // the training program makes the update, by UpdateDeferred(), when it has seen what it needs
+  // (the norm of all gradients, for one).
+  bool deferred = false;
+  // Gradual warm-up (Goyal et al., arXiv 1706.02677, section 2.2): before iteration
+  // warmup_iterations the rate is linear between warmup_base_lr and the policy's.
+  int64_t warmup_iterations = 0;
+  float warmup_base_lr = 0;
+  // SGD, Nesterov: state of the iteration before is multiplied with the ratio of its rate to the
+  // present one (ibid., section 3, remark 2).
+  bool momentum_correction = false;
+};
+
+// What a blob multiplies the global values with (Caffe's ParamSpec).
+struct Multipliers {
+  float lr = 1;
+  float decay = 1;
+};
+
+// Throws ConfigError if the rule can't work: unknown type or policy, a policy's field missing
+// (stepsize 0 for "step"), stepvalue not ascending, momentum or another decay outside [0, 1),
+// momentum for a type that has none, delta not above 0 where the type divides by it, a negative or
+// infinite number. Names the solver's field; fields that the type or policy does not read are not
+// checked. Stricter than Caffe, which takes gamma or power 0 and then stops learning, or never
+// lowers the rate, and delta 0 and then makes parameters NaN, without a word.
+void Validate(const UpdateRule& rule);
+
+// The learning rate of iteration `iteration` (from 0), in double as the powers need it, rounded
+// once to float. With F = floor and i the iteration, base_lr is multiplied, after warm-up, with
+//   fixed      1                           step     gamma ^ F(i / stepsize)
+//   exp        gamma ^ i                   inv      (1 + gamma i) ^ -power
+//   multistep  gamma ^ (stepvalues <= i)   poly     (1 - i / max_iter) ^ power, 0 after max_iter
+//   sigmoid    1 / (1 + e ^ (-gamma (i - stepsize)))
+// The rule must have passed Validate.
+float LearningRate(const UpdateRule& rule, int64_t iteration);
+
+// How many floats of optimiser state a parameter has under this rule: 1 (SGD, Nesterov: the
+// momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam); one more, the mean
+// gradient behind the others, where the update is deferred.
+int StatePerParameter(const UpdateRule& rule);
+
+// The scalars of iteration `iteration`'s update of a blob; Update() says what they are made of.
+UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                        float gradient_scale, float learning_rate_scale = 1.0F);
+
+// One update of n parameters, in place. With S = StatePerParameter(rule), parameter i becomes what
+// the rule's formula in core/arithmetic/update_element.h makes of it, of its state
+// history[i * S] ... history[i * S + S - 1], and of
+//   g     = gradient_sum[i] * gradient_scale + decay * (parameter or its sign)
+//   decay = weight_decay * multipliers.decay
+//   rate  = LearningRate(rule, iteration) * learning_rate_scale * multipliers.lr
+// `iteration` counts updates from 0. gradient_scale is 1 / workers where gradient_sum is the sum of
+// all workers' gradients. learning_rate_scale is for asynchronous training, where each worker's
+// gradient is an update of its own, with a workers' share of the rate.
+//
+// parameters and gradient_sum have the same length n; history has n * S floats, zeros before the
+// first update. The three must not overlap. State is interleaved, parameter by parameter, so a
+// range of parameters has one range of state however a blob is cut. Elements are independent and
+// each operation is rounded to float once: updating in pieces gives the same bits as whole.
+//
+// If the rule is deferred, parameters and their state stay as they are, and only
+// gradient_sum[i] * gradient_scale is written, behind the state. Of type MeanGradient, which has no
+// other state, history may be the memory of gradient_sum.
+void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+            std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
+            std::span<float> history, float learning_rate_scale = 1.0F);
+
+// The update that a deferred rule has left out, in place, with the gradients that Update has put
+// into `history`, times gradient_scale. Not for type MeanGradient.
+void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                    float gradient_scale, std::span<float> parameters, std::span<float> history,
+                    float learning_rate_scale = 1.0F);
+
+}  // namespace poseidon

@@ -1,0 +1,185 @@
+#include "device/cuda/cuda_device.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "device/cuda/check.h"
+#include "device/cuda/current_device.h"
+
+namespace poseidon {
+namespace {
+
+struct CudaEvent : DeviceEvent {
+  explicit CudaEvent(unsigned flags) {
+    CheckCuda(cudaEventCreateWithFlags(&event, flags), "make an event");
+  }
+  ~CudaEvent() override { cudaEventDestroy(event); }
+  cudaEvent_t event = nullptr;
+};
+
+cudaEvent_t Of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).event; }
+cudaStream_t Of(DeviceStream stream) { return static_cast<cudaStream_t>(stream); }
+
+// Whether it says that there is still work to do: no error, but CUDA keeps it as this thread's last
+// one, and the next kernel that is launched would be blamed.
+bool IsNotReady(cudaError_t error) {
+  if (error != cudaErrorNotReady) return false;
+  cudaGetLastError();
+  return true;
+}
+
+std::string Mebibytes(size_t bytes) { return std::to_string(bytes >> 20U) + " MiB"; }
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int index) : index_(index) {
+    cudaDeviceProp properties;
+    CheckCuda(cudaGetDeviceProperties(&properties, index), "describe device");
+    name_ = "cuda device " + std::to_string(index) + " (" + properties.name + ")";
+    const CurrentCudaDevice current(index);
+    for (cudaStream_t& stream : streams_) {
+      // Independent of the default stream, in which a program's own work may be.
+      CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+    }
+  }
+  ~CudaDevice() override {
+    for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+  }
+
+  const std::string& name() const override { return name_; }
+
+  DeviceStream copy_stream(CopyDirection direction) const override {
+    return streams_.at(static_cast<size_t>(direction));
+  }
+  DeviceStream update_stream() const override { return streams_.back(); }
+
+  // Without time stamps, which would make the streams that wait for it slower.
+  std::unique_ptr<DeviceEvent> MakeEvent() override {
+    const CurrentCudaDevice current(index_);
+    return std::make_unique<CudaEvent>(cudaEventDisableTiming);
+  }
+
+  std::unique_ptr<DeviceEvent> MakeTimedEvent() override {
+    const CurrentCudaDevice current(index_);
+    return std::make_unique<CudaEvent>(cudaEventDefault);
+  }
+
+  void Record(DeviceEvent& event, DeviceStream stream) override {
+    const CurrentCudaDevice current(index_);  // whose default stream a null one is
+    CheckCuda(cudaEventRecord(Of(event), Of(stream)), "record an event on " + name_);
+  }
+
+  void Wait(DeviceStream stream, const DeviceEvent& event) override {
+    const CurrentCudaDevice current(index_);
+    CheckCuda(cudaStreamWaitEvent(Of(stream), Of(event)), "wait for an event on " + name_);
+  }
+
+  std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) override {
+    const CurrentCudaDevice current(index_);
+    float milliseconds = 0;
+    const cudaError_t error = cudaEventElapsedTime(&milliseconds, Of(begin), Of(end));
+    if (IsNotReady(error)) return std::nullopt;
+    CheckCuda(error, "measure time on " + name_);
+    return std::chrono::duration_cast<Duration>(
+        std::chrono::duration<float, std::milli>(milliseconds));
+  }
+
+  void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override {
+    const CurrentCudaDevice current(index_);
+    CheckCuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Of(stream)),
+              "copy " + std::to_string(bytes) + " bytes on " + name_);
+  }
+
+  void Notify(DeviceStream stream, std::function<void()> function) override {
+    const CurrentCudaDevice current(index_);
+    auto owned = std::make_unique<std::function<void()>>(std::move(function));
+    // Of a device that fails it is never called, and so never freed.
+    const auto call = [](void* context) {
+      const std::unique_ptr<std::function<void()>> owner(
+          static_cast<std::function<void()>*>(context));
+      (*owner)();
+    };
+    CheckCuda(cudaLaunchHostFunc(Of(stream), call, owned.get()),
+              "call back from a stream of " + name_);
+    owned.release();
+  }
+
+  DeviceMemory AllocatePinned(size_t bytes) override {
+    const CurrentCudaDevice current(index_);
+    void* memory = nullptr;
+    // Portable: pinned for the worker's other devices, too.
+    CheckCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
+              "pin " + Mebibytes(bytes) + " of the host's memory");
+    DeviceMemory owner(static_cast<std::byte*>(memory), [](std::byte* m) { cudaFreeHost(m); });
+    std::fill_n(owner.get(), bytes, std::byte{0});
+    return owner;
+  }
+
+  DeviceMemory Allocate(size_t bytes) override {
+    const CurrentCudaDevice current(index_);
+    void* memory = nullptr;
+    CheckCuda(cudaMalloc(&memory, bytes), "find " + Mebibytes(bytes) + " of memory on " + name_);
+    DeviceMemory owner(static_cast<std::byte*>(memory), [](std::byte* m) { cudaFree(m); });
+    CheckCuda(cudaMemset(memory, 0, bytes), "clear memory of " + name_);
+    // That is work in the default stream, for which the others do not wait.
+    CheckCuda(cudaStreamSynchronize(nullptr), "clear memory of " + name_);
+    return owner;
+  }
+
+  void Check() const override {
+    // A fault anywhere in the process's work on a device is told by every later call.
+    for (cudaStream_t stream : streams_) {
+      const cudaError_t error = cudaStreamQuery(stream);
+      if (IsNotReady(error) || error == cudaSuccess) continue;
+      throw Error(ExitCode::kFailure, name_ + " has failed: " + cudaGetErrorString(error));
+    }
+  }
+
+ private:
+  int index_;
+  std::string name_;
+  std::array<cudaStream_t, 3> streams_{};  // copies by direction, updates
+};
+
+}  // namespace
+
+CudaDevices FindCudaDevices() {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    return {.count = 0, .why_none = "this machine has no NVIDIA driver"};
+  }
+  CudaDevices devices;
+  const cudaError_t error = cudaGetDeviceCount(&devices.count);
+  if (error != cudaSuccess) devices = {.count = 0, .why_none = cudaGetErrorString(error)};
+  if (error == cudaSuccess && devices.count == 0) devices.why_none = "this machine has no GPU";
+  return devices;
+}
+
+int CudaDeviceOf(const void* memory) {
+  cudaPointerAttributes attributes;
+  CheckCuda(cudaPointerGetAttributes(&attributes, memory), "say whose memory it is");
+  if (attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged) {
+    throw Error(ExitCode::kFailure, "the memory is no GPU's");
+  }
+  return attributes.device;
+}
+
+std::unique_ptr<Device> MakeCudaDevice(int index) {
+  const CudaDevices devices = FindCudaDevices();
+  if (devices.count == 0) {
+    throw ConfigError("training.device is cuda, but no GPU can be used: " + devices.why_none +
+                      "; run on a machine with a GPU, or train on the CPU");
+  }
+  if (index < 0 || index >= devices.count) {
+    throw ConfigError("training.device is cuda, device " + std::to_string(index) +
+                      ", but this machine has " + std::to_string(devices.count) +
+                      ", counted from 0");
+  }
+  return std::make_unique<CudaDevice>(index);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,97 @@
+#include <glog/logging.h>
+
+#include "core/arithmetic/update_element.h"
+#include "device/cuda/check.h"
+#include "device/cuda/update.h"
+
+namespace poseidon::cuda {
+namespace {
+
+// Gradients have a vector of their own or, deferred, stand in the history behind each one's state.
+struct Vectors {
+  size_t count;
+  const float* gradient;  // null: deferred
+  float* parameters;
+  float* history;
+};
+
+template <typename Rule, typename Decay>
+__global__ void UpdateKernel(UpdateScalars scalars, Vectors vectors) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= vectors.count) return;
+  const bool deferred = vectors.gradient == nullptr;
+  float* const state = &vectors.history[i * (Rule::kState + (deferred ? 1 : 0))];
+  const float gradient = deferred ? state[Rule::kState] : vectors.gradient[i];
+  UpdateElement<Rule, Decay>(scalars, gradient, &vectors.parameters[i], state);
+}
+
+template <typename Rule>
+void Launch(UpdateRule::Regularization regularization, const UpdateScalars& scalars,
+            const Vectors& vectors, CudaStream stream) {
+  const unsigned blocks = BlocksFor(vectors.count);
+  if (scalars.decay == 0) {
+    UpdateKernel<Rule, NoDecay><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
+  } else if (regularization == UpdateRule::Regularization::kL1) {
+    UpdateKernel<Rule, L1Decay><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
+  } else {
+    UpdateKernel<Rule, L2Decay><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
+  }
+  CheckLaunch("UpdateKernel");
+}
+
+struct Type {
+  const char* name;
+  decltype(&Launch<SgdElement>) launch;
+};
+constexpr Type kTypes[] = {
+    {"SGD", Launch<SgdElement>},           {"Nesterov", Launch<NesterovElement>},
+    {"AdaGrad", Launch<AdaGradElement>},   {"RMSProp", Launch<RmsPropElement>},
+    {"AdaDelta", Launch<AdaDeltaElement>}, {"Adam", Launch<AdamElement>}};
+
+void Apply(const UpdateRule& rule, const UpdateScalars& scalars, const Vectors& vectors,
+           CudaStream stream) {
+  if (vectors.count == 0) return;  // a launch of no blocks is an error
+  for (const Type& type : kTypes) {
+    if (rule.type == type.name) {
+      return type.launch(rule.regularization, scalars, vectors, stream);
+    }
+  }
+  LOG(FATAL) << "no kernel for type " << rule.type;
+}
+
+// Puts the mean gradient behind each parameter's state.
+__global__ void DeferKernel(Vectors vectors, int floats_each, float scale) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= vectors.count) return;
+  vectors.history[i * floats_each + floats_each - 1] = vectors.gradient[i] * scale;
+}
+
+}  // namespace
+
+void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+            std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
+            std::span<float> history, CudaStream stream, float learning_rate_scale) {
+  const int state = StatePerParameter(rule);
+  CHECK_EQ(gradient_sum.size(), parameters.size());
+  CHECK_EQ(history.size(), parameters.size() * state);
+  const Vectors vectors{parameters.size(), gradient_sum.data(), parameters.data(), history.data()};
+  if (!rule.deferred) {
+    return Apply(rule, ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale),
+                 vectors, stream);
+  }
+  if (vectors.count == 0) return;
+  DeferKernel<<<BlocksFor(vectors.count), kBlockThreads, 0, stream>>>(vectors, state,
+                                                                      gradient_scale);
+  CheckLaunch("DeferKernel");
+}
+
+void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                    float gradient_scale, std::span<float> parameters, std::span<float> history,
+                    CudaStream stream, float learning_rate_scale) {
+  CHECK(rule.deferred);
+  CHECK_EQ(history.size(), parameters.size() * StatePerParameter(rule));
+  Apply(rule, ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale),
+        {parameters.size(), nullptr, parameters.data(), history.data()}, stream);
+}
+
+}  // namespace poseidon::cuda

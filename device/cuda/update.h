@@ -1,0 +1,24 @@
+// core/arithmetic/update_rule.h's Update on a CUDA device: the same arithmetic
+// (core/arithmetic/update_element.h), and the same bits.
+//
+// Vectors are in device memory; what they must be is said there. Work is put in `stream` and done
+// when that gets to it. Any thread may call. Throws Error if CUDA refuses the launch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/arithmetic/update_rule.h"
+#include "device/cuda/stream.h"
+
+namespace poseidon::cuda {
+
+void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+            std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
+            std::span<float> history, CudaStream stream, float learning_rate_scale = 1.0F);
+
+void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
+                    float gradient_scale, std::span<float> parameters, std::span<float> history,
+                    CudaStream stream, float learning_rate_scale = 1.0F);
+
+}  // namespace poseidon::cuda

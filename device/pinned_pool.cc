@@ -1,0 +1,34 @@
+#include "device/pinned_pool.h"
+
+#include <algorithm>
+
+namespace poseidon {
+namespace {
+
+constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector unit
+
+}  // namespace
+
+PinnedPool::PinnedPool(Device& device, size_t block_bytes)
+    : device_(device), block_bytes_(block_bytes) {}
+
+std::span<float> PinnedPool::Allocate(int64_t floats) {
+  const size_t size = static_cast<size_t>(floats) * sizeof(float);
+  const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+  if (rounded > rest_.size()) {
+    const size_t bytes = std::max(rounded, block_bytes_);
+    blocks_.push_back(device_.AllocatePinned(bytes));
+    bytes_ += bytes;
+    // The larger of the two rests is of more use.
+    const std::span<std::byte> block(blocks_.back().get(), bytes);
+    if (bytes - rounded < rest_.size()) {
+      return {reinterpret_cast<float*>(block.data()), static_cast<size_t>(floats)};
+    }
+    rest_ = block;
+  }
+  float* const begin = reinterpret_cast<float*>(rest_.data());
+  rest_ = rest_.subspan(rounded);
+  return {begin, static_cast<size_t>(floats)};
+}
+
+}  // namespace poseidon

@@ -1,0 +1,156 @@
+#include "launch/local_cluster.h"
+
+#include <google/protobuf/text_format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include "core/atomic_file.h"
+#include "core/split.h"
+#include "launch/daemon_watch.h"
+#include "launch/program_directory.h"
+
+namespace poseidon {
+namespace {
+
+std::string PreloadLibrary() {
+  const std::string patch = ProgramDirectory() + "/libposeidon_caffe.so";
+  if (!std::filesystem::exists(patch)) {
+    throw ConfigError("there is no " + patch +
+                      ", which `poseidon run -- PROGRAM` needs; build with -DCaffe_DIR or "
+                      "-DPOSEIDON_CAFFE_ROOT (docs/caffe.md)");
+  }
+  return ProgramDirectory() + "/libposeidon_caffe_preload.so";
+}
+
+// The daemons' config is not beside the user's files. Throws ConfigError for one that is not there.
+void ResolveStart(const JobConfig& config, Training& training) {
+  if (training.has_snapshot() && training.snapshot() != "latest") {
+    training.set_snapshot(ResolvePath(config, training.snapshot()));
+  }
+  for (std::string& entry : *training.mutable_weights()) {
+    std::string resolved;
+    for (const std::string& path : SplitAtCommas(entry)) {
+      resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
+    }
+    entry = resolved;
+  }
+}
+
+bool PortIsFree(int port) {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const bool is_free = bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  close(probe);
+  return is_free;
+}
+
+// A port that is free together with the next one.
+int FindPortPair() {
+  std::random_device random;
+  // Below Linux's range for outgoing connections (32768 up), so that none takes it meanwhile.
+  constexpr unsigned kFirst = 20000;
+  constexpr unsigned kPorts = 12000;
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const int port = static_cast<int>(kFirst + random() % kPorts);
+    if (PortIsFree(port) && PortIsFree(port + 1)) return port;
+  }
+  throw Error(ExitCode::kFailure, "found no free port for the scheduler");
+}
+
+}  // namespace
+
+LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {
+  Job& job = options_.config.job;
+  // A user's program has files of its own.
+  if (options_.program.empty() && job.training().engine() == Training::TORCH) {
+    job.mutable_training()->set_solver(SolverPath(options_.config));
+    ResolveStart(options_.config, *job.mutable_training());
+  }
+  if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());
+  if (job.training().threads() == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
+  }
+  std::filesystem::create_directories(options_.out + "/logs");
+  std::filesystem::remove(options_.out + "/summary.json");
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  const std::string path = options_.out + "/job.prototxt";
+  WriteFileAtomically(path, text);
+
+  const std::vector<std::string> common = {"--config=" + path, "--out=" + options_.out};
+  Start("poseidon_scheduler", "scheduler", common, true);
+  for (int rank = 0; rank < job.cluster().servers(); ++rank) {
+    std::vector<std::string> arguments = common;
+    arguments.push_back("--rank=" + std::to_string(rank));
+    Start("poseidon_server", "server-" + std::to_string(rank), arguments, false);
+  }
+  for (int rank = 0; rank < job.cluster().workers(); ++rank) StartWorker(rank, common);
+}
+
+void LocalCluster::StartWorker(int rank, const std::vector<std::string>& common) {
+  const std::string name = "worker-" + std::to_string(rank);
+  if (options_.program.empty()) {
+    std::vector<std::string> arguments = common;
+    arguments.push_back("--rank=" + std::to_string(rank));
+    Start("poseidon_worker", name, arguments, false);
+    return;
+  }
+  // The program knows nothing of us: what it needs is in its environment (caffe_adapter/patch).
+  const char* const preloaded = std::getenv("LD_PRELOAD");
+  std::vector<std::string> command = {
+      "/usr/bin/env",
+      "LD_PRELOAD=" + PreloadLibrary() + (preloaded == nullptr ? "" : ":" + std::string(preloaded)),
+      "POSEIDON_JOB=" + std::filesystem::absolute(options_.out + "/job.prototxt").string(),
+      "POSEIDON_RANK=" + std::to_string(rank)};
+  command.insert(command.end(), options_.program.begin(), options_.program.end());
+  StartCommand(name, std::move(command), false);
+}
+
+void LocalCluster::Start(const std::string& program, const std::string& name,
+                         const std::vector<std::string>& arguments, bool inherit_output) {
+  std::vector<std::string> all = {ProgramDirectory() + "/" + program};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  StartCommand(name, std::move(all), inherit_output);
+}
+
+void LocalCluster::StartCommand(const std::string& name, std::vector<std::string> command,
+                                bool inherit_output) {
+  ChildOptions child;
+  child.name = name;
+  child.command = std::move(command);
+  child.log = options_.out + "/logs/" + name + ".log";
+  child.inherit_output = inherit_output;
+  children_.emplace_back(std::move(child));
+}
+
+ExitCode LocalCluster::Wait(Interruption& interruption) {
+  WatchOptions watch;
+  watch.heartbeat_deadline =
+      Seconds(options_.config.job.communication().heartbeat_deadline_seconds());
+  watch.interruption = &interruption;
+  watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
+  const WatchResult result = WatchDaemons(children_, watch);
+  for (const size_t culprit : result.culprits) Explain(children_[culprit]);
+  return result.code;
+}
+
+void LocalCluster::Explain(ChildProcess& child) const {
+  std::cerr << "poseidon run: " << child.name() << " " << child.Poll()->ToString()
+            << " (log: " << child.log() << ")" << std::endl;
+  if (child.Poll()->signal == 0) std::cerr << "  " << LastLines(child.log(), 1) << std::flush;
+}
+
+}  // namespace poseidon

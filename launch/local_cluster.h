@@ -1,0 +1,42 @@
+// LocalCluster: all daemons of a job on this machine, from their start to the last one's end.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/child_process.h"
+#include "core/program.h"
+#include "proto/job_config.h"
+
+namespace poseidon {
+
+struct LocalClusterOptions {
+  JobConfig config;                 // checked; workers and servers as they shall be
+  bool scheduler_port_set = false;  // by the user: else a free one is taken
+  // What each worker is instead of our daemon: a program of the user's and its arguments.
+  std::vector<std::string> program;
+  std::string out;  // directory for job.prototxt, summary.json, logs/ and traces
+};
+
+class LocalCluster {
+ public:
+  // Writes OUT/job.prototxt, the config that all daemons read, and starts them.
+  explicit LocalCluster(LocalClusterOptions options);
+
+  // Waits until every daemon has ended and returns the job's exit code. If one dies, the others are
+  // given the heartbeat deadline to notice by themselves; whoever is still there then is killed. An
+  // interruption ends the job through the scheduler.
+  ExitCode Wait(Interruption& interruption);
+
+ private:
+  void Start(const std::string& program, const std::string& name,
+             const std::vector<std::string>& arguments, bool inherit_output);
+  void StartWorker(int rank, const std::vector<std::string>& common);
+  void StartCommand(const std::string& name, std::vector<std::string> command, bool inherit_output);
+  void Explain(ChildProcess& child) const;
+
+  LocalClusterOptions options_;
+  std::vector<ChildProcess> children_;  // the scheduler first
+};
+
+}  // namespace poseidon

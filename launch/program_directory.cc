@@ -1,0 +1,19 @@
+#include "launch/program_directory.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <filesystem>
+
+namespace poseidon {
+
+std::string ProgramDirectory() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  return std::filesystem::path(std::string(path, std::max<ssize_t>(length, 0)))
+      .parent_path()
+      .string();
+}
+
+}  // namespace poseidon

@@ -1,0 +1,119 @@
+#include "planner/cost/bucket_costs.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "collectives/traffic.h"
+#include "proto/bucket.h"
+
+namespace poseidon {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+// What each machine sends and receives of a bucket with servers: `up` bytes from every worker to
+// the chunk's server, `down` back.
+class ServerTraffic {
+ public:
+  ServerTraffic(const Plan& plan, const ClusterSpec& cluster)
+      : plan_(plan), cluster_(cluster), sent_(cluster.machines()), received_(cluster.machines()) {}
+
+  void Add(int server, int64_t up, int64_t down) {
+    const int owner = cluster_.MachineOfServer(server);
+    for (int worker = 0; worker < plan_.workers(); ++worker) {
+      if (worker == owner) continue;
+      sent_[worker] += up;
+      received_[worker] += down;
+      sent_[owner] += down;
+      received_[owner] += up;
+    }
+  }
+  BucketBytes Most() const {
+    return {*std::max_element(sent_.begin(), sent_.end()),
+            *std::max_element(received_.begin(), received_.end())};
+  }
+
+ private:
+  const Plan& plan_;
+  const ClusterSpec& cluster_;
+  std::vector<int64_t> sent_;
+  std::vector<int64_t> received_;
+};
+
+// Of the first worker, in units of the whole bucket; other workers differ by a rounding.
+BucketBytes AllReduceBytes(const Plan& plan, const BucketPlan& bucket) {
+  BucketBytes bytes;
+  for (int c = 0; c < bucket.chunks_size(); ++c) {
+    const Chunk& chunk = bucket.chunks(c);
+    const Schedule schedule =
+        AllReduceSchedule(bucket.scheme(), plan, c, {0, chunk.size()}, 0, plan.workers());
+    for (const Operation& operation : schedule) {
+      if (operation.kind == Operation::Kind::kRound) continue;
+      const int64_t size = CodedBytes(plan, bucket, operation.range.size);
+      (operation.kind == Operation::Kind::kSend ? bytes.sent : bytes.received) += size;
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+int64_t CodedBytes(const Plan& plan, const BucketPlan& bucket, int64_t floats) {
+  return static_cast<int64_t>(EncodedBytes(CodecOf(plan, bucket), floats));
+}
+
+int64_t AnswerBytes(const Plan& plan, const BucketPlan& bucket, int64_t floats) {
+  return bucket.update_at_workers() ? CodedBytes(plan, bucket, floats) : floats * kFloatBytes;
+}
+
+FactorBytes FactorBytesOf(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model) {
+  const InnerProductSpec& product = model.layers(bucket.first_layer()).inner_product();
+  return {CodedBytes(plan, bucket, product.rows() * product.outputs()),
+          CodedBytes(plan, bucket, product.rows() * product.inputs())};
+}
+
+double AddSeconds(int64_t floats, const ClusterSpec& cluster) {
+  return static_cast<double>(floats * kFloatBytes) / cluster.reduction_rate;
+}
+
+double UpdateSeconds(int64_t floats, const ClusterSpec& cluster) {
+  return static_cast<double>(floats * kFloatBytes) / cluster.update_rate;
+}
+
+double GatheredUpdateSeconds(int64_t floats, const ClusterSpec& cluster) {
+  const double others = std::max(cluster.workers - 1, 1);
+  return UpdateSeconds(floats, cluster) * cluster.workers / others;
+}
+
+double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
+                      const ClusterSpec& cluster) {
+  constexpr double kOperations = 2;  // a multiplication and an addition
+  const InnerProductSpec& product = model.layers(bucket.first_layer()).inner_product();
+  const double rows = static_cast<double>(product.rows()) * plan.workers();
+  const int64_t floats = product.outputs() * product.inputs();
+  return kOperations * rows * static_cast<double>(floats) / cluster.flops +
+         UpdateSeconds(floats, cluster);
+}
+
+BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
+                          const ClusterSpec& cluster) {
+  if (IsAllReduce(bucket.scheme())) return AllReduceBytes(plan, bucket);
+  ServerTraffic traffic(plan, cluster);
+  if (bucket.scheme() == SFB) {
+    const FactorBytes factors = FactorBytesOf(plan, bucket, model);
+    const int64_t bytes = (plan.workers() - 1) * (factors.u + factors.v);
+    return {bytes, bytes};
+  }
+  if (bucket.scheme() == ADAM) {
+    const FactorBytes factors = FactorBytesOf(plan, bucket, model);
+    traffic.Add(bucket.chunks(0).server(), factors.u + factors.v, FloatCount(bucket) * kFloatBytes);
+    return traffic.Most();
+  }
+  for (const Chunk& chunk : bucket.chunks()) {
+    traffic.Add(chunk.server(), CodedBytes(plan, bucket, chunk.size()),
+                AnswerBytes(plan, bucket, chunk.size()));
+  }
+  return traffic.Most();
+}
+
+}  // namespace poseidon

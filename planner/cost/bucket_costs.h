@@ -1,0 +1,45 @@
+// What a bucket's exchange costs a node: bytes by message, and processing. Pure functions; used by
+// both models of time.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/cost/cluster_spec.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Bytes of `floats` floats on the wire under the bucket's codec, without header.
+int64_t CodedBytes(const Plan& plan, const BucketPlan& bucket, int64_t floats);
+
+// PS, ADAM: bytes of a chunk's answer, which is values as they are or coded sums.
+int64_t AnswerBytes(const Plan& plan, const BucketPlan& bucket, int64_t floats);
+
+// SFB, ADAM: bytes of one worker's u and v.
+struct FactorBytes {
+  int64_t u = 0;
+  int64_t v = 0;
+};
+FactorBytes FactorBytesOf(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model);
+
+// Seconds that a lane needs to add up floats of gradient, and to update as many parameters.
+double AddSeconds(int64_t floats, const ClusterSpec& cluster);
+double UpdateSeconds(int64_t floats, const ClusterSpec& cluster);
+// All-reduces: of updating a chunk, spread over what a worker receives of its sum: all but the
+// share that it adds up itself.
+double GatheredUpdateSeconds(int64_t floats, const ClusterSpec& cluster);
+
+// SFB, ADAM: seconds to multiply all workers' factors and apply the update.
+double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
+                      const ClusterSpec& cluster);
+
+// Bytes, without headers, that cross the network in an iteration, at the most loaded machine in
+// each direction.
+struct BucketBytes {
+  int64_t sent = 0;
+  int64_t received = 0;
+};
+BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
+                          const ClusterSpec& cluster);
+
+}  // namespace poseidon

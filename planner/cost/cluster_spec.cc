@@ -1,0 +1,87 @@
+#include "planner/cost/cluster_spec.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/time.h"
+#include "core/units.h"
+#include "proto/model_size.h"
+#include "transport/zmq/zmq_options.h"
+
+namespace poseidon {
+namespace {
+
+bool TimesAreKnown(const ModelSpec& model) {
+  return std::any_of(model.layers().begin(), model.layers().end(), [](const LayerSpec& layer) {
+    return layer.forward_ms() > 0 || layer.backward_ms() > 0;
+  });
+}
+
+bool OperationsAreKnown(const ModelSpec& model) {
+  return std::any_of(model.layers().begin(), model.layers().end(),
+                     [](const LayerSpec& layer) { return layer.multiply_adds() > 0; });
+}
+
+double BytesPerSecond(const std::string& bit_rate) {
+  constexpr double kBitsPerByte = 8;
+  return static_cast<double>(ParseBitRate(bit_rate)) / kBitsPerByte;
+}
+
+}  // namespace
+
+int ClusterSpec::machines() const {
+  return colocated ? std::max(workers, servers) : workers + servers;
+}
+
+ClusterSpec ClusterOf(const Job& job) {
+  const Network& network = job.cluster().network();
+  ClusterSpec cluster;
+  cluster.workers = job.cluster().workers();
+  cluster.servers = job.cluster().servers();
+  cluster.colocated = network.colocated();
+  cluster.goodput = BytesPerSecond(network.bandwidth()) * network.goodput_share();
+  cluster.latency = ToSeconds(ParseDuration(network.latency()));
+  cluster.message_cost = ToSeconds(ParseDuration(network.message_cost()));
+  const Communication& communication = job.communication();
+  const bool by_network = job.cluster().has_network() && !communication.has_window_bytes();
+  const int64_t window = by_network ? WindowBytes(cluster) : communication.window_bytes();
+  cluster.send_buffer_bytes = window + ZmqOptions().send_buffer_bytes;
+  cluster.flops = job.cluster().flops();
+  cluster.reduction_rate = job.cluster().reduction_rate();
+  cluster.update_rate = job.cluster().update_rate();
+  cluster.devices = job.cluster().devices_per_worker();
+  cluster.device_rate = BytesPerSecond(job.cluster().device_bandwidth());
+  if (job.cluster().has_copy_bandwidth()) {
+    cluster.copy_rate = BytesPerSecond(job.cluster().copy_bandwidth());
+  }
+  return cluster;
+}
+
+int64_t WindowBytes(const ClusterSpec& cluster) {
+  constexpr int64_t kLeast = 256 << 10;
+  constexpr double kRoundTrips = 2;
+  const double in_flight = cluster.goodput * 2 * cluster.latency;
+  return std::max(kLeast, static_cast<int64_t>(kRoundTrips * in_flight));
+}
+
+std::vector<LayerTime> LayerTimes(const ModelSpec& model, double flops) {
+  constexpr double kMillisecond = 1e-3;
+  constexpr double kOperations = 2;      // a multiplication and an addition
+  constexpr double kBackwardFactor = 2;  // of the forward pass
+  const bool timed = TimesAreKnown(model);
+  const bool counted = OperationsAreKnown(model);
+  std::vector<LayerTime> times;
+  for (const LayerSpec& layer : model.layers()) {
+    if (timed) {
+      times.push_back({layer.forward_ms() * kMillisecond, layer.backward_ms() * kMillisecond});
+      continue;
+    }
+    const int64_t multiply_adds = counted ? layer.multiply_adds() : FloatCount(layer);
+    const double forward = kOperations * static_cast<double>(multiply_adds) *
+                           static_cast<double>(std::max<int64_t>(model.batch(), 1)) / flops;
+    times.push_back({forward, kBackwardFactor * forward});
+  }
+  return times;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,68 @@
+// What the planner knows of the machines: the inputs of every prediction. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Seconds and bytes; rates are a second's. An infinite rate costs no time.
+struct ClusterSpec {
+  int workers = 1;
+  int servers = 1;
+  // Server i runs on worker i's machine, where it exists, and shares its link; traffic between them
+  // crosses no network. Else every process has a machine of its own.
+  bool colocated = true;
+  // Payload that a machine's link carries, each direction.
+  double goodput = 1.175e9;  // 94% of 10 Gb/s
+  double latency = 50e-6;    // one way, program to program
+  // Of a lane's thread, for each message that it gets: what sending it took and what taking it
+  // does.
+  double message_cost = 20e-6;
+  // Of each connection, on its way to the network and not to be overtaken: what sockets hold
+  // (window_bytes) and what the kernel does (ZmqOptions.send_buffer_bytes). 0: all can be
+  // overtaken.
+  int64_t send_buffer_bytes = 768 << 10;
+  // Of a message, besides its floats: the frame's header, ZeroMQ's and TCP's; as the simulator's.
+  int64_t header_bytes = 64;
+  // Bytes of gradient that a server or a peer adds up: one core, bound by memory.
+  double reduction_rate = 4e9;
+  // Bytes of parameters that a server or worker updates; reads gradient and history, too.
+  double update_rate = 2e9;
+  // Floating-point operations of a worker: rebuilding a gradient from its factors, and layers whose
+  // times are not known.
+  double flops = 4e12;
+  // Of a worker, and bytes between two of them, and between one and its host's memory, each
+  // direction (planner/cost/local_stage.h). Infinite: nothing is copied.
+  int devices = 1;
+  double device_rate = std::numeric_limits<double>::infinity();
+  double copy_rate = std::numeric_limits<double>::infinity();
+
+  int MachineOfServer(int server) const { return colocated ? server : workers + server; }
+  int machines() const;
+};
+
+// What the job says of its cluster. The job has been checked (proto/job_config.h).
+ClusterSpec ClusterOf(const Job& job);
+
+// Twice what the link carries in a round trip, so that it never runs dry while the next bytes are
+// being handed over; but not so little that handing over costs more than it gains: half of the
+// kernel's own buffer (ZmqOptions.send_buffer_bytes). More would only delay what is urgent.
+int64_t WindowBytes(const ClusterSpec& cluster);
+
+// Seconds of one pass of the worker's batch through one layer.
+struct LayerTime {
+  double forward = 0;
+  double backward = 0;
+};
+
+// By layer: what the model says; else its multiply-adds, two operations each, at `flops`, with a
+// backward pass of twice the forward one (its two products, by weights and by data, each cost as
+// much); else, if nobody has counted those, as if each parameter were used once a sample.
+std::vector<LayerTime> LayerTimes(const ModelSpec& model, double flops);
+
+}  // namespace poseidon

@@ -1,0 +1,29 @@
+// The paper's cost model: floats that a node sends and receives for one layer in one iteration
+// (arXiv 1706.03292, Table 1), and its Algorithm 1. Time is the predictor's subject
+// (planner/predictor.h).
+#pragma once
+
+#include <cstdint>
+
+#include "planner/cost/information_book.h"
+#include "proto/job.pb.h"
+
+namespace poseidon {
+
+// Floats sent and received, together, by a node that is a worker and a server, with the servers'
+// load spread evenly: 2 F (P1 + P2 - 2) / P2 for a layer of F floats. Rounded to the nearest float
+// where P2 does not divide it. Below 0 never; 0 if there is one worker and one server, on one node.
+int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers);
+
+// Floats sent and received by a worker: 2 K (P1 - 1)(M + N).
+int64_t FloatsFactorBroadcast(int64_t outputs, int64_t inputs, int64_t rows, int64_t workers);
+
+// Algorithm 1: SFB if the layer is fully connected and 2K(P1-1)(M+N) <= 2MN(P1+P2-2)/P2, else PS.
+// Compared in integers, so exact; M N counts the weights, as in the paper, not the bias.
+Scheme BestScheme(const InformationBook& book, int layer);
+
+// What a job's policy makes of it: Algorithm 1, or one scheme for all. Layers whose gradient is no
+// product of factors are under PS where the policy's scheme needs factors. `policy` is not TIME.
+Scheme ChooseScheme(const InformationBook& book, int layer, Communication::Policy policy);
+
+}  // namespace poseidon

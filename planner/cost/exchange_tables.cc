@@ -1,0 +1,111 @@
+#include "planner/cost/exchange_tables.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "collectives/traffic.h"
+#include "planner/cost/local_stage.h"
+#include "proto/bucket.h"
+
+namespace poseidon {
+namespace {
+
+constexpr double kNanosecondsPerSecond = 1e9;
+
+int64_t Nanoseconds(double seconds) { return std::llround(seconds * kNanosecondsPerSecond); }
+
+class Maker {
+ public:
+  Maker(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster, ReduceShapes& shapes)
+      : plan_(plan), model_(model), cluster_(cluster), shapes_(shapes) {}
+
+  BucketTable Make(int b) {
+    const BucketPlan& plan = plan_.buckets(b);
+    BucketTable bucket;
+    bucket.plan = &plan;
+    bucket.order.resize(plan.chunks_size());
+    std::iota(bucket.order.begin(), bucket.order.end(), 0);
+    std::stable_sort(bucket.order.begin(), bucket.order.end(),
+                     [&](int x, int y) { return plan.chunks(x).lane() < plan.chunks(y).lane(); });
+    for (int l = 0; l < plan.layer_count(); ++l) {
+      const LayerSpec& layer = model_.layers(plan.first_layer() + l);
+      bucket.to_host.push_back(Nanoseconds(SecondsToHost(plan, layer, cluster_)));
+    }
+    bucket.to_devices = Nanoseconds(SecondsToDevices(plan, FloatCount(plan), model_, cluster_));
+    bucket.add_time = kNanosecondsPerSecond * AddSeconds(1, cluster_);
+    bucket.update_time = kNanosecondsPerSecond * GatheredUpdateSeconds(1, cluster_);
+    // Of SFB a u and a v from each worker, its own included.
+    bucket.awaited = plan.scheme() == SFB ? 2 * plan_.workers() : plan.chunks_size();
+    if (UsesFactors(plan.scheme())) {
+      bucket.factors = FactorBytesOf(plan_, plan, model_);
+      bucket.factors.u += cluster_.header_bytes;
+      bucket.factors.v += cluster_.header_bytes;
+    }
+    if (plan.scheme() == SFB) bucket.rebuild_time = RebuildTime(plan);
+    for (int c = 0; c < plan.chunks_size(); ++c) bucket.chunks.push_back(MakeChunk(plan, c));
+    return bucket;
+  }
+
+ private:
+  int64_t RebuildTime(const BucketPlan& plan) const {
+    return Nanoseconds(RebuildSeconds(plan_, plan, model_, cluster_));
+  }
+
+  ChunkTable MakeChunk(const BucketPlan& plan, int c) {
+    ChunkTable chunk;
+    chunk.floats = plan.chunks(c).size();
+    if (UsesServers(plan.scheme())) {
+      chunk.server_machine = cluster_.MachineOfServer(plan.chunks(c).server());
+      chunk.up = CodedBytes(plan_, plan, chunk.floats) + cluster_.header_bytes;
+      chunk.down = AnswerBytes(plan_, plan, chunk.floats) + cluster_.header_bytes;
+      chunk.add_time = Nanoseconds(AddSeconds(chunk.floats, cluster_));
+      const int64_t update = Nanoseconds(UpdateSeconds(chunk.floats, cluster_));
+      (plan.update_at_workers() ? chunk.answered_time : chunk.answer_time) = update;
+      if (plan.scheme() == ADAM) chunk.answer_time = RebuildTime(plan);
+    } else if (IsAllReduce(plan.scheme())) {
+      chunk.shape = &shapes_.Get(plan_, plan.scheme(), c, chunk.floats);
+    }
+    return chunk;
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const ClusterSpec& cluster_;
+  ReduceShapes& shapes_;
+};
+
+}  // namespace
+
+std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& model,
+                                          const ClusterSpec& cluster, ReduceShapes& shapes) {
+  Maker maker(plan, model, cluster, shapes);
+  std::vector<BucketTable> buckets;
+  for (int b = 0; b < plan.buckets_size(); ++b) buckets.push_back(maker.Make(b));
+  return buckets;
+}
+
+bool OneStandsForAll(const Plan& plan) {
+  return std::all_of(plan.buckets().begin(), plan.buckets().end(), [&](const BucketPlan& bucket) {
+    return bucket.scheme() == RING || (bucket.scheme() == SFB && bucket.factor_ring());
+  });
+}
+
+int64_t MessagesPerIteration(const Plan& plan) {
+  const int64_t workers = plan.workers();
+  const int64_t simulated = OneStandsForAll(plan) ? 1 : workers;
+  int64_t messages = 0;
+  for (const BucketPlan& bucket : plan.buckets()) {
+    const int64_t chunks = bucket.chunks_size();
+    if (bucket.scheme() == SFB) {
+      messages += 2 * simulated * (workers - 1);
+    } else if (UsesServers(bucket.scheme())) {
+      messages += 2 * workers * chunks;
+    } else {
+      messages += simulated * chunks * AllReduceRounds(bucket.scheme(), plan, plan.workers());
+    }
+  }
+  return messages;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,52 @@
+// What the exchange model looks up of a plan: sizes, delays and orders, worked out once.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/cost/bucket_costs.h"
+#include "planner/cost/cluster_spec.h"
+#include "planner/cost/reduce_shapes.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Times are nanoseconds; bytes are a message's, with header.
+struct ChunkTable {
+  int64_t floats = 0;
+  int server_machine = 0;  // schemes with servers
+  int64_t up = 0;
+  int64_t down = 0;
+  // Of lanes, which are busy meanwhile.
+  int64_t add_time = 0;  // of the server, with each worker's gradient
+  // With the last one, under ADAM chunk 0's for all; and of each worker, with the answer.
+  int64_t answer_time = 0;
+  int64_t answered_time = 0;
+  const ReduceShape* shape = nullptr;  // all-reduces
+};
+
+struct BucketTable {
+  const BucketPlan* plan = nullptr;
+  std::vector<int> order;  // of its chunks, as they are sent: lane by lane
+  std::vector<ChunkTable> chunks;
+  FactorBytes factors;
+  int64_t rebuild_time = 0;      // SFB: of a worker
+  std::vector<int64_t> to_host;  // by layer of the bucket
+  int64_t to_devices = 0;
+  // All-reduces: of a float that is added up, and of one that is sent as a part of the sum.
+  double add_time = 0;
+  double update_time = 0;
+  int awaited = 0;  // arrivals that make a worker's bucket fresh
+};
+
+// `plan` and `shapes` must outlive the result.
+std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& model,
+                                          const ClusterSpec& cluster, ReduceShapes& shapes);
+
+// Whether one worker stands for all.
+bool OneStandsForAll(const Plan& plan);
+
+// Messages that the exchange model makes for an iteration: what it costs.
+int64_t MessagesPerIteration(const Plan& plan);
+
+}  // namespace poseidon

@@ -1,0 +1,34 @@
+// The local stage: how long a layer takes between a worker's devices (GPUs) and its host's memory,
+// where the exchange begins and ends. Of G devices, each with a replica of the net and its part of
+// the worker's batch, b bytes between two devices a second and c bytes between a device and its
+// host, each direction (cluster.device_bandwidth, copy_bandwidth); n bytes
+//
+//   of gradient are reduced and scattered over the devices, which then copy a share each to the
+//   host:  (G - 1)/G n / b + n / (G c);
+//   of factors (K rows of M + N floats, K being the worker's batch) are copied by each device for
+//   its own part of the batch, nothing is added:  n / (G c);
+//   of values that have arrived, or of all workers' factors under SFB, are copied to the devices, a
+//   share each, and gathered:  n / (G c) + (G - 1)/G n / b.
+//
+// A device's link carries (G - 1)/G n in a reduce-scatter or all-gather whatever the algorithm.
+// Floats are float32 here: codecs pack on the host. Everything a direction does is one stream of
+// work, layer after layer; the two directions do not hinder each other. Without several devices and
+// without a copy_bandwidth it is no time.
+//
+// Pure functions of their arguments; seconds.
+#pragma once
+
+#include <cstdint>
+
+#include "planner/cost/cluster_spec.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Of one layer's gradient, or factors, from the end of its backward pass on.
+double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer, const ClusterSpec& cluster);
+// Of `floats` floats of a bucket that have arrived: all of it under SFB, else any part.
+double SecondsToDevices(const BucketPlan& bucket, int64_t floats, const ModelSpec& model,
+                        const ClusterSpec& cluster);
+
+}  // namespace poseidon

@@ -1,0 +1,110 @@
+#include "planner/cost/nic_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace poseidon {
+
+NicModel::NicModel(const NicModelOptions& options)
+    : options_(options),
+      nanoseconds_per_byte_(1e9 / options.goodput_bytes_per_second),
+      machines_(options.machines, Machine(options.send_buffer_bytes)),
+      lane_free_(2 * options.machines * options.lanes) {}
+
+uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
+  return static_cast<uint64_t>((2 * machine + (server ? 1 : 0)) * options_.lanes + lane);
+}
+
+int64_t NicModel::Handled(const Frame& frame) {
+  int64_t& free = lane_free_[LaneOf(frame.to, frame.to_server, frame.lane)];
+  free = std::max(free, now_) + options_.message_cost + frame.processing;
+  return free;
+}
+
+void NicModel::Send(const Frame& frame) {
+  const uint32_t index = Keep(frame);
+  if (frame.from == frame.to && !options_.looped) {
+    return Push(Handled(frame), EventKind::kArrives, index);
+  }
+  Machine& sender = machines_[frame.from];
+  const uint64_t connection = LaneOf(frame.to, frame.to_server, frame.lane) * 2;
+  sender.egress.Push(index, frame.priority, connection + (frame.from_server ? 1 : 0), frame.bytes);
+  if (sender.egress_waking) return;
+  if (sender.egress_free <= now_) return StartEgress(frame.from);
+  sender.egress_waking = true;
+  Push(sender.egress_free, EventKind::kEgressFree, frame.from);
+}
+
+void NicModel::SetTimer(int64_t delay, const Frame& frame) {
+  Push(now_ + delay, EventKind::kArrives, Keep(frame));
+}
+
+void NicModel::Occupy(int64_t duration, const Frame& frame) {
+  int64_t& free = lane_free_[LaneOf(frame.to, frame.to_server, frame.lane)];
+  free = std::max(free, now_) + duration;
+  Push(free, EventKind::kArrives, Keep(frame));
+}
+
+std::optional<Frame> NicModel::Next() {
+  while (!events_.empty()) {
+    const Event event = events_.Pop();
+    now_ = event.time;
+    switch (event.kind) {
+      case EventKind::kEgressFree:
+        machines_[event.subject].egress_waking = false;
+        StartEgress(event.subject);
+        break;
+      case EventKind::kLeavesIngress: {
+        const int64_t handled = Handled(frames_[event.subject]);
+        if (handled == now_) return Take(event.subject);
+        Push(handled, EventKind::kArrives, event.subject);
+        break;
+      }
+      case EventKind::kArrives:
+        return Take(event.subject);
+    }
+  }
+  return std::nullopt;
+}
+
+uint32_t NicModel::Keep(const Frame& frame) {
+  if (free_.empty()) {
+    frames_.push_back(frame);
+    return static_cast<uint32_t>(frames_.size() - 1);
+  }
+  const uint32_t index = free_.back();
+  free_.pop_back();
+  frames_[index] = frame;
+  return index;
+}
+
+Frame NicModel::Take(uint32_t index) {
+  free_.push_back(index);
+  return frames_[index];
+}
+
+void NicModel::Push(int64_t time, EventKind kind, uint32_t subject) {
+  events_.Push({time, order_++, kind, subject});
+}
+
+int64_t NicModel::TransferTime(int64_t bytes) const {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(bytes) * nanoseconds_per_byte_));
+}
+
+void NicModel::StartEgress(uint32_t machine) {
+  Machine& sender = machines_[machine];
+  const uint32_t index = sender.egress.Pop();
+  Frame& frame = frames_[index];
+  const int64_t transfer = TransferTime(frame.bytes);
+  sender.egress_free = now_ + transfer;
+  frame.left = sender.egress_free;
+  // All have the same latency, so what leaves next can't reach the receiver before this.
+  int64_t& ingress_free = machines_[frame.to].ingress_free;
+  ingress_free = std::max(ingress_free, now_ + options_.latency) + transfer;
+  Push(ingress_free, EventKind::kLeavesIngress, index);
+  if (sender.egress.empty()) return;
+  sender.egress_waking = true;
+  Push(sender.egress_free, EventKind::kEgressFree, machine);
+}
+
+}  // namespace poseidon

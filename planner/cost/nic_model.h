@@ -1,0 +1,113 @@
+// NicModel: machines' links as the simulator has them (transport/sim/sim_runtime.h), for frames
+// that are numbers only. The planner predicts with it thousands of exchanges in the time that a
+// simulation of the actors takes for one.
+//
+// A frame of n bytes waits for its machine's egress (one at a time, never preempted; in the order
+// of SimEgress), occupies it for n / goodput, may enter the receiver's ingress after the latency,
+// waits there (first come first served), occupies that for n / goodput, waits for the lane that it
+// is for, and occupies that for the cost of a message and its processing.
+//
+// Not thread-safe. Deterministic: what happens at one time happens in the order of its cause.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "transport/sim/sim_egress.h"
+#include "transport/sim/sim_heap.h"
+
+namespace poseidon {
+
+// Nanoseconds and bytes.
+struct NicModelOptions {
+  int machines = 1;
+  int lanes = 1;  // of each of a machine's nodes, of which there are two at most
+  double goodput_bytes_per_second = 0;
+  int64_t latency = 0;
+  int64_t message_cost = 0;
+  int64_t send_buffer_bytes = 0;  // of each connection; 0: none
+  // There is one machine that stands for many alike: what it sends comes to itself, over its own
+  // ingress, as what the others send would.
+  bool looped = false;
+};
+
+// What travels, and what a timer brings back.
+struct Frame {
+  int from = 0;  // machines
+  int to = 0;
+  bool from_server = false;  // else from the machine's worker
+  bool to_server = false;
+  int lane = 0;
+  int priority = 0;   // smaller first
+  int64_t bytes = 0;  // with header
+  // What its lane needs for it besides the cost of a message.
+  int64_t processing = 0;
+  // These are the sender's and receiver's business.
+  int kind = 0;
+  int node = 0;
+  int bucket = 0;
+  int chunk = 0;
+  int step = 0;
+  int iteration = 0;
+  int64_t left = 0;  // when its last byte had left
+};
+
+class NicModel {
+ public:
+  explicit NicModel(const NicModelOptions& options);
+
+  int64_t now() const { return now_; }
+  // From frame.from to frame.to; at once within a machine.
+  void Send(const Frame& frame);
+  // The frame comes back after `delay`.
+  void SetTimer(int64_t delay, const Frame& frame);
+  // Likewise, but the lane that the frame is for is busy for `duration` first, when it is done with
+  // what has come so far.
+  void Occupy(int64_t duration, const Frame& frame);
+  // The next frame that arrives, and now() is when; nothing if there is none.
+  std::optional<Frame> Next();
+
+ private:
+  enum class EventKind : uint32_t { kEgressFree, kLeavesIngress, kArrives };
+
+  struct Event {
+    int64_t time;
+    uint64_t order;
+    EventKind kind;
+    uint32_t subject;  // machine or frame
+    bool operator>(const Event& other) const {
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+
+  struct Machine {
+    explicit Machine(int64_t send_buffer) : egress(send_buffer) {}
+
+    SimEgress egress;
+    int64_t egress_free = 0;
+    bool egress_waking = false;
+    int64_t ingress_free = 0;
+  };
+
+  uint32_t Keep(const Frame& frame);
+  Frame Take(uint32_t index);
+  void Push(int64_t time, EventKind kind, uint32_t subject);
+  int64_t TransferTime(int64_t bytes) const;
+  void StartEgress(uint32_t machine);
+  uint64_t LaneOf(int machine, bool server, int lane) const;
+  // When the lane that the frame is for, which it has reached, is done with it.
+  int64_t Handled(const Frame& frame);
+
+  NicModelOptions options_;
+  double nanoseconds_per_byte_;
+  int64_t now_ = 0;
+  uint64_t order_ = 0;
+  SimHeap<Event> events_;
+  std::vector<Machine> machines_;
+  std::vector<int64_t> lane_free_;  // by LaneOf: when it is done with what has come so far
+  std::vector<Frame> frames_;
+  std::vector<uint32_t> free_;
+};
+
+}  // namespace poseidon

@@ -1,0 +1,313 @@
+#include "planner/cost/overlap_estimate.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "collectives/traffic.h"
+#include "planner/cost/bucket_costs.h"
+#include "planner/cost/local_stage.h"
+#include "proto/bucket.h"
+
+namespace poseidon {
+namespace {
+
+// Bytes with headers, of one bucket.
+struct ServerBytes {
+  double up = 0;  // of one worker's message or messages
+  double down = 0;
+};
+
+// What one bucket puts on the links, with everything needed to say what a given machine gets of it.
+struct BucketTraffic {
+  bool with_servers = false;
+  ServerBytes total;
+  std::map<int, ServerBytes> by_machine;  // of the servers
+  double peer_bytes = 0;                  // without servers: each worker's, in each direction
+  double fill = 0;     // bytes that pass before the two directions run side by side
+  double waiting = 0;  // seconds of latency and processing
+  // Seconds of a node's lanes, servers' on average; messages and what there is to do with them.
+  double worker_lanes = 0;
+  double server_lanes = 0;
+};
+
+class Loads {
+ public:
+  Loads(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster)
+      : plan_(plan), model_(model), cluster_(cluster), workers_(plan.workers()) {}
+
+  std::vector<BucketLoad> Make() {
+    std::vector<BucketTraffic> buckets;
+    for (const BucketPlan& bucket : plan_.buckets()) buckets.push_back(TrafficOf(bucket));
+    const int most_loaded = MostLoaded(buckets);
+    std::vector<BucketLoad> loads;
+    for (const BucketTraffic& bucket : buckets) {
+      double most = OnLink(bucket, most_loaded);
+      const double link = most;
+      for (const auto& [machine, bytes] : bucket.by_machine) {
+        most = std::max(most, OnLink(bucket, machine));
+      }
+      const BucketPlan& plan = plan_.buckets(static_cast<int>(loads.size()));
+      const double exchange = (most + bucket.fill) / cluster_.goodput + bucket.waiting;
+      const double lane = std::max(bucket.worker_lanes, bucket.server_lanes) / plan_.lanes();
+      loads.push_back(
+          {link / cluster_.goodput, lane, LocalSeconds(plan) + std::max(exchange, lane)});
+    }
+    return loads;
+  }
+
+ private:
+  double header() const { return static_cast<double>(cluster_.header_bytes); }
+  double hop() const { return cluster_.latency + cluster_.message_cost; }
+
+  // Between the worker's devices and its host, both ways.
+  double LocalSeconds(const BucketPlan& bucket) const {
+    double seconds = SecondsToDevices(bucket, FloatCount(bucket), model_, cluster_);
+    for (int l = 0; l < bucket.layer_count(); ++l) {
+      seconds += SecondsToHost(bucket, model_.layers(bucket.first_layer() + l), cluster_);
+    }
+    return seconds;
+  }
+
+  BucketTraffic TrafficOf(const BucketPlan& bucket) const {
+    if (bucket.scheme() == PS) return ParameterServer(bucket);
+    if (bucket.scheme() == ADAM) return Adam(bucket);
+    if (bucket.scheme() == SFB) return Broadcast(bucket);
+    BucketTraffic traffic;
+    const int rounds = AllReduceRounds(bucket.scheme(), plan_, workers_);
+    const double floats = static_cast<double>(FloatCount(bucket));
+    const double bytes = static_cast<double>(CodedBytes(plan_, bucket, FloatCount(bucket)));
+    traffic.peer_bytes = 2 * bytes * (workers_ - 1) / workers_ +
+                         static_cast<double>(rounds) * bucket.chunks_size() * header();
+    traffic.waiting = rounds * hop() + floats * sizeof(float) / cluster_.reduction_rate;
+    traffic.worker_lanes = rounds * bucket.chunks_size() * cluster_.message_cost +
+                           AddSeconds(FloatCount(bucket), cluster_) * (workers_ - 1) / workers_ +
+                           (workers_ > 1 ? UpdateSeconds(FloatCount(bucket), cluster_) : 0);
+    return traffic;
+  }
+
+  BucketTraffic ParameterServer(const BucketPlan& bucket) const {
+    BucketTraffic traffic;
+    traffic.with_servers = true;
+    double largest = 0;
+    for (const Chunk& chunk : bucket.chunks()) {
+      const double up = static_cast<double>(CodedBytes(plan_, bucket, chunk.size())) + header();
+      const double down = static_cast<double>(AnswerBytes(plan_, bucket, chunk.size())) + header();
+      Add(chunk.server(), up, down, traffic);
+      largest = std::max(largest, up);
+    }
+    const double floats = static_cast<double>(bucket.chunks(0).size());
+    // The first chunk's answer can't leave before all workers have sent it.
+    traffic.fill = largest * (workers_ - 1);
+    // Of which the server's lane takes one after the other.
+    traffic.waiting =
+        2 * hop() + (workers_ - 1) * cluster_.message_cost +
+        floats * sizeof(float) * (1 / cluster_.reduction_rate + 1 / cluster_.update_rate);
+    const double add = AddSeconds(FloatCount(bucket), cluster_);
+    const double update = UpdateSeconds(FloatCount(bucket), cluster_);
+    const double messages = bucket.chunks_size() * cluster_.message_cost;
+    const bool at_workers = bucket.update_at_workers();
+    traffic.worker_lanes = messages + (at_workers ? update : 0);
+    traffic.server_lanes =
+        (workers_ * (messages + add) + (at_workers ? 0 : update)) / plan_.servers();
+    return traffic;
+  }
+
+  BucketTraffic Adam(const BucketPlan& bucket) const {
+    BucketTraffic traffic;
+    traffic.with_servers = true;
+    const FactorBytes factors = FactorBytesOf(plan_, bucket, model_);
+    const double up = static_cast<double>(factors.u + factors.v) + 2 * header();
+    const double down =
+        static_cast<double>(FloatCount(bucket)) * sizeof(float) + header() * bucket.chunks_size();
+    Add(bucket.chunks(0).server(), up, down, traffic);
+    traffic.fill = up * (workers_ - 1);
+    traffic.waiting = 2 * hop() + (2 * workers_ - 1) * cluster_.message_cost +
+                      RebuildSeconds(plan_, bucket, model_, cluster_);
+    traffic.worker_lanes = bucket.chunks_size() * cluster_.message_cost;
+    traffic.server_lanes =
+        (2 * workers_ * cluster_.message_cost + RebuildSeconds(plan_, bucket, model_, cluster_)) /
+        plan_.servers();
+    return traffic;
+  }
+
+  BucketTraffic Broadcast(const BucketPlan& bucket) const {
+    BucketTraffic traffic;
+    const FactorBytes factors = FactorBytesOf(plan_, bucket, model_);
+    const double one = static_cast<double>(factors.u + factors.v) + 2 * header();
+    traffic.peer_bytes = one * (workers_ - 1);
+    const int hops = bucket.factor_ring() ? workers_ - 1 : 1;
+    traffic.waiting = hops * hop() + RebuildSeconds(plan_, bucket, model_, cluster_);
+    traffic.worker_lanes = 2 * (workers_ - 1) * cluster_.message_cost +
+                           RebuildSeconds(plan_, bucket, model_, cluster_);
+    return traffic;
+  }
+
+  void Add(int server, double up, double down, BucketTraffic& traffic) const {
+    ServerBytes& owned = traffic.by_machine[cluster_.MachineOfServer(server)];
+    owned.up += up;
+    owned.down += down;
+    traffic.total.up += up;
+    traffic.total.down += down;
+  }
+
+  // Bytes through a machine's link, in the direction that carries more.
+  double OnLink(const BucketTraffic& bucket, int machine) const {
+    const auto found = bucket.by_machine.find(machine);
+    return OnLink(bucket, machine < workers_,
+                  found == bucket.by_machine.end() ? ServerBytes() : found->second);
+  }
+
+  double OnLink(const BucketTraffic& bucket, bool has_worker, const ServerBytes& owned) const {
+    if (!bucket.with_servers) return has_worker ? bucket.peer_bytes : 0;
+    const int others = workers_ - (has_worker ? 1 : 0);
+    double sent = others * owned.down;
+    double received = others * owned.up;
+    if (has_worker) {
+      sent += bucket.total.up - owned.up;
+      received += bucket.total.down - owned.down;
+    }
+    return std::max(sent, received);
+  }
+
+  int MostLoaded(const std::vector<BucketTraffic>& buckets) const {
+    // Machines without a server of a bucket are all alike, but for having a worker or not.
+    std::vector<double> extra(cluster_.machines());
+    double at_worker = 0;
+    double elsewhere = 0;
+    for (const BucketTraffic& bucket : buckets) {
+      const double worker_bytes = OnLink(bucket, true, ServerBytes());
+      const double other_bytes = OnLink(bucket, false, ServerBytes());
+      at_worker += worker_bytes;
+      elsewhere += other_bytes;
+      for (const auto& [machine, owned] : bucket.by_machine) {
+        const bool has_worker = machine < workers_;
+        extra[machine] +=
+            OnLink(bucket, has_worker, owned) - (has_worker ? worker_bytes : other_bytes);
+      }
+    }
+    int most_loaded = 0;
+    double most = -1;
+    for (int machine = 0; machine < cluster_.machines(); ++machine) {
+      const double bytes = extra[machine] + (machine < workers_ ? at_worker : elsewhere);
+      if (bytes > most) most_loaded = machine;
+      most = std::max(most, bytes);
+    }
+    return most_loaded;
+  }
+
+  const Plan& plan_;
+  const ModelSpec& model_;
+  const ClusterSpec& cluster_;
+  int workers_;
+};
+
+// The link's work, as it comes and is done.
+class Link {
+ public:
+  explicit Link(const Plan& plan) : plan_(plan) {}
+
+  // Works until `time`, then gets one more bucket.
+  void Add(double time, int bucket, double work) {
+    Work(time);
+    now_ = std::max(now_, time);
+    const int priority = plan_.fifo() ? arrivals_++ : bucket;
+    waiting_[priority] = {bucket, work};
+  }
+  // When each bucket is through.
+  std::vector<double> Finish(int buckets) {
+    done_.resize(buckets);
+    Work(std::numeric_limits<double>::infinity());
+    return std::move(done_);
+  }
+
+ private:
+  void Work(double until) {
+    while (!waiting_.empty()) {
+      auto& [bucket, work] = waiting_.begin()->second;
+      if (now_ + work > until) {
+        work -= std::max(until - now_, 0.0);
+        now_ = std::max(now_, until);
+        return;
+      }
+      now_ += work;
+      if (done_.size() <= static_cast<size_t>(bucket)) done_.resize(bucket + 1);
+      done_[bucket] = now_;
+      waiting_.erase(waiting_.begin());
+    }
+  }
+
+  const Plan& plan_;
+  double now_ = 0;
+  int arrivals_ = 0;
+  std::map<int, std::pair<int, double>> waiting_;
+  std::vector<double> done_;
+};
+
+}  // namespace
+
+std::vector<BucketLoad> BucketLoads(const Plan& plan, const ModelSpec& model,
+                                    const ClusterSpec& cluster) {
+  return Loads(plan, model, cluster).Make();
+}
+
+PredictedTimes EstimateIteration(const Plan& plan, const std::vector<BucketLoad>& loads,
+                                 const std::vector<LayerTime>& layers) {
+  PredictedTimes times;
+  times.buckets.resize(plan.buckets_size());
+  double backward = 0;
+  for (const LayerTime& layer : layers) backward += layer.backward;
+  // Time 0 is the start of a backward pass.
+  Link link(plan);
+  double time = 0;
+  for (int b = plan.buckets_size() - 1; b >= 0; --b) {
+    const BucketPlan& bucket = plan.buckets(b);
+    for (int i = 0; i < bucket.layer_count(); ++i)
+      time += layers[bucket.first_layer() + i].backward;
+    times.buckets[b].ready = time;
+    link.Add(plan.no_overlap() ? backward : time, b, std::max(loads[b].link, loads[b].lane));
+  }
+  const std::vector<double> sent = link.Finish(plan.buckets_size());
+  double last = 0;
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    times.buckets[b].sent = sent[b];
+    times.buckets[b].fresh = sent[b] + loads[b].alone - std::max(loads[b].link, loads[b].lane);
+    times.buckets[b].exchange = times.buckets[b].fresh - times.buckets[b].ready;
+    last = std::max(last, times.buckets[b].fresh);
+  }
+  const bool waits = plan.staleness() == 0;
+  double start = backward;  // of the next forward pass
+  if (waits && plan.wait_for_all()) start = std::max(start, last);
+  time = start;
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    times.buckets[b].needed = time;
+    if (waits) time = std::max(time, times.buckets[b].fresh);
+    const BucketPlan& bucket = plan.buckets(b);
+    for (int i = 0; i < bucket.layer_count(); ++i) time += layers[bucket.first_layer() + i].forward;
+  }
+  times.seconds = waits ? time : LeastSeconds(loads, layers);
+  // From the start of this iteration's forward pass, which takes, with its stalls, what the
+  // backward pass leaves of the iteration.
+  const double before = times.seconds - backward;
+  for (BucketTimes& bucket : times.buckets) {
+    bucket.ready += before;
+    bucket.sent += before;
+    bucket.fresh += before;
+    bucket.needed += before;
+  }
+  return times;
+}
+
+double LeastSeconds(const std::vector<BucketLoad>& loads, const std::vector<LayerTime>& layers) {
+  double compute = 0;
+  for (const LayerTime& layer : layers) compute += layer.forward + layer.backward;
+  double link = 0;
+  double lane = 0;
+  for (const BucketLoad& load : loads) {
+    link += load.link;
+    lane += load.lane;
+  }
+  return std::max({compute, link, lane});
+}
+
+}  // namespace poseidon

@@ -1,0 +1,42 @@
+#include "planner/job_plan.h"
+
+#include "core/error.h"
+#include "planner/cost/cluster_spec.h"
+#include "planner/planner.h"
+#include "planner/predictor.h"
+#include "planner/time_planner.h"
+
+namespace poseidon {
+namespace {
+
+// What the training program asks for and the job's config does not let it have.
+void CheckUpdate(const UpdateRuleSpec& rule, const Communication& communication) {
+  if (!rule.deferred() && rule.type() != "MeanGradient") return;
+  const std::string what =
+      "the training program makes the updates itself (clip_gradients, large_batch.lars, or a "
+      "solver of its own)";
+  if (communication.staleness() != 0) {
+    throw ConfigError("communication.staleness must be 0: " + what +
+                      ", from the gradients of all workers");
+  }
+  if (communication.update_at() == Communication::SERVERS) {
+    throw ConfigError("communication.update_at must not be SERVERS: " + what);
+  }
+}
+
+}  // namespace
+
+Plan PlanJob(const InformationBook& book, const Job& job) {
+  CheckUpdate(book.model().update_rule(), job.communication());
+  const Communication& communication = job.communication();
+  Predictor predictor(book, ClusterOf(job));
+  const bool by_time = communication.policy() == Communication::TIME;
+  Plan plan = by_time ? PlanByTime(predictor, communication) : MakePlan(book, communication);
+  if (!by_time && job.cluster().has_network()) predictor.Annotate(plan);
+  if (job.cluster().has_network() && !communication.has_window_bytes()) {
+    plan.set_window_bytes(WindowBytes(predictor.cluster()));
+  }
+  return plan;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,54 @@
+#include "planner/model_times.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/error.h"
+#include "planner/cost/cluster_spec.h"
+
+namespace poseidon {
+namespace {
+
+constexpr double kMillisecondsPerSecond = 1000;
+constexpr double kMaxSeconds = 3600;  // as of a profile's layer (proto/replay_model.cc)
+
+ModelSpec Scaled(ModelSpec model, const std::vector<LayerTime>& times, double factor) {
+  for (int l = 0; l < model.layers_size(); ++l) {
+    LayerSpec& layer = *model.mutable_layers(l);
+    // In this form a NaN is refused, too.
+    if (!(factor * std::max(times[l].forward, times[l].backward) <= kMaxSeconds)) {
+      throw ConfigError("layer \"" + layer.name() +
+                        "\" takes longer than an hour; check flops and images_per_second");
+    }
+    layer.set_forward_ms(kMillisecondsPerSecond * factor * times[l].forward);
+    layer.set_backward_ms(kMillisecondsPerSecond * factor * times[l].backward);
+  }
+  return model;
+}
+
+}  // namespace
+
+ModelSpec WithTimes(ModelSpec model, double flops) {
+  const std::vector<LayerTime> times = LayerTimes(model, flops);
+  return Scaled(std::move(model), times, 1);
+}
+
+ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second) {
+  const std::vector<LayerTime> times = LayerTimes(model, 1);
+  double seconds = 0;
+  for (const LayerTime& layer : times) seconds += layer.forward + layer.backward;
+  const double batch = static_cast<double>(std::max<int64_t>(model.batch(), 1));
+  return Scaled(std::move(model), times, batch / images_per_second / seconds);
+}
+
+ModelSpec OnDevices(ModelSpec model, int devices) {
+  model.set_batch(model.batch() * devices);
+  for (LayerSpec& layer : *model.mutable_layers()) {
+    if (!layer.has_inner_product()) continue;
+    InnerProductSpec& product = *layer.mutable_inner_product();
+    product.set_rows(product.rows() * devices);
+  }
+  return model;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,21 @@
+// How long a model's layers compute, where nobody has measured them. Functions without state. They
+// throw ConfigError where a layer would take longer than an hour, as nobody's does.
+#pragma once
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// The model with a forward and a backward time of every layer: its own, or what its multiply-adds
+// take at `flops` operations a second (planner/cost/cluster_spec.h).
+ModelSpec WithTimes(ModelSpec model, double flops);
+
+// The same, in such proportion that an iteration of the model's batch takes one device as long as
+// `images_per_second` says, which is above 0.
+ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second);
+
+// The model of a worker with so many devices, if `model` is that of one device: they compute side
+// by side, each a batch of its own. The model has times.
+ModelSpec OnDevices(ModelSpec model, int devices);
+
+}  // namespace poseidon

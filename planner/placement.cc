@@ -1,0 +1,183 @@
+#include "planner/placement.h"
+
+#include <algorithm>
+#include <numeric>
+#include <queue>
+
+#include "proto/bucket.h"
+
+namespace poseidon {
+namespace {
+
+// Loads of a range of bins; Take gives an item to the least loaded.
+class LeastLoaded {
+ public:
+  explicit LeastLoaded(int bins, int first = 0) {
+    for (int bin = first; bin < first + bins; ++bin) bins_.push({0, bin});
+  }
+  bool empty() const { return bins_.empty(); }
+  int64_t least() const { return bins_.top().first; }
+  int Take(int64_t size) {
+    auto [load, bin] = bins_.top();
+    bins_.pop();
+    bins_.push({load + size, bin});
+    return bin;
+  }
+
+ private:
+  using Bin = std::pair<int64_t, int>;
+  std::priority_queue<Bin, std::vector<Bin>, std::greater<>> bins_;
+};
+
+// How much of the pieces goes to a server beside a worker, how much to a spare one, and how many of
+// its lanes the former uses.
+struct SpareSplit {
+  int64_t own_share = 1;
+  int64_t spare_share = 0;
+  int own_lanes = 1;
+};
+
+// n, k and w as in the header.
+SpareSplit SplitFor(int64_t n, int64_t k, int lanes) {
+  // One worker alone has nothing to exchange with the server beside it.
+  if (k == 0 || n == 1) return {1, 0, lanes};
+  if (k >= n) return {0, 1, lanes};
+  const int64_t own_lanes = lanes * (n - k) / (2 * (n - 1));
+  if (own_lanes > 0) return {n - k, 2 * (n - 1), static_cast<int>(own_lanes)};
+  const int64_t w = lanes;
+  const bool both = k * (2 * (n - 1) + k * w) <= n * (n + k * w);
+  return both ? SpareSplit{1, w, 1} : SpareSplit{0, 1, lanes};
+}
+
+// Servers, spare ones or not, by load over share; lanes of a server by load.
+class ServerBins {
+ public:
+  struct Place {
+    int server;
+    int lane;
+  };
+
+  ServerBins(const InformationBook& book, int lanes)
+      : lane_count_(lanes),
+        spare_count_(static_cast<int>(book.Query(Property::kSpareServers))),
+        own_count_(static_cast<int>(book.Query(Property::kServers)) - spare_count_),
+        split_(SplitFor(book.Query(Property::kWorkers), spare_count_, lanes)),
+        own_(own_count_),
+        spare_(spare_count_, own_count_),
+        lanes_(own_count_, LeastLoaded(split_.own_lanes)) {
+    lanes_.resize(own_count_ + spare_count_, LeastLoaded(lanes));
+  }
+
+  Place Take(int64_t size) {
+    // Loads with the item, so that a small share does not get a large one only because it is empty.
+    const bool spare = !spare_.empty() && (spare_.least() + size) * split_.own_share <
+                                              (own_.least() + size) * split_.spare_share;
+    const int server = (spare ? spare_ : own_).Take(size);
+    // Servers that use few lanes use different ones, so that workers use all of theirs.
+    const int first = spare ? 0 : server * split_.own_lanes;
+    return {server, (first + lanes_[server].Take(size)) % lane_count_};
+  }
+
+ private:
+  int lane_count_;
+  int spare_count_;
+  int own_count_;
+  SpareSplit split_;
+  LeastLoaded own_;
+  LeastLoaded spare_;
+  std::vector<LeastLoaded> lanes_;  // by server
+};
+
+// What goes to one lane as a whole: a chunk, or all chunks of a bucket.
+struct Item {
+  int64_t size = 0;
+  BucketPlan* bucket = nullptr;  // whose factors the lane carries; null for a chunk alone
+  std::vector<Chunk*> chunks;
+};
+
+std::vector<Item> LargestFirst(std::vector<Item> items) {
+  std::stable_sort(items.begin(), items.end(),
+                   [](const Item& a, const Item& b) { return a.size > b.size; });
+  return items;
+}
+
+Item Whole(BucketPlan& bucket, int64_t size) {
+  Item item{size, &bucket, {}};
+  for (Chunk& chunk : *bucket.mutable_chunks()) item.chunks.push_back(&chunk);
+  return item;
+}
+
+void AddChunks(BucketPlan& bucket, std::vector<Item>& items) {
+  for (Chunk& chunk : *bucket.mutable_chunks()) items.push_back({chunk.size(), nullptr, {&chunk}});
+}
+
+void Put(const Item& item, int server, int lane) {
+  if (item.bucket != nullptr) item.bucket->set_lane(lane);
+  for (Chunk* chunk : item.chunks) {
+    chunk->set_server(server);
+    chunk->set_lane(lane);
+  }
+}
+
+void PlaceOnServers(const InformationBook& book, Plan& plan) {
+  std::vector<Item> items;
+  for (BucketPlan& bucket : *plan.mutable_buckets()) {
+    if (bucket.scheme() == PS) AddChunks(bucket, items);
+    if (bucket.scheme() == ADAM) items.push_back(Whole(bucket, FloatCount(bucket)));
+  }
+  ServerBins bins(book, plan.lanes());
+  for (const Item& item : LargestFirst(std::move(items))) {
+    const auto [server, lane] = bins.Take(item.size);
+    Put(item, server, lane);
+  }
+}
+
+void PlaceOnLanes(const InformationBook& book, Plan& plan) {
+  std::vector<Item> items;
+  for (BucketPlan& bucket : *plan.mutable_buckets()) {
+    if (bucket.scheme() == SFB) {
+      const LayerFacts facts = book.Query(bucket.first_layer());
+      items.push_back(Whole(bucket, facts.rows * (facts.outputs + facts.inputs)));
+    }
+    if (IsAllReduce(bucket.scheme())) AddChunks(bucket, items);
+  }
+  LeastLoaded lanes(plan.lanes());
+  for (const Item& item : LargestFirst(std::move(items))) Put(item, -1, lanes.Take(item.size));
+}
+
+}  // namespace
+
+void CutIntoChunks(int64_t floats, int64_t piece, BucketPlan& bucket) {
+  const int64_t pieces = (floats + piece - 1) / piece;
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t begin = floats * i / pieces;
+    const int64_t end = floats * (i + 1) / pieces;
+    Chunk* chunk = bucket.add_chunks();
+    chunk->set_offset(begin);
+    chunk->set_size(end - begin);
+  }
+}
+
+void Place(const InformationBook& book, Plan& plan) {
+  PlaceOnServers(book, plan);
+  PlaceOnLanes(book, plan);
+}
+
+std::vector<int64_t> ServerLoads(const Plan& plan) {
+  std::vector<int64_t> loads(plan.servers());
+  for (const BucketPlan& bucket : plan.buckets()) {
+    if (!UsesServers(bucket.scheme())) continue;
+    for (const Chunk& chunk : bucket.chunks()) loads[chunk.server()] += chunk.size();
+  }
+  return loads;
+}
+
+double LoadImbalance(const Plan& plan) {
+  const std::vector<int64_t> loads = ServerLoads(plan);
+  const int64_t total = std::accumulate(loads.begin(), loads.end(), int64_t{0});
+  if (total == 0) return 1;
+  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) * plan.servers() /
+         static_cast<double>(total);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,143 @@
+#include "planner/planner.h"
+
+#include <glog/logging.h>
+
+#include "planner/cost/cost_model.h"
+#include "planner/placement.h"
+#include "proto/bucket.h"
+#include "proto/combinations.h"
+
+namespace poseidon {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+int64_t Floats(const InformationBook& book, const BucketChoice& choice) {
+  int64_t floats = 0;
+  for (int i = 0; i < choice.layer_count; ++i) {
+    floats += book.Query(choice.first_layer + i).parameters;
+  }
+  return floats;
+}
+
+std::string Name(const InformationBook& book, const BucketChoice& choice) {
+  const std::string first = book.Query(choice.first_layer).name;
+  if (choice.layer_count == 1) return first;
+  return first + ".." + book.Query(choice.first_layer + choice.layer_count - 1).name;
+}
+
+// Whether the training program makes the updates itself, from the mean gradient.
+bool IsDeferred(const InformationBook& book) {
+  const UpdateRuleSpec& rule = book.model().update_rule();
+  return rule.deferred() || rule.type() == "MeanGradient";
+}
+
+// What Adam's servers send back is the new values.
+Scheme UsableScheme(const InformationBook& book, Scheme scheme) {
+  return scheme == ADAM && IsDeferred(book) ? PS : scheme;
+}
+
+bool UpdateAtWorkers(const InformationBook& book, const Communication& communication,
+                     const BucketChoice& choice) {
+  if (!UsesServers(choice.scheme) || IsDeferred(book)) return true;
+  if (choice.scheme == ADAM) return false;
+  if (communication.update_at() == Communication::AUTOMATIC) return choice.codec != FP32;
+  return communication.update_at() == Communication::WORKERS;
+}
+
+void AddBucket(const InformationBook& book, const Communication& communication,
+               const BucketChoice& given, Plan& plan) {
+  BucketChoice choice = given;
+  choice.scheme = UsableScheme(book, given.scheme);
+  const int64_t floats = Floats(book, choice);
+  BucketPlan& bucket = *plan.add_buckets();
+  bucket.set_name(Name(book, choice));
+  bucket.set_first_layer(choice.first_layer);
+  bucket.set_layer_count(choice.layer_count);
+  bucket.set_scheme(choice.scheme);
+  bucket.set_codec(choice.codec);
+  bucket.set_update_at_workers(UpdateAtWorkers(book, communication, choice));
+  bucket.set_factor_ring(choice.scheme == SFB && choice.factor_ring);
+  bucket.set_floats_ps(FloatsParameterServer(floats, plan.workers(), plan.servers()));
+  const LayerFacts facts = book.Query(choice.first_layer);
+  if (facts.factorable && choice.layer_count == 1) {
+    bucket.set_floats_sfb(
+        FloatsFactorBroadcast(facts.outputs, facts.inputs, facts.rows, plan.workers()));
+  }
+  CutIntoChunks(floats, choice.chunk_floats, bucket);
+}
+
+void SetGrid(const Communication& communication, Plan& plan) {
+  std::vector<int> sizes(communication.grid().begin(), communication.grid().end());
+  if (sizes.empty()) sizes = SquareGrid(plan.workers());
+  for (const int size : sizes) {
+    GridDimension& dimension = *plan.add_grid();
+    dimension.set_size(size);
+    dimension.set_algorithm(RING);
+  }
+}
+
+bool Uses(const std::vector<BucketChoice>& buckets, Scheme scheme) {
+  for (const BucketChoice& bucket : buckets) {
+    if (bucket.scheme == scheme) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+WireCodec UsableCodec(Scheme scheme, WireCodec codec) {
+  return WhyNotCodec(scheme, codec).empty() ? codec : FP32;
+}
+
+std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
+                                        const Communication& communication) {
+  std::vector<BucketChoice> buckets;
+  int64_t bytes = 0;  // of the last bucket
+  for (int layer = 0; layer < book.Query(Property::kLayers); ++layer) {
+    const Scheme scheme = ChooseScheme(book, layer, communication.policy());
+    const int64_t layer_bytes = book.Query(layer).parameters * kFloatBytes;
+    const bool merge = !buckets.empty() && buckets.back().scheme == scheme &&
+                       !UsesFactors(scheme) && bytes < communication.bucket_bytes();
+    if (merge) {
+      ++buckets.back().layer_count;
+      bytes += layer_bytes;
+      continue;
+    }
+    BucketChoice bucket;
+    bucket.first_layer = layer;
+    bucket.scheme = scheme;
+    bucket.codec = UsableCodec(scheme, communication.codec());
+    bucket.chunk_floats = communication.kv_pair_bytes() / kFloatBytes;
+    bucket.factor_ring = communication.factor_ring();
+    buckets.push_back(bucket);
+    bytes = layer_bytes;
+  }
+  return buckets;
+}
+
+Plan MakePlan(const InformationBook& book, const Communication& communication,
+              const std::vector<BucketChoice>& buckets) {
+  Plan plan;
+  plan.set_workers(static_cast<int>(book.Query(Property::kWorkers)));
+  plan.set_servers(static_cast<int>(book.Query(Property::kServers)));
+  plan.set_lanes(communication.lanes());
+  plan.set_deterministic(communication.deterministic());
+  plan.set_staleness(communication.staleness());
+  plan.set_top_k_share(communication.top_k_share());
+  plan.set_fifo(!communication.by_priority());
+  plan.set_no_overlap(!communication.overlap());
+  plan.set_wait_for_all(communication.wait_for_all() || !communication.overlap());
+  if (Uses(buckets, TORUS)) SetGrid(communication, plan);
+  for (const BucketChoice& bucket : buckets) AddBucket(book, communication, bucket, plan);
+  const BucketPlan& last = plan.buckets(plan.buckets_size() - 1);
+  CHECK_EQ(last.first_layer() + last.layer_count(), book.Query(Property::kLayers));
+  Place(book, plan);
+  return plan;
+}
+
+Plan MakePlan(const InformationBook& book, const Communication& communication) {
+  return MakePlan(book, communication, ChooseBuckets(book, communication));
+}
+
+}  // namespace poseidon

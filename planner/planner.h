@@ -1,0 +1,41 @@
+// The planner: buckets of layers, a scheme for each, and their chunks, by a job's policy or as it
+// is told.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "planner/cost/information_book.h"
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// What is free to choose of a bucket.
+struct BucketChoice {
+  int first_layer = 0;
+  int layer_count = 1;
+  Scheme scheme = PS;
+  WireCodec codec = FP32;
+  int64_t chunk_floats = 0;  // the most of a chunk; at least 1
+  bool factor_ring = false;  // SFB only
+  bool operator==(const BucketChoice&) const = default;
+};
+
+// The buckets that the policy makes: every layer's scheme by ChooseScheme, consecutive layers
+// merged up to communication.bucket_bytes. `policy` is not TIME.
+std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
+                                        const Communication& communication);
+
+// The plan of these buckets, which are all layers in their order. Everything else is as
+// `communication` says.
+Plan MakePlan(const InformationBook& book, const Communication& communication,
+              const std::vector<BucketChoice>& buckets);
+
+// Of ChooseBuckets.
+Plan MakePlan(const InformationBook& book, const Communication& communication);
+
+// `codec` if the scheme can use it (proto/combinations.h), else FP32.
+WireCodec UsableCodec(Scheme scheme, WireCodec codec);
+
+}  // namespace poseidon

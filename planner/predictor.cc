@@ -1,0 +1,99 @@
+#include "planner/predictor.h"
+
+#include <algorithm>
+
+#include "planner/cost/bucket_costs.h"
+#include "planner/cost/exchange_tables.h"
+#include "planner/cost/overlap_estimate.h"
+#include "planner/placement.h"
+#include "planner/planner.h"
+#include "proto/bucket.h"
+#include "proto/combinations.h"
+
+namespace poseidon {
+namespace {
+
+constexpr double kMillisecond = 1e-3;
+
+}  // namespace
+
+Predictor::Predictor(const InformationBook& book, const ClusterSpec& cluster)
+    : book_(book), cluster_(cluster), layers_(LayerTimes(book.model(), cluster.flops)) {
+  for (const LayerTime& layer : layers_) compute_ += layer.forward + layer.backward;
+}
+
+PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
+  if (MessagesPerIteration(plan) > kMostMessages) return Estimate(plan);
+  const std::string key = plan.SerializeAsString();
+  const auto known = known_.find(key);
+  if (known != known_.end()) return known->second;
+  ReduceShapes& shapes = OneStandsForAll(plan) ? first_shapes_ : all_shapes_;
+  const PredictedTimes times =
+      SimulateExchange(plan, book_.model(), cluster_, layers_, shapes, give_up);
+  // Unless it stopped early.
+  if (!times.buckets.empty()) known_.emplace(key, times);
+  return times;
+}
+
+PredictedTimes Predictor::Estimate(const Plan& plan) const {
+  return EstimateIteration(plan, BucketLoads(plan, book_.model(), cluster_), layers_);
+}
+
+double Predictor::LeastSeconds(const Plan& plan) const {
+  return poseidon::LeastSeconds(BucketLoads(plan, book_.model(), cluster_), layers_);
+}
+
+void Predictor::Annotate(Plan& plan) {
+  const PredictedTimes times = Predict(plan);
+  const std::vector<BucketLoad> loads = BucketLoads(plan, book_.model(), cluster_);
+  plan.set_iteration_ms(times.seconds / kMillisecond);
+  plan.set_compute_ms(compute_ / kMillisecond);
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    const BucketTimes& bucket = times.buckets[b];
+    const BucketBytes bytes = BytesOfBucket(plan, plan.buckets(b), book_.model(), cluster_);
+    BucketPrediction prediction;
+    prediction.set_exchange_ms(bucket.exchange / kMillisecond);
+    prediction.set_ready_ms(bucket.ready / kMillisecond);
+    prediction.set_sent_ms(bucket.sent / kMillisecond);
+    prediction.set_fresh_ms(bucket.fresh / kMillisecond);
+    prediction.set_needed_ms(bucket.needed / kMillisecond);
+    prediction.set_bytes_sent(bytes.sent);
+    prediction.set_bytes_received(bytes.received);
+    SetRunnerUp(plan, b, loads[b].alone, prediction);
+    *plan.mutable_buckets(b)->mutable_prediction() = prediction;
+  }
+}
+
+// The others' time in the plan is taken to differ from this one's as their times alone differ.
+void Predictor::SetRunnerUp(const Plan& plan, int bucket, double alone,
+                            BucketPrediction& prediction) const {
+  const BucketPlan& planned = plan.buckets(bucket);
+  const bool factors = planned.layer_count() == 1 && book_.Query(planned.first_layer()).factorable;
+  double best = 0;
+  for (const Scheme scheme : {PS, SFB, RING, HALVING_DOUBLING, TORUS, ADAM}) {
+    if (scheme == planned.scheme() || (UsesFactors(scheme) && !factors)) continue;
+    Plan other = plan;
+    other.clear_buckets();
+    BucketPlan& changed = *other.add_buckets();
+    changed = planned;
+    changed.set_scheme(scheme);
+    changed.set_codec(UsableCodec(scheme, planned.codec()));
+    changed.set_update_at_workers(!UsesServers(scheme) ||
+                                  (scheme == PS && changed.codec() != FP32));
+    if (scheme == TORUS && other.grid_size() == 0) {
+      for (const int size : SquareGrid(plan.workers())) {
+        other.add_grid()->set_size(size);
+        other.mutable_grid(other.grid_size() - 1)->set_algorithm(RING);
+      }
+    }
+    Place(book_, other);
+    const double time = BucketLoads(other, book_.model(), cluster_).front().alone;
+    if (prediction.runner_up() != SCHEME_UNSPECIFIED && time >= best) continue;
+    best = time;
+    prediction.set_runner_up(scheme);
+  }
+  const double difference = (best - alone) / kMillisecond;
+  prediction.set_runner_up_ms(std::max(prediction.exchange_ms() + difference, best / kMillisecond));
+}
+
+}  // namespace poseidon

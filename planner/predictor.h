@@ -1,0 +1,61 @@
+// Predictor: how long an iteration will take under a plan, and each bucket's exchange in it.
+//
+// Not thread-safe. Deterministic.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "planner/cost/cluster_spec.h"
+#include "planner/cost/exchange_model.h"
+#include "planner/cost/information_book.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+class Predictor {
+ public:
+  // The cluster's workers and servers are the book's, which must outlive this.
+  Predictor(const InformationBook& book, const ClusterSpec& cluster);
+
+  // Message by message where that is quick enough, else as Estimate. All predictions for one
+  // cluster and model that are compared with each other are made in the same way.
+  // Above `give_up` seconds it may stop early, with no more than that it takes longer.
+  PredictedTimes Predict(const Plan& plan,
+                         double give_up = std::numeric_limits<double>::infinity());
+  // By the loads of links alone.
+  PredictedTimes Estimate(const Plan& plan) const;
+  // Below this no plan with the same buckets, schemes and places can come.
+  double LeastSeconds(const Plan& plan) const;
+  // Of an iteration without any exchange.
+  double ComputeSeconds() const { return compute_; }
+
+  // Sets the plan's iteration_ms and compute_ms and all buckets' predictions. A runner-up is the
+  // scheme that would be best for the bucket among those that it does not have, everything else
+  // being as planned.
+  void Annotate(Plan& plan);
+
+  const InformationBook& book() const { return book_; }
+  const ClusterSpec& cluster() const { return cluster_; }
+
+ private:
+  void SetRunnerUp(const Plan& plan, int bucket, double alone, BucketPrediction& prediction) const;
+
+  const InformationBook& book_;
+  ClusterSpec cluster_;
+  std::vector<LayerTime> layers_;
+  double compute_ = 0;
+  // Message by message, by the plan serialised: a plan that is found is predicted when it is
+  // tried, when it is compared with its likes, and when it is annotated.
+  std::map<std::string, PredictedTimes> known_;
+  ReduceShapes first_shapes_{true};
+  ReduceShapes all_shapes_{false};
+};
+
+// Plans of which one iteration has more messages are estimated. Predicting one with that many takes
+// about a second.
+constexpr int64_t kMostMessages = 600000;
+
+}  // namespace poseidon

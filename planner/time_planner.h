@@ -1,0 +1,23 @@
+// Policy TIME: the plan with the shortest predicted iteration.
+//
+// Free are the scheme of every layer, which consecutive layers are merged into a bucket (MG-WFBP:
+// Shi et al., arXiv 1811.11141), the size of chunks, the algorithm along the torus's dimensions,
+// and which buckets use the codec that the job allows. The search begins with every policy that has
+// one scheme, and the paper's; goes through combinations by estimate; and improves the best one
+// step by step by prediction. So it never ends with a plan that is predicted to be slower than what
+// any other policy makes, nor than its own without priorities.
+//
+// Deterministic: how long it searches is counted in messages, not in time. About a second for 200
+// layers and 64 workers.
+#pragma once
+
+#include "planner/predictor.h"
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// With predictions (Predictor::Annotate). communication.policy does not matter.
+Plan PlanByTime(Predictor& predictor, const Communication& communication);
+
+}  // namespace poseidon

@@ -1,0 +1,118 @@
+#include "simulation/processing_costs.h"
+
+#include <algorithm>
+
+#include "collectives/all_reduce_steps.h"
+#include "planner/cost/bucket_costs.h"
+#include "proto/bucket.h"
+
+namespace poseidon {
+
+ProcessingCosts::ProcessingCosts(const ClusterSpec& cluster)
+    : cluster_(cluster), message_cost_(Seconds(cluster.message_cost)) {}
+
+void ProcessingCosts::SetPlan(const Plan& plan, const ModelSpec& model) {
+  plan_ = plan;
+  // A worker may be an iteration ahead even under BSP.
+  window_ = std::max(plan.staleness(), 0) + 2;
+  buckets_.clear();
+  for (const BucketPlan& planned : plan.buckets()) {
+    Bucket& bucket = buckets_.emplace_back();
+    for (const Chunk& chunk : planned.chunks()) {
+      bucket.add.push_back(Seconds(AddSeconds(chunk.size(), cluster_)));
+      bucket.update.push_back(Seconds(UpdateSeconds(chunk.size(), cluster_)));
+    }
+    if (planned.scheme() == SFB) bucket.owed.resize(plan.workers());
+    const bool factors = UsesFactors(planned.scheme());
+    if (factors) bucket.rebuild = Seconds(RebuildSeconds(plan, planned, model, cluster_));
+    const int workers = planned.scheme() == SFB ? plan.workers() : 1;
+    const int places = factors ? workers : planned.chunks_size();
+    if (!IsAllReduce(planned.scheme())) bucket.arrived.resize(size_t{1} * places * window_);
+  }
+}
+
+Duration ProcessingCosts::Of(const Envelope& envelope) {
+  const bool within = envelope.to.node.role == Role::kThisNode;
+  const Duration handling = within ? Duration::zero() : message_cost_;
+  return handling + OfExchange(envelope);
+}
+
+Duration ProcessingCosts::OfExchange(const Envelope& envelope) {
+  if (envelope.bucket >= buckets_.size()) return {};
+  Bucket& bucket = buckets_[envelope.bucket];
+  const BucketPlan& plan = plan_.buckets(static_cast<int>(envelope.bucket));
+  switch (envelope.kind) {
+    case MessageKind::kGradient:
+      return OfGradient(envelope, bucket);
+    case MessageKind::kGradientSum:
+      return bucket.update[envelope.chunk];
+    case MessageKind::kReduce:
+      return OfReduce(envelope);
+    case MessageKind::kFactors:
+      return OfFactors(envelope, plan.scheme(), bucket);
+    case MessageKind::kGradientReady:
+      if (plan.scheme() == SFB && envelope.to.lane == kFirstDataLane + plan.lane()) {
+        CountOwn(envelope, bucket);
+      }
+      return {};
+    case MessageKind::kBucketFresh:
+      return OfFresh(envelope, bucket);
+    default:
+      return {};
+  }
+}
+
+Duration ProcessingCosts::OfGradient(const Envelope& envelope, Bucket& bucket) {
+  const int chunk = static_cast<int>(envelope.chunk);
+  const BucketPlan& plan = plan_.buckets(static_cast<int>(envelope.bucket));
+  // Asynchronously each gradient is an update.
+  const int awaited = plan_.staleness() < 0 ? 1 : plan_.workers();
+  const bool last = IsLast(envelope.iteration, chunk, awaited, bucket);
+  return bucket.add[chunk] +
+         (last && !plan.update_at_workers() ? bucket.update[chunk] : Duration::zero());
+}
+
+Duration ProcessingCosts::OfReduce(const Envelope& envelope) const {
+  const int chunk = static_cast<int>(envelope.chunk);
+  const BucketPlan& plan = plan_.buckets(static_cast<int>(envelope.bucket));
+  const int64_t floats = plan.chunks(chunk).size();
+  const AllReduceSteps steps(plan.scheme(), plan_, chunk, {0, floats}, envelope.to.node.rank,
+                             plan_.workers());
+  const auto index = steps.Awaiting(envelope.from.node.rank, static_cast<int>(envelope.step));
+  if (!index) return {};
+  const Operation operation = steps.At(*index);
+  const bool adds = operation.kind == Operation::Kind::kAdd;
+  return Seconds(adds ? AddSeconds(operation.range.size, cluster_)
+                      : GatheredUpdateSeconds(operation.range.size, cluster_));
+}
+
+// SFB: a u and a v of every other worker, and the word that one's own are there; Adam: of all.
+Duration ProcessingCosts::OfFactors(const Envelope& envelope, Scheme scheme, Bucket& bucket) const {
+  const bool last = scheme == ADAM ? IsLast(envelope.iteration, 0, 2 * plan_.workers(), bucket)
+                                   : IsLast(envelope.iteration, envelope.to.node.rank,
+                                            2 * plan_.workers() - 1, bucket);
+  return last ? bucket.rebuild : Duration::zero();
+}
+
+void ProcessingCosts::CountOwn(const Envelope& envelope, Bucket& bucket) const {
+  const int worker = envelope.from.node.rank;
+  if (IsLast(envelope.iteration, worker, 2 * plan_.workers() - 1, bucket)) {
+    bucket.owed[worker] = true;
+  }
+}
+
+Duration ProcessingCosts::OfFresh(const Envelope& envelope, Bucket& bucket) const {
+  const size_t worker = envelope.from.node.rank;
+  if (worker >= bucket.owed.size() || !bucket.owed[worker]) return {};
+  bucket.owed[worker] = false;
+  return bucket.rebuild;
+}
+
+bool ProcessingCosts::IsLast(int64_t iteration, int place, int awaited, Bucket& bucket) const {
+  int& arrived = bucket.arrived[place * window_ + iteration % window_];
+  if (++arrived < awaited) return false;
+  arrived = 0;
+  return true;
+}
+
+}  // namespace poseidon

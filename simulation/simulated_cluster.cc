@@ -1,0 +1,196 @@
+#include "simulation/simulated_cluster.h"
+
+#include <glog/logging.h>
+
+#include "client/worker_control.h"
+#include "core/error.h"
+#include "proto/job_config.h"
+#include "scheduler/scheduler_actor.h"
+#include "server/server_control.h"
+#include "transport/membership/node_setup.h"
+
+namespace poseidon {
+namespace {
+
+// A process that has ended takes a while to be gone, so that what it has just sent still leaves.
+constexpr Duration kLinger = Seconds(1);
+
+void CheckTimeline(const TrainingWork& work) {
+  int next = 0;
+  for (const ComputeStep& step : work.timeline.steps) {
+    if (step.layer && *step.layer != next++) {
+      throw ConfigError("a simulated timeline has layer " + std::to_string(*step.layer) +
+                        " in the place of layer " + std::to_string(next - 1));
+    }
+  }
+  if (next != work.model.layers_size()) {
+    throw ConfigError("a simulated timeline has " + std::to_string(next) +
+                      " layers with parameters, its model has " +
+                      std::to_string(work.model.layers_size()));
+  }
+}
+
+}  // namespace
+
+std::function<Duration(const Envelope&)> MessageProcessing(Duration cost) {
+  return [cost](const Envelope& envelope) {
+    return envelope.to.node.role == Role::kThisNode ? Duration::zero() : cost;
+  };
+}
+
+SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
+    : options_(std::move(options)),
+      runtime_(options_.network),
+      shared_(std::make_shared<SharedMessages>()) {
+  CheckTimeline(options_.work);
+  options_.work.model.set_iterations(options_.work.iterations);
+  const ClusterLayout& layout = options_.layout;
+  for (const GroupSpec& group : layout.groups) runtime_.AddGroup(group.uplink, group.parent);
+  for (size_t machine = 0; machine < layout.machines.size(); ++machine) {
+    const bool grouped = machine < layout.group_of.size();
+    runtime_.AddMachine(layout.machines[machine], grouped ? layout.group_of[machine] : kNoGroup);
+  }
+  for (const NodeSpec& spec : layout.nodes) {
+    Node& node = nodes_.emplace_back();
+    node.record.id = spec.id;
+    index_.try_emplace(spec.id, nodes_.size() - 1);
+    // The scheduler tells who a node is; until then it has no rank.
+    const int rank = spec.id.role == Role::kScheduler ? 0 : -1;
+    node.process = runtime_.AddNode({spec.id.role, rank}, spec.machine);
+    if (options_.trace_events > 0) {
+      node.trace = std::make_unique<Trace>(spec.id.ToString(), options_.trace_events);
+    }
+    runtime_.At(spec.start, [this, index = nodes_.size() - 1] { Start(index); });
+  }
+  living_ = nodes_.size();
+}
+
+SimulatedCluster::~SimulatedCluster() = default;
+
+size_t SimulatedCluster::IndexOf(const NodeId& id) const {
+  const auto found = index_.find(id);
+  CHECK(found != index_.end()) << "no process that asked to be " << id.ToString();
+  return found->second;
+}
+
+bool SimulatedCluster::Run(Time deadline) {
+  if (living_ > 0) runtime_.Run(deadline);
+  return living_ == 0;
+}
+
+void SimulatedCluster::Start(size_t index) {
+  Node& node = nodes_[index];
+  if (node.record.killed) return;
+  const NodeSpec& spec = options_.layout.nodes[index];
+  switch (spec.id.role) {
+    case Role::kScheduler:
+      return StartScheduler(node);
+    case Role::kServer:
+      return StartServer(node, spec);
+    case Role::kWorker:
+      return StartWorker(node, spec);
+    case Role::kThisNode:
+      LOG(FATAL) << "a process needs a role";
+  }
+}
+
+void SimulatedCluster::StartScheduler(Node& node) {
+  runtime_.Attach(
+      node.process, kApplicationLane,
+      std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_, options_.replan));
+  runtime_.Attach(node.process, kControlLane,
+                  std::make_unique<SchedulerActor>(
+                      SchedulerOptions{options_.job, options_.job_fingerprint, options_.epoch}));
+}
+
+void SimulatedCluster::StartServer(Node& node, const NodeSpec& spec) {
+  ServerOptions server;
+  server.member = MakeMemberOptions(node, spec);
+  server.stall_deadline = Seconds(options_.job.communication().stall_deadline_seconds());
+  server.phantom = !options_.work.arithmetic.gradient;
+  server.trace = node.trace.get();
+  runtime_.Attach(node.process, kApplicationLane,
+                  std::make_unique<SimulatedServer>(MakeFrame(node)));
+  runtime_.Attach(node.process, kControlLane, std::make_unique<ServerControl>(std::move(server)));
+}
+
+void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
+  WorkerOptions worker;
+  worker.member = MakeMemberOptions(node, spec);
+  worker.stall_deadline = Seconds(options_.job.communication().stall_deadline_seconds());
+  worker.phantom = !options_.work.arithmetic.gradient;
+  worker.trace = node.trace.get();
+  worker.measure_links = MeasuresLinks(options_.job);
+  worker.workers = options_.job.cluster().workers();
+  SimulatedTrainer::Options trainer;
+  trainer.work = &options_.work;
+  trainer.model = spec.model != nullptr ? spec.model.get() : &options_.work.model;
+  trainer.record = &node.trainer;
+  trainer.cluster = ClusterOf(options_.job);
+  trainer.compute_factor = spec.compute_factor;
+  trainer.measure = options_.job.communication().policy() == Communication::TIME;
+  trainer.trace = node.trace.get();
+  node.state = std::make_shared<WorkerState>();
+  runtime_.Attach(node.process, kApplicationLane,
+                  std::make_unique<SimulatedTrainer>(MakeFrame(node), node.state, trainer));
+  runtime_.Attach(node.process, kControlLane,
+                  std::make_unique<WorkerControl>(std::move(worker), node.state));
+}
+
+MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSpec& spec) const {
+  const SimNode scheduler = process({Role::kScheduler, 0});
+  MemberOptions member;
+  member.role = spec.id.role;
+  member.wanted_rank = spec.id.rank;
+  member.host = "machine" + std::to_string(spec.machine);
+  member.pid = node.process;
+  const int lanes = kFirstDataLane + options_.job.communication().lanes();
+  for (int lane = 0; lane < lanes; ++lane) {
+    member.endpoints.push_back(runtime_.endpoint(node.process, lane));
+  }
+  member.scheduler_control_endpoint = runtime_.endpoint(scheduler, kControlLane);
+  member.scheduler_heartbeat_endpoint = runtime_.endpoint(scheduler, kHeartbeatLane);
+  member.incarnation = static_cast<uint64_t>(node.process) + 1;
+  member.job_fingerprint = spec.job_fingerprint;
+  member.join_deadline = Seconds(options_.job.cluster().join_deadline_seconds());
+  member.heartbeat = TimingOf(options_.job);
+  member.shared = shared_;
+  return member;
+}
+
+ProgramFrame SimulatedCluster::MakeFrame(Node& node) {
+  return ProgramFrame(&node.record, [this, &node] {
+    runtime_.At(runtime_.now() + kLinger, [this, &node] { runtime_.Kill(node.process); });
+    OnGone();
+  });
+}
+
+void SimulatedCluster::OnGone() {
+  if (--living_ == 0) runtime_.Halt();
+}
+
+void SimulatedCluster::KillAt(Time when, const NodeId& id) {
+  Node& node = nodes_[IndexOf(id)];
+  runtime_.At(when, [this, &node] {
+    if (node.record.killed || node.record.end) return;
+    node.record.killed = true;
+    runtime_.Kill(node.process);
+    OnGone();
+  });
+}
+
+std::deque<Trace::Event> SimulatedCluster::events(const NodeId& id) const {
+  const Trace* trace = At(id).trace.get();
+  return trace == nullptr ? std::deque<Trace::Event>() : trace->events();
+}
+
+const SyncContext* SimulatedCluster::context(int rank) const {
+  const std::shared_ptr<WorkerState>& state = At({Role::kWorker, rank}).state;
+  return state == nullptr ? nullptr : state->context.get();
+}
+
+std::span<const float> SimulatedCluster::values(int rank, int layer) const {
+  return context(rank)->memory->values(layer);
+}
+
+}  // namespace poseidon

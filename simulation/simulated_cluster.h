@@ -1,0 +1,106 @@
+// SimulatedCluster: a whole job in virtual time. The scheduler, server and worker actors are those
+// that the daemons run; only the training loop is a twin (simulation/simulated_trainer.h), and the
+// network is SimRuntime's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "client/sync/syncer.h"
+#include "core/trace.h"
+#include "proto/job.pb.h"
+#include "simulation/cluster_layout.h"
+#include "simulation/simulated_program.h"
+#include "simulation/simulated_trainer.h"
+#include "transport/membership/shared_messages.h"
+#include "transport/sim/sim_runtime.h"
+
+namespace poseidon {
+
+struct SimulatedClusterOptions {
+  // Checked (proto/job_config.h), but for `training`, which is not read.
+  Job job;
+  uint64_t job_fingerprint = 1;
+  uint64_t epoch = 0x5eed;  // of the first view; any but 0
+  TrainingWork work;
+  ClusterLayout layout;  // ColocatedLayout, SeparateLayout, or either with changes
+  SimOptions network;
+  // Asked once, when the workers have measured their layers, which they do under policy TIME. May
+  // be empty.
+  Replanner replan;
+  // Events that each node's trace keeps; 0: no traces.
+  size_t trace_events = 0;
+};
+
+// For SimOptions.processing: a lane is busy for `cost` with each message from another node.
+std::function<Duration(const Envelope&)> MessageProcessing(Duration cost);
+
+// Not thread-safe; different clusters are independent.
+class SimulatedCluster {
+ public:
+  // Throws ConfigError if the timeline's layers are not the model's.
+  explicit SimulatedCluster(SimulatedClusterOptions options);
+  ~SimulatedCluster();
+  SimulatedCluster(const SimulatedCluster&) = delete;
+  SimulatedCluster& operator=(const SimulatedCluster&) = delete;
+
+  // Runs until every process has ended or been killed, or until `deadline`. True in the first case.
+  // May be called again.
+  bool Run(Time deadline);
+
+  // `id` is what a process asked to be, as in the layout.
+  void KillAt(Time when, const NodeId& id);
+  SimNode process(const NodeId& id) const { return At(id).process; }
+  // For other faults and for strangers on the network.
+  SimRuntime& runtime() { return runtime_; }
+
+  size_t nodes() const { return nodes_.size(); }
+  // In the layout's order.
+  const NodeRecord& node(size_t index) const { return nodes_[index].record; }
+  const NodeRecord& node(const NodeId& id) const { return At(id).record; }
+  // Empty if there are no traces.
+  std::deque<Trace::Event> events(const NodeId& id) const;
+
+  const SchedulerRecord& scheduler() const { return scheduler_; }
+  // These are of the worker that asked for `rank`.
+  const TrainerRecord& trainer(int rank) const { return At({Role::kWorker, rank}).trainer; }
+  // Null before the worker has the plan. Outlives a worker that was killed.
+  const SyncContext* context(int rank) const;
+  // A layer's parameters as the worker has them.
+  std::span<const float> values(int rank, int layer) const;
+
+ private:
+  struct Node {
+    SimNode process = 0;
+    NodeRecord record;
+    std::unique_ptr<Trace> trace;
+    // Of workers.
+    std::shared_ptr<WorkerState> state;
+    TrainerRecord trainer;
+  };
+
+  // Of the first that asked to be `id`; there must be one.
+  size_t IndexOf(const NodeId& id) const;
+  const Node& At(const NodeId& id) const { return nodes_[IndexOf(id)]; }
+  void Start(size_t index);
+  void StartScheduler(Node& node);
+  void StartServer(Node& node, const NodeSpec& spec);
+  void StartWorker(Node& node, const NodeSpec& spec);
+  MemberOptions MakeMemberOptions(const Node& node, const NodeSpec& spec) const;
+  ProgramFrame MakeFrame(Node& node);
+  void OnGone();
+
+  SimulatedClusterOptions options_;
+  SimRuntime runtime_;
+  std::deque<Node> nodes_;
+  std::map<NodeId, size_t> index_;  // in nodes_
+  std::shared_ptr<SharedMessages> shared_;
+  SchedulerRecord scheduler_;
+  size_t living_ = 0;
+};
+
+}  // namespace poseidon

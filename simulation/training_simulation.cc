@@ -1,0 +1,231 @@
+#include "simulation/training_simulation.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/error.h"
+#include "core/units.h"
+#include "planner/cost/cluster_spec.h"
+#include "proto/bucket.h"
+#include "simulation/processing_costs.h"
+#include "simulation/simulated_cluster.h"
+
+namespace poseidon {
+namespace {
+
+// Bytes of data by machine, in the measured iterations.
+class MachineTraffic {
+ public:
+  struct Bytes {
+    int64_t sent = 0;
+    int64_t received = 0;
+  };
+
+  MachineTraffic(const ClusterLayout& layout, const SteadyIterations& steady)
+      : begin_(steady.warm_up),
+        end_(steady.warm_up + steady.measured),
+        machines_(layout.machines.size()) {
+    for (const NodeSpec& node : layout.nodes) {
+      if (node.id.role == Role::kServer) of_servers_.push_back(node.machine);
+      if (node.id.role == Role::kWorker) of_workers_.push_back(node.machine);
+    }
+  }
+
+  void Add(const Envelope& envelope) {
+    const bool data =
+        envelope.to.lane >= kFirstDataLane && envelope.to.node.role != Role::kThisNode;
+    // Messages of iteration i are about gradients of i, or values for the forward pass of i; in
+    // both ways all that are measured have been sent when the job ends.
+    if (!data || envelope.iteration < begin_ || envelope.iteration >= end_) return;
+    const int from = MachineOf(envelope.from.node);
+    const int to = MachineOf(envelope.to.node);
+    if (from == to) return;
+    const auto size = static_cast<int64_t>(envelope.body.size());
+    machines_[from].sent += size;
+    machines_[to].received += size;
+  }
+
+  // Sent and received, mean over the machines but the scheduler's, the last.
+  double Mean() const {
+    int64_t sum = 0;
+    for (const Bytes& bytes : machines_) sum += bytes.sent + bytes.received;
+    return static_cast<double>(sum) / static_cast<double>(machines_.size() - 1);
+  }
+
+  // Of the machine with most.
+  Bytes Busiest() const {
+    return *std::max_element(
+        machines_.begin(), machines_.end(),
+        [](const Bytes& a, const Bytes& b) { return a.sent + a.received < b.sent + b.received; });
+  }
+
+ private:
+  int MachineOf(const NodeId& node) const {
+    return (node.role == Role::kServer ? of_servers_ : of_workers_)[node.rank];
+  }
+
+  int64_t begin_;
+  int64_t end_;
+  // By rank.
+  std::vector<int> of_servers_;
+  std::vector<int> of_workers_;
+  std::vector<Bytes> machines_;
+};
+
+// Nobody dies here, however long a slow network takes; heartbeats would only be events to simulate.
+Job WithoutDeadlines(Job job) {
+  constexpr double kNever = 1e6;  // seconds; longer than any training that is worth simulating
+  job.mutable_cluster()->set_join_deadline_seconds(kNever);
+  job.mutable_communication()->set_heartbeat_interval_seconds(kNever / 10);
+  job.mutable_communication()->set_heartbeat_deadline_seconds(kNever);
+  job.mutable_communication()->set_stall_deadline_seconds(kNever);
+  return job;
+}
+
+// A net without a solver has no rule; phantoms are updated by any.
+ModelSpec WithUpdateRule(ModelSpec model) {
+  if (!model.update_rule().lr_policy().empty()) return model;
+  model.mutable_update_rule()->set_type("SGD");
+  model.mutable_update_rule()->set_lr_policy("fixed");
+  model.mutable_update_rule()->set_base_lr(1);
+  return model;
+}
+
+SimulatedClusterOptions OptionsFor(const Job& job, const ModelSpec& model, int64_t iterations) {
+  const ClusterSpec spec = ClusterOf(job);
+  NicSpec nic;
+  nic.goodput_bytes_per_second = spec.goodput;
+  nic.latency = Seconds(spec.latency);
+  nic.send_buffer_bytes = spec.send_buffer_bytes;
+  SimulatedClusterOptions options;
+  options.job = WithoutDeadlines(job);
+  options.layout = spec.colocated ? ColocatedLayout(job, nic) : SeparateLayout(job, nic);
+  options.work.model = WithUpdateRule(model);
+  options.work.iterations = iterations;
+  const std::vector<LayerTime> times = LayerTimes(model, spec.flops);
+  for (int l = 0; l < model.layers_size(); ++l) {
+    options.work.timeline.steps.push_back(
+        {l, Seconds(times[l].forward), Seconds(times[l].backward)});
+  }
+  return options;
+}
+
+double Goodput(const std::string& bandwidth, const Network& network) {
+  constexpr double kBitsPerByte = 8;
+  return static_cast<double>(ParseBitRate(bandwidth)) / kBitsPerByte * network.goodput_share();
+}
+
+void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
+  for (const Deviation& deviation : condition.deviation()) {
+    if (deviation.worker() < 0 || deviation.worker() >= job.cluster().workers()) {
+      throw ConfigError("condition '" + condition.name() + "' is about worker " +
+                        std::to_string(deviation.worker()) + "; the cluster has " +
+                        std::to_string(job.cluster().workers()) + " workers, from 0 on");
+    }
+    if (!(deviation.compute_factor() > 0)) {
+      throw ConfigError("condition '" + condition.name() + "': compute_factor is " +
+                        std::to_string(deviation.compute_factor()) + "; it must be above 0");
+    }
+    NodeSpec& worker = layout.nodes[layout.IndexOf({Role::kWorker, deviation.worker()})];
+    worker.compute_factor = deviation.compute_factor();
+    if (!deviation.has_bandwidth()) continue;
+    layout.machines[worker.machine].goodput_bytes_per_second =
+        Goodput(deviation.bandwidth(), job.cluster().network());
+  }
+}
+
+Duration ComputeTime(const ComputeTimeline& timeline) {
+  Duration sum{};
+  for (const ComputeStep& step : timeline.steps) sum += step.forward + step.backward;
+  return sum;
+}
+
+void ThrowIfFailed(const SimulatedCluster& cluster) {
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (node.end && node.end->exit_code() == 0) continue;
+    throw Error(ExitCode::kFailure, "the simulated training failed at " + node.id.ToString() +
+                                        (node.end ? ": " + node.end->reason() : ""));
+  }
+}
+
+}  // namespace
+
+int WarmUpIterations(const Communication& communication) {
+  constexpr int kTorus = 6;  // from there on within 0.5% of what they are after 20
+  if (communication.staleness() != 0) return 20;
+  switch (communication.policy()) {
+    case Communication::ALL_TORUS:
+      return kTorus;
+    case Communication::ALL_HALVING_DOUBLING:
+    case Communication::TIME:  // may choose it
+      return 20;
+    default:
+      return 2;
+  }
+}
+
+std::string SchemeSummary(const Plan& plan) {
+  constexpr double kThousand = 1e3;
+  constexpr double kMillion = 1e6;
+  std::map<Scheme, int64_t> floats;
+  for (const BucketPlan& bucket : plan.buckets()) floats[bucket.scheme()] += FloatCount(bucket);
+  std::string summary;
+  for (const auto& [scheme, count] : floats) {
+    const bool millions = count >= kMillion;
+    char text[32];
+    std::snprintf(text, sizeof text, " %.1f%c", count / (millions ? kMillion : kThousand),
+                  millions ? 'M' : 'K');
+    summary += (summary.empty() ? "" : ", ") + SchemeName(scheme) + text;
+  }
+  return summary;
+}
+
+SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
+                                   const SteadyIterations& steady, const Condition& condition) {
+  const int iterations = steady.warm_up + steady.measured;
+  SimulatedClusterOptions options = OptionsFor(job, model, iterations);
+  Apply(condition, job, options.layout);
+  MachineTraffic traffic(options.layout, steady);
+  // The network's only sight of every message.
+  ProcessingCosts costs(ClusterOf(job));
+  const SchedulerRecord* scheduler = nullptr;
+  options.network.processing = [&](const Envelope& envelope) {
+    traffic.Add(envelope);
+    if (!costs.has_plan() && scheduler->plan) {
+      costs.SetPlan(scheduler->plan->plan(), scheduler->plan->model());
+    }
+    return costs.Of(envelope);
+  };
+  SimulatedCluster cluster(options);
+  scheduler = &cluster.scheduler();
+  if (!cluster.Run(Time::max())) throw Error(ExitCode::kFailure, "the simulated training hangs");
+  ThrowIfFailed(cluster);
+
+  SimulatedTraining result;
+  result.plan = cluster.scheduler().plan->plan();
+  result.compute = ToSeconds(ComputeTime(options.work.timeline));
+  const int workers = job.cluster().workers();
+  double busy = 0;  // seconds of all workers
+  double all = 0;
+  for (int rank = 0; rank < workers; ++rank) {
+    const std::vector<IterationTimes>& times = cluster.trainer(rank).iterations;
+    all += ToSeconds(times[iterations - 1].end - times[steady.warm_up - 1].end);
+    for (int i = steady.warm_up; i < iterations; ++i) {
+      busy += ToSeconds(times[i].end - times[i].begin - times[i].exposed);
+    }
+  }
+  result.iteration = all / steady.measured / workers;
+  result.busy = all > 0 ? busy / all : 1;
+  const MachineTraffic::Bytes busiest = traffic.Busiest();
+  result.bytes_sent = static_cast<double>(busiest.sent) / steady.measured;
+  result.bytes_received = static_cast<double>(busiest.received) / steady.measured;
+  result.mean_bytes = traffic.Mean() / steady.measured;
+  result.schemes = SchemeSummary(result.plan);
+  return result;
+}
+
+}  // namespace poseidon

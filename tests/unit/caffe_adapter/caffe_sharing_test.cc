@@ -1,0 +1,136 @@
+// Parameters that layers share by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/net/net.h"
+#include "proto/text_format.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kInput[] =
+    "layer { name: 'x' type: 'Input' top: 'x' input_param { shape { dim: 2 dim: 3 } } }\n";
+
+std::string InnerProduct(const std::string& name, const std::string& bottom,
+                         const std::string& fields) {
+  return "layer { name: '" + name + "' type: 'InnerProduct' bottom: '" + bottom + "' top: '" +
+         name + "' " + fields + " }\n";
+}
+
+NetDescription Describe(const std::string& layers) {
+  caffe::NetParameter net;
+  const TextLocations locations = ParseText(kInput + layers, "net.prototxt", net);
+  DescribeOptions options;
+  options.locate = [&](const std::string& path) { return locations.Find(net, path); };
+  return DescribeNet(net, caffe::TRAIN, options);
+}
+
+std::string DescribeError(const std::string& layers) {
+  return MessageOf<ConfigError>([&] { Describe(layers); });
+}
+
+const char kThree[] = " inner_product_param { num_output: 3 }";
+
+TEST(CaffeSharingTest, TheFirstLayerOwnsWhatOthersUse) {
+  const NetDescription net = Describe(
+      InnerProduct("a", "x", std::string("param { name: 'w' lr_mult: 2 }") + kThree) +
+      InnerProduct("b", "a", std::string("param { name: 'w' } param { name: 'v' }") + kThree) +
+      InnerProduct("c", "b", std::string("param { name: 'w' decay_mult: 3 }") + kThree));
+  const auto parameter = [&](int layer, int blob) { return net.layers[layer].parameters[blob]; };
+  EXPECT_FALSE(parameter(1, 0).owner);
+  EXPECT_TRUE(parameter(1, 0).shared);
+  EXPECT_FALSE(parameter(1, 1).shared);
+  for (const int user : {2, 3}) {
+    ASSERT_TRUE(parameter(user, 0).owner);
+    EXPECT_EQ(parameter(user, 0).owner->layer, 1);
+    EXPECT_EQ(parameter(user, 0).owner->blob, 0);
+  }
+  EXPECT_FALSE(parameter(2, 1).owner) << "the first and only one of its name";
+  for (const int layer : {1, 2, 3}) {
+    EXPECT_EQ(parameter(layer, 0).lr_mult, 2) << layer;
+    EXPECT_EQ(parameter(layer, 0).decay_mult, 3) << layer;
+  }
+}
+
+TEST(CaffeSharingTest, TheModelHasASharedBlobOnce) {
+  const ModelSpec model = ToModelSpec(
+      Describe(InnerProduct("a", "x", std::string("param { name: 'w' }") + kThree) +
+               InnerProduct("b", "a", std::string("param { name: 'w' }") + kThree) +
+               InnerProduct("c", "b",
+                            "param { name: 'w' } inner_product_param { num_output: 3 bias_term: "
+                            "false }") +
+               InnerProduct("d", "c", kThree)),
+      {});
+  ASSERT_EQ(model.layers_size(), 3);
+  EXPECT_EQ(model.layers(0).name(), "a");
+  EXPECT_EQ(model.layers(0).blobs_size(), 2);
+  EXPECT_FALSE(model.layers(0).has_inner_product()) << "its gradient is a sum of products";
+  EXPECT_EQ(model.layers(1).name(), "b");
+  ASSERT_EQ(model.layers(1).blobs_size(), 1);
+  EXPECT_THAT(model.layers(1).blobs(0).shape(), ElementsAre(3));
+  EXPECT_EQ(model.layers(2).name(), "d") << "c has nothing of its own";
+  EXPECT_TRUE(model.layers(2).has_inner_product());
+}
+
+TEST(CaffeSharingTest, APermissiveShareNeedsAsManyValuesOnly) {
+  const std::string wide = "inner_product_param { num_output: 3 }";
+  const std::string tall =
+      "layer { name: 'y' type: 'Input' top: 'y' input_param { shape { dim: 1"
+      " dim: 1 } } }\n";
+  const std::string second = "inner_product_param { num_output: 9 bias_term: false }";
+  const std::string first = InnerProduct("a", "x", "param { name: 'w' }" + wide);
+  EXPECT_EQ(DescribeError(
+                first + tall +
+                InnerProduct("b", "y", "param {\n name: 'w' share_mode: PERMISSIVE }" + second)),
+            "");
+  EXPECT_EQ(DescribeError(first + tall + InnerProduct("b", "y", "param {\n name: 'w' }" + second)),
+            "net.prototxt:5:2: layer \"b\" (InnerProduct): parameter \"w\" is 9 x 1, but 3 x 3 in "
+            "layer \"a\", which it is shared with; expected the same shape");
+  EXPECT_THAT(DescribeError(first + tall +
+                            InnerProduct("b", "y",
+                                         "param {\n name: 'w' share_mode: PERMISSIVE }"
+                                         "inner_product_param { num_output: 8 }")),
+              HasSubstr("expected as many values"));
+}
+
+TEST(CaffeSharingTest, MultipliersThatContradict) {
+  const auto error = [](const std::string& first, const std::string& second) {
+    return DescribeError(InnerProduct("a", "x", "param { name: 'w' " + first + " }" + kThree) +
+                         InnerProduct("b", "a", "param {\n name: 'w' " + second + " }" + kThree));
+  };
+  EXPECT_EQ(error("lr_mult: 2", "lr_mult: 2 decay_mult: 0"), "");
+  EXPECT_EQ(error("", "lr_mult: 5"), "");
+  EXPECT_THAT(
+      error("lr_mult: 2", "lr_mult: 1"),
+      HasSubstr("net.prototxt:4:12: layer \"b\" (InnerProduct): parameter \"w\" has lr_mult "
+                "1.000000, but 2.000000 in layer \"a\""));
+  EXPECT_THAT(error("decay_mult: 2", "decay_mult: 1"), HasSubstr("has decay_mult"));
+}
+
+TEST(CaffeSharingTest, ModelsHoldSharedValuesInEachLayerThatUsesThem) {
+  const TemporaryDirectory directory;
+  const NetDescription net =
+      Describe(InnerProduct("a", "x", std::string("param { name: 'w' }") + kThree) +
+               InnerProduct("b", "a", std::string("param { name: 'w' }") + kThree));
+  NetValues values = {{}, {std::vector<float>(9, 2), {1, 2, 3}}, {{}, {4, 5, 6}}};
+  WriteCaffemodel(directory.Path("m"), net, values);
+  caffe::NetParameter model;
+  ReadBinaryFile(directory.Path("m"), model);
+  EXPECT_EQ(ToValues(model.layer(2).blobs(0)), values[1][0]);
+
+  for (float& value : *model.mutable_layer(2)->mutable_blobs(0)->mutable_data()) value = 7;
+  WriteBinaryFile(directory.Path("m"), model);
+  NetValues read = {{}, {{}, {}}, {{}, {}}};
+  ReadCaffemodel(directory.Path("m"), net, read);
+  EXPECT_EQ(read[1][0], std::vector<float>(9, 7)) << "the last one holds, as in Caffe";
+  EXPECT_TRUE(read[2][0].empty());
+  EXPECT_EQ(read[2][1], values[2][1]);
+}
+
+}  // namespace
+}  // namespace poseidon

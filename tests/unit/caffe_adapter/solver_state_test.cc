@@ -1,0 +1,131 @@
+#include "caffe_adapter/files/solver_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/hdf5_file.h"
+#include "core/error.h"
+#include "proto/text_format.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Layers "a" (2 x 3 and 2), "still" (not trained) and "b" (1 x 3).
+NetDescription Describe() {
+  caffe::NetParameter net;
+  ParseText(
+      "layer { name: 'x' type: 'Input' top: 'x' input_param { shape { dim: 2 dim: 3 } } }"
+      " layer { name: 'a' type: 'InnerProduct' bottom: 'x' top: 'a'"
+      " inner_product_param { num_output: 2 } }"
+      " layer { name: 'still' type: 'InnerProduct' bottom: 'x' top: 's' param { lr_mult: 0 }"
+      " inner_product_param { num_output: 1 bias_term: false } }"
+      " layer { name: 'b' type: 'InnerProduct' bottom: 'x' top: 'b'"
+      " inner_product_param { num_output: 1 bias_term: false } }",
+      "net", net);
+  return DescribeNet(net, caffe::TRAIN);
+}
+
+ModelSpec Model(const NetDescription& net, const std::string& type, bool deferred) {
+  caffe::SolverParameter solver;
+  solver.set_type(type);
+  solver.set_lr_policy("fixed");
+  ModelSpec model = ToModelSpec(net, solver);
+  model.mutable_update_rule()->set_deferred(deferred);
+  return model;
+}
+
+TEST(SolverStateTest, HistoryIsInCaffesOrder) {
+  const NetDescription net = Describe();
+  const ModelSpec model = Model(net, "Adam", true);
+  // 11 parameters with two numbers each and a third one that is no state.
+  std::vector<float> state(11 * 3);
+  std::iota(state.begin(), state.end(), 0.0F);
+  const std::vector<HistoryBlob> history = ToHistory(net, model, state);
+  ASSERT_EQ(history.size(), 8U);
+  EXPECT_EQ(history[0].shape, (Shape{2, 3}));
+  EXPECT_THAT(history[0].values, ElementsAre(0, 3, 6, 9, 12, 15));
+  EXPECT_THAT(history[1].values, ElementsAre(18, 21));
+  EXPECT_THAT(history[2].values, ElementsAre(0, 0, 0));
+  EXPECT_THAT(history[3].values, ElementsAre(24, 27, 30));
+  EXPECT_THAT(history[4].values, ElementsAre(1, 4, 7, 10, 13, 16));
+  EXPECT_THAT(history[7].values, ElementsAre(25, 28, 31));
+
+  std::vector<float> back = FromHistory("f", net, model, history);
+  for (size_t i = 2; i < state.size(); i += 3) state[i] = 0;
+  EXPECT_EQ(back, state);
+}
+
+class SolverStateFormatTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (IsHdf5Path(GetParam()) && !HasHdf5()) GTEST_SKIP() << "this build has no HDF5";
+  }
+};
+
+TEST_P(SolverStateFormatTest, WhatIsWrittenIsRead) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path(GetParam());
+  SolverState written;
+  written.iteration = 1234567;
+  written.learned_net = "out/x_iter_7.caffemodel";
+  written.current_step = 2;
+  written.history = {{{2, 3}, {1, 2, 3, 4, 5, 6}}, {{2}, {-1, 0.5F}}, {{1, 1}, {7}}};
+  WriteSolverState(path, written);
+  const SolverState read = ReadSolverState(path);
+  EXPECT_EQ(read.iteration, written.iteration);
+  EXPECT_EQ(read.learned_net, written.learned_net);
+  EXPECT_EQ(read.current_step, 2);
+  ASSERT_EQ(read.history.size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(read.history[i].shape, written.history[i].shape);
+    EXPECT_EQ(read.history[i].values, written.history[i].values);
+  }
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  EXPECT_THROW(ReadSolverState(path), DataError);
+  EXPECT_THROW(ReadSolverState(directory.Path("none.solverstate")), DataError);
+}
+
+TEST_P(SolverStateFormatTest, AModelIsWrittenAndRead) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path(GetParam());
+  const NetDescription net = Describe();
+  const NetValues written = {{}, {{1, 2, 3, 4, 5, 6}, {7, 8}}, {{9, 10, 11}}, {{12, 13, 14}}};
+  WriteCaffemodel(path, net, written);
+  NetValues read = {{}, {{}, {}}, {{}}, {{}}};
+  ReadCaffemodel(path, net, read);
+  EXPECT_EQ(read, written);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, SolverStateFormatTest,
+                         ::testing::Values("x.solverstate", "x.solverstate.h5"));
+
+TEST(SolverStateTest, WhatDoesNotFitIsRefused) {
+  const NetDescription net = Describe();
+  const ModelSpec one = Model(net, "SGD", false);
+  const ModelSpec two = Model(net, "Adam", false);
+  const auto refusal = [&](const std::vector<HistoryBlob>& history,
+                           const ModelSpec& model) -> std::string {
+    try {
+      FromHistory("f.solverstate", net, model, history);
+      return "";
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  };
+  const std::vector<HistoryBlob> sgd = ToHistory(net, one, std::vector<float>(11));
+  EXPECT_EQ(refusal(sgd, one), "");
+  EXPECT_THAT(refusal(sgd, two), HasSubstr("f.solverstate: has 4 blobs of history"));
+  std::vector<HistoryBlob> other = sgd;
+  other[3] = {{5}, std::vector<float>(5)};
+  EXPECT_THAT(refusal(other, one), HasSubstr("blob b[0] is 5; the net's blob is 1 x 3"));
+}
+
+}  // namespace
+}  // namespace poseidon

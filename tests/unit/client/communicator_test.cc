@@ -1,0 +1,308 @@
+#include "client/communicator/communicator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "tests/free_endpoints.h"
+
+namespace poseidon {
+namespace {
+
+using Floats = std::vector<float>;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// For tests that do not wait for it to pass: slow machines and sanitizers.
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+// Runs `body` as so many ranks, a thread each; what it throws fails the test.
+void RunRanks(int ranks, const std::function<void(Communicator&)>& body, int lanes = 1,
+              Duration deadline = kPatience) {
+  const std::vector<std::string> endpoints = FreeEndpoints(ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Communicator all(
+            {.rank = rank, .endpoints = endpoints, .lanes = lanes, .deadline = deadline});
+        body(all);
+      } catch (const Error& error) {
+        ADD_FAILURE() << "rank " << rank << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Integers small enough to be summed without rounding; the same on all ranks that ask for `rank`'s.
+Floats FloatsOf(int rank, size_t size, uint64_t seed) {
+  Random random(DeriveSeed(seed, rank));
+  Floats floats(size);
+  for (float& value : floats) value = static_cast<float>(random.Below(1000));
+  return floats;
+}
+
+Floats SumOf(int ranks, size_t size, uint64_t seed) {
+  Floats sum(size);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Floats floats = FloatsOf(rank, size, seed);
+    for (size_t i = 0; i < size; ++i) sum[i] += floats[i];
+  }
+  return sum;
+}
+
+std::vector<GridDimension> Grid(const std::vector<int>& sizes) {
+  std::vector<GridDimension> grid;
+  for (const int size : sizes) {
+    grid.emplace_back();
+    grid.back().set_size(size);
+    grid.back().set_algorithm(RING);
+  }
+  return grid;
+}
+
+class CommunicatorTest : public testing::TestWithParam<int> {};
+
+TEST_P(CommunicatorTest, SumsAnySizeByAnySchemeCallAfterCall) {
+  const int ranks = GetParam();
+  const int lanes = 1 + ranks % 2;
+  RunRanks(
+      ranks,
+      [&](Communicator& all) {
+        Random random(ranks);  // the same draws on all ranks
+        for (int call = 0; call < 40; ++call) {
+          const size_t sizes[] = {0, 1, random.Below(100), random.Below(300'000)};
+          const size_t size = sizes[random.Below(4)];
+          CollectiveOptions options;
+          const Scheme schemes[] = {RING, HALVING_DOUBLING, TORUS};
+          if (random.Chance(0.8)) options.scheme = schemes[random.Below(3)];
+          if (options.scheme == TORUS) options.grid = Grid({1, ranks});
+          if (random.Chance(0.5)) options.chunk_bytes = 4096 + 1000 * random.Below(100);
+          const uint64_t seed = random.Next();
+          Floats floats = FloatsOf(all.rank(), size, seed);
+          all.AllReduce(floats, options);
+          ASSERT_EQ(floats, SumOf(ranks, size, seed)) << "call " << call << ", " << size;
+          // The floats are the caller's again: nothing of this may reach another rank.
+          std::fill(floats.begin(), floats.end(), -1.0F);
+        }
+      },
+      lanes);
+}
+
+TEST_P(CommunicatorTest, GathersBlocksOfAnySize) {
+  const int ranks = GetParam();
+  RunRanks(ranks, [&](Communicator& all) {
+    Random random(100 + ranks);
+    for (int call = 0; call < 20; ++call) {
+      std::vector<int64_t> counts(ranks);
+      for (int64_t& count : counts) {
+        count = static_cast<int64_t>(random.Below(random.Chance(0.3) ? 1 : 50'000));
+      }
+      const size_t size = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+      const Floats expected = FloatsOf(0, size, random.Next());
+      Floats floats(size, -1);
+      const auto begin = std::accumulate(counts.begin(), counts.begin() + all.rank(), int64_t{0});
+      std::copy_n(expected.begin() + begin, counts[all.rank()], floats.begin() + begin);
+      CollectiveOptions options;
+      if (random.Chance(0.5)) options.scheme = random.Chance(0.5) ? RING : HALVING_DOUBLING;
+      if (random.Chance(0.5)) options.chunk_bytes = 10'000;
+      all.AllGather(floats, counts, options);
+      ASSERT_EQ(floats, expected) << "call " << call;
+    }
+    Floats one_each(ranks, -1);
+    one_each[all.rank()] = static_cast<float>(all.rank());
+    all.AllGather(one_each);
+    for (int rank = 0; rank < ranks; ++rank) ASSERT_EQ(one_each[rank], rank);
+  });
+}
+
+TEST_P(CommunicatorTest, RoundedSumsHaveTheSameBitsEverywhere) {
+  const int ranks = GetParam();
+  std::vector<Floats> results(ranks);
+  RunRanks(ranks, [&](Communicator& all) {
+    Random random(all.rank());
+    Floats floats(10'001);
+    for (float& value : floats) value = static_cast<float>(random.Gaussian());
+    all.AllReduce(floats, {.codec = Codec::kFp16});
+    results[all.rank()] = floats;
+  });
+  EXPECT_THAT(results, testing::Each(results[0]));
+}
+
+TEST_P(CommunicatorTest, NobodyLeavesABarrierBeforeAllHaveCome) {
+  const int ranks = GetParam();
+  std::atomic<int> came{0};
+  RunRanks(ranks, [&](Communicator& all) {
+    for (int round = 1; round <= 20; ++round) {
+      ++came;
+      all.Barrier();
+      ASSERT_GE(came.load(), round * ranks);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorTest, testing::Values(1, 2, 3, 4, 5));
+
+// What `call` throws, or "".
+template <typename Expected>
+std::string ErrorOf(const std::function<void()>& call) {
+  try {
+    call();
+    return "";
+  } catch (const Expected& error) {
+    return error.what();
+  }
+}
+
+constexpr Duration kShort = std::chrono::seconds(2);
+
+TEST(CommunicatorFailureTest, ARankThatDoesNotCallIsNamedByAllOthers) {
+  std::vector<std::string> errors(4);
+  std::atomic<int> failed{0};
+  RunRanks(
+      4,
+      [&](Communicator& all) {
+        Floats floats(1000);
+        all.AllReduce(floats);
+        if (all.rank() == 2) {
+          // Its program does something else; its lanes still answer.
+          while (failed < 3) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          return;
+        }
+        errors[all.rank()] = ErrorOf<DeadlineExceeded>([&] { all.AllReduce(floats); });
+        ++failed;
+        EXPECT_EQ(ErrorOf<DeadlineExceeded>([&] { all.Barrier(); }), errors[all.rank()]);
+      },
+      1, kShort);
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_THAT(errors[rank], HasSubstr("rank 2 (127.0.0.1:")) << rank;
+    EXPECT_THAT(errors[rank], HasSubstr("all-reduce of 1000 floats"));
+    // Who gave up first may be named, too, but not as missing.
+    for (const int other : {0, 1, 3}) {
+      EXPECT_THAT(errors[rank], Not(testing::ContainsRegex("rank " + std::to_string(other) +
+                                                           " [^:]*:[0-9]*\\) did not take part")));
+    }
+  }
+}
+
+TEST(CommunicatorFailureTest, ARankThatNeverStartsIsNamed) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  std::vector<std::thread> threads;
+  for (const int rank : {0, 1}) {
+    threads.emplace_back([&, rank] {
+      const std::string error = ErrorOf<DeadlineExceeded>(
+          [&] { Communicator({.rank = rank, .endpoints = endpoints, .deadline = kShort}); });
+      EXPECT_THAT(error, AllOf(HasSubstr("rank 2 (" + endpoints[2] + ")"), Not(HasSubstr("rank 1")),
+                               HasSubstr("2s")));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Each rank makes its own call; every one must end in an error that names a rank of the other kind.
+void ExpectProtocolErrors(const std::function<void(Communicator&)>& call,
+                          const std::string& expected) {
+  std::vector<std::string> errors(3);
+  RunRanks(
+      3,
+      [&](Communicator& all) { errors[all.rank()] = ErrorOf<ProtocolError>([&] { call(all); }); },
+      1, std::chrono::seconds(20));
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr(expected));
+    EXPECT_THAT(error, HasSubstr("the same calls in the same order"));
+  }
+}
+
+TEST(CommunicatorFailureTest, OtherSizesAreAnError) {
+  for (const auto& [mine, theirs] :
+       std::vector<std::pair<int, int>>{{100, 101}, {100'000, 1}, {2'000'000, 100}, {0, 100}}) {
+    ExpectProtocolErrors(
+        [mine = mine, theirs = theirs](Communicator& all) {
+          Floats floats(all.rank() == 1 ? mine : theirs);
+          all.AllReduce(floats);
+        },
+        "all-reduce of " + std::to_string(mine) + " floats");
+  }
+}
+
+TEST(CommunicatorFailureTest, OtherCallsAreAnError) {
+  ExpectProtocolErrors(
+      [](Communicator& all) {
+        Floats floats(300);
+        if (all.rank() == 1) {
+          all.AllReduce(floats, {.scheme = RING});
+        } else {
+          all.AllReduce(floats, {.scheme = HALVING_DOUBLING});
+        }
+      },
+      "(ring, fp32)");
+  ExpectProtocolErrors(
+      [](Communicator& all) {
+        Floats floats(3000);
+        all.AllReduce(floats, {.chunk_bytes = all.rank() == 1 ? 1024 : 2048});
+      },
+      "with another grid, other chunks or other blocks");
+  ExpectProtocolErrors(
+      [](Communicator& all) {
+        Floats floats(300);
+        if (all.rank() == 1) {
+          all.Barrier();
+        } else {
+          all.AllGather(floats);
+        }
+      },
+      "barrier");
+}
+
+TEST(CommunicatorFailureTest, WhatCantWorkIsRefusedAndHarmsNothing) {
+  RunRanks(2, [](Communicator& all) {
+    Floats floats = {1, 2, 3};
+    const auto refused = [&](const CollectiveOptions& options) {
+      return ErrorOf<ConfigError>([&] { all.AllReduce(floats, options); });
+    };
+    EXPECT_THAT(refused({.scheme = PS}), HasSubstr("PS"));
+    EXPECT_THAT(refused({.codec = Codec::kTopK}), HasSubstr("top-k"));
+    EXPECT_THAT(refused({.grid = Grid({2, 2})}), HasSubstr("number of ranks, 2"));
+    EXPECT_THAT(refused({.scheme = TORUS}), HasSubstr("grid"));
+    EXPECT_THAT(refused({.chunk_bytes = 1}), HasSubstr("chunk_bytes"));
+    EXPECT_THAT(ErrorOf<ConfigError>([&] { all.AllGather(floats, {1, 1}); }), HasSubstr("the 3"));
+    EXPECT_THAT(ErrorOf<ConfigError>([&] { all.AllGather(floats, {3}); }), HasSubstr("2 ranks"));
+    all.AllReduce(floats);
+    EXPECT_THAT(floats, testing::ElementsAre(2, 4, 6));
+  });
+}
+
+TEST(CommunicatorFailureTest, OptionsThatMakeNoSenseAreRefused) {
+  const auto refused = [](const CommunicatorOptions& options) {
+    return ErrorOf<ConfigError>([&] { Communicator communicator(options); });
+  };
+  EXPECT_THAT(refused({.rank = 2, .endpoints = {"a:1", "b:2"}}), HasSubstr("rank 2"));
+  EXPECT_THAT(refused({.rank = 0, .endpoints = {}}), HasSubstr("0 endpoints"));
+  EXPECT_THAT(refused({.rank = 0, .endpoints = {"nowhere"}}), HasSubstr("'nowhere'"));
+  EXPECT_THAT(refused({.rank = 0, .endpoints = {"a:70000"}}), HasSubstr("host:port"));
+  EXPECT_THAT(refused({.endpoints = FreeEndpoints(1), .lanes = 0}), HasSubstr("0 lanes"));
+  EXPECT_THAT(refused({.endpoints = FreeEndpoints(1), .deadline = Duration(0)}),
+              HasSubstr("deadline"));
+  // Two ranks of different jobs.
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  const auto start = [&](int rank, int lanes) {
+    return refused({.rank = rank, .endpoints = endpoints, .lanes = lanes});
+  };
+  std::thread other([&] { EXPECT_THAT(start(1, 2), HasSubstr("rank 0")); });
+  EXPECT_THAT(start(0, 1), HasSubstr("rank 1"));
+  other.join();
+}
+
+}  // namespace
+}  // namespace poseidon

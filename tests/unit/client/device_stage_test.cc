@@ -1,0 +1,488 @@
+#include "client/staging/device_stage.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <future>
+
+#include "core/random.h"
+#include "device/host_device.h"
+#include "tests/unit/client/device_stage_testing.h"
+
+namespace poseidon {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+// A replica of the net as a training program has it: two blobs a layer, where there is more than
+// one float, and work in a stream.
+class Replica {
+ public:
+  Replica(const std::vector<TestLayer>& layers, size_t devices, HostDevice::Options options)
+      : layers_(layers), device_(std::move(options)), compute_(device_.MakeStream()) {
+    for (const TestLayer& layer : layers) {
+      Memory& memory = *memory_.emplace_back(std::make_unique<Memory>());
+      memory.values.assign(layer.floats, kPoison);
+      memory.gradient.assign(layer.floats, kPoison);
+      memory.u.assign(layer.rows / devices * layer.outputs, kPoison);
+      memory.v.assign(layer.factors() ? layer.rows / devices * layer.inputs() : 0, kPoison);
+    }
+  }
+
+  // `updates`, `packs`: where the layers' factors are the device's to update with, and gradients to
+  // pack.
+  DeviceReplica description(bool updates, bool packs) {
+    DeviceReplica replica{&device_, {}};
+    updates_ = updates;
+    if (updates) replica.factor_update = &factor_update_;
+    if (packs) replica.packer = &packer_;
+    for (const auto& memory : memory_) {
+      replica.layers.push_back(
+          {Blobs(memory->values), Blobs(memory->gradient), memory->u, memory->v});
+    }
+    return replica;
+  }
+
+  // Puts the layer's backward pass in the stream: reads values, writes gradient or factors. After
+  // it nobody may read the values that were there, unless the device makes the next of them.
+  void Backward(int layer, int index, int64_t iteration) {
+    device_.Run(compute_, [=, this] {
+      Memory& memory = *memory_[layer];
+      if (layers_[layer].factors()) {
+        TestGradient(memory.values, index, iteration, memory.u);
+        TestGradient(memory.values, index + 1, iteration, memory.v);
+      } else {
+        TestGradient(memory.values, index, iteration, memory.gradient);
+      }
+      if (poisons(layer)) std::fill(memory.values.begin(), memory.values.end(), kPoison);
+    });
+  }
+  bool poisons(int layer) const { return !updates_ || !layers_[layer].factors(); }
+
+  const Floats& values(int layer) const { return memory_[layer]->values; }
+  HostDevice& device() { return device_; }
+  DeviceStream compute() { return compute_; }
+
+ private:
+  struct Memory {
+    Floats values, gradient, u, v;
+  };
+  static std::vector<std::span<float>> Blobs(Floats& floats) {
+    const size_t first = floats.size() / 3;
+    return {std::span(floats).first(first), std::span(floats).subspan(first)};
+  }
+
+  std::vector<TestLayer> layers_;
+  bool updates_ = false;
+  std::vector<std::unique_ptr<Memory>> memory_;
+  HostDevice device_;
+  TestFactorUpdate factor_update_{device_};
+  HostGradientPacker packer_{device_};
+  DeviceStream compute_;
+};
+
+// A worker with its replicas.
+struct Worker {
+  Worker(TestExchange& to, const std::vector<TestLayer>& layers, size_t devices,
+         const HostDevice::Options& options)
+      : exchange(to) {
+    std::vector<DeviceReplica> descriptions;
+    std::vector<HostDevice*> members;
+    for (size_t d = 0; d < devices; ++d) {
+      replicas.push_back(std::make_unique<Replica>(layers, devices, options));
+      descriptions.push_back(replicas.back()->description(to.devices_update(), to.devices_pack()));
+      members.push_back(&replicas.back()->device());
+      streams.push_back(replicas.back()->compute());
+    }
+    if (devices > 1) reduction = std::make_unique<HostLocalReduction>(members);
+    stage = std::make_unique<DeviceStage>(exchange, descriptions, reduction.get());
+  }
+  ~Worker() { stage.reset(); }
+
+  // Backward in the order of `order`, which a real net would not change.
+  void Iterate(int rank, const std::vector<int>& order) {
+    for (size_t l = 0; l < order.size(); ++l) stage->WaitFresh(static_cast<int>(l), streams);
+    for (const int layer : order) {
+      for (size_t d = 0; d < replicas.size(); ++d) {
+        const int index = rank * static_cast<int>(replicas.size()) + static_cast<int>(d);
+        replicas[d]->Backward(layer, index, exchange.iteration());
+      }
+      stage->GradientReady(layer, streams);
+    }
+    stage->EndIteration();
+    exchange.EndIteration();
+  }
+
+  TestExchange& exchange;
+  std::vector<std::unique_ptr<Replica>> replicas;
+  std::vector<DeviceStream> streams;
+  std::unique_ptr<LocalReduction> reduction;
+  std::unique_ptr<DeviceStage> stage;
+};
+
+// The same training without devices, threads or buffers between.
+std::vector<Floats> TrainDirectly(const std::vector<TestLayer>& layers, int workers, int devices,
+                                  int64_t iterations, bool packs) {
+  std::vector<Floats> all;
+  for (const TestLayer& layer : layers) {
+    Floats values(layer.floats, 1.0F);
+    for (int64_t iteration = 0; iteration < iterations; ++iteration) {
+      Floats sum(layer.floats, 0.0F);
+      for (int rank = 0; rank < workers; ++rank) {
+        Floats of_worker(layer.floats, 0.0F);
+        for (int d = 0; d < devices; ++d) {
+          const int index = rank * devices + d;
+          if (layer.factors()) {
+            Floats u(layer.rows / devices * layer.outputs);
+            Floats v(layer.rows / devices * layer.inputs());
+            TestGradient(values, index, iteration, u);
+            TestGradient(values, index + 1, iteration, v);
+            AddProduct(layer, u, v, sum);
+            continue;
+          }
+          Floats gradient(layer.floats);
+          TestGradient(values, index, iteration, gradient);
+          for (size_t i = 0; i < gradient.size(); ++i) of_worker[i] += gradient[i];
+        }
+        if (packs) Round(kPacked, of_worker);
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += of_worker[i];
+      }
+      for (size_t i = 0; i < sum.size(); ++i) values[i] -= kStep * sum[i];
+    }
+    all.push_back(values);
+  }
+  return all;
+}
+
+std::vector<TestLayer> RandomLayers(size_t devices, Random& random) {
+  std::vector<TestLayer> layers(1 + random.Below(8));
+  for (TestLayer& layer : layers) {
+    layer.floats = 1 + random.Below(random.Chance(0.5) ? 10 : 3000);
+    if (!random.Chance(0.3)) continue;
+    layer.outputs = 1 + random.Below(20);
+    layer.floats = layer.outputs * (1 + random.Below(20));
+    layer.rows = devices * (1 + random.Below(3));
+  }
+  return layers;
+}
+
+bool SameBits(const Floats& a, const Floats& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](float x, float y) {
+    return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
+  });
+}
+
+class DeviceStageTest : public testing::TestWithParam<int> {};
+
+TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
+  Random random(GetParam());
+  const int workers = 1 + static_cast<int>(random.Below(3));
+  const size_t devices = 1 + random.Below(3);
+  const int64_t iterations = 4;
+  const std::vector<TestLayer> layers = RandomLayers(devices, random);
+  std::vector<int> order(layers.size());
+  for (size_t l = 0; l < order.size(); ++l) order[l] = static_cast<int>(order.size() - 1 - l);
+  if (random.Chance(0.5)) std::swap(order.front(), order.back());
+  const uint64_t longest = 1 + random.Below(2000);
+
+  TestNetwork network(workers, layers, [seed = random.Next(), longest](int layer) {
+    return microseconds(DeriveSeed(seed, layer) % longest);
+  });
+  const bool devices_update = random.Chance(0.5);
+  network.devices_update = devices_update;
+  network.devices_pack = random.Chance(0.5);
+  std::vector<std::thread> threads;
+  const std::vector<Floats> expected =
+      TrainDirectly(layers, workers, static_cast<int>(devices), iterations, network.devices_pack);
+  for (int rank = 0; rank < workers; ++rank) {
+    threads.emplace_back([&, rank, seed = random.Next()] {
+      std::atomic<uint64_t> copies = 0;
+      HostDevice::Options options;
+      options.before_copy = [&](CopyDirection, size_t) {
+        std::this_thread::sleep_for(microseconds(DeriveSeed(seed, ++copies) % longest));
+      };
+      Worker worker(network.worker(rank), layers, devices, options);
+      for (int64_t i = 0; i < iterations; ++i) worker.Iterate(rank, order);
+      for (size_t l = 0; l < layers.size(); ++l) {
+        worker.stage->WaitFresh(static_cast<int>(l), worker.streams);
+      }
+      worker.stage->Drain();
+      for (const auto& replica : worker.replicas) {
+        for (size_t l = 0; l < layers.size(); ++l) {
+          EXPECT_TRUE(SameBits(replica->values(static_cast<int>(l)), expected[l]))
+              << "worker " << rank << ", layer " << l << " of " << layers[l].floats;
+        }
+      }
+      for (size_t l = 0; l < layers.size(); ++l) {
+        const int layer = static_cast<int>(l);
+        EXPECT_TRUE(SameBits(worker.exchange.Values(layer), expected[l]))
+            << "on the host of worker " << rank << ", layer " << l;
+        if (!devices_update || !layers[l].factors()) continue;
+        EXPECT_EQ(worker.exchange.history(layer)[0], iterations);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, DeviceStageTest, testing::Range(0, 30));
+
+TEST(DeviceStage, CopiesBothWaysWhileTheWireWorks) {
+  constexpr int kLayers = 6;
+  constexpr milliseconds kEach(20);  // long against what a busy machine takes to wake a thread
+  const std::vector<TestLayer> layers(kLayers, {.floats = 100});
+  TestNetwork network(1, layers, [&](int) { return kEach; });
+  std::atomic<bool> slow = false;
+  std::atomic<int> copies = 0;
+  HostDevice::Options options;
+  options.before_copy = [&](CopyDirection, size_t) {
+    // A layer has two blobs.
+    if (slow && ++copies % 2 == 0) std::this_thread::sleep_for(kEach);
+  };
+  Worker worker(network.worker(0), layers, 1, options);
+  const std::vector<int> order = {5, 4, 3, 2, 1, 0};
+  worker.Iterate(0, order);
+  for (int layer = 0; layer < kLayers; ++layer) worker.stage->WaitFresh(layer, worker.streams);
+  worker.stage->Drain();
+  slow = true;
+  const Clock::time_point begin = Clock::now();
+  worker.Iterate(0, order);
+  for (int layer = 0; layer < kLayers; ++layer) worker.stage->WaitFresh(layer, worker.streams);
+  worker.stage->Drain();
+  const auto took = Clock::now() - begin;
+  // One after the other is 3 kLayers; side by side kLayers, and 2 until the last is through.
+  EXPECT_GE(took, (kLayers + 1) * kEach);
+  EXPECT_LT(took, (2 * kLayers) * kEach);
+}
+
+TEST(DeviceStage, NeverWaitsForADeviceInGradientReady) {
+  const std::vector<TestLayer> layers(3, {.floats = 1000});
+  TestNetwork network(1, layers, [](int) { return microseconds(0); });
+  std::promise<void> go;
+  Worker worker(network.worker(0), layers, 1, {});
+  for (int layer = 0; layer < 3; ++layer) worker.stage->WaitFresh(layer, worker.streams);
+  // As long as the program's stream stands still, nothing may come to the host, or wait for it.
+  worker.replicas[0]->device().Run(worker.streams[0], [&] { go.get_future().wait(); });
+  for (int layer = 2; layer >= 0; --layer) {
+    worker.replicas[0]->Backward(layer, 0, 0);
+    worker.stage->GradientReady(layer, worker.streams);
+  }
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_FALSE(worker.exchange.IsFresh(2, 1));
+  go.set_value();
+  worker.stage->EndIteration();
+  worker.exchange.EndIteration();
+  worker.stage->WaitFresh(0, worker.streams);
+}
+
+// Trains until a copy of `bytes` bytes in a direction fails; what was thrown.
+std::string FailOnCopy(CopyDirection direction, size_t floats) {
+  const std::vector<TestLayer> layers = {{.floats = 30}, {.floats = 60}, {.floats = 90}};
+  TestNetwork network(1, layers, [](int) { return microseconds(100); });
+  HostDevice::Options options;
+  options.before_copy = [=, first = true](CopyDirection d, size_t bytes) mutable {
+    // Of a blob, two thirds of a layer; not in the first iteration.
+    if (d != direction || bytes != floats * sizeof(float) * 2 / 3) return;
+    if (!std::exchange(first, false)) throw std::runtime_error("the bus caught fire");
+  };
+  Worker worker(network.worker(0), layers, 1, options);
+  try {
+    for (int i = 0; i < 5; ++i) worker.Iterate(0, {2, 1, 0});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(DeviceStage, ACopyThatFailsIsAnErrorWithTheLayer) {
+  EXPECT_THAT(FailOnCopy(CopyDirection::kToHost, 60),
+              AllOf(HasSubstr("gradient of layer layer1"), HasSubstr("can't be copied"),
+                    HasSubstr("host device"), HasSubstr("the bus caught fire")));
+  EXPECT_THAT(FailOnCopy(CopyDirection::kToDevice, 90),
+              AllOf(HasSubstr("values of layer layer2"), HasSubstr("the bus caught fire")));
+}
+
+// One replica's device fails while the other's copies: its memory is free only when that is done.
+TEST(DeviceStage, WaitsForTheCopiesOfDevicesThatHaveNotFailed) {
+  const std::vector<TestLayer> layers = {{.floats = 10}};
+  TestNetwork network(1, layers, [](int) { return microseconds(0); });
+  std::promise<void> began;
+  std::atomic<bool> slow = false;
+  std::atomic<bool> under_way = false;
+  HostDevice::Options options;
+  options.before_copy = [&](CopyDirection direction, size_t) {
+    if (direction != CopyDirection::kToDevice || !slow.exchange(false)) return;
+    under_way = true;
+    began.set_value();
+    std::this_thread::sleep_for(milliseconds(50));
+    under_way = false;
+  };
+  Worker worker(network.worker(0), layers, 2, options);
+  worker.stage->WaitFresh(0, worker.streams);
+  worker.stage->Drain();
+  HostDevice& broken = worker.replicas[0]->device();
+  HostDevice& copying = worker.replicas[1]->device();
+  slow = true;
+  copying.Copy(copying.copy_stream(CopyDirection::kToDevice), nullptr, nullptr, 0);
+  began.get_future().wait();
+  broken.Run(worker.streams[0], [] { throw std::runtime_error("no such address"); });
+  broken.Synchronize(worker.streams[0]);
+  worker.stage.reset();
+  EXPECT_FALSE(under_way);
+}
+
+TEST(DeviceStage, ACopyThatNeverEndsMeetsTheDeadline) {
+  const std::vector<TestLayer> layers = {{.floats = 10}};
+  TestNetwork network(1, layers, [](int) { return microseconds(0); });
+  network.worker(0).patience = milliseconds(100);
+  std::promise<void> go;
+  HostDevice::Options options;
+  options.before_copy = [&, first = true](CopyDirection direction, size_t) mutable {
+    if (direction == CopyDirection::kToHost && std::exchange(first, false)) go.get_future().wait();
+  };
+  Worker worker(network.worker(0), layers, 1, options);
+  try {
+    worker.Iterate(0, {0});
+    ADD_FAILURE() << "a gradient came from a copy that never ended";
+  } catch (const DeadlineExceeded& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the gradient of layer layer0, iteration 0"));
+  }
+  go.set_value();
+}
+
+// As CUDA does where memory is short.
+class RefusingDevice : public HostDevice {
+ public:
+  using HostDevice::HostDevice;
+  void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override {
+    if (refuses) throw Error(ExitCode::kFailure, "there is no memory");
+    HostDevice::Copy(stream, to, from, bytes);
+  }
+  bool refuses = false;
+};
+
+TEST(DeviceStage, DoesNotWaitForCopiesThatWereRefused) {
+  const std::vector<TestLayer> layers = {{.floats = 10}};
+  for (const bool on_the_way_back : {false, true}) {
+    TestNetwork network(1, layers, [](int) { return microseconds(0); });
+    RefusingDevice device(HostDevice::Options{});
+    Floats values(10), gradient(10);
+    DeviceReplica replica{&device, {}};
+    replica.layers.push_back({{values}, {gradient}, {}, {}});
+    auto stage = std::make_unique<DeviceStage>(network.worker(0), std::vector{replica});
+    const std::vector<DeviceStream> streams = {device.MakeStream()};
+    if (!on_the_way_back) stage->WaitFresh(0, streams);
+    device.refuses = true;
+    const auto refused = [&] {
+      on_the_way_back ? stage->WaitFresh(0, streams) : stage->GradientReady(0, streams);
+    };
+    EXPECT_THROW(refused(), Error);
+    const std::future<void> gone = std::async(std::launch::async, [&] { stage.reset(); });
+    EXPECT_EQ(gone.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  }
+}
+
+// The only entry of a kind.
+Trace::Event TheEvent(const Trace& trace, const std::string& name, const std::string& layer,
+                      const std::string& track, int64_t iteration) {
+  std::vector<Trace::Event> found;
+  for (const Trace::Event& event : trace.events()) {
+    if (event.name == name && event.layer == layer && event.track == track &&
+        event.iteration == iteration) {
+      found.push_back(event);
+    }
+  }
+  EXPECT_EQ(found.size(), 1) << name << " of " << layer << " in " << track << ", " << iteration;
+  return found.empty() ? Trace::Event{} : found[0];
+}
+
+TEST(DeviceStage, WritesDownWhenCopiesWereDone) {
+  constexpr int kLayers = 3, kIterations = 3;
+  constexpr milliseconds kCopy(3), kCompute(10);
+  const std::vector<TestLayer> layers = {
+      {.floats = 100}, {.floats = 60, .rows = 4, .outputs = 6}, {.floats = 50}};
+  for (const size_t devices : {1, 2}) {
+    TestNetwork network(1, layers, [](int) { return microseconds(0); });
+    Trace trace("worker", 1000);
+    network.worker(0).timeline = &trace;
+    HostDevice::Options options;
+    options.before_copy = [&](CopyDirection, size_t) { std::this_thread::sleep_for(kCopy); };
+    Worker worker(network.worker(0), layers, devices, options);
+    // A backward pass is long, so that its end and the call that says that it will be there differ.
+    for (const auto& replica : worker.replicas) {
+      replica->device().Run(replica->compute(), [=] { std::this_thread::sleep_for(kCompute); });
+    }
+    const Time called = std::chrono::duration_cast<Time>(Clock::now().time_since_epoch());
+    for (int i = 0; i < kIterations; ++i) worker.Iterate(0, {2, 1, 0});
+    for (int l = 0; l < kLayers; ++l) worker.stage->WaitFresh(l, worker.streams);
+    worker.stage->Drain();
+    size_t entries = 0;
+    for (size_t d = 0; d < devices; ++d) {
+      const std::string row = devices == 1 ? "" : " " + std::to_string(d);
+      for (int l = 0; l < kLayers; ++l) {
+        const std::string name = "layer" + std::to_string(l);
+        for (int i = 0; i < kIterations; ++i) {
+          const Trace::Event to_host =
+              TheEvent(trace, "copy to host", name, "copy to host" + row, i);
+          const Trace::Event values =
+              TheEvent(trace, "copy to device", name, "copy to device" + row, i);
+          const Trace::Event next =
+              TheEvent(trace, "copy to device", name, "copy to device" + row, i + 1);
+          // Each has two blobs, or two factors.
+          EXPECT_GE(to_host.end - to_host.begin, 2 * kCopy);
+          EXPECT_GE(next.end - next.begin, 2 * kCopy);
+          EXPECT_GE(to_host.begin, values.end) << "nobody had computed yet";
+          EXPECT_GE(next.begin, to_host.end) << "what was still read was overwritten";
+          EXPECT_GE(to_host.begin - called, kCompute);
+          entries += 2;
+        }
+        ++entries;  // the last values
+        if (devices == 1) continue;
+        if (!layers[l].factors()) {
+          TheEvent(trace, "reduce-scatter", name, "copy to host" + row, 0);
+          entries += kIterations;
+        }
+        TheEvent(trace, "all-gather", name, "copy to device" + row, 0);
+        entries += kIterations + 1;
+      }
+    }
+    EXPECT_EQ(trace.events().size(), entries);
+  }
+}
+
+TEST(DeviceStage, WaitsForAnotherPlansValues) {
+  const std::vector<TestLayer> layers = {{.floats = 10}};
+  TestNetwork network(1, layers, [](int) { return microseconds(0); });
+  Worker worker(network.worker(0), layers, 1, {});
+  worker.Iterate(0, {0});
+  worker.stage->WaitFresh(0, worker.streams);
+  worker.exchange.Forget(0);
+  worker.stage->PlanChanged();
+  std::thread wire([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    worker.exchange.Publish(0, 7);
+  });
+  worker.stage->WaitFresh(0, worker.streams);
+  worker.stage->Drain();
+  EXPECT_EQ(worker.replicas[0]->values(0), Floats(10, 7));
+  wire.join();
+}
+
+TEST(DeviceStage, WhatTheExchangeThrowsComesThrough) {
+  const std::vector<TestLayer> layers = {{.floats = 10}};
+  TestNetwork network(2, layers, [](int) { return microseconds(0); });  // worker 1 never comes
+  Worker worker(network.worker(0), layers, 1, {});
+  worker.Iterate(0, {0});
+  network.worker(0).Fail("worker 1 is gone");
+  EXPECT_THROW(worker.stage->WaitFresh(0, worker.streams), PeerLost);
+}
+
+}  // namespace
+}  // namespace poseidon

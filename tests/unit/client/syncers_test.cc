@@ -1,0 +1,370 @@
+// The syncers and what is around them, call by call. Whole trainings are
+// tests/simulation/bsp_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "client/bucket_progress.h"
+#include "client/sync/factor_broadcast_syncer.h"
+#include "client/sync/gradient_buffers.h"
+#include "client/sync/parameter_server_syncer.h"
+#include "client/sync/sync_lane.h"
+#include "core/arithmetic/rebuild.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Worker 1 of 3; layer 0 is PS, 7 floats in chunks on (server 0, lane 0), (1, 1), (1, 0); layer 1
+// is SFB on lane 1, outputs 2, inputs 3, one row a worker, with a bias.
+std::shared_ptr<SyncContext> MakeContext(bool factor_ring = false) {
+  wire::PlanAndModel plan;
+  plan.mutable_plan()->set_workers(3);
+  plan.mutable_plan()->set_servers(2);
+  plan.mutable_plan()->set_lanes(2);
+  plan.mutable_model()->mutable_update_rule()->set_type("SGD");
+  plan.mutable_model()->mutable_update_rule()->set_lr_policy("fixed");
+  plan.mutable_model()->mutable_update_rule()->set_base_lr(3);
+  BucketPlan* ps = plan.mutable_plan()->add_buckets();
+  ps->set_name("conv");
+  ps->set_scheme(PS);
+  ps->set_layer_count(1);
+  const auto add_chunk = [](BucketPlan* bucket, int64_t offset, int64_t size, int server,
+                            int lane) {
+    Chunk* chunk = bucket->add_chunks();
+    chunk->set_offset(offset);
+    chunk->set_size(size);
+    chunk->set_server(server);
+    chunk->set_lane(lane);
+  };
+  add_chunk(ps, 0, 3, 0, 0);
+  add_chunk(ps, 3, 2, 1, 1);
+  add_chunk(ps, 5, 2, 1, 0);
+  plan.mutable_model()->add_layers()->add_blobs()->add_shape(7);
+  BucketPlan* sfb = plan.mutable_plan()->add_buckets();
+  sfb->set_name("fc");
+  sfb->set_scheme(SFB);
+  sfb->set_first_layer(1);
+  sfb->set_layer_count(1);
+  sfb->set_update_at_workers(true);
+  sfb->set_lane(1);
+  sfb->set_factor_ring(factor_ring);
+  add_chunk(sfb, 0, 8, -1, 1);
+  LayerSpec* fc = plan.mutable_model()->add_layers();
+  for (const int64_t floats : {6, 2}) {
+    BlobSpec* blob = fc->add_blobs();
+    blob->add_shape(floats);
+    blob->set_lr_mult(1);
+  }
+  fc->mutable_inner_product()->set_outputs(2);
+  fc->mutable_inner_product()->set_inputs(3);
+  fc->mutable_inner_product()->set_rows(1);
+  auto memory = std::make_shared<ModelMemory>(plan, false);
+  auto context = std::make_shared<SyncContext>(std::move(plan), std::move(memory));
+  context->rank = 1;
+  context->epoch = 4;
+  return context;
+}
+
+Envelope Frame(MessageKind kind, const NodeId& from, int64_t iteration, uint32_t chunk,
+               std::vector<float> floats) {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.from.node = from;
+  envelope.epoch = 4;
+  envelope.iteration = iteration;
+  envelope.chunk = chunk;
+  auto owned = std::make_shared<std::vector<float>>(std::move(floats));
+  envelope.body = Payload::View(std::span<const float>(*owned), owned);
+  return envelope;
+}
+
+NodeId Worker(int rank) { return {Role::kWorker, rank}; }
+NodeId Server(int rank) { return {Role::kServer, rank}; }
+
+TEST(ParameterServerSyncerTest, SendsItsLanesChunksAndTakesTheAnswers) {
+  const auto context = MakeContext();
+  ParameterServerSyncer syncer(context, 0, 0);
+  Outbox outbox;
+  EXPECT_EQ(syncer.fresh_iteration(), -1);
+  EXPECT_THAT(syncer.missing(), ElementsAre(Server(0), Server(1)));
+  const auto receive = [&](const NodeId& from, int64_t iteration, uint32_t chunk,
+                           std::vector<float> floats) {
+    return syncer.Receive(Frame(MessageKind::kValues, from, iteration, chunk, std::move(floats)),
+                          outbox);
+  };
+  EXPECT_EQ(receive(Server(1), 0, 2, {6, 7}), Reception::kTaken);
+  EXPECT_THAT(syncer.missing(), ElementsAre(Server(0)));
+  EXPECT_EQ(receive(Server(1), 0, 2, {9, 9}), Reception::kOld);
+  EXPECT_EQ(receive(Server(1), 0, 0, {1, 2, 3}), Reception::kForeign);  // not its owner
+  EXPECT_EQ(receive(Server(1), 0, 1, {4, 5}), Reception::kForeign);     // of the other lane
+  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2}), Reception::kForeign);
+  EXPECT_EQ(receive(Server(0), 1, 0, {1, 2, 3}), Reception::kForeign);
+  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2, 3}), Reception::kFresh);
+  EXPECT_EQ(syncer.fresh_iteration(), 0);
+  EXPECT_THAT(syncer.missing(), IsEmpty());
+  EXPECT_THAT(context->memory->values(0), ElementsAre(1, 2, 3, 0, 0, 6, 7));
+  EXPECT_EQ(receive(Server(0), 1, 0, {1, 2, 3}), Reception::kForeign);  // before the gradient
+
+  const std::span<float> gradient = GradientBuffersOf(*context, 0, 0).dense;
+  for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(i);
+  EXPECT_EQ(syncer.Send(0, outbox), Reception::kTaken);
+  ASSERT_EQ(outbox.messages.size(), 2u);
+  const Envelope& sent = outbox.messages[1];
+  EXPECT_EQ(sent.kind, MessageKind::kGradient);
+  EXPECT_EQ(sent.to, (Address{Server(1), kFirstDataLane}));
+  EXPECT_EQ(sent.epoch, 4u);
+  EXPECT_EQ(sent.chunk, 2u);
+  EXPECT_EQ(sent.body.bytes().data(), reinterpret_cast<const std::byte*>(&gradient[5]));
+  EXPECT_EQ(context->traffic[0].bytes_sent, 20);
+  EXPECT_EQ(context->traffic[0].bytes_received, 0);  // initial values are not counted
+  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2, 3}), Reception::kOld);
+  EXPECT_EQ(receive(Server(0), 1, 0, {1, 1, 1}), Reception::kTaken);
+  EXPECT_EQ(receive(Server(1), 1, 2, {1, 1}), Reception::kFresh);
+  EXPECT_EQ(context->traffic[0].bytes_received, 20);
+}
+
+TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
+  const auto context = MakeContext();
+  FactorBroadcastSyncer syncer(context, 1);
+  Outbox outbox;
+  EXPECT_THAT(syncer.missing(), ElementsAre(Worker(0)));
+  const auto receive = [&](int worker, int64_t iteration, uint32_t factor,
+                           std::vector<float> floats) {
+    return syncer.Receive(Frame(MessageKind::kFactors, Worker(worker), iteration,
+                                2 * worker + factor, std::move(floats)),
+                          outbox);
+  };
+  // A faster worker's, before the initial values.
+  EXPECT_EQ(receive(2, 0, 0, {1, 2}), Reception::kTaken);
+  EXPECT_EQ(receive(2, 0, 0, {1, 2}), Reception::kOld);
+  EXPECT_EQ(syncer.Receive(
+                Frame(MessageKind::kInitialValues, Worker(2), 0, 0, std::vector<float>(8)), outbox),
+            Reception::kForeign);
+  EXPECT_EQ(
+      syncer.Receive(
+          Frame(MessageKind::kInitialValues, Worker(0), 0, 0, std::vector<float>(8, 100)), outbox),
+      Reception::kFresh);
+  EXPECT_EQ(syncer.fresh_iteration(), 0);
+  EXPECT_THAT(syncer.missing(), IsEmpty());  // it computes itself
+
+  const GradientBuffers own = GradientBuffersOf(*context, 1, 0);
+  EXPECT_TRUE(own.dense.empty());
+  std::copy_n(std::vector<float>{3, 4}.begin(), 2, own.u.begin());
+  std::copy_n(std::vector<float>{1, 0, 2}.begin(), 3, own.v.begin());
+  EXPECT_EQ(syncer.Send(0, outbox), Reception::kTaken);
+  ASSERT_EQ(outbox.messages.size(), 4u);  // u and v to two workers
+  EXPECT_EQ(outbox.messages[3].to, (Address{Worker(2), kFirstDataLane + 1}));
+  EXPECT_EQ(outbox.messages[3].body.size(), 12u);
+  EXPECT_THAT(syncer.missing(), ElementsAre(Worker(0), Worker(2)));
+  EXPECT_EQ(receive(1, 0, 0, {1, 2}), Reception::kForeign);  // its own
+  EXPECT_EQ(receive(0, 2, 0, {1, 2}), Reception::kForeign);  // nobody can be there yet
+  EXPECT_EQ(receive(0, 0, 1, {1, 2}), Reception::kForeign);  // too short
+  EXPECT_EQ(receive(0, 0, 2, {1, 2}), Reception::kForeign);
+  EXPECT_EQ(receive(2, 0, 1, {0, 1, 0}), Reception::kTaken);
+  EXPECT_EQ(receive(0, 0, 1, {1, 1, 1}), Reception::kTaken);
+  EXPECT_EQ(receive(2, 1, 1, {5, 5, 5}), Reception::kTaken);  // of the next iteration
+  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), Reception::kFresh);
+  EXPECT_EQ(syncer.fresh_iteration(), 1);
+  // Sum of u v^T: rows (-1, 1)(1 1 1), (3, 4)(1 0 2), (1, 2)(0 1 0); learning rate 3, 3 workers.
+  EXPECT_THAT(context->memory->values(1),
+              ElementsAre(100 - 2, 100 - 0, 100 - 5, 100 - 5, 100 - 3, 100 - 9, 100 - 3, 100 - 7));
+  EXPECT_EQ(context->traffic[1].bytes_sent, 40);
+  EXPECT_EQ(context->traffic[1].bytes_received, 52);  // 40, and 12 of the next iteration
+  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), Reception::kOld);
+}
+
+TEST(FactorBroadcastSyncerTest, AWorkerAloneIsFreshAtOnce) {
+  auto plan = MakeContext()->plan;
+  plan.mutable_plan()->set_workers(1);
+  const auto context =
+      std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false));
+  FactorBroadcastSyncer syncer(context, 1);
+  Outbox outbox;
+  EXPECT_EQ(syncer.PublishInitial({}, outbox), Reception::kFresh);
+  EXPECT_EQ(syncer.Send(0, outbox), Reception::kFresh);
+  EXPECT_EQ(syncer.Send(1, outbox), Reception::kFresh);
+  EXPECT_EQ(syncer.fresh_iteration(), 2);
+  EXPECT_TRUE(outbox.messages.empty());
+}
+
+TEST(RebuildTest, EqualsTheSumOfOuterProducts) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (int i = 0; i < 50; ++i) {
+    const int64_t outputs = 1 + static_cast<int64_t>(random() % 40);
+    const int64_t inputs = 1 + static_cast<int64_t>(random() % 40);
+    const int64_t rows = 1 + static_cast<int64_t>(random() % 30);
+    const bool bias = random() % 2 == 0;
+    std::vector<float> u(rows * outputs);
+    std::vector<float> v(rows * inputs);
+    for (float& x : u) x = uniform(random);
+    for (float& x : v) x = uniform(random);
+    std::vector<float> gradient(outputs * inputs + (bias ? outputs : 0), NAN);
+    RebuildGradient(outputs, inputs, u, v, gradient);
+    for (int64_t o = 0; o < outputs; ++o) {
+      double column = 0;
+      for (int64_t row = 0; row < rows; ++row) column += u[row * outputs + o];
+      if (bias) {
+        ASSERT_NEAR(gradient[outputs * inputs + o], column, 1e-5);
+      }
+      for (int64_t n = 0; n < inputs; ++n) {
+        double sum = 0;
+        for (int64_t row = 0; row < rows; ++row) {
+          sum += double{u[row * outputs + o]} * double{v[row * inputs + n]};
+        }
+        ASSERT_NEAR(gradient[o * inputs + n], sum, 1e-5);
+      }
+    }
+  }
+}
+
+TEST(FactorBroadcastSyncerTest, PassesFactorsOnAroundTheRing) {
+  const auto context = MakeContext(true);
+  FactorBroadcastSyncer syncer(context, 1);
+  Outbox outbox;
+  const auto receive = [&](int sender, int worker) {
+    return syncer.Receive(Frame(MessageKind::kFactors, Worker(sender), 0, 2 * worker, {1, 2}),
+                          outbox);
+  };
+  EXPECT_EQ(receive(2, 2), Reception::kForeign);  // worker 1's left is worker 0
+  EXPECT_EQ(receive(0, 1), Reception::kForeign);  // its own
+  EXPECT_EQ(receive(0, 2), Reception::kTaken);    // worker 2 is the right, which has its own
+  EXPECT_TRUE(outbox.messages.empty());
+  EXPECT_EQ(receive(0, 0), Reception::kTaken);
+  ASSERT_EQ(outbox.messages.size(), 1u);
+  EXPECT_EQ(outbox.messages[0].to.node, Worker(2));
+  EXPECT_EQ(outbox.messages[0].chunk, 0u);
+  EXPECT_EQ(receive(0, 0), Reception::kOld);
+  EXPECT_EQ(syncer.PublishInitial({}, outbox), Reception::kFresh);
+  outbox.messages.clear();
+  EXPECT_EQ(syncer.Send(0, outbox), Reception::kTaken);
+  ASSERT_EQ(outbox.messages.size(), 2u);
+  EXPECT_EQ(outbox.messages[1].to.node, Worker(2));
+  EXPECT_EQ(outbox.messages[1].chunk, 3u);
+  EXPECT_EQ(context->traffic[1].bytes_sent, 8 + 8 + 12);
+}
+
+// Layers 0 and 1 in one bucket, layer 2 alone; the first bucket has parts on two lanes.
+Plan TwoBuckets() {
+  Plan plan;
+  plan.set_lanes(2);
+  for (const int layers : {2, 1}) {
+    BucketPlan* bucket = plan.add_buckets();
+    bucket->set_scheme(PS);
+    bucket->set_layer_count(layers);
+    for (int lane = 0; lane < layers; ++lane) bucket->add_chunks()->set_lane(lane);
+  }
+  return plan;
+}
+
+TEST(BucketProgressTest, ABucketIsFreshWhenAllItsLanesAre) {
+  const Plan plan = TwoBuckets();
+  EXPECT_EQ(PartsOfBucket(plan, 0), 2);
+  EXPECT_EQ(PartsOfBucket(plan, 1), 1);
+  BucketProgress progress(plan);
+  EXPECT_FALSE(progress.IsFresh(0, 0));
+  EXPECT_FALSE(progress.Report(0, 0, {}));
+  EXPECT_FALSE(progress.IsFresh(0, 0));
+  EXPECT_TRUE(progress.Report(0, 0, {}));
+  EXPECT_TRUE(progress.IsFresh(0, 0));
+  EXPECT_TRUE(progress.IsFresh(1, 0));
+  EXPECT_FALSE(progress.IsFresh(1, 1));
+  EXPECT_FALSE(progress.IsFresh(2, 0));
+  EXPECT_TRUE(progress.Report(1, 0, {}));
+  EXPECT_TRUE(progress.Report(1, 1, {}));
+  EXPECT_TRUE(progress.IsFresh(2, 1));
+}
+
+TEST(BucketProgressTest, SendsABucketWithItsLastLayerAndTimesIt) {
+  BucketProgress progress(TwoBuckets());
+  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+    const Time now = Seconds(10.0 * static_cast<double>(iteration));
+    EXPECT_THAT(progress.LayerReady(2, now), ElementsAre(1));
+    EXPECT_THAT(progress.LayerReady(1, now), IsEmpty());
+    EXPECT_THAT(progress.LayerReady(0, now), ElementsAre(0));
+    progress.Report(1, iteration, now + Seconds(iteration == 0 ? 5 : 1));
+    progress.Report(0, iteration, now + Seconds(1));
+    progress.Report(0, iteration, now + Seconds(2));
+  }
+  wire::WorkerReport report;
+  report.add_buckets();
+  report.add_buckets();
+  progress.AddTimes(report);
+  // Iteration 0 is when the initial values came.
+  EXPECT_EQ(report.buckets(0).exchanges(), 1);
+  EXPECT_DOUBLE_EQ(report.buckets(0).exchange_seconds(), 2);
+  EXPECT_DOUBLE_EQ(report.buckets(1).exchange_seconds(), 1);
+}
+
+TEST(BucketProgressTest, WithoutOverlapAllGoTogether) {
+  Plan plan = TwoBuckets();
+  plan.set_no_overlap(true);
+  plan.set_wait_for_all(true);
+  BucketProgress progress(plan);
+  EXPECT_THAT(progress.LayerReady(2, {}), IsEmpty());
+  EXPECT_THAT(progress.LayerReady(1, {}), IsEmpty());
+  EXPECT_THAT(progress.LayerReady(0, {}), ElementsAre(1, 0));
+  EXPECT_TRUE(progress.Report(1, 0, {}));
+  EXPECT_FALSE(progress.IsFresh(2, 0));
+  progress.Report(0, 0, {});
+  progress.Report(0, 0, {});
+  EXPECT_TRUE(progress.IsFresh(2, 0));
+}
+
+TEST(SyncLaneTest, TakesFramesOfItsEpochAndOfBucketsItHas) {
+  const auto context = MakeContext();
+  SyncLane lane(context, 1, nullptr);
+  Envelope values = Frame(MessageKind::kValues, Server(1), 0, 1, {8, 9});
+  Outbox outbox;
+  ++values.epoch;
+  lane.OnMessage(values, outbox);
+  EXPECT_EQ(context->dropped_frames, 1);
+  --values.epoch;
+  values.bucket = 2;
+  lane.OnMessage(values, outbox);
+  EXPECT_EQ(context->dropped_frames, 2);
+  EXPECT_TRUE(outbox.messages.empty());
+  values.bucket = 0;
+  lane.OnMessage(values, outbox);
+  ASSERT_EQ(outbox.messages.size(), 1u);
+  EXPECT_EQ(outbox.messages[0].kind, MessageKind::kBucketFresh);
+  EXPECT_EQ(outbox.messages[0].to, Here(kApplicationLane));
+  EXPECT_EQ(outbox.messages[0].iteration, 0);
+  lane.OnMessage(values, outbox);
+  EXPECT_EQ(context->dropped_frames, 3);
+  EXPECT_EQ(outbox.messages.size(), 1u);
+}
+
+TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
+  const auto context = MakeContext();
+  context->stall_deadline = Seconds(10);
+  const auto scan = [&](SyncLane& lane, double seconds) {
+    Outbox outbox;
+    outbox.now = Seconds(seconds);
+    lane.OnTimer(1, outbox);
+    if (outbox.messages.empty()) return std::string();
+    wire::Stalled stalled;
+    EXPECT_TRUE(stalled.ParseFromString(outbox.messages[0].body.ToString()));
+    return stalled.waiting_for();
+  };
+  Envelope training;
+  training.kind = MessageKind::kTraining;
+  Outbox outbox;
+  outbox.now = Seconds(100);
+  SyncLane servers_only(context, 0, nullptr);
+  EXPECT_EQ(scan(servers_only, 1000), "");  // training has not begun
+  servers_only.OnMessage(training, outbox);
+  EXPECT_EQ(scan(servers_only, 114), "");
+  EXPECT_EQ(scan(servers_only, 115), "the initial values of layer conv");
+  SyncLane both(context, 1, nullptr);
+  both.OnMessage(training, outbox);
+  EXPECT_EQ(scan(both, 109), "");
+  EXPECT_EQ(scan(both, 110), "the initial values of layer fc");
+}
+
+}  // namespace
+}  // namespace poseidon

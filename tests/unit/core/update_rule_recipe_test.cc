@@ -1,0 +1,118 @@
+// Warm-up, momentum correction and deferred updates of core/arithmetic/update_rule.h.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "core/arithmetic/update_rule.h"
+
+namespace poseidon {
+namespace {
+
+std::vector<float> Random(size_t count, std::mt19937& random) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(WarmupTest, GoesFromItsRateToThePolicys) {
+  UpdateRule rule;
+  rule.base_lr = 0.8F;
+  rule.warmup_iterations = 4;
+  rule.warmup_base_lr = 0.4F;
+  const float expected[] = {0.4F, 0.5F, 0.6F, 0.7F, 0.8F, 0.8F};
+  for (int i = 0; i < 6; ++i) EXPECT_FLOAT_EQ(LearningRate(rule, i), expected[i]) << i;
+  rule.lr_policy = "step";
+  rule.gamma = 0.5F;
+  rule.stepsize = 2;
+  // At iteration 3 the policy says 0.4, three quarters of the way from 0.4 to it.
+  EXPECT_FLOAT_EQ(LearningRate(rule, 3), 0.4F);
+  EXPECT_FLOAT_EQ(LearningRate(rule, 4), 0.2F);
+}
+
+// Goyal et al., section 3: with the correction, Caffe's momentum of steps is the momentum of
+// gradients times the present rate: u = m u + g, w = w - rate u.
+TEST(MomentumCorrectionTest, IsTheMomentumOfGradients) {
+  std::mt19937 random(3);
+  UpdateRule rule;
+  rule.base_lr = 0.5F;
+  rule.lr_policy = "step";
+  rule.gamma = 0.25F;
+  rule.stepsize = 3;
+  rule.momentum = 0.9F;
+  rule.warmup_iterations = 2;
+  rule.warmup_base_lr = 0.1F;
+  rule.momentum_correction = true;
+  std::vector<float> parameters{1};
+  std::vector<float> history{0};
+  double value = 1;
+  double velocity = 0;
+  for (int i = 0; i < 12; ++i) {
+    const std::vector<float> gradient = Random(1, random);
+    Update(rule, i, {}, gradient, 1, parameters, history);
+    velocity = double{rule.momentum} * velocity + gradient[0];
+    value -= LearningRate(rule, i) * velocity;
+    EXPECT_NEAR(parameters[0], value, 1e-5) << i;
+  }
+}
+
+TEST(DeferredTest, IsTheSameUpdateLater) {
+  std::mt19937 random(5);
+  for (const char* type : {"SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"}) {
+    UpdateRule rule;
+    rule.type = type;
+    rule.momentum = rule.type == "AdaGrad" || rule.type == "RMSProp" ? 0.0F : 0.9F;
+    rule.weight_decay = 0.01F;
+    UpdateRule deferred = rule;
+    deferred.deferred = true;
+    const size_t count = 37;
+    const size_t state = StatePerParameter(rule);
+    ASSERT_EQ(StatePerParameter(deferred), static_cast<int>(state) + 1);
+    std::vector<float> parameters = Random(count, random);
+    std::vector<float> later = parameters;
+    std::vector<float> history(count * state);
+    std::vector<float> later_history(count * (state + 1));
+    for (int i = 0; i < 5; ++i) {
+      const std::vector<float> sum = Random(count, random);
+      Update(rule, i, {2, 0.5F}, sum, 0.25F, parameters, history);
+      const std::vector<float> before = later;
+      // In two pieces, as chunks arrive.
+      const size_t cut = 10;
+      Update(deferred, i, {2, 0.5F}, std::span(sum).first(cut), 0.25F, std::span(later).first(cut),
+             std::span(later_history).first(cut * (state + 1)));
+      Update(deferred, i, {2, 0.5F}, std::span(sum).subspan(cut), 0.25F,
+             std::span(later).subspan(cut), std::span(later_history).subspan(cut * (state + 1)));
+      EXPECT_TRUE(SameBits(later, before)) << type;
+      UpdateDeferred(deferred, i, {2, 0.5F}, 1, later, later_history);
+      EXPECT_TRUE(SameBits(later, parameters)) << type << i;
+    }
+  }
+}
+
+TEST(DeferredTest, MeanGradientIsAllThereIs) {
+  UpdateRule rule;
+  rule.type = "MeanGradient";
+  rule.deferred = true;
+  Validate(rule);
+  ASSERT_EQ(StatePerParameter(rule), 1);
+  std::vector<float> parameters{1, 2};
+  std::vector<float> mean(2);
+  const std::vector<float> sum{8, -4};
+  Update(rule, 0, {}, sum, 0.25F, parameters, mean);
+  EXPECT_EQ(mean, (std::vector<float>{2, -1}));
+  EXPECT_EQ(parameters, (std::vector<float>{1, 2}));
+  // In place.
+  Update(rule, 1, {}, mean, 0.5F, parameters, mean);
+  EXPECT_EQ(mean, (std::vector<float>{1, -0.5F}));
+  Update(rule, 2, {}, mean, 1, parameters, mean);
+  EXPECT_EQ(mean, (std::vector<float>{1, -0.5F}));
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,438 @@
+// Experiment files, the points that they ask for, and the directory of their results.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "core/error.h"
+#include "experiments/experiment_file.h"
+#include "experiments/experiment_points.h"
+#include "experiments/experiment_results.h"
+#include "experiments/simulated_point.h"
+#include "planner/model_times.h"
+#include "planner/policies.h"
+#include "proto/replay_model.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kExperiment[] = R"(name: "test"
+net {
+  name: "small"
+  replay {
+    batch: 4
+    layers { name: "conv" parameters: 1000 forward_ms: 1 backward_ms: 2 }
+    layers { name: "fc" type: "InnerProduct" inputs: 50 outputs: 20 forward_ms: 1 backward_ms: 2 }
+  }
+}
+net { name: "other" replay { layers { name: "a" parameters: 7 forward_ms: 1 } } }
+system {
+  name: "calibrated"
+  policy: "wfbp"
+  communication { kv_pair_bytes: 400 }
+  cluster { network { goodput_share: 0.5 bandwidth: "7Gbps" } }
+}
+system { name: "rows" policy: "torus" grid_row: 2 }
+sweep {
+  net: "small"
+  system: "wfbp" system: "calibrated"
+  workers: 2 workers: 4
+  bandwidth: "1Gbps" bandwidth: "10Gbps"
+  cluster { network { goodput_share: 0.9 } flops: 1e12 }
+  communication { lanes: 2 kv_pair_bytes: 4000 }
+}
+sweep { system: "rows" workers: 4 devices_per_worker: 1 devices_per_worker: 8 }
+published { net: "small" workers: 4 bandwidth: "10Gbps" speedup: 3 source: "a book" fitted: true }
+published { net: "small" efficiency: 0.5 source: "another" }
+)";
+
+class ExperimentTest : public testing::Test {
+ protected:
+  std::string Path(const std::string& name) const { return directory_.Path(name); }
+
+  ExperimentFile Read(const std::string& text) const {
+    return ReadExperiment(directory_.Write("e.prototxt", text));
+  }
+
+  static std::map<std::string, ExperimentModel> Models(const Experiment& experiment) {
+    std::map<std::string, ExperimentModel> models;
+    for (const Net& net : experiment.net()) {
+      models[net.name()].model = DescribeReplay(net.replay()).model;
+    }
+    return models;
+  }
+
+  std::vector<ExperimentPoint> Points(const std::string& text) const {
+    const ExperimentFile file = Read(text);
+    return PointsOf(file, Models(file.experiment));
+  }
+
+  // What reading the text or making its points is refused with.
+  std::string Refusal(const std::string& text) const {
+    try {
+      Points(text);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "not refused";
+  }
+
+  TemporaryDirectory directory_;
+};
+
+std::string Replaced(std::string text, const std::string& what, const std::string& by) {
+  const size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), by);
+}
+
+TEST_F(ExperimentTest, EveryCombinationIsAPoint) {
+  const std::vector<ExperimentPoint> points = Points(kExperiment);
+  // 2 systems x 2 x 2, then both nets x 2 numbers of devices.
+  ASSERT_EQ(points.size(), 8 + 4);
+  std::set<std::string> keys;
+  std::set<std::string> described;
+  for (const ExperimentPoint& point : points) {
+    keys.insert(KeyOf(point, ExperimentMode::kSimulate));
+    described.insert(Describe(point));
+    EXPECT_EQ(point.job.cluster().servers(), point.job.cluster().workers());
+  }
+  EXPECT_EQ(keys.size(), points.size());
+  EXPECT_EQ(described.size(), points.size());
+}
+
+TEST_F(ExperimentTest, APointOfTwoSweepsIsOne) {
+  const std::string twice =
+      std::string(kExperiment) + "sweep { net: \"other\" system: \"rows\" workers: 4 workers: 2 }";
+  EXPECT_EQ(Points(twice).size(), 12 + 1);
+}
+
+TEST_F(ExperimentTest, TheNearestSettingCounts) {
+  for (const ExperimentPoint& point : Points(kExperiment)) {
+    const Network& network = point.job.cluster().network();
+    const Communication& communication = point.job.communication();
+    if (point.system == "rows") {
+      EXPECT_EQ(communication.policy(), Communication::ALL_TORUS);
+      EXPECT_EQ(communication.grid(0), 2);
+      EXPECT_EQ(communication.grid(1), 2);
+      continue;
+    }
+    const bool calibrated = point.system == "calibrated";
+    EXPECT_EQ(network.goodput_share(), calibrated ? 0.5 : 0.9);
+    // The list names the point's bandwidth, whatever else does.
+    EXPECT_NE(network.bandwidth(), "7Gbps");
+    EXPECT_EQ(communication.policy(), Communication::ALL_PS);
+    EXPECT_TRUE(communication.wait_for_all());
+    EXPECT_EQ(communication.lanes(), 2);
+    EXPECT_EQ(communication.kv_pair_bytes(), calibrated ? 400 : 4000);
+    EXPECT_EQ(point.job.cluster().flops(), 1e12);
+  }
+}
+
+TEST_F(ExperimentTest, DevicesHaveBatchesOfTheirOwn) {
+  for (const ExperimentPoint& point : Points(kExperiment)) {
+    if (point.net != "small") continue;
+    const int devices = point.job.cluster().devices_per_worker();
+    EXPECT_EQ(point.model.batch(), 4 * devices);
+    EXPECT_EQ(point.model.layers(1).inner_product().rows(), 4 * devices);
+    EXPECT_EQ(point.model.layers(1).backward_ms(), 2);
+  }
+}
+
+TEST_F(ExperimentTest, WhateverChangesAResultChangesTheKey) {
+  const std::string before = KeyOf(Points(kExperiment)[0], ExperimentMode::kSimulate);
+  EXPECT_EQ(before, KeyOf(Points(kExperiment)[0], ExperimentMode::kSimulate));
+  EXPECT_NE(before, KeyOf(Points(kExperiment)[0], ExperimentMode::kEmulate));
+  const std::pair<const char*, const char*> changes[] = {
+      {"parameters: 1000", "parameters: 1001"},
+      {"forward_ms: 1", "forward_ms: 1.5"},
+      {"batch: 4", "batch: 5"},
+      {"goodput_share: 0.9", "goodput_share: 0.8"},
+      {"lanes: 2", "lanes: 3"},
+      {"flops: 1e12", "flops: 2e12"},
+      {"workers: 2", "workers: 3"}};
+  for (const auto& [what, by] : changes) {
+    EXPECT_NE(before, KeyOf(Points(Replaced(kExperiment, what, by))[0], ExperimentMode::kSimulate))
+        << by;
+  }
+  // What is only said or drawn does not.
+  EXPECT_EQ(before, KeyOf(Points(Replaced(kExperiment, "speedup: 3", "speedup: 4"))[0],
+                          ExperimentMode::kSimulate));
+}
+
+TEST_F(ExperimentTest, PublishedValuesFindTheirPoints) {
+  const ExperimentFile file = Read(kExperiment);
+  int fitted = 0;
+  for (const ExperimentPoint& point : PointsOf(file, Models(file.experiment))) {
+    const auto published = PublishedFor(file.experiment, point);
+    ASSERT_EQ(published.has_value(), point.net == "small");
+    if (!published) continue;
+    if (published->fitted) {
+      ++fitted;
+      EXPECT_EQ(published->speedup, 3);
+      EXPECT_EQ(published->source, "a book");
+    } else {
+      const Cluster& cluster = point.job.cluster();
+      EXPECT_EQ(published->speedup, 0.5 * cluster.workers() * cluster.devices_per_worker());
+    }
+  }
+  // Both systems at 10 Gb/s, which is the default of `rows`, too, with 1 and 8 devices.
+  EXPECT_EQ(fitted, 4);
+}
+
+TEST_F(ExperimentTest, SaysWhatIsWrongAndWhere) {
+  const auto changed = [this](const std::string& what, const std::string& by) {
+    return Refusal(Replaced(kExperiment, what, by));
+  };
+  EXPECT_THAT(changed("system: \"wfbp\"", "system: \"wfpb\""),
+              HasSubstr("e.prototxt:20:3: there is no system \"wfpb\"; did you mean \"wfbp\"?"));
+  EXPECT_THAT(changed("net: \"small\"", "net: \"smal\""), HasSubstr("did you mean \"small\"?"));
+  EXPECT_THAT(changed("policy: \"torus\"", "policy: \"tours\""),
+              HasSubstr("did you mean \"torus\"?"));
+  EXPECT_THAT(changed("workers: 2", "workers: 0"), HasSubstr("workers must be at least 1"));
+  EXPECT_THAT(changed("\"1Gbps\"", "\"1\""), HasSubstr("e.prototxt:22:3: "));
+  EXPECT_THAT(changed("name: \"test\"", "name: \"../test\""),
+              HasSubstr("must be of letters, digits"));
+  EXPECT_THAT(changed("name: \"other\"", "name: \"small\""), HasSubstr("there are two nets"));
+  EXPECT_THAT(changed("source: \"a book\"", ""), HasSubstr("needs its source"));
+  EXPECT_THAT(changed("replay { layers { name: \"a\"", "net: \"x\" replay { layers { name: \"a\""),
+              HasSubstr("exactly one of"));
+  // Three is not a multiple of a row's two.
+  EXPECT_THAT(changed("system: \"rows\" workers: 4", "system: \"rows\" workers: 3"),
+              HasSubstr("small, rows, 3 workers"));
+  EXPECT_THAT(Refusal("name: \"empty\" net { name: \"a\" replay { } }"), HasSubstr("no sweep"));
+  EXPECT_THAT(changed("lanes: 2", "lanes: 99"), HasSubstr("communication.lanes is 99"));
+  EXPECT_THAT(changed("net: \"small\"\n  system", "iterations: 2000000000 system"),
+              HasSubstr("iterations is 2000000000; it must be at most 1000000"));
+}
+
+TEST_F(ExperimentTest, RefusesWhatANetDoesNotTake) {
+  const auto net = [this](const std::string& fields) {
+    return Refusal("name: \"t\" net { name: \"n\" " + fields +
+                   " } sweep { system: \"wfbp\" workers: 2 }");
+  };
+  const std::string replay = "replay { layers { name: \"a\" parameters: 7 } }";
+  EXPECT_THAT(net("profile: \"p\" batch: 8"), HasSubstr("1:40: batch can't change a profile"));
+  EXPECT_THAT(net("profile: \"p\" input: \"3x8x8\""), HasSubstr("input can't change a profile"));
+  EXPECT_THAT(net(replay + " input: \"3x8x8\""), HasSubstr("input can't change a replay"));
+  EXPECT_THAT(net("net: \"\""), HasSubstr("names no file"));
+  EXPECT_THAT(net(replay + " batch: 4294967297"),
+              HasSubstr("batch is 4294967297; it must be at most 2147483647"));
+}
+
+TEST_F(ExperimentTest, RefusesConditionsThatCanNotBe) {
+  const auto conditions = [this](const std::string& text) {
+    return Refusal(
+        "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+        " sweep { system: \"wfbp\" workers: 2 " +
+        text + " }");
+  };
+  EXPECT_EQ(conditions("condition { name: \"a\" } condition { name: \"b\" "
+                       "deviation { worker: 0 compute_factor: 2 bandwidth: \"1Gbps\" } }"),
+            "not refused");
+  EXPECT_THAT(conditions("condition { name: \"a\" } condition { name: \"a\" "
+                         "deviation { worker: 0 compute_factor: 2 } }"),
+              HasSubstr("two conditions \"a\" that are not the same"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 compute_factor: 2 } "
+                         "deviation { worker: 1 bandwidth: \"1Gbps\" } }"),
+              HasSubstr("worker 1 is there twice"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 compute_factor: 1e300 } }"),
+              HasSubstr("compute_factor must be above 0 and at most 1000000"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 bandwidth: \"0bps\" } }"),
+              HasSubstr("bandwidth must be above 0"));
+  // Of two sweeps, too.
+  EXPECT_THAT(
+      conditions("condition { name: \"a\" } } sweep { system: \"ring\" workers: 2 condition "
+                 "{ name: \"a\" deviation { worker: 0 compute_factor: 2 } }"),
+      HasSubstr("two conditions \"a\" that are not the same"));
+}
+
+TEST_F(ExperimentTest, FiguresAreCheckedBeforeAnythingStarts) {
+  const auto figure = [this](const std::string& fields) {
+    return Refusal(kExperiment + std::string("figure { name: \"f\" ") + fields + " }");
+  };
+  EXPECT_EQ(figure("panel: \"bandwidth_gbps\" net: \"small\" system: \"ring\""), "not refused");
+  EXPECT_THAT(figure("panel: \"bandwith_gbps\""), HasSubstr("did you mean \"bandwidth_gbps\"?"));
+  EXPECT_THAT(figure("x: \"worker\""), HasSubstr("there is no column \"worker\""));
+  EXPECT_THAT(figure("net: \"smal\""), HasSubstr("there is no net \"smal\""));
+  EXPECT_THAT(figure("system: \"rnig\""), HasSubstr("there is no system \"rnig\""));
+  EXPECT_THAT(figure("condition: \"slow\""), HasSubstr("there is no condition \"slow\""));
+}
+
+TEST_F(ExperimentTest, AListIsReplacedAsAWhole) {
+  const std::vector<ExperimentPoint> points = Points(
+      "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+      " system { name: \"own\" policy: \"torus\" communication { grid: 4 grid: 1 }"
+      "   cluster { network { tier { members: 4 bandwidth: \"1Gbps\" } } } }"
+      " sweep { system: \"torus\" system: \"own\" workers: 4 communication { grid: 2 grid: 2 }"
+      "   cluster { network { tier { members: 2 bandwidth: \"2Gbps\" } } } }");
+  ASSERT_EQ(points.size(), 2);
+  for (const ExperimentPoint& point : points) {
+    const bool own = point.system == "own";
+    ASSERT_EQ(point.job.cluster().network().tier_size(), 1);
+    EXPECT_EQ(point.job.cluster().network().tier(0).members(), own ? 4 : 2);
+    EXPECT_THAT(point.job.communication().grid(),
+                own ? testing::ElementsAre(4, 1) : testing::ElementsAre(2, 2));
+  }
+}
+
+TEST_F(ExperimentTest, WhatIsTrainedIsPartOfTheKey) {
+  const ExperimentFile file = Read(kExperiment);
+  std::map<std::string, ExperimentModel> models = Models(file.experiment);
+  models["small"].training.emplace().set_solver("/solver");
+  models["small"].solver = "max_iter: 100";
+  const std::string before = KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate);
+  EXPECT_EQ(before, KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate));
+  models["small"].solver = "max_iter: 200";
+  EXPECT_NE(before, KeyOf(PointsOf(file, models)[0], ExperimentMode::kEmulate));
+}
+
+TEST(ModelTimesTest, RefusesLayersThatTakeLongerThanAnHour) {
+  ModelSpec model;
+  model.set_batch(1);
+  LayerSpec& layer = *model.add_layers();
+  layer.set_name("fc");
+  layer.set_multiply_adds(1000000);
+  EXPECT_NEAR(WithTimes(model, 1e9).layers(0).forward_ms(), 2, 1e-9);
+  EXPECT_NEAR(WithImagesPerSecond(model, 0.01).layers(0).backward_ms(), 2e5 / 3, 1e-6);
+  for (const double slow : {1e-300, 1e-12}) {
+    EXPECT_THROW(WithTimes(model, slow), ConfigError);
+    EXPECT_THROW(WithImagesPerSecond(model, slow), ConfigError);
+  }
+}
+
+PointResult SomeResult(double iteration) {
+  PointResult result;
+  result.iteration = iteration;
+  result.compute = 0.006;
+  result.busy = 0.006 / iteration;
+  result.bytes_sent = 3000;
+  result.bytes_received = 1000;
+  result.mean_bytes = 2000;
+  result.schemes = "PS 1,000, SFB 1,020";
+  return result;
+}
+
+TEST_F(ExperimentTest, ResultsAreThereAgainAfterAnInterruption) {
+  const Experiment experiment = Read(kExperiment).experiment;
+  const std::vector<ExperimentPoint> points = Points(kExperiment);
+  {
+    ExperimentResults results(Path("out"), experiment, points);
+    for (size_t i = 0; i < points.size(); ++i) {
+      EXPECT_FALSE(results.Has(i, ExperimentMode::kSimulate));
+    }
+    results.Put(3, ExperimentMode::kSimulate, SomeResult(0.01));
+    PointResult trained = SomeResult(0.02);
+    trained.losses = {2.5, 1.25};
+    trained.accuracy = 0.75;
+    results.Put(3, ExperimentMode::kEmulate, trained);
+    results.Put(1, ExperimentMode::kSimulate, SomeResult(0.03));
+  }
+  ExperimentResults results(Path("out"), experiment, points);
+  EXPECT_TRUE(results.Has(1, ExperimentMode::kSimulate));
+  EXPECT_FALSE(results.Has(1, ExperimentMode::kEmulate));
+  EXPECT_FALSE(results.Has(2, ExperimentMode::kSimulate));
+  EXPECT_EQ(results.Get(3, ExperimentMode::kSimulate).iteration, 0.01);
+  EXPECT_THAT(results.Get(3, ExperimentMode::kEmulate).losses, testing::ElementsAre(2.5, 1.25));
+  EXPECT_EQ(results.Get(3, ExperimentMode::kEmulate).accuracy, 0.75);
+  // A file that is cut off does not count.
+  std::ofstream(Path("out/points/" + KeyOf(points[1], ExperimentMode::kSimulate) + ".json"))
+      << "{\"iteration_sec";
+  EXPECT_FALSE(
+      ExperimentResults(Path("out"), experiment, points).Has(1, ExperimentMode::kSimulate));
+  // Of another experiment with the same points all are there.
+  const std::string renamed = Replaced(kExperiment, "speedup: 3", "speedup: 2");
+  ExperimentResults other(Path("out"), Read(renamed).experiment, Points(renamed));
+  EXPECT_TRUE(other.Has(3, ExperimentMode::kSimulate));
+}
+
+// The table, read by the rules of CSV (RFC 4180).
+std::vector<std::vector<std::string>> ReadCsv(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::vector<std::string>> rows(1, {""});
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      if (quoted && i + 1 < text.size() && text[i + 1] == '"') {
+        rows.back().back() += text[i++];
+      } else {
+        quoted = !quoted;
+      }
+    } else if (text[i] == ',' && !quoted) {
+      rows.back().emplace_back();
+    } else if (text[i] == '\n' && !quoted) {
+      rows.push_back({""});
+    } else {
+      rows.back().back() += text[i];
+    }
+  }
+  rows.pop_back();
+  return rows;
+}
+
+TEST_F(ExperimentTest, TheTableSaysWhatWasMeasuredAndPublished) {
+  const std::string quoted = Replaced(kExperiment, "a book", "a \\\"book\\\", first edition");
+  const std::vector<ExperimentPoint> points = Points(quoted);
+  ExperimentResults results(Path("out"), Read(quoted).experiment, points);
+  size_t published = 0;
+  while (PublishedFor(Read(quoted).experiment, points[published])->fitted == false) ++published;
+  results.Put(published, ExperimentMode::kSimulate, SomeResult(0.01));
+  const auto rows = ReadCsv(Path("out/results.csv"));
+  ASSERT_EQ(rows.size(), 2);
+  ASSERT_EQ(rows[0].size(), rows[1].size());
+  std::map<std::string, std::string> row;
+  for (size_t i = 0; i < rows[0].size(); ++i) row[rows[0][i]] = rows[1][i];
+  EXPECT_EQ(row["model"], "small");
+  EXPECT_EQ(row["workers"], "4");
+  EXPECT_EQ(row["bandwidth_gbps"], "10");
+  EXPECT_EQ(row["mode"], "simulate");
+  EXPECT_EQ(row["parameters"], std::to_string(1000 + 50 * 20 + 20));
+  EXPECT_EQ(row["iteration_seconds"], "0.01");
+  EXPECT_EQ(row["images_per_second"], "1600");  // 4 x 4 in 10 ms
+  EXPECT_EQ(row["speedup"], "2.4");
+  EXPECT_EQ(row["efficiency"], "0.6");
+  EXPECT_EQ(row["bytes_out"], "3000");
+  EXPECT_EQ(row["imbalance"], "2");
+  EXPECT_EQ(row["predicted_seconds"], "");
+  EXPECT_EQ(row["schemes"], "PS 1,000, SFB 1,020");
+  EXPECT_EQ(row["published"], "3");
+  EXPECT_EQ(row["difference"], "-0.2");
+  EXPECT_EQ(row["fitted"], "true");
+  EXPECT_EQ(row["source"], "a \"book\", first edition");
+  std::ifstream json(Path("out/experiment.json"));
+  EXPECT_EQ(nlohmann::json::parse(json)["published"][0]["speedup"], 3);
+}
+
+TEST_F(ExperimentTest, PlannedPointsAreThePlannersPrediction) {
+  const std::vector<ExperimentPoint> points = Points(Replaced(
+      kExperiment, "system: \"rows\" workers: 4", "system: \"time\" workers: 4 plan_only: true"));
+  const ExperimentPoint& point = points.back();
+  ASSERT_TRUE(point.plan_only);
+  const PointResult planned = SimulatePoint(point);
+  EXPECT_EQ(planned.iteration, planned.predicted);
+  EXPECT_GE(planned.iteration, planned.compute);
+  ExperimentPoint simulated = point;
+  simulated.plan_only = false;
+  EXPECT_NEAR(SimulatePoint(simulated).iteration, planned.iteration, 0.1 * planned.iteration);
+  EXPECT_EQ(SimulatePoint(simulated).predicted, planned.predicted);
+  // The planner says nothing of the mean machine.
+  ExperimentResults results(Path("out"), Experiment(), {point});
+  results.Put(0, ExperimentMode::kSimulate, planned);
+  const auto rows = ReadCsv(Path("out/results.csv"));
+  for (size_t i = 0; i < rows[0].size(); ++i) {
+    if (rows[0][i] != "bytes_mean" && rows[0][i] != "imbalance") continue;
+    EXPECT_EQ(rows[1][i], "") << rows[0][i];
+  }
+}
+
+}  // namespace
+}  // namespace poseidon

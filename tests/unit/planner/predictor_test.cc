@@ -1,0 +1,312 @@
+#include "planner/predictor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "planner/cost/bucket_costs.h"
+#include "planner/planner.h"
+#include "proto/bucket.h"
+#include "tests/unit/planner/reference_models.h"
+
+namespace poseidon {
+namespace {
+
+// 1 GB/s, 1 ms, no headers, no buffers, processing for nothing.
+ClusterSpec Plain(int workers, int servers, bool colocated = true) {
+  ClusterSpec cluster;
+  cluster.workers = workers;
+  cluster.servers = servers;
+  cluster.colocated = colocated;
+  cluster.goodput = 1e9;
+  cluster.latency = 1e-3;
+  cluster.message_cost = 0;
+  cluster.send_buffer_bytes = 0;
+  cluster.header_bytes = 0;
+  cluster.reduction_rate = 1e18;
+  cluster.update_rate = 1e18;
+  cluster.flops = 1e30;
+  return cluster;
+}
+
+// 10 ms forward, 20 ms backward.
+LayerSpec& AddTimed(int64_t floats, ModelSpec& model) {
+  LayerSpec& layer = *model.add_layers();
+  layer.set_name("layer" + std::to_string(model.layers_size()));
+  layer.add_blobs()->add_shape(floats);
+  layer.set_forward_ms(10);
+  layer.set_backward_ms(20);
+  return layer;
+}
+
+LayerSpec& AddTimedProduct(int64_t outputs, int64_t inputs, int64_t rows, ModelSpec& model) {
+  LayerSpec& layer = AddTimed(outputs * inputs, model);
+  layer.mutable_inner_product()->set_outputs(outputs);
+  layer.mutable_inner_product()->set_inputs(inputs);
+  layer.mutable_inner_product()->set_rows(rows);
+  return layer;
+}
+
+Communication Settings(Communication::Policy policy, int64_t chunk_bytes = 268435456) {
+  Communication communication;
+  communication.set_policy(policy);
+  communication.set_kv_pair_bytes(chunk_bytes);
+  return communication;
+}
+
+// Milliseconds of the only bucket's exchange, which is all exposed: one layer computes 30 ms.
+double ExchangeOf(const ModelSpec& model, const ClusterSpec& cluster,
+                  const Communication& communication) {
+  const InformationBook book(model, cluster.workers, cluster.servers);
+  Predictor predictor(book, cluster);
+  Plan plan = MakePlan(book, communication);
+  predictor.Annotate(plan);
+  EXPECT_NEAR(plan.iteration_ms(), 30 + plan.buckets(0).prediction().exchange_ms(), 0.01);
+  return plan.buckets(0).prediction().exchange_ms();
+}
+
+// One chunk of 4 MB: 4 ms of a link.
+TEST(PredictorTest, OneLayerTakesWhatPaperAndPencilSay) {
+  ModelSpec model;
+  AddTimed(1000000, model);
+  // Down: 3 chunks one after another out of the server's link. Who is answered later is ready
+  // later, so that the chunks on their way up do not meet.
+  EXPECT_NEAR(ExchangeOf(model, Plain(4, 4), Settings(Communication::ALL_PS)), 1 + 4 + 1 + 12,
+              0.01);
+  // On a machine of its own the server has 4 to answer.
+  EXPECT_NEAR(ExchangeOf(model, Plain(4, 1, false), Settings(Communication::ALL_PS)),
+              1 + 4 + 1 + 16, 0.01);
+  // 6 steps of a quarter; 4 of half, a quarter, a quarter, half; on 2 x 2 the same bytes.
+  EXPECT_NEAR(ExchangeOf(model, Plain(4, 4), Settings(Communication::ALL_RING)), 6 * (1 + 1), 0.01);
+  EXPECT_NEAR(ExchangeOf(model, Plain(4, 4), Settings(Communication::ALL_HALVING_DOUBLING)),
+              4 * 1 + 6, 0.01);
+  EXPECT_NEAR(ExchangeOf(model, Plain(4, 4), Settings(Communication::ALL_TORUS)), 4 * 1 + 6, 0.01);
+}
+
+// 2 MB of u and 2 MB of v from each worker, 4 x 4 MB of values.
+TEST(PredictorTest, FactorsTakeWhatPaperAndPencilSay) {
+  ModelSpec model;
+  AddTimedProduct(1000, 1000, 500, model);
+  // Everybody's factors reach worker 3 last, when its link has been idle for the other two.
+  const double direct = ExchangeOf(model, Plain(4, 4), Settings(Communication::ALL_SFB));
+  EXPECT_GE(direct, 1 + 12);
+  EXPECT_LE(direct, 1 + 24);
+  // The last factor has 3 hops; links are busy all the time but for the first and last latency.
+  Communication ring = Settings(Communication::ALL_SFB);
+  ring.set_factor_ring(true);
+  EXPECT_NEAR(ExchangeOf(model, Plain(4, 4), ring), 12 + 1, 2.01);
+  // As parameter servers with this size.
+  EXPECT_NEAR(ExchangeOf(model, Plain(4, 4), Settings(Communication::ALL_ADAM)), 1 + 4 + 1 + 12,
+              0.01);
+}
+
+TEST(PredictorTest, ProcessingCounts) {
+  ModelSpec model;
+  AddTimedProduct(1000, 1000, 500, model);
+  ClusterSpec cluster = Plain(2, 2);
+  const double free = ExchangeOf(model, cluster, Settings(Communication::ALL_SFB));
+  cluster.flops = 2e11;  // 2 x 1000 x 1000 x 1000 operations: 10 ms
+  EXPECT_NEAR(ExchangeOf(model, cluster, Settings(Communication::ALL_SFB)), free + 10, 0.1);
+  cluster = Plain(2, 2);
+  const double served = ExchangeOf(model, cluster, Settings(Communication::ALL_PS));
+  cluster.reduction_rate = 1e9;  // of 4 MB: 4 ms
+  EXPECT_NEAR(ExchangeOf(model, cluster, Settings(Communication::ALL_PS)), served + 4, 0.1);
+  EXPECT_NEAR(ExchangeOf(model, cluster, Settings(Communication::ALL_RING)), 2 * (1 + 2) + 2, 0.1);
+}
+
+// A lane handles one message after the other.
+TEST(PredictorTest, MessagesCost) {
+  ModelSpec model;
+  AddTimed(1000, model);
+  ClusterSpec cluster = Plain(4, 4);
+  cluster.goodput = 1e15;
+  const auto costs = [&](Communication::Policy policy, int64_t chunk_bytes) {
+    cluster.message_cost = 0;
+    const double free = ExchangeOf(model, cluster, Settings(policy, chunk_bytes));
+    cluster.message_cost = 1e-4;
+    return (ExchangeOf(model, cluster, Settings(policy, chunk_bytes)) - free) / 0.1;
+  };
+  // The server's three or four and the answer; six steps; four steps.
+  EXPECT_NEAR(costs(Communication::ALL_PS, 4000), 4 + 1, 1.1);
+  EXPECT_NEAR(costs(Communication::ALL_RING, 4000), 6, 0.01);
+  EXPECT_NEAR(costs(Communication::ALL_HALVING_DOUBLING, 4000), 4, 0.01);
+  // A hundred chunks at a time: each worker's lane is busy with all their messages, behind which
+  // five of six latencies, 10 messages' time each, are hidden.
+  EXPECT_NEAR(costs(Communication::ALL_RING, 40), 600 - 50, 1);
+  EXPECT_GE(costs(Communication::ALL_PS, 40), 100);
+}
+
+TEST(PredictorTest, OneWorkerWaitsForNothing) {
+  ModelSpec model;
+  AddTimed(1000000, model);
+  for (const auto policy : {Communication::ALL_PS, Communication::ALL_RING,
+                            Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS}) {
+    EXPECT_NEAR(ExchangeOf(model, Plain(1, 1), Settings(policy)), 0, 1e-3);
+  }
+}
+
+// What sockets and kernels hold can't be overtaken. It is on the way to the server: answers leave
+// as fast as gradients come.
+TEST(PredictorTest, SendBuffersHoldUpUrgentLayers) {
+  ModelSpec model;
+  AddTimed(1000, model);
+  AddTimed(30000000, model);
+  const InformationBook book(model, 1, 1);
+  const auto exchange = [&](int64_t send_buffer_bytes) {
+    ClusterSpec cluster = Plain(1, 1, false);
+    cluster.send_buffer_bytes = send_buffer_bytes;
+    Predictor predictor(book, cluster);
+    Plan plan = MakePlan(book, Settings(Communication::ALL_PS, 1000000));
+    predictor.Annotate(plan);
+    return plan.buckets(0).prediction().exchange_ms();
+  };
+  const double free = exchange(0);
+  EXPECT_LE(free, 2 + 3 * 1);  // two latencies, and frames of 1 ms that are on their way
+  EXPECT_NEAR(exchange(8000000), free + 8, 1);
+}
+
+// Three layers; the top one takes the link for 60 ms, the lowest is urgent when it is ready.
+TEST(PredictorTest, UrgentLayersOvertakeAndDeepOnesHideBehindTheForwardPass) {
+  ModelSpec model;
+  AddTimed(1000, model);
+  AddTimed(1000, model);
+  AddTimed(15000000, model);
+  const InformationBook book(model, 2, 2);
+  Predictor predictor(book, Plain(2, 2));
+  Plan plan = MakePlan(book, Settings(Communication::ALL_RING, 1000000));
+  predictor.Annotate(plan);
+  EXPECT_NEAR(plan.compute_ms(), 90, 1e-6);
+  // The top layer is ready at 50 of the iteration and needed at 110; 60 ms and a little.
+  const BucketPrediction& top = plan.buckets(2).prediction();
+  EXPECT_NEAR(top.ready_ms(), 50 + plan.iteration_ms() - 90, 1);
+  EXPECT_NEAR(top.exchange_ms(), 62, 2);
+  EXPECT_LT(plan.buckets(0).prediction().exchange_ms(), 5);
+
+  Plan fifo = plan;
+  fifo.set_fifo(true);
+  Plan all_at_the_end = plan;
+  all_at_the_end.set_no_overlap(true);
+  all_at_the_end.set_wait_for_all(true);
+  const double with_priority = predictor.Predict(plan).seconds;
+  EXPECT_GT(predictor.Predict(fifo).seconds, with_priority + 0.015);
+  EXPECT_GT(predictor.Predict(all_at_the_end).seconds, 0.090 + 0.060);
+}
+
+TEST(PredictorTest, StaleWorkersWaitForTheLinkOnly) {
+  ModelSpec model;
+  AddTimed(10000000, model);
+  const InformationBook book(model, 2, 2);
+  Predictor predictor(book, Plain(2, 2));
+  Communication communication = Settings(Communication::ALL_PS, 1000000);
+  const double bsp = predictor.Predict(MakePlan(book, communication)).seconds;
+  communication.set_staleness(-1);
+  EXPECT_NEAR(predictor.Predict(MakePlan(book, communication)).seconds, 0.030, 0.001);
+  EXPECT_GT(bsp, 0.065);
+}
+
+TEST(PredictorTest, BytesAreTheFormulas) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 8, 8);
+  Predictor predictor(book, Plain(8, 8));
+  const int fc7 = 17;
+  const auto bytes = [&](Communication::Policy policy, WireCodec codec) {
+    Communication communication = Settings(policy, 2097152);
+    communication.set_codec(codec);
+    Plan plan = MakePlan(book, communication);
+    predictor.Annotate(plan);
+    return plan.buckets(fc7).prediction();
+  };
+  const int64_t floats = 4096 * 4096 + 4096;
+  EXPECT_NEAR(bytes(Communication::ALL_RING, FP32).bytes_sent(), 2 * 7 * floats * 4 / 8.0, 1000);
+  EXPECT_NEAR(bytes(Communication::ALL_RING, BF16).bytes_sent(), 2 * 7 * floats * 2 / 8.0, 1000);
+  EXPECT_EQ(bytes(Communication::ALL_SFB, FP32).bytes_sent(), 7 * 32 * 8192 * 4);
+  EXPECT_EQ(bytes(Communication::ALL_SFB, FP32).bytes_received(), 7 * 32 * 8192 * 4);
+  // The fullest server has 5 of 33 chunks: more than an eighth.
+  EXPECT_GE(bytes(Communication::ALL_PS, FP32).bytes_sent(), 2 * 7 * floats * 4 / 8);
+  EXPECT_EQ(bytes(Communication::ALL_ADAM, FP32).bytes_sent(), 7 * floats * 4);
+  // The server gets 7 x 32 x 8192 floats, fewer than every worker gets back.
+  EXPECT_EQ(bytes(Communication::ALL_ADAM, FP32).bytes_received(), floats * 4);
+}
+
+TEST(PredictorTest, RunnerUpIsAnotherSchemeThatTheLayerCanUse) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 8, 8);
+  Predictor predictor(book, Plain(8, 8));
+  Plan plan = MakePlan(book, Settings(Communication::ALL_PS, 2097152));
+  predictor.Annotate(plan);
+  for (const BucketPlan& bucket : plan.buckets()) {
+    EXPECT_NE(bucket.prediction().runner_up(), PS);
+    EXPECT_NE(bucket.prediction().runner_up(), SCHEME_UNSPECIFIED);
+    const bool product = model.layers(bucket.first_layer()).has_inner_product();
+    EXPECT_TRUE(product || !UsesFactors(bucket.prediction().runner_up()));
+  }
+  // 32 x 29184 floats instead of 102 million.
+  EXPECT_EQ(plan.buckets(16).prediction().runner_up(), SFB);
+  EXPECT_LT(plan.buckets(16).prediction().runner_up_ms(),
+            plan.buckets(16).prediction().exchange_ms());
+}
+
+// What the search goes by may be off, but not far, and what bounds a plan from below must.
+TEST(PredictorTest, EstimatesAreNearAndBoundsAreBelow) {
+  for (const ModelSpec& model : {Vgg19(32), GoogLeNet(32), ResNet50(32)}) {
+    for (const int workers : {2, 8, 16}) {
+      const InformationBook book(model, workers, workers);
+      ClusterSpec cluster = Plain(workers, workers);
+      cluster.flops = 4e12;
+      cluster.latency = 50e-6;
+      Predictor predictor(book, cluster);
+      for (const auto policy :
+           {Communication::BYTES, Communication::ALL_PS, Communication::ALL_RING,
+            Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS}) {
+        const Plan plan = MakePlan(book, Settings(policy, 2097152));
+        const double predicted = predictor.Predict(plan).seconds;
+        const double ratio = predictor.Estimate(plan).seconds / predicted;
+        EXPECT_GT(ratio, 0.6) << Communication::Policy_Name(policy) << ' ' << workers;
+        EXPECT_LT(ratio, 1.4) << Communication::Policy_Name(policy) << ' ' << workers;
+        EXPECT_LE(predictor.LeastSeconds(plan), predicted * 1.0001);
+      }
+    }
+  }
+}
+
+TEST(LayerTimesTest, ComeFromTimesElseOperationsElseParameters) {
+  ModelSpec model;
+  model.set_batch(10);
+  model.add_layers()->add_blobs()->add_shape(500);
+  model.add_layers()->add_blobs()->add_shape(1500);
+  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[1].forward, 2 * 1500 * 10 / 1e4);
+  model.mutable_layers(0)->set_multiply_adds(7000);
+  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[0].forward, 2 * 7000 * 10 / 1e4);
+  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[0].backward, 2 * LayerTimes(model, 1e4)[0].forward);
+  EXPECT_EQ(LayerTimes(model, 1e4)[1].forward, 0);
+  model.mutable_layers(1)->set_backward_ms(4);
+  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[1].backward, 0.004);
+  EXPECT_EQ(LayerTimes(model, 1e4)[0].forward, 0);
+}
+
+TEST(ClusterSpecTest, IsWhatTheJobSays) {
+  Job job;
+  job.mutable_cluster()->set_workers(3);
+  job.mutable_cluster()->set_servers(2);
+  Network& network = *job.mutable_cluster()->mutable_network();
+  network.set_bandwidth("8Gbps");
+  network.set_goodput_share(0.5);
+  network.set_latency("20us");
+  network.set_message_cost("7us");
+  network.set_colocated(false);
+  job.mutable_cluster()->set_reduction_rate(3e9);
+  job.mutable_cluster()->set_update_rate(1e9);
+  job.mutable_communication()->set_window_bytes(1 << 20);
+  const ClusterSpec cluster = ClusterOf(job);
+  EXPECT_DOUBLE_EQ(cluster.goodput, 5e8);
+  EXPECT_DOUBLE_EQ(cluster.latency, 20e-6);
+  EXPECT_EQ(cluster.machines(), 5);
+  EXPECT_EQ(cluster.MachineOfServer(1), 4);
+  EXPECT_DOUBLE_EQ(cluster.message_cost, 7e-6);
+  EXPECT_DOUBLE_EQ(cluster.flops, 4e12);
+  EXPECT_DOUBLE_EQ(cluster.reduction_rate, 3e9);
+  EXPECT_DOUBLE_EQ(cluster.update_rate, 1e9);
+  EXPECT_EQ(cluster.send_buffer_bytes, (1 << 20) + (512 << 10));
+}
+
+}  // namespace
+}  // namespace poseidon

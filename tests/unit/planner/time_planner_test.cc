@@ -1,0 +1,126 @@
+#include "planner/time_planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "planner/job_plan.h"
+#include "planner/planner.h"
+#include "proto/bucket.h"
+#include "tests/unit/planner/reference_models.h"
+
+namespace poseidon {
+namespace {
+
+constexpr Communication::Policy kOthers[] = {
+    Communication::BYTES,    Communication::ALL_PS,    Communication::ALL_SFB,
+    Communication::ALL_RING, Communication::ALL_TORUS, Communication::ALL_HALVING_DOUBLING,
+    Communication::ALL_ADAM};
+
+ClusterSpec Cluster(int workers, double gigabits, double latency) {
+  ClusterSpec cluster;
+  cluster.workers = workers;
+  cluster.servers = workers;
+  cluster.goodput = gigabits * 1e9 / 8;
+  cluster.latency = latency;
+  return cluster;
+}
+
+TEST(TimePlannerTest, NothingElseIsPredictedToBeFaster) {
+  for (const ModelSpec& model : {Vgg19(32), GoogLeNet(32)}) {
+    for (const double gigabits : {1.0, 10.0}) {
+      SCOPED_TRACE(std::to_string(gigabits) + " Gb/s");
+      const InformationBook book(model, 3, 3);
+      Predictor predictor(book, Cluster(3, gigabits, 1e-3));
+      Communication communication;
+      Plan plan = PlanByTime(predictor, communication);
+      for (const Communication::Policy policy : kOthers) {
+        communication.set_policy(policy);
+        const double other = predictor.Predict(MakePlan(book, communication)).seconds;
+        EXPECT_LE(plan.iteration_ms(), 1000 * other + 1e-6) << Communication::Policy_Name(policy);
+      }
+      EXPECT_GE(plan.iteration_ms(), plan.compute_ms() - 1e-6);
+      plan.set_fifo(true);
+      EXPECT_LE(plan.iteration_ms(), 1000 * predictor.Predict(plan).seconds + 1e-6);
+    }
+  }
+}
+
+TEST(TimePlannerTest, EveryLayerIsInOneBucketInOrder) {
+  const ModelSpec model = ResNet50(32);
+  const InformationBook book(model, 8, 1);
+  ClusterSpec slow = Cluster(8, 1, 1e-3);
+  slow.servers = 1;
+  slow.colocated = false;
+  Predictor predictor(book, slow);
+  const Plan plan = PlanByTime(predictor, {});
+  int layers = 0;
+  for (const BucketPlan& bucket : plan.buckets()) {
+    EXPECT_EQ(bucket.first_layer(), layers);
+    layers += bucket.layer_count();
+    EXPECT_GT(bucket.prediction().exchange_ms(), 0);
+    // One server for eight workers would take four times as long.
+    EXPECT_FALSE(UsesServers(bucket.scheme()) && FloatCount(bucket) > 1000000) << bucket.name();
+  }
+  EXPECT_EQ(layers, model.layers_size());
+}
+
+TEST(TimePlannerTest, UsesTheCodecWhereItPaysOnly) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 8, 8);
+  Communication communication;
+  communication.set_codec(FP16);
+  const auto coded = [&](double gigabits) {
+    Predictor predictor(book, Cluster(8, gigabits, 10e-6));
+    const Plan plan = PlanByTime(predictor, communication);
+    int buckets = 0;
+    for (const BucketPlan& bucket : plan.buckets()) buckets += bucket.codec() == FP16 ? 1 : 0;
+    return buckets;
+  };
+  EXPECT_GT(coded(0.5), 0);
+  EXPECT_EQ(coded(1000), 0);
+}
+
+TEST(TimePlannerTest, IsTheSameEveryTime) {
+  const ModelSpec model = GoogLeNet(32);
+  const InformationBook book(model, 4, 4);
+  Predictor predictor(book, Cluster(4, 1, 100e-6));
+  Predictor again(book, Cluster(4, 1, 100e-6));
+  EXPECT_EQ(PlanByTime(again, {}).SerializeAsString(),
+            PlanByTime(predictor, {}).SerializeAsString());
+}
+
+// Where chunks are free the smallest are best; each of these costs as much as a millisecond of
+// link.
+TEST(TimePlannerTest, CutsNothingSmallerThanMessagesAreWorth) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 4, 4);
+  ClusterSpec cluster = Cluster(4, 10, 10e-6);
+  cluster.message_cost = 1e-3;
+  Predictor predictor(book, cluster);
+  const Plan plan = PlanByTime(predictor, {});
+  for (const BucketPlan& bucket : plan.buckets()) {
+    EXPECT_TRUE(UsesFactors(bucket.scheme()) || bucket.chunks_size() == 1 ||
+                bucket.chunks(0).size() * 4 >= 1 << 20)
+        << bucket.name() << ": " << bucket.chunks_size() << " chunks";
+  }
+}
+
+TEST(JobPlanTest, PredictsWhereTheNetworkIsKnown) {
+  const ModelSpec model = GoogLeNet(32);
+  const InformationBook book(model, 4, 4);
+  Job job;
+  job.mutable_cluster()->set_workers(4);
+  job.mutable_cluster()->set_servers(4);
+  EXPECT_EQ(PlanJob(book, job).iteration_ms(), 0);
+  EXPECT_FALSE(PlanJob(book, job).buckets(0).has_prediction());
+  job.mutable_communication()->set_policy(Communication::TIME);
+  EXPECT_GT(PlanJob(book, job).iteration_ms(), 0);
+  job.mutable_communication()->set_policy(Communication::ALL_RING);
+  job.mutable_cluster()->mutable_network();
+  const Plan ring = PlanJob(book, job);
+  EXPECT_GT(ring.iteration_ms(), ring.compute_ms());
+  EXPECT_TRUE(ring.buckets(0).has_prediction());
+}
+
+}  // namespace
+}  // namespace poseidon

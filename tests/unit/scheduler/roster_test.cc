@@ -1,0 +1,103 @@
+#include "scheduler/roster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "transport/membership/member.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kFingerprint = 42;
+
+wire::Register Request(Role role, int rank, uint64_t incarnation) {
+  wire::Register request;
+  request.mutable_node()->set_role(static_cast<uint32_t>(role));
+  request.mutable_node()->set_rank(rank);
+  request.mutable_node()->set_host("node" + std::to_string(incarnation));
+  request.mutable_node()->set_pid(7);
+  for (int lane = 0; lane < 3; ++lane) request.mutable_node()->add_endpoints("somewhere");
+  request.set_incarnation(incarnation);
+  request.set_job_fingerprint(kFingerprint);
+  return request;
+}
+
+// 3 workers, 2 servers, three endpoints each.
+class RosterTest : public testing::Test {
+ protected:
+  // The rank given, or -1.
+  int Rank(Role role, int wanted, uint64_t incarnation, Time now = {}) {
+    const Roster::Answer answer = roster_.Register(Request(role, wanted, incarnation), now);
+    return answer.admitted ? answer.admitted->rank() : -1;
+  }
+
+  Roster roster_{3, 2, 3, kFingerprint};
+};
+
+TEST_F(RosterTest, GivesWishesAndElseTheLowestFreeRank) {
+  EXPECT_EQ(Rank(Role::kWorker, 1, 1), 1);
+  EXPECT_EQ(Rank(Role::kWorker, -1, 2), 0);
+  EXPECT_EQ(Rank(Role::kServer, -1, 3), 0);
+  EXPECT_EQ(Rank(Role::kWorker, -1, 4), 2);
+  EXPECT_FALSE(roster_.complete());
+  EXPECT_EQ(roster_.Missing(), "server 1");
+  EXPECT_EQ(Rank(Role::kServer, 1, 5), 1);
+  EXPECT_TRUE(roster_.complete());
+  EXPECT_EQ(roster_.Missing(), "");
+  std::vector<std::string> nodes;
+  for (const wire::Node& node : roster_.nodes()) nodes.push_back(Describe(node));
+  EXPECT_THAT(nodes,
+              testing::ElementsAre("server 0 (node3:7)", "server 1 (node5:7)", "worker 0 (node2:7)",
+                                   "worker 1 (node1:7)", "worker 2 (node4:7)"));
+}
+
+TEST_F(RosterTest, ARepetitionKeepsItsRankAndIsNoNews) {
+  EXPECT_TRUE(roster_.Register(Request(Role::kWorker, -1, 1), {}).news);
+  EXPECT_EQ(Rank(Role::kWorker, -1, 2), 1);
+  const Roster::Answer again = roster_.Register(Request(Role::kWorker, -1, 1), {});
+  EXPECT_FALSE(again.news);
+  ASSERT_TRUE(again.admitted);
+  EXPECT_EQ(again.admitted->rank(), 0);
+}
+
+TEST_F(RosterTest, SaysWhyItRefuses) {
+  Rank(Role::kWorker, 1, 1);
+  const auto refusal = [&](const wire::Register& request) {
+    const Roster::Answer answer = roster_.Register(request, {});
+    EXPECT_FALSE(answer.admitted);
+    return answer.refusal;
+  };
+  EXPECT_EQ(refusal(Request(Role::kWorker, 1, 2)),
+            "rank 1 is already taken by worker 1 (node1:7); give each worker a rank of its own");
+  EXPECT_EQ(refusal(Request(Role::kServer, 2, 2)),
+            "there is no server rank 2: the config has 2 server(s), ranks count from 0");
+  EXPECT_EQ(refusal(Request(Role::kScheduler, 0, 2)), "only servers and workers can join a job");
+  wire::Register other_job = Request(Role::kServer, -1, 2);
+  other_job.set_job_fingerprint(41);
+  EXPECT_THAT(refusal(other_job), HasSubstr("its job config differs from the scheduler's"));
+  wire::Register other_version = Request(Role::kServer, -1, 2);
+  other_version.mutable_node()->add_endpoints("one more");
+  EXPECT_THAT(refusal(other_version), HasSubstr("it offers 4 endpoints instead of 3"));
+  Rank(Role::kWorker, -1, 3);
+  Rank(Role::kWorker, -1, 4);
+  EXPECT_EQ(refusal(Request(Role::kWorker, -1, 5)),
+            "the config has 3 worker(s) and all of them are here already");
+}
+
+TEST_F(RosterTest, ForgetsTheSilent) {
+  Rank(Role::kWorker, -1, 1, Seconds(0));
+  Rank(Role::kWorker, -1, 2, Seconds(0));
+  Rank(Role::kWorker, -1, 2, Seconds(5));
+  const std::vector<wire::Node> dropped = roster_.DropSilent(Seconds(9), Seconds(8));
+  ASSERT_EQ(dropped.size(), 1u);
+  EXPECT_EQ(Describe(dropped[0]), "worker 0 (node1:7)");
+  EXPECT_EQ(roster_.Missing(), "2 workers (ranks 0, 2) and 2 servers (ranks 0, 1)");
+  // Its place is free, and if it comes back it takes what is left.
+  EXPECT_EQ(Rank(Role::kWorker, -1, 3), 0);
+  EXPECT_EQ(Rank(Role::kWorker, -1, 1), 2);
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,217 @@
+// The membership protocol's halves, call by call. That they fit together in every order of events
+// is tests/simulation/membership_test.cc.
+#include "transport/membership/member.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kEpoch = 5;
+constexpr Address kSchedulerControl{{Role::kScheduler, 0}, kControlLane};
+
+MemberOptions Options() {
+  MemberOptions options;
+  options.role = Role::kWorker;
+  options.host = "here";
+  options.pid = 3;
+  options.endpoints = {"control", "heartbeat", "data"};
+  options.scheduler_control_endpoint = "tcp://there:9700";
+  options.scheduler_heartbeat_endpoint = "tcp://there:9701";
+  options.incarnation = 11;
+  options.job_fingerprint = 12;
+  return options;
+}
+
+// Two workers; the receiver is the second.
+wire::View CompleteView() {
+  wire::View view;
+  view.set_epoch(kEpoch);
+  view.set_your_rank(1);
+  for (int rank = 0; rank < 2; ++rank) {
+    wire::Node* node = view.add_nodes();
+    node->set_role(static_cast<uint32_t>(Role::kWorker));
+    node->set_rank(rank);
+    for (const char* lane : {"/control", "/heartbeat", "/data"}) {
+      node->add_endpoints(std::to_string(rank) + lane);
+    }
+  }
+  return view;
+}
+
+template <typename Message>
+Envelope FromScheduler(MessageKind kind, const Message& message, uint64_t epoch) {
+  Envelope envelope = MakeEnvelope(kind, Here(kControlLane), message);
+  envelope.from = kSchedulerControl;
+  envelope.epoch = epoch;
+  return envelope;
+}
+
+class MemberTest : public testing::Test {
+ protected:
+  MemberTest() { member_.Start(outbox_); }
+
+  void Receive(const Envelope& envelope) {
+    outbox_.Clear();
+    member_.OnMessage(envelope, outbox_);
+  }
+  // The job's end that the application was told of in the last call; empty if it was not.
+  std::string End() const {
+    for (const Envelope& envelope : outbox_.messages) {
+      if (envelope.kind != MessageKind::kEnd) continue;
+      EXPECT_EQ(envelope.to, Here(kApplicationLane));
+      wire::End end;
+      EXPECT_TRUE(end.ParseFromString(envelope.body.ToString()));
+      return std::to_string(end.exit_code()) + " " + end.reason();
+    }
+    return "";
+  }
+
+  Outbox outbox_;
+  Member member_{Options()};
+};
+
+TEST_F(MemberTest, RegistersAgainAndAgain) {
+  ASSERT_EQ(outbox_.routes.size(), 2u);
+  EXPECT_EQ(outbox_.routes[0].endpoint, "tcp://there:9700");
+  EXPECT_EQ(outbox_.routes[1].endpoint, "tcp://there:9701");
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(outbox_.messages.size(), 1u);
+    EXPECT_EQ(outbox_.messages[0].to, kSchedulerControl);
+    wire::Register request;
+    ASSERT_TRUE(request.ParseFromString(outbox_.messages[0].body.ToString()));
+    EXPECT_EQ(Describe(request.node()), "worker (no rank yet) (here:3)");
+    EXPECT_EQ(request.incarnation(), 11u);
+    EXPECT_EQ(request.job_fingerprint(), 12u);
+    EXPECT_EQ(request.node().endpoints_size(), 3);
+    ASSERT_EQ(outbox_.timers.size(), 1u);
+    const Outbox::Timer timer = outbox_.timers[0];
+    outbox_.Clear();
+    outbox_.now += *timer.delay;
+    member_.OnTimer(timer.id, outbox_);
+  }
+}
+
+TEST_F(MemberTest, JoinsWithTheCompleteViewOnce) {
+  wire::View incomplete;
+  incomplete.set_your_rank(1);
+  Receive(FromScheduler(MessageKind::kView, incomplete, 0));
+  EXPECT_FALSE(member_.joined());
+  Receive(FromScheduler(MessageKind::kView, CompleteView(), kEpoch));
+  EXPECT_TRUE(member_.joined());
+  EXPECT_EQ(member_.self().ToString(), "worker 1");
+  EXPECT_EQ(outbox_.identity, member_.self());
+  ASSERT_EQ(outbox_.routes.size(), 1u);  // to the other's data lane
+  EXPECT_EQ(outbox_.routes[0].endpoint, "0/data");
+  EXPECT_EQ(outbox_.routes[0].to, (Address{{Role::kWorker, 0}, kFirstDataLane}));
+  ASSERT_EQ(outbox_.attachments.size(), 1u);
+  EXPECT_EQ(outbox_.attachments[0].lane, kHeartbeatLane);
+  ASSERT_EQ(outbox_.messages.size(), 1u);
+  EXPECT_EQ(outbox_.messages[0].kind, MessageKind::kJoined);
+  Receive(FromScheduler(MessageKind::kView, CompleteView(), kEpoch));
+  EXPECT_TRUE(outbox_.messages.empty());
+}
+
+TEST_F(MemberTest, EndsOnceAndOnlyOnTheSchedulersWord) {
+  const wire::End end = MakeEnd(ExitCode::kPeerLost, "lost worker 0");
+  Envelope stranger = FromScheduler(MessageKind::kEnd, end, 0);
+  stranger.from.node = {Role::kWorker, 0};
+  Receive(stranger);
+  EXPECT_EQ(End(), "");
+  Receive(FromScheduler(MessageKind::kView, CompleteView(), kEpoch));
+  Receive(FromScheduler(MessageKind::kEnd, end, kEpoch + 1));
+  EXPECT_EQ(End(), "");
+  Receive(FromScheduler(MessageKind::kEnd, end, kEpoch));
+  EXPECT_EQ(End(), "3 lost worker 0");
+  Receive(FromScheduler(MessageKind::kEnd, end, kEpoch));
+  EXPECT_EQ(End(), "");
+  EXPECT_TRUE(member_.ended());
+}
+
+TEST_F(MemberTest, UnreadableBodiesAreIgnored) {
+  for (const MessageKind kind : {MessageKind::kView, MessageKind::kEnd, MessageKind::kRefused}) {
+    Envelope envelope = FromScheduler(kind, wire::End(), 0);
+    envelope.body = Payload::FromString("\xff\xff\xff");
+    Receive(envelope);
+    EXPECT_TRUE(outbox_.messages.empty());
+    EXPECT_FALSE(member_.ended());
+  }
+}
+
+TEST_F(MemberTest, ASilentSchedulerEndsIt) {
+  wire::Silent silent;
+  silent.add_nodes();
+  silent.add_silent_seconds(9.3);
+  Receive(MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent));
+  EXPECT_EQ(End(), "3 lost the scheduler at tcp://there:9700: no heartbeat for 9 s");
+}
+
+TEST_F(MemberTest, ReportsStallsOfItsLanesToTheScheduler) {
+  Receive(FromScheduler(MessageKind::kView, CompleteView(), kEpoch));
+  wire::Stalled stalled;
+  stalled.set_waiting_for("tea");
+  Receive(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), stalled));
+  ASSERT_EQ(outbox_.messages.size(), 1u);
+  EXPECT_EQ(outbox_.messages[0].kind, MessageKind::kStalled);
+  EXPECT_EQ(outbox_.messages[0].to, kSchedulerControl);
+  EXPECT_EQ(outbox_.messages[0].epoch, kEpoch);
+  // That of another node is not passed on as if it were its own.
+  Receive(MakeEnvelope(MessageKind::kStalled, Here(kControlLane), stalled));
+  EXPECT_TRUE(outbox_.messages.empty());
+}
+
+TEST(MemberTextTest, DescribesNodes) {
+  wire::View view = CompleteView();
+  view.mutable_nodes(1)->set_host("node7");
+  view.mutable_nodes(1)->set_pid(4711);
+  EXPECT_EQ(Describe(FindNode(view, {Role::kWorker, 1})), "worker 1 (node7:4711)");
+  EXPECT_EQ(Describe(FindNode(view, {Role::kServer, 8})), "server 8");
+}
+
+TEST(SharedMessagesTest, MembersOfASimulationGetTheSameRoutes) {
+  MemberOptions options = Options();
+  options.shared = std::make_shared<SharedMessages>();
+  wire::View view = CompleteView();
+  view.set_your_rank(-1);
+  const Envelope to_all = FromScheduler(MessageKind::kView, view, kEpoch);
+  std::vector<std::shared_ptr<const std::vector<Outbox::Route>>> routes;
+  for (int rank = 0; rank < 2; ++rank) {
+    wire::View own;
+    own.set_your_rank(rank);
+    Member member(options);
+    Outbox outbox;
+    member.Start(outbox);
+    member.OnMessage(FromScheduler(MessageKind::kView, own, 0), outbox);
+    EXPECT_FALSE(member.joined());
+    outbox.Clear();
+    member.OnMessage(to_all, outbox);
+    EXPECT_TRUE(member.joined());
+    EXPECT_TRUE(outbox.routes.empty());
+    routes.push_back(outbox.shared_routes);
+  }
+  ASSERT_NE(routes[0], nullptr);
+  EXPECT_EQ(routes[0], routes[1]);
+  ASSERT_EQ(routes[0]->size(), 2u);
+  EXPECT_EQ(routes[0]->at(1).to, (Address{{Role::kWorker, 1}, kFirstDataLane}));
+  EXPECT_EQ(routes[0]->at(1).endpoint, "1/data");
+}
+
+TEST(SharedMessagesTest, ParsesABodyOnceAndOthersForThemselves) {
+  ParseCache<wire::View> cache;
+  const Payload first = Payload::FromString(CompleteView().SerializeAsString());
+  const auto parsed = cache.Parse(first);
+  ASSERT_NE(parsed, nullptr);
+  EXPECT_EQ(parsed->nodes_size(), 2);
+  EXPECT_EQ(cache.Parse(first), parsed);
+  const auto again = cache.Parse(Payload::FromString(wire::View().SerializeAsString()));
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(again->nodes_size(), 0);
+  EXPECT_EQ(cache.Parse(Payload::FromString("no view")), nullptr);
+  EXPECT_NE(cache.Parse(first), nullptr);
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,246 @@
+// What strangers, broken peers and plain garbage do to a node: a number goes up, nothing else.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <string>
+#include <vector>
+#include <zmq.hpp>
+
+#include "proto/wire.pb.h"
+#include "tests/unit/transport/zmq_testing.h"
+#include "transport/zmq/zmq_frame.h"
+#include "transport/zmq/zmq_runtime.h"
+
+namespace poseidon {
+namespace {
+
+constexpr int64_t kMaxFrame = 1 << 20;
+
+// A TCP client without any protocol.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& endpoint) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port =
+        htons(static_cast<uint16_t>(std::stoi(endpoint.substr(endpoint.rfind(':') + 1))));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  }
+  ~RawClient() { close(fd_); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  bool connected() const { return connected_; }
+  // What a closed connection does not take is not missed.
+  void Send(const std::string& bytes) {
+    (void)!send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+  // Waits until the other side has closed the connection.
+  bool WaitForEnd() {
+    const timeval patience{30, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    char buffer[4096];
+    ssize_t got;
+    do {
+      got = recv(fd_, buffer, sizeof(buffer), 0);
+    } while (got > 0);
+    return got == 0 || errno == ECONNRESET;
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+};
+
+// A greeting and a READY command of ZMTP 3.0 with the NULL mechanism.
+std::string Handshake() {
+  std::string greeting(64, '\0');
+  greeting[0] = '\xff';
+  greeting[9] = '\x7f';
+  greeting[10] = 3;
+  greeting.replace(12, 4, "NULL");
+  const std::string ready =
+      std::string("\x05READY") + "\x0bSocket-Type" + std::string("\0\0\0\x06", 4) + "DEALER";
+  return greeting + '\x04' + static_cast<char>(ready.size()) + ready;
+}
+
+// A node whose four lanes give all they get to the application, and a peer of good manners.
+class ZmqHostile : public testing::Test {
+ protected:
+  static ZmqOptions Options() {
+    ZmqOptions options;
+    options.bind_host = "127.0.0.1";
+    options.data_lanes = 2;
+    options.max_frame_bytes = kMaxFrame;
+    return options;
+  }
+
+  void SetUp() override {
+    for (int lane = 0; lane < 4; ++lane) {
+      node_.Attach(lane, Forwarder());
+      peer_.SetRoute(WorkerLane(0, lane), node_.endpoint(lane));
+    }
+    node_.Start();
+    peer_.Start();
+  }
+
+  // The node still works and has heard of nothing.
+  void ExpectUnharmed() {
+    for (int lane = 0; lane < 4; ++lane) {
+      peer_.Post(Gradient(WorkerLane(0, lane), Payload::FromString("hello"), lane));
+      const auto envelope = node_.mailbox().Take(kPatience);
+      ASSERT_TRUE(envelope);
+      EXPECT_EQ(envelope->iteration, lane);
+      EXPECT_EQ(envelope->body.ToString(), "hello");
+    }
+    EXPECT_FALSE(node_.mailbox().Take(Duration(0)));
+  }
+
+  ZmqRuntime node_{{Role::kWorker, 0}, Options()};
+  ZmqRuntime peer_{{Role::kWorker, 1}, Options()};
+};
+
+TEST_F(ZmqHostile, EndsConnectionsThatDoNotSpeakZeroMq) {
+  std::mt19937 random(5);
+  std::string noise(1000, '\0');
+  for (char& byte : noise) byte = static_cast<char>(random());
+  noise[0] = 'x';
+  const std::string huge("\xff\x7f\xff\xff\xff\xff\xff\xff\xff\x00more", 14);  // a frame of ZMTP 1
+  const std::string version_2("\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05", 12);
+  const std::string old = Handshake().substr(0, 10) + '\x01' + noise;
+  std::string mechanism = Handshake();
+  mechanism.replace(12, 4, "CURV");
+  const std::string unready = Handshake().substr(0, 64) + std::string("\x04\x05HELLO");
+  const std::string huge_frame =
+      Handshake() + std::string("\x02\x7f\xff\xff\xff\xff\xff\xff\xff", 9);
+  const std::string over_the_limit =
+      Handshake() + std::string("\x02\0\0\0\0\0\x10\0\x01", 9) + std::string(4096, 'x');
+  int64_t rejected = 0;
+  for (const std::string& bytes : {noise, std::string("GET / HTTP/1.1\r\n\r\n"), huge, version_2,
+                                   old, mechanism, unready, huge_frame, over_the_limit}) {
+    for (int lane = 0; lane < 4; ++lane) {
+      RawClient client(node_.endpoint(lane));
+      ASSERT_TRUE(client.connected());
+      client.Send(bytes);
+      EXPECT_TRUE(client.WaitForEnd()) << rejected;
+      ++rejected;
+    }
+  }
+  EXPECT_TRUE(Eventually([&] { return node_.counters().rejected_connections == rejected; }))
+      << node_.counters().rejected_connections << " of " << rejected;
+  ExpectUnharmed();
+  EXPECT_EQ(node_.counters().malformed_frames, 0);
+}
+
+TEST_F(ZmqHostile, BearsConnectionsThatSayNothingOrStopHalfway) {
+  int64_t rejected = 0;
+  for (size_t length = 0; length <= Handshake().size(); length += 7) {
+    RawClient silent(node_.endpoint(kFirstDataLane));
+    ASSERT_TRUE(silent.connected());
+    silent.Send(Handshake().substr(0, length));
+    ExpectUnharmed();
+    ++rejected;
+  }
+  EXPECT_TRUE(Eventually([&] { return node_.counters().rejected_connections == rejected; }));
+}
+
+TEST_F(ZmqHostile, DropsMalformedFrames) {
+  Envelope envelope = Gradient(WorkerLane(0, 0), Payload::FromString("body"));
+  envelope.from = WorkerLane(1, 0);
+  const std::string good = EncodeHeader(envelope);
+  wire::FrameHeader internal;
+  internal.ParseFromString(good);
+  internal.set_kind(static_cast<uint32_t>(MessageKind::kGradientReady));
+  const std::vector<std::vector<std::string>> bad = {
+      {""},
+      {"", ""},
+      {"garbage", "body"},
+      {std::string(100000, '\xff')},
+      {good},                  // its body is missing
+      {good, "longer body"},   // of another size
+      {good, "body", "more"},  // frames too many
+      {good, "body", "", "", "", ""},
+      {internal.SerializeAsString(), "body"},
+  };
+  zmq::context_t context;
+  for (int lane = 0; lane < 4; ++lane) {
+    zmq::socket_t dealer(context, zmq::socket_type::dealer);
+    dealer.connect(node_.endpoint(lane));
+    for (const auto& frames : bad) {
+      for (size_t i = 0; i < frames.size(); ++i) {
+        dealer.send(zmq::buffer(frames[i]),
+                    i + 1 < frames.size() ? zmq::send_flags::sndmore : zmq::send_flags::none);
+      }
+    }
+    // The good one after all the bad ones is as good as any.
+    dealer.send(zmq::buffer(good), zmq::send_flags::sndmore);
+    dealer.send(zmq::str_buffer("body"), zmq::send_flags::none);
+    const auto arrived = node_.mailbox().Take(kPatience);
+    ASSERT_TRUE(arrived);
+    EXPECT_EQ(arrived->body.ToString(), "body");
+  }
+  EXPECT_EQ(node_.counters().malformed_frames, static_cast<int64_t>(4 * bad.size()));
+  EXPECT_EQ(node_.counters().rejected_connections, 0);
+  ExpectUnharmed();
+}
+
+TEST_F(ZmqHostile, DropsFramesForALaneWithoutActor) {
+  ZmqRuntime bare({Role::kServer, 0}, Options());
+  bare.Start();
+  const Address lane{{Role::kServer, 0}, kFirstDataLane};
+  peer_.SetRoute(lane, bare.endpoint(kFirstDataLane));
+  peer_.Post(Gradient(lane, Payload::FromString("early")));
+  EXPECT_TRUE(Eventually([&] { return bare.counters().malformed_frames == 1; }));
+  bare.Attach(kFirstDataLane, Forwarder());
+  peer_.Post(Gradient(lane, Payload::FromString("in time")));
+  EXPECT_EQ(bare.mailbox().Take(kPatience)->body.ToString(), "in time");
+}
+
+// A port at which something else listens: this node's sends wait, other peers are served, and once
+// a node listens there, what waited arrives.
+TEST_F(ZmqHostile, OutlivesAnEndpointThatIsSomethingElse) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  const int one = 1;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listener, 10), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const int port = ntohs(address.sin_port);
+  const Address to{{Role::kServer, 0}, kControlLane};
+  peer_.SetRoute(to, "tcp://127.0.0.1:" + std::to_string(port));
+  peer_.Post(Gradient(to, Payload::FromString("first")));
+  const int connection = accept(listener, nullptr, nullptr);
+  // Not sooner: ZeroMQ 4.3.4 never notices a connection that fails before zmq_connect returns.
+  ASSERT_TRUE(Eventually([&] { return peer_.counters().frames_sent == 1; }));
+  const std::string greeting = "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n";
+  ASSERT_EQ(send(connection, greeting.data(), greeting.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(greeting.size()));
+  char buffer[256];
+  while (recv(connection, buffer, sizeof(buffer), 0) > 0) {
+  }
+  close(connection);
+  close(listener);
+  ExpectUnharmed();
+  ZmqOptions options = Options();
+  options.control_port = port;
+  ZmqRuntime late({Role::kServer, 0}, options);
+  late.Attach(kControlLane, Forwarder());
+  late.Start();
+  EXPECT_TRUE(Eventually([&] {
+    peer_.Post(Gradient(to, Payload::FromString("again")));
+    return late.mailbox().Take(std::chrono::milliseconds(100)).has_value();
+  }));
+}
+
+}  // namespace
+}  // namespace poseidon

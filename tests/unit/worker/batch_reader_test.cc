@@ -1,0 +1,146 @@
+#include "worker/engine/batch_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "caffe_adapter/convert/dataset_writer.h"
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr int64_t kRecords = 30;
+constexpr int64_t kBadRecord = 22;
+
+// Record i is of 4 x 4 pixels, pixel p of value i + p, and has label i.
+class BatchReaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = ::testing::TempDir() + "batch_reader_test." + std::to_string(getpid());
+    Write(false);
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  void Write(bool with_bad_record) {
+    DatasetWriter writer(path_, DatasetWriter::Existing::kReplace);
+    for (int64_t i = 0; i < kRecords; ++i) {
+      caffe::Datum datum;
+      datum.set_channels(1);
+      datum.set_height(with_bad_record && i == kBadRecord ? 2 : 4);
+      datum.set_width(4);
+      datum.set_label(static_cast<int32_t>(i));
+      for (int64_t p = 0; p < datum.height() * 4; ++p) {
+        datum.mutable_data()->push_back(static_cast<char>(i + p));
+      }
+      writer.Append(datum);
+    }
+    writer.Finish();
+  }
+
+  LayerDescription Layer(int64_t batch, int crop = 0) const {
+    LayerDescription layer;
+    layer.parameter.set_name("data");
+    layer.parameter.set_type("Data");
+    layer.parameter.set_phase(caffe::TRAIN);
+    layer.parameter.mutable_data_param()->set_source(path_);
+    layer.parameter.mutable_data_param()->set_backend(caffe::DataParameter::LMDB);
+    layer.parameter.mutable_transform_param()->set_mirror(crop > 0);
+    layer.parameter.mutable_transform_param()->set_crop_size(crop);
+    const int64_t extent = crop > 0 ? crop : 4;
+    layer.tops = {{"data", {batch, 1, extent, extent}}, {"label", {batch}}};
+    return layer;
+  }
+
+  std::string path_;
+};
+
+TEST_F(BatchReaderTest, ReadsInDatabaseOrderAndStartsAgain) {
+  BatchReader reader(Layer(7), {});
+  for (int64_t iteration = 0; iteration < 13; ++iteration) {
+    const Batch& batch = reader.Read(iteration, iteration + 1);
+    for (int64_t i = 0; i < 7; ++i) {
+      const int64_t record = (iteration * 7 + i) % kRecords;
+      ASSERT_EQ(batch.records[i], record);
+      ASSERT_EQ(batch.tops[1][i], static_cast<float>(record));
+      for (int64_t p = 0; p < 16; ++p) {
+        ASSERT_EQ(batch.tops[0][i * 16 + p], static_cast<float>(record + p));
+      }
+    }
+    EXPECT_EQ(reader.DescribeSample(0),
+              "record " + std::to_string(iteration * 7 % kRecords) + " of " + path_);
+  }
+}
+
+TEST_F(BatchReaderTest, ReadsWhatIsAskedWhateverWasReadAhead) {
+  BatchReader reader(Layer(3), {});
+  for (const int64_t iteration : {4, 0, 7, 7, 1}) {
+    EXPECT_EQ(reader.Read(iteration, 4).tops[1][2], static_cast<float>(3 * iteration + 2));
+  }
+}
+
+TEST_F(BatchReaderTest, WorkersSplitTheBatchOfOneWorker) {
+  for (const bool shuffle : {false, true}) {
+    BatchReader whole(Layer(8, 3), {.rank = 0, .workers = 1, .shuffle = shuffle, .seed = 9});
+    std::vector<std::unique_ptr<BatchReader>> parts;
+    for (int rank = 0; rank < 4; ++rank) {
+      parts.push_back(std::make_unique<BatchReader>(
+          Layer(2, 3),
+          BatchReaderOptions{.rank = rank, .workers = 4, .shuffle = shuffle, .seed = 9}));
+    }
+    std::multiset<int64_t> epoch;
+    for (int64_t iteration = 0; iteration < 9; ++iteration) {
+      const Batch& batch = whole.Read(iteration, iteration + 1);
+      std::vector<float> joined_data;
+      std::vector<int64_t> joined_records;
+      for (const auto& part : parts) {
+        const Batch& piece = part->Read(iteration, iteration + 1);
+        joined_data.insert(joined_data.end(), piece.tops[0].begin(), piece.tops[0].end());
+        joined_records.insert(joined_records.end(), piece.records.begin(), piece.records.end());
+      }
+      EXPECT_EQ(joined_records, batch.records);
+      EXPECT_EQ(joined_data, batch.tops[0]) << "a sample's crop and mirror depend on who reads it";
+      for (int64_t i = 0; i < 8 && iteration * 8 + i < kRecords; ++i) {
+        epoch.insert(batch.records[i]);
+      }
+    }
+    EXPECT_EQ(std::set<int64_t>(epoch.begin(), epoch.end()).size(), kRecords);
+    EXPECT_EQ(epoch.size(), kRecords) << "a record was read twice in an epoch";
+  }
+}
+
+TEST_F(BatchReaderTest, RandSkipLeavesOutTheSameFirstRecordsOnAllWorkers) {
+  std::set<int64_t> firsts;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    LayerDescription layer = Layer(2);
+    layer.parameter.mutable_data_param()->set_rand_skip(5);
+    BatchReader first(layer, {.rank = 0, .workers = 2, .shuffle = false, .seed = seed});
+    BatchReader second(layer, {.rank = 1, .workers = 2, .shuffle = false, .seed = seed});
+    const int64_t begin = first.Read(0, 1).records[0];
+    EXPECT_EQ(second.Read(0, 1).records[0], begin + 2);
+    EXPECT_EQ(first.Read(1, 2).records[1], begin + 5);
+    firsts.insert(begin);
+  }
+  EXPECT_EQ(firsts, (std::set<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST_F(BatchReaderTest, AnErrorComesWithItsBatch) {
+  Write(true);
+  BatchReader reader(Layer(5), {});
+  for (int64_t iteration = 0; iteration < 4; ++iteration) reader.Read(iteration, iteration + 1);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_THAT([&] { reader.Read(4, 5); },
+                ThrowsMessage<DataError>(HasSubstr("record 22 (key \"00000022\"): is 1 x 2 x 4")));
+  }
+  EXPECT_EQ(reader.Read(5, 4).tops[1][0], 25.0F) << "read ahead, an error of a later batch waits";
+  EXPECT_EQ(reader.Read(0, 1).tops[1][0], 0.0F);
+}
+
+}  // namespace
+}  // namespace poseidon

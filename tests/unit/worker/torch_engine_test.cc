@@ -1,0 +1,271 @@
+// The engine on whole nets: LeNet as configs/models has it, and small nets for single properties.
+#include "worker/torch/torch_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "tests/unit/worker/torch_engine_testing.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+// As a worker finds out before it joins a job. No machine has so many GPUs.
+TEST(CheckTorchDevice, SaysWhatToDoInstead) {
+  EXPECT_NO_THROW(CheckTorchDevice(std::nullopt));
+  EXPECT_THAT([] { CheckTorchDevice(1000); },
+              ThrowsMessage<ConfigError>(
+                  AllOf(HasSubstr("CUDA device 1000, but "),
+                        AnyOf(HasSubstr("train on the CPU"), HasSubstr("use one of them")))));
+}
+
+TEST_F(TorchEngineTest, FourWorkersTogetherHaveTheGradientOfOne) {
+  WriteDigits("train", 300, 28, 1);  // 4.7 batches of 64: one goes over the end of the epoch
+  TorchEngineOptions options = LeNet();
+  options.batch_per_worker = 64;
+  Trainee whole(options);
+  EXPECT_EQ(whole.engine().batch(), 64);
+  std::vector<std::unique_ptr<Trainee>> parts;
+  for (int rank = 0; rank < 4; ++rank) {
+    options.batch_per_worker = 16;
+    options.rank = rank;
+    options.workers = 4;
+    parts.push_back(std::make_unique<Trainee>(options));
+    EXPECT_EQ(parts.back()->parameters, whole.parameters) << "initial parameters differ by rank";
+  }
+  for (const int64_t iteration : {0, 3, 4, 5}) {
+    const float loss = whole.Iterate(iteration);
+    float mean_loss = 0;
+    std::vector<Floats> mean;
+    for (const Floats& gradient : whole.gradients) mean.emplace_back(gradient.size());
+    for (const auto& part : parts) {
+      mean_loss += part->Iterate(iteration) / 4;
+      for (size_t layer = 0; layer < mean.size(); ++layer) {
+        for (size_t i = 0; i < mean[layer].size(); ++i) {
+          mean[layer][i] += part->gradients[layer][i] / 4;
+        }
+      }
+    }
+    EXPECT_NEAR(mean_loss, loss, 1e-5);
+    for (size_t layer = 0; layer < mean.size(); ++layer) {
+      EXPECT_LT(LargestDifference(mean[layer], whole.gradients[layer]),
+                1e-5 * Largest(whole.gradients[layer]))
+          << whole.engine().model().layers(static_cast<int>(layer)).name();
+    }
+  }
+}
+
+TEST_F(TorchEngineTest, LeNetLearns) {
+  WriteDigits("train", 320, 28, 1);
+  TorchEngineOptions options = LeNet();
+  Trainee trainee(options);
+  const float first = trainee.Iterate(0);
+  EXPECT_NEAR(first, std::log(10.0), 0.7);
+  for (int64_t iteration = 0; iteration < 120; ++iteration) {
+    trainee.Iterate(iteration);
+    trainee.Update(iteration);
+  }
+  const TestResult result = trainee.engine().Test();
+  EXPECT_GT(result.accuracy.value(), 0.97F);
+  EXPECT_LT(result.loss.value(), 0.2F);
+}
+
+TEST_F(TorchEngineTest, TwoRunsAreBitIdentical) {
+  WriteDigits("train", 100, 28, 1);
+  TorchEngineOptions options = LeNet();
+  options.threads = 2;
+  Trainee one(options);
+  Trainee two(options);
+  for (int64_t iteration = 0; iteration < 2; ++iteration) {
+    EXPECT_EQ(one.Iterate(iteration), two.Iterate(iteration));
+    EXPECT_EQ(one.gradients, two.gradients);
+    one.Update(iteration);
+    two.Update(iteration);
+  }
+  options.seed = 2;
+  EXPECT_NE(Trainee(options).parameters, Trainee(LeNet()).parameters);
+}
+
+TEST_F(TorchEngineTest, FactorsMultiplyToTheDenseGradient) {
+  WriteDigits("train", 100, 28, 1);
+  Trainee trainee(LeNet());
+  Engine& engine = trainee.engine();
+  trainee.Iterate(0);
+  trainee.Forward(0);
+  for (int step = engine.steps() - 1; step >= 0; --step) {
+    const std::optional<int> layer = engine.layer_of_step(step);
+    Floats other;  // the layers below must get the same gradient as from the dense backward pass
+    if (layer && !engine.model().layers(*layer).has_inner_product()) {
+      other.resize(trainee.gradients[*layer].size());
+      engine.Backward(step, {.dense = other, .u = {}, .v = {}});
+      EXPECT_EQ(other, trainee.gradients[*layer]) << engine.step_name(step);
+      continue;
+    }
+    if (!layer) {
+      engine.Backward(step, {});
+      continue;
+    }
+    const InnerProductSpec& spec = engine.model().layers(*layer).inner_product();
+    Floats u(spec.rows() * spec.outputs(), 77);
+    Floats v(spec.rows() * spec.inputs(), 77);
+    engine.Backward(step, {.dense = {}, .u = u, .v = v});
+    Floats product(trainee.gradients[*layer].size());
+    for (int64_t row = 0; row < spec.rows(); ++row) {
+      for (int64_t m = 0; m < spec.outputs(); ++m) {
+        const float gradient = u[row * spec.outputs() + m];
+        for (int64_t n = 0; n < spec.inputs(); ++n) {
+          product[m * spec.inputs() + n] += gradient * v[row * spec.inputs() + n];
+        }
+        product[spec.outputs() * spec.inputs() + m] += gradient;
+      }
+    }
+    EXPECT_LT(LargestDifference(product, trainee.gradients[*layer]), 1e-6 * (1 + Largest(product)))
+        << engine.step_name(step);
+  }
+}
+
+// Two readers of one blob, a layer in place between them, two losses with weights, a branch that
+// leads nowhere, a bias that does not learn: the gradients against finite differences of loss().
+TEST_F(TorchEngineTest, GradientsOfANetWithBranches) {
+  WriteDigits("train", 40, 10, 1);
+  TorchEngineOptions options = Options(R"(
+    layer { name: 'conv' type: 'Convolution' bottom: 'data' top: 'conv' convolution_param {
+            num_output: 2 kernel_size: 5 stride: 5 weight_filler { type: 'xavier' } } }
+    layer { name: 'before' type: 'InnerProduct' bottom: 'conv' top: 'before' param {} param {
+            lr_mult: 0 } inner_product_param { num_output: 10 weight_filler { type: 'xavier' } } }
+    layer { name: 'tanh' type: 'TanH' bottom: 'conv' top: 'conv' }
+    layer { name: 'drop' type: 'Dropout' bottom: 'conv' top: 'drop' }
+    layer { name: 'after' type: 'InnerProduct' bottom: 'drop' top: 'after'
+            inner_product_param { num_output: 10 weight_filler { type: 'xavier' } } }
+    layer { name: 'nowhere' type: 'InnerProduct' bottom: 'conv' top: 'nowhere'
+            inner_product_param { num_output: 3 weight_filler { type: 'xavier' } } }
+    layer { name: 'fixed' type: 'InnerProduct' bottom: 'conv' top: 'fixed' param { lr_mult: 0 }
+            param { lr_mult: 0 }
+            inner_product_param { num_output: 10 weight_filler { type: 'xavier' } } }
+    layer { name: 'sum' type: 'Eltwise' bottom: 'before' bottom: 'after' bottom: 'fixed' top: 'sum' }
+    layer { name: 'loss1' type: 'SoftmaxWithLoss' bottom: 'sum' bottom: 'label' top: 'loss1'
+            loss_weight: 2 }
+    layer { name: 'loss2' type: 'SoftmaxWithLoss' bottom: 'after' bottom: 'label' top: 'loss2'
+            loss_weight: 0.5 })",
+                                       8);
+  Trainee trainee(options);
+  ASSERT_EQ(trainee.engine().model().layers_size(), 4) << "layer \"fixed\" does not learn";
+  EXPECT_GT(trainee.Iterate(3), 0);
+  const std::vector<Floats> gradients = trainee.gradients;
+  for (size_t layer = 0; layer < gradients.size(); ++layer) {
+    const LayerSpec& spec = trainee.engine().model().layers(static_cast<int>(layer));
+    for (size_t i = 0; i < gradients[layer].size(); ++i) {
+      float& value = trainee.parameters[layer][i];
+      const float before = value;
+      constexpr float kStep = 1e-2F;
+      value = before + kStep;
+      const float above = trainee.Forward(3);
+      value = before - kStep;
+      const float below = trainee.Forward(3);
+      value = before;
+      const bool fixed_bias = spec.name() == "before" && i >= gradients[layer].size() - 10;
+      const float expected = fixed_bias ? 0 : (above - below) / (2 * kStep);
+      EXPECT_NEAR(gradients[layer][i], expected, 2e-3) << spec.name() << " " << i;
+    }
+  }
+  EXPECT_EQ(gradients[3], Floats(gradients[3].size())) << "layer \"nowhere\"";
+}
+
+TEST_F(TorchEngineTest, TestAveragesOverBatchesFromTheFirstRecordOn) {
+  WriteDigits("train", 30, 10, 1);
+  Trainee pieces(Options(kClassifier, 5, 6, 5));
+  Trainee whole(Options(kClassifier, 5, 1, 30));
+  const TestResult expected = whole.engine().Test();
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const TestResult result = pieces.engine().Test();
+    EXPECT_NEAR(result.accuracy.value(), expected.accuracy.value(), 1e-6);
+    EXPECT_NEAR(result.loss.value(), expected.loss.value(), 1e-5);
+    pieces.Iterate(repeat);  // moves the training data on, not the test's
+  }
+  pieces.Update(0);
+  EXPECT_NE(pieces.engine().Test().loss.value(), expected.loss.value())
+      << "the test must see the parameters that train";
+  const TestResult none = Trainee(Options(kClassifier, 5)).engine().Test();
+  EXPECT_FALSE(none.accuracy.has_value());
+  EXPECT_FALSE(none.loss.has_value());
+}
+
+// Caffe's CopyTrainedLayersFrom does it on every test net, too.
+TEST_F(TorchEngineTest, LayersOfTheTestNetAloneAreReadFromWeights) {
+  WriteDigits("train", 30, 10, 1);
+  const std::string probe =
+      "layer { name: 'probe' type: 'InnerProduct' bottom: 'data' top: 'probe' include { phase: "
+      "TEST } inner_product_param { num_output: 1 bias_filler { type: 'constant' value: 2 } } }";
+  Trainee trainee(Options(kClassifier + probe, 5, 1));
+  const auto probed = [&] {
+    for (const TestOutput& output : trainee.engine().Test().outputs) {
+      if (output.blob == "probe") return output.values.front();
+    }
+    return 0.0F;
+  };
+  EXPECT_EQ(probed(), 2);
+
+  const TorchEngineOptions written = Options(kClassifier + probe, 5, 1);
+  const NetDescription net = DescribeNet(written.solver.tests.front());
+  NetValues values;
+  for (const LayerDescription& layer : net.layers) {
+    std::vector<Floats>& blobs = values.emplace_back();
+    for (const ParameterDescription& blob : layer.parameters) {
+      blobs.emplace_back(Count(blob.shape));
+    }
+    if (layer.name() == "probe") blobs.back() = {7};
+  }
+  const std::string model = directory_ + "model.caffemodel";
+  WriteCaffemodel(model, net, values);
+  const Floats trained = trainee.parameters.front();
+  trainee.engine().ReadTestLayers(model);
+  EXPECT_EQ(probed(), 7);
+  EXPECT_EQ(trainee.parameters.front(), trained) << "those that train are read for all workers";
+
+  WriteCaffemodel(model, *trainee.engine().net(), trainee.engine().Values());
+  trainee.engine().ReadTestLayers(model);
+  EXPECT_EQ(probed(), 7) << "a snapshot has no such layer";
+}
+
+TEST_F(TorchEngineTest, RefusesWhatItCannotCompute) {
+  WriteDigits("train", 10, 10, 1);
+  const std::string input =
+      "layer { name: 'noise' type: 'Input' top: 'noise' "
+      "input_param { shape { dim: 5 } } }";
+  EXPECT_THAT([&] { MakeTorchEngine(Options(input + kClassifier, 5)); },
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr(
+                  "net.prototxt:2:1: layer \"noise\" (Input): reads nothing by itself"))));
+  const std::string more_classes =
+      "layer { name: 'ip' type: 'InnerProduct' bottom: 'data' top: 'ip' inner_product_param { "
+      "num_output: 11 } include { phase: TEST } }"
+      "layer { name: 'ip' type: 'InnerProduct' bottom: 'data' top: 'ip' inner_product_param { "
+      "num_output: 10 } include { phase: TRAIN } }"
+      "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'label' top: 'loss' }";
+  EXPECT_THAT([&] { MakeTorchEngine(Options(more_classes, 5, 1)); },
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("layer \"ip\" has parameters of other shapes, or shared in another "
+                            "way, in TEST than in TRAIN")));
+}
+
+TEST_F(TorchEngineTest, NamesTheRecordOfABadLabel) {
+  WriteDigits("train", 40, 10, 1);
+  std::string few_classes = kClassifier;
+  few_classes.replace(few_classes.find("num_output: 10"), 14, "num_output: 9");
+  TorchEngineOptions options = Options(few_classes, 40);
+  options.shuffle = false;
+  Trainee trainee(options);
+  EXPECT_THAT([&] { trainee.Forward(0); },
+              ThrowsMessage<DataError>(AllOf(
+                  HasSubstr("layer \"loss\": the label of record "),
+                  HasSubstr(" of " + directory_ + "train is 9; the layer has classes 0 to 8"))));
+}
+
+}  // namespace
+}  // namespace poseidon

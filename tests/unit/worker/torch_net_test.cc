@@ -1,0 +1,221 @@
+// What a net is beside its layers: parameters shared by name, layers that read no file, stages.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "proto/text_format.h"
+#include "tests/unit/temporary_directory.h"
+#include "worker/torch/torch_engine.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+using Floats = std::vector<float>;
+
+class TorchNetTest : public ::testing::Test {
+ protected:
+  TorchEngineOptions Options(const std::string& net, const std::string& solver = "") const {
+    directory_.Write("net.prototxt", net);
+    TorchEngineOptions options;
+    options.solver = LoadSolver(directory_.Write(
+        "solver.prototxt", "net: '" + directory_.Path("net.prototxt") +
+                               "' base_lr: 1 lr_policy: 'fixed' max_iter: 1 " + solver));
+    return options;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+// An engine whose parameters are random numbers by layer and blob: of the same name, the same.
+class Subject {
+ public:
+  explicit Subject(const TorchEngineOptions& options) : engine(MakeTorchEngine(options)) {
+    for (const LayerSpec& layer : engine->model().layers()) {
+      size_t count = 0;
+      for (const BlobSpec& blob : layer.blobs()) {
+        count += Count(Shape(blob.shape().begin(), blob.shape().end()));
+      }
+      parameters.emplace_back(count);
+      gradients.emplace_back(count, 77.0F);  // which Backward must overwrite
+    }
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      engine->BindParameters(static_cast<int>(i), parameters[i]);
+    }
+    engine->FillParameters();
+  }
+
+  float Iterate(int64_t iteration) {
+    engine->LoadBatch(iteration);
+    for (int step = 0; step < engine->steps(); ++step) engine->Forward(step);
+    for (int step = engine->steps() - 1; step >= 0; --step) {
+      GradientTarget target;
+      if (const auto layer = engine->layer_of_step(step)) target.dense = gradients[*layer];
+      engine->Backward(step, target);
+    }
+    return engine->loss();
+  }
+
+  std::unique_ptr<Engine> engine;
+  std::vector<Floats> parameters;
+  std::vector<Floats> gradients;
+};
+
+constexpr char kData[] =
+    "layer { name: 'd' type: 'DummyData' top: 'x' top: 'y' dummy_data_param {"
+    " shape { dim: 4 dim: 3 } shape { dim: 4 dim: 3 } data_filler { type: 'gaussian' } } }\n";
+
+std::string InnerProduct(const std::string& name, const std::string& bottom,
+                         const std::string& param) {
+  return "layer { name: '" + name + "' type: 'InnerProduct' bottom: '" + bottom + "' top: '" +
+         name + "' " + param + " inner_product_param { num_output: 3 " +
+         "weight_filler { type: 'gaussian' std: 0.7 } bias_filler { type: 'gaussian' } } }\n";
+}
+
+// Three layers in a chain, and a fourth one beside them that leads to no loss.
+std::string Chain(const std::string& weights, const std::string& bias) {
+  const std::string both = "param { " + weights + " } param { " + bias + " }";
+  return kData + InnerProduct("a", "x", both) +
+         "layer { name: 't' type: 'TanH' bottom: 'a' top: 'a' }" + InnerProduct("b", "a", both) +
+         InnerProduct("c", "b", "param { " + weights + " }") + InnerProduct("e", "x", both) +
+         "layer { name: 'l' type: 'EuclideanLoss' bottom: 'c' bottom: 'y' top: 'l' }"
+         "layer { name: 's' type: 'Silence' bottom: 'e' }";
+}
+
+TEST_F(TorchNetTest, ASharedGradientIsTheSumOverTheLayersThatUseIt) {
+  Subject shared(Options(Chain("name: 'w'", "name: 'v'")));
+  Subject apart(Options(Chain("", "")));
+  ASSERT_EQ(shared.parameters.size(), 2u);  // a with w and v; c with a bias of its own
+  ASSERT_EQ(shared.parameters[0].size(), 12u);
+  ASSERT_EQ(shared.parameters[1].size(), 3u);
+  ASSERT_EQ(apart.parameters.size(), 4u);  // a, b, c, e
+  const Floats own_bias(shared.parameters[1]);
+  for (Floats& layer : apart.parameters) layer = shared.parameters[0];
+  std::copy(own_bias.begin(), own_bias.end(), apart.parameters[2].begin() + 9);
+
+  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+    ASSERT_EQ(shared.Iterate(iteration), apart.Iterate(iteration));
+    for (size_t i = 0; i < 12; ++i) {
+      float sum = apart.gradients[0][i] + apart.gradients[1][i];
+      if (i < 9) sum += apart.gradients[2][i];  // c's bias is its own
+      EXPECT_NEAR(shared.gradients[0][i], sum, 1e-5 * (1 + std::abs(sum))) << i;
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_NEAR(shared.gradients[1][i], apart.gradients[2][9 + i], 1e-5) << i;
+    }
+  }
+}
+
+TEST_F(TorchNetTest, ASharedParameterIsReadyWithTheFirstLayerThatUsesIt) {
+  const Subject subject(Options(Chain("name: 'w'", "name: 'v'")));
+  const Engine& engine = *subject.engine;
+  std::map<std::string, std::optional<int>> layers;
+  for (int step = 0; step < engine.steps(); ++step) {
+    layers[engine.step_name(step)] = engine.layer_of_step(step);
+  }
+  EXPECT_EQ(layers["a"], 0);
+  EXPECT_EQ(layers["b"], std::nullopt);
+  EXPECT_EQ(layers["c"], 1);
+  EXPECT_EQ(layers["e"], std::nullopt);
+}
+
+TEST_F(TorchNetTest, AShareOfAnotherShape) {
+  const std::string input =
+      "layer { name: 'd' type: 'DummyData' top: 'x' top: 'z' dummy_data_param {"
+      " shape { dim: 2 dim: 6 } shape { dim: 3 dim: 3 } data_filler { type: 'uniform' } } }\n";
+  const auto layer = [](const std::string& name, const std::string& bottom, int outputs,
+                        const std::string& param) {
+    return "layer { name: '" + name + "' type: 'InnerProduct' bottom: '" + bottom + "' top: '" +
+           name + "' param { " + param +
+           " } inner_product_param { bias_term: false num_output: " + std::to_string(outputs) +
+           " weight_filler { type: 'gaussian' } }  }\n";
+  };
+  const auto net = [&](const std::string& param) {
+    return input + layer("a", "x", 2, param) + layer("b", "z", 4, param) +
+           "layer { name: 'la' type: 'Reduction' bottom: 'a' top: 'la' loss_weight: 2 }"
+           "layer { name: 'lb' type: 'Reduction' bottom: 'b' top: 'lb' loss_weight: 0.5 }";
+  };
+  Subject shared(Options(net("name: 'w' share_mode: PERMISSIVE")));
+  Subject apart(Options(net("")));
+  ASSERT_EQ(shared.parameters.size(), 1u);
+  for (Floats& values : apart.parameters) values = shared.parameters[0];
+  ASSERT_EQ(shared.Iterate(0), apart.Iterate(0));
+  for (size_t i = 0; i < 12; ++i) {
+    EXPECT_FLOAT_EQ(shared.gradients[0][i], apart.gradients[0][i] + apart.gradients[1][i]);
+  }
+}
+
+TEST_F(TorchNetTest, PropagateDownStopsTheGradient) {
+  const auto net = [](const std::string& more) {
+    return kData + InnerProduct("a", "x", "") + InnerProduct("b", "a", more) +
+           "layer { name: 'l' type: 'EuclideanLoss' bottom: 'b' bottom: 'y' top: 'l' }";
+  };
+  Subject open(Options(net("propagate_down: true")));
+  Subject stopped(Options(net("propagate_down: false")));
+  open.Iterate(0);
+  stopped.Iterate(0);
+  EXPECT_EQ(open.gradients[1], stopped.gradients[1]);
+  EXPECT_THAT(stopped.gradients[0], Each(0.0F));
+  EXPECT_NE(open.gradients[0][0], 0.0F);
+}
+
+TEST_F(TorchNetTest, DummyDataOfWorkersIsThatOfOneWithAllSamples) {
+  const std::string net = kData + InnerProduct("a", "x", "") +
+                          "layer { name: 'l' type: 'EuclideanLoss' bottom: 'a' bottom: 'y' }";
+  TorchEngineOptions options = Options(net);
+  options.batch_per_worker = 8;
+  Subject whole(options);
+  options.batch_per_worker = 4;
+  options.workers = 2;
+  for (const int64_t iteration : {0, 1}) {
+    float loss = 0;
+    for (options.rank = 0; options.rank < 2; ++options.rank) {
+      Subject part(options);
+      loss += part.Iterate(iteration) / 2;
+    }
+    EXPECT_NEAR(whole.Iterate(iteration), loss, 1e-5 * loss);
+  }
+  EXPECT_NE(whole.Iterate(0), whole.Iterate(1)) << "what is not constant is drawn anew";
+}
+
+TEST_F(TorchNetTest, AProgramFeedsInputAndMemoryData) {
+  const std::string net =
+      "layer { name: 'in' type: 'Input' top: 'x' input_param { shape { dim: 2 } } }"
+      "layer { name: 'm' type: 'MemoryData' top: 'image' top: 'label'"
+      " memory_data_param { batch_size: 2 channels: 2 height: 1 width: 2 } }"
+      "layer { name: 'r' type: 'Reduction' bottom: 'image' top: 'r' loss_weight: 1 }"
+      "layer { name: 's' type: 'Reduction' bottom: 'label' top: 's' loss_weight: 100 }"
+      "layer { name: 't' type: 'Reduction' bottom: 'x' top: 't' loss_weight: 10000 }";
+  TorchEngineOptions options = Options(net);
+  EXPECT_THAT(MessageOf<ConfigError>([&] { MakeTorchEngine(options); }),
+              HasSubstr("layer \"in\" (Input): reads nothing by itself, a program has to feed it"));
+  options.feed = [](const LayerDescription& layer, int64_t iteration,
+                    std::span<const std::span<float>> tops) {
+    EXPECT_EQ(tops.size(), layer.tops.size());
+    for (const std::span<float> top : tops) {
+      std::fill(top.begin(), top.end(), static_cast<float>(iteration));
+    }
+  };
+  Subject subject(options);
+  EXPECT_EQ(subject.Iterate(1), 8 + 200 + 20000);
+  EXPECT_EQ(subject.Iterate(2), 16 + 400 + 40000);
+}
+
+TEST_F(TorchNetTest, LayersThatTestsShareInAnotherWayAreRefused) {
+  const std::string net = kData + InnerProduct("a", "x", "param { name: 'w' }") +
+                          InnerProduct("b", "a", "param { name: 'w' } include { phase: TRAIN }") +
+                          InnerProduct("b", "a", "include { phase: TEST }") +
+                          "layer { name: 'l' type: 'EuclideanLoss' bottom: 'b' bottom: 'y' }";
+  EXPECT_THAT(MessageOf<ConfigError>(
+                  [&] { MakeTorchEngine(Options(net, "test_interval: 1 test_iter: 1")); }),
+              HasSubstr("layer \"b\" has parameters of other shapes, or shared in another way"));
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,101 @@
+#include "transport/membership/heartbeat.h"
+
+namespace poseidon {
+namespace {
+
+constexpr TimerId kBeat = 1;
+constexpr TimerId kCheck = 2;
+
+NodeId Id(const wire::Node& node) { return {static_cast<Role>(node.role()), node.rank()}; }
+
+Address SchedulerHeartbeat() { return {{Role::kScheduler, 0}, kHeartbeatLane}; }
+
+Envelope Beat(MessageKind kind, const Address& to, uint64_t epoch) {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.to = to;
+  envelope.epoch = epoch;
+  return envelope;
+}
+
+void Report(const wire::Silent& silent, Outbox& outbox) {
+  if (silent.nodes_size() == 0) return;
+  outbox.Send(MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent));
+}
+
+}  // namespace
+
+void SilenceDetector::Heard(const NodeId& node, Time now) {
+  const auto found = last_heard_.find(node);
+  if (found != last_heard_.end()) found->second = now;
+}
+
+wire::Silent SilenceDetector::Check(Time now) {
+  const bool asleep = last_check_ != Time{} && now - last_check_ > timing_.allowed_silence() / 2;
+  last_check_ = now;
+  wire::Silent silent;
+  for (auto entry = last_heard_.begin(); entry != last_heard_.end();) {
+    if (asleep) entry->second = now;
+    const Duration silence = now - entry->second;
+    if (silence <= timing_.allowed_silence()) {
+      ++entry;
+      continue;
+    }
+    wire::Node* node = silent.add_nodes();
+    node->set_role(static_cast<uint32_t>(entry->first.role));
+    node->set_rank(entry->first.rank);
+    silent.add_silent_seconds(ToSeconds(silence));
+    entry = last_heard_.erase(entry);
+  }
+  return silent;
+}
+
+HeartbeatSender::HeartbeatSender(const HeartbeatTiming& timing, uint64_t epoch)
+    : timing_(timing), epoch_(epoch), detector_(timing) {}
+
+void HeartbeatSender::OnStart(Outbox& outbox) {
+  detector_.Expect(SchedulerHeartbeat().node, outbox.now);
+  OnTimer(kBeat, outbox);
+  OnTimer(kCheck, outbox);
+}
+
+void HeartbeatSender::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind != MessageKind::kHeartbeatAck || envelope.epoch != epoch_) return;
+  detector_.Heard(envelope.from.node, outbox.now);
+}
+
+void HeartbeatSender::OnTimer(TimerId timer, Outbox& outbox) {
+  if (timer == kBeat) {
+    outbox.Send(Beat(MessageKind::kHeartbeat, SchedulerHeartbeat(), epoch_));
+    outbox.SetTimer(kBeat, timing_.interval);
+  } else {
+    Report(detector_.Check(outbox.now), outbox);
+    outbox.SetTimer(kCheck, timing_.check_interval());
+  }
+}
+
+HeartbeatMonitor::HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view)
+    : timing_(timing), view_(view), detector_(timing) {}
+
+void HeartbeatMonitor::OnStart(Outbox& outbox) {
+  for (const wire::Node& node : view_.nodes()) {
+    outbox.routes.push_back({{Id(node), kHeartbeatLane}, node.endpoints(kHeartbeatLane)});
+    detector_.Expect(Id(node), outbox.now);
+  }
+  outbox.SetTimer(kCheck, timing_.check_interval());
+}
+
+void HeartbeatMonitor::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind != MessageKind::kHeartbeat || envelope.epoch != view_.epoch()) return;
+  detector_.Heard(envelope.from.node, outbox.now);
+  outbox.Send(
+      Beat(MessageKind::kHeartbeatAck, {envelope.from.node, kHeartbeatLane}, view_.epoch()));
+}
+
+void HeartbeatMonitor::OnTimer(TimerId timer, Outbox& outbox) {
+  (void)timer;  // there is only one
+  Report(detector_.Check(outbox.now), outbox);
+  outbox.SetTimer(kCheck, timing_.check_interval());
+}
+
+}  // namespace poseidon

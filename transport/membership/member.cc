@@ -1,0 +1,190 @@
+#include "transport/membership/member.h"
+
+#include <algorithm>
+
+namespace poseidon {
+namespace {
+
+constexpr TimerId kRegisterTimer = 1;
+// Often enough that nobody waits for it, rarely enough that thousands of nodes do not load the
+// scheduler.
+constexpr Duration kRegisterInterval = Seconds(1);
+
+Address SchedulerControl() { return {{Role::kScheduler, 0}, kControlLane}; }
+
+}  // namespace
+
+NodeId IdOf(const wire::Node& node) { return {static_cast<Role>(node.role()), node.rank()}; }
+
+std::string Describe(const wire::Node& node) {
+  std::string text = IdOf(node).ToString();
+  if (!node.host().empty()) text += " (" + node.host() + ":" + std::to_string(node.pid()) + ")";
+  return text;
+}
+
+wire::Node FindNode(const wire::View& view, const NodeId& id) {
+  for (const wire::Node& node : view.nodes()) {
+    if (IdOf(node) == id) return node;
+  }
+  wire::Node unknown;
+  unknown.set_role(static_cast<uint32_t>(id.role));
+  unknown.set_rank(id.rank);
+  return unknown;
+}
+
+wire::End MakeEnd(ExitCode code, const std::string& reason) {
+  wire::End end;
+  end.set_exit_code(static_cast<int>(code));
+  end.set_reason(reason);
+  return end;
+}
+
+void Member::Start(Outbox& outbox) {
+  outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint});
+  outbox.routes.push_back(
+      {{SchedulerControl().node, kHeartbeatLane}, options_.scheduler_heartbeat_endpoint});
+  last_answer_ = outbox.now;
+  SendRegister(outbox);
+}
+
+void Member::SendRegister(Outbox& outbox) {
+  wire::Register request;
+  wire::Node* node = request.mutable_node();
+  node->set_role(static_cast<uint32_t>(options_.role));
+  node->set_rank(options_.wanted_rank);
+  node->set_host(options_.host);
+  node->set_pid(options_.pid);
+  for (const std::string& endpoint : options_.endpoints) node->add_endpoints(endpoint);
+  request.set_incarnation(options_.incarnation);
+  request.set_job_fingerprint(options_.job_fingerprint);
+  outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
+  // To the scheduler a node that is gathered is alive as long as it repeats its registration.
+  outbox.SetTimer(kRegisterTimer, std::min(kRegisterInterval, options_.heartbeat.interval));
+}
+
+void Member::OnTimer(TimerId timer, Outbox& outbox) {
+  if (timer != kRegisterTimer || joined_ || ended_) return;
+  // Until it is admitted a node waits for a scheduler that may not be started yet; afterwards for
+  // one that answers every registration.
+  const Duration allowed =
+      admitted_ ? options_.heartbeat.allowed_silence() : options_.join_deadline;
+  if (outbox.now - last_answer_ > allowed) {
+    const std::string where = "the scheduler at " + options_.scheduler_control_endpoint;
+    const std::string seconds = std::to_string(static_cast<int>(ToSeconds(allowed))) + " s";
+    if (admitted_) {
+      End(MakeEnd(ExitCode::kPeerLost, where + " has been silent for " + seconds +
+                                           " while the job was gathering its nodes"),
+          outbox);
+    } else {
+      End(MakeEnd(ExitCode::kDeadlineExceeded,
+                  where + " did not answer within " + seconds +
+                      "; is it running, and does the config's cluster.scheduler_host name it?"),
+          outbox);
+    }
+    return;
+  }
+  SendRegister(outbox);
+}
+
+bool Member::FromScheduler(const Envelope& envelope) const {
+  return envelope.from.node.role == Role::kScheduler;
+}
+
+bool Member::FromOwnScheduler(const Envelope& envelope) const {
+  return joined_ && FromScheduler(envelope) && envelope.epoch == epoch_;
+}
+
+void Member::StartLanes(int lanes, Outbox& outbox) const {
+  for (int lane = 0; lane < lanes; ++lane) {
+    Envelope envelope;
+    envelope.kind = MessageKind::kTraining;
+    envelope.to = Here(kFirstDataLane + lane);
+    envelope.epoch = epoch_;
+    outbox.Send(std::move(envelope));
+  }
+}
+
+void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (ended_) return;
+  switch (envelope.kind) {
+    case MessageKind::kView: {
+      if (joined_ || !FromScheduler(envelope)) return;
+      // What comes before the epoch is for this node alone.
+      SharedMessages* const shared = envelope.epoch == 0 ? nullptr : options_.shared.get();
+      if (const auto view = ParseView(envelope.body, shared)) {
+        OnView(*view, outbox);
+      }
+      return;
+    }
+    case MessageKind::kRefused:
+    case MessageKind::kEnd: {
+      // Before there is a view both have epoch 0.
+      if (!FromScheduler(envelope) || envelope.epoch != epoch_) return;
+      wire::End end;
+      if (!end.ParseFromString(envelope.body.ToString())) return;
+      End(end, outbox);
+      return;
+    }
+    case MessageKind::kPeerSilent: {
+      wire::Silent silent;
+      if (!silent.ParseFromString(envelope.body.ToString())) return;
+      End(MakeEnd(ExitCode::kPeerLost,
+                  "lost the scheduler at " + options_.scheduler_control_endpoint +
+                      ": no heartbeat for " +
+                      std::to_string(static_cast<int>(silent.silent_seconds(0))) + " s"),
+          outbox);
+      return;
+    }
+    case MessageKind::kLaneStalled: {
+      Envelope forward = ToScheduler(MessageKind::kStalled);
+      forward.body = envelope.body;
+      outbox.Send(std::move(forward));
+      return;
+    }
+    default:
+      return;
+  }
+}
+
+void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
+  const wire::View& view = answer.view;
+  last_answer_ = outbox.now;
+  admitted_ = true;
+  if (view.your_rank() >= 0) rank_ = view.your_rank();
+  // Others are still missing, or this is for all and the answer to the registration was lost: the
+  // answer to the next one says both.
+  if (view.epoch() == 0 || rank_ < 0) return;
+  joined_ = true;
+  epoch_ = view.epoch();
+  outbox.identity = self();
+  outbox.CancelTimer(kRegisterTimer);
+  if (options_.shared != nullptr) {
+    outbox.shared_routes = answer.routes;
+  } else {
+    for (const Outbox::Route& route : *answer.routes) {
+      if (route.to.node != self()) outbox.routes.push_back(route);
+    }
+  }
+  outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatSender>(options_.heartbeat, epoch_));
+  wire::View joined;
+  joined.set_epoch(epoch_);
+  joined.set_your_rank(rank_);
+  outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), joined));
+}
+
+Envelope Member::ToScheduler(MessageKind kind) const {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.to = SchedulerControl();
+  envelope.epoch = epoch_;
+  return envelope;
+}
+
+void Member::End(const wire::End& end, Outbox& outbox) {
+  if (ended_) return;
+  ended_ = true;
+  outbox.CancelTimer(kRegisterTimer);
+  outbox.Send(MakeEnvelope(MessageKind::kEnd, Here(kApplicationLane), end));
+}
+
+}  // namespace poseidon

@@ -1,0 +1,86 @@
+// Member: a server's or worker's half of the membership protocol, from asking to be admitted to the
+// end of the job. Control actors of servers and workers hold one and hand it what they do not
+// handle themselves.
+//
+// The application lane hears kJoined (wire::View, without the nodes) once all nodes are there and
+// kEnd (wire::End) when it is over, exactly once, whatever the cause: the scheduler said so, did
+// not answer, refused, or fell silent.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/time.h"
+#include "proto/wire.pb.h"
+#include "transport/actor.h"
+#include "transport/membership/heartbeat.h"
+#include "transport/membership/shared_messages.h"
+
+namespace poseidon {
+
+struct MemberOptions {
+  Role role = Role::kWorker;
+  int wanted_rank = -1;  // -1: whichever is free
+  std::string host;      // of this process, as people and peers know it
+  int64_t pid = 0;
+  std::vector<std::string> endpoints;  // by lane
+  std::string scheduler_control_endpoint;
+  std::string scheduler_heartbeat_endpoint;
+  uint64_t incarnation = 0;      // random, drawn by the program
+  uint64_t job_fingerprint = 0;  // of the job config
+  Duration join_deadline = Seconds(60);
+  HeartbeatTiming heartbeat;
+  // Of all nodes of a simulation; null in a daemon.
+  std::shared_ptr<SharedMessages> shared;
+};
+
+// "worker 2 (node7:4711)"
+std::string Describe(const wire::Node& node);
+NodeId IdOf(const wire::Node& node);
+// The node of a view, or one with just role and rank if the view has none.
+wire::Node FindNode(const wire::View& view, const NodeId& id);
+wire::End MakeEnd(ExitCode code, const std::string& reason);
+
+class Member {
+ public:
+  explicit Member(MemberOptions options) : options_(std::move(options)) {}
+
+  void Start(Outbox& outbox);
+  // Handles kView, kRefused, kEnd, kPeerSilent, and forwards kLaneStalled to the scheduler as
+  // kStalled; ignores others.
+  void OnMessage(const Envelope& envelope, Outbox& outbox);
+  void OnTimer(TimerId timer, Outbox& outbox);
+
+  // Whether the view is complete; epoch() and self() are valid from then on.
+  bool joined() const { return joined_; }
+  bool ended() const { return ended_; }
+  uint64_t epoch() const { return epoch_; }
+  NodeId self() const { return {options_.role, rank_}; }
+
+  // Whether an envelope is the scheduler's, of the current view.
+  bool FromOwnScheduler(const Envelope& envelope) const;
+  // Tells data lanes that training starts.
+  void StartLanes(int lanes, Outbox& outbox) const;
+  // An envelope to the scheduler's control lane under the current epoch.
+  Envelope ToScheduler(MessageKind kind) const;
+  // Tells the application that the job is over. Only the first call has an effect.
+  void End(const wire::End& end, Outbox& outbox);
+
+ private:
+  void SendRegister(Outbox& outbox);
+  void OnView(const ViewAndRoutes& answer, Outbox& outbox);
+  bool FromScheduler(const Envelope& envelope) const;
+
+  MemberOptions options_;
+  int rank_ = -1;       // -1 before the scheduler has given one
+  uint64_t epoch_ = 0;  // 0 before the view is complete
+  bool admitted_ = false;
+  bool joined_ = false;
+  bool ended_ = false;
+  Time last_answer_{};
+};
+
+}  // namespace poseidon

@@ -1,0 +1,100 @@
+#include "transport/membership/node_setup.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+sockaddr_in Resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int result = getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (result != 0) {
+    throw ConfigError("can't resolve cluster.scheduler_host \"" + host +
+                      "\": " + gai_strerror(result));
+  }
+  const sockaddr_in address = *reinterpret_cast<sockaddr_in*>(found->ai_addr);
+  freeaddrinfo(found);
+  return address;
+}
+
+}  // namespace
+
+std::string FindPublicHost(const std::string& scheduler_host) {
+  sockaddr_in scheduler = Resolve(scheduler_host);
+  scheduler.sin_port = htons(9);  // any: connecting a UDP socket sends nothing
+  const int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own{};
+  socklen_t length = sizeof own;
+  const bool found =
+      probe >= 0 &&
+      connect(probe, reinterpret_cast<sockaddr*>(&scheduler), sizeof scheduler) == 0 &&
+      getsockname(probe, reinterpret_cast<sockaddr*>(&own), &length) == 0;
+  if (probe >= 0) close(probe);
+  if (!found) {
+    throw ConfigError("no route to cluster.scheduler_host \"" + scheduler_host +
+                      "\"; is the network up?");
+  }
+  char text[INET_ADDRSTRLEN];
+  return inet_ntop(AF_INET, &own.sin_addr, text, sizeof text);
+}
+
+HeartbeatTiming TimingOf(const Job& job) {
+  return {Seconds(job.communication().heartbeat_interval_seconds()),
+          Seconds(job.communication().heartbeat_deadline_seconds())};
+}
+
+std::string SchedulerEndpoint(const Job& job, int lane) {
+  return "tcp://" + job.cluster().scheduler_host() + ":" +
+         std::to_string(job.cluster().scheduler_port() + lane);
+}
+
+ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
+  ZmqOptions options;
+  options.public_host = public_host;
+  options.data_lanes = job.communication().lanes();
+  options.window_bytes = job.communication().window_bytes();
+  // So that who has heard of a death also ends within the deadline (HeartbeatTiming).
+  options.linger = std::min(options.linger, TimingOf(job).interval);
+  return options;
+}
+
+MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
+                                int wanted_rank, const std::string& public_host,
+                                const ZmqRuntime& runtime) {
+  if (wanted_rank < -1) {
+    throw ConfigError("--rank is " + std::to_string(wanted_rank) + "; ranks count from 0");
+  }
+  MemberOptions options;
+  options.role = role;
+  options.wanted_rank = wanted_rank;
+  options.host = public_host;
+  options.pid = getpid();
+  options.endpoints = runtime.endpoints();
+  options.scheduler_control_endpoint = SchedulerEndpoint(job, kControlLane);
+  options.scheduler_heartbeat_endpoint = SchedulerEndpoint(job, kHeartbeatLane);
+  options.incarnation = DrawRandom();
+  options.job_fingerprint = job_fingerprint;
+  options.join_deadline = Seconds(job.cluster().join_deadline_seconds());
+  options.heartbeat = TimingOf(job);
+  return options;
+}
+
+uint64_t DrawRandom() {
+  std::random_device device;
+  const uint64_t drawn = (static_cast<uint64_t>(device()) << 32) | device();
+  return drawn == 0 ? 1 : drawn;
+}
+
+}  // namespace poseidon

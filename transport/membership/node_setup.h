@@ -1,0 +1,37 @@
+// From a job config to the options of a node's runtime and membership: what the daemons and the
+// client library share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/job.pb.h"
+#include "transport/membership/heartbeat.h"
+#include "transport/membership/member.h"
+#include "transport/zmq/zmq_runtime.h"
+
+namespace poseidon {
+
+// The address of this machine that others can reach: that of the interface which leads to the
+// scheduler. Throws ConfigError if `scheduler_host` can't be resolved.
+std::string FindPublicHost(const std::string& scheduler_host);
+
+HeartbeatTiming TimingOf(const Job& job);
+
+// "tcp://host:port" of the scheduler's control or heartbeat lane.
+std::string SchedulerEndpoint(const Job& job, int lane);
+
+// A server's or worker's: free ports, reachable at `public_host`. The scheduler changes ports and
+// lanes.
+ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
+
+// Draws an incarnation at random. `runtime` is bound; nothing is sent yet. Throws ConfigError if
+// `wanted_rank` is below -1.
+MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
+                                int wanted_rank, const std::string& public_host,
+                                const ZmqRuntime& runtime);
+
+// A random number that is not 0.
+uint64_t DrawRandom();
+
+}  // namespace poseidon

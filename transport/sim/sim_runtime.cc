@@ -1,0 +1,409 @@
+#include "transport/sim/sim_runtime.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <charconv>
+#include <exception>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "proto/wire.pb.h"
+#include "transport/sim/sim_event_queue.h"
+#include "transport/sim/sim_network.h"
+#include "transport/sim/sim_pool.h"
+#include "transport/sim/sim_routes.h"
+#include "transport/sim/sim_timers.h"
+
+namespace poseidon {
+namespace {
+
+constexpr std::string_view kScheme = "sim://";
+
+// Takes a number off the front of `text`; false if there is none.
+bool TakeInt(std::string_view* text, int* value) {
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), *value);
+  if (error != std::errc()) return false;
+  text->remove_prefix(static_cast<size_t>(end - text->data()));
+  return true;
+}
+
+// The lane that "sim://NODE/LANE" names; nowhere if it is malformed or there are fewer nodes.
+SimLane ParseEndpoint(std::string_view endpoint, SimNode node_count) {
+  if (!endpoint.starts_with(kScheme)) return {};
+  endpoint.remove_prefix(kScheme.size());
+  SimNode node = -1;
+  int lane = 0;
+  if (!TakeInt(&endpoint, &node) || !endpoint.starts_with('/')) return {};
+  endpoint.remove_prefix(1);
+  if (!TakeInt(&endpoint, &lane) || !endpoint.empty()) return {};
+  if (node < 0 || node >= node_count || lane < SimLane::kFirst || lane > SimLane::kLast) return {};
+  return SimLane(node, lane);
+}
+
+}  // namespace
+
+class SimRuntime::Implementation {
+ public:
+  explicit Implementation(const SimOptions& options)
+      : options_(options), network_(&options_, &events_, &statistics_), timers_(&events_) {}
+
+  int AddGroup(const UplinkSpec& uplink, int parent) { return network_.AddGroup(uplink, parent); }
+  int AddMachine(const NicSpec& nic, int group) { return network_.AddMachine(nic, group); }
+  SimNode AddNode(NodeId self, int machine);
+  void Attach(SimNode node, int lane, std::unique_ptr<Actor> actor);
+  void SetRoute(SimNode node, const Address& to, const std::string& endpoint);
+  void Kill(SimNode node);
+  void At(Time when, std::function<void()> action) {
+    events_.Push(when, SimEventKind::kAction, actions_.Put(std::move(action)));
+  }
+  Time Run(Time deadline);
+  void Halt() { halted_ = true; }
+  Time now() const { return events_.now(); }
+  const SimStatistics& statistics() const { return statistics_; }
+
+ private:
+  struct Lane {
+    std::unique_ptr<Actor> actor;
+    bool started = false;
+    Time busy_until = Time::min();  // with what has arrived so far
+    bool has_timers = false;
+    SimTimers::LaneIndex timers = 0;  // if has_timers
+  };
+  struct Node {
+    NodeId self;
+    std::vector<Lane> lanes;  // from kApplicationLane on
+    SimRoutes routes;
+    std::shared_ptr<const SimRoutes> shared_routes;  // where `routes` has none; may be null
+  };
+
+  Node& NodeAt(SimNode node) {
+    CHECK(node >= 0 && static_cast<size_t>(node) < nodes_.size()) << "no simulated node " << node;
+    return nodes_[static_cast<size_t>(node)];
+  }
+  Lane* FindLane(SimLane lane);
+  void SkipTimersNotDue();
+  void Handle(const SimEvent& event);
+  void Start(SimLane lane);
+  void Arrive(SimTransfer transfer);
+  void Deliver(SimTransfer transfer);
+  // Calls an actor and carries out its outbox.
+  template <typename Function>
+  void Call(SimLane lane, const Function& function);
+  void CarryOut(SimLane lane);
+  SimLane Resolve(SimNode node, const Address& to, const std::string& endpoint) const;
+  void ShareRoutes(SimNode node, std::shared_ptr<const std::vector<Outbox::Route>> routes);
+  SimLane FindRoute(SimNode node, const Address& to);
+  void Send(SimLane from, Envelope envelope);
+  void ChangeTimer(SimLane lane, const Outbox::Timer& timer);
+  void Fail(SimLane lane, ExitCode exit_code, const std::string& reason);
+  void Retire(Lane* lane);
+
+  const SimOptions options_;
+  SimEventQueue events_;
+  SimStatistics statistics_;
+  SimNetwork network_;
+  SimTimers timers_;
+  SimPool<std::function<void()>> actions_;
+  SimPool<SimTransfer> held_;  // at a lane that is busy
+  std::vector<Node> nodes_;
+  // The last routes that nodes share, and what they resolve to.
+  std::shared_ptr<const std::vector<Outbox::Route>> shared_source_;
+  std::shared_ptr<const SimRoutes> shared_routes_;
+  Outbox outbox_;
+  // Replaced or killed during the current event; one of them may be the actor that is running.
+  std::vector<std::unique_ptr<Actor>> retired_;
+  bool running_ = false;
+  bool halted_ = false;
+};
+
+SimNode SimRuntime::Implementation::AddNode(NodeId self, int machine) {
+  CHECK(machine >= 0 && machine < network_.machine_count()) << "no simulated machine " << machine;
+  const auto node = static_cast<SimNode>(nodes_.size());
+  CHECK_LE(node, SimLane::kLastNode);
+  nodes_.emplace_back();
+  nodes_.back().self = self;
+  network_.AddNode(machine);
+  return node;
+}
+
+void SimRuntime::Implementation::Attach(SimNode node, int lane, std::unique_ptr<Actor> actor) {
+  CHECK(lane >= SimLane::kFirst && lane <= SimLane::kLast) << "no lane " << lane;
+  std::vector<Lane>& lanes = NodeAt(node).lanes;
+  CHECK(network_.alive(node)) << "simulated node " << node << " was killed";
+  const size_t index = static_cast<size_t>(lane - SimLane::kFirst);
+  if (lanes.size() <= index) lanes.resize(index + 1);
+  Retire(&lanes[index]);
+  lanes[index].actor = std::move(actor);
+  lanes[index].started = false;
+  events_.Push(now(), SimEventKind::kStart, SimLane(node, lane).packed());
+}
+
+void SimRuntime::Implementation::SetRoute(SimNode node, const Address& to,
+                                          const std::string& endpoint) {
+  NodeAt(node).routes.Set(to, Resolve(node, to, endpoint));
+}
+
+// Throws ConfigError if there is no such lane.
+SimLane SimRuntime::Implementation::Resolve(SimNode node, const Address& to,
+                                            const std::string& endpoint) const {
+  const SimLane lane = ParseEndpoint(endpoint, static_cast<SimNode>(nodes_.size()));
+  if (lane.nowhere()) {
+    throw ConfigError("simulation: the route of node " + std::to_string(node) + " to " +
+                      to.ToString() + " is '" + endpoint +
+                      "'; it must be sim://NODE/LANE and name a node of the simulation");
+  }
+  return lane;
+}
+
+void SimRuntime::Implementation::ShareRoutes(
+    SimNode node, std::shared_ptr<const std::vector<Outbox::Route>> routes) {
+  if (routes != shared_source_) {
+    auto resolved = std::make_shared<SimRoutes>();
+    for (const Outbox::Route& route : *routes) {
+      resolved->Set(route.to, Resolve(node, route.to, route.endpoint));
+    }
+    shared_source_ = std::move(routes);
+    shared_routes_ = std::move(resolved);
+  }
+  NodeAt(node).shared_routes = shared_routes_;
+}
+
+SimLane SimRuntime::Implementation::FindRoute(SimNode node, const Address& to) {
+  const Node& sender = NodeAt(node);
+  const SimLane own = sender.routes.Find(to);
+  if (!own.nowhere() || sender.shared_routes == nullptr) return own;
+  const SimLane shared = sender.shared_routes->Find(to);
+  // A job's routes name the node itself, too, which has no route to itself.
+  return shared.nowhere() || shared.node() == node ? SimLane() : shared;
+}
+
+void SimRuntime::Implementation::Kill(SimNode node) {
+  Node& killed = NodeAt(node);
+  if (!network_.alive(node)) return;
+  for (Lane& lane : killed.lanes) Retire(&lane);
+  killed.routes = SimRoutes();
+  killed.shared_routes.reset();
+  network_.RemoveNode(node);
+  if (!running_) retired_.clear();
+}
+
+Time SimRuntime::Implementation::Run(Time deadline) {
+  CHECK(!running_) << "SimRuntime::Run called from within Run";
+  struct Running {
+    explicit Running(bool* flag) : flag_(flag) { *flag_ = true; }
+    ~Running() { *flag_ = false; }
+    bool* flag_;
+  } running(&running_);
+  halted_ = false;
+  while (!halted_) {
+    SkipTimersNotDue();
+    if (events_.empty()) break;
+    if (events_.next().time > deadline) {
+      events_.AdvanceTo(deadline);
+      break;
+    }
+    ++statistics_.events;
+    Handle(events_.Pop());
+    retired_.clear();
+  }
+  return now();
+}
+
+// Events of timers that were moved or cancelled are no events: time must not go on for them.
+void SimRuntime::Implementation::SkipTimersNotDue() {
+  while (!events_.empty() && events_.next().kind == SimEventKind::kTimer &&
+         !timers_.Due(events_.next())) {
+    events_.Drop();
+  }
+}
+
+void SimRuntime::Implementation::Handle(const SimEvent& event) {
+  switch (event.kind) {
+    case SimEventKind::kAction:
+      actions_.Take(event.subject)();
+      break;
+    case SimEventKind::kStart:
+      Start(SimLane::FromPacked(event.subject));
+      break;
+    case SimEventKind::kTimer: {
+      const SimTimers::Expired expired = timers_.Take(event);
+      Call(expired.lane, [&](Actor& actor, Outbox& outbox) { actor.OnTimer(expired.id, outbox); });
+      break;
+    }
+    case SimEventKind::kEgressFree:
+    case SimEventKind::kReachesUplink:
+    case SimEventKind::kReachesIngress:
+    case SimEventKind::kLeavesIngress:
+    case SimEventKind::kArrives:
+      if (std::optional<SimTransfer> arrived = network_.Handle(event)) {
+        Arrive(*std::move(arrived));
+      }
+      break;
+    case SimEventKind::kHandled:
+      Deliver(held_.Take(event.subject));
+      break;
+  }
+}
+
+SimRuntime::Implementation::Lane* SimRuntime::Implementation::FindLane(SimLane lane) {
+  std::vector<Lane>& lanes = NodeAt(lane.node()).lanes;
+  const size_t index = static_cast<size_t>(lane.lane() - SimLane::kFirst);
+  return index < lanes.size() && lanes[index].actor != nullptr ? &lanes[index] : nullptr;
+}
+
+void SimRuntime::Implementation::Start(SimLane lane) {
+  Lane* found = FindLane(lane);
+  if (found == nullptr || found->started) return;
+  found->started = true;
+  Call(lane, [](Actor& actor, Outbox& outbox) { actor.OnStart(outbox); });
+}
+
+void SimRuntime::Implementation::Arrive(SimTransfer transfer) {
+  Lane* lane =
+      options_.processing && network_.alive(transfer.to.node()) ? FindLane(transfer.to) : nullptr;
+  if (lane == nullptr) return Deliver(std::move(transfer));
+  const Duration duration = options_.processing(transfer.envelope);
+  CHECK(duration >= Duration::zero()) << "processing takes a negative time";
+  const bool waits = lane->busy_until >= now() || duration > Duration::zero();
+  lane->busy_until = std::max(lane->busy_until, now()) + duration;
+  if (!waits) return Deliver(std::move(transfer));
+  const Time end = lane->busy_until;
+  events_.Push(end, SimEventKind::kHandled, held_.Put(std::move(transfer)));
+}
+
+void SimRuntime::Implementation::Deliver(SimTransfer transfer) {
+  const bool between_nodes = transfer.from != transfer.to.node();
+  if (!network_.alive(transfer.to.node())) {
+    if (between_nodes) ++statistics_.lost;
+    return;
+  }
+  Start(transfer.to);
+  if (FindLane(transfer.to) == nullptr) {
+    ++statistics_.unroutable;
+    return;
+  }
+  if (between_nodes) {
+    ++statistics_.envelopes;
+    statistics_.body_bytes += static_cast<int64_t>(transfer.envelope.body.size());
+    transfer.envelope.to = {NodeAt(transfer.to.node()).self, transfer.to.lane()};
+  }
+  Call(transfer.to,
+       [&](Actor& actor, Outbox& outbox) { actor.OnMessage(transfer.envelope, outbox); });
+}
+
+template <typename Function>
+void SimRuntime::Implementation::Call(SimLane lane, const Function& function) {
+  Actor& actor = *FindLane(lane)->actor;
+  outbox_.Clear();
+  outbox_.now = now();
+  try {
+    function(actor, outbox_);
+    // The actor, or what it called, may have killed its own node.
+    if (network_.alive(lane.node())) CarryOut(lane);
+  } catch (const Error& error) {
+    Fail(lane, error.exit_code(), error.what());
+  } catch (const std::exception& error) {
+    Fail(lane, ExitCode::kFailure, error.what());
+  }
+}
+
+void SimRuntime::Implementation::CarryOut(SimLane lane) {
+  const SimNode node = lane.node();
+  if (outbox_.identity) NodeAt(node).self = *outbox_.identity;
+  for (const Outbox::Route& route : outbox_.routes) SetRoute(node, route.to, route.endpoint);
+  if (outbox_.shared_routes != nullptr) ShareRoutes(node, outbox_.shared_routes);
+  for (Outbox::Attachment& attachment : outbox_.attachments) {
+    Attach(node, attachment.lane, std::move(attachment.actor));
+  }
+  for (Envelope& envelope : outbox_.messages) Send(lane, std::move(envelope));
+  for (const Outbox::Timer& timer : outbox_.timers) ChangeTimer(lane, timer);
+}
+
+void SimRuntime::Implementation::Send(SimLane from, Envelope envelope) {
+  const Node& node = NodeAt(from.node());
+  envelope.from = {node.self, from.lane()};
+  SimLane to;
+  if (envelope.to.node.role != Role::kThisNode) {
+    to = FindRoute(from.node(), envelope.to);
+  } else if (envelope.to.lane >= SimLane::kFirst && envelope.to.lane <= SimLane::kLast) {
+    to = SimLane(from.node(), envelope.to.lane);
+  }
+  if (to.nowhere()) {
+    ++statistics_.unroutable;
+    return;
+  }
+  if (to.node() != from.node()) {
+    CHECK(IsWireKind(envelope.kind))
+        << envelope.from.ToString() << " sends " << KindName(envelope.kind) << " to another node";
+    envelope.happened = Time{};
+  }
+  network_.Send(std::move(envelope), from.node(), to);
+}
+
+void SimRuntime::Implementation::ChangeTimer(SimLane lane, const Outbox::Timer& timer) {
+  Lane* found = FindLane(lane);
+  if (!found->has_timers) {
+    found->timers = timers_.AddLane(lane);
+    found->has_timers = true;
+  }
+  if (timer.delay) {
+    timers_.Set(found->timers, timer.id, *timer.delay);
+  } else {
+    timers_.Cancel(found->timers, timer.id);
+  }
+}
+
+// Called while an exception of the lane's actor is handled.
+void SimRuntime::Implementation::Fail(SimLane lane, ExitCode exit_code, const std::string& reason) {
+  if (!network_.alive(lane.node())) return;
+  const bool reported = lane.lane() != kApplicationLane &&
+                        FindLane(SimLane(lane.node(), kApplicationLane)) != nullptr;
+  Retire(FindLane(lane));
+  if (!reported) throw;
+  wire::End end;
+  end.set_exit_code(static_cast<int>(exit_code));
+  end.set_reason(reason);
+  Send(lane, MakeEnvelope(MessageKind::kFailed, Here(kApplicationLane), end));
+}
+
+void SimRuntime::Implementation::Retire(Lane* lane) {
+  if (lane->actor != nullptr) retired_.push_back(std::move(lane->actor));
+  if (lane->has_timers) timers_.CancelAll(lane->timers);
+}
+
+SimRuntime::SimRuntime(const SimOptions& options)
+    : implementation_(std::make_unique<Implementation>(options)) {}
+SimRuntime::~SimRuntime() = default;
+
+int SimRuntime::AddGroup(const UplinkSpec& uplink, int parent) {
+  return implementation_->AddGroup(uplink, parent);
+}
+int SimRuntime::AddMachine(const NicSpec& nic, int group) {
+  return implementation_->AddMachine(nic, group);
+}
+SimNode SimRuntime::AddNode(NodeId self, int machine) {
+  return implementation_->AddNode(self, machine);
+}
+std::string SimRuntime::endpoint(SimNode node, int lane) const {
+  return std::string(kScheme) + std::to_string(node) + "/" + std::to_string(lane);
+}
+void SimRuntime::Attach(SimNode node, int lane, std::unique_ptr<Actor> actor) {
+  implementation_->Attach(node, lane, std::move(actor));
+}
+void SimRuntime::SetRoute(SimNode node, const Address& to, const std::string& endpoint) {
+  implementation_->SetRoute(node, to, endpoint);
+}
+void SimRuntime::Kill(SimNode node) { implementation_->Kill(node); }
+void SimRuntime::At(Time when, std::function<void()> action) {
+  implementation_->At(when, std::move(action));
+}
+Time SimRuntime::Run(Time deadline) { return implementation_->Run(deadline); }
+void SimRuntime::Halt() { implementation_->Halt(); }
+Time SimRuntime::now() const { return implementation_->now(); }
+const SimStatistics& SimRuntime::statistics() const { return implementation_->statistics(); }
+
+}  // namespace poseidon

@@ -1,0 +1,329 @@
+#include "transport/zmq/zmq_lane.h"
+
+#include <glog/logging.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+#include "core/error.h"
+#include "proto/wire.pb.h"
+#include "transport/zmq/zmq_frame.h"
+#include "transport/zmq/zmq_socket.h"
+
+namespace poseidon {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Messages received before timers and ended connections get their turn. Windows and the inbox do
+// not wait for that, they are looked at before each message.
+constexpr int kMessagesPerTurn = 64;
+
+// How often a lane that stops looks whether the kernel has taken everything.
+constexpr milliseconds kFinishInterval(1);
+
+Time Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
+
+// Signals are for the program's own threads: a handler must never run on a lane.
+void BlockSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+}  // namespace
+
+ZmqLane::ZmqLane(ZmqNode& node, int lane, int port)
+    : node_(node),
+      lane_(lane),
+      inbox_(*node.inboxes.at(lane)),
+      waker_(*inbox_.waker()),
+      receiver_(MakeReceiver(node.context, node.options, lane)),
+      receiver_fd_(receiver_.get(zmq::sockopt::fd)),
+      connections_(node.context, receiver_, lane, node.counters),
+      port_(Bind(receiver_, node.options, port)) {}
+
+void ZmqLane::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void ZmqLane::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void ZmqLane::Run() {
+  BlockSignals();
+  pthread_setname_np(pthread_self(), ("lane " + std::to_string(lane_)).c_str());
+  while (!node_.stopping.load()) Turn();
+  Finish();
+  actor_.reset();
+}
+
+void ZmqLane::Turn() {
+  Service();
+  const Readable readable = Sleep(drained_ ? UntilNextTimer() : milliseconds(0));
+  if (readable.connections) connections_.Collect();
+  if (readable.connections || readable.receiver) drained_ = false;
+  if (!drained_) drained_ = Receive();
+  if (drained_) connections_.Judge();
+  FireTimers();
+}
+
+void ZmqLane::Finish() {
+  const Time deadline = Now() + node_.options.linger;
+  Service();
+  while (!idle() && Now() < deadline) {
+    std::this_thread::sleep_for(kFinishInterval);
+    Service();
+  }
+}
+
+bool ZmqLane::idle() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const auto& entry) { return entry.second->idle(); });
+}
+
+ZmqLane::Readable ZmqLane::Sleep(milliseconds limit) {
+  // Not zmq_poll: it asks every socket for its state before and after, in several system calls. A
+  // socket's descriptor is readable when something has come since a receive that found nothing.
+  const bool asleep = limit.count() != 0 && waker_.FallAsleep();
+  pollfd items[] = {
+      {receiver_fd_, POLLIN, 0}, {connections_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
+  const int ready = poll(items, std::size(items), asleep ? static_cast<int>(limit.count()) : 0);
+  PCHECK(ready >= 0 || errno == EINTR);
+  if (asleep) waker_.GetUp();
+  if (ready <= 0) return {};
+  if (items[2].revents != 0) waker_.Clear();
+  return {items[0].revents != 0, items[1].revents != 0};
+}
+
+milliseconds ZmqLane::UntilNextTimer() const {
+  const std::optional<Time> next = timers_.next();
+  if (!next) return milliseconds(-1);
+  // Rounded up, as a timer never fires early; at most a day, as poll() counts in an int.
+  const auto wait = std::chrono::ceil<milliseconds>(*next - Now());
+  return std::clamp<milliseconds>(wait, milliseconds(0), std::chrono::hours(24));
+}
+
+void ZmqLane::Service() {
+  if (!waker_.Take()) return;
+  for (ZmqInbox::Item& item : inbox_.TakeAll()) {
+    Guarded([&] { Handle(item); });
+  }
+  Guarded([this] { PumpUnfinished(); });
+}
+
+void ZmqLane::Handle(ZmqInbox::Item& item) {
+  if (auto* envelope = std::get_if<Envelope>(&item)) {
+    HandleEnvelope(std::move(*envelope));
+  } else if (auto* route = std::get_if<Outbox::Route>(&item)) {
+    SetRoute(*route);
+  } else {
+    actor_ = std::move(std::get<std::unique_ptr<Actor>>(item));
+    timers_.Clear();
+    CallActor([this](Actor& actor) { actor.OnStart(outbox_); });
+  }
+}
+
+void ZmqLane::HandleEnvelope(Envelope envelope) {
+  if (envelope.to.node.role != Role::kThisNode) {
+    // The application's, for another node.
+    Send(std::move(envelope));
+  } else if (actor_) {
+    CallActor([&](Actor& actor) { actor.OnMessage(envelope, outbox_); });
+  } else {
+    ++node_.counters.unroutable;
+  }
+}
+
+void ZmqLane::SetRoute(const Outbox::Route& route) {
+  routes_[route.to] = route.endpoint;
+  const auto peer = peers_.find(route.to);
+  if (peer == peers_.end()) return;
+  try {
+    peer->second->MoveTo(route.endpoint);
+  } catch (const ProtocolError& error) {
+    ReportBadEndpoint(route.to, error);
+  }
+}
+
+bool ZmqLane::Receive() {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    Message message;
+    if (!ReceiveMessage(message)) return true;
+    // What came before this message in time comes before it here.
+    Service();
+    HandleMessage(message);
+  }
+  return false;
+}
+
+bool ZmqLane::ReceiveMessage(Message& message) {
+  if (!receiver_.recv(message.routing_id, zmq::recv_flags::dontwait)) return false;
+  // ZeroMQ delivers whole messages: the rest is there.
+  zmq::message_t surplus;
+  zmq::message_t* const places[] = {&message.header, &message.body};
+  bool more = message.routing_id.more();
+  while (more) {
+    zmq::message_t& place = message.frames < 2 ? *places[message.frames] : surplus;
+    CHECK(receiver_.recv(place, zmq::recv_flags::dontwait));
+    more = place.more();
+    ++message.frames;
+  }
+  return true;
+}
+
+void ZmqLane::HandleMessage(Message& message) {
+  if (message.frames < 1 || message.frames > 2) {
+    Drop(message, std::to_string(message.frames) + " frames instead of a header and a body");
+    return;
+  }
+  DecodedHeader decoded =
+      DecodeHeader({message.header.data<std::byte>(), message.header.size()}, message.body.size());
+  if (!decoded.fault.empty()) {
+    Drop(message, decoded.fault);
+    return;
+  }
+  connections_.Spoke(message.header);
+  Envelope& envelope = decoded.envelope;
+  if (!actor_) {
+    Drop(message, KindName(envelope.kind) + " from " + envelope.from.ToString() +
+                      ", which this lane has no use for");
+    return;
+  }
+  ++node_.counters.frames_received;
+  node_.counters.bytes_received += static_cast<int64_t>(message.body.size());
+  envelope.to = self();
+  if (message.body.size() > 0) {
+    auto owner = std::make_shared<zmq::message_t>(std::move(message.body));
+    const std::span<const std::byte> bytes(owner->data<std::byte>(), owner->size());
+    envelope.body = Payload::View(bytes, std::move(owner));
+  }
+  CallActor([&](Actor& actor) { actor.OnMessage(envelope, outbox_); });
+}
+
+void ZmqLane::Drop(Message& message, const std::string& fault) {
+  ++node_.counters.malformed_frames;
+  zmq::message_t& frame = message.frames > 0 ? message.header : message.routing_id;
+  if (!connections_.Complained(frame)) return;
+  LOG(WARNING) << self().ToString() << " (port " << port_ << ") drops a frame from "
+               << PeerHost(frame) << ": " << fault << ". More from there will not be logged.";
+}
+
+void ZmqLane::FireTimers() {
+  if (!timers_.next()) return;
+  const Time now = Now();
+  while (const std::optional<TimerId> timer = timers_.TakeDue(now)) {
+    CallActor([&](Actor& actor) { actor.OnTimer(*timer, outbox_); });
+  }
+}
+
+template <typename Call>
+void ZmqLane::CallActor(Call call) {
+  outbox_.Clear();
+  outbox_.now = Now();
+  const bool fine = Guarded([&] {
+    call(*actor_);
+    CarryOut();
+  });
+  if (fine) return;
+  actor_.reset();
+  timers_.Clear();
+}
+
+template <typename Call>
+bool ZmqLane::Guarded(Call call) {
+  try {
+    call();
+    return true;
+  } catch (const Error& error) {
+    ReportFailure(error.exit_code(), error.what());
+  } catch (const std::exception& error) {
+    ReportFailure(ExitCode::kFailure, error.what());
+  }
+  return false;
+}
+
+void ZmqLane::ReportFailure(ExitCode exit_code, const std::string& reason) {
+  wire::End end;
+  end.set_exit_code(static_cast<int>(exit_code));
+  end.set_reason(reason);
+  Envelope envelope = MakeEnvelope(MessageKind::kFailed, Here(kApplicationLane), end);
+  envelope.from = self();
+  Send(std::move(envelope));
+}
+
+void ZmqLane::CarryOut() {
+  if (outbox_.identity) node_.SetIdentity(*outbox_.identity);
+  if (outbox_.window_bytes) *node_.window_bytes = *outbox_.window_bytes;
+  for (const Outbox::Route& route : outbox_.routes) {
+    SetRoute(route);
+    node_.AddRoute(route, lane_);
+  }
+  for (Outbox::Attachment& attachment : outbox_.attachments) {
+    node_.Attach(attachment.lane, std::move(attachment.actor));
+  }
+  for (Envelope& envelope : outbox_.messages) {
+    envelope.from = self();
+    Send(std::move(envelope));
+  }
+  PumpUnfinished();
+  for (const Outbox::Timer& timer : outbox_.timers) {
+    if (timer.delay) {
+      timers_.Set(timer.id, outbox_.now + *timer.delay);
+    } else {
+      timers_.Cancel(timer.id);
+    }
+  }
+}
+
+void ZmqLane::Send(Envelope envelope) {
+  if (envelope.to.node.role == Role::kThisNode) {
+    node_.Deliver(std::move(envelope));
+    return;
+  }
+  CHECK(!envelope.body.phantom()) << "a phantom payload has no bytes to send";
+  if (static_cast<int64_t>(envelope.body.size()) > node_.options.max_frame_bytes) {
+    throw ProtocolError(KindName(envelope.kind) + " for " + envelope.to.ToString() + " has " +
+                        std::to_string(envelope.body.size()) + " bytes, frames are limited to " +
+                        std::to_string(node_.options.max_frame_bytes) + ": use smaller KV pairs");
+  }
+  ZmqPeer* const peer = FindPeer(envelope.to);
+  if (peer == nullptr) {
+    ++node_.counters.unroutable;
+    return;
+  }
+  if (peer->empty()) unfinished_.push_back(peer);
+  peer->Enqueue(std::move(envelope));
+}
+
+ZmqPeer* ZmqLane::FindPeer(const Address& to) {
+  const auto peer = peers_.find(to);
+  if (peer != peers_.end()) return peer->second.get();
+  const auto route = routes_.find(to);
+  if (route == routes_.end()) return nullptr;
+  try {
+    auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, node_.window_bytes, lane_,
+                                          route->second, inbox_.waker(), node_.counters);
+    return peers_.emplace(to, std::move(made)).first->second.get();
+  } catch (const ProtocolError& error) {
+    ReportBadEndpoint(to, error);
+    routes_.erase(route);
+    return nullptr;
+  }
+}
+
+void ZmqLane::ReportBadEndpoint(const Address& to, const ProtocolError& error) {
+  LOG(WARNING) << self().ToString() << " can't reach " << to.ToString() << ": " << error.what();
+}
+
+void ZmqLane::PumpUnfinished() {
+  std::erase_if(unfinished_, [](ZmqPeer* peer) { return peer->Pump(); });
+}
+
+}  // namespace poseidon

@@ -1,0 +1,47 @@
+#include "transport/zmq/zmq_node.h"
+
+#include <glog/logging.h>
+
+#include <bit>
+#include <utility>
+
+#include "transport/zmq/zmq_socket.h"
+
+namespace poseidon {
+
+ZmqNode::ZmqNode(NodeId self, const ZmqOptions& node_options)
+    : options(node_options),
+      window_bytes(std::make_shared<std::atomic<int64_t>>(node_options.window_bytes)),
+      context(MakeContext(node_options)) {
+  SetIdentity(self);
+  for (int lane = 0; lane < kFirstDataLane + options.data_lanes; ++lane) {
+    inboxes.push_back(std::make_unique<ZmqInbox>());
+  }
+}
+
+void ZmqNode::Deliver(Envelope envelope) {
+  const int lane = envelope.to.lane;
+  if (lane == kApplicationLane) {
+    mailbox.Put(std::move(envelope));
+    return;
+  }
+  CHECK(lane >= 0 && lane < static_cast<int>(inboxes.size())) << "no lane " << lane;
+  inboxes[lane]->Put(std::move(envelope));
+}
+
+void ZmqNode::AddRoute(const Outbox::Route& route, int origin) {
+  for (int lane = 0; lane < static_cast<int>(inboxes.size()); ++lane) {
+    if (lane != origin) inboxes[lane]->Put(route);
+  }
+}
+
+void ZmqNode::Attach(int lane, std::unique_ptr<Actor> actor) {
+  CHECK(lane >= 0 && lane < static_cast<int>(inboxes.size())) << "no lane " << lane;
+  inboxes[lane]->Put(std::move(actor));
+}
+
+NodeId ZmqNode::identity() const { return std::bit_cast<NodeId>(identity_.load()); }
+
+void ZmqNode::SetIdentity(NodeId self) { identity_.store(std::bit_cast<uint64_t>(self)); }
+
+}  // namespace poseidon

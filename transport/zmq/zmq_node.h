@@ -1,0 +1,46 @@
+// What the lanes of one node share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+#include <zmq.hpp>
+
+#include "transport/counters.h"
+#include "transport/mailbox.h"
+#include "transport/zmq/zmq_inbox.h"
+#include "transport/zmq/zmq_options.h"
+
+namespace poseidon {
+
+// Thread-safe after construction.
+class ZmqNode {
+ public:
+  ZmqNode(NodeId self, const ZmqOptions& node_options);
+
+  // To an address of this node: one of its lanes or the application. CHECKs that there is such a
+  // lane.
+  void Deliver(Envelope envelope);
+  // To all lanes but `origin`, if that is one. A lane that gets an envelope afterwards, from
+  // whoever saw this return, knows the route.
+  void AddRoute(const Outbox::Route& route, int origin);
+  void Attach(int lane, std::unique_ptr<Actor> actor);
+
+  NodeId identity() const;
+  void SetIdentity(NodeId self);
+
+  const ZmqOptions options;
+  // Of every peer; options.window_bytes at first.
+  const std::shared_ptr<std::atomic<int64_t>> window_bytes;
+  zmq::context_t context;  // before everything that has a socket
+  std::atomic<bool> stopping{false};
+  TransportCounters counters;
+  Mailbox mailbox;
+  std::vector<std::unique_ptr<ZmqInbox>> inboxes;  // by lane
+
+ private:
+  std::atomic<uint64_t> identity_;  // a NodeId: as such it would need a lock with some compilers
+};
+
+}  // namespace poseidon

@@ -1,0 +1,112 @@
+#include "transport/zmq/zmq_peer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/time.h"
+#include "transport/zmq/zmq_frame.h"
+#include "transport/zmq/zmq_socket.h"
+
+namespace poseidon {
+namespace {
+
+// What the smallest message takes of the window: about what ZeroMQ allocates for one. It keeps a
+// flood of empty messages from passing the window unseen.
+constexpr int64_t kSmallestCharge = 512;
+
+// How soon a socket is replaced whose endpoint turned out not to speak ZeroMQ.
+constexpr Duration kReplaceAfter = std::chrono::seconds(1);
+
+Payload Copy(const Payload& payload) {
+  auto copy = std::make_shared_for_overwrite<std::byte[]>(payload.size());
+  std::memcpy(copy.get(), payload.bytes().data(), payload.size());
+  const std::span<const std::byte> view(copy.get(), payload.size());
+  return Payload::View(view, std::move(copy));
+}
+
+}  // namespace
+
+ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
+                 std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
+                 const std::string& endpoint, std::shared_ptr<ZmqWaker> waker,
+                 TransportCounters& counters)
+    : context_(context),
+      options_(options),
+      window_bytes_(std::move(window_bytes)),
+      lane_(lane),
+      endpoint_(endpoint),
+      waker_(std::move(waker)),
+      counters_(counters) {
+  Connect();
+}
+
+void ZmqPeer::Connect() {
+  try {
+    socket_ = MakeSender(context_, options_, lane_, endpoint_);
+  } catch (const zmq::error_t& error) {
+    throw ProtocolError("cannot connect to '" + endpoint_ + "': " + error.what());
+  }
+  // A window of its own: what an earlier socket holds comes back to the earlier window.
+  window_ = std::make_shared<ZmqWindow>(window_bytes_, waker_);
+  connected_ = std::chrono::steady_clock::now().time_since_epoch();
+}
+
+void ZmqPeer::MoveTo(const std::string& endpoint) {
+  if (endpoint == endpoint_) return;
+  endpoint_ = endpoint;
+  Connect();
+}
+
+bool ZmqPeer::Later(const Queued& a, const Queued& b) {
+  return std::pair(a.envelope.priority, a.number) > std::pair(b.envelope.priority, b.number);
+}
+
+void ZmqPeer::Enqueue(Envelope envelope) {
+  queue_.push_back({std::move(envelope), count_++});
+  std::push_heap(queue_.begin(), queue_.end(), Later);
+}
+
+bool ZmqPeer::Pump() {
+  while (!queue_.empty()) {
+    const Envelope& first = queue_.front().envelope;
+    const int64_t charge = std::max(static_cast<int64_t>(first.body.size()), kSmallestCharge);
+    if (!window_->Admit(charge)) return false;
+    if (!Send(first, charge)) {
+      ReplaceSocket();
+      return false;
+    }
+    std::pop_heap(queue_.begin(), queue_.end(), Later);
+    queue_.pop_back();
+  }
+  return true;
+}
+
+bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
+  const Payload& body = envelope.body;
+  std::string header = EncodeHeader(envelope);
+  // The last frame of the message is the one that gives the charge back.
+  if (body.size() == 0) {
+    zmq::message_t frame = MakeFrame(Payload::FromString(std::move(header)), charge, window_);
+    if (!socket_.send(frame, zmq::send_flags::dontwait)) return false;
+  } else {
+    zmq::message_t frame =
+        MakeFrame(body.size() < kZeroCopyBytes ? Copy(body) : body, charge, window_);
+    if (!socket_.send(zmq::buffer(header), zmq::send_flags::dontwait | zmq::send_flags::sndmore)) {
+      return false;
+    }
+    // What is true of a message's first frame is true of the rest.
+    socket_.send(frame, zmq::send_flags::dontwait);
+  }
+  ++counters_.frames_sent;
+  counters_.bytes_sent += static_cast<int64_t>(body.size());
+  return true;
+}
+
+void ZmqPeer::ReplaceSocket() {
+  const Time now = std::chrono::steady_clock::now().time_since_epoch();
+  if (now - connected_ >= kReplaceAfter) Connect();
+}
+
+}  // namespace poseidon

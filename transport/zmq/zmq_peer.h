@@ -1,0 +1,75 @@
+// The way to one lane of one other node: a priority queue, a window, a DEALER.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+#include <zmq.hpp>
+
+#include "core/time.h"
+#include "transport/counters.h"
+#include "transport/envelope.h"
+#include "transport/zmq/zmq_inbox.h"
+#include "transport/zmq/zmq_options.h"
+#include "transport/zmq/zmq_window.h"
+
+namespace poseidon {
+
+// Bodies from this size on go out without a copy. A smaller one is copied when it goes out, which
+// frees its owner's buffer at once and costs less than the wait for that.
+constexpr size_t kZeroCopyBytes = 64 << 10;
+
+// Belongs to the lane's thread.
+class ZmqPeer {
+ public:
+  // `window_bytes` may change meanwhile.
+  ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
+          std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
+          const std::string& endpoint, std::shared_ptr<ZmqWaker> waker,
+          TransportCounters& counters);
+
+  // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is
+  // queued is not. Nothing happens if the endpoint is the same.
+  void MoveTo(const std::string& endpoint);
+
+  void Enqueue(Envelope envelope);
+  // Hands what is queued to the socket, most urgent first, while the window has room. False: some
+  // is left; the waker is woken when the window has room. (If the endpoint does not speak ZeroMQ,
+  // nobody is woken and the next call tries again.)
+  bool Pump();
+  // Nothing is queued.
+  bool empty() const { return queue_.empty(); }
+  // Moreover, the kernel has all that was sent.
+  bool idle() const { return queue_.empty() && window_->empty(); }
+
+ private:
+  struct Queued {
+    Envelope envelope;
+    uint64_t number;  // first come, first served
+  };
+  // The order of std::push_heap, whose first is the largest: later than.
+  static bool Later(const Queued& a, const Queued& b);
+
+  void Connect();
+  // ZeroMQ gives up on an endpoint that does not speak its protocol; a new socket tries again.
+  void ReplaceSocket();
+  // False: ZeroMQ has given up.
+  bool Send(const Envelope& envelope, int64_t charge);
+
+  zmq::context_t& context_;
+  const ZmqOptions& options_;
+  const std::shared_ptr<const std::atomic<int64_t>> window_bytes_;
+  const int lane_;
+  std::string endpoint_;
+  const std::shared_ptr<ZmqWaker> waker_;
+  TransportCounters& counters_;
+  std::vector<Queued> queue_;  // a heap
+  uint64_t count_ = 0;
+  std::shared_ptr<ZmqWindow> window_;
+  zmq::socket_t socket_;
+  Time connected_{};
+};
+
+}  // namespace poseidon

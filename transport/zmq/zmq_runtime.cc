@@ -1,0 +1,80 @@
+#include "transport/zmq/zmq_runtime.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/zmq/zmq_lane.h"
+#include "transport/zmq/zmq_node.h"
+
+namespace poseidon {
+
+class ZmqRuntime::Implementation {
+ public:
+  Implementation(NodeId self, const ZmqOptions& options) : node(self, options) {
+    for (int lane = 0; lane < static_cast<int>(node.inboxes.size()); ++lane) {
+      int port = 0;
+      if (lane == kControlLane) port = options.control_port;
+      if (lane == kHeartbeatLane) port = options.heartbeat_port;
+      lanes.push_back(std::make_unique<ZmqLane>(node, lane, port));
+      endpoints.push_back("tcp://" + options.public_host + ":" +
+                          std::to_string(lanes.back()->port()));
+    }
+  }
+
+  ZmqNode node;
+  std::vector<std::unique_ptr<ZmqLane>> lanes;
+  std::vector<std::string> endpoints;
+};
+
+ZmqRuntime::ZmqRuntime(NodeId self, const ZmqOptions& options)
+    : implementation_(std::make_unique<Implementation>(self, options)) {}
+
+ZmqRuntime::~ZmqRuntime() { Stop(); }
+
+std::string ZmqRuntime::endpoint(int lane) const { return implementation_->endpoints.at(lane); }
+
+std::vector<std::string> ZmqRuntime::endpoints() const { return implementation_->endpoints; }
+
+void ZmqRuntime::Attach(int lane, std::unique_ptr<Actor> actor) {
+  implementation_->node.Attach(lane, std::move(actor));
+}
+
+void ZmqRuntime::SetRoute(const Address& to, const std::string& endpoint) {
+  implementation_->node.AddRoute({to, endpoint}, kApplicationLane);
+}
+
+void ZmqRuntime::Start() {
+  for (const auto& lane : implementation_->lanes) lane->Start();
+}
+
+void ZmqRuntime::Stop() {
+  ZmqNode& node = implementation_->node;
+  node.stopping.store(true);
+  for (const auto& inbox : node.inboxes) inbox->waker()->Wake();
+  for (const auto& lane : implementation_->lanes) lane->Join();
+  implementation_->lanes.clear();
+  for (const auto& inbox : node.inboxes) inbox->Close();
+  // Waits until ZeroMQ has released all frames.
+  node.context.close();
+}
+
+void ZmqRuntime::Post(Envelope envelope) {
+  ZmqNode& node = implementation_->node;
+  envelope.from = {node.identity(), kApplicationLane};
+  if (envelope.to.node.role == Role::kThisNode) {
+    node.Deliver(std::move(envelope));
+    return;
+  }
+  // By the lane of the same index, as an actor's would go.
+  const int last = static_cast<int>(node.inboxes.size()) - 1;
+  const int lane = std::clamp(envelope.to.lane, kControlLane, last);
+  node.inboxes[lane]->Put(std::move(envelope));
+}
+
+Mailbox& ZmqRuntime::mailbox() { return implementation_->node.mailbox; }
+
+const TransportCounters& ZmqRuntime::counters() const { return implementation_->node.counters; }
+
+}  // namespace poseidon

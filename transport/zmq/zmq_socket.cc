@@ -1,0 +1,107 @@
+#include "transport/zmq/zmq_socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+
+#include "core/error.h"
+#include "transport/address.h"
+
+namespace poseidon {
+namespace {
+
+// Threads that ZMQ_AFFINITY can name: it has 64 bits, bit 0 is control's and the heartbeats'.
+constexpr int kMaxDataIoThreads = 63;
+
+int DataIoThreads(const ZmqOptions& options) {
+  return std::clamp(options.data_lanes, 0, kMaxDataIoThreads);
+}
+
+uint64_t Affinity(const ZmqOptions& options, int lane) {
+  if (lane < kFirstDataLane) return 1;
+  return uint64_t{2} << ((lane - kFirstDataLane) % DataIoThreads(options));
+}
+
+void SetCommonOptions(zmq::socket_t& socket, const ZmqOptions& options, int lane) {
+  socket.set(zmq::sockopt::affinity, Affinity(options, lane));
+  // The lane itself waits for what is queued (ZmqOptions.linger); closing a socket never waits.
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::maxmsgsize, options.max_frame_bytes);
+  socket.set(zmq::sockopt::ipv6, false);
+  // A host that vanished without a word is noticed after 10 + 3 * 5 s, and its connection's memory
+  // freed; the heartbeats of the job are quicker but do not close connections.
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, 10);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, 5);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, 3);
+  // With a ZAP domain ZeroMQ refuses peers of ZMTP 1 and 2. Those protocols have no handshake, so
+  // any garbage would pass as one of them and reach the socket.
+  socket.set(zmq::sockopt::zap_domain, "poseidon");
+}
+
+}  // namespace
+
+zmq::context_t MakeContext(const ZmqOptions& options) {
+  zmq::context_t context(1 + DataIoThreads(options));
+  // ZeroMQ's default, 1023, is less than a scheduler of 1,024 workers needs. The limit costs 12
+  // bytes a socket.
+  context.set(zmq::ctxopt::max_sockets, context.get(zmq::ctxopt::socket_limit));
+  return context;
+}
+
+zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, int lane) {
+  zmq::socket_t socket(context, zmq::socket_type::router);
+  SetCommonOptions(socket, options, lane);
+  // Messages per peer that wait for the lane in memory; then TCP makes the peer wait. Each may be a
+  // KV pair of megabytes that nothing overtakes, and hundreds of peers may send at once, so no more
+  // than lets the I/O thread run ahead of the lane: 2 to 8 are equally fast at 64 KiB and 1 MiB.
+  socket.set(zmq::sockopt::rcvhwm, 4);
+  // All nodes of a large job connect at once when it starts; the kernel cuts this to its own limit.
+  socket.set(zmq::sockopt::backlog, 4096);
+  return socket;
+}
+
+zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane,
+                         const std::string& endpoint) {
+  zmq::socket_t socket(context, zmq::socket_type::dealer);
+  SetCommonOptions(socket, options, lane);
+  // The window bounds what the socket holds; without a limit of its own a send never has to wait.
+  socket.set(zmq::sockopt::sndhwm, 0);
+  // Nobody sends to a DEALER of ours; whoever does is not read and soon waits.
+  socket.set(zmq::sockopt::rcvhwm, 1);
+  if (options.send_buffer_bytes > 0) {
+    socket.set(zmq::sockopt::sndbuf, static_cast<int>(options.send_buffer_bytes));
+  }
+  // Frames for a peer that is not there yet wait in the socket, within the window. (ZMQ_IMMEDIATE
+  // would throw them away whenever a connection breaks.)
+  socket.set(zmq::sockopt::immediate, false);
+  // Milliseconds. A peer that is about to start is found at once; one that is gone, or a thousand
+  // that wait for a scheduler, cost little.
+  socket.set(zmq::sockopt::reconnect_ivl, 20);
+  socket.set(zmq::sockopt::reconnect_ivl_max, 2000);
+  // Milliseconds. The kernel would repeat a lost SYN at ever longer intervals for two minutes.
+  socket.set(zmq::sockopt::connect_timeout, 3000);
+  socket.connect(endpoint);
+  return socket;
+}
+
+int Bind(zmq::socket_t& receiver, const ZmqOptions& options, int port) {
+  const std::string wanted =
+      "tcp://" + options.bind_host + ":" + (port == 0 ? "*" : std::to_string(port));
+  try {
+    receiver.bind(wanted);
+  } catch (const zmq::error_t& error) {
+    std::string advice = "; is the address one of this machine's?";
+    if (error.num() == EADDRINUSE) {
+      advice = "; another program listens on this port: end it or choose another port";
+    } else if (error.num() == EACCES) {
+      advice = "; choose a port from 1024 on";
+    }
+    throw ConfigError("cannot listen on port " + std::to_string(port) + " (" + wanted +
+                      "): " + error.what() + advice);
+  }
+  const std::string bound = receiver.get(zmq::sockopt::last_endpoint);
+  return std::stoi(bound.substr(bound.rfind(':') + 1));
+}
+
+}  // namespace poseidon

@@ -1,0 +1,23 @@
+// The two sorts of sockets that a lane has, with their options. zmq_socket.cc gives each option's
+// reason.
+#pragma once
+
+#include <string>
+#include <zmq.hpp>
+
+#include "transport/zmq/zmq_options.h"
+
+namespace poseidon {
+
+// A context with an I/O thread for control and heartbeats and one for each data lane, so that a
+// heartbeat never waits behind a gradient.
+zmq::context_t MakeContext(const ZmqOptions& options);
+// The ROUTER on which `lane` receives from all peers, not yet bound.
+zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, int lane);
+// A DEALER on which `lane` sends to one peer; connects, and connects again, in the background.
+zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane,
+                         const std::string& endpoint);
+// Binds to `port` of options.bind_host, 0 for any, and returns the port. Throws ConfigError.
+int Bind(zmq::socket_t& receiver, const ZmqOptions& options, int port);
+
+}  // namespace poseidon

@@ -1,0 +1,126 @@
+#include "worker/engine/batch_reader.h"
+
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+#include "core/random.h"
+
+namespace poseidon {
+
+namespace {
+
+std::vector<Shape> TopShapes(const LayerDescription& layer) {
+  std::vector<Shape> shapes;
+  for (const BlobDescription& top : layer.tops) shapes.push_back(top.shape);
+  return shapes;
+}
+
+// As many records as Caffe's rand_skip leaves out at the start, the same on all workers.
+int64_t Skip(const LayerDescription& layer, int64_t records, uint64_t seed) {
+  const uint32_t most = OrderOf(layer.parameter).rand_skip;
+  if (most == 0) return 0;
+  const auto skip = static_cast<int64_t>(Random(DeriveSeed(seed, "skip")).Below(most));
+  if (skip >= records) {
+    throw DataError("layer \"" + layer.name() + "\": rand_skip is " + std::to_string(most) +
+                    "; expected at most " + std::to_string(records) + ", the number of records");
+  }
+  return skip;
+}
+
+DataOrder MakeOrder(const LayerDescription& layer, const SampleSource& source,
+                    const BatchReaderOptions& options) {
+  OrderedRecords records = source.records();
+  const int64_t skip = Skip(layer, records.records, options.seed);
+  return {std::move(records),     options.workers,
+          layer.tops[0].shape[0], options.shuffle || OrderOf(layer.parameter).shuffle,
+          options.seed,           skip};
+}
+
+}  // namespace
+
+BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions& options)
+    : source_(MakeSampleSource(layer)),
+      shapes_(TopShapes(layer)),
+      batch_(shapes_[0][0]),
+      order_(MakeOrder(layer, *source_, options)),
+      rank_(options.rank),
+      transform_seed_(DeriveSeed(options.seed, "transform")) {
+  for (Batch& batch : batches_) {
+    for (const Shape& shape : shapes_) batch.tops.emplace_back(Count(shape));
+    batch.records.resize(batch_);
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+BatchReader::~BatchReader() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+const Batch& BatchReader::Read(int64_t iteration, int64_t next) {
+  std::unique_lock lock(mutex_);
+  const auto idle = [this] { return !requested_; };
+  changed_.wait(lock, idle);
+  if (done_ != iteration) {
+    Request(iteration);
+    changed_.wait(lock, idle);
+  }
+  done_.reset();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+  current_ = 1 - current_;
+  Request(next);
+  return batches_[current_];
+}
+
+void BatchReader::Request(int64_t iteration) {
+  requested_ = iteration;
+  error_ = nullptr;
+  changed_.notify_all();
+}
+
+void BatchReader::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return stopping_ || requested_; });
+    if (stopping_) return;
+    const int64_t iteration = *requested_;
+    Batch& batch = batches_[1 - current_];
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      Fill(iteration, batch);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    error_ = error;
+    done_ = iteration;
+    requested_.reset();
+    changed_.notify_all();
+  }
+}
+
+void BatchReader::Fill(int64_t iteration, Batch& batch) {
+  std::vector<std::span<float>> sample(batch.tops.size());
+  for (int64_t i = 0; i < batch_; ++i) {
+    const int64_t position = order_.Position(iteration, rank_, i);
+    const int64_t record = order_.Record(position);
+    for (size_t top = 0; top < sample.size(); ++top) {
+      const size_t values = batch.tops[top].size() / batch_;
+      sample[top] = std::span(batch.tops[top]).subspan(i * values, values);
+    }
+    source_->Read(record, DeriveSeed(transform_seed_, static_cast<uint64_t>(position)), sample);
+    batch.records[i] = record;
+  }
+}
+
+std::string BatchReader::DescribeSample(int64_t sample) const {
+  return source_->Describe(batches_[current_].records[sample]);
+}
+
+}  // namespace poseidon

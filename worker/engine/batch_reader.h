@@ -1,0 +1,85 @@
+// BatchReader: the batches of a layer that reads samples, one ahead of the training.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "caffe_adapter/data/data_order.h"
+#include "caffe_adapter/data/sample_source.h"
+#include "caffe_adapter/net/net.h"
+#include "worker/engine/data_feed.h"
+
+namespace poseidon {
+
+// Which records a worker reads (caffe_adapter/data/data_order.h), and how they are cropped and
+// mirrored.
+struct BatchReaderOptions {
+  int rank = 0;
+  int workers = 1;
+  bool shuffle = false;  // a layer may ask for it itself
+  uint64_t seed = 1;
+  DataFeed feed = nullptr;  // for layers that read no file
+};
+
+struct Batch {
+  std::vector<std::vector<float>> tops;  // one a top of the layer, of its shape
+  std::vector<int64_t> records;          // one a sample: where it was read
+};
+
+// Reads and transforms the samples of a layer's batches. While the caller works on a batch, a
+// thread of the reader's own makes the next, so memory is two batches. All calls from one thread.
+class BatchReader {
+ public:
+  // `layer` is one that ReadsSamples. Throws as MakeSampleSource, and DataError for a rand_skip
+  // beyond the last record.
+  BatchReader(const LayerDescription& layer, const BatchReaderOptions& options);
+  ~BatchReader();
+  BatchReader(const BatchReader&) = delete;
+  BatchReader& operator=(const BatchReader&) = delete;
+
+  // Of each top.
+  const std::vector<Shape>& shapes() const { return shapes_; }
+
+  // The batch of `iteration`, valid until the next call; then `next` is read ahead. Waits for the
+  // reading only if `iteration` was not the `next` of the call before or is not done yet. Throws
+  // the DataError of reading `iteration`.
+  const Batch& Read(int64_t iteration, int64_t next);
+
+  // "record 17 of PATH", of a sample of the batch last read.
+  std::string DescribeSample(int64_t sample) const;
+
+ private:
+  void Run();
+  void Fill(int64_t iteration, Batch& batch);
+  void Request(int64_t iteration);  // with the lock held, while nothing is requested
+
+  std::unique_ptr<SampleSource> source_;
+  std::vector<Shape> shapes_;
+  int64_t batch_;
+  DataOrder order_;
+  int rank_;
+  uint64_t transform_seed_;
+
+  // The caller reads batches_[current_] while the thread may write the other.
+  std::array<Batch, 2> batches_;
+  int current_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::optional<int64_t> requested_;  // until the thread is done with it
+  std::optional<int64_t> done_;       // what the thread made last: a batch or an error
+  std::exception_ptr error_;
+  std::thread thread_;  // last, so that it starts when all else is there
+};
+
+}  // namespace poseidon

@@ -1,0 +1,139 @@
+#include "worker/engine/layer_times.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "proto/model_size.h"
+
+namespace poseidon {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MillisecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// An engine with memory for its parameters and one layer's gradient.
+class Bench {
+ public:
+  explicit Bench(Engine& engine) : engine_(engine) {
+    size_t largest = 0;
+    for (const LayerSpec& layer : engine_.model().layers()) {
+      values_.emplace_back(FloatCount(layer));
+      largest = std::max(largest, values_.back().size());
+      engine_.BindParameters(static_cast<int>(values_.size()) - 1, values_.back());
+    }
+    gradient_.resize(largest);
+    engine_.FillParameters();
+  }
+
+  double Load(int64_t iteration) {
+    const Clock::time_point begin = Clock::now();
+    engine_.LoadBatch(iteration);
+    return MillisecondsSince(begin);
+  }
+
+  double Forward(int step) {
+    const Clock::time_point begin = Clock::now();
+    engine_.Forward(step);
+    return MillisecondsSince(begin);
+  }
+
+  double Backward(int step) {
+    GradientTarget target;
+    if (const auto layer = engine_.layer_of_step(step)) {
+      target.dense = std::span(gradient_).first(values_[*layer].size());
+    }
+    const Clock::time_point begin = Clock::now();
+    engine_.Backward(step, target);
+    return MillisecondsSince(begin);
+  }
+
+ private:
+  Engine& engine_;
+  std::vector<std::vector<float>> values_;
+  std::vector<float> gradient_;
+};
+
+// What is measured of one step, or of all together.
+struct Samples {
+  std::vector<double> forward;
+  std::vector<double> backward;
+};
+
+}  // namespace
+
+LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
+                               const std::function<void(int done)>& progress) {
+  Bench bench(engine);
+  std::vector<Samples> steps(engine.steps());
+  Samples whole;
+  std::vector<double> data;
+  for (int iteration = 0; iteration < warmup + iterations; ++iteration) {
+    if (iteration == warmup) {
+      steps.assign(engine.steps(), {});
+      whole = {};
+      data.clear();
+    }
+    data.push_back(bench.Load(iteration));
+    double forward = 0;
+    double backward = 0;
+    for (int step = 0; step < engine.steps(); ++step) {
+      steps[step].forward.push_back(bench.Forward(step));
+      forward += steps[step].forward.back();
+    }
+    for (int step = engine.steps() - 1; step >= 0; --step) {
+      steps[step].backward.push_back(bench.Backward(step));
+      backward += steps[step].backward.back();
+    }
+    whole.forward.push_back(forward);
+    whole.backward.push_back(backward);
+    progress(iteration + 1);
+  }
+  LayerMeasurement measured;
+  for (int step = 0; step < engine.steps(); ++step) {
+    measured.steps.push_back({engine.step_name(step),
+                              engine.net() != nullptr ? engine.net()->layers[step].type() : "",
+                              Median(steps[step].forward), Median(steps[step].backward)});
+  }
+  measured.forward_ms = Median(whole.forward);
+  measured.backward_ms = Median(whole.backward);
+  measured.data_ms = Median(data);
+  return measured;
+}
+
+Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurement& measured) {
+  Job job;
+  job.set_name(name);
+  job.mutable_training()->set_engine(Training::REPLAY);
+  Replay& replay = *job.mutable_training()->mutable_replay();
+  replay.set_batch(static_cast<int32_t>(engine.batch()));
+  for (int step = 0; step < engine.steps(); ++step) {
+    const StepTimes& times = measured.steps[step];
+    ReplayLayer& layer = *replay.add_layers();
+    layer.set_name(times.name);
+    layer.set_type(times.type);
+    layer.set_forward_ms(times.forward_ms);
+    layer.set_backward_ms(times.backward_ms);
+    const std::optional<int> index = engine.layer_of_step(step);
+    const LayerSpec* const spec = index ? &engine.model().layers(*index) : nullptr;
+    if (spec != nullptr && spec->has_inner_product() && spec->blobs_size() == 2) {
+      layer.set_inputs(spec->inner_product().inputs());
+      layer.set_outputs(spec->inner_product().outputs());
+      continue;
+    }
+    // A replay's InnerProduct has a bias and factors; this one lacks one of them.
+    if (times.type == "InnerProduct") layer.set_type("InnerProduct without factors");
+    if (spec != nullptr) layer.set_parameters(FloatCount(*spec));
+  }
+  return job;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,38 @@
+// How long each layer of a net computes, as `caffe time` measures it, and the profile made of that:
+// a job with the replay engine, which `poseidon run` replays and `poseidon plan` predicts with.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "worker/engine/engine.h"
+
+namespace poseidon {
+
+// Milliseconds of a pass through one step, median over the iterations measured.
+struct StepTimes {
+  std::string name;
+  std::string type;
+  double forward_ms = 0;
+  double backward_ms = 0;
+};
+
+struct LayerMeasurement {
+  std::vector<StepTimes> steps;  // in forward order
+  // Of whole passes, medians.
+  double forward_ms = 0;
+  double backward_ms = 0;
+  double data_ms = 0;  // waiting for the batch, which is read ahead
+};
+
+// Runs `warmup` iterations that do not count, then `iterations`, at least 1, with the values of the
+// net's fillers. Calls `progress` after each with how many are done. Throws what the engine throws.
+LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
+                               const std::function<void(int done)>& progress);
+
+// The measurement as a job config named `name`.
+Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurement& measured);
+
+}  // namespace poseidon

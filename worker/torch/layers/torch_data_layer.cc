@@ -1,0 +1,173 @@
+#include "worker/torch/layers/torch_data_layer.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <utility>
+
+#include "caffe_adapter/net/filler.h"
+#include "core/error.h"
+#include "core/random.h"
+#include "worker/torch/layers/torch_device.h"
+
+namespace poseidon {
+namespace {
+
+// One channel lies alike in both formats: only its stride tells.
+at::Tensor ChannelsInnermost(const at::Tensor& images) {
+  if (images.size(1) > 1) return images.contiguous(at::MemoryFormat::ChannelsLast);
+  const int64_t image = images.stride(0);
+  return images.as_strided(images.sizes(), {image, 1, images.size(3), 1});
+}
+
+// A view, or on a device a copy; of images in the order that is wanted. For at::from_blob, which
+// takes no const memory; no layer writes to its bottoms.
+at::Tensor ToTensor(const std::vector<float>& values, const Shape& shape, const BatchPlace& place) {
+  at::Tensor tensor = at::from_blob(const_cast<float*>(values.data()), shape);
+  if (!place.device.is_cpu()) tensor = CopyInStream(tensor, place.device);
+  return shape.size() == 4 && place.channels_innermost ? ChannelsInnermost(tensor) : tensor;
+}
+
+class FileLayer : public DataLayer {
+ public:
+  FileLayer(const LayerDescription& layer, const BatchReaderOptions& options,
+            const BatchPlace& place)
+      : reader_(layer, options), place_(place) {}
+
+  const BatchReader* reader() const override { return &reader_; }
+  void Load(int64_t iteration, int64_t next) override { batch_ = &reader_.Read(iteration, next); }
+
+  Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
+    Tensors tops;
+    for (size_t i = 0; i < batch_->tops.size(); ++i) {
+      tops.push_back(ToTensor(batch_->tops[i], reader_.shapes()[i], place_));
+    }
+    return tops;
+  }
+
+ private:
+  BatchReader reader_;
+  BatchPlace place_;
+  const Batch* batch_ = nullptr;
+};
+
+// Memory for the tops of a layer that reads no file.
+class MemoryLayer : public DataLayer {
+ public:
+  MemoryLayer(const LayerDescription& layer, const BatchPlace& place)
+      : layer_(layer), place_(place) {
+    for (const BlobDescription& top : layer.tops) values_.emplace_back(Count(top.shape));
+  }
+
+  Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
+    Tensors tops;
+    for (size_t i = 0; i < values_.size(); ++i) {
+      tops.push_back(ToTensor(values_[i], layer_.tops[i].shape, place_));
+    }
+    return tops;
+  }
+
+ protected:
+  const LayerDescription& layer() const { return layer_; }
+  std::vector<std::vector<float>>& values() { return values_; }
+
+ private:
+  LayerDescription layer_;
+  BatchPlace place_;
+  std::vector<std::vector<float>> values_;
+};
+
+class FedLayer : public MemoryLayer {
+ public:
+  FedLayer(const LayerDescription& layer, DataFeed feed, const BatchPlace& place)
+      : MemoryLayer(layer, place), feed_(std::move(feed)) {
+    if (feed_) return;
+    throw ConfigError(layer.where,
+                      "layer \"" + layer.name() + "\" (" + layer.type() +
+                          "): reads nothing by itself, a program has to feed it; to train from "
+                          "files use Data, ImageData, HDF5Data or DummyData");
+  }
+
+  void Load(int64_t iteration, int64_t) override {
+    std::vector<std::span<float>> tops(values().begin(), values().end());
+    feed_(layer(), iteration, tops);
+  }
+
+ private:
+  DataFeed feed_;
+};
+
+// Constants are filled once, others anew in each iteration, as in Caffe. Each sample has a seed of
+// its own, so that workers together draw what one with all their samples draws.
+class DummyLayer : public MemoryLayer {
+ public:
+  DummyLayer(const LayerDescription& layer, const BatchReaderOptions& options,
+             const BatchPlace& place)
+      : MemoryLayer(layer, place),
+        order_(1, options.workers, layer.tops[0].shape.empty() ? 1 : layer.tops[0].shape[0], false,
+               0),
+        rank_(options.rank),
+        seed_(DeriveSeed(options.seed, layer.name())) {
+    for (size_t top = 0; top < values().size(); ++top) {
+      const std::string error = FillerError(FillerOf(top), SampleShape(top));
+      if (!error.empty())
+        throw ConfigError(layer.where, "layer \"" + layer.name() + "\": " + error);
+      if (IsConstant(top)) FillTop(top, 0);
+    }
+  }
+
+  void Load(int64_t iteration, int64_t) override {
+    for (size_t top = 0; top < values().size(); ++top) {
+      if (!IsConstant(top)) FillTop(top, iteration);
+    }
+  }
+
+ private:
+  caffe::FillerParameter FillerOf(size_t top) const {
+    const caffe::DummyDataParameter& parameter = layer().parameter.dummy_data_param();
+    if (parameter.data_filler_size() == 0) return {};  // zeros
+    return parameter.data_filler(parameter.data_filler_size() == 1 ? 0 : static_cast<int>(top));
+  }
+
+  bool IsConstant(size_t top) const { return FillerOf(top).type() == "constant"; }
+
+  Shape SampleShape(size_t top) const {
+    Shape shape = layer().tops[top].shape;
+    if (!shape.empty()) shape[0] = 1;
+    return shape;
+  }
+
+  void FillTop(size_t top, int64_t iteration) {
+    const Shape shape = SampleShape(top);
+    const size_t values_a_sample = Count(shape);
+    std::span<float> left(values()[top]);
+    for (int64_t i = 0; !left.empty(); ++i) {
+      const auto position = static_cast<uint64_t>(order_.Position(iteration, rank_, i));
+      Fill(FillerOf(top), shape, DeriveSeed(DeriveSeed(seed_, position), top),
+           left.first(values_a_sample));
+      left = left.subspan(values_a_sample);
+    }
+  }
+
+  DataOrder order_;
+  int rank_;
+  uint64_t seed_;
+};
+
+}  // namespace
+
+Tensors DataLayer::Backward(const Tensors&, const ParameterGradients&) { return {}; }
+
+bool IsDataLayer(const std::string& layer_type) {
+  return ReadsSamples(layer_type) || layer_type == "DummyData" || layer_type == "Input" ||
+         layer_type == "MemoryData";
+}
+
+std::unique_ptr<DataLayer> MakeDataLayer(const LayerDescription& layer,
+                                         const BatchReaderOptions& options,
+                                         const BatchPlace& place) {
+  if (ReadsSamples(layer.type())) return std::make_unique<FileLayer>(layer, options, place);
+  if (layer.type() == "DummyData") return std::make_unique<DummyLayer>(layer, options, place);
+  return std::make_unique<FedLayer>(layer, options.feed, place);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,44 @@
+// Layers without bottoms: batches of samples as tensors.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "worker/engine/batch_reader.h"
+#include "worker/torch/layers/torch_layer.h"
+
+namespace poseidon {
+
+// Where a batch goes.
+struct BatchPlace {
+  at::Device device = at::kCPU;
+  // Whether images' channels are to lie innermost. A layer's tops take the memory format of its
+  // bottoms, so this decides for the whole net.
+  bool channels_innermost = true;
+};
+
+// A layer that gives a batch an iteration. Its tops are views of memory that the next Load writes
+// or, on a device, tensors that nothing writes, whose copying is in the device's stream.
+class DataLayer : public TorchLayer {
+ public:
+  // The batch of `iteration`, which the next Forward gives; then `next` may be read ahead. Throws
+  // DataError.
+  virtual void Load(int64_t iteration, int64_t next) = 0;
+
+  // Names samples in errors; null where there are no records.
+  virtual const BatchReader* reader() const { return nullptr; }
+
+  Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) override;
+};
+
+// Whether a layer of this type has a DataLayer.
+bool IsDataLayer(const std::string& layer_type);
+
+// Makes the layer for Data, ImageData, HDF5Data (files), DummyData (fillers), Input and MemoryData
+// (options.feed). Throws ConfigError for one of the last two without a feed, and as BatchReader.
+std::unique_ptr<DataLayer> MakeDataLayer(const LayerDescription& layer,
+                                         const BatchReaderOptions& options,
+                                         const BatchPlace& place = {});
+
+}  // namespace poseidon

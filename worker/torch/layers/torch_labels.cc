@@ -1,0 +1,59 @@
+#include "worker/torch/layers/torch_labels.h"
+
+#include <ATen/ops/nonzero.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "worker/engine/batch_reader.h"
+
+namespace poseidon {
+namespace {
+
+std::string DescribeSample(int64_t sample, const Pass& pass) {
+  return pass.data ? pass.data->DescribeSample(sample)
+                   : "sample " + std::to_string(sample) + " of the batch";
+}
+
+at::Tensor Valid(const LabelRange& range, const at::Tensor& indices) {
+  at::Tensor valid = indices.ge(0).logical_and_(indices.lt(range.count));
+  if (range.ignore) valid.logical_or_(indices.eq(*range.ignore));
+  return valid;
+}
+
+[[noreturn]] void ThrowFirstInvalid(const LabelRange& range, const at::Tensor& indices,
+                                    const Pass& pass) {
+  const auto first = at::nonzero(Valid(range, indices).logical_not_().flatten())[0].item<int64_t>();
+  throw DataError(
+      "layer \"" + range.layer + "\": the " + range.value + " of " +
+      DescribeSample(first / std::max<int64_t>(1, indices.numel() / range.samples), pass) + " is " +
+      std::to_string(indices.flatten()[first].item<int64_t>()) + "; the layer has " +
+      range.counted + " 0 to " + std::to_string(range.count - 1));
+}
+
+}  // namespace
+
+void LabelChecks::Add(LabelRange range, at::Tensor indices, at::Tensor all_valid) {
+  labels_.push_back({std::move(range), std::move(indices), std::move(all_valid)});
+}
+
+void LabelChecks::Check(const Pass& pass) {
+  for (const Labels& labels : std::exchange(labels_, {})) {
+    if (!labels.all_valid.item<bool>()) ThrowFirstInvalid(labels.range, labels.indices, pass);
+  }
+}
+
+at::Tensor ToIndices(const LabelRange& range, const at::Tensor& values, const Pass& pass) {
+  at::Tensor indices = values.detach().to(at::kLong);
+  const at::Tensor valid = Valid(range, indices);
+  const at::Tensor all_valid = valid.all();
+  if (pass.later) {
+    pass.later->Add(range, indices, all_valid);
+    return indices.mul(valid);
+  }
+  if (!all_valid.item<bool>()) ThrowFirstInvalid(range, indices, pass);
+  return indices;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,158 @@
+// Layers on libtorch: what one step of a net computes forward and backward.
+//
+// A layer type is a maker function and one line of the table in torch_layer.cc. Most are a function
+// on tensors that autograd differentiates (MakeAutogradLayer); a type whose gradient must not be
+// computed that way implements TorchLayer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "caffe_adapter/net/net.h"
+
+namespace poseidon {
+
+class BatchReader;
+class LabelChecks;
+
+using Tensors = std::vector<at::Tensor>;
+
+// What a forward pass is of.
+struct Pass {
+  int64_t iteration = 0;              // decides random numbers
+  const BatchReader* data = nullptr;  // names samples in errors; may be null
+  LabelChecks* later = nullptr;       // checks labels after the pass; null: at once
+};
+
+// Where a layer's backward pass writes its parameters' gradients: memory of the caller that it
+// overwrites. Either `blobs` is set, one for each parameter and of its shape, undefined where none
+// is wanted; or `u` and `v` are (GradientTarget in worker/engine/engine.h).
+struct ParameterGradients {
+  Tensors blobs;
+  at::Tensor u;
+  at::Tensor v;
+};
+
+// Tensors are all on one device. There, a layer only puts work in the device's stream: nothing
+// waits for the device, as what reads a value on the host does. Only Embed's backward pass may,
+// inside of libtorch.
+//
+// One thread at a time.
+class TorchLayer {
+ public:
+  virtual ~TorchLayer() = default;
+
+  // The tops from the bottoms. Tensors have the description's shapes and require no gradient; their
+  // memory format is any. `parameters` may be kept until Backward and change after it.
+  virtual Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors& parameters) = 0;
+
+  // After Forward in the training phase, if the layer has parameters or a bottom needs a gradient:
+  // the gradients at the bottoms from those at the tops. Undefined stands for zero or not needed;
+  // at least one top's is defined. Writes all of `gradients`.
+  virtual Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) = 0;
+};
+
+// What a layer is made from.
+struct TorchLayerInput {
+  const LayerDescription& description;  // outlives the layer
+  std::vector<bool> bottom_needs_gradient;
+  std::vector<bool> parameter_needs_gradient;
+  uint64_t seed = 0;  // of the layer's random numbers, its own on each worker
+  at::Device device = at::kCPU;
+
+  // Throws ConfigError: the layer's place, name and type, and the message.
+  [[noreturn]] void Fail(const std::string& message) const;
+
+  // Fails if a gradient is wanted at a bottom that has none: labels, indices.
+  void CheckNoGradient(size_t bottom, const std::string& what) const;
+
+  // An axis of bottom 0, counted from the end if negative, as a number from 0.
+  int Axis(int axis) const;
+};
+
+// Throws ConfigError for a type that is not known here and for what a layer can't do.
+std::unique_ptr<TorchLayer> MakeTorchLayer(const TorchLayerInput& input);
+
+// A layer given by a function from bottoms and parameters to tops, whose gradients autograd finds.
+using TensorFunction =
+    std::function<Tensors(const Pass& pass, const Tensors& bottoms, const Tensors& parameters)>;
+std::unique_ptr<TorchLayer> MakeAutogradLayer(const TorchLayerInput& input,
+                                              TensorFunction function);
+
+// The same of a function that has no gradient. It may depend on learned parameters as long as no
+// loss depends on it: its backward pass throws ConfigError.
+std::unique_ptr<TorchLayer> MakeLayerWithoutGradient(const TorchLayerInput& input,
+                                                     TensorFunction function);
+
+// The makers, by family.
+
+// torch_learned_layers.cc: with parameters.
+std::unique_ptr<TorchLayer> MakeConvolution(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeDeconvolution(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeInnerProduct(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeEmbed(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeScale(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeBias(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeParameter(const TorchLayerInput& input);
+
+// torch_pooling_layers.cc: that slide windows over images.
+std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeIm2col(const TorchLayerInput& input);
+
+// torch_normalization_layers.cc
+std::unique_ptr<TorchLayer> MakeBatchNorm(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeMvn(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeLrn(const TorchLayerInput& input);
+
+// torch_neuron_layers.cc: that change values one by one.
+std::unique_ptr<TorchLayer> MakeAbsVal(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeBnll(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeClip(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeDropout(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeElu(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeExp(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeLog(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakePRelu(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakePower(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeRelu(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSigmoid(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSwish(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeTanh(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeThreshold(const TorchLayerInput& input);
+
+// torch_blob_layers.cc: that compute on blobs of any shape.
+std::unique_ptr<TorchLayer> MakeArgMax(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeReduction(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input);
+
+// torch_reshaping_layers.cc: that cut, join and reshape blobs without computing.
+std::unique_ptr<TorchLayer> MakeBatchReindex(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeConcat(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeCrop(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeReshape(const TorchLayerInput& input);  // and Flatten
+std::unique_ptr<TorchLayer> MakeSilence(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSlice(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSplit(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeTile(const TorchLayerInput& input);
+
+// torch_class_loss_layers.cc: on scores of classes and labels.
+std::unique_ptr<TorchLayer> MakeAccuracy(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeHingeLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeInfogainLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeMultinomialLogisticLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSoftmaxWithLoss(const TorchLayerInput& input);
+
+// torch_loss_layers.cc: the other losses.
+std::unique_ptr<TorchLayer> MakeContrastiveLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeEuclideanLoss(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSigmoidCrossEntropyLoss(const TorchLayerInput& input);
+
+}  // namespace poseidon

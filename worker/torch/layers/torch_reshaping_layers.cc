@@ -1,0 +1,106 @@
+// Layers that cut, join and reshape blobs without computing.
+#include <ATen/ops/cat.h>
+#include <ATen/ops/index_select.h>
+
+#include "worker/torch/layers/torch_labels.h"
+#include "worker/torch/layers/torch_layer.h"
+
+namespace poseidon {
+namespace {
+
+class Silence : public TorchLayer {
+ public:
+  Tensors Forward(const Pass&, const Tensors&, const Tensors&) override { return {}; }
+  Tensors Backward(const Tensors&, const ParameterGradients&) override { return {}; }
+};
+
+}  // namespace
+
+// The samples of bottom 0 that bottom 1 names.
+std::unique_ptr<TorchLayer> MakeBatchReindex(const TorchLayerInput& input) {
+  input.CheckNoGradient(1, "indices");
+  const LabelRange range{.layer = input.description.name(),
+                         .count = input.description.bottoms[0].shape[0],
+                         .samples = input.description.tops[0].shape[0],
+                         .ignore = {},
+                         .value = "index",
+                         .counted = "samples"};
+  return MakeAutogradLayer(
+      input, [range](const Pass& pass, const Tensors& bottoms, const Tensors&) -> Tensors {
+        return {at::index_select(bottoms[0], 0, ToIndices(range, bottoms[1], pass))};
+      });
+}
+
+std::unique_ptr<TorchLayer> MakeConcat(const TorchLayerInput& input) {
+  const caffe::ConcatParameter& p = input.description.parameter.concat_param();
+  const int64_t axis = p.has_concat_dim() ? p.concat_dim() : input.Axis(p.axis());
+  return MakeAutogradLayer(input,
+                           [axis](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             return {at::cat(bottoms, axis)};
+                           });
+}
+
+// Bottom 0 cut down to the extents of bottom 1 from an axis on, at an offset.
+std::unique_ptr<TorchLayer> MakeCrop(const TorchLayerInput& input) {
+  const caffe::CropParameter& p = input.description.parameter.crop_param();
+  const int first = input.Axis(p.axis());
+  const Shape top = input.description.tops[0].shape;
+  Shape offsets(top.size(), 0);
+  for (size_t i = first; i < top.size() && p.offset_size() > 0; ++i) {
+    offsets[i] = p.offset(p.offset_size() == 1 ? 0 : static_cast<int>(i) - first);
+  }
+  return MakeAutogradLayer(
+      input, [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+        at::Tensor cropped = bottoms[0].alias();
+        for (size_t i = first; i < top.size(); ++i) {
+          cropped = cropped.narrow(static_cast<int64_t>(i), offsets[i], top[i]);
+        }
+        return {cropped};
+      });
+}
+
+std::unique_ptr<TorchLayer> MakeReshape(const TorchLayerInput& input) {
+  const Shape shape = input.description.tops[0].shape;
+  return MakeAutogradLayer(input,
+                           [shape](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             return {bottoms[0].reshape(shape)};
+                           });
+}
+
+std::unique_ptr<TorchLayer> MakeSilence(const TorchLayerInput&) {
+  return std::make_unique<Silence>();
+}
+
+std::unique_ptr<TorchLayer> MakeSlice(const TorchLayerInput& input) {
+  const caffe::SliceParameter& p = input.description.parameter.slice_param();
+  const int64_t axis = p.has_slice_dim() ? p.slice_dim() : input.Axis(p.axis());
+  std::vector<int64_t> extents;
+  for (const BlobDescription& top : input.description.tops) extents.push_back(top.shape[axis]);
+  return MakeAutogradLayer(input,
+                           [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             return bottoms[0].split_with_sizes(extents, axis);
+                           });
+}
+
+// Each top is the bottom.
+std::unique_ptr<TorchLayer> MakeSplit(const TorchLayerInput& input) {
+  const size_t tops = input.description.tops.size();
+  return MakeAutogradLayer(input,
+                           [tops](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+                             Tensors copies;
+                             for (size_t i = 0; i < tops; ++i) copies.push_back(bottoms[0].alias());
+                             return copies;
+                           });
+}
+
+std::unique_ptr<TorchLayer> MakeTile(const TorchLayerInput& input) {
+  const caffe::TileParameter& p = input.description.parameter.tile_param();
+  Shape repeats(input.description.bottoms[0].shape.size(), 1);
+  repeats[input.Axis(p.axis())] = p.tiles();
+  return MakeAutogradLayer(
+      input, [repeats](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+        return {bottoms[0].repeat(repeats)};
+      });
+}
+
+}  // namespace poseidon

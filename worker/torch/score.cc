@@ -1,0 +1,61 @@
+#include "worker/torch/score.h"
+
+#include <ATen/Parallel.h>
+#include <cblas.h>
+
+#include <span>
+
+#include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/net/filler.h"
+#include "worker/torch/torch_tester.h"
+
+namespace poseidon {
+namespace {
+
+constexpr uint64_t kSeed = 1;  // of fillers, where no file has the values
+
+// By layer and blob, as the net's fillers have it.
+NetValues FilledValues(const NetDescription& net) {
+  NetValues values;
+  for (const LayerDescription& layer : net.layers) {
+    std::vector<float> owned(layer.owned_floats());
+    FillLayer(layer, kSeed, owned);
+    std::span<const float> rest = owned;
+    std::vector<std::vector<float>>& blobs = values.emplace_back();
+    for (const ParameterDescription& parameter : layer.parameters) {
+      const std::span<const float> blob = rest.first(parameter.owner ? 0 : Count(parameter.shape));
+      blobs.emplace_back(blob.begin(), blob.end());
+      rest = rest.subspan(blob.size());
+    }
+  }
+  return values;
+}
+
+// The values of what a layer owns, one after the other.
+std::vector<float> Joined(const std::vector<std::vector<float>>& blobs) {
+  std::vector<float> joined;
+  for (const std::vector<float>& blob : blobs)
+    joined.insert(joined.end(), blob.begin(), blob.end());
+  return joined;
+}
+
+}  // namespace
+
+TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
+                    int threads) {
+  at::set_num_threads(threads);
+  openblas_set_num_threads(threads);
+  const NetDescription description = DescribeNet(net);
+  TorchTester tester(description, {.rank = 0, .workers = 1, .shuffle = false, .seed = kSeed},
+                     batches);
+  NetValues values = FilledValues(description);
+  for (const std::string& path : weights) ReadCaffemodel(path, description, values);
+  std::vector<std::vector<float>> memory;
+  for (const std::vector<std::vector<float>>& blobs : values) memory.push_back(Joined(blobs));
+  for (size_t step = 0; step < memory.size(); ++step) {
+    if (!memory[step].empty()) tester.BindParameters(static_cast<int>(step), memory[step]);
+  }
+  return tester.Run();
+}
+
+}  // namespace poseidon

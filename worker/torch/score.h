@@ -1,0 +1,19 @@
+// Scoring a trained net without a cluster.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "caffe_adapter/net/solver.h"
+#include "worker/engine/engine.h"
+
+namespace poseidon {
+
+// The net's TEST phase with the values of the .caffemodel files `weights`, averaged over `batches`
+// batches, at least 1. Layers that no file has keep their fillers' values. Throws ConfigError,
+// DataError.
+TestResult ScoreNet(const SolverNet& net, const std::vector<std::string>& weights, int64_t batches,
+                    int threads);
+
+}  // namespace poseidon

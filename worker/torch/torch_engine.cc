@@ -1,0 +1,304 @@
+#include "worker/torch/torch_engine.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <cblas.h>
+#include <glog/logging.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "caffe_adapter/net/filler.h"
+#include "worker/torch/layers/torch_device.h"
+#include "worker/torch/torch_net.h"
+#include "worker/torch/torch_tester.h"
+
+namespace poseidon {
+namespace {
+
+NetDescription DescribeTrainNet(const TorchEngineOptions& options) {
+  DescribeOptions describe;
+  describe.state = options.solver.train.state;
+  describe.locate = options.solver.train.locate;
+  describe.batch_size = options.batch_per_worker;
+  NetDescription net = DescribeNet(options.solver.train.net, caffe::TRAIN, describe);
+  for (LayerDescription& layer : net.layers) layer.label_smoothing = options.label_smoothing;
+  return net;
+}
+
+TorchArithmetic ToArithmetic(const TorchEngineOptions& options) {
+  TorchArithmetic arithmetic;
+  arithmetic.device = ToTorchDevice(options.cuda_device);
+  arithmetic.precision = options.precision;
+  if (options.precision == Precision::kFloat16) arithmetic.loss_scaling = options.loss_scaling;
+  return arithmetic;
+}
+
+// The layers of both nets that have the same name must agree on their parameters, and on which of
+// them another layer owns.
+void CheckSameParameters(const LayerDescription& train, const LayerDescription& test) {
+  bool same = train.parameters.size() == test.parameters.size();
+  for (size_t i = 0; same && i < train.parameters.size(); ++i) {
+    same = train.parameters[i].shape == test.parameters[i].shape &&
+           train.parameters[i].owner.has_value() == test.parameters[i].owner.has_value();
+  }
+  if (!same) {
+    throw ConfigError(test.where,
+                      "layer \"" + test.name() +
+                          "\" has parameters of other shapes, or shared in another way, in "
+                          "TEST than in TRAIN (" +
+                          train.where.ToString() + ")");
+  }
+}
+
+class TorchEngine : public Engine {
+ public:
+  explicit TorchEngine(const TorchEngineOptions& options);
+
+  const ModelSpec& model() const override { return model_; }
+  int64_t batch() const override { return model_.batch(); }
+
+  int steps() const override { return static_cast<int>(train_.description().layers.size()); }
+  const std::string& step_name(int step) const override {
+    return train_.description().layers[step].name();
+  }
+  std::optional<int> layer_of_step(int step) const override { return layer_of_step_[step]; }
+
+  void BindParameters(int layer, std::span<float> values) override;
+  void FillParameters() override;
+
+  const NetDescription* net() const override { return &train_.description(); }
+  NetValues Values() const override;
+  void SetValues(const NetValues& values) override;
+  void ReadTestLayers(const std::string& caffemodel) override;
+
+  void LoadBatch(int64_t iteration) override { train_.LoadBatch(iteration, iteration + 1); }
+  void Forward(int step) override { train_.Forward(step); }
+  void Backward(int step, const GradientTarget& target) override { train_.Backward(step, target); }
+  float loss() const override { return train_.loss(); }
+  std::string FirstNotFinite() const override;
+  void Synchronize() override { poseidon::Synchronize(device_); }
+
+  TestResult Test() override;
+
+ private:
+  void MakeTestNets(const TorchEngineOptions& options);
+  // Gives memory of the engine's own to the layers whose parameters the model lacks.
+  void BindOwnParameters();
+  void OwnParameters(const LayerDescription& layer);
+  // By the layer's fillers.
+  void Fill(const LayerDescription& layer, std::span<float> values) const;
+  // In all nets.
+  void Bind(const std::string& layer, std::span<float> values);
+
+  uint64_t seed_;
+  at::Device device_;
+  mutable TorchNet train_;  // FirstNotFinite may have to compute what it looks at
+  std::vector<std::unique_ptr<TorchTester>> tests_;
+  ModelSpec model_;
+  std::vector<std::optional<int>> layer_of_step_;
+  std::vector<int> step_of_layer_;
+  // By step of the train net: the values of the parameters that it owns, one after the other.
+  std::vector<std::span<float>> values_;
+  std::map<std::string, at::Tensor> own_parameters_;  // by layer name
+};
+
+TorchEngine::TorchEngine(const TorchEngineOptions& options)
+    : seed_(options.seed),
+      device_(ToTorchDevice(options.cuda_device)),
+      train_(DescribeTrainNet(options),
+             {.rank = options.rank,
+              .workers = options.workers,
+              .shuffle = options.shuffle,
+              .seed = options.seed,
+              .feed = options.feed},
+             ToArithmetic(options)),
+      model_(ToModelSpec(train_.description(), options.solver.parameter)) {
+  for (const LayerDescription& layer : train_.description().layers) {
+    const int next = static_cast<int>(step_of_layer_.size());
+    layer_of_step_.emplace_back(std::nullopt);
+    if (next == model_.layers_size() || model_.layers(next).name() != layer.name()) continue;
+    layer_of_step_.back() = next;
+    step_of_layer_.push_back(static_cast<int>(layer_of_step_.size()) - 1);
+  }
+  CHECK_EQ(static_cast<int>(step_of_layer_.size()), model_.layers_size());
+  values_.resize(steps());
+  MakeTestNets(options);
+  BindOwnParameters();
+}
+
+void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
+  // Worker 0 tests for all of them; only its machine needs the data.
+  if (options.rank != 0) return;
+  for (size_t i = 0; i < options.solver.tests.size(); ++i) {
+    tests_.push_back(std::make_unique<TorchTester>(
+        DescribeNet(options.solver.tests[i]),
+        BatchReaderOptions{
+            .rank = 0, .workers = 1, .shuffle = false, .seed = seed_, .feed = options.feed},
+        options.solver.parameter.test_iter(static_cast<int>(i)), device_));
+    const TorchTester& test = *tests_.back();
+    for (const LayerDescription& layer : train_.description().layers) {
+      const std::optional<int> step = FindLayer(test.description(), layer.name());
+      if (step) CheckSameParameters(layer, test.description().layers[*step]);
+    }
+  }
+}
+
+void TorchEngine::BindOwnParameters() {
+  const std::vector<LayerDescription>& layers = train_.description().layers;
+  for (size_t step = 0; step < layers.size(); ++step) {
+    if (!layer_of_step_[step]) OwnParameters(layers[step]);
+  }
+  for (const auto& test : tests_) {
+    for (const LayerDescription& layer : test->description().layers) {
+      if (!FindLayer(train_.description(), layer.name()) &&
+          !own_parameters_.contains(layer.name())) {
+        OwnParameters(layer);
+      }
+    }
+  }
+}
+
+void TorchEngine::OwnParameters(const LayerDescription& layer) {
+  if (layer.owned_floats() == 0) return;
+  at::Tensor& memory = own_parameters_[layer.name()];
+  memory = at::empty({static_cast<int64_t>(layer.owned_floats())}, device_);
+  const std::span<float> values(memory.data_ptr<float>(), layer.owned_floats());
+  Fill(layer, values);
+  Bind(layer.name(), values);
+}
+
+void TorchEngine::Fill(const LayerDescription& layer, std::span<float> values) const {
+  std::vector<float> on_host(values.size());
+  FillLayer(layer, seed_, on_host);
+  CopyFromHost(on_host, values, device_);
+}
+
+void TorchEngine::Bind(const std::string& layer, std::span<float> values) {
+  if (const auto step = FindLayer(train_.description(), layer)) {
+    train_.BindParameters(*step, values);
+    values_[*step] = values;
+  }
+  for (const auto& test : tests_) {
+    if (const auto step = FindLayer(test->description(), layer))
+      test->BindParameters(*step, values);
+  }
+}
+
+void TorchEngine::BindParameters(int layer, std::span<float> values) {
+  Bind(model_.layers(layer).name(), values);
+}
+
+void TorchEngine::FillParameters() {
+  for (const int step : step_of_layer_) {
+    Fill(train_.description().layers[step], values_[step]);
+  }
+}
+
+NetValues TorchEngine::Values() const {
+  NetValues values;
+  for (int step = 0; step < steps(); ++step) {
+    const std::vector<float> on_host = CopyToHost(values_[step], device_);
+    std::span<const float> rest = on_host;
+    std::vector<std::vector<float>>& blobs = values.emplace_back();
+    for (const ParameterDescription& parameter : train_.description().layers[step].parameters) {
+      blobs.emplace_back();
+      if (parameter.owner) continue;
+      const std::span<const float> blob = rest.first(Count(parameter.shape));
+      blobs.back().assign(blob.begin(), blob.end());
+      rest = rest.subspan(blob.size());
+    }
+  }
+  return values;
+}
+
+void TorchEngine::SetValues(const NetValues& values) {
+  for (int step = 0; step < steps(); ++step) {
+    std::span<float> rest = values_[step];
+    const LayerDescription& layer = train_.description().layers[step];
+    for (size_t b = 0; b < layer.parameters.size(); ++b) {
+      if (layer.parameters[b].owner) continue;
+      const std::vector<float>& blob = values.at(step).at(b);
+      CHECK_EQ(static_cast<int64_t>(blob.size()), Count(layer.parameters[b].shape));
+      CopyFromHost(blob, rest.first(blob.size()), device_);
+      rest = rest.subspan(blob.size());
+    }
+  }
+}
+
+void TorchEngine::ReadTestLayers(const std::string& caffemodel) {
+  for (const auto& test : tests_) {
+    const std::vector<LayerDescription>& layers = test->description().layers;
+    const auto only_here = [this](const LayerDescription& layer) {
+      return layer.owned_floats() > 0 && !FindLayer(train_.description(), layer.name());
+    };
+    if (std::none_of(layers.begin(), layers.end(), only_here)) continue;
+    NetValues read;  // blobs that the file lacks stay empty
+    for (const LayerDescription& layer : layers) read.emplace_back(layer.parameters.size());
+    ReadCaffemodel(caffemodel, test->description(), read);
+    for (size_t step = 0; step < layers.size(); ++step) {
+      if (!only_here(layers[step])) continue;
+      const at::Tensor& memory = own_parameters_.at(layers[step].name());
+      std::span<float> rest(memory.data_ptr<float>(), static_cast<size_t>(memory.numel()));
+      for (size_t b = 0; b < layers[step].parameters.size(); ++b) {
+        if (layers[step].parameters[b].owner) continue;
+        const auto floats = static_cast<size_t>(Count(layers[step].parameters[b].shape));
+        if (!read[step][b].empty()) CopyFromHost(read[step][b], rest.first(floats), device_);
+        rest = rest.subspan(floats);
+      }
+    }
+  }
+}
+
+std::string TorchEngine::FirstNotFinite() const {
+  for (int step = 0; step < steps(); ++step) {
+    const std::span<float> values = values_[step];
+    const LayerDescription& layer = train_.description().layers[step];
+    const std::string name = "\"" + layer.name() + "\" (" + layer.type() + ")";
+    if (!AllFinite(values, device_)) return name + ", in its parameters";
+    if (!train_.IsFinite(step)) return name + ", in its result";
+  }
+  return "";
+}
+
+TestResult TorchEngine::Test() {
+  TestResult all;
+  for (size_t net = 0; net < tests_.size(); ++net) {
+    TestResult result = tests_[net]->Run();
+    if (net == 0) {
+      all = std::move(result);
+      continue;
+    }
+    for (TestOutput& output : result.outputs) {
+      output.net = static_cast<int>(net);
+      all.outputs.push_back(std::move(output));
+    }
+  }
+  return all;
+}
+
+// An iteration makes and frees the same tensors as the one before. By default malloc would give the
+// memory of large ones back to the kernel each time and get it zeroed, page by page, the next: a
+// quarter of the time of CIFAR-10 quick.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_MAX, 0);         // large tensors from the heap, too
+  mallopt(M_TRIM_THRESHOLD, -1);  // the heap never shrinks
+}
+
+}  // namespace
+
+void CheckTorchDevice(std::optional<int> cuda_device) { ToTorchDevice(cuda_device); }
+
+std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options) {
+  CHECK_GE(options.threads, 1);
+  KeepFreedMemory();
+  at::set_num_threads(options.threads);
+  openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's
+  if (options.cuda_device) SetCudaArithmetic(options.deterministic);
+  return std::make_unique<TorchEngine>(options);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,118 @@
+// TorchNet: one phase of a Caffe net on libtorch.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "caffe_adapter/net/net.h"
+#include "worker/engine/batch_reader.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/precision.h"
+#include "worker/torch/layers/torch_data_layer.h"
+#include "worker/torch/layers/torch_labels.h"
+#include "worker/torch/layers/torch_layer.h"
+#include "worker/torch/torch_loss_scaler.h"
+
+namespace poseidon {
+
+// Where and in what arithmetic a net is computed.
+struct TorchArithmetic {
+  at::Device device = at::kCPU;
+  Precision precision = Precision::kFloat32;
+  std::optional<LossScaling> loss_scaling;  // of gradients, in any precision
+};
+
+// Steps through a net's layers. Every top is a value of its own, also where a layer works in place:
+// a bottom's value is what the last layer before made under that name. The gradient of a value is
+// the sum over the layers that read it.
+//
+// A parameter that layers share by name is its owner's: the first layer's in forward order that
+// uses it. Its gradient is the sum over all of them. As the owner's backward pass is the last of
+// them, the gradients of its other users wait in memory of the net until then.
+//
+// On a device, memory that is given here is the device's, and nothing waits for it but what returns
+// numbers. Labels are checked then: loss() of each pass finds out about one that is no class.
+//
+// Intermediate values live until the backward pass of the layer that made them, or else until the
+// next forward pass. One thread at a time.
+class TorchNet {
+ public:
+  // Opens the files of data layers. Throws ConfigError for what can't be computed, DataError for
+  // data that can't be read. `data` also decides dropout, by its seed and rank.
+  TorchNet(NetDescription description, const BatchReaderOptions& data,
+           const TorchArithmetic& arithmetic = {});
+
+  const NetDescription& description() const { return description_; }
+
+  // Makes `values` the parameters that a step owns (ParameterDescription::owner), one after the
+  // other. The memory must outlive the net.
+  void BindParameters(int step, std::span<float> values);
+
+  // The batch of an iteration for the data layers; then `next` is read ahead.
+  void LoadBatch(int64_t iteration, int64_t next);
+
+  void Forward(int step);
+  // In the training phase. `target` is for the parameters that the step owns; it gets what other
+  // steps that share them add, too.
+  void Backward(int step, const GradientTarget& target);
+
+  // Of the forward pass: the sum of the losses by their weights, also after the backward pass. On a
+  // device throws DataError for a label that is none.
+  float loss() const;
+  // A step's first top, a scalar.
+  float Scalar(int step) const;
+  // The values of a step's top.
+  std::vector<float> TopValues(int step, int top) const;
+  // Whether a step's results are finite numbers. After its backward pass they are gone, then its
+  // forward pass is done again; call it in ascending order of steps.
+  bool IsFinite(int step);
+
+ private:
+  struct Step {
+    std::unique_ptr<TorchLayer> layer;
+    std::vector<int> bottoms;  // values
+    std::vector<int> tops;     // values
+    std::vector<bool> bottom_needs_gradient;
+    std::vector<bool> parameter_needs_gradient;
+    Tensors parameters;  // its own and shared ones
+    // By parameter: the sum of its gradients at the other steps that share it, where the step owns
+    // it; where it uses another's, its own gradient until it is added to that sum. Else undefined.
+    Tensors shared_gradients;
+    bool has_backward = false;  // a gradient is needed at a bottom or for a parameter
+  };
+
+  // A top of a layer.
+  struct Value {
+    bool needs_gradient = false;
+    at::Tensor data;
+    at::Tensor
+        gradient;  // of the loss, while the backward pass is between its readers and its maker
+  };
+
+  class Builder;
+
+  void ShareParameters();
+  // To the sums at their owners, and from the sums to `target`.
+  void AddToOwners(int step);
+  void AddFromUsers(int step, const GradientTarget& target);
+  void Unscale(int step, const GradientTarget& target);
+
+  // The gradients at a step's tops, those of its own losses included.
+  Tensors TakeTopGradients(int step);
+  ParameterGradients Views(int step, const GradientTarget& target) const;
+  Tensors OwnedViews(int step, std::span<float> values) const;
+  void AddBottomGradients(const Step& step, const Tensors& gradients);
+
+  NetDescription description_;
+  TorchArithmetic arithmetic_;
+  std::vector<Step> steps_;
+  std::vector<Value> values_;
+  std::vector<DataLayer*> data_layers_;        // of steps_
+  std::unique_ptr<LabelChecks> label_checks_;  // null where labels are checked at once
+  std::optional<LossScaler> scaler_;
+  Pass pass_;
+};
+
+}  // namespace poseidon
