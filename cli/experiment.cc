@@ -24,6 +24,7 @@
 #include "cli/model_source.h"
 #include "core/child_process.h"
 #include "core/program.h"
+#include "core/steady_now.h"
 #include "experiments/experiment_file.h"
 #include "experiments/experiment_points.h"
 #include "experiments/experiment_results.h"
@@ -93,8 +94,6 @@ std::map<std::string, ExperimentModel> LoadNets(const ExperimentFile& file) {
   }
   return models;
 }
-
-Time SteadyNow() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 // How a point that was executed came out.
 struct Outcome {

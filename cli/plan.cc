@@ -11,7 +11,7 @@
 #include "caffe_adapter/net/solver.h"
 #include "cli/flags.h"
 #include "core/units.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
 #include "proto/job_config.h"

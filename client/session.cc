@@ -7,6 +7,7 @@
 #include "client/sync/factor_broadcast_syncer.h"
 #include "core/error.h"
 #include "core/program.h"
+#include "core/steady_now.h"
 #include "proto/job_config.h"
 #include "transport/membership/node_setup.h"
 
@@ -16,7 +17,7 @@ namespace {
 // Somebody else's deadline names the culprit better; this one is for when nobody did.
 constexpr int kPatienceBeyondOthers = 2;
 // How many stall deadlines all workers together may take to pause: the latest has three iterations
-// before it when they agree, and worker 0 then fetches the optimiser state.
+// before it when they agree, and worker 0 then fetches the optimizer state.
 constexpr int kDeadlinesToPause = 4;
 // A layer of a big net has a few events an iteration; 20 iterations of 200 layers fit.
 constexpr size_t kTraceEvents = 100000;
@@ -87,17 +88,14 @@ Session::Session(const SessionOptions& options)
 
 Session::~Session() { runtime_->Stop(); }
 
-Time Session::Now() const {
-  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
-}
-
 std::optional<Envelope> Session::NextInTick(Time deadline, const std::string& waiting_for) {
   if (options_.interrupted && options_.interrupted()) throw Interrupted();
-  if (Now() >= deadline) {
+  if (SteadyNow() >= deadline) {
     throw DeadlineExceeded("worker " + std::to_string(rank_) + " gave up waiting for " +
                            waiting_for);
   }
-  std::optional<Envelope> envelope = runtime_->mailbox().Take(std::min(kTick, deadline - Now()));
+  std::optional<Envelope> envelope =
+      runtime_->mailbox().Take(std::min(kTick, deadline - SteadyNow()));
   if (envelope) Check(*envelope);
   return envelope;
 }
@@ -116,7 +114,7 @@ Envelope Session::Next(Time deadline, const std::string& waiting_for) {
 }
 
 Envelope Session::Await(MessageKind kind, Duration timeout, const std::string& waiting_for) {
-  const Time deadline = Now() + timeout;
+  const Time deadline = SteadyNow() + timeout;
   while (true) {
     Envelope envelope = Next(deadline, waiting_for);
     if (envelope.kind == kind) return envelope;
@@ -130,8 +128,8 @@ void Session::Handle(const Envelope& envelope) {
       progress_->Report(static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened);
       exchange_.end = std::max(exchange_.end, envelope.happened);
       return;
-    case MessageKind::kHistory:
-      return (collected_ != nullptr ? *collected_ : moved_).Take(envelope);
+    case MessageKind::kOptimizerState:
+      return (collected_ != nullptr ? *collected_ : transition_).Receive(envelope);
     case MessageKind::kPauseRequest: {
       Envelope offer;
       offer.kind = MessageKind::kPauseOffer;
@@ -201,26 +199,28 @@ GradientBuffers Session::gradient(int layer) const {
 std::span<float> Session::state(int layer) const {
   const ModelMemory& memory = *state_->context->memory;
   const LayerPlace& place = memory.place(layer);
-  const int64_t floats = StatePerParameter(state_->context->rule);
-  return memory.bucket(place.bucket).history.subspan(place.offset * floats, place.size * floats);
+  const int64_t floats = OptimizerStatePerParameter(state_->context->rule);
+  return memory.bucket(place.bucket)
+      .optimizer_state.subspan(place.offset * floats, place.size * floats);
 }
 
-void Session::RestoreState(std::vector<float> state) {
-  moved_.Restore(state_->context, std::move(state));
+void Session::RestoreOptimizerState(std::vector<float> state) {
+  transition_.LoadSnapshot(state_->context, std::move(state));
 }
 
-std::vector<float> Session::CollectState() {
+std::vector<float> Session::CollectOptimizerState() {
   BringAll();
-  collected_ = std::make_unique<MovedState>();
-  collected_->Leave(state_->context);
-  FetchHistory(*collected_);
-  return std::exchange(collected_, nullptr)->TakeHistory();
+  collected_ = std::make_unique<PlanTransition>();
+  collected_->SaveFrom(state_->context);
+  FetchOptimizerState(*collected_);
+  return std::exchange(collected_, nullptr)->TakeOptimizerState();
 }
 
-void Session::FetchHistory(MovedState& state) {
-  for (const int bucket : state.ToFetch()) PostToLanes(MessageKind::kCollectHistory, bucket);
-  const Time deadline = Now() + StallPatience();
-  while (!state.complete()) Handle(Next(deadline, "the servers' optimiser state"));
+void Session::FetchOptimizerState(PlanTransition& state) {
+  for (const int bucket : state.BucketsToFetch())
+    PostToLanes(MessageKind::kCollectOptimizerState, bucket);
+  const Time deadline = SteadyNow() + StallPatience();
+  while (!state.complete()) Handle(Next(deadline, "the servers' optimizer state"));
 }
 
 void Session::PostToLanes(MessageKind kind, int bucket, const Payload& body) {
@@ -244,20 +244,20 @@ void Session::Begin() {
   const Duration timeout =
       kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
   Await(MessageKind::kStart, timeout, "all nodes to get ready");
-  iteration_begin_ = Now();
+  iteration_begin_ = SteadyNow();
   for (int bucket = 0; rank_ == 0 && bucket < plan().buckets_size(); ++bucket) {
-    PostToLanes(MessageKind::kPublishInitial, bucket, moved_.history(bucket));
+    PostToLanes(MessageKind::kPublishInitial, bucket, transition_.optimizer_state(bucket));
   }
-  moved_.Release();
+  transition_.Release();
 }
 
 void Session::GradientReady(int layer) {
   if (exchange_.iteration != iteration_) {
     CloseExchange();
-    exchange_ = {iteration_, Now(), Now(), {}};
+    exchange_ = {iteration_, SteadyNow(), SteadyNow(), {}};
   }
   AddResidual(layer);
-  for (const int bucket : progress_->LayerReady(layer, Now())) {
+  for (const int bucket : progress_->LayerReady(layer, SteadyNow())) {
     PostToLanes(MessageKind::kGradientReady, bucket);
   }
 }
@@ -265,21 +265,21 @@ void Session::GradientReady(int layer) {
 void Session::AddResidual(int layer) {
   const std::span<float> dense = gradient(layer).dense;
   const PackedBuffer packed = packed_gradient(layer);
-  if (packed.bytes.empty()) return moved_.AddResidual(layer, dense);
-  if (!moved_.Owes(layer)) return;
+  if (packed.bytes.empty()) return transition_.AddResidual(layer, dense);
+  if (!transition_.HasResidual(layer)) return;
   Decode(packed.codec, packed.bytes, dense);  // whose memory nobody uses
-  moved_.AddResidual(layer, dense);
+  transition_.AddResidual(layer, dense);
   Encode(packed.codec, dense, {}, packed.bytes);
 }
 
 void Session::WaitFresh(int layer) {
   if (progress_->IsFresh(layer, iteration_)) return;
-  const Time begin = Now();
+  const Time begin = SteadyNow();
   const Time deadline = FreshDeadline();
   const std::string waiting_for =
       "the values of layer " + LayerName(layer) + ", iteration " + std::to_string(iteration_);
   while (!progress_->IsFresh(layer, iteration_)) Handle(Next(deadline, waiting_for));
-  exchange_.exposed += Now() - begin;
+  exchange_.exposed += SteadyNow() - begin;
   TraceSpan("wait", layer, begin);
 }
 
@@ -305,7 +305,7 @@ Time Session::FreshDeadline() const {
   // servers notice who hangs.
   const bool awaits_the_slowest =
       plan().staleness() != 0 && iteration_ == state_->context->plan.model().iterations();
-  return awaits_the_slowest ? Time::max() : Now() + StallPatience();
+  return awaits_the_slowest ? Time::max() : SteadyNow() + StallPatience();
 }
 
 Duration Session::StallPatience() const {
@@ -318,7 +318,7 @@ const std::string& Session::LayerName(int layer) const {
 
 void Session::TraceSpan(const char* name, int layer, Time begin) {
   if (trace_ == nullptr) return;
-  trace_->Add({name, LayerName(layer), "compute", iteration_, begin, Now()});
+  trace_->Add({name, LayerName(layer), "compute", iteration_, begin, SteadyNow()});
 }
 
 void Session::CloseExchange() {
@@ -333,7 +333,7 @@ void Session::CloseExchange() {
 
 bool Session::EndIteration(wire::Progress progress) {
   const bool last = iteration_ + 1 == progress.total_iterations();
-  const Time now = Now();
+  const Time now = SteadyNow();
   progress.set_exchange_seconds(last_exchange_seconds_);
   progress.set_exposed_seconds(last_exposed_seconds_);
   progress.set_iteration(iteration_);
@@ -343,7 +343,7 @@ bool Session::EndIteration(wire::Progress progress) {
   ++iteration_;
   Poll();
   if (last) return false;
-  const Time deadline = Now() + StallPatience();
+  const Time deadline = SteadyNow() + StallPatience();
   while (pause_.MustWait(iteration_)) {
     Handle(Next(deadline, "the iteration to pause before for another plan"));
   }
@@ -361,8 +361,8 @@ void Session::SwitchPlan() {
   exchange_ = {};  // what becomes fresh from now on are initial values
   AddTraffic(*state_->context, past_plans_);
   progress_->AddTimes(past_plans_);
-  moved_.Leave(state_->context);
-  FetchHistory(moved_);
+  transition_.SaveFrom(state_->context);
+  FetchOptimizerState(transition_);
   Envelope paused;
   paused.kind = MessageKind::kPaused;
   paused.step = static_cast<uint32_t>(plan().number());
@@ -371,7 +371,7 @@ void Session::SwitchPlan() {
   Await(MessageKind::kPlan, kDeadlinesToPause * StallPatience(),
         "the other workers to pause for another plan");
   progress_ = std::make_unique<BucketProgress>(plan());
-  moved_.Enter(state_->context);
+  transition_.LoadInto(state_->context);
   Begin();
 }
 
@@ -404,7 +404,7 @@ void Session::Finish(wire::WorkerReport report) {
   report.set_exposed_seconds(total_exposed_seconds_);
   report.set_dropped_frames(report.dropped_frames() + runtime_->counters().malformed_frames);
   PostToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report));
-  const Time deadline = Now() + StallPatience();
+  const Time deadline = SteadyNow() + StallPatience();
   while (true) {
     const Envelope next = NextOrEnd(deadline, "the other workers to finish");
     if (next.kind != MessageKind::kEnd) continue;

@@ -40,7 +40,7 @@
 
 #include "client/bucket_progress.h"
 #include "client/sync/gradient_buffers.h"
-#include "client/sync/plan_switch.h"
+#include "client/sync/plan_transition.h"
 #include "client/worker_control.h"
 #include "core/trace.h"
 #include "device/device.h"
@@ -61,12 +61,12 @@ struct SessionOptions {
   std::function<bool()> interrupted;
   // Whose copies all buffers are pinned for; outlives the session. May be null.
   Device* device = nullptr;
-  // Layers under SFB are updated by the program's devices, through DeviceStage
-  // (client/staging/factor_stage.h): all devices of all workers do it, or none, and their
+  // Layers under SFB are updated by the program's devices, through DeviceStaging
+  // (client/staging/factor_staging.h): all devices of all workers do it, or none, and their
   // arithmetic has the same bits. Not those of a deferred rule other than MeanGradient.
   bool devices_update_factors = false;
   // Gradients that go to servers in a codec are packed by the program's devices, through
-  // DeviceStage (client/staging/pack_stage.h, client/staging/feedback_stage.h).
+  // DeviceStaging (client/staging/pack_staging.h, client/staging/feedback_staging.h).
   bool devices_pack = false;
 };
 
@@ -89,20 +89,20 @@ class Session {
   std::span<float> values(int layer) const;
   // For the current iteration.
   GradientBuffers gradient(int layer) const;
-  // Deferred rules: the layer's optimiser state with its mean gradient, StatePerParameter(rule)
-  // floats a parameter.
+  // Deferred rules: the layer's optimizer state with its mean gradient,
+  // OptimizerStatePerParameter(rule) floats a parameter.
   std::span<float> state(int layer) const;
   // Of a rule of type MeanGradient, whose state is nothing else. Where the scheme and the number of
   // workers allow it, it is the memory of gradient(layer), which then never changes within a plan;
   // the program may write over it until the next GradientReady, its own or with the next gradient.
   std::span<const float> mean_gradient(int layer) const { return state(layer); }
 
-  // Worker 0, before Begin, if training goes on from a snapshot: the optimiser state of all
-  // parameters in the model's order, StatePerParameter(rule) floats for each.
-  void RestoreState(std::vector<float> state);
+  // Worker 0, before Begin, if training goes on from a snapshot: the optimizer state of all
+  // parameters in the model's order, OptimizerStatePerParameter(rule) floats for each.
+  void RestoreOptimizerState(std::vector<float> state);
   // Worker 0, when all layers are fresh and before its first GradientReady of the iteration: the
   // same, as it is now; fetched from the servers where they keep it.
-  std::vector<float> CollectState();
+  std::vector<float> CollectOptimizerState();
 
   void Begin();
   void GradientReady(int layer);
@@ -164,7 +164,7 @@ class Session {
   // Handles what has come, without waiting.
   void Poll();
   // Until all that the servers keep of `state` is here.
-  void FetchHistory(MovedState& state);
+  void FetchOptimizerState(PlanTransition& state);
   // All workers have come here: takes what training needs from the old plan to the next.
   void SwitchPlan();
   // Adds to a gradient what the plan before has not sent.
@@ -177,7 +177,6 @@ class Session {
   void CloseExchange();
   void PostToScheduler(Envelope envelope);
   void PostToLanes(MessageKind kind, int bucket, const Payload& body = {});
-  Time Now() const;
   void TraceSpan(const char* name, int layer, Time begin);
 
   SessionOptions options_;
@@ -186,9 +185,9 @@ class Session {
   std::unique_ptr<ZmqRuntime> runtime_;
   std::unique_ptr<BucketProgress> progress_;
   PauseAgreement pause_;
-  MovedState moved_;
-  std::function<void(int layer)> bring_;   // from devices to the host; may be empty
-  std::unique_ptr<MovedState> collected_;  // while CollectState waits
+  PlanTransition transition_;
+  std::function<void(int layer)> bring_;       // from devices to the host; may be empty
+  std::unique_ptr<PlanTransition> collected_;  // while CollectOptimizerState waits
   wire::WorkerReport past_plans_;  // buckets and dropped frames of the plans before this one
   uint64_t epoch_ = 0;
   int rank_ = -1;

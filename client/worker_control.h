@@ -1,6 +1,7 @@
 // WorkerControl: a worker's control actor. Joins the job; when a plan arrives makes the model's
 // memory and starts the data lanes. A later plan takes the place of the one before: new memory, new
-// lanes; what is to be moved between the two is the training program's (client/sync/plan_switch.h).
+// lanes; what is to be moved between the two is the training program's
+// (client/sync/plan_transition.h).
 #pragma once
 
 #include <memory>

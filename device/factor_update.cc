@@ -9,11 +9,11 @@ void RebuildAndUpdate(const ProductUpdate& layer, int64_t iteration,
                       const FactorUpdate::Memory& memory) {
   RebuildGradient(layer.outputs, layer.inputs, memory.u, memory.v, memory.gradient);
   const auto weights = static_cast<size_t>(layer.outputs * layer.inputs);
-  const auto state = static_cast<size_t>(StatePerParameter(*layer.rule));
+  const auto state = static_cast<size_t>(OptimizerStatePerParameter(*layer.rule));
   const auto update = [&](const Multipliers& multipliers, size_t begin, size_t size) {
     Update(*layer.rule, iteration, multipliers, memory.gradient.subspan(begin, size),
            layer.gradient_scale, memory.parameters.subspan(begin, size),
-           memory.history.subspan(begin * state, size * state));
+           memory.optimizer_state.subspan(begin * state, size * state));
   };
   update(layer.weights, 0, weights);
   if (memory.parameters.size() > weights) {

@@ -37,9 +37,9 @@ class FactorUpdate {
     std::span<float> v;
     std::span<float> gradient;  // scratch, of parameters' size
     std::span<float> parameters;
-    // StatePerParameter(rule) floats a parameter. Of a rule MeanGradient, the result; parameters
-    // are left alone then.
-    std::span<float> history;
+    // OptimizerStatePerParameter(rule) floats a parameter. Of a rule MeanGradient, the result;
+    // parameters are left alone then.
+    std::span<float> optimizer_state;
   };
 
   virtual ~FactorUpdate() = default;

@@ -16,7 +16,7 @@
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
 #include "launch/remote_shell.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "proto/replay_model.h"
 #include "simulation/training_simulation.h"
 
@@ -76,7 +76,7 @@ Job JobFor(const ExperimentPoint& point, const Iterations& iterations,
   if (!IsReplay(point)) return job;
   // With every layer's times, be they of the model or of the cluster's flops.
   ModelSpec model = point.model;
-  const std::vector<LayerTime> times = LayerTimes(model, job.cluster().flops());
+  const std::vector<LayerTime> times = ComputeTimes(model, job.cluster().flops());
   constexpr double kMillisecondsPerSecond = 1000;
   for (int layer = 0; layer < model.layers_size(); ++layer) {
     model.mutable_layers(layer)->set_forward_ms(kMillisecondsPerSecond * times[layer].forward);

@@ -1,6 +1,6 @@
 #include "experiments/simulated_point.h"
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
 #include "simulation/training_simulation.h"
@@ -33,7 +33,7 @@ PointResult Planned(const ExperimentPoint& point) {
   PointResult result;
   result.predicted = plan.iteration_ms() / kMillisecondsPerSecond;
   result.iteration = result.predicted;
-  for (const LayerTime& layer : LayerTimes(point.model, cluster.flops())) {
+  for (const LayerTime& layer : ComputeTimes(point.model, cluster.flops())) {
     result.compute += layer.forward + layer.backward;
   }
   result.busy = result.iteration > 0 ? result.compute / result.iteration : 1;

@@ -9,6 +9,8 @@
 #include <set>
 #include <thread>
 
+#include "core/steady_now.h"
+
 namespace poseidon {
 namespace {
 
@@ -23,20 +25,16 @@ constexpr Duration kNewsTime = Seconds(2);
 
 constexpr Time kNever = Time::max();
 
-Time Now() {
-  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
-}
-
 class Watch {
  public:
   Watch(std::vector<ChildProcess>& daemons, const WatchOptions& options)
       : daemons_(daemons),
         options_(options),
-        too_late_(options.deadline == Duration::max() ? kNever : Now() + options.deadline) {}
+        too_late_(options.deadline == Duration::max() ? kNever : SteadyNow() + options.deadline) {}
 
   WatchResult Run() {
     while (AnyAlive()) {
-      const Time now = Now();
+      const Time now = SteadyNow();
       NoticeInterruption(now);
       NoticeDeadline(now);
       NoticeFailure(now);
@@ -47,7 +45,7 @@ class Watch {
       EndWhoIsLate(now);
       std::this_thread::sleep_for(kPollInterval);
     }
-    return Verdict();
+    return FrameStatus();
   }
 
  private:
@@ -109,7 +107,7 @@ class Watch {
     for (ChildProcess& daemon : daemons_) daemon.Signal(signal);
   }
 
-  WatchResult Verdict() {
+  WatchResult FrameStatus() {
     if (interrupted_) return {ExitCode::kInterrupted, {}};
     if (late_) return {ExitCode::kDeadlineExceeded, {}};
     if (FirstFailure() == nullptr) return {};

@@ -1,7 +1,7 @@
 #include "planner/job_plan.h"
 
 #include "core/error.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/planner.h"
 #include "planner/predictor.h"
 #include "planner/time_planner.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 
 namespace poseidon {
 namespace {
@@ -29,12 +29,12 @@ ModelSpec Scaled(ModelSpec model, const std::vector<LayerTime>& times, double fa
 }  // namespace
 
 ModelSpec WithTimes(ModelSpec model, double flops) {
-  const std::vector<LayerTime> times = LayerTimes(model, flops);
+  const std::vector<LayerTime> times = ComputeTimes(model, flops);
   return Scaled(std::move(model), times, 1);
 }
 
 ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second) {
-  const std::vector<LayerTime> times = LayerTimes(model, 1);
+  const std::vector<LayerTime> times = ComputeTimes(model, 1);
   double seconds = 0;
   for (const LayerTime& layer : times) seconds += layer.forward + layer.backward;
   const double batch = static_cast<double>(std::max<int64_t>(model.batch(), 1));

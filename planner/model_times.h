@@ -7,7 +7,7 @@
 namespace poseidon {
 
 // The model with a forward and a backward time of every layer: its own, or what its multiply-adds
-// take at `flops` operations a second (planner/cost/cluster_spec.h).
+// take at `flops` operations a second (planner/cost/cluster_model.h).
 ModelSpec WithTimes(ModelSpec model, double flops);
 
 // The same, in such proportion that an iteration of the model's batch takes one device as long as

@@ -5,7 +5,7 @@
 #include "planner/cost/cost_model.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"
-#include "proto/combinations.h"
+#include "proto/compatibility.h"
 
 namespace poseidon {
 namespace {

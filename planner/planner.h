@@ -35,7 +35,7 @@ Plan MakePlan(const InformationBook& book, const Communication& communication,
 // Of ChooseBuckets.
 Plan MakePlan(const InformationBook& book, const Communication& communication);
 
-// `codec` if the scheme can use it (proto/combinations.h), else FP32.
+// `codec` if the scheme can use it (proto/compatibility.h), else FP32.
 WireCodec UsableCodec(Scheme scheme, WireCodec codec);
 
 }  // namespace poseidon

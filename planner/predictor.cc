@@ -8,7 +8,7 @@
 #include "planner/placement.h"
 #include "planner/planner.h"
 #include "proto/bucket.h"
-#include "proto/combinations.h"
+#include "proto/compatibility.h"
 
 namespace poseidon {
 namespace {
@@ -17,8 +17,8 @@ constexpr double kMillisecond = 1e-3;
 
 }  // namespace
 
-Predictor::Predictor(const InformationBook& book, const ClusterSpec& cluster)
-    : book_(book), cluster_(cluster), layers_(LayerTimes(book.model(), cluster.flops)) {
+Predictor::Predictor(const InformationBook& book, const ClusterModel& cluster)
+    : book_(book), cluster_(cluster), layers_(ComputeTimes(book.model(), cluster.flops)) {
   for (const LayerTime& layer : layers_) compute_ += layer.forward + layer.backward;
 }
 

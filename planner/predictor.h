@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/cost/exchange_model.h"
 #include "planner/cost/information_book.h"
 #include "proto/model.pb.h"
@@ -18,7 +18,7 @@ namespace poseidon {
 class Predictor {
  public:
   // The cluster's workers and servers are the book's, which must outlive this.
-  Predictor(const InformationBook& book, const ClusterSpec& cluster);
+  Predictor(const InformationBook& book, const ClusterModel& cluster);
 
   // Message by message where that is quick enough, else as Estimate. All predictions for one
   // cluster and model that are compared with each other are made in the same way.
@@ -38,13 +38,13 @@ class Predictor {
   void Annotate(Plan& plan);
 
   const InformationBook& book() const { return book_; }
-  const ClusterSpec& cluster() const { return cluster_; }
+  const ClusterModel& cluster() const { return cluster_; }
 
  private:
   void SetRunnerUp(const Plan& plan, int bucket, double alone, BucketPrediction& prediction) const;
 
   const InformationBook& book_;
-  ClusterSpec cluster_;
+  ClusterModel cluster_;
   std::vector<LayerTime> layers_;
   double compute_ = 0;
   // Message by message, by the plan serialised: a plan that is found is predicted when it is

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <map>
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
 #include "planner/predictor.h"

@@ -74,14 +74,14 @@ std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPl
 void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
                        const std::vector<UpdateSegment>& segments,
                        std::span<const float> gradient_sum, float gradient_scale,
-                       std::span<float> parameters, std::span<float> history,
+                       std::span<float> parameters, std::span<float> optimizer_state,
                        float learning_rate_scale) {
-  const size_t state = StatePerParameter(rule);
+  const size_t state = OptimizerStatePerParameter(rule);
   size_t offset = 0;
   for (const UpdateSegment& segment : segments) {
     const size_t size = segment.size;
     Update(rule, iteration, segment.multipliers, gradient_sum.subspan(offset, size), gradient_scale,
-           parameters.subspan(offset, size), history.subspan(offset * state, size * state),
+           parameters.subspan(offset, size), optimizer_state.subspan(offset * state, size * state),
            learning_rate_scale);
     offset += size;
   }
@@ -106,18 +106,20 @@ int PriorityOf(const Plan& plan, int bucket, int64_t exchange) {
   return PriorityOf(plan.fifo(), plan.buckets_size(), bucket, exchange);
 }
 
-CodecSpec CodecOf(const Plan& plan, const BucketPlan& bucket) {
+bool NeedsErrorFeedback(WireCodec codec) { return codec == ONE_BIT || codec == TOP_K; }
+
+Codec CodecOf(const Plan& plan, const BucketPlan& bucket) {
   switch (bucket.codec()) {
     case FP16:
-      return {Codec::kFp16, 0};
+      return {CodecType::kFp16, 0};
     case BF16:
-      return {Codec::kBf16, 0};
+      return {CodecType::kBf16, 0};
     case ONE_BIT:
-      return {Codec::kOneBit, 0};
+      return {CodecType::kOneBit, 0};
     case TOP_K:
-      return {Codec::kTopK, plan.top_k_share()};
+      return {CodecType::kTopK, plan.top_k_share()};
     default:
-      return {Codec::kFp32, 0};
+      return {CodecType::kFp32, 0};
   }
 }
 

@@ -16,6 +16,8 @@ namespace poseidon {
 std::string SchemeName(Scheme scheme);
 // "fp32", "fp16", "bf16", "1-bit", "top-k".
 std::string CodecName(WireCodec codec);
+// As NeedsErrorFeedback(Codec).
+bool NeedsErrorFeedback(WireCodec codec);
 
 // Floats of all the bucket's layers.
 int64_t FloatCount(const BucketPlan& bucket);
@@ -41,7 +43,7 @@ std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPl
 void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
                        const std::vector<UpdateSegment>& segments,
                        std::span<const float> gradient_sum, float gradient_scale,
-                       std::span<float> parameters, std::span<float> history,
+                       std::span<float> parameters, std::span<float> optimizer_state,
                        float learning_rate_scale = 1);
 
 // The bucket that each of the model's layers is in.
@@ -54,6 +56,6 @@ std::vector<int> BucketOfLayer(const Plan& plan);
 int PriorityOf(bool fifo, int buckets, int bucket, int64_t exchange);
 int PriorityOf(const Plan& plan, int bucket, int64_t exchange);
 
-CodecSpec CodecOf(const Plan& plan, const BucketPlan& bucket);
+Codec CodecOf(const Plan& plan, const BucketPlan& bucket);
 
 }  // namespace poseidon

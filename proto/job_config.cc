@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "proto/combinations.h"
+#include "proto/compatibility.h"
 #include "proto/text_format.h"
 
 namespace poseidon {

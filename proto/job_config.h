@@ -20,7 +20,7 @@ struct JobConfig {
 };
 
 // Reads and checks a job config. Throws ConfigError naming file, line and column: unknown fields,
-// values out of range, combinations that can't work (proto/combinations.h), engine REPLAY without
+// values out of range, combinations that can't work (proto/compatibility.h), engine REPLAY without
 // layers.
 JobConfig ReadJobConfig(const std::string& path);
 

@@ -8,7 +8,7 @@
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
 #include "proto/job_config.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 #include "scheduler/link_reports.h"
 #include "transport/membership/member.h"
 #include "transport/membership/node_setup.h"
@@ -17,7 +17,7 @@ namespace poseidon {
 namespace {
 
 // How many stall deadlines all workers together may take to pause: the latest has three iterations
-// before it when they agree, and worker 0 then fetches the optimiser state.
+// before it when they agree, and worker 0 then fetches the optimizer state.
 constexpr int kDeadlinesToPause = 4;
 
 }  // namespace
@@ -213,7 +213,7 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   std::string model = envelope.body.ToString();
   declared_.insert(worker);
   if (declared_.size() == 1) model_ = std::move(model);
-  // Whose values and optimiser state training starts with says at which iteration.
+  // Whose values and optimizer state training starts with says at which iteration.
   if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, envelope.iteration);
   if (declared_.size() > 1 && model != model_) {
     const bool is_first = worker == *declared_.begin();

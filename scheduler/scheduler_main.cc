@@ -8,6 +8,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/program.h"
+#include "core/steady_now.h"
 #include "planner/replan.h"
 #include "proto/job_config.h"
 #include "scheduler/job_report.h"
@@ -71,7 +72,7 @@ wire::End Watch(ZmqRuntime& runtime, const Job& job, JobReport& report,
     } else if (envelope->kind == MessageKind::kProgress) {
       wire::Progress progress;
       if (!progress.ParseFromString(body)) continue;
-      const Time now = std::chrono::steady_clock::now().time_since_epoch();
+      const Time now = SteadyNow();
       if (const auto line = report.OnProgress(progress, now)) Show(*line);
     } else if (envelope->kind == MessageKind::kFinished) {
       wire::WorkerReport worker;

@@ -19,8 +19,8 @@ int64_t FactorFloats(const FactorLayer::Shape& shape, uint32_t factor) {
 }  // namespace
 
 int64_t FactorLayer::MemoryFloats(const Shape& shape, const UpdateRule& rule) {
-  // Values, optimiser state, the summed gradient; the stacks.
-  return shape.floats * (1 + StatePerParameter(rule) + 1) +
+  // Values, optimizer state, the summed gradient; the stacks.
+  return shape.floats * (1 + OptimizerStatePerParameter(rule) + 1) +
          shape.workers * (FactorFloats(shape, 0) + FactorFloats(shape, 1));
 }
 
@@ -44,7 +44,7 @@ FactorLayer::FactorLayer(const Shape& shape, std::vector<Chunk> chunks,
   }
   gradient_ = take_last(shape.floats);
   values_ = memory.first(shape.floats);
-  history_ = memory.subspan(shape.floats);
+  optimizer_state_ = memory.subspan(shape.floats);
 }
 
 bool FactorLayer::initialized() const {
@@ -68,7 +68,7 @@ bool FactorLayer::Initialize(uint32_t chunk, const Payload& values) {
 
 bool FactorLayer::InitializeState(uint32_t chunk, const Payload& state, const UpdateRule& rule) {
   if (chunk >= chunks_.size() || has_state_[chunk] ||
-      state.size() != chunks_[chunk].size() * StatePerParameter(rule) * sizeof(float)) {
+      state.size() != chunks_[chunk].size() * OptimizerStatePerParameter(rule) * sizeof(float)) {
     return false;
   }
   if (!state.phantom()) CopyFrom(StateOf(chunk), state.bytes());
@@ -76,20 +76,20 @@ bool FactorLayer::InitializeState(uint32_t chunk, const Payload& state, const Up
   return true;
 }
 
-Reaction FactorLayer::Add(int worker, int64_t iteration, uint32_t factor, const Payload& body,
-                          Time now, const UpdateRule& rule) {
-  if (iteration < iteration_) return {Verdict::kOld, {}};
+GatherResult FactorLayer::Add(int worker, int64_t iteration, uint32_t factor, const Payload& body,
+                              Time now, const UpdateRule& rule) {
+  if (iteration < iteration_) return {FrameStatus::kDuplicate, {}};
   if (!initialized() || iteration > iteration_ || factor >= kFactors ||
       body.size() != FactorFloats(shape_, factor) * sizeof(float)) {
-    return {Verdict::kForeign, {}};
+    return {FrameStatus::kInvalid, {}};
   }
   bool& arrived = arrived_[worker][factor];
-  if (arrived) return {Verdict::kOld, {}};
+  if (arrived) return {FrameStatus::kDuplicate, {}};
   arrived = true;
   if (arrived_count_ == 0) open_since_ = now;
   Store(worker, factor, body);
   if (++arrived_count_ < static_cast<int>(kFactors) * shape_.workers) {
-    return {Verdict::kTaken, {}};
+    return {FrameStatus::kAccepted, {}};
   }
   RebuildAndUpdate(rule);
   ++iteration_;
@@ -97,7 +97,7 @@ Reaction FactorLayer::Add(int worker, int64_t iteration, uint32_t factor, const 
   arrived_count_ = 0;
   std::vector<int> answer(shape_.workers);
   std::iota(answer.begin(), answer.end(), 0);
-  return {Verdict::kTaken, std::move(answer)};
+  return {FrameStatus::kAccepted, std::move(answer)};
 }
 
 void FactorLayer::Store(int worker, uint32_t factor, const Payload& body) {
@@ -110,7 +110,7 @@ void FactorLayer::RebuildAndUpdate(const UpdateRule& rule) {
   if (values_.empty()) return;  // phantoms
   RebuildGradient(shape_.outputs, shape_.inputs, stacks_[0], stacks_[1], gradient_);
   UpdateSegmentwise(rule, iteration_, segments_, gradient_,
-                    1.0F / static_cast<float>(shape_.workers), values_, history_);
+                    1.0F / static_cast<float>(shape_.workers), values_, optimizer_state_);
 }
 
 std::span<const float> FactorLayer::values(uint32_t chunk) const {
@@ -120,8 +120,8 @@ std::span<const float> FactorLayer::values(uint32_t chunk) const {
 
 std::span<float> FactorLayer::StateOf(uint32_t chunk) const {
   if (values_.empty()) return {};
-  const int64_t state = static_cast<int64_t>(history_.size()) / shape_.floats;
-  return history_.subspan(chunks_[chunk].offset() * state, chunks_[chunk].size() * state);
+  const int64_t state = static_cast<int64_t>(optimizer_state_.size()) / shape_.floats;
+  return optimizer_state_.subspan(chunks_[chunk].offset() * state, chunks_[chunk].size() * state);
 }
 
 std::span<const float> FactorLayer::state(uint32_t chunk) const { return StateOf(chunk); }

@@ -15,7 +15,7 @@
 #include "core/payload.h"
 #include "core/time.h"
 #include "proto/bucket.h"
-#include "server/reaction.h"
+#include "server/gather_result.h"
 
 namespace poseidon {
 
@@ -28,7 +28,7 @@ class FactorLayer {
     int64_t inputs = 0;
     int64_t rows = 0;    // of one worker's factors
     int64_t floats = 0;  // outputs * inputs, and as many again as outputs where there is a bias
-    // The plan's first iteration. Unless it is 0, optimiser state comes with the initial values.
+    // The plan's first iteration. Unless it is 0, optimizer state comes with the initial values.
     int64_t start_iteration = 0;
   };
 
@@ -50,17 +50,17 @@ class FactorLayer {
   // Worker 0's first values of a chunk. False (and nothing happens) if there is no such chunk, if
   // they are there already or do not fit.
   bool Initialize(uint32_t chunk, const Payload& values);
-  // Likewise the optimiser state, in a plan that does not start at iteration 0.
+  // Likewise the optimizer state, in a plan that does not start at iteration 0.
   bool InitializeState(uint32_t chunk, const Payload& state, const UpdateRule& rule);
   // Takes a worker's u (factor 0: rows x outputs) or v (1: rows x inputs), row-major. With the last
   // one applies the update rule and answers all workers.
-  Reaction Add(int worker, int64_t iteration, uint32_t factor, const Payload& body, Time now,
-               const UpdateRule& rule);
+  GatherResult Add(int worker, int64_t iteration, uint32_t factor, const Payload& body, Time now,
+                   const UpdateRule& rule);
 
   // A chunk's values; empty for phantoms. They change when all workers' next factors are here, so
   // when all have had them.
   std::span<const float> values(uint32_t chunk) const;
-  // A chunk's optimiser state; empty for phantoms.
+  // A chunk's optimizer state; empty for phantoms.
   std::span<const float> state(uint32_t chunk) const;
 
   // Whether some but not all factors are here; since when; of whom one or both are missing.
@@ -77,7 +77,7 @@ class FactorLayer {
   std::vector<Chunk> chunks_;
   std::vector<UpdateSegment> segments_;
   std::span<float> values_;
-  std::span<float> history_;
+  std::span<float> optimizer_state_;
   std::span<float> gradient_;
   std::array<std::span<float>, 2> stacks_;  // u, v of all workers
   std::vector<bool> has_values_;            // by chunk

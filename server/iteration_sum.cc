@@ -3,14 +3,7 @@
 #include <glog/logging.h>
 
 namespace poseidon {
-namespace {
-
-// Whether a body of the right size can still be none of the codec's.
-bool CanBeMalformed(Codec codec) { return codec == Codec::kOneBit || codec == Codec::kTopK; }
-
-}  // namespace
-
-IterationSum::IterationSum(int gradients, bool in_order, const CodecSpec& codec, int64_t floats)
+IterationSum::IterationSum(int gradients, bool in_order, const Codec& codec, int64_t floats)
     : gradients_(gradients), codec_(codec), floats_(floats), early_(in_order ? gradients : 0) {}
 
 bool IterationSum::Add(int worker, const Payload& gradient, AccumulatorPool& pool) {
@@ -49,7 +42,8 @@ void IterationSum::AccumulateEarly(AccumulatorPool& pool) {
 }
 
 bool IterationSum::WellFormed(const Payload& gradient, AccumulatorPool& pool) const {
-  if (!CanBeMalformed(codec_.codec)) return true;
+  // Only bodies of these codecs can have the right size and still be none of theirs.
+  if (!NeedsErrorFeedback(codec_)) return true;
   const std::span<float> scratch = pool.Borrow(floats_);
   const bool decodes = Decode(codec_, gradient.bytes(), scratch);
   pool.Return(scratch);

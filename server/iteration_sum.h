@@ -18,7 +18,7 @@ class IterationSum {
   // Of `gradients` gradients of `floats` floats each, packed by `codec`. `in_order`: whatever order
   // they come in, they are summed in the order of their workers' ranks, 0 .. gradients - 1; those
   // that come early are kept as they came.
-  IterationSum(int gradients, bool in_order, const CodecSpec& codec, int64_t floats);
+  IterationSum(int gradients, bool in_order, const Codec& codec, int64_t floats);
 
   // False, and nothing happens, if it is none of the codec's bodies of this many floats.
   bool Add(int worker, const Payload& gradient, AccumulatorPool& pool);
@@ -37,7 +37,7 @@ class IterationSum {
   bool WellFormed(const Payload& gradient, AccumulatorPool& pool) const;
 
   int gradients_;
-  CodecSpec codec_;
+  Codec codec_;
   int64_t floats_;
   int count_ = 0;
   std::span<float> sum_;  // borrowed from the pool

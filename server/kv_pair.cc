@@ -8,8 +8,6 @@
 namespace poseidon {
 namespace {
 
-bool HasErrorFeedback(Codec codec) { return codec == Codec::kOneBit || codec == Codec::kTopK; }
-
 // For the chunk's values, which the packed sums take the place of where the workers update.
 int64_t ValueFloats(const KvPair::Options& options, int64_t size) {
   if (!options.update_at_workers) return size;
@@ -22,8 +20,8 @@ int64_t ValueFloats(const KvPair::Options& options, int64_t size) {
 int KvPair::OpenIterations(int staleness) { return std::max(staleness, 0) + 1; }
 
 int64_t KvPair::StateFloats(const Options& options, const UpdateRule& rule, int64_t size) {
-  const int residual = HasErrorFeedback(options.codec.codec) ? 1 : 0;
-  return size * (options.update_at_workers ? residual : StatePerParameter(rule));
+  const int residual = NeedsErrorFeedback(options.codec) ? 1 : 0;
+  return size * (options.update_at_workers ? residual : OptimizerStatePerParameter(rule));
 }
 
 int64_t KvPair::MemoryFloats(const Options& options, const UpdateRule& rule, int64_t size) {
@@ -62,35 +60,35 @@ bool KvPair::InitializeState(const Payload& state, const UpdateRule& rule) {
   return true;
 }
 
-Reaction KvPair::Add(int worker, int64_t iteration, const Payload& gradient, Time now,
-                     const UpdateRule& rule, AccumulatorPool& pool) {
+GatherResult KvPair::Add(int worker, int64_t iteration, const Payload& gradient, Time now,
+                         const UpdateRule& rule, AccumulatorPool& pool) {
   int64_t& clock = clocks_[worker];
-  if (iteration < clock) return {Verdict::kOld, {}};
+  if (iteration < clock) return {FrameStatus::kDuplicate, {}};
   // A worker can't be further than what it has been answered.
   const bool answered = asynchronous() || iteration <= iteration_ + options_.staleness;
-  if (!initialized() || iteration > clock || !answered) return {Verdict::kForeign, {}};
+  if (!initialized() || iteration > clock || !answered) return {FrameStatus::kInvalid, {}};
   IterationSum& sum = sums_[asynchronous() ? 0 : iteration % sums_.size()];
-  if (!sum.Add(worker, gradient, pool)) return {Verdict::kForeign, {}};
+  if (!sum.Add(worker, gradient, pool)) return {FrameStatus::kInvalid, {}};
   ++clock;
   if (asynchronous()) return AddAsynchronous(worker, iteration, sum, now, rule, pool);
   if (iteration == iteration_ && sum.count() == 1) open_since_ = now;
-  if (sum.complete()) return {Verdict::kTaken, CompleteOldest(worker, now, rule, pool)};
-  if (awaited(worker) <= iteration_) return {Verdict::kTaken, {worker}};
-  return {Verdict::kTaken, {}};
+  if (sum.complete()) return {FrameStatus::kAccepted, CompleteOldest(worker, now, rule, pool)};
+  if (awaited(worker) <= iteration_) return {FrameStatus::kAccepted, {worker}};
+  return {FrameStatus::kAccepted, {}};
 }
 
-Reaction KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
-                                 const UpdateRule& rule, AccumulatorPool& pool) {
+GatherResult KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
+                                     const UpdateRule& rule, AccumulatorPool& pool) {
   if (heard_.empty()) heard_.assign(options_.workers, now);
   heard_[worker] = now;
   Apply(sum, iteration, rule);
   sum.Reset(pool);
   ++iteration_;
-  if (!ended(worker)) return {Verdict::kTaken, {worker}};
+  if (!ended(worker)) return {FrameStatus::kAccepted, {worker}};
   std::vector<int> all(options_.workers);
   std::iota(all.begin(), all.end(), 0);
   const bool last = std::all_of(all.begin(), all.end(), [this](int other) { return ended(other); });
-  return {Verdict::kTaken, last ? all : std::vector<int>{}};
+  return {FrameStatus::kAccepted, last ? all : std::vector<int>{}};
 }
 
 std::vector<int> KvPair::CompleteOldest(int last, Time now, const UpdateRule& rule,

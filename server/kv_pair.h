@@ -1,6 +1,6 @@
 // KvPair: one chunk of a bucket on the server that owns it.
 //
-// A pair holds the chunk's values and optimiser state and gathers one gradient from each worker for
+// A pair holds the chunk's values and optimizer state and gathers one gradient from each worker for
 // each iteration. With the last one of an iteration it applies the update rule, once, to their mean
 // (the paper's KV store, section 4.2), or, where the workers update, makes their sum the answer.
 //
@@ -24,8 +24,8 @@
 #include "core/time.h"
 #include "proto/bucket.h"
 #include "server/accumulator_pool.h"
+#include "server/gather_result.h"
 #include "server/iteration_sum.h"
-#include "server/reaction.h"
 
 namespace poseidon {
 
@@ -40,14 +40,14 @@ class KvPair {
     int staleness = 0;               // see above
     int64_t iterations = 0;          // of the training; 0: not known, so none is the last
     bool update_at_workers = false;  // answer with the sum of the gradients
-    CodecSpec codec;                 // of gradients and sums; values are always float32
-    // The plan's first iteration. Unless it is 0, optimiser state comes with the initial values.
+    Codec codec;                     // of gradients and sums; values are always float32
+    // The plan's first iteration. Unless it is 0, optimizer state comes with the initial values.
     int64_t start_iteration = 0;
   };
 
   // How many iterations can be open at once: buffers that a pair borrows for their sums.
   static int OpenIterations(int staleness);
-  // Floats that a pair of `size` floats keeps besides its values: optimiser state or, where the
+  // Floats that a pair of `size` floats keeps besides its values: optimizer state or, where the
   // workers update, the codec's residual.
   static int64_t StateFloats(const Options& options, const UpdateRule& rule, int64_t size);
   // Floats that it needs.
@@ -68,11 +68,11 @@ class KvPair {
 
   // Worker 0's first values. False (and nothing happens) if they are there already or do not fit.
   bool Initialize(const Payload& values);
-  // Likewise the optimiser state, in a plan that does not start at iteration 0, if it is kept here.
+  // Likewise the optimizer state, in a plan that does not start at iteration 0, if it is kept here.
   bool InitializeState(const Payload& state, const UpdateRule& rule);
   // Takes a worker's gradient, applies what is complete, says who can be answered.
-  Reaction Add(int worker, int64_t iteration, const Payload& gradient, Time now,
-               const UpdateRule& rule, AccumulatorPool& pool);
+  GatherResult Add(int worker, int64_t iteration, const Payload& gradient, Time now,
+                   const UpdateRule& rule, AccumulatorPool& pool);
 
   // The iteration whose forward pass the worker is answered for: all its gradients before are here.
   int64_t clock(int worker) const { return clocks_[worker]; }
@@ -104,8 +104,8 @@ class KvPair {
   int64_t awaited(int worker) const {
     return clocks_[worker] - (ended(worker) ? 0 : options_.staleness);
   }
-  Reaction AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
-                           const UpdateRule& rule, AccumulatorPool& pool);
+  GatherResult AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
+                               const UpdateRule& rule, AccumulatorPool& pool);
   void Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule);
   std::vector<int> CompleteOldest(int last, Time now, const UpdateRule& rule,
                                   AccumulatorPool& pool);
@@ -115,7 +115,7 @@ class KvPair {
   std::vector<UpdateSegment> segments_;
   // The values; where the workers update, from the first iteration on the packed sum.
   std::span<float> values_;
-  // Optimiser state; where the workers update, the codec's residual.
+  // Optimizer state; where the workers update, the codec's residual.
   std::span<float> state_;
   bool has_values_ = false;
   bool has_state_;  // or begins with zeros

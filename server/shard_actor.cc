@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "proto/bucket.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
@@ -137,9 +137,9 @@ void ShardActor::OnPairFrame(const Envelope& envelope, const Key& key, KvPair& p
   const int sender = envelope.from.node.rank;
   if (sender == 0 && OnStateFrame(envelope, key, pair, outbox)) return;
   if (envelope.kind != MessageKind::kGradient) return Drop(envelope, "of a wrong kind", true);
-  const Reaction reaction =
+  const GatherResult reaction =
       pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_);
-  if (!Accept(envelope, reaction.verdict, outbox) || reaction.answer.empty()) return;
+  if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
   const Payload body = PairAnswer(pair);
   for (const int worker : reaction.answer) {
     Send(pair.answers_sums() ? MessageKind::kGradientSum : MessageKind::kValues, key, worker,
@@ -151,9 +151,9 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer
   const int sender = envelope.from.node.rank;
   if (sender == 0 && OnStateFrame(envelope, layer, outbox)) return;
   if (envelope.kind != MessageKind::kFactors) return Drop(envelope, "of a wrong kind", true);
-  const Reaction reaction =
+  const GatherResult reaction =
       layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, outbox.now, rule_);
-  if (!Accept(envelope, reaction.verdict, outbox) || reaction.answer.empty()) return;
+  if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
   for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
     SendChunk(layer, {envelope.bucket, chunk}, outbox);
   }
@@ -161,7 +161,7 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer
 
 bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair,
                               Outbox& outbox) {
-  if (envelope.kind == MessageKind::kFetchHistory) {
+  if (envelope.kind == MessageKind::kFetchOptimizerState) {
     if (!pair.initialized() || !IsSettled(envelope.iteration, pair.iteration())) {
       Drop(envelope, "while the state changes", true);
     } else {
@@ -171,7 +171,7 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& 
     return true;
   }
   const bool values = envelope.kind == MessageKind::kInitialValues;
-  if (!values && envelope.kind != MessageKind::kInitialHistory) return false;
+  if (!values && envelope.kind != MessageKind::kInitialOptimizerState) return false;
   if (values ? !pair.Initialize(envelope.body) : !pair.InitializeState(envelope.body, rule_)) {
     Drop(envelope, "initial values", false);
   } else if (pair.initialized()) {
@@ -185,19 +185,19 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& 
 
 bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox) {
   const Key key{envelope.bucket, envelope.chunk};
-  if (envelope.kind == MessageKind::kFetchHistory) {
+  if (envelope.kind == MessageKind::kFetchOptimizerState) {
     if (!layer.initialized() || !IsSettled(envelope.iteration, layer.iteration()) ||
         key.chunk >= layer.chunks().size()) {
       Drop(envelope, "while the state changes", true);
     } else {
       SendState(key, layer.state(key.chunk),
-                layer.chunks()[key.chunk].size() * StatePerParameter(rule_), layer.iteration(),
-                outbox);
+                layer.chunks()[key.chunk].size() * OptimizerStatePerParameter(rule_),
+                layer.iteration(), outbox);
     }
     return true;
   }
   const bool values = envelope.kind == MessageKind::kInitialValues;
-  if (!values && envelope.kind != MessageKind::kInitialHistory) return false;
+  if (!values && envelope.kind != MessageKind::kInitialOptimizerState) return false;
   if (values ? !layer.Initialize(key.chunk, envelope.body)
              : !layer.InitializeState(key.chunk, envelope.body, rule_)) {
     Drop(envelope, "initial values", false);
@@ -217,19 +217,19 @@ void ShardActor::SendState(const Key& key, std::span<const float> state, int64_t
             ? Payload::FromString({reinterpret_cast<const char*>(state.data()), state.size_bytes()})
             : Payload::View(state, memory_);
   }
-  Send(MessageKind::kHistory, key, 0, iteration, body, outbox);
+  Send(MessageKind::kOptimizerState, key, 0, iteration, body, outbox);
 }
 
 bool ShardActor::IsSettled(int64_t asked, int64_t applied) const {
   return copies_needed_ || asked == applied;
 }
 
-bool ShardActor::Accept(const Envelope& envelope, Verdict verdict, const Outbox& outbox) {
-  if (verdict == Verdict::kOld) Drop(envelope, "old", false);
-  if (verdict == Verdict::kForeign) {
+bool ShardActor::Accept(const Envelope& envelope, FrameStatus status, const Outbox& outbox) {
+  if (status == FrameStatus::kDuplicate) Drop(envelope, "old", false);
+  if (status == FrameStatus::kInvalid) {
     Drop(envelope, "of an iteration or with a body that can't be", true);
   }
-  if (verdict != Verdict::kTaken) return false;
+  if (status != FrameStatus::kAccepted) return false;
   if (options_.trace != nullptr) {
     options_.trace->Add({"gradient arrived", buckets_[envelope.bucket].name,
                          "from " + envelope.from.node.ToString(), envelope.iteration, outbox.now,

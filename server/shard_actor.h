@@ -3,10 +3,10 @@
 // Answers worker 0's kInitialValues with kValues to every worker, and what the workers contribute
 // to an iteration (kGradient of a KV pair, kFactors of a factor layer) with kValues or kGradientSum
 // to those who can go on, without being asked. Where a plan does not start at iteration 0,
-// optimiser state (kInitialHistory) comes with the values; when a plan is left, worker 0 asks for
-// it (kFetchHistory, answered by kHistory). Frames of another epoch, of a past iteration, or that
-// arrive twice are counted and dropped; those that no correct worker could send are logged once per
-// worker, too.
+// optimizer state (kInitialOptimizerState) comes with the values; when a plan is left, worker 0
+// asks for it (kFetchOptimizerState, answered by kOptimizerState). Frames of another epoch, of a
+// past iteration, or that arrive twice are counted and dropped; those that no correct worker could
+// send are logged once per worker, too.
 #pragma once
 
 #include <cstdint>
@@ -86,7 +86,7 @@ class ShardActor : public Actor {
   void SendState(const Key& key, std::span<const float> state, int64_t floats, int64_t iteration,
                  Outbox& outbox);
   // Counts and traces a gradient or factor; whether it was taken.
-  bool Accept(const Envelope& envelope, Verdict verdict, const Outbox& outbox);
+  bool Accept(const Envelope& envelope, FrameStatus status, const Outbox& outbox);
   Payload PairAnswer(const KvPair& pair);
   void SendChunk(const FactorLayer& layer, const Key& key, Outbox& outbox);
   void Send(MessageKind kind, const Key& key, int worker, int64_t iteration, const Payload& body,

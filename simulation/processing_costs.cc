@@ -8,7 +8,7 @@
 
 namespace poseidon {
 
-ProcessingCosts::ProcessingCosts(const ClusterSpec& cluster)
+ProcessingCosts::ProcessingCosts(const ClusterModel& cluster)
     : cluster_(cluster), message_cost_(Seconds(cluster.message_cost)) {}
 
 void ProcessingCosts::SetPlan(const Plan& plan, const ModelSpec& model) {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "core/time.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "proto/model.pb.h"
 #include "transport/envelope.h"
 
@@ -31,7 +31,7 @@ namespace poseidon {
 
 class ProcessingCosts {
  public:
-  explicit ProcessingCosts(const ClusterSpec& cluster);
+  explicit ProcessingCosts(const ClusterModel& cluster);
 
   // Before any message of a data lane. Both are copied.
   void SetPlan(const Plan& plan, const ModelSpec& model);
@@ -60,7 +60,7 @@ class ProcessingCosts {
   // Whether it is the last of `awaited` that come to `place`.
   bool IsLast(int64_t iteration, int place, int awaited, Bucket& bucket) const;
 
-  ClusterSpec cluster_;
+  ClusterModel cluster_;
   Duration message_cost_;
   Plan plan_;
   std::vector<Bucket> buckets_;

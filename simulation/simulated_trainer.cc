@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "planner/cost/local_stage.h"
+#include "planner/cost/device_copy_cost.h"
 
 namespace poseidon {
 namespace {
@@ -52,8 +52,8 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
       pause_.Agree(envelope.iteration);
       if (phase_ == Phase::kAgreeing) BeginIteration(outbox);
       return;
-    case MessageKind::kHistory:
-      moved_.Take(envelope);
+    case MessageKind::kOptimizerState:
+      transition_.Receive(envelope);
       return TryLeave(outbox);
     default:
       return frame_.OnMessage(envelope, outbox);
@@ -64,7 +64,7 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
   progress_ = std::make_unique<BucketProgress>(context().plan.plan());
   PlanCopies();
   if (context().plan.plan().number() > 0) {
-    moved_.Enter(state_->context);
+    transition_.LoadInto(state_->context);
   } else if (context().rank == 0 && options_.work->arithmetic.initialize) {
     for (int layer = 0; layer < options_.model->layers_size(); ++layer) {
       options_.work->arithmetic.initialize(layer, context().memory->values(layer));
@@ -100,10 +100,11 @@ void SimulatedTrainer::OnStartOfTraining(Outbox& outbox) {
   if (phase_ != Phase::kPreparing) return;
   if (context().rank == 0) {
     for (int bucket = 0; bucket < context().plan.plan().buckets_size(); ++bucket) {
-      PostToLanes(MessageKind::kPublishInitial, bucket, iteration_, moved_.history(bucket), outbox);
+      PostToLanes(MessageKind::kPublishInitial, bucket, iteration_,
+                  transition_.optimizer_state(bucket), outbox);
     }
   }
-  moved_.Release();
+  transition_.Release();
   StartForward(outbox);
 }
 
@@ -146,16 +147,16 @@ void SimulatedTrainer::TryPause(Outbox& outbox) {
   if (!AllFresh()) return;
   AddTraffic(context(), past_plans_);
   progress_->AddTimes(past_plans_);
-  moved_.Leave(state_->context);
-  for (const int bucket : moved_.ToFetch()) {
-    PostToLanes(MessageKind::kCollectHistory, bucket, iteration_, {}, outbox);
+  transition_.SaveFrom(state_->context);
+  for (const int bucket : transition_.BucketsToFetch()) {
+    PostToLanes(MessageKind::kCollectOptimizerState, bucket, iteration_, {}, outbox);
   }
   phase_ = Phase::kLeaving;
   TryLeave(outbox);
 }
 
 void SimulatedTrainer::TryLeave(Outbox& outbox) {
-  if (phase_ != Phase::kLeaving || !moved_.complete()) return;
+  if (phase_ != Phase::kLeaving || !transition_.complete()) return;
   phase_ = Phase::kPreparing;
   Envelope paused;
   paused.kind = MessageKind::kPaused;
@@ -221,7 +222,7 @@ void SimulatedTrainer::FinishBackward(Outbox& outbox) {
                                          context().memory->values(*layer),
                                          GradientBuffersOf(context(), *layer, iteration_));
     }
-    moved_.AddResidual(*layer, GradientBuffersOf(context(), *layer, iteration_).dense);
+    transition_.AddResidual(*layer, GradientBuffersOf(context(), *layer, iteration_).dense);
     const Copied gradient{*layer, iteration_, outbox.now};
     if (to_host_.Pass(gradient, to_host_time_[*layer], outbox)) OnGradientAtHost(gradient, outbox);
   }

@@ -3,8 +3,8 @@
 // Forward of a step begins when its layer's parameters for this iteration are there; then backward
 // in descending order, each layer's gradient handed to the data lanes as soon as it is done.
 // Between the worker's devices and its host there is a stream of copies each way, as
-// planner/cost/local_stage.h says: a gradient passes one before the data lanes get it, what these
-// have brought up to date the other before it is fresh.
+// planner/cost/device_copy_cost.h says: a gradient passes one before the data lanes get it, what
+// these have brought up to date the other before it is fresh.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 #include "client/bucket_progress.h"
 #include "client/layer_timer.h"
 #include "client/sync/gradient_buffers.h"
-#include "client/sync/plan_switch.h"
+#include "client/sync/plan_transition.h"
 #include "client/worker_control.h"
 #include "core/trace.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "proto/model.pb.h"
 #include "simulation/compute_timeline.h"
 #include "simulation/copy_stream.h"
@@ -64,7 +64,7 @@ class SimulatedTrainer : public Actor {
     const TrainingWork* work = nullptr;
     const ModelSpec* model = nullptr;  // that this worker declares
     TrainerRecord* record = nullptr;
-    ClusterSpec cluster;        // of which the devices count
+    ClusterModel cluster;       // of which the devices count
     double compute_factor = 1;  // computing takes so many times as long
     bool measure = false;       // tell the scheduler how long layers compute
     Trace* trace = nullptr;     // may be null
@@ -83,7 +83,7 @@ class SimulatedTrainer : public Actor {
     kBackward,
     kAgreeing,   // before an iteration: waits for the one to pause before for another plan
     kPausing,    // before that one: waits for all layers to be fresh
-    kLeaving,    // waits for the optimiser state; then prepares for the next plan
+    kLeaving,    // waits for the optimizer state; then prepares for the next plan
     kFinishing,  // waits for the last iteration's updates
     kFinished,
   };
@@ -128,7 +128,7 @@ class SimulatedTrainer : public Actor {
   Options options_;
   std::unique_ptr<BucketProgress> progress_;
   PauseAgreement pause_;
-  MovedState moved_;
+  PlanTransition transition_;
   CopyStream<Copied> to_host_;
   CopyStream<Copied> to_devices_;
   std::vector<Duration> to_host_time_;                  // by layer

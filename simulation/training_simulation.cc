@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
 #include "simulation/processing_costs.h"
 #include "simulation/simulated_cluster.h"
@@ -95,7 +95,7 @@ ModelSpec WithUpdateRule(ModelSpec model) {
 }
 
 SimulatedClusterOptions OptionsFor(const Job& job, const ModelSpec& model, int64_t iterations) {
-  const ClusterSpec spec = ClusterOf(job);
+  const ClusterModel spec = ClusterOf(job);
   NicSpec nic;
   nic.goodput_bytes_per_second = spec.goodput;
   nic.latency = Seconds(spec.latency);
@@ -105,7 +105,7 @@ SimulatedClusterOptions OptionsFor(const Job& job, const ModelSpec& model, int64
   options.layout = spec.colocated ? ColocatedLayout(job, nic) : SeparateLayout(job, nic);
   options.work.model = WithUpdateRule(model);
   options.work.iterations = iterations;
-  const std::vector<LayerTime> times = LayerTimes(model, spec.flops);
+  const std::vector<LayerTime> times = ComputeTimes(model, spec.flops);
   for (int l = 0; l < model.layers_size(); ++l) {
     options.work.timeline.steps.push_back(
         {l, Seconds(times[l].forward), Seconds(times[l].backward)});

@@ -2,8 +2,8 @@
 // payloads, and what came of them.
 //
 // The scheduler, servers and clients are the real ones (simulation/simulated_cluster.h). Workers
-// compute as long as the model's layer times say and copy as planner/cost/local_stage.h says; lanes
-// are busy with messages as simulation/processing_costs.h says. docs/cost_model.md, "What a
+// compute as long as the model's layer times say and copy as planner/cost/device_copy_cost.h says;
+// lanes are busy with messages as simulation/processing_costs.h says. docs/cost_model.md, "What a
 // cluster would do", is the whole list. Functions here share nothing and may be called from several
 // threads.
 #pragma once

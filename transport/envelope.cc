@@ -36,9 +36,9 @@ constexpr std::array kNames = {
     Name{MessageKind::kFactors, "factors"},
     Name{MessageKind::kReduce, "reduce"},
     Name{MessageKind::kGradientSum, "gradient sum"},
-    Name{MessageKind::kInitialHistory, "initial history"},
-    Name{MessageKind::kFetchHistory, "fetch history"},
-    Name{MessageKind::kHistory, "history"},
+    Name{MessageKind::kInitialOptimizerState, "initial optimizer state"},
+    Name{MessageKind::kFetchOptimizerState, "fetch optimizer state"},
+    Name{MessageKind::kOptimizerState, "optimizer state"},
     Name{MessageKind::kProbe, "probe"},
     Name{MessageKind::kProbeEcho, "probe echo"},
     Name{MessageKind::kLinkReport, "link report"},
@@ -51,7 +51,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kStop, "stop"},
     Name{MessageKind::kTraining, "training"},
     Name{MessageKind::kLaneStalled, "lane stalled"},
-    Name{MessageKind::kCollectHistory, "collect history"},
+    Name{MessageKind::kCollectOptimizerState, "collect optimizer state"},
     Name{MessageKind::kSwitchPlan, "switch plan"},
 };
 

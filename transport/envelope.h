@@ -53,9 +53,10 @@ enum class MessageKind : int {
   kReduce = 34,       // worker -> worker: floats of a range of a chunk; step is set
   kGradientSum = 35,  // server -> worker: sum of all workers' gradients of one chunk
   // A switch of plans.
-  kInitialHistory = 36,  // worker -> server or worker: worker 0's optimiser state of one chunk
-  kFetchHistory = 37,    // worker 0 -> server: no body; wants kHistory of one chunk
-  kHistory = 38,         // server -> worker 0: what it keeps of one chunk besides the values
+  // worker -> server or worker: worker 0's optimizer state of one chunk
+  kInitialOptimizerState = 36,
+  kFetchOptimizerState = 37,  // worker 0 -> server: no body; wants kOptimizerState of one chunk
+  kOptimizerState = 38,       // server -> worker 0: what it keeps of one chunk besides the values
   // Before there is a plan; step is set.
   kProbe = 39,      // worker -> worker: floats that nobody reads; step 0: no echo is wanted
   kProbeEcho = 40,  // worker -> worker: no body; the probe has come
@@ -70,7 +71,8 @@ enum class MessageKind : int {
   kStop = 56,            // application -> scheduler's control lane: wire::End, end the job so
   kTraining = 57,        // control lane -> data lanes: training starts, with initial values
   kLaneStalled = 58,     // data lane -> control: wire::Stalled, who is missing for what
-  kCollectHistory = 59,  // application -> data lane: have the bucket's servers send their kHistory
+  // application -> data lane: have the bucket's servers send their kOptimizerState
+  kCollectOptimizerState = 59,
   kSwitchPlan = 60,  // application -> scheduler's control lane: wire::PlanAndModel to go over to
 };
 

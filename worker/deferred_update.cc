@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "proto/model_size.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 
@@ -13,7 +13,7 @@ DeferredUpdate::DeferredUpdate(const ModelSpec& model, const Options& options)
     : model_(model),
       options_(options),
       rule_(ToUpdateRule(model.update_rule())),
-      stride_(static_cast<size_t>(StatePerParameter(rule_))) {
+      stride_(static_cast<size_t>(OptimizerStatePerParameter(rule_))) {
   CHECK(rule_.deferred);
 }
 

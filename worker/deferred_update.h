@@ -35,7 +35,7 @@ class DeferredUpdate {
 
   // Whether Begin has to see all layers before the first update.
   bool needs_all_layers() const { return options_.clip_gradients.has_value(); }
-  // Before the updates of an iteration with `passes` passes; `state` gives a layer's optimiser
+  // Before the updates of an iteration with `passes` passes; `state` gives a layer's optimizer
   // state with its gradient.
   void Begin(int64_t passes, const std::function<std::span<const float>(int layer)>& state);
   // The update of a layer's values by the gradient of `iteration`.

@@ -32,7 +32,7 @@ DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduc
     streams_.push_back(replica.device->stream());
     AllocateValues(member);
   }
-  MakeStage();
+  MakeStaging();
 }
 
 DeviceNet::~DeviceNet() {
@@ -85,7 +85,7 @@ void DeviceNet::AllocateGradients(Member& member) {
   }
 }
 
-void DeviceNet::MakeStage() {
+void DeviceNet::MakeStaging() {
   stage_.reset();
   std::vector<DeviceReplica> on_devices;
   for (Member& member : replicas_) {
@@ -98,7 +98,7 @@ void DeviceNet::MakeStage() {
       replica.layers.push_back({{layer.values}, {layer.dense}, layer.u, layer.v});
     }
   }
-  stage_ = std::make_unique<DeviceStage>(*exchange_, std::move(on_devices), reduction_);
+  stage_ = std::make_unique<DeviceStaging>(*exchange_, std::move(on_devices), reduction_);
 }
 
 void DeviceNet::RunAll(const std::function<void(Engine& engine)>& work) {
@@ -226,8 +226,9 @@ void DeviceNet::EndIteration() {
   Guard([&] { stage_->EndIteration(); });
 }
 
-// As good as DeviceStage::PlanChanged, but the new plan may send factors where the old one did not.
-void DeviceNet::PlanChanged() { MakeStage(); }
+// As good as DeviceStaging::PlanChanged, but the new plan may send factors where the old one did
+// not.
+void DeviceNet::PlanChanged() { MakeStaging(); }
 
 float DeviceNet::Loss() {
   std::vector<float> losses(replicas_.size());
@@ -251,7 +252,7 @@ std::string DeviceNet::FirstNotFinite() {
 void DeviceNet::Synchronize() {
   RunAll([](Engine& engine) { engine.Synchronize(); });
   WaitAll();
-  stage_->BookWaits();
+  stage_->RecordExposedTime();
 }
 
 TestResult DeviceNet::Test() {

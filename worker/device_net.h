@@ -1,5 +1,5 @@
 // DeviceNet: WorkerNet of replicas on devices, each with parameters and gradients in its device's
-// memory. DeviceStage (client/staging/device_stage.h) moves both between there and the session,
+// memory. DeviceStaging (client/staging/device_staging.h) moves both between there and the session,
 // while the devices compute: calls put work in the devices' streams and return.
 //
 //   bound to the engine    values, of all layers one block each
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "client/session.h"
-#include "client/staging/device_stage.h"
+#include "client/staging/device_staging.h"
 #include "client/staging/stream_trace.h"
 #include "device/local_reduction.h"
 #include "worker/compute_device.h"
@@ -80,7 +80,7 @@ class DeviceNet : public WorkerNet {
   // What the present plan needs and no plan before it.
   void AllocateGradients(Member& member);
   static std::span<float> Allocate(Member& member, size_t floats);
-  void MakeStage();
+  void MakeStaging();
   // Has all engines do it, each in its stream.
   void RunAll(const std::function<void(Engine& engine)>& work);
   // Until all are done, even if one has failed.
@@ -103,7 +103,7 @@ class DeviceNet : public WorkerNet {
   std::unique_ptr<SessionExchange> exchange_;
   std::vector<Member> replicas_;
   std::vector<DeviceStream> streams_;
-  std::unique_ptr<DeviceStage> stage_;
+  std::unique_ptr<DeviceStaging> stage_;
 };
 
 }  // namespace poseidon

@@ -17,9 +17,9 @@ namespace {
 // Whoever wants more has mistaken something; an hour's step then still fits the clock.
 constexpr double kMostComputeFactor = 1e6;
 
-class ReplayPlan : public EnginePlan {
+class ReplayEngineConfig : public EngineConfig {
  public:
-  ReplayPlan(const JobConfig& config, double compute_factor)
+  ReplayEngineConfig(const JobConfig& config, double compute_factor)
       : job_(config.job), compute_factor_(compute_factor) {
     ValidateReplay(job_.training().replay());
   }
@@ -80,9 +80,9 @@ Precision PrecisionOf(const Training& training) {
   }
 }
 
-class TorchPlan : public EnginePlan {
+class TorchEngineConfig : public EngineConfig {
  public:
-  explicit TorchPlan(const JobConfig& config)
+  explicit TorchEngineConfig(const JobConfig& config)
       : config_(config), job_(config_.job), solver_(LoadSolver(SolverPath(config))) {
     if (job_.training().has_batch_per_worker()) {
       batch_per_device_ = job_.training().batch_per_worker() / devices();
@@ -173,7 +173,7 @@ class TorchPlan : public EnginePlan {
 
 }  // namespace
 
-std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_factor) {
+std::unique_ptr<EngineConfig> ReadEngineConfig(const JobConfig& config, double compute_factor) {
   if (!(compute_factor > 0 && compute_factor <= kMostComputeFactor)) {
     throw ConfigError("--compute_factor must be above 0 and at most a million");
   }
@@ -184,7 +184,7 @@ std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_f
                         "devices are for predictions and simulations. Replay a worker for each "
                         "device, or set it to 1");
     }
-    return std::make_unique<ReplayPlan>(config, compute_factor);
+    return std::make_unique<ReplayEngineConfig>(config, compute_factor);
   }
   if (compute_factor != 1) {
     throw ConfigError(config.path +
@@ -192,7 +192,7 @@ std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_f
                       "--compute_factor is for REPLAY");
   }
 #if POSEIDON_TORCH
-  return std::make_unique<TorchPlan>(config);
+  return std::make_unique<TorchEngineConfig>(config);
 #else
   throw ConfigError(config.path +
                     ": training.engine is TORCH, but this build has no libtorch (CMake's "

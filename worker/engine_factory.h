@@ -12,9 +12,9 @@ namespace poseidon {
 
 // What a job trains with, before a worker knows its rank: files are read and checked, so that
 // mistakes show at once.
-class EnginePlan {
+class EngineConfig {
  public:
-  virtual ~EnginePlan() = default;
+  virtual ~EngineConfig() = default;
   virtual TrainerOptions trainer_options() const = 0;
   // Throws ConfigError with what to do if no engine can compute on this GPU; none: on the CPU.
   virtual void CheckDevice(std::optional<int> /*cuda_device*/) const {}
@@ -31,6 +31,6 @@ class EnginePlan {
 // A replay's times are multiplied by `compute_factor`; of the model that is declared they are not.
 // Throws ConfigError or DataError, also for engine TORCH in a build without libtorch, and with
 // another factor than 1, and for REPLAY with several devices.
-std::unique_ptr<EnginePlan> PlanEngine(const JobConfig& config, double compute_factor = 1);
+std::unique_ptr<EngineConfig> ReadEngineConfig(const JobConfig& config, double compute_factor = 1);
 
 }  // namespace poseidon

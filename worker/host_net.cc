@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker/steady_now.h"
+#include "core/steady_now.h"
 
 namespace poseidon {
 namespace {

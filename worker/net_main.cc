@@ -14,7 +14,7 @@
 #include "core/program.h"
 #include "core/split.h"
 #include "proto/text_format.h"
-#include "worker/engine/layer_times.h"
+#include "worker/engine/layer_measurement.h"
 #include "worker/torch/score.h"
 #include "worker/torch/torch_engine.h"
 

@@ -10,7 +10,7 @@
 #include "caffe_adapter/files/caffemodel.h"
 #include "core/arithmetic/update_rule.h"
 #include "core/error.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {

@@ -31,7 +31,7 @@ class Snapshots {
   // Whether one is due at the training's end.
   bool IsDueAtEnd(int64_t iteration) const;
 
-  // `state` is the optimiser state as the session collects it. Throws Error naming the file and the
+  // `state` is the optimizer state as the session collects it. Throws Error naming the file and the
   // cause; an earlier snapshot is untouched.
   void Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
              std::span<const float> state) const;

@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/steady_now.h"
 #include "worker/loss_check.h"
-#include "worker/steady_now.h"
 
 namespace poseidon {
 
@@ -47,7 +47,7 @@ void Trainer::SetFirstValues() {
     }
     if (options_.from) ReadCaffemodel(options_.from->model, *engine.net(), values);
     net_.SetValues(values);
-    if (leads && options_.from) RestoreState();
+    if (leads && options_.from) RestoreOptimizerState();
   }
   if (leads) net_.PublishValues();
 }
@@ -69,8 +69,8 @@ void Trainer::CheckSameStart() const {
                   "; put the files on every worker's machine");
 }
 
-void Trainer::RestoreState() {
-  session_.RestoreState(
+void Trainer::RestoreOptimizerState() {
+  session_.RestoreOptimizerState(
       FromHistory(options_.from->path, *net_.engine().net(), model_, options_.from->state.history));
   LOG(INFO) << "going on from iteration " << options_.from->state.iteration << ", "
             << options_.from->path;
@@ -215,7 +215,7 @@ void Trainer::WriteSnapshot() {
   net_.Synchronize();
   // A worker that can't look before its gradients leave may have sent what is no number.
   if (net_.runs_ahead()) CheckParameters();
-  snapshots_.Write(net_.engine(), model_, session_.iteration(), session_.CollectState());
+  snapshots_.Write(net_.engine(), model_, session_.iteration(), session_.CollectOptimizerState());
   testing_ += SteadyNow() - begin;
 }
 

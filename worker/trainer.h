@@ -48,7 +48,7 @@ class Trainer {
   // Whether the net has parameters that are not trained.
   bool HasParametersBesideModel() const;
   void CheckSameStart() const;
-  void RestoreState();
+  void RestoreOptimizerState();
   void RunIteration();
   // Returns the pass's loss.
   float RunPass(const PassOfIteration& pass);

@@ -63,11 +63,11 @@ int FirstDevice(const Job& job, int wanted_rank) {
   return std::max(wanted_rank, 0) * job.cluster().devices_per_worker();
 }
 
-void CheckEngines(const EnginePlan& plan, const WorkerDevices& devices) {
+void CheckEngines(const EngineConfig& plan, const WorkerDevices& devices) {
   for (const auto& device : devices.devices) plan.CheckDevice(device->cuda_device());
 }
 
-std::vector<std::unique_ptr<Engine>> MakeEngines(const EnginePlan& plan, int rank,
+std::vector<std::unique_ptr<Engine>> MakeEngines(const EngineConfig& plan, int rank,
                                                  const WorkerDevices& devices) {
   std::vector<std::unique_ptr<Engine>> engines;
   if (devices.devices.empty()) engines.push_back(plan.Make(rank, 0, std::nullopt));

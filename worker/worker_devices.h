@@ -35,10 +35,10 @@ WorkerDevices MakeWorkerDevices(const JobConfig& config, int first);
 int FirstDevice(const Job& job, int wanted_rank);
 
 // Throws ConfigError with what to do if the plan's engines can't compute on these devices.
-void CheckEngines(const EnginePlan& plan, const WorkerDevices& devices);
+void CheckEngines(const EngineConfig& plan, const WorkerDevices& devices);
 
 // A replica of the net on each device.
-std::vector<std::unique_ptr<Engine>> MakeEngines(const EnginePlan& plan, int rank,
+std::vector<std::unique_ptr<Engine>> MakeEngines(const EngineConfig& plan, int rank,
                                                  const WorkerDevices& devices);
 
 // Of a session that has declared `model`, which outlives the net, as all do.

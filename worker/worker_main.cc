@@ -35,7 +35,7 @@ namespace poseidon {
 namespace {
 
 // Workers other than 0 may do without the files (worker/trainer.h).
-std::optional<FoundSnapshot> FindStart(const EnginePlan& plan, int rank) {
+std::optional<FoundSnapshot> FindStart(const EngineConfig& plan, int rank) {
   try {
     return plan.FindStart();
   } catch (const Error& error) {
@@ -53,7 +53,7 @@ struct TrainingParts {
   std::unique_ptr<WorkerNet> net;
 };
 
-void TrainAndFinish(const EnginePlan& plan, const WorkerDevices& devices, Session& session,
+void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, Session& session,
                     TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
   training.engines = MakeEngines(plan, session.rank(), devices);
@@ -77,7 +77,7 @@ void TrainAndFinish(const EnginePlan& plan, const WorkerDevices& devices, Sessio
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
-  const std::unique_ptr<EnginePlan> plan = PlanEngine(config, FLAGS_compute_factor);
+  const std::unique_ptr<EngineConfig> plan = ReadEngineConfig(config, FLAGS_compute_factor);
   if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
   // Before it joins, so that it does not if there is no GPU for it, or for its engines.
   const int first =

@@ -10,20 +10,20 @@
 #include "caffe_adapter/files/hdf5_writer.h"
 #include "core/arithmetic/update_rule.h"
 #include "core/error.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
 
-// Floats for each parameter: what the session keeps, and what of it is optimiser state.
+// Floats for each parameter: what the session keeps, and what of it is optimizer state.
 struct StateFloats {
   int kept;
-  int optimiser;
+  int optimizer;
 };
 
 StateFloats StateOf(const ModelSpec& model) {
   const UpdateRule rule = ToUpdateRule(model.update_rule());
-  const int kept = StatePerParameter(rule);
+  const int kept = OptimizerStatePerParameter(rule);
   return {kept, rule.deferred ? kept - 1 : kept};
 }
 

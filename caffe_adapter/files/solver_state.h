@@ -13,7 +13,7 @@
 
 namespace poseidon {
 
-// A blob's optimiser state.
+// A blob's optimizer state.
 struct HistoryBlob {
   Shape shape;
   std::vector<float> values;
@@ -35,7 +35,8 @@ void WriteSolverState(const std::string& path, const SolverState& state);
 SolverState ReadSolverState(const std::string& path);
 
 // Between Caffe's blobs and ours: `state` has, in the order of the model's parameters,
-// StatePerParameter floats of the model's update rule for each. `model` is the net's (ToModelSpec).
+// OptimizerStatePerParameter floats of the model's update rule for each. `model` is the net's
+// (ToModelSpec).
 std::vector<HistoryBlob> ToHistory(const NetDescription& net, const ModelSpec& model,
                                    std::span<const float> state);
 // The mean gradients of a deferred rule are 0. Throws DataError, which begins with `path`, if the

@@ -6,12 +6,10 @@
 #include <cstdio>
 #include <string>
 
+#include "core/steady_now.h"
+
 namespace poseidon {
 namespace {
-
-Time Now() {
-  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 // The part of a factor that pass `pass` of `passes` fills: its rows.
 std::span<float> PartOfPass(std::span<float> factor, int pass, int passes) {
@@ -52,7 +50,7 @@ void DistributedSolver::Begin() {
   }
   for (int layer = 0; layer < model_.layers_size(); ++layer) PlaceGradient(layer);
   began_ = true;
-  begin_ = Now();
+  begin_ = SteadyNow();
 }
 
 void DistributedSolver::PlaceGradient(int layer) {
@@ -108,7 +106,7 @@ void DistributedSolver::Finish() {
                                         std::to_string(model_.iterations()) + " iterations");
   }
   wire::WorkerReport report;
-  report.set_training_seconds(ToSeconds(Now() - begin_));
+  report.set_training_seconds(ToSeconds(SteadyNow() - begin_));
   report.set_iterations(iterations_);
   report.set_images(iterations_ * model_.batch());
   report.set_parameter_hash(ParameterHash());

@@ -18,7 +18,8 @@ StagedGradients::StagedGradients(SolverOnDevice& solver, Session& session, const
     const std::vector<std::span<float>> gradient = solver.GradientOnDevice(layer);
     replica.layers.push_back({.values = gradient, .gradient = gradient, .u = rows.u, .v = rows.v});
   }
-  stage_ = std::make_unique<DeviceStage>(exchange_, std::vector<DeviceReplica>{std::move(replica)});
+  stage_ =
+      std::make_unique<DeviceStaging>(exchange_, std::vector<DeviceReplica>{std::move(replica)});
 }
 
 std::span<float> StagedGradients::Allocate(int64_t floats) {

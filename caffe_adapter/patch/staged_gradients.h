@@ -1,6 +1,6 @@
 // StagedGradients: the gradients of a solver whose blobs are in a device's memory, on their way to
 // the session and back, for DistributedSolver. They leave as soon as the device has them and come
-// back as the mean over all workers, while the device computes (client/staging/device_stage.h).
+// back as the mean over all workers, while the device computes (client/staging/device_staging.h).
 //
 // Factors are copied within the device first, below those of the passes before: the solver writes
 // its own again in the next pass, and has them anywhere.
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "client/session.h"
-#include "client/staging/device_stage.h"
+#include "client/staging/device_staging.h"
 #include "client/staging/session_exchange.h"
 #include "proto/model.pb.h"
 
@@ -87,7 +87,7 @@ class StagedGradients {
   MeanGradients exchange_;
   std::vector<DeviceMemory> memory_;  // of rows_
   std::vector<Rows> rows_;            // by layer
-  std::unique_ptr<DeviceStage> stage_;
+  std::unique_ptr<DeviceStaging> stage_;
 };
 
 }  // namespace poseidon

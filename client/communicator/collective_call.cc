@@ -43,13 +43,13 @@ const char* CollectiveName(Collective collective) {
   return "unknown call";
 }
 
-std::string NameOf(Codec codec) {
+std::string NameOf(CodecType codec) {
   switch (codec) {
-    case Codec::kFp32:
+    case CodecType::kFp32:
       return "fp32";
-    case Codec::kFp16:
+    case CodecType::kFp16:
       return "fp16";
-    case Codec::kBf16:
+    case CodecType::kBf16:
       return "bf16";
     default:
       return "codec " + std::to_string(static_cast<int>(codec));
@@ -146,7 +146,7 @@ CallTerms CallTerms::Unpack(uint64_t packed) {
   packed >>= kDigestBits;
   terms.floats = static_cast<int64_t>(packed & kFloatMask);
   packed >>= kFloatBits;
-  terms.codec = static_cast<Codec>(packed & 7);
+  terms.codec = static_cast<CodecType>(packed & 7);
   terms.scheme = static_cast<Scheme>(packed >> 3 & 7);
   terms.collective = static_cast<Collective>(packed >> 6);
   return terms;
@@ -160,7 +160,7 @@ std::string CallTerms::ToString() const {
 
 CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, int rank,
                              int workers) {
-  if (options.codec == Codec::kOneBit || options.codec == Codec::kTopK) {
+  if (NeedsErrorFeedback({options.codec})) {
     throw ConfigError(
         "all-reduce packs floats as fp32, fp16 or bf16: 1-bit and top-k need their "
         "error fed back and can't be summed on the way");
@@ -189,7 +189,7 @@ CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, i
 
 CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveOptions& options,
                              int rank) {
-  if (options.codec != Codec::kFp32) {
+  if (options.codec != CodecType::kFp32) {
     throw ConfigError("all-gather moves floats as they are, fp32, not as " + NameOf(options.codec));
   }
   int64_t floats = 0;

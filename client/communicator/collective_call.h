@@ -21,7 +21,7 @@ struct CollectiveOptions {
   // HALVING_DOUBLING for what is so small that latency costs more than bytes, and RING.
   std::optional<Scheme> scheme = std::nullopt;
   // fp32, fp16 or bf16. Sums are float32 whatever crosses the wire. All-gather: fp32 only.
-  Codec codec = Codec::kFp32;
+  CodecType codec = CodecType::kFp32;
   // TORUS: sizes, whose product is the number of ranks; as Plan.grid.
   std::vector<GridDimension> grid = {};
   // The floats are cut into chunks of so many bytes, several of which are under way at the same
@@ -36,7 +36,7 @@ enum class Collective { kAllReduce, kAllGather, kBarrier };
 struct CallTerms {
   Collective collective = Collective::kAllReduce;
   Scheme scheme = RING;
-  Codec codec = Codec::kFp32;
+  CodecType codec = CodecType::kFp32;
   int64_t floats = 0;   // below 2^40
   uint16_t digest = 0;  // of all the rest: grid, chunks, blocks
 

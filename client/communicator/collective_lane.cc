@@ -33,7 +33,7 @@ void CollectiveLane::BeginCall(Outbox& outbox) {
   begun_ = finished_ = 0;
   for (size_t c = lane_; c < call_.chunks.size(); c += lanes_) {
     parts_.push_back({static_cast<uint32_t>(c),
-                      ScheduleRunner(call_.chunks[c], CodecSpec{.codec = call_.terms.codec}, 1)});
+                      ScheduleRunner(call_.chunks[c], Codec{.type = call_.terms.codec}, 1)});
   }
   Proceed(outbox);
   std::vector<Envelope> frames = std::exchange(early_, {});
@@ -68,8 +68,8 @@ void CollectiveLane::Take(const Envelope& envelope, Outbox& outbox) {
     const bool running = runner.begun() > 0 && !runner.done();
     const auto outcome = runner.Receive(0, envelope.from.node.rank, static_cast<int>(envelope.step),
                                         envelope.body, frames_);
-    if (outcome == ScheduleRunner::Outcome::kOld) return;
-    if (outcome == ScheduleRunner::Outcome::kTaken) {
+    if (outcome == FrameStatus::kDuplicate) return;
+    if (outcome == FrameStatus::kAccepted) {
       SendFrames(parts_[index], outbox);
       if (running && runner.done()) {
         ++finished_;

@@ -8,6 +8,7 @@
 #include "client/communicator/collective_lane.h"
 #include "client/communicator/communicator_peers.h"
 #include "core/error.h"
+#include "core/steady_now.h"
 #include "core/units.h"
 #include "proto/wire.pb.h"
 #include "transport/zmq/zmq_runtime.h"
@@ -17,8 +18,6 @@ namespace {
 
 // How long a rank that ends keeps trying to send what others still need, or why it failed.
 constexpr Duration kLinger = std::chrono::seconds(1);
-
-Time Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 ZmqOptions SocketOptions(const CommunicatorOptions& options) {
   const Endpoint self = Endpoint::Parse(options.endpoints.at(options.rank));
@@ -66,7 +65,7 @@ class Communicator::Implementation {
   // Carries `call` out on `floats`.
   void Run(CollectiveCall call, std::span<float> floats) {
     if (failure_) ThrowAs(failure_->exit_code(), failure_->what());
-    deadline_ = Now() + options_.deadline;
+    deadline_ = SteadyNow() + options_.deadline;
     call.number = call_.number + 1;
     call.floats = floats;
     Lease lease = Lease::Make();
@@ -100,7 +99,7 @@ class Communicator::Implementation {
 
   void AwaitLanes() {
     for (int waiting = options_.lanes; waiting > 0;) {
-      const std::optional<Envelope> envelope = runtime_.mailbox().Take(deadline_ - Now());
+      const std::optional<Envelope> envelope = runtime_.mailbox().Take(deadline_ - SteadyNow());
       if (!envelope) FailMissing();
       const int sender = CommunicatorPeers::SenderOf(*envelope);
       if (envelope->kind == MessageKind::kFailed) {
@@ -115,7 +114,7 @@ class Communicator::Implementation {
 
   // All is received; what is still to be sent leaves as fast as the others take it.
   void AwaitRelease(const std::future<void>& released) {
-    if (released.wait_for(deadline_ - Now()) == std::future_status::ready) return;
+    if (released.wait_for(deadline_ - SteadyNow()) == std::future_status::ready) return;
     FailMissing();
   }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/communicator/communicator.h"
+#include "core/steady_now.h"
 #include "core/units.h"
 #include "proto/wire.pb.h"
 
@@ -20,8 +21,6 @@ constexpr Duration kRollCall = std::chrono::seconds(1);
 constexpr int kMaxPort = 65535;
 // More would be a mistake: each takes two threads.
 constexpr int kMaxLanes = 64;
-
-Time Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 // Hands what other ranks say to the application, with the sender's rank as the chunk: the
 // envelope's own sender will be this lane.
@@ -110,11 +109,11 @@ void CommunicatorPeers::Meet() {
   message.set_job_fingerprint(Fingerprint());
   Tell(MakeEnvelope(MessageKind::kRegister, {}, message));
 
-  const Time end = Now() + options_.deadline;
+  const Time end = SteadyNow() + options_.deadline;
   std::set<int> met;
   std::vector<Envelope> later;  // of ranks that have met all and are in their first call
   while (!Others(met).empty()) {
-    const std::optional<Envelope> envelope = runtime_.mailbox().Take(end - Now());
+    const std::optional<Envelope> envelope = runtime_.mailbox().Take(end - SteadyNow());
     if (!envelope) {
       throw DeadlineExceeded("no word of " + Names(Others(met)) + " for " +
                              FormatDuration(options_.deadline) +
@@ -165,10 +164,10 @@ std::vector<int> CommunicatorPeers::AskForMissing(int64_t number) {
   question.kind = MessageKind::kStalled;
   question.iteration = number;
   Tell(question);
-  const Time end = Now() + kRollCall;
+  const Time end = SteadyNow() + kRollCall;
   std::set<int> present;
   while (!Others(present).empty()) {
-    const std::optional<Envelope> envelope = runtime_.mailbox().Take(end - Now());
+    const std::optional<Envelope> envelope = runtime_.mailbox().Take(end - SteadyNow());
     if (!envelope) break;
     const int rank = SenderOf(*envelope);
     if (rank < 0) continue;

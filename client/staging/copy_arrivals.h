@@ -1,4 +1,4 @@
-// CopyArrivals: which of a DeviceStage's copies are on their way, and what has come.
+// CopyArrivals: which of a DeviceStaging's copies are on their way, and what has come.
 //
 // Thread-safe: told by threads of the devices, which share it, so it outlives the stage.
 #pragma once

@@ -1,4 +1,4 @@
-// LayerExchange: what stands between a device and the network, as DeviceStage sees it: a Session,
+// LayerExchange: what stands between a device and the network, as DeviceStaging sees it: a Session,
 // or a test's own. The host's half of the way of a gradient.
 //
 // Thread safety: the training thread's, but for Wake.
@@ -39,7 +39,7 @@ class LayerExchange {
   // A layer's place for a gradient that the device packs.
   struct PackedGradient {
     std::span<std::byte> bytes;  // EncodedBytes of its floats
-    CodecSpec codec;
+    Codec codec;
   };
 
   virtual ~LayerExchange() = default;
@@ -65,10 +65,10 @@ class LayerExchange {
   // iteration is to say that all factors of the one before are here. None: the layer's values come
   // from the exchange.
   virtual std::optional<ProductUpdate> product_update(int /*layer*/) const { return std::nullopt; }
-  // Of such a layer: all factors of an iteration, until its next gradient leaves; the optimiser
+  // Of such a layer: all factors of an iteration, until its next gradient leaves; the optimizer
   // state, which is the first under a plan.
   virtual Factors factors(int /*layer*/, int64_t /*iteration*/) const { return {}; }
-  virtual std::span<float> history(int /*layer*/) const { return {}; }
+  virtual std::span<float> optimizer_state(int /*layer*/) const { return {}; }
   // Of such a layer the values and the state in the host's memory are those of an earlier iteration
   // until this function, called with the layer by whoever wants to read them, has brought them. It
   // throws what WaitUntil throws. Null: there is none any more.

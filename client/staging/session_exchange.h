@@ -1,4 +1,4 @@
-// SessionExchange: a Session as DeviceStage's LayerExchange.
+// SessionExchange: a Session as DeviceStaging's LayerExchange.
 //
 // Thread safety: the session's, but for Wake.
 #pragma once
@@ -40,7 +40,7 @@ class SessionExchange : public LayerExchange {
     const FactorStack stack = session_.factors(layer, iteration);
     return {stack.u, stack.v};
   }
-  std::span<float> history(int layer) const override { return session_.state(layer); }
+  std::span<float> optimizer_state(int layer) const override { return session_.state(layer); }
   void BringBeforeReading(std::function<void(int layer)> bring) override {
     session_.BringBeforeReading(std::move(bring));
   }

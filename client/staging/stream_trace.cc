@@ -2,19 +2,13 @@
 
 #include <chrono>
 
+#include "core/steady_now.h"
+
 namespace poseidon {
-namespace {
-
-Time Now() {
-  return std::chrono::duration_cast<Time>(std::chrono::steady_clock::now().time_since_epoch());
-}
-
-}  // namespace
-
 StreamTrace::Moment StreamTrace::Begin(Device& device, DeviceStream stream) const {
   if (trace_ == nullptr) return nullptr;
   auto begin = std::make_shared<Time>();
-  device.Notify(stream, [begin] { *begin = Now(); });
+  device.Notify(stream, [begin] { *begin = SteadyNow(); });
   return begin;
 }
 
@@ -23,7 +17,7 @@ void StreamTrace::End(Device& device, DeviceStream stream, const Moment& begin,
   if (trace_ == nullptr) return;
   device.Notify(stream, [trace = trace_, begin, event = std::move(event)]() mutable {
     event.begin = *begin;
-    event.end = Now();
+    event.end = SteadyNow();
     trace->Add(std::move(event));
   });
 }

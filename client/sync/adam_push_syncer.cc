@@ -7,7 +7,7 @@ AdamPushSyncer::AdamPushSyncer(std::shared_ptr<SyncContext> context, int bucket)
       bucket_(bucket),
       values_(context_, bucket, context_->bucket(bucket).lane()) {}
 
-Reception AdamPushSyncer::Send(int64_t iteration, Outbox& outbox) {
+FrameStatus AdamPushSyncer::Send(int64_t iteration, Outbox& outbox) {
   const BucketPlan& plan = context_->bucket(bucket_);
   const InnerProductSpec& product =
       context_->plan.model().layers(plan.first_layer()).inner_product();
@@ -23,7 +23,7 @@ Reception AdamPushSyncer::Send(int64_t iteration, Outbox& outbox) {
     outbox.Send(std::move(envelope));
   }
   values_.Await();
-  return Reception::kTaken;
+  return FrameStatus::kAccepted;
 }
 
 }  // namespace poseidon

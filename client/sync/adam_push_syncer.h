@@ -13,11 +13,11 @@ class AdamPushSyncer : public Syncer {
  public:
   AdamPushSyncer(std::shared_ptr<SyncContext> context, int bucket);
 
-  Reception PublishInitial(const Payload& history, Outbox& outbox) override {
-    return values_.PublishInitial(history, outbox);
+  FrameStatus PublishInitial(const Payload& optimizer_state, Outbox& outbox) override {
+    return values_.PublishInitial(optimizer_state, outbox);
   }
-  Reception Send(int64_t iteration, Outbox& outbox) override;
-  Reception Receive(const Envelope& envelope, Outbox& outbox) override {
+  FrameStatus Send(int64_t iteration, Outbox& outbox) override;
+  FrameStatus Receive(const Envelope& envelope, Outbox& outbox) override {
     return values_.Receive(envelope, outbox);
   }
   int64_t fresh_iteration() const override { return values_.fresh_iteration(); }

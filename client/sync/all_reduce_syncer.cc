@@ -9,7 +9,7 @@ AllReduceSyncer::AllReduceSyncer(std::shared_ptr<SyncContext> context, int bucke
       bucket_(bucket),
       lane_(lane),
       initial_(context_, bucket, ChunksOnLane(plan(), lane),
-               {.values = true, .history = context_->starts_with_state()}),
+               {.values = true, .optimizer_state = context_->starts_with_optimizer_state()}),
       fresh_iteration_(context_->start() - 1) {
   for (const int c : ChunksOnLane(plan(), lane)) {
     const Chunk& chunk = plan().chunks(c);
@@ -22,54 +22,49 @@ AllReduceSyncer::AllReduceSyncer(std::shared_ptr<SyncContext> context, int bucke
   }
 }
 
-Reception AllReduceSyncer::PublishInitial(const Payload& history, Outbox& outbox) {
-  (void)history;  // it is in memory
+FrameStatus AllReduceSyncer::PublishInitial(const Payload& optimizer_state, Outbox& outbox) {
+  (void)optimizer_state;  // it is in memory
   initial_.Publish(outbox);
   fresh_iteration_ = context_->start();
-  return Reception::kFresh;
+  return FrameStatus::kComplete;
 }
 
-Reception AllReduceSyncer::Send(int64_t iteration, Outbox& outbox) {
+FrameStatus AllReduceSyncer::Send(int64_t iteration, Outbox& outbox) {
   const std::span<float> gradient = context_->memory->bucket(bucket_).gradients[iteration % 2];
   outstanding_ = static_cast<int>(parts_.size());
-  Reception reception = Reception::kTaken;
+  FrameStatus status = FrameStatus::kAccepted;
   for (Part& part : parts_) {
     part.updated = false;
     part.runner.Begin(gradient, context_->memory, frames_);
     SendFrames(part, iteration, outbox);
-    reception = FinishPart(part);
+    status = FinishPart(part);
   }
-  return reception;
+  return status;
 }
 
-Reception AllReduceSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
+FrameStatus AllReduceSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
   if (InitialBroadcast::Carries(envelope.kind)) {
-    const Reception reception = initial_.Receive(envelope, outbox);
-    if (reception == Reception::kFresh) fresh_iteration_ = context_->start();
-    return reception;
+    const FrameStatus status = initial_.Receive(envelope, outbox);
+    if (status == FrameStatus::kComplete) fresh_iteration_ = context_->start();
+    return status;
   }
   if (envelope.kind == MessageKind::kReduce) return ReceiveReduce(envelope, outbox);
-  return Reception::kForeign;
+  return FrameStatus::kInvalid;
 }
 
-Reception AllReduceSyncer::ReceiveReduce(const Envelope& envelope, Outbox& outbox) {
+FrameStatus AllReduceSyncer::ReceiveReduce(const Envelope& envelope, Outbox& outbox) {
   const auto part = std::lower_bound(parts_.begin(), parts_.end(), envelope.chunk,
                                      [](const Part& candidate, uint32_t chunk) {
                                        return static_cast<uint32_t>(candidate.chunk) < chunk;
                                      });
   if (part == parts_.end() || static_cast<uint32_t>(part->chunk) != envelope.chunk ||
       envelope.from.node.role != Role::kWorker) {
-    return Reception::kForeign;
+    return FrameStatus::kInvalid;
   }
-  switch (part->runner.Receive(envelope.iteration, envelope.from.node.rank,
-                               static_cast<int>(envelope.step), envelope.body, frames_)) {
-    case ScheduleRunner::Outcome::kOld:
-      return Reception::kOld;
-    case ScheduleRunner::Outcome::kForeign:
-      return Reception::kForeign;
-    case ScheduleRunner::Outcome::kTaken:
-      break;
-  }
+  const FrameStatus status =
+      part->runner.Receive(envelope.iteration, envelope.from.node.rank,
+                           static_cast<int>(envelope.step), envelope.body, frames_);
+  if (status != FrameStatus::kAccepted) return status;
   context_->CountReceived(bucket_, envelope);
   SendFrames(*part, part->runner.begun() - 1, outbox);
   return FinishPart(*part);
@@ -87,8 +82,8 @@ void AllReduceSyncer::SendFrames(const Part& part, int64_t iteration, Outbox& ou
   frames_.clear();
 }
 
-Reception AllReduceSyncer::FinishPart(Part& part) {
-  if (part.updated || !part.runner.done()) return Reception::kTaken;
+FrameStatus AllReduceSyncer::FinishPart(Part& part) {
+  if (part.updated || !part.runner.done()) return FrameStatus::kAccepted;
   part.updated = true;
   const Chunk& chunk = plan().chunks(part.chunk);
   if (!context_->phantom) {
@@ -96,9 +91,9 @@ Reception AllReduceSyncer::FinishPart(Part& part) {
     context_->UpdateRange(bucket_, fresh_iteration_, chunk.offset(),
                           mean.subspan(chunk.offset(), chunk.size()), 1);
   }
-  if (--outstanding_ > 0) return Reception::kTaken;
+  if (--outstanding_ > 0) return FrameStatus::kAccepted;
   ++fresh_iteration_;
-  return Reception::kFresh;
+  return FrameStatus::kComplete;
 }
 
 std::vector<NodeId> AllReduceSyncer::missing() const {

@@ -17,9 +17,9 @@ class AllReduceSyncer : public Syncer {
   AllReduceSyncer(std::shared_ptr<SyncContext> context, int bucket, int lane);
 
   // Worker 0's own values are fresh at once.
-  Reception PublishInitial(const Payload& history, Outbox& outbox) override;
-  Reception Send(int64_t iteration, Outbox& outbox) override;
-  Reception Receive(const Envelope& envelope, Outbox& outbox) override;
+  FrameStatus PublishInitial(const Payload& optimizer_state, Outbox& outbox) override;
+  FrameStatus Send(int64_t iteration, Outbox& outbox) override;
+  FrameStatus Receive(const Envelope& envelope, Outbox& outbox) override;
   int64_t fresh_iteration() const override { return fresh_iteration_; }
   std::vector<NodeId> missing() const override;
 
@@ -30,10 +30,10 @@ class AllReduceSyncer : public Syncer {
     bool updated = true;  // the iteration that the runner has done is in the values
   };
 
-  Reception ReceiveReduce(const Envelope& envelope, Outbox& outbox);
+  FrameStatus ReceiveReduce(const Envelope& envelope, Outbox& outbox);
   void SendFrames(const Part& part, int64_t iteration, Outbox& outbox);
-  // Updates the chunk if its all-reduce is done; kFresh if it was the last.
-  Reception FinishPart(Part& part);
+  // Updates the chunk if its all-reduce is done; kComplete if it was the last.
+  FrameStatus FinishPart(Part& part);
   const BucketPlan& plan() const { return context_->bucket(bucket_); }
 
   std::shared_ptr<SyncContext> context_;

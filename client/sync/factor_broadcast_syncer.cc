@@ -35,7 +35,7 @@ FactorBroadcastSyncer::FactorBroadcastSyncer(std::shared_ptr<SyncContext> contex
       bucket_(bucket),
       codec_(CodecOf(context_->plan.plan(), plan())),
       initial_(context_, bucket, ChunksOnLane(plan(), plan().lane()),
-               {.values = true, .history = context_->starts_with_state()}),
+               {.values = true, .optimizer_state = context_->starts_with_optimizer_state()}),
       fresh_iteration_(context_->start() - 1) {
   for (Arrivals& arrivals : arrivals_) arrivals.arrived.resize(context_->workers());
 }
@@ -50,11 +50,11 @@ std::span<float> FactorBroadcastSyncer::Slot(int64_t iteration, int worker, int 
   return (factor == 0 ? stack.u : stack.v).subspan(worker * floats, floats);
 }
 
-Reception FactorBroadcastSyncer::PublishInitial(const Payload& history, Outbox& outbox) {
-  (void)history;  // it is in memory
+FrameStatus FactorBroadcastSyncer::PublishInitial(const Payload& optimizer_state, Outbox& outbox) {
+  (void)optimizer_state;  // it is in memory
   initial_.Publish(outbox);
   fresh_iteration_ = context_->start();
-  return Reception::kFresh;
+  return FrameStatus::kComplete;
 }
 
 Payload FactorBroadcastSyncer::OwnFactor(int64_t iteration, int factor) const {
@@ -64,7 +64,8 @@ Payload FactorBroadcastSyncer::OwnFactor(int64_t iteration, int factor) const {
   const std::span<float> slot = Slot(iteration, context_->rank, factor);
   // Without a copy: this slot is written again two iterations later, which nobody reaches before
   // every worker has had these rows (client/sync/model_memory.h).
-  if (codec_.codec == Codec::kFp32) return context_->ViewOf(slot, 0, static_cast<int64_t>(floats));
+  if (codec_.type == CodecType::kFp32)
+    return context_->ViewOf(slot, 0, static_cast<int64_t>(floats));
   // This worker, too, must rebuild from what the others get.
   Round(codec_, slot);
   auto encoded = std::make_shared_for_overwrite<std::byte[]>(bytes);
@@ -73,7 +74,7 @@ Payload FactorBroadcastSyncer::OwnFactor(int64_t iteration, int factor) const {
   return Payload::View(out, std::move(encoded));
 }
 
-Reception FactorBroadcastSyncer::Send(int64_t iteration, Outbox& outbox) {
+FrameStatus FactorBroadcastSyncer::Send(int64_t iteration, Outbox& outbox) {
   std::array<Payload, kFactors> bodies;
   for (int factor = 0; factor < kFactors; ++factor) bodies[factor] = OwnFactor(iteration, factor);
   for (int worker = 0; worker < context_->workers(); ++worker) {
@@ -95,14 +96,14 @@ void FactorBroadcastSyncer::SendTo(int worker, int64_t iteration, int chunk, con
   outbox.Send(std::move(envelope));
 }
 
-Reception FactorBroadcastSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
+FrameStatus FactorBroadcastSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
   if (InitialBroadcast::Carries(envelope.kind)) {
-    const Reception reception = initial_.Receive(envelope, outbox);
-    if (reception == Reception::kFresh) fresh_iteration_ = context_->start();
-    return reception;
+    const FrameStatus status = initial_.Receive(envelope, outbox);
+    if (status == FrameStatus::kComplete) fresh_iteration_ = context_->start();
+    return status;
   }
   if (envelope.kind == MessageKind::kFactors) return ReceiveFactor(envelope, outbox);
-  return Reception::kForeign;
+  return FrameStatus::kInvalid;
 }
 
 bool FactorBroadcastSyncer::Fits(const Envelope& envelope) const {
@@ -114,15 +115,15 @@ bool FactorBroadcastSyncer::Fits(const Envelope& envelope) const {
          envelope.body.size() == EncodedBytes(codec_, static_cast<int64_t>(FactorFloats(factor)));
 }
 
-Reception FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope, Outbox& outbox) {
-  if (!Fits(envelope)) return Reception::kForeign;
+FrameStatus FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope, Outbox& outbox) {
+  if (!Fits(envelope)) return FrameStatus::kInvalid;
   const int worker = static_cast<int>(envelope.chunk / kFactors);
   const int factor = static_cast<int>(envelope.chunk % kFactors);
   // A worker that has its initial values may send factors before this one has its own.
   const int64_t current = std::max(fresh_iteration_, context_->start());
-  if (envelope.iteration < current) return Reception::kOld;
-  if (envelope.iteration > current + 1) return Reception::kForeign;
-  if (arrivals_[envelope.iteration % 2].arrived[worker][factor]) return Reception::kOld;
+  if (envelope.iteration < current) return FrameStatus::kDuplicate;
+  if (envelope.iteration > current + 1) return FrameStatus::kInvalid;
+  if (arrivals_[envelope.iteration % 2].arrived[worker][factor]) return FrameStatus::kDuplicate;
   if (!envelope.body.phantom()) {
     Decode(codec_, envelope.body.bytes(), Slot(envelope.iteration, worker, factor));
   }
@@ -133,19 +134,19 @@ Reception FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope, Outbox&
   return Mark(envelope.iteration, worker, factor);
 }
 
-Reception FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int factor) {
+FrameStatus FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int factor) {
   Arrivals& arrivals = arrivals_[iteration % 2];
   arrivals.arrived[worker][factor] = true;
   ++arrivals.count;
   if (iteration != fresh_iteration_ || arrivals.count < kFactors * context_->workers()) {
-    return Reception::kTaken;
+    return FrameStatus::kAccepted;
   }
   RebuildAndUpdate();
   arrivals.arrived.assign(context_->workers(), {false, false});
   arrivals.count = 0;
   sent_ = false;
   ++fresh_iteration_;
-  return Reception::kFresh;
+  return FrameStatus::kComplete;
 }
 
 void FactorBroadcastSyncer::RebuildAndUpdate() {

@@ -30,10 +30,10 @@ class FactorBroadcastSyncer : public Syncer {
   FactorBroadcastSyncer(std::shared_ptr<SyncContext> context, int bucket);
 
   // Worker 0's own values are fresh at once.
-  Reception PublishInitial(const Payload& history, Outbox& outbox) override;
+  FrameStatus PublishInitial(const Payload& optimizer_state, Outbox& outbox) override;
   // The engine has written this worker's rows of stack iteration % 2.
-  Reception Send(int64_t iteration, Outbox& outbox) override;
-  Reception Receive(const Envelope& envelope, Outbox& outbox) override;
+  FrameStatus Send(int64_t iteration, Outbox& outbox) override;
+  FrameStatus Receive(const Envelope& envelope, Outbox& outbox) override;
   int64_t fresh_iteration() const override { return fresh_iteration_; }
   std::vector<NodeId> missing() const override;
 
@@ -44,11 +44,11 @@ class FactorBroadcastSyncer : public Syncer {
     int count = 0;
   };
 
-  Reception ReceiveFactor(const Envelope& envelope, Outbox& outbox);
+  FrameStatus ReceiveFactor(const Envelope& envelope, Outbox& outbox);
   // Whether the frame is one that its sender may send, of the right size.
   bool Fits(const Envelope& envelope) const;
-  // Marks a factor; the reception says whether that completed the current iteration.
-  Reception Mark(int64_t iteration, int worker, int factor);
+  // Marks a factor; the status says whether that completed the current iteration.
+  FrameStatus Mark(int64_t iteration, int worker, int factor);
   void SendTo(int worker, int64_t iteration, int chunk, const Payload& body, Outbox& outbox);
   // This worker's factor as it goes on the wire.
   Payload OwnFactor(int64_t iteration, int factor) const;
@@ -66,7 +66,7 @@ class FactorBroadcastSyncer : public Syncer {
 
   std::shared_ptr<SyncContext> context_;
   int bucket_;
-  CodecSpec codec_;
+  Codec codec_;
   InitialBroadcast initial_;
   std::array<Arrivals, 2> arrivals_;  // of iteration t at t % 2
   int64_t fresh_iteration_;

@@ -8,7 +8,7 @@ namespace poseidon {
 PackedBuffer PackedBufferOf(const SyncContext& context, int layer) {
   const LayerPlace& place = context.memory->place(layer);
   const std::span<std::byte> bucket = context.memory->bucket(place.bucket).packed;
-  const CodecSpec codec = CodecOf(context.plan.plan(), context.bucket(place.bucket));
+  const Codec codec = CodecOf(context.plan.plan(), context.bucket(place.bucket));
   if (bucket.empty() || !PacksEachFloatAlone(codec)) return {};
   return {bucket.subspan(EncodedBytes(codec, place.offset), EncodedBytes(codec, place.size)),
           codec};

@@ -23,13 +23,13 @@ struct GradientBuffers {
 // (SessionOptions::devices_pack), instead of `dense`; empty for others.
 struct PackedBuffer {
   std::span<std::byte> bytes;
-  CodecSpec codec;
+  Codec codec;
 };
 PackedBuffer PackedBufferOf(const SyncContext& context, int layer);
 
 // A KV pair that a device packs with error feedback.
 struct PackedChunk {
-  CodecSpec codec;
+  Codec codec;
   int layer = 0;               // in which its first float is,
   int64_t offset = 0;          // which has so many of the layer's before it
   std::span<float> residual;   // the host's, of as many floats as it has

@@ -12,9 +12,9 @@ InitialBroadcast::InitialBroadcast(std::shared_ptr<SyncContext> context, int buc
   const BucketMemory& memory = context_->memory->bucket(bucket_);
   const std::vector<bool> none(plan().chunks_size());
   if (contents.values) parts_.push_back({MessageKind::kInitialValues, memory.values, 1, none});
-  if (contents.history) {
-    parts_.push_back(
-        {MessageKind::kInitialHistory, memory.history, StatePerParameter(context_->rule), none});
+  if (contents.optimizer_state) {
+    parts_.push_back({MessageKind::kInitialOptimizerState, memory.optimizer_state,
+                      OptimizerStatePerParameter(context_->rule), none});
   }
   outstanding_ = parts_.size() * chunks_.size();
 }
@@ -26,7 +26,7 @@ void InitialBroadcast::Publish(Outbox& outbox) {
   outstanding_ = 0;
 }
 
-Reception InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) {
+FrameStatus InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) {
   const int c = static_cast<int>(envelope.chunk);
   const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& candidate) {
     return candidate.kind == envelope.kind;
@@ -34,9 +34,9 @@ Reception InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) {
   if (part == parts_.end() || context_->rank == 0 || envelope.from.node != parent() ||
       std::find(chunks_.begin(), chunks_.end(), c) == chunks_.end() ||
       envelope.body.size() != plan().chunks(c).size() * part->floats * sizeof(float)) {
-    return Reception::kForeign;
+    return FrameStatus::kInvalid;
   }
-  if (part->arrived[c]) return Reception::kOld;
+  if (part->arrived[c]) return FrameStatus::kDuplicate;
   part->arrived[c] = true;
   if (!envelope.body.phantom()) {
     CopyFrom(part->memory.subspan(plan().chunks(c).offset() * part->floats,
@@ -44,7 +44,7 @@ Reception InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) {
              envelope.body.bytes());
   }
   SendToChildren(*part, c, outbox);
-  return --outstanding_ == 0 ? Reception::kFresh : Reception::kTaken;
+  return --outstanding_ == 0 ? FrameStatus::kComplete : FrameStatus::kAccepted;
 }
 
 void InitialBroadcast::SendToChildren(const Part& part, int chunk, Outbox& outbox) const {

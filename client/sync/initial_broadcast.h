@@ -1,6 +1,6 @@
 // InitialBroadcast: what a plan starts with of a bucket reaches all workers from worker 0 down a
 // binary tree, chunk after chunk, so that no worker sends a chunk more than twice: the values where
-// no server owns them, and the optimiser state where the workers update.
+// no server owns them, and the optimizer state where the workers update.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ class InitialBroadcast {
  public:
   struct Contents {
     bool values = false;
-    bool history = false;
+    bool optimizer_state = false;
   };
 
   // For `chunks`, indices in the bucket's plan.
@@ -22,19 +22,19 @@ class InitialBroadcast {
                    const Contents& contents);
 
   static bool Carries(MessageKind kind) {
-    return kind == MessageKind::kInitialValues || kind == MessageKind::kInitialHistory;
+    return kind == MessageKind::kInitialValues || kind == MessageKind::kInitialOptimizerState;
   }
   // Worker 0: sends what is in its memory to its children.
   void Publish(Outbox& outbox);
-  // Takes a frame of a kind that it carries into memory and passes it on to the children. kFresh
+  // Takes a frame of a kind that it carries into memory and passes it on to the children. kComplete
   // with the last one.
-  Reception Receive(const Envelope& envelope, Outbox& outbox);
+  FrameStatus Receive(const Envelope& envelope, Outbox& outbox);
   bool complete() const { return outstanding_ == 0; }
   // Whom the frames come from.
   NodeId parent() const { return {Role::kWorker, (context_->rank - 1) / 2}; }
 
  private:
-  // Values or history.
+  // Values or optimizer_state.
   struct Part {
     MessageKind kind = MessageKind::kUnknown;
     std::span<float> memory;    // the bucket's; empty for phantoms

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "proto/bucket.h"
 #include "proto/model_size.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
@@ -42,12 +42,12 @@ ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, const Dev
       memory.gradients[1] =
           HasPeers(plan.plan(), bucket) ? Allocate(parameters) : memory.gradients[0];
     }
-    if (bucket.update_at_workers()) AllocateHistory(rule, parameters, memory);
-    if (bucket.codec() == ONE_BIT || bucket.codec() == TOP_K) {
+    if (bucket.update_at_workers()) AllocateOptimizerState(rule, parameters, memory);
+    if (NeedsErrorFeedback(bucket.codec())) {
       memory.residual = Allocate(parameters);
     }
-    const CodecSpec codec = CodecOf(plan.plan(), bucket);
-    if (devices.pack && bucket.scheme() == PS && codec.codec != Codec::kFp32) {
+    const Codec codec = CodecOf(plan.plan(), bucket);
+    if (devices.pack && bucket.scheme() == PS && codec.type != CodecType::kFp32) {
       AllocatePacked(codec, bucket, memory);
     }
     if (UsesFactors(bucket.scheme())) AllocateFactors(plan, bucket, memory);
@@ -65,13 +65,13 @@ void ModelMemory::PlaceLayers(const wire::PlanAndModel& plan) {
   }
 }
 
-void ModelMemory::AllocateHistory(const UpdateRule& rule, int64_t parameters,
-                                  BucketMemory& memory) {
+void ModelMemory::AllocateOptimizerState(const UpdateRule& rule, int64_t parameters,
+                                         BucketMemory& memory) {
   const bool one_gradient = memory.gradients[0].data() == memory.gradients[1].data();
   if (rule.type == "MeanGradient" && one_gradient) {
-    memory.history = memory.gradients[0];
+    memory.optimizer_state = memory.gradients[0];
   } else {
-    memory.history = Allocate(parameters * StatePerParameter(rule));
+    memory.optimizer_state = Allocate(parameters * OptimizerStatePerParameter(rule));
   }
 }
 
@@ -85,7 +85,7 @@ void ModelMemory::AllocateFactors(const wire::PlanAndModel& plan, const BucketPl
   }
 }
 
-void ModelMemory::AllocatePacked(const CodecSpec& codec, const BucketPlan& bucket,
+void ModelMemory::AllocatePacked(const Codec& codec, const BucketPlan& bucket,
                                  BucketMemory& memory) {
   size_t bytes = 0;
   for (const Chunk& chunk : bucket.chunks()) bytes += EncodedBytes(codec, chunk.size());

@@ -33,9 +33,9 @@ struct BucketMemory {
   // next iteration; so they are two, unless there is no peer. Under SFB the rebuilt sum; none where
   // devices rebuild it.
   std::array<std::span<float>, 2> gradients;
-  // Optimiser state, if the workers update. That of rule MeanGradient, a mean of gradients, takes
+  // Optimizer state, if the workers update. That of rule MeanGradient, a mean of gradients, takes
   // the place of this worker's gradient, gradients[0], where the two above are the same memory.
-  std::span<float> history;
+  std::span<float> optimizer_state;
   std::span<float> residual;  // what a codec with error feedback has not sent yet
   // Where devices pack: the gradient as it goes on the wire, instead of gradients[0]; and of each
   // chunk its part of that.
@@ -80,10 +80,10 @@ class ModelMemory {
 
  private:
   void PlaceLayers(const wire::PlanAndModel& plan);
-  void AllocateHistory(const UpdateRule& rule, int64_t parameters, BucketMemory& memory);
+  void AllocateOptimizerState(const UpdateRule& rule, int64_t parameters, BucketMemory& memory);
   void AllocateFactors(const wire::PlanAndModel& plan, const BucketPlan& bucket,
                        BucketMemory& memory);
-  void AllocatePacked(const CodecSpec& codec, const BucketPlan& bucket, BucketMemory& memory);
+  void AllocatePacked(const Codec& codec, const BucketPlan& bucket, BucketMemory& memory);
   std::span<float> Allocate(int64_t count);
 
   struct Free {

@@ -24,16 +24,16 @@ ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> contex
       arrived_(plan().chunks_size()),
       outstanding_(static_cast<int>(chunks_.size())),
       fresh_iteration_(context_->start() - 1) {
-  if (!context_->starts_with_state() || !plan().update_at_workers()) return;
-  history_.emplace(context_, bucket_, chunks_,
-                   InitialBroadcast::Contents{.values = false, .history = true});
+  if (!context_->starts_with_optimizer_state() || !plan().update_at_workers()) return;
+  optimizer_state_.emplace(context_, bucket_, chunks_,
+                           InitialBroadcast::Contents{.values = false, .optimizer_state = true});
   if (context_->rank != 0) ++outstanding_;
 }
 
-Reception ParameterServerSyncer::PublishInitial(const Payload& history, Outbox& outbox) {
-  if (history_) history_->Publish(outbox);
-  const bool to_servers = context_->starts_with_state() && !history_;
-  const size_t state = StatePerParameter(context_->rule) * sizeof(float);
+FrameStatus ParameterServerSyncer::PublishInitial(const Payload& optimizer_state, Outbox& outbox) {
+  if (optimizer_state_) optimizer_state_->Publish(outbox);
+  const bool to_servers = context_->starts_with_optimizer_state() && !optimizer_state_;
+  const size_t state = OptimizerStatePerParameter(context_->rule) * sizeof(float);
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
     const NodeId server{Role::kServer, chunk.server()};
@@ -41,14 +41,14 @@ Reception ParameterServerSyncer::PublishInitial(const Payload& history, Outbox& 
         MessageKind::kInitialValues, server, lane_, bucket_, c, context_->start(),
         context_->ViewOf(memory().values, chunk.offset(), chunk.size())));
     if (!to_servers) continue;
-    outbox.Send(context_->MakeFrame(MessageKind::kInitialHistory, server, lane_, bucket_, c,
-                                    context_->start(),
-                                    Slice(history, chunk.offset() * state, chunk.size() * state)));
+    outbox.Send(context_->MakeFrame(
+        MessageKind::kInitialOptimizerState, server, lane_, bucket_, c, context_->start(),
+        Slice(optimizer_state, chunk.offset() * state, chunk.size() * state)));
   }
-  return Reception::kTaken;
+  return FrameStatus::kAccepted;
 }
 
-Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
+FrameStatus ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
     Envelope envelope =
@@ -58,7 +58,7 @@ Reception ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
     outbox.Send(std::move(envelope));
   }
   waiting_ = true;
-  return Reception::kTaken;
+  return FrameStatus::kAccepted;
 }
 
 Payload ParameterServerSyncer::GradientBody(int c, int64_t iteration) {
@@ -66,7 +66,8 @@ Payload ParameterServerSyncer::GradientBody(int c, int64_t iteration) {
   const std::span<const float> gradient = memory().gradients[iteration % 2];
   // Sent without a copy: the engine writes the next gradient only after the values that answer
   // this one have come, so after the server has it.
-  if (codec_.codec == Codec::kFp32) return context_->ViewOf(gradient, chunk.offset(), chunk.size());
+  if (codec_.type == CodecType::kFp32)
+    return context_->ViewOf(gradient, chunk.offset(), chunk.size());
   if (!memory().packed.empty()) {  // without a copy, likewise
     return Payload::View(memory().packed_chunks[c], context_->memory);
   }
@@ -94,34 +95,35 @@ bool ParameterServerSyncer::Fits(const Envelope& envelope, const Chunk& chunk) c
          envelope.from.node == NodeId{Role::kServer, chunk.server()};
 }
 
-Reception ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
-  if (envelope.kind == MessageKind::kInitialHistory) return ReceiveHistory(envelope, outbox);
-  if (envelope.chunk >= arrived_.size()) return Reception::kForeign;
+FrameStatus ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kInitialOptimizerState)
+    return ReceiveOptimizerState(envelope, outbox);
+  if (envelope.chunk >= arrived_.size()) return FrameStatus::kInvalid;
   const int c = static_cast<int>(envelope.chunk);
   const Chunk& chunk = plan().chunks(c);
-  if (!Fits(envelope, chunk)) return Reception::kForeign;
-  if (envelope.iteration <= fresh_iteration_) return Reception::kOld;
-  if (!waiting_ || envelope.iteration > fresh_iteration_ + 1) return Reception::kForeign;
-  if (arrived_[c]) return Reception::kOld;
+  if (!Fits(envelope, chunk)) return FrameStatus::kInvalid;
+  if (envelope.iteration <= fresh_iteration_) return FrameStatus::kDuplicate;
+  if (!waiting_ || envelope.iteration > fresh_iteration_ + 1) return FrameStatus::kInvalid;
+  if (arrived_[c]) return FrameStatus::kDuplicate;
   arrived_[c] = true;
   Move(envelope, chunk);
   if (envelope.iteration > context_->start()) context_->CountReceived(bucket_, envelope);
   return CountDown();
 }
 
-Reception ParameterServerSyncer::ReceiveHistory(const Envelope& envelope, Outbox& outbox) {
-  if (!history_) return Reception::kForeign;
-  const Reception reception = history_->Receive(envelope, outbox);
-  return reception == Reception::kFresh ? CountDown() : reception;
+FrameStatus ParameterServerSyncer::ReceiveOptimizerState(const Envelope& envelope, Outbox& outbox) {
+  if (!optimizer_state_) return FrameStatus::kInvalid;
+  const FrameStatus status = optimizer_state_->Receive(envelope, outbox);
+  return status == FrameStatus::kComplete ? CountDown() : status;
 }
 
-Reception ParameterServerSyncer::CountDown() {
-  if (--outstanding_ > 0) return Reception::kTaken;
+FrameStatus ParameterServerSyncer::CountDown() {
+  if (--outstanding_ > 0) return FrameStatus::kAccepted;
   arrived_.assign(arrived_.size(), false);
   outstanding_ = static_cast<int>(chunks_.size());
   waiting_ = false;
   ++fresh_iteration_;
-  return Reception::kFresh;
+  return FrameStatus::kComplete;
 }
 
 void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
@@ -142,8 +144,8 @@ void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
 std::vector<NodeId> ParameterServerSyncer::missing() const {
   std::vector<NodeId> nodes;
   if (!waiting_) return nodes;
-  if (history_ && context_->rank != 0 && !history_->complete()) {
-    nodes.push_back(history_->parent());
+  if (optimizer_state_ && context_->rank != 0 && !optimizer_state_->complete()) {
+    nodes.push_back(optimizer_state_->parent());
   }
   for (const int c : chunks_) {
     const NodeId server{Role::kServer, plan().chunks(c).server()};

@@ -16,9 +16,9 @@ class ParameterServerSyncer : public Syncer {
   ParameterServerSyncer(std::shared_ptr<SyncContext> context, int bucket, int lane);
 
   // Worker 0, too, waits for the servers to send the values back.
-  Reception PublishInitial(const Payload& history, Outbox& outbox) override;
-  Reception Send(int64_t iteration, Outbox& outbox) override;
-  Reception Receive(const Envelope& envelope, Outbox& outbox) override;
+  FrameStatus PublishInitial(const Payload& optimizer_state, Outbox& outbox) override;
+  FrameStatus Send(int64_t iteration, Outbox& outbox) override;
+  FrameStatus Receive(const Envelope& envelope, Outbox& outbox) override;
   int64_t fresh_iteration() const override { return fresh_iteration_; }
   std::vector<NodeId> missing() const override;
 
@@ -26,9 +26,9 @@ class ParameterServerSyncer : public Syncer {
   void Await() { waiting_ = true; }
 
  private:
-  Reception ReceiveHistory(const Envelope& envelope, Outbox& outbox);
+  FrameStatus ReceiveOptimizerState(const Envelope& envelope, Outbox& outbox);
   // One of the things awaited has come.
-  Reception CountDown();
+  FrameStatus CountDown();
   Payload GradientBody(int c, int64_t iteration);
   void Move(const Envelope& envelope, const Chunk& chunk);
   // A sum of gradients, which answers one where the workers update; else values.
@@ -41,13 +41,13 @@ class ParameterServerSyncer : public Syncer {
   std::shared_ptr<SyncContext> context_;
   int bucket_;
   int lane_;
-  CodecSpec codec_;
+  Codec codec_;
   std::vector<int> chunks_;    // indices in the bucket's plan
   std::vector<bool> arrived_;  // by index in the bucket's plan
-  // Where the workers update, in a plan that does not start at iteration 0: brings the optimiser
+  // Where the workers update, in a plan that does not start at iteration 0: brings the optimizer
   // state.
-  std::optional<InitialBroadcast> history_;
-  // Chunks of the awaited iteration that have not come; before the first, also the history.
+  std::optional<InitialBroadcast> optimizer_state_;
+  // Chunks of the awaited iteration that have not come; before the first, also the optimizer_state.
   int outstanding_ = 0;
   bool waiting_ = true;  // at first for the initial values, which come without being asked for
   int64_t fresh_iteration_;

@@ -8,7 +8,7 @@
 
 namespace poseidon {
 
-ScheduleRunner::ScheduleRunner(Steps steps, const CodecSpec& codec, float scale, int64_t first)
+ScheduleRunner::ScheduleRunner(Steps steps, const Codec& codec, float scale, int64_t first)
     : steps_(std::move(steps)), codec_(codec), scale_(scale), next_(steps_.size()), begun_(first) {}
 
 void ScheduleRunner::Begin(std::span<float> floats, std::shared_ptr<const void> owner,
@@ -21,28 +21,28 @@ void ScheduleRunner::Begin(std::span<float> floats, std::shared_ptr<const void> 
   Advance(out);
 }
 
-ScheduleRunner::Outcome ScheduleRunner::Receive(int64_t iteration, int peer, int step,
-                                                const Payload& body,
-                                                std::vector<ReduceFrame>& out) {
+FrameStatus ScheduleRunner::Receive(int64_t iteration, int peer, int step, const Payload& body,
+                                    std::vector<ReduceFrame>& out) {
   // The iteration whose frames can still be used.
   const int64_t current = done() ? begun_ : begun_ - 1;
-  if (iteration < current) return Outcome::kOld;
-  if (iteration > begun_) return Outcome::kForeign;
+  if (iteration < current) return FrameStatus::kDuplicate;
+  if (iteration > begun_) return FrameStatus::kInvalid;
   const std::optional<int> index = steps_.Awaiting(peer, step);
-  if (!index) return Outcome::kForeign;
+  if (!index) return FrameStatus::kInvalid;
   const Operation operation = steps_.At(*index);
   if (operation.range.size == 0 || body.size() != EncodedBytes(codec_, operation.range.size)) {
-    return Outcome::kForeign;
+    return FrameStatus::kInvalid;
   }
   const bool running = iteration == begun_ - 1;
-  if (running && *index < next_) return Outcome::kOld;
+  if (running && *index < next_) return FrameStatus::kDuplicate;
   if (running && *index == next_) {
     Take(operation, body);
     ++next_;
     Advance(out);
-    return Outcome::kTaken;
+    return FrameStatus::kAccepted;
   }
-  return early(iteration).emplace(*index, body).second ? Outcome::kTaken : Outcome::kOld;
+  return early(iteration).emplace(*index, body).second ? FrameStatus::kAccepted
+                                                       : FrameStatus::kDuplicate;
 }
 
 std::optional<int> ScheduleRunner::missing() const {
@@ -73,7 +73,7 @@ Payload ScheduleRunner::Body(const Range& range) const {
   const size_t bytes = EncodedBytes(codec_, range.size);
   if (floats_.empty()) return Payload::Phantom(bytes);
   const std::span<float> floats = floats_.subspan(range.offset, range.size);
-  if (codec_.codec == Codec::kFp32) {
+  if (codec_.type == CodecType::kFp32) {
     return Payload::View(std::span<const float>(floats), owner_);
   }
   auto encoded = std::make_shared_for_overwrite<std::byte[]>(bytes);
@@ -98,7 +98,7 @@ void ScheduleRunner::Finish(const Range& range) {
   if (scale_ != 1) {
     for (float& value : floats) value *= scale_;
   }
-  if (codec_.codec != Codec::kFp32) Round(codec_, floats);
+  if (codec_.type != CodecType::kFp32) Round(codec_, floats);
 }
 
 }  // namespace poseidon

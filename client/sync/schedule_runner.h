@@ -15,6 +15,7 @@
 #include "collectives/steps.h"
 #include "core/arithmetic/codec.h"
 #include "core/payload.h"
+#include "transport/frame_status.h"
 
 namespace poseidon {
 
@@ -31,9 +32,7 @@ class ScheduleRunner {
   // `codec` is fp32, fp16 or bf16. Where the range of a kRound is the whole sum it is multiplied by
   // `scale` before it is rounded: 1 / workers makes the all-reduce an average, and spares every
   // worker but the range's owner the multiplication. Iterations count from `first`.
-  ScheduleRunner(Steps steps, const CodecSpec& codec, float scale, int64_t first = 0);
-
-  enum class Outcome { kTaken, kOld, kForeign };
+  ScheduleRunner(Steps steps, const Codec& codec, float scale, int64_t first = 0);
 
   // Begins the next iteration in place on `floats`, to which the ranges of the
   // schedule refer; empty for phantoms, which have sizes only. The previous one must be done.
@@ -45,8 +44,8 @@ class ScheduleRunner {
   // A frame of the current iteration, or of the next: a peer can be one ahead. Kept until its
   // operation's turn, then taken; appends what that lets be sent. Before the first Begin the
   // current iteration is the first.
-  Outcome Receive(int64_t iteration, int peer, int step, const Payload& body,
-                  std::vector<ReduceFrame>& out);
+  FrameStatus Receive(int64_t iteration, int peer, int step, const Payload& body,
+                      std::vector<ReduceFrame>& out);
 
   // The next iteration to begin: all before it have.
   int64_t begun() const { return begun_; }
@@ -67,7 +66,7 @@ class ScheduleRunner {
   Early& early(int64_t iteration) { return early_[iteration % 2]; }
 
   Steps steps_;
-  CodecSpec codec_;
+  Codec codec_;
   float scale_;
   int next_;  // operation
   std::span<float> floats_;

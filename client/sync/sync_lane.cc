@@ -48,7 +48,7 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   const bool here = envelope.bucket < buckets_.size() && buckets_[envelope.bucket].syncer;
   const bool local = envelope.kind == MessageKind::kGradientReady ||
                      envelope.kind == MessageKind::kPublishInitial ||
-                     envelope.kind == MessageKind::kCollectHistory;
+                     envelope.kind == MessageKind::kCollectOptimizerState;
   if (!local && envelope.epoch != context_->epoch) return Drop(envelope, false);
   if (!here) {
     if (!local) Drop(envelope, true);
@@ -56,20 +56,22 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   }
   const ProfilerRange range(context_->bucket(static_cast<int>(envelope.bucket)).name().c_str());
   Entry& entry = buckets_[envelope.bucket];
-  if (envelope.kind == MessageKind::kCollectHistory) return FetchHistory(envelope, entry, outbox);
-  if (envelope.kind == MessageKind::kHistory) return OnHistory(envelope, entry, outbox);
-  Reception reception = Reception::kTaken;
+  if (envelope.kind == MessageKind::kCollectOptimizerState)
+    return FetchOptimizerState(envelope, entry, outbox);
+  if (envelope.kind == MessageKind::kOptimizerState)
+    return OnOptimizerState(envelope, entry, outbox);
+  FrameStatus status = FrameStatus::kAccepted;
   if (envelope.kind == MessageKind::kPublishInitial) {
-    reception = entry.syncer->PublishInitial(envelope.body, outbox);
+    status = entry.syncer->PublishInitial(envelope.body, outbox);
   } else if (envelope.kind == MessageKind::kGradientReady) {
     TraceMoment("send", envelope, outbox);
     entry.waiting_since = outbox.now;
-    reception = entry.syncer->Send(envelope.iteration, outbox);
+    status = entry.syncer->Send(envelope.iteration, outbox);
   } else {
-    reception = entry.syncer->Receive(envelope, outbox);
-    if (reception == Reception::kTaken) TraceMoment("arrived", envelope, outbox);
+    status = entry.syncer->Receive(envelope, outbox);
+    if (status == FrameStatus::kAccepted) TraceMoment("arrived", envelope, outbox);
   }
-  OnReception(reception, envelope, entry, outbox);
+  OnFrame(status, envelope, entry, outbox);
 }
 
 void SyncLane::AwaitInitialValues(Time now) {
@@ -79,19 +81,19 @@ void SyncLane::AwaitInitialValues(Time now) {
   }
 }
 
-void SyncLane::FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) {
+void SyncLane::FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox) {
   const int bucket = static_cast<int>(envelope.bucket);
   entry.waiting_since = outbox.now;
   for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
     fetching_[bucket].insert(chunk);
     outbox.Send(
-        context_->MakeFrame(MessageKind::kFetchHistory,
+        context_->MakeFrame(MessageKind::kFetchOptimizerState,
                             {Role::kServer, context_->bucket(bucket).chunks(chunk).server()}, lane_,
                             bucket, chunk, envelope.iteration, {}));
   }
 }
 
-void SyncLane::OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox) {
+void SyncLane::OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox) {
   const int bucket = static_cast<int>(envelope.bucket);
   const BucketPlan& plan = context_->bucket(bucket);
   const auto fetching = fetching_.find(bucket);
@@ -113,16 +115,15 @@ void SyncLane::OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox)
   outbox.Send(std::move(forward));
 }
 
-void SyncLane::OnReception(Reception reception, const Envelope& envelope, Entry& entry,
-                           Outbox& outbox) {
-  switch (reception) {
-    case Reception::kTaken:
+void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox) {
+  switch (status) {
+    case FrameStatus::kAccepted:
       return;
-    case Reception::kOld:
+    case FrameStatus::kDuplicate:
       return Drop(envelope, false);
-    case Reception::kForeign:
+    case FrameStatus::kInvalid:
       return Drop(envelope, true);
-    case Reception::kFresh:
+    case FrameStatus::kComplete:
       break;
   }
   entry.waiting_since.reset();
@@ -173,7 +174,7 @@ wire::Stalled SyncLane::StallOf(int bucket, const Entry& entry) const {
   const int64_t fresh = entry.syncer->fresh_iteration();
   wire::Stalled stalled;
   if (!Fetching(bucket).empty()) {
-    stalled.set_waiting_for("the optimiser state of layer " + plan.name());
+    stalled.set_waiting_for("the optimizer state of layer " + plan.name());
   } else if (fresh < context_->start()) {
     stalled.set_waiting_for("the initial values of layer " + plan.name());
   } else {

@@ -21,10 +21,10 @@ class SyncLane : public Actor {
 
   void OnStart(Outbox& outbox) override;
   // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration),
-  // kPublishInitial (bucket, optimiser state as body), kCollectHistory (bucket). From other nodes:
-  // kValues, kGradientSum, kFactors, kReduce, kInitialValues, kInitialHistory, kHistory. To the
-  // application: kBucketFresh (bucket, iteration, happened), and each kHistory asked for, as it
-  // came.
+  // kPublishInitial (bucket, optimizer state as body), kCollectOptimizerState (bucket). From other
+  // nodes: kValues, kGradientSum, kFactors, kReduce, kInitialValues, kInitialOptimizerState,
+  // kOptimizerState. To the application: kBucketFresh (bucket, iteration, happened), and each
+  // kOptimizerState asked for, as it came.
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
@@ -38,23 +38,24 @@ class SyncLane : public Actor {
   // hangs is for the servers to notice, which hear from it.
   bool AwaitsTheSlowest(const Syncer& syncer) const;
   void AwaitInitialValues(Time now);
-  void FetchHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);
-  void OnHistory(const Envelope& envelope, Entry& entry, Outbox& outbox);
-  // Chunks of the bucket whose kHistory is awaited.
+  void FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
+  void OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
+  // Chunks of the bucket whose kOptimizerState is awaited.
   std::set<int> Fetching(int bucket) const;
   // Whom a bucket's part waits for.
   std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
   wire::Stalled StallOf(int bucket, const Entry& entry) const;
-  void OnReception(Reception reception, const Envelope& envelope, Entry& entry, Outbox& outbox);
+  void OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox);
   void Drop(const Envelope& envelope, bool suspicious);
   void TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox);
 
   std::shared_ptr<SyncContext> context_;
   int lane_;
   Trace* trace_;
-  std::vector<Entry> buckets_;             // by bucket; without a syncer: has no part on this lane
-  std::map<int, std::set<int>> fetching_;  // by bucket: chunks whose kHistory is awaited, if any
-  std::set<NodeId> logged_;                // peers that a log line was written about
+  std::vector<Entry> buckets_;  // by bucket; without a syncer: has no part on this lane
+  std::map<int, std::set<int>>
+      fetching_;             // by bucket: chunks whose kOptimizerState is awaited, if any
+  std::set<NodeId> logged_;  // peers that a log line was written about
 };
 
 }  // namespace poseidon

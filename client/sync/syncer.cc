@@ -4,7 +4,7 @@
 #include "client/sync/all_reduce_syncer.h"
 #include "client/sync/factor_broadcast_syncer.h"
 #include "client/sync/parameter_server_syncer.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
@@ -81,17 +81,17 @@ void SyncContext::UpdateRange(int bucket_index, int64_t iteration, int64_t offse
   if (phantom) return;
   const BucketMemory& buffers = memory->bucket(bucket_index);
   const int64_t size = static_cast<int64_t>(gradient.size());
-  const int64_t state = StatePerParameter(rule);
+  const int64_t state = OptimizerStatePerParameter(rule);
   UpdateSegmentwise(rule, iteration,
                     UpdateSegments(plan.model(), bucket(bucket_index), offset, size), gradient,
                     gradient_scale, buffers.values.subspan(offset, size),
-                    buffers.history.subspan(offset * state, size * state));
+                    buffers.optimizer_state.subspan(offset * state, size * state));
 }
 
 int FloatsKeptByServers(const SyncContext& context, const BucketPlan& bucket) {
   if (!UsesServers(bucket.scheme())) return 0;
-  if (!bucket.update_at_workers()) return StatePerParameter(context.rule);
-  return bucket.codec() == ONE_BIT || bucket.codec() == TOP_K ? 1 : 0;
+  if (!bucket.update_at_workers()) return OptimizerStatePerParameter(context.rule);
+  return NeedsErrorFeedback(bucket.codec()) ? 1 : 0;
 }
 
 void AddTraffic(const SyncContext& context, wire::WorkerReport& report) {

@@ -20,6 +20,7 @@
 #include "proto/bucket.h"
 #include "proto/wire.pb.h"
 #include "transport/actor.h"
+#include "transport/frame_status.h"
 
 namespace poseidon {
 
@@ -47,7 +48,7 @@ struct SyncContext {
   uint64_t epoch = 0;
   Duration stall_deadline = Seconds(300);
   bool phantom = false;
-  // What factors come to is left to the worker's devices (client/staging/factor_stage.h).
+  // What factors come to is left to the worker's devices (client/staging/factor_staging.h).
   bool devices_update_factors = false;
 
   SyncContext(wire::PlanAndModel plan_and_model, std::shared_ptr<const ModelMemory> model_memory);
@@ -56,10 +57,10 @@ struct SyncContext {
   int workers() const { return plan.plan().workers(); }
   // The plan's first iteration.
   int64_t start() const { return plan.plan().start_iteration(); }
-  // Whether optimiser state is among what the plan starts with. Not if it starts at iteration 0,
+  // Whether optimizer state is among what the plan starts with. Not if it starts at iteration 0,
   // and not the mean gradient of rule MeanGradient: every worker has it, and takes it to a next
   // plan.
-  bool starts_with_state() const { return start() > 0 && rule.type != "MeanGradient"; }
+  bool starts_with_optimizer_state() const { return start() > 0 && rule.type != "MeanGradient"; }
   const BucketPlan& bucket(int index) const { return plan.plan().buckets(index); }
 
   // A data frame of this worker for data lane `lane` of `to`.
@@ -80,7 +81,7 @@ struct SyncContext {
                    float gradient_scale) const;
 };
 
-// How many floats a bucket's servers keep for each parameter besides its value: optimiser state or,
+// How many floats a bucket's servers keep for each parameter besides its value: optimizer state or,
 // where the workers update, the codec's residual.
 int FloatsKeptByServers(const SyncContext& context, const BucketPlan& bucket);
 
@@ -88,27 +89,19 @@ int FloatsKeptByServers(const SyncContext& context, const BucketPlan& bucket);
 // dropped frames.
 void AddTraffic(const SyncContext& context, wire::WorkerReport& report);
 
-// What became of a received frame.
-enum class Reception {
-  kTaken,    // more is needed
-  kFresh,    // taken, and the bucket's part is now up to date: see Syncer::fresh_iteration
-  kOld,      // of a past iteration, or a repetition: ignored
-  kForeign,  // nothing a correct peer would send: ignored
-};
-
 // Not thread-safe: lives on its lane.
 class Syncer {
  public:
   virtual ~Syncer() = default;
 
   // Worker 0 only: sends the values in memory to where the others get them from; unless the plan
-  // starts at iteration 0, the optimiser state, too, which is in memory where the workers update,
-  // and else in `history`, that of the whole bucket.
-  virtual Reception PublishInitial(const Payload& history, Outbox& outbox) = 0;
+  // starts at iteration 0, the optimizer state, too, which is in memory where the workers update,
+  // and else in `optimizer_state`, that of the whole bucket.
+  virtual FrameStatus PublishInitial(const Payload& optimizer_state, Outbox& outbox) = 0;
   // Sends the gradient (or factors) of `iteration`, which the engine has just put in memory.
-  virtual Reception Send(int64_t iteration, Outbox& outbox) = 0;
+  virtual FrameStatus Send(int64_t iteration, Outbox& outbox) = 0;
   // Takes a data frame that names this bucket.
-  virtual Reception Receive(const Envelope& envelope, Outbox& outbox) = 0;
+  virtual FrameStatus Receive(const Envelope& envelope, Outbox& outbox) = 0;
 
   // The iteration for whose forward pass the values in memory are; before the initial ones the one
   // before the plan's first.

@@ -34,8 +34,8 @@ void EncodeFp32(std::span<const float> values, std::span<std::byte> out) {
   if (!values.empty()) std::memcpy(out.data(), values.data(), out.size());
 }
 
-const CodecFunctions& FunctionsOf(Codec codec) {
-  // In the order of enum Codec.
+const CodecFunctions& FunctionsOf(CodecType codec) {
+  // In the order of enum CodecType.
   static const std::array<CodecFunctions, 5> functions = {
       Fp32Functions(), Fp16Functions(Instructions::kFastest), Bf16Functions(Instructions::kFastest),
       OneBitFunctions(), TopKFunctions(Instructions::kFastest)};
@@ -43,9 +43,9 @@ const CodecFunctions& FunctionsOf(Codec codec) {
 }
 
 // The functions if the bytes can stand for so many floats, else null.
-const CodecFunctions* FunctionsFor(const CodecSpec& spec, std::span<const std::byte> encoded,
+const CodecFunctions* FunctionsFor(const Codec& spec, std::span<const std::byte> encoded,
                                    size_t floats) {
-  const CodecFunctions& functions = FunctionsOf(spec.codec);
+  const CodecFunctions& functions = FunctionsOf(spec.type);
   const bool fits = encoded.size() == functions.encoded_bytes(spec, floats);
   return fits && functions.valid(encoded, floats) ? &functions : nullptr;
 }
@@ -53,7 +53,7 @@ const CodecFunctions* FunctionsFor(const CodecSpec& spec, std::span<const std::b
 }  // namespace
 
 CodecFunctions Fp32Functions() {
-  return {.encoded_bytes = [](const CodecSpec&, size_t floats) { return floats * sizeof(float); },
+  return {.encoded_bytes = [](const Codec&, size_t floats) { return floats * sizeof(float); },
           .encode = EncodeFp32,
           .valid = [](std::span<const std::byte>, size_t) { return true; },
           .assign = AssignFp32,
@@ -62,21 +62,21 @@ CodecFunctions Fp32Functions() {
           .block = kElementwiseBlock};
 }
 
-void Validate(const CodecSpec& spec) {
+void Validate(const Codec& spec) {
   if (spec.top_k_share > 0 && spec.top_k_share <= 1) return;
   std::ostringstream message;
   message << "top_k_share is " << spec.top_k_share << "; it must be above 0 and at most 1";
   throw ConfigError(message.str());
 }
 
-size_t EncodedBytes(const CodecSpec& spec, int64_t floats) {
+size_t EncodedBytes(const Codec& spec, int64_t floats) {
   CHECK_GE(floats, 0);
-  return FunctionsOf(spec.codec).encoded_bytes(spec, static_cast<size_t>(floats));
+  return FunctionsOf(spec.type).encoded_bytes(spec, static_cast<size_t>(floats));
 }
 
-void Encode(const CodecSpec& spec, std::span<const float> values, std::span<float> residual,
+void Encode(const Codec& spec, std::span<const float> values, std::span<float> residual,
             std::span<std::byte> out) {
-  const CodecFunctions& functions = FunctionsOf(spec.codec);
+  const CodecFunctions& functions = FunctionsOf(spec.type);
   CHECK_EQ(out.size(), functions.encoded_bytes(spec, values.size()));
   if (residual.empty()) return functions.encode(values, out);
 
@@ -93,23 +93,23 @@ void Encode(const CodecSpec& spec, std::span<const float> values, std::span<floa
   }
 }
 
-bool Decode(const CodecSpec& spec, std::span<const std::byte> encoded, std::span<float> out) {
+bool Decode(const Codec& spec, std::span<const std::byte> encoded, std::span<float> out) {
   const CodecFunctions* functions = FunctionsFor(spec, encoded, out.size());
   if (functions != nullptr) functions->assign(encoded, out);
   return functions != nullptr;
 }
 
-bool AddDecoded(const CodecSpec& spec, std::span<const std::byte> encoded,
+bool AddDecoded(const Codec& spec, std::span<const std::byte> encoded,
                 std::span<float> accumulator) {
   const CodecFunctions* functions = FunctionsFor(spec, encoded, accumulator.size());
   if (functions != nullptr) functions->add(encoded, accumulator);
   return functions != nullptr;
 }
 
-void Round(const CodecSpec& spec, std::span<float> values) {
-  CHECK(spec.codec != Codec::kOneBit && spec.codec != Codec::kTopK);
-  if (spec.codec == Codec::kFp32) return;
-  const CodecFunctions& functions = FunctionsOf(spec.codec);
+void Round(const Codec& spec, std::span<float> values) {
+  CHECK(!NeedsErrorFeedback(spec));
+  if (spec.type == CodecType::kFp32) return;
+  const CodecFunctions& functions = FunctionsOf(spec.type);
   std::array<std::byte, kElementwiseBlock * sizeof(uint16_t)> buffer;
   while (!values.empty()) {
     const std::span<float> block = values.first(std::min(values.size(), kElementwiseBlock));

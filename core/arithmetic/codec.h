@@ -30,39 +30,44 @@
 
 namespace poseidon {
 
-enum class Codec { kFp32, kFp16, kBf16, kOneBit, kTopK };
+enum class CodecType { kFp32, kFp16, kBf16, kOneBit, kTopK };
 
-struct CodecSpec {
-  Codec codec = Codec::kFp32;
+struct Codec {
+  CodecType type = CodecType::kFp32;
   // kTopK: share of the floats that is sent, rounded up to whole floats and at least one. Aji and
   // Heafield 2017 ("Sparse Communication for Distributed Gradient Descent") keep 0.01.
   double top_k_share = 0.01;
 };
 
+// Whether most of what it is given is lost, so that the caller has to keep a residual.
+constexpr bool NeedsErrorFeedback(const Codec& codec) {
+  return codec.type == CodecType::kOneBit || codec.type == CodecType::kTopK;
+}
+
 // Throws ConfigError if top_k_share is not above 0 and at most 1.
-void Validate(const CodecSpec& spec);
+void Validate(const Codec& spec);
 
 // Bytes of `floats` encoded floats, at least 0; fixed, so that frames of another size are foreign.
-size_t EncodedBytes(const CodecSpec& spec, int64_t floats);
+size_t EncodedBytes(const Codec& spec, int64_t floats);
 
 // Packs values + residual into `out`, which has EncodedBytes(spec, values.size()) bytes; residual
 // becomes what was lost, so that nothing is lost over many calls. An empty residual stands for
 // zeros and what is lost is lost. `out`, `values` and `residual` must not overlap.
-void Encode(const CodecSpec& spec, std::span<const float> values, std::span<float> residual,
+void Encode(const Codec& spec, std::span<const float> values, std::span<float> residual,
             std::span<std::byte> out);
 
 // out[i] = the i-th float that `encoded` stands for. Returns false, with `out` as it was, if Encode
 // can't have made these bytes of out.size() floats: another size, kTopK indices that don't ascend
 // or are too large, kOneBit means of the wrong sign or bits behind the last float.
-bool Decode(const CodecSpec& spec, std::span<const std::byte> encoded, std::span<float> out);
+bool Decode(const Codec& spec, std::span<const std::byte> encoded, std::span<float> out);
 
 // accumulator[i] += the i-th float that `encoded` stands for. Returns false as Decode does.
-bool AddDecoded(const CodecSpec& spec, std::span<const std::byte> encoded,
+bool AddDecoded(const Codec& spec, std::span<const std::byte> encoded,
                 std::span<float> accumulator);
 
 // Each value becomes what it would be after Encode and Decode; encoding it again loses nothing.
 // Needed where a sum is sent on in several hops and all must end with the same bits. Not for
 // kOneBit and kTopK, whose loss depends on a value's neighbours.
-void Round(const CodecSpec& spec, std::span<float> values);
+void Round(const Codec& spec, std::span<float> values);
 
 }  // namespace poseidon

@@ -16,7 +16,7 @@ namespace poseidon {
 
 // One codec. Sizes of spans fit each other, and are not checked again.
 struct CodecFunctions {
-  size_t (*encoded_bytes)(const CodecSpec& spec, size_t floats);
+  size_t (*encoded_bytes)(const Codec& spec, size_t floats);
   void (*encode)(std::span<const float> values, std::span<std::byte> out);
   // Whether `encode` can have made these bytes, of the right size, of so many floats.
   bool (*valid)(std::span<const std::byte> encoded, size_t floats);

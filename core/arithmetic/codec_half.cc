@@ -116,14 +116,13 @@ bool HasF16c() {
 
 template <typename Loops>
 CodecFunctions FunctionsOf() {
-  return {
-      .encoded_bytes = [](const CodecSpec&, size_t floats) { return floats * sizeof(uint16_t); },
-      .encode = Loops::Encode,
-      .valid = [](std::span<const std::byte>, size_t) { return true; },
-      .assign = Loops::template Apply<Assign>,
-      .add = Loops::template Apply<Add>,
-      .lose = Loops::template Apply<Lose>,
-      .block = 1024};  // 4 KiB of floats, which stay in the first-level cache
+  return {.encoded_bytes = [](const Codec&, size_t floats) { return floats * sizeof(uint16_t); },
+          .encode = Loops::Encode,
+          .valid = [](std::span<const std::byte>, size_t) { return true; },
+          .assign = Loops::template Apply<Assign>,
+          .add = Loops::template Apply<Add>,
+          .lose = Loops::template Apply<Lose>,
+          .block = 1024};  // 4 KiB of floats, which stay in the first-level cache
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct Means {
 
 size_t BlockBytes(size_t floats) { return sizeof(Means) + (floats + 7) / 8; }
 
-size_t EncodedBytes(const CodecSpec& /*spec*/, size_t floats) {
+size_t EncodedBytes(const Codec& /*spec*/, size_t floats) {
   const size_t rest = floats % kBlock;
   return floats / kBlock * BlockBytes(kBlock) + (rest > 0 ? BlockBytes(rest) : 0);
 }

@@ -21,7 +21,7 @@ namespace {
 using Index = uint32_t;
 constexpr size_t kBytesKept = sizeof(Index) + sizeof(float);
 
-size_t EncodedBytes(const CodecSpec& spec, size_t floats) {
+size_t EncodedBytes(const Codec& spec, size_t floats) {
   CHECK_LE(floats, size_t{1} << 32U);  // or an index would not fit
   const double share = std::ceil(spec.top_k_share * static_cast<double>(floats));
   const size_t least = std::min<size_t>(floats, 1);

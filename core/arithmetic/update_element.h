@@ -115,13 +115,13 @@ struct AdamElement {
   }
 };
 
-// The update of one parameter by the sum of its gradients; history points to its Rule::kState
-// floats.
+// The update of one parameter by the sum of its gradients; optimizer_state points to its
+// Rule::kState floats.
 template <typename Rule, typename Decay>
 POSEIDON_HOST_DEVICE void UpdateElement(const UpdateScalars& s, float gradient_sum,
-                                        float* parameter, float* history) {
+                                        float* parameter, float* optimizer_state) {
   const float g = Decay::Regularize(s, gradient_sum * s.gradient_scale, *parameter);
-  *parameter -= Rule::Step(s, g, history);
+  *parameter -= Rule::Step(s, g, optimizer_state);
 }
 
 }  // namespace poseidon

@@ -71,32 +71,32 @@ constexpr Policy kPolicies[] = {
 
 // --- Update rules: one row each, the arithmetic in core/arithmetic/update_element.h. ---
 
-// The vectors of one update. Gradients are in a vector of their own or, deferred, in the history
-// behind each parameter's state. Otherwise no two overlap.
+// The vectors of one update. Gradients are in a vector of their own or, deferred, in the
+// optimizer_state behind each parameter's state. Otherwise no two overlap.
 struct Vectors {
   size_t count;
   const float* gradient;  // null: deferred
   float* parameters;
-  float* history;
+  float* optimizer_state;
 };
 
 template <typename Rule, typename Decay>
 void ApplyTo(const UpdateScalars& scalars, const Vectors& vectors) {
   const float* __restrict gradient = vectors.gradient;
   float* __restrict parameters = vectors.parameters;
-  float* __restrict history = vectors.history;
+  float* __restrict optimizer_state = vectors.optimizer_state;
   // A copy, as no store below can change it: it stays in registers.
   const UpdateScalars s = scalars;
   if (gradient == nullptr) {
     constexpr int kStride = Rule::kState + 1;
     for (size_t i = 0; i < vectors.count; ++i) {
-      float* const state = &history[i * kStride];
+      float* const state = &optimizer_state[i * kStride];
       UpdateElement<Rule, Decay>(s, state[Rule::kState], &parameters[i], state);
     }
     return;
   }
   for (size_t i = 0; i < vectors.count; ++i) {
-    UpdateElement<Rule, Decay>(s, gradient[i], &parameters[i], &history[i * Rule::kState]);
+    UpdateElement<Rule, Decay>(s, gradient[i], &parameters[i], &optimizer_state[i * Rule::kState]);
   }
 }
 
@@ -251,7 +251,7 @@ float LearningRate(const UpdateRule& rule, int64_t iteration) {
   return static_cast<float>(Rate(rule, iteration));
 }
 
-int StatePerParameter(const UpdateRule& rule) {
+int OptimizerStatePerParameter(const UpdateRule& rule) {
   return Find(kTypes, rule.type, "type").state_per_parameter + (rule.deferred ? 1 : 0);
 }
 
@@ -271,41 +271,42 @@ UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipl
 
 void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> history, float learning_rate_scale) {
-  const size_t state = static_cast<size_t>(StatePerParameter(rule));
+            std::span<float> optimizer_state, float learning_rate_scale) {
+  const size_t state = static_cast<size_t>(OptimizerStatePerParameter(rule));
   CHECK_EQ(gradient_sum.size(), parameters.size());
-  CHECK_EQ(history.size(), parameters.size() * state);
+  CHECK_EQ(optimizer_state.size(), parameters.size() * state);
   if (rule.deferred && state == 1) {
-    if (history.data() == gradient_sum.data() && gradient_scale == 1) return;
-    std::transform(gradient_sum.begin(), gradient_sum.end(), history.begin(),
+    if (optimizer_state.data() == gradient_sum.data() && gradient_scale == 1) return;
+    std::transform(gradient_sum.begin(), gradient_sum.end(), optimizer_state.begin(),
                    [gradient_scale](float sum) { return sum * gradient_scale; });
     return;
   }
   if (rule.deferred) {
     for (size_t i = 0; i < gradient_sum.size(); ++i) {
-      history[i * state + state - 1] = gradient_sum[i] * gradient_scale;
+      optimizer_state[i * state + state - 1] = gradient_sum[i] * gradient_scale;
     }
     return;
   }
   const Vectors vectors{.count = parameters.size(),
                         .gradient = gradient_sum.data(),
                         .parameters = parameters.data(),
-                        .history = history.data()};
+                        .optimizer_state = optimizer_state.data()};
   Find(kTypes, rule.type, "type")
       .apply(rule.regularization,
              ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale), vectors);
 }
 
 void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters, std::span<float> history,
-                    float learning_rate_scale) {
+                    float gradient_scale, std::span<float> parameters,
+                    std::span<float> optimizer_state, float learning_rate_scale) {
   const Type& type = Find(kTypes, rule.type, "type");
   CHECK(rule.deferred && type.apply != nullptr);
-  CHECK_EQ(history.size(), parameters.size() * static_cast<size_t>(StatePerParameter(rule)));
+  CHECK_EQ(optimizer_state.size(),
+           parameters.size() * static_cast<size_t>(OptimizerStatePerParameter(rule)));
   const Vectors vectors{.count = parameters.size(),
                         .gradient = nullptr,
                         .parameters = parameters.data(),
-                        .history = history.data()};
+                        .optimizer_state = optimizer_state.data()};
   type.apply(rule.regularization,
              ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale), vectors);
 }

@@ -73,18 +73,18 @@ void Validate(const UpdateRule& rule);
 // The rule must have passed Validate.
 float LearningRate(const UpdateRule& rule, int64_t iteration);
 
-// How many floats of optimiser state a parameter has under this rule: 1 (SGD, Nesterov: the
+// How many floats of optimizer state a parameter has under this rule: 1 (SGD, Nesterov: the
 // momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam); one more, the mean
 // gradient behind the others, where the update is deferred.
-int StatePerParameter(const UpdateRule& rule);
+int OptimizerStatePerParameter(const UpdateRule& rule);
 
 // The scalars of iteration `iteration`'s update of a blob; Update() says what they are made of.
 UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
                         float gradient_scale, float learning_rate_scale = 1.0F);
 
-// One update of n parameters, in place. With S = StatePerParameter(rule), parameter i becomes what
-// the rule's formula in core/arithmetic/update_element.h makes of it, of its state
-// history[i * S] ... history[i * S + S - 1], and of
+// One update of n parameters, in place. With S = OptimizerStatePerParameter(rule), parameter i
+// becomes what the rule's formula in core/arithmetic/update_element.h makes of it, of its state
+// optimizer_state[i * S] ... optimizer_state[i * S + S - 1], and of
 //   g     = gradient_sum[i] * gradient_scale + decay * (parameter or its sign)
 //   decay = weight_decay * multipliers.decay
 //   rate  = LearningRate(rule, iteration) * learning_rate_scale * multipliers.lr
@@ -92,22 +92,23 @@ UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipl
 // all workers' gradients. learning_rate_scale is for asynchronous training, where each worker's
 // gradient is an update of its own, with a workers' share of the rate.
 //
-// parameters and gradient_sum have the same length n; history has n * S floats, zeros before the
-// first update. The three must not overlap. State is interleaved, parameter by parameter, so a
-// range of parameters has one range of state however a blob is cut. Elements are independent and
-// each operation is rounded to float once: updating in pieces gives the same bits as whole.
+// parameters and gradient_sum have the same length n; optimizer_state has n * S floats, zeros
+// before the first update. The three must not overlap. State is interleaved, parameter by
+// parameter, so a range of parameters has one range of state however a blob is cut. Elements are
+// independent and each operation is rounded to float once: updating in pieces gives the same bits
+// as whole.
 //
 // If the rule is deferred, parameters and their state stay as they are, and only
 // gradient_sum[i] * gradient_scale is written, behind the state. Of type MeanGradient, which has no
-// other state, history may be the memory of gradient_sum.
+// other state, optimizer_state may be the memory of gradient_sum.
 void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> history, float learning_rate_scale = 1.0F);
+            std::span<float> optimizer_state, float learning_rate_scale = 1.0F);
 
 // The update that a deferred rule has left out, in place, with the gradients that Update has put
-// into `history`, times gradient_scale. Not for type MeanGradient.
+// into `optimizer_state`, times gradient_scale. Not for type MeanGradient.
 void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters, std::span<float> history,
-                    float learning_rate_scale = 1.0F);
+                    float gradient_scale, std::span<float> parameters,
+                    std::span<float> optimizer_state, float learning_rate_scale = 1.0F);
 
 }  // namespace poseidon

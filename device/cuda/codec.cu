@@ -57,52 +57,52 @@ void ApplyEach(std::span<const std::byte> encoded, std::span<float> x, Meeting m
   CheckLaunch("ApplyKernel");
 }
 
-void Apply(const CodecSpec& spec, std::span<const std::byte> encoded, std::span<float> x,
+void Apply(const Codec& spec, std::span<const std::byte> encoded, std::span<float> x,
            Meeting meeting, CudaStream stream) {
   CHECK_EQ(encoded.size(), EncodedBytes(spec, static_cast<int64_t>(x.size())));
   if (x.empty()) return;  // a launch of no blocks is an error
-  switch (spec.codec) {
-    case Codec::kFp32:
+  switch (spec.type) {
+    case CodecType::kFp32:
       return ApplyEach<Fp32>(encoded, x, meeting, stream);
-    case Codec::kFp16:
+    case CodecType::kFp16:
       return ApplyEach<Fp16>(encoded, x, meeting, stream);
-    case Codec::kBf16:
+    case CodecType::kBf16:
       return ApplyEach<Bf16>(encoded, x, meeting, stream);
-    case Codec::kOneBit:
+    case CodecType::kOneBit:
       return ApplyOneBit(encoded, x, meeting, stream);
-    case Codec::kTopK:
+    case CodecType::kTopK:
       return ApplyTopK(encoded, x, meeting, stream);
   }
 }
 
 }  // namespace
 
-void Encode(const CodecSpec& spec, std::span<const float> values, std::span<float> residual,
+void Encode(const Codec& spec, std::span<const float> values, std::span<float> residual,
             std::span<std::byte> out, CodecScratch& scratch, CudaStream stream) {
   CHECK_EQ(out.size(), EncodedBytes(spec, static_cast<int64_t>(values.size())));
   CHECK(residual.empty() || residual.size() == values.size());
   if (values.empty()) return;
-  switch (spec.codec) {
-    case Codec::kFp32:
+  switch (spec.type) {
+    case CodecType::kFp32:
       return EncodeEach<Fp32>(values, residual, out, stream);
-    case Codec::kFp16:
+    case CodecType::kFp16:
       return EncodeEach<Fp16>(values, residual, out, stream);
-    case Codec::kBf16:
+    case CodecType::kBf16:
       return EncodeEach<Bf16>(values, residual, out, stream);
-    case Codec::kOneBit:
+    case CodecType::kOneBit:
       return EncodeOneBit(values, residual, out, stream);
-    case Codec::kTopK:
+    case CodecType::kTopK:
       return EncodeTopK(values, residual, out, scratch, stream);
   }
 }
 
-void Decode(const CodecSpec& spec, std::span<const std::byte> encoded, std::span<float> out,
+void Decode(const Codec& spec, std::span<const std::byte> encoded, std::span<float> out,
             CudaStream stream) {
   Apply(spec, encoded, out, Meeting::kAssign, stream);
 }
 
-void AddDecoded(const CodecSpec& spec, std::span<const std::byte> encoded,
-                std::span<float> accumulator, CudaStream stream) {
+void AddDecoded(const Codec& spec, std::span<const std::byte> encoded, std::span<float> accumulator,
+                CudaStream stream) {
   Apply(spec, encoded, accumulator, Meeting::kAdd, stream);
 }
 

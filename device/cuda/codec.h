@@ -21,7 +21,7 @@ namespace poseidon::cuda {
 class CodecScratch {
  public:
   // For up to so many floats at a time. Throws Error if the device does not have the memory.
-  CodecScratch(const CodecSpec& spec, int64_t floats);
+  CodecScratch(const Codec& spec, int64_t floats);
   ~CodecScratch();
   CodecScratch(const CodecScratch&) = delete;
   CodecScratch& operator=(const CodecScratch&) = delete;
@@ -34,15 +34,15 @@ class CodecScratch {
 };
 
 // Encode of core/arithmetic/codec.h.
-void Encode(const CodecSpec& spec, std::span<const float> values, std::span<float> residual,
+void Encode(const Codec& spec, std::span<const float> values, std::span<float> residual,
             std::span<std::byte> out, CodecScratch& scratch, CudaStream stream);
 
 // Decode and AddDecoded of core/arithmetic/codec.h. What the bytes are is not checked here, as the
 // host would have to wait for the answer: check frames from the network before they go to the
 // device.
-void Decode(const CodecSpec& spec, std::span<const std::byte> encoded, std::span<float> out,
+void Decode(const Codec& spec, std::span<const std::byte> encoded, std::span<float> out,
             CudaStream stream);
-void AddDecoded(const CodecSpec& spec, std::span<const std::byte> encoded,
-                std::span<float> accumulator, CudaStream stream);
+void AddDecoded(const Codec& spec, std::span<const std::byte> encoded, std::span<float> accumulator,
+                CudaStream stream);
 
 }  // namespace poseidon::cuda

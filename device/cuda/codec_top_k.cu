@@ -97,8 +97,8 @@ struct CodecScratch::Sorting {
   }
 };
 
-CodecScratch::CodecScratch(const CodecSpec& spec, int64_t floats) {
-  if (spec.codec != Codec::kTopK || floats == 0) return;
+CodecScratch::CodecScratch(const Codec& spec, int64_t floats) {
+  if (spec.type != CodecType::kTopK || floats == 0) return;
   sorting_ = std::make_unique<Sorting>(static_cast<size_t>(floats));
 }
 

@@ -20,7 +20,7 @@ class CudaFactorUpdate : public FactorUpdate {
     const CurrentCudaDevice current(index_);
     rebuilder_->RebuildAndUpdate(layer.outputs, layer.inputs, memory.u, memory.v, *layer.rule,
                                  iteration, layer.weights, layer.bias, layer.gradient_scale,
-                                 {memory.gradient, memory.parameters, memory.history},
+                                 {memory.gradient, memory.parameters, memory.optimizer_state},
                                  static_cast<CudaStream>(stream));
   }
 

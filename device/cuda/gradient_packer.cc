@@ -12,15 +12,15 @@ class CudaGradientPacker : public GradientPacker {
  public:
   explicit CudaGradientPacker(int index) : index_(index) {}
 
-  void Reserve(const CodecSpec& codec, size_t floats) override {
-    if (codec.codec != Codec::kTopK || floats <= reserved_) return;  // the others need none
+  void Reserve(const Codec& codec, size_t floats) override {
+    if (codec.type != CodecType::kTopK || floats <= reserved_) return;  // the others need none
     const CurrentCudaDevice current(index_);
     scratch_.reset();  // its memory first
     scratch_.emplace(codec, static_cast<int64_t>(floats));
     reserved_ = floats;
   }
 
-  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<float> residual,
+  void Pack(const Codec& codec, std::span<const float> floats, std::span<float> residual,
             std::span<std::byte> packed, DeviceStream stream) override {
     const CurrentCudaDevice current(index_);
     cuda::Encode(codec, floats, residual, packed, *scratch_, static_cast<CudaStream>(stream));
@@ -28,7 +28,7 @@ class CudaGradientPacker : public GradientPacker {
 
  private:
   int index_;
-  std::optional<cuda::CodecScratch> scratch_{std::in_place, CodecSpec{}, 0};
+  std::optional<cuda::CodecScratch> scratch_{std::in_place, Codec{}, 0};
   size_t reserved_ = 0;
 };
 

@@ -62,12 +62,12 @@ void GradientRebuilder::RebuildAndUpdate(int64_t outputs, int64_t inputs, std::s
                                          const Layer& layer, CudaStream stream) {
   Rebuild(outputs, inputs, u, v, layer.gradient, stream);
   const size_t split = static_cast<size_t>(outputs * inputs);
-  const size_t state = static_cast<size_t>(StatePerParameter(rule));
+  const size_t state = static_cast<size_t>(OptimizerStatePerParameter(rule));
   Update(rule, iteration, weights, layer.gradient.first(split), gradient_scale,
-         layer.parameters.first(split), layer.history.first(split * state), stream);
+         layer.parameters.first(split), layer.optimizer_state.first(split * state), stream);
   if (layer.parameters.size() == split) return;
   Update(rule, iteration, bias, layer.gradient.subspan(split), gradient_scale,
-         layer.parameters.subspan(split), layer.history.subspan(split * state), stream);
+         layer.parameters.subspan(split), layer.optimizer_state.subspan(split * state), stream);
 }
 
 }  // namespace poseidon::cuda

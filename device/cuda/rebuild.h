@@ -33,7 +33,7 @@ class GradientRebuilder {
   struct Layer {
     std::span<float> gradient;  // scratch, of parameters' size
     std::span<float> parameters;
-    std::span<float> history;
+    std::span<float> optimizer_state;
   };
   void RebuildAndUpdate(int64_t outputs, int64_t inputs, std::span<const float> u,
                         std::span<const float> v, const UpdateRule& rule, int64_t iteration,

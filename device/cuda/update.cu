@@ -7,12 +7,13 @@
 namespace poseidon::cuda {
 namespace {
 
-// Gradients have a vector of their own or, deferred, stand in the history behind each one's state.
+// Gradients have a vector of their own or, deferred, stand in the optimizer_state behind each one's
+// state.
 struct Vectors {
   size_t count;
   const float* gradient;  // null: deferred
   float* parameters;
-  float* history;
+  float* optimizer_state;
 };
 
 template <typename Rule, typename Decay>
@@ -20,7 +21,7 @@ __global__ void UpdateKernel(UpdateScalars scalars, Vectors vectors) {
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= vectors.count) return;
   const bool deferred = vectors.gradient == nullptr;
-  float* const state = &vectors.history[i * (Rule::kState + (deferred ? 1 : 0))];
+  float* const state = &vectors.optimizer_state[i * (Rule::kState + (deferred ? 1 : 0))];
   const float gradient = deferred ? state[Rule::kState] : vectors.gradient[i];
   UpdateElement<Rule, Decay>(scalars, gradient, &vectors.parameters[i], state);
 }
@@ -63,18 +64,19 @@ void Apply(const UpdateRule& rule, const UpdateScalars& scalars, const Vectors& 
 __global__ void DeferKernel(Vectors vectors, int floats_each, float scale) {
   const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i >= vectors.count) return;
-  vectors.history[i * floats_each + floats_each - 1] = vectors.gradient[i] * scale;
+  vectors.optimizer_state[i * floats_each + floats_each - 1] = vectors.gradient[i] * scale;
 }
 
 }  // namespace
 
 void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> history, CudaStream stream, float learning_rate_scale) {
-  const int state = StatePerParameter(rule);
+            std::span<float> optimizer_state, CudaStream stream, float learning_rate_scale) {
+  const int state = OptimizerStatePerParameter(rule);
   CHECK_EQ(gradient_sum.size(), parameters.size());
-  CHECK_EQ(history.size(), parameters.size() * state);
-  const Vectors vectors{parameters.size(), gradient_sum.data(), parameters.data(), history.data()};
+  CHECK_EQ(optimizer_state.size(), parameters.size() * state);
+  const Vectors vectors{parameters.size(), gradient_sum.data(), parameters.data(),
+                        optimizer_state.data()};
   if (!rule.deferred) {
     return Apply(rule, ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale),
                  vectors, stream);
@@ -86,12 +88,13 @@ void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multip
 }
 
 void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters, std::span<float> history,
-                    CudaStream stream, float learning_rate_scale) {
+                    float gradient_scale, std::span<float> parameters,
+                    std::span<float> optimizer_state, CudaStream stream,
+                    float learning_rate_scale) {
   CHECK(rule.deferred);
-  CHECK_EQ(history.size(), parameters.size() * StatePerParameter(rule));
+  CHECK_EQ(optimizer_state.size(), parameters.size() * OptimizerStatePerParameter(rule));
   Apply(rule, ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale),
-        {parameters.size(), nullptr, parameters.data(), history.data()}, stream);
+        {parameters.size(), nullptr, parameters.data(), optimizer_state.data()}, stream);
 }
 
 }  // namespace poseidon::cuda

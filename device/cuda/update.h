@@ -15,10 +15,11 @@ namespace poseidon::cuda {
 
 void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
             std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> history, CudaStream stream, float learning_rate_scale = 1.0F);
+            std::span<float> optimizer_state, CudaStream stream, float learning_rate_scale = 1.0F);
 
 void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters, std::span<float> history,
-                    CudaStream stream, float learning_rate_scale = 1.0F);
+                    float gradient_scale, std::span<float> parameters,
+                    std::span<float> optimizer_state, CudaStream stream,
+                    float learning_rate_scale = 1.0F);
 
 }  // namespace poseidon::cuda

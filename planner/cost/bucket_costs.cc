@@ -15,7 +15,7 @@ constexpr int64_t kFloatBytes = sizeof(float);
 // the chunk's server, `down` back.
 class ServerTraffic {
  public:
-  ServerTraffic(const Plan& plan, const ClusterSpec& cluster)
+  ServerTraffic(const Plan& plan, const ClusterModel& cluster)
       : plan_(plan), cluster_(cluster), sent_(cluster.machines()), received_(cluster.machines()) {}
 
   void Add(int server, int64_t up, int64_t down) {
@@ -35,7 +35,7 @@ class ServerTraffic {
 
  private:
   const Plan& plan_;
-  const ClusterSpec& cluster_;
+  const ClusterModel& cluster_;
   std::vector<int64_t> sent_;
   std::vector<int64_t> received_;
 };
@@ -72,21 +72,21 @@ FactorBytes FactorBytesOf(const Plan& plan, const BucketPlan& bucket, const Mode
           CodedBytes(plan, bucket, product.rows() * product.inputs())};
 }
 
-double AddSeconds(int64_t floats, const ClusterSpec& cluster) {
+double AddSeconds(int64_t floats, const ClusterModel& cluster) {
   return static_cast<double>(floats * kFloatBytes) / cluster.reduction_rate;
 }
 
-double UpdateSeconds(int64_t floats, const ClusterSpec& cluster) {
+double UpdateSeconds(int64_t floats, const ClusterModel& cluster) {
   return static_cast<double>(floats * kFloatBytes) / cluster.update_rate;
 }
 
-double GatheredUpdateSeconds(int64_t floats, const ClusterSpec& cluster) {
+double GatheredUpdateSeconds(int64_t floats, const ClusterModel& cluster) {
   const double others = std::max(cluster.workers - 1, 1);
   return UpdateSeconds(floats, cluster) * cluster.workers / others;
 }
 
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
-                      const ClusterSpec& cluster) {
+                      const ClusterModel& cluster) {
   constexpr double kOperations = 2;  // a multiplication and an addition
   const InnerProductSpec& product = model.layers(bucket.first_layer()).inner_product();
   const double rows = static_cast<double>(product.rows()) * plan.workers();
@@ -96,7 +96,7 @@ double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpe
 }
 
 BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
-                          const ClusterSpec& cluster) {
+                          const ClusterModel& cluster) {
   if (IsAllReduce(bucket.scheme())) return AllReduceBytes(plan, bucket);
   ServerTraffic traffic(plan, cluster);
   if (bucket.scheme() == SFB) {

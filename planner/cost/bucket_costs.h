@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
@@ -23,15 +23,15 @@ struct FactorBytes {
 FactorBytes FactorBytesOf(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model);
 
 // Seconds that a lane needs to add up floats of gradient, and to update as many parameters.
-double AddSeconds(int64_t floats, const ClusterSpec& cluster);
-double UpdateSeconds(int64_t floats, const ClusterSpec& cluster);
+double AddSeconds(int64_t floats, const ClusterModel& cluster);
+double UpdateSeconds(int64_t floats, const ClusterModel& cluster);
 // All-reduces: of updating a chunk, spread over what a worker receives of its sum: all but the
 // share that it adds up itself.
-double GatheredUpdateSeconds(int64_t floats, const ClusterSpec& cluster);
+double GatheredUpdateSeconds(int64_t floats, const ClusterModel& cluster);
 
 // SFB, ADAM: seconds to multiply all workers' factors and apply the update.
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
-                      const ClusterSpec& cluster);
+                      const ClusterModel& cluster);
 
 // Bytes, without headers, that cross the network in an iteration, at the most loaded machine in
 // each direction.
@@ -40,6 +40,6 @@ struct BucketBytes {
   int64_t received = 0;
 };
 BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
-                          const ClusterSpec& cluster);
+                          const ClusterModel& cluster);
 
 }  // namespace poseidon

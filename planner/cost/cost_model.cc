@@ -2,7 +2,7 @@
 
 #include <glog/logging.h>
 
-#include "proto/combinations.h"
+#include "proto/compatibility.h"
 
 namespace poseidon {
 

@@ -66,21 +66,21 @@ struct WorkerState {
 
 class Simulation {
  public:
-  Simulation(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster,
+  Simulation(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster,
              const std::vector<LayerTime>& layers, ReduceShapes& shapes, double give_up)
       : plan_(plan),
         cluster_(cluster),
         give_up_(give_up),
-        looped_(OneStandsForAll(plan)),
+        symmetric_(OneStandsForAll(plan)),
         // A worker may be one iteration ahead even under BSP: early frames count for the next.
         window_(std::max(plan.staleness(), 0) + 2),
-        network_({.machines = looped_ ? 1 : cluster.machines(),
+        network_({.machines = symmetric_ ? 1 : cluster.machines(),
                   .lanes = plan.lanes(),
                   .goodput_bytes_per_second = cluster.goodput,
                   .latency = Nanoseconds(cluster.latency),
                   .message_cost = Nanoseconds(cluster.message_cost),
                   .send_buffer_bytes = cluster.send_buffer_bytes,
-                  .looped = looped_}),
+                  .symmetric = symmetric_}),
         bucket_of_(BucketOfLayer(plan)),
         buckets_(MakeBucketTables(plan, model, cluster, shapes)),
         sent_at_(buckets_.size()) {
@@ -91,7 +91,7 @@ class Simulation {
     for (const BucketTable& bucket : buckets_) {
       gradients_.emplace_back(bucket.chunks.size() * window_);
     }
-    workers_.resize(looped_ ? 1 : plan.workers());
+    workers_.resize(symmetric_ ? 1 : plan.workers());
     for (size_t w = 0; w < workers_.size(); ++w) Prepare(w);
   }
 
@@ -349,7 +349,7 @@ class Simulation {
     }
   }
 
-  int Right(int w) const { return looped_ ? 0 : (w + 1) % plan_.workers(); }
+  int Right(int w) const { return symmetric_ ? 0 : (w + 1) % plan_.workers(); }
 
   void BroadcastFactors(int w, int b, int iteration) {
     if (plan_.workers() > 1 && buckets_[b].plan->factor_ring()) {
@@ -447,7 +447,7 @@ class Simulation {
       }
       const int64_t floats = std::llround(operation.share * static_cast<double>(chunk.floats));
       const int64_t bytes = CodedBytes(plan_, *bucket.plan, floats) + cluster_.header_bytes;
-      const int peer = looped_ ? 0 : operation.peer;
+      const int peer = symmetric_ ? 0 : operation.peer;
       Frame frame = Message(kReduce, w, peer, b, c, progress.iteration, bytes);
       frame.step = operation.awaited_as;
       const double per_float = operation.adds ? bucket.add_time : bucket.update_time;
@@ -468,10 +468,10 @@ class Simulation {
   using Buckets = std::vector<BucketTimes>;
 
   const Plan& plan_;
-  const ClusterSpec& cluster_;
+  const ClusterModel& cluster_;
   double give_up_;
   int64_t most_ = std::numeric_limits<int64_t>::max();  // when to give up, nanoseconds
-  bool looped_;
+  bool symmetric_;
   int window_;
   NicModel network_;
   std::vector<int> bucket_of_;  // by layer
@@ -492,7 +492,7 @@ class Simulation {
 }  // namespace
 
 PredictedTimes SimulateExchange(const Plan& plan, const ModelSpec& model,
-                                const ClusterSpec& cluster, const std::vector<LayerTime>& layers,
+                                const ClusterModel& cluster, const std::vector<LayerTime>& layers,
                                 ReduceShapes& shapes, double give_up) {
   return Simulation(plan, model, cluster, layers, shapes, give_up).Run();
 }

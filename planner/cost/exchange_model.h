@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/cost/reduce_shapes.h"
 #include "proto/model.pb.h"
 
@@ -32,7 +32,7 @@ struct PredictedTimes {
 // Simulates until iterations take the same time, or one takes clearly more than `give_up` seconds:
 // then no more is said than that. `shapes` must be of first workers only if OneStandsForAll(plan).
 PredictedTimes SimulateExchange(const Plan& plan, const ModelSpec& model,
-                                const ClusterSpec& cluster, const std::vector<LayerTime>& layers,
+                                const ClusterModel& cluster, const std::vector<LayerTime>& layers,
                                 ReduceShapes& shapes, double give_up);
 
 }  // namespace poseidon

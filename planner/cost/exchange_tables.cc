@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "collectives/traffic.h"
-#include "planner/cost/local_stage.h"
+#include "planner/cost/device_copy_cost.h"
 #include "proto/bucket.h"
 
 namespace poseidon {
@@ -17,7 +17,7 @@ int64_t Nanoseconds(double seconds) { return std::llround(seconds * kNanoseconds
 
 class Maker {
  public:
-  Maker(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster, ReduceShapes& shapes)
+  Maker(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster, ReduceShapes& shapes)
       : plan_(plan), model_(model), cluster_(cluster), shapes_(shapes) {}
 
   BucketTable Make(int b) {
@@ -71,14 +71,14 @@ class Maker {
 
   const Plan& plan_;
   const ModelSpec& model_;
-  const ClusterSpec& cluster_;
+  const ClusterModel& cluster_;
   ReduceShapes& shapes_;
 };
 
 }  // namespace
 
 std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& model,
-                                          const ClusterSpec& cluster, ReduceShapes& shapes) {
+                                          const ClusterModel& cluster, ReduceShapes& shapes) {
   Maker maker(plan, model, cluster, shapes);
   std::vector<BucketTable> buckets;
   for (int b = 0; b < plan.buckets_size(); ++b) buckets.push_back(maker.Make(b));

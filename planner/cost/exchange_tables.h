@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "planner/cost/bucket_costs.h"
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/cost/reduce_shapes.h"
 #include "proto/model.pb.h"
 
@@ -41,7 +41,7 @@ struct BucketTable {
 
 // `plan` and `shapes` must outlive the result.
 std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& model,
-                                          const ClusterSpec& cluster, ReduceShapes& shapes);
+                                          const ClusterModel& cluster, ReduceShapes& shapes);
 
 // Whether one worker stands for all.
 bool OneStandsForAll(const Plan& plan);

@@ -29,7 +29,7 @@ struct NicModelOptions {
   int64_t send_buffer_bytes = 0;  // of each connection; 0: none
   // There is one machine that stands for many alike: what it sends comes to itself, over its own
   // ingress, as what the others send would.
-  bool looped = false;
+  bool symmetric = false;
 };
 
 // What travels, and what a timer brings back.

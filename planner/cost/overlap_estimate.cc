@@ -6,7 +6,7 @@
 
 #include "collectives/traffic.h"
 #include "planner/cost/bucket_costs.h"
-#include "planner/cost/local_stage.h"
+#include "planner/cost/device_copy_cost.h"
 #include "proto/bucket.h"
 
 namespace poseidon {
@@ -33,7 +33,7 @@ struct BucketTraffic {
 
 class Loads {
  public:
-  Loads(const Plan& plan, const ModelSpec& model, const ClusterSpec& cluster)
+  Loads(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster)
       : plan_(plan), model_(model), cluster_(cluster), workers_(plan.workers()) {}
 
   std::vector<BucketLoad> Make() {
@@ -198,7 +198,7 @@ class Loads {
 
   const Plan& plan_;
   const ModelSpec& model_;
-  const ClusterSpec& cluster_;
+  const ClusterModel& cluster_;
   int workers_;
 };
 
@@ -247,7 +247,7 @@ class Link {
 }  // namespace
 
 std::vector<BucketLoad> BucketLoads(const Plan& plan, const ModelSpec& model,
-                                    const ClusterSpec& cluster) {
+                                    const ClusterModel& cluster) {
   return Loads(plan, model, cluster).Make();
 }
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/cost/exchange_model.h"
 #include "proto/model.pb.h"
 
@@ -20,7 +20,7 @@ struct BucketLoad {
 };
 
 std::vector<BucketLoad> BucketLoads(const Plan& plan, const ModelSpec& model,
-                                    const ClusterSpec& cluster);
+                                    const ClusterModel& cluster);
 
 // The iteration in the steady state: nothing is left of the exchanges when the backward pass
 // begins, as under BSP. With staleness nobody waits, but for the link.

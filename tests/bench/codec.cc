@@ -65,7 +65,7 @@ void Compare(benchmark::State& state, const std::function<void()>& work) {
 }
 
 struct Chunk {
-  Chunk(const CodecSpec& spec, size_t bytes)
+  Chunk(const Codec& spec, size_t bytes)
       : gradients(Gradients(bytes / sizeof(float))),
         residual(gradients.size()),
         encoded(EncodedBytes(spec, static_cast<int64_t>(gradients.size()))) {}
@@ -73,13 +73,13 @@ struct Chunk {
   std::vector<std::byte> encoded;
 };
 
-void TimeEncode(benchmark::State& state, const CodecSpec& spec, bool feedback) {
+void TimeEncode(benchmark::State& state, const Codec& spec, bool feedback) {
   Chunk chunk(spec, static_cast<size_t>(state.range(0)));
   const std::span<float> residual = feedback ? std::span(chunk.residual) : std::span<float>();
   Compare(state, [&] { Encode(spec, chunk.gradients, residual, chunk.encoded); });
 }
 
-void TimeAddDecoded(benchmark::State& state, const CodecSpec& spec) {
+void TimeAddDecoded(benchmark::State& state, const Codec& spec) {
   Chunk chunk(spec, static_cast<size_t>(state.range(0)));
   Encode(spec, chunk.gradients, {}, chunk.encoded);
   Compare(state,
@@ -95,11 +95,11 @@ void Register(const std::string& name, Arguments&&... arguments) {
 }
 
 void RegisterAll() {
-  const std::pair<const char*, CodecSpec> codecs[] = {{"fp32", {Codec::kFp32}},
-                                                      {"fp16", {Codec::kFp16}},
-                                                      {"bf16", {Codec::kBf16}},
-                                                      {"one_bit", {Codec::kOneBit}},
-                                                      {"top_k", {Codec::kTopK, 0.01}}};
+  const std::pair<const char*, Codec> codecs[] = {{"fp32", {CodecType::kFp32}},
+                                                  {"fp16", {CodecType::kFp16}},
+                                                  {"bf16", {CodecType::kBf16}},
+                                                  {"one_bit", {CodecType::kOneBit}},
+                                                  {"top_k", {CodecType::kTopK, 0.01}}};
   for (const auto& [name, spec] : codecs) {
     Register(std::string("Encode/") + name, TimeEncode, spec, true);
     Register(std::string("EncodePlain/") + name, TimeEncode, spec, false);

@@ -3,7 +3,7 @@
 //
 //   bench_gpu_copies
 //
-// As DeviceStage does, each bucket is ordered behind an event of another stream, copied on the
+// As DeviceStaging does, each bucket is ordered behind an event of another stream, copied on the
 // direction's stream, and its end called back; so many buckets follow each other that they are 256
 // MiB. Rows are sizes of buckets, to the host, to the device, and both ways at once.
 //

@@ -28,15 +28,15 @@ std::span<float> FloatsOf(const DeviceMemory& memory, size_t floats = kFloats) {
 }
 
 void BenchUpdates(const std::span<float> gradient, const std::span<float> parameters,
-                  const std::span<float> history, double ceiling) {
+                  const std::span<float> optimizer_state, double ceiling) {
   PrintHeading("GB/s, updates");
   for (const char* type : {"SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam"}) {
     UpdateRule rule;
     rule.type = type;
     rule.weight_decay = 0.0005F;
-    const int state = StatePerParameter(rule);
+    const int state = OptimizerStatePerParameter(rule);
     const Timings timings = TimeInStream(kStream, [&] {
-      cuda::Update(rule, 1, {}, gradient, 0.25F, parameters, history.first(kFloats * state),
+      cuda::Update(rule, 1, {}, gradient, 0.25F, parameters, optimizer_state.first(kFloats * state),
                    kStream);
     });
     // Reads the gradient; reads and writes parameters and state.
@@ -55,10 +55,10 @@ void BenchSums(std::span<float> accumulator, std::span<float> addend, double cei
 void BenchCodecs(Device& device, std::span<float> values, std::span<float> residual,
                  double ceiling) {
   PrintHeading("GB/s, codecs");
-  const std::pair<const char*, CodecSpec> codecs[] = {{"FP16", {Codec::kFp16}},
-                                                      {"BF16", {Codec::kBf16}},
-                                                      {"ONE_BIT", {Codec::kOneBit}},
-                                                      {"TOP_K", {Codec::kTopK, 0.01}}};
+  const std::pair<const char*, Codec> codecs[] = {{"FP16", {CodecType::kFp16}},
+                                                  {"BF16", {CodecType::kBf16}},
+                                                  {"ONE_BIT", {CodecType::kOneBit}},
+                                                  {"TOP_K", {CodecType::kTopK, 0.01}}};
   for (const auto& [name, spec] : codecs) {
     const size_t bytes = EncodedBytes(spec, kFloats);
     const DeviceMemory memory = device.Allocate(bytes);
@@ -78,14 +78,14 @@ void BenchCodecs(Device& device, std::span<float> values, std::span<float> resid
 void Run() {
   const std::unique_ptr<Device> device = MakeCudaDevice(0);
   const DeviceMemory a = device->Allocate(kBytes), b = device->Allocate(kBytes);
-  const DeviceMemory history = device->Allocate(2 * kBytes);
+  const DeviceMemory optimizer_state = device->Allocate(2 * kBytes);
   const Timings copy = TimeInStream(kStream, [&] {
     CheckCuda(cudaMemcpyAsync(a.get(), b.get(), kBytes, cudaMemcpyDeviceToDevice, kStream), "copy");
   });
   const double ceiling = 2.0 * kBytes / copy.median();
   std::printf("%s; a plain copy: %.1f GB/s read and written\n", device->name().c_str(),
               ceiling / 1e9);
-  BenchUpdates(FloatsOf(a), FloatsOf(b), FloatsOf(history, 2 * kFloats), ceiling);
+  BenchUpdates(FloatsOf(a), FloatsOf(b), FloatsOf(optimizer_state, 2 * kFloats), ceiling);
   BenchSums(FloatsOf(a), FloatsOf(b), ceiling);
   BenchCodecs(*device, FloatsOf(a), FloatsOf(b), ceiling);
 }

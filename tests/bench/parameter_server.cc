@@ -13,7 +13,7 @@
 // size and contender: bytes pushed and pulled per CPU-second of workers and server together (min,
 // median and max over the rounds) and per second of wall time. The ratio is that of the medians per
 // CPU-second; the aim is 0.8 from 1 MiB. Last, the server's memory: what it grew by from before the
-// plan to the end, over its parameters and optimiser state; the aim is 1.3 plus the window.
+// plan to the end, over its parameters and optimizer state; the aim is 1.3 plus the window.
 #include <glog/logging.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -8,10 +8,10 @@
 namespace poseidon {
 namespace {
 
-class CodecOnDevice : public testing::TestWithParam<CodecSpec> {};
+class CodecOnDevice : public testing::TestWithParam<Codec> {};
 
 TEST_P(CodecOnDevice, PacksTheHostsBytesWithErrorFeedback) {
-  const CodecSpec spec = GetParam();
+  const Codec spec = GetParam();
   std::mt19937 random(1);
   for (const size_t size : kVectorSizes) {
     cuda::CodecScratch scratch(spec, static_cast<int64_t>(size));
@@ -32,7 +32,7 @@ TEST_P(CodecOnDevice, PacksTheHostsBytesWithErrorFeedback) {
 }
 
 TEST_P(CodecOnDevice, PacksTheHostsBytesWithoutIt) {
-  const CodecSpec spec = GetParam();
+  const Codec spec = GetParam();
   std::mt19937 random(2);
   for (const size_t size : kVectorSizes) {
     cuda::CodecScratch scratch(spec, static_cast<int64_t>(size));
@@ -46,7 +46,7 @@ TEST_P(CodecOnDevice, PacksTheHostsBytesWithoutIt) {
 }
 
 TEST_P(CodecOnDevice, UnpacksToTheHostsFloats) {
-  const CodecSpec spec = GetParam();
+  const Codec spec = GetParam();
   std::mt19937 random(3);
   for (const size_t size : kVectorSizes) {
     const Bytes bytes = Encoded(spec, RandomFloats(size, random));
@@ -63,7 +63,7 @@ TEST_P(CodecOnDevice, UnpacksToTheHostsFloats) {
 }
 
 TEST_P(CodecOnDevice, CarriesInfinityAndRoundsAsTheHost) {
-  const CodecSpec spec = GetParam();
+  const Codec spec = GetParam();
   std::mt19937 random(4);
   // All exponents; also what fp16 has no normal number for.
   Floats values(1 << 16);

@@ -55,23 +55,23 @@ TEST_P(RebuildOnDevice, UpdatesWithWhatItHasRebuilt) {
   const int64_t weights = outputs * inputs;
   const OnDevice u(RandomFloats(rows * outputs)), v(RandomFloats(rows * inputs));
   std::vector<float> parameters = RandomFloats(weights + outputs);
-  std::vector<float> history = RandomFloats(weights + outputs);
+  std::vector<float> optimizer_state = RandomFloats(weights + outputs);
   const OnDevice gradient(std::vector<float>(parameters.size()));
-  const OnDevice device_parameters(parameters), device_history(history);
+  const OnDevice device_parameters(parameters), device_optimizer_state(optimizer_state);
   UpdateRule rule;
   rule.momentum = 0.9F;
   rule.weight_decay = 0.01F;
   cuda::GradientRebuilder rebuilder;
-  rebuilder.RebuildAndUpdate(outputs, inputs, u.span(), v.span(), rule, 3, {1, 1}, {2, 0}, 0.5F,
-                             {gradient.span(), device_parameters.span(), device_history.span()},
-                             kDefaultStream);
+  rebuilder.RebuildAndUpdate(
+      outputs, inputs, u.span(), v.span(), rule, 3, {1, 1}, {2, 0}, 0.5F,
+      {gradient.span(), device_parameters.span(), device_optimizer_state.span()}, kDefaultStream);
   const std::vector<float> sum = gradient.Values();
   const auto whole = std::span(sum);
-  const auto p = std::span(parameters), h = std::span(history);
+  const auto p = std::span(parameters), h = std::span(optimizer_state);
   Update(rule, 3, {1, 1}, whole.first(weights), 0.5F, p.first(weights), h.first(weights));
   Update(rule, 3, {2, 0}, whole.subspan(weights), 0.5F, p.subspan(weights), h.subspan(weights));
   ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
-  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_history.Values(), history));
+  ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, RebuildOnDevice,

@@ -32,16 +32,16 @@ TEST_P(UpdateOnDevice, HasTheBitsOfTheHost) {
   const UpdateRule rule = RuleOf(type, decay);
   std::mt19937 random(1);
   std::vector<float> parameters = FloatsOfManySizes(kCount, random);
-  std::vector<float> history(kCount * StatePerParameter(rule));
-  const OnDevice device_parameters(parameters), device_history(history);
+  std::vector<float> optimizer_state(kCount * OptimizerStatePerParameter(rule));
+  const OnDevice device_parameters(parameters), device_optimizer_state(optimizer_state);
   for (int64_t iteration = 0; iteration < 20; ++iteration) {
     const std::vector<float> gradient = FloatsOfManySizes(kCount, random);
     const OnDevice device_gradient(gradient);
-    Update(rule, iteration, kMultipliers, gradient, 0.25F, parameters, history, 0.5F);
+    Update(rule, iteration, kMultipliers, gradient, 0.25F, parameters, optimizer_state, 0.5F);
     cuda::Update(rule, iteration, kMultipliers, device_gradient.span(), 0.25F,
-                 device_parameters.span(), device_history.span(), kDefaultStream, 0.5F);
+                 device_parameters.span(), device_optimizer_state.span(), kDefaultStream, 0.5F);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
-    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_history.Values(), history));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
   }
 }
 
@@ -51,20 +51,20 @@ TEST_P(UpdateOnDevice, DeferredHasTheBitsOfTheHost) {
   rule.deferred = true;
   std::mt19937 random(2);
   std::vector<float> parameters = FloatsOfManySizes(kCount, random);
-  std::vector<float> history(kCount * StatePerParameter(rule));
-  const OnDevice device_parameters(parameters), device_history(history);
+  std::vector<float> optimizer_state(kCount * OptimizerStatePerParameter(rule));
+  const OnDevice device_parameters(parameters), device_optimizer_state(optimizer_state);
   for (int64_t iteration = 0; iteration < 5; ++iteration) {
     const std::vector<float> gradient = FloatsOfManySizes(kCount, random);
     const OnDevice device_gradient(gradient);
-    Update(rule, iteration, kMultipliers, gradient, 0.25F, parameters, history);
+    Update(rule, iteration, kMultipliers, gradient, 0.25F, parameters, optimizer_state);
     cuda::Update(rule, iteration, kMultipliers, device_gradient.span(), 0.25F,
-                 device_parameters.span(), device_history.span(), kDefaultStream);
-    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_history.Values(), history));
-    UpdateDeferred(rule, iteration, kMultipliers, 0.5F, parameters, history);
+                 device_parameters.span(), device_optimizer_state.span(), kDefaultStream);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
+    UpdateDeferred(rule, iteration, kMultipliers, 0.5F, parameters, optimizer_state);
     cuda::UpdateDeferred(rule, iteration, kMultipliers, 0.5F, device_parameters.span(),
-                         device_history.span(), kDefaultStream);
+                         device_optimizer_state.span(), kDefaultStream);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
-    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_history.Values(), history));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
   }
 }
 

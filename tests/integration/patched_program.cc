@@ -10,7 +10,7 @@
 #include "core/program.h"
 #include "proto/job_config.h"
 #include "proto/model_size.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 #include "worker/torch/torch_engine.h"
 
 DEFINE_string(config, "", "The job config.");
@@ -37,7 +37,7 @@ class EngineSolver : public PatchedSolver {
       const auto count = static_cast<size_t>(FloatCount(layer));
       values_.emplace_back(count);
       gradients_.emplace_back(count);
-      state_.emplace_back(count * static_cast<size_t>(StatePerParameter(rule_)));
+      state_.emplace_back(count * static_cast<size_t>(OptimizerStatePerParameter(rule_)));
       const InnerProductSpec& product = layer.inner_product();
       u_.emplace_back(product.rows() * product.outputs());
       v_.emplace_back(product.rows() * product.inputs());
@@ -138,7 +138,7 @@ class EngineSolver : public PatchedSolver {
   }
 
   void Update(int64_t iteration) {
-    const auto stride = static_cast<size_t>(StatePerParameter(rule_));
+    const auto stride = static_cast<size_t>(OptimizerStatePerParameter(rule_));
     for (int layer = 0; layer < model_.layers_size(); ++layer) {
       size_t begin = 0;
       for (const BlobSpec& blob : model_.layers(layer).blobs()) {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <thread>
 
-#include "client/staging/device_stage.h"
+#include "client/staging/device_staging.h"
 #include "client/staging/session_exchange.h"
 #include "core/random.h"
 #include "device/host_device.h"
@@ -22,7 +22,7 @@ namespace {
 class CountingPacker : public HostGradientPacker {
  public:
   using HostGradientPacker::HostGradientPacker;
-  void Pack(const CodecSpec& codec, std::span<const float> floats, std::span<float> residual,
+  void Pack(const Codec& codec, std::span<const float> floats, std::span<float> residual,
             std::span<std::byte> packed, DeviceStream stream) override {
     ++calls;
     HostGradientPacker::Pack(codec, floats, residual, packed, stream);
@@ -116,7 +116,7 @@ Parameters TrainOnDevice(Session& session, const TrainingWork& work) {
   const int layers = work.model.layers_size();
   DeviceNet net(session, work);
   SessionExchange exchange(session);
-  DeviceStage stage(exchange, {net.replica()});
+  DeviceStaging stage(exchange, {net.replica()});
   while (session.iteration() < work.iterations) {
     for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
     for (int layer = layers - 1; layer >= 0; --layer) {
@@ -133,7 +133,7 @@ Parameters TrainOnDevice(Session& session, const TrainingWork& work) {
   return parameters;
 }
 
-// Devices update what factors come to, and pack. Once, worker 0 reads the optimiser state, and all
+// Devices update what factors come to, and pack. Once, worker 0 reads the optimizer state, and all
 // read their values from the host.
 Parameters TrainWithUpdatesOnDevice(SessionOptions options, const TrainingWork& work,
                                     std::vector<float>& state) {
@@ -158,11 +158,11 @@ Parameters TrainWithUpdatesOnDevice(SessionOptions options, const TrainingWork& 
   session.Begin();
   DeviceNet net(session, work);
   SessionExchange exchange(session);
-  DeviceStage stage(exchange, {net.replica()});
+  DeviceStaging stage(exchange, {net.replica()});
   while (session.iteration() < work.iterations) {
     for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
     if (session.iteration() == work.iterations / 2) {
-      if (session.rank() == 0) state = session.CollectState();
+      if (session.rank() == 0) state = session.CollectOptimizerState();
       values();
     }
     for (int layer = layers - 1; layer >= 0; --layer) {
@@ -227,7 +227,7 @@ TEST(DeviceTraining, GoesOverToAnotherPlan) {
   EXPECT_EQ(on_device, TrainOverSockets(options));
 }
 
-// With momentum, so that the optimiser state counts.
+// With momentum, so that the optimizer state counts.
 SimulatedClusterOptions FactorTraining(int64_t iterations) {
   SimulatedClusterOptions options = MixedTraining(iterations, std::chrono::microseconds(50));
   options.job.mutable_communication()->set_policy(Communication::ALL_SFB);
@@ -259,7 +259,7 @@ TEST_P(UpdatesOnDevices, ComeToTheBitsOfHosts) {
         TrainingWork half = work;
         half.iterations = work.iterations / 2;
         TrainOnHosts(session, half);
-        if (session.rank() == 0) on_hosts = session.CollectState();
+        if (session.rank() == 0) on_hosts = session.CollectOptimizerState();
         return TrainOnHosts(session, work);
       });
   EXPECT_EQ(parameters, expected);

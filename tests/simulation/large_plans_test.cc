@@ -12,8 +12,8 @@
 namespace poseidon {
 namespace {
 
-ClusterSpec Cluster(int workers, double gigabits, double latency) {
-  ClusterSpec cluster;
+ClusterModel Cluster(int workers, double gigabits, double latency) {
+  ClusterModel cluster;
   cluster.workers = workers;
   cluster.servers = workers;
   cluster.goodput = gigabits * 1e9 / 8;

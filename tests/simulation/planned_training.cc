@@ -1,6 +1,6 @@
 #include "tests/simulation/planned_training.h"
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "simulation/training_simulation.h"
 #include "tests/unit/planner/reference_models.h"
 
@@ -8,7 +8,7 @@ namespace poseidon {
 namespace {
 
 PlannedNet Timed(const char* name, ModelSpec model) {
-  const std::vector<LayerTime> times = LayerTimes(model, 4e12);
+  const std::vector<LayerTime> times = ComputeTimes(model, 4e12);
   for (int l = 0; l < model.layers_size(); ++l) {
     model.mutable_layers(l)->set_forward_ms(1000 * times[l].forward);
     model.mutable_layers(l)->set_backward_ms(1000 * times[l].backward);

@@ -294,9 +294,9 @@ TEST(SwitchTest, LossOfANodeDuringASwitchIsToldToAll) {
   const Time asked = Seconds(0.5);
   for (const MessageKind step :
        {MessageKind::kPauseRequest, MessageKind::kPauseOffer, MessageKind::kPauseAt,
-        MessageKind::kFetchHistory, MessageKind::kHistory, MessageKind::kPaused, MessageKind::kPlan,
-        MessageKind::kReady, MessageKind::kStart, MessageKind::kInitialValues,
-        MessageKind::kInitialHistory}) {
+        MessageKind::kFetchOptimizerState, MessageKind::kOptimizerState, MessageKind::kPaused,
+        MessageKind::kPlan, MessageKind::kReady, MessageKind::kStart, MessageKind::kInitialValues,
+        MessageKind::kInitialOptimizerState}) {
     SimulatedClusterOptions options = MixedTraining(100000, std::chrono::milliseconds(2));
     // Slow enough that frames of one step are under way for a while.
     for (NicSpec& nic : options.layout.machines) nic.goodput_bytes_per_second = 1e6;
@@ -337,10 +337,10 @@ TEST(SwitchTest, EachStepHasADeadlineThatNamesWhoIsMissing) {
   const std::vector<Step> steps = {
       {MessageKind::kPauseRequest, {Role::kWorker, 2}, "worker 2 (machine2"},
       {MessageKind::kPauseAt, {Role::kWorker, 2}, "worker 2 (machine2"},
-      {MessageKind::kFetchHistory, {Role::kServer, 1}, "server 1 (machine1"},
-      {MessageKind::kHistory, {Role::kWorker, 0}, "server "},
-      {MessageKind::kInitialHistory, {Role::kServer, 0}, "worker 0 (machine0"},
-      {MessageKind::kInitialHistory, {Role::kWorker, 3}, "worker 1 (machine1"},
+      {MessageKind::kFetchOptimizerState, {Role::kServer, 1}, "server 1 (machine1"},
+      {MessageKind::kOptimizerState, {Role::kWorker, 0}, "server "},
+      {MessageKind::kInitialOptimizerState, {Role::kServer, 0}, "worker 0 (machine0"},
+      {MessageKind::kInitialOptimizerState, {Role::kWorker, 3}, "worker 1 (machine1"},
   };
   for (const Step& step : steps) {
     SCOPED_TRACE(KindName(step.lost) + " to " + step.to.ToString());
@@ -353,7 +353,7 @@ TEST(SwitchTest, EachStepHasADeadlineThatNamesWhoIsMissing) {
     };
     SimulatedCluster cluster(options);
     const bool to_worker =
-        step.lost == MessageKind::kInitialHistory && step.to.role == Role::kWorker;
+        step.lost == MessageKind::kInitialOptimizerState && step.to.role == Role::kWorker;
     AskAt(Seconds(0.5), OtherServers(options, 5, to_worker), cluster);
     ASSERT_TRUE(cluster.Run(Seconds(30)));
     ExpectAllEnded(cluster, ExitCode::kDeadlineExceeded);

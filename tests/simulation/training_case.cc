@@ -12,7 +12,7 @@
 #include "planner/cost/information_book.h"
 #include "planner/planner.h"
 #include "proto/model_size.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
@@ -278,12 +278,12 @@ wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t s
 
 Parameters TrainSerially(const TrainingWork& work, int workers) {
   const UpdateRule rule = ToUpdateRule(work.model.update_rule());
-  const size_t state = StatePerParameter(rule);
+  const size_t state = OptimizerStatePerParameter(rule);
   Parameters values;
-  Parameters history;
+  Parameters optimizer_state;
   for (int layer = 0; layer < work.model.layers_size(); ++layer) {
     values.emplace_back(FloatCount(work.model.layers(layer)));
-    history.emplace_back(values.back().size() * state);
+    optimizer_state.emplace_back(values.back().size() * state);
     work.arithmetic.initialize(layer, values.back());
   }
   for (int64_t iteration = 0; iteration < work.iterations; ++iteration) {
@@ -302,7 +302,7 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
         Update(rule, iteration, {blob.lr_mult(), blob.decay_mult()},
                std::span(gradient).subspan(offset, count), 1.0F / static_cast<float>(workers),
                std::span(values[layer]).subspan(offset, count),
-               std::span(history[layer]).subspan(offset * state, count * state));
+               std::span(optimizer_state[layer]).subspan(offset * state, count * state));
         offset += count;
       }
     }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/steady_now.h"
 #include "proto/wire.pb.h"
 #include "transport/zmq/zmq_frame.h"
 #include "transport/zmq/zmq_socket.h"
@@ -26,8 +27,6 @@ constexpr int kMessagesPerTurn = 64;
 
 // How often a lane that stops looks whether the kernel has taken everything.
 constexpr milliseconds kFinishInterval(1);
-
-Time Now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
 // Signals are for the program's own threads: a handler must never run on a lane.
 void BlockSignals() {
@@ -75,9 +74,9 @@ void ZmqLane::Turn() {
 }
 
 void ZmqLane::Finish() {
-  const Time deadline = Now() + node_.options.linger;
+  const Time deadline = SteadyNow() + node_.options.linger;
   Service();
-  while (!idle() && Now() < deadline) {
+  while (!idle() && SteadyNow() < deadline) {
     std::this_thread::sleep_for(kFinishInterval);
     Service();
   }
@@ -106,7 +105,7 @@ milliseconds ZmqLane::UntilNextTimer() const {
   const std::optional<Time> next = timers_.next();
   if (!next) return milliseconds(-1);
   // Rounded up, as a timer never fires early; at most a day, as poll() counts in an int.
-  const auto wait = std::chrono::ceil<milliseconds>(*next - Now());
+  const auto wait = std::chrono::ceil<milliseconds>(*next - SteadyNow());
   return std::clamp<milliseconds>(wait, milliseconds(0), std::chrono::hours(24));
 }
 
@@ -217,7 +216,7 @@ void ZmqLane::Drop(Message& message, const std::string& fault) {
 
 void ZmqLane::FireTimers() {
   if (!timers_.next()) return;
-  const Time now = Now();
+  const Time now = SteadyNow();
   while (const std::optional<TimerId> timer = timers_.TakeDue(now)) {
     CallActor([&](Actor& actor) { actor.OnTimer(*timer, outbox_); });
   }
@@ -226,7 +225,7 @@ void ZmqLane::FireTimers() {
 template <typename Call>
 void ZmqLane::CallActor(Call call) {
   outbox_.Clear();
-  outbox_.now = Now();
+  outbox_.now = SteadyNow();
   const bool fine = Guarded([&] {
     call(*actor_);
     CarryOut();

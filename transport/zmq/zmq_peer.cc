@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/steady_now.h"
 #include "core/time.h"
 #include "transport/zmq/zmq_frame.h"
 #include "transport/zmq/zmq_socket.h"
@@ -50,7 +51,7 @@ void ZmqPeer::Connect() {
   }
   // A window of its own: what an earlier socket holds comes back to the earlier window.
   window_ = std::make_shared<ZmqWindow>(window_bytes_, waker_);
-  connected_ = std::chrono::steady_clock::now().time_since_epoch();
+  connected_ = SteadyNow();
 }
 
 void ZmqPeer::MoveTo(const std::string& endpoint) {
@@ -105,7 +106,7 @@ bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
 }
 
 void ZmqPeer::ReplaceSocket() {
-  const Time now = std::chrono::steady_clock::now().time_since_epoch();
+  const Time now = SteadyNow();
   if (now - connected_ >= kReplaceAfter) Connect();
 }
 

@@ -6,7 +6,7 @@
 
 #include "caffe_adapter/net/solver.h"
 #include "core/error.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {

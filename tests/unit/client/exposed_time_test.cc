@@ -1,5 +1,5 @@
-// How long devices stand still for values: what DeviceStage tells the exchange, against what their
-// streams see themselves.
+// How long devices stand still for values: what DeviceStaging tells the exchange, against what
+// their streams see themselves.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "client/staging/device_stage.h"
+#include "client/staging/device_staging.h"
 #include "device/host_device.h"
-#include "tests/unit/client/device_stage_testing.h"
+#include "tests/unit/client/device_staging_testing.h"
 
 namespace poseidon {
 namespace {
@@ -69,12 +69,12 @@ class Training {
   Clock::duration WaitAfterIteration() {
     Iterate();
     const Clock::duration stood_still = WaitForAll();
-    stage_->BookWaits();
+    stage_->RecordExposedTime();
     return stood_still;
   }
 
   TestExchange& exchange() { return network_.worker(0); }
-  DeviceStage& stage() { return *stage_; }
+  DeviceStaging& stage() { return *stage_; }
 
  private:
   std::span<float> Memory() { return memory_.emplace_back(10, 0.0F); }
@@ -89,7 +89,7 @@ class Training {
   std::vector<DeviceStream> streams_;
   std::vector<DeviceReplica> descriptions_;
   std::optional<HostLocalReduction> reduction_;
-  std::optional<DeviceStage> stage_;
+  std::optional<DeviceStaging> stage_;
 };
 
 TEST(ExposedTime, IsThatOfTheStreamNotOfTheCopiesOrTheWire) {
@@ -117,7 +117,7 @@ TEST(ExposedTime, IsNoneWhereValuesAreThereWhenTheyAreNeeded) {
   }
   training.stage().Drain();
   training.WaitForAll();
-  training.stage().BookWaits();
+  training.stage().RecordExposedTime();
   EXPECT_EQ(training.exchange().exposed.back(), Duration());
 }
 
@@ -139,7 +139,7 @@ TEST(ExposedTime, BelongsToTheExchangeWhoseValuesWereAwaited) {
   }
   first.join();
   stood_still.push_back(training.WaitForAll());
-  training.stage().BookWaits();
+  training.stage().RecordExposedTime();
   ASSERT_EQ(training.exchange().exposed.size(), kIterations + 1U);
   for (int i = 0; i <= kIterations; ++i) {
     EXPECT_LE(training.exchange().exposed[i], stood_still[i]) << i;

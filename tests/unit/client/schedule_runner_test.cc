@@ -13,9 +13,9 @@ namespace poseidon {
 namespace {
 
 using Floats = std::vector<float>;
-using Outcome = ScheduleRunner::Outcome;
+using FrameStatus = FrameStatus;
 
-constexpr CodecSpec kFloats{};
+constexpr Codec kFloats{};
 
 // Workers that all-reduce the same chunk again and again, each as soon as it can. Frames arrive in
 // an order that the seed decides, some twice.
@@ -29,8 +29,7 @@ class Cluster {
     Payload body;
   };
 
-  Cluster(Scheme scheme, int workers, int64_t size, const CodecSpec& codec, float scale,
-          uint64_t seed)
+  Cluster(Scheme scheme, int workers, int64_t size, const Codec& codec, float scale, uint64_t seed)
       : random_(seed) {
     for (int rank = 0; rank < workers; ++rank) {
       runners_.emplace_back(AllReduceSchedule(scheme, {}, 0, {0, size}, rank, workers), codec,
@@ -45,8 +44,8 @@ class Cluster {
       std::swap(under_way_[random_.Below(under_way_.size())], under_way_.back());
       const Frame frame = under_way_.back();
       under_way_.pop_back();
-      Deliver(frame, Outcome::kTaken);
-      if (random_.Chance(0.3)) Deliver(frame, Outcome::kOld);
+      Deliver(frame, FrameStatus::kAccepted);
+      if (random_.Chance(0.3)) Deliver(frame, FrameStatus::kDuplicate);
       BeginNext(frame.to, values);
     }
     for (const ScheduleRunner& runner : runners_) {
@@ -58,7 +57,7 @@ class Cluster {
   int frames_of_the_next_iteration() const { return early_; }
 
  private:
-  void Deliver(const Frame& frame, Outcome expected) {
+  void Deliver(const Frame& frame, FrameStatus expected) {
     ScheduleRunner& runner = runners_[frame.to];
     if (frame.iteration == runner.begun()) ++early_;
     std::vector<ReduceFrame> frames;
@@ -118,9 +117,9 @@ TEST(ScheduleRunnerTest, SumsIterationAfterIterationInAnyOrderOfArrival) {
 // With a codec that rounds, workers must still end with the same bits, which survive the codec.
 TEST(ScheduleRunnerTest, RoundedSumsHaveTheSameBitsEverywhere) {
   Random random(2);
-  for (const Codec kind : {Codec::kFp16, Codec::kBf16}) {
-    const CodecSpec codec{.codec = kind};
-    const double unit = kind == Codec::kFp16 ? 0x1p-11 : 0x1p-8;
+  for (const Codec kind : {CodecType::kFp16, CodecType::kBf16}) {
+    const Codec codec{.codec = kind};
+    const double unit = kind == CodecType::kFp16 ? 0x1p-11 : 0x1p-8;
     for (const Scheme scheme : {RING, HALVING_DOUBLING}) {
       for (int workers = 1; workers <= 7; ++workers) {
         std::vector<std::vector<Floats>> values(2, std::vector<Floats>(workers, Floats(101)));
@@ -157,7 +156,7 @@ class TwoWorkersTest : public testing::Test {
     const auto owner = std::make_shared<const Floats>(floats);
     return Payload::View(*owner, owner);
   }
-  Outcome Receive(int64_t iteration, int peer, int step, const Payload& body) {
+  FrameStatus Receive(int64_t iteration, int peer, int step, const Payload& body) {
     return runner_.Receive(iteration, peer, step, body, sent_);
   }
 
@@ -171,34 +170,35 @@ TEST_F(TwoWorkersTest, SaysWhomItWaitsFor) {
   EXPECT_EQ(runner_.missing(), std::nullopt);
   runner_.Begin(floats_, nullptr, sent_);
   EXPECT_EQ(runner_.missing(), 1);
-  EXPECT_EQ(Receive(0, 1, 0, Body({10, 20})), Outcome::kTaken);
-  EXPECT_EQ(Receive(0, 1, 1, Body({30, 40})), Outcome::kTaken);
+  EXPECT_EQ(Receive(0, 1, 0, Body({10, 20})), FrameStatus::kAccepted);
+  EXPECT_EQ(Receive(0, 1, 1, Body({30, 40})), FrameStatus::kAccepted);
   EXPECT_EQ(runner_.missing(), std::nullopt);
   EXPECT_THAT(floats_, testing::ElementsAre(30, 40, 13, 24));
 }
 
 TEST_F(TwoWorkersTest, RefusesWhatNoPeerOfItWouldSend) {
   runner_.Begin(floats_, nullptr, sent_);
-  EXPECT_EQ(Receive(0, 2, 0, Body({1, 2})), Outcome::kForeign);     // no such peer
-  EXPECT_EQ(Receive(0, 1, 2, Body({1, 2})), Outcome::kForeign);     // no such step
-  EXPECT_EQ(Receive(0, 1, -1, Body({1, 2})), Outcome::kForeign);    //
-  EXPECT_EQ(Receive(0, 1, 0, Body({1, 2, 3})), Outcome::kForeign);  // another size
-  EXPECT_EQ(Receive(0, 1, 0, Payload()), Outcome::kForeign);
-  EXPECT_EQ(Receive(2, 1, 0, Body({1, 2})), Outcome::kForeign);  // can't be that far ahead
-  EXPECT_EQ(Receive(-1, 1, 0, Body({1, 2})), Outcome::kOld);
+  EXPECT_EQ(Receive(0, 2, 0, Body({1, 2})), FrameStatus::kInvalid);     // no such peer
+  EXPECT_EQ(Receive(0, 1, 2, Body({1, 2})), FrameStatus::kInvalid);     // no such step
+  EXPECT_EQ(Receive(0, 1, -1, Body({1, 2})), FrameStatus::kInvalid);    //
+  EXPECT_EQ(Receive(0, 1, 0, Body({1, 2, 3})), FrameStatus::kInvalid);  // another size
+  EXPECT_EQ(Receive(0, 1, 0, Payload()), FrameStatus::kInvalid);
+  EXPECT_EQ(Receive(2, 1, 0, Body({1, 2})), FrameStatus::kInvalid);  // can't be that far ahead
+  EXPECT_EQ(Receive(-1, 1, 0, Body({1, 2})), FrameStatus::kDuplicate);
   EXPECT_THAT(floats_, testing::ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(runner_.missing(), 1);
 }
 
 TEST_F(TwoWorkersTest, TakesAFrameOnceInWhicheverIteration) {
-  EXPECT_EQ(Receive(0, 1, 1, Body({30, 40})), Outcome::kTaken);  // before Begin, and before step 0
-  EXPECT_EQ(Receive(0, 1, 1, Body({0, 0})), Outcome::kOld);
+  EXPECT_EQ(Receive(0, 1, 1, Body({30, 40})),
+            FrameStatus::kAccepted);  // before Begin, and before step 0
+  EXPECT_EQ(Receive(0, 1, 1, Body({0, 0})), FrameStatus::kDuplicate);
   runner_.Begin(floats_, nullptr, sent_);
-  EXPECT_EQ(Receive(1, 1, 0, Body({5, 6})), Outcome::kTaken);  // of the next iteration
-  EXPECT_EQ(Receive(1, 1, 0, Body({7, 7})), Outcome::kOld);
-  EXPECT_EQ(Receive(0, 1, 0, Body({10, 20})), Outcome::kTaken);
-  EXPECT_EQ(Receive(0, 1, 0, Body({10, 20})), Outcome::kOld);
-  EXPECT_EQ(Receive(0, 1, 1, Body({30, 40})), Outcome::kOld);
+  EXPECT_EQ(Receive(1, 1, 0, Body({5, 6})), FrameStatus::kAccepted);  // of the next iteration
+  EXPECT_EQ(Receive(1, 1, 0, Body({7, 7})), FrameStatus::kDuplicate);
+  EXPECT_EQ(Receive(0, 1, 0, Body({10, 20})), FrameStatus::kAccepted);
+  EXPECT_EQ(Receive(0, 1, 0, Body({10, 20})), FrameStatus::kDuplicate);
+  EXPECT_EQ(Receive(0, 1, 1, Body({30, 40})), FrameStatus::kDuplicate);
   EXPECT_THAT(floats_, testing::ElementsAre(30, 40, 13, 24));
   Floats next = {0, 0, 0, 0};
   runner_.Begin(next, nullptr, sent_);
@@ -221,15 +221,16 @@ TEST_F(TwoWorkersTest, FramesAreViewsThatHoldTheOwner) {
 }
 
 TEST(PhantomTest, SizesAreThoseOfTheCodec) {
-  ScheduleRunner runner(AllReduceSchedule(RING, {}, 0, {0, 10}, 0, 2), {.codec = Codec::kFp16}, 1);
+  ScheduleRunner runner(AllReduceSchedule(RING, {}, 0, {0, 10}, 0, 2), {.type = CodecType::kFp16},
+                        1);
   std::vector<ReduceFrame> sent;
   runner.Begin({}, nullptr, sent);
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_TRUE(sent[0].body.phantom());
   EXPECT_EQ(sent[0].body.size(), 10U);
-  EXPECT_EQ(runner.Receive(0, 1, 0, Payload::Phantom(20), sent), Outcome::kForeign);
-  EXPECT_EQ(runner.Receive(0, 1, 0, Payload::Phantom(10), sent), Outcome::kTaken);
-  EXPECT_EQ(runner.Receive(0, 1, 1, Payload::Phantom(10), sent), Outcome::kTaken);
+  EXPECT_EQ(runner.Receive(0, 1, 0, Payload::Phantom(20), sent), FrameStatus::kInvalid);
+  EXPECT_EQ(runner.Receive(0, 1, 0, Payload::Phantom(10), sent), FrameStatus::kAccepted);
+  EXPECT_EQ(runner.Receive(0, 1, 1, Payload::Phantom(10), sent), FrameStatus::kAccepted);
   EXPECT_TRUE(runner.done());
 }
 
@@ -247,7 +248,7 @@ size_t BytesOfRunners(int workers) {
     for (int step = 0; step < workers / 2; ++step) {
       const size_t floats = (1 << 20) / workers;
       EXPECT_EQ(runner.Receive(0, workers - 1, step, Payload::Phantom(4 * floats), sent),
-                Outcome::kTaken);
+                FrameStatus::kAccepted);
     }
     sent.clear();
   }

@@ -96,22 +96,22 @@ TEST(ParameterServerSyncerTest, SendsItsLanesChunksAndTakesTheAnswers) {
     return syncer.Receive(Frame(MessageKind::kValues, from, iteration, chunk, std::move(floats)),
                           outbox);
   };
-  EXPECT_EQ(receive(Server(1), 0, 2, {6, 7}), Reception::kTaken);
+  EXPECT_EQ(receive(Server(1), 0, 2, {6, 7}), FrameStatus::kAccepted);
   EXPECT_THAT(syncer.missing(), ElementsAre(Server(0)));
-  EXPECT_EQ(receive(Server(1), 0, 2, {9, 9}), Reception::kOld);
-  EXPECT_EQ(receive(Server(1), 0, 0, {1, 2, 3}), Reception::kForeign);  // not its owner
-  EXPECT_EQ(receive(Server(1), 0, 1, {4, 5}), Reception::kForeign);     // of the other lane
-  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2}), Reception::kForeign);
-  EXPECT_EQ(receive(Server(0), 1, 0, {1, 2, 3}), Reception::kForeign);
-  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2, 3}), Reception::kFresh);
+  EXPECT_EQ(receive(Server(1), 0, 2, {9, 9}), FrameStatus::kDuplicate);
+  EXPECT_EQ(receive(Server(1), 0, 0, {1, 2, 3}), FrameStatus::kInvalid);  // not its owner
+  EXPECT_EQ(receive(Server(1), 0, 1, {4, 5}), FrameStatus::kInvalid);     // of the other lane
+  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2}), FrameStatus::kInvalid);
+  EXPECT_EQ(receive(Server(0), 1, 0, {1, 2, 3}), FrameStatus::kInvalid);
+  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2, 3}), FrameStatus::kComplete);
   EXPECT_EQ(syncer.fresh_iteration(), 0);
   EXPECT_THAT(syncer.missing(), IsEmpty());
   EXPECT_THAT(context->memory->values(0), ElementsAre(1, 2, 3, 0, 0, 6, 7));
-  EXPECT_EQ(receive(Server(0), 1, 0, {1, 2, 3}), Reception::kForeign);  // before the gradient
+  EXPECT_EQ(receive(Server(0), 1, 0, {1, 2, 3}), FrameStatus::kInvalid);  // before the gradient
 
   const std::span<float> gradient = GradientBuffersOf(*context, 0, 0).dense;
   for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = static_cast<float>(i);
-  EXPECT_EQ(syncer.Send(0, outbox), Reception::kTaken);
+  EXPECT_EQ(syncer.Send(0, outbox), FrameStatus::kAccepted);
   ASSERT_EQ(outbox.messages.size(), 2u);
   const Envelope& sent = outbox.messages[1];
   EXPECT_EQ(sent.kind, MessageKind::kGradient);
@@ -121,9 +121,9 @@ TEST(ParameterServerSyncerTest, SendsItsLanesChunksAndTakesTheAnswers) {
   EXPECT_EQ(sent.body.bytes().data(), reinterpret_cast<const std::byte*>(&gradient[5]));
   EXPECT_EQ(context->traffic[0].bytes_sent, 20);
   EXPECT_EQ(context->traffic[0].bytes_received, 0);  // initial values are not counted
-  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2, 3}), Reception::kOld);
-  EXPECT_EQ(receive(Server(0), 1, 0, {1, 1, 1}), Reception::kTaken);
-  EXPECT_EQ(receive(Server(1), 1, 2, {1, 1}), Reception::kFresh);
+  EXPECT_EQ(receive(Server(0), 0, 0, {1, 2, 3}), FrameStatus::kDuplicate);
+  EXPECT_EQ(receive(Server(0), 1, 0, {1, 1, 1}), FrameStatus::kAccepted);
+  EXPECT_EQ(receive(Server(1), 1, 2, {1, 1}), FrameStatus::kComplete);
   EXPECT_EQ(context->traffic[0].bytes_received, 20);
 }
 
@@ -139,15 +139,15 @@ TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
                           outbox);
   };
   // A faster worker's, before the initial values.
-  EXPECT_EQ(receive(2, 0, 0, {1, 2}), Reception::kTaken);
-  EXPECT_EQ(receive(2, 0, 0, {1, 2}), Reception::kOld);
+  EXPECT_EQ(receive(2, 0, 0, {1, 2}), FrameStatus::kAccepted);
+  EXPECT_EQ(receive(2, 0, 0, {1, 2}), FrameStatus::kDuplicate);
   EXPECT_EQ(syncer.Receive(
                 Frame(MessageKind::kInitialValues, Worker(2), 0, 0, std::vector<float>(8)), outbox),
-            Reception::kForeign);
+            FrameStatus::kInvalid);
   EXPECT_EQ(
       syncer.Receive(
           Frame(MessageKind::kInitialValues, Worker(0), 0, 0, std::vector<float>(8, 100)), outbox),
-      Reception::kFresh);
+      FrameStatus::kComplete);
   EXPECT_EQ(syncer.fresh_iteration(), 0);
   EXPECT_THAT(syncer.missing(), IsEmpty());  // it computes itself
 
@@ -155,26 +155,26 @@ TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
   EXPECT_TRUE(own.dense.empty());
   std::copy_n(std::vector<float>{3, 4}.begin(), 2, own.u.begin());
   std::copy_n(std::vector<float>{1, 0, 2}.begin(), 3, own.v.begin());
-  EXPECT_EQ(syncer.Send(0, outbox), Reception::kTaken);
+  EXPECT_EQ(syncer.Send(0, outbox), FrameStatus::kAccepted);
   ASSERT_EQ(outbox.messages.size(), 4u);  // u and v to two workers
   EXPECT_EQ(outbox.messages[3].to, (Address{Worker(2), kFirstDataLane + 1}));
   EXPECT_EQ(outbox.messages[3].body.size(), 12u);
   EXPECT_THAT(syncer.missing(), ElementsAre(Worker(0), Worker(2)));
-  EXPECT_EQ(receive(1, 0, 0, {1, 2}), Reception::kForeign);  // its own
-  EXPECT_EQ(receive(0, 2, 0, {1, 2}), Reception::kForeign);  // nobody can be there yet
-  EXPECT_EQ(receive(0, 0, 1, {1, 2}), Reception::kForeign);  // too short
-  EXPECT_EQ(receive(0, 0, 2, {1, 2}), Reception::kForeign);
-  EXPECT_EQ(receive(2, 0, 1, {0, 1, 0}), Reception::kTaken);
-  EXPECT_EQ(receive(0, 0, 1, {1, 1, 1}), Reception::kTaken);
-  EXPECT_EQ(receive(2, 1, 1, {5, 5, 5}), Reception::kTaken);  // of the next iteration
-  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), Reception::kFresh);
+  EXPECT_EQ(receive(1, 0, 0, {1, 2}), FrameStatus::kInvalid);  // its own
+  EXPECT_EQ(receive(0, 2, 0, {1, 2}), FrameStatus::kInvalid);  // nobody can be there yet
+  EXPECT_EQ(receive(0, 0, 1, {1, 2}), FrameStatus::kInvalid);  // too short
+  EXPECT_EQ(receive(0, 0, 2, {1, 2}), FrameStatus::kInvalid);
+  EXPECT_EQ(receive(2, 0, 1, {0, 1, 0}), FrameStatus::kAccepted);
+  EXPECT_EQ(receive(0, 0, 1, {1, 1, 1}), FrameStatus::kAccepted);
+  EXPECT_EQ(receive(2, 1, 1, {5, 5, 5}), FrameStatus::kAccepted);  // of the next iteration
+  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), FrameStatus::kComplete);
   EXPECT_EQ(syncer.fresh_iteration(), 1);
   // Sum of u v^T: rows (-1, 1)(1 1 1), (3, 4)(1 0 2), (1, 2)(0 1 0); learning rate 3, 3 workers.
   EXPECT_THAT(context->memory->values(1),
               ElementsAre(100 - 2, 100 - 0, 100 - 5, 100 - 5, 100 - 3, 100 - 9, 100 - 3, 100 - 7));
   EXPECT_EQ(context->traffic[1].bytes_sent, 40);
   EXPECT_EQ(context->traffic[1].bytes_received, 52);  // 40, and 12 of the next iteration
-  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), Reception::kOld);
+  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), FrameStatus::kDuplicate);
 }
 
 TEST(FactorBroadcastSyncerTest, AWorkerAloneIsFreshAtOnce) {
@@ -184,9 +184,9 @@ TEST(FactorBroadcastSyncerTest, AWorkerAloneIsFreshAtOnce) {
       std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false));
   FactorBroadcastSyncer syncer(context, 1);
   Outbox outbox;
-  EXPECT_EQ(syncer.PublishInitial({}, outbox), Reception::kFresh);
-  EXPECT_EQ(syncer.Send(0, outbox), Reception::kFresh);
-  EXPECT_EQ(syncer.Send(1, outbox), Reception::kFresh);
+  EXPECT_EQ(syncer.PublishInitial({}, outbox), FrameStatus::kComplete);
+  EXPECT_EQ(syncer.Send(0, outbox), FrameStatus::kComplete);
+  EXPECT_EQ(syncer.Send(1, outbox), FrameStatus::kComplete);
   EXPECT_EQ(syncer.fresh_iteration(), 2);
   EXPECT_TRUE(outbox.messages.empty());
 }
@@ -230,18 +230,18 @@ TEST(FactorBroadcastSyncerTest, PassesFactorsOnAroundTheRing) {
     return syncer.Receive(Frame(MessageKind::kFactors, Worker(sender), 0, 2 * worker, {1, 2}),
                           outbox);
   };
-  EXPECT_EQ(receive(2, 2), Reception::kForeign);  // worker 1's left is worker 0
-  EXPECT_EQ(receive(0, 1), Reception::kForeign);  // its own
-  EXPECT_EQ(receive(0, 2), Reception::kTaken);    // worker 2 is the right, which has its own
+  EXPECT_EQ(receive(2, 2), FrameStatus::kInvalid);   // worker 1's left is worker 0
+  EXPECT_EQ(receive(0, 1), FrameStatus::kInvalid);   // its own
+  EXPECT_EQ(receive(0, 2), FrameStatus::kAccepted);  // worker 2 is the right, which has its own
   EXPECT_TRUE(outbox.messages.empty());
-  EXPECT_EQ(receive(0, 0), Reception::kTaken);
+  EXPECT_EQ(receive(0, 0), FrameStatus::kAccepted);
   ASSERT_EQ(outbox.messages.size(), 1u);
   EXPECT_EQ(outbox.messages[0].to.node, Worker(2));
   EXPECT_EQ(outbox.messages[0].chunk, 0u);
-  EXPECT_EQ(receive(0, 0), Reception::kOld);
-  EXPECT_EQ(syncer.PublishInitial({}, outbox), Reception::kFresh);
+  EXPECT_EQ(receive(0, 0), FrameStatus::kDuplicate);
+  EXPECT_EQ(syncer.PublishInitial({}, outbox), FrameStatus::kComplete);
   outbox.messages.clear();
-  EXPECT_EQ(syncer.Send(0, outbox), Reception::kTaken);
+  EXPECT_EQ(syncer.Send(0, outbox), FrameStatus::kAccepted);
   ASSERT_EQ(outbox.messages.size(), 2u);
   EXPECT_EQ(outbox.messages[1].to.node, Worker(2));
   EXPECT_EQ(outbox.messages[1].chunk, 3u);

@@ -60,7 +60,7 @@ struct HalfFormat {
 };
 
 struct HalfCase {
-  CodecSpec spec;
+  Codec spec;
   HalfFormat format;
   CodecFunctions (*functions)(Instructions);
 };
@@ -157,7 +157,7 @@ TEST(HalfCodecs, PortableAndFastestInstructionsGiveTheSameBits) {
 
 TEST(HalfCodecs, RoundedValuesSurviveFurtherHops) {
   std::mt19937 random(7);
-  for (const CodecSpec& spec : {kFp16, kBf16, kFp32}) {
+  for (const Codec& spec : {kFp16, kBf16, kFp32}) {
     for (size_t size : kSizes) {
       const Floats values = RandomFloats(size, random);
       Floats rounded = values;

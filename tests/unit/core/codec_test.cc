@@ -20,7 +20,7 @@ namespace {
 // --- All codecs ---
 
 TEST(Codec, SizesAreFixed) {
-  for (const CodecSpec& spec : kAll) EXPECT_EQ(EncodedBytes(spec, 0), 0U);
+  for (const Codec& spec : kAll) EXPECT_EQ(EncodedBytes(spec, 0), 0U);
   EXPECT_EQ(EncodedBytes(kFp32, 1000), 4000U);
   EXPECT_EQ(EncodedBytes(kFp16, 1001), 2002U);
   EXPECT_EQ(EncodedBytes(kBf16, 1001), 2002U);
@@ -32,15 +32,15 @@ TEST(Codec, SizesAreFixed) {
   EXPECT_EQ(EncodedBytes(kTopK, 1), 8U);
   EXPECT_EQ(EncodedBytes(kTopK, 10), 8U);
   EXPECT_EQ(EncodedBytes(kTopK, 11), 16U);
-  EXPECT_EQ(EncodedBytes({Codec::kTopK, 1}, 11), 88U);
-  EXPECT_EQ(EncodedBytes({Codec::kTopK, 1e-9}, 1000), 8U);
+  EXPECT_EQ(EncodedBytes({CodecType::kTopK, 1}, 11), 88U);
+  EXPECT_EQ(EncodedBytes({CodecType::kTopK, 1e-9}, 1000), 8U);
   // No allocation: sizes of phantoms may be large.
   EXPECT_EQ(EncodedBytes(kFp16, int64_t{1} << 40), size_t{1} << 41);
 }
 
 TEST(Codec, AddDecodedAddsWhatDecodeGivesAtAnyAlignment) {
   std::mt19937 random(1);
-  for (const CodecSpec& spec : kAll) {
+  for (const Codec& spec : kAll) {
     for (size_t size : kSizes) {
       const Bytes bytes = Encoded(spec, RandomFloats(size, random));
       const Floats decoded = Decoded(spec, bytes, size);
@@ -57,7 +57,7 @@ TEST(Codec, AddDecodedAddsWhatDecodeGivesAtAnyAlignment) {
         EXPECT_TRUE(SameBits(Decoded(spec, view, size), decoded));
         Floats accumulator = start;
         EXPECT_TRUE(AddDecoded(spec, view, accumulator));
-        EXPECT_EQ(accumulator, expected) << static_cast<int>(spec.codec) << ", size " << size;
+        EXPECT_EQ(accumulator, expected) << static_cast<int>(spec.type) << ", size " << size;
       }
     }
   }
@@ -65,7 +65,7 @@ TEST(Codec, AddDecodedAddsWhatDecodeGivesAtAnyAlignment) {
 
 TEST(Codec, ErrorFeedbackLosesNothingOverIterations) {
   std::mt19937 random(2);
-  for (const CodecSpec& spec : kAll) {
+  for (const Codec& spec : kAll) {
     for (size_t size : {1, 17, 1025, 3001}) {
       Floats residual(size, 0);
       std::vector<double> given(size), taken(size), magnitude(size);
@@ -83,7 +83,7 @@ TEST(Codec, ErrorFeedbackLosesNothingOverIterations) {
       for (size_t i = 0; i < size; ++i) {
         // Each iteration rounds values + residual and what is lost of it once.
         ASSERT_NEAR(taken[i] + residual[i], given[i], 1.2e-7 * magnitude[i])
-            << static_cast<int>(spec.codec) << ", size " << size << ", float " << i;
+            << static_cast<int>(spec.type) << ", size " << size << ", float " << i;
       }
     }
   }
@@ -91,7 +91,7 @@ TEST(Codec, ErrorFeedbackLosesNothingOverIterations) {
 
 TEST(Codec, FeedbackEncodesTheSumAndKeepsTheLoss) {
   std::mt19937 random(3);
-  for (const CodecSpec& spec : kAll) {
+  for (const Codec& spec : kAll) {
     for (size_t size : kSizes) {
       const Floats values = RandomFloats(size, random);
       Floats residual = RandomFloats(size, random);
@@ -99,7 +99,7 @@ TEST(Codec, FeedbackEncodesTheSumAndKeepsTheLoss) {
       for (size_t i = 0; i < size; ++i) corrected[i] += residual[i];
       Bytes bytes(EncodedBytes(spec, static_cast<int64_t>(size)));
       Encode(spec, values, residual, bytes);
-      ASSERT_EQ(bytes, Encoded(spec, corrected)) << static_cast<int>(spec.codec) << ", " << size;
+      ASSERT_EQ(bytes, Encoded(spec, corrected)) << static_cast<int>(spec.type) << ", " << size;
       const Floats decoded = Decoded(spec, bytes, size);
       for (size_t i = 0; i < size; ++i) ASSERT_EQ(residual[i], corrected[i] - decoded[i]);
     }
@@ -110,7 +110,7 @@ TEST(Codec, FeedbackEncodesTheSumAndKeepsTheLoss) {
 // write beyond the floats.
 TEST(Codec, ForeignBytesDoNoHarm) {
   std::mt19937 random(4);
-  for (const CodecSpec& spec : kAll) {
+  for (const Codec& spec : kAll) {
     for (size_t size : {0, 1, 2, 9, 1025}) {
       const size_t right = EncodedBytes(spec, static_cast<int64_t>(size));
       for (size_t wrong : {right + 1, right + 8, right == 0 ? 1 : right - 1}) {
@@ -137,9 +137,9 @@ TEST(Codec, ForeignBytesDoNoHarm) {
 
 TEST(Codec, ValidateRefusesAShareThatCannotBe) {
   EXPECT_NO_THROW(Validate(kTopK));
-  EXPECT_NO_THROW(Validate({Codec::kTopK, 1}));
+  EXPECT_NO_THROW(Validate({CodecType::kTopK, 1}));
   for (double share : {0.0, -0.1, 1.1, std::nan("")}) {
-    EXPECT_THROW(Validate({Codec::kTopK, share}), ConfigError) << share;
+    EXPECT_THROW(Validate({CodecType::kTopK, share}), ConfigError) << share;
   }
 }
 
@@ -231,7 +231,7 @@ TEST(TopK, KeepsTheLargestAndOfEqualOnesTheFirst) {
   std::mt19937 random(9);
   for (size_t size : kSizes) {
     for (double share : {0.001, 0.01, 0.3, 1.0}) {
-      const CodecSpec spec{Codec::kTopK, share};
+      const Codec spec{CodecType::kTopK, share};
       const size_t k = EncodedBytes(spec, static_cast<int64_t>(size)) / 8;
       const Floats random_floats = RandomFloats(size, random);
       // Almost all equal, so that the threshold is a tie; all 0; and large ones where the encoder
@@ -248,7 +248,7 @@ TEST(TopK, KeepsTheLargestAndOfEqualOnesTheFirst) {
 }
 
 TEST(TopK, IndicesAscendAndValuesFollow) {
-  const Bytes bytes = Encoded({Codec::kTopK, 0.5}, {1, -5, 2, 4});
+  const Bytes bytes = Encoded({CodecType::kTopK, 0.5}, {1, -5, 2, 4});
   const uint32_t indices[] = {1, 3};
   const float values[] = {-5, 4};
   ASSERT_EQ(bytes.size(), 16U);
@@ -270,7 +270,7 @@ TEST(TopK, InfinityAndNanCountAsTheLargest) {
   Floats values(10'000, 1), residual(10'000, 0);
   values[5000] = kNan;
   values[7000] = -kInfinity;
-  const CodecSpec spec{Codec::kTopK, 0.0002};
+  const Codec spec{CodecType::kTopK, 0.0002};
   Bytes bytes(EncodedBytes(spec, 10'000));
   Encode(spec, values, residual, bytes);
   const Floats decoded = Decoded(spec, bytes, 10'000);
@@ -282,7 +282,7 @@ TEST(TopK, InfinityAndNanCountAsTheLargest) {
 }
 
 TEST(TopK, RefusesIndicesThatDoNotAscendOrAreTooLarge) {
-  const CodecSpec spec{Codec::kTopK, 0.5};
+  const Codec spec{CodecType::kTopK, 0.5};
   const auto decodes = [&](uint32_t first, uint32_t second) {
     const uint32_t frame[] = {first, second, 0, 0};
     Floats out(4, 7);

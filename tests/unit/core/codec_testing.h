@@ -21,12 +21,12 @@ using Bytes = std::vector<std::byte>;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-inline const CodecSpec kFp32{Codec::kFp32};
-inline const CodecSpec kFp16{Codec::kFp16};
-inline const CodecSpec kBf16{Codec::kBf16};
-inline const CodecSpec kOneBit{Codec::kOneBit};
-inline const CodecSpec kTopK{Codec::kTopK, 0.1};
-inline const CodecSpec kAll[] = {kFp32, kFp16, kBf16, kOneBit, kTopK, {Codec::kTopK, 1}};
+inline const Codec kFp32{CodecType::kFp32};
+inline const Codec kFp16{CodecType::kFp16};
+inline const Codec kBf16{CodecType::kBf16};
+inline const Codec kOneBit{CodecType::kOneBit};
+inline const Codec kTopK{CodecType::kTopK, 0.1};
+inline const Codec kAll[] = {kFp32, kFp16, kBf16, kOneBit, kTopK, {CodecType::kTopK, 1}};
 
 // None, one, primes, and both sides of vectors, bytes of bits, buffers and blocks.
 inline const size_t kSizes[] = {0,  1,   2,   3,    7,    8,    9,    15,   16,   17,   31,   61,
@@ -43,13 +43,13 @@ inline Floats RandomFloats(size_t count, std::mt19937& random) {
   return floats;
 }
 
-inline Bytes Encoded(const CodecSpec& spec, const Floats& values) {
+inline Bytes Encoded(const Codec& spec, const Floats& values) {
   Bytes bytes(EncodedBytes(spec, static_cast<int64_t>(values.size())));
   Encode(spec, values, {}, bytes);
   return bytes;
 }
 
-inline Floats Decoded(const CodecSpec& spec, std::span<const std::byte> bytes, size_t count) {
+inline Floats Decoded(const Codec& spec, std::span<const std::byte> bytes, size_t count) {
   Floats floats(count, kNan);
   EXPECT_TRUE(Decode(spec, bytes, floats));
   return floats;

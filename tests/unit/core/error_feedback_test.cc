@@ -29,7 +29,7 @@ std::vector<float> Gradient(const std::vector<float>& parameters, int worker,
 }
 
 // The largest parameter after descending from 0.4 and -0.4, mean over the second half of the way.
-double DescendWith(const CodecSpec& codec, bool feedback) {
+double DescendWith(const Codec& codec, bool feedback) {
   constexpr int kSteps = 2000;
   constexpr float kRate = 0.02F;
   std::mt19937 random(3);
@@ -58,10 +58,10 @@ double DescendWith(const CodecSpec& codec, bool feedback) {
 }
 
 TEST(ErrorFeedbackTest, IsWhatMakesLossyCodecsConverge) {
-  EXPECT_LT(DescendWith({Codec::kFp32, 0}, false), 0.01);
-  for (const CodecSpec& codec :
-       {CodecSpec{Codec::kOneBit, 0}, CodecSpec{Codec::kTopK, 4.0 / kFloats}}) {
-    SCOPED_TRACE(static_cast<int>(codec.codec));
+  EXPECT_LT(DescendWith({CodecType::kFp32, 0}, false), 0.01);
+  for (const Codec& codec :
+       {Codec{CodecType::kOneBit, 0}, Codec{CodecType::kTopK, 4.0 / kFloats}}) {
+    SCOPED_TRACE(static_cast<int>(codec.type));
     EXPECT_LT(DescendWith(codec, true), 0.1);
     EXPECT_GT(DescendWith(codec, false), 0.3);
   }

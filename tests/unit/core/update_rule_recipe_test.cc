@@ -50,12 +50,12 @@ TEST(MomentumCorrectionTest, IsTheMomentumOfGradients) {
   rule.warmup_base_lr = 0.1F;
   rule.momentum_correction = true;
   std::vector<float> parameters{1};
-  std::vector<float> history{0};
+  std::vector<float> optimizer_state{0};
   double value = 1;
   double velocity = 0;
   for (int i = 0; i < 12; ++i) {
     const std::vector<float> gradient = Random(1, random);
-    Update(rule, i, {}, gradient, 1, parameters, history);
+    Update(rule, i, {}, gradient, 1, parameters, optimizer_state);
     velocity = double{rule.momentum} * velocity + gradient[0];
     value -= LearningRate(rule, i) * velocity;
     EXPECT_NEAR(parameters[0], value, 1e-5) << i;
@@ -72,24 +72,25 @@ TEST(DeferredTest, IsTheSameUpdateLater) {
     UpdateRule deferred = rule;
     deferred.deferred = true;
     const size_t count = 37;
-    const size_t state = StatePerParameter(rule);
-    ASSERT_EQ(StatePerParameter(deferred), static_cast<int>(state) + 1);
+    const size_t state = OptimizerStatePerParameter(rule);
+    ASSERT_EQ(OptimizerStatePerParameter(deferred), static_cast<int>(state) + 1);
     std::vector<float> parameters = Random(count, random);
     std::vector<float> later = parameters;
-    std::vector<float> history(count * state);
-    std::vector<float> later_history(count * (state + 1));
+    std::vector<float> optimizer_state(count * state);
+    std::vector<float> later_optimizer_state(count * (state + 1));
     for (int i = 0; i < 5; ++i) {
       const std::vector<float> sum = Random(count, random);
-      Update(rule, i, {2, 0.5F}, sum, 0.25F, parameters, history);
+      Update(rule, i, {2, 0.5F}, sum, 0.25F, parameters, optimizer_state);
       const std::vector<float> before = later;
       // In two pieces, as chunks arrive.
       const size_t cut = 10;
       Update(deferred, i, {2, 0.5F}, std::span(sum).first(cut), 0.25F, std::span(later).first(cut),
-             std::span(later_history).first(cut * (state + 1)));
+             std::span(later_optimizer_state).first(cut * (state + 1)));
       Update(deferred, i, {2, 0.5F}, std::span(sum).subspan(cut), 0.25F,
-             std::span(later).subspan(cut), std::span(later_history).subspan(cut * (state + 1)));
+             std::span(later).subspan(cut),
+             std::span(later_optimizer_state).subspan(cut * (state + 1)));
       EXPECT_TRUE(SameBits(later, before)) << type;
-      UpdateDeferred(deferred, i, {2, 0.5F}, 1, later, later_history);
+      UpdateDeferred(deferred, i, {2, 0.5F}, 1, later, later_optimizer_state);
       EXPECT_TRUE(SameBits(later, parameters)) << type << i;
     }
   }
@@ -100,7 +101,7 @@ TEST(DeferredTest, MeanGradientIsAllThereIs) {
   rule.type = "MeanGradient";
   rule.deferred = true;
   Validate(rule);
-  ASSERT_EQ(StatePerParameter(rule), 1);
+  ASSERT_EQ(OptimizerStatePerParameter(rule), 1);
   std::vector<float> parameters{1, 2};
   std::vector<float> mean(2);
   const std::vector<float> sum{8, -4};

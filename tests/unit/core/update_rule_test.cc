@@ -111,10 +111,10 @@ UpdateRule RuleOf(const std::string& type) {
 }
 
 struct State {
-  std::vector<float> gradient, parameters, history;
+  std::vector<float> gradient, parameters, optimizer_state;
 };
 
-// A history without negative numbers, as a mean of squares has none.
+// A optimizer_state without negative numbers, as a mean of squares has none.
 State RandomState(size_t count, size_t state_per_parameter, std::mt19937& random) {
   std::normal_distribution<float> value;
   State state{std::vector<float>(count), std::vector<float>(count),
@@ -132,7 +132,7 @@ void ExpectSameBits(const State& actual, const State& expected) {
            (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
   };
   EXPECT_TRUE(same(actual.parameters, expected.parameters));
-  EXPECT_TRUE(same(actual.history, expected.history));
+  EXPECT_TRUE(same(actual.optimizer_state, expected.optimizer_state));
 }
 
 // One parameter under a rule in double, written from the papers' forms of the rules.
@@ -188,7 +188,7 @@ TEST(Update, FollowsEachRuleInDoubleOverManyIterations) {
     const UpdateRule rule = RuleOf(type);
     const size_t count = 37;
     const Multipliers multipliers{2, 3};
-    State state = RandomState(count, StatePerParameter(rule), random);
+    State state = RandomState(count, OptimizerStatePerParameter(rule), random);
     state.history.assign(state.history.size(), 0);
     UpdateRule decayed = rule;  // with the blob's decay
     decayed.weight_decay *= multipliers.decay;
@@ -212,8 +212,8 @@ TEST(Update, AdamStartsAtTheIterationItIsGiven) {
   UpdateRule rule = RuleOf("Adam");
   rule.lr_policy = "fixed";
   rule.weight_decay = 0;
-  // The first step of Adam is the rate, whatever the gradient; later ones from no history are
-  // (1 - m) / (1 - m^t) sqrt((1 - m2^t) / (1 - m2)) of it.
+  // The first step of Adam is the rate, whatever the gradient; later ones from no optimizer_state
+  // are (1 - m) / (1 - m^t) sqrt((1 - m2^t) / (1 - m2)) of it.
   for (int64_t t : {1, 2, 50, 1'000'000'000}) {
     State state{{1000}, {0}, {0, 0}};
     Update(rule, t - 1, {}, state.gradient, 1, state.parameters, state.history);
@@ -263,7 +263,7 @@ TEST(Update, SgdEqualsTheFormulaStepByStepToTheBit) {
       State expected = actual;
       for (int64_t iteration = 0; iteration < 3; ++iteration) {
         Update(rule, iteration, multipliers, actual.gradient, 1.0F / 3, actual.parameters,
-               actual.history);
+               actual.optimizer_state);
         for (size_t i = 0; i < count; ++i) {
           UpdateByHand(rule, iteration, multipliers, 1.0F / 3, i, expected);
         }
@@ -281,15 +281,15 @@ TEST(Update, PiecesGiveTheSameBitsAsTheWhole) {
       SCOPED_TRACE(type);
       UpdateRule rule = RuleOf(type);
       RandomRegularization(rule, random);
-      const size_t state = StatePerParameter(rule);
+      const size_t state = OptimizerStatePerParameter(rule);
       State whole = RandomState(count, state, random);
       State pieces = whole;
-      Update(rule, 7, {}, whole.gradient, 0.25F, whole.parameters, whole.history);
+      Update(rule, 7, {}, whole.gradient, 0.25F, whole.parameters, whole.optimizer_state);
       for (size_t begin = 0; begin < count;) {
         const size_t size = std::min<size_t>(count - begin, random() % 97);
         Update(rule, 7, {}, std::span(pieces.gradient).subspan(begin, size), 0.25F,
                std::span(pieces.parameters).subspan(begin, size),
-               std::span(pieces.history).subspan(begin * state, size * state));
+               std::span(pieces.optimizer_state).subspan(begin * state, size * state));
         begin += size;
       }
       ExpectSameBits(pieces, whole);
@@ -302,7 +302,7 @@ TEST(Update, AnExampleByHand) {
   rule.base_lr = 0.25F;
   rule.momentum = 0.5F;
   rule.weight_decay = 0.25F;
-  EXPECT_EQ(StatePerParameter(rule), 1);
+  EXPECT_EQ(OptimizerStatePerParameter(rule), 1);
   // Four workers' gradients sum to 8: g = 8/4 + (0.25 * 2) 4 = 4; rate = 0.25 * 2 / 2; v = 1; w
   // = 3.
   State state{{8}, {4}, {0}};
@@ -320,7 +320,7 @@ TEST(Update, StateIsInterleavedParameterByParameter) {
   rule.weight_decay = 0;
   rule.momentum = 0.5F;
   rule.momentum2 = 0.75F;
-  EXPECT_EQ(StatePerParameter(rule), 2);
+  EXPECT_EQ(OptimizerStatePerParameter(rule), 2);
   State state{{2, 4}, {0, 0}, {0, 0, 0, 0}};
   Update(rule, 0, {}, state.gradient, 1, state.parameters, state.history);
   EXPECT_THAT(state.history, testing::ElementsAre(1, 1, 2, 4));
@@ -330,7 +330,7 @@ TEST(Update, AParameterWithoutGradientStaysWhereItIs) {
   for (const char* type : kTypes) {
     UpdateRule rule = RuleOf(type);
     rule.weight_decay = 0;
-    State state{{0}, {1.5F}, std::vector<float>(StatePerParameter(rule))};
+    State state{{0}, {1.5F}, std::vector<float>(OptimizerStatePerParameter(rule))};
     Update(rule, 0, {}, state.gradient, 1, state.parameters, state.history);
     EXPECT_EQ(state.parameters[0], 1.5F) << type;
   }
@@ -350,7 +350,7 @@ TEST(UpdateDeathTest, VectorsOfDifferentLengthsEndTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   std::vector<float> three(3), two(2);
   EXPECT_DEATH(Update({}, 0, {}, two, 1, three, three), "Check failed: gradient_sum.size\\(\\)");
-  EXPECT_DEATH(Update({}, 0, {}, three, 1, three, two), "Check failed: history.size\\(\\)");
+  EXPECT_DEATH(Update({}, 0, {}, three, 1, three, two), "Check failed: optimizer_state.size\\(\\)");
 }
 
 // --- Validation ---

@@ -12,8 +12,8 @@ namespace poseidon {
 namespace {
 
 // 1 GB/s, 1 ms, no headers, no buffers, processing for nothing.
-ClusterSpec Plain(int workers, int servers, bool colocated = true) {
-  ClusterSpec cluster;
+ClusterModel Plain(int workers, int servers, bool colocated = true) {
+  ClusterModel cluster;
   cluster.workers = workers;
   cluster.servers = servers;
   cluster.colocated = colocated;
@@ -54,7 +54,7 @@ Communication Settings(Communication::Policy policy, int64_t chunk_bytes = 26843
 }
 
 // Milliseconds of the only bucket's exchange, which is all exposed: one layer computes 30 ms.
-double ExchangeOf(const ModelSpec& model, const ClusterSpec& cluster,
+double ExchangeOf(const ModelSpec& model, const ClusterModel& cluster,
                   const Communication& communication) {
   const InformationBook book(model, cluster.workers, cluster.servers);
   Predictor predictor(book, cluster);
@@ -102,7 +102,7 @@ TEST(PredictorTest, FactorsTakeWhatPaperAndPencilSay) {
 TEST(PredictorTest, ProcessingCounts) {
   ModelSpec model;
   AddTimedProduct(1000, 1000, 500, model);
-  ClusterSpec cluster = Plain(2, 2);
+  ClusterModel cluster = Plain(2, 2);
   const double free = ExchangeOf(model, cluster, Settings(Communication::ALL_SFB));
   cluster.flops = 2e11;  // 2 x 1000 x 1000 x 1000 operations: 10 ms
   EXPECT_NEAR(ExchangeOf(model, cluster, Settings(Communication::ALL_SFB)), free + 10, 0.1);
@@ -117,7 +117,7 @@ TEST(PredictorTest, ProcessingCounts) {
 TEST(PredictorTest, MessagesCost) {
   ModelSpec model;
   AddTimed(1000, model);
-  ClusterSpec cluster = Plain(4, 4);
+  ClusterModel cluster = Plain(4, 4);
   cluster.goodput = 1e15;
   const auto costs = [&](Communication::Policy policy, int64_t chunk_bytes) {
     cluster.message_cost = 0;
@@ -152,7 +152,7 @@ TEST(PredictorTest, SendBuffersHoldUpUrgentLayers) {
   AddTimed(30000000, model);
   const InformationBook book(model, 1, 1);
   const auto exchange = [&](int64_t send_buffer_bytes) {
-    ClusterSpec cluster = Plain(1, 1, false);
+    ClusterModel cluster = Plain(1, 1, false);
     cluster.send_buffer_bytes = send_buffer_bytes;
     Predictor predictor(book, cluster);
     Plan plan = MakePlan(book, Settings(Communication::ALL_PS, 1000000));
@@ -250,7 +250,7 @@ TEST(PredictorTest, EstimatesAreNearAndBoundsAreBelow) {
   for (const ModelSpec& model : {Vgg19(32), GoogLeNet(32), ResNet50(32)}) {
     for (const int workers : {2, 8, 16}) {
       const InformationBook book(model, workers, workers);
-      ClusterSpec cluster = Plain(workers, workers);
+      ClusterModel cluster = Plain(workers, workers);
       cluster.flops = 4e12;
       cluster.latency = 50e-6;
       Predictor predictor(book, cluster);
@@ -273,14 +273,14 @@ TEST(LayerTimesTest, ComeFromTimesElseOperationsElseParameters) {
   model.set_batch(10);
   model.add_layers()->add_blobs()->add_shape(500);
   model.add_layers()->add_blobs()->add_shape(1500);
-  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[1].forward, 2 * 1500 * 10 / 1e4);
+  EXPECT_DOUBLE_EQ(ComputeTimes(model, 1e4)[1].forward, 2 * 1500 * 10 / 1e4);
   model.mutable_layers(0)->set_multiply_adds(7000);
-  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[0].forward, 2 * 7000 * 10 / 1e4);
-  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[0].backward, 2 * LayerTimes(model, 1e4)[0].forward);
-  EXPECT_EQ(LayerTimes(model, 1e4)[1].forward, 0);
+  EXPECT_DOUBLE_EQ(ComputeTimes(model, 1e4)[0].forward, 2 * 7000 * 10 / 1e4);
+  EXPECT_DOUBLE_EQ(ComputeTimes(model, 1e4)[0].backward, 2 * ComputeTimes(model, 1e4)[0].forward);
+  EXPECT_EQ(ComputeTimes(model, 1e4)[1].forward, 0);
   model.mutable_layers(1)->set_backward_ms(4);
-  EXPECT_DOUBLE_EQ(LayerTimes(model, 1e4)[1].backward, 0.004);
-  EXPECT_EQ(LayerTimes(model, 1e4)[0].forward, 0);
+  EXPECT_DOUBLE_EQ(ComputeTimes(model, 1e4)[1].backward, 0.004);
+  EXPECT_EQ(ComputeTimes(model, 1e4)[0].forward, 0);
 }
 
 TEST(ClusterSpecTest, IsWhatTheJobSays) {
@@ -296,7 +296,7 @@ TEST(ClusterSpecTest, IsWhatTheJobSays) {
   job.mutable_cluster()->set_reduction_rate(3e9);
   job.mutable_cluster()->set_update_rate(1e9);
   job.mutable_communication()->set_window_bytes(1 << 20);
-  const ClusterSpec cluster = ClusterOf(job);
+  const ClusterModel cluster = ClusterOf(job);
   EXPECT_DOUBLE_EQ(cluster.goodput, 5e8);
   EXPECT_DOUBLE_EQ(cluster.latency, 20e-6);
   EXPECT_EQ(cluster.machines(), 5);

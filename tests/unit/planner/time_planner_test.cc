@@ -16,8 +16,8 @@ constexpr Communication::Policy kOthers[] = {
     Communication::ALL_RING, Communication::ALL_TORUS, Communication::ALL_HALVING_DOUBLING,
     Communication::ALL_ADAM};
 
-ClusterSpec Cluster(int workers, double gigabits, double latency) {
-  ClusterSpec cluster;
+ClusterModel Cluster(int workers, double gigabits, double latency) {
+  ClusterModel cluster;
   cluster.workers = workers;
   cluster.servers = workers;
   cluster.goodput = gigabits * 1e9 / 8;
@@ -48,7 +48,7 @@ TEST(TimePlannerTest, NothingElseIsPredictedToBeFaster) {
 TEST(TimePlannerTest, EveryLayerIsInOneBucketInOrder) {
   const ModelSpec model = ResNet50(32);
   const InformationBook book(model, 8, 1);
-  ClusterSpec slow = Cluster(8, 1, 1e-3);
+  ClusterModel slow = Cluster(8, 1, 1e-3);
   slow.servers = 1;
   slow.colocated = false;
   Predictor predictor(book, slow);
@@ -94,7 +94,7 @@ TEST(TimePlannerTest, IsTheSameEveryTime) {
 TEST(TimePlannerTest, CutsNothingSmallerThanMessagesAreWorth) {
   const ModelSpec model = Vgg19(32);
   const InformationBook book(model, 4, 4);
-  ClusterSpec cluster = Cluster(4, 10, 10e-6);
+  ClusterModel cluster = Cluster(4, 10, 10e-6);
   cluster.message_cost = 1e-3;
   Predictor predictor(book, cluster);
   const Plan plan = PlanByTime(predictor, {});

@@ -33,10 +33,10 @@ struct Pair {
 
   // Workers answered; -1 if the gradient was old, -2 if it was foreign.
   std::vector<int> Add(int worker, int64_t iteration, const Floats& gradient, Time now = {}) {
-    const Reaction reaction = pair.Add(worker, iteration, Body(gradient), now, rule, pool);
-    if (reaction.verdict == Verdict::kTaken) return reaction.answer;
+    const GatherResult reaction = pair.Add(worker, iteration, Body(gradient), now, rule, pool);
+    if (reaction.status == FrameStatus::kAccepted) return reaction.answer;
     EXPECT_THAT(reaction.answer, IsEmpty());
-    return {reaction.verdict == Verdict::kOld ? -1 : -2};
+    return {reaction.status == FrameStatus::kDuplicate ? -1 : -2};
   }
   Floats values() const {
     Floats floats(size);
@@ -137,10 +137,10 @@ TEST(KvPairTest, BlobsOfAChunkHaveTheirOwnMultipliers) {
 TEST(KvPairTest, PhantomsCountAndHoldNothing) {
   AccumulatorPool pool(0, 0);
   const UpdateRule rule = PlainRule();
-  for (const Codec codec : {Codec::kFp32, Codec::kOneBit}) {
+  for (const Codec codec : {CodecType::kFp32, CodecType::kOneBit}) {
     const KvPair::Options options{.workers = 2,
                                   .deterministic = true,
-                                  .update_at_workers = codec == Codec::kOneBit,
+                                  .update_at_workers = codec == CodecType::kOneBit,
                                   .codec = {codec, 0}};
     KvPair pair(options, 10, {{10, {}}}, {});
     const size_t bytes = EncodedBytes(options.codec, 10);
@@ -150,8 +150,8 @@ TEST(KvPairTest, PhantomsCountAndHoldNothing) {
       return pair.Add(worker, iteration, Payload::Phantom(size), {}, rule, pool);
     };
     for (int64_t iteration = 0; iteration < 3; ++iteration) {
-      EXPECT_EQ(add(1, iteration, bytes).verdict, Verdict::kTaken);
-      EXPECT_EQ(add(0, iteration, bytes - 4).verdict, Verdict::kForeign);
+      EXPECT_EQ(add(1, iteration, bytes).status, FrameStatus::kAccepted);
+      EXPECT_EQ(add(0, iteration, bytes - 4).status, FrameStatus::kInvalid);
       EXPECT_THAT(add(0, iteration, bytes).answer, ElementsAre(0, 1));
       EXPECT_EQ(pair.answer_size(), bytes);
       EXPECT_TRUE(pair.answer().empty());

@@ -25,19 +25,19 @@ wire::PlanAndModel SumPlan(int workers, WireCodec codec, int64_t size, bool dete
   return plan;
 }
 
-CodecSpec SpecOf(const wire::PlanAndModel& plan) {
+Codec SpecOf(const wire::PlanAndModel& plan) {
   return CodecOf(plan.plan(), plan.plan().buckets(0));
 }
 
-Payload Packed(const CodecSpec& spec, const Floats& values, Floats& residual) {
+Payload Packed(const Codec& spec, const Floats& values, Floats& residual) {
   std::string bytes(EncodedBytes(spec, static_cast<int64_t>(values.size())), '\0');
-  const bool feedback = spec.codec == Codec::kOneBit || spec.codec == Codec::kTopK;
+  const bool feedback = spec.type == CodecType::kOneBit || spec.type == CodecType::kTopK;
   Encode(spec, values, feedback ? std::span<float>(residual) : std::span<float>(),
          std::as_writable_bytes(std::span(bytes)));
   return Payload::FromString(std::move(bytes));
 }
 
-Floats Unpacked(const CodecSpec& spec, const Payload& body, size_t size) {
+Floats Unpacked(const Codec& spec, const Payload& body, size_t size) {
   Floats floats(size);
   EXPECT_TRUE(Decode(spec, body.bytes(), floats));
   return floats;
@@ -72,7 +72,7 @@ TEST(ServerCodecTest, AnswersWithThePackedSumAndItsResidual) {
         const int workers = 1 + static_cast<int>(random() % 5);
         SCOPED_TRACE(CodecName(codec) + ", size " + std::to_string(size));
         const wire::PlanAndModel plan = SumPlan(workers, codec, size, deterministic);
-        const CodecSpec spec = SpecOf(plan);
+        const Codec spec = SpecOf(plan);
         ShardUnderTest shard(plan);
         const Floats initial = RandomFloats(size, random);
         const auto& sent =
@@ -123,7 +123,7 @@ TEST(ServerCodecTest, AllOfTheSumArrivesInTheEnd) {
   constexpr int64_t kSize = 40;
   std::mt19937 random(6);
   const wire::PlanAndModel plan = SumPlan(kWorkers, TOP_K, kSize, false);
-  const CodecSpec spec = SpecOf(plan);
+  const Codec spec = SpecOf(plan);
   ShardUnderTest shard(plan);
   shard.Receive(ShardFrame(MessageKind::kInitialValues, 0, 0, Body(Floats(kSize))));
   std::vector<double> missing(kSize);
@@ -155,7 +155,7 @@ TEST(ServerCodecTest, RefusesFramesThatDoNotDecode) {
   constexpr int64_t kSize = 8;  // two of them are sent by top-k
   for (const bool deterministic : {false, true}) {
     const wire::PlanAndModel plan = SumPlan(3, TOP_K, kSize, deterministic);
-    const CodecSpec spec = SpecOf(plan);
+    const Codec spec = SpecOf(plan);
     ShardUnderTest shard(plan);
     shard.Receive(ShardFrame(MessageKind::kInitialValues, 0, 0, Body(Floats(kSize))));
     Floats none(kSize);

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "core/arithmetic/rebuild.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 #include "tests/unit/server/server_testing.h"
 
 namespace poseidon {
@@ -98,7 +98,7 @@ TEST(FactorLayerTest, IsTheRebuiltGradientAndTheUpdateRule) {
     ShardUnderTest shard(plan);
     EXPECT_EQ(shard->floats(), 1 + shape.floats());
     Floats values = RandomFloats(shape.floats(), random);
-    Floats history(shape.floats());
+    Floats optimizer_state(shape.floats());
     Publish(shard, shape, values);
     int64_t duplicates = 0;
     for (int64_t iteration = 0; iteration < 4; ++iteration) {
@@ -126,9 +126,9 @@ TEST(FactorLayerTest, IsTheRebuiltGradientAndTheUpdateRule) {
       }
       Floats gradient(shape.floats());
       RebuildGradient(shape.outputs, shape.inputs, u, v, gradient);
-      UpdateSegmentwise(rule, iteration,
-                        UpdateSegments(plan.model(), plan.plan().buckets(1), 0, shape.floats()),
-                        gradient, 1.0F / static_cast<float>(shape.workers), values, history);
+      UpdateSegmentwise(
+          rule, iteration, UpdateSegments(plan.model(), plan.plan().buckets(1), 0, shape.floats()),
+          gradient, 1.0F / static_cast<float>(shape.workers), values, optimizer_state);
       ASSERT_EQ(Collect(sent, shape, iteration + 1), values);
     }
     EXPECT_EQ(shard->dropped_frames(), duplicates);

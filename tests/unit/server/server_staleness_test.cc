@@ -19,11 +19,11 @@ using Doubles = std::vector<double>;
 constexpr double kRate = 0.5;
 constexpr double kMomentum = 0.5;
 
-// values -= history, one step of SGD by `gradient` at `rate`.
-void Step(const Doubles& gradient, double rate, Doubles& values, Doubles& history) {
+// values -= optimizer_state, one step of SGD by `gradient` at `rate`.
+void Step(const Doubles& gradient, double rate, Doubles& values, Doubles& optimizer_state) {
   for (size_t i = 0; i < values.size(); ++i) {
-    history[i] = kMomentum * history[i] + rate * gradient[i];
-    values[i] -= history[i];
+    optimizer_state[i] = kMomentum * optimizer_state[i] + rate * gradient[i];
+    values[i] -= optimizer_state[i];
   }
 }
 
@@ -50,10 +50,10 @@ class Model {
   }
   Doubles Values(int staleness) const {
     Doubles values = initial_;
-    Doubles history(values.size());
+    Doubles optimizer_state(values.size());
     const double share = 1.0 / static_cast<double>(gradients_.size());
     if (staleness < 0) {
-      for (const Doubles& gradient : order_) Step(gradient, kRate * share, values, history);
+      for (const Doubles& gradient : order_) Step(gradient, kRate * share, values, optimizer_state);
       return values;
     }
     for (int64_t t = 0; t < complete(); ++t) {
@@ -61,7 +61,7 @@ class Model {
       for (const auto& of_worker : gradients_) {
         for (size_t i = 0; i < mean.size(); ++i) mean[i] += of_worker[t][i] * share;
       }
-      Step(mean, kRate, values, history);
+      Step(mean, kRate, values, optimizer_state);
     }
     return values;
   }

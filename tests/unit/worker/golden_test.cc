@@ -11,7 +11,7 @@
 #include "caffe_adapter/net/upgrade.h"
 #include "core/arithmetic/update_rule.h"
 #include "proto/text_format.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 #include "tests/golden/records.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/worker/torch_layer_testing.h"
@@ -226,7 +226,7 @@ class GoldenSolver {
       for (const BlobSpec& blob : model_.layers(layer).blobs()) count += CountOf(blob);
       values_.emplace_back(count);
       gradients_.emplace_back(count);
-      state_.emplace_back(count * static_cast<size_t>(StatePerParameter(rule_)));
+      state_.emplace_back(count * static_cast<size_t>(OptimizerStatePerParameter(rule_)));
     }
     for (int layer = 0; layer < model_.layers_size(); ++layer) {
       engine_->BindParameters(layer, values_[layer]);
@@ -291,7 +291,7 @@ class GoldenSolver {
     const float scale = 1.0F / static_cast<float>(parameter_.iter_size());
     for (int layer = 0; layer < model_.layers_size(); ++layer) {
       size_t begin = 0;
-      const auto stride = static_cast<size_t>(StatePerParameter(rule_));
+      const auto stride = static_cast<size_t>(OptimizerStatePerParameter(rule_));
       for (const BlobSpec& blob : model_.layers(layer).blobs()) {
         const size_t count = CountOf(blob);
         poseidon::Update(rule_, iteration, {.lr = blob.lr_mult(), .decay = blob.decay_mult()},

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "proto/text_format.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {

@@ -156,13 +156,13 @@ TEST(PlanEngineTest, OnlyAReplayCanBeSlowed) {
   JobConfig config;
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
   config.job.mutable_training()->set_engine(Training::REPLAY);
-  EXPECT_EQ(PlanEngine(config, 2)->Make(0, 0, std::nullopt)->batch(), 8);
+  EXPECT_EQ(ReadEngineConfig(config, 2)->Make(0, 0, std::nullopt)->batch(), 8);
   for (const double factor : {0.0, -1.0, 1e7, std::nan("")}) {
-    EXPECT_THAT([&] { PlanEngine(config, factor); },
+    EXPECT_THAT([&] { ReadEngineConfig(config, factor); },
                 ThrowsMessage<ConfigError>(HasSubstr("--compute_factor must be above 0")));
   }
   config.job.mutable_training()->set_engine(Training::TORCH);
-  EXPECT_THAT([&] { PlanEngine(config, 2); },
+  EXPECT_THAT([&] { ReadEngineConfig(config, 2); },
               ThrowsMessage<ConfigError>(HasSubstr("--compute_factor is for REPLAY")));
 }
 
@@ -172,7 +172,7 @@ TEST(PlanEngineTest, AReplayHasOneDevice) {
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
   config.job.mutable_training()->set_engine(Training::REPLAY);
   config.job.mutable_cluster()->set_devices_per_worker(4);
-  EXPECT_THAT([&] { PlanEngine(config); },
+  EXPECT_THAT([&] { ReadEngineConfig(config); },
               ThrowsMessage<ConfigError>(HasSubstr(
                   "job.prototxt: cluster.devices_per_worker is 4, but training.engine is REPLAY")));
 }

@@ -16,7 +16,7 @@
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "core/arithmetic/update_rule.h"
 #include "core/random.h"
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 #include "worker/torch/torch_engine.h"
 
 namespace poseidon {
@@ -34,7 +34,7 @@ class Trainee {
       }
       parameters.emplace_back(count);
       gradients.emplace_back(count, 77.0F);  // which Backward must overwrite
-      history_.emplace_back(count);
+      optimizer_state_.emplace_back(count);
     }
     for (size_t i = 0; i < parameters.size(); ++i) {
       engine_->BindParameters(static_cast<int>(i), parameters[i]);
@@ -65,7 +65,7 @@ class Trainee {
   void Update(int64_t iteration) {
     const UpdateRule rule = ToUpdateRule(engine_->model().update_rule());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      poseidon::Update(rule, iteration, {}, gradients[i], 1, parameters[i], history_[i]);
+      poseidon::Update(rule, iteration, {}, gradients[i], 1, parameters[i], optimizer_state_[i]);
     }
   }
 
@@ -74,7 +74,7 @@ class Trainee {
 
  private:
   std::unique_ptr<Engine> engine_;
-  std::vector<Floats> history_;
+  std::vector<Floats> optimizer_state_;
 };
 
 class TorchEngineTest : public ::testing::Test {

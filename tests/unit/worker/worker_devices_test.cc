@@ -98,7 +98,7 @@ TEST(WorkerDevices, EnginesMustBeAbleToComputeOnThem) {
    private:
     int number_;
   };
-  class Plan : public EnginePlan {
+  class Plan : public EngineConfig {
    public:
     TrainerOptions trainer_options() const override { return TrainerOptions(); }
     std::unique_ptr<Engine> Make(int, int, std::optional<int>) const override { return nullptr; }

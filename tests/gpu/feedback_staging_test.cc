@@ -1,6 +1,6 @@
-// KV pairs packed on a GPU with error feedback, through FeedbackStage, against core's Encode: pairs
-// of one layer's floats and of several layers', of many sizes with the same scratch.
-#include "client/staging/feedback_stage.h"
+// KV pairs packed on a GPU with error feedback, through FeedbackStaging, against core's Encode:
+// pairs of one layer's floats and of several layers', of many sizes with the same scratch.
+#include "client/staging/feedback_staging.h"
 
 #include <future>
 
@@ -13,7 +13,7 @@
 namespace poseidon {
 namespace {
 
-class FeedbackOnGpu : public testing::TestWithParam<CodecSpec> {};
+class FeedbackOnGpu : public testing::TestWithParam<Codec> {};
 
 void Await(Device& device, DeviceStream stream) {
   std::promise<void> done;
@@ -23,7 +23,7 @@ void Await(Device& device, DeviceStream stream) {
 }
 
 TEST_P(FeedbackOnGpu, PacksTheHostsBytes) {
-  const CodecSpec codec = GetParam();
+  const Codec codec = GetParam();
   const std::vector<size_t> layers = {70'001, 3, 1'500'000, 1024, 40'000};
   // By their first floats among all; one of 2 MiB, one of a few floats, some of several layers.
   const std::vector<size_t> begins = {0, 1024, 2048, 69'000, 70'003, 594'291, 1'570'000, 1'571'000};
@@ -57,7 +57,7 @@ TEST_P(FeedbackOnGpu, PacksTheHostsBytes) {
                       static_cast<int64_t>(begins[c] + layers[layer] - ends[layer]), residual,
                       place.first(bytes)});
   }
-  FeedbackStage stage(chunks, {device.get(), packer.get()}, blobs);
+  FeedbackStaging stage(chunks, {device.get(), packer.get()}, blobs);
   for (int iteration = 0; iteration < 3; ++iteration) {
     Floats gradient;
     for (size_t l = layers.size(); l-- > 0;) {
@@ -87,8 +87,8 @@ TEST_P(FeedbackOnGpu, PacksTheHostsBytes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackOnGpu,
-                         testing::Values(CodecSpec{.codec = Codec::kOneBit},
-                                         CodecSpec{.codec = Codec::kTopK, .top_k_share = 0.01}));
+                         testing::Values(Codec{.type = CodecType::kOneBit},
+                                         Codec{.type = CodecType::kTopK, .top_k_share = 0.01}));
 
 }  // namespace
 }  // namespace poseidon

@@ -1,4 +1,4 @@
-#include "client/staging/feedback_stage.h"
+#include "client/staging/feedback_staging.h"
 
 #include <glog/logging.h>
 
@@ -14,8 +14,8 @@ std::span<float> Floats(const DeviceMemory& memory, size_t begin, size_t count) 
 
 }  // namespace
 
-FeedbackStage::FeedbackStage(const std::vector<PackedChunk>& chunks, PackingReplica replica,
-                             const std::vector<std::vector<std::span<float>>>& gradients)
+FeedbackStaging::FeedbackStaging(const std::vector<PackedChunk>& chunks, PackingReplica replica,
+                                 const std::vector<std::vector<std::span<float>>>& gradients)
     : replica_(replica), chunks_of_layer_(gradients.size()) {
   if (chunks.empty()) return;
   for (const PackedChunk& chunk : chunks) chunks_.emplace_back().host = chunk;
@@ -24,8 +24,8 @@ FeedbackStage::FeedbackStage(const std::vector<PackedChunk>& chunks, PackingRepl
   Allocate();
 }
 
-void FeedbackStage::FindPieces(size_t c,
-                               const std::vector<std::vector<std::span<float>>>& gradients) {
+void FeedbackStaging::FindPieces(size_t c,
+                                 const std::vector<std::vector<std::span<float>>>& gradients) {
   Chunk& chunk = chunks_[c];
   size_t before = static_cast<size_t>(chunk.host.offset);  // floats that are not the chunk's
   size_t left = chunk.host.residual.size();
@@ -45,7 +45,7 @@ void FeedbackStage::FindPieces(size_t c,
   }
 }
 
-void FeedbackStage::Allocate() {
+void FeedbackStaging::Allocate() {
   size_t all = 0, most_bytes = 0, most_gathered = 0;
   for (const Chunk& chunk : chunks_) {
     const size_t floats = chunk.host.residual.size();
@@ -67,7 +67,7 @@ void FeedbackStage::Allocate() {
   }
 }
 
-void FeedbackStage::Send(int layer) {
+void FeedbackStaging::Send(int layer) {
   for (const size_t c : chunks_of_layer_[layer]) {
     Chunk& chunk = chunks_[c];
     if (++chunk.there < chunk.layers) continue;
@@ -76,7 +76,7 @@ void FeedbackStage::Send(int layer) {
   }
 }
 
-void FeedbackStage::Pack(Chunk& chunk) {
+void FeedbackStaging::Pack(Chunk& chunk) {
   const std::span<const float> floats = chunk.pieces.size() == 1 ? chunk.pieces[0] : Gather(chunk);
   const std::span<std::byte> packed(packed_.get(), chunk.host.bytes.size());
   replica_.packer->Pack(chunk.host.codec, floats, chunk.residual, packed, stream());
@@ -84,7 +84,7 @@ void FeedbackStage::Pack(Chunk& chunk) {
   chunk.host_is_behind = true;
 }
 
-std::span<const float> FeedbackStage::Gather(const Chunk& chunk) {
+std::span<const float> FeedbackStaging::Gather(const Chunk& chunk) {
   size_t gathered = 0;
   for (const std::span<const float> piece : chunk.pieces) {
     replica_.device->Copy(stream(), Floats(gathered_, gathered, piece.size()).data(), piece.data(),
@@ -95,7 +95,7 @@ std::span<const float> FeedbackStage::Gather(const Chunk& chunk) {
   return Floats(gathered_, 0, gathered);
 }
 
-bool FeedbackStage::CopyToHost(int layer) {
+bool FeedbackStaging::CopyToHost(int layer) {
   bool copies = false;
   for (const size_t c : chunks_of_layer_[layer]) {
     Chunk& chunk = chunks_[c];

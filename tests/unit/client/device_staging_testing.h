@@ -1,4 +1,4 @@
-// A network of workers without any network, for tests of DeviceStage: what all workers have put
+// A network of workers without any network, for tests of DeviceStaging: what all workers have put
 // into their hosts' buffers is added up in the order of ranks by one thread, which is the wire.
 #pragma once
 
@@ -40,7 +40,7 @@ struct TestLayer {
 };
 
 constexpr float kStep = 0.125F;
-constexpr CodecSpec kPacked{.codec = Codec::kBf16};
+constexpr Codec kPacked{.type = CodecType::kBf16};
 constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 
 // gradient += u^T v.
@@ -70,7 +70,7 @@ class TestExchange : public LayerExchange {
                         allocate(layer.rows * layer.outputs),
                         allocate(layer.factors() ? layer.rows * layer.inputs() : 0)});
       std::fill(hosts_.back().values.begin(), hosts_.back().values.end(), 1.0F);
-      hosts_.back().history.assign(layer.factors() ? layer.floats : 0, 0.0F);
+      hosts_.back().optimizer_state.assign(layer.factors() ? layer.floats : 0, 0.0F);
       hosts_.back().packed.resize(
           layer.factors() ? 0 : EncodedBytes(kPacked, static_cast<int64_t>(layer.floats)));
     }
@@ -162,9 +162,9 @@ class TestExchange : public LayerExchange {
     EXPECT_FALSE(u.empty());
     return {u, hosts_[layer].all_v[iteration % 2]};
   }
-  std::span<float> history(int layer) const override {
+  std::span<float> optimizer_state(int layer) const override {
     // As a session has it: the floats are not the exchange's own.
-    return const_cast<Floats&>(hosts_[layer].history);
+    return const_cast<Floats&>(hosts_[layer].optimizer_state);
   }
   PackedGradient packed_gradient(int layer) const override;
   void BringBeforeReading(std::function<void(int layer)> bring) override {
@@ -210,7 +210,7 @@ class TestExchange : public LayerExchange {
   struct Host {
     std::span<float> values, gradient, u, v;
     std::array<Floats, 2> all_u{}, all_v{};
-    Floats history{};
+    Floats optimizer_state{};
     std::vector<std::byte> packed{};
     int64_t updates = 0;
   };
@@ -336,7 +336,7 @@ inline std::optional<ProductUpdate> TestExchange::product_update(int layer) cons
                        .bias = {}};
 }
 
-// What TestExchange::Step does, in a stream, and counts the updates in the history.
+// What TestExchange::Step does, in a stream, and counts the updates in the optimizer_state.
 class TestFactorUpdate : public FactorUpdate {
  public:
   explicit TestFactorUpdate(HostDevice& device) : device_(device) {}
@@ -348,7 +348,7 @@ class TestFactorUpdate : public FactorUpdate {
                  memory.v, sum);
       for (size_t i = 0; i < sum.size(); ++i) {
         memory.parameters[i] -= kStep * sum[i];
-        memory.history[i] += 1;
+        memory.optimizer_state[i] += 1;
       }
     });
   }

@@ -1,31 +1,31 @@
-// FeedbackStage: the part of DeviceStage that has to do with gradients which a device packs with
-// error feedback (device/gradient_packer.h). KV pairs are packed whole, as servers get them, so
-// each as soon as the last layer is there that it has floats of. The device keeps what was not
+// FeedbackStaging: the part of DeviceStaging that has to do with gradients which a device packs
+// with error feedback (device/gradient_packer.h). KV pairs are packed whole, as servers get them,
+// so each as soon as the last layer is there that it has floats of. The device keeps what was not
 // sent; the host's residual stands still meanwhile and follows when somebody asks for it.
 //
 // Of several replicas the first does it, with the gradients' sums.
 //
 // Everything is work in the device's stream of copies to the host. Thread safety and errors are
-// DeviceStage's.
+// DeviceStaging's.
 #pragma once
 
 #include <cstddef>
 #include <span>
 #include <vector>
 
-#include "client/staging/pack_stage.h"
+#include "client/staging/pack_staging.h"
 #include "client/sync/gradient_buffers.h"
 #include "device/device.h"
 
 namespace poseidon {
 
-class FeedbackStage {
+class FeedbackStaging {
  public:
   // `gradients`: the blobs of each layer on the device; they must not change between Send and the
   // layer's new values. Makes device memory for the KV pairs `chunks`, and puts the host's
   // residuals there. Throws Error if the device does not have so much.
-  FeedbackStage(const std::vector<PackedChunk>& chunks, PackingReplica replica,
-                const std::vector<std::vector<std::span<float>>>& gradients);
+  FeedbackStaging(const std::vector<PackedChunk>& chunks, PackingReplica replica,
+                  const std::vector<std::vector<std::span<float>>>& gradients);
 
   bool empty() const { return chunks_.empty(); }
   bool Has(int layer) const { return !chunks_of_layer_[layer].empty(); }

@@ -1,9 +1,9 @@
-// DeviceStage on GPUs: small trainings whose forward and backward passes are kernels in a stream of
-// the program's, against the same arithmetic on the host, bit for bit. And NCCL's local reduction,
-// among as many GPUs as there are.
+// DeviceStaging on GPUs: small trainings whose forward and backward passes are kernels in a stream
+// of the program's, against the same arithmetic on the host, bit for bit. And NCCL's local
+// reduction, among as many GPUs as there are.
 #include <thread>
 
-#include "client/staging/device_stage.h"
+#include "client/staging/device_staging.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/factor_update.h"
 #include "device/cuda/gradient_packer.h"
@@ -13,7 +13,7 @@
 #endif
 #include "core/random.h"
 #include "tests/gpu/on_device.h"
-#include "tests/unit/client/device_stage_testing.h"
+#include "tests/unit/client/device_staging_testing.h"
 
 namespace poseidon {
 namespace {
@@ -46,7 +46,7 @@ class GpuWorker {
                          std::make_unique<OnDevice<float>>(NoiseOf(layer.floats, rank))});
       replica.layers.push_back({{values(memory_.size() - 1)}, {gradient()}, {}, {}});
     }
-    stage_ = std::make_unique<DeviceStage>(exchange, std::vector<DeviceReplica>{replica});
+    stage_ = std::make_unique<DeviceStaging>(exchange, std::vector<DeviceReplica>{replica});
   }
   ~GpuWorker() {
     stage_.reset();
@@ -89,7 +89,7 @@ class GpuWorker {
   std::unique_ptr<GradientPacker> packer_ = MakeCudaGradientPacker(0);
   cudaStream_t compute_ = nullptr;
   std::vector<Memory> memory_;
-  std::unique_ptr<DeviceStage> stage_;
+  std::unique_ptr<DeviceStaging> stage_;
 };
 
 class DeviceStageOnGpu : public testing::TestWithParam<bool> {};
@@ -155,7 +155,7 @@ TEST(FactorsOnGpu, UpdatesWithTheFactorsOfAllWorkers) {
       const OnDevice<float> u(NoiseOf(kRows * kOutputs, 2 * rank));
       const OnDevice<float> v(NoiseOf(kRows * kInputs, 2 * rank + 1));
       TestExchange& exchange = network.worker(rank);
-      DeviceStage stage(
+      DeviceStaging stage(
           exchange, {{device.get(), {{{values.span()}, {}, u.span(), v.span()}}, update.get()}});
       const DeviceStream streams[] = {nullptr};
       for (int i = 0; i < kIterations; ++i) {

@@ -1,4 +1,4 @@
-#include "client/staging/device_stage.h"
+#include "client/staging/device_staging.h"
 
 #include <glog/logging.h>
 
@@ -39,7 +39,7 @@ void AwaitStreams(Device& device) {
 
 }  // namespace
 
-struct DeviceStage::Layer {
+struct DeviceStaging::Layer {
   // A replica each.
   std::vector<std::unique_ptr<DeviceEvent>> gradient_ready;
   std::vector<std::unique_ptr<DeviceEvent>> values_there;
@@ -61,8 +61,8 @@ struct DeviceStage::Layer {
   std::string values_name;
 };
 
-DeviceStage::DeviceStage(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
-                         LocalReduction* reduction)
+DeviceStaging::DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
+                             LocalReduction* reduction)
     : exchange_(exchange),
       replicas_(std::move(replicas)),
       reduction_(reduction),
@@ -86,13 +86,13 @@ DeviceStage::DeviceStage(LayerExchange& exchange, std::vector<DeviceReplica> rep
       layer.values_there.push_back(replica.device->MakeEvent());
     }
   }
-  MakeFactorStage();
-  MakePackStage();
-  MakeFeedbackStage();
+  MakeFactorStaging();
+  MakePackStaging();
+  MakeFeedbackStaging();
   exchange_.BringBeforeReading([this](int layer) { BringToHost(layer); });
 }
 
-void DeviceStage::MakeFactorStage() {
+void DeviceStaging::MakeFactorStaging() {
   std::vector<FactorReplica> replicas;
   for (const DeviceReplica& replica : replicas_) {
     if (replica.factor_update == nullptr) continue;
@@ -109,7 +109,7 @@ void DeviceStage::MakeFactorStage() {
   }
 }
 
-void DeviceStage::MakePackStage() {
+void DeviceStaging::MakePackStaging() {
   std::vector<PackingReplica> replicas;
   for (const DeviceReplica& replica : replicas_) {
     replicas.push_back({replica.device, replica.packer});
@@ -118,7 +118,7 @@ void DeviceStage::MakePackStage() {
   packing_.emplace(exchange_, std::move(replicas), layers_.size());
 }
 
-void DeviceStage::MakeFeedbackStage() {
+void DeviceStaging::MakeFeedbackStaging() {
   const DeviceReplica& first = replicas_[0];
   std::vector<std::vector<std::span<float>>> gradients;
   for (const DeviceLayer& layer : first.layers) gradients.push_back(layer.gradient);
@@ -128,13 +128,13 @@ void DeviceStage::MakeFeedbackStage() {
   if (!feedback_->empty()) ExpectOther(first);
 }
 
-void DeviceStage::ExpectOther(const DeviceReplica& replica) {
+void DeviceStaging::ExpectOther(const DeviceReplica& replica) {
   arrivals_->ExpectOther();
   replica.device->Notify(replica.device->copy_stream(CopyDirection::kToHost),
                          [arrivals = arrivals_] { arrivals->ArriveOther(); });
 }
 
-DeviceStage::~DeviceStage() {
+DeviceStaging::~DeviceStaging() {
   exchange_.BringBeforeReading(nullptr);
   for (const DeviceReplica& replica : replicas_) {
     try {
@@ -146,7 +146,7 @@ DeviceStage::~DeviceStage() {
   arrivals_->Close();
 }
 
-void DeviceStage::GradientReady(int layer, std::span<const DeviceStream> compute) {
+void DeviceStaging::GradientReady(int layer, std::span<const DeviceStream> compute) {
   CHECK_EQ(compute.size(), replicas_.size());
   Layer& state = *layers_[layer];
   CHECK(!state.leaving && state.moved == state.wanted) << "no WaitFresh before GradientReady";
@@ -156,7 +156,7 @@ void DeviceStage::GradientReady(int layer, std::span<const DeviceStream> compute
   Pump();
 }
 
-void DeviceStage::SendToHost(int layer, std::span<const DeviceStream> compute) {
+void DeviceStaging::SendToHost(int layer, std::span<const DeviceStream> compute) {
   Layer& state = *layers_[layer];
   const ProfilerRange range(state.gradient_name.c_str());
   const LayerExchange::Buffers host = exchange_.buffers(layer);
@@ -182,7 +182,7 @@ void DeviceStage::SendToHost(int layer, std::span<const DeviceStream> compute) {
   }
 }
 
-void DeviceStage::SendFactors(int layer, const GradientBuffers& host) {
+void DeviceStaging::SendFactors(int layer, const GradientBuffers& host) {
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
     const DeviceStream stream = device.copy_stream(CopyDirection::kToHost);
@@ -194,7 +194,7 @@ void DeviceStage::SendFactors(int layer, const GradientBuffers& host) {
   }
 }
 
-void DeviceStage::SendGradient(int layer, std::span<float> host) {
+void DeviceStaging::SendGradient(int layer, std::span<float> host) {
   using Step = void (LocalReduction::*)(std::span<const LocalReduction::Member>);
   const auto reduce = [&](const char* name, Step step) {
     Traced(name, layer, CopyDirection::kToHost, [&] {
@@ -218,7 +218,7 @@ void DeviceStage::SendGradient(int layer, std::span<float> host) {
   });
 }
 
-void DeviceStage::SendToDevice(int layer) {
+void DeviceStaging::SendToDevice(int layer) {
   Layer& state = *layers_[layer];
   const ProfilerRange range(state.values_name.c_str());
   const LayerExchange::Buffers host = exchange_.buffers(layer);
@@ -242,9 +242,9 @@ void DeviceStage::SendToDevice(int layer) {
   state.moved = state.wanted;
 }
 
-void DeviceStage::CopyValues(int layer, std::span<float> host) {
+void DeviceStaging::CopyValues(int layer, std::span<float> host) {
   if (factors_->Has(layer)) {
-    factors_->LoadHistory(layer);
+    factors_->LoadOptimizerState(layer);
     layers_[layer]->loaded = true;
   }
   Traced(NameOf(CopyDirection::kToDevice), layer, CopyDirection::kToDevice, [&] {
@@ -260,7 +260,7 @@ void DeviceStage::CopyValues(int layer, std::span<float> host) {
   }
 }
 
-void DeviceStage::BringToHost(int layer) {
+void DeviceStaging::BringToHost(int layer) {
   Layer& state = *layers_[layer];
   const std::string what = "the values of layer " + exchange_.LayerName(layer) + " to come from " +
                            replicas_[0].device->name();
@@ -276,8 +276,8 @@ void DeviceStage::BringToHost(int layer) {
   WaitUntil([&] { return !arrivals_->IsOtherUnderWay(); }, what);
 }
 
-void DeviceStage::Traced(const char* name, int layer, CopyDirection direction,
-                         const std::function<void()>& work) {
+void DeviceStaging::Traced(const char* name, int layer, CopyDirection direction,
+                           const std::function<void()>& work) {
   if (!trace_.on()) return work();
   begins_.clear();
   for (const DeviceReplica& replica : replicas_) {
@@ -296,8 +296,8 @@ void DeviceStage::Traced(const char* name, int layer, CopyDirection direction,
   }
 }
 
-void DeviceStage::EachBlob(int layer, std::vector<std::span<float>> DeviceLayer::*blobs,
-                           CopyDirection direction, const std::function<void()>& reduce) {
+void DeviceStaging::EachBlob(int layer, std::vector<std::span<float>> DeviceLayer::*blobs,
+                             CopyDirection direction, const std::function<void()>& reduce) {
   const size_t count = (replicas_[0].layers[layer].*blobs).size();
   for (size_t b = 0; b < count; ++b) {
     members_.clear();
@@ -309,8 +309,8 @@ void DeviceStage::EachBlob(int layer, std::vector<std::span<float>> DeviceLayer:
   }
 }
 
-void DeviceStage::CopyShare(const DeviceReplica& replica, std::span<const std::span<float>> blobs,
-                            std::span<float> host, CopyDirection direction) {
+void DeviceStaging::CopyShare(const DeviceReplica& replica, std::span<const std::span<float>> blobs,
+                              std::span<float> host, CopyDirection direction) {
   CHECK_EQ(FloatsIn(blobs), host.size());
   const DeviceStream stream = replica.device->copy_stream(direction);
   const auto index = static_cast<size_t>(&replica - replicas_.data());
@@ -326,12 +326,12 @@ void DeviceStage::CopyShare(const DeviceReplica& replica, std::span<const std::s
   }
 }
 
-void DeviceStage::Pump() {
+void DeviceStaging::Pump() {
   CheckDevices();
   arrivals_->Take(arrived_);
   for (const int layer : arrived_) {
     layers_[layer]->leaving = false;
-    BookWaits();  // those of the forward pass, which is over
+    RecordExposedTime();  // those of the forward pass, which is over
     exchange_.GradientReady(layer);
   }
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -344,7 +344,7 @@ void DeviceStage::Pump() {
   }
 }
 
-void DeviceStage::WaitFresh(int layer, std::span<const DeviceStream> compute) {
+void DeviceStaging::WaitFresh(int layer, std::span<const DeviceStream> compute) {
   CHECK_EQ(compute.size(), replicas_.size());
   Layer& state = *layers_[layer];
   // Whoever asks again for the same values finds them behind the first wait.
@@ -362,12 +362,12 @@ void DeviceStage::WaitFresh(int layer, std::span<const DeviceStream> compute) {
   waits_.push_back(layer);
 }
 
-bool DeviceStage::IsOnDevices(int layer) const {
+bool DeviceStaging::IsOnDevices(int layer) const {
   const Layer& state = *layers_[layer];
   return state.moved == state.wanted && !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice);
 }
 
-void DeviceStage::BookWaits() {
+void DeviceStaging::RecordExposedTime() {
   const auto booked = [&](int layer) {
     const Layer& state = *layers_[layer];
     const std::optional<Duration> stood_still =
@@ -378,7 +378,7 @@ void DeviceStage::BookWaits() {
   std::erase_if(waits_, booked);
 }
 
-void DeviceStage::EndIteration() {
+void DeviceStaging::EndIteration() {
   for (size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = *layers_[l];
     if (!layer.leaving) continue;
@@ -389,7 +389,7 @@ void DeviceStage::EndIteration() {
   }
 }
 
-void DeviceStage::PlanChanged() {
+void DeviceStaging::PlanChanged() {
   for (const auto& layer : layers_) {
     CHECK(!layer->leaving) << "no EndIteration before PlanChanged";
   }
@@ -399,12 +399,12 @@ void DeviceStage::PlanChanged() {
     layer->loaded = false;
     layer->host_is_behind = false;
   }
-  MakeFactorStage();
-  MakePackStage();
-  MakeFeedbackStage();
+  MakeFactorStaging();
+  MakePackStaging();
+  MakeFeedbackStaging();
 }
 
-void DeviceStage::Drain() {
+void DeviceStaging::Drain() {
   for (size_t l = 0; l < layers_.size(); ++l) {
     const int layer = static_cast<int>(l);
     WaitUntil(
@@ -416,7 +416,7 @@ void DeviceStage::Drain() {
   }
 }
 
-void DeviceStage::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
+void DeviceStaging::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
   exchange_.WaitUntil(
       [&] {
         Pump();
@@ -425,7 +425,7 @@ void DeviceStage::WaitUntil(const std::function<bool()>& done, const std::string
       waiting_for);
 }
 
-void DeviceStage::CheckDevices() const {
+void DeviceStaging::CheckDevices() const {
   for (const DeviceReplica& replica : replicas_) {
     try {
       replica.device->Check();
@@ -435,7 +435,7 @@ void DeviceStage::CheckDevices() const {
   }
 }
 
-std::string DeviceStage::Unfinished() const {
+std::string DeviceStaging::Unfinished() const {
   std::string layers;
   for (size_t l = 0; l < layers_.size(); ++l) {
     const int layer = static_cast<int>(l);

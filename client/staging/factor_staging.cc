@@ -1,4 +1,4 @@
-#include "client/staging/factor_stage.h"
+#include "client/staging/factor_staging.h"
 
 #include <glog/logging.h>
 
@@ -27,8 +27,8 @@ void CopyFloats(Device& device, DeviceStream stream, std::span<float> to,
 
 }  // namespace
 
-FactorStage::FactorStage(LayerExchange& exchange, std::vector<FactorReplica> replicas,
-                         StreamTrace trace)
+FactorStaging::FactorStaging(LayerExchange& exchange, std::vector<FactorReplica> replicas,
+                             StreamTrace trace)
     : exchange_(exchange), replicas_(std::move(replicas)), trace_(trace) {
   if (replicas_.empty()) return;
   updated_ = replicas_[0].device->MakeEvent();
@@ -54,8 +54,8 @@ FactorStage::FactorStage(LayerExchange& exchange, std::vector<FactorReplica> rep
   }
 }
 
-FactorUpdate::Memory FactorStage::MemoryOf(const ProductUpdate& layer, size_t replica,
-                                           size_t index) {
+FactorUpdate::Memory FactorStaging::MemoryOf(const ProductUpdate& layer, size_t replica,
+                                             size_t index) {
   Device& device = *replicas_[replica].device;
   const std::vector<std::span<float>>& blobs = replicas_[replica].blobs[index];
   const size_t floats = FloatsIn(blobs);
@@ -64,9 +64,9 @@ FactorUpdate::Memory FactorStage::MemoryOf(const ProductUpdate& layer, size_t re
       .v = Allocate(device, Size(layer.rows * layer.inputs)),
       .gradient = scratch_[replica].first(floats),
       .parameters = {},
-      .history = Allocate(device, floats * Size(StatePerParameter(*layer.rule)))};
+      .optimizer_state = Allocate(device, floats * Size(OptimizerStatePerParameter(*layer.rule)))};
   if (IsMean(layer)) {
-    memory.parameters = memory.history;  // which are not looked at
+    memory.parameters = memory.optimizer_state;  // which are not looked at
     return memory;
   }
   for (size_t b = 1; b < blobs.size(); ++b) {
@@ -76,22 +76,22 @@ FactorUpdate::Memory FactorStage::MemoryOf(const ProductUpdate& layer, size_t re
   return memory;
 }
 
-std::span<float> FactorStage::Allocate(Device& device, size_t floats) {
+std::span<float> FactorStaging::Allocate(Device& device, size_t floats) {
   if (floats == 0) return {};
   owned_.push_back(device.Allocate(floats * sizeof(float)));
   return {reinterpret_cast<float*>(owned_.back().get()), floats};
 }
 
-void FactorStage::LoadHistory(int layer) {
-  const std::span<const float> host = exchange_.history(layer);
+void FactorStaging::LoadOptimizerState(int layer) {
+  const std::span<const float> host = exchange_.optimizer_state(layer);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
     CopyFloats(device, device.copy_stream(CopyDirection::kToDevice),
-               layers_[layer]->memory[r].history, host);
+               layers_[layer]->memory[r].optimizer_state, host);
   }
 }
 
-void FactorStage::Apply(int layer, int64_t iteration) {
+void FactorStaging::Apply(int layer, int64_t iteration) {
   Layer& state = *layers_[layer];
   const LayerExchange::Factors host = exchange_.factors(layer, iteration);
   for (size_t r = 0; r < replicas_.size(); ++r) {
@@ -120,21 +120,21 @@ void FactorStage::Apply(int layer, int64_t iteration) {
   }
 }
 
-void FactorStage::Update(int layer, int64_t iteration, size_t replica) {
+void FactorStaging::Update(int layer, int64_t iteration, size_t replica) {
   const Layer& state = *layers_[layer];
   const FactorReplica& on = replicas_[replica];
   const FactorUpdate::Memory& memory = state.memory[replica];
   const DeviceStream stream = on.device->update_stream();
   on.update->Apply(state.description, iteration, memory, stream);
   if (!IsMean(state.description)) return;
-  std::span<const float> mean = memory.history;
+  std::span<const float> mean = memory.optimizer_state;
   for (const std::span<float> blob : on.blobs[layer]) {
     CopyFloats(*on.device, stream, blob, mean.first(blob.size()));
     mean = mean.subspan(blob.size());
   }
 }
 
-void FactorStage::CopyToHost(int layer) {
+void FactorStaging::CopyToHost(int layer) {
   Device& device = *replicas_[0].device;
   const FactorUpdate::Memory& memory = layers_[layer]->memory[0];
   const DeviceStream copies = device.copy_stream(CopyDirection::kToHost);
@@ -143,7 +143,7 @@ void FactorStage::CopyToHost(int layer) {
   if (!IsMean(layers_[layer]->description)) {
     CopyFloats(device, copies, exchange_.buffers(layer).values, memory.parameters);
   }
-  CopyFloats(device, copies, exchange_.history(layer), memory.history);
+  CopyFloats(device, copies, exchange_.optimizer_state(layer), memory.optimizer_state);
 }
 
 }  // namespace poseidon

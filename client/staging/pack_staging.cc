@@ -1,4 +1,4 @@
-#include "client/staging/pack_stage.h"
+#include "client/staging/pack_staging.h"
 
 #include <glog/logging.h>
 
@@ -7,7 +7,8 @@
 
 namespace poseidon {
 
-PackStage::PackStage(LayerExchange& exchange, std::vector<PackingReplica> replicas, size_t layers)
+PackStaging::PackStaging(LayerExchange& exchange, std::vector<PackingReplica> replicas,
+                         size_t layers)
     : exchange_(exchange), replicas_(std::move(replicas)) {
   size_t largest = 0;
   for (size_t l = 0; l < layers; ++l) {
@@ -20,7 +21,7 @@ PackStage::PackStage(LayerExchange& exchange, std::vector<PackingReplica> replic
   }
 }
 
-void PackStage::Send(int layer, size_t replica, std::span<const std::span<float>> blobs) {
+void PackStaging::Send(int layer, size_t replica, std::span<const std::span<float>> blobs) {
   const LayerExchange::PackedGradient host = exchange_.packed_gradient(layer);
   Device& device = *replicas_[replica].device;
   const DeviceStream stream = device.copy_stream(CopyDirection::kToHost);

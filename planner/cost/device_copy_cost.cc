@@ -1,4 +1,4 @@
-#include "planner/cost/local_stage.h"
+#include "planner/cost/device_copy_cost.h"
 
 #include "proto/bucket.h"
 #include "proto/model_size.h"
@@ -13,25 +13,26 @@ double FactorBytes(const LayerSpec& layer) {
          sizeof(float);
 }
 
-double CopySeconds(double bytes, const ClusterSpec& cluster) {
+double CopySeconds(double bytes, const ClusterModel& cluster) {
   return bytes / cluster.devices / cluster.copy_rate;
 }
 
-double ShareSeconds(double bytes, const ClusterSpec& cluster) {
+double ShareSeconds(double bytes, const ClusterModel& cluster) {
   const double others = cluster.devices - 1;
   return others / cluster.devices * bytes / cluster.device_rate;
 }
 
 }  // namespace
 
-double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer, const ClusterSpec& cluster) {
+double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer,
+                     const ClusterModel& cluster) {
   if (UsesFactors(bucket.scheme())) return CopySeconds(FactorBytes(layer), cluster);
   const double bytes = static_cast<double>(FloatCount(layer)) * sizeof(float);
   return ShareSeconds(bytes, cluster) + CopySeconds(bytes, cluster);
 }
 
 double SecondsToDevices(const BucketPlan& bucket, int64_t floats, const ModelSpec& model,
-                        const ClusterSpec& cluster) {
+                        const ClusterModel& cluster) {
   const double bytes = bucket.scheme() == SFB
                            ? FactorBytes(model.layers(bucket.first_layer())) * cluster.workers
                            : static_cast<double>(floats) * sizeof(float);

@@ -1,6 +1,6 @@
 // KV pairs packed on a device with error feedback, against core's Encode on the host: random
 // layers, blobs and KV pairs, which may have floats of several layers.
-#include "client/staging/feedback_stage.h"
+#include "client/staging/feedback_staging.h"
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ struct Pair {
 };
 
 // Some layers are not packed; of the others each run of several is cut at random.
-std::vector<Pair> RandomPairs(const CodecSpec& codec, const std::vector<size_t>& layers,
+std::vector<Pair> RandomPairs(const Codec& codec, const std::vector<size_t>& layers,
                               std::vector<bool>& packed, Random& random) {
   std::vector<Pair> pairs;
   size_t begin = 0;
@@ -78,8 +78,8 @@ class FeedbackStageTest : public testing::TestWithParam<int> {};
 
 TEST_P(FeedbackStageTest, PacksTheHostsBytes) {
   Random random(GetParam());
-  const CodecSpec codec = random.Chance(0.5) ? CodecSpec{.codec = Codec::kOneBit}
-                                             : CodecSpec{.codec = Codec::kTopK, .top_k_share = 0.1};
+  const Codec codec = random.Chance(0.5) ? Codec{.type = CodecType::kOneBit}
+                                         : Codec{.type = CodecType::kTopK, .top_k_share = 0.1};
   std::vector<size_t> layers(1 + random.Below(8));
   size_t floats = 0;
   for (size_t& size : layers) floats += size = 1 + random.Below(random.Chance(0.5) ? 10 : 4000);
@@ -108,7 +108,7 @@ TEST_P(FeedbackStageTest, PacksTheHostsBytes) {
   };
   HostDevice device(options);
   HostGradientPacker packer(device);
-  FeedbackStage stage(chunks, {&device, &packer}, blobs);
+  FeedbackStaging stage(chunks, {&device, &packer}, blobs);
   EXPECT_EQ(stage.empty(), pairs.empty());
   const DeviceStream stream = device.copy_stream(CopyDirection::kToHost);
 

@@ -1,4 +1,5 @@
-// The time of traces and of what the training loop measures.
+// Time outside of actors, for what is measured, and for waits with a deadline: the steady clock's,
+// which is also what actors see on ZmqRuntime.
 #pragma once
 
 #include <chrono>

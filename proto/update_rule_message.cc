@@ -1,4 +1,4 @@
-#include "proto/update_rule.h"
+#include "proto/update_rule_message.h"
 
 #include "core/error.h"
 

@@ -11,7 +11,7 @@
 namespace poseidon {
 
 // Seconds and bytes; rates are a second's. An infinite rate costs no time.
-struct ClusterSpec {
+struct ClusterModel {
   int workers = 1;
   int servers = 1;
   // Server i runs on worker i's machine, where it exists, and shares its link; traffic between them
@@ -31,13 +31,13 @@ struct ClusterSpec {
   int64_t header_bytes = 64;
   // Bytes of gradient that a server or a peer adds up: one core, bound by memory.
   double reduction_rate = 4e9;
-  // Bytes of parameters that a server or worker updates; reads gradient and history, too.
+  // Bytes of parameters that a server or worker updates; reads gradient and optimizer_state, too.
   double update_rate = 2e9;
   // Floating-point operations of a worker: rebuilding a gradient from its factors, and layers whose
   // times are not known.
   double flops = 4e12;
   // Of a worker, and bytes between two of them, and between one and its host's memory, each
-  // direction (planner/cost/local_stage.h). Infinite: nothing is copied.
+  // direction (planner/cost/device_copy_cost.h). Infinite: nothing is copied.
   int devices = 1;
   double device_rate = std::numeric_limits<double>::infinity();
   double copy_rate = std::numeric_limits<double>::infinity();
@@ -47,12 +47,12 @@ struct ClusterSpec {
 };
 
 // What the job says of its cluster. The job has been checked (proto/job_config.h).
-ClusterSpec ClusterOf(const Job& job);
+ClusterModel ClusterOf(const Job& job);
 
 // Twice what the link carries in a round trip, so that it never runs dry while the next bytes are
 // being handed over; but not so little that handing over costs more than it gains: half of the
 // kernel's own buffer (ZmqOptions.send_buffer_bytes). More would only delay what is urgent.
-int64_t WindowBytes(const ClusterSpec& cluster);
+int64_t WindowBytes(const ClusterModel& cluster);
 
 // Seconds of one pass of the worker's batch through one layer.
 struct LayerTime {
@@ -63,6 +63,6 @@ struct LayerTime {
 // By layer: what the model says; else its multiply-adds, two operations each, at `flops`, with a
 // backward pass of twice the forward one (its two products, by weights and by data, each cost as
 // much); else, if nobody has counted those, as if each parameter were used once a sample.
-std::vector<LayerTime> LayerTimes(const ModelSpec& model, double flops);
+std::vector<LayerTime> ComputeTimes(const ModelSpec& model, double flops);
 
 }  // namespace poseidon

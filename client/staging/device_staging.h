@@ -1,4 +1,4 @@
-// DeviceStage: stands between a training program whose gradients and parameters are in the memory
+// DeviceStaging: stands between a training program whose gradients and parameters are in the memory
 // of devices and the exchange between the hosts. It has the training program's two calls, and makes
 // of them
 //
@@ -53,10 +53,10 @@
 #include <vector>
 
 #include "client/staging/copy_arrivals.h"
-#include "client/staging/factor_stage.h"
-#include "client/staging/feedback_stage.h"
+#include "client/staging/factor_staging.h"
+#include "client/staging/feedback_staging.h"
 #include "client/staging/layer_exchange.h"
-#include "client/staging/pack_stage.h"
+#include "client/staging/pack_staging.h"
 #include "client/staging/stream_trace.h"
 #include "device/device.h"
 #include "device/local_reduction.h"
@@ -84,16 +84,16 @@ struct DeviceReplica {
   GradientPacker* packer = nullptr;
 };
 
-class DeviceStage {
+class DeviceStaging {
  public:
   // `reduction` is needed for several replicas. All that is pointed to outlives the stage, and so
   // do the exchange's buffers, but for those it has given up for another plan's.
-  DeviceStage(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
-              LocalReduction* reduction = nullptr);
+  DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
+                LocalReduction* reduction = nullptr);
   // Waits for copies that are under way, unless their device has failed.
-  ~DeviceStage();
-  DeviceStage(const DeviceStage&) = delete;
-  DeviceStage& operator=(const DeviceStage&) = delete;
+  ~DeviceStaging();
+  DeviceStaging(const DeviceStaging&) = delete;
+  DeviceStaging& operator=(const DeviceStaging&) = delete;
 
   // The layer's gradient of this iteration is there when all that is in `compute` (a stream for
   // each replica) is done, and its parameters are no longer read. Returns at once.
@@ -111,7 +111,7 @@ class DeviceStage {
   void Drain();
   // Tells the exchange how long the devices have stood still until now: needed after the last
   // iteration, when they have done their work.
-  void BookWaits();
+  void RecordExposedTime();
 
  private:
   struct Layer;
@@ -125,9 +125,9 @@ class DeviceStage {
   void SendToDevice(int layer);
   void CopyValues(int layer, std::span<float> host);
   // What the stage has for the exchange's plan.
-  void MakeFactorStage();
-  void MakePackStage();
-  void MakeFeedbackStage();
+  void MakeFactorStaging();
+  void MakePackStaging();
+  void MakeFeedbackStaging();
   // Something that is no layer's gradient or values is in the replica's stream of copies to the
   // host.
   void ExpectOther(const DeviceReplica& replica);
@@ -152,9 +152,9 @@ class DeviceStage {
   std::vector<DeviceReplica> replicas_;
   LocalReduction* reduction_;
   StreamTrace trace_;
-  std::optional<FactorStage> factors_;
-  std::optional<PackStage> packing_;
-  std::optional<FeedbackStage> feedback_;
+  std::optional<FactorStaging> factors_;
+  std::optional<PackStaging> packing_;
+  std::optional<FeedbackStaging> feedback_;
   std::shared_ptr<CopyArrivals> arrivals_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<int> waits_;                       // layers whose wait has not been booked

@@ -1,4 +1,4 @@
-#include "worker/engine/layer_times.h"
+#include "worker/engine/layer_measurement.h"
 
 #include <algorithm>
 #include <chrono>

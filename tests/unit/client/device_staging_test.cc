@@ -1,4 +1,4 @@
-#include "client/staging/device_stage.h"
+#include "client/staging/device_staging.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 #include "core/random.h"
 #include "device/host_device.h"
-#include "tests/unit/client/device_stage_testing.h"
+#include "tests/unit/client/device_staging_testing.h"
 
 namespace poseidon {
 namespace {
@@ -102,7 +102,7 @@ struct Worker {
       streams.push_back(replicas.back()->compute());
     }
     if (devices > 1) reduction = std::make_unique<HostLocalReduction>(members);
-    stage = std::make_unique<DeviceStage>(exchange, descriptions, reduction.get());
+    stage = std::make_unique<DeviceStaging>(exchange, descriptions, reduction.get());
   }
   ~Worker() { stage.reset(); }
 
@@ -124,7 +124,7 @@ struct Worker {
   std::vector<std::unique_ptr<Replica>> replicas;
   std::vector<DeviceStream> streams;
   std::unique_ptr<LocalReduction> reduction;
-  std::unique_ptr<DeviceStage> stage;
+  std::unique_ptr<DeviceStaging> stage;
 };
 
 // The same training without devices, threads or buffers between.
@@ -225,7 +225,7 @@ TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
         EXPECT_TRUE(SameBits(worker.exchange.Values(layer), expected[l]))
             << "on the host of worker " << rank << ", layer " << l;
         if (!devices_update || !layers[l].factors()) continue;
-        EXPECT_EQ(worker.exchange.history(layer)[0], iterations);
+        EXPECT_EQ(worker.exchange.optimizer_state(layer)[0], iterations);
       }
     });
   }
@@ -234,7 +234,7 @@ TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, DeviceStageTest, testing::Range(0, 30));
 
-TEST(DeviceStage, CopiesBothWaysWhileTheWireWorks) {
+TEST(DeviceStaging, CopiesBothWaysWhileTheWireWorks) {
   constexpr int kLayers = 6;
   constexpr milliseconds kEach(20);  // long against what a busy machine takes to wake a thread
   const std::vector<TestLayer> layers(kLayers, {.floats = 100});
@@ -262,7 +262,7 @@ TEST(DeviceStage, CopiesBothWaysWhileTheWireWorks) {
   EXPECT_LT(took, (2 * kLayers) * kEach);
 }
 
-TEST(DeviceStage, NeverWaitsForADeviceInGradientReady) {
+TEST(DeviceStaging, NeverWaitsForADeviceInGradientReady) {
   const std::vector<TestLayer> layers(3, {.floats = 1000});
   TestNetwork network(1, layers, [](int) { return microseconds(0); });
   std::promise<void> go;
@@ -301,7 +301,7 @@ std::string FailOnCopy(CopyDirection direction, size_t floats) {
   return "";
 }
 
-TEST(DeviceStage, ACopyThatFailsIsAnErrorWithTheLayer) {
+TEST(DeviceStaging, ACopyThatFailsIsAnErrorWithTheLayer) {
   EXPECT_THAT(FailOnCopy(CopyDirection::kToHost, 60),
               AllOf(HasSubstr("gradient of layer layer1"), HasSubstr("can't be copied"),
                     HasSubstr("host device"), HasSubstr("the bus caught fire")));
@@ -310,7 +310,7 @@ TEST(DeviceStage, ACopyThatFailsIsAnErrorWithTheLayer) {
 }
 
 // One replica's device fails while the other's copies: its memory is free only when that is done.
-TEST(DeviceStage, WaitsForTheCopiesOfDevicesThatHaveNotFailed) {
+TEST(DeviceStaging, WaitsForTheCopiesOfDevicesThatHaveNotFailed) {
   const std::vector<TestLayer> layers = {{.floats = 10}};
   TestNetwork network(1, layers, [](int) { return microseconds(0); });
   std::promise<void> began;
@@ -338,7 +338,7 @@ TEST(DeviceStage, WaitsForTheCopiesOfDevicesThatHaveNotFailed) {
   EXPECT_FALSE(under_way);
 }
 
-TEST(DeviceStage, ACopyThatNeverEndsMeetsTheDeadline) {
+TEST(DeviceStaging, ACopyThatNeverEndsMeetsTheDeadline) {
   const std::vector<TestLayer> layers = {{.floats = 10}};
   TestNetwork network(1, layers, [](int) { return microseconds(0); });
   network.worker(0).patience = milliseconds(100);
@@ -368,7 +368,7 @@ class RefusingDevice : public HostDevice {
   bool refuses = false;
 };
 
-TEST(DeviceStage, DoesNotWaitForCopiesThatWereRefused) {
+TEST(DeviceStaging, DoesNotWaitForCopiesThatWereRefused) {
   const std::vector<TestLayer> layers = {{.floats = 10}};
   for (const bool on_the_way_back : {false, true}) {
     TestNetwork network(1, layers, [](int) { return microseconds(0); });
@@ -376,7 +376,7 @@ TEST(DeviceStage, DoesNotWaitForCopiesThatWereRefused) {
     Floats values(10), gradient(10);
     DeviceReplica replica{&device, {}};
     replica.layers.push_back({{values}, {gradient}, {}, {}});
-    auto stage = std::make_unique<DeviceStage>(network.worker(0), std::vector{replica});
+    auto stage = std::make_unique<DeviceStaging>(network.worker(0), std::vector{replica});
     const std::vector<DeviceStream> streams = {device.MakeStream()};
     if (!on_the_way_back) stage->WaitFresh(0, streams);
     device.refuses = true;
@@ -403,7 +403,7 @@ Trace::Event TheEvent(const Trace& trace, const std::string& name, const std::st
   return found.empty() ? Trace::Event{} : found[0];
 }
 
-TEST(DeviceStage, WritesDownWhenCopiesWereDone) {
+TEST(DeviceStaging, WritesDownWhenCopiesWereDone) {
   constexpr int kLayers = 3, kIterations = 3;
   constexpr milliseconds kCopy(3), kCompute(10);
   const std::vector<TestLayer> layers = {
@@ -457,7 +457,7 @@ TEST(DeviceStage, WritesDownWhenCopiesWereDone) {
   }
 }
 
-TEST(DeviceStage, WaitsForAnotherPlansValues) {
+TEST(DeviceStaging, WaitsForAnotherPlansValues) {
   const std::vector<TestLayer> layers = {{.floats = 10}};
   TestNetwork network(1, layers, [](int) { return microseconds(0); });
   Worker worker(network.worker(0), layers, 1, {});
@@ -475,7 +475,7 @@ TEST(DeviceStage, WaitsForAnotherPlansValues) {
   wire.join();
 }
 
-TEST(DeviceStage, WhatTheExchangeThrowsComesThrough) {
+TEST(DeviceStaging, WhatTheExchangeThrowsComesThrough) {
   const std::vector<TestLayer> layers = {{.floats = 10}};
   TestNetwork network(2, layers, [](int) { return microseconds(0); });  // worker 1 never comes
   Worker worker(network.worker(0), layers, 1, {});

@@ -1,4 +1,4 @@
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 
 #include <algorithm>
 #include <string>
@@ -29,13 +29,13 @@ double BytesPerSecond(const std::string& bit_rate) {
 
 }  // namespace
 
-int ClusterSpec::machines() const {
+int ClusterModel::machines() const {
   return colocated ? std::max(workers, servers) : workers + servers;
 }
 
-ClusterSpec ClusterOf(const Job& job) {
+ClusterModel ClusterOf(const Job& job) {
   const Network& network = job.cluster().network();
-  ClusterSpec cluster;
+  ClusterModel cluster;
   cluster.workers = job.cluster().workers();
   cluster.servers = job.cluster().servers();
   cluster.colocated = network.colocated();
@@ -57,14 +57,14 @@ ClusterSpec ClusterOf(const Job& job) {
   return cluster;
 }
 
-int64_t WindowBytes(const ClusterSpec& cluster) {
+int64_t WindowBytes(const ClusterModel& cluster) {
   constexpr int64_t kLeast = 256 << 10;
   constexpr double kRoundTrips = 2;
   const double in_flight = cluster.goodput * 2 * cluster.latency;
   return std::max(kLeast, static_cast<int64_t>(kRoundTrips * in_flight));
 }
 
-std::vector<LayerTime> LayerTimes(const ModelSpec& model, double flops) {
+std::vector<LayerTime> ComputeTimes(const ModelSpec& model, double flops) {
   constexpr double kMillisecond = 1e-3;
   constexpr double kOperations = 2;      // a multiplication and an addition
   constexpr double kBackwardFactor = 2;  // of the forward pass

@@ -20,15 +20,15 @@
 
 #include <cstdint>
 
-#include "planner/cost/cluster_spec.h"
+#include "planner/cost/cluster_model.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
 
 // Of one layer's gradient, or factors, from the end of its backward pass on.
-double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer, const ClusterSpec& cluster);
+double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer, const ClusterModel& cluster);
 // Of `floats` floats of a bucket that have arrived: all of it under SFB, else any part.
 double SecondsToDevices(const BucketPlan& bucket, int64_t floats, const ModelSpec& model,
-                        const ClusterSpec& cluster);
+                        const ClusterModel& cluster);
 
 }  // namespace poseidon

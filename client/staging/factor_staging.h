@@ -1,9 +1,9 @@
-// FactorStage: the part of DeviceStage that has to do with layers whose devices update them
+// FactorStaging: the part of DeviceStaging that has to do with layers whose devices update them
 // themselves (device/factor_update.h). All factors go to each replica's device, which has the
-// layer's optimiser state and makes the update; the host's values and state stand still meanwhile
+// layer's optimizer state and makes the update; the host's values and state stand still meanwhile
 // and follow when somebody asks for them.
 //
-// Everything is work in the devices' streams. Thread safety and errors are DeviceStage's.
+// Everything is work in the devices' streams. Thread safety and errors are DeviceStaging's.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@ struct FactorReplica {
   std::vector<std::vector<std::span<float>>> blobs;
 };
 
-class FactorStage {
+class FactorStaging {
  public:
   // Makes device memory for the layers that LayerExchange::product_update names. No replicas: for
   // none. Throws Error if a device does not have so much.
-  FactorStage(LayerExchange& exchange, std::vector<FactorReplica> replicas, StreamTrace trace);
+  FactorStaging(LayerExchange& exchange, std::vector<FactorReplica> replicas, StreamTrace trace);
 
   bool Has(int layer) const { return !layers_.empty() && layers_[layer].has_value(); }
-  // The host's optimiser state -> the devices, in their streams of copies.
-  void LoadHistory(int layer);
+  // The host's optimizer state -> the devices, in their streams of copies.
+  void LoadOptimizerState(int layer);
   // All factors of `iteration` are here: in each device's update stream, after which its parameters
   // are those of the next iteration.
   void Apply(int layer, int64_t iteration);

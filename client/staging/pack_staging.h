@@ -1,9 +1,9 @@
-// PackStage: the part of DeviceStage that has to do with gradients which devices pack before they
-// leave, each its share (device/gradient_packer.h). Those with error feedback are FeedbackStage's
-// (client/staging/feedback_stage.h).
+// PackStaging: the part of DeviceStaging that has to do with gradients which devices pack before
+// they leave, each its share (device/gradient_packer.h). Those with error feedback are
+// FeedbackStaging's (client/staging/feedback_staging.h).
 //
 // Everything is work in the devices' streams of copies to the host. Thread safety and errors are
-// DeviceStage's.
+// DeviceStaging's.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ struct PackingReplica {
   GradientPacker* packer = nullptr;  // null: the exchange must not want packed gradients
 };
 
-class PackStage {
+class PackStaging {
  public:
   // Makes device memory for the largest of `layers` layers of which the exchange wants packed
   // gradients. Throws Error if a device does not have so much.
-  PackStage(LayerExchange& exchange, std::vector<PackingReplica> replicas, size_t layers);
+  PackStaging(LayerExchange& exchange, std::vector<PackingReplica> replicas, size_t layers);
 
   bool Has(int layer) const { return !exchange_.packed_gradient(layer).bytes.empty(); }
   // A replica's share of each of the layer's blobs, packed, to the host.

@@ -1,4 +1,4 @@
-#include "proto/combinations.h"
+#include "proto/compatibility.h"
 
 #include <cstdint>
 
@@ -7,9 +7,9 @@
 namespace poseidon {
 namespace {
 
-class Finder {
+class CompatibilityCheck {
  public:
-  explicit Finder(const Job& job) : job_(job), communication_(job.communication()) {}
+  explicit CompatibilityCheck(const Job& job) : job_(job), communication_(job.communication()) {}
 
   std::vector<Refusal> Find() {
     CheckCodec();
@@ -122,11 +122,11 @@ Scheme OnlyScheme(Communication::Policy policy) {
   }
 }
 
-std::vector<Refusal> Refusals(const Job& job) { return Finder(job).Find(); }
+std::vector<Refusal> Refusals(const Job& job) { return CompatibilityCheck(job).Find(); }
 
 std::string WhyNotCodec(Scheme scheme, WireCodec codec) {
   if (codec == FP32) return "";
-  const bool lossy = codec == ONE_BIT || codec == TOP_K;
+  const bool lossy = NeedsErrorFeedback(codec);
   if (IsAllReduce(scheme) && lossy) {
     return CodecName(codec) + " cannot work with " + SchemeName(scheme) +
            ": partial sums would be rounded again at every hop, where nobody keeps the error to "

@@ -1,4 +1,4 @@
-#include "proto/combinations.h"
+#include "proto/compatibility.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -34,69 +34,69 @@ class PauseAgreement {
   std::optional<int64_t> agreed_;
 };
 
-// What a worker takes from one plan to the next. All workers have the same values and optimiser
+// What a worker takes from one plan to the next. All workers have the same values and optimizer
 // state, so worker 0's start the next plan, as its first values started the first; but the mean
 // gradient of rule MeanGradient is in every worker's memory. What a codec with error feedback has
 // not sent yet is each worker's own.
 //
 // Not thread-safe; the training thread's. The lanes must not be using the buffers of either plan
-// between Leave and Enter: nothing is under way then.
-class MovedState {
+// between SaveFrom and LoadInto: nothing is under way then.
+class PlanTransition {
  public:
   // All layers are fresh. On worker 0, and with rule MeanGradient on all, allocates the whole
-  // model's optimiser state.
-  void Leave(std::shared_ptr<const SyncContext> from);
+  // model's optimizer state.
+  void SaveFrom(std::shared_ptr<const SyncContext> from);
   // Worker 0: the buckets whose servers keep something that has to be fetched; empty for others.
-  std::vector<int> ToFetch() const;
-  // A kHistory frame that a lane has passed on.
-  void Take(const Envelope& envelope);
+  std::vector<int> BucketsToFetch() const;
+  // A kOptimizerState frame that a lane has passed on.
+  void Receive(const Envelope& envelope);
   // Whether nothing is still to be fetched.
   bool complete() const { return outstanding_ == 0; }
 
-  // Worker 0, instead of Enter: the job's first plan does not start at iteration 0, and this is the
-  // optimiser state of the whole model. The values are in memory already.
-  void Restore(std::shared_ptr<const SyncContext> to, std::vector<float> history);
-  // After complete(), instead of Enter: the optimiser state of the whole model.
-  std::vector<float> TakeHistory() { return std::move(*history_); }
+  // Worker 0, instead of LoadInto: the job's first plan does not start at iteration 0, and this is
+  // the optimizer state of the whole model. The values are in memory already.
+  void LoadSnapshot(std::shared_ptr<const SyncContext> to, std::vector<float> optimizer_state);
+  // After complete(), instead of LoadInto: the optimizer state of the whole model.
+  std::vector<float> TakeOptimizerState() { return std::move(*optimizer_state_); }
 
   // The memory of the next plan is there. Puts into it what the old plan has not sent, where the
-  // new one has room for such, and the state that Leave has taken.
-  void Enter(std::shared_ptr<const SyncContext> to);
-  // Worker 0: the bucket's optimiser state in the plan entered, for kPublishInitial; empty if no
+  // new one has room for such, and the state that SaveFrom has taken.
+  void LoadInto(std::shared_ptr<const SyncContext> to);
+  // Worker 0: the bucket's optimizer state in the plan entered, for kPublishInitial; empty if no
   // plan has been left.
-  Payload history(int bucket) const;
-  // The plan has begun: history() has been used.
+  Payload optimizer_state(int bucket) const;
+  // The plan has begun: optimizer_state() has been used.
   void Release();
 
   // Adds what is still not sent of a layer to the layer's first dense gradient in the new plan.
   // Without effect where there is nothing or the gradient is not dense; it is kept then.
   void AddResidual(int layer, std::span<float> gradient);
   // Whether that would have an effect.
-  bool Owes(int layer) const { return owed_.contains(layer); }
+  bool HasResidual(int layer) const { return with_residual_.contains(layer); }
 
  private:
   void CountParameters(const ModelSpec& model);
-  // Puts history_ into to_'s memory where the workers keep it.
-  void PlaceHistory();
-  void LeaveResidual();
+  // Puts optimizer_state_ into to_'s memory where the workers keep it.
+  void LoadOptimizerState();
+  void SaveResidual();
   // What is owed of buckets with error feedback becomes their residual.
-  void PlaceResidual();
-  void LeaveHistory();
+  void LoadResidual();
+  void SaveOptimizerState();
   // Room for what the layers of a bucket of the plan left have not sent.
-  void OweResidual(const BucketPlan& bucket);
+  void ReserveResidual(const BucketPlan& bucket);
   // Where a bucket's parameters begin in the model's.
   int64_t Begin(const SyncContext& context, int bucket) const;
 
   // By the model's layers: where each one's parameters begin; at last how many there are.
   std::vector<int64_t> begins_;
-  std::shared_ptr<const SyncContext> from_;  // between Leave and Enter
-  std::shared_ptr<const SyncContext> to_;    // after Enter
-  int64_t state_ = 0;                        // floats of optimiser state for each parameter
+  std::shared_ptr<const SyncContext> from_;  // between SaveFrom and LoadInto
+  std::shared_ptr<const SyncContext> to_;    // after LoadInto
+  int64_t state_ = 0;                        // floats of optimizer state for each parameter
   int64_t outstanding_ = 0;                  // frames
   // In the order of the model's parameters, whatever the plan.
-  std::shared_ptr<std::vector<float>> history_;
+  std::shared_ptr<std::vector<float>> optimizer_state_;
   std::vector<float> residual_;  // empty if there is none
-  std::set<int> owed_;           // layers whose residual has not been added to a gradient
+  std::set<int> with_residual_;  // layers whose residual has not been added to a gradient
 };
 
 }  // namespace poseidon
