@@ -5,8 +5,8 @@
 
 namespace poseidon {
 
-WorkerControl::WorkerControl(WorkerOptions options, std::shared_ptr<WorkerState> state)
-    : options_(std::move(options)), state_(std::move(state)), member_(options_.member) {}
+WorkerControl::WorkerControl(WorkerOptions options, std::shared_ptr<PlanHandover> plans)
+    : options_(std::move(options)), plans_(std::move(plans)), member_(options_.member) {}
 
 void WorkerControl::OnStart(Outbox& outbox) { member_.Start(outbox); }
 
@@ -18,9 +18,9 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       if (member_.FromOwnScheduler(envelope)) OnPlan(envelope, outbox);
       return;
     case MessageKind::kStart: {
-      if (!member_.FromOwnScheduler(envelope) || state_->context == nullptr) return;
+      if (!member_.FromOwnScheduler(envelope) || context_ == nullptr) return;
       if (envelope.step != PlanNumber()) return;
-      member_.StartLanes(state_->context->plan.plan().lanes(), outbox);
+      member_.StartLanes(context_->plan.plan().lanes(), outbox);
       return Forward(envelope, outbox);
     }
     case MessageKind::kPauseRequest:
@@ -48,7 +48,7 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 uint32_t WorkerControl::PlanNumber() const {
-  return static_cast<uint32_t>(state_->context->plan.plan().number());
+  return static_cast<uint32_t>(context_->plan.plan().number());
 }
 
 void WorkerControl::StartProbe(Outbox& outbox) const {
@@ -68,7 +68,7 @@ void WorkerControl::Forward(const Envelope& envelope, Outbox& outbox) {
 void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   const auto plan = ParsePlan(envelope.body, options_.member.shared.get());
   if (plan == nullptr) return;
-  const int expected = state_->context == nullptr ? 0 : state_->context->plan.plan().number() + 1;
+  const int expected = context_ == nullptr ? 0 : context_->plan.plan().number() + 1;
   if (plan->plan().number() != expected) return;
   auto memory = std::make_shared<ModelMemory>(
       *plan, options_.phantom,
@@ -82,14 +82,15 @@ void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   context->stall_deadline = options_.stall_deadline;
   context->phantom = options_.phantom;
   context->devices_update_factors = options_.devices_update_factors;
-  if (!options_.phantom) context->CountPeers();
+  if (options_.count_peers) context->CountPeers();
   for (int lane = 0; lane < context->plan.plan().lanes(); ++lane) {
     outbox.Attach(kFirstDataLane + lane, std::make_unique<SyncLane>(context, lane, options_.trace));
   }
   if (context->plan.plan().window_bytes() > 0) {
     outbox.window_bytes = context->plan.plan().window_bytes();
   }
-  state_->context = std::move(context);
+  context_ = context;
+  plans_->Put(std::move(context));
   Forward(envelope, outbox);
 }
 

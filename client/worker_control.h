@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "client/plan_handover.h"
 #include "client/sync/model_memory.h"
 #include "client/sync/syncer.h"
 #include "core/trace.h"
@@ -19,9 +20,10 @@ struct WorkerOptions {
   MemberOptions member;
   Duration stall_deadline = Seconds(300);
   bool phantom = false;      // no floats: simulation
+  bool count_peers = true;   // SyncContext::CountPeers
   Trace* trace = nullptr;    // outlives the actor; may be null
   Device* device = nullptr;  // likewise; the model's memory is pinned for its copies
-  // SessionOptions::devices_update_factors.
+  // WorkerSessionOptions::devices_update_factors.
   bool devices_update_factors = false;
   bool devices_pack = false;  // likewise
   // Measure the links to other workers after joining (client/link_probe.h).
@@ -29,17 +31,12 @@ struct WorkerOptions {
   int workers = 1;  // of the job; for that
 };
 
-// What the plan made, for the program that trains. Empty until the first kPlan reaches the
-// application lane; changed by others only between the program's kPaused and the next kPlan.
-struct WorkerState {
-  std::shared_ptr<SyncContext> context;
-};
-
-// The application lane hears kJoined, kPlan once memory and lanes are there, kStart, kPauseRequest,
-// kPauseAt, and kEnd; it sends kLocalReady to Here(kControlLane) when it can train.
+// The application lane hears kJoined, kPlan once memory and lanes are there (they are in the
+// handover then), kStart, kPauseRequest, kPauseAt, and kEnd; it sends kLocalReady to
+// Here(kControlLane) when it can train. client/worker_protocol.h is its half.
 class WorkerControl : public Actor {
  public:
-  WorkerControl(WorkerOptions options, std::shared_ptr<WorkerState> state);
+  WorkerControl(WorkerOptions options, std::shared_ptr<PlanHandover> plans);
   void OnStart(Outbox& outbox) override;
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
@@ -52,7 +49,8 @@ class WorkerControl : public Actor {
   static void Forward(const Envelope& envelope, Outbox& outbox);
 
   WorkerOptions options_;
-  std::shared_ptr<WorkerState> state_;
+  std::shared_ptr<PlanHandover> plans_;
+  std::shared_ptr<const SyncContext> context_;  // of the present plan; null before the first
   Member member_;
 };
 

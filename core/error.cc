@@ -9,4 +9,21 @@ std::string Location::ToString() const {
   return text;
 }
 
+void ThrowAs(ExitCode exit_code, const std::string& reason) {
+  switch (exit_code) {
+    case ExitCode::kConfigError:
+      throw ConfigError(reason);
+    case ExitCode::kDataError:
+      throw DataError(reason);
+    case ExitCode::kPeerLost:
+      throw PeerLost(reason);
+    case ExitCode::kDeadlineExceeded:
+      throw DeadlineExceeded(reason);
+    case ExitCode::kProtocolError:
+      throw ProtocolError(reason);
+    default:
+      throw Error(exit_code, reason);
+  }
+}
+
 }  // namespace poseidon

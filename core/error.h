@@ -74,4 +74,7 @@ class ProtocolError : public Error {
   explicit ProtocolError(const std::string& message) : Error(ExitCode::kProtocolError, message) {}
 };
 
+// Throws `reason`, which has come from elsewhere, as the class above that has the exit code.
+[[noreturn]] void ThrowAs(ExitCode exit_code, const std::string& reason);
+
 }  // namespace poseidon

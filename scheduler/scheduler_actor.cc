@@ -14,13 +14,7 @@
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
-namespace {
-
-// How many stall deadlines all workers together may take to pause: the latest has three iterations
-// before it when they agree, and worker 0 then fetches the optimizer state.
-constexpr int kDeadlinesToPause = 4;
-
-}  // namespace
+namespace {}  // namespace
 
 std::string SchedulerActor::SecondsText(Duration duration) {
   return std::to_string(static_cast<int64_t>(ToSeconds(duration))) + " s";
@@ -55,7 +49,7 @@ std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
     case Phase::kAgreeing:  // a worker answers at the latest at the end of its iteration
       return StallDeadline();
     case Phase::kPausing:
-      return kDeadlinesToPause * StallDeadline();
+      return PauseDeadline(options_.job);
     default:
       return JoinDeadline();
   }
@@ -142,7 +136,7 @@ void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
       return End(ExitCode::kDeadlineExceeded,
                  MissingFrom(answered_, false) + " did not pause before iteration " +
                      std::to_string(next_start_) + " for another plan within " +
-                     SecondsText(kDeadlinesToPause * StallDeadline()),
+                     SecondsText(PauseDeadline(options_.job)),
                  outbox);
     case Phase::kEnded:
       return;

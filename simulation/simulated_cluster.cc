@@ -119,6 +119,7 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   worker.member = MakeMemberOptions(node, spec);
   worker.stall_deadline = Seconds(options_.job.communication().stall_deadline_seconds());
   worker.phantom = !options_.work.arithmetic.gradient;
+  worker.count_peers = false;
   worker.trace = node.trace.get();
   worker.measure_links = MeasuresLinks(options_.job);
   worker.workers = options_.job.cluster().workers();
@@ -130,11 +131,11 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   trainer.compute_factor = spec.compute_factor;
   trainer.measure = options_.job.communication().policy() == Communication::TIME;
   trainer.trace = node.trace.get();
-  node.state = std::make_shared<WorkerState>();
+  const auto plans = std::make_shared<PlanHandover>();
   runtime_.Attach(node.process, kApplicationLane,
-                  std::make_unique<SimulatedTrainer>(MakeFrame(node), node.state, trainer));
+                  std::make_unique<SimulatedTrainer>(MakeFrame(node), plans, trainer));
   runtime_.Attach(node.process, kControlLane,
-                  std::make_unique<WorkerControl>(std::move(worker), node.state));
+                  std::make_unique<WorkerControl>(std::move(worker), plans));
 }
 
 MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSpec& spec) const {
@@ -184,10 +185,7 @@ std::deque<Trace::Event> SimulatedCluster::events(const NodeId& id) const {
   return trace == nullptr ? std::deque<Trace::Event>() : trace->events();
 }
 
-const SyncContext* SimulatedCluster::context(int rank) const {
-  const std::shared_ptr<WorkerState>& state = At({Role::kWorker, rank}).state;
-  return state == nullptr ? nullptr : state->context.get();
-}
+const SyncContext* SimulatedCluster::context(int rank) const { return trainer(rank).context.get(); }
 
 std::span<const float> SimulatedCluster::values(int rank, int layer) const {
   return context(rank)->memory->values(layer);

@@ -1,6 +1,7 @@
 // SimulatedCluster: a whole job in virtual time. The scheduler, server and worker actors are those
-// that the daemons run; only the training loop is a twin (simulation/simulated_trainer.h), and the
-// network is SimRuntime's.
+// that the daemons run; so are the rules by which a worker's program trains
+// (client/worker_protocol.h). Only its computing is made up (simulation/simulated_trainer.h), and
+// the network is SimRuntime's.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "simulation/cluster_layout.h"
 #include "simulation/simulated_program.h"
 #include "simulation/simulated_trainer.h"
+#include "transport/membership/member.h"
 #include "transport/membership/shared_messages.h"
 #include "transport/sim/sim_runtime.h"
 
@@ -79,7 +81,6 @@ class SimulatedCluster {
     NodeRecord record;
     std::unique_ptr<Trace> trace;
     // Of workers.
-    std::shared_ptr<WorkerState> state;
     TrainerRecord trainer;
   };
 

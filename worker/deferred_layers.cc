@@ -4,7 +4,7 @@
 
 namespace poseidon {
 
-DeferredLayers::DeferredLayers(Session& session, const ModelSpec& model,
+DeferredLayers::DeferredLayers(WorkerSession& session, const ModelSpec& model,
                                const DeferredUpdate::Options& options, PassSchedule passes)
     : session_(session),
       model_(model),
@@ -15,7 +15,7 @@ DeferredLayers::DeferredLayers(Session& session, const ModelSpec& model,
 
 bool DeferredLayers::AllFresh() const {
   for (int layer = 0; layer < model_.layers_size(); ++layer) {
-    if (!session_.IsFresh(layer, session_.iteration())) return false;
+    if (!session_.exchange().IsFresh(layer, session_.iteration())) return false;
   }
   return true;
 }
@@ -27,9 +27,9 @@ bool DeferredLayers::Update(int layer) {
     if (update_.needs_all_layers() && !AllFresh()) return false;
     begun_ = iteration;
     update_.Begin(passes_.PassesOf(iteration - 1),
-                  [this](int l) { return std::span<const float>(session_.state(l)); });
+                  [this](int l) { return std::span<const float>(session_.optimizer_state(l)); });
   }
-  update_.Apply(layer, iteration - 1, session_.values(layer), session_.state(layer));
+  update_.Apply(layer, iteration - 1, session_.values(layer), session_.optimizer_state(layer));
   updated_[layer] = iteration;
   return true;
 }

@@ -11,8 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "client/session.h"
-#include "client/staging/session_exchange.h"
+#include "client/worker_session.h"
 #include "worker/deferred_update.h"
 #include "worker/pass_schedule.h"
 
@@ -21,8 +20,8 @@ namespace poseidon {
 class DeferredLayers {
  public:
   // The session has declared `model`, whose update rule is deferred. Both outlive this.
-  DeferredLayers(Session& session, const ModelSpec& model, const DeferredUpdate::Options& options,
-                 PassSchedule passes);
+  DeferredLayers(WorkerSession& session, const ModelSpec& model,
+                 const DeferredUpdate::Options& options, PassSchedule passes);
 
   // Makes the update of a layer that the session calls fresh for its current iteration, if it has
   // not been made. False if it can't be made yet, for it needs the gradients of all layers.
@@ -33,27 +32,12 @@ class DeferredLayers {
  private:
   bool AllFresh() const;
 
-  Session& session_;
+  WorkerSession& session_;
   const ModelSpec& model_;
   DeferredUpdate update_;
   PassSchedule passes_;
   std::vector<int64_t> updated_;  // by layer: the iteration whose forward pass its values are for
   int64_t begun_;                 // the iteration for which update_.Begin was called last
-};
-
-// A session's layers are not fresh before their deferred update.
-class DeferredExchange : public SessionExchange {
- public:
-  DeferredExchange(Session& session, DeferredLayers& layers)
-      : SessionExchange(session), layers_(layers) {}
-
-  bool IsFresh(int layer, int64_t wanted) const override {
-    return wanted == iteration() && SessionExchange::IsFresh(layer, wanted) &&
-           layers_.Update(layer);
-  }
-
- private:
-  DeferredLayers& layers_;
 };
 
 }  // namespace poseidon

@@ -13,18 +13,13 @@
 namespace poseidon {
 
 DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduction,
-                     Session& session, int64_t most_passes,
+                     WorkerSession& session, int64_t most_passes,
                      std::unique_ptr<DeferredLayers> deferred)
     : session_(session),
       reduction_(reduction),
       most_passes_(most_passes),
       trace_(session.trace()),
       deferred_(std::move(deferred)) {
-  if (deferred_ != nullptr) {
-    exchange_ = std::make_unique<DeferredExchange>(session, *deferred_);
-  } else {
-    exchange_ = std::make_unique<SessionExchange>(session);
-  }
   for (const Replica& replica : replicas) {
     Member& member = replicas_.emplace_back();
     member.device = replica.device;
@@ -36,7 +31,7 @@ DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduc
 }
 
 DeviceNet::~DeviceNet() {
-  stage_.reset();
+  staging_.reset();
   for (const Member& replica : replicas_) {
     try {
       replica.device->Wait();
@@ -86,7 +81,7 @@ void DeviceNet::AllocateGradients(Member& member) {
 }
 
 void DeviceNet::MakeStaging() {
-  stage_.reset();
+  staging_.reset();
   std::vector<DeviceReplica> on_devices;
   for (Member& member : replicas_) {
     AllocateGradients(member);
@@ -98,7 +93,15 @@ void DeviceNet::MakeStaging() {
       replica.layers.push_back({{layer.values}, {layer.dense}, layer.u, layer.v});
     }
   }
-  stage_ = std::make_unique<DeviceStaging>(*exchange_, std::move(on_devices), reduction_);
+  DeviceStaging::Admission admission;
+  if (deferred_ != nullptr) {
+    // A layer's values are none of an iteration before its deferred update.
+    admission = [this](int layer, int64_t iteration) {
+      return iteration == session_.iteration() && deferred_->Update(layer);
+    };
+  }
+  staging_ = std::make_unique<DeviceStaging>(session_.exchange(), std::move(on_devices), reduction_,
+                                             std::move(admission));
 }
 
 void DeviceNet::RunAll(const std::function<void(Engine& engine)>& work) {
@@ -156,7 +159,7 @@ void DeviceNet::LoadBatch(int64_t pass) {
 }
 
 void DeviceNet::WaitFresh(int layer) {
-  Guard([&] { stage_->WaitFresh(layer, streams_); });
+  Guard([&] { staging_->WaitFresh(layer, streams_); });
 }
 
 void DeviceNet::Forward(int step) {
@@ -168,7 +171,7 @@ void DeviceNet::Backward(int step, const PassOfIteration& pass) {
   const std::optional<int> index = engine().layer_of_step(step);
   Traced("backward", step, [&] {
     for (const Member& replica : replicas_) {
-      GradientTarget target;
+      GradientBuffers target;
       if (index) target = TargetOf(replica.layers[*index], replica, pass.index);
       replica.device->Run(
           [step, target, engine = replica.engine] { engine->Backward(step, target); });
@@ -190,7 +193,7 @@ void DeviceNet::CheckLosses() {
   }
 }
 
-GradientTarget DeviceNet::TargetOf(const Layer& layer, const Member& member, int64_t pass) const {
+GradientBuffers DeviceNet::TargetOf(const Layer& layer, const Member& member, int64_t pass) const {
   const auto index = static_cast<int>(&layer - member.layers.data());
   const size_t floats = session_.gradient(index).dense.size();
   if (floats == 0) {
@@ -219,11 +222,15 @@ void DeviceNet::AddPass(const Layer& layer, const Member& member,
 }
 
 void DeviceNet::GradientReady(int layer) {
-  Guard([&] { stage_->GradientReady(layer, streams_); });
+  Guard([&] { staging_->GradientReady(layer, streams_); });
 }
 
 void DeviceNet::EndIteration() {
-  Guard([&] { stage_->EndIteration(); });
+  Guard([&] { staging_->EndIteration(); });
+}
+
+void DeviceNet::SyncToHost() {
+  Guard([&] { staging_->SyncToHost(); });
 }
 
 // As good as DeviceStaging::PlanChanged, but the new plan may send factors where the old one did
@@ -252,7 +259,7 @@ std::string DeviceNet::FirstNotFinite() {
 void DeviceNet::Synchronize() {
   RunAll([](Engine& engine) { engine.Synchronize(); });
   WaitAll();
-  stage_->RecordExposedTime();
+  staging_->RecordExposedTime();
 }
 
 TestResult DeviceNet::Test() {

@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "client/session.h"
 #include "client/staging/device_staging.h"
 #include "client/staging/stream_trace.h"
+#include "client/worker_session.h"
 #include "device/local_reduction.h"
 #include "worker/compute_device.h"
 #include "worker/deferred_layers.h"
@@ -35,7 +35,7 @@ class DeviceNet : public WorkerNet {
   // The session has declared the model of all replicas together, and its buffers are pinned for
   // copies of a device of their kind. `reduction` is needed for several replicas; `deferred` is
   // null unless the model's rule is. All that is pointed to outlives this.
-  DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduction, Session& session,
+  DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduction, WorkerSession& session,
             int64_t most_passes, std::unique_ptr<DeferredLayers> deferred);
   // Waits until the devices have done what they were asked for, unless they have failed.
   ~DeviceNet() override;
@@ -54,6 +54,7 @@ class DeviceNet : public WorkerNet {
   void GradientReady(int layer) override;
   bool runs_ahead() const override { return true; }
   void EndIteration() override;
+  void SyncToHost() override;
   void PlanChanged() override;
 
   float Loss() override;
@@ -87,7 +88,7 @@ class DeviceNet : public WorkerNet {
   void WaitAll();
   // Does what throws that a device has failed; throws instead why, if it was its engine.
   void Guard(const std::function<void()>& call);
-  GradientTarget TargetOf(const Layer& layer, const Member& member, int64_t pass) const;
+  GradientBuffers TargetOf(const Layer& layer, const Member& member, int64_t pass) const;
   // Of replicas on hosts, behind their forward pass: no gradient of a loss that is no number
   // leaves. GPUs would have to be waited for.
   void CheckLosses();
@@ -95,15 +96,14 @@ class DeviceNet : public WorkerNet {
   // With a trace: what `work` puts in the first replica's stream is an entry on it.
   void Traced(const char* name, int step, const std::function<void()>& work);
 
-  Session& session_;
+  WorkerSession& session_;
   LocalReduction* reduction_;
   int64_t most_passes_;
   StreamTrace trace_;
   std::unique_ptr<DeferredLayers> deferred_;
-  std::unique_ptr<SessionExchange> exchange_;
   std::vector<Member> replicas_;
   std::vector<DeviceStream> streams_;
-  std::unique_ptr<DeviceStaging> stage_;
+  std::unique_ptr<DeviceStaging> staging_;
 };
 
 }  // namespace poseidon

@@ -14,7 +14,7 @@ void Multiply(std::span<float> values, float factor) {
 
 }  // namespace
 
-HostNet::HostNet(Engine& engine, Session& session, int64_t most_passes,
+HostNet::HostNet(Engine& engine, WorkerSession& session, int64_t most_passes,
                  std::unique_ptr<DeferredLayers> deferred)
     : engine_(engine),
       session_(session),
@@ -42,7 +42,7 @@ void HostNet::Forward(int step) {
 
 void HostNet::Backward(int step, const PassOfIteration& pass) {
   const auto layer = engine_.layer_of_step(step);
-  GradientTarget target;
+  GradientBuffers target;
   if (layer) target = TargetOf(*layer, pass.index);
   const Time begin = SteadyNow();
   engine_.Backward(step, target);
@@ -50,7 +50,7 @@ void HostNet::Backward(int step, const PassOfIteration& pass) {
   Trace("backward", step, begin);
 }
 
-GradientTarget HostNet::TargetOf(int layer, int64_t pass) {
+GradientBuffers HostNet::TargetOf(int layer, int64_t pass) {
   const GradientBuffers buffers = session_.gradient(layer);
   if (buffers.dense.empty()) {
     // The factors of all passes, one below the other: their product is the passes' sum.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "worker/deferred_layers.h"
 #include "worker/pass_schedule.h"
 #include "worker/worker_net.h"
@@ -18,7 +18,7 @@ class HostNet : public WorkerNet {
  public:
   // The session has declared the engine's model. `deferred` is null unless the model's rule is. All
   // outlive this.
-  HostNet(Engine& engine, Session& session, int64_t most_passes,
+  HostNet(Engine& engine, WorkerSession& session, int64_t most_passes,
           std::unique_ptr<DeferredLayers> deferred);
 
   Engine& engine() override { return engine_; }
@@ -33,6 +33,7 @@ class HostNet : public WorkerNet {
   void GradientReady(int layer) override { session_.GradientReady(layer); }
   bool runs_ahead() const override { return false; }
   void EndIteration() override {}
+  void SyncToHost() override {}  // nothing is elsewhere
   void PlanChanged() override { BindParameters(); }
 
   float Loss() override { return engine_.loss(); }
@@ -43,12 +44,12 @@ class HostNet : public WorkerNet {
  private:
   void BindParameters();
   // Where the engine puts a layer's gradient in one pass of several; what is there is then added.
-  GradientTarget TargetOf(int layer, int64_t pass);
+  GradientBuffers TargetOf(int layer, int64_t pass);
   void AddPass(int layer, const PassOfIteration& pass);
   void Trace(const char* name, int step, Time begin);
 
   Engine& engine_;
-  Session& session_;
+  WorkerSession& session_;
   int64_t most_passes_;
   std::unique_ptr<DeferredLayers> deferred_;
   std::vector<float> pass_gradient_;  // with several passes: a layer's of one

@@ -15,7 +15,7 @@
 
 namespace poseidon {
 
-Trainer::Trainer(WorkerNet& net, Session& session, const ModelSpec& model,
+Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
                  const TrainerOptions& options)
     : net_(net),
       session_(session),
@@ -82,9 +82,11 @@ wire::WorkerReport Trainer::Train() {
   while (session_.iteration() < options_.max_iter) RunIteration();
   WaitForAllLayers();
   net_.Synchronize();  // the last values' way to devices is part of training
+  const Duration training = SteadyNow() - begin - testing_;
+  net_.SyncToHost();
 
   wire::WorkerReport report;
-  report.set_training_seconds(ToSeconds(SteadyNow() - begin - testing_));
+  report.set_training_seconds(ToSeconds(training));
   report.set_iterations(session_.iteration() - first_iteration_);
   report.set_images((options_.passes.PassesBefore(session_.iteration()) -
                      options_.passes.PassesBefore(first_iteration_)) *
@@ -129,7 +131,10 @@ void Trainer::RunIteration() {
       timer_.reset();
     }
   }
-  if (session_.EndIteration(std::move(progress))) net_.PlanChanged();
+  if (!session_.EndIteration(std::move(progress))) return;
+  net_.SyncToHost();
+  session_.ChangePlan();
+  net_.PlanChanged();
 }
 
 float Trainer::RunPass(const PassOfIteration& pass) {
@@ -162,7 +167,7 @@ void Trainer::CheckParameters() const {
       continue;
     }
     throw Error(ExitCode::kFailure, "in iteration " + std::to_string(session_.iteration()) +
-                                        " parameters of layer \"" + session_.LayerName(layer) +
+                                        " parameters of layer \"" + model_.layers(layer).name() +
                                         "\" are no numbers any more; no snapshot of them is "
                                         "written; a smaller base_lr usually helps");
   }
@@ -213,6 +218,7 @@ void Trainer::Backward(const PassOfIteration& pass) {
 void Trainer::WriteSnapshot() {
   const Time begin = SteadyNow();
   net_.Synchronize();
+  net_.SyncToHost();
   // A worker that can't look before its gradients leave may have sent what is no number.
   if (net_.runs_ahead()) CheckParameters();
   snapshots_.Write(net_.engine(), model_, session_.iteration(), session_.CollectOptimizerState());

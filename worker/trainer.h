@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/layer_timer.h"
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "proto/wire.pb.h"
 #include "worker/deferred_update.h"
 #include "worker/pass_schedule.h"
@@ -37,7 +37,8 @@ class Trainer {
   // The net is bound to the session, which has declared its model. Sets the first values; throws
   // DataError if a file of theirs does not fit.
   // `model` is what was declared: the net's, with what the job's recipe changes.
-  Trainer(WorkerNet& net, Session& session, const ModelSpec& model, const TrainerOptions& options);
+  Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
+          const TrainerOptions& options);
 
   // Trains to the end and says what came of it. Throws what the session or the engine throw, and an
   // Error naming worker, iteration and layer if the loss is no longer a number.
@@ -68,7 +69,7 @@ class Trainer {
   std::string ParameterHash() const;
 
   WorkerNet& net_;
-  Session& session_;
+  WorkerSession& session_;
   const ModelSpec& model_;
   TrainerOptions options_;
   Snapshots snapshots_;

@@ -47,7 +47,7 @@ WorkerDevices MakeCudaDevices(const JobConfig& config, int first) {
 
 }  // namespace
 
-void WorkerDevices::Describe(SessionOptions& options) const {
+void WorkerDevices::Describe(WorkerSessionOptions& options) const {
   if (devices.empty()) return;
   options.device = &devices[0]->device();
   options.devices_update_factors = devices[0]->factor_update() != nullptr;
@@ -80,7 +80,7 @@ std::vector<std::unique_ptr<Engine>> MakeEngines(const EngineConfig& plan, int r
 }
 
 std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engine>>& engines,
-                                         const WorkerDevices& devices, Session& session,
+                                         const WorkerDevices& devices, WorkerSession& session,
                                          const ModelSpec& model, const TrainerOptions& options) {
   std::unique_ptr<DeferredLayers> deferred;
   if (model.update_rule().deferred()) {

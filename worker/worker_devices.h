@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "device/local_reduction.h"
 #include "proto/job_config.h"
 #include "worker/compute_device.h"
@@ -20,8 +20,8 @@ struct WorkerDevices {
   std::vector<std::unique_ptr<ComputeDevice>> devices;
   std::unique_ptr<LocalReduction> reduction;  // of several
 
-  // Sets what SessionOptions says of devices.
-  void Describe(SessionOptions& options) const;
+  // Sets what WorkerSessionOptions says of devices.
+  void Describe(WorkerSessionOptions& options) const;
 };
 
 // GPUs are counted from `first`, beginning again with 0 after the machine's last: workers may share
@@ -43,7 +43,7 @@ std::vector<std::unique_ptr<Engine>> MakeEngines(const EngineConfig& plan, int r
 
 // Of a session that has declared `model`, which outlives the net, as all do.
 std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engine>>& engines,
-                                         const WorkerDevices& devices, Session& session,
+                                         const WorkerDevices& devices, WorkerSession& session,
                                          const ModelSpec& model, const TrainerOptions& options);
 
 }  // namespace poseidon

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "core/error.h"
 #include "core/program.h"
 #include "proto/job_config.h"
@@ -53,7 +53,7 @@ struct TrainingParts {
   std::unique_ptr<WorkerNet> net;
 };
 
-void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, Session& session,
+void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, WorkerSession& session,
                     TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
   training.engines = MakeEngines(plan, session.rank(), devices);
@@ -88,14 +88,14 @@ ExitCode Run() {
   // SFB's rebuild uses BLAS beside the engine.
   openblas_set_num_threads(std::max(1, config.job.training().threads()));
   Interruption interruption;
-  SessionOptions options;
+  WorkerSessionOptions options;
   options.job = config.job;
   options.job_fingerprint = config.fingerprint;
   options.wanted_rank = FLAGS_rank;
   options.host = FLAGS_host;
   options.interrupted = [&interruption] { return interruption.Pending(); };
   devices.Describe(options);
-  Session session(options);
+  WorkerSession session(options);
   // Goes after the job has been told of an error: it waits for its devices then, which may be what
   // has failed.
   TrainingParts training;

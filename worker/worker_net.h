@@ -39,7 +39,7 @@ class WorkerNet {
   // Samples of a pass on all replicas.
   virtual int64_t batch() const = 0;
 
-  // Before Session::Begin. On all replicas:
+  // Before WorkerSession::Begin. On all replicas:
   virtual void SetValues(const NetValues& values) = 0;
   // Brings the first replica's parameters to the session's memory, from where all get them.
   virtual void PublishValues() = 0;
@@ -59,6 +59,10 @@ class WorkerNet {
   // Returns when all gradients of the iteration have been handed to the session, whose iteration
   // may then end.
   virtual void EndIteration() = 0;
+  // Returns when the session's memory has what devices have changed: parameters, optimizer state
+  // and what a codec has not sent. Needed before any of it is read there, and before the job goes
+  // over to another plan. Not before all layers are fresh.
+  virtual void SyncToHost() = 0;
   // The session has gone over to another plan, and its buffers are others.
   virtual void PlanChanged() = 0;
 

@@ -6,7 +6,7 @@
 
 #include "caffe_adapter/patch/caffe_solver.h"
 #include "caffe_adapter/patch/distributed_solver.h"
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "core/error.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/factor_update.h"
@@ -53,8 +53,8 @@ CaffesDevice MakeCaffesDevice() {
   return {MakeCudaDevice(index), MakeCudaFactorUpdate(index)};
 }
 
-SessionOptions ToSessionOptions(const CaffeWorkerOptions& options, Device* device) {
-  SessionOptions session;
+WorkerSessionOptions ToSessionOptions(const CaffeWorkerOptions& options, Device* device) {
+  WorkerSessionOptions session;
   session.job = options.config.job;
   session.job_fingerprint = options.config.fingerprint;
   session.wanted_rank = options.wanted_rank;
@@ -83,7 +83,7 @@ class CaffeWorker::Impl {
     ::caffe::Caffe::set_solver_rank(session_.rank());
   }
 
-  Session& session() { return session_; }
+  WorkerSession& session() { return session_; }
 
   void Attach(::caffe::Solver<float>& solver) {
     CHECK(solver_ == nullptr) << "a worker trains one solver";
@@ -147,7 +147,7 @@ class CaffeWorker::Impl {
 
   CaffeWorkerOptions options_;
   CaffesDevice device_;
-  Session session_;
+  WorkerSession session_;
   ::caffe::Solver<float>* solver_ = nullptr;
   std::optional<CaffeSolver> adapter_;
   std::optional<DistributedSolver> distributed_;

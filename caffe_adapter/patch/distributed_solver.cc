@@ -19,7 +19,7 @@ std::span<float> PartOfPass(std::span<float> factor, int pass, int passes) {
 
 }  // namespace
 
-DistributedSolver::DistributedSolver(PatchedSolver& solver, Session& session)
+DistributedSolver::DistributedSolver(PatchedSolver& solver, WorkerSession& session)
     : solver_(solver),
       session_(session),
       model_(solver.model()),
@@ -54,7 +54,7 @@ void DistributedSolver::Begin() {
 }
 
 void DistributedSolver::PlaceGradient(int layer) {
-  if (!staged_) solver_.PlaceGradient(layer, session_.state(layer));
+  if (!staged_) solver_.PlaceGradient(layer, session_.optimizer_state(layer));
 }
 
 void DistributedSolver::BeforeForward(int layer) {
@@ -85,8 +85,8 @@ void DistributedSolver::OnGradientsReady(const std::function<float()>& loss) {
   progress.set_loss(loss());
   progress.set_images(model_.batch());
   progress.set_total_iterations(model_.iterations());
-  const bool plan_changed = session_.EndIteration(std::move(progress));
-  if (staged_ && plan_changed) staged_->PlanChanged();
+  const bool plan_changes = session_.EndIteration(std::move(progress));
+  if (plan_changes) ChangePlan();
   for (int layer = 0; layer < model_.layers_size(); ++layer) {
     solver_.NeedGradient(layer, true);
     if (staged_) {
@@ -94,10 +94,16 @@ void DistributedSolver::OnGradientsReady(const std::function<float()>& loss) {
       continue;
     }
     session_.WaitFresh(layer);
-    if (plan_changed) PlaceGradient(layer);
-    solver_.SetGradient(layer, session_.mean_gradient(layer));
+    if (plan_changes) PlaceGradient(layer);
+    solver_.SetGradient(layer, session_.optimizer_state(layer));
   }
   ++iterations_;
+}
+
+void DistributedSolver::ChangePlan() {
+  if (staged_) staged_->SyncToHost();
+  session_.ChangePlan();
+  if (staged_) staged_->PlanChanged();
 }
 
 void DistributedSolver::Finish() {

@@ -27,7 +27,7 @@
 // for what is on the wire.
 //
 // Not thread-safe; the training thread owns it. Every call throws what the session throws
-// (client/session.h).
+// (client/worker_session.h).
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@
 #include <vector>
 
 #include "caffe_adapter/patch/staged_gradients.h"
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
@@ -81,7 +81,7 @@ class PatchedSolver {
 class DistributedSolver {
  public:
   // Both must outlive this. The session has joined and not declared a model.
-  DistributedSolver(PatchedSolver& solver, Session& session);
+  DistributedSolver(PatchedSolver& solver, WorkerSession& session);
 
   // Before an iteration's first forward pass. In the first iteration worker 0's parameters, as they
   // are now, set out for the other workers.
@@ -107,11 +107,12 @@ class DistributedSolver {
  private:
   void Begin();
   void PlaceGradient(int layer);
+  void ChangePlan();
   // Of the solver's values: the same on all workers.
   std::string ParameterHash();
 
   PatchedSolver& solver_;
-  Session& session_;
+  WorkerSession& session_;
   ModelSpec model_;
   std::unique_ptr<StagedGradients> staged_;  // null: on the host
   bool began_ = false;

@@ -6,9 +6,9 @@
 
 namespace poseidon {
 
-StagedGradients::StagedGradients(SolverOnDevice& solver, Session& session, const ModelSpec& model,
-                                 int passes)
-    : solver_(solver), session_(session), passes_(passes), exchange_(session) {
+StagedGradients::StagedGradients(SolverOnDevice& solver, WorkerSession& session,
+                                 const ModelSpec& model, int passes)
+    : solver_(solver), session_(session), passes_(passes) {
   DeviceReplica replica{&solver.device(), {}};
   replica.factor_update = solver.factor_update();
   for (int layer = 0; layer < model.layers_size(); ++layer) {
@@ -18,8 +18,8 @@ StagedGradients::StagedGradients(SolverOnDevice& solver, Session& session, const
     const std::vector<std::span<float>> gradient = solver.GradientOnDevice(layer);
     replica.layers.push_back({.values = gradient, .gradient = gradient, .u = rows.u, .v = rows.v});
   }
-  stage_ =
-      std::make_unique<DeviceStaging>(exchange_, std::vector<DeviceReplica>{std::move(replica)});
+  staging_ = std::make_unique<DeviceStaging>(session.exchange(),
+                                             std::vector<DeviceReplica>{std::move(replica)});
 }
 
 std::span<float> StagedGradients::Allocate(int64_t floats) {
@@ -31,7 +31,7 @@ std::span<float> StagedGradients::Allocate(int64_t floats) {
 
 void StagedGradients::WaitFresh(int layer) {
   const DeviceStream stream = solver_.stream();
-  stage_->WaitFresh(layer, {&stream, 1});
+  staging_->WaitFresh(layer, {&stream, 1});
 }
 
 void StagedGradients::AfterBackward(int layer, int pass) {
@@ -40,7 +40,7 @@ void StagedGradients::AfterBackward(int layer, int pass) {
   if (pass + 1 < passes_) return;
   solver_.GradientOnDevice(layer);  // which is there now, and will be written there
   const DeviceStream stream = solver_.stream();
-  stage_->GradientReady(layer, {&stream, 1});
+  staging_->GradientReady(layer, {&stream, 1});
 }
 
 void StagedGradients::CopyFactors(int layer, int pass) {

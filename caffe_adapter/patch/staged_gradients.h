@@ -12,9 +12,8 @@
 #include <span>
 #include <vector>
 
-#include "client/session.h"
 #include "client/staging/device_staging.h"
-#include "client/staging/session_exchange.h"
+#include "client/worker_session.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
@@ -30,11 +29,11 @@ class SolverOnDevice {
 
   virtual ~SolverOnDevice() = default;
 
-  // A session with a solver on a device pins its buffers for it (SessionOptions::device).
+  // A session with a solver on a device pins its buffers for it (WorkerSessionOptions::device).
   virtual Device& device() = 0;
   virtual DeviceStream stream() const = 0;
-  // For a session whose devices update with factors (SessionOptions::devices_update_factors): here
-  // they rebuild the mean gradient. Null: of no such session.
+  // For a session whose devices update with factors (WorkerSessionOptions::devices_update_factors):
+  // here they rebuild the mean gradient. Null: of no such session.
   virtual FactorUpdate* factor_update() { return nullptr; }
   // A layer's gradients, blob by blob: read there, and replaced by their mean, until the solver's
   // update. Always the same memory.
@@ -48,30 +47,22 @@ class StagedGradients {
  public:
   // The session has declared `model`, of rule MeanGradient, and begun. All that is pointed to
   // outlives this.
-  StagedGradients(SolverOnDevice& solver, Session& session, const ModelSpec& model, int passes);
+  StagedGradients(SolverOnDevice& solver, WorkerSession& session, const ModelSpec& model,
+                  int passes);
 
   // Before the first gradient of a layer, whose blobs' gradients become 0.
   void Prepare(int layer) { WaitFresh(layer); }
   // Backward pass number `pass` of the layer is in the solver's stream.
   void AfterBackward(int layer, int pass);
   // All gradients of the iteration have left the device.
-  void EndIteration() { stage_->EndIteration(); }
-  void PlanChanged() { stage_->PlanChanged(); }
+  void EndIteration() { staging_->EndIteration(); }
+  // Before the job goes over to another plan, and when it has.
+  void SyncToHost() { staging_->SyncToHost(); }
+  void PlanChanged() { staging_->PlanChanged(); }
   // What is put in the solver's stream after this finds the mean gradient.
   void WaitFresh(int layer);
 
  private:
-  // A session whose values are the mean gradients.
-  class MeanGradients : public SessionExchange {
-   public:
-    explicit MeanGradients(Session& session) : SessionExchange(session), session_(session) {}
-    Buffers buffers(int layer) const override {
-      return {session_.state(layer), session_.gradient(layer), session_.memory()};
-    }
-
-   private:
-    Session& session_;
-  };
   // Of an inner product, the rows of all passes, on the device.
   struct Rows {
     std::span<float> u;
@@ -82,12 +73,11 @@ class StagedGradients {
   void CopyFactors(int layer, int pass);
 
   SolverOnDevice& solver_;
-  Session& session_;
+  WorkerSession& session_;
   int passes_;
-  MeanGradients exchange_;
   std::vector<DeviceMemory> memory_;  // of rows_
   std::vector<Rows> rows_;            // by layer
-  std::unique_ptr<DeviceStaging> stage_;
+  std::unique_ptr<DeviceStaging> staging_;
 };
 
 }  // namespace poseidon

@@ -75,19 +75,6 @@ Endpoint Endpoint::Parse(const std::string& text) {
   throw ConfigError("'" + text + "' is no endpoint; write host:port, as in 10.0.0.1:5000");
 }
 
-void ThrowAs(ExitCode exit_code, const std::string& reason) {
-  switch (exit_code) {
-    case ExitCode::kConfigError:
-      throw ConfigError(reason);
-    case ExitCode::kDeadlineExceeded:
-      throw DeadlineExceeded(reason);
-    case ExitCode::kProtocolError:
-      throw ProtocolError(reason);
-    default:
-      throw Error(exit_code, reason);
-  }
-}
-
 CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRuntime& runtime)
     : options_(options), runtime_(runtime) {
   const int workers = static_cast<int>(options.endpoints.size());

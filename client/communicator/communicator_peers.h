@@ -29,9 +29,6 @@ struct Endpoint {
 // Throws ConfigError if rank, lanes or deadline make no sense.
 void CheckOptions(const CommunicatorOptions& options);
 
-// Throws `reason` as the class of core/error.h that has the exit code.
-[[noreturn]] void ThrowAs(ExitCode exit_code, const std::string& reason);
-
 // Not thread-safe: the application's.
 class CommunicatorPeers {
  public:

@@ -62,10 +62,11 @@ struct DeviceStaging::Layer {
 };
 
 DeviceStaging::DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
-                             LocalReduction* reduction)
+                             LocalReduction* reduction, Admission admission)
     : exchange_(exchange),
       replicas_(std::move(replicas)),
       reduction_(reduction),
+      admission_(std::move(admission)),
       trace_(exchange.trace()) {
   CHECK(!replicas_.empty());
   CHECK(replicas_.size() == 1 || reduction_ != nullptr);
@@ -89,7 +90,6 @@ DeviceStaging::DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica>
   MakeFactorStaging();
   MakePackStaging();
   MakeFeedbackStaging();
-  exchange_.BringBeforeReading([this](int layer) { BringToHost(layer); });
 }
 
 void DeviceStaging::MakeFactorStaging() {
@@ -135,7 +135,6 @@ void DeviceStaging::ExpectOther(const DeviceReplica& replica) {
 }
 
 DeviceStaging::~DeviceStaging() {
-  exchange_.BringBeforeReading(nullptr);
   for (const DeviceReplica& replica : replicas_) {
     try {
       AwaitStreams(*replica.device);
@@ -260,7 +259,11 @@ void DeviceStaging::CopyValues(int layer, std::span<float> host) {
   }
 }
 
-void DeviceStaging::BringToHost(int layer) {
+void DeviceStaging::SyncToHost() {
+  for (size_t layer = 0; layer < layers_.size(); ++layer) SyncToHost(static_cast<int>(layer));
+}
+
+void DeviceStaging::SyncToHost(int layer) {
   Layer& state = *layers_[layer];
   const std::string what = "the values of layer " + exchange_.LayerName(layer) + " to come from " +
                            replicas_[0].device->name();
@@ -338,10 +341,13 @@ void DeviceStaging::Pump() {
     const Layer& layer = *layers_[l];
     // What leaves is a sign that the device still reads the old values.
     const bool may_change = layer.moved < layer.wanted && !layer.leaving;
-    if (may_change && exchange_.IsFresh(static_cast<int>(l), layer.wanted)) {
-      SendToDevice(static_cast<int>(l));
-    }
+    if (may_change && MayLeave(static_cast<int>(l))) SendToDevice(static_cast<int>(l));
   }
+}
+
+bool DeviceStaging::MayLeave(int layer) {
+  const int64_t wanted = layers_[layer]->wanted;
+  return exchange_.IsFresh(layer, wanted) && (!admission_ || admission_(layer, wanted));
 }
 
 void DeviceStaging::WaitFresh(int layer, std::span<const DeviceStream> compute) {

@@ -17,18 +17,21 @@
 // one before.
 //
 //   for each iteration:
-//     for each layer l, ascending:   stage.WaitFresh(l, streams);  forward of l, in the streams
-//     for each layer l, descending:  backward of l, in the streams; stage.GradientReady(l, streams)
-//     stage.EndIteration();
-//     if (session.EndIteration(...)) stage.PlanChanged();
+//     for each layer l, ascending:   staging.WaitFresh(l, streams);  forward of l, in the streams
+//     for each layer l, descending:  backward of l, in the streams;
+//                                    staging.GradientReady(l, streams)
+//     staging.EndIteration();
+//     if (session.EndIteration(...)) {
+//       staging.SyncToHost();  session.ChangePlan();  staging.PlanChanged();
+//     }
 //
 // Layers under SFB may be updated by the devices themselves (LayerExchange::product_update): when
 // all factors are on the host they go to each device, which rebuilds the gradient and updates its
-// parameters. The host's values of such a layer are brought when they are read.
+// parameters. The host has their values only after SyncToHost.
 //
 // Gradients may be packed by the devices, behind the reduction: each device packs its share
 // (LayerExchange::packed_gradient), or, with error feedback, the first one packs KV pairs
-// (LayerExchange::packed_chunks), whose residuals it keeps until they are read.
+// (LayerExchange::packed_chunks), whose residuals it keeps until SyncToHost.
 //
 // How long the program's work stands still for values is measured by events before and behind its
 // wait, for layers whose values are not on the device when WaitFresh is called: the first replica's
@@ -86,10 +89,15 @@ struct DeviceReplica {
 
 class DeviceStaging {
  public:
-  // `reduction` is needed for several replicas. All that is pointed to outlives the stage, and so
-  // do the exchange's buffers, but for those it has given up for another plan's.
+  // Asked when the exchange calls a layer fresh for `iteration`: whether its values may leave for
+  // the devices. It may make them first what they are to be, as a deferred update does.
+  using Admission = std::function<bool(int layer, int64_t iteration)>;
+
+  // `reduction` is needed for several replicas. All that is pointed to outlives the staging, and so
+  // do the exchange's buffers, but for those it has given up for another plan's. Without
+  // `admission` all values that are fresh leave.
   DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
-                LocalReduction* reduction = nullptr);
+                LocalReduction* reduction = nullptr, Admission admission = nullptr);
   // Waits for copies that are under way, unless their device has failed.
   ~DeviceStaging();
   DeviceStaging(const DeviceStaging&) = delete;
@@ -107,6 +115,10 @@ class DeviceStaging {
   // The exchange has gone over to another plan: host memory is another, and it must say anew that
   // layers are fresh, before which they may not be ready.
   void PlanChanged();
+  // Returns when the host's memory has the values and the optimizer state of all layers that
+  // devices update, and what has not been sent of those that they pack: needed before anybody reads
+  // these there, collects the optimizer state, or changes the plan.
+  void SyncToHost();
   // Returns when all copies are done.
   void Drain();
   // Tells the exchange how long the devices have stood still until now: needed after the last
@@ -131,9 +143,9 @@ class DeviceStaging {
   // Something that is no layer's gradient or values is in the replica's stream of copies to the
   // host.
   void ExpectOther(const DeviceReplica& replica);
-  // Returns when the host's memory has the values of a layer that devices update, and what was not
-  // sent of one that they pack.
-  void BringToHost(int layer);
+  void SyncToHost(int layer);
+  // Whether the exchange and the admission let the layer's next values go to the devices.
+  bool MayLeave(int layer);
   // Has `work` put work in the streams, and these write down when they did it.
   void Traced(const char* name, int layer, CopyDirection direction,
               const std::function<void()>& work);
@@ -151,6 +163,7 @@ class DeviceStaging {
   LayerExchange& exchange_;
   std::vector<DeviceReplica> replicas_;
   LocalReduction* reduction_;
+  Admission admission_;
   StreamTrace trace_;
   std::optional<FactorStaging> factors_;
   std::optional<PackStaging> packing_;

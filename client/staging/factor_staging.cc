@@ -93,7 +93,7 @@ void FactorStaging::LoadOptimizerState(int layer) {
 
 void FactorStaging::Apply(int layer, int64_t iteration) {
   Layer& state = *layers_[layer];
-  const LayerExchange::Factors host = exchange_.factors(layer, iteration);
+  const FactorStack host = exchange_.factors(layer, iteration);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
     const FactorUpdate::Memory& memory = state.memory[r];

@@ -1,5 +1,6 @@
-// LayerExchange: what stands between a device and the network, as DeviceStaging sees it: a Session,
-// or a test's own. The host's half of the way of a gradient.
+// LayerExchange: what stands between a device and the network, as DeviceStaging sees it: a port of
+// the worker's protocol (WorkerSession::exchange), or a test's own. The host's half of the way of a
+// gradient.
 //
 // Thread safety: the training thread's, but for Wake.
 #pragma once
@@ -12,8 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "client/sync/gradient_buffers.h"
-#include "core/arithmetic/codec.h"
+#include "core/gradient_buffers.h"
 #include "core/time.h"
 #include "core/trace.h"
 #include "device/factor_update.h"
@@ -22,24 +22,13 @@ namespace poseidon {
 
 class LayerExchange {
  public:
-  // A layer's host memory in the current iteration. Whoever has a copy of `owner` may go on using
-  // it after the job has gone over to another plan.
+  // A layer's host memory in the current iteration. `values` are what is new when the layer is
+  // fresh: its parameters or, under rule MeanGradient, its mean gradient. Whoever has a copy of
+  // `owner` may go on using it after the job has gone over to another plan.
   struct Buffers {
     std::span<float> values;
     GradientBuffers gradient;
     std::shared_ptr<const void> owner;
-  };
-
-  // Of all workers, in the order of ranks.
-  struct Factors {
-    std::span<const float> u;
-    std::span<const float> v;
-  };
-
-  // A layer's place for a gradient that the device packs.
-  struct PackedGradient {
-    std::span<std::byte> bytes;  // EncodedBytes of its floats
-    Codec codec;
   };
 
   virtual ~LayerExchange() = default;
@@ -66,19 +55,15 @@ class LayerExchange {
   // from the exchange.
   virtual std::optional<ProductUpdate> product_update(int /*layer*/) const { return std::nullopt; }
   // Of such a layer: all factors of an iteration, until its next gradient leaves; the optimizer
-  // state, which is the first under a plan.
-  virtual Factors factors(int /*layer*/, int64_t /*iteration*/) const { return {}; }
+  // state, which is the first under a plan. Its values and its state in the host's memory are those
+  // of an earlier iteration until DeviceStaging::SyncToHost.
+  virtual FactorStack factors(int /*layer*/, int64_t /*iteration*/) const { return {}; }
   virtual std::span<float> optimizer_state(int /*layer*/) const { return {}; }
-  // Of such a layer the values and the state in the host's memory are those of an earlier iteration
-  // until this function, called with the layer by whoever wants to read them, has brought them. It
-  // throws what WaitUntil throws. Null: there is none any more.
-  virtual void BringBeforeReading(std::function<void(int layer)> /*bring*/) {}
-
   // Empty: the gradient goes into its buffers as it is. Else here, instead.
   virtual PackedGradient packed_gradient(int /*layer*/) const { return {}; }
   // What goes to the host in KV pairs, instead, packed by the first device with error feedback.
   // Their residuals are the first under a plan; those in the host's memory are then of an earlier
-  // iteration until the function that BringBeforeReading got has been called with a layer.
+  // iteration until DeviceStaging::SyncToHost.
   virtual std::vector<PackedChunk> packed_chunks() const { return {}; }
 
   // So long the first device's work has stood still for the current iteration's values, before its

@@ -22,7 +22,7 @@ PackStaging::PackStaging(LayerExchange& exchange, std::vector<PackingReplica> re
 }
 
 void PackStaging::Send(int layer, size_t replica, std::span<const std::span<float>> blobs) {
-  const LayerExchange::PackedGradient host = exchange_.packed_gradient(layer);
+  const PackedGradient host = exchange_.packed_gradient(layer);
   Device& device = *replicas_[replica].device;
   const DeviceStream stream = device.copy_stream(CopyDirection::kToHost);
   const auto bytes = [&](size_t floats) {

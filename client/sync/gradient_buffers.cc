@@ -5,7 +5,7 @@
 
 namespace poseidon {
 
-PackedBuffer PackedBufferOf(const SyncContext& context, int layer) {
+PackedGradient PackedGradientOf(const SyncContext& context, int layer) {
   const LayerPlace& place = context.memory->place(layer);
   const std::span<std::byte> bucket = context.memory->bucket(place.bucket).packed;
   const Codec codec = CodecOf(context.plan.plan(), context.bucket(place.bucket));

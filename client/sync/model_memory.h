@@ -10,19 +10,12 @@
 
 #include "core/arithmetic/codec.h"
 #include "core/arithmetic/update_rule.h"
+#include "core/gradient_buffers.h"
 #include "device/device.h"
 #include "device/pinned_pool.h"
 #include "proto/wire.pb.h"
 
 namespace poseidon {
-
-// The factors of all workers for one iteration, stacked in the order of ranks, so that one GEMM
-// sums them: u is workers * rows x outputs, v is workers * rows x inputs, row-major. Under ADAM,
-// whose servers stack them, only this worker's rows.
-struct FactorStack {
-  std::span<float> u;
-  std::span<float> v;
-};
 
 // One bucket's buffers; empty spans where the scheme does not need them and for phantoms.
 struct BucketMemory {
@@ -41,7 +34,8 @@ struct BucketMemory {
   // chunk its part of that.
   std::span<std::byte> packed;
   std::vector<std::span<std::byte>> packed_chunks;
-  // SFB, ADAM: iteration t uses stack t % 2. Two suffice: a worker that sends factors of t + 1 has
+  // SFB, ADAM: iteration t uses stack t % 2. Under ADAM, whose servers stack them, only this
+  // worker's rows are there. Two suffice: a worker that sends factors of t + 1 has
   // finished t, so it has had everybody's factors of t; nobody is more than one iteration ahead.
   std::array<FactorStack, 2> stacks;
 };
@@ -54,10 +48,10 @@ struct LayerPlace {
 };
 
 // Immutable layout; what the spans point to is shared between the training thread and the lanes as
-// client/session.h says. Frames on their way out share ownership.
+// client/worker_session.h says. Frames on their way out share ownership.
 class ModelMemory {
  public:
-  // What the worker's devices have to do with it, as SessionOptions says.
+  // What the worker's devices have to do with it, as WorkerSessionOptions says.
   struct Devices {
     Device* pinned_for = nullptr;
     bool update_factors = false;

@@ -1,6 +1,6 @@
 // What a training program does when the job goes over to another plan: agrees with the others on an
 // iteration to pause before, and takes the state of training from the old plan's buffers to the new
-// one's. docs/protocol.md has the whole sequence; Session and SimulatedTrainer carry it out.
+// one's. docs/protocol.md has the whole sequence; WorkerProtocol carries it out.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@
 #include <vector>
 #include <zmq.hpp>
 
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "core/arithmetic/sum.h"
 #include "core/time.h"
 #include "scheduler/scheduler_actor.h"
@@ -252,10 +252,10 @@ Usage Server(const Setup& setup) {
 }
 
 Usage Worker(const Setup& setup) {
-  SessionOptions options;
+  WorkerSessionOptions options;
   options.job = MakeJob(setup);
   options.host = "127.0.0.1";
-  Session session(options);
+  WorkerSession session(options);
   session.Declare(MakeModel(setup));
   std::fill(session.gradient(0).dense.begin(), session.gradient(0).dense.end(), 1e-3F);
   session.Begin();
@@ -268,7 +268,7 @@ Usage Worker(const Setup& setup) {
       begin = Now();
     }
     session.GradientReady(0);
-    session.EndIteration({});
+    if (session.EndIteration({})) session.ChangePlan();
   }
   session.WaitFresh(0);
   const Usage usage{CpuSeconds() - cpu, Now() - begin, 0};

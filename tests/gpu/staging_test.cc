@@ -166,6 +166,7 @@ TEST(FactorsOnGpu, UpdatesWithTheFactorsOfAllWorkers) {
       }
       stage.WaitFresh(0, streams);
       on_device[rank] = values.Values();
+      stage.SyncToHost();
       on_host[rank] = exchange.Values(0);
     });
   }

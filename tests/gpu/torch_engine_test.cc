@@ -48,7 +48,7 @@ class GpuTrainee {
     const NoHostReads none;
     for (int step = 0; step < engine_->steps(); ++step) engine_->Forward(step);
     for (int step = engine_->steps() - 1; step >= 0; --step) {
-      GradientTarget target;
+      GradientBuffers target;
       if (const auto layer = engine_->layer_of_step(step)) target.dense = Span(gradients_[*layer]);
       engine_->Backward(step, target);
     }

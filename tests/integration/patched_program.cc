@@ -166,11 +166,11 @@ class EngineSolver : public PatchedSolver {
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
-  SessionOptions options;
+  WorkerSessionOptions options;
   options.job = config.job;
   options.job_fingerprint = config.fingerprint;
   options.wanted_rank = FLAGS_rank;
-  Session session(options);
+  WorkerSession session(options);
   TorchEngineOptions engine;
   engine.solver = LoadSolver(FLAGS_solver);
   engine.rank = session.rank();

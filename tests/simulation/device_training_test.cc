@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "client/staging/device_staging.h"
-#include "client/staging/session_exchange.h"
 #include "core/random.h"
 #include "device/host_device.h"
 #include "planner/cost/information_book.h"
@@ -44,7 +43,7 @@ class CountingUpdate : public HostFactorUpdate {
 // The net of a worker in a device's memory.
 class DeviceNet {
  public:
-  DeviceNet(Session& session, const TrainingWork& work)
+  DeviceNet(WorkerSession& session, const TrainingWork& work)
       : session_(session),
         work_(work),
         device_({.name = "host device", .before_copy = [this](auto, auto) { Delay(); }}),
@@ -74,7 +73,7 @@ class DeviceNet {
   // updates them.
   void Backward(int l) {
     const bool dense = !session_.gradient(l).dense.empty();
-    const bool updated = session_.product_update(l).has_value();
+    const bool updated = session_.exchange().product_update(l).has_value();
     device_.Run(compute_, [this, l, dense, updated, rank = session_.rank(),
                            iteration = session_.iteration()] {
       Layer& layer = *layers_[l];
@@ -100,7 +99,7 @@ class DeviceNet {
         DeriveSeed(static_cast<uint64_t>(session_.rank()), ++copies_) % 500));
   }
 
-  Session& session_;
+  WorkerSession& session_;
   const TrainingWork& work_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::atomic<uint64_t> copies_ = 0;
@@ -112,36 +111,39 @@ class DeviceNet {
   CountingPacker packer{device_};
 };
 
-Parameters TrainOnDevice(Session& session, const TrainingWork& work) {
+Parameters TrainOnDevice(WorkerSession& session, const TrainingWork& work) {
   const int layers = work.model.layers_size();
   DeviceNet net(session, work);
-  SessionExchange exchange(session);
-  DeviceStaging stage(exchange, {net.replica()});
+  DeviceStaging staging(session.exchange(), {net.replica()});
   while (session.iteration() < work.iterations) {
-    for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
+    for (int layer = 0; layer < layers; ++layer) staging.WaitFresh(layer, net.streams());
     for (int layer = layers - 1; layer >= 0; --layer) {
       net.Backward(layer);
-      stage.GradientReady(layer, net.streams());
+      staging.GradientReady(layer, net.streams());
     }
-    stage.EndIteration();
-    if (session.EndIteration({})) stage.PlanChanged();
+    staging.EndIteration();
+    if (session.EndIteration({})) {
+      staging.SyncToHost();
+      session.ChangePlan();
+      staging.PlanChanged();
+    }
   }
   Parameters parameters;
-  for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
-  stage.Drain();
+  for (int layer = 0; layer < layers; ++layer) staging.WaitFresh(layer, net.streams());
+  staging.Drain();
   for (int layer = 0; layer < layers; ++layer) parameters.push_back(net.values(layer));
   return parameters;
 }
 
 // Devices update what factors come to, and pack. Once, worker 0 reads the optimizer state, and all
 // read their values from the host.
-Parameters TrainWithUpdatesOnDevice(SessionOptions options, const TrainingWork& work,
+Parameters TrainWithUpdatesOnDevice(WorkerSessionOptions options, const TrainingWork& work,
                                     std::vector<float>& state) {
   HostDevice device({});
   options.device = &device;
   options.devices_update_factors = true;
   options.devices_pack = true;
-  Session session(options);
+  WorkerSession session(options);
   session.Declare(work.model);
   const int layers = work.model.layers_size();
   const auto values = [&] {
@@ -157,32 +159,37 @@ Parameters TrainWithUpdatesOnDevice(SessionOptions options, const TrainingWork& 
   }
   session.Begin();
   DeviceNet net(session, work);
-  SessionExchange exchange(session);
-  DeviceStaging stage(exchange, {net.replica()});
+  DeviceStaging staging(session.exchange(), {net.replica()});
   while (session.iteration() < work.iterations) {
-    for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
+    for (int layer = 0; layer < layers; ++layer) staging.WaitFresh(layer, net.streams());
     if (session.iteration() == work.iterations / 2) {
+      staging.SyncToHost();
       if (session.rank() == 0) state = session.CollectOptimizerState();
       values();
     }
     for (int layer = layers - 1; layer >= 0; --layer) {
       net.Backward(layer);
-      stage.GradientReady(layer, net.streams());
+      staging.GradientReady(layer, net.streams());
     }
-    stage.EndIteration();
-    if (session.EndIteration({})) stage.PlanChanged();
+    staging.EndIteration();
+    if (session.EndIteration({})) {
+      staging.SyncToHost();
+      session.ChangePlan();
+      staging.PlanChanged();
+    }
   }
-  for (int layer = 0; layer < layers; ++layer) stage.WaitFresh(layer, net.streams());
-  stage.Drain();
+  for (int layer = 0; layer < layers; ++layer) staging.WaitFresh(layer, net.streams());
+  staging.Drain();
+  staging.SyncToHost();
   for (int layer = 0; layer < layers; ++layer) {
     EXPECT_EQ(values()[layer], net.values(layer)) << "layer " << layer;
   }
   int64_t updated = 0, packed = 0;  // layers of the last plan, or KV pairs
   for (int layer = 0; layer < layers; ++layer) {
-    updated += session.product_update(layer) ? 1 : 0;
-    packed += session.packed_gradient(layer).bytes.empty() ? 0 : 1;
+    updated += session.exchange().product_update(layer) ? 1 : 0;
+    packed += session.exchange().packed_gradient(layer).bytes.empty() ? 0 : 1;
   }
-  packed += static_cast<int64_t>(session.packed_chunks().size());
+  packed += static_cast<int64_t>(session.exchange().packed_chunks().size());
   if (session.plan().number() == 0) {
     EXPECT_EQ(net.factor_update.calls, updated * work.iterations);
     EXPECT_EQ(net.packer.calls, packed * work.iterations);
@@ -240,7 +247,7 @@ SimulatedClusterOptions FactorTraining(int64_t iterations) {
 
 Parameters TrainWithUpdatesOnDevices(const SimulatedClusterOptions& options,
                                      const wire::PlanAndModel* next, std::vector<float>& state) {
-  return RunOverSockets(options.job, next, [&](const SessionOptions& session) {
+  return RunOverSockets(options.job, next, [&](const WorkerSessionOptions& session) {
     std::vector<float> of_others;
     return TrainWithUpdatesOnDevice(session, options.work,
                                     session.wanted_rank == 0 ? state : of_others);
@@ -255,7 +262,7 @@ TEST_P(UpdatesOnDevices, ComeToTheBitsOfHosts) {
   std::vector<float> on_devices, on_hosts;
   const Parameters parameters = TrainWithUpdatesOnDevices(options, nullptr, on_devices);
   const Parameters expected =
-      TrainOverSockets(options, nullptr, [&](Session& session, const TrainingWork& work) {
+      TrainOverSockets(options, nullptr, [&](WorkerSession& session, const TrainingWork& work) {
         TrainingWork half = work;
         half.iterations = work.iterations / 2;
         TrainOnHosts(session, half);

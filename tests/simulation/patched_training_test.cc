@@ -222,7 +222,7 @@ Parameters Train(const SimulatedClusterOptions& options, int passes, Place place
                  const wire::PlanAndModel* next = nullptr, std::optional<int64_t> copies = {}) {
   const TrainingWork& work = options.work;
   const bool on_device = place == Place::kDevice || place == Place::kDeviceRebuilds;
-  return RunOverSockets(options.job, next, [&](SessionOptions session_options) {
+  return RunOverSockets(options.job, next, [&](WorkerSessionOptions session_options) {
     Delays delays;
     std::unique_ptr<HostDevice> device;
     if (on_device) {
@@ -232,7 +232,7 @@ Parameters Train(const SimulatedClusterOptions& options, int passes, Place place
     session_options.device = device.get();
     session_options.devices_update_factors = place == Place::kDeviceRebuilds;
     session_options.job.mutable_training()->set_trace(true);
-    Session session(session_options);
+    WorkerSession session(session_options);
     ToySolver solver(work, passes, device.get(), place, session.rank());
     DistributedSolver distributed(solver, session);
     solver.Train(distributed);

@@ -32,11 +32,11 @@ int FindPorts() {
   }
 }
 
-Parameters RunWorker(SessionOptions options, const TrainingWork& work, const WorkerLoop& loop,
+Parameters RunWorker(WorkerSessionOptions options, const TrainingWork& work, const WorkerLoop& loop,
                      const DeviceMaker& make_device) {
   const std::unique_ptr<Device> device = make_device ? make_device() : nullptr;
   options.device = device.get();
-  Session session(options);
+  WorkerSession session(options);
   session.Declare(work.model);
   const int layers = work.model.layers_size();
   for (int layer = 0; session.rank() == 0 && layer < layers; ++layer) {
@@ -106,7 +106,7 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
   std::vector<Parameters> results(job.cluster().workers());
   std::vector<std::thread> workers;
   for (int rank = 0; rank < job.cluster().workers(); ++rank) {
-    SessionOptions options;
+    WorkerSessionOptions options;
     options.job = job;
     options.job_fingerprint = kFingerprint;
     options.wanted_rank = rank;
@@ -122,12 +122,12 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
 
 Parameters TrainOverSockets(const SimulatedClusterOptions& options, const wire::PlanAndModel* next,
                             const WorkerLoop& loop, const DeviceMaker& make_device) {
-  return RunOverSockets(options.job, next, [&](const SessionOptions& session) {
+  return RunOverSockets(options.job, next, [&](const WorkerSessionOptions& session) {
     return RunWorker(session, options.work, loop, make_device);
   });
 }
 
-Parameters TrainOnHosts(Session& session, const TrainingWork& work) {
+Parameters TrainOnHosts(WorkerSession& session, const TrainingWork& work) {
   const int layers = work.model.layers_size();
   while (session.iteration() < work.iterations) {
     for (int layer = 0; layer < layers; ++layer) session.WaitFresh(layer);
@@ -136,7 +136,7 @@ Parameters TrainOnHosts(Session& session, const TrainingWork& work) {
                                session.gradient(layer));
       session.GradientReady(layer);
     }
-    session.EndIteration({});
+    if (session.EndIteration({})) session.ChangePlan();
   }
   Parameters parameters;
   for (int layer = 0; layer < layers; ++layer) {

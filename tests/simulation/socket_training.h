@@ -5,20 +5,20 @@
 #include <functional>
 #include <memory>
 
-#include "client/session.h"
+#include "client/worker_session.h"
 #include "device/device.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {
 
-// What a worker does between Session::Begin and Session::Finish; returns the parameters that it
-// ends with.
-using WorkerLoop = std::function<Parameters(Session& session, const TrainingWork& work)>;
+// What a worker does between WorkerSession::Begin and WorkerSession::Finish; returns the parameters
+// that it ends with.
+using WorkerLoop = std::function<Parameters(WorkerSession& session, const TrainingWork& work)>;
 // Makes the device that a worker's memory is pinned for.
 using DeviceMaker = std::function<std::unique_ptr<Device>()>;
 
 // All that a worker does, from joining to finishing; returns the parameters that it ends with.
-using WorkerProcess = std::function<Parameters(const SessionOptions& options)>;
+using WorkerProcess = std::function<Parameters(const WorkerSessionOptions& options)>;
 
 // The job's scheduler and servers, and each worker in a thread of its own. Worker 0's parameters;
 // the others' must be the same bits. With `next` the job goes over to that plan after the first
@@ -27,7 +27,7 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
                           std::vector<wire::WorkerReport>* reports = nullptr);
 
 // With values and gradients in the session's own memory.
-Parameters TrainOnHosts(Session& session, const TrainingWork& work);
+Parameters TrainOnHosts(WorkerSession& session, const TrainingWork& work);
 
 // The same with workers that all do `loop`.
 Parameters TrainOverSockets(const SimulatedClusterOptions& options,

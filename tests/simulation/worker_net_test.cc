@@ -62,7 +62,7 @@ class ArithmeticEngine : public Engine {
   void Forward(int step) override {
     if (step > 0 && !values_[step - 1].empty()) loss_ += std::abs(values_[step - 1][0]);
   }
-  void Backward(int step, const GradientTarget& target) override {
+  void Backward(int step, const GradientBuffers& target) override {
     if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
     if (step == 0) return;
     const std::span<float> values = values_[step - 1];
@@ -141,10 +141,10 @@ bool Poisons(const TestCase& test) {
 
 using Prepare = std::function<void(int replica, ArithmeticEngine& engine)>;
 
-Parameters TrainWorker(const TestCase& test, SessionOptions options, const Prepare& prepare) {
+Parameters TrainWorker(const TestCase& test, WorkerSessionOptions options, const Prepare& prepare) {
   const WorkerDevices devices = DevicesOf(test);
   devices.Describe(options);
-  Session session(options);
+  WorkerSession session(options);
   std::vector<std::unique_ptr<Engine>> engines;
   for (int replica = 0; replica < test.devices; ++replica) {
     auto engine = std::make_unique<ArithmeticEngine>(
@@ -183,7 +183,7 @@ Parameters TrainWorker(const TestCase& test, SessionOptions options, const Prepa
 }
 
 Parameters Train(const TestCase& test, const wire::PlanAndModel* next = nullptr) {
-  return RunOverSockets(test.cluster.job, next, [&](const SessionOptions& options) {
+  return RunOverSockets(test.cluster.job, next, [&](const WorkerSessionOptions& options) {
     return TrainWorker(test, options, nullptr);
   });
 }
@@ -359,7 +359,7 @@ TEST(WorkerNetTest, DevicesStandStillAsLongAsHostsDo) {
     std::vector<wire::WorkerReport> reports;
     RunOverSockets(
         test.cluster.job, nullptr,
-        [&](const SessionOptions& options) { return TrainWorker(test, options, prepare); },
+        [&](const WorkerSessionOptions& options) { return TrainWorker(test, options, prepare); },
         &reports);
     const double waited = reports[0].exposed_seconds();
     // A quarter is for whoever is not woken at once.
@@ -373,7 +373,7 @@ TEST(WorkerNetTest, DevicesStandStillAsLongAsHostsDo) {
 // How the one worker of a training ends.
 std::string ErrorOf(const TestCase& test, const Prepare& prepare, ExitCode code) {
   std::string message = "none";
-  RunOverSockets(test.cluster.job, nullptr, [&](const SessionOptions& options) {
+  RunOverSockets(test.cluster.job, nullptr, [&](const WorkerSessionOptions& options) {
     try {
       TrainWorker(test, options, prepare);
     } catch (const Error& error) {

@@ -14,6 +14,10 @@
 namespace poseidon {
 namespace {
 
+// Stall deadlines: the latest worker has three iterations before it when they agree, and worker 0
+// then fetches the optimizer state.
+constexpr int kDeadlinesToPause = 4;
+
 sockaddr_in Resolve(const std::string& host) {
   addrinfo hints{};
   hints.ai_family = AF_INET;
@@ -48,6 +52,10 @@ std::string FindPublicHost(const std::string& scheduler_host) {
   }
   char text[INET_ADDRSTRLEN];
   return inet_ntop(AF_INET, &own.sin_addr, text, sizeof text);
+}
+
+Duration PauseDeadline(const Job& job) {
+  return kDeadlinesToPause * Seconds(job.communication().stall_deadline_seconds());
 }
 
 HeartbeatTiming TimingOf(const Job& job) {

@@ -18,6 +18,9 @@ std::string FindPublicHost(const std::string& scheduler_host);
 
 HeartbeatTiming TimingOf(const Job& job);
 
+// How long all workers together may take to pause for another plan.
+Duration PauseDeadline(const Job& job);
+
 // "tcp://host:port" of the scheduler's control or heartbeat lane.
 std::string SchedulerEndpoint(const Job& job, int lane);
 

@@ -20,19 +20,10 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/net.h"
+#include "core/gradient_buffers.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
-
-// Where Backward puts the gradient of a layer. Either `dense` is set, floats of all the layer's
-// blobs; or the factors are: u rows x outputs, the gradient at the layer's top, and v rows x
-// inputs, the data at its bottom, row-major (the weights' gradient is u^T v, the bias's the column
-// sums of u). With factors the dense gradient is never computed.
-struct GradientTarget {
-  std::span<float> dense;
-  std::span<float> u;
-  std::span<float> v;
-};
 
 // A result of a test net: a blob that no layer reads.
 struct TestOutput {
@@ -85,7 +76,7 @@ class Engine {
   virtual void Forward(int step) = 0;
   // In descending order of steps after Forward of all. For a step with parameters the gradient of
   // the engine's loss is written to `target`; else `target` is ignored.
-  virtual void Backward(int step, const GradientTarget& target) = 0;
+  virtual void Backward(int step, const GradientBuffers& target) = 0;
   // Of the forward pass just done: the sum of the net's weighted losses.
   virtual float loss() const = 0;
   // Of the forward pass just done: what is wrong where numbers are no longer finite: the first

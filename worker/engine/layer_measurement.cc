@@ -47,7 +47,7 @@ class Bench {
   }
 
   double Backward(int step) {
-    GradientTarget target;
+    GradientBuffers target;
     if (const auto layer = engine_.layer_of_step(step)) {
       target.dense = std::span(gradient_).first(values_[*layer].size());
     }

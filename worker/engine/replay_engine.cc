@@ -59,13 +59,13 @@ void ReplayEngine::Forward(int step) {
   FinishStep();
 }
 
-void ReplayEngine::Backward(int step, const GradientTarget& target) {
+void ReplayEngine::Backward(int step, const GradientBuffers& target) {
   StartStep(replay_.layers(step).backward_ms());
   if (layer_of_step_[step]) WriteGradient(*layer_of_step_[step], target);
   FinishStep();
 }
 
-void ReplayEngine::WriteGradient(int layer, const GradientTarget& target) {
+void ReplayEngine::WriteGradient(int layer, const GradientBuffers& target) {
   const uint64_t seed = DeriveSeed(DeriveSeed(rank_, model_.layers(layer).name()), 0);
   WrittenTargets& written = written_[layer];
   WriteValues(seed, target.dense, written.dense);

@@ -45,7 +45,7 @@ class ReplayEngine : public Engine {
 
   void LoadBatch(int64_t iteration) override;
   void Forward(int step) override;
-  void Backward(int step, const GradientTarget& target) override;
+  void Backward(int step, const GradientBuffers& target) override;
   // Nothing is computed, so there is no loss: 0.
   float loss() const override { return 0; }
 
@@ -63,7 +63,7 @@ class ReplayEngine : public Engine {
     Written v = {};
   };
 
-  void WriteGradient(int layer, const GradientTarget& target);
+  void WriteGradient(int layer, const GradientBuffers& target);
   // Those of iteration_; whole unless `written` has the place.
   void WriteValues(uint64_t seed, std::span<float> values, Written& written) const;
 

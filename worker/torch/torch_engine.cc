@@ -77,7 +77,7 @@ class TorchEngine : public Engine {
 
   void LoadBatch(int64_t iteration) override { train_.LoadBatch(iteration, iteration + 1); }
   void Forward(int step) override { train_.Forward(step); }
-  void Backward(int step, const GradientTarget& target) override { train_.Backward(step, target); }
+  void Backward(int step, const GradientBuffers& target) override { train_.Backward(step, target); }
   float loss() const override { return train_.loss(); }
   std::string FirstNotFinite() const override;
   void Synchronize() override { poseidon::Synchronize(device_); }

@@ -177,7 +177,7 @@ void TorchNet::Forward(int step_index) {
   for (size_t i = 0; i < tops.size(); ++i) values_[step.tops[i]].data = std::move(tops[i]);
 }
 
-void TorchNet::Backward(int step_index, const GradientTarget& target) {
+void TorchNet::Backward(int step_index, const GradientBuffers& target) {
   const Step& step = steps_[step_index];
   const Tensors top_gradients = TakeTopGradients(step_index);
   const bool reached = std::any_of(top_gradients.begin(), top_gradients.end(),
@@ -205,7 +205,7 @@ void TorchNet::AddToOwners(int step_index) {
   }
 }
 
-void TorchNet::AddFromUsers(int step_index, const GradientTarget& target) {
+void TorchNet::AddFromUsers(int step_index, const GradientBuffers& target) {
   if (target.dense.empty()) return;  // factors: nothing is shared
   const Tensors views = OwnedViews(step_index, target.dense);
   for (size_t blob = 0; blob < views.size(); ++blob) {
@@ -217,7 +217,7 @@ void TorchNet::AddFromUsers(int step_index, const GradientTarget& target) {
 }
 
 // Of factors, u is a gradient and v is not.
-void TorchNet::Unscale(int step_index, const GradientTarget& target) {
+void TorchNet::Unscale(int step_index, const GradientBuffers& target) {
   const std::span<float> gradient = target.u.empty() ? target.dense : target.u;
   if (!gradient.empty()) scaler_->Unscale(step_index, Flat(gradient, arithmetic_.device));
 }
@@ -241,7 +241,7 @@ Tensors TorchNet::TakeTopGradients(int step_index) {
   return gradients;
 }
 
-ParameterGradients TorchNet::Views(int step_index, const GradientTarget& target) const {
+ParameterGradients TorchNet::Views(int step_index, const GradientBuffers& target) const {
   const std::vector<ParameterDescription>& parameters = description_.layers[step_index].parameters;
   const std::vector<bool>& needs = steps_[step_index].parameter_needs_gradient;
   ParameterGradients gradients;

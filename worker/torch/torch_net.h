@@ -56,7 +56,7 @@ class TorchNet {
   void Forward(int step);
   // In the training phase. `target` is for the parameters that the step owns; it gets what other
   // steps that share them add, too.
-  void Backward(int step, const GradientTarget& target);
+  void Backward(int step, const GradientBuffers& target);
 
   // Of the forward pass: the sum of the losses by their weights, also after the backward pass. On a
   // device throws DataError for a label that is none.
@@ -96,12 +96,12 @@ class TorchNet {
   void ShareParameters();
   // To the sums at their owners, and from the sums to `target`.
   void AddToOwners(int step);
-  void AddFromUsers(int step, const GradientTarget& target);
-  void Unscale(int step, const GradientTarget& target);
+  void AddFromUsers(int step, const GradientBuffers& target);
+  void Unscale(int step, const GradientBuffers& target);
 
   // The gradients at a step's tops, those of its own losses included.
   Tensors TakeTopGradients(int step);
-  ParameterGradients Views(int step, const GradientTarget& target) const;
+  ParameterGradients Views(int step, const GradientBuffers& target) const;
   Tensors OwnedViews(int step, std::span<float> values) const;
   void AddBottomGradients(const Step& step, const Tensors& gradients);
 

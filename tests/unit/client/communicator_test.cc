@@ -134,7 +134,7 @@ TEST_P(CommunicatorTest, RoundedSumsHaveTheSameBitsEverywhere) {
     Random random(all.rank());
     Floats floats(10'001);
     for (float& value : floats) value = static_cast<float>(random.Gaussian());
-    all.AllReduce(floats, {.type = CodecType::kFp16});
+    all.AllReduce(floats, {.codec = CodecType::kFp16});
     results[all.rank()] = floats;
   });
   EXPECT_THAT(results, testing::Each(results[0]));
@@ -272,7 +272,7 @@ TEST(CommunicatorFailureTest, WhatCantWorkIsRefusedAndHarmsNothing) {
       return ErrorOf<ConfigError>([&] { all.AllReduce(floats, options); });
     };
     EXPECT_THAT(refused({.scheme = PS}), HasSubstr("PS"));
-    EXPECT_THAT(refused({.type = CodecType::kTopK}), HasSubstr("top-k"));
+    EXPECT_THAT(refused({.codec = CodecType::kTopK}), HasSubstr("top-k"));
     EXPECT_THAT(refused({.grid = Grid({2, 2})}), HasSubstr("number of ranks, 2"));
     EXPECT_THAT(refused({.scheme = TORUS}), HasSubstr("grid"));
     EXPECT_THAT(refused({.chunk_bytes = 1}), HasSubstr("chunk_bytes"));

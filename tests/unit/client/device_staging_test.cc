@@ -214,6 +214,7 @@ TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
         worker.stage->WaitFresh(static_cast<int>(l), worker.streams);
       }
       worker.stage->Drain();
+      worker.stage->SyncToHost();
       for (const auto& replica : worker.replicas) {
         for (size_t l = 0; l < layers.size(); ++l) {
           EXPECT_TRUE(SameBits(replica->values(static_cast<int>(l)), expected[l]))

@@ -157,24 +157,21 @@ class TestExchange : public LayerExchange {
 
   Trace* trace() override { return timeline; }
   std::optional<ProductUpdate> product_update(int layer) const override;
-  Factors factors(int layer, int64_t iteration) const override {
-    const Floats& u = hosts_[layer].all_u[iteration % 2];
-    EXPECT_FALSE(u.empty());
-    return {u, hosts_[layer].all_v[iteration % 2]};
+  FactorStack factors(int layer, int64_t iteration) const override {
+    // As a session has it: the floats are not the exchange's own.
+    auto& host = const_cast<Host&>(hosts_[layer]);
+    EXPECT_FALSE(host.all_u[iteration % 2].empty());
+    return {host.all_u[iteration % 2], host.all_v[iteration % 2]};
   }
   std::span<float> optimizer_state(int layer) const override {
     // As a session has it: the floats are not the exchange's own.
     return const_cast<Floats&>(hosts_[layer].optimizer_state);
   }
   PackedGradient packed_gradient(int layer) const override;
-  void BringBeforeReading(std::function<void(int layer)> bring) override {
-    bring_ = std::move(bring);
-  }
   bool devices_update() const;
   bool devices_pack() const;
-  // What a program reads: the layer's values on the host.
-  Floats Values(int layer) {
-    if (bring_) bring_(layer);
+  // The layer's values on the host.
+  Floats Values(int layer) const {
     return {hosts_[layer].values.begin(), hosts_[layer].values.end()};
   }
 
@@ -220,7 +217,6 @@ class TestExchange : public LayerExchange {
   PinnedPool memory_;
   std::vector<Host> hosts_;
   std::vector<std::string> names_;
-  std::function<void(int layer)> bring_;
   int64_t iteration_ = 0;
   int64_t sent_ = -1;         // the latest iteration of which a gradient has left
   mutable std::mutex mutex_;  // of what follows
@@ -318,7 +314,7 @@ inline void TestExchange::GradientReady(int layer) {
 inline bool TestExchange::devices_update() const { return network_.devices_update; }
 inline bool TestExchange::devices_pack() const { return network_.devices_pack; }
 
-inline LayerExchange::PackedGradient TestExchange::packed_gradient(int layer) const {
+inline PackedGradient TestExchange::packed_gradient(int layer) const {
   if (!network_.devices_pack || layers_[layer].factors()) return {};
   // As a session has it: the bytes are not the exchange's own.
   return {const_cast<std::vector<std::byte>&>(hosts_[layer].packed), kPacked};

@@ -117,8 +117,8 @@ TEST(ScheduleRunnerTest, SumsIterationAfterIterationInAnyOrderOfArrival) {
 // With a codec that rounds, workers must still end with the same bits, which survive the codec.
 TEST(ScheduleRunnerTest, RoundedSumsHaveTheSameBitsEverywhere) {
   Random random(2);
-  for (const Codec kind : {CodecType::kFp16, CodecType::kBf16}) {
-    const Codec codec{.codec = kind};
+  for (const CodecType kind : {CodecType::kFp16, CodecType::kBf16}) {
+    const Codec codec{.type = kind};
     const double unit = kind == CodecType::kFp16 ? 0x1p-11 : 0x1p-8;
     for (const Scheme scheme : {RING, HALVING_DOUBLING}) {
       for (int workers = 1; workers <= 7; ++workers) {

@@ -114,15 +114,15 @@ struct State {
   std::vector<float> gradient, parameters, optimizer_state;
 };
 
-// A optimizer_state without negative numbers, as a mean of squares has none.
+// An optimizer state without negative numbers, as a mean of squares has none.
 State RandomState(size_t count, size_t state_per_parameter, std::mt19937& random) {
   std::normal_distribution<float> value;
   State state{std::vector<float>(count), std::vector<float>(count),
               std::vector<float>(count * state_per_parameter)};
-  for (auto* vector : {&state.gradient, &state.parameters, &state.history}) {
+  for (auto* vector : {&state.gradient, &state.parameters, &state.optimizer_state}) {
     for (float& f : *vector) f = random() % 8 == 0 ? 0.0F : value(random);
   }
-  for (float& f : state.history) f = std::abs(f);
+  for (float& f : state.optimizer_state) f = std::abs(f);
   return state;
 }
 
@@ -189,14 +189,15 @@ TEST(Update, FollowsEachRuleInDoubleOverManyIterations) {
     const size_t count = 37;
     const Multipliers multipliers{2, 3};
     State state = RandomState(count, OptimizerStatePerParameter(rule), random);
-    state.history.assign(state.history.size(), 0);
+    state.optimizer_state.assign(state.optimizer_state.size(), 0);
     UpdateRule decayed = rule;  // with the blob's decay
     decayed.weight_decay *= multipliers.decay;
     std::vector<DoubleParameter> expected;
     for (float parameter : state.parameters) expected.emplace_back(decayed, parameter);
     for (int64_t iteration = 0; iteration < 300; ++iteration) {
       const std::vector<float> gradient = RandomState(count, 0, random).gradient;
-      Update(rule, iteration, multipliers, gradient, 0.25F, state.parameters, state.history, 0.5F);
+      Update(rule, iteration, multipliers, gradient, 0.25F, state.parameters, state.optimizer_state,
+             0.5F);
       const double rate = 0.5 * 2 * LearningRate(rule, iteration);
       for (size_t i = 0; i < count; ++i) expected[i].Update(0.25 * gradient[i], rate, iteration);
       // Rounding adds up: 300 iterations of a few roundings of 6e-8 each.
@@ -216,7 +217,7 @@ TEST(Update, AdamStartsAtTheIterationItIsGiven) {
   // are (1 - m) / (1 - m^t) sqrt((1 - m2^t) / (1 - m2)) of it.
   for (int64_t t : {1, 2, 50, 1'000'000'000}) {
     State state{{1000}, {0}, {0, 0}};
-    Update(rule, t - 1, {}, state.gradient, 1, state.parameters, state.history);
+    Update(rule, t - 1, {}, state.gradient, 1, state.parameters, state.optimizer_state);
     const double m = rule.momentum, m2 = rule.momentum2;
     const double share =
         (1 - m) / (1 - std::pow(m, t)) * std::sqrt((1 - std::pow(m2, t)) / (1 - m2));
@@ -239,10 +240,10 @@ void UpdateByHand(const UpdateRule& rule, int64_t iteration, const Multipliers& 
     const volatile float pull = decay * direction;
     gradient = gradient + pull;
   }
-  const volatile float kept = rule.momentum * state.history[i];
+  const volatile float kept = rule.momentum * state.optimizer_state[i];
   const volatile float added = rate * gradient;
-  state.history[i] = kept + added;
-  state.parameters[i] = parameter - state.history[i];
+  state.optimizer_state[i] = kept + added;
+  state.parameters[i] = parameter - state.optimizer_state[i];
 }
 
 void RandomRegularization(UpdateRule& rule, std::mt19937& random) {
@@ -306,12 +307,12 @@ TEST(Update, AnExampleByHand) {
   // Four workers' gradients sum to 8: g = 8/4 + (0.25 * 2) 4 = 4; rate = 0.25 * 2 / 2; v = 1; w
   // = 3.
   State state{{8}, {4}, {0}};
-  Update(rule, 0, {2, 2}, state.gradient, 0.25F, state.parameters, state.history, 0.5F);
-  EXPECT_EQ(state.history[0], 1);
+  Update(rule, 0, {2, 2}, state.gradient, 0.25F, state.parameters, state.optimizer_state, 0.5F);
+  EXPECT_EQ(state.optimizer_state[0], 1);
   EXPECT_EQ(state.parameters[0], 3);
   // g = 2 + 0.5 * 3 = 3.5; v = 0.5 + 0.875 = 1.375.
-  Update(rule, 1, {2, 2}, state.gradient, 0.25F, state.parameters, state.history, 0.5F);
-  EXPECT_EQ(state.history[0], 1.375F);
+  Update(rule, 1, {2, 2}, state.gradient, 0.25F, state.parameters, state.optimizer_state, 0.5F);
+  EXPECT_EQ(state.optimizer_state[0], 1.375F);
   EXPECT_EQ(state.parameters[0], 1.625F);
 }
 
@@ -322,8 +323,8 @@ TEST(Update, StateIsInterleavedParameterByParameter) {
   rule.momentum2 = 0.75F;
   EXPECT_EQ(OptimizerStatePerParameter(rule), 2);
   State state{{2, 4}, {0, 0}, {0, 0, 0, 0}};
-  Update(rule, 0, {}, state.gradient, 1, state.parameters, state.history);
-  EXPECT_THAT(state.history, testing::ElementsAre(1, 1, 2, 4));
+  Update(rule, 0, {}, state.gradient, 1, state.parameters, state.optimizer_state);
+  EXPECT_THAT(state.optimizer_state, testing::ElementsAre(1, 1, 2, 4));
 }
 
 TEST(Update, AParameterWithoutGradientStaysWhereItIs) {
@@ -331,7 +332,7 @@ TEST(Update, AParameterWithoutGradientStaysWhereItIs) {
     UpdateRule rule = RuleOf(type);
     rule.weight_decay = 0;
     State state{{0}, {1.5F}, std::vector<float>(OptimizerStatePerParameter(rule))};
-    Update(rule, 0, {}, state.gradient, 1, state.parameters, state.history);
+    Update(rule, 0, {}, state.gradient, 1, state.parameters, state.optimizer_state);
     EXPECT_EQ(state.parameters[0], 1.5F) << type;
   }
 }
@@ -342,7 +343,7 @@ TEST(Update, L1PullsTowardsZeroAndLeavesZeroAlone) {
   rule.weight_decay = 0.5F;
   rule.regularization = Regularization::kL1;
   State state{{0, 0, 0}, {2, 0, -2}, {0, 0, 0}};
-  Update(rule, 0, {}, state.gradient, 1, state.parameters, state.history);
+  Update(rule, 0, {}, state.gradient, 1, state.parameters, state.optimizer_state);
   EXPECT_THAT(state.parameters, testing::ElementsAre(1.5F, 0.0F, -1.5F));
 }
 

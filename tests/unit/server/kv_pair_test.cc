@@ -137,7 +137,7 @@ TEST(KvPairTest, BlobsOfAChunkHaveTheirOwnMultipliers) {
 TEST(KvPairTest, PhantomsCountAndHoldNothing) {
   AccumulatorPool pool(0, 0);
   const UpdateRule rule = PlainRule();
-  for (const Codec codec : {CodecType::kFp32, CodecType::kOneBit}) {
+  for (const CodecType codec : {CodecType::kFp32, CodecType::kOneBit}) {
     const KvPair::Options options{.workers = 2,
                                   .deterministic = true,
                                   .update_at_workers = codec == CodecType::kOneBit,

@@ -275,7 +275,7 @@ class GoldenSolver {
       loss += engine_->loss() / static_cast<float>(passes);
       for (int step = engine_->steps() - 1; step >= 0; --step) {
         const std::optional<int> layer = engine_->layer_of_step(step);
-        GradientTarget target;
+        GradientBuffers target;
         if (layer) target.dense = gradients_[*layer];
         engine_->Backward(step, target);
       }

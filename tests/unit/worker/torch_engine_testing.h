@@ -55,7 +55,7 @@ class Trainee {
     const float loss = Forward(iteration);
     for (int step = engine_->steps() - 1; step >= 0; --step) {
       const std::optional<int> layer = engine_->layer_of_step(step);
-      GradientTarget target;
+      GradientBuffers target;
       if (layer) target.dense = gradients[*layer];
       engine_->Backward(step, target);
     }

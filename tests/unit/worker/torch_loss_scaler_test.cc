@@ -162,7 +162,7 @@ class Trained {
     gradients.assign(steps, {});
     v.assign(steps, {});
     for (int step = steps - 1; step >= 0; --step) {
-      GradientTarget target;
+      GradientBuffers target;
       if (factors && !parameters_[step].empty()) {
         gradients[step].resize(4 * 3, 77);
         v[step].resize(4 * 3, 77);

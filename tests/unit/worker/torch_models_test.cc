@@ -78,7 +78,7 @@ TEST_P(TorchModelsTest, ForwardAndBackward) {
   std::vector<float> gradient;
   for (int step = engine->steps() - 1; step >= 0; --step) {
     const std::optional<int> layer = engine->layer_of_step(step);
-    GradientTarget target;
+    GradientBuffers target;
     if (layer) {
       gradient.assign(values[*layer].size(), std::nanf(""));
       target.dense = gradient;

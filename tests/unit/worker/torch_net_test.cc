@@ -55,7 +55,7 @@ class Subject {
     engine->LoadBatch(iteration);
     for (int step = 0; step < engine->steps(); ++step) engine->Forward(step);
     for (int step = engine->steps() - 1; step >= 0; --step) {
-      GradientTarget target;
+      GradientBuffers target;
       if (const auto layer = engine->layer_of_step(step)) target.dense = gradients[*layer];
       engine->Backward(step, target);
     }

@@ -54,7 +54,7 @@ TEST(HostComputeDevice, ThrowsWhatItsWorkHasThrown) {
 TEST(WorkerDevices, AReplicaForEachDevice) {
   const WorkerDevices one = MakeWorkerDevices(Config(1, Training::CPU), 0);
   EXPECT_TRUE(one.devices.empty());
-  SessionOptions options;
+  WorkerSessionOptions options;
   one.Describe(options);
   EXPECT_EQ(options.device, nullptr);
 

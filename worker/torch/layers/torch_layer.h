@@ -33,7 +33,7 @@ struct Pass {
 
 // Where a layer's backward pass writes its parameters' gradients: memory of the caller that it
 // overwrites. Either `blobs` is set, one for each parameter and of its shape, undefined where none
-// is wanted; or `u` and `v` are (GradientTarget in worker/engine/engine.h).
+// is wanted; or `u` and `v` are (GradientBuffers in worker/engine/engine.h).
 struct ParameterGradients {
   Tensors blobs;
   at::Tensor u;

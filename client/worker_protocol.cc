@@ -1,0 +1,224 @@
+#include "client/worker_protocol.h"
+
+#include <glog/logging.h>
+
+#include <utility>
+
+#include "client/sync/gradient_buffers.h"
+#include "core/arithmetic/codec.h"
+
+namespace poseidon {
+namespace {
+
+constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
+
+}  // namespace
+
+bool WorkerProtocol::AllFresh() const {
+  for (int layer = 0; layer < model().layers_size(); ++layer) {
+    if (!IsFresh(layer, iteration_)) return false;
+  }
+  return true;
+}
+
+void WorkerProtocol::Receive(const Envelope& envelope, Outbox& outbox) {
+  switch (envelope.kind) {
+    case MessageKind::kJoined:
+      return OnJoined(envelope);
+    case MessageKind::kPlan:
+      return OnPlan();
+    case MessageKind::kStart:
+      return OnStart(outbox);
+    case MessageKind::kBucketFresh:
+      if (envelope.epoch != context_->epoch) return;  // of an earlier plan
+      return BucketFresh(static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened);
+    case MessageKind::kOptimizerState:
+      if (envelope.epoch != context_->epoch) return;
+      return OnOptimizerState(envelope, outbox);
+    case MessageKind::kPauseRequest:
+      return OnPauseRequest(outbox);
+    case MessageKind::kPauseAt:
+      pause_.Agree(envelope.iteration);
+      if (phase_ == Phase::kAgreeing) EnterIteration();
+      return;
+    default:
+      return;
+  }
+}
+
+void WorkerProtocol::OnJoined(const Envelope& envelope) {
+  wire::View view;
+  CHECK(view.ParseFromString(envelope.body.ToString()));
+  rank_ = view.your_rank();
+  epoch_ = view.epoch();
+  phase_ = Phase::kDeclaring;
+}
+
+void WorkerProtocol::Declare(const ModelSpec& model, int64_t first_iteration, Outbox& outbox) {
+  CHECK(phase_ == Phase::kDeclaring);
+  Envelope declaration = MakeEnvelope(MessageKind::kDeclareModel, kScheduler, model);
+  declaration.iteration = first_iteration;
+  SendToScheduler(std::move(declaration), outbox);
+  phase_ = Phase::kPlanning;
+}
+
+void WorkerProtocol::OnPlan() {
+  if (phase_ != Phase::kPlanning) return;
+  std::shared_ptr<SyncContext> next = plans_->Take();
+  CHECK(next != nullptr) << "a plan was announced that nobody has handed over";
+  const bool first = context_ == nullptr;
+  context_ = std::move(next);
+  progress_.emplace(plan());
+  if (first) {
+    iteration_ = plan().start_iteration();
+  } else {
+    transition_.LoadInto(context_);
+  }
+  phase_ = Phase::kPreparing;
+}
+
+void WorkerProtocol::RestoreOptimizerState(std::vector<float> state) {
+  transition_.LoadSnapshot(context_, std::move(state));
+}
+
+void WorkerProtocol::Begin(Outbox& outbox) {
+  CHECK(phase_ == Phase::kPreparing);
+  Envelope ready;
+  ready.kind = MessageKind::kLocalReady;
+  ready.to = Here(kControlLane);
+  outbox.Send(std::move(ready));
+  phase_ = Phase::kStarting;
+}
+
+void WorkerProtocol::OnStart(Outbox& outbox) {
+  if (phase_ != Phase::kStarting) return;
+  for (int bucket = 0; rank_ == 0 && bucket < plan().buckets_size(); ++bucket) {
+    PostToLanes(MessageKind::kPublishInitial, bucket, iteration_,
+                transition_.optimizer_state(bucket), outbox);
+  }
+  transition_.Release();
+  phase_ = Phase::kTraining;
+}
+
+void WorkerProtocol::BucketFresh(int bucket, int64_t iteration, Time happened) {
+  progress_->Report(bucket, iteration, happened);
+}
+
+void WorkerProtocol::GradientReady(int layer, int64_t iteration, Time now, Outbox& outbox) {
+  AddResidual(layer, iteration);
+  for (const int bucket : progress_->LayerReady(layer, now)) {
+    PostToLanes(MessageKind::kGradientReady, bucket, iteration, {}, outbox);
+  }
+}
+
+void WorkerProtocol::AddResidual(int layer, int64_t iteration) {
+  if (!transition_.HasResidual(layer)) return;
+  const std::span<float> dense = GradientBuffersOf(*context_, layer, iteration).dense;
+  const PackedGradient packed = PackedGradientOf(*context_, layer);
+  if (packed.bytes.empty()) return transition_.AddResidual(layer, dense);
+  Decode(packed.codec, packed.bytes, dense);  // whose memory nobody uses
+  transition_.AddResidual(layer, dense);
+  Encode(packed.codec, dense, {}, packed.bytes);
+}
+
+void WorkerProtocol::OnPauseRequest(Outbox& outbox) {
+  if (phase_ == Phase::kFinished) return;
+  Envelope offer;
+  offer.kind = MessageKind::kPauseOffer;
+  offer.to = kScheduler;
+  offer.iteration = pause_.Offer(iteration_);
+  SendToScheduler(std::move(offer), outbox);
+}
+
+void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
+  CHECK(phase_ == Phase::kTraining) << "an iteration ends while another plan is awaited";
+  progress.set_iteration(iteration_);
+  SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
+  ++iteration_;
+  // After the last iteration nobody pauses.
+  if (iteration_ != progress.total_iterations()) EnterIteration();
+}
+
+void WorkerProtocol::EnterIteration() {
+  if (pause_.MustWait(iteration_)) {
+    phase_ = Phase::kAgreeing;
+  } else {
+    phase_ = pause_.MustPause(iteration_) ? Phase::kPausing : Phase::kTraining;
+  }
+}
+
+void WorkerProtocol::LeavePlan(Outbox& outbox) {
+  CHECK(phase_ == Phase::kPausing && AllFresh());
+  AddToPastPlans();
+  transition_.SaveFrom(context_);
+  FetchOptimizerState(transition_, outbox);
+  phase_ = Phase::kFetching;
+  TryPause(outbox);
+}
+
+void WorkerProtocol::FetchOptimizerState(const PlanTransition& transition, Outbox& outbox) const {
+  for (const int bucket : transition.BucketsToFetch()) {
+    PostToLanes(MessageKind::kCollectOptimizerState, bucket, iteration_, {}, outbox);
+  }
+}
+
+void WorkerProtocol::OnOptimizerState(const Envelope& envelope, Outbox& outbox) {
+  if (collected_ != nullptr) return collected_->Receive(envelope);
+  transition_.Receive(envelope);
+  TryPause(outbox);
+}
+
+void WorkerProtocol::TryPause(Outbox& outbox) {
+  if (phase_ != Phase::kFetching || !transition_.complete()) return;
+  Envelope paused;
+  paused.kind = MessageKind::kPaused;
+  paused.step = static_cast<uint32_t>(plan().number());
+  paused.to = kScheduler;
+  SendToScheduler(std::move(paused), outbox);
+  phase_ = Phase::kPlanning;
+}
+
+void WorkerProtocol::BeginCollecting(Outbox& outbox) {
+  collected_ = std::make_unique<PlanTransition>();
+  collected_->SaveFrom(context_);
+  FetchOptimizerState(*collected_, outbox);
+}
+
+std::vector<float> WorkerProtocol::TakeCollected() {
+  return std::exchange(collected_, nullptr)->TakeOptimizerState();
+}
+
+void WorkerProtocol::AddToPastPlans() {
+  AddTraffic(*context_, past_plans_);
+  progress_->AddTimes(past_plans_);
+}
+
+void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
+  AddToPastPlans();
+  report.mutable_buckets()->Swap(past_plans_.mutable_buckets());
+  report.mutable_peers()->Swap(past_plans_.mutable_peers());
+  report.set_dropped_frames(report.dropped_frames() + past_plans_.dropped_frames());
+  SendToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report), outbox);
+  phase_ = Phase::kFinished;
+}
+
+void WorkerProtocol::SendToScheduler(Envelope envelope, Outbox& outbox) const {
+  envelope.epoch = epoch_;
+  outbox.Send(std::move(envelope));
+}
+
+void WorkerProtocol::PostToLanes(MessageKind kind, int bucket, int64_t iteration,
+                                 const Payload& body, Outbox& outbox) const {
+  for (int lane = 0; lane < plan().lanes(); ++lane) {
+    Envelope envelope;
+    envelope.kind = kind;
+    envelope.to = Here(kFirstDataLane + lane);
+    envelope.epoch = context_->epoch;
+    envelope.iteration = iteration;
+    envelope.bucket = static_cast<uint32_t>(bucket);
+    envelope.body = body;
+    outbox.Send(std::move(envelope));
+  }
+}
+
+}  // namespace poseidon

@@ -1,0 +1,147 @@
+// WorkerProtocol: what a worker's program does in a job, as a protocol core without I/O: it gets
+// messages and the program's calls, and answers with messages and with the phase it is in. It waits
+// for nothing, has no clock and throws nothing. WorkerSession blocks around it on real sockets,
+// SimulatedTrainer is driven by virtual time; both carry out the same rules, which are here.
+//
+//   phase        what ends it
+//   kJoining     kJoined
+//   kDeclaring   Declare
+//   kPlanning    kPlan: buffers are there
+//   kPreparing   Begin; before it worker 0 may fill in its first values
+//   kStarting    kStart, when all nodes are ready; worker 0's values go out
+//   kTraining    EndIteration: the next iteration, or one of the following two; or Finish
+//   kAgreeing    kPauseAt: the scheduler has said before which iteration all pause for another plan
+//   kPausing     LeavePlan, once AllFresh(): this is the iteration to pause before
+//   kFetching    the servers' optimizer state is here: kPlanning of the next plan
+//   kFinished    -
+//
+// An iteration of a program, under one plan:
+//
+//   for each layer, ascending:   until IsFresh(l, iteration()): hand on what comes;  forward
+//   for each layer, descending:  backward;  GradientReady(l, iteration(), now, outbox)
+//   EndIteration(progress, outbox)
+//
+// Messages to the node's own lanes and to the scheduler are put in the outbox; whoever drives this
+// carries it out. Times are the program's own affair: what it measured it writes into Progress and
+// WorkerReport before it hands them over.
+//
+// Not thread-safe: the training thread's, or the simulated program's lane's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "client/bucket_progress.h"
+#include "client/plan_handover.h"
+#include "client/sync/plan_transition.h"
+#include "client/sync/syncer.h"
+#include "core/time.h"
+#include "proto/wire.pb.h"
+#include "transport/actor.h"
+
+namespace poseidon {
+
+class WorkerProtocol {
+ public:
+  enum class Phase {
+    kJoining,
+    kDeclaring,
+    kPlanning,
+    kPreparing,
+    kStarting,
+    kTraining,
+    kAgreeing,
+    kPausing,
+    kFetching,
+    kFinished,
+  };
+
+  // `plans` is the one that the node's WorkerControl fills.
+  explicit WorkerProtocol(std::shared_ptr<PlanHandover> plans) : plans_(std::move(plans)) {}
+
+  Phase phase() const { return phase_; }
+  // From kDeclaring on.
+  int rank() const { return rank_; }
+  uint64_t epoch() const { return epoch_; }
+  // From kPreparing on; of the present plan.
+  const SyncContext& context() const { return *context_; }
+  const std::shared_ptr<SyncContext>& shared_context() const { return context_; }
+  const Plan& plan() const { return context_->plan.plan(); }
+  const ModelSpec& model() const { return context_->plan.model(); }
+  // That which is computed, or whose forward pass is next.
+  int64_t iteration() const { return iteration_; }
+  // Whether the layer may be used in the forward pass of `iteration`.
+  bool IsFresh(int layer, int64_t iteration) const { return progress_->IsFresh(layer, iteration); }
+  bool AllFresh() const;
+
+  // What came to the application lane. kEnd and kFailed are the program's: ignored, as is all that
+  // does not fit the phase or is of an earlier plan.
+  void Receive(const Envelope& envelope, Outbox& outbox);
+  // A kBucketFresh that the program has held back until now, as it does while a copy takes its
+  // time.
+  void BucketFresh(int bucket, int64_t iteration, Time happened);
+
+  // `first_iteration`: of the training, not 0 if it goes on from a snapshot; only worker 0's
+  // counts.
+  void Declare(const ModelSpec& model, int64_t first_iteration, Outbox& outbox);
+  // Worker 0 in kPreparing, if training goes on from a snapshot: the optimizer state of all
+  // parameters in the model's order, OptimizerStatePerParameter(rule) floats for each.
+  void RestoreOptimizerState(std::vector<float> state);
+  void Begin(Outbox& outbox);
+
+  // The layer's gradient of `iteration`, the current one or the one before, is in its buffers. Adds
+  // to it first what an earlier plan's codec has not sent.
+  void GradientReady(int layer, int64_t iteration, Time now, Outbox& outbox);
+  // `progress` lacks only the iteration. Without total_iterations none is the last.
+  void EndIteration(wire::Progress progress, Outbox& outbox);
+  // Takes from the present plan's buffers what the next plan's will need; nobody may be using them.
+  void LeavePlan(Outbox& outbox);
+
+  // Worker 0 in kTraining, when all layers are fresh and before its first GradientReady of the
+  // iteration: asks the servers for the optimizer state that they keep.
+  void BeginCollecting(Outbox& outbox);
+  // Whether something is still to come.
+  bool collecting() const { return collected_ != nullptr && !collected_->complete(); }
+  // When it has come: of all parameters, as RestoreOptimizerState has it.
+  std::vector<float> TakeCollected();
+
+  // `report` lacks only what the plans have counted: buckets, peers and dropped frames.
+  void Finish(wire::WorkerReport report, Outbox& outbox);
+
+  // Of the job's epoch, from this worker.
+  void SendToScheduler(Envelope envelope, Outbox& outbox) const;
+
+ private:
+  void OnJoined(const Envelope& envelope);
+  void OnPlan();
+  void OnStart(Outbox& outbox);
+  void OnOptimizerState(const Envelope& envelope, Outbox& outbox);
+  void OnPauseRequest(Outbox& outbox);
+  // The phase in which iteration_ begins.
+  void EnterIteration();
+  void AddResidual(int layer, int64_t iteration);
+  // Counts the present plan's traffic among those before it.
+  void AddToPastPlans();
+  void FetchOptimizerState(const PlanTransition& transition, Outbox& outbox) const;
+  // Nothing of the plan left is missing any more: tells the scheduler.
+  void TryPause(Outbox& outbox);
+  void PostToLanes(MessageKind kind, int bucket, int64_t iteration, const Payload& body,
+                   Outbox& outbox) const;
+
+  std::shared_ptr<PlanHandover> plans_;
+  std::shared_ptr<SyncContext> context_;
+  std::optional<BucketProgress> progress_;
+  PauseAgreement pause_;
+  PlanTransition transition_;
+  std::unique_ptr<PlanTransition> collected_;  // from BeginCollecting to TakeCollected
+  wire::WorkerReport past_plans_;  // buckets, peers and dropped frames of the plans before this one
+  Phase phase_ = Phase::kJoining;
+  uint64_t epoch_ = 0;
+  int rank_ = -1;
+  int64_t iteration_ = 0;
+};
+
+}  // namespace poseidon

@@ -1,0 +1,335 @@
+#include "client/worker_session.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "client/sync/factor_broadcast_syncer.h"
+#include "client/sync/gradient_buffers.h"
+#include "client/worker_control.h"
+#include "core/program.h"
+#include "core/steady_now.h"
+#include "proto/job_config.h"
+#include "transport/membership/node_setup.h"
+
+namespace poseidon {
+namespace {
+
+using Phase = WorkerProtocol::Phase;
+
+// Somebody else's deadline names the culprit better; this one is for when nobody did.
+constexpr int kPatienceBeyondOthers = 2;
+// A layer of a big net has a few events an iteration; 20 iterations of 200 layers fit.
+constexpr size_t kTraceEvents = 100000;
+
+// How often a waiting call looks for an interruption.
+constexpr Duration kTick = std::chrono::milliseconds(100);
+
+constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
+
+wire::End ParseEnd(const Envelope& envelope) {
+  wire::End end;
+  CHECK(end.ParseFromString(envelope.body.ToString()));
+  return end;
+}
+
+[[noreturn]] void ThrowEnd(const Envelope& envelope) {
+  const wire::End end = ParseEnd(envelope);
+  if (end.exit_code() == 0) {
+    throw Error(ExitCode::kFailure, "the job ended before this worker had finished");
+  }
+  ThrowAs(static_cast<ExitCode>(end.exit_code()), end.reason());
+}
+
+}  // namespace
+
+// The port that devices use: the protocol's buffers, and the session's ways to wait.
+class WorkerSession::Exchange : public LayerExchange {
+ public:
+  explicit Exchange(WorkerSession& session) : session_(session), protocol_(session.protocol_) {}
+
+  int64_t iteration() const override { return protocol_.iteration(); }
+  const std::string& LayerName(int layer) const override {
+    return protocol_.model().layers(layer).name();
+  }
+  Buffers buffers(int layer) const override {
+    const bool mean = protocol_.context().rule.type == "MeanGradient";
+    return {mean ? session_.optimizer_state(layer) : session_.values(layer),
+            session_.gradient(layer), protocol_.context().memory};
+  }
+  void GradientReady(int layer) override { session_.GradientReady(layer); }
+  bool IsFresh(int layer, int64_t iteration) const override {
+    return protocol_.IsFresh(layer, iteration);
+  }
+  void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) override {
+    session_.WaitUntil(done, waiting_for);
+  }
+  // An envelope of no kind, which nobody handles.
+  void Wake() override { session_.runtime_->mailbox().Put({}); }
+  std::optional<ProductUpdate> product_update(int layer) const override {
+    return ProductUpdateOf(protocol_.context(), layer);
+  }
+  FactorStack factors(int layer, int64_t iteration) const override {
+    const ModelMemory& memory = *protocol_.context().memory;
+    return memory.bucket(memory.place(layer).bucket).stacks[iteration % 2];
+  }
+  std::span<float> optimizer_state(int layer) const override {
+    return session_.optimizer_state(layer);
+  }
+  PackedGradient packed_gradient(int layer) const override {
+    return PackedGradientOf(protocol_.context(), layer);
+  }
+  std::vector<PackedChunk> packed_chunks() const override {
+    return PackedChunksOf(protocol_.context());
+  }
+  void AddExposed(Duration stood_still) override {
+    session_.exchange_times_.AddExposed(stood_still);
+  }
+  Trace* trace() override { return session_.trace(); }
+
+ private:
+  WorkerSession& session_;
+  const WorkerProtocol& protocol_;
+};
+
+WorkerSession::WorkerSession(const WorkerSessionOptions& options)
+    : WorkerSession(options, std::make_shared<PlanHandover>()) {}
+
+WorkerSession::WorkerSession(const WorkerSessionOptions& options,
+                             const std::shared_ptr<PlanHandover>& plans)
+    : options_(options), protocol_(plans), exchange_(std::make_unique<Exchange>(*this)) {
+  const Job& job = options_.job;
+  const std::string host =
+      options_.host.empty() ? FindPublicHost(job.cluster().scheduler_host()) : options_.host;
+  if (job.training().trace()) trace_ = std::make_unique<Trace>("worker", kTraceEvents);
+  runtime_ = std::make_unique<ZmqRuntime>(NodeId{Role::kWorker, -1}, NodeZmqOptions(job, host));
+  WorkerOptions worker;
+  worker.member = NodeMemberOptions(job, options_.job_fingerprint, Role::kWorker,
+                                    options_.wanted_rank, host, *runtime_);
+  worker.stall_deadline = Seconds(job.communication().stall_deadline_seconds());
+  worker.trace = trace_.get();
+  worker.device = options_.device;
+  worker.devices_pack = options_.devices_pack;
+  worker.devices_update_factors = options_.devices_update_factors;
+  worker.measure_links = MeasuresLinks(job);
+  worker.workers = job.cluster().workers();
+  runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), plans));
+  runtime_->Start();
+
+  // The control actor keeps the joining deadlines; this one only guards against its own failure.
+  AwaitEndOf(Phase::kJoining, JoinPatience() + kPatienceBeyondOthers * TimingOf(job).deadline,
+             "all nodes to join");
+  if (trace_ != nullptr) trace_->set_process("worker " + std::to_string(rank()));
+}
+
+LayerExchange& WorkerSession::exchange() { return *exchange_; }
+
+WorkerSession::~WorkerSession() { runtime_->Stop(); }
+
+template <typename Call>
+void WorkerSession::Do(const Call& call) {
+  outbox_.now = SteadyNow();
+  call(outbox_);
+  for (Envelope& envelope : outbox_.messages) runtime_->Post(std::move(envelope));
+  outbox_.Clear();
+}
+
+std::optional<Envelope> WorkerSession::NextInTick(Time deadline, const std::string& waiting_for) {
+  if (options_.interrupted && options_.interrupted()) throw Interrupted();
+  if (SteadyNow() >= deadline) {
+    throw DeadlineExceeded("worker " + std::to_string(rank()) + " gave up waiting for " +
+                           waiting_for);
+  }
+  std::optional<Envelope> envelope =
+      runtime_->mailbox().Take(std::min(kTick, deadline - SteadyNow()));
+  if (envelope && envelope->kind == MessageKind::kFailed) {
+    const wire::End end = ParseEnd(*envelope);  // what an actor of this node has thrown
+    throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
+  }
+  return envelope;
+}
+
+Envelope WorkerSession::NextOrEnd(Time deadline, const std::string& waiting_for) {
+  while (true) {
+    if (std::optional<Envelope> envelope = NextInTick(deadline, waiting_for))
+      return std::move(*envelope);
+  }
+}
+
+Envelope WorkerSession::Next(Time deadline, const std::string& waiting_for) {
+  Envelope envelope = NextOrEnd(deadline, waiting_for);
+  if (envelope.kind == MessageKind::kEnd) ThrowEnd(envelope);
+  return envelope;
+}
+
+void WorkerSession::Handle(const Envelope& envelope) {
+  if (envelope.kind == MessageKind::kBucketFresh) exchange_times_.Fresh(envelope.happened);
+  Do([&](Outbox& outbox) { protocol_.Receive(envelope, outbox); });
+}
+
+void WorkerSession::Poll() {
+  while (std::optional<Envelope> envelope = runtime_->mailbox().Take({})) {
+    if (envelope->kind == MessageKind::kFailed || envelope->kind == MessageKind::kEnd) {
+      ThrowEnd(*envelope);
+    }
+    Handle(*envelope);
+  }
+}
+
+void WorkerSession::HandleWhile(const std::function<bool()>& waiting, Time deadline,
+                                const std::string& waiting_for) {
+  while (waiting()) Handle(Next(deadline, waiting_for));
+}
+
+void WorkerSession::AwaitEndOf(Phase phase, Duration timeout, const std::string& waiting_for) {
+  HandleWhile([&] { return protocol_.phase() == phase; }, SteadyNow() + timeout, waiting_for);
+}
+
+void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
+  const Time deadline = FreshDeadline();
+  while (!done()) {
+    const std::optional<Envelope> envelope = NextInTick(deadline, waiting_for);
+    if (!envelope) continue;
+    if (envelope->kind == MessageKind::kEnd) ThrowEnd(*envelope);
+    Handle(*envelope);
+  }
+}
+
+Duration WorkerSession::JoinPatience() const {
+  return kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
+}
+
+Duration WorkerSession::StallPatience() const {
+  return kPatienceBeyondOthers * Seconds(options_.job.communication().stall_deadline_seconds());
+}
+
+Time WorkerSession::FreshDeadline() const {
+  // With staleness the last exchange takes as long as the slowest worker has left to compute; the
+  // servers notice who hangs.
+  const bool awaits_the_slowest =
+      plan().staleness() != 0 && iteration() == protocol_.model().iterations();
+  return awaits_the_slowest ? Time::max() : SteadyNow() + StallPatience();
+}
+
+void WorkerSession::Declare(const ModelSpec& model, int64_t first_iteration) {
+  Do([&](Outbox& outbox) { protocol_.Declare(model, first_iteration, outbox); });
+  AwaitEndOf(Phase::kPlanning, JoinPatience(), "the plan");
+}
+
+std::span<float> WorkerSession::values(int layer) const {
+  return protocol_.context().memory->values(layer);
+}
+
+GradientBuffers WorkerSession::gradient(int layer) const {
+  return GradientBuffersOf(protocol_.context(), layer, iteration());
+}
+
+std::span<float> WorkerSession::optimizer_state(int layer) const {
+  const SyncContext& context = protocol_.context();
+  const LayerPlace& place = context.memory->place(layer);
+  const int64_t floats = OptimizerStatePerParameter(context.rule);
+  return context.memory->bucket(place.bucket)
+      .optimizer_state.subspan(place.offset * floats, place.size * floats);
+}
+
+void WorkerSession::RestoreOptimizerState(std::vector<float> state) {
+  protocol_.RestoreOptimizerState(std::move(state));
+}
+
+std::vector<float> WorkerSession::CollectOptimizerState() {
+  Do([&](Outbox& outbox) { protocol_.BeginCollecting(outbox); });
+  HandleWhile([&] { return protocol_.collecting(); }, SteadyNow() + StallPatience(),
+              "the servers' optimizer state");
+  return protocol_.TakeCollected();
+}
+
+void WorkerSession::Begin() {
+  Do([&](Outbox& outbox) { protocol_.Begin(outbox); });
+  AwaitEndOf(Phase::kStarting, JoinPatience(), "all nodes to get ready");
+  iteration_begin_ = SteadyNow();
+}
+
+void WorkerSession::GradientReady(int layer) {
+  exchange_times_.GradientReady(iteration(), SteadyNow());
+  Do([&](Outbox& outbox) { protocol_.GradientReady(layer, iteration(), outbox.now, outbox); });
+}
+
+void WorkerSession::WaitFresh(int layer) {
+  if (protocol_.IsFresh(layer, iteration())) return;
+  const Time begin = SteadyNow();
+  HandleWhile([&] { return !protocol_.IsFresh(layer, iteration()); }, FreshDeadline(),
+              "the values of layer " + exchange_->LayerName(layer) + ", iteration " +
+                  std::to_string(iteration()));
+  exchange_times_.AddExposed(SteadyNow() - begin);
+  TraceSpan("wait", layer, begin);
+}
+
+void WorkerSession::TraceSpan(const char* name, int layer, Time begin) {
+  if (trace_ == nullptr) return;
+  trace_->Add({name, exchange_->LayerName(layer), "compute", iteration(), begin, SteadyNow()});
+}
+
+bool WorkerSession::EndIteration(wire::Progress progress) {
+  const Time now = SteadyNow();
+  progress.set_exchange_seconds(ToSeconds(exchange_times_.last().exchange));
+  progress.set_exposed_seconds(ToSeconds(exchange_times_.last().exposed));
+  progress.set_iteration_seconds(ToSeconds(now - iteration_begin_));
+  iteration_begin_ = now;
+  Do([&](Outbox& outbox) { protocol_.EndIteration(std::move(progress), outbox); });
+  Poll();
+  AwaitEndOf(Phase::kAgreeing, StallPatience(), "the iteration to pause before for another plan");
+  if (protocol_.phase() != Phase::kPausing) return false;
+  for (int layer = 0; layer < protocol_.model().layers_size(); ++layer) WaitFresh(layer);
+  return true;
+}
+
+void WorkerSession::ChangePlan() {
+  exchange_times_.Close();  // what becomes fresh from now on are initial values
+  Do([&](Outbox& outbox) { protocol_.LeavePlan(outbox); });
+  AwaitEndOf(Phase::kFetching, StallPatience(), "the servers' optimizer state");
+  AwaitEndOf(Phase::kPlanning, kPatienceBeyondOthers * PauseDeadline(options_.job),
+             "the other workers to pause for another plan");
+  Begin();
+}
+
+bool WorkerSession::wants_layer_times() const {
+  return options_.job.communication().policy() == Communication::TIME;
+}
+
+void WorkerSession::ReportLayerTimes(const wire::LayerTimes& times) {
+  Do([&](Outbox& outbox) {
+    protocol_.SendToScheduler(MakeEnvelope(MessageKind::kLayerTimes, kScheduler, times), outbox);
+  });
+}
+
+void WorkerSession::ReportTest(const wire::Progress& progress) {
+  Do([&](Outbox& outbox) {
+    protocol_.SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
+  });
+}
+
+void WorkerSession::Finish(wire::WorkerReport report) {
+  exchange_times_.Close();
+  report.set_exchange_seconds(ToSeconds(exchange_times_.total().exchange));
+  report.set_exposed_seconds(ToSeconds(exchange_times_.total().exposed));
+  report.set_dropped_frames(report.dropped_frames() + runtime_->counters().malformed_frames);
+  Do([&](Outbox& outbox) { protocol_.Finish(std::move(report), outbox); });
+  const Time deadline = SteadyNow() + StallPatience();
+  while (true) {
+    const Envelope next = NextOrEnd(deadline, "the other workers to finish");
+    if (next.kind != MessageKind::kEnd) continue;
+    if (ParseEnd(next).exit_code() != 0) ThrowEnd(next);
+    return;
+  }
+}
+
+void WorkerSession::Fail(const Error& error) {
+  Do([&](Outbox& outbox) {
+    protocol_.SendToScheduler(
+        MakeEnvelope(MessageKind::kFailed, kScheduler, MakeEnd(error.exit_code(), error.what())),
+        outbox);
+  });
+}
+
+}  // namespace poseidon

@@ -1,0 +1,180 @@
+// WorkerSession: what a training program holds to take part in a job: WorkerProtocol
+// (client/worker_protocol.h) on real sockets, with waits that have deadlines. GradientReady and
+// WaitFresh are the whole contract during training.
+//
+//   WorkerSession session(options);         // joins; blocks until all nodes are there
+//   session.Declare(model);                 // returns when the plan and all buffers are there
+//   ... make the engine use session.values(l); on worker 0 fill them, from a snapshot perhaps ...
+//   session.Begin();                        // all nodes are ready; worker 0's values go out
+//   for each iteration:
+//     for each layer l, ascending:   session.WaitFresh(l);  forward of l
+//     for each layer l, descending:  backward of l into session.gradient(l);
+//     session.GradientReady(l)
+//     if (session.EndIteration(progress)) {
+//       session.ChangePlan(); ... use session.values(l) anew
+//     }
+//   for each layer l: session.WaitFresh(l);
+//   session.Finish(report);                 // returns when all workers have finished
+//
+// WaitFresh(l) returns when the layer has the parameters for the current iteration's forward pass;
+// values(l) may be read from then until GradientReady(l), and gradient(l) written. Between
+// GradientReady(l) and the next WaitFresh(l) the buffers belong to the lanes. Layers that the plan
+// has put into one bucket are sent together, when the last of them is ready.
+//
+// If the model's update rule is deferred (core/arithmetic/update_rule.h), WaitFresh(l) in iteration
+// t + 1 says that the mean gradient of iteration t is in optimizer_state(l), and nobody has changed
+// the values: the program makes the update before it goes on. Between GradientReady(l) and
+// WaitFresh(l) the state belongs to the lanes, too.
+//
+// A program whose gradients and parameters are in the memory of devices has DeviceStaging
+// (client/staging/device_staging.h) between them and exchange(). What devices have changed is in
+// the host's memory only after DeviceStaging::SyncToHost.
+//
+// Thread safety: one thread, the training thread; of exchange() Wake any. Every call that waits has
+// a deadline and throws an Error that names the cause: PeerLost, DeadlineExceeded, or what the
+// scheduler said.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/exchange_times.h"
+#include "client/staging/layer_exchange.h"
+#include "client/worker_protocol.h"
+#include "core/error.h"
+#include "core/gradient_buffers.h"
+#include "core/trace.h"
+#include "device/device.h"
+#include "proto/job.pb.h"
+#include "proto/wire.pb.h"
+#include "transport/zmq/zmq_runtime.h"
+
+namespace poseidon {
+
+struct WorkerSessionOptions {
+  Job job;                       // checked (proto/job_config.h)
+  uint64_t job_fingerprint = 0;  // of the config file
+  int wanted_rank = -1;          // -1: whichever is free
+  std::string host;              // that other nodes reach this one at; empty: found out
+  // Asked a few times a second while a call waits; if true, the call throws Interrupted(). May be
+  // empty.
+  std::function<bool()> interrupted;
+  // Whose copies all buffers are pinned for; outlives the session. May be null.
+  Device* device = nullptr;
+  // Layers under SFB are updated by the program's devices, through DeviceStaging
+  // (client/staging/factor_staging.h): all devices of all workers do it, or none, and their
+  // arithmetic has the same bits. Not those of a deferred rule other than MeanGradient.
+  bool devices_update_factors = false;
+  // Gradients that go to servers in a codec are packed by the program's devices, through
+  // DeviceStaging (client/staging/pack_staging.h, client/staging/feedback_staging.h).
+  bool devices_pack = false;
+};
+
+class WorkerSession {
+ public:
+  explicit WorkerSession(const WorkerSessionOptions& options);
+  ~WorkerSession();
+  WorkerSession(const WorkerSession&) = delete;
+  WorkerSession& operator=(const WorkerSession&) = delete;
+
+  int rank() const { return protocol_.rank(); }
+  int workers() const { return options_.job.cluster().workers(); }
+  int64_t iteration() const { return protocol_.iteration(); }
+  const Plan& plan() const { return protocol_.plan(); }
+  // Null unless the job wants a trace.
+  Trace* trace() { return trace_.get(); }
+
+  // `first_iteration`: of the training, not 0 if it goes on from a snapshot; only worker 0's
+  // counts.
+  void Declare(const ModelSpec& model, int64_t first_iteration = 0);
+
+  // The layer's parameters.
+  std::span<float> values(int layer) const;
+  // For the current iteration.
+  GradientBuffers gradient(int layer) const;
+  // Deferred rules: the layer's optimizer state with its mean gradient,
+  // OptimizerStatePerParameter(rule) floats a parameter. Of a rule of type MeanGradient, whose
+  // state is nothing else: where the scheme and the number of workers allow it, it is the memory of
+  // gradient(layer), which then never changes within a plan; the program may write over it until
+  // the next GradientReady, its own or with the next gradient.
+  std::span<float> optimizer_state(int layer) const;
+
+  // Worker 0, before Begin, if training goes on from a snapshot: the optimizer state of all
+  // parameters in the model's order, OptimizerStatePerParameter(rule) floats for each.
+  void RestoreOptimizerState(std::vector<float> state);
+  // Worker 0, when all layers are fresh and before its first GradientReady of the iteration: the
+  // same, as it is now; fetched from the servers where they keep it.
+  std::vector<float> CollectOptimizerState();
+
+  void Begin();
+  void GradientReady(int layer);
+  void WaitFresh(int layer);
+  // Sends the iteration's progress and moves to the next. Times are filled in here; those of the
+  // exchange are the previous iteration's, the newest that is complete. True, with all layers
+  // fresh, if the job goes over to another plan now: ChangePlan is next. Waits only for that.
+  bool EndIteration(wire::Progress progress);
+  // After it spans from values(), gradient() and optimizer_state() no longer hold.
+  void ChangePlan();
+
+  // Sends the result of a test phase.
+  void ReportTest(const wire::Progress& progress);
+  // Whether the scheduler makes use of ReportLayerTimes, once.
+  bool wants_layer_times() const;
+  void ReportLayerTimes(const wire::LayerTimes& times);
+
+  // Fills in layers, seconds of exchange, and dropped frames; waits for the job's end.
+  void Finish(wire::WorkerReport report);
+  // Tells the scheduler that this worker can't go on, so that the others end at once.
+  void Fail(const Error& error);
+
+  // For DeviceStaging; from Declare on.
+  LayerExchange& exchange();
+
+ private:
+  class Exchange;
+
+  WorkerSession(const WorkerSessionOptions& options, const std::shared_ptr<PlanHandover>& plans);
+
+  // The next envelope from the node's actors, or none if a tick has passed without one. Throws at
+  // the deadline, with what `waiting_for` says.
+  std::optional<Envelope> NextInTick(Time deadline, const std::string& waiting_for);
+  // The next envelope. Throws if the job has ended, too.
+  Envelope Next(Time deadline, const std::string& waiting_for);
+  // Likewise, but the end of the job is an envelope like any other.
+  Envelope NextOrEnd(Time deadline, const std::string& waiting_for);
+  void Handle(const Envelope& envelope);
+  // Handles what has come, without waiting.
+  void Poll();
+  // Handles what comes while `waiting()`.
+  void HandleWhile(const std::function<bool()>& waiting, Time deadline,
+                   const std::string& waiting_for);
+  // Until the protocol has left the phase.
+  void AwaitEndOf(WorkerProtocol::Phase phase, Duration timeout, const std::string& waiting_for);
+  // Handles what comes until done() says so: asks first, after whatever has come, after a Wake, and
+  // ten times a second.
+  void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
+  Duration StallPatience() const;
+  Duration JoinPatience() const;
+  // Of a wait for new values that begins now.
+  Time FreshDeadline() const;
+  // Has the protocol do something, and sends what it wants sent.
+  template <typename Call>
+  void Do(const Call& call);
+  void TraceSpan(const char* name, int layer, Time begin);
+
+  WorkerSessionOptions options_;
+  std::unique_ptr<Trace> trace_;
+  std::unique_ptr<ZmqRuntime> runtime_;
+  WorkerProtocol protocol_;
+  std::unique_ptr<Exchange> exchange_;
+  ExchangeTimes exchange_times_;
+  Outbox outbox_;  // empty between calls
+  Time iteration_begin_{};
+};
+
+}  // namespace poseidon

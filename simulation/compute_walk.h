@@ -1,0 +1,83 @@
+// ComputeWalk: how far a simulated worker's computing is in an iteration: forward through the steps
+// of its timeline, then backward, a step at a time; and what that took.
+//
+//   walk.Begin(iteration, now);
+//   until Finish says that the iteration is done:
+//     walk.awaited()          the layer whose parameters the next step needs, if any
+//     walk.Wait()             they are not there
+//     walk.Start(now)         they are: the step's computing takes so long
+//     walk.Finish(now)
+//
+// A value that is part of an actor.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "client/layer_timer.h"
+#include "core/time.h"
+#include "core/trace.h"
+#include "proto/model.pb.h"
+#include "simulation/compute_timeline.h"
+
+namespace poseidon {
+
+struct IterationTimes {
+  Time begin{};        // the first step's forward may still have to wait
+  Time end{};          // of the backward pass
+  Duration exposed{};  // of these, those that computing stood still for parameters
+};
+
+class ComputeWalk {
+ public:
+  // All that is pointed to outlives this.
+  struct Options {
+    const ComputeTimeline* timeline = nullptr;
+    const ModelSpec* model = nullptr;
+    double compute_factor = 1;                          // computing takes so many times as long
+    bool measure = false;                               // how long layers compute
+    Trace* trace = nullptr;                             // may be null
+    std::vector<IterationTimes>* iterations = nullptr;  // gets one for each Begin
+  };
+  explicit ComputeWalk(const Options& options);
+
+  // What is done with a step.
+  struct Done {
+    std::optional<int> gradient;  // of this layer
+    bool iteration = false;
+  };
+
+  void Begin(int64_t iteration, Time now);
+  // From Begin until the iteration is done.
+  bool computing() const { return pass_ != Pass::kNone; }
+  // Between Wait and Start.
+  bool waiting() const { return waiting_; }
+  std::optional<int> awaited() const {
+    return pass_ == Pass::kForward ? step().layer : std::nullopt;
+  }
+  void Wait() { waiting_ = true; }
+  Duration Start(Time now);
+  Done Finish(Time now);
+
+  // Of the iteration begun last.
+  const IterationTimes& times() const { return options_.iterations->back(); }
+  // An iteration is done. Gives the layers' mean times once, when enough iterations are measured.
+  std::optional<wire::LayerTimes> Measured();
+
+ private:
+  enum class Pass { kNone, kForward, kBackward };
+
+  const ComputeStep& step() const { return options_.timeline->steps[step_]; }
+  void AddTrace(const char* name, Time begin, Time end);
+
+  Options options_;
+  std::optional<LayerTimer> timer_;  // until the layers' times are known
+  Pass pass_ = Pass::kNone;
+  int64_t iteration_ = 0;
+  size_t step_ = 0;
+  bool waiting_ = false;
+  Time since_{};  // when the step began to wait or to compute
+};
+
+}  // namespace poseidon

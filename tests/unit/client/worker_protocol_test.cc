@@ -1,0 +1,308 @@
+// WorkerProtocol by hand: what it sends when, and that nothing out of turn disturbs it. Whole
+// trainings with it are in tests/simulation.
+#include "client/worker_protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+namespace poseidon {
+namespace {
+
+using Phase = WorkerProtocol::Phase;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr uint64_t kEpoch = 77;
+constexpr int kLanes = 2;
+
+// Two layers of 3 and 5 parameters under PS, each in a bucket with one KV pair, on lanes 0 and 1.
+wire::PlanAndModel TwoLayers(int number, int64_t start, bool at_workers) {
+  wire::PlanAndModel plan;
+  ModelSpec& model = *plan.mutable_model();
+  model.set_batch(1);
+  model.mutable_update_rule()->set_type("SGD");
+  model.mutable_update_rule()->set_lr_policy("fixed");
+  model.mutable_update_rule()->set_momentum(0.9F);
+  plan.mutable_plan()->set_lanes(kLanes);
+  plan.mutable_plan()->set_workers(2);
+  plan.mutable_plan()->set_servers(1);
+  plan.mutable_plan()->set_number(number);
+  plan.mutable_plan()->set_start_iteration(start);
+  for (int l = 0; l < 2; ++l) {
+    LayerSpec& layer = *model.add_layers();
+    layer.set_name("layer" + std::to_string(l));
+    BlobSpec& blob = *layer.add_blobs();
+    blob.add_shape(l == 0 ? 3 : 5);
+    blob.set_lr_mult(1);
+    BucketPlan& bucket = *plan.mutable_plan()->add_buckets();
+    bucket.set_name(layer.name());
+    bucket.set_first_layer(l);
+    bucket.set_layer_count(1);
+    bucket.set_scheme(PS);
+    bucket.set_update_at_workers(at_workers);
+    Chunk& chunk = *bucket.add_chunks();
+    chunk.set_size(blob.shape(0));
+    chunk.set_lane(l);
+  }
+  return plan;
+}
+
+// What a server keeps of the bucket, `each` for each parameter.
+Envelope StateOf(int bucket, float each) {
+  auto floats = std::make_shared<std::vector<float>>(bucket == 0 ? 3 : 5, each);
+  Envelope state;
+  state.kind = MessageKind::kOptimizerState;
+  state.epoch = kEpoch;
+  state.bucket = static_cast<uint32_t>(bucket);
+  state.body = Payload::View(std::span<const float>(*floats), floats);
+  return state;
+}
+
+class WorkerProtocolTest : public testing::Test {
+ protected:
+  explicit WorkerProtocolTest(int rank = 0) : rank_(rank) {}
+
+  Envelope Message(MessageKind kind, int64_t iteration = 0) const {
+    Envelope envelope;
+    envelope.kind = kind;
+    envelope.iteration = iteration;
+    return envelope;
+  }
+  void Receive(const Envelope& envelope) { protocol_.Receive(envelope, outbox_); }
+  // What has been sent since the last call.
+  std::vector<MessageKind> Sent() {
+    std::vector<MessageKind> kinds;
+    for (const Envelope& envelope : outbox_.messages) kinds.push_back(envelope.kind);
+    sent_ = std::move(outbox_.messages);
+    outbox_.messages.clear();
+    return kinds;
+  }
+
+  void Join() {
+    wire::View view;
+    view.set_epoch(kEpoch);
+    view.set_your_rank(rank_);
+    Receive(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view));
+  }
+  void GivePlan(const wire::PlanAndModel& plan) {
+    auto context = std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false));
+    context->rank = rank_;
+    context->epoch = kEpoch + static_cast<uint64_t>(plan.plan().number());
+    plans_->Put(std::move(context));
+    Receive(Message(MessageKind::kPlan));
+  }
+  // Up to the first iteration of the first plan.
+  void StartTraining(bool at_workers = true) {
+    Join();
+    protocol_.Declare(ModelSpec(), 0, outbox_);
+    GivePlan(TwoLayers(0, 0, at_workers));
+    protocol_.Begin(outbox_);
+    Receive(Message(MessageKind::kStart));
+    Sent();
+  }
+  Envelope Fresh(int bucket, int64_t iteration, uint64_t epoch = kEpoch) const {
+    Envelope fresh = Message(MessageKind::kBucketFresh, iteration);
+    fresh.bucket = static_cast<uint32_t>(bucket);
+    fresh.epoch = epoch;
+    return fresh;
+  }
+  // Both layers are fresh, computed, and their gradients handed over.
+  void Iterate() {
+    for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, protocol_.iteration()));
+    ASSERT_TRUE(protocol_.AllFresh());
+    for (int layer = 1; layer >= 0; --layer) {
+      protocol_.GradientReady(layer, protocol_.iteration(), Time(), outbox_);
+    }
+  }
+  void EndIteration(int64_t total = 0) {
+    wire::Progress progress;
+    progress.set_total_iterations(total);
+    protocol_.EndIteration(std::move(progress), outbox_);
+  }
+
+  int rank_;
+  std::shared_ptr<PlanHandover> plans_ = std::make_shared<PlanHandover>();
+  WorkerProtocol protocol_{plans_};
+  Outbox outbox_;
+  std::vector<Envelope> sent_;
+};
+
+TEST_F(WorkerProtocolTest, StartsStepByStep) {
+  EXPECT_EQ(protocol_.phase(), Phase::kJoining);
+  Join();
+  EXPECT_EQ(protocol_.phase(), Phase::kDeclaring);
+  EXPECT_EQ(protocol_.rank(), 0);
+
+  protocol_.Declare(ModelSpec(), 40, outbox_);
+  EXPECT_EQ(protocol_.phase(), Phase::kPlanning);
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kDeclareModel));
+  EXPECT_EQ(sent_[0].iteration, 40);
+  EXPECT_EQ(sent_[0].epoch, kEpoch);
+
+  GivePlan(TwoLayers(0, 40, true));
+  EXPECT_EQ(protocol_.phase(), Phase::kPreparing);
+  EXPECT_EQ(protocol_.iteration(), 40);
+  EXPECT_THAT(Sent(), IsEmpty());
+
+  protocol_.Begin(outbox_);
+  EXPECT_EQ(protocol_.phase(), Phase::kStarting);
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kLocalReady));
+  EXPECT_FALSE(protocol_.AllFresh());
+
+  Receive(Message(MessageKind::kStart));
+  EXPECT_EQ(protocol_.phase(), Phase::kTraining);
+  // Worker 0's first values, of each bucket to each lane.
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kPublishInitial, MessageKind::kPublishInitial,
+                                  MessageKind::kPublishInitial, MessageKind::kPublishInitial));
+}
+
+class WorkerProtocolOfOthersTest : public WorkerProtocolTest {
+ protected:
+  WorkerProtocolOfOthersTest() : WorkerProtocolTest(1) {}
+};
+
+TEST_F(WorkerProtocolOfOthersTest, PublishesNothing) {
+  Join();
+  protocol_.Declare(ModelSpec(), 0, outbox_);
+  GivePlan(TwoLayers(0, 0, true));
+  protocol_.Begin(outbox_);
+  Sent();
+  Receive(Message(MessageKind::kStart));
+  EXPECT_THAT(Sent(), IsEmpty());
+}
+
+TEST_F(WorkerProtocolTest, HandsEachGradientToTheLanes) {
+  StartTraining();
+  Iterate();
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kGradientReady, MessageKind::kGradientReady,
+                                  MessageKind::kGradientReady, MessageKind::kGradientReady));
+  EXPECT_EQ(sent_[0].bucket, 1u);  // the upper layer's first
+  EXPECT_EQ(sent_[3].bucket, 0u);
+  for (const Envelope& envelope : sent_) EXPECT_EQ(envelope.iteration, 0);
+  EndIteration();
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kProgress));
+  EXPECT_EQ(protocol_.iteration(), 1);
+  EXPECT_EQ(protocol_.phase(), Phase::kTraining);
+  EXPECT_FALSE(protocol_.IsFresh(0, 1));
+}
+
+TEST_F(WorkerProtocolTest, WhatComesOutOfTurnChangesNothing) {
+  Receive(Message(MessageKind::kStart));
+  Receive(Message(MessageKind::kPlan));  // of a plan that nobody handed over
+  EXPECT_EQ(protocol_.phase(), Phase::kJoining);
+  Join();
+  Receive(Message(MessageKind::kStart));
+  EXPECT_EQ(protocol_.phase(), Phase::kDeclaring);
+  protocol_.Declare(ModelSpec(), 0, outbox_);
+  GivePlan(TwoLayers(0, 0, true));
+  protocol_.Begin(outbox_);
+  Receive(Message(MessageKind::kStart));
+  Sent();
+  Receive(Message(MessageKind::kStart));  // once more: nothing is published twice
+  EXPECT_THAT(Sent(), IsEmpty());
+  Receive(Fresh(0, 0, kEpoch + 1));  // another plan's
+  EXPECT_FALSE(protocol_.IsFresh(0, 0));
+  Receive(Message(MessageKind::kEnd));
+  EXPECT_EQ(protocol_.phase(), Phase::kTraining);
+}
+
+// Of the phases between two plans, and what is moved.
+TEST_F(WorkerProtocolTest, GoesOverToAnotherPlan) {
+  StartTraining();
+  Iterate();
+  EndIteration();
+  Sent();
+  Receive(Message(MessageKind::kPauseRequest));
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kPauseOffer));
+  const int64_t offer = sent_[0].iteration;
+  ASSERT_GT(offer, protocol_.iteration());
+  while (protocol_.iteration() < offer) {
+    ASSERT_EQ(protocol_.phase(), Phase::kTraining);
+    Iterate();
+    EndIteration();
+  }
+  EXPECT_EQ(protocol_.phase(), Phase::kAgreeing);  // it has not been told where to pause
+  Receive(Message(MessageKind::kPauseAt, offer + 1));
+  EXPECT_EQ(protocol_.phase(), Phase::kTraining);
+  Iterate();
+  EndIteration();
+  EXPECT_EQ(protocol_.phase(), Phase::kPausing);
+  for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, offer + 1));
+  ASSERT_TRUE(protocol_.AllFresh());
+  std::ranges::fill(protocol_.context().memory->values(1), 4.0F);
+  std::ranges::fill(protocol_.context().memory->bucket(1).optimizer_state, 7.0F);
+  Sent();
+
+  protocol_.LeavePlan(outbox_);  // workers update: nothing has to be fetched
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kPaused));
+  EXPECT_EQ(sent_[0].step, 0u);
+  EXPECT_EQ(protocol_.phase(), Phase::kPlanning);
+
+  GivePlan(TwoLayers(1, offer + 1, true));
+  EXPECT_EQ(protocol_.phase(), Phase::kPreparing);
+  EXPECT_EQ(protocol_.iteration(), offer + 1);
+  EXPECT_EQ(protocol_.context().memory->values(1)[0], 4.0F);
+  EXPECT_EQ(protocol_.context().memory->bucket(1).optimizer_state[4], 7.0F);
+  protocol_.Begin(outbox_);
+  Receive(Message(MessageKind::kStart));
+  Receive(Fresh(0, offer + 1, kEpoch));  // late, of the plan before
+  EXPECT_FALSE(protocol_.IsFresh(0, offer + 1));
+  Receive(Fresh(0, offer + 1, kEpoch + 1));
+  EXPECT_TRUE(protocol_.IsFresh(0, offer + 1));
+}
+
+TEST_F(WorkerProtocolTest, FetchesWhatServersKeepBeforeItPauses) {
+  StartTraining(false);
+  Receive(Message(MessageKind::kPauseRequest));
+  Receive(Message(MessageKind::kPauseAt, 1));
+  Iterate();
+  EndIteration();
+  ASSERT_EQ(protocol_.phase(), Phase::kPausing);
+  for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, 1));
+  Sent();
+  protocol_.LeavePlan(outbox_);
+  EXPECT_EQ(protocol_.phase(), Phase::kFetching);
+  for (const MessageKind kind : Sent()) EXPECT_EQ(kind, MessageKind::kCollectOptimizerState);
+  for (int bucket = 0; bucket < 2; ++bucket) {
+    EXPECT_EQ(protocol_.phase(), Phase::kFetching);
+    Receive(StateOf(bucket, 2.5F));
+  }
+  EXPECT_EQ(protocol_.phase(), Phase::kPlanning);
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kPaused));
+}
+
+TEST_F(WorkerProtocolTest, NobodyPausesAfterTheLastIteration) {
+  StartTraining();
+  Receive(Message(MessageKind::kPauseRequest));
+  Receive(Message(MessageKind::kPauseAt, 1));
+  Iterate();
+  EndIteration(1);
+  EXPECT_EQ(protocol_.phase(), Phase::kTraining);
+  Sent();
+  protocol_.Finish({}, outbox_);
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
+  wire::WorkerReport report;
+  ASSERT_TRUE(report.ParseFromString(sent_[0].body.ToString()));
+  EXPECT_EQ(report.buckets_size(), 2);
+  Receive(Message(MessageKind::kPauseRequest));
+  EXPECT_THAT(Sent(), IsEmpty());
+}
+
+TEST_F(WorkerProtocolTest, CollectsWithoutLeavingThePlan) {
+  StartTraining(false);
+  for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, 0));
+  protocol_.BeginCollecting(outbox_);
+  ASSERT_TRUE(protocol_.collecting());
+  for (int bucket = 0; bucket < 2; ++bucket)
+    Receive(StateOf(bucket, static_cast<float>(bucket + 1)));
+  EXPECT_FALSE(protocol_.collecting());
+  EXPECT_THAT(protocol_.TakeCollected(), ElementsAre(1, 1, 1, 2, 2, 2, 2, 2));
+  EXPECT_EQ(protocol_.phase(), Phase::kTraining);
+}
+
+}  // namespace
+}  // namespace poseidon
