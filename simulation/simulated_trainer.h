@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "client/worker_protocol.h"
-#include "core/gradient_buffers.h"
+#include "core/arithmetic/gradient_buffers.h"
 #include "core/trace.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/model.pb.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gradient_buffers.h"
+#include "core/arithmetic/gradient_buffers.h"
 #include "core/time.h"
 #include "core/trace.h"
 #include "device/factor_update.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "client/sync/syncer.h"
-#include "core/gradient_buffers.h"
+#include "core/arithmetic/gradient_buffers.h"
 
 namespace poseidon {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/arithmetic/codec.h"
+#include "core/arithmetic/gradient_buffers.h"
 #include "core/arithmetic/update_rule.h"
-#include "core/gradient_buffers.h"
 #include "device/device.h"
 #include "device/pinned_pool.h"
 #include "proto/wire.pb.h"

@@ -20,7 +20,7 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/net.h"
-#include "core/gradient_buffers.h"
+#include "core/arithmetic/gradient_buffers.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
