@@ -21,7 +21,8 @@
 #include "caffe_adapter/net/solver.h"
 #include "cli/experiment_progress.h"
 #include "cli/flags.h"
-#include "cli/model_source.h"
+#include "cli/input/input_file.h"
+#include "cli/input/model_source.h"
 #include "core/child_process.h"
 #include "core/program.h"
 #include "core/steady_now.h"
@@ -68,7 +69,12 @@ ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
     source.replay = net.replay();
     if (net.has_batch()) source.replay->set_batch(static_cast<int>(net.batch()));
   }
-  loaded.model = LoadModel(source);
+  LoadedModel model = LoadModel(source);
+  loaded.model = std::move(model.model);
+  if (!source.record_shape && !model.inputs.empty()) {
+    std::cout << "the net \"" << net.name() << "\": " << SampleInputLines(model.inputs)
+              << std::flush;
+  }
   if (net.train()) {
     Training& training = loaded.training.emplace();
     training.set_solver(fs::absolute(source.solver).string());
@@ -303,7 +309,7 @@ ExitCode ExperimentVerb() {
   FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
   if (FLAGS_experiment.empty()) {
     throw ConfigError(
-        "there is no experiment; name a file, such as configs/configs/experiments/busy.prototxt");
+        "there is no experiment; name a file, such as configs/experiments/busy.prototxt");
   }
   const ExperimentMode mode = ModeFromFlags();
   if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
@@ -311,7 +317,7 @@ ExitCode ExperimentVerb() {
   if (mode == ExperimentMode::kRun && FLAGS_hosts.empty()) {
     throw ConfigError("--mode=run needs --hosts, a file with a host a line");
   }
-  const ExperimentFile file = ReadExperiment(FLAGS_experiment);
+  const ExperimentFile file = ReadExperiment(CheckInputFile(FLAGS_experiment));
   const std::string directory = FLAGS_out.empty() ? "out/" + file.experiment.name() : FLAGS_out;
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   const std::vector<size_t> todo = PointsToDo(results, mode);

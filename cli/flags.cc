@@ -76,7 +76,9 @@ DEFINE_string(remote_programs, "",
 
 DEFINE_string(input, "",
               "Shape of the data's records, such as 3x32x32 (channels, height, width). Without it "
-              "the net's databases are opened to see.");
+              "the first record tells; where there are no data, an Input layer of the net for "
+              "another stage, new_height and new_width, or crop_size with three channels (one "
+              "with force_gray). What was taken is shown.");
 DEFINE_string(source, "", "What to convert.");
 DEFINE_int32(label_column, -1, "Column of the label, from 0; negative counts from the end.");
 DEFINE_int64(height, 0, "Height of an image in the file; 0: images are square.");

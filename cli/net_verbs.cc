@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/flags.h"
+#include "cli/input/input_file.h"
 #include "launch/program_directory.h"
 
 namespace poseidon {
@@ -28,6 +29,8 @@ ExitCode Become(std::vector<std::string> arguments) {
 }
 
 std::vector<std::string> CommonArguments(const char* verb) {
+  CheckInputFile(FLAGS_solver);
+  CheckInputFile(FLAGS_net);
   std::vector<std::string> arguments = {verb};
   AddIfGiven("solver", FLAGS_solver, arguments);
   AddIfGiven("net", FLAGS_net, arguments);

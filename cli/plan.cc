@@ -137,16 +137,14 @@ void Check(const Job& job) {
 
 ModelAndJob LoadModelAndJob(const PlanOptions& options) {
   Check(options.job);
-  ModelAndJob loaded;
-  loaded.model = LoadModel(options.source);
-  loaded.job = options.job;
-  return loaded;
+  LoadedModel loaded = LoadModel(options.source);
+  return {std::move(loaded.model), options.job, std::move(loaded.inputs)};
 }
 
 PlannedModel PlanModel(const PlanOptions& options) {
-  auto [model, job] = LoadModelAndJob(options);
+  auto [model, job, inputs] = LoadModelAndJob(options);
   Plan plan = PlanJob(InformationBook(model, job.cluster()), job);
-  return {std::move(model), std::move(plan)};
+  return {std::move(model), std::move(plan), std::move(inputs)};
 }
 
 PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies) {

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
-#include "cli/model_source.h"
+#include "cli/input/model_source.h"
 #include "core/error.h"
 #include "planner/policies.h"
 #include "proto/job.pb.h"
@@ -16,29 +17,32 @@ struct PlanOptions {
   Job job;  // cluster and communication count
 };
 
-// A model and the job that its options make, with the times of layers settled.
+// A model, what told its samples' shapes, and the job that its options make.
 struct ModelAndJob {
   ModelSpec model;
   Job job;
+  std::vector<SampleInput> inputs;
 };
 
 // Throws as PlanModel does.
 ModelAndJob LoadModelAndJob(const PlanOptions& options);
 
-// A model and its plan, with predictions.
+// A model, its plan with predictions, and what told its samples' shapes.
 struct PlannedModel {
   ModelSpec model;
   Plan plan;
+  std::vector<SampleInput> inputs;
 };
 
-// Throws ConfigError for a net or settings that can't work, DataError where the shape of the data
-// is needed, but neither given nor to be found in the net's databases.
+// Throws ConfigError for a net or settings that can't work, DataError where nothing tells the shape
+// of the net's samples (LoadModel).
 PlannedModel PlanModel(const PlanOptions& options);
 
 // For people: a line a layer with its floats, a line a bucket with its times, then totals.
 std::string PlanTable(const PlannedModel& planned);
 
-// For programs: `parameters`, `iteration_ms`, `compute_ms`; `layers[]` with `name`, `type`,
+// For programs: `parameters`, `iteration_ms`, `compute_ms`; `inputs[]` with `layer`, `shape` and
+// `source` (cli/input/sample_input.h); `layers[]` with `name`, `type`,
 // `shape`, `parameters`, `scheme`, `floats_ps`, `floats_sfb` (null where SFB is impossible),
 // `kv_pairs` of its bucket; `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`,
 // `chunks`, `bytes_sent`, `bytes_received` (by the most loaded machine), `predicted_ms`,

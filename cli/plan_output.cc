@@ -24,7 +24,8 @@ struct LayerRow {
 };
 
 std::vector<LayerRow> LayerRows(const PlannedModel& planned) {
-  const auto& [model, plan] = planned;
+  const ModelSpec& model = planned.model;
+  const Plan& plan = planned.plan;
   const std::vector<int> bucket_of = BucketOfLayer(plan);
   std::vector<LayerRow> rows;
   for (int i = 0; i < model.layers_size(); ++i) {
@@ -162,21 +163,21 @@ nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& buck
 }  // namespace
 
 std::string PlanTable(const PlannedModel& planned) {
-  const auto& [model, plan] = planned;
+  const auto& [model, plan, inputs] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows);
   return LayerTable(rows) + "\n" + BucketTable(plan) + "\n" + Grouped(ParameterCount(model)) +
          " parameters; workers: " + std::to_string(plan.workers()) +
          ", servers: " + std::to_string(plan.servers()) +
-         ", samples a worker: " + std::to_string(model.batch()) +
-         "\nfloats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
+         ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
+         "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) +
          "\nthe fullest server holds " + Digits(LoadImbalance(plan), 2) + " times the mean\n" +
          Iteration(plan);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
-  const auto& [model, plan] = planned;
+  const auto& [model, plan, inputs] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
   const Totals totals = Sum(rows);
   nlohmann::ordered_json json;
@@ -185,6 +186,7 @@ std::string PlanJson(const PlannedModel& planned) {
   json["workers"] = plan.workers();
   json["servers"] = plan.servers();
   json["batch"] = model.batch();
+  json["inputs"] = SampleInputsJson(inputs);
   json["iteration_ms"] = plan.iteration_ms();
   json["compute_ms"] = plan.compute_ms();
   json["fifo"] = plan.fifo();

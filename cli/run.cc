@@ -4,6 +4,8 @@
 
 #include "caffe_adapter/net/solver.h"
 #include "cli/flags.h"
+#include "cli/input/data_command.h"
+#include "cli/input/input_file.h"
 #include "core/program.h"
 #include "launch/local_cluster.h"
 #include "proto/job_config.h"
@@ -11,12 +13,23 @@
 namespace poseidon {
 namespace {
 
+// What training and its tests read is there.
+void CheckData(const JobConfig& config, const Solver& solver) {
+  try {
+    DescribeNet(solver.train);
+    if (solver.parameter.test_interval() <= 0) return;
+    for (const SolverNet& test : solver.tests) DescribeNet(test);
+  } catch (const DataError& error) {
+    throw DataError(std::string(error.what()) + "; " + HowToMakeData(config));
+  }
+}
+
 // Whatever is wrong with the files shows here, before anything is started.
 void CheckFiles(const JobConfig& config) {
   if (config.job.training().engine() != Training::TORCH) return;
   const Training& training = config.job.training();
   const Solver solver = LoadSolver(SolverPath(config));
-  DescribeNet(solver.train);
+  CheckData(config, solver);
   if (training.snapshot() == "latest" && solver.parameter.snapshot_prefix().empty()) {
     throw ConfigError(solver.locate(""),
                       "there is no snapshot_prefix, so there is no latest snapshot");
@@ -63,7 +76,7 @@ void CheckProgram(const JobConfig& config) {
 ExitCode Run(const std::vector<std::string>& program) {
   LocalClusterOptions options;
   options.program = program;
-  options.config = ReadJobConfig(FLAGS_config);
+  options.config = ReadJobConfig(CheckInputFile(FLAGS_config));
   Job& job = options.config.job;
   options.scheduler_port_set = job.cluster().has_scheduler_port();
   Cluster& cluster = *job.mutable_cluster();

@@ -38,7 +38,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations) {
     throw ConfigError("--iterations is " + std::to_string(iterations) +
                       "; it must be at least 3, for the first two do not count");
   }
-  const auto [one, job] = LoadModelAndJob(options);
+  const auto [one, job, inputs] = LoadModelAndJob(options);
   const Cluster& cluster = job.cluster();
   const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication()),
@@ -48,6 +48,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations) {
   answer.servers = cluster.servers();
   answer.gpus_per_node = cluster.devices_per_worker();
   answer.batch = model.batch();
+  answer.inputs = inputs;
   answer.training = SimulateTraining(job, model, steady);
   return answer;
 }
@@ -68,7 +69,8 @@ std::string SimulationTable(const ClusterAnswer& answer) {
                 Digits(training.bytes_received / kBytesPerMegabyte, 3), "MB/iteration"});
   return table.ToString() + "\nworkers: " + std::to_string(answer.workers) +
          ", servers: " + std::to_string(answer.servers) +
-         ", samples a worker: " + std::to_string(answer.batch) + "\n";
+         ", samples a worker: " + std::to_string(answer.batch) + "\n" +
+         SampleInputLines(answer.inputs);
 }
 
 std::string SimulationJson(const ClusterAnswer& answer) {
@@ -78,6 +80,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
       {"servers", answer.servers},
       {"gpus_per_node", answer.gpus_per_node},
       {"batch", answer.batch},
+      {"inputs", SampleInputsJson(answer.inputs)},
       {"compute_ms", kMillisecondsPerSecond * training.compute},
       {"iteration_ms", kMillisecondsPerSecond * training.iteration},
       {"predicted_ms", training.plan.iteration_ms()},

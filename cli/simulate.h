@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/plan.h"
 #include "core/error.h"
@@ -15,6 +16,7 @@ struct ClusterAnswer {
   int servers = 0;
   int gpus_per_node = 1;
   int64_t batch = 0;  // samples of a worker, all its GPUs together
+  std::vector<SampleInput> inputs;
   SimulatedTraining training;
 
   double ImagesPerSecond() const;
@@ -32,9 +34,10 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations);
 // For people: a line a quantity.
 std::string SimulationTable(const ClusterAnswer& answer);
 
-// For programs: `workers`, `servers`, `gpus_per_node`, `batch`, `compute_ms`, `iteration_ms`,
-// `predicted_ms` (the planner's), `images_per_second`, `speedup`, `efficiency`, `gpu_busy`,
-// `bytes_per_node` with `sent` and `received` (an iteration, by the most loaded machine).
+// For programs: `workers`, `servers`, `gpus_per_node`, `batch`, `inputs` (as PlanJson),
+// `compute_ms`, `iteration_ms`, `predicted_ms` (the planner's), `images_per_second`, `speedup`,
+// `efficiency`, `gpu_busy`, `bytes_per_node` with `sent` and `received` (an iteration, by the most
+// loaded machine).
 std::string SimulationJson(const ClusterAnswer& answer);
 
 // Reads the flags of `poseidon simulate --help` and prints the answer. Throws Error.

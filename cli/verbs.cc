@@ -43,7 +43,8 @@ const Verb kPlan{
         "layers, by broadcasting sufficient factors (SFB). Then plans as the scheduler would, and "
         "predicts when each bucket of layers is ready, sent, fresh and needed, how long an "
         "iteration takes, and which other scheme comes closest. docs/cost_model.md has the "
-        "formulas. Nothing is trained, and no data is needed if --input says its shape.",
+        "formulas. Nothing is trained and no data are needed: where the net's database is not "
+        "there, the net mostly tells the shape of its samples, and else --input does.",
     .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},     {"profile", "FILE", ""},
               {"workers", "P", ""},   {"servers", "S", ""},       {"batch", "K", ""},
               {"policy", "NAME", ""}, {"input", "CxHxW", ""},     {"bandwidth", "RATE", ""},
@@ -52,8 +53,8 @@ const Verb kPlan{
               {"grid", "XxY", ""},    {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},
               {"lanes", "N", ""},     {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
     .example =
-        "poseidon plan --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
-        "    --workers=4 --servers=2 --batch=16",
+        "poseidon plan --net=configs/models/vgg19/net.prototxt \\\n"
+        "    --workers=8 --servers=8 --batch=32",
     .run = PlanVerb};
 
 const Verb kSimulate{
@@ -66,7 +67,8 @@ const Verb kSimulate{
         "Runs the scheduler, servers and workers of a job in virtual time, with messages that have "
         "sizes but no data and layers that take as long as the profile says or as they take at "
         "--flops. Answers how long an iteration takes, what speedup and efficiency that is, how "
-        "busy the GPUs are, and how much the machine that moves most sends and receives. "
+        "busy the GPUs are, and how much the machine that moves most sends and receives. No data "
+        "are needed, as for `poseidon plan`. "
         "docs/experiments.md, \"Your own net and cluster\", goes through an example; "
         "docs/cost_model.md says what is not simulated.",
     .flags =
@@ -107,7 +109,7 @@ const Verb kSimulate{
          {"kv_pair_bytes", "N", ""},
          {"format", "NAME", ""}},
     .example =
-        "poseidon simulate --net=configs/models/lenet/net.prototxt --input=1x28x28 \\\n"
+        "poseidon simulate --net=configs/models/lenet/net.prototxt \\\n"
         "    --workers=4 --servers=4 --batch=64 --bandwidth=1Gbps",
     .run = SimulateVerb};
 
@@ -116,7 +118,8 @@ const Verb kExperiment{
     .summary = "many trainings on many clusters, and figures of them",
     .usage = "experiment FILE --mode=simulate|emulate|run [flags]",
     .text =
-        "Executes the points of an experiment file (configs/experiments/*.prototxt, docs/experiments.md): "
+        "Executes the points of an experiment file (configs/experiments/*.prototxt, "
+        "docs/experiments.md): "
         "in virtual time, as real daemons on a network of this machine's own, or on your machines. "
         "The output directory gets results.csv, report.html and its pictures; points that it has "
         "already are not repeated, so a command that was interrupted goes on when it is given "
@@ -131,7 +134,8 @@ const Verb kExperiment{
               {"remote_programs", "DIR", ""}},
     .word_flag = "experiment",
     .example =
-        "poseidon experiment configs/experiments/vgg19_22k_40gbe.prototxt --out=out/vgg19_22k",
+        "poseidon experiment configs/experiments/vgg19_22k_40gbe.prototxt \\\n"
+        "    --out=out/vgg19_22k",
     .run = ExperimentVerb};
 
 const Verb kTime{

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/named_file.h"
 #include "core/units.h"
 #include "proto/compatibility.h"
 #include "proto/text_format.h"
@@ -290,11 +291,11 @@ bool MeasuresLinks(const Job& job) {
 
 std::string ResolvePath(const std::string& named_in, const std::string& path) {
   namespace fs = std::filesystem;
-  if (fs::path(path).is_absolute() || fs::exists(path)) return path;
-  const fs::path beside = fs::path(named_in).parent_path() / path;
-  if (fs::exists(beside)) return beside.string();
+  if (fs::path(path).is_absolute()) return path;
+  if (const auto found = FindNamedFile(named_in, path)) return *found;
   throw ConfigError(named_in + ": there is no file " + path + " in the working directory, nor " +
-                    beside.string());
+                    (fs::path(named_in).parent_path() / path).string() +
+                    ", nor in a directory above that file's");
 }
 
 std::string SolverPath(const JobConfig& config) {

@@ -32,8 +32,8 @@ void CheckClusterAndCommunication(const Job& job);
 // and the job does not say what the network can do.
 bool MeasuresLinks(const Job& job);
 
-// `path`, if it exists or is absolute; else it beside the file that names it. Throws ConfigError if
-// that is not there either.
+// `path`, if it exists or is absolute; else it beside the file that names it or in a directory
+// above (core/named_file.h). Throws ConfigError if it is not there either.
 std::string ResolvePath(const std::string& named_in, const std::string& path);
 std::string ResolvePath(const JobConfig& config, const std::string& path);
 // Of the solver, which a job of our own worker with engine TORCH needs and one of a user's program

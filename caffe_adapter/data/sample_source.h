@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,12 +42,6 @@ struct SampleOrder {
   uint32_t rand_skip = 0;
 };
 SampleOrder OrderOf(const caffe::LayerParameter& layer);
-
-// The shapes of one sample at each top of a layer that reads samples, from its first record alone;
-// `record_shape`, if given, stands for the first image's, and nothing is opened. `locate` finds
-// fields of the layer ("transform_param"). Throws as MakeSampleSource.
-std::vector<Shape> SampleShapes(const caffe::LayerParameter& layer,
-                                const std::optional<Shape>& record_shape, const Locate& locate);
 
 // The sources by type, for MakeSampleSource.
 std::unique_ptr<SampleSource> MakeDatumSource(const LayerDescription& layer);      // Data

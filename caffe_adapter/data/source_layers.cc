@@ -1,5 +1,5 @@
 // Shapes of layers without bottoms.
-#include "caffe_adapter/data/sample_source.h"
+#include "caffe_adapter/data/sample_shapes.h"
 #include "caffe_adapter/net/layer_types.h"
 
 namespace poseidon {
@@ -31,16 +31,10 @@ void CheckSource(const LayerInput& input, const Parameter& parameter, const std:
 
 // Tops of a batch of samples.
 LayerShapes SampleTops(const LayerInput& input, uint32_t batch_size) {
-  const Locate locate = [&input](const std::string& path) {
-    return input.options.locate(input.path + "." + path);
-  };
   const int64_t batch = input.options.batch_size.value_or(batch_size);
-  LayerShapes shapes;
-  for (Shape shape : SampleShapes(input.layer, input.options.record_shape, locate)) {
-    shape.insert(shape.begin(), batch);
-    shapes.tops.push_back(std::move(shape));
-  }
-  return shapes;
+  SampleShapes samples = ShapesOfSamples(input);
+  for (Shape& shape : samples.tops) shape.insert(shape.begin(), batch);
+  return {std::move(samples.tops), {}, samples.source};
 }
 
 // Of a repeated field that is given once for all tops or once for each.

@@ -3,6 +3,7 @@
 // one of worker/torch/layers/torch_layer.cc); docs/caffe_layers.md lists what of each is supported.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,7 +18,8 @@ struct LayerInput {
   const caffe::LayerParameter& layer;
   const std::vector<Shape>& bottoms;  // as many as the type takes
   const DescribeOptions& options;
-  std::string path;  // of the layer in its net: "layer.3"
+  const caffe::NetParameter& net;  // with the layers of all phases
+  std::string path;                // of the layer in its net: "layer.3"
 
   // Throws ConfigError: the place of the layer's field (dotted; "" for the layer; of a field that
   // is not written, what it would be in), its name and type, and the message.
@@ -33,6 +35,7 @@ struct LayerInput {
 struct LayerShapes {
   std::vector<Shape> tops;
   std::vector<ParameterDescription> parameters;
+  std::optional<ShapeSource> source = std::nullopt;  // of a layer that reads samples
 };
 
 struct LayerType {

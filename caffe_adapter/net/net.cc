@@ -88,12 +88,12 @@ void CheckShape(const LayerInput& input, const std::string& what, const Shape& s
 // Builds a description layer by layer.
 class Describer {
  public:
-  Describer(const DescribeOptions& options, NetDescription& net)
-      : options_(options), net_(net), sharing_(net) {}
+  Describer(const caffe::NetParameter& written, const DescribeOptions& options, NetDescription& net)
+      : written_(written), options_(options), net_(net), sharing_(net) {}
 
   void Add(caffe::LayerParameter layer, const std::string& path) {
     const std::vector<Shape> bottoms = BottomShapes(layer, path);
-    const LayerInput input{layer, bottoms, options_, path};
+    const LayerInput input{layer, bottoms, options_, written_, path};
     const LayerType& type = CheckType(input);
     if (type.loss && layer.top_size() == 0) layer.add_top(layer.name());  // as Caffe adds one
     CheckNumber(input, "bottom", layer.bottom_size(), type.bottoms);
@@ -109,6 +109,7 @@ class Describer {
     description.parameter = layer;
     if (!layer.has_phase()) description.parameter.set_phase(net_.phase);
     description.where = options_.locate(path);
+    description.shape_source = shapes.source;
     for (int i = 0; i < layer.bottom_size(); ++i) {
       description.bottoms.push_back({layer.bottom(i), bottoms[i]});
     }
@@ -128,7 +129,7 @@ class Describer {
     for (int i = 0; i < layer.bottom_size(); ++i) {
       const auto found = shapes_.find(layer.bottom(i));
       if (found == shapes_.end()) {
-        LayerInput{layer, bottoms, options_, path}.Fail(
+        LayerInput{layer, bottoms, options_, written_, path}.Fail(
             "bottom." + std::to_string(i),
             "bottom \"" + layer.bottom(i) + "\" is no top of a layer before it in this phase");
       }
@@ -209,6 +210,7 @@ class Describer {
     }
   }
 
+  const caffe::NetParameter& written_;
   const DescribeOptions& options_;
   NetDescription& net_;
   std::map<std::string, Shape> shapes_;         // of the tops so far
@@ -263,7 +265,7 @@ NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
   NetDescription description;
   description.name = net.name();
   description.phase = phase;
-  Describer describer(options, description);
+  Describer describer(net, options, description);
   for (const int i : LayersInPhase(net, phase, options)) {
     describer.Add(net.layer(i), "layer." + std::to_string(i));
   }

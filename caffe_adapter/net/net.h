@@ -37,6 +37,15 @@ struct ParameterDescription {
   bool shared = false;  // is another's or another is this one
 };
 
+// What told the shape of the samples that a layer reads.
+enum class ShapeSource {
+  kGiven,       // DescribeOptions::record_shape
+  kData,        // the first record of what the layer reads
+  kInputLayer,  // an Input layer with the same top, which the phase leaves out
+  kImageSize,   // ImageData's new_height and new_width
+  kCropSize,    // transform_param.crop_size, with the channels that the layer's settings suggest
+};
+
 // A layer of the phase described. In place where a top has the name of the bottom at its index.
 struct LayerDescription {
   caffe::LayerParameter parameter;  // as written, with `phase` set to the net's
@@ -45,6 +54,7 @@ struct LayerDescription {
   std::vector<float> loss_weights;               // one a top; 0 where the top is no loss
   std::vector<ParameterDescription> parameters;  // Caffe's `blobs`, in its order
   Location where;                                // of the layer in its file, for later errors
+  std::optional<ShapeSource> shape_source = std::nullopt;  // of a layer that reads samples
   // SoftmaxWithLoss: the share of the label that all classes get; the job's wish, not the net's.
   float label_smoothing = 0;
 
@@ -74,16 +84,20 @@ struct DescribeOptions {
   Locate locate;
   // Takes the place of every data layer's batch size, and of the first extent of Input layers.
   std::optional<int64_t> batch_size;
-  // Channels, height and width of a record before cropping. Given, Data layers' databases are not
-  // opened; by default a Data layer's first record tells.
+  // Channels, height and width of a record before cropping. Given, no data are opened; by default
+  // the first record of what a layer reads tells.
   std::optional<Shape> record_shape;
+  // A layer whose data are not there takes their shape from what the net says of it, in the order
+  // of ShapeSource: for who needs no more than shapes. Off: training needs the data.
+  bool data_optional = false;
 };
 
-// Describes the layers of `net` that belong to `phase`. Reads the first record of the databases
-// that Data layers name. Throws ConfigError that names the layer and its place for an unknown layer
-// type, a bottom that no layer below has as top, a top that two layers make, a shape that does not
-// fit, a parameter out of range, parameters shared by name that differ in shape, lr_mult or
-// decay_mult; DataError for a database that can't be read.
+// Describes the layers of `net` that belong to `phase`. Reads the first record of what Data,
+// ImageData and HDF5Data layers name. Throws ConfigError that names the layer and its place for an
+// unknown layer type, a bottom that no layer below has as top, a top that two layers make, a shape
+// that does not fit, a parameter out of range, parameters shared by name that differ in shape,
+// lr_mult or decay_mult; DataError for data that can't be read, or that are not there while nothing
+// else tells their shape.
 //
 // A net of an older format is upgraded (caffe_adapter/net/upgrade.h). `force_backward` has no
 // effect: it asks for gradients that training does not need.

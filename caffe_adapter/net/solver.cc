@@ -1,11 +1,13 @@
 #include "caffe_adapter/net/solver.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "caffe_adapter/net/layer_types.h"
 #include "caffe_adapter/net/solver_checks.h"
 #include "caffe_adapter/net/upgrade.h"
+#include "core/named_file.h"
 #include "proto/text_format.h"
 
 namespace poseidon {
@@ -76,20 +78,15 @@ class NetReader {
   }
 
   SolverNet ReadNet(const std::string& path, const std::string& field) const {
-    const std::filesystem::path beside =
-        std::filesystem::path(solver_path_).parent_path() / std::filesystem::path(path);
-    std::error_code ignored;
-    std::string found = path;
-    if (!std::filesystem::exists(path, ignored)) {
-      if (!std::filesystem::exists(beside, ignored)) {
-        throw ConfigError(
-            solver_.locate(field),
-            "no net file " + path + " in the working directory, nor " + beside.string());
-      }
-      found = beside.string();
+    const std::optional<std::string> found = FindNamedFile(solver_path_, path);
+    if (!found) {
+      const std::filesystem::path beside = std::filesystem::path(solver_path_).parent_path() / path;
+      throw ConfigError(solver_.locate(field),
+                        "no net file " + path + " in the working directory, nor " +
+                            beside.string() + ", nor in a directory above that file's");
     }
     SolverNet result;
-    const TextLocations locations = ReadTextFile(found, result.net);
+    const TextLocations locations = ReadTextFile(*found, result.net);
     result.locate = [locations](const std::string& place) {
       return locations.Find(caffe::NetParameter::default_instance(), place);
     };

@@ -114,8 +114,7 @@ class ReadOnlyEnvironment : public leveldb::EnvWrapper {
 class LevelDbStore : public RecordStore {
  public:
   LevelDbStore(std::string path, Records records) : path_(std::move(path)) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(path_ + "/CURRENT", ignored)) {
+    if (!HasLevelDb(path_)) {
       throw DataError(path_ + ": no LevelDB database here (a directory with a file CURRENT)");
     }
     leveldb::Options options;
@@ -165,11 +164,18 @@ class LevelDbStore : public RecordStore {
 
 }  // namespace
 
+bool HasLevelDb(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path + "/CURRENT", ignored);
+}
+
 std::unique_ptr<RecordStore> OpenLevelDb(const std::string& path, Records records) {
   return std::make_unique<LevelDbStore>(path, records);
 }
 
 #else
+
+bool HasLevelDb(const std::string&) { return false; }
 
 std::unique_ptr<RecordStore> OpenLevelDb(const std::string& path, Records) {
   throw DataError(path +
@@ -178,6 +184,10 @@ std::unique_ptr<RecordStore> OpenLevelDb(const std::string& path, Records) {
 }
 
 #endif
+
+bool HasRecordStore(const std::string& path, caffe::DataParameter::DB backend) {
+  return backend == caffe::DataParameter::LEVELDB ? HasLevelDb(path) : HasLmdb(path);
+}
 
 std::unique_ptr<RecordStore> OpenRecordStore(const std::string& path,
                                              caffe::DataParameter::DB backend, Records records) {

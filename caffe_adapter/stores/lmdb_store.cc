@@ -24,8 +24,7 @@ struct CursorCloser {
 class LmdbStore : public RecordStore {
  public:
   LmdbStore(std::string path, Records records) : path_(std::move(path)), transaction_(nullptr) {
-    std::error_code ignored;
-    if (!std::filesystem::exists(path_ + "/data.mdb", ignored)) {
+    if (!HasLmdb(path_)) {
       throw DataError(path_ + ": no LMDB database here (a directory with a file data.mdb)");
     }
     CheckLmdbPages(path_ + "/data.mdb", records);
@@ -74,6 +73,11 @@ class LmdbStore : public RecordStore {
 };
 
 }  // namespace
+
+bool HasLmdb(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path + "/data.mdb", ignored);
+}
 
 std::unique_ptr<RecordStore> OpenLmdb(const std::string& path, Records records) {
   return std::make_unique<LmdbStore>(path, records);

@@ -32,7 +32,13 @@ class RecordStore {
 std::unique_ptr<RecordStore> OpenRecordStore(const std::string& path,
                                              caffe::DataParameter::DB backend, Records records);
 
+// Whether a database of the backend is in directory `path` and this build can open one. Opens
+// nothing: what is there may be damaged.
+bool HasRecordStore(const std::string& path, caffe::DataParameter::DB backend);
+
 // The backends.
+bool HasLmdb(const std::string& path);
+bool HasLevelDb(const std::string& path);
 std::unique_ptr<RecordStore> OpenLmdb(const std::string& path, Records records);
 std::unique_ptr<RecordStore> OpenLevelDb(const std::string& path, Records records);
 

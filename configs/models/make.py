@@ -13,15 +13,25 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# As in lenet and cifar10_quick.
+DEPLOYED_INPUT = """\
+# What a trained net reads in a program of its own, without a database (phase TEST, stage "deploy"); also
+# what `poseidon plan` knows the images' shape from.
+"""
 IMAGENET_MEAN = (104, 117, 123)  # of ILSVRC's images: blue, green, red
 
 
 class Net:
     """A net as text, layer by layer. Layers are named as their tops, unless they work in place."""
 
-    def __init__(self, name, comment, data, crop, train_batch, test_batch, means=IMAGENET_MEAN):
-        self.text = "".join(f"# {line}\n" for line in comment) + f'name: "{name}"\n'
+    def __init__(self, name, comment, data, crop, train_batch, test_batch, means=IMAGENET_MEAN,
+                 images=None):
+        """`images`: channels, height and width of the data, for a net that does not crop them. Such a
+        net also has a deployed form."""
+        self.deployed = images is not None
+        self.text = "".join(f"# {line}".rstrip() + "\n" for line in comment) + f'name: "{name}"\n'
         for phase, batch, mirror in (("TRAIN", train_batch, True), ("TEST", test_batch, False)):
+            rule = self.test_rule() if phase == "TEST" else "phase: TRAIN"
             transform = "".join(f"    mean_value: {mean}\n" for mean in means)
             transform += f"    crop_size: {crop}\n" if crop else ""
             transform += "    mirror: true\n" if mirror and crop else ""
@@ -30,7 +40,7 @@ class Net:
   type: "Data"
   top: "data"
   top: "label"
-  include {{ phase: {phase} }}
+  include {{ {rule} }}
   transform_param {{
 {transform}  }}
   data_param {{
@@ -40,6 +50,15 @@ class Net:
   }}
 }}
 """
+        if self.deployed:
+            extents = " ".join(f"dim: {extent}" for extent in (1, *images))
+            self.text += DEPLOYED_INPUT
+            self.layer("Input", "data", [], body='include { phase: TEST stage: "deploy" }\n'
+                       f"input_param {{ shape {{ {extents} }} }}")
+
+    def test_rule(self):
+        """For layers that only test with labels."""
+        return "phase: TEST" + (' not_stage: "deploy"' if self.deployed else "")
 
     def layer(self, kind, name, bottoms, top=None, body=""):
         top = top or name
@@ -131,9 +150,13 @@ scale_param {
         """Loss in both phases, accuracy in TEST."""
         loss = f"{prefix}loss"
         body = f"loss_weight: {weight}" if weight is not None else ""
+        if self.deployed:
+            body += 'exclude { stage: "deploy" }'
         self.layer("SoftmaxWithLoss", loss, [scores, "label"], body=body)
+        if self.deployed:
+            self.layer("Softmax", "prob", scores, body='include { phase: TEST stage: "deploy" }')
         for k in (1, 5) if top_5 else (1,):
-            body = "include { phase: TEST }"
+            body = f"include {{ {self.test_rule()} }}"
             body += f"\naccuracy_param {{\n  top_k: {k}\n}}" if k > 1 else ""
             name = f"{prefix}top-{k}" if top_5 else "accuracy"
             self.layer("Accuracy", name, [scores, "label"], body=body)
@@ -159,7 +182,7 @@ def cifar10_full():
         "CIFAR-10 full: three convolutions with local response normalisation and one inner product,",
         "for colour images of 32 x 32 pixels, after A. Krizhevsky's cuda-convnet.",
         "", "`poseidon convert cifar10` makes the databases."],
-              "out/cifar10", 0, 100, 100, means=(113, 123, 125))
+              "out/cifar10", 0, 100, 100, means=(113, 123, 125), images=(3, 32, 32))
     top = net.convolution("conv1", "data", 32, 5, pad=2, filler='type: "gaussian" std: 0.0001')
     top = net.relu("relu1", net.pool("pool1", top, "MAX", 3, 2))
     top = net.lrn("norm1", top, 3, "5e-05", within=True)

@@ -72,6 +72,23 @@ class JobConfig(unittest.TestCase):
                 self.assertIn(f"`{value}`:", page)
 
 
+class DataCommands(unittest.TestCase):
+    """The command that makes the digits is the same wherever it stands."""
+
+    @staticmethod
+    def command(text):
+        """The flags of the first `convert csv` of a text, in one line."""
+        text = re.sub(r'\\\n|"\s*\n\s*"', " ", text)
+        flags = re.search(r"convert csv((?: +--[\w=./]+)+)", text).group(1).split()
+        return sorted(set(flags) - {"--replace"})
+
+    def test_is_the_demos(self):
+        demos = self.command(text_of("tools/demo"))
+        self.assertGreater(len(demos), 4)
+        for path in ["configs/lenet_digits.prototxt", "configs/data/README.md"]:
+            self.assertEqual(self.command(text_of(path)), demos, path)
+
+
 class ExperimentFile(unittest.TestCase):
     def test_every_field_is_documented_with_type_and_default(self):
         schema = without_comments(text_of("proto/experiment.proto"))

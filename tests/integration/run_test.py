@@ -1,9 +1,63 @@
-"""`poseidon run` leaves nothing behind, however the job or it itself ends."""
+"""`poseidon run` says how to make data that are not there, and leaves nothing behind, however the job or
+it itself ends."""
 
 import os
+import re
+import shutil
 import signal
+import subprocess
 
 import cluster
+
+
+class DataTest(cluster.ClusterTest):
+    """The shipped job away from the repository, where its data are not there."""
+
+    CONFIG = os.path.join(cluster.REPOSITORY, "configs", "lenet_digits.prototxt")
+
+    def poseidon(self, *arguments):
+        return subprocess.run(
+            [os.path.abspath(os.path.join(cluster.programs(), "poseidon")), *arguments],
+            cwd=self.directory, capture_output=True, text=True, check=False,
+            timeout=cluster.scaled(cluster.PATIENCE))
+
+    def test_message_has_the_command_that_makes_them(self):
+        run = self.poseidon("run", f"--config={self.CONFIG}")
+        self.assertEqual(run.returncode, cluster.DATA_ERROR)
+        self.assertEqual(run.stdout, "")
+        self.assertRegex(run.stderr, r"^poseidon: out/digits/train_lmdb: no LMDB database here .*\n$")
+        self.assertIn(f"in the working directory, {self.directory}, this makes it: ", run.stderr)
+        command = run.stderr.split("this makes it: ")[1]
+        made = subprocess.run(command, shell=True, cwd=self.directory, check=False,
+                              capture_output=True, text=True)
+        self.assertEqual(made.returncode, cluster.SUCCESS, made.stderr)
+        self.assertEqual(sorted(os.listdir(os.path.join(self.directory, "out", "digits"))),
+                         ["test_lmdb", "train_lmdb"])
+        planned = self.poseidon("plan", f"--net={cluster.REPOSITORY}/configs/models/lenet/net.prototxt",
+                                "--workers=4", "--servers=2")
+        self.assertIn('"data": 1x28x28, as in out/digits/train_lmdb\n', planned.stdout)
+
+    def test_data_to_test_on_count_too(self):
+        self.test_message_has_the_command_that_makes_them()
+        shutil.rmtree(os.path.join(self.directory, "out", "digits", "test_lmdb"))
+        run = self.poseidon("run", f"--config={self.CONFIG}")
+        self.assertEqual(run.returncode, cluster.DATA_ERROR)
+        self.assertIn("out/digits/test_lmdb: no LMDB database here", run.stderr)
+        self.assertIn("--replace", run.stderr)
+
+    def test_job_without_a_command(self):
+        with open(self.CONFIG, encoding="utf-8") as file:
+            text = re.sub(r'data_command: ("[^"]*"\s*)+', "", file.read())
+        solver = f"{cluster.REPOSITORY}/configs/models/lenet/solver.prototxt"
+        self.write("job.prototxt", text.replace("configs/models/lenet/solver.prototxt", solver))
+        run = self.poseidon("run", "--config=job.prototxt")
+        self.assertEqual(run.returncode, cluster.DATA_ERROR)
+        self.assertIn("poseidon convert --help", run.stderr)
+
+    def test_config_that_is_not_under_the_working_directory(self):
+        run = self.poseidon("run", "--config=configs/lenet_digits.prototxt")
+        self.assertEqual(run.returncode, cluster.CONFIG_ERROR)
+        self.assertIn(f"(the working directory is {self.directory})", run.stderr)
 
 
 class RunTest(cluster.ClusterTest):

@@ -102,6 +102,23 @@ TEST_P(ModelsTest, SolverCanBeLoaded) {
 INSTANTIATE_TEST_SUITE_P(All, ModelsTest, ::testing::ValuesIn(kModels),
                          [](const auto& test) { return std::string(test.param); });
 
+// Those whose data are not cropped also have a form that a program hands images to.
+TEST(ModelsTest, DeployedFormsReadImagesOfTheDatasShape) {
+  DescribeOptions options;
+  options.state.add_stage("deploy");
+  for (const char* model : {"lenet", "cifar10_quick", "cifar10_full"}) {
+    SCOPED_TRACE(model);
+    caffe::NetParameter net;
+    ReadTextFile(File(model, "net.prototxt"), net);
+    const NetDescription deployed = DescribeNet(net, caffe::TEST, options);
+    Shape one_image = RecordShape(model);
+    one_image.insert(one_image.begin(), 1);
+    EXPECT_EQ(deployed.layers.front().tops[0].shape, one_image);
+    EXPECT_EQ(deployed.layers.back().type(), "Softmax");
+    for (const LayerDescription& layer : deployed.layers) EXPECT_FALSE(layer.shape_source);
+  }
+}
+
 TEST(ModelsTest, EveryDirectoryIsTested) {
   size_t directories = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator("configs/models")) {

@@ -134,17 +134,6 @@ TEST_F(PlanVerbTest, TableEndsWithTotalsAndBalance) {
   EXPECT_THAT(table, HasSubstr("the fullest server holds 1."));
 }
 
-TEST_F(PlanVerbTest, AsksForTheShapeWhereThereIsNoData) {
-  options_.source.record_shape.reset();
-  try {
-    PlanModel(options_);
-    FAIL() << "not refused";
-  } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("/there/is/none"));
-    EXPECT_THAT(error.what(), HasSubstr("--input=CxHxW"));
-  }
-}
-
 TEST_F(PlanVerbTest, ReadsTheNetOfASolver) {
   const std::string solver = path_ + ".solver";
   std::ofstream(solver) << "net: \"" << path_

@@ -1,10 +1,11 @@
-#include "cli/model_source.h"
+#include "cli/input/model_source.h"
 
 #include <cstdio>
 #include <utility>
 
 #include "caffe_adapter/net/net.h"
 #include "caffe_adapter/net/solver.h"
+#include "cli/input/input_file.h"
 #include "core/error.h"
 #include "planner/model_times.h"
 #include "proto/replay_model.h"
@@ -21,11 +22,11 @@ struct Source {
 
 Source ReadSource(const ModelSource& options) {
   if (!options.solver.empty()) {
-    Solver solver = LoadSolver(options.solver);
+    Solver solver = LoadSolver(CheckInputFile(options.solver));
     return {std::move(solver.train), std::move(solver.parameter)};
   }
   Source source;
-  const TextLocations locations = ReadTextFile(options.net, source.net.net);
+  const TextLocations locations = ReadTextFile(CheckInputFile(options.net), source.net.net);
   source.net.locate = [locations](const std::string& path) {
     return locations.Find(caffe::NetParameter::default_instance(), path);
   };
@@ -38,44 +39,50 @@ NetDescription Describe(const SolverNet& net, const ModelSource& options) {
   describe.locate = net.locate;
   describe.batch_size = options.batch;
   describe.record_shape = options.record_shape;
+  describe.data_optional = true;
   try {
     return DescribeNet(net.net, net.phase, describe);
   } catch (const DataError& error) {
     throw DataError(std::string(error.what()) +
-                    "; only the shape of the data is needed: make the database, or give the shape "
-                    "with --input=CxHxW (--input=1x28x28), `input` in an experiment file");
+                    "; no data are needed, but the shape of a sample is: give its channels, height "
+                    "and width with --input=CxHxW, such as --input=3x224x224 (`input` in an "
+                    "experiment file)");
   }
 }
 
-ModelSpec ModelOfNet(const ModelSource& options) {
+LoadedModel ModelOfNet(const ModelSource& options) {
   const Source source = ReadSource(options);
-  ModelSpec model = ToModelSpec(Describe(source.net, options), source.solver);
-  if (model.layers_size() == 0) {
+  const NetDescription net = Describe(source.net, options);
+  LoadedModel loaded = {ToModelSpec(net, source.solver), SampleInputsOf(net)};
+  if (loaded.model.layers_size() == 0) {
     throw ConfigError(source.net.locate(""), "no layer of the net learns anything");
   }
-  return model;
+  return loaded;
 }
 
 ModelSpec ModelOfProfile(const std::string& path) {
   Job profile;
-  ReadTextFile(path, profile);
+  ReadTextFile(CheckInputFile(path), profile);
   if (profile.training().engine() != Training::REPLAY) {
     throw ConfigError(path + ": is no profile; `poseidon time --out=FILE` writes one");
   }
   return DescribeReplay(profile.training().replay()).model;
 }
 
-ModelSpec ModelOf(const ModelSource& source) {
-  if (source.replay) return DescribeReplay(*source.replay).model;
-  return source.profile.empty() ? ModelOfNet(source) : ModelOfProfile(source.profile);
+LoadedModel ModelOf(const ModelSource& source) {
+  if (source.replay) return {DescribeReplay(*source.replay).model, {}};
+  if (!source.profile.empty()) return {ModelOfProfile(source.profile), {}};
+  return ModelOfNet(source);
 }
 
 }  // namespace
 
-ModelSpec LoadModel(const ModelSource& source) {
-  ModelSpec model = ModelOf(source);
-  if (!source.images_per_second) return model;
-  return WithImagesPerSecond(std::move(model), *source.images_per_second);
+LoadedModel LoadModel(const ModelSource& source) {
+  LoadedModel loaded = ModelOf(source);
+  if (source.images_per_second) {
+    loaded.model = WithImagesPerSecond(std::move(loaded.model), *source.images_per_second);
+  }
+  return loaded;
 }
 
 Shape ParseShape(const std::string& what, const std::string& text) {

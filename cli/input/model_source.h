@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "caffe_adapter/net/shape.h"
+#include "cli/input/sample_input.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
@@ -24,9 +26,17 @@ struct ModelSource {
   std::optional<double> images_per_second;
 };
 
-// Throws ConfigError for files that say nothing sensible, DataError where the shape of the data is
-// needed, but neither given nor to be found in the net's databases.
-ModelSpec LoadModel(const ModelSource& source);
+// A model, and what told the shapes of the samples that it reads: nothing for a profile or replay,
+// whose layers say themselves how large they are.
+struct LoadedModel {
+  ModelSpec model;
+  std::vector<SampleInput> inputs;
+};
+
+// Needs no data, only the shape of their samples: as given, or as a first record, or else the net
+// tells (caffe_adapter/data/sample_shapes.h). Throws ConfigError for files that say nothing
+// sensible, DataError that says how to give the shape where nothing tells it.
+LoadedModel LoadModel(const ModelSource& source);
 
 // "3x32x32". Throws ConfigError that calls the text `what`.
 Shape ParseShape(const std::string& what, const std::string& text);

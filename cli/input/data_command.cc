@@ -1,0 +1,62 @@
+#include "cli/input/data_command.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <sstream>
+
+#include "core/named_file.h"
+#include "launch/program_directory.h"
+#include "launch/remote_shell.h"
+
+namespace poseidon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// As short as it can be: the path from here where the program is below.
+std::string ThisProgram() {
+  const std::string program = ProgramDirectory() + "/poseidon";
+  std::error_code ignored;
+  const std::string from_here = fs::proximate(program, ignored).string();
+  return from_here.empty() || from_here.starts_with("..") ? program : from_here;
+}
+
+// For a shell, in quotes only where it needs them.
+std::string Word(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char letter) {
+    return std::isalnum(letter) ||
+           std::string_view("-_=./,:+%@").find(static_cast<char>(letter)) != std::string_view::npos;
+  });
+  return plain ? text : ShellQuoted(text);
+}
+
+// A word of the command, which the job config was written with, as it is to be written here.
+std::string HereWritten(const JobConfig& config, const std::string& word) {
+  const size_t equals = word.find('=');
+  if (equals == std::string::npos || word.starts_with("--out=")) return word;
+  const auto found = FindNamedFile(config.path, word.substr(equals + 1));
+  return found ? Word(word.substr(0, equals + 1) + *found) : word;
+}
+
+}  // namespace
+
+std::string HowToMakeData(const JobConfig& config) {
+  std::error_code ignored;
+  const std::string here = "in the working directory, " + fs::current_path(ignored).string() + ", ";
+  if (!config.job.training().has_data_command()) {
+    return here + "a `poseidon convert` makes it (`poseidon convert --help`)";
+  }
+  std::istringstream words(config.job.training().data_command());
+  std::string command;
+  for (std::string word; words >> word;) {
+    if (command.empty() && word == "poseidon") {
+      command = Word(ThisProgram());
+    } else {
+      command += (command.empty() ? "" : " ") + HereWritten(config, word);
+    }
+  }
+  return here + "this makes it: " + command;
+}
+
+}  // namespace poseidon

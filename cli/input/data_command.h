@@ -1,0 +1,16 @@
+// What to tell a user whose job's data can't be read.
+#pragma once
+
+#include <string>
+
+#include "proto/job_config.h"
+
+namespace poseidon {
+
+// How to make the job's data, as the second half of an error's message: the job's
+// training.data_command, to be entered where this process works, or how to find a command if the
+// job has none. In the command, `poseidon` is this program as it can be called from here, and a
+// file that it reads (the value of any flag but --out) is looked for as the job's solver is.
+std::string HowToMakeData(const JobConfig& config);
+
+}  // namespace poseidon

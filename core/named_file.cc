@@ -1,0 +1,22 @@
+#include "core/named_file.h"
+
+#include <filesystem>
+
+namespace poseidon {
+
+std::optional<std::string> FindNamedFile(const std::string& named_in, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) return path;
+  if (path.empty() || fs::path(path).is_absolute()) return std::nullopt;
+  const fs::path beside = fs::path(named_in).parent_path() / path;
+  if (fs::exists(beside, ignored)) return beside.string();
+  fs::path directory = fs::absolute(named_in, ignored).lexically_normal().parent_path();
+  while (directory.has_relative_path()) {
+    directory = directory.parent_path();
+    if (fs::exists(directory / path, ignored)) return (directory / path).string();
+  }
+  return std::nullopt;
+}
+
+}  // namespace poseidon
