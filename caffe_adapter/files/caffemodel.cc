@@ -20,10 +20,15 @@
 namespace poseidon {
 namespace {
 
-// Old files have every blob in 4 axes, the first ones 1.
+// Whether the blob is of an old file, which has every blob in 4 axes, the first ones 1. Of a blob
+// without axes new files, too, have no shape.
+bool HasFourNumbers(const caffe::BlobProto& blob) {
+  return blob.has_num() || blob.has_channels() || blob.has_height() || blob.has_width();
+}
+
 bool SameShape(const caffe::BlobProto& stored, const Shape& shape) {
   Shape expected = shape;
-  if (!stored.has_shape() && shape.size() < 4)
+  if (HasFourNumbers(stored) && shape.size() < 4)
     expected.insert(expected.begin(), 4 - shape.size(), 1);
   return BlobProtoShape(stored) == expected;
 }
@@ -107,7 +112,7 @@ caffe::NetParameter ReadBinary(const std::string& path) {
 bool IsHdf5Path(const std::string& path) { return path.ends_with(".h5"); }
 
 Shape BlobProtoShape(const caffe::BlobProto& blob) {
-  if (blob.has_num() || blob.has_channels() || blob.has_height() || blob.has_width()) {
+  if (HasFourNumbers(blob)) {
     return {blob.num(), blob.channels(), blob.height(), blob.width()};
   }
   return {blob.shape().dim().begin(), blob.shape().dim().end()};

@@ -1,11 +1,14 @@
 #include "tests/simulation/socket_training.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "core/random.h"
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
 #include "transport/membership/node_setup.h"
@@ -17,9 +20,12 @@ namespace {
 constexpr uint64_t kFingerprint = 1;
 constexpr const char* kHost = "127.0.0.1";
 
-// Ports that are neighbours and free.
+// Ports that are neighbours and free. Drawn at random, as tests of other programs look for some at
+// the same time, below those that the kernel hands out by itself.
 int FindPorts() {
-  for (int port = 23000;; port += 2) {
+  Random random(std::chrono::steady_clock::now().time_since_epoch().count() ^ getpid());
+  for (int attempt = 0;; ++attempt) {
+    const int port = 10000 + 2 * static_cast<int>(random.Below(10000));
     try {
       ZmqOptions options;
       options.control_port = port;
@@ -27,7 +33,7 @@ int FindPorts() {
       const ZmqRuntime probe({Role::kScheduler, 0}, options);
       return port;
     } catch (const ConfigError&) {
-      if (port > 24000) throw;
+      if (attempt > 100) throw;
     }
   }
 }

@@ -1,9 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <random>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "core/error.h"
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -54,6 +56,41 @@ TEST(CaffeModelTest, WhatIsWrittenIsRead) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory.path()),
                           std::filesystem::directory_iterator()),
             1);
+}
+
+// Caffe writes neither a shape nor the four old numbers of a blob without axes: a PReLU's that its
+// channels share, a Scale's or Bias's with num_axes 0.
+TEST(CaffeModelTest, CaffesScalarsAreRead) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.Path("scalars.caffemodel");
+  caffe::NetParameter parameter;
+  ParseText(
+      "name: 'n' layer { name: 'x' type: 'Input' top: 'x'"
+      " input_param { shape { dim: 2 dim: 3 } } }"
+      " layer { name: 'p' type: 'PReLU' bottom: 'x' top: 'p'"
+      " prelu_param { channel_shared: true } }"
+      " layer { name: 's' type: 'Scale' bottom: 'p' top: 's'"
+      " scale_param { num_axes: 0 bias_term: true } }",
+      "net", parameter);
+  const NetDescription net = DescribeNet(parameter, caffe::TRAIN);
+  ASSERT_EQ(net.layers[1].parameters[0].shape, Shape());
+  caffe::NetParameter stored;
+  for (const char* name : {"p", "s"}) {
+    caffe::LayerParameter& layer = *stored.add_layer();
+    layer.set_name(name);
+    layer.add_blobs()->add_data(name[0] == 'p' ? 0.5F : 2.0F);
+  }
+  stored.mutable_layer(1)->add_blobs()->add_data(-1);
+  std::ofstream(path, std::ios::binary) << stored.SerializeAsString();
+  NetValues values = RandomValues(net, 1);
+  ReadCaffemodel(path, net, values);
+  EXPECT_THAT(values[1][0], ElementsAre(0.5F));
+  EXPECT_THAT(values[2][0], ElementsAre(2));
+  EXPECT_THAT(values[2][1], ElementsAre(-1));
+
+  stored.mutable_layer(0)->mutable_blobs(0)->add_data(1);  // two floats are no scalar
+  std::ofstream(path, std::ios::binary) << stored.SerializeAsString();
+  EXPECT_THROW(ReadCaffemodel(path, net, values), DataError);
 }
 
 TEST(CaffeModelTest, LayersAreFoundByName) {
