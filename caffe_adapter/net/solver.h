@@ -31,9 +31,9 @@ struct Solver {
 //
 // Throws ConfigError, with file, line and column, for whatever can't work: an unknown field or
 // solver type, no net or two, a field missing that lr_policy needs, a value out of range, test_iter
-// without a net that has layers in TEST, a train net without loss. Solver features that are not
-// supported (iter_size above 1, clip_gradients, weights, HDF5 snapshots) are refused by name. The
-// fields that say when to test, display and snapshot are the caller's to obey.
+// without a net that has layers in TEST, a train net without loss. snapshot_diff and debug_info are
+// not supported and are refused by name. The fields that say when to test, display and snapshot are
+// the caller's to obey.
 Solver LoadSolver(const std::string& path);
 
 // The description of a net of a solver.
