@@ -222,7 +222,7 @@ def published_summary(compared, missing):
         )
     elif compared:
         sentences.append(
-            "Something was fitted to every published value here, so that they prove " "nothing."
+            "Something was fitted to every published value here, so that they prove nothing."
         )
     if missing:
         sentences.append(

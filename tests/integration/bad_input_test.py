@@ -188,7 +188,7 @@ class BadNetTest(BadInputTest):
             test_iter: 1 test_iter: 1 test_interval: 5 test_state { stage: "a" }"""
         )
         self.refuse(
-            self.job, "there are 1 test_state entries for 2 test nets; expected one for " "each"
+            self.job, "there are 1 test_state entries for 2 test nets; expected one for each"
         )
         self.write_net(
             (" include { phase: TRAIN }", " include { phase: TEST }"),
@@ -271,7 +271,7 @@ class BadStartTest(BadInputTest):
         self.assert_ends(
             self.start_worker("too-high", "--rank=2"),
             cluster.REFUSED,
-            f"{prefix}there is no worker rank 2: the config has 2 worker(s), ranks " "count from 0",
+            f"{prefix}there is no worker rank 2: the config has 2 worker(s), ranks count from 0",
         )
         self.assert_ends(
             self.start_worker(

@@ -3,7 +3,7 @@
   docs_test.py SOURCE_DIR
 
 Job config fields with types and defaults, exit codes, messages of the wire, summary's keys, verbs and
-daemons' flags, and links to files.
+daemons' flags, and links to files. Also that no line of prose is too wide to read.
 """
 
 import pathlib
@@ -42,9 +42,32 @@ def rows(markdown):
     ]
 
 
+def pages():
+    """All that is written for readers."""
+    names = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/golden/README.md"]
+    return [
+        *(ROOT / name for name in names),
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted((ROOT / "configs").rglob("*.md")),
+    ]
+
+
+def prose(markdown):
+    """(number, line) of what is neither a row of a table, nor code, nor a link's definition."""
+    fenced, indented, after_blank = False, False, True
+    for number, line in enumerate(markdown.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        # Indented lines behind an empty one are code, up to the next that is indented less.
+        indented = line.startswith("    ") and (indented or after_blank)
+        after_blank = not line.strip()
+        if not (fenced or indented or re.match(r"\s*\||\[[^\]]+\]: |```", line)):
+            yield number, line
+
+
 class JobConfig(unittest.TestCase):
     FIELD = re.compile(
-        r"(optional|repeated)\s+(\w+)\s+(\w+)\s*=\s*\d+" r"(?:\s*\[default = ([^\]]+)\])?;"
+        r"(optional|repeated)\s+(\w+)\s+(\w+)\s*=\s*\d+(?:\s*\[default = ([^\]]+)\])?;"
     )
 
     def test_every_field_is_documented_with_type_and_default(self):
@@ -234,17 +257,27 @@ class Links(unittest.TestCase):
         + r")/[\w/.-]*\w"
     )
 
-    def pages(self):
-        return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
     def test_links_lead_to_files(self):
-        for page in self.pages():
+        for page in pages():
             for link in self.LINK.findall(page.read_text(encoding="utf-8")):
                 if not link.startswith("http"):
                     self.assertTrue((page.parent / link).exists(), f"{page}: {link}")
 
+    def test_links_lead_to_headings(self):
+        for page in pages():
+            for file, anchor in re.findall(
+                r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")
+            ):
+                target = page.parent / file if file else page
+                headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.M)
+                anchors = {
+                    re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                    for heading in headings
+                }
+                self.assertIn(anchor, anchors, f"{page}: {file}#{anchor}")
+
     def test_paths_that_are_named_exist(self):
-        for page in self.pages():
+        for page in pages():
             text = re.sub(
                 r"`[^`\n]*=[^`\n]*`|out/\S*|configs/nets/\S*", "", page.read_text(encoding="utf-8")
             )
@@ -254,6 +287,25 @@ class Links(unittest.TestCase):
                 # The way of a gradient names rooms and their parts.
                 part = any(ROOT.glob(path + "*"))
                 self.assertTrue(found or part, f"{page}: {path}")
+
+
+class Layout(unittest.TestCase):
+    def test_prose_is_at_most_120_columns_wide(self):
+        wide = [
+            f"{page}:{number}: {len(line)} columns"
+            for page in pages()
+            for number, line in prose(page.read_text(encoding="utf-8"))
+            if len(line) > 120
+        ]
+        self.assertFalse(wide, "\n".join(wide))
+
+    def test_what_counts_as_prose(self):
+        page = (
+            "text\n| row |\n\n    code\n\n    code\nmore\n- item\n    of it\n\n"
+            "```\ncode\n```\n[a]: b\n"
+        )
+        lines = [line for _, line in prose(page) if line]
+        self.assertEqual(lines, ["text", "more", "- item", "    of it"])
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ class HostileTest(cluster.ClusterTest):
             self.assertGreater(worker["dropped_frames"], 10)
         for name, daemon in daemons.items():
             self.assertRegex(
-                daemon.output(), r"drops a frame from 127\.0\.0\.1: .*will not be " r"logged", name
+                daemon.output(), r"drops a frame from 127\.0\.0\.1: .*will not be logged", name
             )
 
     def test_garbage_while_joining(self):

@@ -252,7 +252,7 @@ class Figures(ReportTest):
         rows[3].update(published=2, fitted="false")
         page = self.draw(rows, figure)
         self.assertIn(
-            "Hollow marks are published values; a parameter was fitted to the " "half-filled ones.",
+            "Hollow marks are published values; a parameter was fitted to the half-filled ones.",
             page.text,
         )
         self.assertGreater(self.pixels("curve.png", COLOURS["wfbp"])[0], without + 50)
@@ -385,7 +385,7 @@ class Tables(ReportTest):
         self.assertEqual(shown, expected)
         proofs = sum(not fitted for _, _, _, fitted in expected)
         self.assertIn(
-            f"{good} of {proofs} published values to which nothing was fitted are within " "10%.",
+            f"{good} of {proofs} published values to which nothing was fitted are within 10%.",
             page.text,
         )
         self.assertIn(worst[1], page.text)
