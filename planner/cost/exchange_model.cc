@@ -279,7 +279,8 @@ class Simulation {
     const size_t iteration = last - 1;
     const bool swings = iteration + 1 >= kMostIterations && !IsAlike(iteration);
     const size_t averaged = swings ? kAveraged : 2;
-    result.seconds = (ends_[iteration] - ends_[iteration - averaged]) / averaged;
+    result.seconds =
+        (ends_[iteration] - ends_[iteration - averaged]) / static_cast<double>(averaged);
     result.buckets = times_[iteration - 1];
     return result;
   }
