@@ -206,7 +206,7 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   const NodeId worker = envelope.from.node;
   std::string model = envelope.body.ToString();
   declared_.insert(worker);
-  // Whose values and optimiser state training starts with says at which iteration.
+  // Whose values and optimizer state training starts with says at which iteration.
   if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, envelope.iteration);
   if (declared_.size() == 1) {
     model_ = std::move(model);
