@@ -26,8 +26,8 @@ struct Solver {
 };
 
 // Reads a solver file and the nets it names. Paths in it are relative to the working directory, as
-// in Caffe; a net that is not there is looked for beside the solver file and in the directories above
-// it (core/named_file.h).
+// in Caffe; a net that is not there is looked for beside the solver file and in the directories
+// above it (core/named_file.h).
 //
 // Throws ConfigError, with file, line and column, for whatever can't work: an unknown field or
 // solver type, no net or two, a field missing that lr_policy needs, a value out of range, test_iter
