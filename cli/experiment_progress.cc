@@ -19,7 +19,8 @@ double WorkOf(const ExperimentPoint& point) {
 }  // namespace
 
 ExperimentProgress::ExperimentProgress(std::ostream& out,
-                                       std::vector<const ExperimentPoint*> points, Time start)
+                                       const std::vector<const ExperimentPoint*>& points,
+                                       Time start)
     : out_(out), count_(points.size()), start_(start) {
   for (const ExperimentPoint* point : points) work_ += WorkOf(*point);
 }

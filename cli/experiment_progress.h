@@ -14,7 +14,8 @@ namespace poseidon {
 class ExperimentProgress {
  public:
   // `points`: those that are still to do.
-  ExperimentProgress(std::ostream& out, std::vector<const ExperimentPoint*> points, Time start);
+  ExperimentProgress(std::ostream& out, const std::vector<const ExperimentPoint*>& points,
+                     Time start);
 
   // `took`: of this point alone; others may have gone on at the same time.
   void Done(const ExperimentPoint& point, const PointResult& result, Duration took, Time now);

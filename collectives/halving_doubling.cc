@@ -128,7 +128,9 @@ Operation GatherOperation(const Phase& phase, const Place& me, int index) {
 
 }  // namespace
 
-int HalvingDoublingSteps(int workers) { return std::bit_width(static_cast<unsigned>(workers)) - 1; }
+int HalvingDoublingSteps(int workers) {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(workers))) - 1;
+}
 
 int HalvingDoublingStepNumbers(int workers) { return HalvingDoublingSteps(workers) + 1; }
 

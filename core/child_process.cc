@@ -159,7 +159,7 @@ std::string FindProgram(const std::string& name) {
   std::istringstream directories((path == nullptr ? "" : std::string(path) + ":") + kRootsPath);
   std::string directory;
   while (std::getline(directories, directory, ':')) {
-    const std::string candidate = directory + "/" + name;
+    std::string candidate = directory + "/" + name;
     if (!directory.empty() && access(candidate.c_str(), X_OK) == 0) return candidate;
   }
   throw Error(ExitCode::kFailure, "there is no program " + name + "; install it");

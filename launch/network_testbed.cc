@@ -73,7 +73,8 @@ std::string Join(const std::vector<std::string>& words) {
 
 // What passes a link in a time.
 int64_t BytesIn(Duration time, int64_t bits_per_second) {
-  return static_cast<int64_t>(std::chrono::duration<double>(time).count() * bits_per_second / 8);
+  const double seconds = std::chrono::duration<double>(time).count();
+  return static_cast<int64_t>(seconds * static_cast<double>(bits_per_second) / 8);
 }
 
 // As tc wants the numbers of classes.

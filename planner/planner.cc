@@ -21,7 +21,7 @@ int64_t Floats(const InformationBook& book, const BucketChoice& choice) {
 }
 
 std::string Name(const InformationBook& book, const BucketChoice& choice) {
-  const std::string first = book.Query(choice.first_layer).name;
+  std::string first = book.Query(choice.first_layer).name;
   if (choice.layer_count == 1) return first;
   return first + ".." + book.Query(choice.first_layer + choice.layer_count - 1).name;
 }

@@ -28,8 +28,7 @@ PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
   ReduceShapes& shapes = OneStandsForAll(plan) ? first_shapes_ : all_shapes_;
-  const PredictedTimes times =
-      SimulateExchange(plan, book_.model(), cluster_, layers_, shapes, give_up);
+  PredictedTimes times = SimulateExchange(plan, book_.model(), cluster_, layers_, shapes, give_up);
   // Unless it stopped early.
   if (!times.buckets.empty()) known_.emplace(key, times);
   return times;

@@ -44,6 +44,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 std::vector<std::string> FieldNames(const Descriptor& message) {
   std::vector<std::string> names;
+  names.reserve(message.field_count());
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
   return names;
 }

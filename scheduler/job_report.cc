@@ -95,9 +95,10 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   if (!last && (now - *last_line_ < kLineInterval)) return std::nullopt;
   const double exposed =
       exchange_since_line_ > 0 ? 100 * exposed_since_line_ / exchange_since_line_ : 0;
-  line = Format("iteration %lld/%lld  loss %.4f", static_cast<long long>(progress.iteration() + 1),
+  line = Format("iteration %lld/%lld  loss %.4f", static_cast<long long>(progress.iteration()) + 1,
                 static_cast<long long>(progress.total_iterations()), loss);
-  if (seconds > 0) line += Format("  %.0f images/s", images_since_line_ / seconds);
+  const auto images = static_cast<double>(images_since_line_);
+  if (seconds > 0) line += Format("  %.0f images/s", images / seconds);
   line += Format("  communication not hidden %.0f%%", exposed);
   last_line_ = now;
   images_since_line_ = 0;

@@ -206,10 +206,11 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   const NodeId worker = envelope.from.node;
   std::string model = envelope.body.ToString();
   declared_.insert(worker);
-  if (declared_.size() == 1) model_ = std::move(model);
   // Whose values and optimizer state training starts with says at which iteration.
   if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, envelope.iteration);
-  if (declared_.size() > 1 && model != model_) {
+  if (declared_.size() == 1) {
+    model_ = std::move(model);
+  } else if (model != model_) {
     const bool is_first = worker == *declared_.begin();
     return End(ExitCode::kConfigError,
                Describe(FindNode(view_, worker)) + " declared another model than " +

@@ -26,14 +26,14 @@ struct Solver {
 };
 
 // Reads a solver file and the nets it names. Paths in it are relative to the working directory, as
-// in Caffe; a net that is not there is looked for beside the solver file and in the directories above
-// it (core/named_file.h).
+// in Caffe; a net that is not there is looked for beside the solver file and in the directories
+// above it (core/named_file.h).
 //
 // Throws ConfigError, with file, line and column, for whatever can't work: an unknown field or
 // solver type, no net or two, a field missing that lr_policy needs, a value out of range, test_iter
-// without a net that has layers in TEST, a train net without loss. Solver features that are not
-// supported (iter_size above 1, clip_gradients, weights, HDF5 snapshots) are refused by name. The
-// fields that say when to test, display and snapshot are the caller's to obey.
+// without a net that has layers in TEST, a train net without loss. snapshot_diff and debug_info are
+// not supported and are refused by name. The fields that say when to test, display and snapshot are
+// the caller's to obey.
 Solver LoadSolver(const std::string& path);
 
 // The description of a net of a solver.

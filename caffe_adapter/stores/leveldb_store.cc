@@ -54,7 +54,7 @@ class ReadOnlyEnvironment : public leveldb::EnvWrapper {
                               std::vector<std::string>* names) override {
     std::vector<std::string> written;
     memory_->GetChildren(directory, &written);
-    const leveldb::Status status = target()->GetChildren(directory, names);
+    leveldb::Status status = target()->GetChildren(directory, names);
     std::erase_if(*names,
                   [&](const std::string& name) { return IsHidden(directory + "/" + name); });
     names->insert(names->end(), written.begin(), written.end());

@@ -30,7 +30,7 @@ def paint(digit, random):
     """The digit, 24 x 24, somewhere on a background: 3 x 32 x 32 bytes."""
     canvas = numpy.zeros((SIDE, SIDE))
     top, left = random.randint(0, SIDE - 24 + 1, 2)
-    canvas[top:top + 24, left:left + 24] = numpy.kron(digit, numpy.ones((3, 3)))
+    canvas[top : top + 24, left : left + 24] = numpy.kron(digit, numpy.ones((3, 3)))
     # Far enough apart to be seen, in each channel or the other way round.
     background = random.uniform(0, 255, 3)
     ink = (background + random.uniform(90, 165, 3)) % 255

@@ -105,7 +105,7 @@ class CudaDevice : public Device {
     };
     CheckCuda(cudaLaunchHostFunc(Of(stream), call, owned.get()),
               "call back from a stream of " + name_);
-    owned.release();
+    static_cast<void>(owned.release());
   }
 
   DeviceMemory AllocatePinned(size_t bytes) override {

@@ -17,8 +17,10 @@ import report_page
 
 # Debian's packages are for this one, which need not be the first in the PATH.
 DEBIAN_PYTHON = "/usr/bin/python3"
-ADVICE = ("there is no Matplotlib, so the report has tables only; install the package "
-          "python3-matplotlib for the figures")
+ADVICE = (
+    "there is no Matplotlib, so the report has tables only; install the package "
+    "python3-matplotlib for the figures"
+)
 
 
 def figures_module():
@@ -27,6 +29,7 @@ def figures_module():
     try:
         # Only here is it known whether it can be imported.
         import report_figures  # pylint: disable=import-outside-toplevel
+
         return report_figures
     except ImportError:
         if sys.executable != DEBIAN_PYTHON and os.access(DEBIAN_PYTHON, os.X_OK):
@@ -53,8 +56,9 @@ def draw(results, figures):
 
 def main():
     """Returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("directory", metavar="DIR")
     parser.add_argument("--points", type=int, metavar="N")
     arguments = parser.parse_args()

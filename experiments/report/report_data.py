@@ -17,8 +17,19 @@ ROUNDING = 1e-9
 
 # Rows with the same values here, in any mode, are the same point. The order is the one in which
 # figures tell lines apart that they were not asked to.
-IDENTITY = ["system", "model", "bandwidth_gbps", "latency_us", "devices", "condition", "workers",
-            "servers", "batch", "policy", "parameters"]
+IDENTITY = [
+    "system",
+    "model",
+    "bandwidth_gbps",
+    "latency_us",
+    "devices",
+    "condition",
+    "workers",
+    "servers",
+    "batch",
+    "policy",
+    "parameters",
+]
 
 # Kinds of columns: text; number; si: a number written with k, M, G; share: shown in percent;
 # seconds and bytes: shown in whatever unit suits the figure.
@@ -164,9 +175,12 @@ class Results:
         self.directory = directory
         self.experiment = read_experiment(os.path.join(directory, "experiment.json"))
         self.points = read_points(os.path.join(directory, "results.csv"))
-        self.finished = [point for point in self.points
-                         if point.number("iteration_seconds") is not None
-                         or point.number("predicted_seconds") is not None]
+        self.finished = [
+            point
+            for point in self.points
+            if point.number("iteration_seconds") is not None
+            or point.number("predicted_seconds") is not None
+        ]
         self._values = {}
 
     def values(self, column):
@@ -189,8 +203,14 @@ class Results:
         if column == "system":
             return [name for sweep in sweeps for name in entries(sweep, "system")]
         if column == "condition":
-            return ["", *(text(condition, "name") for sweep in sweeps
-                          for condition in entries(sweep, "condition"))]
+            return [
+                "",
+                *(
+                    text(condition, "name")
+                    for sweep in sweeps
+                    for condition in entries(sweep, "condition")
+                ),
+            ]
         return MODES if column == "mode" else []
 
     def losses(self, point):
@@ -225,8 +245,10 @@ def read_points(path):
         with open(path, encoding="utf-8", newline="") as file:
             return [Point(row) for row in csv.DictReader(file)]
     except FileNotFoundError:
-        raise ReportError(f"there is no {path}; `poseidon experiment FILE --mode=simulate "
-                          f"--out={os.path.dirname(path)}` writes it") from None
+        raise ReportError(
+            f"there is no {path}; `poseidon experiment FILE --mode=simulate "
+            f"--out={os.path.dirname(path)}` writes it"
+        ) from None
 
 
 def entries(message, field):
@@ -290,12 +312,16 @@ def without_point(results):
 def matches(published, point):
     """Whether the point has all that is set in a Published message."""
     rate = gigabits(text(published, "bandwidth"))
-    wanted = [("model", text(published, "net") or None),
-              ("system", text(published, "system") or None),
-              ("workers", number(published, "workers")), ("bandwidth_gbps", rate),
-              ("devices", number(published, "devices_per_worker"))]
+    wanted = [
+        ("model", text(published, "net") or None),
+        ("system", text(published, "system") or None),
+        ("workers", number(published, "workers")),
+        ("bandwidth_gbps", rate),
+        ("devices", number(published, "devices_per_worker")),
+    ]
     return point.number("published") is not None and all(
-        value is None or same(point.value(column), value) for column, value in wanted)
+        value is None or same(point.value(column), value) for column, value in wanted
+    )
 
 
 def same(one, other):
@@ -328,8 +354,10 @@ def time_difference(one, other):
 
 def same_bytes(one, other):
     """Whether the two moved the same bytes; None where one does not say."""
-    pairs = [(one.number(column), other.number(column))
-             for column in ("bytes_out", "bytes_in", "bytes_mean")]
+    pairs = [
+        (one.number(column), other.number(column))
+        for column in ("bytes_out", "bytes_in", "bytes_mean")
+    ]
     if any(None in pair for pair in pairs):
         return None
     return all(math.isclose(*pair, rel_tol=ROUNDING) for pair in pairs)

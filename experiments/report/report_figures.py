@@ -17,8 +17,12 @@ from report_style import GREY, Styles
 
 __all__ = ["Drawn", "NothingToDraw", "Styles", "draw"]
 
-PAINTERS = {"LINES": painters.paint_lines, "BARS": painters.paint_bars,
-            "STACKED": painters.paint_stacked, "LOSSES": painters.paint_losses}
+PAINTERS = {
+    "LINES": painters.paint_lines,
+    "BARS": painters.paint_bars,
+    "STACKED": painters.paint_stacked,
+    "LOSSES": painters.paint_losses,
+}
 # Panels with these on y have one scale, so that they can be compared.
 SHARED = ["speedup", "efficiency", "gpu_busy"]
 
@@ -42,8 +46,9 @@ def draw(results, styles, message, number):
         else:
             paint(plot, grid, panels, shared)
         finish(plot, figure, grid, panels, shared)
-        figure.savefig(os.path.join(results.directory, spec.file), bbox_inches="tight",
-                       pad_inches=0.08)
+        figure.savefig(
+            os.path.join(results.directory, spec.file), bbox_inches="tight", pad_inches=0.08
+        )
     return Drawn(spec.file, round(96 * figure.get_figwidth()), caption(plot))
 
 
@@ -55,15 +60,16 @@ def axes_of(panels, shared):
     figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, squeeze=False, sharey=shared).flat
-    for axes in grid[len(panels):]:
+    for axes in grid[len(panels) :]:
         axes.remove()
-    return figure, list(grid[:len(panels)])
+    return figure, list(grid[: len(panels)])
 
 
 def paint(plot, grid, panels, shared):
     """All panels, and then their axes, which have one unit and perhaps one scale."""
-    shown = [PAINTERS[plot.spec.kind](plot, axes, inside)
-             for axes, (_, inside) in zip(grid, panels)]
+    shown = [
+        PAINTERS[plot.spec.kind](plot, axes, inside) for axes, (_, inside) in zip(grid, panels)
+    ]
     everything = [value for values in shown for value in values]
     for axes, (_, inside), values in zip(grid, panels, shown):
         format_axes(plot, axes, inside, everything if shared else values, everything)
@@ -111,8 +117,9 @@ def explain_modes(plot):
         if kind == "LOSSES":
             handle = lines.Line2D([], [], color=GREY, linestyle=painters.dashes(index))
         elif index > 0:
-            handle = lines.Line2D([], [], **painters.mode_mark(
-                mode, "black" if kind == "BARS" else GREY))
+            handle = lines.Line2D(
+                [], [], **painters.mode_mark(mode, "black" if kind == "BARS" else GREY)
+            )
         elif kind == "BARS":
             handle = patches.Patch(facecolor=GREY)
         else:
@@ -132,9 +139,14 @@ def finish(plot, figure, grid, panels, shared):
     count = len(plot.legend)
     for columns in (math.ceil(count / rows) for rows in range(1, count + 1)):
         legend = figure.legend(
-            by_rows(list(plot.legend.values()), columns), by_rows(list(plot.legend), columns),
-            loc="upper center", bbox_to_anchor=(0.5, 0), ncol=columns, handlelength=2.4,
-            columnspacing=1.6)
+            by_rows(list(plot.legend.values()), columns),
+            by_rows(list(plot.legend), columns),
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0),
+            ncol=columns,
+            handlelength=2.4,
+            columnspacing=1.6,
+        )
         extent = legend.get_window_extent(figure.canvas.get_renderer())
         if columns == 1 or extent.width <= 0.98 * figure.bbox.width:
             return
@@ -160,14 +172,21 @@ def caption(plot):
     if spec.kind == "LOSSES":
         longest = max((plot.results.losses(point) for point in plot.points), key=len)
         if painters.window(longest) > 1:
-            sentences.append("Thin lines are single iterations, thick ones means over "
-                             f"{painters.window(longest)}.")
+            sentences.append(
+                "Thin lines are single iterations, thick ones means over "
+                f"{painters.window(longest)}."
+            )
     if spec.kind == "MAP":
         sentences.append(report_map.note(plot))
     if plot.published_kinds:
-        sentences.append("Hollow marks are published values"
-                         + ("; a parameter was fitted to the half-filled ones."
-                            if True in plot.published_kinds else "."))
+        sentences.append(
+            "Hollow marks are published values"
+            + (
+                "; a parameter was fitted to the half-filled ones."
+                if True in plot.published_kinds
+                else "."
+            )
+        )
     return " ".join(sentence for sentence in sentences if sentence)
 
 

@@ -52,8 +52,10 @@ def fastest(points, spec):
 def note(plot):
     """For the caption."""
     if plot.spec.colour == "schemes":
-        return ("Colours are the scheme that has most of the parameters; numbers are its share of "
-                "them in %.")
+        return (
+            "Colours are the scheme that has most of the parameters; numbers are its share of "
+            "them in %."
+        )
     if plot.spec.colour == "system":
         return "Colours are the system with the shortest iteration; numbers are that in ms."
     place = [column for column in (plot.spec.x, plot.spec.y, plot.spec.panel) if column]
@@ -69,8 +71,9 @@ def draw(plot, figure, panels):
     if data.kind_of(spec.colour) == "text":
         for axes, points, cells in fields:
             draw_names(plot, axes, points, cells)
-        plot.legend = dict(sorted(plot.legend.items(),
-                                  key=lambda item: plot.styles.place(spec.colour, item[0])))
+        plot.legend = dict(
+            sorted(plot.legend.items(), key=lambda item: plot.styles.place(spec.colour, item[0]))
+        )
     else:
         draw_numbers(plot, figure, fields)
 
@@ -94,8 +97,12 @@ def draw_names(plot, axes, points, cells):
 def draw_numbers(plot, figure, fields):
     """One scale of colours for all panels."""
     column = plot.spec.colour
-    values = [value for _, _, cells in fields for value in
-              (point.number(column) for point in cells.values()) if value is not None]
+    values = [
+        value
+        for _, _, cells in fields
+        for value in (point.number(column) for point in cells.values())
+        if value is not None
+    ]
     unit, factor = data.unit_of(column, values)
     low, high = min(values, default=0) * factor, max(values, default=1) * factor
     norm = (colors.LogNorm if low > 0 and high / low > LOG_RATIO else colors.Normalize)(low, high)
@@ -105,8 +112,10 @@ def draw_numbers(plot, figure, fields):
         for place, point in cells.items():
             value = point.number(column)
             if value is not None:
-                looks[place] = (colors.to_hex(scale.to_rgba(value * factor)),
-                                data.plain(float(f"{value * factor:.3g}")))
+                looks[place] = (
+                    colors.to_hex(scale.to_rgba(value * factor)),
+                    data.plain(float(f"{value * factor:.3g}")),
+                )
         paint(plot, axes, points, looks)
     key = figure.colorbar(scale, ax=[axes for axes, _, _ in fields], pad=0.02, fraction=0.05)
     key.set_label(data.label_of(column, unit))
@@ -122,18 +131,34 @@ def paint(plot, axes, points, looks):
     for x in across:
         for y in upward:
             colour, text = looks.get((x.value, y.value), (None, ""))
-            axes.add_patch(patches.Rectangle(
-                (x.low, y.low), x.high - x.low, y.high - y.low, facecolor=colour or "white",
-                edgecolor="white" if colour else "#aaaaaa", hatch=None if colour else "////",
-                linewidth=0.8 if few else 0))
+            axes.add_patch(
+                patches.Rectangle(
+                    (x.low, y.low),
+                    x.high - x.low,
+                    y.high - y.low,
+                    facecolor=colour or "white",
+                    edgecolor="white" if colour else "#aaaaaa",
+                    hatch=None if colour else "////",
+                    linewidth=0.8 if few else 0,
+                )
+            )
             if few and text:
-                axes.text(x.place, y.place, text, ha="center", va="center", fontsize=7.5,
-                          color=style.contrast(colour))
+                axes.text(
+                    x.place,
+                    y.place,
+                    text,
+                    ha="center",
+                    va="center",
+                    fontsize=7.5,
+                    color=style.contrast(colour),
+                )
     axes.grid(False)
     axes.set_xlim(across[0].low, across[-1].high)
     axes.set_ylim(upward[0].low, upward[-1].high)
-    for which, column, cells, log in [("x", spec.x, across, spec.log_x),
-                                      ("y", spec.y, upward, spec.log_y)]:
+    for which, column, cells, log in [
+        ("x", spec.x, across, spec.log_x),
+        ("y", spec.y, upward, spec.log_y),
+    ]:
         values = [cell.value for cell in cells]
         if data.kind_of(column) == "text":
             style.category_axis(axes, which, column, values)
@@ -153,7 +178,8 @@ def lattice(plot, column, log, points):
         edges = scaled[0] + numpy.array([-0.5, 0.5])
     else:
         middles = (scaled[1:] + scaled[:-1]) / 2
-        edges = numpy.concatenate([[2 * scaled[0] - middles[0]], middles,
-                                   [2 * scaled[-1] - middles[-1]]])
+        edges = numpy.concatenate(
+            [[2 * scaled[0] - middles[0]], middles, [2 * scaled[-1] - middles[-1]]]
+        )
     edges = numpy.exp(edges) if log else edges
     return [Cell(*cell) for cell in zip(values, places, edges, edges[1:])]

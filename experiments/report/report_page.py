@@ -53,8 +53,11 @@ def escape(text):
 def cell(text, *classes, tag="td"):
     """A cell of a table; text is not HTML."""
     names = " ".join(name for name in classes if name)
-    return f'<{tag} class="{names}">{escape(text)}</{tag}>' if names else (
-        f"<{tag}>{escape(text)}</{tag}>")
+    return (
+        f'<{tag} class="{names}">{escape(text)}</{tag}>'
+        if names
+        else (f"<{tag}>{escape(text)}</{tag}>")
+    )
 
 
 def table(titles, rows):
@@ -91,8 +94,12 @@ def value_cell(point, column):
 
 
 # One for all rows, so that a column can be read down.
-TABLE_UNITS = {"seconds": ("ms", 1e3), "bytes": ("MB", 1e-6), "share": ("%", 100),
-               "number": ("", 1)}
+TABLE_UNITS = {
+    "seconds": ("ms", 1e3),
+    "bytes": ("MB", 1e-6),
+    "share": ("%", 100),
+    "number": ("", 1),
+}
 
 
 def heading(column):
@@ -108,8 +115,11 @@ def headings(columns):
 
 def name_of(point, columns):
     """A point in a sentence."""
-    return ", ".join(data.describe(column, point.value(column)) for column in columns
-                     if point.value(column) not in (None, ""))
+    return ", ".join(
+        data.describe(column, point.value(column))
+        for column in columns
+        if point.value(column) not in (None, "")
+    )
 
 
 def speedup_text(speedup, point):
@@ -129,42 +139,73 @@ def published_section(results):
     if not compared and not missing:
         return []
     points = [one.point for one in compared]
-    base = PUBLISHED_BASE + data.varying(points, PUBLISHED_BASE, [
-        "devices", "condition", "mode", "latency_us", "servers", "batch", "policy"])
+    base = PUBLISHED_BASE + data.varying(
+        points,
+        PUBLISHED_BASE,
+        ["devices", "condition", "mode", "latency_us", "servers", "batch", "policy"],
+    )
     if "devices" not in base and any(point.number("devices") != 1 for point in points):
         base.append("devices")
     rows = []
     for one in compared:
         off = "" if data.within(one.difference) else "off"
-        rows.append(("fitted" if one.point.fitted else "", [
-            *(value_cell(one.point, column) for column in base),
-            cell(speedup_text(one.published, one.point), "number"),
-            cell(speedup_text(one.ours, one.point), "number"),
-            cell(percent(one.difference), "number", off),
-            cell("yes" if one.point.fitted else "no"), cell(one.point.text("source"), "wide")]))
+        rows.append(
+            (
+                "fitted" if one.point.fitted else "",
+                [
+                    *(value_cell(one.point, column) for column in base),
+                    cell(speedup_text(one.published, one.point), "number"),
+                    cell(speedup_text(one.ours, one.point), "number"),
+                    cell(percent(one.difference), "number", off),
+                    cell("yes" if one.point.fitted else "no"),
+                    cell(one.point.text("source"), "wide"),
+                ],
+            )
+        )
     rows += [("", missing_row(base, *one)) for one in missing]
-    return ["<h2>Published against ours</h2>",
-            *(paragraph(text, "summary") for text in published_summary(compared, missing)),
-            table([*headings(base), ("published", "number"), ("ours", "number"),
-                   ("difference", "number"), ("fitted", ""), ("source", "")], rows),
-            paragraph("Speedups are against one device alone, in brackets per device; the "
-                      "difference is ours / published − 1. Differences over "
-                      f"{PERCENT}% are marked. Grey rows prove nothing: a parameter was fitted to "
-                      "them.", "note")]
+    return [
+        "<h2>Published against ours</h2>",
+        *(paragraph(text, "summary") for text in published_summary(compared, missing)),
+        table(
+            [
+                *headings(base),
+                ("published", "number"),
+                ("ours", "number"),
+                ("difference", "number"),
+                ("fitted", ""),
+                ("source", ""),
+            ],
+            rows,
+        ),
+        paragraph(
+            "Speedups are against one device alone, in brackets per device; the "
+            "difference is ours / published − 1. Differences over "
+            f"{PERCENT}% are marked. Grey rows prove nothing: a parameter was fitted to "
+            "them.",
+            "note",
+        ),
+    ]
 
 
 def missing_row(base, message, speedup, efficiency):
     """A published value for which we have nothing to compare."""
     rate = data.gigabits(data.text(message, "bandwidth"))
-    known = {"system": data.text(message, "system"), "model": data.text(message, "net"),
-             "workers": data.text(message, "workers"),
-             "bandwidth_gbps": data.plain(rate) if rate else "",
-             "devices": data.text(message, "devices_per_worker")}
+    known = {
+        "system": data.text(message, "system"),
+        "model": data.text(message, "net"),
+        "workers": data.text(message, "workers"),
+        "bandwidth_gbps": data.plain(rate) if rate else "",
+        "devices": data.text(message, "devices_per_worker"),
+    }
     value = f"{speedup:,.2f}" if speedup else f"({100 * efficiency:.0f}%)" if efficiency else ""
-    return [*(cell(known.get(column, ""), heading(column)[1]) for column in base),
-            cell(value, "number"), cell("no result yet", "number"), cell("", "number"),
-            cell("yes" if data.flag(message, "fitted") else "no"),
-            cell(data.text(message, "source"), "wide")]
+    return [
+        *(cell(known.get(column, ""), heading(column)[1]) for column in base),
+        cell(value, "number"),
+        cell("no result yet", "number"),
+        cell("", "number"),
+        cell("yes" if data.flag(message, "fitted") else "no"),
+        cell(data.text(message, "source"), "wide"),
+    ]
 
 
 def published_summary(compared, missing):
@@ -177,13 +218,17 @@ def published_summary(compared, missing):
         sentences.append(
             f"{good} of {len(proofs)} published values to which nothing was fitted are within "
             f"{PERCENT}%. The worst: {name_of(worst.point, PUBLISHED_BASE)}: "
-            f"{percent(worst.difference)}.")
+            f"{percent(worst.difference)}."
+        )
     elif compared:
-        sentences.append("Something was fitted to every published value here, so that they prove "
-                         "nothing.")
+        sentences.append(
+            "Something was fitted to every published value here, so that they prove nothing."
+        )
     if missing:
-        sentences.append(f"{len(missing)} published value{'s have' if len(missing) > 1 else ' has'}"
-                         " no result yet.")
+        sentences.append(
+            f"{len(missing)} published value{'s have' if len(missing) > 1 else ' has'}"
+            " no result yet."
+        )
     return sentences
 
 
@@ -196,27 +241,48 @@ def check_section(results):
     modes = data.modes_of([point for group in groups for point in group.values()])
     if not groups:
         return []
-    base = CHECK_BASE + data.varying([next(iter(group.values())) for group in groups], CHECK_BASE,
-                                     ["devices", "latency_us", "condition", "batch", "policy"])
+    base = CHECK_BASE + data.varying(
+        [next(iter(group.values())) for group in groups],
+        CHECK_BASE,
+        ["devices", "latency_us", "condition", "batch", "policy"],
+    )
     columns = headings(base) + [(f"{data.DONE.get(mode, mode)} (ms)", "number") for mode in modes]
     for mode in modes[1:]:
         first, other = (data.DONE.get(name, name) for name in (modes[0], mode))
         columns += [(f"{first} against {other}", "number"), (f"bytes as {other}", "")]
-    rows = [("", [*(value_cell(next(iter(group.values())), column) for column in base),
-                  *check_cells(group, modes)]) for group in groups]
-    return ["<h2>The modes against each other</h2>",
-            *(paragraph(text, "summary") for mode in modes[1:]
-              for text in check_summary(groups, modes[0], mode)),
-            table(columns, rows),
-            paragraph("Iteration times, and how far the first mode is from each other one; bytes "
-                      "sent and received by the busiest machine and by the mean one. Differences "
-                      f"over {PERCENT}% and unequal bytes are marked.", "note")]
+    rows = [
+        (
+            "",
+            [
+                *(value_cell(next(iter(group.values())), column) for column in base),
+                *check_cells(group, modes),
+            ],
+        )
+        for group in groups
+    ]
+    return [
+        "<h2>The modes against each other</h2>",
+        *(
+            paragraph(text, "summary")
+            for mode in modes[1:]
+            for text in check_summary(groups, modes[0], mode)
+        ),
+        table(columns, rows),
+        paragraph(
+            "Iteration times, and how far the first mode is from each other one; bytes "
+            "sent and received by the busiest machine and by the mean one. Differences "
+            f"over {PERCENT}% and unequal bytes are marked.",
+            "note",
+        ),
+    ]
 
 
 def check_cells(group, modes):
     """Times, differences and bytes of one point."""
-    cells = [value_cell(group[mode], "iteration_seconds") if mode in group else cell("", "number")
-             for mode in modes]
+    cells = [
+        value_cell(group[mode], "iteration_seconds") if mode in group else cell("", "number")
+        for mode in modes
+    ]
     for mode in modes[1:]:
         if mode not in group or modes[0] not in group:
             cells += [cell("", "number"), cell("")]
@@ -228,14 +294,22 @@ def check_cells(group, modes):
 
 
 def bytes_cell(one, other):
-    """"equal", or how they are not."""
+    """ "equal", or how they are not."""
     equal = data.same_bytes(one, other)
     if equal is not False:
         return cell("equal" if equal else "unknown")
-    pairs = [(name, one.number(column), other.number(column)) for name, column in
-             [("out", "bytes_out"), ("in", "bytes_in"), ("mean", "bytes_mean")]]
-    return cell("; ".join(f"{name} {data.plain(ours)} against {data.plain(theirs)}"
-                          for name, ours, theirs in pairs if ours != theirs), "off")
+    pairs = [
+        (name, one.number(column), other.number(column))
+        for name, column in [("out", "bytes_out"), ("in", "bytes_in"), ("mean", "bytes_mean")]
+    ]
+    return cell(
+        "; ".join(
+            f"{name} {data.plain(ours)} against {data.plain(theirs)}"
+            for name, ours, theirs in pairs
+            if ours != theirs
+        ),
+        "off",
+    )
 
 
 def check_summary(groups, base, mode):
@@ -248,10 +322,12 @@ def check_summary(groups, base, mode):
     worst = max(range(len(both)), key=lambda index: abs(differences[index]))
     equal = sum(data.same_bytes(group[base], group[mode]) is True for group in both)
     done, other = data.DONE.get(base, base), data.DONE.get(mode, mode)
-    return [f"Of {len(both)} point{'s' if len(both) > 1 else ''} both {done} and {other}, "
-            f"{all_of(good, len(both))} agree to {PERCENT}% in iteration time (the largest "
-            f"difference: {percent(differences[worst])}, {name_of(both[worst][mode], CHECK_BASE)}) "
-            f"and {all_of(equal, len(both))} exactly in bytes."]
+    return [
+        f"Of {len(both)} point{'s' if len(both) > 1 else ''} both {done} and {other}, "
+        f"{all_of(good, len(both))} agree to {PERCENT}% in iteration time (the largest "
+        f"difference: {percent(differences[worst])}, {name_of(both[worst][mode], CHECK_BASE)}) "
+        f"and {all_of(equal, len(both))} exactly in bytes."
+    ]
 
 
 def all_of(count, total):
@@ -261,8 +337,11 @@ def all_of(count, total):
 
 def results_section(results):
     """Every row, without columns that are empty in all of them."""
-    columns = [column for column in data.COLUMNS if column != "key"
-               and any(point.text(column) for point in results.points)]
+    columns = [
+        column
+        for column in data.COLUMNS
+        if column != "key" and any(point.text(column) for point in results.points)
+    ]
     if not columns:
         return ["<h2>All results</h2>", paragraph("There is no result yet.")]
     rows = [("", [value_cell(point, column) for column in columns]) for point in results.points]
@@ -276,25 +355,31 @@ def figures_section(pictures):
         name = escape(title)
         end = "" if re.search(r"[.?!]$", title) else "."
         if drawn is None:
-            lines.append(f'<p class="note">Figure {number}: {name}{end} Not drawn: {escape(why)}.'
-                         "</p>")
+            lines.append(
+                f'<p class="note">Figure {number}: {name}{end} Not drawn: {escape(why)}.' "</p>"
+            )
             continue
-        lines.append(f'<figure><img src="{escape(urllib.parse.quote(drawn.file))}" alt="{name}" '
-                     f'width="{drawn.width}">'
-                     f"<figcaption><b>Figure {number}: {name}{end}</b> {escape(drawn.caption)}"
-                     "</figcaption></figure>")
+        lines.append(
+            f'<figure><img src="{escape(urllib.parse.quote(drawn.file))}" alt="{name}" '
+            f'width="{drawn.width}">'
+            f"<figcaption><b>Figure {number}: {name}{end}</b> {escape(drawn.caption)}"
+            "</figcaption></figure>"
+        )
     return lines
 
 
 def making_section(results, planned):
     """Modes, files, numbers of points."""
     name = data.text(results.experiment, "name") or os.path.basename(
-        os.path.abspath(results.directory))
-    lines = ["<h2>How it was made</h2>",
-             f"<p>Experiment <code>{escape(name)}</code>: "
-             '<a href="experiment.json">experiment.json</a> is what was asked, '
-             '<a href="results.csv">results.csv</a> has the numbers above and '
-             "<code>points/</code> those of each point.</p>"]
+        os.path.abspath(results.directory)
+    )
+    lines = [
+        "<h2>How it was made</h2>",
+        f"<p>Experiment <code>{escape(name)}</code>: "
+        '<a href="experiment.json">experiment.json</a> is what was asked, '
+        '<a href="results.csv">results.csv</a> has the numbers above and '
+        "<code>points/</code> those of each point.</p>",
+    ]
     for text in made(results, planned):
         lines.append(paragraph(text))
     return lines
@@ -302,18 +387,26 @@ def making_section(results, planned):
 
 def made(results, planned):
     """Sentences on how many points are there."""
-    counts = {mode: sum(point.text("mode") == mode for point in results.finished)
-              for mode in data.modes_of(results.points)}
+    counts = {
+        mode: sum(point.text("mode") == mode for point in results.finished)
+        for mode in data.modes_of(results.points)
+    }
     done = ", ".join(f"{count} {data.DONE.get(mode, mode)}" for mode, count in counts.items())
-    sentences = [f"Points: {done or 'none'}" + (f", of {planned} that the experiment has."
-                                                if planned is not None else ".")]
+    sentences = [
+        f"Points: {done or 'none'}"
+        + (f", of {planned} that the experiment has." if planned is not None else ".")
+    ]
     lacking = len(results.points) - len(results.finished)
     if lacking:
-        sentences.append(f"{lacking} row{'s' if lacking > 1 else ''} of results.csv "
-                         f"{'have' if lacking > 1 else 'has'} no result.")
+        sentences.append(
+            f"{lacking} row{'s' if lacking > 1 else ''} of results.csv "
+            f"{'have' if lacking > 1 else 'has'} no result."
+        )
     if planned is not None and counts and max(counts.values()) < planned:
-        sentences.append("The experiment is not finished: the verb with the same directory goes on "
-                         "with the points that it lacks.")
+        sentences.append(
+            "The experiment is not finished: the verb with the same directory goes on "
+            "with the points that it lacks."
+        )
     return sentences
 
 
@@ -321,15 +414,23 @@ def write(results, pictures, notes, planned):
     """Writes report.html into the results directory, whole or not at all."""
     experiment = results.experiment
     title = data.text(experiment, "title") or data.text(experiment, "name") or "Experiment"
-    body = [f"<h1>{escape(title)}</h1>",
-            *(paragraph(text) for text in data.entries(experiment, "about")),
-            *(paragraph(text, "note") for text in [made(results, planned)[0], *notes]),
-            *figures_section(pictures), *published_section(results), *check_section(results),
-            *results_section(results), *making_section(results, planned)]
-    page = ("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-            f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n<body>\n"
-            + "\n".join(body) + "\n</body></html>\n")
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        *(paragraph(text) for text in data.entries(experiment, "about")),
+        *(paragraph(text, "note") for text in [made(results, planned)[0], *notes]),
+        *figures_section(pictures),
+        *published_section(results),
+        *check_section(results),
+        *results_section(results),
+        *making_section(results, planned),
+    ]
+    page = (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body></html>\n"
+    )
     path = os.path.join(results.directory, "report.html")
     with open(path + ".part", "w", encoding="utf-8") as file:
         file.write(page)

@@ -22,16 +22,30 @@ MARK_SIZES = 6.0, 4.8
 
 def mode_mark(mode, colour):
     """Of points that are not on the lines."""
-    return {"marker": style.MODE_MARKS.get(mode, "*"), "color": colour, "linestyle": "none",
-            "markersize": 8, "markeredgewidth": 1.7}
+    return {
+        "marker": style.MODE_MARKS.get(mode, "*"),
+        "color": colour,
+        "linestyle": "none",
+        "markersize": 8,
+        "markeredgewidth": 1.7,
+    }
 
 
 def published_mark(colour, mark, fitted, place=None, face="none"):
     """A hollow mark for a published value; half filled if something was fitted to it."""
-    return lines.Line2D(*([[one] for one in place] if place else ([], [])), color=colour,
-                        marker=mark, linestyle="none", markersize=9.5, markeredgewidth=1.4,
-                        zorder=5, fillstyle="left" if fitted else "full", clip_on=False,
-                        markerfacecolor=colour if fitted else face, markerfacecoloralt=face)
+    return lines.Line2D(
+        *([[one] for one in place] if place else ([], [])),
+        color=colour,
+        marker=mark,
+        linestyle="none",
+        markersize=9.5,
+        markeredgewidth=1.4,
+        zorder=5,
+        fillstyle="left" if fitted else "full",
+        clip_on=False,
+        markerfacecolor=colour if fitted else face,
+        markerfacecoloralt=face,
+    )
 
 
 def mark_on_bar(axes, colour, mark, fitted, place):
@@ -69,20 +83,29 @@ def paint_lines(plot, axes, points):
         published = plot.published(group.points, places)
         shown += ys + [value for value, _ in published.values()]
         if group.mode == plot.modes[0]:
-            axes.plot(xs, ys, color=colour, marker=mark, zorder=3,
-                      markersize=graded(MARK_SIZES, index, len(groups)), markeredgewidth=0,
-                      linewidth=graded(LINE_WIDTHS, index, len(groups)),
-                      linestyle=dashes(plot.extra_index(group.extra)))
+            axes.plot(
+                xs,
+                ys,
+                color=colour,
+                marker=mark,
+                zorder=3,
+                markersize=graded(MARK_SIZES, index, len(groups)),
+                markeredgewidth=0,
+                linewidth=graded(LINE_WIDTHS, index, len(groups)),
+                linestyle=dashes(plot.extra_index(group.extra)),
+            )
         else:
             axes.plot(xs, ys, zorder=4, **mode_mark(group.mode, colour))
-        plot.explain_series(group, lines.Line2D([], [], color=colour, marker=mark, markersize=5.5,
-                                                linewidth=1.8))
+        plot.explain_series(
+            group, lines.Line2D([], [], color=colour, marker=mark, markersize=5.5, linewidth=1.8)
+        )
         for x, (value, fitted) in published.items():
             axes.add_line(published_mark(colour, mark, fitted, (x, value)))
     if spec.ideal:
         shown += paint_ideal(plot, axes, points, places)
-    plot.explain_extra(lambda index: lines.Line2D([], [], color=GREY, linewidth=1.8,
-                                                  linestyle=dashes(index)))
+    plot.explain_extra(
+        lambda index: lines.Line2D([], [], color=GREY, linewidth=1.8, linestyle=dashes(index))
+    )
     return shown
 
 
@@ -98,7 +121,7 @@ def paint_ideal(plot, axes, points, places):
         return []  # Of several numbers of devices, say: there is no one such line.
     xs = sorted(ideal) or sorted(places.values())
     ys = [ideal[x][0] for x in xs] if ideal else xs
-    line, = axes.plot(xs, ys, color="black", linestyle=(0, (1, 2.5)), linewidth=1.1, zorder=3.5)
+    (line,) = axes.plot(xs, ys, color="black", linestyle=(0, (1, 2.5)), linewidth=1.1, zorder=3.5)
     plot.legend["ideal"] = line
     return ys
 
@@ -106,13 +129,16 @@ def paint_ideal(plot, axes, points, places):
 def slots(plot, points):
     """([(group, offset)], width) of bars around their place. Where the series is what is on the x
     axis, a place has one bar."""
+
     def key(group):
         return group.extra if plot.spec.series == plot.spec.x else (group.value, group.extra)
+
     groups = plot.groups(points)
     keys = list(dict.fromkeys(map(key, groups)))
     width = min(0.8 / len(keys), 0.5)
-    return [(group, (keys.index(key(group)) - (len(keys) - 1) / 2) * width)
-            for group in groups], width
+    return [
+        (group, (keys.index(key(group)) - (len(keys) - 1) / 2) * width) for group in groups
+    ], width
 
 
 def room_for_numbers(plot, axes):
@@ -150,8 +176,9 @@ def paint_bars(plot, axes, points):
 
 def draw_bar(axes, x, y, width, look):
     """look: (colour, index of the hatch)."""
-    axes.bar(x, y, 0.9 * width, color=look[0], hatch=hatches(look[1]), edgecolor="white",
-             linewidth=0)
+    axes.bar(
+        x, y, 0.9 * width, color=look[0], hatch=hatches(look[1]), edgecolor="white", linewidth=0
+    )
 
 
 def hatched(index):
@@ -164,10 +191,16 @@ def write_values(axes, labels, factor):
     labels: (x, y, published value or None)."""
     for x, y, published in labels:
         beside = published is not None and published > 0.9 * y
-        axes.annotate(data.plain(float(f"{y * factor:.3g}")),
-                      (x, max(y, published) if beside else y), (0, 8 if beside else 2),
-                      textcoords="offset points", ha="center", va="bottom", fontsize=8,
-                      color="#333333")
+        axes.annotate(
+            data.plain(float(f"{y * factor:.3g}")),
+            (x, max(y, published) if beside else y),
+            (0, 8 if beside else 2),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color="#333333",
+        )
 
 
 def paint_stacked(plot, axes, points):
@@ -182,8 +215,9 @@ def paint_stacked(plot, axes, points):
         for point in group.points:
             x, busy = places[point.value(plot.spec.x)] + offset, point.number("gpu_busy")
             draw_bar(axes, x, busy, width, (colour, plot.extra_index(group.extra)))
-            axes.bar(x, max(0, 1 - busy), 0.9 * width, bottom=busy, color=colour, alpha=0.22,
-                     linewidth=0)
+            axes.bar(
+                x, max(0, 1 - busy), 0.9 * width, bottom=busy, color=colour, alpha=0.22, linewidth=0
+            )
             if numbers:
                 write_share(axes, x, busy, colour)
         plot.explain_series(group, patches.Patch(facecolor=colour))
@@ -194,9 +228,16 @@ def paint_stacked(plot, axes, points):
 def write_share(axes, x, busy, colour):
     """In the bar where there is room, else above it."""
     inside = busy > 0.12
-    axes.annotate(f"{100 * busy:.0f}", (x, busy), (0, -3 if inside else 2),
-                  textcoords="offset points", ha="center", va="top" if inside else "bottom",
-                  fontsize=8, color=style.contrast(colour) if inside else "#222222")
+    axes.annotate(
+        f"{100 * busy:.0f}",
+        (x, busy),
+        (0, -3 if inside else 2),
+        textcoords="offset points",
+        ha="center",
+        va="top" if inside else "bottom",
+        fontsize=8,
+        color=style.contrast(colour) if inside else "#222222",
+    )
 
 
 def paint_losses(plot, axes, points):
@@ -210,11 +251,18 @@ def paint_losses(plot, axes, points):
             iterations = range(1, len(losses) + 1)
             shown += [loss for loss in losses if math.isfinite(loss)]
             axes.plot(iterations, losses, color=colour, alpha=0.3, linewidth=0.6, zorder=2)
-            axes.plot(iterations, moving_mean(losses, window(losses)), color=colour,
-                      linestyle=dashes(index), linewidth=1.8, zorder=3)
+            axes.plot(
+                iterations,
+                moving_mean(losses, window(losses)),
+                color=colour,
+                linestyle=dashes(index),
+                linewidth=1.8,
+                zorder=3,
+            )
         plot.explain_series(group, lines.Line2D([], [], color=colour, linewidth=1.8))
-    plot.explain_extra(lambda index: lines.Line2D([], [], color=GREY, linewidth=1.8,
-                                                  linestyle=dashes(index)))
+    plot.explain_extra(
+        lambda index: lines.Line2D([], [], color=GREY, linewidth=1.8, linestyle=dashes(index))
+    )
     return shown
 
 

@@ -32,14 +32,23 @@ class Spec:
         self.colour = data.text(message, "colour", "schemes")
         self.log_x, self.log_y = data.flag(message, "log_x"), data.flag(message, "log_y")
         self.ideal = data.flag(message, "ideal")
-        self._only = {"model": data.entries(message, "net"),
-                      "system": data.entries(message, "system"),
-                      "condition": data.entries(message, "condition")}
+        self._only = {
+            "model": data.entries(message, "net"),
+            "system": data.entries(message, "system"),
+            "condition": data.entries(message, "condition"),
+        }
 
     def columns(self):
         """That results.csv must have."""
-        place = [self.series] if self.kind == "LOSSES" else (
-            [self.x, self.y, self.colour] if self.kind == "MAP" else [self.x, self.y, self.series])
+        place = (
+            [self.series]
+            if self.kind == "LOSSES"
+            else (
+                [self.x, self.y, self.colour]
+                if self.kind == "MAP"
+                else [self.x, self.y, self.series]
+            )
+        )
         return [column for column in [*place, self.panel] if column]
 
     def select(self, results):
@@ -49,14 +58,17 @@ class Spec:
         for column in self.columns():
             if column not in data.COLUMNS:
                 raise NothingToDraw(f"results.csv has no column {column}")
-        points = [point for point in results.finished
-                  if all(not names or point.text(column) in names
-                         for column, names in self._only.items())]
+        points = [
+            point
+            for point in results.finished
+            if all(not names or point.text(column) in names for column, names in self._only.items())
+        ]
         if self.kind == "LOSSES":
             points = [point for point in points if results.losses(point)]
         else:
-            points = [point for point in points
-                      if None not in (point.value(self.x), point.value(self.y))]
+            points = [
+                point for point in points if None not in (point.value(self.x), point.value(self.y))
+            ]
         if not points:
             raise NothingToDraw("none of its points is there yet")
         return points
@@ -70,10 +82,13 @@ class Plot:
         self.modes = data.modes_of(points)
         x = [] if spec.kind == "LOSSES" else [spec.x]
         base = list(dict.fromkeys([*x, spec.series, "mode", *([spec.panel] if spec.panel else [])]))
-        self.extras = data.varying(points, base,
-                                   [column for column in data.IDENTITY if column not in base])
-        self._extra_values = sorted({self.extra(point) for point in points},
-                                    key=lambda values: [(str(type(one)), one) for one in values])
+        self.extras = data.varying(
+            points, base, [column for column in data.IDENTITY if column not in base]
+        )
+        self._extra_values = sorted(
+            {self.extra(point) for point in points},
+            key=lambda values: [(str(type(one)), one) for one in values],
+        )
         self.legend = {}
         # Whether published values were drawn that something was fitted to (True), or not (False).
         self.published_kinds = set()
@@ -93,15 +108,22 @@ class Plot:
             key = point.value(self.spec.series), self.extra(point), point.text("mode")
             groups.setdefault(key, []).append(point)
         order = self.results.values(self.spec.series)
-        ordered = sorted(groups, key=lambda key: (order.index(key[0]) if key[0] in order else -1,
-                                                  self.extra_index(key[1]),
-                                                  self.modes.index(key[2])))
+        ordered = sorted(
+            groups,
+            key=lambda key: (
+                order.index(key[0]) if key[0] in order else -1,
+                self.extra_index(key[1]),
+                self.modes.index(key[2]),
+            ),
+        )
         return [Group(*key, groups[key]) for key in ordered]
 
     def look(self, group):
         """(colour, mark)."""
-        return (self.styles.colour(self.spec.series, group.value),
-                self.styles.mark(self.spec.series, group.value))
+        return (
+            self.styles.colour(self.spec.series, group.value),
+            self.styles.mark(self.spec.series, group.value),
+        )
 
     def places(self, points):
         """{value of x: place on the axis}: numbers where they are, names at 0, 1, ..."""
@@ -121,8 +143,10 @@ class Plot:
         panel = self.spec.panel
         if not panel:
             return [(None, self.points)]
-        inside = [(value, [point for point in self.points if point.value(panel) == value])
-                  for value in self.results.values(panel)]
+        inside = [
+            (value, [point for point in self.points if point.value(panel) == value])
+            for value in self.results.values(panel)
+        ]
         return [(value, points) for value, points in inside if points]
 
     def explain_series(self, group, handle):

@@ -8,14 +8,37 @@ import report_data as data
 
 # Okabe and Ito's colours, which all kinds of colour vision tell apart, and some of Paul Tol's. The
 # first four are the systems that every experiment knows, in any report.
-PALETTE = ["#E69F00", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#56B4E9", "#332288", "#999933",
-           "#882255", "#44AA99", "#000000", "#AA4499"]
+PALETTE = [
+    "#E69F00",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#332288",
+    "#999933",
+    "#882255",
+    "#44AA99",
+    "#000000",
+    "#AA4499",
+]
 MARKS = ["s", "^", "o", "D", "v", "p", "<", "h", ">", "d", "8"]
-KNOWN = {"system": ["ps", "wfbp", "poseidon", "time"],
-         "schemes": ["PS", "SFB", "ring", "halving-doubling", "torus", "Adam"]}
+KNOWN = {
+    "system": ["ps", "wfbp", "poseidon", "time"],
+    "schemes": ["PS", "SFB", "ring", "halving-doubling", "torus", "Adam"],
+}
 # Paul Tol's light ones are not taken for those of systems, and black is read on all of them.
-LIGHT = ["#77AADD", "#EE8866", "#EEDD88", "#44BB99", "#FFAABB", "#AAAA00", "#99DDFF", "#BBCC33",
-         "#DDDDDD"]
+LIGHT = [
+    "#77AADD",
+    "#EE8866",
+    "#EEDD88",
+    "#44BB99",
+    "#FFAABB",
+    "#AAAA00",
+    "#99DDFF",
+    "#BBCC33",
+    "#DDDDDD",
+]
 # Of lines and bars that have the same colour.
 DASHES = ["-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (8, 3))]
 HATCHES = ["", "///", "...", "xxx", "---", "ooo"]
@@ -34,12 +57,27 @@ NEAR_ZERO = 0.2
 # Of the height that values need.
 HEADROOM = 1.05
 RC = {
-    "font.family": "DejaVu Sans", "font.size": 9.5, "axes.titlesize": 10.5, "axes.labelsize": 10,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-    "axes.axisbelow": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.7, "axes.linewidth": 0.8,
-    "axes.edgecolor": "#444444", "xtick.color": "#222222", "ytick.color": "#222222",
-    "legend.frameon": False, "hatch.linewidth": 0.7, "hatch.color": "#ffffff",
-    "text.parse_math": False, "axes.unicode_minus": True, "savefig.dpi": 160}
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "axes.linewidth": 0.8,
+    "axes.edgecolor": "#444444",
+    "xtick.color": "#222222",
+    "ytick.color": "#222222",
+    "legend.frameon": False,
+    "hatch.linewidth": 0.7,
+    "hatch.color": "#ffffff",
+    "text.parse_math": False,
+    "axes.unicode_minus": True,
+    "savefig.dpi": 160,
+}
 
 
 class Styles:
@@ -62,8 +100,9 @@ class Styles:
         """As #rrggbb."""
         if data.kind_of(column) != "text":  # from dark to light; the lightest is too light
             count = max(1, len(self._results.values(column)) - 1)
-            return colors.to_hex(matplotlib.colormaps["viridis"](
-                0.88 * self.place(column, value) / count))
+            return colors.to_hex(
+                matplotlib.colormaps["viridis"](0.88 * self.place(column, value) / count)
+            )
         palette = LIGHT if column == "schemes" else PALETTE
         return palette[self.place(column, value) % len(palette)]
 
@@ -92,8 +131,10 @@ def contrast(colour):
 def inches(axes):
     """(width, height) of the axes, about: what labels leave."""
     grid = axes.get_subplotspec().get_gridspec()
-    return (axes.figure.get_figwidth() / grid.ncols - 0.9,
-            axes.figure.get_figheight() / grid.nrows - 0.9)
+    return (
+        axes.figure.get_figwidth() / grid.ncols - 0.9,
+        axes.figure.get_figheight() / grid.nrows - 0.9,
+    )
 
 
 def tick_text(column, value, factor):
@@ -139,8 +180,9 @@ def category_axis(axes, which, column, values):
     axis = axes.xaxis if which == "x" else axes.yaxis
     text = data.kind_of(column) == "text"
     unit, factor = ("", 1) if text else data.unit_of(column, values)
-    names = [(str(value) or "none") if text else tick_text(column, value, factor)
-             for value in values]
+    names = [
+        (str(value) or "none") if text else tick_text(column, value, factor) for value in values
+    ]
     axis.set_label_text(data.label_of(column, unit))
     axis.set_major_locator(ticker.FixedLocator(range(len(values))))
     axis.set_major_formatter(ticker.FixedFormatter(names))
@@ -175,7 +217,8 @@ def value_axis(axes, column, values, everything, log):
         if min(values, default=0) >= 0 and max(values, default=0) > 0:
             axes.set_ylim(0, HEADROOM * max(values))
     axes.yaxis.set_major_formatter(
-        ticker.FuncFormatter(lambda value, _: data.plain(float(f"{value * factor:.6g}"))))
+        ticker.FuncFormatter(lambda value, _: data.plain(float(f"{value * factor:.6g}")))
+    )
 
 
 def log_axis(axes, column, low, high):
@@ -185,9 +228,12 @@ def log_axis(axes, column, low, high):
     margin = max(1.1, (high / low) ** 0.04)
     axes.set_yscale("log")
     axes.set_ylim(low / margin, high * margin)
-    base = 2 if column == "speedup" and high / low < 2 ** 12 else 10
-    steps = [1] if base == 2 or high > 1e4 * low else (
-        [1, 2, 5] if high > 8 * low else [1, 1.5, 2, 3, 4, 5, 7])
+    base = 2 if column == "speedup" and high / low < 2**12 else 10
+    steps = (
+        [1]
+        if base == 2 or high > 1e4 * low
+        else ([1, 2, 5] if high > 8 * low else [1, 1.5, 2, 3, 4, 5, 7])
+    )
     axes.yaxis.set_major_locator(ticker.LogLocator(base=base, subs=steps, numticks=20))
     axes.yaxis.set_minor_locator(ticker.NullLocator())
 

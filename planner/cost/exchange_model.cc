@@ -275,13 +275,11 @@ class Simulation {
   PredictedTimes Result() const {
     size_t last = finished_.size();
     while (last > 0 && finished_[last - 1] < WorkerCount()) --last;
-    PredictedTimes result;
     const size_t iteration = last - 1;
     const bool swings = iteration + 1 >= kMostIterations && !IsAlike(iteration);
     const size_t averaged = swings ? kAveraged : 2;
-    result.seconds = (ends_[iteration] - ends_[iteration - averaged]) / averaged;
-    result.buckets = times_[iteration - 1];
-    return result;
+    const double seconds = ends_[iteration] - ends_[iteration - averaged];
+    return {seconds / static_cast<double>(averaged), times_[iteration - 1]};
   }
 
   // Exchanges.

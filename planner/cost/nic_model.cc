@@ -9,10 +9,10 @@ NicModel::NicModel(const NicModelOptions& options)
     : options_(options),
       nanoseconds_per_byte_(1e9 / options.goodput_bytes_per_second),
       machines_(options.machines, Machine(options.send_buffer_bytes)),
-      lane_free_(2 * options.machines * options.lanes) {}
+      lane_free_(size_t{2} * options.machines * options.lanes) {}
 
 uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
-  return static_cast<uint64_t>((2 * machine + (server ? 1 : 0)) * options_.lanes + lane);
+  return static_cast<uint64_t>(2 * machine + (server ? 1 : 0)) * options_.lanes + lane;
 }
 
 int64_t NicModel::Handled(const Frame& frame) {

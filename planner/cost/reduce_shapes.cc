@@ -77,6 +77,7 @@ const ReduceShape& ReduceShapes::Get(const Plan& plan, Scheme scheme, int chunk,
 
   std::vector<Schedule> schedules;
   const int ranks = first_only_ ? 1 : plan.workers();
+  schedules.reserve(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     schedules.push_back(
         AllReduceSchedule(scheme, plan, variant, {0, scaled}, rank, plan.workers()));

@@ -19,9 +19,13 @@ import subprocess
 import tempfile
 
 # The layers of a net: (type, top, fields) on the top of the layer before; "=" works in place.
-CONVOLUTION = ("convolution_param {{ num_output: {} kernel_size: {} pad: {} stride: {} group: {} "
-               "weight_filler {{ type: 'gaussian' std: 0.01 }} }}")
-INNER_PRODUCT = "inner_product_param {{ num_output: {} weight_filler {{ type: 'gaussian' std: 0.005 }} }}"
+CONVOLUTION = (
+    "convolution_param {{ num_output: {} kernel_size: {} pad: {} stride: {} group: {} "
+    "weight_filler {{ type: 'gaussian' std: 0.01 }} }}"
+)
+INNER_PRODUCT = (
+    "inner_product_param {{ num_output: {} weight_filler {{ type: 'gaussian' std: 0.005 }} }}"
+)
 POOLING = "pooling_param {{ pool: {} kernel_size: {} stride: {} }}"
 
 
@@ -48,23 +52,67 @@ def norm(top):
 # name: (batch, record, iterations, layers). LeNet and CIFAR-10 quick as in Caffe's examples; AlexNet:
 # Krizhevsky, Sutskever, Hinton, NIPS 2012, in Caffe's order of pooling and normalisation.
 NETS = {
-    "lenet": (64, (1, 28, 28), 60, [
-        convolution("conv1", 20, 5), pooling("pool1", "MAX", 2, 2),
-        convolution("conv2", 50, 5), pooling("pool2", "MAX", 2, 2),
-        inner_product("ip1", 500), RELU, inner_product("scores", 10)]),
-    "cifar10_quick": (100, (3, 32, 32), 20, [
-        convolution("conv1", 32, 5, pad=2), pooling("pool1", "MAX", 3, 2), RELU,
-        convolution("conv2", 32, 5, pad=2), RELU, pooling("pool2", "AVE", 3, 2),
-        convolution("conv3", 64, 5, pad=2), RELU, pooling("pool3", "AVE", 3, 2),
-        inner_product("ip1", 64), inner_product("scores", 10)]),
-    "alexnet": (16, (3, 227, 227), 6, [
-        convolution("conv1", 96, 11, stride=4), RELU, norm("norm1"), pooling("pool1", "MAX", 3, 2),
-        convolution("conv2", 256, 5, pad=2, group=2), RELU, norm("norm2"),
-        pooling("pool2", "MAX", 3, 2), convolution("conv3", 384, 3, pad=1), RELU,
-        convolution("conv4", 384, 3, pad=1, group=2), RELU,
-        convolution("conv5", 256, 3, pad=1, group=2), RELU, pooling("pool5", "MAX", 3, 2),
-        inner_product("fc6", 4096), RELU, DROPOUT, inner_product("fc7", 4096), RELU, DROPOUT,
-        inner_product("scores", 1000)]),
+    "lenet": (
+        64,
+        (1, 28, 28),
+        60,
+        [
+            convolution("conv1", 20, 5),
+            pooling("pool1", "MAX", 2, 2),
+            convolution("conv2", 50, 5),
+            pooling("pool2", "MAX", 2, 2),
+            inner_product("ip1", 500),
+            RELU,
+            inner_product("scores", 10),
+        ],
+    ),
+    "cifar10_quick": (
+        100,
+        (3, 32, 32),
+        20,
+        [
+            convolution("conv1", 32, 5, pad=2),
+            pooling("pool1", "MAX", 3, 2),
+            RELU,
+            convolution("conv2", 32, 5, pad=2),
+            RELU,
+            pooling("pool2", "AVE", 3, 2),
+            convolution("conv3", 64, 5, pad=2),
+            RELU,
+            pooling("pool3", "AVE", 3, 2),
+            inner_product("ip1", 64),
+            inner_product("scores", 10),
+        ],
+    ),
+    "alexnet": (
+        16,
+        (3, 227, 227),
+        6,
+        [
+            convolution("conv1", 96, 11, stride=4),
+            RELU,
+            norm("norm1"),
+            pooling("pool1", "MAX", 3, 2),
+            convolution("conv2", 256, 5, pad=2, group=2),
+            RELU,
+            norm("norm2"),
+            pooling("pool2", "MAX", 3, 2),
+            convolution("conv3", 384, 3, pad=1),
+            RELU,
+            convolution("conv4", 384, 3, pad=1, group=2),
+            RELU,
+            convolution("conv5", 256, 3, pad=1, group=2),
+            RELU,
+            pooling("pool5", "MAX", 3, 2),
+            inner_product("fc6", 4096),
+            RELU,
+            DROPOUT,
+            inner_product("fc7", 4096),
+            RELU,
+            DROPOUT,
+            inner_product("scores", 1000),
+        ],
+    ),
 }
 
 STAMP = re.compile(r"^I(\d{8} \d\d:\d\d:\d\d\.\d+) .*\] Iteration (\d+)[ ,]", re.MULTILINE)
@@ -72,19 +120,27 @@ STAMP = re.compile(r"^I(\d{8} \d\d:\d\d:\d\d\.\d+) .*\] Iteration (\d+)[ ,]", re
 
 def net_text(name):
     batch, record, _, layers = NETS[name]
-    shapes = " ".join(f"shape {{ {' '.join(f'dim: {extent}' for extent in shape)} }}"
-                      for shape in ((batch, *record), (batch,)))
-    text = (f"name: '{name}' layer {{ name: 'data' type: 'DummyData' top: 'data' top: 'label' "
-            f"dummy_data_param {{ {shapes} data_filler {{ type: 'constant' value: 0.5 }} "
-            "data_filler { type: 'constant' value: 0 } } }\n")
+    shapes = " ".join(
+        f"shape {{ {' '.join(f'dim: {extent}' for extent in shape)} }}"
+        for shape in ((batch, *record), (batch,))
+    )
+    text = (
+        f"name: '{name}' layer {{ name: 'data' type: 'DummyData' top: 'data' top: 'label' "
+        f"dummy_data_param {{ {shapes} data_filler {{ type: 'constant' value: 0.5 }} "
+        "data_filler { type: 'constant' value: 0 } } }\n"
+    )
     bottom = "data"
     for number, (kind, top, fields) in enumerate(layers):
         top = bottom if top == "=" else top
-        text += (f"layer {{ name: '{kind}{number}' type: '{kind}' bottom: '{bottom}' top: '{top}' "
-                 f"{fields} }}\n")
+        text += (
+            f"layer {{ name: '{kind}{number}' type: '{kind}' bottom: '{bottom}' top: '{top}' "
+            f"{fields} }}\n"
+        )
         bottom = top
-    return text + ("layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'scores' bottom: 'label' "
-                   "top: 'loss' }\n")
+    return text + (
+        "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'scores' bottom: 'label' "
+        "top: 'loss' }\n"
+    )
 
 
 def write(path, text):
@@ -95,14 +151,15 @@ def write(path, text):
 
 def rate(log, batch):
     """Images per second by a log's first and last iteration; the first ones warm up."""
-    stamps = [(datetime.datetime.strptime(stamp, "%Y%m%d %H:%M:%S.%f"), int(iteration))
-              for stamp, iteration in STAMP.findall(log)][1:]
+    stamps = [
+        (datetime.datetime.strptime(stamp, "%Y%m%d %H:%M:%S.%f"), int(iteration))
+        for stamp, iteration in STAMP.findall(log)
+    ][1:]
     (begin, first), (end, last) = stamps[0], stamps[-1]
     return (last - first) * batch / (end - begin).total_seconds()
 
 
 class Contest:
-
     def __init__(self, options, name, directory):
         self.options = options
         self.batch, _, self.iterations, _ = NETS[name]
@@ -112,18 +169,27 @@ class Contest:
             f"{directory}/solver.prototxt",
             f"net: '{net}' base_lr: 0.0001 momentum: 0.9 weight_decay: 0.0005 lr_policy: 'fixed' "
             f"max_iter: {self.iterations + 1} display: 1 random_seed: 1 solver_mode: CPU "
-            "snapshot_after_train: false")
+            "snapshot_after_train: false",
+        )
         self.job = write(
             f"{directory}/job.prototxt",
             "cluster { workers: 1 servers: 1 } communication { policy: ALL_RING } "
-            f"training {{ solver: '{self.solver}' threads: 1 }}")
+            f"training {{ solver: '{self.solver}' threads: 1 }}",
+        )
 
     def run(self, command):
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "GLOG_logtostderr": "1"}
-        done = subprocess.run(["taskset", "-c", str(self.options.core), *command], env=environment,
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["taskset", "-c", str(self.options.core), *command],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}")
+            raise SystemExit(
+                f"{' '.join(command)} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}"
+            )
         return done.stderr
 
     def stock(self):
@@ -131,8 +197,15 @@ class Contest:
 
     def job_rate(self, *program):
         out = f"{self.directory}/out"
-        self.run([f"{self.options.bin}/poseidon", "run", f"--config={self.job}", f"--out={out}",
-                  *program])
+        self.run(
+            [
+                f"{self.options.bin}/poseidon",
+                "run",
+                f"--config={self.job}",
+                f"--out={out}",
+                *program,
+            ]
+        )
         with open(f"{out}/logs/worker-0.log", encoding="utf-8") as file:
             return rate(file.read(), self.batch)
 
@@ -144,8 +217,9 @@ class Contest:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--caffe", required=True)
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--rounds", type=int, default=3)
@@ -153,8 +227,9 @@ def main():
     parser.add_argument("--nets", default=",".join(NETS))
     parser.add_argument("--skip", default="", help="columns to leave out: ours, patched")
     options = parser.parse_args()
-    columns = [column for column in ("stock", "ours", "patched")
-               if column not in options.skip.split(",")]
+    columns = [
+        column for column in ("stock", "ours", "patched") if column not in options.skip.split(",")
+    ]
     print(f"{'images/s':<16}" + "".join(f"{column:>10}" for column in columns) + "   to stock")
     for name in options.nets.split(","):
         rates = {column: [] for column in columns}
@@ -165,9 +240,16 @@ def main():
                 for column in columns:
                     rates[column].append(methods[column]())
         medians = [statistics.median(rates[column]) for column in columns]
-        print(f"{name:<16}" + "".join(f"{median:>10.1f}" for median in medians) + "   " +
-              ", ".join(f"{column} {median / medians[0]:.2f}"
-                        for column, median in zip(columns[1:], medians[1:])), flush=True)
+        print(
+            f"{name:<16}"
+            + "".join(f"{median:>10.1f}" for median in medians)
+            + "   "
+            + ", ".join(
+                f"{column} {median / medians[0]:.2f}"
+                for column, median in zip(columns[1:], medians[1:])
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/shape.h"
 #include "core/random.h"
 #include "proto/caffe.pb.h"

@@ -25,21 +25,32 @@ class Bottleneck(nn.Module):
         super().__init__()
         outputs = 4 * middle
         self.branch = nn.Sequential(
-            nn.Conv2d(inputs, middle, 1, stride, bias=False), nn.BatchNorm2d(middle), nn.ReLU(True),
-            nn.Conv2d(middle, middle, 3, 1, 1, bias=False), nn.BatchNorm2d(middle), nn.ReLU(True),
-            nn.Conv2d(middle, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
+            nn.Conv2d(inputs, middle, 1, stride, bias=False),
+            nn.BatchNorm2d(middle),
+            nn.ReLU(True),
+            nn.Conv2d(middle, middle, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(middle),
+            nn.ReLU(True),
+            nn.Conv2d(middle, outputs, 1, bias=False),
+            nn.BatchNorm2d(outputs),
+        )
         self.shortcut = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                                          nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, data):
         return torch.relu(self.branch(data) + self.shortcut(data))
 
 
 def resnet50():
-    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(True),
-              nn.MaxPool2d(3, 2, ceil_mode=True)]
+    layers = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(True),
+        nn.MaxPool2d(3, 2, ceil_mode=True),
+    ]
     inputs = 64
     for stage, blocks in enumerate((3, 4, 6, 3)):
         middle = 64 << stage

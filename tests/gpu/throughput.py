@@ -62,12 +62,24 @@ class Trainer:
         """Milliseconds of an iteration; the traces, if the job has any, are in out/."""
         net = self.write("net.prototxt", net_with_dummy_data(name, self.options.batch))
         solver = self.write("solver.prototxt", SOLVER.format(net=net))
-        job = self.write("job.prototxt", JOB.format(
-            workers=workers, policy=policy, solver=solver, device=self.options.device,
-            iterations=WARM_UP + self.options.iterations, training=training))
+        job = self.write(
+            "job.prototxt",
+            JOB.format(
+                workers=workers,
+                policy=policy,
+                solver=solver,
+                device=self.options.device,
+                iterations=WARM_UP + self.options.iterations,
+                training=training,
+            ),
+        )
         out = os.path.join(self.directory, "out")
-        subprocess.run([f"{self.options.bin}/poseidon", "run", f"--config={job}", f"--out={out}"],
-                       check=True, stdout=sys.stderr, cwd=REPOSITORY)
+        subprocess.run(
+            [f"{self.options.bin}/poseidon", "run", f"--config={job}", f"--out={out}"],
+            check=True,
+            stdout=sys.stderr,
+            cwd=REPOSITORY,
+        )
         with open(f"{out}/summary.json", encoding="utf-8") as file:
             summary = json.load(file)
         self.exposed_ms = statistics.median(summary["exposed_ms"][WARM_UP:])
@@ -75,9 +87,18 @@ class Trainer:
 
     def plain(self, name):
         output = subprocess.run(
-            [sys.executable, f"{REPOSITORY}/tests/gpu/plain_torch.py", name,
-             str(self.options.batch), str(self.options.iterations), self.options.device.lower()],
-            check=True, stdout=subprocess.PIPE, text=True).stdout
+            [
+                sys.executable,
+                f"{REPOSITORY}/tests/gpu/plain_torch.py",
+                name,
+                str(self.options.batch),
+                str(self.options.iterations),
+                self.options.device.lower(),
+            ],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
         return float(output)
 
     def spans(self, worker=0):
@@ -122,8 +143,11 @@ def measure(trainer, name):
 
     def line(what, milliseconds, reference=None):
         share = f"{reference / milliseconds:8.3f}" if reference else ""
-        print(f"{name:10} {what:36} {milliseconds:9.2f} ms {1000 * batch / milliseconds:9.1f} "
-              f"images/s a worker {share}  stands still {trainer.exposed_ms:.2f} ms", flush=True)
+        print(
+            f"{name:10} {what:36} {milliseconds:9.2f} ms {1000 * batch / milliseconds:9.1f} "
+            f"images/s a worker {share}  stands still {trainer.exposed_ms:.2f} ms",
+            flush=True,
+        )
 
     plain = None if trainer.options.no_plain else trainer.plain(name)
     if plain:

@@ -30,16 +30,27 @@ _options = argparse.Namespace(device="CUDA")
 
 
 class TrainingTest(lenet.LenetTest):
-
-    def train_on(self, device, solver, communication, *, workers=WORKERS, batch=16,
-                 iterations=ITERATIONS, training=""):
-        summary = self.run_job(f"""
+    def train_on(
+        self,
+        device,
+        solver,
+        communication,
+        *,
+        workers=WORKERS,
+        batch=16,
+        iterations=ITERATIONS,
+        training="",
+    ):
+        summary = self.run_job(
+            f"""
             cluster {{ workers: {workers} servers: 2 }}
             communication {{ {communication} }}
             training {{
               solver: "{self.path(solver)}" iterations: {iterations} device: {device}
               batch_per_worker: {batch} seed: 3 threads: 1 {training}
-            }}""", seconds=300)
+            }}""",
+            seconds=300,
+        )
         self.assert_same_parameters(summary, workers)
         return summary
 
@@ -61,8 +72,9 @@ class TrainingTest(lenet.LenetTest):
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR))
         for policy in ("ALL_PS", "ALL_SFB", "ALL_RING"):
             with self.subTest(policy):
-                self.assert_like_the_cpu("solver.prototxt", f"policy: {policy}", workers=2,
-                                         batch=32)
+                self.assert_like_the_cpu(
+                    "solver.prototxt", f"policy: {policy}", workers=2, batch=32
+                )
 
     def test_passes_and_updates_on_the_host(self):
         """Gradients of several passes are added up on the device; clipped values go back to it."""
@@ -76,16 +88,21 @@ class TrainingTest(lenet.LenetTest):
     def test_cifar10_quick(self):
         """On coloured digits, whose maker needs numpy; torch's Python has it."""
         digits = self.path("colour_digits")
-        subprocess.run([sys.executable, f"{lenet.CONFIGS}/data/colour_digits.py", digits],
-                       check=True)
-        convert = self.start("poseidon", "convert", "cifar10", f"--source={digits}",
-                             f"--out={self.path('cifar10')}")
+        subprocess.run(
+            [sys.executable, f"{lenet.CONFIGS}/data/colour_digits.py", digits], check=True
+        )
+        convert = self.start(
+            "poseidon", "convert", "cifar10", f"--source={digits}", f"--out={self.path('cifar10')}"
+        )
         self.assertEqual(convert.wait(), cluster.SUCCESS)
         self.copy_model("cifar10_quick", "net", ("out/cifar10", self.path("cifar10")))
-        self.copy_model("cifar10_quick", "solver",
-                        ("configs/models/cifar10_quick/net.prototxt",
-                         self.path("cifar10_quick_net.prototxt")),
-                        ("test_iter: .*", "test_iter: 1"), ("base_lr: .*", "base_lr: 0.0001"))
+        self.copy_model(
+            "cifar10_quick",
+            "solver",
+            ("configs/models/cifar10_quick/net.prototxt", self.path("cifar10_quick_net.prototxt")),
+            ("test_iter: .*", "test_iter: 1"),
+            ("base_lr: .*", "base_lr: 0.0001"),
+        )
         self.assert_like_the_cpu("cifar10_quick_solver.prototxt", "policy: BYTES", batch=25)
 
     def copy_model(self, model, name, *replacements):
@@ -102,8 +119,13 @@ class TrainingTest(lenet.LenetTest):
             if precision == "FLOAT16" and _options.device == "CPU":
                 continue  # refused
             with self.subTest(precision):
-                summary = self.train_on(_options.device, "solver.prototxt", "policy: BYTES",
-                                        iterations=200, training=f"precision: {precision}")
+                summary = self.train_on(
+                    _options.device,
+                    "solver.prototxt",
+                    "policy: BYTES",
+                    iterations=200,
+                    training=f"precision: {precision}",
+                )
                 print(f"{precision}: accuracy {summary['test_accuracy']:.3f}", flush=True)
                 self.assertGreater(summary["test_accuracy"], ACCURACY)
 

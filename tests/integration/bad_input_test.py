@@ -22,7 +22,6 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: 
 
 
 class BadInputTest(cluster.ClusterTest):
-
     def assert_ends(self, process, code, text):
         """The process ends with the code; `text` is in its last line."""
         self.assertEqual(process.wait(), code)
@@ -41,77 +40,113 @@ class BadInputTest(cluster.ClusterTest):
 
 
 class BadConfigTest(BadInputTest):
-
     def test_unknown_field(self):
-        self.refuse(f"cluster {{\n  workres: 2\n}}\n{REPLAY}",
-                    f'{self.path("config.prototxt")}:2:3: Cluster has no field "workres"; '
-                    'did you mean "workers"?')
+        self.refuse(
+            f"cluster {{\n  workres: 2\n}}\n{REPLAY}",
+            f'{self.path("config.prototxt")}:2:3: Cluster has no field "workres"; '
+            'did you mean "workers"?',
+        )
 
     def test_unknown_field_of_nested_message(self):
-        self.refuse('training { engine: REPLAY replay { layers {\n'
-                    ' name: "a" parameters: 10 backwards_ms: 1 } } }',
-                    'config.prototxt:2:27: ReplayLayer has no field "backwards_ms"; '
-                    'did you mean "backward_ms"?')
+        self.refuse(
+            "training { engine: REPLAY replay { layers {\n"
+            ' name: "a" parameters: 10 backwards_ms: 1 } } }',
+            'config.prototxt:2:27: ReplayLayer has no field "backwards_ms"; '
+            'did you mean "backward_ms"?',
+        )
 
     def test_bad_enumeration_value(self):
-        self.refuse(f"communication {{ policy: FASTEST }} {REPLAY}",
-                    'config.prototxt:1:33: Unknown enumeration value of "FASTEST" for field '
-                    '"policy". Allowed: BYTES, ALL_PS, ALL_SFB, TIME, ')
+        self.refuse(
+            f"communication {{ policy: FASTEST }} {REPLAY}",
+            'config.prototxt:1:33: Unknown enumeration value of "FASTEST" for field '
+            '"policy". Allowed: BYTES, ALL_PS, ALL_SFB, TIME, ',
+        )
 
     def test_values_out_of_range(self):
         for field, text in (
-                ("cluster { workers: 0 }", "cluster.workers is 0; it must be between 1 and 1000000"),
-                ("cluster { servers: -1 }", "cluster.servers is -1; it must be between 1 and"),
-                ("cluster { scheduler_port: 65535 }",
-                 "cluster.scheduler_port is 65535; it must be between 1 and 65534"),
-                ("communication { kv_pair_bytes: 10 }",
-                 "communication.kv_pair_bytes is 10; it must be a multiple of 4"),
-                ("communication { lanes: 0 }", "communication.lanes is 0; it must be between"),
-                ("communication { heartbeat_deadline_seconds: 1 }",
-                 "communication.heartbeat_deadline_seconds is 1; it must be at least three "
-                 "heartbeat intervals, 3")):
+            ("cluster { workers: 0 }", "cluster.workers is 0; it must be between 1 and 1000000"),
+            ("cluster { servers: -1 }", "cluster.servers is -1; it must be between 1 and"),
+            (
+                "cluster { scheduler_port: 65535 }",
+                "cluster.scheduler_port is 65535; it must be between 1 and 65534",
+            ),
+            (
+                "communication { kv_pair_bytes: 10 }",
+                "communication.kv_pair_bytes is 10; it must be a multiple of 4",
+            ),
+            ("communication { lanes: 0 }", "communication.lanes is 0; it must be between"),
+            (
+                "communication { heartbeat_deadline_seconds: 1 }",
+                "communication.heartbeat_deadline_seconds is 1; it must be at least three "
+                "heartbeat intervals, 3",
+            ),
+        ):
             with self.subTest(field):
                 column = field.index("{") + 3
                 self.refuse(f"{field}\n{REPLAY}", f"config.prototxt:1:{column}: {text}")
 
     def test_batch_of_zero(self):
-        self.refuse(REPLAY.replace("replay {", "replay {\nbatch: 0"),
-                    "config.prototxt:2:1: training.replay.batch is 0; it must be between 1 and")
-        self.refuse('training { solver: "solver.prototxt"\nbatch_per_worker: 0 }',
-                    "config.prototxt:2:1: training.batch_per_worker is 0; it must be at least 1")
+        self.refuse(
+            REPLAY.replace("replay {", "replay {\nbatch: 0"),
+            "config.prototxt:2:1: training.replay.batch is 0; it must be between 1 and",
+        )
+        self.refuse(
+            'training { solver: "solver.prototxt"\nbatch_per_worker: 0 }',
+            "config.prototxt:2:1: training.batch_per_worker is 0; it must be at least 1",
+        )
 
     def test_missing_files(self):
         missing = self.path("missing.prototxt")
         for program in ("poseidon_scheduler", "poseidon_server", "poseidon_worker"):
-            self.assert_ends(self.start(program, f"--config={missing}"), cluster.CONFIG_ERROR,
-                             f"{program}: can't read {missing}: No such file or directory")
-            self.assert_ends(self.start(program), cluster.CONFIG_ERROR,
-                             "--config is missing; name a job config")
-        self.assert_ends(self.start("poseidon", "run"), cluster.CONFIG_ERROR,
-                         "--config is missing; name a job config")
-        self.refuse("training { }", "config.prototxt:1:1: training.solver is missing; name a "
-                                    "Caffe solver prototxt, or set engine: REPLAY")
-        self.refuse('training { solver: "nets/solver.prototxt" }',
-                    "config.prototxt: there is no file nets/solver.prototxt in the working "
-                    f"directory, nor {self.path('nets/solver.prototxt')}")
+            self.assert_ends(
+                self.start(program, f"--config={missing}"),
+                cluster.CONFIG_ERROR,
+                f"{program}: can't read {missing}: No such file or directory",
+            )
+            self.assert_ends(
+                self.start(program), cluster.CONFIG_ERROR, "--config is missing; name a job config"
+            )
+        self.assert_ends(
+            self.start("poseidon", "run"),
+            cluster.CONFIG_ERROR,
+            "--config is missing; name a job config",
+        )
+        self.refuse(
+            "training { }",
+            "config.prototxt:1:1: training.solver is missing; name a "
+            "Caffe solver prototxt, or set engine: REPLAY",
+        )
+        self.refuse(
+            'training { solver: "nets/solver.prototxt" }',
+            "config.prototxt: there is no file nets/solver.prototxt in the working "
+            f"directory, nor {self.path('nets/solver.prototxt')}",
+        )
 
     def test_bad_flags(self):
-        self.run_config(REPLAY, cluster.CONFIG_ERROR, "--workers is -1; it must be at least 1",
-                        "--workers=-1")
+        self.run_config(
+            REPLAY, cluster.CONFIG_ERROR, "--workers is -1; it must be at least 1", "--workers=-1"
+        )
         self.run_config(REPLAY, cluster.CONFIG_ERROR, "did you mean --servers?", "--sevrers=1")
         config = self.write("config.prototxt", REPLAY)
-        self.assert_ends(self.start("poseidon_worker", f"--config={config}", "--rank=-2"),
-                         cluster.CONFIG_ERROR, "--rank is -2; ranks count from 0")
+        self.assert_ends(
+            self.start("poseidon_worker", f"--config={config}", "--rank=-2"),
+            cluster.CONFIG_ERROR,
+            "--rank is -2; ranks count from 0",
+        )
 
 
 class BadNetTest(BadInputTest):
-
     def setUp(self):
         super().setUp()
         table = "".join(f"{i % 256},{i % 7},{i % 5},{9 - i % 10},{i % 3}\n" for i in range(400))
         convert = self.start(
-            "poseidon", "convert", "csv", f"--source={self.write('table.csv', table)}",
-            f"--out={self.path('data')}", "--train_records=300")
+            "poseidon",
+            "convert",
+            "csv",
+            f"--source={self.write('table.csv', table)}",
+            f"--out={self.path('data')}",
+            "--train_records=300",
+        )
         self.assertEqual(convert.wait(), cluster.SUCCESS)
         self.net = NET.format(data=self.path("data"))
         self.job = 'training { solver: "solver.prototxt" }'
@@ -133,22 +168,32 @@ class BadNetTest(BadInputTest):
     def test_good_net(self):
         """The others are wrong in one thing each, and so not for another reason."""
         self.write_net()
-        plan = self.start("poseidon", "plan", f"--net={self.path('net.prototxt')}", "--workers=2",
-                          "--servers=1")
+        plan = self.start(
+            "poseidon", "plan", f"--net={self.path('net.prototxt')}", "--workers=2", "--servers=1"
+        )
         self.assertEqual(plan.wait(), cluster.SUCCESS)
 
     def test_missing_net_file(self):
         self.write_net(solver="\n" + SOLVER.replace("net.prototxt", "nets/lenet.prototxt"))
-        self.refuse(self.job, "solver.prototxt:2:1: no net file nets/lenet.prototxt in the working "
-                              f"directory, nor {self.path('nets/lenet.prototxt')}")
+        self.refuse(
+            self.job,
+            "solver.prototxt:2:1: no net file nets/lenet.prototxt in the working "
+            f"directory, nor {self.path('nets/lenet.prototxt')}",
+        )
 
     def test_net_that_does_not_fit_its_solver(self):
-        self.write_net(solver=SOLVER + """
-            test_iter: 1 test_iter: 1 test_interval: 5 test_state { stage: "a" }""")
-        self.refuse(self.job, "there are 1 test_state entries for 2 test nets; expected one for "
-                              "each")
-        self.write_net((' include { phase: TRAIN }', ' include { phase: TEST }'),
-                       ('"label" top: "loss"', '"label" top: "loss" include { phase: TEST }'))
+        self.write_net(
+            solver=SOLVER
+            + """
+            test_iter: 1 test_iter: 1 test_interval: 5 test_state { stage: "a" }"""
+        )
+        self.refuse(
+            self.job, "there are 1 test_state entries for 2 test nets; expected one for each"
+        )
+        self.write_net(
+            (" include { phase: TRAIN }", " include { phase: TEST }"),
+            ('"label" top: "loss"', '"label" top: "loss" include { phase: TEST }'),
+        )
         self.refuse(self.job, "the net does not fit its solver")
 
     def test_batch_of_zero(self):
@@ -157,11 +202,16 @@ class BadNetTest(BadInputTest):
 
     def test_unknown_fields(self):
         self.write_net(solver=SOLVER + "momentun: 0.9")
-        self.refuse(self.job, 'solver.prototxt:2:1: SolverParameter has no field "momentun"; '
-                              'did you mean "momentum"?')
+        self.refuse(
+            self.job,
+            'solver.prototxt:2:1: SolverParameter has no field "momentun"; '
+            'did you mean "momentum"?',
+        )
         self.write_net(("num_output", "num_outputs"))
-        self.refuse(self.job, 'InnerProductParameter has no field "num_outputs"; did you mean '
-                              '"num_output"?')
+        self.refuse(
+            self.job,
+            'InnerProductParameter has no field "num_outputs"; did you mean ' '"num_output"?',
+        )
 
     def test_missing_data(self):
         self.write_net(("train_lmdb", "trian_lmdb"))
@@ -200,29 +250,42 @@ class BadStartTest(BadInputTest):
             with socket.create_server(("", port)):
                 scheduler = self.start_by_hand(self.config, ["scheduler"])["scheduler"]
                 self.assert_ends(scheduler, cluster.CONFIG_ERROR, f"cannot listen on port {port}")
-                self.assertIn("Address already in use; another program listens on this port",
-                              scheduler.output())
+                self.assertIn(
+                    "Address already in use; another program listens on this port",
+                    scheduler.output(),
+                )
 
     def test_refused_nodes_do_not_disturb_the_others(self):
         daemons = self.start_by_hand(self.config, ("scheduler", "worker-0"))
         daemons["scheduler"].await_output("worker 0 .* joined")
         first = f"127.0.0.1:{daemons['worker-0'].pid}"
         prefix = "the scheduler refused this worker: "
-        self.assert_ends(self.start_worker("rival", "--rank=0"), cluster.REFUSED,
-                         f"{prefix}rank 0 is already taken by worker 0 ({first}); give each worker "
-                         "a rank of its own")
-        self.assert_ends(self.start_worker("too-high", "--rank=2"), cluster.REFUSED,
-                         f"{prefix}there is no worker rank 2: the config has 2 worker(s), ranks "
-                         "count from 0")
         self.assert_ends(
-            self.start_worker("stranger", "--rank=1",
-                              config=self.config.replace("batch: 8", "batch: 9")),
-            cluster.REFUSED, f"{prefix}its job config differs from the scheduler's; every node of "
-            "a job must be started from the same file")
+            self.start_worker("rival", "--rank=0"),
+            cluster.REFUSED,
+            f"{prefix}rank 0 is already taken by worker 0 ({first}); give each worker "
+            "a rank of its own",
+        )
+        self.assert_ends(
+            self.start_worker("too-high", "--rank=2"),
+            cluster.REFUSED,
+            f"{prefix}there is no worker rank 2: the config has 2 worker(s), ranks count from 0",
+        )
+        self.assert_ends(
+            self.start_worker(
+                "stranger", "--rank=1", config=self.config.replace("batch: 8", "batch: 9")
+            ),
+            cluster.REFUSED,
+            f"{prefix}its job config differs from the scheduler's; every node of "
+            "a job must be started from the same file",
+        )
         daemons.update(self.start_by_hand(self.config, ["worker-1"]))
         daemons["scheduler"].await_output("worker 1 .* joined")
-        self.assert_ends(self.start_worker("surplus"), cluster.REFUSED,
-                         f"{prefix}the config has 2 worker(s) and all of them are here already")
+        self.assert_ends(
+            self.start_worker("surplus"),
+            cluster.REFUSED,
+            f"{prefix}the config has 2 worker(s) and all of them are here already",
+        )
         daemons.update(self.start_by_hand(self.config, ["server-0"]))
         self.assert_all_succeed(daemons)
 
@@ -233,26 +296,45 @@ class BadStartTest(BadInputTest):
         self.assert_all_succeed(daemons)
 
     def test_missing_scheduler(self):
-        worker = self.start_worker("worker-0", config=cluster.replay_config(cluster=f"""
-            scheduler_host: "127.0.0.9" scheduler_port: {self.port} join_deadline_seconds: 1"""))
-        self.assert_ends(worker, cluster.DEADLINE_EXCEEDED,
-                         f"the scheduler at tcp://127.0.0.9:{self.port} did not answer within 1 s; "
-                         "is it running, and does the config's cluster.scheduler_host name it?")
+        worker = self.start_worker(
+            "worker-0",
+            config=cluster.replay_config(
+                cluster=f"""
+            scheduler_host: "127.0.0.9" scheduler_port: {self.port} join_deadline_seconds: 1"""
+            ),
+        )
+        self.assert_ends(
+            worker,
+            cluster.DEADLINE_EXCEEDED,
+            f"the scheduler at tcp://127.0.0.9:{self.port} did not answer within 1 s; "
+            "is it running, and does the config's cluster.scheduler_host name it?",
+        )
 
     def test_missing_nodes(self):
-        config = cluster.replay_config(workers=4, servers=1, cluster=(
-            f"scheduler_port: {self.port} join_deadline_seconds: {cluster.scaled(6):g}"))
+        config = cluster.replay_config(
+            workers=4,
+            servers=1,
+            cluster=(f"scheduler_port: {self.port} join_deadline_seconds: {cluster.scaled(6):g}"),
+        )
         daemons = self.start_by_hand(config, ("scheduler", "worker-2"))
-        text = (f"still missing 3 workers (ranks 0, 1, 3) and server 0 after {cluster.scaled(6):g} s "
-                "(cluster.join_deadline_seconds)")
+        text = (
+            f"still missing 3 workers (ranks 0, 1, 3) and server 0 after {cluster.scaled(6):g} s "
+            "(cluster.join_deadline_seconds)"
+        )
         for daemon in daemons.values():
             self.assert_ends(daemon, cluster.DEADLINE_EXCEEDED, text)
 
     def test_unknown_scheduler_host(self):
-        worker = self.start_worker("worker-0", config=f"""
-            cluster {{ scheduler_host: "no-such-host.invalid" }} {REPLAY}""")
-        self.assert_ends(worker, cluster.CONFIG_ERROR,
-                         "can't resolve cluster.scheduler_host \"no-such-host.invalid\"")
+        worker = self.start_worker(
+            "worker-0",
+            config=f"""
+            cluster {{ scheduler_host: "no-such-host.invalid" }} {REPLAY}""",
+        )
+        self.assert_ends(
+            worker,
+            cluster.CONFIG_ERROR,
+            'can\'t resolve cluster.scheduler_host "no-such-host.invalid"',
+        )
 
 
 if __name__ == "__main__":

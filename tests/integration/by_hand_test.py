@@ -12,11 +12,11 @@ NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1")
 
 
 class ByHandTest(cluster.ClusterTest):
-
     def setUp(self):
         super().setUp()
         self.config = cluster.replay_config(
-            cluster=f"scheduler_port: {cluster.free_port_pair()}", communication="lanes: 2")
+            cluster=f"scheduler_port: {cluster.free_port_pair()}", communication="lanes: 2"
+        )
 
     def train(self, order, *, ranks):
         daemons = self.start_by_hand(self.config, order, ranks=ranks)
@@ -48,7 +48,8 @@ class ByHandTest(cluster.ClusterTest):
         hashes = set()
         for servers in (1, 3):
             config = cluster.replay_config(
-                cluster=f"scheduler_port: {cluster.free_port_pair()}", servers=servers)
+                cluster=f"scheduler_port: {cluster.free_port_pair()}", servers=servers
+            )
             order = ["scheduler", "worker-1", "worker-0"] + [f"server-{i}" for i in range(servers)]
             self.assert_all_succeed(self.start_by_hand(config, order))
             hashes.add(self.assert_same_parameters(self.read_json("out/summary.json"), workers=2))
@@ -56,21 +57,29 @@ class ByHandTest(cluster.ClusterTest):
 
     def test_several_addresses(self):
         """All of the loopback network is one machine, but its addresses differ as machines' do."""
-        config = self.write("config.prototxt", cluster.replay_config(
-            cluster=f'scheduler_host: "127.0.0.2" scheduler_port: {cluster.free_port_pair()}'))
+        config = self.write(
+            "config.prototxt",
+            cluster.replay_config(
+                cluster=f'scheduler_host: "127.0.0.2" scheduler_port: {cluster.free_port_pair()}'
+            ),
+        )
         flag = f"--config={config}"
         daemons = {"scheduler": self.start("poseidon_scheduler", flag)}
         for i, role in enumerate(("server", "server", "worker", "worker")):
             daemons[f"{role}-{i % 2}"] = self.start(
-                f"poseidon_{role}", flag, f"--rank={i % 2}", f"--host=127.0.0.{3 + i}")
+                f"poseidon_{role}", flag, f"--rank={i % 2}", f"--host=127.0.0.{3 + i}"
+            )
         self.assert_all_succeed(daemons)
         for i, node in enumerate(NODES[1:]):
-            self.assertIn(f"{node.replace('-', ' ')} (127.0.0.{3 + i}:{daemons[node].pid}) joined",
-                          daemons["scheduler"].output())
+            self.assertIn(
+                f"{node.replace('-', ' ')} (127.0.0.{3 + i}:{daemons[node].pid}) joined",
+                daemons["scheduler"].output(),
+            )
 
     def test_interrupted_scheduler_ends_the_job(self):
         self.config = cluster.replay_config(
-            cluster=f"scheduler_port: {cluster.free_port_pair()}", iterations=cluster.ENDLESS)
+            cluster=f"scheduler_port: {cluster.free_port_pair()}", iterations=cluster.ENDLESS
+        )
         daemons = self.start_by_hand(self.config, NODES)
         daemons["scheduler"].await_output("iteration ")
         daemons["scheduler"].signal(signal.SIGINT)
@@ -84,8 +93,10 @@ class Network:
     more namespace. They have no names and so end with the processes that hold them."""
 
     def __init__(self, test, machines):
-        self.holders = [test.spawn(f"machine-{i}", ["unshare", "--net", "sleep", "600"]).pid
-                        for i in range(machines + 1)]
+        self.holders = [
+            test.spawn(f"machine-{i}", ["unshare", "--net", "sleep", "600"]).pid
+            for i in range(machines + 1)
+        ]
         own = os.readlink("/proc/self/ns/net")
         deadline = time.monotonic() + cluster.scaled(5)
         while any(os.readlink(f"/proc/{pid}/ns/net") == own for pid in self.holders):
@@ -95,8 +106,11 @@ class Network:
         self._ip(machines, "link add bridge type bridge")
         self._ip(machines, "link set bridge up")
         for machine in range(machines):
-            self._ip(machine, f"link add eth0 type veth peer name eth{machine} "
-                              f"netns {self.holders[machines]}")
+            self._ip(
+                machine,
+                f"link add eth0 type veth peer name eth{machine} "
+                f"netns {self.holders[machines]}",
+            )
             self._ip(machine, f"address add 10.77.0.{machine + 1}/24 dev eth0")
             for device in ("lo", "eth0"):
                 self._ip(machine, f"link set {device} up")
@@ -111,25 +125,32 @@ class Network:
 
 
 class SeveralMachinesTest(cluster.ClusterTest):
-
     @unittest.skipIf(os.geteuid() != 0, "only root makes network namespaces")
     def test_one_config_on_five_machines(self):
         """One file, no flags but --rank: every node finds its own address."""
         network = Network(self, len(NODES))
-        config = self.write("config.prototxt", cluster.replay_config(
-            cluster='scheduler_host: "10.77.0.1"', communication="lanes: 2"))
+        config = self.write(
+            "config.prototxt",
+            cluster.replay_config(cluster='scheduler_host: "10.77.0.1"', communication="lanes: 2"),
+        )
         daemons = {}
         for machine, node in enumerate(NODES):
             role, _, rank = node.partition("-")
             rank_flag = [f"--rank={rank}"] if rank else []
-            daemons[node] = self.start(f"poseidon_{role}", f"--config={config}",
-                                       f"--out={self.path('out')}", *rank_flag, name=node,
-                                       prefix=network.prefix(machine))
+            daemons[node] = self.start(
+                f"poseidon_{role}",
+                f"--config={config}",
+                f"--out={self.path('out')}",
+                *rank_flag,
+                name=node,
+                prefix=network.prefix(machine),
+            )
         self.assert_all_succeed(daemons)
         self.assert_same_parameters(self.read_json("out/summary.json"), workers=2)
         for machine, node in enumerate(NODES[1:], start=2):
-            self.assertIn(f"{node.replace('-', ' ')} (10.77.0.{machine}:",
-                          daemons["scheduler"].output())
+            self.assertIn(
+                f"{node.replace('-', ' ')} (10.77.0.{machine}:", daemons["scheduler"].output()
+            )
 
 
 if __name__ == "__main__":

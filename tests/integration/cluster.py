@@ -87,8 +87,13 @@ class Process:
         with open(self.path, "wb") as output:
             # pylint: disable=subprocess-popen-preexec-fn  (the tests have no threads)
             self.popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                cwd=REPOSITORY, preexec_fn=_die_with_parent)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=REPOSITORY,
+                preexec_fn=_die_with_parent,
+            )
 
     @property
     def pid(self):
@@ -144,7 +149,8 @@ class ClusterTest(unittest.TestCase):
                 process.popen.kill()
                 process.popen.wait()
         self._outputs = "\n".join(
-            f"--- {p.name}: exit code {p.popen.returncode}\n{p.output()}" for p in self.processes)
+            f"--- {p.name}: exit code {p.popen.returncode}\n{p.output()}" for p in self.processes
+        )
         for pid in self.survivors():
             os.kill(pid, signal.SIGKILL)
 
@@ -186,8 +192,14 @@ class ClusterTest(unittest.TestCase):
     def start_run(self, config, *arguments):
         """`poseidon run` of a config's text, to the directory out."""
         path = self.write("config.prototxt", config)
-        return self.start("poseidon", "run", f"--config={path}", f"--out={self.path('out')}",
-                          *arguments, name="run")
+        return self.start(
+            "poseidon",
+            "run",
+            f"--config={path}",
+            f"--out={self.path('out')}",
+            *arguments,
+            name="run",
+        )
 
     def run_job(self, config, *arguments, seconds=PATIENCE):
         """`poseidon run` to its good end; returns summary.json."""
@@ -259,13 +271,24 @@ def replay_layers(layers):
             what = f'type: "InnerProduct" inputs: {size[0]} outputs: {size[1]}'
         else:
             what = f"parameters: {size}"
-        text += (f'layers {{ name: "{name}" {what} '
-                 f"forward_ms: {milliseconds} backward_ms: {milliseconds} }}\n")
+        text += (
+            f'layers {{ name: "{name}" {what} '
+            f"forward_ms: {milliseconds} backward_ms: {milliseconds} }}\n"
+        )
     return text
 
 
-def replay_config(*, workers=2, servers=2, cluster="", communication="", training="",
-                  iterations=30, batch=8, layers=LAYERS):
+def replay_config(
+    *,
+    workers=2,
+    servers=2,
+    cluster="",
+    communication="",
+    training="",
+    iterations=30,
+    batch=8,
+    layers=LAYERS,
+):
     """A job config with the replay engine. `cluster`, `communication` and `training` are further
     fields of these messages."""
     return f"""name: "test"
@@ -285,8 +308,6 @@ training {{
   }}
 }}
 """
-
-
 
 
 def main():

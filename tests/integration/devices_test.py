@@ -14,7 +14,6 @@ SMALL_BASE_LR = "base_lr: 0.0003"  # see equivalence_test.py
 
 
 class DevicesTest(lenet.LenetTest):
-
     def config(self, communication, training="", *, workers, devices=1, iterations=ITERATIONS):
         return f"""
             cluster {{ workers: {workers} servers: 2 devices_per_worker: {devices} }}
@@ -27,8 +26,9 @@ class DevicesTest(lenet.LenetTest):
     def losses(self, policy, *, workers, devices=1):
         summary = self.run_job(self.config(f"policy: {policy}", workers=workers, devices=devices))
         self.assert_same_parameters(summary, workers)
-        self.assertEqual(sum(worker["images"] for worker in summary["workers"]),
-                         ITERATIONS * SAMPLES)
+        self.assertEqual(
+            sum(worker["images"] for worker in summary["workers"]), ITERATIONS * SAMPLES
+        )
         self.assertGreater(summary["test_accuracy"], 0.1)
         self.assertGreater(summary["communication_not_hidden"], 0)
         self.assertLessEqual(summary["communication_not_hidden"], 1)
@@ -39,26 +39,42 @@ class DevicesTest(lenet.LenetTest):
         expected, _ = self.losses("ALL_PS", workers=1)
         self.assertLess(expected[-1], 0.97 * expected[0], "it learns nothing")
         for policy, workers, devices, schemes in (
-                ("ALL_PS", 4, 1, ["PS"] * 4), ("ALL_PS", 2, 2, ["PS"] * 4),
-                ("ALL_SFB", 2, 2, ["PS", "PS", "SFB", "SFB"]), ("ALL_RING", 2, 2, ["ring"] * 4),
-                ("ALL_PS", 1, 4, ["PS"] * 4)):
+            ("ALL_PS", 4, 1, ["PS"] * 4),
+            ("ALL_PS", 2, 2, ["PS"] * 4),
+            ("ALL_SFB", 2, 2, ["PS", "PS", "SFB", "SFB"]),
+            ("ALL_RING", 2, 2, ["ring"] * 4),
+            ("ALL_PS", 1, 4, ["PS"] * 4),
+        ):
             with self.subTest(policy, workers=workers, devices=devices):
                 losses, found = self.losses(policy, workers=workers, devices=devices)
                 self.assertEqual(found, schemes)
                 for iteration, (loss, reference) in enumerate(zip(losses, expected)):
-                    self.assertAlmostEqual(loss, reference, msg=f"iteration {iteration}",
-                                           delta=RELATIVE_TOLERANCE * reference)
+                    self.assertAlmostEqual(
+                        loss,
+                        reference,
+                        msg=f"iteration {iteration}",
+                        delta=RELATIVE_TOLERANCE * reference,
+                    )
 
     def test_resumed_is_never_interrupted(self):
         """Passes of several batches, values clipped on the host, a snapshot: to the same bits."""
         self.copy_solver()
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
-            file.write(f'\niter_size: 2 clip_gradients: 1 snapshot: 8 '
-                       f'snapshot_prefix: "{self.path("snapshots")}/lenet"\n')
+            file.write(
+                f"\niter_size: 2 clip_gradients: 1 snapshot: 8 "
+                f'snapshot_prefix: "{self.path("snapshots")}/lenet"\n'
+            )
 
         def train_hash(training="", iterations=12):
-            summary = self.run_job(self.config("policy: BYTES deterministic: true", training,
-                                               workers=2, devices=2, iterations=iterations))
+            summary = self.run_job(
+                self.config(
+                    "policy: BYTES deterministic: true",
+                    training,
+                    workers=2,
+                    devices=2,
+                    iterations=iterations,
+                )
+            )
             return self.assert_same_parameters(summary, 2)
 
         expected = train_hash()
@@ -83,21 +99,26 @@ class DevicesTest(lenet.LenetTest):
 
     def test_programs_decide_themselves(self):
         self.copy_solver()
-        for field, training, devices in (("cluster.devices_per_worker", "", 2),
-                                         ("training.device", "device: CUDA", 1),
-                                         ("training.precision", "precision: BFLOAT16", 1)):
-            run = self.start_run(self.config("", training, workers=1, devices=devices), "--", "true")
+        for field, training, devices in (
+            ("cluster.devices_per_worker", "", 2),
+            ("training.device", "device: CUDA", 1),
+            ("training.precision", "precision: BFLOAT16", 1),
+        ):
+            run = self.start_run(
+                self.config("", training, workers=1, devices=devices), "--", "true"
+            )
             self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
             self.assertIn(f"config.prototxt: {field} is for this project's own", run.output())
 
     def test_batch_that_devices_cannot_share(self):
         self.copy_solver()
-        config = self.config("", workers=1, devices=3).replace(
-            f"batch_per_worker: {SAMPLES}", "")
+        config = self.config("", workers=1, devices=3).replace(f"batch_per_worker: {SAMPLES}", "")
         self.refuse_worker(
-            config, "the net's batch size, 16, is what the 3 devices of a worker "
+            config,
+            "the net's batch size, 16, is what the 3 devices of a worker "
             "(cluster.devices_per_worker) share, but they can't share it equally; set "
-            "training.batch_per_worker to a multiple")
+            "training.batch_per_worker to a multiple",
+        )
 
 
 if __name__ == "__main__":

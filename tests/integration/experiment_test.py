@@ -32,7 +32,6 @@ POINTS = 16
 
 
 class ExperimentTest(cluster.ClusterTest):
-
     def write(self, name="small.prototxt", largest=8, **replacements):
         text = EXPERIMENT % largest
         for what, by in replacements.items():
@@ -63,8 +62,9 @@ class ExperimentTest(cluster.ClusterTest):
             self.assertGreaterEqual(float(row["iteration_seconds"]), 0.009 - 1e-9)
             if row["system"] == "ring":  # 2 (P - 1) / P of the gradient, each way
                 floats = 20000 + 800 * 500 + 500
-                self.assertAlmostEqual(float(row["bytes_out"]),
-                                       8 * floats * (workers - 1) / workers, delta=8)
+                self.assertAlmostEqual(
+                    float(row["bytes_out"]), 8 * floats * (workers - 1) / workers, delta=8
+                )
         published = [row for row in rows if row["published"]]
         self.assertEqual([(row["system"], row["workers"]) for row in published], [("ring", "4")])
         self.assertTrue(os.path.exists(self.path("out/report.html")))
@@ -87,8 +87,9 @@ class ExperimentTest(cluster.ClusterTest):
     def test_goes_on_after_it_was_killed(self):
         file = self.write(largest=64)
         self.experiment(file, "whole")
-        process = self.start("poseidon", "experiment", file, f"--out={self.path('out')}",
-                             "--threads=1")
+        process = self.start(
+            "poseidon", "experiment", file, f"--out={self.path('out')}", "--threads=1"
+        )
         deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
         while len(glob.glob(self.path("out/points/*.json"))) < 3:
             self.assertLess(time.monotonic(), deadline, process.output())
@@ -100,8 +101,10 @@ class ExperimentTest(cluster.ClusterTest):
 
     def test_what_is_wrong_is_said(self):
         def said(*flags, **replacements):
-            return self.experiment(self.write(**replacements), "out", *flags,
-                                   code=cluster.CONFIG_ERROR)
+            return self.experiment(
+                self.write(**replacements), "out", *flags, code=cluster.CONFIG_ERROR
+            )
+
         self.assertIn('did you mean "ring"?', said(**{'system: "ring"': 'system: "rign"'}))
         self.assertRegex(said(**{"workers: 1 ": "worker: 1 "}), r"small\.prototxt:\d+:\d+: ")
         self.assertIn("must be simulate, emulate or run", said("--mode=simulated"))

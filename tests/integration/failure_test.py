@@ -9,8 +9,13 @@ NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1", "worker-2"
 
 
 def endless(**fields):
-    return cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS,
-                                 cluster=f"scheduler_port: {cluster.free_port_pair()}", **fields)
+    return cluster.replay_config(
+        workers=3,
+        servers=2,
+        iterations=cluster.ENDLESS,
+        cluster=f"scheduler_port: {cluster.free_port_pair()}",
+        **fields,
+    )
 
 
 class KilledDaemonTest(cluster.ClusterTest):
@@ -46,8 +51,9 @@ class KilledDaemonTest(cluster.ClusterTest):
         """A process that hangs is as good as dead; when it goes on it learns that it is over."""
         daemons = self.start_training(endless(), NODES)
         daemons["worker-1"].signal(signal.SIGSTOP)
-        self.assert_others_end(daemons, "worker-1",
-                               text="lost " + self.describe(daemons, "worker-1"))
+        self.assert_others_end(
+            daemons, "worker-1", text="lost " + self.describe(daemons, "worker-1")
+        )
         daemons["worker-1"].signal(signal.SIGCONT)
         self.assertEqual(daemons["worker-1"].wait(2 * cluster.END_TIME), cluster.PEER_LOST)
 
@@ -56,24 +62,28 @@ class KilledDaemonTest(cluster.ClusterTest):
         daemons = self.start_training(endless(), NODES)
         daemons["worker-2"].signal(signal.SIGTERM)
         self.assert_others_end(
-            daemons, "worker-2", seconds=cluster.ENDING,
-            text=self.describe(daemons, "worker-2") + " failed: interrupted by a signal")
+            daemons,
+            "worker-2",
+            seconds=cluster.ENDING,
+            text=self.describe(daemons, "worker-2") + " failed: interrupted by a signal",
+        )
         self.assertEqual(daemons["worker-2"].wait(), cluster.INTERRUPTED)
 
 
 class KilledBeforeTrainingTest(cluster.ClusterTest):
-
     def test_while_joining(self):
         """A node that dies before all are there is forgotten; another one can take its place."""
-        config = cluster.replay_config(workers=3, servers=2, 
-            cluster=f"scheduler_port: {cluster.free_port_pair()}")
+        config = cluster.replay_config(
+            workers=3, servers=2, cluster=f"scheduler_port: {cluster.free_port_pair()}"
+        )
         daemons = self.start_by_hand(config, NODES[:-1])
         for name in ("server-1", "worker-1"):
             daemons["scheduler"].await_output(re.escape(self.describe(daemons, name)) + " joined")
             daemons[name].signal(signal.SIGKILL)
         for name in ("server-1", "worker-1"):
             daemons["scheduler"].await_output(
-                re.escape(self.describe(daemons, name)) + " joined but is silent")
+                re.escape(self.describe(daemons, name)) + " joined but is silent"
+            )
         daemons.update(self.start_by_hand(config, ("server-1", "worker-1", "worker-2")))
         self.assert_all_succeed(daemons)
 
@@ -84,8 +94,12 @@ class KilledBeforeTrainingTest(cluster.ClusterTest):
             daemons["scheduler"].await_output(re.escape(self.describe(daemons, name)) + " joined")
         daemons["scheduler"].signal(signal.SIGKILL)
         # A node looks for the answer to its registration once a second.
-        self.assert_others_end(daemons, "scheduler", seconds=cluster.END_TIME + 1,
-                               text="while the job was gathering its nodes")
+        self.assert_others_end(
+            daemons,
+            "scheduler",
+            seconds=cluster.END_TIME + 1,
+            text="while the job was gathering its nodes",
+        )
 
     def test_server_that_never_got_ready(self):
         """It joined, but was dead when the plan came."""
@@ -98,8 +112,9 @@ class KilledBeforeTrainingTest(cluster.ClusterTest):
         daemons.update(self.start_by_hand(config, ["server-1"]))
         daemons["scheduler"].await_output("all 5 nodes have joined")
         daemons["server-0"].signal(signal.SIGKILL)
-        self.assert_others_end(daemons, "server-0",
-                               text="lost " + self.describe(daemons, "server-0"))
+        self.assert_others_end(
+            daemons, "server-0", text="lost " + self.describe(daemons, "server-0")
+        )
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def listening_ports(pid):
         except OSError:
             continue
         if target.startswith("socket:["):
-            inodes.add(target[len("socket:["):-1])
+            inodes.add(target[len("socket:[") : -1])
     ports = set()
     for table in ("tcp", "tcp6"):
         with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
@@ -36,12 +36,19 @@ def listening_ports(pid):
 def raw_attacks():
     """Bytes for a fresh connection."""
     noise = random.Random(1).randbytes
-    return (b"", noise(100), noise(65536), b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"\n" * 300,
-            zmtp.GREETING[:5], zmtp.GREETING[:40],
-            b"\x01\x00" + b"\x05hello",                        # ZMTP 1.0
-            zmtp.GREETING[:10] + b"\x01\x05" + bytes(100),     # ZMTP 2.0
-            zmtp.GREETING + b"\x04\xff" + noise(255),          # no READY
-            zmtp.GREETING.replace(b"NULL", b"ABCD"))  # an unknown mechanism
+    return (
+        b"",
+        noise(100),
+        noise(65536),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"\n" * 300,
+        zmtp.GREETING[:5],
+        zmtp.GREETING[:40],
+        b"\x01\x00" + b"\x05hello",  # ZMTP 1.0
+        zmtp.GREETING[:10] + b"\x01\x05" + bytes(100),  # ZMTP 2.0
+        zmtp.GREETING + b"\x04\xff" + noise(255),  # no READY
+        zmtp.GREETING.replace(b"NULL", b"ABCD"),
+    )  # an unknown mechanism
 
 
 def message_attacks():
@@ -55,9 +62,14 @@ def message_attacks():
         return zmtp.message(zmtp.header(body=body, **fields), body)
 
     return (
-        zmtp.message(b""), zmtp.message(b"", b""), zmtp.message(noise(50)),
-        zmtp.message(noise(300), noise(70000)), zmtp.message(*([b"x"] * 50)),
-        zmtp.oversized(2**62), zmtp.oversized(2**63 + 5), zmtp.frame(noise(20), 0xF8),
+        zmtp.message(b""),
+        zmtp.message(b"", b""),
+        zmtp.message(noise(50)),
+        zmtp.message(noise(300), noise(70000)),
+        zmtp.message(*([b"x"] * 50)),
+        zmtp.oversized(2**62),
+        zmtp.oversized(2**63 + 5),
+        zmtp.frame(noise(20), 0xF8),
         body_message(b"12345678", kind=GRADIENT, role=WORKER, version=2),
         zmtp.message(zmtp.header(kind=GRADIENT, role=WORKER, body=b"1234"), b"12345678"),
         body_message(noise(4000), kind=GRADIENT, role=WORKER, epoch=7.0),
@@ -69,16 +81,20 @@ def message_attacks():
         body_message(noise(100), kind=REGISTER, role=WORKER),
         body_message(register, kind=REGISTER, role=WORKER),
         body_message(noise(100), kind=VIEW, role=SCHEDULER),
-        zmtp.frame(b"\x04PING" + bytes(300), 4), zmtp.frame(noise(10), 4))
+        zmtp.frame(b"\x04PING" + bytes(300), 4),
+        zmtp.frame(noise(10), 4),
+    )
 
 
 class HostileTest(cluster.ClusterTest):
-
     def config(self, milliseconds):
         layers = [(name, size, milliseconds) for name, size, _ in cluster.LAYERS]
         return cluster.replay_config(
-            cluster=f"scheduler_port: {cluster.free_port_pair()}", iterations=600, layers=layers,
-            communication="lanes: 2 deterministic: true")
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+            iterations=600,
+            layers=layers,
+            communication="lanes: 2 deterministic: true",
+        )
 
     def undisturbed_hash(self):
         self.assert_all_succeed(self.start_by_hand(self.config(0), NODES))
@@ -115,8 +131,9 @@ class HostileTest(cluster.ClusterTest):
         for worker in summary["workers"]:
             self.assertGreater(worker["dropped_frames"], 10)
         for name, daemon in daemons.items():
-            self.assertRegex(daemon.output(), r"drops a frame from 127\.0\.0\.1: .*will not be "
-                                              r"logged", name)
+            self.assertRegex(
+                daemon.output(), r"drops a frame from 127\.0\.0\.1: .*will not be logged", name
+            )
 
     def test_garbage_while_joining(self):
         config = self.config(0)

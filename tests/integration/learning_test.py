@@ -21,7 +21,6 @@ RULES = {
 
 
 class LearningTest(lenet.LenetTest):
-
     def assert_learns(self, communication, iterations=ITERATIONS):
         summary = self.train(communication, workers=WORKERS, batch=16, iterations=iterations)
         self.assertGreaterEqual(summary["test_accuracy"], ACCURACY, communication)
@@ -30,11 +29,13 @@ class LearningTest(lenet.LenetTest):
 
     def test_schemes(self):
         self.copy_solver()
-        for policy, schemes in (("ALL_RING", {"ring"}),
-                                ("ALL_HALVING_DOUBLING", {"halving-doubling"}),
-                                ("ALL_TORUS grid: 2 grid: 2", {"torus"}),
-                                ("ALL_ADAM", {"PS", "Adam"}),
-                                ("TIME", None)):
+        for policy, schemes in (
+            ("ALL_RING", {"ring"}),
+            ("ALL_HALVING_DOUBLING", {"halving-doubling"}),
+            ("ALL_TORUS grid: 2 grid: 2", {"torus"}),
+            ("ALL_ADAM", {"PS", "Adam"}),
+            ("TIME", None),
+        ):
             with self.subTest(policy):
                 summary = self.assert_learns(f"policy: {policy}")
                 if schemes is not None:
@@ -42,16 +43,21 @@ class LearningTest(lenet.LenetTest):
 
     def test_codecs(self):
         self.copy_solver()
-        for communication in ("policy: ALL_RING codec: FP16", "policy: ALL_SFB codec: BF16",
-                              "policy: ALL_PS codec: FP16"):
+        for communication in (
+            "policy: ALL_RING codec: FP16",
+            "policy: ALL_SFB codec: BF16",
+            "policy: ALL_PS codec: FP16",
+        ):
             with self.subTest(communication):
                 self.assert_learns(communication)
 
     def test_codecs_with_error_feedback(self):
         # What a frame leaves out comes late, in lumps: that allows smaller steps, and takes more.
         self.copy_solver(("base_lr: .*", "base_lr: 0.01"))
-        for communication in ("policy: ALL_PS codec: ONE_BIT",
-                              "policy: ALL_PS codec: TOP_K top_k_share: 0.05"):
+        for communication in (
+            "policy: ALL_PS codec: ONE_BIT",
+            "policy: ALL_PS codec: TOP_K top_k_share: 0.05",
+        ):
             with self.subTest(communication):
                 self.assert_learns(communication, iterations=2 * ITERATIONS)
 
@@ -60,13 +66,16 @@ class LearningTest(lenet.LenetTest):
         # 97.3 %, whenever it happens to end, with this 97.3 % or more, as all others.
         for rule, (base_lr, momentum) in RULES.items():
             with self.subTest(rule):
-                self.copy_solver(("base_lr: .*", f'base_lr: {base_lr}\ntype: "{rule}"'),
-                                 ("momentum: .*", momentum),
-                                 ("lr_policy: .*", 'lr_policy: "multistep"\nstepvalue: 225'),
-                                 ("gamma: .*", "gamma: 0.1"))
+                self.copy_solver(
+                    ("base_lr: .*", f'base_lr: {base_lr}\ntype: "{rule}"'),
+                    ("momentum: .*", momentum),
+                    ("lr_policy: .*", 'lr_policy: "multistep"\nstepvalue: 225'),
+                    ("gamma: .*", "gamma: 0.1"),
+                )
                 # At the servers, and at the workers.
-                self.assert_learns("policy: BYTES" if rule != "Adam" else "policy: ALL_RING",
-                                   iterations=300)
+                self.assert_learns(
+                    "policy: BYTES" if rule != "Adam" else "policy: ALL_RING", iterations=300
+                )
 
     def test_staleness(self):
         # Old gradients allow smaller steps, and take more: after ITERATIONS, 96.3 to 97.3 % in ten
@@ -74,8 +83,9 @@ class LearningTest(lenet.LenetTest):
         self.copy_solver(("base_lr: .*", "base_lr: 0.01"))
         for staleness in (2, -1):
             with self.subTest(staleness=staleness):
-                self.assert_learns(f"policy: ALL_PS staleness: {staleness}",
-                                   iterations=2 * ITERATIONS)
+                self.assert_learns(
+                    f"policy: ALL_PS staleness: {staleness}", iterations=2 * ITERATIONS
+                )
 
 
 if __name__ == "__main__":

@@ -14,9 +14,16 @@ class LenetTest(cluster.ClusterTest):
     def setUp(self):
         super().setUp()
         convert = self.start(
-            "poseidon", "convert", "csv", f"--source={CONFIGS}/data/digits.csv",
-            f"--out={self.path('digits')}", "--max_value=16", "--scale_height=28",
-            "--scale_width=28", "--train_records=1500")
+            "poseidon",
+            "convert",
+            "csv",
+            f"--source={CONFIGS}/data/digits.csv",
+            f"--out={self.path('digits')}",
+            "--max_value=16",
+            "--scale_height=28",
+            "--scale_width=28",
+            "--train_records=1500",
+        )
         self.assertEqual(convert.wait(), cluster.SUCCESS)
         self.copy("net", ("out/digits", self.path("digits")))
 
@@ -30,15 +37,20 @@ class LenetTest(cluster.ClusterTest):
         self.write(f"{name}.prototxt", text)
 
     def copy_solver(self, *replacements):
-        self.copy("solver", ("configs/models/lenet/net.prototxt", self.path("net.prototxt")),
-                  *replacements)
+        self.copy(
+            "solver",
+            ("configs/models/lenet/net.prototxt", self.path("net.prototxt")),
+            *replacements,
+        )
 
     def train(self, communication, *, workers, batch, servers=2, iterations):
         """Trains and returns summary.json."""
-        return self.run_job(f"""
+        return self.run_job(
+            f"""
             cluster {{ workers: {workers} servers: {servers} }}
             communication {{ {communication} }}
             training {{
               solver: "{self.path("solver.prototxt")}" iterations: {iterations}
               batch_per_worker: {batch} seed: 3 threads: 1
-            }}""")
+            }}"""
+        )

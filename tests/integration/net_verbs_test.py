@@ -8,7 +8,6 @@ import lenet
 
 
 class NetVerbsTest(lenet.LenetTest):
-
     def verb(self, *arguments, code=cluster.SUCCESS):
         process = self.start("poseidon", *arguments)
         self.assertEqual(process.wait(), code, process.output())
@@ -17,51 +16,88 @@ class NetVerbsTest(lenet.LenetTest):
     def test_profile_is_planned_and_replayed(self):
         self.copy_solver()
         profile = self.path("lenet.profile")
-        output = self.verb("time", f"--solver={self.path('solver.prototxt')}", "--iterations=5",
-                           "--batch=8", f"--out={profile}")
+        output = self.verb(
+            "time",
+            f"--solver={self.path('solver.prototxt')}",
+            "--iterations=5",
+            "--batch=8",
+            f"--out={profile}",
+        )
         for layer in ("conv1", "pool1", "ip1", "loss"):
             self.assertRegex(output, rf"(?m)^{layer} +\w+ +\d+\.\d+ +\d+\.\d+$")
         images = re.search(r"batch 8: .*?([\d.]+) images/s", output)
         self.assertGreater(float(images.group(1)), 1)
         self.assertIn("iteration 8/8", output)
 
-        plan = self.verb("plan", f"--profile={profile}", "--workers=4", "--servers=4",
-                         "--policy=time", "--format=json")
+        plan = self.verb(
+            "plan",
+            f"--profile={profile}",
+            "--workers=4",
+            "--servers=4",
+            "--policy=time",
+            "--format=json",
+        )
         self.assertIn('"parameters": 431080', plan)
 
-        run = self.start("poseidon", "run", f"--config={profile}", "--workers=2",
-                         f"--out={self.path('out')}")
+        run = self.start(
+            "poseidon", "run", f"--config={profile}", "--workers=2", f"--out={self.path('out')}"
+        )
         self.assertEqual(run.wait(), cluster.SUCCESS)
         summary = self.read_json("out/summary.json")
-        self.assertEqual({layer["name"]: layer["parameters"] for layer in summary["layers"]},
-                         {"conv1": 520, "conv2": 25050, "ip1": 400500, "ip2": 5010})
+        self.assertEqual(
+            {layer["name"]: layer["parameters"] for layer in summary["layers"]},
+            {"conv1": 520, "conv2": 25050, "ip1": 400500, "ip2": 5010},
+        )
 
     def test_score_is_that_of_training(self):
         self.copy_solver()
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
             file.write(f'\nsnapshot_prefix: "{self.path("lenet")}"\n')
         summary = self.train("policy: ALL_PS", workers=1, batch=32, iterations=30)
-        output = self.verb("test", f"--solver={self.path('solver.prototxt')}", "--iterations=3",
-                           f"--weights={self.path('lenet_iter_30.caffemodel')}")
+        output = self.verb(
+            "test",
+            f"--solver={self.path('solver.prototxt')}",
+            "--iterations=3",
+            f"--weights={self.path('lenet_iter_30.caffemodel')}",
+        )
         accuracy = float(re.search(r"(?m)^accuracy: ([\d.]+)$", output).group(1))
         self.assertAlmostEqual(accuracy, summary["test_accuracy"], places=4)
         loss = float(re.search(r"(?m)^loss: ([\d.]+)$", output).group(1))
         self.assertAlmostEqual(loss, summary["test_loss"], places=3)
-        same = self.verb("test", f"--net={self.path('net.prototxt')}", "--iterations=3",
-                         f"--weights={self.path('lenet_iter_30.caffemodel')}")
+        same = self.verb(
+            "test",
+            f"--net={self.path('net.prototxt')}",
+            "--iterations=3",
+            f"--weights={self.path('lenet_iter_30.caffemodel')}",
+        )
         self.assertEqual(same, output)
 
     def test_what_is_missing_is_said(self):
         self.assertIn("--solver", self.verb("time", code=cluster.CONFIG_ERROR))
         self.copy_solver()
-        self.assertIn("--weights", self.verb("test", f"--net={self.path('net.prototxt')}",
-                                             code=cluster.CONFIG_ERROR))
-        self.assertIn("nowhere.caffemodel", self.verb(
-            "test", f"--net={self.path('net.prototxt')}", "--weights=nowhere.caffemodel",
-            code=cluster.DATA_ERROR))
-        self.assertIn("is no profile", self.verb(
-            "plan", f"--profile={cluster.REPOSITORY}/configs/lenet_digits.prototxt", "--workers=2",
-            "--servers=2", code=cluster.CONFIG_ERROR))
+        self.assertIn(
+            "--weights",
+            self.verb("test", f"--net={self.path('net.prototxt')}", code=cluster.CONFIG_ERROR),
+        )
+        self.assertIn(
+            "nowhere.caffemodel",
+            self.verb(
+                "test",
+                f"--net={self.path('net.prototxt')}",
+                "--weights=nowhere.caffemodel",
+                code=cluster.DATA_ERROR,
+            ),
+        )
+        self.assertIn(
+            "is no profile",
+            self.verb(
+                "plan",
+                f"--profile={cluster.REPOSITORY}/configs/lenet_digits.prototxt",
+                "--workers=2",
+                "--servers=2",
+                code=cluster.CONFIG_ERROR,
+            ),
+        )
 
 
 if __name__ == "__main__":

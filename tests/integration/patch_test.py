@@ -22,24 +22,34 @@ SOLVERS = {
 
 
 class PatchTest(lenet.LenetTest):
-
     def losses(self, solver_type, policy, workers, batch, iter_size=1):
-        self.write("solver.prototxt", f"""
+        self.write(
+            "solver.prototxt",
+            f"""
             net: "{self.path("net.prototxt")}" type: "{solver_type}" lr_policy: "fixed"
-            {SOLVERS[solver_type]} max_iter: {ITERATIONS} iter_size: {iter_size}""")
+            {SOLVERS[solver_type]} max_iter: {ITERATIONS} iter_size: {iter_size}""",
+        )
         port = cluster.free_port_pair()
-        config = self.write("config.prototxt", f"""
+        config = self.write(
+            "config.prototxt",
+            f"""
             cluster {{ workers: {workers} servers: 2 scheduler_port: {port} }}
             communication {{ policy: {policy} }}
-            training {{ threads: 1 }}""")
+            training {{ threads: 1 }}""",
+        )
         common = [f"--config={config}", f"--out={self.path('out')}"]
         daemons = {"scheduler": self.start("poseidon_scheduler", *common)}
         for rank in range(2):
             daemons[f"server-{rank}"] = self.start("poseidon_server", *common, f"--rank={rank}")
         for rank in range(workers):
             daemons[f"worker-{rank}"] = self.start(
-                "../tests/patched_program", *common, f"--rank={rank}", f"--batch={batch}",
-                f"--solver={self.path('solver.prototxt')}", name=f"worker-{rank}-{len(self.processes)}")
+                "../tests/patched_program",
+                *common,
+                f"--rank={rank}",
+                f"--batch={batch}",
+                f"--solver={self.path('solver.prototxt')}",
+                name=f"worker-{rank}-{len(self.processes)}",
+            )
         self.assert_all_succeed(daemons)
         summary = self.read_json("out/summary.json")
         self.assert_same_parameters(summary, workers)
@@ -52,8 +62,9 @@ class PatchTest(lenet.LenetTest):
         losses, found = self.losses(solver_type, policy, WORKERS, BATCH, iter_size)
         self.assertEqual(found, schemes)
         for iteration, (loss, reference) in enumerate(zip(losses, expected)):
-            self.assertAlmostEqual(loss, reference, msg=f"iteration {iteration}",
-                                   delta=RELATIVE_TOLERANCE * reference)
+            self.assertAlmostEqual(
+                loss, reference, msg=f"iteration {iteration}", delta=RELATIVE_TOLERANCE * reference
+            )
 
     def test_solver_types(self):
         for solver_type in SOLVERS:

@@ -8,11 +8,16 @@ import cluster
 
 
 class PreloadTest(cluster.ClusterTest):
-
     def run_preloaded(self, *command):
         library = os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")
-        done = subprocess.run(command, env={**os.environ, "LD_PRELOAD": library},
-                              capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            command,
+            env={**os.environ, "LD_PRELOAD": library},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
         return done.returncode, done.stderr
 
     def program(self, name):
@@ -30,8 +35,11 @@ class PreloadTest(cluster.ClusterTest):
     def test_refuses_another_caffe(self):
         code, said = self.run_preloaded(self.program("caffe_of_another_version"))
         self.assertEqual(code, cluster.CONFIG_ERROR)
-        self.assertRegex(said, r"the libcaffe\.so of this program \(.*/libcaffe\.so\) has no "
-                               r"_ZN5caffe6SolverIfEC2ERKNSt7__cxx1112basic_string")
+        self.assertRegex(
+            said,
+            r"the libcaffe\.so of this program \(.*/libcaffe\.so\) has no "
+            r"_ZN5caffe6SolverIfEC2ERKNSt7__cxx1112basic_string",
+        )
 
     def test_programs_run_without_it(self):
         for name in ("caffe_linked_statically", "caffe_of_another_version"):

@@ -1,7 +1,6 @@
 """experiments/report/report.py: figures and tables from results that were made up, whole and not."""
 
 import csv
-import html.parser
 import json
 import os
 import random
@@ -14,12 +13,15 @@ import tempfile
 import unittest
 
 import cluster
+import report_html
 
 REPORT = os.path.join(cluster.REPOSITORY, "experiments", "report", "report.py")
-COLUMNS = ("system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mode,"
-           "policy,batch,parameters,iteration_seconds,compute_seconds,images_per_second,speedup,"
-           "efficiency,gpu_busy,bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,"
-           "accuracy,published,difference,fitted,source,key").split(",")
+COLUMNS = (
+    "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mode,"
+    "policy,batch,parameters,iteration_seconds,compute_seconds,images_per_second,speedup,"
+    "efficiency,gpu_busy,bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,"
+    "accuracy,published,difference,fitted,source,key"
+).split(",")
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Prints how many pixels of a picture have each of the colours, in an interpreter with Matplotlib.
 COUNT_COLOURS = """
@@ -37,74 +39,44 @@ def interpreter():
     """One that has Matplotlib, or None."""
     for name in (sys.executable, "/usr/bin/python3"):
         command = [name, "-c", "import matplotlib"]
-        if os.path.exists(name) and subprocess.run(command, capture_output=True,
-                                                   check=False).returncode == 0:
+        if (
+            os.path.exists(name)
+            and subprocess.run(command, capture_output=True, check=False).returncode == 0
+        ):
             return name
     return None
-
-
-class Page(html.parser.HTMLParser):
-    """What a report shows: rows of its tables, by heading of the section; texts; pictures."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.tables, self.pictures, self.texts, self.links = {}, [], [], []
-        self._section = self._cell = None
-        self._open = []
-        self.feed(text)
-        self.close()
-        assert not self._open, self._open
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.links += [attributes[name] for name in ("src", "href") if name in attributes]
-        if tag == "img":
-            self.pictures.append(attributes)
-        if tag in ("meta", "img"):
-            return
-        self._open.append(tag)
-        if tag == "tr":
-            self.tables.setdefault(self._section, []).append([])
-        elif tag in ("td", "th", "h2"):
-            self._cell = ["", attributes.get("class", "")]
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag, tag
-        if tag in ("td", "th"):
-            self.tables[self._section][-1].append(tuple(self._cell))
-        elif tag == "h2":
-            self._section = self._cell[0]
-
-    def handle_data(self, data):
-        if self._open[-1:] == ["style"]:
-            return
-        self.texts.append(data)
-        if self._cell is not None:
-            self._cell[0] += data
-
-    @property
-    def text(self):
-        """Everything that is read."""
-        return " ".join(self.texts)
-
-    def rows(self, section):
-        """Cells as {heading: (text, class)}."""
-        heading, *rows = self.tables[section]
-        return [dict(zip((name for name, _ in heading), row)) for row in rows]
 
 
 def point(system, workers, iteration=0.5, **cells):
     """A row of results.csv."""
     devices, compute = cells.get("devices", 1), 0.4
-    row = {"system": system, "model": "VGG19", "workers": workers, "servers": workers,
-           "devices": devices, "gpus": workers * devices, "bandwidth_gbps": 10, "latency_us": 50,
-           "mode": "simulate", "policy": "wfbp", "batch": 32, "parameters": 143667240,
-           "iteration_seconds": iteration, "compute_seconds": compute,
-           "images_per_second": workers * 32 / iteration,
-           "speedup": workers * devices * compute / iteration, "efficiency": compute / iteration,
-           "gpu_busy": compute / iteration, "bytes_out": 1e8 * workers, "bytes_in": 1e8 * workers,
-           "bytes_mean": 2e8 * workers, "imbalance": 1, "predicted_seconds": 1.02 * iteration,
-           "schemes": "PS 20.0M, SFB 123.6M", "key": f"{random.getrandbits(64):016x}"}
+    row = {
+        "system": system,
+        "model": "VGG19",
+        "workers": workers,
+        "servers": workers,
+        "devices": devices,
+        "gpus": workers * devices,
+        "bandwidth_gbps": 10,
+        "latency_us": 50,
+        "mode": "simulate",
+        "policy": "wfbp",
+        "batch": 32,
+        "parameters": 143667240,
+        "iteration_seconds": iteration,
+        "compute_seconds": compute,
+        "images_per_second": workers * 32 / iteration,
+        "speedup": workers * devices * compute / iteration,
+        "efficiency": compute / iteration,
+        "gpu_busy": compute / iteration,
+        "bytes_out": 1e8 * workers,
+        "bytes_in": 1e8 * workers,
+        "bytes_mean": 2e8 * workers,
+        "imbalance": 1,
+        "predicted_seconds": 1.02 * iteration,
+        "schemes": "PS 20.0M, SFB 123.6M",
+        "key": f"{random.getrandbits(64):016x}",
+    }
     row.update(cells)
     return row
 
@@ -137,9 +109,15 @@ class ReportTest(unittest.TestCase):
 
     def run_report(self, *flags, code=0, **environment):
         """The script's output."""
-        done = subprocess.run([sys.executable, REPORT, self.directory, *flags], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-                              env={**os.environ, **environment}, timeout=cluster.scaled(120))
+        done = subprocess.run(
+            [sys.executable, REPORT, self.directory, *flags],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+            env={**os.environ, **environment},
+            timeout=cluster.scaled(120),
+        )
         self.assertEqual(done.returncode, code, done.stdout)
         self.assertNotIn("Traceback", done.stdout)
         return done.stdout
@@ -147,7 +125,7 @@ class ReportTest(unittest.TestCase):
     def page(self):
         """The report, which must be well-formed."""
         with open(self.path("report.html"), encoding="utf-8") as file:
-            page = Page(file.read())
+            page = report_html.Page(file.read())
         self.assertFalse([link for link in page.links if "//" in link], "nothing from the network")
         return page
 
@@ -170,8 +148,9 @@ class Figures(ReportTest):
         """The page, after a look at every picture's file."""
         self.write(rows, {"name": "test", "figure": figures}, losses)
         page = self.report()
-        self.assertEqual([one["src"] for one in page.pictures],
-                         [f"{figure['name']}.png" for figure in figures])
+        self.assertEqual(
+            [one["src"] for one in page.pictures], [f"{figure['name']}.png" for figure in figures]
+        )
         for picture in page.pictures:
             with open(self.path(picture["src"]), "rb") as file:
                 head = file.read(24)
@@ -183,22 +162,34 @@ class Figures(ReportTest):
 
     def pixels(self, name, *colours):
         """How many a picture has of each colour."""
-        done = subprocess.run([self.python, "-c", COUNT_COLOURS, self.path(name), *colours],
-                              stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            [self.python, "-c", COUNT_COLOURS, self.path(name), *colours],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
         return [int(line) for line in done.stdout.split()]
 
     def test_a_system_has_one_colour_in_all_figures(self):
-        rows = [point(system, workers, 0.4 + delay * workers)
-                for system, delay in [("ps", 0.1), ("wfbp", 0.02), ("mine", 0.004), ("time", 0)]
-                for workers in (1, 2, 4, 8)]
-        self.draw(rows, [
-            {"name": "all", "kind": "LINES"},
-            {"name": "two", "kind": "BARS", "system": ["wfbp", "mine"], "y": "bytes_out"},
-            {"name": "busy", "kind": "STACKED", "system": ["time"]}])
+        rows = [
+            point(system, workers, 0.4 + delay * workers)
+            for system, delay in [("ps", 0.1), ("wfbp", 0.02), ("mine", 0.004), ("time", 0)]
+            for workers in (1, 2, 4, 8)
+        ]
+        self.draw(
+            rows,
+            [
+                {"name": "all", "kind": "LINES"},
+                {"name": "two", "kind": "BARS", "system": ["wfbp", "mine"], "y": "bytes_out"},
+                {"name": "busy", "kind": "STACKED", "system": ["time"]},
+            ],
+        )
         known = [COLOURS[name] for name in ("ps", "wfbp", "poseidon", "time")]
-        for name, expected in [("all.png", [True, True, False, True]),
-                               ("two.png", [False, True, False, False]),
-                               ("busy.png", [False, False, False, True])]:
+        for name, expected in [
+            ("all.png", [True, True, False, True]),
+            ("two.png", [False, True, False, False]),
+            ("busy.png", [False, False, False, True]),
+        ]:
             self.assertEqual([count > 300 for count in self.pixels(name, *known)], expected, name)
 
     def test_published_values_are_drawn(self):
@@ -206,32 +197,58 @@ class Figures(ReportTest):
         rows = [point("wfbp", workers, 0.45) for workers in (1, 2, 4, 8)]
         figure = [{"name": "curve", "ideal": True}]
         self.assertNotIn("Hollow", self.draw(rows, figure).text)
-        without, = self.pixels("curve.png", COLOURS["wfbp"])
+        (without,) = self.pixels("curve.png", COLOURS["wfbp"])
         rows[2].update(published=1.5, fitted="true")
         rows[3].update(published=2, fitted="false")
         page = self.draw(rows, figure)
-        self.assertIn("Hollow marks are published values; a parameter was fitted to the "
-                      "half-filled ones.", page.text)
+        self.assertIn(
+            "Hollow marks are published values; a parameter was fitted to the half-filled ones.",
+            page.text,
+        )
         self.assertGreater(self.pixels("curve.png", COLOURS["wfbp"])[0], without + 50)
 
     def test_every_kind_with_panels_and_logarithms(self):
-        rows = [point(system, workers, 0.4 + 1 / bandwidth, model=model, bandwidth_gbps=bandwidth,
-                      latency_us=latency, schemes=f"PS {bandwidth}.0M, SFB 9.5M",
-                      mode=mode, condition=condition, bytes_out=0 if workers == 1 else 1e6)
-                for system in ("wfbp", "time") for workers in (1, 16, 4096)
-                for bandwidth in (1, 10) for latency in (5, 500) for model in ("VGG19", "Net, 2")
-                for mode in ("simulate", "emulate") for condition in ("", "slow link")]
-        field = {"kind": "MAP", "x": "bandwidth_gbps", "y": "latency_us", "log_x": True,
-                 "log_y": True}
-        page = self.draw(rows, [
-            {"name": "lines", "kind": "LINES", "panel": "model", "log_x": True, "log_y": True},
-            {"name": "by_condition", "kind": 0, "x": "condition", "y": "iteration_seconds"},
-            {"name": "bars", "kind": "BARS", "x": "model", "y": "bytes_out", "log_y": True},
-            {"name": "stacked", "kind": "STACKED", "x": "system", "panel": "workers"},
-            {"name": "schemes", "colour": "schemes", "panel": "workers", **field},
-            {"name": "systems", "colour": "system", **field},
-            {"name": "number", "colour": "iteration_seconds", **field},
-            {"name": "names", **field, "kind": "MAP", "x": "condition", "y": "model"}])
+        rows = [
+            point(
+                system,
+                workers,
+                0.4 + 1 / bandwidth,
+                model=model,
+                bandwidth_gbps=bandwidth,
+                latency_us=latency,
+                schemes=f"PS {bandwidth}.0M, SFB 9.5M",
+                mode=mode,
+                condition=condition,
+                bytes_out=0 if workers == 1 else 1e6,
+            )
+            for system in ("wfbp", "time")
+            for workers in (1, 16, 4096)
+            for bandwidth in (1, 10)
+            for latency in (5, 500)
+            for model in ("VGG19", "Net, 2")
+            for mode in ("simulate", "emulate")
+            for condition in ("", "slow link")
+        ]
+        field = {
+            "kind": "MAP",
+            "x": "bandwidth_gbps",
+            "y": "latency_us",
+            "log_x": True,
+            "log_y": True,
+        }
+        page = self.draw(
+            rows,
+            [
+                {"name": "lines", "kind": "LINES", "panel": "model", "log_x": True, "log_y": True},
+                {"name": "by_condition", "kind": 0, "x": "condition", "y": "iteration_seconds"},
+                {"name": "bars", "kind": "BARS", "x": "model", "y": "bytes_out", "log_y": True},
+                {"name": "stacked", "kind": "STACKED", "x": "system", "panel": "workers"},
+                {"name": "schemes", "colour": "schemes", "panel": "workers", **field},
+                {"name": "systems", "colour": "system", **field},
+                {"name": "number", "colour": "iteration_seconds", **field},
+                {"name": "names", **field, "kind": "MAP", "x": "condition", "y": "model"},
+            ],
+        )
         self.assertIn("the scheme that has most of the parameters", page.text)
 
     def test_losses(self):
@@ -245,28 +262,43 @@ class Figures(ReportTest):
         self.assertEqual([count > 100 for count in drawn], [False, True, False, True])
 
     def test_what_is_missing_breaks_nothing(self):
-        rows = [point("wfbp", 2), point("wfbp", 4, speedup="", efficiency="nan"),
-                point("time", 2, iteration_seconds="", predicted_seconds="", speedup=""),
-                point("time", 8, published="", imbalance="", schemes="")]
-        self.write(rows, {"figure": [
-            {"name": "curve", "panel": "model"}, {"name": "none", "title": "Nobody", "net": ["x"]},
-            {"name": "wrong", "title": "Wrong", "y": "beauty"},
-            {"name": "loss", "title": "Losses", "kind": "LOSSES"},
-            {"name": "a/../b", "kind": "MAP", "x": "workers", "y": "bandwidth_gbps"}]})
+        rows = [
+            point("wfbp", 2),
+            point("wfbp", 4, speedup="", efficiency="nan"),
+            point("time", 2, iteration_seconds="", predicted_seconds="", speedup=""),
+            point("time", 8, published="", imbalance="", schemes=""),
+        ]
+        self.write(
+            rows,
+            {
+                "figure": [
+                    {"name": "curve", "panel": "model"},
+                    {"name": "none", "title": "Nobody", "net": ["x"]},
+                    {"name": "wrong", "title": "Wrong", "y": "beauty"},
+                    {"name": "loss", "title": "Losses", "kind": "LOSSES"},
+                    {"name": "a/../b", "kind": "MAP", "x": "workers", "y": "bandwidth_gbps"},
+                ]
+            },
+        )
         page = self.report("--points=6")
         self.assertEqual([one["src"] for one in page.pictures], ["curve.png", "a____b.png"])
-        for text in ("Nobody. Not drawn: none of its points is there yet.",
-                     "Wrong. Not drawn: results.csv has no column beauty.",
-                     "Losses. Not drawn: none",
-                     "Points: 3 simulated, of 6 that the experiment has.",
-                     "1 row of results.csv has no result.", "The experiment is not finished"):
+        for text in (
+            "Nobody. Not drawn: none of its points is there yet.",
+            "Wrong. Not drawn: results.csv has no column beauty.",
+            "Losses. Not drawn: none",
+            "Points: 3 simulated, of 6 that the experiment has.",
+            "1 row of results.csv has no result.",
+            "The experiment is not finished",
+        ):
             self.assertIn(text, page.text)
 
     def test_names_of_any_letters(self):
         """Neither HTML nor Matplotlib's formulas nor its hidden labels."""
         names = ['<b>&"', "_hidden", "$x^", "a,b\nc", "Größe"]
-        self.draw([point(name, workers, model=name) for name in names for workers in (1, 2)],
-                  [{"name": "curve"}, {"name": "bars", "kind": "BARS", "panel": "model"}])
+        self.draw(
+            [point(name, workers, model=name) for name in names for workers in (1, 2)],
+            [{"name": "curve"}, {"name": "bars", "kind": "BARS", "panel": "model"}],
+        )
 
 
 class Tables(ReportTest):
@@ -283,69 +315,119 @@ class Tables(ReportTest):
             row.update(published=published, fitted=str(fitted).lower(), source="a paper")
             rows.append(row)
             percent = 100 * (workers * 0.4 / row["iteration_seconds"] - published) / published
-            expected.append((workers, f"{percent:+.1f}%".replace("-", "−"), abs(percent) > 10,
-                             fitted))
+            expected.append(
+                (workers, f"{percent:+.1f}%".replace("-", "−"), abs(percent) > 10, fitted)
+            )
             if not fitted:
                 good += abs(percent) <= 10
                 worst = max(worst, (abs(percent), f"{workers} workers, 10 Gb/s: {expected[-1][1]}"))
         self.write(rows + [point("wfbp", 100)])
         page = self.report()
-        shown = [(int(row["workers"][0]), row["difference"][0], "off" in row["difference"][1],
-                  row["fitted"][0] == "yes") for row in page.rows(self.SECTION)]
+        shown = [
+            (
+                int(row["workers"][0]),
+                row["difference"][0],
+                "off" in row["difference"][1],
+                row["fitted"][0] == "yes",
+            )
+            for row in page.rows(self.SECTION)
+        ]
         self.assertEqual(shown, expected)
         proofs = sum(not fitted for _, _, _, fitted in expected)
-        self.assertIn(f"{good} of {proofs} published values to which nothing was fitted are within "
-                      "10%.", page.text)
+        self.assertIn(
+            f"{good} of {proofs} published values to which nothing was fitted are within 10%.",
+            page.text,
+        )
         self.assertIn(worst[1], page.text)
 
     def test_published_values_without_a_result(self):
         rows = [point("wfbp", 8, published=6, fitted="false", bandwidth_gbps=40, devices=4)]
-        published = [{"net": "VGG19", "system": "wfbp", "workers": 8, "bandwidth": "40000Mbps",
-                      "devices_per_worker": 4, "speedup": 6, "efficiency": 0},
-                     {"net": "VGG19", "system": "wfbp", "workers": 16, "efficiency": 0.5,
-                      "speedup": 0, "bandwidth": "", "source": "elsewhere"}]
+        published = [
+            {
+                "net": "VGG19",
+                "system": "wfbp",
+                "workers": 8,
+                "bandwidth": "40000Mbps",
+                "devices_per_worker": 4,
+                "speedup": 6,
+                "efficiency": 0,
+            },
+            {
+                "net": "VGG19",
+                "system": "wfbp",
+                "workers": 16,
+                "efficiency": 0.5,
+                "speedup": 0,
+                "bandwidth": "",
+                "source": "elsewhere",
+            },
+        ]
         self.write(rows, {"published": published})
         page = self.report()
         first, second = page.rows(self.SECTION)
         self.assertEqual(first["published"][0], "6.00 (19%)")
         self.assertEqual(first["devices per worker"][0], "4")
-        self.assertEqual([second[name][0] for name in ("workers", "published", "ours", "source")],
-                         ["16", "(50%)", "no result yet", "elsewhere"])
+        self.assertEqual(
+            [second[name][0] for name in ("workers", "published", "ours", "source")],
+            ["16", "(50%)", "no result yet", "elsewhere"],
+        )
         self.assertIn("1 published value has no result yet.", page.text)
 
     def test_modes_against_each_other(self):
         rows = []
         for workers, factor, extra in [(2, 1.05, 0), (4, 1.2, 0), (8, 0.95, 4)]:
             row = point("wfbp", workers)
-            rows += [row, {**row, "mode": "emulate", "iteration_seconds": 0.5 * factor,
-                           "bytes_out": row["bytes_out"] + extra, "key": "other"}]
+            rows += [
+                row,
+                {
+                    **row,
+                    "mode": "emulate",
+                    "iteration_seconds": 0.5 * factor,
+                    "bytes_out": row["bytes_out"] + extra,
+                    "key": "other",
+                },
+            ]
         rows.append({**rows[0], "mode": "run", "iteration_seconds": 0.5})
         self.write(rows)
         page = self.report()
-        self.assertIn("Of 3 points both simulated and emulated, 2 agree to 10% in iteration time "
-                      "(the largest difference: −16.7%, wfbp, VGG19, 4 workers", page.text)
+        self.assertIn(
+            "Of 3 points both simulated and emulated, 2 agree to 10% in iteration time "
+            "(the largest difference: −16.7%, wfbp, VGG19, 4 workers",
+            page.text,
+        )
         self.assertIn("and 2 exactly in bytes.", page.text)
         self.assertIn("Of 1 point both simulated and run, all agree", page.text)
         rows = page.rows("The modes against each other")
         against, moved = "simulated against emulated", "bytes as emulated"
         self.assertEqual([row[against][0] for row in rows], ["−4.8%", "−16.7%", "+5.3%"])
         self.assertEqual(["off" in row[against][1] for row in rows], [False, True, False])
-        self.assertEqual([row[moved][0] for row in rows],
-                         ["equal", "equal", "out 800,000,000 against 800,000,004"])
+        self.assertEqual(
+            [row[moved][0] for row in rows],
+            ["equal", "equal", "out 800,000,000 against 800,000,004"],
+        )
         self.assertEqual([row["run (ms)"][0] for row in rows], ["500", "", ""])
 
     def test_escapes(self):
         evil = '<script>alert("&")</script>'
-        row = point(evil, 2, model="a, \"b\"", published=1, source="<i>&amp;</i>")
-        self.write([row], {"name": evil, "title": evil, "about": ["1 < 2 & 3", evil],
-                           "figure": [{"name": "none", "title": evil, "net": ["none"]}]})
+        row = point(evil, 2, model='a, "b"', published=1, source="<i>&amp;</i>")
+        self.write(
+            [row],
+            {
+                "name": evil,
+                "title": evil,
+                "about": ["1 < 2 & 3", evil],
+                "figure": [{"name": "none", "title": evil, "net": ["none"]}],
+            },
+        )
         page = self.report()
         with open(self.path("report.html"), encoding="utf-8") as file:
             self.assertNotIn("<script", file.read())
         self.assertIn("1 < 2 & 3", page.text)
-        shown, = page.rows("All results")
-        self.assertEqual([shown[name][0] for name in ("system", "model", "source")],
-                         [evil, 'a, "b"', "<i>&amp;</i>"])
+        (shown,) = page.rows("All results")
+        self.assertEqual(
+            [shown[name][0] for name in ("system", "model", "source")],
+            [evil, 'a, "b"', "<i>&amp;</i>"],
+        )
 
     def test_without_matplotlib(self):
         os.mkdir(self.path("path"))

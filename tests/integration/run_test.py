@@ -18,23 +18,36 @@ class DataTest(cluster.ClusterTest):
     def poseidon(self, *arguments):
         return subprocess.run(
             [os.path.abspath(os.path.join(cluster.programs(), "poseidon")), *arguments],
-            cwd=self.directory, capture_output=True, text=True, check=False,
-            timeout=cluster.scaled(cluster.PATIENCE))
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=cluster.scaled(cluster.PATIENCE),
+        )
 
     def test_message_has_the_command_that_makes_them(self):
         run = self.poseidon("run", f"--config={self.CONFIG}")
         self.assertEqual(run.returncode, cluster.DATA_ERROR)
         self.assertEqual(run.stdout, "")
-        self.assertRegex(run.stderr, r"^poseidon: out/digits/train_lmdb: no LMDB database here .*\n$")
+        self.assertRegex(
+            run.stderr, r"^poseidon: out/digits/train_lmdb: no LMDB database here .*\n$"
+        )
         self.assertIn(f"in the working directory, {self.directory}, this makes it: ", run.stderr)
         command = run.stderr.split("this makes it: ")[1]
-        made = subprocess.run(command, shell=True, cwd=self.directory, check=False,
-                              capture_output=True, text=True)
+        made = subprocess.run(
+            command, shell=True, cwd=self.directory, check=False, capture_output=True, text=True
+        )
         self.assertEqual(made.returncode, cluster.SUCCESS, made.stderr)
-        self.assertEqual(sorted(os.listdir(os.path.join(self.directory, "out", "digits"))),
-                         ["test_lmdb", "train_lmdb"])
-        planned = self.poseidon("plan", f"--net={cluster.REPOSITORY}/configs/models/lenet/net.prototxt",
-                                "--workers=4", "--servers=2")
+        self.assertEqual(
+            sorted(os.listdir(os.path.join(self.directory, "out", "digits"))),
+            ["test_lmdb", "train_lmdb"],
+        )
+        planned = self.poseidon(
+            "plan",
+            f"--net={cluster.REPOSITORY}/configs/models/lenet/net.prototxt",
+            "--workers=4",
+            "--servers=2",
+        )
         self.assertIn('"data": 1x28x28, as in out/digits/train_lmdb\n', planned.stdout)
 
     def test_data_to_test_on_count_too(self):
@@ -61,10 +74,10 @@ class DataTest(cluster.ClusterTest):
 
 
 class RunTest(cluster.ClusterTest):
-
     def start_endless(self):
         return self.start_run(
-            cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS))
+            cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS)
+        )
 
     def start_training_run(self):
         run = self.start_endless()
@@ -77,8 +90,7 @@ class RunTest(cluster.ClusterTest):
         for pid in self.survivors():
             with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
                 arguments = file.read().split("\0")
-            if arguments[0].endswith(program) and (
-                    rank is None or f"--rank={rank}" in arguments):
+            if arguments[0].endswith(program) and (rank is None or f"--rank={rank}" in arguments):
                 return pid
         raise AssertionError(f"no {program} runs")
 

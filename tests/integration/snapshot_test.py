@@ -24,7 +24,9 @@ class SolverTest(lenet.LenetTest):
     def solver_with_snapshots(self, *replacements):
         self.copy_solver(*replacements)
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
-            file.write(f'\nsnapshot: {INTERVAL} snapshot_prefix: "{self.path("snapshots")}/lenet"\n')
+            file.write(
+                f'\nsnapshot: {INTERVAL} snapshot_prefix: "{self.path("snapshots")}/lenet"\n'
+            )
 
     def config(self, communication, training="", *, workers=2, iterations=ITERATIONS, batch=16):
         return f"""
@@ -74,15 +76,19 @@ class SolverTest(lenet.LenetTest):
 
 
 class SnapshotTest(SolverTest):
-
     def test_resumed_is_never_killed(self):
-        cases = (("SGD", "policy: BYTES"), ("Adam", "policy: ALL_ADAM"),
-                 ("AdaDelta", "policy: ALL_RING"))
+        cases = (
+            ("SGD", "policy: BYTES"),
+            ("Adam", "policy: ALL_ADAM"),
+            ("AdaDelta", "policy: ALL_RING"),
+        )
         for solver, communication in cases:
             with self.subTest(solver=solver, communication=communication):
                 momentum = "momentum: 0.95" if solver == "AdaDelta" else "momentum: 0.9"
-                self.solver_with_snapshots((r"momentum: .*", momentum),
-                                           (r"base_lr: .*", f'type: "{solver}" base_lr: 0.001'))
+                self.solver_with_snapshots(
+                    (r"momentum: .*", momentum),
+                    (r"base_lr: .*", f'type: "{solver}" base_lr: 0.001'),
+                )
                 self.remove_snapshots()
                 expected = self.train_hash(communication)
                 self.remove_snapshots()
@@ -118,16 +124,23 @@ class SnapshotTest(SolverTest):
         state = self.path(f"snapshots/lenet_iter_{ITERATIONS}.solverstate")
         model = self.path(f"snapshots/lenet_iter_{ITERATIONS}.caffemodel")
         self.copy_solver((r"base_lr", 'type: "Adam" base_lr'))
-        self.assert_refused(self.config("", f'snapshot: "{state}"', iterations=ITERATIONS + 1),
-                            state, "another type of solver")
+        self.assert_refused(
+            self.config("", f'snapshot: "{state}"', iterations=ITERATIONS + 1),
+            state,
+            "another type of solver",
+        )
         self.copy_solver()
-        self.copy("net", ("out/digits", self.path("digits")), ("num_output: 500", "num_output: 400"))
+        self.copy(
+            "net", ("out/digits", self.path("digits")), ("num_output: 500", "num_output: 400")
+        )
         self.assert_refused(self.config("", f'weights: "{model}"'), model, "ip1", "500 x 800")
         self.copy("net", ("out/digits", self.path("digits")))
         os.truncate(model, 1000)
         self.assert_refused(self.config("", f'weights: "{model}"'), model, "truncated")
         self.assert_refused(self.config("", 'weights: "nowhere.caffemodel"'), "nowhere.caffemodel")
-        self.assert_refused(self.config("", f'snapshot: "{state}"', iterations=1), "nothing is left")
+        self.assert_refused(
+            self.config("", f'snapshot: "{state}"', iterations=1), "nothing is left"
+        )
 
     @unittest.skipIf(os.geteuid() != 0, "needs root to mount a small file system")
     def test_full_disk_leaves_the_old_snapshot(self):
@@ -135,8 +148,11 @@ class SnapshotTest(SolverTest):
         directory = self.path("snapshots")
         os.makedirs(directory, exist_ok=True)
         # Room for one snapshot (LeNet's values and momentum are 1.7 MB each) and a half.
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", directory],
-                                 check=False, capture_output=True)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=5m", "tmpfs", directory],
+            check=False,
+            capture_output=True,
+        )
         if mounted.returncode != 0:
             self.skipTest("can't mount a small file system here: " + mounted.stderr.decode())
         self.addCleanup(subprocess.run, ["umount", directory], check=False)
@@ -145,8 +161,10 @@ class SnapshotTest(SolverTest):
         self.assertIn("No space left", run.output())
         self.assert_nothing_left(cluster.ENDING)
         # The next model may have found room, its state has not; nothing is there in part.
-        self.assertEqual([name for name in sorted(os.listdir(directory)) if "_20.caffe" not in name],
-                         [f"lenet_iter_{INTERVAL}.caffemodel", f"lenet_iter_{INTERVAL}.solverstate"])
+        self.assertEqual(
+            [name for name in sorted(os.listdir(directory)) if "_20.caffe" not in name],
+            [f"lenet_iter_{INTERVAL}.caffemodel", f"lenet_iter_{INTERVAL}.solverstate"],
+        )
         os.makedirs(self.path("elsewhere"))
         for path in glob.glob(directory + "/*"):
             subprocess.run(["cp", path, self.path("elsewhere")], check=True)
@@ -156,14 +174,14 @@ class SnapshotTest(SolverTest):
 
 
 class SolverFieldsTest(SolverTest):
-
     def losses(self, *arguments, **options):
         return self.run_job(self.config(*arguments, **options))["loss"]
 
     def assert_close(self, found, expected):
         for iteration, (loss, reference) in enumerate(zip(found, expected, strict=True)):
-            self.assertAlmostEqual(loss, reference, msg=f"iteration {iteration}",
-                                   delta=RELATIVE_TOLERANCE * reference)
+            self.assertAlmostEqual(
+                loss, reference, msg=f"iteration {iteration}", delta=RELATIVE_TOLERANCE * reference
+            )
 
     def solver(self, text=""):
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR + " " + text))
@@ -195,7 +213,9 @@ class SolverFieldsTest(SolverTest):
         self.assertNotAlmostEqual(unclipped[-1], expected[-1], places=3)
 
     def test_deferred_updates_resume(self):
-        self.solver_with_snapshots((r"base_lr: .*", 'type: "Adam" base_lr: 0.001 clip_gradients: 1'))
+        self.solver_with_snapshots(
+            (r"base_lr: .*", 'type: "Adam" base_lr: 0.001 clip_gradients: 1')
+        )
         lars = "large_batch { lars {} warmup_iterations: 30 momentum_correction: false }"
         expected = self.train_hash("policy: BYTES", lars)
         self.remove_snapshots()
@@ -205,20 +225,27 @@ class SolverFieldsTest(SolverTest):
     def test_recipe_trains(self):
         """Rates are scaled and warmed up, the batch grows: the loss still falls, images count."""
         self.copy_solver()
-        recipe = ("large_batch { reference_batch: 64 warmup_iterations: 20 warmup_base_lr: 0.001 "
-                  "momentum_correction: true label_smoothing: 0.1 "
-                  "batch_growth { iteration: 40 factor: 2 } }")
+        recipe = (
+            "large_batch { reference_batch: 64 warmup_iterations: 20 warmup_base_lr: 0.001 "
+            "momentum_correction: true label_smoothing: 0.1 "
+            "batch_growth { iteration: 40 factor: 2 } }"
+        )
         summary = self.run_job(self.config("policy: BYTES", recipe))
         self.assertLess(summary["loss"][-1], 0.7 * summary["loss"][0])
-        self.assertEqual(sum(worker["images"] for worker in summary["workers"]),
-                         2 * 16 * (40 + 2 * (ITERATIONS - 40)))
+        self.assertEqual(
+            sum(worker["images"] for worker in summary["workers"]),
+            2 * 16 * (40 + 2 * (ITERATIONS - 40)),
+        )
 
     def test_not_a_number_names_the_layer(self):
         self.copy_solver((r"base_lr: .*", "base_lr: 1e30"))
         run = self.start_run(self.config("policy: ALL_PS"))
         self.assertNotEqual(run.wait(), cluster.SUCCESS)
-        self.assertRegex(run.output(), r"loss of worker \d is .* in iteration \d+; the first layer "
-                         r'with such numbers is "\w+"')
+        self.assertRegex(
+            run.output(),
+            r"loss of worker \d is .* in iteration \d+; the first layer "
+            r'with such numbers is "\w+"',
+        )
         self.assert_nothing_left(cluster.ENDING)
 
 

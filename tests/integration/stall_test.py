@@ -34,36 +34,57 @@ def frozen_thread(test, process, name):
 
 
 class StallTest(cluster.ClusterTest):
-
     STALL_DEADLINE = 2
 
     def freeze(self, victim, thread, *, text, policy, layers=cluster.LAYERS):
-        daemons = self.start_training(cluster.replay_config(
-            workers=3, servers=2, iterations=cluster.ENDLESS, layers=layers,
-            cluster=f"scheduler_port: {cluster.free_port_pair()}",
-            communication=f"policy: {policy} "
-                          f"stall_deadline_seconds: {cluster.scaled(self.STALL_DEADLINE)}"), NODES)
+        daemons = self.start_training(
+            cluster.replay_config(
+                workers=3,
+                servers=2,
+                iterations=cluster.ENDLESS,
+                layers=layers,
+                cluster=f"scheduler_port: {cluster.free_port_pair()}",
+                communication=f"policy: {policy} "
+                f"stall_deadline_seconds: {cluster.scaled(self.STALL_DEADLINE)}",
+            ),
+            NODES,
+        )
         with frozen_thread(self, daemons[victim], thread):
             # Twice the deadline: who waits for a server waits longer than the server itself.
             self.assert_others_end(
-                daemons, victim, code=cluster.DEADLINE_EXCEEDED,
+                daemons,
+                victim,
+                code=cluster.DEADLINE_EXCEEDED,
                 text=f"from {self.describe(daemons, victim)}, whose heartbeat still arrives",
-                seconds=2 * self.STALL_DEADLINE + cluster.ENDING)
+                seconds=2 * self.STALL_DEADLINE + cluster.ENDING,
+            )
         self.assertRegex(daemons["scheduler"].output(), text)
         self.assertEqual(daemons[victim].wait(cluster.END_TIME), cluster.DEADLINE_EXCEEDED)
 
     def test_worker_with_parameter_servers(self):
-        self.freeze("worker-1", "poseidon_worker", policy="ALL_PS",
-                    text=r"server \d .* has waited \d+ s for the gradient of layer \w+, iteration")
+        self.freeze(
+            "worker-1",
+            "poseidon_worker",
+            policy="ALL_PS",
+            text=r"server \d .* has waited \d+ s for the gradient of layer \w+, iteration",
+        )
 
     def test_worker_with_factor_broadcast(self):
-        self.freeze("worker-1", "poseidon_worker", policy="ALL_SFB",
-                    layers=(("fc1", (64, 32), 1), ("fc2", (32, 10), 1)),
-                    text=r"worker [02] .* has waited \d+ s for the factors of layer fc\d, iteration")
+        self.freeze(
+            "worker-1",
+            "poseidon_worker",
+            policy="ALL_SFB",
+            layers=(("fc1", (64, 32), 1), ("fc2", (32, 10), 1)),
+            text=r"worker [02] .* has waited \d+ s for the factors of layer fc\d, iteration",
+        )
 
     def test_server(self):
-        self.freeze("server-1", "lane 2", policy="ALL_PS",
-                    text=r"worker \d .* has waited \d+ s for the values of layer \w+, iteration")
+        self.freeze(
+            "server-1",
+            "lane 2",
+            policy="ALL_PS",
+            text=r"worker \d .* has waited \d+ s for the values of layer \w+, iteration",
+        )
 
 
 if __name__ == "__main__":

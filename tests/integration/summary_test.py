@@ -12,11 +12,18 @@ BYTES_A_FLOAT = 4
 
 
 class SummaryTest(cluster.ClusterTest):
-
     def train(self, *, workers=3, servers=2, policy="BYTES", lanes=2, extra="", seed=1):
-        return self.run_job(cluster.replay_config(
-            workers=workers, servers=servers, layers=LAYERS, batch=BATCH, iterations=ITERATIONS,
-            communication=f"policy: {policy} lanes: {lanes} {extra}", training=f"seed: {seed}"))
+        return self.run_job(
+            cluster.replay_config(
+                workers=workers,
+                servers=servers,
+                layers=LAYERS,
+                batch=BATCH,
+                iterations=ITERATIONS,
+                communication=f"policy: {policy} lanes: {lanes} {extra}",
+                training=f"seed: {seed}",
+            )
+        )
 
     def assert_bytes(self, summary, workers, schemes):
         """All workers together, all iterations: 2MN a worker and direction over PS becomes MN sent
@@ -35,8 +42,17 @@ class SummaryTest(cluster.ClusterTest):
 
     def test_keys(self):
         summary = self.train()
-        for key in ("job", "exit_code", "reason", "iterations", "images_per_second", "loss",
-                    "layers", "workers", "communication_not_hidden"):
+        for key in (
+            "job",
+            "exit_code",
+            "reason",
+            "iterations",
+            "images_per_second",
+            "loss",
+            "layers",
+            "workers",
+            "communication_not_hidden",
+        ):
             self.assertIn(key, summary)
         self.assertEqual((summary["job"], summary["exit_code"]), ("test", 0))
         self.assertEqual(summary["iterations"], ITERATIONS)
@@ -48,10 +64,12 @@ class SummaryTest(cluster.ClusterTest):
             self.assertEqual(worker["dropped_frames"], 0)
 
     def test_bytes_are_the_formulas(self):
-        for policy, schemes in (("ALL_PS", ("PS", "PS", "PS", "PS")),
-                                ("ALL_SFB", ("PS", "PS", "SFB", "SFB")),
-                                # fc2 has too few floats for factors of 8 samples to be fewer.
-                                ("BYTES", ("PS", "PS", "SFB", "PS"))):
+        for policy, schemes in (
+            ("ALL_PS", ("PS", "PS", "PS", "PS")),
+            ("ALL_SFB", ("PS", "PS", "SFB", "SFB")),
+            # fc2 has too few floats for factors of 8 samples to be fewer.
+            ("BYTES", ("PS", "PS", "SFB", "PS")),
+        ):
             with self.subTest(policy):
                 summary = self.train(policy=policy)
                 self.assert_same_parameters(summary, workers=3)
@@ -66,8 +84,10 @@ class SummaryTest(cluster.ClusterTest):
     def test_deterministic(self):
         """The same bits in every run, whatever carries them; other bits from another seed."""
         deterministic = {"extra": "deterministic: true", "workers": 4}
-        hashes = [self.assert_same_parameters(self.train(**fields, **deterministic), workers=4)
-                  for fields in ({}, {}, {"lanes": 1, "servers": 3}, {"seed": 2})]
+        hashes = [
+            self.assert_same_parameters(self.train(**fields, **deterministic), workers=4)
+            for fields in ({}, {}, {"lanes": 1, "servers": 3}, {"seed": 2})
+        ]
         self.assertEqual(hashes[0], hashes[1])
         self.assertEqual(hashes[0], hashes[2])
         self.assertNotEqual(hashes[0], hashes[3])

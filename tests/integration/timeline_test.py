@@ -20,20 +20,32 @@ class Events:
         self.events = []
         for path in glob.glob(test.path(directory) + "/*.trace.json"):
             trace = test.read_json(path)["traceEvents"]
-            names = {(event["name"], event.get("tid")): event["args"]["name"]
-                     for event in trace if event["ph"] == "M"}
+            names = {
+                (event["name"], event.get("tid")): event["args"]["name"]
+                for event in trace
+                if event["ph"] == "M"
+            }
             process = names["process_name", None]
             for event in trace:
                 if event["ph"] != "M":
                     begin = event["ts"] / 1000
-                    self.events.append({
-                        "process": process, "track": names["thread_name", event["tid"]],
-                        "what": event["cat"], "begin": begin,
-                        "end": begin + event.get("dur", 0) / 1000, **event["args"]})
+                    self.events.append(
+                        {
+                            "process": process,
+                            "track": names["thread_name", event["tid"]],
+                            "what": event["cat"],
+                            "begin": begin,
+                            "end": begin + event.get("dur", 0) / 1000,
+                            **event["args"],
+                        }
+                    )
 
     def all(self, **wanted):
-        return [event for event in self.events
-                if all(event[key] == value for key, value in wanted.items())]
+        return [
+            event
+            for event in self.events
+            if all(event[key] == value for key, value in wanted.items())
+        ]
 
     def one(self, **wanted):
         found = self.all(**wanted)
@@ -43,18 +55,27 @@ class Events:
 
 
 class TimelineTest(cluster.ClusterTest):
-
     def trace(self, layers):
-        self.run_job(cluster.replay_config(
-            workers=WORKERS, servers=2, layers=layers, iterations=ITERATIONS,
-            communication="policy: ALL_PS", training="trace: true"))
+        self.run_job(
+            cluster.replay_config(
+                workers=WORKERS,
+                servers=2,
+                layers=layers,
+                iterations=ITERATIONS,
+                communication="policy: ALL_PS",
+                training="trace: true",
+            )
+        )
         return Events(self, "out")
 
     def steps(self):
         """(process, iteration), the first iteration aside: then memory is touched for the first
         time."""
-        return [(f"worker {worker}", iteration)
-                for worker in range(WORKERS) for iteration in range(1, ITERATIONS)]
+        return [
+            (f"worker {worker}", iteration)
+            for worker in range(WORKERS)
+            for iteration in range(1, ITERATIONS)
+        ]
 
     def assert_most(self, holds):
         self.assertGreaterEqual(statistics.mean(holds), 0.8, holds)
@@ -70,9 +91,15 @@ class TimelineTest(cluster.ClusterTest):
                 holds = []
                 for worker, iteration in self.steps():
                     here = {"process": worker, "iteration": iteration, "what": "backward"}
-                    arrived = min(event["begin"] for event in events.all(
-                        what="gradient arrived", track=f"from {worker}", layer=layer,
-                        iteration=iteration))
+                    arrived = min(
+                        event["begin"]
+                        for event in events.all(
+                            what="gradient arrived",
+                            track=f"from {worker}",
+                            layer=layer,
+                            iteration=iteration,
+                        )
+                    )
                     self.assertGreaterEqual(arrived, events.one(layer=layer, **here)["end"])
                     holds.append(arrived < events.one(layer=below, **here)["end"])
                 self.assert_most(holds)
@@ -92,7 +119,8 @@ class TimelineTest(cluster.ClusterTest):
             for layer in ("conv1", "conv2", "fc"):
                 self.assertGreaterEqual(
                     events.one(what="forward", layer=layer, **here)["begin"],
-                    max(event["begin"] for event in events.all(what="fresh", layer=layer, **here)))
+                    max(event["begin"] for event in events.all(what="fresh", layer=layer, **here)),
+                )
         self.assert_most(holds)
 
 

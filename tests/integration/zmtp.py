@@ -65,9 +65,21 @@ def encode(fields):
     return out
 
 
-def header(*, version=1, kind, role, rank=0, lane=0, epoch=0.0, iteration=0, bucket=0, chunk=0,
-           body=b""):
+def header(
+    *, version=1, kind, role, rank=0, lane=0, epoch=0.0, iteration=0, bucket=0, chunk=0, body=b""
+):
     """wire::FrameHeader."""
     zigzag = {4: 2 * rank, 5: 2 * lane}
-    return encode({1: version, 2: kind, 3: role, **zigzag, 6: epoch, 7: iteration, 8: bucket,
-                   9: chunk, 11: len(body)})
+    return encode(
+        {
+            1: version,
+            2: kind,
+            3: role,
+            **zigzag,
+            6: epoch,
+            7: iteration,
+            8: bucket,
+            9: chunk,
+            11: len(body),
+        }
+    )

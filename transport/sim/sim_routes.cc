@@ -8,7 +8,8 @@ bool SimRoutes::Flat(const Address& to) {
 }
 
 size_t SimRoutes::TableOf(const Address& to) {
-  return static_cast<size_t>((to.lane - SimLane::kFirst) * kRoles + static_cast<int>(to.node.role));
+  return static_cast<size_t>(to.lane - SimLane::kFirst) * kRoles +
+         static_cast<size_t>(to.node.role);
 }
 
 void SimRoutes::Set(const Address& to, SimLane lane) {

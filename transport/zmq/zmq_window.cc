@@ -63,7 +63,7 @@ zmq::message_t MakeFrame(Payload bytes, int64_t charge, std::shared_ptr<ZmqWindo
   // ZeroMQ only reads what it sends.
   zmq::message_t frame(const_cast<std::byte*>(view.data()), view.size(), ReleaseFrame,
                        baggage.get());
-  baggage.release();
+  static_cast<void>(baggage.release());  // ReleaseFrame deletes it.
   return frame;
 }
 

@@ -12,11 +12,22 @@ SIZES = (64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 
 # Names as the programs know them, with what to call them.
 POSEIDON = {"automatic": "automatic", "ring": "ring", "halving_doubling": "halving-doubling"}
-GLOO = {"ring": "ring", "ring_chunked": "ring_chunked", "halving_doubling": "halving_doubling",
-        "new_ring": "allreduce(RING)", "new_bcube": "allreduce(BCUBE)"}
+GLOO = {
+    "ring": "ring",
+    "ring_chunked": "ring_chunked",
+    "halving_doubling": "halving_doubling",
+    "new_ring": "allreduce(RING)",
+    "new_bcube": "allreduce(BCUBE)",
+}
 # By the numbers of coll_tuned_allreduce_algorithm; without 1, linear, which nobody would use.
-OPENMPI = {"automatic": "automatic", "2": "nonoverlapping", "3": "recursive doubling", "4": "ring",
-           "5": "segmented ring", "6": "Rabenseifner"}
+OPENMPI = {
+    "automatic": "automatic",
+    "2": "nonoverlapping",
+    "3": "recursive doubling",
+    "4": "ring",
+    "5": "segmented ring",
+    "6": "Rabenseifner",
+}
 SYSTEMS = {"Poseidon": POSEIDON, "Gloo": GLOO, "OpenMPI": OPENMPI}
 
 # Of the first round's algorithms those that were slower than their system's best by more than this
@@ -43,7 +54,7 @@ def wire_seconds(ranks, size, bits_per_second):
 
 
 def human(size):
-    """"4 MiB"."""
+    """ "4 MiB"."""
     return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 
@@ -62,52 +73,94 @@ class Runner:
         self._runs += 1
         files = self._bed.path(f"{system}-{self._runs}-")
         text = ",".join(":".join(map(str, cell)) for cell in cells)
-        start = {"Poseidon": self._start_poseidon, "Gloo": self._start_gloo,
-                 "OpenMPI": self._start_openmpi}[system]
+        start = {
+            "Poseidon": self._start_poseidon,
+            "Gloo": self._start_gloo,
+            "OpenMPI": self._start_openmpi,
+        }[system]
         self._bed.wait(start(f"--cells={text}", files), DEADLINE)
         results = []
         for rank in range(self._ranks):
             with open(f"{files}{rank}", encoding="ascii") as file:
                 results.append(json.load(file))
-        return {(of_ranks[0]["algorithm"], of_ranks[0]["bytes"]):
-                (of_ranks[0]["seconds"], sum(one["cpu_seconds"] for one in of_ranks))
-                for of_ranks in zip(*results)}
+        return {
+            (of_ranks[0]["algorithm"], of_ranks[0]["bytes"]): (
+                of_ranks[0]["seconds"],
+                sum(one["cpu_seconds"] for one in of_ranks),
+            )
+            for of_ranks in zip(*results)
+        }
 
     def _start_poseidon(self, cells, files):
         endpoints = ",".join(f"{address}:5000" for address in self._bed.addresses)
-        return [self._bed.start(rank, [self._programs["Poseidon"], cells, f"--out={files}{rank}",
-                                       f"--rank={rank}", f"--endpoints={endpoints}"],
-                                f"rank-{rank}.log")
-                for rank in range(self._ranks)]
+        return [
+            self._bed.start(
+                rank,
+                [
+                    self._programs["Poseidon"],
+                    cells,
+                    f"--out={files}{rank}",
+                    f"--rank={rank}",
+                    f"--endpoints={endpoints}",
+                ],
+                f"rank-{rank}.log",
+            )
+            for rank in range(self._ranks)
+        ]
 
     def _start_gloo(self, cells, files):
         store = self._bed.path(f"store-{self._runs}")
         os.mkdir(store)
-        return [self._bed.start(rank, [self._programs["Gloo"], cells, f"--out={files}{rank}",
-                                       f"--rank={rank}", f"--ranks={self._ranks}",
-                                       f"--host={address}", f"--store={store}"],
-                                f"rank-{rank}.log")
-                for rank, address in enumerate(self._bed.addresses)]
+        return [
+            self._bed.start(
+                rank,
+                [
+                    self._programs["Gloo"],
+                    cells,
+                    f"--out={files}{rank}",
+                    f"--rank={rank}",
+                    f"--ranks={self._ranks}",
+                    f"--host={address}",
+                    f"--store={store}",
+                ],
+                f"rank-{rank}.log",
+            )
+            for rank, address in enumerate(self._bed.addresses)
+        ]
 
     def _start_openmpi(self, cells, files):
         """mpirun in the first namespace; each of the others is a machine to it, which it enters by
         the script that stands in for ssh."""
         agent = self._bed.path("agent")
         with open(agent, "w", encoding="ascii") as file:
-            file.write('#!/bin/sh\nhost=$1\nshift\ncase $host in\n')
+            file.write("#!/bin/sh\nhost=$1\nshift\ncase $host in\n")
             for rank, address in enumerate(self._bed.addresses):
                 file.write(f'{address}) set -- {self._bed.namespace(rank)} {rank} "$*" ;;\n')
-            file.write('esac\nexec ip netns exec "$1" unshare --uts '
-                       'sh -c "hostname node$2; exec $3"\n')
+            file.write(
+                'esac\nexec ip netns exec "$1" unshare --uts ' 'sh -c "hostname node$2; exec $3"\n'
+            )
         os.chmod(agent, 0o755)
         options = {
-            "btl": "tcp,self", "btl_tcp_if_include": "eth0", "oob_tcp_if_include": "eth0",
-            "plm_rsh_agent": agent, "coll_tuned_use_dynamic_rules": "1",
+            "btl": "tcp,self",
+            "btl_tcp_if_include": "eth0",
+            "oob_tcp_if_include": "eth0",
+            "plm_rsh_agent": agent,
+            "coll_tuned_use_dynamic_rules": "1",
             # What OpenMPI's own rules choose for large all-reduces.
             "coll_tuned_allreduce_algorithm_segmentsize": str(MIB),
-            "mpi_yield_when_idle": "1", "hwloc_base_binding_policy": "none"}
-        command = ["mpirun", "--allow-run-as-root", "-np", str(self._ranks),
-                   "--host", ",".join(self._bed.addresses), "--map-by", "node"]
+            "mpi_yield_when_idle": "1",
+            "hwloc_base_binding_policy": "none",
+        }
+        command = [
+            "mpirun",
+            "--allow-run-as-root",
+            "-np",
+            str(self._ranks),
+            "--host",
+            ",".join(self._bed.addresses),
+            "--map-by",
+            "node",
+        ]
         for name, value in options.items():
             command += ["--mca", name, value]
         command += [self._programs["OpenMPI"], cells, f"--out={files}"]
@@ -136,8 +189,14 @@ class Samples:
     def milliseconds(self):
         """Minimum, median, 99th percentile."""
         ordered = sorted(self._seconds)
-        return [1e3 * value for value in
-                (ordered[0], self.median, ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)])]
+        return [
+            1e3 * value
+            for value in (
+                ordered[0],
+                self.median,
+                ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)],
+            )
+        ]
 
     @property
     def cpu_per_gigabyte(self):
@@ -162,9 +221,16 @@ def measure(bed, programs, sizes, rounds):
     samples = {}
     for number in range(rounds):
         for system in programs:
-            chosen = [(algorithm, size) for size in sizes for algorithm in SYSTEMS[system]
-                      if (hopeful(samples, system, algorithm, size) if number else
-                          size <= WASTEFUL_SIZE or (system, algorithm) not in WASTEFUL)]
+            chosen = [
+                (algorithm, size)
+                for size in sizes
+                for algorithm in SYSTEMS[system]
+                if (
+                    hopeful(samples, system, algorithm, size)
+                    if number
+                    else size <= WASTEFUL_SIZE or (system, algorithm) not in WASTEFUL
+                )
+            ]
             cells = [(algorithm, size, *counts[size]) for algorithm, size in chosen]
             for (algorithm, size), result in runner.run(system, cells).items():
                 samples.setdefault((system, algorithm, size), Samples(size)).add(*result)
@@ -181,8 +247,11 @@ def hopeful(samples, system, algorithm, size):
 
 def best(samples, system, size):
     """(algorithm, Samples) with the least median."""
-    of_system = [(algorithm, one) for (name, algorithm, bytes_), one in samples.items()
-                 if (name, bytes_) == (system, size)]
+    of_system = [
+        (algorithm, one)
+        for (name, algorithm, bytes_), one in samples.items()
+        if (name, bytes_) == (system, size)
+    ]
     return min(of_system, key=lambda item: item[1].median)
 
 
@@ -190,8 +259,11 @@ def table(bed, samples, sizes, systems):
     """Rows of a Markdown table: our automatic choice and our best against everybody's best."""
     ranks = len(bed.addresses)
     others = [system for system in systems if system != "Poseidon"]
-    lines = ["| bytes | system, algorithm | min | median | p99 ms | of the bound | "
-             "Poseidon to it | CPU s/GB |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| bytes | system, algorithm | min | median | p99 ms | of the bound | "
+        "Poseidon to it | CPU s/GB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for size in sizes:
         ours = samples["Poseidon", "automatic", size]
         rows = [("Poseidon, automatic", ours)]
@@ -199,23 +271,34 @@ def table(bed, samples, sizes, systems):
             algorithm, one = best(samples, system, size)
             rows.append((f"{system}, best: {SYSTEMS[system][algorithm]}", one))
         for name, one in rows:
-            bound = "" if not bed.bits_per_second else (
-                f"{one.median / wire_seconds(ranks, size, bed.bits_per_second):.3f}")
+            bound = (
+                ""
+                if not bed.bits_per_second
+                else (f"{one.median / wire_seconds(ranks, size, bed.bits_per_second):.3f}")
+            )
             ratio = f"{ours.median / one.median:.2f}" if name.split(",")[0] in others else ""
             minimum, median, p99 = one.milliseconds
-            lines.append(f"| {human(size)} | {name} | {minimum:.2f} | {median:.2f} | {p99:.2f} | "
-                         f"{bound} | {ratio} | {one.cpu_per_gigabyte:.2f} |")
+            lines.append(
+                f"| {human(size)} | {name} | {minimum:.2f} | {median:.2f} | {p99:.2f} | "
+                f"{bound} | {ratio} | {one.cpu_per_gigabyte:.2f} |"
+            )
     return lines
 
 
 def all_medians(samples, sizes):
     """Rows of a Markdown table: medians of everything that was measured, in milliseconds."""
-    lines = ["| algorithm | " + " | ".join(human(size) for size in sizes) + " |",
-             "|---" * (len(sizes) + 1) + "|"]
+    lines = [
+        "| algorithm | " + " | ".join(human(size) for size in sizes) + " |",
+        "|---" * (len(sizes) + 1) + "|",
+    ]
     names = {(system, algorithm): None for system, algorithm, _ in samples}
     for system, algorithm in names:
-        medians = [f"{1e3 * samples[system, algorithm, size].median:.2f}"
-                   if (system, algorithm, size) in samples else "" for size in sizes]
+        medians = [
+            f"{1e3 * samples[system, algorithm, size].median:.2f}"
+            if (system, algorithm, size) in samples
+            else ""
+            for size in sizes
+        ]
         lines.append(f"| {system}, {SYSTEMS[system][algorithm]} | " + " | ".join(medians) + " |")
     return lines
 

@@ -21,9 +21,12 @@ import stream
 import testbed
 
 SKIPPED = 77
-GIGABIT = 10 ** 9
-PROGRAMS = {"Poseidon": "bench_network_poseidon", "Gloo": "bench_network_gloo",
-            "OpenMPI": "bench_network_mpi"}
+GIGABIT = 10**9
+PROGRAMS = {
+    "Poseidon": "bench_network_poseidon",
+    "Gloo": "bench_network_gloo",
+    "OpenMPI": "bench_network_mpi",
+}
 REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 
 
@@ -51,14 +54,19 @@ def report_link(seconds):
     with testbed.Testbed(2, GIGABIT) as bed:
         server = bed.start(1, ["iperf3", "--server", "--one-off"], "server.log")
         time.sleep(0.5)  # it says nothing when it listens
-        client = bed.start(0, ["iperf3", "--client", bed.addresses[1], "--time", str(seconds),
-                               "--json"], "client.log")
+        client = bed.start(
+            0,
+            ["iperf3", "--client", bed.addresses[1], "--time", str(seconds), "--json"],
+            "client.log",
+        )
         bed.wait([client, server], seconds + 20)
         with open(client.log, encoding="ascii") as file:
             received = json.load(file)["end"]["sum_received"]["bits_per_second"]
-        print(f"\nOne connection at {GIGABIT / 1e9:g} Gb/s ({testbed.CONGESTION_CONTROL}, tbf with "
-              f"a burst of {testbed.BURST_BYTES} bytes): goodput {received / 1e6:.0f} Mb/s",
-              flush=True)
+        print(
+            f"\nOne connection at {GIGABIT / 1e9:g} Gb/s ({testbed.CONGESTION_CONTROL}, tbf with "
+            f"a burst of {testbed.BURST_BYTES} bytes): goodput {received / 1e6:.0f} Mb/s",
+            flush=True,
+        )
 
 
 def report_load():
@@ -66,22 +74,31 @@ def report_load():
     before = testbed.busy_seconds()
     time.sleep(1)
     busy = testbed.busy_seconds() - before
-    print(f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, of which others use "
-          f"{busy:.2f} now", flush=True)
+    print(
+        f"{platform.system()} {platform.release()}, {os.cpu_count()} cores, of which others use "
+        f"{busy:.2f} now",
+        flush=True,
+    )
 
 
 def parse():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bin", default=os.path.join(REPOSITORY, "build", "bin"),
-                        help="where the programs are")
-    parser.add_argument("--part", choices=("link", "all-reduce", "stream"), action="append",
-                        help="only this part; may be repeated")
+    parser.add_argument(
+        "--bin", default=os.path.join(REPOSITORY, "build", "bin"), help="where the programs are"
+    )
+    parser.add_argument(
+        "--part",
+        choices=("link", "all-reduce", "stream"),
+        action="append",
+        help="only this part; may be repeated",
+    )
     parser.add_argument("--quick", action="store_true", help="does it work? Measures little")
     parser.add_argument("--rounds", type=int, help="turns that the systems take")
     parser.add_argument("--ranks", type=int, action="append", help="all-reduce: only so many ranks")
-    parser.add_argument("--details", action="store_true",
-                        help="all-reduce: every algorithm's medians")
+    parser.add_argument(
+        "--details", action="store_true", help="all-reduce: every algorithm's medians"
+    )
     options = parser.parse_args()
     options.part = options.part or ["link", "all-reduce", "stream"]
     return options

@@ -16,17 +16,26 @@ import testbed
 SCALE = 16
 BATCH = 8
 NODES = 4
-BITS_PER_SECOND = 10 ** 9
+BITS_PER_SECOND = 10**9
 # Floats and multiply-adds of VGG19, layer by layer.
 CONVOLUTIONS = (
-    ("conv1_1", 1792, 86704128), ("conv1_2", 36928, 1849688064), ("conv2_1", 73856, 924844032),
-    ("conv2_2", 147584, 1849688064), ("conv3_1", 295168, 924844032),
-    ("conv3_2", 590080, 1849688064), ("conv3_3", 590080, 1849688064),
-    ("conv3_4", 590080, 1849688064), ("conv4_1", 1180160, 924844032),
-    ("conv4_2", 2359808, 1849688064), ("conv4_3", 2359808, 1849688064),
-    ("conv4_4", 2359808, 1849688064), ("conv5_1", 2359808, 462422016),
-    ("conv5_2", 2359808, 462422016), ("conv5_3", 2359808, 462422016),
-    ("conv5_4", 2359808, 462422016))
+    ("conv1_1", 1792, 86704128),
+    ("conv1_2", 36928, 1849688064),
+    ("conv2_1", 73856, 924844032),
+    ("conv2_2", 147584, 1849688064),
+    ("conv3_1", 295168, 924844032),
+    ("conv3_2", 590080, 1849688064),
+    ("conv3_3", 590080, 1849688064),
+    ("conv3_4", 590080, 1849688064),
+    ("conv4_1", 1180160, 924844032),
+    ("conv4_2", 2359808, 1849688064),
+    ("conv4_3", 2359808, 1849688064),
+    ("conv4_4", 2359808, 1849688064),
+    ("conv5_1", 2359808, 462422016),
+    ("conv5_2", 2359808, 462422016),
+    ("conv5_3", 2359808, 462422016),
+    ("conv5_4", 2359808, 462422016),
+)
 # Inputs and outputs.
 INNER_PRODUCTS = (("fc6", 25088, 4096), ("fc7", 4096, 4096), ("classifier", 4096, 1000))
 
@@ -79,8 +88,10 @@ def job(address, communication, backward, iterations, factors):
         else:
             what = f"parameters: {layer.floats}"
         milliseconds = 1e3 * backward * layer.share
-        text += (f'layers {{ name: "{layer.name}" {what} forward_ms: {milliseconds / 2:.4f} '
-                 f"backward_ms: {milliseconds:.4f} }}\n")
+        text += (
+            f'layers {{ name: "{layer.name}" {what} forward_ms: {milliseconds / 2:.4f} '
+            f"backward_ms: {milliseconds:.4f} }}\n"
+        )
     return f"""name: "stream"
 cluster {{ workers: {NODES} servers: {NODES} scheduler_host: "{address}"
   network {{ bandwidth: "{BITS_PER_SECOND // 10 ** 6}Mbps" latency: "{LATENCY}" }} }}
@@ -108,47 +119,70 @@ class Runner:
         os.mkdir(out)
         config = os.path.join(out, "job.prototxt")
         with open(config, "w", encoding="ascii") as file:
-            file.write(job(self._bed.addresses[0], communication, backward, self._iterations,
-                           factors))
+            file.write(
+                job(self._bed.addresses[0], communication, backward, self._iterations, factors)
+            )
         processes = [self._daemon("scheduler", 0, config, out)]
         for role in ("server", "worker"):
             for node, address in enumerate(self._bed.addresses):
-                processes.append(self._daemon(role, node, config, out, f"--rank={node}",
-                                              f"--host={address}"))
+                processes.append(
+                    self._daemon(role, node, config, out, f"--rank={node}", f"--host={address}")
+                )
         cpu = self._bed.wait(processes, DEADLINE)
         with open(os.path.join(out, "worker-0.trace.json"), encoding="ascii") as file:
             events = json.load(file)["traceEvents"]
         first = layers()[0].name
-        begins = sorted(event["ts"] / 1e6 for event in events if event.get("cat") == "forward"
-                        and event["args"].get("layer") == first)
+        begins = sorted(
+            event["ts"] / 1e6
+            for event in events
+            if event.get("cat") == "forward" and event["args"].get("layer") == first
+        )
         return self._intervals(begins), cpu
 
     def _daemon(self, role, node, config, out, *flags):
         program = os.path.join(self._directory, f"poseidon_{role}")
-        return self._bed.start(node, [program, f"--config={config}", f"--out={out}", *flags],
-                               f"{role}-{node}.log")
+        return self._bed.start(
+            node, [program, f"--config={config}", f"--out={out}", *flags], f"{role}-{node}.log"
+        )
 
     def gloo(self, algorithm, bucket_bytes, backward):
         """A rank on each node."""
         self._runs += 1
         store = self._bed.path(f"store-{self._runs}")
         os.mkdir(store)
-        text = ",".join(f"{layer.floats}:{500 * backward * layer.share:.4f}:"
-                        f"{1000 * backward * layer.share:.4f}" for layer in layers())
+        text = ",".join(
+            f"{layer.floats}:{500 * backward * layer.share:.4f}:"
+            f"{1000 * backward * layer.share:.4f}"
+            for layer in layers()
+        )
         out = self._bed.path(f"gloo-{self._runs}-")
         program = os.path.join(self._directory, "bench_network_gloo_stream")
-        processes = [self._bed.start(rank, [
-            program, f"--rank={rank}", f"--ranks={NODES}", f"--host={address}", f"--store={store}",
-            f"--algorithm={algorithm}", f"--layers={text}", f"--bucket_bytes={bucket_bytes}",
-            f"--iterations={self._iterations}", f"--out={out}{rank}"], f"gloo-{rank}.log")
-            for rank, address in enumerate(self._bed.addresses)]
+        processes = [
+            self._bed.start(
+                rank,
+                [
+                    program,
+                    f"--rank={rank}",
+                    f"--ranks={NODES}",
+                    f"--host={address}",
+                    f"--store={store}",
+                    f"--algorithm={algorithm}",
+                    f"--layers={text}",
+                    f"--bucket_bytes={bucket_bytes}",
+                    f"--iterations={self._iterations}",
+                    f"--out={out}{rank}",
+                ],
+                f"gloo-{rank}.log",
+            )
+            for rank, address in enumerate(self._bed.addresses)
+        ]
         cpu = self._bed.wait(processes, DEADLINE)
         with open(f"{out}0", encoding="ascii") as file:
             return self._intervals(json.load(file)["begins"]), cpu
 
     def _intervals(self, begins):
         intervals = [end - begin for begin, end in zip(begins, begins[1:])]
-        return intervals[min(WARM_UP, len(intervals) - 1):]
+        return intervals[min(WARM_UP, len(intervals) - 1) :]
 
 
 def variants(runner, has_gloo, quick):
@@ -156,8 +190,12 @@ def variants(runner, has_gloo, quick):
     found = []
 
     def add(name, communication, factors=False):
-        found.append((f"Poseidon, {name}",
-                      lambda backward: runner.poseidon(communication, backward, factors)))
+        found.append(
+            (
+                f"Poseidon, {name}",
+                lambda backward: runner.poseidon(communication, backward, factors),
+            )
+        )
 
     for policy in () if quick else ("TIME", "ALL_PS", "ALL_RING"):
         add(policy, f"policy: {policy}")
@@ -168,8 +206,14 @@ def variants(runner, has_gloo, quick):
     if has_gloo:
         # What PyTorch uses.
         for name, bucket_bytes in (("one all-reduce a layer", 0), ("buckets", BUCKET_BYTES)):
-            found.append((f"Gloo, {name}", lambda backward, bucket_bytes=bucket_bytes:
-                          runner.gloo("new_ring", bucket_bytes, backward)))
+            found.append(
+                (
+                    f"Gloo, {name}",
+                    lambda backward, bucket_bytes=bucket_bytes: runner.gloo(
+                        "new_ring", bucket_bytes, backward
+                    ),
+                )
+            )
     return found
 
 
@@ -193,14 +237,18 @@ def print_table(wire, backward, results):
     """A Markdown table."""
     compute = 1.5 * backward
     bound = max(compute, wire)
-    print(f"\nVGG19 / {SCALE}, {NODES} nodes, {BITS_PER_SECOND / 1e9:g} Gb/s, "
-          f"{testbed.CONGESTION_CONTROL}: backward {1e3 * backward:.0f} ms, forward "
-          f"{500 * backward:.0f} ms, dense payload at line rate {1e3 * wire:.0f} ms\n")
+    print(
+        f"\nVGG19 / {SCALE}, {NODES} nodes, {BITS_PER_SECOND / 1e9:g} Gb/s, "
+        f"{testbed.CONGESTION_CONTROL}: backward {1e3 * backward:.0f} ms, forward "
+        f"{500 * backward:.0f} ms, dense payload at line rate {1e3 * wire:.0f} ms\n"
+    )
     print("| system | iteration, median ms | min | max | of max(compute, bytes/B) | CPU share |")
     print("|---|---|---|---|---|---|")
     for name, (intervals, cpus) in results.items():
         median = statistics.median(intervals)
         share = statistics.median(cpus) / (median * os.cpu_count())
-        print(f"| {name} | {1e3 * median:.0f} | {1e3 * min(intervals):.0f} | "
-              f"{1e3 * max(intervals):.0f} | {median / bound:.3f} | {100 * share:.0f}% |",
-              flush=True)
+        print(
+            f"| {name} | {1e3 * median:.0f} | {1e3 * min(intervals):.0f} | "
+            f"{1e3 * max(intervals):.0f} | {median / bound:.3f} | {100 * share:.0f}% |",
+            flush=True,
+        )

@@ -31,8 +31,9 @@ def _die_with_parent():
 
 
 def _call(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20,
-                          check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
+    )
     if done.returncode != 0:
         raise Unavailable(f"{' '.join(command)}: {done.stdout.decode().strip()}")
     return done.stdout.decode()
@@ -76,8 +77,9 @@ class Testbed:
         self._running = []
         for name in reversed(self._made):
             # What the programs have started in turn.
-            for pid in subprocess.run(["ip", "netns", "pids", name], stdout=subprocess.PIPE,
-                                      check=False).stdout.split():
+            for pid in subprocess.run(
+                ["ip", "netns", "pids", name], stdout=subprocess.PIPE, check=False
+            ).stdout.split():
                 try:
                     os.kill(int(pid), signal.SIGKILL)
                 except ProcessLookupError:
@@ -99,27 +101,89 @@ class Testbed:
     def _join(self, switch, node, address):
         name = self._make_namespace(node)
         port = f"port{node}"
-        _call("ip", "-n", switch, "link", "add", port, "type", "veth", "peer", "name", "eth0",
-              "netns", name)
+        _call(
+            "ip",
+            "-n",
+            switch,
+            "link",
+            "add",
+            port,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            name,
+        )
         _call("ip", "-n", switch, "link", "set", port, "master", "bridge", "up")
         _call("ip", "-n", name, "address", "add", f"{address}/24", "dev", "eth0")
         _call("ip", "-n", name, "link", "set", "eth0", "up")
         # By routes, not by sysctl: a namespace's default must be one of those that the machine
         # allows to everybody, which cubic need not be.
-        _call("ip", "-n", name, "route", "change", "10.99.0.0/24", "dev", "eth0", "proto", "kernel",
-              "scope", "link", "src", address, "congctl", CONGESTION_CONTROL)
-        _call("ip", "-n", name, "route", "change", "table", "local", "local", address, "dev",
-              "eth0", "proto", "kernel", "scope", "host", "src", address, "congctl",
-              CONGESTION_CONTROL)
+        _call(
+            "ip",
+            "-n",
+            name,
+            "route",
+            "change",
+            "10.99.0.0/24",
+            "dev",
+            "eth0",
+            "proto",
+            "kernel",
+            "scope",
+            "link",
+            "src",
+            address,
+            "congctl",
+            CONGESTION_CONTROL,
+        )
+        _call(
+            "ip",
+            "-n",
+            name,
+            "route",
+            "change",
+            "table",
+            "local",
+            "local",
+            address,
+            "dev",
+            "eth0",
+            "proto",
+            "kernel",
+            "scope",
+            "host",
+            "src",
+            address,
+            "congctl",
+            CONGESTION_CONTROL,
+        )
         if self.bits_per_second:
             self._shape_own(name, address)
-            _call("tc", "-n", switch, "qdisc", "add", "dev", port, "root", "tbf", "rate",
-                  f"{self.bits_per_second}bit", "burst", str(BURST_BYTES), "latency",
-                  f"{QUEUE_SECONDS * 1000:g}ms")
+            _call(
+                "tc",
+                "-n",
+                switch,
+                "qdisc",
+                "add",
+                "dev",
+                port,
+                "root",
+                "tbf",
+                "rate",
+                f"{self.bits_per_second}bit",
+                "burst",
+                str(BURST_BYTES),
+                "latency",
+                f"{QUEUE_SECONDS * 1000:g}ms",
+            )
 
     def _shape_own(self, name, own):
         """A machine's own link serves those that it sends to in turns, as launch/
         network_testbed.h says, where it says why."""
+
         def tc(*command):
             _call("tc", "-n", name, *command[:2], "dev", "eth0", *command[2:])
 
@@ -127,16 +191,55 @@ class Testbed:
         turns = ("cburst", str(BURST_BYTES), "quantum", str(BURST_BYTES))
         limit = str(int(self.bits_per_second / 8 * QUEUE_SECONDS) + BURST_BYTES)
         tc("qdisc", "add", "root", "handle", "1:", "htb", "default", "2")
-        tc("class", "add", "parent", "1:", "classid", "1:1", "htb", "rate", rate, "burst",
-           str(BURST_BYTES), *turns)
+        tc(
+            "class",
+            "add",
+            "parent",
+            "1:",
+            "classid",
+            "1:1",
+            "htb",
+            "rate",
+            rate,
+            "burst",
+            str(BURST_BYTES),
+            *turns,
+        )
         # Class 2 is for what goes to nobody in particular.
         for number, peer in enumerate([None] + [a for a in self.addresses if a != own], 2):
-            tc("class", "add", "parent", "1:1", "classid", f"1:{number:x}", "htb", "rate", "8bit",
-               "ceil", rate, *turns)
+            tc(
+                "class",
+                "add",
+                "parent",
+                "1:1",
+                "classid",
+                f"1:{number:x}",
+                "htb",
+                "rate",
+                "8bit",
+                "ceil",
+                rate,
+                *turns,
+            )
             tc("qdisc", "add", "parent", f"1:{number:x}", "bfifo", "limit", limit)
             if peer is not None:
-                tc("filter", "add", "parent", "1:", "protocol", "ip", "prio", "1", "u32", "match",
-                   "ip", "dst", f"{peer}/32", "flowid", f"1:{number:x}")
+                tc(
+                    "filter",
+                    "add",
+                    "parent",
+                    "1:",
+                    "protocol",
+                    "ip",
+                    "prio",
+                    "1",
+                    "u32",
+                    "match",
+                    "ip",
+                    "dst",
+                    f"{peer}/32",
+                    "flowid",
+                    f"1:{number:x}",
+                )
 
     def path(self, name):
         return os.path.join(self.directory, name)
@@ -147,8 +250,13 @@ class Testbed:
         prefix = [] if node is None else ["ip", "netns", "exec", self.namespace(node)]
         with open(self.path(log), "wb") as output:
             # pylint: disable=subprocess-popen-preexec-fn  (the driver has no threads)
-            process = subprocess.Popen([*prefix, *command], stdin=subprocess.DEVNULL, stdout=output,
-                                       stderr=subprocess.STDOUT, preexec_fn=_die_with_parent)
+            process = subprocess.Popen(
+                [*prefix, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_die_with_parent,
+            )
         process.log = self.path(log)
         self._running.append(process)
         return process

@@ -102,7 +102,8 @@ std::unique_ptr<TorchLayer> MakeReduction(const TorchLayerInput& input) {
   const auto operation = p.operation();
   double coefficient = p.coeff();
   if (operation == caffe::ReductionParameter::MEAN) {
-    coefficient /= static_cast<double>(Count(input.description.bottoms[0].shape) / rows);
+    const int64_t values = Count(input.description.bottoms[0].shape) / rows;
+    coefficient /= static_cast<double>(values);
   }
   return MakeAutogradLayer(input,
                            [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {

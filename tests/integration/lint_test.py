@@ -1,0 +1,100 @@
+"""tools/lint: which sources it looks at again, and with which arguments.
+
+lint_test.py SOURCE_DIR
+"""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path()
+
+
+def load():
+    sys.dont_write_bytecode = True  # the sources stay as they are
+    loader = importlib.machinery.SourceFileLoader("lint", str(ROOT / "tools" / "lint"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("lint", loader))
+    loader.exec_module(module)
+    return module
+
+
+class Tree(unittest.TestCase):
+    """A small tree of sources instead of the project's."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.lint = load()
+        self.lint.ROOT = pathlib.Path(folder.name)
+        self.lint.CACHE = self.lint.ROOT / "cache"
+        self.lint.CACHE.mkdir()
+        for name, text in {
+            ".clang-tidy": "Checks: '-*'",
+            "tests/.clang-tidy": "InheritParentConfig: true",
+            "core/a.cc": '#include "core/a.h"\n#include "proto/job.pb.h"\n',
+            "core/a.h": '#include "core/b.h"\n',
+            "core/b.h": "",
+            "core/other.cc": "",
+            "proto/job.proto": "",
+        }.items():
+            self.write(name, text)
+        self.commands = {"core/a.cc": ["c++", "core/a.cc"], "core/other.cc": ["c++"]}
+
+    def write(self, name, text):
+        path = self.lint.ROOT / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def key(self):
+        return self.lint.Tidy(self.commands).key("core/a.cc")
+
+    def test_a_source_is_looked_at_again_when_something_that_it_depends_on_changes(self):
+        for name in [
+            "core/a.cc",
+            "core/b.h",
+            "proto/job.proto",
+            ".clang-tidy",
+            "tests/.clang-tidy",
+        ]:
+            before = self.key()
+            self.assertEqual(self.key(), before)
+            path = self.lint.ROOT / name
+            self.write(name, path.read_text(encoding="utf-8") + "\n# changed\n")
+            self.assertNotEqual(self.key(), before, name)
+        before = self.key()
+        self.write("core/other.cc", "int x;\n")
+        self.assertEqual(self.key(), before)
+        self.commands["core/a.cc"].append("-DX")
+        self.assertNotEqual(self.key(), before)
+
+    def test_a_source_that_was_found_clean_is_known(self):
+        tidy = self.lint.Tidy(self.commands)
+        self.assertFalse(tidy.is_known("core/a.cc"))
+        self.write("cache/core__a.cc.clean", tidy.key("core/a.cc"))
+        self.assertTrue(tidy.is_known("core/a.cc"))
+
+    def test_changed_sources_and_users_of_changed_headers_come_first(self):
+        tidy = self.lint.Tidy(self.commands)
+        self.assertEqual(tidy.in_order({"core/b.h"}), (["core/a.cc"], ["core/other.cc"]))
+        self.assertEqual(tidy.in_order({"core/other.cc"}), (["core/other.cc"], ["core/a.cc"]))
+        self.assertEqual(tidy.in_order({"README.md"})[0], [])
+
+    def test_nothing_is_looked_at_after_the_deadline(self):
+        self.assertIsNone(self.lint.Tidy(self.commands).look_at("core/a.cc", 0))
+
+
+class Arguments(unittest.TestCase):
+    def test_precompiled_headers_are_gccs_alone(self):
+        arguments = "c++ -include x/cmake_pch.hxx -Winvalid-pch -Werror -O3 -c a.cc".split()
+        self.assertEqual(
+            load().for_clang(arguments),
+            ["c++", "-Wno-unknown-warning-option", "-O3", "-c", "a.cc"],
+        )
+
+
+if __name__ == "__main__":
+    ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()
