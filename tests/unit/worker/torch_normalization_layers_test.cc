@@ -37,6 +37,35 @@ TEST(TorchNormalizationLayersTest, BatchNormKeepsSumsOfStatistics) {
   }
 }
 
+// Against doubles of the same numbers, at random means from small to much larger than the
+// deviation, in training and by sums.
+TEST(TorchNormalizationLayersTest, BatchNormFarFromZero) {
+  const std::vector<int64_t> shape = {8, 3, 6, 5};
+  for (const double mean : {0.3, -7.0, 100.0, -1000.0, 30000.0}) {
+    SCOPED_TRACE(mean);
+    const at::Tensor x = (RandomTensor(shape) + mean).to(at::kFloat).to(at::kDouble);
+    const at::Tensor given = RandomTensor(shape);
+    const Subject training("type: 'BatchNorm'", {x});
+    const at::Tensor rows = ByChannel(x);
+    const auto spread = [](const at::Tensor& values) { return values.view({1, 3, 1, 1}); };
+    const at::Tensor deviation = (Variance(rows) + 1e-5).sqrt();
+    const at::Tensor top = (x - spread(rows.mean(1))) / spread(deviation);
+    ExpectClose(training.Forward(at::kFloat)[0], top, 1e-5, "by the batch");
+    const at::Tensor slope = ByChannel(given);
+    const at::Tensor gradient =
+        (given - spread(slope.mean(1)) - top * spread((slope * ByChannel(top)).mean(1))) /
+        spread(deviation);
+    ExpectClose(training.Backward({given}, at::kFloat)[0], gradient, 1e-5, "gradient");
+
+    Subject by_sums("type: 'BatchNorm'", {x}, {}, caffe::TEST);
+    by_sums.parameters[0] = rows.mean(1).to(at::kFloat).to(at::kDouble);
+    by_sums.parameters[1] = Variance(rows);
+    by_sums.parameters[2].fill_(1);
+    const at::Tensor expected = (x - spread(by_sums.parameters[0])) / spread(deviation);
+    ExpectClose(by_sums.Forward(at::kFloat)[0], expected, 1e-5, "by sums");
+  }
+}
+
 TEST(TorchNormalizationLayersTest, BatchNormOfOneValueAChannel) {
   const Subject subject("type: 'BatchNorm'", {RandomTensor({1, 4})});
   const Tensors sums = {at::zeros({4}, at::kDouble), at::zeros({4}, at::kDouble),
