@@ -84,6 +84,10 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
     job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
   }
   std::filesystem::create_directories(options_.out + "/logs");
+  lock_.emplace(options_.out, "the job \"" + job.name() + "\"");
+  // Daemons of two runs that have the same port, and the same file, must not take each other for
+  // theirs.
+  job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);

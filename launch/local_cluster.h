@@ -1,10 +1,12 @@
 // LocalCluster: all daemons of a job on this machine, from their start to the last one's end.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/child_process.h"
+#include "core/directory_lock.h"
 #include "core/program.h"
 #include "proto/job_config.h"
 
@@ -20,7 +22,8 @@ struct LocalClusterOptions {
 
 class LocalCluster {
  public:
-  // Writes OUT/job.prototxt, the config that all daemons read, and starts them.
+  // Writes OUT/job.prototxt, the config that all daemons read, and starts them. Throws ConfigError
+  // if another job has OUT now.
   explicit LocalCluster(LocalClusterOptions options);
 
   // Waits until every daemon has ended and returns the job's exit code. If one dies, the others are
@@ -36,6 +39,7 @@ class LocalCluster {
   void Explain(ChildProcess& child) const;
 
   LocalClusterOptions options_;
+  std::optional<DirectoryLock> lock_;   // of OUT
   std::vector<ChildProcess> children_;  // the scheduler first
 };
 

@@ -10,6 +10,37 @@ import subprocess
 import cluster
 
 
+class TwoJobsTest(cluster.ClusterTest):
+    """Jobs that are started with the same directory or the same port."""
+
+    CONFIG = """
+        cluster { workers: 2 servers: 1 %s }
+        training { engine: REPLAY replay { iterations: 60
+          layers { name: "ip" parameters: 1000 forward_ms: 20 backward_ms: 20 } } }"""
+
+    def start_job(self, out, cluster_fields=""):
+        config = self.write(f"{out}.prototxt", self.CONFIG % cluster_fields)
+        return self.start("poseidon", "run", f"--config={config}", f"--out={self.path(out)}")
+
+    def test_same_directory(self):
+        first = self.start_job("out")
+        first.await_output("all 3 nodes have joined")
+        second = self.start_job("out")
+        self.assertEqual(second.wait(), cluster.CONFIG_ERROR)
+        self.assertRegex(second.output(), r'out is in use by the job "job", process \d+; wait for')
+        self.assertEqual(first.wait(), cluster.SUCCESS)
+        self.assertEqual(self.start_job("out").wait(), cluster.SUCCESS)
+
+    def test_same_port(self):
+        port = cluster.free_port_pair()
+        first = self.start_job("one", f"scheduler_port: {port}")
+        first.await_output("all 3 nodes have joined")
+        second = self.start_job("two", f"scheduler_port: {port}")
+        self.assertNotEqual(second.wait(), cluster.SUCCESS)
+        self.assertIn("another program listens on this port", second.output())
+        self.assertEqual(first.wait(), cluster.SUCCESS, first.output())
+
+
 class DataTest(cluster.ClusterTest):
     """The shipped job away from the repository, where its data are not there."""
 
