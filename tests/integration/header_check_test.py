@@ -33,9 +33,10 @@ TREE = {
 
 
 class HeaderCheckTest(unittest.TestCase):
-
     def run_cmake(self, *arguments):
-        return subprocess.run([OPTIONS.cmake, *arguments], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [OPTIONS.cmake, *arguments], capture_output=True, text=True, check=False
+        )
 
     def test_finds_what_does_not_stand_alone(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -43,16 +44,28 @@ class HeaderCheckTest(unittest.TestCase):
                 path = pathlib.Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-            configured = self.run_cmake("-S", folder, "-B", f"{folder}/build", "-G", "Ninja",
-                                        f"-DCMAKE_CXX_COMPILER={OPTIONS.compiler}")
+            configured = self.run_cmake(
+                "-S",
+                folder,
+                "-B",
+                f"{folder}/build",
+                "-G",
+                "Ninja",
+                f"-DCMAKE_CXX_COMPILER={OPTIONS.compiler}",
+            )
             self.assertEqual(configured.returncode, 0, configured.stderr)
-            self.assertIn("checked: room/good.h;room/inner/needs_another.h;room/twice.h",
-                          configured.stdout)
-            built = self.run_cmake("--build", f"{folder}/build", "--target", "header_check", "--",
-                                   "-k", "0")
+            self.assertIn(
+                "checked: room/good.h;room/inner/needs_another.h;room/twice.h", configured.stdout
+            )
+            built = self.run_cmake(
+                "--build", f"{folder}/build", "--target", "header_check", "--", "-k", "0"
+            )
             self.assertNotEqual(built.returncode, 0)
-            failed = {line.rpartition("header_check/")[2].removesuffix(".cc.o").strip()
-                      for line in built.stdout.splitlines() if line.startswith("FAILED: ")}
+            failed = {
+                line.rpartition("header_check/")[2].removesuffix(".cc.o").strip()
+                for line in built.stdout.splitlines()
+                if line.startswith("FAILED: ")
+            }
             self.assertEqual(failed, {"room/inner/needs_another.h", "room/twice.h"}, built.stdout)
 
 

@@ -17,8 +17,10 @@ LOSS_ROUNDING = 16 * 2.0**-23
 def largest_difference(losses, reference):
     """Of two trainings' losses, relative to the reference's."""
     assert len(losses) == len(reference)
-    return max(abs(loss - of_reference) / abs(of_reference)
-               for loss, of_reference in zip(losses, reference))
+    return max(
+        abs(loss - of_reference) / abs(of_reference)
+        for loss, of_reference in zip(losses, reference)
+    )
 
 
 class Rounding:
@@ -30,8 +32,9 @@ class Rounding:
 
     def __init__(self, train, moves=3):
         self.reference = train(0)
-        differences = [largest_difference(train(seed), self.reference)
-                       for seed in range(1, 1 + moves)]
+        differences = [
+            largest_difference(train(seed), self.reference) for seed in range(1, 1 + moves)
+        ]
         self.moved = max(differences)
         self.bound = ALLOWANCE * max(self.moved, LOSS_ROUNDING)
 
@@ -39,9 +42,11 @@ class Rounding:
         """`losses` differ from the reference's by no more than rounding does."""
         difference = largest_difference(losses, self.reference)
         test.assertLessEqual(
-            difference, self.bound,
+            difference,
+            self.bound,
             f"the losses differ by {difference:.2g}, a moved training's by {self.moved:.2g}: "
-            f"{losses} instead of {self.reference}")
+            f"{losses} instead of {self.reference}",
+        )
 
     def assert_differs(self, test, losses):
         """`losses` of a training with a mistake are beyond what rounding does."""
