@@ -62,7 +62,7 @@ class HeaderCheckTest(unittest.TestCase):
             )
             self.assertNotEqual(built.returncode, 0)
             failed = {
-                line.rpartition("header_check/")[2].removesuffix(".cc.o").strip()
+                line.strip().rpartition("header_check/")[2].removesuffix(".cc.o")
                 for line in built.stdout.splitlines()
                 if line.startswith("FAILED: ")
             }
