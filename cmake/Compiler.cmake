@@ -1,8 +1,17 @@
 # Flags for our own code: applied per target by Rooms.cmake, so that generated code is spared.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # ccache keeps precompiled headers, and what is compiled with them, only where it may overlook that
+  # they hide macros and times.
+  set(POSEIDON_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+                        ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${POSEIDON_LAUNCHER})
+  set(CMAKE_C_COMPILER_LAUNCHER ${POSEIDON_LAUNCHER})
+endif()
+# clang takes a precompiled header only where every macro of the command line is the same, and its
+# build is the one that finds what a source forgot to include.
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 
 # Off for compilers that nobody has built this with yet, which may warn of more.

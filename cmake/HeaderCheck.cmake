@@ -1,54 +1,32 @@
-# Every header of every room compiles alone, twice in a row (#pragma once), with our warnings:
-# target header_check, run by ctest as house.headers. A file includes just one header, so the target
-# is not part of an ordinary build.
+# Every header compiles alone, twice in a row, with our warnings. A source proves it of its own header,
+# which it includes first (house_test.py sees to that, and to #pragma once); what has no source of its
+# own is compiled here: target header_check, run by ctest as house.headers. A file includes just one
+# header, so the target is not part of an ordinary build.
 
-# Headers that need libtorch: checked only where it is built in.
-set(POSEIDON_TORCH_HEADERS "^worker/torch/")
-
-# Headers that need HDF5: likewise.
-set(POSEIDON_HDF5_HEADERS "^caffe_adapter/files/hdf5_library")
-
-# Headers that need CUDA: likewise.
-set(POSEIDON_CUDA_HEADERS "^device/cuda/check")
-
-# Headers that need a BVLC Caffe.
-set(POSEIDON_CAFFE_HEADERS "^caffe_adapter/patch/caffe_(solver|time)")
-
-set(header_check_sources)
-foreach(room ${POSEIDON_ROOMS})
-  file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
-       ${CMAKE_SOURCE_DIR}/${room}/*.h)
-  if(NOT POSEIDON_TORCH)
-    list(FILTER headers EXCLUDE REGEX ${POSEIDON_TORCH_HEADERS})
-  endif()
-  if(NOT TARGET poseidon_hdf5)
-    list(FILTER headers EXCLUDE REGEX ${POSEIDON_HDF5_HEADERS})
-  endif()
-  if(NOT POSEIDON_WITH_CUDA)
-    list(FILTER headers EXCLUDE REGEX ${POSEIDON_CUDA_HEADERS})
-  endif()
-  list(FILTER headers EXCLUDE REGEX ${POSEIDON_CAFFE_HEADERS})
-  foreach(header ${headers})
-    set(source ${CMAKE_BINARY_DIR}/header_check/${header}.cc)
+# poseidon_header_check(TARGET ROOT DIRECTORY HEADERS ...): an object library of a source a header, which
+# are named by their path from the root.
+function(poseidon_header_check target)
+  cmake_parse_arguments(CHECK "" "ROOT" "HEADERS" ${ARGN})
+  set(sources)
+  foreach(header ${CHECK_HEADERS})
+    set(source ${CMAKE_BINARY_DIR}/${target}/${header}.cc)
     file(GENERATE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
-    list(APPEND header_check_sources ${source})
+    list(APPEND sources ${source})
   endforeach()
-endforeach()
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(${target} PRIVATE ${CHECK_ROOT})
+  target_compile_options(${target} PRIVATE -O0)
+endfunction()
 
-add_library(header_check OBJECT EXCLUDE_FROM_ALL ${header_check_sources})
-poseidon_compile_options(header_check)
-foreach(room ${POSEIDON_ROOMS})
-  if(TARGET poseidon_${room})
-    target_link_libraries(header_check PRIVATE poseidon_${room})
-  endif()
-endforeach()
-
-target_link_libraries(header_check PRIVATE poseidon_cuda)
-if(TARGET poseidon_hdf5)
-  target_link_libraries(header_check PRIVATE poseidon_hdf5)
-endif()
-
-add_test(NAME house.headers
-         COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target header_check)
-# Minutes where every header is new to the compiler cache, on two cores.
-set_tests_properties(house.headers PROPERTIES LABELS house TIMEOUT 900)
+# The headers of a room, by their path from the root, that no source of the same name proves.
+function(poseidon_headers_without_source result root room)
+  file(GLOB_RECURSE headers RELATIVE ${root} CONFIGURE_DEPENDS ${root}/${room}/*.h)
+  set(alone)
+  foreach(header ${headers})
+    string(REGEX REPLACE "\\.h$" ".cc" source ${header})
+    if(NOT EXISTS ${root}/${source})
+      list(APPEND alone ${header})
+    endif()
+  endforeach()
+  set(${result} ${alone} PARENT_SCOPE)
+endfunction()

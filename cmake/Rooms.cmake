@@ -26,21 +26,59 @@ function(poseidon_program name)
   endif()
 endfunction()
 
+# How tests are compiled: half of what -O3 takes is spared, and what they time is the rooms' code.
+function(poseidon_test_options target)
+  poseidon_compile_options(${target})
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O1>)
+endfunction()
+
+# Headers that are compiled once for many targets: poseidon_precompiled(NAME DEPENDS ... HEADERS ...).
+# A target takes them with target_precompile_headers(TARGET REUSE_FROM NAME). NAME is a program, as
+# the compiler wants the same code model of all who share a header; it is never run.
+function(poseidon_precompiled name)
+  cmake_parse_arguments(PRECOMPILED "" "" "DEPENDS;HEADERS" ${ARGN})
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
+  file(GENERATE OUTPUT ${source} CONTENT "int main() {}\n")
+  add_executable(${name} EXCLUDE_FROM_ALL ${source})
+  poseidon_test_options(${name})
+  target_link_libraries(${name} PRIVATE ${PRECOMPILED_DEPENDS})
+  target_precompile_headers(${name} PRIVATE ${PRECOMPILED_HEADERS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
 # A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...
-# DEPENDS ... [ARGUMENTS ...]). One ctest entry a program: starting a program costs more than most tests.
+# DEPENDS ... [ARGUMENTS ...] [HEADERS torch_test_headers]). One ctest entry a program: starting a
+# program costs more than most tests. HEADERS: what is precompiled for it, if not test_headers.
+# SLOW_TIMEOUT: cases with "Slow" in their name are an entry of their own, slow.NAME, with this limit.
 function(poseidon_test name)
-  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT" "SOURCES;DEPENDS;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS" "SOURCES;DEPENDS;ARGUMENTS" ${ARGN})
+  if(NOT TEST_HEADERS)
+    set(TEST_HEADERS test_headers)
+  endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 120)
   endif()
   math(EXPR timeout "${TEST_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
   add_executable(${name} ${TEST_SOURCES})
-  poseidon_compile_options(${name})
+  poseidon_test_options(${name})
+  target_precompile_headers(${name} REUSE_FROM ${TEST_HEADERS})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
-           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set(tests ${TEST_LABEL}.${name})
+  if(TEST_SLOW_TIMEOUT)
+    add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS} --gtest_filter=-*Slow*
+             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    add_test(NAME slow.${name} COMMAND ${name} ${TEST_ARGUMENTS} --gtest_filter=*Slow*
+             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    math(EXPR slow_timeout "${TEST_SLOW_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
+    set_tests_properties(slow.${name} PROPERTIES LABELS slow TIMEOUT ${slow_timeout})
+    list(APPEND tests slow.${name})
+  else()
+    add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
+             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  endif()
+  set_tests_properties(${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${timeout})
   set_tests_properties(
-    ${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${timeout}
+    ${tests} PROPERTIES
     ENVIRONMENT TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
 endfunction()

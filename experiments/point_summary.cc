@@ -90,8 +90,9 @@ Plan SchemesOf(const Json& summary) {
   for (const Json& layer : summary.at("layers")) {
     BucketPlan& bucket = *plan.add_buckets();
     bucket.add_chunks()->set_size(layer.at("parameters"));
+    const std::string name = layer.at("scheme");
     for (int scheme = Scheme_MIN; scheme <= Scheme_MAX; ++scheme) {
-      if (SchemeName(static_cast<Scheme>(scheme)) == layer.at("scheme")) {
+      if (SchemeName(static_cast<Scheme>(scheme)) == name) {
         bucket.set_scheme(static_cast<Scheme>(scheme));
       }
     }

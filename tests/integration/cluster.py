@@ -4,8 +4,9 @@ A test is a ClusterTest: it has a directory of its own, starts daemons with star
 `poseidon run` with run_job(), and finds every process that is left behind, whoever started it.
 Every wait has a limit, and every process dies with the test, however that ends.
 
-A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch]`; what else is
-given goes to unittest.
+A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch] [--slow]`; what
+else is given goes to unittest. --slow runs the cases marked with slow() and no others, without it they
+are left out.
 """
 
 import argparse
@@ -37,18 +38,25 @@ HEARTBEAT_DEADLINE = 3.0
 ENDING = 4.0
 # From a death to the end of all others.
 END_TIME = HEARTBEAT_DEADLINE + ENDING
-# A job of the size of these tests, on a busy machine.
-PATIENCE = 60.0
+# A job of the size of these tests takes seconds; on a machine with many times more to do than cores, a
+# minute. What has not ended after this hangs.
+PATIENCE = 150.0
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_options = argparse.Namespace(bin="build/bin", slowdown=1.0, torch=False)
+_options = argparse.Namespace(bin="build/bin", slowdown=1.0, torch=False, slow=False)
 
 
 def scaled(seconds):
     """Seconds as long as a build with sanitizers needs."""
     return seconds * _options.slowdown
+
+
+def slow(case):
+    """Marks a test of minutes: what it tries beyond its quick neighbours."""
+    case.is_slow = True
+    return case
 
 
 def programs():
@@ -310,12 +318,40 @@ training {{
 """
 
 
+class _TimedResult(unittest.TextTestResult):
+    """Says how long each case took."""
+
+    def startTest(self, test):
+        self._begun = time.monotonic()
+        super().startTest(test)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.stream.writeln(f"    {time.monotonic() - self._begun:.2f} s {test.id()}")
+
+
+class _Loader(unittest.TestLoader):
+    """Finds the slow cases, or the others."""
+
+    def getTestCaseNames(self, testCaseClass):
+        return [
+            name
+            for name in super().getTestCaseNames(testCaseClass)
+            if getattr(getattr(testCaseClass, name), "is_slow", False) == _options.slow
+        ]
+
+
 def main():
     """Runs the tests of the calling program."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--bin", default=_options.bin)
     parser.add_argument("--slowdown", type=float, default=_options.slowdown)
     parser.add_argument("--torch", action="store_true")
+    parser.add_argument("--slow", action="store_true")
     _, rest = parser.parse_known_args(namespace=_options)
     _options.bin = os.path.abspath(_options.bin)
-    unittest.main(argv=[sys.argv[0], "--verbose", *rest])
+    unittest.main(
+        argv=[sys.argv[0], "--verbose", *rest],
+        testLoader=_Loader(),
+        testRunner=unittest.TextTestRunner(resultclass=_TimedResult, verbosity=2),
+    )

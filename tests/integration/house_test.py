@@ -3,8 +3,9 @@
   house_test.py SOURCE_DIR    checks the tree; prints each violation as file:line: what; exits 1 if any
   house_test.py --self-test   checks the checks, on small trees that break one rule each
 
-Rules: a room includes only rooms on lower floors (cmake/floors.txt), by path from the root; no circles
-between files, folders or rooms; no source or header over 500 lines; no folder of a room with over 30
+Rules: a room includes only rooms on lower floors (cmake/floors.txt), by path from the root; a source
+includes its own header first, which proves that it compiles alone; a header begins with #pragma once;
+no circles between files, folders or rooms; no source or header over 500 lines; no folder of a room with over 30
 sources and headers; no note of work left undone.
 """
 
@@ -96,6 +97,30 @@ def check_includes(root):
                 yield f"{file}:{number}: {room} must not include {path} ({room} may use: {allowed})"
 
 
+def check_own_header(root):
+    for file in files(root, ALLOWED, {".cc"}):
+        header = file.removesuffix(".cc") + ".h"
+        if not (root / header).is_file():
+            continue
+        number, first = next(
+            (
+                (number, match[1])
+                for number, line in enumerate(lines_of(root, file), 1)
+                if (match := INCLUDE.match(line))
+            ),
+            (1, "nothing"),
+        )
+        if first != header:
+            yield f"{file}:{number}: includes {first} first; {header} would prove that it stands alone"
+
+
+def check_pragma_once(root):
+    for file in files(root, [*ALLOWED, *BESIDE], {".h", ".cuh"}):
+        code = (line for line in lines_of(root, file) if line and not line.startswith("//"))
+        if next(code, "") != "#pragma once":
+            yield f"{file}:1: the first line after its comment is not #pragma once"
+
+
 def find_circle(graph):
     """A circle of a graph {node: {neighbour: where}} as a list of nodes, or None."""
     done = set()
@@ -159,24 +184,37 @@ def check_undone(root):
                 yield f"{file}:{number}: {match[0]}: do it, or open an issue"
 
 
-def check(root):
-    checks = [check_includes, check_circles, check_lengths, check_folders, check_undone]
+CHECKS = [
+    check_includes,
+    check_own_header,
+    check_pragma_once,
+    check_circles,
+    check_lengths,
+    check_folders,
+    check_undone,
+]
+
+
+def check(root, checks=CHECKS):
     return [violation for one in checks for violation in one(root)]
 
 
 class HouseTest(unittest.TestCase):
     """Each test is a tree that breaks a rule once; what is found must be that and no more."""
 
-    def check(self, tree):
+    # Headers of these trees are as short as can be; one test is about their first line.
+    OTHERS = [one for one in CHECKS if one is not check_pragma_once]
+
+    def check(self, tree, checks=OTHERS):
         with tempfile.TemporaryDirectory() as folder:
             for file, text in tree.items():
                 path = pathlib.Path(folder, file)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-            return check(pathlib.Path(folder))
+            return check(pathlib.Path(folder), checks)
 
-    def assert_one(self, tree, expected):
-        violations = self.check(tree)
+    def assert_one(self, tree, expected, checks=OTHERS):
+        violations = self.check(tree, checks)
         self.assertEqual(len(violations), 1, violations)
         self.assertTrue(violations[0].startswith(expected), violations[0])
 
@@ -188,7 +226,8 @@ class HouseTest(unittest.TestCase):
                     "core/error.cc": '#include "core/error.h"\n',
                     "proto/wire.proto": 'import "google/protobuf/any.proto";\nimport "proto/model.proto";\n',
                     "proto/model.proto": "",
-                    "client/session.cc": '#include "proto/wire.pb.h"\n#include <torch/torch.h>\n',
+                    "client/session.cc": '#include "client/session.h"\n#include "proto/wire.pb.h"\n'
+                    "#include <torch/torch.h>\n",
                     "simulation/cluster.cc": '#include "client/session.h"\n#include "server/shard.h"\n',
                     "client/sync/syncer.h": '#include "core/error.h"\n',
                     "client/sessions.cc": '#include "client/sync/syncer.h"\n',
@@ -231,13 +270,29 @@ class HouseTest(unittest.TestCase):
 
     def test_not_by_path_from_the_root(self):
         self.assert_one(
-            {"core/a.cc": '#include "a.h"', "core/a.h": ""},
-            "core/a.cc:1: no a.h in the source tree",
+            {"core/b.cc": '#include "a.h"', "core/a.h": ""},
+            "core/b.cc:1: no a.h in the source tree",
         )
         self.assert_one(
             {"tests/unit/a.cc": '#include "core/gone.h"'},
             "tests/unit/a.cc:1: no core/gone.h in the source tree",
         )
+
+    def test_a_source_includes_its_own_header_first(self):
+        header = {"core/a.h": "", "core/b.h": ""}
+        self.assertEqual(
+            self.check({**header, "core/a.cc": '// About it.\n\n#include "core/a.h"\n'}), []
+        )
+        self.assert_one(
+            {**header, "core/a.cc": '#include "core/b.h"\n#include "core/a.h"\n'},
+            "core/a.cc:1: includes core/b.h first; core/a.h would prove",
+        )
+        self.assert_one({**header, "core/a.cc": "\n#include <string>\n"}, "core/a.cc:2: includes")
+
+    def test_a_header_begins_with_pragma_once(self):
+        self.assertEqual(self.check({"core/a.h": "// About it.\n\n#pragma once\n"}, CHECKS), [])
+        for text in ("", "int a;\n#pragma once\n", "// #pragma once\n"):
+            self.assert_one({"core/a.h": text}, "core/a.h:1: the first line after", CHECKS)
 
     def test_circle_of_files(self):
         self.assert_one(

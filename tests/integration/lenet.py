@@ -43,14 +43,47 @@ class LenetTest(cluster.ClusterTest):
             *replacements,
         )
 
-    def train(self, communication, *, workers, batch, servers=2, iterations):
-        """Trains and returns summary.json."""
+    def train(self, communication, *, workers, batch, servers=2, iterations, move=None):
+        """Trains and returns summary.json. `move`: from first_values(move)."""
+        weights = f'weights: "{self.first_values(move)}"' if move is not None else ""
         return self.run_job(
             f"""
             cluster {{ workers: {workers} servers: {servers} }}
             communication {{ {communication} }}
             training {{
               solver: "{self.path("solver.prototxt")}" iterations: {iterations}
-              batch_per_worker: {batch} seed: 3 threads: 1
+              batch_per_worker: {batch} seed: 3 threads: 1 {weights}
             }}"""
         )
+
+    def first_values(self, move):
+        """A model for trainings to start from; and it with each value moved by one unit in the last place,
+        as the seed `move` says, if that is not 0."""
+        model = self.path("first_iter_1.caffemodel")
+        if not os.path.exists(model):
+            with open(self.path("solver.prototxt"), encoding="utf-8") as file:
+                solver = file.read()
+            first = self.write(
+                "first.prototxt",
+                solver
+                + f"""
+                snapshot: 1 snapshot_prefix: "{self.path("first")}" """,
+            )
+            self.run_job(
+                f"""
+                cluster {{ workers: 1 servers: 1 }}
+                training {{ solver: "{first}" iterations: 1 seed: 3 threads: 1 }}"""
+            )
+        if move == 0:
+            return model
+        moved = self.path(f"first_moved_{move}.caffemodel")
+        if not os.path.exists(moved):
+            mover = self.start(
+                "../tests/move_values",
+                f"--from={model}",
+                f"--to={moved}",
+                f"--seed={move}",
+                name=f"move-{move}",
+            )
+            self.assertEqual(mover.wait(), cluster.SUCCESS)
+        return moved

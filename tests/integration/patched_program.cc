@@ -3,6 +3,7 @@
 // one of a job's workers, by the very calls that Caffe's callbacks make.
 #include <gflags/gflags.h>
 
+#include <random>
 #include <vector>
 
 #include "caffe_adapter/patch/distributed_solver.h"
@@ -11,6 +12,7 @@
 #include "proto/job_config.h"
 #include "proto/model_size.h"
 #include "proto/update_rule_message.h"
+#include "tests/integration/moved_values.h"
 #include "worker/torch/torch_engine.h"
 
 DEFINE_string(config, "", "The job config.");
@@ -18,6 +20,9 @@ DEFINE_string(out, "", "Not used; `--out` is what all nodes are started with.");
 DEFINE_int32(rank, -1, "This worker's rank.");
 DEFINE_string(solver, "", "The solver file.");
 DEFINE_int64(batch, 0, "Samples of a pass.");
+DEFINE_uint64(
+    move, 0,
+    "Moves the first values by one unit in the last place, up or down by this seed; 0: not.");
 
 namespace poseidon {
 namespace {
@@ -65,6 +70,11 @@ class EngineSolver : public PatchedSolver {
   void GetFactors(int layer, std::span<float> u, std::span<float> v) override {
     Copy(u_[layer], u);
     Copy(v_[layer], v);
+  }
+
+  void MoveFirstValues(uint64_t seed) {
+    std::mt19937_64 random(seed);
+    for (Floats& values : values_) MoveByOneUnit(random, values);
   }
 
   // What a worker other than 0 starts from must not matter.
@@ -178,6 +188,7 @@ ExitCode Run() {
   engine.batch_per_worker = FLAGS_batch;
   engine.seed = 3;
   EngineSolver solver(engine);
+  if (FLAGS_move != 0) solver.MoveFirstValues(FLAGS_move);
   if (session.rank() != 0) solver.Spoil();
   DistributedSolver distributed(solver, session);
   solver.Train(distributed);

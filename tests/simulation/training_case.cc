@@ -276,7 +276,24 @@ wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t s
   return plan;
 }
 
-Parameters TrainSerially(const TrainingWork& work, int workers) {
+namespace {
+
+// Moves each value by one unit in the last place of the largest, up or down as `random` says;
+// without one, not at all. A sum is as exact as its largest term, not as its result.
+void Move(std::mt19937_64* random, std::span<float> values, float largest) {
+  if (random == nullptr) return;
+  const float unit = std::nextafter(largest, INFINITY) - largest;
+  for (float& value : values) value += (*random)() % 2 == 0 ? unit : -unit;
+}
+
+float Largest(std::span<const float> values) {
+  float largest = 0;
+  for (const float value : values) largest = std::max(largest, std::abs(value));
+  return largest;
+}
+
+// The average is of sums in double. `moves`: null, or by what values and gradients are moved.
+Parameters TrainSerially(const TrainingWork& work, int workers, std::mt19937_64* moves) {
   const UpdateRule rule = ToUpdateRule(work.model.update_rule());
   const size_t state = OptimizerStatePerParameter(rule);
   Parameters values;
@@ -285,6 +302,7 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
     values.emplace_back(FloatCount(work.model.layers(layer)));
     optimizer_state.emplace_back(values.back().size() * state);
     work.arithmetic.initialize(layer, values.back());
+    Move(moves, values.back(), Largest(values.back()));
   }
   for (int64_t iteration = 0; iteration < work.iterations; ++iteration) {
     for (int layer = 0; layer < work.model.layers_size(); ++layer) {
@@ -293,6 +311,7 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
       std::vector<float> gradient(floats);
       for (int rank = 0; rank < workers; ++rank) {
         work.arithmetic.gradient(rank, iteration, layer, values[layer], {gradient, {}, {}});
+        Move(moves, gradient, Largest(gradient));
         for (size_t i = 0; i < floats; ++i) sum[i] += gradient[i];
       }
       for (size_t i = 0; i < floats; ++i) gradient[i] = static_cast<float>(sum[i]);
@@ -305,9 +324,27 @@ Parameters TrainSerially(const TrainingWork& work, int workers) {
                std::span(optimizer_state[layer]).subspan(offset * state, count * state));
         offset += count;
       }
+      Move(moves, values[layer], Largest(values[layer]));
     }
   }
   return values;
+}
+
+}  // namespace
+
+Parameters TrainSerially(const TrainingWork& work, int workers) {
+  return TrainSerially(work, workers, nullptr);
+}
+
+double RoundingBound(const TrainingWork& work, int workers) {
+  constexpr double kAllowance = 8;
+  const Parameters reference = TrainSerially(work, workers);
+  double largest = 0;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    std::mt19937_64 moves(seed);
+    largest = std::max(largest, Difference(TrainSerially(work, workers, &moves), reference));
+  }
+  return kAllowance * largest;
 }
 
 Parameters ParametersOf(const SimulatedCluster& cluster, int rank) {

@@ -53,6 +53,14 @@ Parameters ParametersOf(const SimulatedCluster& cluster, int rank);
 // The largest difference between two, relative to the larger of 1 and the value.
 double Difference(const Parameters& a, const Parameters& b);
 
+// By how much two trainings of this work may differ (Difference) that take their sums in another
+// order: several times what TrainSerially differs from itself when every value, first and updated,
+// and every gradient is moved by one unit in the last place. A lost, repeated or stale gradient is
+// far beyond. Factors of inner products and codecs are not moved.
+//
+//   EXPECT_LT(Difference(found, TrainSerially(work, 4)), RoundingBound(work, 4));
+double RoundingBound(const TrainingWork& work, int workers);
+
 // No test's virtual time goes on beyond this.
 constexpr Time kForever = Seconds(100000);
 

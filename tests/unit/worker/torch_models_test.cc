@@ -95,23 +95,23 @@ INSTANTIATE_TEST_SUITE_P(Quick, TorchModelsTest,
                          ::testing::Values(Model{"lenet", {1, 28, 28}, 10},
                                            Model{"cifar10_quick", {3, 32, 32}, 10},
                                            Model{"cifar10_full", {3, 32, 32}, 10},
-                                           Model{"alexnet", {3, 256, 256}, 1000},
                                            Model{"googlenet", {3, 256, 256}, 1000, 1.6},
-                                           Model{"inception_v3", {3, 320, 320}, 1000},
                                            Model{"resnet50", {3, 256, 256}, 1000}));
 
-INSTANTIATE_TEST_SUITE_P(
-    QuickHalf, TorchModelsTest,
-    ::testing::Values(Model{"googlenet", {3, 256, 256}, 1000, 1.6, Precision::kFloat16},
-                      Model{"resnet50", {3, 256, 256}, 1000, 1, Precision::kFloat16}));
+INSTANTIATE_TEST_SUITE_P(QuickHalf, TorchModelsTest,
+                         ::testing::Values(Model{
+                             "googlenet", {3, 256, 256}, 1000, 1.6, Precision::kFloat16}));
 
 // These take gigabytes, or minutes on a busy machine.
-INSTANTIATE_TEST_SUITE_P(Slow, TorchModelsTest,
-                         ::testing::Values(Model{"vgg19", {3, 256, 256}, 1000},
-                                           Model{"vgg19_22k", {3, 256, 256}, 21841},
-                                           Model{"resnet101", {3, 256, 256}, 1000},
-                                           Model{"resnet101_22k", {3, 256, 256}, 21841},
-                                           Model{"resnet152", {3, 256, 256}, 1000}));
+INSTANTIATE_TEST_SUITE_P(
+    Slow, TorchModelsTest,
+    ::testing::Values(Model{"alexnet", {3, 256, 256}, 1000},
+                      Model{"inception_v3", {3, 320, 320}, 1000},
+                      Model{"resnet50", {3, 256, 256}, 1000, 1, Precision::kFloat16},
+                      Model{"vgg19", {3, 256, 256}, 1000}, Model{"vgg19_22k", {3, 256, 256}, 21841},
+                      Model{"resnet101", {3, 256, 256}, 1000},
+                      Model{"resnet101_22k", {3, 256, 256}, 21841},
+                      Model{"resnet152", {3, 256, 256}, 1000}));
 
 }  // namespace
 }  // namespace poseidon
