@@ -16,8 +16,8 @@ set(POSEIDON_CAFFE_HEADERS "^caffe_adapter/patch/caffe_(solver|time)")
 
 set(header_check_sources)
 foreach(room ${POSEIDON_ROOMS})
-  file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
-       ${CMAKE_SOURCE_DIR}/${room}/*.h)
+  file(GLOB_RECURSE headers RELATIVE ${PROJECT_SOURCE_DIR} CONFIGURE_DEPENDS
+       ${PROJECT_SOURCE_DIR}/${room}/*.h)
   if(NOT POSEIDON_TORCH)
     list(FILTER headers EXCLUDE REGEX ${POSEIDON_TORCH_HEADERS})
   endif()
@@ -29,7 +29,7 @@ foreach(room ${POSEIDON_ROOMS})
   endif()
   list(FILTER headers EXCLUDE REGEX ${POSEIDON_CAFFE_HEADERS})
   foreach(header ${headers})
-    set(source ${CMAKE_BINARY_DIR}/header_check/${header}.cc)
+    set(source ${PROJECT_BINARY_DIR}/header_check/${header}.cc)
     file(GENERATE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
     list(APPEND header_check_sources ${source})
   endforeach()
@@ -49,6 +49,6 @@ if(TARGET poseidon_hdf5)
 endif()
 
 add_test(NAME house.headers
-         COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target header_check)
+         COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR} --target header_check)
 # Minutes where every header is new to the compiler cache, on two cores.
 set_tests_properties(house.headers PROPERTIES LABELS house TIMEOUT 900)

@@ -4,7 +4,8 @@ function(poseidon_compile_options target)
   target_compile_options(${target} PRIVATE
     "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${POSEIDON_WARNINGS}>"
     "$<$<COMPILE_LANGUAGE:CUDA>:${POSEIDON_CUDA_WARNINGS}>")
-  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  target_include_directories(${target} PUBLIC
+    ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR})
 endfunction()
 
 function(poseidon_room name)
@@ -37,10 +38,10 @@ function(poseidon_test name)
   add_executable(${name} ${TEST_SOURCES})
   poseidon_compile_options(${name})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
-           WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(
     ${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${timeout}
-    ENVIRONMENT TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
+    ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp)
 endfunction()
