@@ -155,6 +155,10 @@ ExitCode RunCommand(const std::vector<std::string>& arguments, std::ostream& out
     out << ProgramHelp();
     return ExitCode::kSuccess;
   }
+  if (words[0] == "--version") {
+    out << "poseidon " POSEIDON_VERSION "\n";
+    return ExitCode::kSuccess;
+  }
   if (words[0].starts_with("-")) {
     throw ConfigError("the verb comes first: `poseidon VERB " + words[0] +
                       "`; `poseidon --help` lists them");

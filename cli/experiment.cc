@@ -288,7 +288,7 @@ std::vector<size_t> PointsToDo(const ExperimentResults& results, ExperimentMode 
 bool MakeReport(const std::string& directory, size_t points) {
   // Debian's Python has Debian's matplotlib; another one that comes first in PATH may not.
   const std::string debians = "/usr/bin/python3";
-  const std::string script = ProgramDirectory() + "/poseidon_report/report.py";
+  const std::string script = SupportFile("poseidon_report/report.py");
   ChildOptions options;
   options.name = "the report";
   options.command = {fs::exists(debians) ? debians : "python3", script, directory,

@@ -73,9 +73,9 @@ std::string ProgramHelp() {
   return "poseidon: train one deep network on many machines\n\n"
          "  poseidon VERB [flags]\n\n" +
          Summaries("") +
-         "\n`poseidon VERB --help` tells more. The first thing to try, from the root of the\n"
-         "repository:\n\n"
-         "  tools/demo\n\n"
+         "\n`poseidon VERB --help` tells more. The first thing to try is to train LeNet on\n"
+         "handwritten digits: tools/demo in the repository's root, or, where Poseidon is\n"
+         "installed, poseidon_demo in any directory.\n\n"
          "The daemons that `poseidon run` starts (poseidon_scheduler, poseidon_server,\n"
          "poseidon_worker) can be started by hand on several machines: docs/running.md.\n";
 }

@@ -1,24 +1,15 @@
 # A BVLC Caffe of the user's own, if one is given: target poseidon_bvlc_caffe. With it come the patch
 # that makes its solvers distributed (caffe_adapter/), its programs, and the maker of golden files
 # (tests/golden). Nothing else needs it.
-#   -DCaffe_DIR=DIR             its CMake build directory, or where its install put CaffeConfig.cmake
+#   -DCaffe_DIR=DIR             its CMake build directory, wherever its sources are, or where its install
+#                               put CaffeConfig.cmake
 #   -DPOSEIDON_CAFFE_ROOT=DIR   its root: a source tree built in place by CMake or make, or an install
 set(Caffe_DIR "" CACHE PATH "Build directory of a BVLC Caffe, or its installed CaffeConfig.cmake's")
 set(POSEIDON_CAFFE_ROOT "" CACHE PATH "Root of a BVLC Caffe that is built or installed")
 
 set(POSEIDON_CAFFE OFF)
 if(Caffe_DIR OR POSEIDON_CAFFE_ROOT)
-  set(caffe_roots ${POSEIDON_CAFFE_ROOT})
-  if(Caffe_DIR)
-    list(APPEND caffe_roots ${Caffe_DIR} ${Caffe_DIR}/.. ${Caffe_DIR}/../..)
-  endif()
-  set(caffe_places include src build/include build/src .build_release/src)
-  find_path(POSEIDON_CAFFE_INCLUDE caffe/caffe.hpp REQUIRED NO_DEFAULT_PATH
-            HINTS ${caffe_roots} PATH_SUFFIXES ${caffe_places})
-  find_path(POSEIDON_CAFFE_PROTO_INCLUDE caffe/proto/caffe.pb.h REQUIRED NO_DEFAULT_PATH
-            HINTS ${caffe_roots} PATH_SUFFIXES ${caffe_places})
-  find_library(POSEIDON_CAFFE_LIBRARY NAMES caffe caffe-d REQUIRED NO_DEFAULT_PATH
-               HINTS ${caffe_roots} PATH_SUFFIXES lib lib64 build/lib .build_release/lib)
+  include(CaffeFiles)
 
   add_library(poseidon_bvlc_caffe INTERFACE)
   target_include_directories(poseidon_bvlc_caffe SYSTEM INTERFACE

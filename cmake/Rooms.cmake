@@ -4,7 +4,8 @@ function(poseidon_compile_options target)
   target_compile_options(${target} PRIVATE
     "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${POSEIDON_WARNINGS}>"
     "$<$<COMPILE_LANGUAGE:CUDA>:${POSEIDON_CUDA_WARNINGS}>")
-  target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+  target_include_directories(${target} PUBLIC
+    ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR})
 endfunction()
 
 function(poseidon_room name)
@@ -43,7 +44,7 @@ function(poseidon_precompiled name)
   poseidon_test_options(${name})
   target_link_libraries(${name} PRIVATE ${PRECOMPILED_DEPENDS})
   target_precompile_headers(${name} PRIVATE ${PRECOMPILED_HEADERS})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 endfunction()
 
 # A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...
@@ -63,22 +64,22 @@ function(poseidon_test name)
   poseidon_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM ${TEST_HEADERS})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(tests ${TEST_LABEL}.${name})
   if(TEST_SLOW_TIMEOUT)
     add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS} --gtest_filter=-*Slow*
-             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     add_test(NAME slow.${name} COMMAND ${name} ${TEST_ARGUMENTS} --gtest_filter=*Slow*
-             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     math(EXPR slow_timeout "${TEST_SLOW_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
     set_tests_properties(slow.${name} PROPERTIES LABELS slow TIMEOUT ${slow_timeout})
     list(APPEND tests slow.${name})
   else()
     add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
-             WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
   set_tests_properties(${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${timeout})
   set_tests_properties(
     ${tests} PROPERTIES
-    ENVIRONMENT TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/tests/tsan.supp)
+    ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp)
 endfunction()

@@ -19,16 +19,6 @@
 namespace poseidon {
 namespace {
 
-std::string PreloadLibrary() {
-  const std::string patch = ProgramDirectory() + "/libposeidon_caffe.so";
-  if (!std::filesystem::exists(patch)) {
-    throw ConfigError("there is no " + patch +
-                      ", which `poseidon run -- PROGRAM` needs; build with -DCaffe_DIR or "
-                      "-DPOSEIDON_CAFFE_ROOT (docs/caffe.md)");
-  }
-  return ProgramDirectory() + "/libposeidon_caffe_preload.so";
-}
-
 // The daemons' config is not beside the user's files. Throws ConfigError for one that is not there.
 void ResolveStart(const JobConfig& config, Training& training) {
   if (training.has_snapshot() && training.snapshot() != "latest") {
@@ -112,11 +102,14 @@ void LocalCluster::StartWorker(int rank, const std::vector<std::string>& common)
     Start("poseidon_worker", name, arguments, false);
     return;
   }
-  // The program knows nothing of us: what it needs is in its environment (caffe_adapter/patch).
+  // A program that uses the front door asks the environment for its job and rank
+  // (SessionOptions::FromEnvironment); one that knows nothing of us is made a worker by the library
+  // that is loaded before its own (caffe_adapter/patch/preload.cc).
   const char* const preloaded = std::getenv("LD_PRELOAD");
   std::vector<std::string> command = {
       "/usr/bin/env",
-      "LD_PRELOAD=" + PreloadLibrary() + (preloaded == nullptr ? "" : ":" + std::string(preloaded)),
+      "LD_PRELOAD=" + SupportFile("libposeidon_caffe_preload.so") +
+          (preloaded == nullptr ? "" : ":" + std::string(preloaded)),
       "POSEIDON_JOB=" + std::filesystem::absolute(options_.out + "/job.prototxt").string(),
       "POSEIDON_RANK=" + std::to_string(rank)};
   command.insert(command.end(), options_.program.begin(), options_.program.end());

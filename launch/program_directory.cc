@@ -16,4 +16,11 @@ std::string ProgramDirectory() {
       .string();
 }
 
+std::string SupportFile(const std::string& name) {
+  namespace fs = std::filesystem;
+  const fs::path here = ProgramDirectory();
+  const fs::path installed = here.parent_path() / "lib" / "poseidon" / name;
+  return (!fs::exists(here / name) && fs::exists(installed) ? installed : here / name).string();
+}
+
 }  // namespace poseidon

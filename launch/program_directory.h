@@ -1,4 +1,5 @@
-// Where this program's file is, and the other programs beside it.
+// Where this program's file is, and what belongs to it: the other programs beside it, and files
+// that are no programs.
 #pragma once
 
 #include <string>
@@ -7,5 +8,9 @@ namespace poseidon {
 
 // Without a slash at its end.
 std::string ProgramDirectory();
+
+// A library or script that the programs need: beside them, as the build has it, or in
+// ../lib/poseidon, where it is installed. It may not be there: then the path is the former.
+std::string SupportFile(const std::string& name);
 
 }  // namespace poseidon

@@ -265,17 +265,28 @@ class Checker {
   const TextLocations& locations_;
 };
 
+// Checks a config that has been read and fills in the rest.
+void Complete(const TextLocations& locations, JobConfig& config) {
+  Checker(config.job, locations).Check();
+  config.training = locations.Find(config.job, "training");
+  const std::string text = config.job.ShortDebugString();
+  config.fingerprint = XXH3_64bits(text.data(), text.size());
+}
+
 }  // namespace
 
 JobConfig ReadJobConfig(const std::string& path) {
   if (path.empty()) throw ConfigError("--config is missing; name a job config");
   JobConfig config;
   config.path = path;
-  const TextLocations locations = ReadTextFile(path, config.job);
-  Checker(config.job, locations).Check();
-  config.training = locations.Find(config.job, "training");
-  const std::string text = config.job.ShortDebugString();
-  config.fingerprint = XXH3_64bits(text.data(), text.size());
+  Complete(ReadTextFile(path, config.job), config);
+  return config;
+}
+
+JobConfig ParseJobConfig(const std::string& text, const std::string& name) {
+  JobConfig config;
+  config.path = name;
+  Complete(ParseText(text, name, config.job), config);
   return config;
 }
 

@@ -23,6 +23,8 @@ struct JobConfig {
 // values out of range, combinations that can't work (proto/compatibility.h), engine REPLAY without
 // layers.
 JobConfig ReadJobConfig(const std::string& path);
+// Likewise of a config's text; `name` is what messages call it, and paths are relative to.
+JobConfig ParseJobConfig(const std::string& text, const std::string& name);
 
 // The same checks of a job's cluster and communication alone, for one that is in no file. Throws
 // ConfigError that names the field.

@@ -1,15 +1,14 @@
 #include "worker/trainer.h"
 
 #include <glog/logging.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <numeric>
 
 #include "core/error.h"
+#include "core/parameter_hash.h"
 #include "core/steady_now.h"
 #include "worker/loss_check.h"
 
@@ -91,7 +90,7 @@ wire::WorkerReport Trainer::Train() {
   report.set_images((options_.passes.PassesBefore(session_.iteration()) -
                      options_.passes.PassesBefore(first_iteration_)) *
                     net_.batch());
-  report.set_parameter_hash(ParameterHash());
+  report.set_parameter_hash(HashOfValues());
   if (session_.rank() == 0) {
     if (session_.iteration() > first_iteration_ && snapshots_.IsDueAtEnd(session_.iteration())) {
       WriteSnapshot();
@@ -248,19 +247,10 @@ void Trainer::Test() {
   session_.ReportTest(progress);
 }
 
-std::string Trainer::ParameterHash() const {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       &XXH3_freeState);
-  XXH3_128bits_reset(state.get());
-  for (int layer = 0; layer < model_.layers_size(); ++layer) {
-    const std::span<const float> values = session_.values(layer);
-    XXH3_128bits_update(state.get(), values.data(), values.size_bytes());
-  }
-  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text;
+std::string Trainer::HashOfValues() const {
+  ParameterHash hash;
+  for (int layer = 0; layer < model_.layers_size(); ++layer) hash.Add(session_.values(layer));
+  return hash.ToString();
 }
 
 }  // namespace poseidon

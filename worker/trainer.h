@@ -66,7 +66,7 @@ class Trainer {
   void Display(float loss);
   // Worker 0's test phase, with the parameters of the current iteration.
   void Test();
-  std::string ParameterHash() const;
+  std::string HashOfValues() const;
 
   WorkerNet& net_;
   WorkerSession& session_;

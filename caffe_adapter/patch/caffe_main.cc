@@ -78,12 +78,12 @@ ExitCode Train() {
   }
   const ::caffe::SolverParameter parameter = ReadSolver();
   SetDevice(&parameter);
-  std::unique_ptr<CaffeWorker> worker;
+  std::unique_ptr<CaffePatch> worker;
   if (!FLAGS_job.empty()) {
-    worker = std::make_unique<CaffeWorker>(CaffeWorkerOptions{.config = ReadJobConfig(FLAGS_job),
-                                                              .wanted_rank = FLAGS_rank,
-                                                              .host = FLAGS_host,
-                                                              .on_error = {}});
+    worker = std::make_unique<CaffePatch>(CaffePatchOptions{.config = ReadJobConfig(FLAGS_job),
+                                                            .wanted_rank = FLAGS_rank,
+                                                            .host = FLAGS_host,
+                                                            .on_error = {}});
   }
   // Only worker 0 can write a snapshot.
   const bool leads = worker == nullptr || worker->rank() == 0;

@@ -53,7 +53,7 @@ CaffesDevice MakeCaffesDevice() {
   return {MakeCudaDevice(index), MakeCudaFactorUpdate(index)};
 }
 
-WorkerSessionOptions ToSessionOptions(const CaffeWorkerOptions& options, Device* device) {
+WorkerSessionOptions ToSessionOptions(const CaffePatchOptions& options, Device* device) {
   WorkerSessionOptions session;
   session.job = options.config.job;
   session.job_fingerprint = options.config.fingerprint;
@@ -66,9 +66,9 @@ WorkerSessionOptions ToSessionOptions(const CaffeWorkerOptions& options, Device*
 
 }  // namespace
 
-class CaffeWorker::Impl {
+class CaffePatch::Impl {
  public:
-  explicit Impl(CaffeWorkerOptions options)
+  explicit Impl(CaffePatchOptions options)
       : options_(std::move(options)),
         device_(MakeCaffesDevice()),
         session_(ToSessionOptions(options_, device_.device.get())),
@@ -145,7 +145,7 @@ class CaffeWorker::Impl {
     }
   }
 
-  CaffeWorkerOptions options_;
+  CaffePatchOptions options_;
   CaffesDevice device_;
   WorkerSession session_;
   ::caffe::Solver<float>* solver_ = nullptr;
@@ -158,24 +158,23 @@ class CaffeWorker::Impl {
   bool finished_ = false;
 };
 
-CaffeWorker::CaffeWorker(CaffeWorkerOptions options)
+CaffePatch::CaffePatch(CaffePatchOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 
-CaffeWorker::~CaffeWorker() = default;
+CaffePatch::~CaffePatch() = default;
 
-int CaffeWorker::rank() const { return impl_->session().rank(); }
+int CaffePatch::rank() const { return impl_->session().rank(); }
 
-int CaffeWorker::workers() const { return impl_->session().workers(); }
+int CaffePatch::workers() const { return impl_->session().workers(); }
 
-void CaffeWorker::Attach(::caffe::Solver<float>& solver) { impl_->Attach(solver); }
+void CaffePatch::Attach(::caffe::Solver<float>& solver) { impl_->Attach(solver); }
 
-void CaffeWorker::Solve(const char* resume_file) { impl_->Solve(resume_file); }
+void CaffePatch::Solve(const char* resume_file) { impl_->Solve(resume_file); }
 
-void CaffeWorker::Finish() { impl_->Finish(); }
+void CaffePatch::Finish() { impl_->Finish(); }
 
-std::unique_ptr<CaffeWorker> PatchSolver(::caffe::Solver<float>& solver,
-                                         CaffeWorkerOptions options) {
-  auto worker = std::make_unique<CaffeWorker>(std::move(options));
+std::unique_ptr<CaffePatch> PatchSolver(::caffe::Solver<float>& solver, CaffePatchOptions options) {
+  auto worker = std::make_unique<CaffePatch>(std::move(options));
   ::caffe::NetParameter values;
   solver.net()->ToProto(&values);
   solver.InitTrainNet();

@@ -1,6 +1,6 @@
 // Makes a solver of a stock BVLC Caffe 1.0 one of a job's workers, by Caffe's public callbacks.
 //
-//   const poseidon::CaffeWorkerOptions job = {.config = poseidon::ReadJobConfig("job.prototxt")};
+//   const poseidon::CaffePatchOptions job = {.config = poseidon::ReadJobConfig("job.prototxt")};
 //   std::shared_ptr<caffe::Solver<float>> solver(...);
 //   const auto worker = poseidon::PatchSolver(*solver, job);
 //   solver->Step(solver->param().max_iter() - solver->iter());
@@ -32,7 +32,7 @@ namespace poseidon {
 
 class Error;
 
-struct CaffeWorkerOptions {
+struct CaffePatchOptions {
   JobConfig config;
   int wanted_rank = -1;  // -1: whichever is free
   std::string host;      // that other nodes reach this one at; empty: found out
@@ -41,14 +41,14 @@ struct CaffeWorkerOptions {
   std::function<void(const Error& error)> on_error;
 };
 
-class CaffeWorker {
+class CaffePatch {
  public:
   // Joins the job; blocks until all nodes are there. Sets Caffe's solver_rank and solver_count of
   // this thread, which the data layers of nets made from now on obey.
-  explicit CaffeWorker(CaffeWorkerOptions options);
-  ~CaffeWorker();
-  CaffeWorker(const CaffeWorker&) = delete;
-  CaffeWorker& operator=(const CaffeWorker&) = delete;
+  explicit CaffePatch(CaffePatchOptions options);
+  ~CaffePatch();
+  CaffePatch(const CaffePatch&) = delete;
+  CaffePatch& operator=(const CaffePatch&) = delete;
 
   int rank() const;
   int workers() const;
@@ -71,8 +71,7 @@ class CaffeWorker {
 
 // Joins with a solver that has been made already: its train net is made anew, with the parameters
 // that it has, so that the data layers read this worker's part. (Whoever holds on to the old net
-// has the old one. A LevelDB can't be opened twice: make a CaffeWorker before the solver.)
-std::unique_ptr<CaffeWorker> PatchSolver(::caffe::Solver<float>& solver,
-                                         CaffeWorkerOptions options);
+// has the old one. A LevelDB can't be opened twice: make a CaffePatch before the solver.)
+std::unique_ptr<CaffePatch> PatchSolver(::caffe::Solver<float>& solver, CaffePatchOptions options);
 
 }  // namespace poseidon

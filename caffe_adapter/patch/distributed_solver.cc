@@ -1,11 +1,9 @@
 #include "caffe_adapter/patch/distributed_solver.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <cstdio>
 #include <string>
 
+#include "core/parameter_hash.h"
 #include "core/steady_now.h"
 
 namespace poseidon {
@@ -115,23 +113,19 @@ void DistributedSolver::Finish() {
   report.set_training_seconds(ToSeconds(SteadyNow() - begin_));
   report.set_iterations(iterations_);
   report.set_images(iterations_ * model_.batch());
-  report.set_parameter_hash(ParameterHash());
+  report.set_parameter_hash(HashOfValues());
   session_.Finish(report);
 }
 
-std::string DistributedSolver::ParameterHash() {
-  XXH128_hash_t hash{};
+std::string DistributedSolver::HashOfValues() {
+  ParameterHash hash;
   std::vector<float> values;
   for (int layer = 0; layer < model_.layers_size(); ++layer) {
     values.resize(session_.values(layer).size());
     solver_.GetValues(layer, values);
-    hash = XXH3_128bits_withSeed(values.data(), values.size() * sizeof(float),
-                                 hash.low64 ^ hash.high64);
+    hash.Add(values);
   }
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return text;
+  return hash.ToString();
 }
 
 }  // namespace poseidon

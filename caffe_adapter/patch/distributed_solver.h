@@ -109,7 +109,7 @@ class DistributedSolver {
   void PlaceGradient(int layer);
   void ChangePlan();
   // Of the solver's values: the same on all workers.
-  std::string ParameterHash();
+  std::string HashOfValues();
 
   PatchedSolver& solver_;
   WorkerSession& session_;

@@ -8,6 +8,8 @@
 // which has the patch (caffe_patch.h). This library itself needs neither Caffe nor anything of
 // ours, so the shells and interpreters that a script goes through can load it, too.
 //
+// A program that takes part by itself, with libposeidon.so (include/poseidon/), is left alone.
+//
 // Refused with a message: a program with Caffe linked statically (nothing can stand before it), and
 // a libcaffe.so that lacks one of the functions.
 #include <dlfcn.h>
@@ -45,26 +47,32 @@ std::string LastError() {
   return error == nullptr ? "unknown error" : error;
 }
 
-// The paths of the libcaffe.so that are loaded.
+// The paths of the loaded libraries whose names start so.
 struct Libraries {
+  const char* start;
   int count = 0;
-  std::string path;
+  std::string path = {};
 };
 
 int AddLibrary(dl_phdr_info* info, size_t /*size*/, void* to) {
   auto* libraries = static_cast<Libraries*>(to);
   const char* slash = std::strrchr(info->dlpi_name, '/');
   const char* name = slash == nullptr ? info->dlpi_name : slash + 1;
-  if (std::strncmp(name, "libcaffe.so", std::strlen("libcaffe.so")) != 0) return 0;
+  if (std::strncmp(name, libraries->start, std::strlen(libraries->start)) != 0) return 0;
   libraries->path += (libraries->count++ == 0 ? "" : " and ") + std::string(info->dlpi_name);
   return 0;
 }
 
-Libraries FindCaffe() {
-  Libraries found;
+Libraries FindLibraries(const char* start) {
+  Libraries found{start};
   dl_iterate_phdr(AddLibrary, &found);
   return found;
 }
+
+Libraries FindCaffe() { return FindLibraries("libcaffe.so"); }
+
+// The program is a worker of its own accord.
+bool TakesPartItself() { return FindLibraries("libposeidon.so").count > 0; }
 
 // Whether the program's own file has Caffe inside.
 bool HasCaffeInside() {
@@ -103,6 +111,12 @@ void* LoadPatch() {
   dladdr(reinterpret_cast<const void*>(&LoadPatch), &self);
   std::string path = self.dli_fname;
   path = path.substr(0, path.rfind('/') + 1) + "libposeidon_caffe.so";
+  if (access(path.c_str(), F_OK) != 0) {
+    Refuse(
+        "there is no " + path +
+        ", which makes programs that use Caffe workers of a job; build Poseidon with -DCaffe_DIR "
+        "or -DPOSEIDON_CAFFE_ROOT (docs/caffe.md)");
+  }
   const Libraries before = FindCaffe();
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) Refuse("can't load the patch: " + LastError());
@@ -137,6 +151,7 @@ void Join() {
 // A solver is made from a SolverParameter or from the name of a file: either way a reference.
 void MakeSolver(const char* constructor, void* solver, const void* argument) {
   const auto make = Original<void(void*, const void*)>(constructor);
+  if (TakesPartItself()) return make(solver, argument);
   Join();
   make(solver, argument);
   Patch<void(void*)>("PoseidonCaffeAttach")(solver);
@@ -144,6 +159,7 @@ void MakeSolver(const char* constructor, void* solver, const void* argument) {
 
 // What can be known before the program starts.
 __attribute__((constructor)) void CheckProgram() {
+  if (TakesPartItself()) return;
   const Libraries caffe = FindCaffe();
   if (caffe.count == 0 && HasCaffeInside()) {
     Refuse(

@@ -13,7 +13,7 @@ namespace poseidon {
 namespace {
 
 // The process's one worker. Never destroyed: Caffe's threads may outlive main.
-CaffeWorker* worker = nullptr;
+CaffePatch* worker = nullptr;
 // A process makes one solver that trains; others would need a job of their own.
 bool attached = false;
 
@@ -46,10 +46,10 @@ void PoseidonCaffeJoin(const char* config, int rank) {
       throw poseidon::Error(poseidon::ExitCode::kFailure,
                             "the program makes a second solver; a worker trains one");
     }
-    worker = new poseidon::CaffeWorker({.config = poseidon::ReadJobConfig(config),
-                                        .wanted_rank = rank,
-                                        .host = "",
-                                        .on_error = poseidon::End});
+    worker = new poseidon::CaffePatch({.config = poseidon::ReadJobConfig(config),
+                                       .wanted_rank = rank,
+                                       .host = "",
+                                       .on_error = poseidon::End});
   });
 }
 

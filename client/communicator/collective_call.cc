@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -65,20 +66,54 @@ class Digest {
   uint64_t state_ = 0;
 };
 
-Plan PlanOf(const std::vector<GridDimension>& grid) {
+// None for the automatic choice.
+std::optional<Scheme> SchemeOf(CollectiveScheme scheme) {
+  switch (scheme) {
+    case CollectiveScheme::kAutomatic:
+      return std::nullopt;
+    case CollectiveScheme::kRing:
+      return RING;
+    case CollectiveScheme::kHalvingDoubling:
+      return HALVING_DOUBLING;
+    case CollectiveScheme::kTorus:
+      return TORUS;
+  }
+  throw ConfigError("there is no scheme " + std::to_string(static_cast<int>(scheme)));
+}
+
+CodecType CodecOf(CollectiveCodec codec) {
+  switch (codec) {
+    case CollectiveCodec::kFp32:
+      return CodecType::kFp32;
+    case CollectiveCodec::kFp16:
+      return CodecType::kFp16;
+    case CollectiveCodec::kBf16:
+      return CodecType::kBf16;
+  }
+  throw ConfigError("there is no codec " + std::to_string(static_cast<int>(codec)));
+}
+
+// The plan of a torus along `grid`.
+Plan PlanOf(const std::vector<CollectiveOptions::Dimension>& grid) {
   Plan plan;
-  for (const GridDimension& dimension : grid) *plan.add_grid() = dimension;
+  for (const CollectiveOptions::Dimension& dimension : grid) {
+    const Scheme algorithm = SchemeOf(dimension.scheme).value_or(RING);
+    if (algorithm == TORUS) throw ConfigError("a grid's dimension is no torus itself");
+    GridDimension& added = *plan.add_grid();
+    added.set_size(dimension.size);
+    added.set_algorithm(algorithm);
+  }
   return plan;
 }
 
 void CheckGrid(const CollectiveOptions& options, int workers) {
   int64_t product = 1;
-  for (const GridDimension& dimension : options.grid) {
-    if (dimension.size() < 1 || dimension.size() > workers) {
-      throw ConfigError("a grid's dimension has " + std::to_string(dimension.size()) +
+  for (const CollectiveOptions::Dimension& dimension : options.grid) {
+    if (dimension.size < 1 || dimension.size > workers) {
+      throw ConfigError("a grid's dimension has " + std::to_string(dimension.size) +
                         " ranks, it must have 1 to " + std::to_string(workers));
     }
-    product *= dimension.size();
+    product *= dimension.size;
     if (product > workers) break;
   }
   if (product != workers) {
@@ -91,7 +126,7 @@ void CheckGrid(const CollectiveOptions& options, int workers) {
 int LargestFrames(Scheme scheme, const CollectiveOptions& options, int workers) {
   if (scheme == HALVING_DOUBLING) return 2;
   if (scheme == RING) return workers;
-  return options.grid.empty() ? 1 : options.grid.front().size();
+  return options.grid.empty() ? 1 : options.grid.front().size;
 }
 
 int ChunkCount(int64_t bytes, const CollectiveOptions& options, int frames_of_chunk) {
@@ -160,22 +195,16 @@ std::string CallTerms::ToString() const {
 
 CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, int rank,
                              int workers) {
-  if (NeedsErrorFeedback({options.codec})) {
-    throw ConfigError(
-        "all-reduce packs floats as fp32, fp16 or bf16: 1-bit and top-k need their "
-        "error fed back and can't be summed on the way");
-  }
   CollectiveCall call;
   const Scheme automatic =
       options.grid.empty() ? AutomaticAllReduce(Bytes(floats), workers) : TORUS;
-  const Scheme scheme = options.scheme.value_or(automatic);
-  if (!IsAllReduce(scheme)) throw ConfigError("no all-reduce is done by " + SchemeName(scheme));
+  const Scheme scheme = SchemeOf(options.scheme).value_or(automatic);
   if (scheme == TORUS) CheckGrid(options, workers);
   const int count = ChunkCount(Bytes(floats), options, LargestFrames(scheme, options, workers));
   const Plan plan = PlanOf(options.grid);
   Digest digest;
   digest.Add(count);
-  for (const GridDimension& dimension : options.grid) {
+  for (const GridDimension& dimension : plan.grid()) {
     digest.Add(dimension.size());
     digest.Add(dimension.algorithm());
   }
@@ -183,14 +212,15 @@ CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, i
     call.chunks.push_back(
         AllReduceSchedule(scheme, plan, c, Cut({0, floats}, count, c), rank, workers));
   }
-  call.terms = {Collective::kAllReduce, scheme, options.codec, floats, digest.value()};
+  call.terms = {Collective::kAllReduce, scheme, CodecOf(options.codec), floats, digest.value()};
   return call;
 }
 
 CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveOptions& options,
                              int rank) {
-  if (options.codec != CodecType::kFp32) {
-    throw ConfigError("all-gather moves floats as they are, fp32, not as " + NameOf(options.codec));
+  const CodecType codec = CodecOf(options.codec);
+  if (codec != CodecType::kFp32) {
+    throw ConfigError("all-gather moves floats as they are, fp32, not as " + NameOf(codec));
   }
   int64_t floats = 0;
   int64_t largest = 0;
@@ -200,7 +230,7 @@ CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveO
     largest = std::max(largest, block.size);
     digest.Add(block.size);
   }
-  const Scheme scheme = options.scheme.value_or(AutomaticAllGather(Bytes(floats)));
+  const Scheme scheme = SchemeOf(options.scheme).value_or(AutomaticAllGather(Bytes(floats)));
   if (scheme != RING && scheme != HALVING_DOUBLING) {
     throw ConfigError("no all-gather is done by " + SchemeName(scheme));
   }
@@ -212,7 +242,7 @@ CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveO
     for (const Range& block : blocks) pieces.push_back(Cut(block, count, c));
     call.chunks.push_back(AllGatherSchedule(scheme, pieces, rank));
   }
-  call.terms = {Collective::kAllGather, scheme, options.codec, floats, digest.value()};
+  call.terms = {Collective::kAllGather, scheme, codec, floats, digest.value()};
   return call;
 }
 

@@ -5,29 +5,15 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/schedule.h"
 #include "core/arithmetic/codec.h"
+#include "poseidon/communicator.h"
 
 namespace poseidon {
-
-// How a call is carried out; the same on all ranks.
-struct CollectiveOptions {
-  // RING, HALVING_DOUBLING, or TORUS (all-reduce only). Unset: TORUS if there is a grid, else
-  // HALVING_DOUBLING for what is so small that latency costs more than bytes, and RING.
-  std::optional<Scheme> scheme = std::nullopt;
-  // fp32, fp16 or bf16. Sums are float32 whatever crosses the wire. All-gather: fp32 only.
-  CodecType codec = CodecType::kFp32;
-  // TORUS: sizes, whose product is the number of ranks; as Plan.grid.
-  std::vector<GridDimension> grid = {};
-  // The floats are cut into chunks of so many bytes, several of which are under way at the same
-  // time; at least 1024. 0: by scheme and number of ranks, so that the largest frames are of 1 MiB.
-  int64_t chunk_bytes = 0;
-};
 
 enum class Collective { kAllReduce, kAllGather, kBarrier };
 

@@ -1,4 +1,4 @@
-#include "client/communicator/communicator.h"
+#include "poseidon/communicator.h"
 
 #include <chrono>
 #include <future>
@@ -85,7 +85,8 @@ class Communicator::Implementation {
   // A call of these terms that has nothing to move: returns when all ranks have made it.
   void RunWithoutFloats(const CallTerms& terms) {
     float nothing = 0;
-    CollectiveCall call = AllReduceCall(1, {.scheme = HALVING_DOUBLING}, rank(), workers());
+    CollectiveCall call =
+        AllReduceCall(1, {.scheme = CollectiveScheme::kHalvingDoubling}, rank(), workers());
     call.terms = terms;
     Run(std::move(call), {&nothing, 1});
   }

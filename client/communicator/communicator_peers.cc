@@ -7,9 +7,9 @@
 #include <optional>
 #include <utility>
 
-#include "client/communicator/communicator.h"
 #include "core/steady_now.h"
 #include "core/units.h"
+#include "poseidon/communicator.h"
 #include "proto/wire.pb.h"
 
 namespace poseidon {

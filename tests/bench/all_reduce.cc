@@ -24,9 +24,9 @@
 #include <string>
 #include <vector>
 
-#include "client/communicator/communicator.h"
 #include "core/error.h"
 #include "core/units.h"
+#include "poseidon/communicator.h"
 #include "tests/free_endpoints.h"
 
 DEFINE_int32(ranks, 4, "ranks to fork on this machine");
@@ -67,15 +67,13 @@ CollectiveOptions OptionsOf(const std::string& scheme) {
   CollectiveOptions options;
   options.chunk_bytes = ParseBytes(FLAGS_chunk);
   if (scheme == "ring") {
-    options.scheme = RING;
+    options.scheme = CollectiveScheme::kRing;
   } else if (scheme == "halving-doubling") {
-    options.scheme = HALVING_DOUBLING;
+    options.scheme = CollectiveScheme::kHalvingDoubling;
   } else if (scheme == "torus") {
-    options.scheme = TORUS;
+    options.scheme = CollectiveScheme::kTorus;
     for (const std::string& size : Split(FLAGS_grid, 'x')) {
-      options.grid.emplace_back();
-      options.grid.back().set_size(std::stoi(size));
-      options.grid.back().set_algorithm(RING);
+      options.grid.push_back({.size = std::stoi(size)});
     }
   } else if (scheme != "auto") {
     throw ConfigError("no scheme '" + scheme + "'");

@@ -41,6 +41,23 @@ class PreloadTest(cluster.ClusterTest):
             r"_ZN5caffe6SolverIfEC2ERKNSt7__cxx1112basic_string",
         )
 
+    def test_says_what_it_takes_where_there_is_no_patch(self):
+        if os.path.exists(os.path.join(cluster.programs(), "libposeidon_caffe.so")):
+            self.skipTest("this build has the patch")
+        os.environ["POSEIDON_JOB"], os.environ["POSEIDON_RANK"] = "job.prototxt", "0"
+        self.addCleanup(os.environ.pop, "POSEIDON_JOB")
+        self.addCleanup(os.environ.pop, "POSEIDON_RANK")
+        code, said = self.run_preloaded(self.program("caffe_without_patch"))
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertIn(
+            "libposeidon_caffe.so, which makes programs that use Caffe workers of a job; "
+            "build Poseidon with -DCaffe_DIR",
+            said,
+        )
+
+    def test_leaves_programs_alone_that_take_part_by_themselves(self):
+        self.assertEqual(self.run_preloaded(self.program("caffe_with_front_door")), (0, ""))
+
     def test_programs_run_without_it(self):
         for name in ("caffe_linked_statically", "caffe_of_another_version"):
             self.assertEqual(subprocess.run([self.program(name)], check=False).returncode, 0)

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "client/communicator/communicator.h"
+#include "poseidon/communicator.h"
 #include "tests/bench/network/all_reduce_cells.h"
 
 DEFINE_int32(rank, 0, "this rank");
@@ -24,9 +24,9 @@ std::vector<std::string> Endpoints() {
 CollectiveOptions OptionsOf(const std::string& algorithm) {
   CollectiveOptions options;
   if (algorithm == "ring") {
-    options.scheme = RING;
+    options.scheme = CollectiveScheme::kRing;
   } else if (algorithm == "halving_doubling") {
-    options.scheme = HALVING_DOUBLING;
+    options.scheme = CollectiveScheme::kHalvingDoubling;
   } else if (algorithm != "automatic") {
     throw std::runtime_error("no algorithm '" + algorithm + "'");
   }

@@ -1,10 +1,15 @@
-// libcaffe.so of no version: it has solvers, but not all constructors.
+// libcaffe.so of no version: it has solvers, but not all constructors unless it is told to.
 #include "tests/integration/caffe_programs/fake_caffe.h"
 
 namespace caffe {
 
 template <typename Dtype>
 Solver<Dtype>::Solver(const SolverParameter& /*parameter*/) {}
+
+#ifdef ALL_CONSTRUCTORS
+template <typename Dtype>
+Solver<Dtype>::Solver(const std::string& /*file*/) {}
+#endif
 
 template <typename Dtype>
 Solver<Dtype>::~Solver() = default;

@@ -2,6 +2,8 @@
 // library stands before and what it refuses.
 #pragma once
 
+#include <string>
+
 namespace caffe {
 
 class SolverParameter {};
@@ -10,6 +12,7 @@ template <typename Dtype>
 class Solver {
  public:
   explicit Solver(const SolverParameter& parameter);
+  explicit Solver(const std::string& file);
   virtual ~Solver();
   virtual void Solve(const char* resume_file);
 };

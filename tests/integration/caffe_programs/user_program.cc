@@ -15,7 +15,7 @@ ExitCode Train(int argc, char** argv) {
   ::caffe::ReadSolverParamsFromTextFileOrDie(argv[1], &parameter);
   const std::unique_ptr<::caffe::Solver<float>> solver(
       ::caffe::SolverRegistry<float>::CreateSolver(parameter));
-  std::unique_ptr<CaffeWorker> worker;
+  std::unique_ptr<CaffePatch> worker;
   if (argc > 3) {
     worker = PatchSolver(*solver, {.config = ReadJobConfig(argv[2]),
                                    .wanted_rank = std::stoi(argv[3]),

@@ -1,4 +1,4 @@
-#include "client/communicator/communicator.h"
+#include "poseidon/communicator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,13 +62,9 @@ Floats SumOf(int ranks, size_t size, uint64_t seed) {
   return sum;
 }
 
-std::vector<GridDimension> Grid(const std::vector<int>& sizes) {
-  std::vector<GridDimension> grid;
-  for (const int size : sizes) {
-    grid.emplace_back();
-    grid.back().set_size(size);
-    grid.back().set_algorithm(RING);
-  }
+std::vector<CollectiveOptions::Dimension> Grid(const std::vector<int>& sizes) {
+  std::vector<CollectiveOptions::Dimension> grid;
+  for (const int size : sizes) grid.push_back({.size = size});
   return grid;
 }
 
@@ -85,9 +81,11 @@ TEST_P(CommunicatorTest, SumsAnySizeByAnySchemeCallAfterCall) {
           const size_t sizes[] = {0, 1, random.Below(100), random.Below(300'000)};
           const size_t size = sizes[random.Below(4)];
           CollectiveOptions options;
-          const Scheme schemes[] = {RING, HALVING_DOUBLING, TORUS};
+          const CollectiveScheme schemes[] = {CollectiveScheme::kRing,
+                                              CollectiveScheme::kHalvingDoubling,
+                                              CollectiveScheme::kTorus};
           if (random.Chance(0.8)) options.scheme = schemes[random.Below(3)];
-          if (options.scheme == TORUS) options.grid = Grid({1, ranks});
+          if (options.scheme == CollectiveScheme::kTorus) options.grid = Grid({1, ranks});
           if (random.Chance(0.5)) options.chunk_bytes = 4096 + 1000 * random.Below(100);
           const uint64_t seed = random.Next();
           Floats floats = FloatsOf(all.rank(), size, seed);
@@ -115,7 +113,10 @@ TEST_P(CommunicatorTest, GathersBlocksOfAnySize) {
       const auto begin = std::accumulate(counts.begin(), counts.begin() + all.rank(), int64_t{0});
       std::copy_n(expected.begin() + begin, counts[all.rank()], floats.begin() + begin);
       CollectiveOptions options;
-      if (random.Chance(0.5)) options.scheme = random.Chance(0.5) ? RING : HALVING_DOUBLING;
+      if (random.Chance(0.5)) {
+        options.scheme =
+            random.Chance(0.5) ? CollectiveScheme::kRing : CollectiveScheme::kHalvingDoubling;
+      }
       if (random.Chance(0.5)) options.chunk_bytes = 10'000;
       all.AllGather(floats, counts, options);
       ASSERT_EQ(floats, expected) << "call " << call;
@@ -134,7 +135,7 @@ TEST_P(CommunicatorTest, RoundedSumsHaveTheSameBitsEverywhere) {
     Random random(all.rank());
     Floats floats(10'001);
     for (float& value : floats) value = static_cast<float>(random.Gaussian());
-    all.AllReduce(floats, {.codec = CodecType::kFp16});
+    all.AllReduce(floats, {.codec = CollectiveCodec::kFp16});
     results[all.rank()] = floats;
   });
   EXPECT_THAT(results, testing::Each(results[0]));
@@ -241,9 +242,9 @@ TEST(CommunicatorFailureTest, OtherCallsAreAnError) {
       [](Communicator& all) {
         Floats floats(300);
         if (all.rank() == 1) {
-          all.AllReduce(floats, {.scheme = RING});
+          all.AllReduce(floats, {.scheme = CollectiveScheme::kRing});
         } else {
-          all.AllReduce(floats, {.scheme = HALVING_DOUBLING});
+          all.AllReduce(floats, {.scheme = CollectiveScheme::kHalvingDoubling});
         }
       },
       "(ring, fp32)");
@@ -271,10 +272,12 @@ TEST(CommunicatorFailureTest, WhatCantWorkIsRefusedAndHarmsNothing) {
     const auto refused = [&](const CollectiveOptions& options) {
       return ErrorOf<ConfigError>([&] { all.AllReduce(floats, options); });
     };
-    EXPECT_THAT(refused({.scheme = PS}), HasSubstr("PS"));
-    EXPECT_THAT(refused({.codec = CodecType::kTopK}), HasSubstr("top-k"));
+    EXPECT_THAT(refused({.scheme = static_cast<CollectiveScheme>(7)}), HasSubstr("scheme 7"));
+    EXPECT_THAT(refused({.codec = static_cast<CollectiveCodec>(7)}), HasSubstr("codec 7"));
+    EXPECT_THAT(refused({.grid = {{.size = 2, .scheme = CollectiveScheme::kTorus}}}),
+                HasSubstr("no torus itself"));
     EXPECT_THAT(refused({.grid = Grid({2, 2})}), HasSubstr("number of ranks, 2"));
-    EXPECT_THAT(refused({.scheme = TORUS}), HasSubstr("grid"));
+    EXPECT_THAT(refused({.scheme = CollectiveScheme::kTorus}), HasSubstr("grid"));
     EXPECT_THAT(refused({.chunk_bytes = 1}), HasSubstr("chunk_bytes"));
     EXPECT_THAT(ErrorOf<ConfigError>([&] { all.AllGather(floats, {1, 1}); }), HasSubstr("the 3"));
     EXPECT_THAT(ErrorOf<ConfigError>([&] { all.AllGather(floats, {3}); }), HasSubstr("2 ranks"));

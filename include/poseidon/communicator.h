@@ -1,13 +1,26 @@
 // Communicator: all-reduce and all-gather for any program, without job, scheduler or servers.
 //
-//   Communicator all({.rank = rank, .endpoints = {"10.0.0.1:5000", "10.0.0.2:5000"}});
-//   all.AllReduce(gradient);  // in place: the sum of all ranks' gradients
+// A program of which each rank is started with its number and the addresses of all, as in
+// `./sum 0 10.0.0.1:5000 10.0.0.2:5000` on one machine and `./sum 1 ...` on the other:
+//
+//   #include <poseidon/communicator.h>
+//
+//   #include <cstdio>
+//   #include <cstdlib>
+//
+//   int main(int count, char** words) {
+//     poseidon::Communicator all({.rank = std::atoi(words[1]),
+//                                 .endpoints = {words + 2, words + count}});
+//     std::vector<float> gradient(1000, static_cast<float>(all.rank() + 1));
+//     all.AllReduce(gradient);  // in place: the sum of all ranks' gradients
+//     std::printf("%g\n", gradient[0]);
+//   }
 //
 // All ranks must make the same calls in the same order: the same call, size and options. A call
 // blocks; when it returns the caller may overwrite the floats at once. All ranks have the same bits
 // afterwards, which do not depend on the order in which anything arrived.
 //
-// No call waits for longer than the deadline and two seconds. Errors (core/error.h):
+// No call waits for longer than the deadline and two seconds. Errors (poseidon/error.h):
 //   ConfigError        what can't work: options, sizes, endpoints, a port in use, ranks that were
 //                      started with different numbers of ranks or lanes
 //   DeadlineExceeded   names the ranks that did not take part
@@ -19,16 +32,50 @@
 // Thread safety: one thread at a time. Several communicators (on other ports) are independent.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "client/communicator/collective_call.h"
-#include "core/time.h"
+#include "poseidon/error.h"
 
 namespace poseidon {
+
+// Who sends what to whom. The result differs in the order of the sums only.
+enum class CollectiveScheme {
+  // kTorus if there is a grid, else kHalvingDoubling for what is so small that latency costs more
+  // than bytes, and kRing.
+  kAutomatic,
+  kRing,             // the fewest bytes a rank, in as many steps as there are ranks
+  kHalvingDoubling,  // as many steps as the number of ranks has bits
+  kTorus,            // along the dimensions of a grid of ranks; all-reduce only
+};
+
+// How floats cross the wire. Sums are float32 in any case.
+enum class CollectiveCodec {
+  kFp32,
+  kFp16,  // IEEE 754 binary16: half the bytes; what overflows becomes infinite
+  kBf16,  // the upper half of a float: half the bytes
+};
+
+// How a call is carried out; the same on all ranks.
+struct CollectiveOptions {
+  // A dimension of a torus. Rank r has the coordinate (r / product of the sizes before) mod size.
+  struct Dimension {
+    int size = 1;
+    CollectiveScheme scheme = CollectiveScheme::kRing;  // or kHalvingDoubling
+  };
+
+  CollectiveScheme scheme = CollectiveScheme::kAutomatic;
+  CollectiveCodec codec = CollectiveCodec::kFp32;  // all-gather: kFp32 only
+  // kTorus: sizes, whose product is the number of ranks.
+  std::vector<Dimension> grid = {};
+  // The floats are cut into chunks of so many bytes, several of which are under way at the same
+  // time; at least 1024. 0: by scheme and number of ranks, so that the largest frames are of 1 MiB.
+  int64_t chunk_bytes = 0;
+};
 
 struct CommunicatorOptions {
   int rank = 0;
@@ -41,7 +88,7 @@ struct CommunicatorOptions {
   // and with cores to spare, more are faster.
   int lanes = 1;
   // How long a call, and the constructor, waits for the other ranks.
-  Duration deadline = Seconds(60);
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);
 };
 
 class Communicator {

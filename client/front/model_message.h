@@ -1,0 +1,14 @@
+// From the front door's Model (include/poseidon/model.h) to the message that workers declare.
+#pragma once
+
+#include "poseidon/model.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Throws ConfigError that names the layer or the optimizer's field that can't work: no layers,
+// names that are missing or the same, shapes without floats, factors that do not fit the blobs, a
+// negative count or multiplier, and what Validate(UpdateRule) refuses.
+ModelSpec ToModelSpec(const Model& model);
+
+}  // namespace poseidon

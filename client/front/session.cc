@@ -1,0 +1,287 @@
+#include "poseidon/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/front/model_message.h"
+#include "client/front/session_options.h"
+#include "client/worker_session.h"
+#include "core/arithmetic/update_rule.h"
+#include "core/parameter_hash.h"
+#include "core/steady_now.h"
+#include "proto/model_size.h"
+#include "proto/update_rule_message.h"
+#include "proto/wire.pb.h"
+
+namespace poseidon {
+namespace {
+
+enum class Phase { kJoined, kDeclared, kTraining, kEnded };
+
+const char* NameOf(Phase phase) {
+  switch (phase) {
+    case Phase::kJoined:
+      return "before Declare";
+    case Phase::kDeclared:
+      return "between Declare and Begin";
+    case Phase::kTraining:
+      return "between Begin and Finish";
+    case Phase::kEnded:
+      return "after Finish or an error";
+  }
+  return "never";
+}
+
+}  // namespace
+
+// Around WorkerSession: the order of calls, which is the program's to keep, is checked here, so
+// that a mistake does not show as another worker's deadline.
+class Session::Implementation {
+ public:
+  explicit Implementation(const SessionOptions& options)
+      : session_(ToWorkerSessionOptions(options)) {}
+
+  ~Implementation() {
+    if (phase_ == Phase::kEnded) return;
+    try {
+      Fail("the program ended its session before Finish");
+    } catch (const std::exception&) {  // then the others hear of it by the missing heartbeat
+    }
+  }
+
+  const WorkerSession& session() const { return session_; }
+
+  void Declare(const Model& model, int64_t first_iteration) {
+    Expect(Phase::kJoined, "Declare");
+    if (first_iteration < 0) Misuse("Declare's first_iteration is negative");
+    model_ = ToModelSpec(model);
+    Guarded([&] { session_.Declare(model_, first_iteration); });
+    phase_ = Phase::kDeclared;
+  }
+
+  void Begin() {
+    Expect(Phase::kDeclared, "Begin");
+    Guarded([&] { session_.Begin(); });
+    first_iteration_ = session_.iteration();
+    begin_ = SteadyNow();
+    ready_.assign(model_.layers_size(), false);
+    phase_ = Phase::kTraining;
+  }
+
+  std::span<float> values(int layer) {
+    ExpectLayer(layer, "values");
+    return session_.values(layer);
+  }
+
+  Gradient gradient(int layer) {
+    ExpectLayer(layer, "gradient");
+    const GradientBuffers buffers = session_.gradient(layer);
+    return {buffers.dense, buffers.u, buffers.v};
+  }
+
+  std::span<float> mean_gradient(int layer) {
+    ExpectLayer(layer, "mean_gradient");
+    if (model_.update_rule().type() != "MeanGradient") {
+      Misuse("mean_gradient is for models whose optimizer is kMeanGradient");
+    }
+    return session_.optimizer_state(layer);
+  }
+
+  void GradientReady(int layer) {
+    Expect(Phase::kTraining, "GradientReady");
+    ExpectLayer(layer, "GradientReady");
+    if (ready_[layer]) {
+      Misuse("GradientReady was called twice in iteration " + std::to_string(session_.iteration()) +
+             " for layer \"" + model_.layers(layer).name() + "\"");
+    }
+    ready_[layer] = true;
+    Guarded([&] { session_.GradientReady(layer); });
+  }
+
+  void WaitFresh(int layer) {
+    Expect(Phase::kTraining, "WaitFresh");
+    ExpectLayer(layer, "WaitFresh");
+    if (ready_[layer]) {
+      Misuse("WaitFresh was called for layer \"" + model_.layers(layer).name() +
+             "\" between its GradientReady and EndIteration");
+    }
+    Guarded([&] { session_.WaitFresh(layer); });
+  }
+
+  bool EndIteration(const IterationResult& result) {
+    Expect(Phase::kTraining, "EndIteration");
+    const auto missing = std::find(ready_.begin(), ready_.end(), false);
+    if (missing != ready_.end()) {
+      const auto layer = static_cast<int>(missing - ready_.begin());
+      Misuse("EndIteration of iteration " + std::to_string(session_.iteration()) +
+             " before GradientReady of layer \"" + model_.layers(layer).name() + "\"");
+    }
+    ready_.assign(ready_.size(), false);
+    test_accuracy_ = result.test_accuracy ? result.test_accuracy : test_accuracy_;
+    test_loss_ = result.test_loss ? result.test_loss : test_loss_;
+    bool plan_changes = false;
+    Guarded([&] {
+      plan_changes = session_.EndIteration(ProgressOf(result));
+      if (plan_changes) session_.ChangePlan();
+    });
+    return plan_changes;
+  }
+
+  void RestoreOptimizerState(std::vector<float> state) {
+    Expect(Phase::kDeclared, "RestoreOptimizerState");
+    ExpectWorker0("RestoreOptimizerState");
+    ExpectStateSize(state.size());
+    Guarded([&] { session_.RestoreOptimizerState(std::move(state)); });
+  }
+
+  std::vector<float> CollectOptimizerState() {
+    Expect(Phase::kTraining, "CollectOptimizerState");
+    ExpectWorker0("CollectOptimizerState");
+    if (std::find(ready_.begin(), ready_.end(), true) != ready_.end()) {
+      Misuse("CollectOptimizerState after a GradientReady of the iteration");
+    }
+    std::vector<float> state;
+    Guarded([&] {
+      WaitForAll();
+      state = session_.CollectOptimizerState();
+    });
+    return state;
+  }
+
+  void Finish() {
+    Expect(Phase::kTraining, "Finish");
+    if (std::find(ready_.begin(), ready_.end(), true) != ready_.end()) {
+      Misuse("Finish between a GradientReady and EndIteration");
+    }
+    if (session_.iteration() < model_.iterations()) {
+      Misuse("Finish after " + std::to_string(session_.iteration()) + " of " +
+             std::to_string(model_.iterations()) + " iterations");
+    }
+    Guarded([&] {
+      WaitForAll();
+      session_.Finish(Report());
+    });
+    phase_ = Phase::kEnded;
+  }
+
+  void Fail(const std::string& reason) {
+    phase_ = Phase::kEnded;
+    session_.Fail(Error(ExitCode::kFailure, reason));
+  }
+
+ private:
+  [[noreturn]] static void Misuse(const std::string& what) {
+    throw Error(ExitCode::kFailure, "the program uses its session wrongly: " + what);
+  }
+
+  void Expect(Phase phase, const std::string& call) const {
+    if (phase_ == phase) return;
+    Misuse(call + " was called " + NameOf(phase_) + ", its place is " + NameOf(phase));
+  }
+
+  // From Declare on.
+  void ExpectLayer(int layer, const std::string& call) const {
+    if (phase_ == Phase::kJoined) Misuse(call + " was called " + NameOf(phase_));
+    if (layer >= 0 && layer < model_.layers_size()) return;
+    Misuse(call + " was called for layer " + std::to_string(layer) + " of a model with " +
+           std::to_string(model_.layers_size()) + ", which count from 0");
+  }
+
+  void ExpectWorker0(const std::string& call) const {
+    if (session_.rank() != 0) Misuse(call + " is worker 0's");
+  }
+
+  void ExpectStateSize(size_t floats) const {
+    int64_t expected = 0;
+    for (const LayerSpec& layer : model_.layers()) expected += FloatCount(layer);
+    expected *= OptimizerStatePerParameter(ToUpdateRule(model_.update_rule()));
+    if (static_cast<int64_t>(floats) == expected) return;
+    Misuse("RestoreOptimizerState was given " + std::to_string(floats) +
+           " floats; the state of this model has " + std::to_string(expected));
+  }
+
+  // What the session throws ends it: the others hear the reason.
+  template <typename Action>
+  void Guarded(const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      phase_ = Phase::kEnded;
+      session_.Fail(error);
+      throw;
+    }
+  }
+
+  void WaitForAll() {
+    for (int layer = 0; layer < model_.layers_size(); ++layer) session_.WaitFresh(layer);
+  }
+
+  wire::Progress ProgressOf(const IterationResult& result) const {
+    wire::Progress progress;
+    progress.set_loss(result.loss);
+    progress.set_images(model_.batch());
+    progress.set_total_iterations(model_.iterations());
+    if (result.test_accuracy) progress.set_test_accuracy(*result.test_accuracy);
+    if (result.test_loss) progress.set_test_loss(*result.test_loss);
+    return progress;
+  }
+
+  wire::WorkerReport Report() const {
+    wire::WorkerReport report;
+    const int64_t iterations = session_.iteration() - first_iteration_;
+    report.set_training_seconds(ToSeconds(SteadyNow() - begin_));
+    report.set_iterations(iterations);
+    report.set_images(iterations * model_.batch());
+    ParameterHash hash;
+    for (int layer = 0; layer < model_.layers_size(); ++layer) hash.Add(session_.values(layer));
+    report.set_parameter_hash(hash.ToString());
+    if (test_accuracy_) report.set_test_accuracy(*test_accuracy_);
+    if (test_loss_) report.set_test_loss(*test_loss_);
+    return report;
+  }
+
+  WorkerSession session_;
+  ModelSpec model_;
+  Phase phase_ = Phase::kJoined;
+  int64_t first_iteration_ = 0;
+  Time begin_{};
+  std::vector<bool> ready_;             // by layer: its gradient of this iteration
+  std::optional<float> test_accuracy_;  // the last test's
+  std::optional<float> test_loss_;
+};
+
+Session::Session(const SessionOptions& options)
+    : implementation_(std::make_unique<Implementation>(options)) {}
+
+Session::~Session() = default;
+
+int Session::rank() const { return implementation_->session().rank(); }
+int Session::workers() const { return implementation_->session().workers(); }
+int64_t Session::iteration() const { return implementation_->session().iteration(); }
+
+void Session::Declare(const Model& model, int64_t first_iteration) {
+  implementation_->Declare(model, first_iteration);
+}
+void Session::Begin() { implementation_->Begin(); }
+
+std::span<float> Session::values(int layer) { return implementation_->values(layer); }
+Session::Gradient Session::gradient(int layer) { return implementation_->gradient(layer); }
+std::span<float> Session::mean_gradient(int layer) { return implementation_->mean_gradient(layer); }
+
+void Session::GradientReady(int layer) { implementation_->GradientReady(layer); }
+void Session::WaitFresh(int layer) { implementation_->WaitFresh(layer); }
+bool Session::EndIteration(const IterationResult& result) {
+  return implementation_->EndIteration(result);
+}
+
+void Session::RestoreOptimizerState(std::vector<float> state) {
+  implementation_->RestoreOptimizerState(std::move(state));
+}
+std::vector<float> Session::CollectOptimizerState() {
+  return implementation_->CollectOptimizerState();
+}
+
+void Session::Finish() { implementation_->Finish(); }
+void Session::Fail(const std::string& reason) { implementation_->Fail(reason); }
+
+}  // namespace poseidon

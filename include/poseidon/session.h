@@ -1,0 +1,149 @@
+// Session: makes a program of yours one of a job's workers. The program computes gradients; layer
+// by layer, while the ones below still compute, they are brought together with those of the other
+// workers, over whichever way the job's plan found cheapest, and come back as new parameters.
+//
+// Two or more of this program, started by `poseidon run --config=job.prototxt -- ./line`, fit a
+// line to points:
+//
+//   #include <poseidon/session.h>
+//
+//   int main() {
+//     poseidon::Session session(poseidon::SessionOptions::FromEnvironment());
+//     session.Declare({.layers = {{.name = "line", .blobs = {{.shape = {2}}}}},
+//                      .optimizer = {.base_lr = 0.1F},
+//                      .iterations = 500});
+//     session.Begin();
+//     while (session.iteration() < 500) {
+//       session.WaitFresh(0);  // the layer has this iteration's parameters
+//       const float x = static_cast<float>((session.iteration() + session.rank()) % 3) - 1;
+//       const float error = session.values(0)[0] * x + session.values(0)[1] - (2 * x + 1);
+//       session.gradient(0).dense[0] = error * x;
+//       session.gradient(0).dense[1] = error;
+//       session.GradientReady(0);  // it leaves; the program goes on
+//       session.EndIteration({.loss = error * error});
+//     }
+//     session.Finish();  // waits for the other workers
+//   }
+//
+// A program with several layers goes, in each iteration, through
+//
+//   for each layer l, ascending:   WaitFresh(l), forward pass of l with values(l)
+//   for each layer l, descending:  backward pass of l into gradient(l), GradientReady(l)
+//   EndIteration
+//
+// and the parameters' exchange is hidden behind whatever is computed between GradientReady(l) and
+// the next WaitFresh(l). Between these two l's memory belongs to the library; else to the program.
+//
+// All workers declare the same model. Worker 0's values are everybody's first ones. The job's other
+// nodes, a scheduler and servers, are this project's daemons.
+//
+// Errors are poseidon::Error (poseidon/error.h): a job config that can't work (ConfigError), a node
+// that is gone (PeerLost), a wait that takes too long (DeadlineExceeded), what the scheduler says
+// of another node. Calls out of order throw Error with what is missing. After an error the session
+// can only be destroyed, which tells the other nodes, so that they end at once.
+//
+// Thread safety: one thread, at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "poseidon/error.h"
+#include "poseidon/model.h"
+
+namespace poseidon {
+
+struct SessionOptions {
+  // Path of the job config (docs/configuration.md); all nodes of a job use the same.
+  std::string job = {};
+  // The config itself, in place of a path.
+  std::string job_text = {};
+  int rank = -1;          // that this worker wants, from 0; -1: whichever is free
+  std::string host = {};  // that other nodes reach this machine at; empty: found out
+  // Asked a few times a second while a call waits; if true, the call throws Error with
+  // ExitCode::kInterrupted. May be empty.
+  std::function<bool()> interrupted = {};
+
+  // Of a program that `poseidon run -- PROGRAM` has started: `job` is the environment's
+  // POSEIDON_JOB and `rank` its POSEIDON_RANK. Throws ConfigError if they are not there.
+  static SessionOptions FromEnvironment();
+};
+
+// What a worker says of an iteration; the scheduler shows it and writes it to summary.json.
+struct IterationResult {
+  float loss = 0;  // mean over the worker's samples
+  // Of a test before this iteration's update, where there was one.
+  std::optional<float> test_accuracy = std::nullopt;  // 0 to 1
+  std::optional<float> test_loss = std::nullopt;
+};
+
+class Session {
+ public:
+  // Where a layer's gradient of the current iteration is written. Either `dense` is set, floats of
+  // all the layer's blobs in their order; or, for an inner product whose factors the plan sends, u
+  // (rows x outputs, the gradient at its top) and v (rows x inputs, the data at its bottom), both
+  // row-major: then the product is taken elsewhere.
+  struct Gradient {
+    std::span<float> dense;
+    std::span<float> u;
+    std::span<float> v;
+  };
+
+  // Joins; waits until all nodes are there (cluster.join_deadline_seconds).
+  explicit Session(const SessionOptions& options);
+  // Tells the other nodes that this one gives up unless Finish has returned.
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const;     // from 0
+  int workers() const;  // of the job
+  // That which is computed, or is next.
+  int64_t iteration() const;
+
+  // Waits for the plan; then the layers' memory is there. `first_iteration`: where training goes on
+  // from; worker 0's counts.
+  void Declare(const Model& model, int64_t first_iteration = 0);
+  // Waits until all nodes are ready; worker 0's values, as they are now, set out for the others.
+  void Begin();
+
+  // The layer's parameters, from Declare on; zeros at first. The span is good until EndIteration
+  // returns true.
+  std::span<float> values(int layer);
+  // Likewise. With staleness or all-reduces the memory alternates: ask in every iteration.
+  Gradient gradient(int layer);
+  // OptimizerType::kMeanGradient: when the layer is fresh, the mean of all workers' gradients of
+  // the iteration before. The program updates values(layer) with it.
+  std::span<float> mean_gradient(int layer);
+
+  // The layer's gradient of this iteration is in its memory, once an iteration for each layer.
+  // Returns at once.
+  void GradientReady(int layer);
+  // Waits until the layer has the parameters for this iteration's forward pass.
+  void WaitFresh(int layer);
+  // All layers' gradients are ready. True: the job went over to another plan and the layers' memory
+  // is elsewhere; ask for values(l) anew. Waits only for that.
+  bool EndIteration(const IterationResult& result = {});
+
+  // Worker 0, before Begin, where training goes on from a snapshot: the optimizer's state of all
+  // parameters, in the model's order, as CollectOptimizerState returned it.
+  void RestoreOptimizerState(std::vector<float> state);
+  // Worker 0, for a snapshot: between the last layer's WaitFresh and the first GradientReady.
+  std::vector<float> CollectOptimizerState();
+
+  // After the last iteration: waits until all layers are fresh and the job has ended well.
+  void Finish();
+  // Ends the job for all nodes, which say `reason`.
+  void Fail(const std::string& reason);
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace poseidon

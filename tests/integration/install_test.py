@@ -1,0 +1,230 @@
+"""`cmake --install` makes a tree that needs neither the build nor the repository: programs find it by
+CMake and pkg-config and run, the command finds what belongs to it. The tree is moved before it is
+used, so nothing in it may remember where it was installed to."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+import cluster
+import installed
+
+PROGRAMS = pathlib.Path(__file__).resolve().parent / "front_programs"
+
+
+def interface(library):
+    """What a shared library defines, demangled."""
+    names = installed.checked(["nm", "-DC", "--defined-only", library], 60)
+    return [line.split(" ", 2)[2] for line in names.splitlines()]
+
+
+class InstallTest(installed.InstalledTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="poseidon-install-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        first = os.path.join(cls.folder, "first")
+        installed.checked(
+            ["cmake", "--install", os.path.dirname(cluster.programs()), "--prefix", first],
+            120,
+            env={key: value for key, value in os.environ.items() if key != "DESTDIR"},
+        )
+        os.rename(first, os.path.join(cls.folder, "prefix"))
+        cls.installed = installed.Installed(
+            os.path.join(cls.folder, "prefix"), os.path.join(cls.folder, "programs")
+        )
+        cls.installed.write_examples()
+        shutil.copy(PROGRAMS / "misuse.cc", cls.installed.folder)
+        cls.built = cls.installed.build_by_find_package(*installed.HEADERS, "misuse")
+
+    def program(self, name):
+        return os.path.join(self.built, name)
+
+    def test_communicator_example(self):
+        self.check_communicator(self.program("communicator"))
+
+    def test_session_example(self):
+        self.check_training(self.program("session"), 500)
+
+    def test_caffe_worker_example(self):
+        self.check_training(self.program("caffe_worker"), 200)
+
+    def test_pkg_config(self):
+        self.check_communicator(self.installed.build_by_pkg_config("communicator"))
+
+    def test_a_program_without_a_job_is_told_how_to_get_one(self):
+        said = subprocess.run(
+            [self.program("session")], capture_output=True, text=True, timeout=60, check=False
+        ).stderr
+        self.assertIn("POSEIDON_JOB is not set; start the program by `poseidon run", said)
+
+    def test_mistakes_of_a_program_are_named(self):
+        summary = self.run_program(self.program("misuse"), self.path("said"), workers=1)
+        self.assert_same_parameters(summary, 1)
+        with open(self.path("said"), encoding="utf-8") as file:
+            said = file.read().splitlines()
+        expected = [
+            "values was called before Declare",
+            "Begin was called before Declare, its place is between Declare and Begin",
+            "the model has no layers",
+            "RestoreOptimizerState was given 3 floats; the state of this model has 2",
+            "values was called for layer 1 of a model with 1",
+            "mean_gradient is for models whose optimizer is kMeanGradient",
+            'EndIteration of iteration 0 before GradientReady of layer "only"',
+            'GradientReady was called twice in iteration 0 for layer "only"',
+            "Finish between a GradientReady and EndIteration",
+            "Finish after 1 of 2 iterations",
+            "GradientReady was called after Finish or an error",
+        ]
+        self.assertEqual(len(said), len(expected), said)
+        for line, part in zip(said, expected):
+            self.assertIn(part, line)
+
+    def test_a_program_that_gives_up_ends_the_job(self):
+        job = self.write("job.prototxt", installed.JOB.format(workers=2))
+        run = self.spawn(
+            "run",
+            [
+                self.installed.file("bin/poseidon"),
+                "run",
+                f"--config={job}",
+                f"--out={self.path('out')}",
+                "--",
+                self.program("misuse"),
+                "give-up",
+            ],
+        )
+        self.assertEqual(run.wait(), 1)
+        self.assertIn("the program ended its session before Finish", run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+    def test_the_library_shows_its_classes_only(self):
+        library = os.path.join(self.installed.library_directory(), "libposeidon.so")
+        ours = re.compile(
+            r"((typeinfo|vtable) for )?poseidon::"
+            r"(Session|SessionOptions|Communicator|CaffeWorker|Location|\w*Error|PeerLost|"
+            r"DeadlineExceeded)\b"
+        )
+        names = interface(library)
+        self.assertTrue(names)
+        self.assertEqual([name for name in names if not ours.match(name)], [])
+        for part in ("zmq", "protobuf", "wire::", "xxhash"):
+            self.assertNotIn(f"#include <{part}", self.headers())
+
+    def headers(self):
+        folder = pathlib.Path(self.installed.file("include/poseidon"))
+        return "".join(path.read_text(encoding="utf-8") for path in sorted(folder.iterdir()))
+
+    def test_the_command_finds_what_belongs_to_it(self):
+        replay = cluster.replay_config(iterations=5)
+        config = self.write("config.prototxt", replay)
+        run = self.spawn(
+            "run",
+            [
+                self.installed.file("bin/poseidon"),
+                "run",
+                f"--config={config}",
+                f"--out={self.path('out')}",
+            ],
+        )
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        plan = installed.checked(
+            [
+                self.installed.file("bin/poseidon"),
+                "plan",
+                "--workers=2",
+                f"--net={self.installed.file('share/poseidon/configs/models/lenet/net.prototxt')}",
+            ],
+            60,
+            cwd=self.directory,
+        )
+        self.assertIn("ip1", plan)
+        for script in ("report.py", "report_data.py"):
+            self.assertTrue(
+                os.path.isfile(self.installed.file(f"lib/poseidon/poseidon_report/{script}"))
+            )
+        version = installed.checked([self.installed.file("bin/poseidon"), "--version"], 60)
+        self.assertRegex(version, r"^poseidon \d+\.\d+\.\d+\n$")
+
+    def verbs(self):
+        """Of `poseidon --help`, with the words of groups."""
+        text = installed.checked([self.installed.file("bin/poseidon"), "--help"], 60)
+        return re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +\S", text, re.M)
+
+    def test_every_verb_has_a_page_of_the_manual(self):
+        manual = self.installed.file("share/man/man1")
+        if not os.path.isdir(manual):
+            self.skipTest("built without help2man")
+        verbs = self.verbs()
+        self.assertIn("run", verbs)
+        pages = {f"poseidon-{verb.replace(' ', '-')}.1.gz" for verb in verbs}
+        pages |= {
+            "poseidon.1.gz",
+            *(f"poseidon_{role}.1.gz" for role in ("scheduler", "server", "worker")),
+        }
+        self.assertEqual(set(os.listdir(manual)), pages)
+        page = installed.checked(["zcat", os.path.join(manual, "poseidon-run.1.gz")], 60)
+        self.assertRegex(page, r'(?m)^\.TH POSEIDON-RUN "1"')
+        self.assertRegex(page, r"(?m)^\\fB\\-\\-config\\fR=\\fI\\,?FILE")
+
+    def complete(self, *words):
+        """What bash offers for the last word."""
+        script = (
+            'source "$1"; shift; compopt() { :; }; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
+            "_poseidon; printf '%s\\n' \"${COMPREPLY[@]}\""
+        )
+        return installed.checked(
+            [
+                "bash",
+                "-c",
+                script,
+                "bash",
+                self.installed.file("share/bash-completion/completions/poseidon"),
+                self.installed.file("bin/poseidon"),
+                *words,
+            ],
+            60,
+            cwd=self.directory,
+        ).split()
+
+    def test_bash_completes_verbs_flags_and_files(self):
+        self.assertEqual(set(self.complete("")), {verb.split()[0] for verb in self.verbs()})
+        self.assertEqual(self.complete("ru"), ["run"])
+        self.assertIn("csv", self.complete("convert", ""))
+        self.assertEqual(self.complete("run", "--conf"), ["--config="])
+        self.assertEqual(self.complete("convert", "csv", "--sour"), ["--source="])
+        self.write("job.prototxt", "")
+        self.assertEqual(self.complete("run", "--config", "=", "jo"), ["job.prototxt"])
+
+    def test_a_project_may_have_this_one_in_a_folder(self):
+        folder = self.path("project")
+        os.makedirs(folder)
+        os.symlink(cluster.REPOSITORY, os.path.join(folder, "poseidon"))
+        pathlib.Path(folder, "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.22)\nproject(outer CXX)\nadd_subdirectory(poseidon)\n"
+            "add_executable(program program.cc)\ntarget_link_libraries(program Poseidon::poseidon)\n"
+            'if(TARGET header_check)\n  message(FATAL_ERROR "tests, unasked")\nendif()\n',
+            encoding="utf-8",
+        )
+        pathlib.Path(folder, "program.cc").write_text("int main() {}\n", encoding="utf-8")
+        installed.checked(
+            [
+                "cmake",
+                "-S",
+                folder,
+                "-B",
+                os.path.join(folder, "build"),
+                "-G",
+                "Ninja",
+                "-DPOSEIDON_TORCH=OFF",
+                "-DPOSEIDON_CUDA=OFF",
+            ],
+            120,
+        )
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,113 @@
+"""The Debian packages: what `cpack -G DEB` makes, unpacked into a clean root, is enough to build
+programs, to run them, and to run the demo away from the repository.
+
+They are unpacked, not installed by dpkg, which needs root and would change the machine; what they
+depend on is compared with what the files need instead."""
+
+import glob
+import os
+import re
+import shutil
+import tempfile
+
+import cluster
+import installed
+
+
+class PackageTest(installed.InstalledTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="poseidon-package-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        build = os.path.dirname(cluster.programs())
+        installed.checked(
+            [
+                "cpack",
+                "-G",
+                "DEB",
+                "--config",
+                os.path.join(build, "CPackConfig.cmake"),
+                "-B",
+                cls.folder,
+            ],
+            600,
+            cwd=cls.folder,
+        )
+        cls.packages = {
+            os.path.basename(path).split("_")[0]: path
+            for path in glob.glob(os.path.join(cls.folder, "*.deb"))
+        }
+        root = os.path.join(cls.folder, "root")
+        for path in cls.packages.values():
+            installed.checked(["dpkg-deb", "--extract", path, root], 300)
+        cls.installed = installed.Installed(
+            os.path.join(root, "usr"), os.path.join(cls.folder, "programs")
+        )
+        cls.installed.write_examples()
+
+    def field(self, package, name):
+        return installed.checked(["dpkg-deb", "--field", self.packages[package], name], 60).strip()
+
+    def test_packages_depend_on_what_they_need(self):
+        self.assertEqual(set(self.packages), {"poseidon", "libposeidon-dev"})
+        version = self.field("poseidon", "Version")
+        self.assertEqual(self.field("libposeidon-dev", "Depends"), f"poseidon (= {version})")
+        depends = self.field("poseidon", "Depends")
+        for library in ("libc6", "libzmq5", r"libprotobuf\d+", r"libgoogle-glog\w+", "libxxhash0"):
+            self.assertRegex(depends, rf"(^|, ){library}\b")
+
+    def test_each_file_is_in_its_package(self):
+        def files(package):
+            listing = installed.checked(["dpkg-deb", "--contents", self.packages[package]], 60)
+            return {
+                line.split(" ./usr/", 1)[1].split(" -> ")[0]
+                for line in listing.splitlines()
+                if " ./usr/" in line and not line.startswith("d")
+            }
+
+        program, development = files("poseidon"), files("libposeidon-dev")
+        self.assertEqual(program & development, set())
+        self.assertLessEqual(
+            {
+                "bin/poseidon",
+                "bin/poseidon_scheduler",
+                "bin/poseidon_server",
+                "bin/poseidon_worker",
+                "bin/poseidon_demo",
+                "lib/poseidon/libposeidon_caffe_preload.so",
+                "lib/poseidon/poseidon_report/report.py",
+                "share/bash-completion/completions/poseidon",
+                "share/poseidon/configs/lenet_digits.prototxt",
+            },
+            program,
+        )
+        self.assertTrue(
+            all(
+                re.match(r"(include/poseidon/\w+\.h|lib/.*(\.cmake|\.pc|libposeidon\.so))$", name)
+                for name in development
+            ),
+            development,
+        )
+        self.assertIn("include/poseidon/session.h", development)
+
+    def test_programs_are_built_against_them_and_run(self):
+        built = self.installed.build_by_find_package(*installed.HEADERS)
+        self.check_communicator(os.path.join(built, "communicator"))
+        self.check_training(os.path.join(built, "caffe_worker"), 200)
+        self.check_training(self.installed.build_by_pkg_config("session"), 500)
+
+    def test_the_demo_runs_away_from_the_repository(self):
+        if not cluster.has_torch():
+            self.skipTest("built without libtorch: workers can't compute LeNet")
+        demo = self.spawn(
+            "demo", ["env", "-C", self.directory, self.installed.file("bin/poseidon_demo")]
+        )
+        self.assertEqual(demo.wait(400), cluster.SUCCESS)
+        self.assert_nothing_left()
+        summary = self.read_json("out/demo/summary.json")
+        self.assert_same_parameters(summary, 4)
+        self.assertGreater(summary["test_accuracy"], 0.95)
+
+
+if __name__ == "__main__":
+    cluster.main()

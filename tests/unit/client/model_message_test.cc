@@ -1,0 +1,182 @@
+// The front door's Model and SessionOptions: what reaches the job, and what is refused with which
+// words.
+#include "client/front/model_message.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "client/front/session_options.h"
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string RefusalOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "not refused";
+  return "";
+}
+
+std::string RefusalOf(const Model& model) {
+  return RefusalOf([&] { ToModelSpec(model); });
+}
+
+// A model of one layer that works.
+Model OneLayer() { return {.layers = {{.name = "fc", .blobs = {{.shape = {2, 3}}}}}}; }
+
+TEST(ModelMessage, BlobsThatSayNothingLearn) {
+  const ModelSpec spec = ToModelSpec(OneLayer());
+  ASSERT_EQ(spec.layers_size(), 1);
+  const BlobSpec& blob = spec.layers(0).blobs(0);
+  EXPECT_THAT(blob.shape(), ElementsAre(2, 3));
+  EXPECT_EQ(blob.lr_mult(), 1);
+  EXPECT_EQ(blob.decay_mult(), 1);
+  EXPECT_FALSE(spec.layers(0).has_inner_product());
+  EXPECT_EQ(spec.update_rule().type(), "SGD");
+  EXPECT_EQ(spec.batch(), 1);
+}
+
+TEST(ModelMessage, EveryFieldArrives) {
+  const ModelSpec spec = ToModelSpec({
+      .name = "net",
+      .layers = {{.name = "fc",
+                  .blobs = {{.shape = {2, 3}}, {.shape = {2}, .lr_mult = 2, .decay_mult = 0}},
+                  .inner_product = {{.outputs = 2, .inputs = 3, .rows = 4}},
+                  .type = "InnerProduct",
+                  .multiply_adds = 6,
+                  .forward_ms = 1,
+                  .backward_ms = 2}},
+      .optimizer = {.type = OptimizerType::kAdam,
+                    .base_lr = 0.5F,
+                    .lr_policy = LearningRatePolicy::kMultistep,
+                    .gamma = 0.1F,
+                    .stepvalue = {10, 20},
+                    .momentum = 0.9F,
+                    .momentum2 = 0.99F,
+                    .delta = 1e-6F,
+                    .weight_decay = 0.005F,
+                    .weight_decay_norm = WeightDecayNorm::kL1,
+                    .warmup_iterations = 5,
+                    .warmup_base_lr = 0.25F},
+      .batch = 4,
+      .iterations = 100,
+  });
+  EXPECT_EQ(spec.name(), "net");
+  EXPECT_EQ(spec.batch(), 4);
+  EXPECT_EQ(spec.iterations(), 100);
+  const LayerSpec& layer = spec.layers(0);
+  EXPECT_EQ(layer.type(), "InnerProduct");
+  EXPECT_EQ(layer.blobs(1).lr_mult(), 2);
+  EXPECT_EQ(layer.blobs(1).decay_mult(), 0);
+  EXPECT_EQ(layer.inner_product().rows(), 4);
+  EXPECT_EQ(layer.multiply_adds(), 6);
+  EXPECT_EQ(layer.backward_ms(), 2);
+  const UpdateRuleSpec& rule = spec.update_rule();
+  EXPECT_EQ(rule.type(), "Adam");
+  EXPECT_EQ(rule.base_lr(), 0.5F);
+  EXPECT_EQ(rule.lr_policy(), "multistep");
+  EXPECT_EQ(rule.gamma(), 0.1F);
+  EXPECT_THAT(rule.stepvalue(), ElementsAre(10, 20));
+  EXPECT_EQ(rule.momentum(), 0.9F);
+  EXPECT_EQ(rule.momentum2(), 0.99F);
+  EXPECT_EQ(rule.delta(), 1e-6F);
+  EXPECT_EQ(rule.weight_decay(), 0.005F);
+  EXPECT_EQ(rule.regularization_type(), "L1");
+  EXPECT_EQ(rule.warmup_iterations(), 5);
+  EXPECT_EQ(rule.warmup_base_lr(), 0.25F);
+}
+
+TEST(ModelMessage, EveryTypeAndPolicyIsOneThatUpdateRulesKnow) {
+  for (int type = 0; type <= static_cast<int>(OptimizerType::kMeanGradient); ++type) {
+    Model model = OneLayer();
+    model.optimizer.type = static_cast<OptimizerType>(type);
+    EXPECT_NO_THROW(ToModelSpec(model)) << type;
+  }
+  for (int policy = 0; policy <= static_cast<int>(LearningRatePolicy::kSigmoid); ++policy) {
+    Model model = OneLayer();
+    model.optimizer.lr_policy = static_cast<LearningRatePolicy>(policy);
+    model.optimizer.gamma = 0.5F;
+    model.optimizer.power = 1;
+    model.optimizer.stepsize = 10;
+    model.optimizer.stepvalue = {10};
+    model.optimizer.max_iter = 100;
+    EXPECT_NO_THROW(ToModelSpec(model)) << policy;
+  }
+}
+
+TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
+  const auto with_layer = [](const Layer& layer) { return Model{.layers = {layer}}; };
+  EXPECT_THAT(RefusalOf(Model{}), HasSubstr("no layers"));
+  EXPECT_THAT(RefusalOf(with_layer({.blobs = {{.shape = {1}}}})), HasSubstr("has no name"));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {}})), HasSubstr("\"fc\""));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {2, 0}}}})),
+              HasSubstr("the extent 0"));
+  const int64_t huge = std::numeric_limits<int64_t>::max() / 2;
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {huge, 3}}}})),
+              HasSubstr("too many floats"));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {1}, .lr_mult = -1}}})),
+              HasSubstr("multiplier of -1"));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc",
+                                    .blobs = {{.shape = {2, 3}}},
+                                    .inner_product = {{.outputs = 3, .inputs = 3, .rows = 1}}})),
+              HasSubstr("3 x 3, but its first blob has 6 floats"));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc",
+                                    .blobs = {{.shape = {2, 3}}, {.shape = {3}}},
+                                    .inner_product = {{.outputs = 2, .inputs = 3, .rows = 1}}})),
+              HasSubstr("its bias has 3 floats"));
+  Model twice = OneLayer();
+  twice.layers.push_back(twice.layers[0]);
+  EXPECT_THAT(RefusalOf(twice), HasSubstr("there twice"));
+  Model no_batch = OneLayer();
+  no_batch.batch = 0;
+  EXPECT_THAT(RefusalOf(no_batch), HasSubstr("batch is 0"));
+  Model no_steps = OneLayer();
+  no_steps.optimizer.lr_policy = LearningRatePolicy::kStep;
+  EXPECT_THAT(RefusalOf(no_steps), HasSubstr("stepsize"));
+}
+
+TEST(SessionOptionsTest, AreReadFromTheEnvironment) {
+  ASSERT_EQ(setenv("POSEIDON_JOB", "/a/job.prototxt", 1), 0);
+  ASSERT_EQ(setenv("POSEIDON_RANK", "3", 1), 0);
+  EXPECT_EQ(SessionOptions::FromEnvironment().job, "/a/job.prototxt");
+  EXPECT_EQ(SessionOptions::FromEnvironment().rank, 3);
+  for (const char* rank : {"-1", "3x", "99999999999"}) {
+    ASSERT_EQ(setenv("POSEIDON_RANK", rank, 1), 0);
+    EXPECT_THAT(RefusalOf([] { SessionOptions::FromEnvironment(); }),
+                HasSubstr("POSEIDON_RANK is \"" + std::string(rank)));
+  }
+  ASSERT_EQ(unsetenv("POSEIDON_JOB"), 0);
+  EXPECT_THAT(RefusalOf([] { SessionOptions::FromEnvironment(); }),
+              HasSubstr("POSEIDON_JOB is not set; start the program by `poseidon run"));
+  unsetenv("POSEIDON_RANK");
+}
+
+TEST(SessionOptionsTest, AJobIsAPathOrAText) {
+  const WorkerSessionOptions options = ToWorkerSessionOptions(
+      {.job_text = "name: \"mine\" cluster { workers: 3 }", .rank = 2, .host = "10.0.0.7"});
+  EXPECT_EQ(options.job.cluster().workers(), 3);
+  EXPECT_EQ(options.wanted_rank, 2);
+  EXPECT_EQ(options.host, "10.0.0.7");
+  EXPECT_NE(options.job_fingerprint, 0U);
+  EXPECT_THAT(RefusalOf([] { ToWorkerSessionOptions({}); }), HasSubstr("either the path"));
+  EXPECT_THAT(RefusalOf([] { ToWorkerSessionOptions({.job = "a", .job_text = "b"}); }),
+              HasSubstr("either the path"));
+  EXPECT_THAT(RefusalOf([] { ToWorkerSessionOptions({.job_text = "cluster {\n workrs: 3 }"}); }),
+              HasSubstr("job_text:2:"));
+}
+
+}  // namespace
+}  // namespace poseidon
