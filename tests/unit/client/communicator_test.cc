@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/random.h"
+#include "core/time.h"
 #include "tests/free_endpoints.h"
 
 namespace poseidon {
