@@ -41,9 +41,9 @@ class ExchangeTimes {
     Duration exchange{};
     Duration exposed{};
   };
-  // Of the newest exchange that is closed.
+  // The newest exchange that is closed.
   const Times& last() const { return last_; }
-  // Of all that are closed.
+  // The sum of all that are closed.
   const Times& total() const { return total_; }
 
  private:

@@ -43,7 +43,7 @@ class WorkerControl : public Actor {
 
  private:
   void OnPlan(const Envelope& envelope, Outbox& outbox);
-  // Of the plan that there is.
+  // The number of the present plan.
   uint32_t PlanNumber() const;
   void StartProbe(Outbox& outbox) const;
   static void Forward(const Envelope& envelope, Outbox& outbox);

@@ -111,7 +111,7 @@ class WorkerProtocol {
   // `report` lacks only what the plans have counted: buckets, peers and dropped frames.
   void Finish(wire::WorkerReport report, Outbox& outbox);
 
-  // Of the job's epoch, from this worker.
+  // Sends it from this worker, in the job's epoch.
   void SendToScheduler(Envelope envelope, Outbox& outbox) const;
 
  private:

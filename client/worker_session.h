@@ -160,7 +160,7 @@ class WorkerSession {
   void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
   Duration StallPatience() const;
   Duration JoinPatience() const;
-  // Of a wait for new values that begins now.
+  // When a wait for new values that begins now must end.
   Time FreshDeadline() const;
   // Has the protocol do something, and sends what it wants sent.
   template <typename Call>

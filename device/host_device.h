@@ -52,7 +52,7 @@ class HostDevice : public Device {
 
  private:
   class Stream;
-  // Of the copies in it, before_copy is told `direction`.
+  // A stream of its own; before_copy is told `direction` of the copies in it.
   DeviceStream AddStream(CopyDirection direction);
   // A stream is about to do a task: false if the device has failed. Then it has done it.
   bool Begin();

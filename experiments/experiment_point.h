@@ -38,7 +38,7 @@ struct PointResult {
   double iteration = 0;
   double compute = 0;  // of an iteration that a worker alone needs
   double busy = 0;     // share of the iteration that workers compute
-  // Of the machine that sends and receives most.
+  // What the machine moves that sends and receives most.
   double bytes_sent = 0;
   double bytes_received = 0;
   // Sent and received, the mean over all machines with a worker or a server; 0 where it is only
@@ -47,7 +47,7 @@ struct PointResult {
   double predicted = 0;  // iteration, by the planner; 0: none
   // Parameters by scheme, such as "PS 20.0M, SFB 123.6M".
   std::string schemes;
-  // Of what was really trained: by iteration, mean over workers; the last test's accuracy.
+  // Only where it was really trained: by iteration, mean over workers; the last test's accuracy.
   std::vector<double> losses;
   std::optional<double> accuracy;
 };

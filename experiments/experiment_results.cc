@@ -115,27 +115,30 @@ int64_t ParametersOf(const ModelSpec& model) {
   return floats;
 }
 
-std::string LineOf(const Experiment& experiment, const ExperimentPoint& point, ExperimentMode mode,
-                   const PointResult& result) {
+// The columns that say what was run.
+void AddSetting(const ExperimentPoint& point, ExperimentMode mode, CsvRow& row) {
   const Cluster& cluster = point.job.cluster();
-  const Network& network = cluster.network();
-  const double devices = cluster.workers() * cluster.devices_per_worker();
-  const double speedup = SpeedupOf(point, result);
-  const double images = static_cast<double>(point.model.batch() * cluster.workers());
-  CsvRow row;
   row.Add(point.system);
   row.Add(point.net);
   row.Add(cluster.workers());
   row.Add(cluster.servers());
   row.Add(cluster.devices_per_worker());
   row.Add(cluster.workers() * cluster.devices_per_worker());
-  row.Add(static_cast<double>(ParseBitRate(network.bandwidth())) / 1e9);
-  row.Add(ToSeconds(ParseDuration(network.latency())) * 1e6);
+  row.Add(static_cast<double>(ParseBitRate(cluster.network().bandwidth())) / 1e9);
+  row.Add(ToSeconds(ParseDuration(cluster.network().latency())) * 1e6);
   row.Add(point.condition.name());
   row.Add(std::string(NameOf(mode)));
   row.Add(point.policy);
   row.Add(point.model.batch());
   row.Add(ParametersOf(point.model));
+}
+
+// The columns that say what came of it.
+void AddOutcome(const ExperimentPoint& point, const PointResult& result, CsvRow& row) {
+  const Cluster& cluster = point.job.cluster();
+  const double devices = cluster.workers() * cluster.devices_per_worker();
+  const double speedup = SpeedupOf(point, result);
+  const double images = static_cast<double>(point.model.batch() * cluster.workers());
   row.Add(result.iteration);
   row.Add(result.compute);
   row.Add(images / result.iteration);
@@ -151,11 +154,25 @@ std::string LineOf(const Experiment& experiment, const ExperimentPoint& point, E
   row.Add(result.predicted > 0 ? std::optional(result.predicted) : std::nullopt);
   row.Add(result.schemes);
   row.Add(result.accuracy);
+}
+
+// The columns that compare it with what others have published.
+void AddPublished(const Experiment& experiment, const ExperimentPoint& point, double speedup,
+                  CsvRow& row) {
   const auto published = PublishedFor(experiment, point);
   row.Add(published ? std::optional(published->speedup) : std::nullopt);
   row.Add(published ? std::optional(speedup / published->speedup - 1) : std::nullopt);
   row.Add(std::string(published ? (published->fitted ? "true" : "false") : ""));
   row.Add(published ? published->source : "");
+}
+
+// In the order of kResultColumns.
+std::string LineOf(const Experiment& experiment, const ExperimentPoint& point, ExperimentMode mode,
+                   const PointResult& result) {
+  CsvRow row;
+  AddSetting(point, mode, row);
+  AddOutcome(point, result, row);
+  AddPublished(experiment, point, SpeedupOf(point, result), row);
   row.Add(KeyOf(point, mode));
   return row.line();
 }

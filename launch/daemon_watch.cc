@@ -45,7 +45,7 @@ class Watch {
       EndWhoIsLate(now);
       std::this_thread::sleep_for(kPollInterval);
     }
-    return FrameStatus();
+    return Result();
   }
 
  private:
@@ -107,7 +107,7 @@ class Watch {
     for (ChildProcess& daemon : daemons_) daemon.Signal(signal);
   }
 
-  WatchResult FrameStatus() {
+  WatchResult Result() {
     if (interrupted_) return {ExitCode::kInterrupted, {}};
     if (late_) return {ExitCode::kDeadlineExceeded, {}};
     if (FirstFailure() == nullptr) return {};

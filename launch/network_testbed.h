@@ -33,7 +33,7 @@ struct TestbedOptions {
   // By machine: bits a second of its link, each direction.
   std::vector<int64_t> links;
   std::vector<TestbedTier> tiers;  // innermost first
-  // Of that which waits before a link, beyond which the rest is dropped: how long it takes to pass.
+  // How much may wait before a link, as the time to pass it; what comes beyond that is dropped.
   // The default is about a switch port's memory, 1.25 MB at 1 Gb/s.
   Duration queue = std::chrono::milliseconds(10);
 };
@@ -50,7 +50,7 @@ class NetworkTestbed {
   NetworkTestbed(const NetworkTestbed&) = delete;
   NetworkTestbed& operator=(const NetworkTestbed&) = delete;
 
-  // Of machines, which count from 0. One more than there are links is a machine that is joined to
+  // A machine's address; from 0. One more than there are links is a machine that is joined to
   // all the others by a link without limit, above all tiers.
   std::string address(int machine) const;
   // What goes before a command that is to run there. It runs as the program's own child.

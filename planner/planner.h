@@ -32,7 +32,7 @@ std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
 Plan MakePlan(const InformationBook& book, const Communication& communication,
               const std::vector<BucketChoice>& buckets);
 
-// Of ChooseBuckets.
+// The plan of what ChooseBuckets makes.
 Plan MakePlan(const InformationBook& book, const Communication& communication);
 
 // `codec` if the scheme can use it (proto/compatibility.h), else FP32.

@@ -29,7 +29,7 @@ class Predictor {
   PredictedTimes Estimate(const Plan& plan) const;
   // Below this no plan with the same buckets, schemes and places can come.
   double LeastSeconds(const Plan& plan) const;
-  // Of an iteration without any exchange.
+  // How long an iteration takes without any exchange.
   double ComputeSeconds() const { return compute_; }
 
   // Sets the plan's iteration_ms and compute_ms and all buckets' predictions. A runner-up is the

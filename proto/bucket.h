@@ -49,7 +49,7 @@ void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
 // The bucket that each of the model's layers is in.
 std::vector<int> BucketOfLayer(const Plan& plan);
 
-// Of the frames of a bucket's exchange, `exchange` being the iteration whose gradients it sums up:
+// The priority of a bucket's frames; `exchange` is the iteration whose gradients they sum up:
 // what a forward pass needs first goes first. So older exchanges overtake newer ones, without which
 // workers drift apart on a busy network, and lower layers overtake deeper ones. 0 for all if the
 // plan says first come, first served; `buckets` is how many the plan has.

@@ -38,7 +38,7 @@ bool MeasuresLinks(const Job& job);
 // above (core/named_file.h). Throws ConfigError if it is not there either.
 std::string ResolvePath(const std::string& named_in, const std::string& path);
 std::string ResolvePath(const JobConfig& config, const std::string& path);
-// Of the solver, which a job of our own worker with engine TORCH needs and one of a user's program
+// The solver's path, which a job of our own worker with engine TORCH needs and a user's program
 // does not. Throws ConfigError if none is named, or it is not there.
 std::string SolverPath(const JobConfig& config);
 

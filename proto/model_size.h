@@ -10,7 +10,7 @@ namespace poseidon {
 // The product of the blob's extents; 1 for a blob without axes, as in Caffe.
 int64_t FloatCount(const BlobSpec& blob);
 
-// Of all the layer's blobs.
+// The floats of all the layer's blobs.
 int64_t FloatCount(const LayerSpec& layer);
 
 }  // namespace poseidon

@@ -8,8 +8,7 @@
 
 #include "planner/placement.h"
 #include "proto/bucket.h"
-#include "proto/model_size.h"
-#include "transport/address.h"
+#include "scheduler/summary_lists.h"
 
 namespace poseidon {
 namespace {
@@ -27,50 +26,18 @@ std::string Format(const char* format, Values... values) {
   return text;
 }
 
-std::vector<std::string> LayerNames(const ModelSpec& model, const BucketPlan& bucket) {
-  std::vector<std::string> names;
-  for (int i = 0; i < bucket.layer_count(); ++i) {
-    names.push_back(model.layers(bucket.first_layer() + i).name());
-  }
-  return names;
-}
-
-// What falls on the floats [begin, end) of `floats` that share `bytes` evenly. The shares of
-// adjoining ranges add up to `bytes`; products stay below 2^63 for models below 2^31 floats.
-int64_t Share(int64_t bytes, int64_t begin, int64_t end, int64_t floats) {
-  const int64_t rest = bytes % floats;
-  return bytes / floats * (end - begin) + rest * end / floats - rest * begin / floats;
-}
-
-bool IsServer(const wire::PeerTraffic& peer) {
-  return peer.role() == static_cast<uint32_t>(Role::kServer) && peer.rank() >= 0;
-}
-
-struct WorkerBytes {
-  wire::PeerTraffic all;
-  wire::PeerTraffic own_server;  // the one of the worker's rank
-};
-
-WorkerBytes BytesOf(const wire::WorkerReport& report) {
-  WorkerBytes bytes;
-  for (const wire::PeerTraffic& peer : report.peers()) {
-    bytes.all.set_bytes_sent(bytes.all.bytes_sent() + peer.bytes_sent());
-    bytes.all.set_bytes_received(bytes.all.bytes_received() + peer.bytes_received());
-    if (IsServer(peer) && peer.rank() == report.rank()) bytes.own_server = peer;
-  }
-  return bytes;
+std::string TestLine(const wire::Progress& progress) {
+  std::string line =
+      Format("test at iteration %lld:", static_cast<long long>(progress.iteration()));
+  if (progress.has_test_accuracy()) line += Format("  accuracy %.4f", progress.test_accuracy());
+  if (progress.has_test_loss()) line += Format("  loss %.4f", progress.test_loss());
+  return line;
 }
 
 }  // namespace
 
 std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress, Time now) {
-  std::string line;
-  if (progress.has_test_accuracy() || progress.has_test_loss()) {
-    line = Format("test at iteration %lld:", static_cast<long long>(progress.iteration()));
-    if (progress.has_test_accuracy()) line += Format("  accuracy %.4f", progress.test_accuracy());
-    if (progress.has_test_loss()) line += Format("  loss %.4f", progress.test_loss());
-    return line;
-  }
+  if (progress.has_test_accuracy() || progress.has_test_loss()) return TestLine(progress);
   Iteration& iteration = open_[progress.iteration()];
   iteration.loss += progress.loss();
   iteration.images += progress.images();
@@ -79,32 +46,36 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   iteration.exposed += progress.exposed_seconds();
   if (++iteration.reports < workers_) return std::nullopt;
 
-  const Iteration done = iteration;
+  Record(progress.iteration(), iteration);
   open_.erase(progress.iteration());
-  const double loss = done.loss / workers_;
-  if (loss_.empty()) first_iteration_ = progress.iteration();
-  loss_.push_back(loss);
-  duration_ms_.push_back(1000 * done.seconds / workers_);
-  exposed_ms_.push_back(1000 * done.exposed / workers_);
-  images_since_line_ += done.images;
-  exchange_since_line_ += done.exchange;
-  exposed_since_line_ += done.exposed;
   if (!last_line_) last_line_ = now;  // the first interval starts with the first iteration's end
   const bool last = progress.iteration() + 1 == progress.total_iterations();
-  const double seconds = ToSeconds(now - *last_line_);
   if (!last && (now - *last_line_ < kLineInterval)) return std::nullopt;
-  const double exposed =
-      exchange_since_line_ > 0 ? 100 * exposed_since_line_ / exchange_since_line_ : 0;
-  line = Format("iteration %lld/%lld  loss %.4f", static_cast<long long>(progress.iteration()) + 1,
-                static_cast<long long>(progress.total_iterations()), loss);
-  const auto images = static_cast<double>(images_since_line_);
-  if (seconds > 0) line += Format("  %.0f images/s", images / seconds);
-  line += Format("  communication not hidden %.0f%%", exposed);
+  std::string line = ProgressLine(progress, ToSeconds(now - *last_line_));
   last_line_ = now;
-  images_since_line_ = 0;
-  exchange_since_line_ = 0;
-  exposed_since_line_ = 0;
+  since_line_ = {};
   return line;
+}
+
+void JobReport::Record(int64_t number, const Iteration& done) {
+  if (loss_.empty()) first_iteration_ = number;
+  loss_.push_back(done.loss / workers_);
+  duration_ms_.push_back(1000 * done.seconds / workers_);
+  exposed_ms_.push_back(1000 * done.exposed / workers_);
+  since_line_.images += done.images;
+  since_line_.exchange += done.exchange;
+  since_line_.exposed += done.exposed;
+}
+
+std::string JobReport::ProgressLine(const wire::Progress& progress, double seconds) const {
+  const double exposed =
+      since_line_.exchange > 0 ? 100 * since_line_.exposed / since_line_.exchange : 0;
+  std::string line =
+      Format("iteration %lld/%lld  loss %.4f", static_cast<long long>(progress.iteration()) + 1,
+             static_cast<long long>(progress.total_iterations()), loss_.back());
+  if (seconds > 0)
+    line += Format("  %.0f images/s", static_cast<double>(since_line_.images) / seconds);
+  return line + Format("  communication not hidden %.0f%%", exposed);
 }
 
 std::string JobReport::PlanTable() const {
@@ -173,40 +144,6 @@ std::string JobReport::Closing() const {
   return text + PredictionReview();
 }
 
-std::vector<JobReport::BucketSums> JobReport::SumBuckets() const {
-  std::vector<BucketSums> buckets(plan_.plan().buckets_size());
-  for (const auto& [rank, report] : finished_) {
-    size_t next = 0;
-    for (const wire::BucketTraffic& traffic : report.buckets()) {
-      if (traffic.plan() != plan_.plan().number() || next == buckets.size()) continue;
-      BucketSums& sums = buckets[next++];
-      sums.bytes_sent += traffic.bytes_sent();
-      sums.bytes_received += traffic.bytes_received();
-      if (traffic.exchanges() == 0) continue;
-      sums.milliseconds +=
-          1000 * traffic.exchange_seconds() / static_cast<double>(traffic.exchanges());
-      ++sums.measured_workers;
-    }
-  }
-  for (BucketSums& bucket : buckets) {
-    if (bucket.measured_workers > 0) bucket.milliseconds /= bucket.measured_workers;
-  }
-  return buckets;
-}
-
-std::vector<wire::PeerTraffic> JobReport::SumServers() const {
-  std::vector<wire::PeerTraffic> servers(plan_.plan().servers());
-  for (const auto& [rank, report] : finished_) {
-    for (const wire::PeerTraffic& peer : report.peers()) {
-      if (!IsServer(peer) || peer.rank() >= plan_.plan().servers()) continue;
-      wire::PeerTraffic& server = servers[peer.rank()];
-      server.set_bytes_received(server.bytes_received() + peer.bytes_sent());
-      server.set_bytes_sent(server.bytes_sent() + peer.bytes_received());
-    }
-  }
-  return servers;
-}
-
 double JobReport::IterationMilliseconds() const {
   double slowest = 0;
   for (const auto& [rank, report] : finished_) {
@@ -241,7 +178,7 @@ std::string JobReport::PredictionReview() const {
     text +=
         Format(" since the plan of iteration %lld", static_cast<long long>(plan.start_iteration()));
   }
-  const std::vector<BucketSums> buckets = SumBuckets();
+  const std::vector<BucketSums> buckets = SumBuckets(plan_.plan(), finished_);
   std::vector<std::pair<double, int>> off;  // how many milliseconds, which bucket
   for (int b = 0; b < plan.buckets_size(); ++b) {
     if (buckets[b].measured_workers == 0 || !plan.buckets(b).has_prediction()) continue;
@@ -259,6 +196,7 @@ std::string JobReport::PredictionReview() const {
 }
 
 std::string JobReport::Json(const std::string& job_name, const wire::End& end) const {
+  const std::vector<BucketSums> sums = SumBuckets(plan_.plan(), finished_);
   nlohmann::ordered_json json;
   json["job"] = job_name;
   json["exit_code"] = end.exit_code();
@@ -279,63 +217,10 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["loss"] = loss_;
   json["duration_ms"] = duration_ms_;
   json["exposed_ms"] = exposed_ms_;
-  const std::vector<BucketSums> sums = SumBuckets();
-  json["layers"] = nlohmann::ordered_json::array();
-  for (int b = 0; b < plan_.plan().buckets_size(); ++b) {
-    const BucketPlan& bucket = plan_.plan().buckets(b);
-    const int64_t floats = FloatCount(bucket);
-    int64_t layer_end = 0;
-    for (int l = bucket.first_layer(); l < bucket.first_layer() + bucket.layer_count(); ++l) {
-      const LayerSpec& layer = plan_.model().layers(l);
-      const int64_t begin = layer_end;
-      layer_end += FloatCount(layer);
-      json["layers"].push_back(
-          {{"name", layer.name()},
-           {"type", layer.type()},
-           {"scheme", SchemeName(bucket.scheme())},
-           {"parameters", layer_end - begin},
-           {"bytes_sent", Share(sums[b].bytes_sent, begin, layer_end, floats)},
-           {"bytes_received", Share(sums[b].bytes_received, begin, layer_end, floats)}});
-    }
-  }
-  json["buckets"] = nlohmann::ordered_json::array();
-  for (int b = 0; b < plan_.plan().buckets_size(); ++b) {
-    const BucketPlan& bucket = plan_.plan().buckets(b);
-    nlohmann::ordered_json entry = {{"name", bucket.name()},
-                                    {"layers", LayerNames(plan_.model(), bucket)},
-                                    {"scheme", SchemeName(bucket.scheme())},
-                                    {"codec", CodecName(bucket.codec())},
-                                    {"parameters", FloatCount(bucket)},
-                                    {"bytes_sent", sums[b].bytes_sent},
-                                    {"bytes_received", sums[b].bytes_received},
-                                    {"predicted_ms", nullptr},
-                                    {"measured_ms", nullptr}};
-    if (bucket.has_prediction()) entry["predicted_ms"] = bucket.prediction().exchange_ms();
-    if (sums[b].measured_workers > 0) entry["measured_ms"] = sums[b].milliseconds;
-    json["buckets"].push_back(std::move(entry));
-  }
-  json["workers"] = nlohmann::ordered_json::array();
-  for (const auto& [rank, report] : finished_) {
-    const WorkerBytes bytes = BytesOf(report);
-    json["workers"].push_back({{"rank", rank},
-                               {"parameter_hash", report.parameter_hash()},
-                               {"images", report.images()},
-                               {"training_seconds", report.training_seconds()},
-                               {"exchange_seconds", report.exchange_seconds()},
-                               {"exposed_seconds", report.exposed_seconds()},
-                               {"bytes_sent", bytes.all.bytes_sent()},
-                               {"bytes_received", bytes.all.bytes_received()},
-                               {"bytes_to_own_server", bytes.own_server.bytes_sent()},
-                               {"bytes_from_own_server", bytes.own_server.bytes_received()},
-                               {"dropped_frames", report.dropped_frames()}});
-  }
-  json["servers"] = nlohmann::ordered_json::array();
-  const std::vector<wire::PeerTraffic> servers = SumServers();
-  for (size_t rank = 0; rank < servers.size(); ++rank) {
-    json["servers"].push_back({{"rank", rank},
-                               {"bytes_sent", servers[rank].bytes_sent()},
-                               {"bytes_received", servers[rank].bytes_received()}});
-  }
+  json["layers"] = LayersJson(plan_, sums);
+  json["buckets"] = BucketsJson(plan_, sums);
+  json["workers"] = WorkersJson(finished_);
+  json["servers"] = ServersJson(SumServers(plan_.plan(), finished_));
   return json.dump(2) + "\n";
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/time.h"
 #include "proto/wire.pb.h"
+#include "scheduler/job_traffic.h"
 
 namespace poseidon {
 
@@ -44,18 +45,18 @@ class JobReport {
     double exposed = 0;
   };
 
-  // What all workers say of one bucket.
-  struct BucketSums {
-    int64_t bytes_sent = 0;
-    int64_t bytes_received = 0;
-    double milliseconds = 0;  // from ready to fresh, mean over workers and iterations
-    int measured_workers = 0;
+  // What lines for people have not told yet.
+  struct SinceLine {
+    int64_t images = 0;
+    double exchange = 0;
+    double exposed = 0;
   };
 
-  std::vector<BucketSums> SumBuckets() const;
-  // What all workers say of each server, by rank.
-  std::vector<wire::PeerTraffic> SumServers() const;
-  // Of the slowest worker, its mean; 0 if nobody has finished.
+  // All workers have reported the iteration.
+  void Record(int64_t number, const Iteration& done);
+  // `seconds` since the last line.
+  std::string ProgressLine(const wire::Progress& progress, double seconds) const;
+  // The slowest worker's mean; 0 if nobody has finished.
   double IterationMilliseconds() const;
   // The median of the iterations since the present plan, without its first, where it is not the
   // job's first plan; nothing where it is, or where there are none.
@@ -75,10 +76,8 @@ class JobReport {
   std::vector<double> duration_ms_;
   std::vector<double> exposed_ms_;  // in the iteration: the exchange is the one before
   std::optional<Time> last_line_;
-  int64_t images_since_line_ = 0;
-  double exchange_since_line_ = 0;
-  double exposed_since_line_ = 0;
-  std::map<int, wire::WorkerReport> finished_;
+  SinceLine since_line_;
+  WorkerReports finished_;
 };
 
 }  // namespace poseidon

@@ -13,6 +13,10 @@ std::string MissingRanks(const char* role, const std::vector<int>& ranks) {
   return text + ")";
 }
 
+Roster::Answer Refused(std::string reason) {
+  return {.admitted = std::nullopt, .refusal = std::move(reason), .news = false};
+}
+
 }  // namespace
 
 Roster::Roster(int workers, int servers, int endpoints_per_node, uint64_t job_fingerprint)
@@ -33,58 +37,61 @@ std::optional<int> Roster::FreeRank(Role role, int wanted) const {
 }
 
 Roster::Answer Roster::Register(const wire::Register& request, Time now) {
-  Answer answer;
   const Role role = static_cast<Role>(request.node().role());
   if (role != Role::kWorker && role != Role::kServer) {
-    answer.refusal = "only servers and workers can join a job";
-    return answer;
+    return Refused("only servers and workers can join a job");
   }
   const auto known = by_incarnation_.find({role, request.incarnation()});
   if (known != by_incarnation_.end()) {
     Entry& entry = entries_.at(known->second);
     entry.last_heard = now;
-    answer.admitted = entry.node;
-    return answer;
+    return {.admitted = entry.node, .refusal = "", .news = false};
   }
-  if (request.job_fingerprint() != job_fingerprint_) {
-    answer.refusal =
-        "its job config differs from the scheduler's; every node of a job must be started from the "
-        "same file";
-    return answer;
-  }
-  if (request.node().endpoints_size() != endpoints_per_node_) {
-    answer.refusal = "it offers " + std::to_string(request.node().endpoints_size()) +
-                     " endpoints instead of " + std::to_string(endpoints_per_node_) +
-                     "; is it the same version of Poseidon?";
-    return answer;
+  if (std::string difference = DifferenceFromJob(request); !difference.empty()) {
+    return Refused(std::move(difference));
   }
   const int wanted = request.node().rank();
   const std::optional<int> rank = FreeRank(role, wanted);
-  if (!rank) {
-    const std::string name = RoleName(role);
-    const auto rival = entries_.find({role, wanted});
-    if (rival != entries_.end()) {
-      answer.refusal = "rank " + std::to_string(wanted) + " is already taken by " +
-                       Describe(rival->second.node) + "; give each " + name + " a rank of its own";
-    } else if (wanted >= Limit(role)) {
-      answer.refusal = "there is no " + name + " rank " + std::to_string(wanted) +
-                       ": the config has " + std::to_string(Limit(role)) + " " + name +
-                       "(s), ranks count from 0";
-    } else {
-      answer.refusal = "the config has " + std::to_string(Limit(role)) + " " + name +
-                       "(s) and all of them are here already";
-    }
-    return answer;
+  if (!rank) return Refused(WhyNoRank(role, wanted));
+  return {.admitted = Admit(request, {role, *rank}, now), .refusal = "", .news = true};
+}
+
+std::string Roster::DifferenceFromJob(const wire::Register& request) const {
+  if (request.job_fingerprint() != job_fingerprint_) {
+    return "its job config differs from the scheduler's; every node of a job must be started from "
+           "the same file";
   }
-  Entry& entry = entries_[{role, *rank}];
+  if (request.node().endpoints_size() != endpoints_per_node_) {
+    return "it offers " + std::to_string(request.node().endpoints_size()) +
+           " endpoints instead of " + std::to_string(endpoints_per_node_) +
+           "; is it the same version of Poseidon?";
+  }
+  return "";
+}
+
+std::string Roster::WhyNoRank(Role role, int wanted) const {
+  const std::string name = RoleName(role);
+  const auto rival = entries_.find({role, wanted});
+  if (rival != entries_.end()) {
+    return "rank " + std::to_string(wanted) + " is already taken by " +
+           Describe(rival->second.node) + "; give each " + name + " a rank of its own";
+  }
+  if (wanted >= Limit(role)) {
+    return "there is no " + name + " rank " + std::to_string(wanted) + ": the config has " +
+           std::to_string(Limit(role)) + " " + name + "(s), ranks count from 0";
+  }
+  return "the config has " + std::to_string(Limit(role)) + " " + name +
+         "(s) and all of them are here already";
+}
+
+const wire::Node& Roster::Admit(const wire::Register& request, const NodeId& id, Time now) {
+  Entry& entry = entries_[id];
   entry.node = request.node();
-  entry.node.set_rank(*rank);
+  entry.node.set_rank(id.rank);
   entry.incarnation = request.incarnation();
   entry.last_heard = now;
-  by_incarnation_[{role, request.incarnation()}] = {role, *rank};
-  answer.admitted = entry.node;
-  answer.news = true;
-  return answer;
+  by_incarnation_[{id.role, request.incarnation()}] = id;
+  return entry.node;
 }
 
 std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence) {

@@ -45,6 +45,12 @@ class Roster {
 
   int Limit(Role role) const { return role == Role::kWorker ? workers_ : servers_; }
   std::optional<int> FreeRank(Role role, int wanted) const;
+  // What of the node does not fit this job; empty if all does.
+  std::string DifferenceFromJob(const wire::Register& request) const;
+  // Why FreeRank found none.
+  std::string WhyNoRank(Role role, int wanted) const;
+  // Returns the node with its rank.
+  const wire::Node& Admit(const wire::Register& request, const NodeId& id, Time now);
 
   int workers_;
   int servers_;

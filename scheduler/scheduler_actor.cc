@@ -14,7 +14,6 @@
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
-namespace {}  // namespace
 
 std::string SchedulerActor::SecondsText(Duration duration) {
   return std::to_string(static_cast<int64_t>(ToSeconds(duration))) + " s";
@@ -95,52 +94,47 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
-  if (timer == kDropSilent) {
-    if (phase_ != Phase::kGathering) return;
-    for (const wire::Node& node : roster_.DropSilent(outbox.now, timing_.allowed_silence())) {
-      LOG(WARNING) << Describe(node) << " joined but is silent; it is no longer counted";
-    }
-    outbox.SetTimer(kDropSilent, timing_.interval);
-    return;
-  }
+  if (timer == kDropSilent) return DropSilentNodes(outbox);
   if (timer == kStallsCollected) return EndStalled(outbox);
+  if (phase_ == Phase::kEnded) return;
+  End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);
+}
+
+void SchedulerActor::DropSilentNodes(Outbox& outbox) {
+  if (phase_ != Phase::kGathering) return;
+  for (const wire::Node& node : roster_.DropSilent(outbox.now, timing_.allowed_silence())) {
+    LOG(WARNING) << Describe(node) << " joined but is silent; it is no longer counted";
+  }
+  outbox.SetTimer(kDropSilent, timing_.interval);
+}
+
+std::string SchedulerActor::WhatIsLate() const {
   const std::string waited = " after " + SecondsText(JoinDeadline());
   switch (phase_) {
     case Phase::kGathering:
-      return End(ExitCode::kDeadlineExceeded,
-                 "still missing " + roster_.Missing() + waited +
-                     " (cluster.join_deadline_seconds); start them, or correct cluster.workers and "
-                     "cluster.servers",
-                 outbox);
+      return "still missing " + roster_.Missing() + waited +
+             " (cluster.join_deadline_seconds); start them, or correct cluster.workers and "
+             "cluster.servers";
     case Phase::kDeclaring:
-      return End(
-          ExitCode::kDeadlineExceeded,
-          MissingFrom(answered_, false) +
-              (MeasuresLinks(options_.job) ? " did not declare the model or measure its links"
-                                           : " did not declare the model") +
-              waited,
-          outbox);
+      return MissingFrom(answered_, false) +
+             (MeasuresLinks(options_.job) ? " did not declare the model or measure its links"
+                                          : " did not declare the model") +
+             waited;
     case Phase::kPreparing:
-      return End(ExitCode::kDeadlineExceeded,
-                 MissingFrom(answered_, true) + " did not get ready to train" + waited, outbox);
+      return MissingFrom(answered_, true) + " did not get ready to train" + waited;
     case Phase::kTraining:
-      return End(ExitCode::kDeadlineExceeded,
-                 MissingFrom(answered_, false) + " did not finish although others have", outbox);
+      return MissingFrom(answered_, false) + " did not finish although others have";
     case Phase::kAgreeing:
-      return End(ExitCode::kDeadlineExceeded,
-                 MissingFrom(answered_, false) +
-                     " did not say when to pause for another plan within " +
-                     SecondsText(StallDeadline()) + " (communication.stall_deadline_seconds)",
-                 outbox);
+      return MissingFrom(answered_, false) + " did not say when to pause for another plan within " +
+             SecondsText(StallDeadline()) + " (communication.stall_deadline_seconds)";
     case Phase::kPausing:
-      return End(ExitCode::kDeadlineExceeded,
-                 MissingFrom(answered_, false) + " did not pause before iteration " +
-                     std::to_string(next_start_) + " for another plan within " +
-                     SecondsText(PauseDeadline(options_.job)),
-                 outbox);
+      return MissingFrom(answered_, false) + " did not pause before iteration " +
+             std::to_string(next_.start) + " for another plan within " +
+             SecondsText(PauseDeadline(options_.job));
     case Phase::kEnded:
-      return;
+      break;
   }
+  return "";
 }
 
 void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
@@ -204,17 +198,12 @@ void SchedulerActor::CompleteView(Outbox& outbox) {
 void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kDeclaring || envelope.from.node.role != Role::kWorker) return;
   const NodeId worker = envelope.from.node;
-  std::string model = envelope.body.ToString();
-  declared_.insert(worker);
-  // Whose values and optimizer state training starts with says at which iteration.
-  if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, envelope.iteration);
-  if (declared_.size() == 1) {
-    model_ = std::move(model);
-  } else if (model != model_) {
-    const bool is_first = worker == *declared_.begin();
+  const std::optional<NodeId> other =
+      declarations_.AddModel(worker, envelope.iteration, envelope.body.ToString());
+  if (other) {
     return End(ExitCode::kConfigError,
                Describe(FindNode(view_, worker)) + " declared another model than " +
-                   Describe(FindNode(view_, is_first ? *declared_.rbegin() : *declared_.begin())) +
+                   Describe(FindNode(view_, *other)) +
                    "; every worker must read the same net and solver files",
                outbox);
   }
@@ -228,37 +217,33 @@ void SchedulerActor::OnLinkReport(const Envelope& envelope, Outbox& outbox) {
       !IsPlausible(report, options_.job.cluster().workers())) {
     return;
   }
-  links_[envelope.from.node] = std::move(report);
+  declarations_.AddLinks(envelope.from.node, std::move(report));
   TryFirstPlan(envelope.from.node, outbox);
 }
 
 void SchedulerActor::TryFirstPlan(const NodeId& worker, Outbox& outbox) {
   const bool measured = MeasuresLinks(options_.job);
-  if (declared_.contains(worker) && (!measured || links_.contains(worker))) {
-    answered_.insert(worker);
-  }
+  if (declarations_.Has(worker, measured)) answered_.insert(worker);
   if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
   if (measured) {
-    std::vector<wire::LinkReport> reports;
-    for (const auto& [reporter, report] : links_) reports.push_back(report);
-    *options_.job.mutable_cluster()->mutable_network() = NetworkOf(reports, AreColocated(view_));
-    links_.clear();
+    *options_.job.mutable_cluster()->mutable_network() =
+        NetworkOf(declarations_.links(), AreColocated(view_));
   }
   MakeFirstPlan(outbox);
 }
 
 void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   wire::PlanAndModel body;
-  if (!body.mutable_model()->ParseFromString(model_)) {
+  if (!body.mutable_model()->ParseFromString(declarations_.model())) {
     return End(ExitCode::kProtocolError, "the declared model is not readable", outbox);
   }
-  declared_.clear();
-  model_.clear();
+  const int64_t first_iteration = declarations_.first_iteration();
+  declarations_ = {};  // as large as the model
   try {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
     const InformationBook book(body.model(), options_.job.cluster());
     *body.mutable_plan() = PlanJob(book, options_.job);
-    body.mutable_plan()->set_start_iteration(first_iteration_);
+    body.mutable_plan()->set_start_iteration(first_iteration);
     if (options_.job.cluster().has_network()) {
       *body.mutable_network() = options_.job.cluster().network();
     }

@@ -18,7 +18,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,7 +26,10 @@
 #include "core/error.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
+#include "scheduler/declarations.h"
+#include "scheduler/layer_times_mean.h"
 #include "scheduler/roster.h"
+#include "scheduler/stall_reports.h"
 #include "transport/actor.h"
 #include "transport/membership/heartbeat.h"
 
@@ -51,6 +53,12 @@ class SchedulerActor : public Actor {
   static constexpr TimerId kDropSilent = 2;
   static constexpr TimerId kStallsCollected = 3;
 
+  // What to go over to, and the first iteration under it, as far as is known.
+  struct Switch {
+    wire::PlanAndModel plan;
+    int64_t start = 0;
+  };
+
   enum class Phase { kGathering, kDeclaring, kPreparing, kTraining, kAgreeing, kPausing, kEnded };
 
   void OnRegister(const Envelope& envelope, Outbox& outbox);
@@ -67,11 +75,11 @@ class SchedulerActor : public Actor {
   void OnFailed(const Envelope& envelope, Outbox& outbox);
   void OnStop(const Envelope& envelope, Outbox& outbox);
   void OnStalled(const Envelope& envelope, Outbox& outbox);
-  // Of the stall reports collected, the one that names who holds up the rest ends the job.
+  // The stall report that names who holds up the rest ends the job.
   void EndStalled(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
   void CompleteView(Outbox& outbox);
-  // Of the declared model.
+  // Plans the declared model.
   void MakeFirstPlan(Outbox& outbox);
   // To all nodes, who are to prepare for it.
   void SendPlan(const wire::PlanAndModel& plan, Outbox& outbox);
@@ -83,10 +91,14 @@ class SchedulerActor : public Actor {
   // To all nodes of the view.
   void Broadcast(MessageKind kind, const Payload& body, Outbox& outbox);
   void BroadcastToWorkers(MessageKind kind, int64_t iteration, Outbox& outbox);
-  // Of plan_: what `ready`, `start` and `paused` belong to.
+  // The number of plan_: what `ready`, `start` and `paused` belong to.
   uint32_t PlanNumber() const { return static_cast<uint32_t>(plan_.plan().number()); }
   // A worker has done its part in the phase; true if it was the last one.
   bool CountWorker(const Envelope& envelope);
+  // Nodes that joined and went away again are forgotten until the view is complete.
+  void DropSilentNodes(Outbox& outbox);
+  // Who has not done what the present phase waits for, when its deadline has passed.
+  std::string WhatIsLate() const;
   // How long a phase may take; nullopt: any time.
   std::optional<Duration> DeadlineOf(Phase phase) const;
   Duration StallDeadline() const {
@@ -106,19 +118,12 @@ class SchedulerActor : public Actor {
   std::set<NodeId> members_;  // of the view
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
-  int64_t first_iteration_ = 0;  // of the training; not 0 if it goes on from a snapshot
-  std::set<NodeId> declared_;
-  std::string model_;                         // that they declared, serialised
-  std::map<NodeId, wire::LinkReport> links_;  // if the job wants them measured
+  Declarations declarations_;  // until there is a plan
   wire::PlanAndModel plan_;
   Payload plan_body_;  // plan_ serialised; empty before there is one
-  std::map<NodeId, wire::LayerTimes> times_;
-  // A switch: what to go over to, and the first iteration under it, as far as is known.
-  wire::PlanAndModel next_plan_;
-  int64_t next_start_ = 0;
-  // In an all-reduce everybody soon waits for a neighbour. Who is named as missing and does not
-  // wait itself is the cause; to know, reports are collected for a while.
-  std::vector<std::pair<NodeId, wire::Stalled>> stalls_;
+  LayerTimesMean times_;
+  Switch next_;
+  StallReports stalls_;
 };
 
 }  // namespace poseidon

@@ -1,6 +1,4 @@
 // SchedulerActor: failures, stalls and losses, which end the job.
-#include <algorithm>
-
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
@@ -35,32 +33,21 @@ void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
         kStallsCollected,
         Seconds(kStallCollection * options_.job.communication().stall_deadline_seconds()));
   }
-  stalls_.emplace_back(envelope.from.node, std::move(stalled));
+  stalls_.Add(envelope.from.node, std::move(stalled));
 }
 
 void SchedulerActor::EndStalled(Outbox& outbox) {
   if (phase_ == Phase::kEnded) return;
-  std::set<NodeId> waiting;
-  for (const auto& [node, stalled] : stalls_) waiting.insert(node);
-  const auto names_a_cause = [&](const auto& report) {
-    const auto& missing = report.second.missing();
-    return std::any_of(missing.begin(), missing.end(),
-                       [&](const wire::Node& node) { return !waiting.contains(IdOf(node)); });
-  };
-  auto report = std::find_if(stalls_.begin(), stalls_.end(), names_a_cause);
-  const bool found = report != stalls_.end();
-  if (!found) report = stalls_.begin();
-  const auto& [node, stalled] = *report;
+  const StallReports::Cause cause = stalls_.FindCause();
   std::string missing;
-  for (const wire::Node& absent : stalled.missing()) {
-    if (found && waiting.contains(IdOf(absent))) continue;
+  for (const NodeId& node : cause.missing) {
     if (!missing.empty()) missing += ", ";
-    missing += Describe(FindNode(view_, IdOf(absent)));
+    missing += Describe(FindNode(view_, node));
   }
   End(ExitCode::kDeadlineExceeded,
-      Describe(FindNode(view_, node)) + " has waited " +
+      Describe(FindNode(view_, cause.waiting)) + " has waited " +
           SecondsText(Seconds(options_.job.communication().stall_deadline_seconds())) + " for " +
-          stalled.waiting_for() + " from " + missing +
+          cause.waiting_for + " from " + missing +
           ", whose heartbeat still arrives (communication.stall_deadline_seconds)",
       outbox);
 }

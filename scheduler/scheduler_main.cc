@@ -27,63 +27,106 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 
 void Show(const std::string& text) { std::cout << text << std::endl; }
 
-// Goes over to another plan if the measured times make one much better.
-void MakeUseOf(const wire::LayerTimes& times, const Job& job, const wire::PlanAndModel& plan,
-               JobReport& report, ZmqRuntime& runtime) {
-  // Two runs must not differ in what was measured.
-  if (job.communication().deterministic()) return;
-  Job known = job;
-  *known.mutable_cluster()->mutable_network() = plan.network();
-  const Replanned replanned = Replan(known, plan, times);
-  Show(replanned.why);
-  report.OnRecalibration(replanned.current);
-  if (!replanned.plan) return;
-  runtime.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), *replanned.plan));
-}
+// What the scheduler's program does with what the job tells it: shows it, and goes over to a better
+// plan.
+class JobWatch {
+ public:
+  JobWatch(ZmqRuntime& runtime, const Job& job, JobReport& report)
+      : runtime_(runtime), job_(job), report_(report) {}
 
-// Shows what the job reports until it ends; returns why it did.
-wire::End Watch(ZmqRuntime& runtime, const Job& job, JobReport& report,
-                Interruption& interruption) {
-  wire::PlanAndModel plan;
-  while (true) {
-    if (interruption.Pending()) {
-      runtime.Post(MakeEnvelope(
-          MessageKind::kStop, Here(kControlLane),
-          MakeEnd(ExitCode::kInterrupted, "the scheduler was interrupted by a signal")));
-    }
-    const std::optional<Envelope> envelope = runtime.mailbox().Take(kTick);
-    if (!envelope) continue;
-    const std::string body = envelope->body.ToString();
-    if (envelope->kind == MessageKind::kJoined) {
-      wire::View view;
-      view.ParseFromString(body);
-      Show("all " + std::to_string(view.nodes_size()) + " nodes have joined");
-    } else if (envelope->kind == MessageKind::kPlan) {
-      plan.ParseFromString(body);
-      report.OnPlan(plan);
-      if (plan.plan().number() > 0) {
-        Show("another plan from iteration " + std::to_string(plan.plan().start_iteration()) +
-             " on");
-      }
-      Show(report.PlanTable());
-    } else if (envelope->kind == MessageKind::kLayerTimes) {
-      wire::LayerTimes times;
-      if (times.ParseFromString(body)) MakeUseOf(times, job, plan, report, runtime);
-    } else if (envelope->kind == MessageKind::kProgress) {
-      wire::Progress progress;
-      if (!progress.ParseFromString(body)) continue;
-      const Time now = SteadyNow();
-      if (const auto line = report.OnProgress(progress, now)) Show(*line);
-    } else if (envelope->kind == MessageKind::kFinished) {
-      wire::WorkerReport worker;
-      if (worker.ParseFromString(body)) report.OnFinished(worker);
-    } else if (envelope->kind == MessageKind::kEnd || envelope->kind == MessageKind::kFailed) {
-      wire::End end;
-      end.ParseFromString(body);
-      return end;
+  // Until the job ends; returns why it did.
+  wire::End Run(Interruption& interruption) {
+    while (true) {
+      if (interruption.Pending()) AskToStop();
+      const std::optional<Envelope> envelope = runtime_.mailbox().Take(kTick);
+      if (!envelope) continue;
+      if (const std::optional<wire::End> end = OnMessage(*envelope)) return *end;
     }
   }
-}
+
+ private:
+  void AskToStop() {
+    runtime_.Post(
+        MakeEnvelope(MessageKind::kStop, Here(kControlLane),
+                     MakeEnd(ExitCode::kInterrupted, "the scheduler was interrupted by a signal")));
+  }
+
+  // Returns the job's end, if it is the message of that.
+  std::optional<wire::End> OnMessage(const Envelope& envelope) {
+    const std::string body = envelope.body.ToString();
+    switch (envelope.kind) {
+      case MessageKind::kJoined:
+        OnJoined(body);
+        break;
+      case MessageKind::kPlan:
+        OnPlan(body);
+        break;
+      case MessageKind::kLayerTimes:
+        OnLayerTimes(body);
+        break;
+      case MessageKind::kProgress:
+        OnProgress(body);
+        break;
+      case MessageKind::kFinished:
+        OnFinished(body);
+        break;
+      case MessageKind::kEnd:
+      case MessageKind::kFailed: {
+        wire::End end;
+        end.ParseFromString(body);
+        return end;
+      }
+      default:
+        break;
+    }
+    return std::nullopt;
+  }
+
+  static void OnJoined(const std::string& body) {
+    wire::View view;
+    view.ParseFromString(body);
+    Show("all " + std::to_string(view.nodes_size()) + " nodes have joined");
+  }
+
+  void OnPlan(const std::string& body) {
+    plan_.ParseFromString(body);
+    report_.OnPlan(plan_);
+    if (plan_.plan().number() > 0) {
+      Show("another plan from iteration " + std::to_string(plan_.plan().start_iteration()) + " on");
+    }
+    Show(report_.PlanTable());
+  }
+
+  // Goes over to another plan if the measured times make one much better.
+  void OnLayerTimes(const std::string& body) {
+    wire::LayerTimes times;
+    // Two runs must not differ in what was measured.
+    if (!times.ParseFromString(body) || job_.communication().deterministic()) return;
+    Job known = job_;
+    *known.mutable_cluster()->mutable_network() = plan_.network();
+    const Replanned replanned = Replan(known, plan_, times);
+    Show(replanned.why);
+    report_.OnRecalibration(replanned.current);
+    if (!replanned.plan) return;
+    runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), *replanned.plan));
+  }
+
+  void OnProgress(const std::string& body) {
+    wire::Progress progress;
+    if (!progress.ParseFromString(body)) return;
+    if (const auto line = report_.OnProgress(progress, SteadyNow())) Show(*line);
+  }
+
+  void OnFinished(const std::string& body) {
+    wire::WorkerReport worker;
+    if (worker.ParseFromString(body)) report_.OnFinished(worker);
+  }
+
+  ZmqRuntime& runtime_;
+  const Job& job_;
+  JobReport& report_;
+  wire::PlanAndModel plan_;  // the latest
+};
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
@@ -102,7 +145,7 @@ ExitCode Run() {
             << config.job.cluster().servers() << " server(s) at " << runtime.endpoint(kControlLane);
 
   JobReport report(config.job.cluster().workers());
-  const wire::End end = Watch(runtime, config.job, report, interruption);
+  const wire::End end = JobWatch(runtime, config.job, report).Run(interruption);
   runtime.Stop();
   if (!FLAGS_out.empty()) {
     WriteFileAtomically(FLAGS_out + "/summary.json", report.Json(config.job.name(), end));

@@ -15,7 +15,7 @@ namespace poseidon {
 // while there is anything to add, and for a moment a second one.
 class IterationSum {
  public:
-  // Of `gradients` gradients of `floats` floats each, packed by `codec`. `in_order`: whatever order
+  // Sums `gradients` of `floats` floats each, packed by `codec`. `in_order`: in whatever order
   // they come in, they are summed in the order of their workers' ranks, 0 .. gradients - 1; those
   // that come early are kept as they came.
   IterationSum(int gradients, bool in_order, const Codec& codec, int64_t floats);

@@ -1,7 +1,5 @@
 #include "server/shard_actor.h"
 
-#include <glog/logging.h>
-
 #include <algorithm>
 
 #include "proto/bucket.h"
@@ -121,22 +119,23 @@ void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   const NodeId& worker = envelope.from.node;
-  if (envelope.epoch != options_.epoch) return Drop(envelope, "of another epoch", false);
+  if (envelope.epoch != options_.epoch) return dropped_.AddStale();
   if (worker.role != Role::kWorker || worker.rank < 0 || worker.rank >= workers_) {
-    return Drop(envelope, "from a node that is no worker of this job", true);
+    return dropped_.AddInvalid(envelope, "from a node that is no worker of this job");
   }
   const auto pair = pairs_.find({envelope.bucket, envelope.chunk});
   if (pair != pairs_.end()) return OnPairFrame(envelope, pair->first, pair->second, outbox);
   const auto layer = factor_layers_.find(envelope.bucket);
   if (layer != factor_layers_.end()) return OnFactorLayerFrame(envelope, layer->second, outbox);
-  Drop(envelope, "for a KV pair that is not here", true);
+  dropped_.AddInvalid(envelope, "for a KV pair that is not here");
 }
 
 void ShardActor::OnPairFrame(const Envelope& envelope, const Key& key, KvPair& pair,
                              Outbox& outbox) {
   const int sender = envelope.from.node.rank;
   if (sender == 0 && OnStateFrame(envelope, key, pair, outbox)) return;
-  if (envelope.kind != MessageKind::kGradient) return Drop(envelope, "of a wrong kind", true);
+  if (envelope.kind != MessageKind::kGradient)
+    return dropped_.AddInvalid(envelope, "of a wrong kind");
   const GatherResult reaction =
       pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_);
   if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
@@ -150,7 +149,8 @@ void ShardActor::OnPairFrame(const Envelope& envelope, const Key& key, KvPair& p
 void ShardActor::OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox) {
   const int sender = envelope.from.node.rank;
   if (sender == 0 && OnStateFrame(envelope, layer, outbox)) return;
-  if (envelope.kind != MessageKind::kFactors) return Drop(envelope, "of a wrong kind", true);
+  if (envelope.kind != MessageKind::kFactors)
+    return dropped_.AddInvalid(envelope, "of a wrong kind");
   const GatherResult reaction =
       layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, outbox.now, rule_);
   if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
@@ -163,7 +163,7 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& 
                               Outbox& outbox) {
   if (envelope.kind == MessageKind::kFetchOptimizerState) {
     if (!pair.initialized() || !IsSettled(envelope.iteration, pair.iteration())) {
-      Drop(envelope, "while the state changes", true);
+      dropped_.AddInvalid(envelope, "while the state changes");
     } else {
       SendState(key, pair.state(), KvPair::StateFloats(pair.options(), rule_, pair.size()),
                 pair.iteration(), outbox);
@@ -173,7 +173,7 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& 
   const bool values = envelope.kind == MessageKind::kInitialValues;
   if (!values && envelope.kind != MessageKind::kInitialOptimizerState) return false;
   if (values ? !pair.Initialize(envelope.body) : !pair.InitializeState(envelope.body, rule_)) {
-    Drop(envelope, "initial values", false);
+    dropped_.AddStale();
   } else if (pair.initialized()) {
     const Payload body = PairAnswer(pair);
     for (int worker = 0; worker < workers_; ++worker) {
@@ -188,7 +188,7 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outb
   if (envelope.kind == MessageKind::kFetchOptimizerState) {
     if (!layer.initialized() || !IsSettled(envelope.iteration, layer.iteration()) ||
         key.chunk >= layer.chunks().size()) {
-      Drop(envelope, "while the state changes", true);
+      dropped_.AddInvalid(envelope, "while the state changes");
     } else {
       SendState(key, layer.state(key.chunk),
                 layer.chunks()[key.chunk].size() * OptimizerStatePerParameter(rule_),
@@ -200,7 +200,7 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outb
   if (!values && envelope.kind != MessageKind::kInitialOptimizerState) return false;
   if (values ? !layer.Initialize(key.chunk, envelope.body)
              : !layer.InitializeState(key.chunk, envelope.body, rule_)) {
-    Drop(envelope, "initial values", false);
+    dropped_.AddStale();
   } else if (layer.initialized(key.chunk)) {
     SendChunk(layer, key, outbox);
   }
@@ -225,9 +225,9 @@ bool ShardActor::IsSettled(int64_t asked, int64_t applied) const {
 }
 
 bool ShardActor::Accept(const Envelope& envelope, FrameStatus status, const Outbox& outbox) {
-  if (status == FrameStatus::kDuplicate) Drop(envelope, "old", false);
+  if (status == FrameStatus::kDuplicate) dropped_.AddStale();
   if (status == FrameStatus::kInvalid) {
-    Drop(envelope, "of an iteration or with a body that can't be", true);
+    dropped_.AddInvalid(envelope, "of an iteration or with a body that can't be");
   }
   if (status != FrameStatus::kAccepted) return false;
   if (options_.trace != nullptr) {
@@ -267,16 +267,6 @@ void ShardActor::Send(MessageKind kind, const Key& key, int worker, int64_t iter
                                  static_cast<int>(key.bucket), iteration - 1);
   envelope.body = body;
   outbox.Send(std::move(envelope));
-}
-
-void ShardActor::Drop(const Envelope& envelope, const char* why, bool suspicious) {
-  ++dropped_frames_;
-  if (suspicious && logged_.insert(envelope.from.node).second) {
-    LOG(WARNING) << "dropped a frame " << why << ": " << KindName(envelope.kind) << " from "
-                 << envelope.from.ToString() << ", bucket " << envelope.bucket << ", chunk "
-                 << envelope.chunk << ", iteration " << envelope.iteration << ", "
-                 << envelope.body.size() << " bytes (later ones of this peer are only counted)";
-  }
 }
 
 void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {

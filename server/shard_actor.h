@@ -9,11 +9,11 @@
 // send are logged once per worker, too.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +27,7 @@
 #include "server/kv_pair.h"
 #include "server/zeroed_memory.h"
 #include "transport/actor.h"
+#include "transport/dropped_frames.h"
 
 namespace poseidon {
 
@@ -91,7 +92,6 @@ class ShardActor : public Actor {
   void SendChunk(const FactorLayer& layer, const Key& key, Outbox& outbox);
   void Send(MessageKind kind, const Key& key, int worker, int64_t iteration, const Payload& body,
             Outbox& outbox);
-  void Drop(const Envelope& envelope, const char* why, bool suspicious);
 
   // Since when a pair or layer waits for workers, if it does.
   template <typename Owner>
@@ -113,8 +113,8 @@ class ShardActor : public Actor {
   std::unique_ptr<AccumulatorPool> pool_;
   std::unique_ptr<CopyPool> copies_;
   std::optional<Time> started_;  // when the training started
-  int64_t dropped_frames_ = 0;
-  std::set<NodeId> logged_;  // peers that a log line was written about
+  std::atomic<int64_t> dropped_frames_{0};
+  DroppedFrames dropped_{dropped_frames_};
 };
 
 }  // namespace poseidon

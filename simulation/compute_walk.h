@@ -60,7 +60,7 @@ class ComputeWalk {
   Duration Start(Time now);
   Done Finish(Time now);
 
-  // Of the iteration begun last.
+  // The times of the iteration begun last.
   const IterationTimes& times() const { return options_.iterations->back(); }
   // An iteration is done. Gives the layers' mean times once, when enough iterations are measured.
   std::optional<wire::LayerTimes> Measured();

@@ -41,7 +41,7 @@ class ProcessingCosts {
 
  private:
   struct Bucket {
-    // Of a chunk.
+    // What each chunk costs.
     std::vector<Duration> add;
     std::vector<Duration> update;
     Duration rebuild{};

@@ -80,11 +80,11 @@ class SimulatedCluster {
     SimNode process = 0;
     NodeRecord record;
     std::unique_ptr<Trace> trace;
-    // Of workers.
+    // What workers write down.
     TrainerRecord trainer;
   };
 
-  // Of the first that asked to be `id`; there must be one.
+  // The index of the first node that asked to be `id`; there must be one.
   size_t IndexOf(const NodeId& id) const;
   const Node& At(const NodeId& id) const { return nodes_[IndexOf(id)]; }
   void Start(size_t index);

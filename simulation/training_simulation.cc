@@ -152,6 +152,25 @@ void ThrowIfFailed(const SimulatedCluster& cluster) {
   }
 }
 
+// The measured iterations of all workers together.
+struct WorkerSeconds {
+  double all = 0;
+  double busy = 0;  // computing
+};
+
+WorkerSeconds SecondsOf(SimulatedCluster& cluster, int workers, const SteadyIterations& steady) {
+  const int iterations = steady.warm_up + steady.measured;
+  WorkerSeconds seconds;
+  for (int rank = 0; rank < workers; ++rank) {
+    const std::vector<IterationTimes>& times = cluster.trainer(rank).iterations;
+    seconds.all += ToSeconds(times[iterations - 1].end - times[steady.warm_up - 1].end);
+    for (int i = steady.warm_up; i < iterations; ++i) {
+      seconds.busy += ToSeconds(times[i].end - times[i].begin - times[i].exposed);
+    }
+  }
+  return seconds;
+}
+
 }  // namespace
 
 int WarmUpIterations(const Communication& communication) {
@@ -209,17 +228,9 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   result.plan = cluster.scheduler().plan->plan();
   result.compute = ToSeconds(ComputeTime(options.work.timeline));
   const int workers = job.cluster().workers();
-  double busy = 0;  // seconds of all workers
-  double all = 0;
-  for (int rank = 0; rank < workers; ++rank) {
-    const std::vector<IterationTimes>& times = cluster.trainer(rank).iterations;
-    all += ToSeconds(times[iterations - 1].end - times[steady.warm_up - 1].end);
-    for (int i = steady.warm_up; i < iterations; ++i) {
-      busy += ToSeconds(times[i].end - times[i].begin - times[i].exposed);
-    }
-  }
-  result.iteration = all / steady.measured / workers;
-  result.busy = all > 0 ? busy / all : 1;
+  const WorkerSeconds seconds = SecondsOf(cluster, workers, steady);
+  result.iteration = seconds.all / steady.measured / workers;
+  result.busy = seconds.all > 0 ? seconds.busy / seconds.all : 1;
   const MachineTraffic::Bytes busiest = traffic.Busiest();
   result.bytes_sent = static_cast<double>(busiest.sent) / steady.measured;
   result.bytes_received = static_cast<double>(busiest.received) / steady.measured;

@@ -90,7 +90,7 @@ struct Envelope {
   // The runtime fills `from` in when it sends.
   Address from;
   Address to;
-  // Of the view that the sender lives in; 0 before there is one. The first epoch of a job is drawn
+  // The epoch of the sender's view; 0 before there is one. The first epoch of a job is drawn
   // at random, so that frames of another job are as foreign as those of an old view.
   uint64_t epoch = 0;
   int64_t iteration = 0;

@@ -44,7 +44,7 @@ class DeferredUpdate {
  private:
   float LearningRateScale(const BlobSpec& blob, std::span<const float> values,
                           std::span<const float> state) const;
-  // Of the gradients that lie behind the state.
+  // The squared norm of the gradients that lie behind the state.
   double SquaredNorm(std::span<const float> state) const;
 
   const ModelSpec& model_;

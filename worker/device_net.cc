@@ -9,8 +9,22 @@
 
 #include "core/error.h"
 #include "worker/loss_check.h"
+#include "worker/pass_gradient.h"
 
 namespace poseidon {
+namespace {
+
+struct DeviceArithmetic {
+  ComputeDevice& device;
+
+  void AddInto(std::span<float> sum, std::span<const float> addend) const {
+    device.AddInto(sum, addend);
+  }
+  void Scale(std::span<float> floats, float factor) const { device.Scale(floats, factor); }
+  void Clear(std::span<float> floats) const { device.Scale(floats, 0); }
+};
+
+}  // namespace
 
 DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduction,
                      WorkerSession& session, int64_t most_passes,
@@ -171,11 +185,18 @@ void DeviceNet::Backward(int step, const PassOfIteration& pass) {
   const std::optional<int> index = engine().layer_of_step(step);
   Traced("backward", step, [&] {
     for (const Member& replica : replicas_) {
+      GradientBuffers iteration;
       GradientBuffers target;
-      if (index) target = TargetOf(replica.layers[*index], replica, pass.index);
+      if (index) {
+        iteration = IterationBuffers(replica, *index);
+        target = BuffersOfPass(iteration, replica.pass_gradient, most_passes_, pass.index);
+      }
       replica.device->Run(
           [step, target, engine = replica.engine] { engine->Backward(step, target); });
-      if (index && most_passes_ > 1) AddPass(replica.layers[*index], replica, pass);
+      if (index && most_passes_ > 1) {
+        AddPass(iteration, replica.pass_gradient, most_passes_, pass,
+                DeviceArithmetic{*replica.device});
+      }
     }
   });
 }
@@ -193,32 +214,10 @@ void DeviceNet::CheckLosses() {
   }
 }
 
-GradientBuffers DeviceNet::TargetOf(const Layer& layer, const Member& member, int64_t pass) const {
-  const auto index = static_cast<int>(&layer - member.layers.data());
-  const size_t floats = session_.gradient(index).dense.size();
-  if (floats == 0) {
-    const size_t u = layer.u.size() / most_passes_;
-    const size_t v = layer.v.size() / most_passes_;
-    return {{}, layer.u.subspan(pass * u, u), layer.v.subspan(pass * v, v)};
-  }
-  return {pass == 0 ? layer.dense : member.pass_gradient.first(floats), {}, {}};
-}
-
-void DeviceNet::AddPass(const Layer& layer, const Member& member,
-                        const PassOfIteration& pass) const {
-  const float scale = 1.0F / static_cast<float>(pass.count);
-  const auto index = static_cast<int>(&layer - member.layers.data());
-  const size_t floats = session_.gradient(index).dense.size();
-  if (floats == 0) {
-    if (!pass.last()) return;
-    const size_t used = layer.u.size() / most_passes_ * pass.count;
-    member.device->Scale(layer.u.first(used), scale);
-    // What an iteration of more passes has left there.
-    if (used < layer.u.size()) member.device->Scale(layer.u.subspan(used), 0);
-    return;
-  }
-  if (pass.index > 0) member.device->AddInto(layer.dense, member.pass_gradient.first(floats));
-  if (pass.last()) member.device->Scale(layer.dense, scale);
+GradientBuffers DeviceNet::IterationBuffers(const Member& member, int layer) const {
+  const Layer& memory = member.layers[layer];
+  if (session_.gradient(layer).dense.empty()) return {{}, memory.u, memory.v};
+  return {memory.dense, {}, {}};
 }
 
 void DeviceNet::GradientReady(int layer) {

@@ -6,7 +6,7 @@
 //   Backward's target      the layer's gradient, or its factors where the plan sends those; of the
 //                          second pass on what is then added to it, which all layers share
 //
-// Of factors each replica has its part of the rows, and of these each pass its own.
+// Each replica has its part of the factors' rows, and of these each pass its own.
 #pragma once
 
 #include <cstdint>
@@ -88,11 +88,11 @@ class DeviceNet : public WorkerNet {
   void WaitAll();
   // Does what throws that a device has failed; throws instead why, if it was its engine.
   void Guard(const std::function<void()>& call);
-  GradientBuffers TargetOf(const Layer& layer, const Member& member, int64_t pass) const;
-  // Of replicas on hosts, behind their forward pass: no gradient of a loss that is no number
-  // leaves. GPUs would have to be waited for.
+  // The layer's gradient on the replica's device: what the present plan sends of it.
+  GradientBuffers IterationBuffers(const Member& member, int layer) const;
+  // Has replicas on hosts look at their losses behind the forward pass: no gradient of a loss that
+  // is no number leaves. GPUs would have to be waited for.
   void CheckLosses();
-  void AddPass(const Layer& layer, const Member& member, const PassOfIteration& pass) const;
   // With a trace: what `work` puts in the first replica's stream is an entry on it.
   void Traced(const char* name, int step, const std::function<void()>& work);
 

@@ -3,14 +3,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/arithmetic/sum.h"
 #include "core/steady_now.h"
+#include "worker/pass_gradient.h"
 
 namespace poseidon {
 namespace {
 
-void Multiply(std::span<float> values, float factor) {
-  for (float& value : values) value *= factor;
-}
+struct HostArithmetic {
+  void AddInto(std::span<float> sum, std::span<const float> addend) const {
+    poseidon::AddInto(sum, std::as_bytes(addend));
+  }
+  void Scale(std::span<float> floats, float factor) const {
+    for (float& value : floats) value *= factor;
+  }
+  void Clear(std::span<float> floats) const { std::fill(floats.begin(), floats.end(), 0.0F); }
+};
 
 }  // namespace
 
@@ -42,42 +50,21 @@ void HostNet::Forward(int step) {
 
 void HostNet::Backward(int step, const PassOfIteration& pass) {
   const auto layer = engine_.layer_of_step(step);
+  GradientBuffers iteration;
   GradientBuffers target;
-  if (layer) target = TargetOf(*layer, pass.index);
+  if (layer) {
+    iteration = session_.gradient(*layer);
+    if (pass.index > 0 && pass_gradient_.size() < iteration.dense.size()) {
+      pass_gradient_.resize(iteration.dense.size());
+    }
+    target = BuffersOfPass(iteration, pass_gradient_, most_passes_, pass.index);
+  }
   const Time begin = SteadyNow();
   engine_.Backward(step, target);
-  if (layer) AddPass(*layer, pass);
+  if (layer && most_passes_ > 1) {
+    AddPass(iteration, pass_gradient_, most_passes_, pass, HostArithmetic());
+  }
   Trace("backward", step, begin);
-}
-
-GradientBuffers HostNet::TargetOf(int layer, int64_t pass) {
-  const GradientBuffers buffers = session_.gradient(layer);
-  if (buffers.dense.empty()) {
-    // The factors of all passes, one below the other: their product is the passes' sum.
-    const size_t u = buffers.u.size() / most_passes_;
-    const size_t v = buffers.v.size() / most_passes_;
-    return {{}, buffers.u.subspan(pass * u, u), buffers.v.subspan(pass * v, v)};
-  }
-  if (pass == 0) return {buffers.dense, {}, {}};
-  pass_gradient_.resize(std::max(pass_gradient_.size(), buffers.dense.size()));
-  return {std::span(pass_gradient_).first(buffers.dense.size()), {}, {}};
-}
-
-void HostNet::AddPass(int layer, const PassOfIteration& pass) {
-  if (most_passes_ == 1) return;
-  const GradientBuffers buffers = session_.gradient(layer);
-  const float scale = 1.0F / static_cast<float>(pass.count);
-  if (buffers.dense.empty()) {
-    if (!pass.last()) return;
-    const size_t used = buffers.u.size() / most_passes_ * pass.count;
-    Multiply(buffers.u.first(used), scale);
-    std::fill(buffers.u.begin() + static_cast<int64_t>(used), buffers.u.end(), 0.0F);
-    return;
-  }
-  for (size_t i = 0; pass.index > 0 && i < buffers.dense.size(); ++i) {
-    buffers.dense[i] += pass_gradient_[i];
-  }
-  if (pass.last()) Multiply(buffers.dense, scale);
 }
 
 void HostNet::Trace(const char* name, int step, Time begin) {

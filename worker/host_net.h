@@ -43,16 +43,13 @@ class HostNet : public WorkerNet {
 
  private:
   void BindParameters();
-  // Where the engine puts a layer's gradient in one pass of several; what is there is then added.
-  GradientBuffers TargetOf(int layer, int64_t pass);
-  void AddPass(int layer, const PassOfIteration& pass);
   void Trace(const char* name, int step, Time begin);
 
   Engine& engine_;
   WorkerSession& session_;
   int64_t most_passes_;
   std::unique_ptr<DeferredLayers> deferred_;
-  std::vector<float> pass_gradient_;  // with several passes: a layer's of one
+  std::vector<float> pass_gradient_;  // what one pass of several adds to a layer's
 };
 
 }  // namespace poseidon

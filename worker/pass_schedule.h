@@ -20,7 +20,7 @@ class PassSchedule {
   int64_t PassesOf(int64_t iteration) const;
   // Passes of all iterations before this one: the number of its first pass, which decides its data.
   int64_t PassesBefore(int64_t iteration) const;
-  // Of any iteration.
+  // The most passes of any iteration.
   int64_t most() const;
 
  private:

@@ -41,7 +41,7 @@ void CheckEngines(const EngineConfig& plan, const WorkerDevices& devices);
 std::vector<std::unique_ptr<Engine>> MakeEngines(const EngineConfig& plan, int rank,
                                                  const WorkerDevices& devices);
 
-// Of a session that has declared `model`, which outlives the net, as all do.
+// The net of a session that has declared `model`, which outlives the net, as all do.
 std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engine>>& engines,
                                          const WorkerDevices& devices, WorkerSession& session,
                                          const ModelSpec& model, const TrainerOptions& options);

@@ -5,7 +5,7 @@
 //   HostNet     one engine, which computes on the training thread in the session's own memory
 //   DeviceNet   an engine on each of the worker's devices, which have memory of their own
 //
-// Of several replicas each has an equal part of the worker's batch. The worker's loss and its
+// Each of several replicas has an equal part of the worker's batch. The worker's loss and its
 // gradient are the sums of theirs, so each one's loss is its part of the mean over the batch.
 //
 // Not thread-safe; the training thread's. Whatever waits throws what the session throws; everything
@@ -66,7 +66,7 @@ class WorkerNet {
   // The session has gone over to another plan, and its buffers are others.
   virtual void PlanChanged() = 0;
 
-  // Of the forward pass before. Waits for it, so if the net runs ahead one asks late.
+  // The loss of the forward pass before. Waits for it, so if the net runs ahead one asks late.
   virtual float Loss() = 0;
   // What is wrong where that is no number (worker/engine/engine.h), at the first replica that finds
   // it.

@@ -30,7 +30,7 @@ class DataOrder {
   DataOrder(int64_t records, int64_t workers, int64_t batch, bool shuffle, uint64_t seed)
       : DataOrder(OrderedRecords{records}, workers, batch, shuffle, seed) {}
 
-  // Of sample `i` of the batch that worker `rank` reads in `iteration`.
+  // The place of sample `i` of the batch that worker `rank` reads in `iteration`.
   int64_t Position(int64_t iteration, int64_t rank, int64_t i) const {
     return (iteration * workers_ + rank) * batch_ + i;
   }

@@ -51,7 +51,7 @@ struct LayerType {
   Range tops;
   bool in_place = false;  // a top may be the bottom at its index
   bool loss = false;      // the first top has loss weight 1 unless the layer says otherwise
-  // Of a type of Caffe's that is known but not supported: what it is and why. `infer` fails.
+  // What a known type of Caffe's is that is not supported, and why not. `infer` fails then.
   std::string_view refused = "";
 };
 

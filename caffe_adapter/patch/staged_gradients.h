@@ -21,7 +21,7 @@ namespace poseidon {
 // A solver's blobs in the memory of a device, by layer of the model. Its work is in one stream.
 class SolverOnDevice {
  public:
-  // Of one pass, row-major.
+  // The factors of one pass, row-major.
   struct Factors {
     std::span<const float> u;
     std::span<const float> v;
@@ -63,7 +63,7 @@ class StagedGradients {
   void WaitFresh(int layer);
 
  private:
-  // Of an inner product, the rows of all passes, on the device.
+  // An inner product's factors on the device, with the rows of all passes.
   struct Rows {
     std::span<float> u;
     std::span<float> v;

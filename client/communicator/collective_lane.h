@@ -1,4 +1,5 @@
-// CollectiveLane: one lane's part of a Communicator's calls: every so manieth chunk of each.
+// CollectiveLane: one lane's part of a Communicator's calls: of each, the chunks whose index modulo
+// the number of lanes is the lane's.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // so each as soon as the last layer is there that it has floats of. The device keeps what was not
 // sent; the host's residual stands still meanwhile and follows when somebody asks for it.
 //
-// Of several replicas the first does it, with the gradients' sums.
+// Where there are several replicas the first does it, with the gradients' sums.
 //
 // Everything is work in the device's stream of copies to the host. Thread safety and errors are
 // DeviceStaging's.

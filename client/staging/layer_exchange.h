@@ -54,14 +54,14 @@ class LayerExchange {
   // iteration is to say that all factors of the one before are here. None: the layer's values come
   // from the exchange.
   virtual std::optional<ProductUpdate> product_update(int /*layer*/) const { return std::nullopt; }
-  // Of such a layer: all factors of an iteration, until its next gradient leaves; the optimizer
-  // state, which is the first under a plan. Its values and its state in the host's memory are those
+  // What such a layer needs: all factors of an iteration, valid until its next gradient leaves; and
+  // the optimizer state with which the plan began. Values and state in the host's memory are those
   // of an earlier iteration until DeviceStaging::SyncToHost.
   virtual FactorStack factors(int /*layer*/, int64_t /*iteration*/) const { return {}; }
   virtual std::span<float> optimizer_state(int /*layer*/) const { return {}; }
-  // Empty: the gradient goes into its buffers as it is. Else here, instead.
+  // Where the devices put the layer's gradient packed; empty: into buffers(), as it is.
   virtual PackedGradient packed_gradient(int /*layer*/) const { return {}; }
-  // What goes to the host in KV pairs, instead, packed by the first device with error feedback.
+  // The KV pairs that the first device packs with error feedback, instead of copying gradients.
   // Their residuals are the first under a plan; those in the host's memory are then of an earlier
   // iteration until DeviceStaging::SyncToHost.
   virtual std::vector<PackedChunk> packed_chunks() const { return {}; }

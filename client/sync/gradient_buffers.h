@@ -9,7 +9,7 @@
 
 namespace poseidon {
 
-// Of the worker whose context it is; empty spans if that holds phantoms. Valid as long as the
+// The buffers of the context's worker; empty spans if it holds phantoms. Valid as long as the
 // context lives. May be written from the layer's forward pass in `iteration` until its gradient is
 // handed to the lanes.
 GradientBuffers GradientBuffersOf(const SyncContext& context, int layer, int64_t iteration);

@@ -20,7 +20,7 @@ namespace poseidon {
 // One bucket's buffers; empty spans where the scheme does not need them and for phantoms.
 struct BucketMemory {
   std::span<float> values;  // parameters: the layers' blobs one after the other
-  // Of this worker, filled by the engine; iteration t uses gradients[t % 2]. The two are the same
+  // This worker's, filled by the engine; iteration t uses gradients[t % 2]. The two are the same
   // memory where a server's answer proves that it has taken the gradient. In an all-reduce nothing
   // proves that a peer has taken what was last sent to it until that peer has taken part in the
   // next iteration; so they are two, unless there is no peer. Under SFB the rebuilt sum; none where

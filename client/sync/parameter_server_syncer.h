@@ -33,7 +33,7 @@ class ParameterServerSyncer : public Syncer {
   void Move(const Envelope& envelope, const Chunk& chunk);
   // A sum of gradients, which answers one where the workers update; else values.
   bool IsSum(const Envelope& envelope) const;
-  // Of a frame that answers a gradient, or of the initial values.
+  // Whether a frame that answers a gradient, or brings initial values, has the chunk's size.
   bool Fits(const Envelope& envelope, const Chunk& chunk) const;
   const BucketPlan& plan() const { return context_->bucket(bucket_); }
   const BucketMemory& memory() const { return context_->memory->bucket(bucket_); }

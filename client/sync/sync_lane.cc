@@ -1,7 +1,5 @@
 #include "client/sync/sync_lane.h"
 
-#include <glog/logging.h>
-
 #include <algorithm>
 
 #include "device/profiler_range.h"
@@ -15,6 +13,8 @@ constexpr int kScansPerDeadline = 10;
 // Who waits for a server waits longer than the server waits for its workers, whose report is the
 // one that names the culprit.
 constexpr double kPatienceWithServers = 1.5;
+// What the log says of a frame that no correct peer would send.
+constexpr std::string_view kMisfit = "that does not fit";
 
 std::string_view Awaited(Scheme scheme) {
   if (UsesServers(scheme)) return "values";
@@ -30,7 +30,7 @@ bool OnlyServers(const std::vector<NodeId>& nodes) {
 }  // namespace
 
 SyncLane::SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace)
-    : context_(std::move(context)), lane_(lane), trace_(trace) {
+    : context_(std::move(context)), lane_(lane), trace_(trace), dropped_(context_->dropped_frames) {
   const Plan& plan = context_->plan.plan();
   buckets_.resize(plan.buckets_size());
   for (int bucket = 0; bucket < plan.buckets_size(); ++bucket) {
@@ -49,9 +49,9 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   const bool local = envelope.kind == MessageKind::kGradientReady ||
                      envelope.kind == MessageKind::kPublishInitial ||
                      envelope.kind == MessageKind::kCollectOptimizerState;
-  if (!local && envelope.epoch != context_->epoch) return Drop(envelope, false);
+  if (!local && envelope.epoch != context_->epoch) return dropped_.AddStale();
   if (!here) {
-    if (!local) Drop(envelope, true);
+    if (!local) dropped_.AddInvalid(envelope, kMisfit);
     return;  // the application tells all lanes; this one has no part of the bucket
   }
   const ProfilerRange range(context_->bucket(static_cast<int>(envelope.bucket)).name().c_str());
@@ -97,13 +97,13 @@ void SyncLane::OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& 
   const int bucket = static_cast<int>(envelope.bucket);
   const BucketPlan& plan = context_->bucket(bucket);
   const auto fetching = fetching_.find(bucket);
-  if (fetching == fetching_.end()) return Drop(envelope, false);
+  if (fetching == fetching_.end()) return dropped_.AddStale();
   const auto chunk = fetching->second.find(static_cast<int>(envelope.chunk));
-  if (chunk == fetching->second.end()) return Drop(envelope, false);
+  if (chunk == fetching->second.end()) return dropped_.AddStale();
   const size_t floats = plan.chunks(*chunk).size() * FloatsKeptByServers(*context_, plan);
   if (envelope.from.node != NodeId{Role::kServer, plan.chunks(*chunk).server()} ||
       envelope.body.size() != floats * sizeof(float)) {
-    return Drop(envelope, true);
+    return dropped_.AddInvalid(envelope, kMisfit);
   }
   fetching->second.erase(chunk);
   if (fetching->second.empty()) {
@@ -120,9 +120,9 @@ void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entr
     case FrameStatus::kAccepted:
       return;
     case FrameStatus::kDuplicate:
-      return Drop(envelope, false);
+      return dropped_.AddStale();
     case FrameStatus::kInvalid:
-      return Drop(envelope, true);
+      return dropped_.AddInvalid(envelope, kMisfit);
     case FrameStatus::kComplete:
       break;
   }
@@ -136,16 +136,6 @@ void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entr
   fresh.happened = outbox.now;
   TraceMoment("fresh", fresh, outbox);
   outbox.Send(std::move(fresh));
-}
-
-void SyncLane::Drop(const Envelope& envelope, bool suspicious) {
-  ++context_->dropped_frames;
-  if (suspicious && logged_.insert(envelope.from.node).second) {
-    LOG(WARNING) << "dropped a frame that does not fit: " << KindName(envelope.kind) << " from "
-                 << envelope.from.ToString() << ", bucket " << envelope.bucket << ", chunk "
-                 << envelope.chunk << ", iteration " << envelope.iteration << ", "
-                 << envelope.body.size() << " bytes (later ones of this peer are only counted)";
-  }
 }
 
 void SyncLane::TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox) {

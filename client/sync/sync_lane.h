@@ -11,6 +11,7 @@
 #include "client/sync/syncer.h"
 #include "core/trace.h"
 #include "transport/actor.h"
+#include "transport/dropped_frames.h"
 
 namespace poseidon {
 
@@ -46,16 +47,15 @@ class SyncLane : public Actor {
   std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
   wire::Stalled StallOf(int bucket, const Entry& entry) const;
   void OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox);
-  void Drop(const Envelope& envelope, bool suspicious);
   void TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox);
 
   std::shared_ptr<SyncContext> context_;
   int lane_;
   Trace* trace_;
   std::vector<Entry> buckets_;  // by bucket; without a syncer: has no part on this lane
-  std::map<int, std::set<int>>
-      fetching_;             // by bucket: chunks whose kOptimizerState is awaited, if any
-  std::set<NodeId> logged_;  // peers that a log line was written about
+  // By bucket: chunks whose kOptimizerState is awaited, if any.
+  std::map<int, std::set<int>> fetching_;
+  DroppedFrames dropped_;
 };
 
 }  // namespace poseidon

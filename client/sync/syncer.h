@@ -33,7 +33,7 @@ struct TrafficCounter {
 
 // What all syncers of a worker share.
 struct SyncContext {
-  // Of all workers of a simulation.
+  // The plan that all workers of a simulation share.
   std::shared_ptr<const wire::PlanAndModel> shared_plan;
   const wire::PlanAndModel& plan;
   UpdateRule rule;

@@ -27,8 +27,8 @@ struct FactorStack {
   std::span<float> v;
 };
 
-// Where a layer's gradient goes, instead of `dense`, that the worker's devices pack float by float:
-// EncodedBytes of its floats. Empty where they don't.
+// Where a worker's devices put a layer's gradient, instead of `dense`, if they pack it float by
+// float: EncodedBytes(codec, floats) bytes. Empty if they don't pack it.
 struct PackedGradient {
   std::span<std::byte> bytes;
   Codec codec;

@@ -16,7 +16,7 @@ inline void CheckCuda(cudaError_t error, const std::string& what) {
   throw Error(ExitCode::kFailure, "CUDA can't " + what + ": " + cudaGetErrorString(error));
 }
 
-// Of the kernel launch just before.
+// Throws Error if the kernel launch just before has failed.
 inline void CheckLaunch(const char* kernel) {
   const cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess) CheckCuda(error, std::string("start kernel ") + kernel);

@@ -18,10 +18,7 @@ class CudaFactorUpdate : public FactorUpdate {
   void Apply(const ProductUpdate& layer, int64_t iteration, const Memory& memory,
              DeviceStream stream) override {
     const CurrentCudaDevice current(index_);
-    rebuilder_->RebuildAndUpdate(layer.outputs, layer.inputs, memory.u, memory.v, *layer.rule,
-                                 iteration, layer.weights, layer.bias, layer.gradient_scale,
-                                 {memory.gradient, memory.parameters, memory.optimizer_state},
-                                 static_cast<CudaStream>(stream));
+    rebuilder_->RebuildAndUpdate(layer, iteration, memory, static_cast<CudaStream>(stream));
   }
 
  private:

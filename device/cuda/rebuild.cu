@@ -55,19 +55,20 @@ void GradientRebuilder::Rebuild(int64_t outputs, int64_t inputs, std::span<const
   CheckLaunch("ColumnSumsKernel");
 }
 
-void GradientRebuilder::RebuildAndUpdate(int64_t outputs, int64_t inputs, std::span<const float> u,
-                                         std::span<const float> v, const UpdateRule& rule,
-                                         int64_t iteration, const Multipliers& weights,
-                                         const Multipliers& bias, float gradient_scale,
-                                         const Layer& layer, CudaStream stream) {
-  Rebuild(outputs, inputs, u, v, layer.gradient, stream);
-  const size_t split = static_cast<size_t>(outputs * inputs);
-  const size_t state = static_cast<size_t>(OptimizerStatePerParameter(rule));
-  Update(rule, iteration, weights, layer.gradient.first(split), gradient_scale,
-         layer.parameters.first(split), layer.optimizer_state.first(split * state), stream);
-  if (layer.parameters.size() == split) return;
-  Update(rule, iteration, bias, layer.gradient.subspan(split), gradient_scale,
-         layer.parameters.subspan(split), layer.optimizer_state.subspan(split * state), stream);
+void GradientRebuilder::RebuildAndUpdate(const ProductUpdate& layer, int64_t iteration,
+                                         const FactorUpdate::Memory& memory, CudaStream stream) {
+  Rebuild(layer.outputs, layer.inputs, memory.u, memory.v, memory.gradient, stream);
+  const size_t weights = static_cast<size_t>(layer.outputs * layer.inputs);
+  const size_t state = static_cast<size_t>(OptimizerStatePerParameter(*layer.rule));
+  const auto update = [&](const Multipliers& multipliers, size_t begin, size_t size) {
+    Update(*layer.rule, iteration, multipliers, memory.gradient.subspan(begin, size),
+           layer.gradient_scale, memory.parameters.subspan(begin, size),
+           memory.optimizer_state.subspan(begin * state, size * state), stream);
+  };
+  update(layer.weights, 0, weights);
+  if (memory.parameters.size() > weights) {
+    update(layer.bias, weights, memory.parameters.size() - weights);
+  }
 }
 
 }  // namespace poseidon::cuda

@@ -10,6 +10,7 @@
 
 #include "core/arithmetic/update_rule.h"
 #include "device/cuda/stream.h"
+#include "device/factor_update.h"
 
 namespace poseidon::cuda {
 
@@ -28,17 +29,10 @@ class GradientRebuilder {
   void Rebuild(int64_t outputs, int64_t inputs, std::span<const float> u, std::span<const float> v,
                std::span<float> gradient, CudaStream stream);
 
-  // Rebuild into `gradient`, and Update with it, in the same stream, so that the host takes no
+  // Rebuild into memory.gradient, and Update with it, in the same stream, so that the host takes no
   // part.
-  struct Layer {
-    std::span<float> gradient;  // scratch, of parameters' size
-    std::span<float> parameters;
-    std::span<float> optimizer_state;
-  };
-  void RebuildAndUpdate(int64_t outputs, int64_t inputs, std::span<const float> u,
-                        std::span<const float> v, const UpdateRule& rule, int64_t iteration,
-                        const Multipliers& weights, const Multipliers& bias, float gradient_scale,
-                        const Layer& layer, CudaStream stream);
+  void RebuildAndUpdate(const ProductUpdate& layer, int64_t iteration,
+                        const FactorUpdate::Memory& memory, CudaStream stream);
 
  private:
   struct Handle;

@@ -20,14 +20,14 @@ struct ClusterModel {
   // Payload that a machine's link carries, each direction.
   double goodput = 1.175e9;  // 94% of 10 Gb/s
   double latency = 50e-6;    // one way, program to program
-  // Of a lane's thread, for each message that it gets: what sending it took and what taking it
-  // does.
+  // Seconds of a lane's thread for each message that it gets: what sending it took and what taking
+  // it does.
   double message_cost = 20e-6;
-  // Of each connection, on its way to the network and not to be overtaken: what sockets hold
+  // Bytes of each connection on their way to the network, not to be overtaken: what sockets hold
   // (window_bytes) and what the kernel does (ZmqOptions.send_buffer_bytes). 0: all can be
   // overtaken.
   int64_t send_buffer_bytes = 768 << 10;
-  // Of a message, besides its floats: the frame's header, ZeroMQ's and TCP's; as the simulator's.
+  // Bytes of a message besides floats: the frame's header, ZeroMQ's and TCP's; as the simulator's.
   int64_t header_bytes = 64;
   // Bytes of gradient that a server or a peer adds up: one core, bound by memory.
   double reduction_rate = 4e9;
@@ -36,7 +36,7 @@ struct ClusterModel {
   // Floating-point operations of a worker: rebuilding a gradient from its factors, and layers whose
   // times are not known.
   double flops = 4e12;
-  // Of a worker, and bytes between two of them, and between one and its host's memory, each
+  // A worker's devices, and bytes between two of them, and between one and its host's memory, each
   // direction (planner/cost/device_copy_cost.h). Infinite: nothing is copied.
   int devices = 1;
   double device_rate = std::numeric_limits<double>::infinity();

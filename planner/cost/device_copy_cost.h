@@ -25,9 +25,9 @@
 
 namespace poseidon {
 
-// Of one layer's gradient, or factors, from the end of its backward pass on.
+// How long one layer's gradient, or factors, take from the end of its backward pass on.
 double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer, const ClusterModel& cluster);
-// Of `floats` floats of a bucket that have arrived: all of it under SFB, else any part.
+// How long `floats` floats of a bucket take that have arrived: all of it under SFB, else any part.
 double SecondsToDevices(const BucketPlan& bucket, int64_t floats, const ModelSpec& model,
                         const ClusterModel& cluster);
 

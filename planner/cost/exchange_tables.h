@@ -17,7 +17,7 @@ struct ChunkTable {
   int server_machine = 0;  // schemes with servers
   int64_t up = 0;
   int64_t down = 0;
-  // Of lanes, which are busy meanwhile.
+  // How long lanes are busy.
   int64_t add_time = 0;  // of the server, with each worker's gradient
   // With the last one, under ADAM chunk 0's for all; and of each worker, with the answer.
   int64_t answer_time = 0;

@@ -244,6 +244,46 @@ class Link {
   std::vector<double> done_;
 };
 
+// Sets when buckets are ready, sent and fresh. Time 0 is the start of a backward pass, which takes
+// `backward`.
+void SendDuringBackward(const Plan& plan, const std::vector<BucketLoad>& loads,
+                        const std::vector<LayerTime>& layers, double backward,
+                        std::vector<BucketTimes>& times) {
+  Link link(plan);
+  double time = 0;
+  for (int b = plan.buckets_size() - 1; b >= 0; --b) {
+    const BucketPlan& bucket = plan.buckets(b);
+    for (int i = 0; i < bucket.layer_count(); ++i)
+      time += layers[bucket.first_layer() + i].backward;
+    times[b].ready = time;
+    link.Add(plan.no_overlap() ? backward : time, b, std::max(loads[b].link, loads[b].lane));
+  }
+  const std::vector<double> sent = link.Finish(plan.buckets_size());
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    times[b].sent = sent[b];
+    times[b].fresh = sent[b] + loads[b].alone - std::max(loads[b].link, loads[b].lane);
+    times[b].exchange = times[b].fresh - times[b].ready;
+  }
+}
+
+// Sets when the next forward pass, which starts at `backward` at the earliest, needs the buckets;
+// returns when it is done.
+double TakeInForward(const Plan& plan, const std::vector<LayerTime>& layers, double backward,
+                     std::vector<BucketTimes>& times) {
+  const bool waits = plan.staleness() == 0;
+  double time = backward;
+  if (waits && plan.wait_for_all()) {
+    for (const BucketTimes& bucket : times) time = std::max(time, bucket.fresh);
+  }
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    times[b].needed = time;
+    if (waits) time = std::max(time, times[b].fresh);
+    const BucketPlan& bucket = plan.buckets(b);
+    for (int i = 0; i < bucket.layer_count(); ++i) time += layers[bucket.first_layer() + i].forward;
+  }
+  return time;
+}
+
 }  // namespace
 
 std::vector<BucketLoad> BucketLoads(const Plan& plan, const ModelSpec& model,
@@ -257,35 +297,9 @@ PredictedTimes EstimateIteration(const Plan& plan, const std::vector<BucketLoad>
   times.buckets.resize(plan.buckets_size());
   double backward = 0;
   for (const LayerTime& layer : layers) backward += layer.backward;
-  // Time 0 is the start of a backward pass.
-  Link link(plan);
-  double time = 0;
-  for (int b = plan.buckets_size() - 1; b >= 0; --b) {
-    const BucketPlan& bucket = plan.buckets(b);
-    for (int i = 0; i < bucket.layer_count(); ++i)
-      time += layers[bucket.first_layer() + i].backward;
-    times.buckets[b].ready = time;
-    link.Add(plan.no_overlap() ? backward : time, b, std::max(loads[b].link, loads[b].lane));
-  }
-  const std::vector<double> sent = link.Finish(plan.buckets_size());
-  double last = 0;
-  for (int b = 0; b < plan.buckets_size(); ++b) {
-    times.buckets[b].sent = sent[b];
-    times.buckets[b].fresh = sent[b] + loads[b].alone - std::max(loads[b].link, loads[b].lane);
-    times.buckets[b].exchange = times.buckets[b].fresh - times.buckets[b].ready;
-    last = std::max(last, times.buckets[b].fresh);
-  }
-  const bool waits = plan.staleness() == 0;
-  double start = backward;  // of the next forward pass
-  if (waits && plan.wait_for_all()) start = std::max(start, last);
-  time = start;
-  for (int b = 0; b < plan.buckets_size(); ++b) {
-    times.buckets[b].needed = time;
-    if (waits) time = std::max(time, times.buckets[b].fresh);
-    const BucketPlan& bucket = plan.buckets(b);
-    for (int i = 0; i < bucket.layer_count(); ++i) time += layers[bucket.first_layer() + i].forward;
-  }
-  times.seconds = waits ? time : LeastSeconds(loads, layers);
+  SendDuringBackward(plan, loads, layers, backward, times.buckets);
+  const double end = TakeInForward(plan, layers, backward, times.buckets);
+  times.seconds = plan.staleness() == 0 ? end : LeastSeconds(loads, layers);
   // From the start of this iteration's forward pass, which takes, with its stalls, what the
   // backward pass leaves of the iteration.
   const double before = times.seconds - backward;

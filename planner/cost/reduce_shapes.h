@@ -19,7 +19,7 @@ struct ShapeOperation {
   bool send = false;
   bool adds = false;  // whoever receives it adds it up; else it is copied
   int peer = 0;
-  // Of a send: the index of the operation at the peer that waits for it.
+  // For a send, the index of the operation at the peer that waits for it.
   int awaited_as = 0;
   double share = 0;  // of the chunk's floats
 };

@@ -62,9 +62,17 @@ TEST_P(RebuildOnDevice, UpdatesWithWhatItHasRebuilt) {
   rule.momentum = 0.9F;
   rule.weight_decay = 0.01F;
   cuda::GradientRebuilder rebuilder;
-  rebuilder.RebuildAndUpdate(
-      outputs, inputs, u.span(), v.span(), rule, 3, {1, 1}, {2, 0}, 0.5F,
-      {gradient.span(), device_parameters.span(), device_optimizer_state.span()}, kDefaultStream);
+  const ProductUpdate layer{.outputs = outputs,
+                            .inputs = inputs,
+                            .rows = rows,
+                            .rule = &rule,
+                            .weights = {1, 1},
+                            .bias = {2, 0},
+                            .gradient_scale = 0.5F};
+  rebuilder.RebuildAndUpdate(layer, 3,
+                             {u.span(), v.span(), gradient.span(), device_parameters.span(),
+                              device_optimizer_state.span()},
+                             kDefaultStream);
   const std::vector<float> sum = gradient.Values();
   const auto whole = std::span(sum);
   const auto p = std::span(parameters), h = std::span(optimizer_state);

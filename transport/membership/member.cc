@@ -107,34 +107,13 @@ void Member::StartLanes(int lanes, Outbox& outbox) const {
 void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (ended_) return;
   switch (envelope.kind) {
-    case MessageKind::kView: {
-      if (joined_ || !FromScheduler(envelope)) return;
-      // What comes before the epoch is for this node alone.
-      SharedMessages* const shared = envelope.epoch == 0 ? nullptr : options_.shared.get();
-      if (const auto view = ParseView(envelope.body, shared)) {
-        OnView(*view, outbox);
-      }
-      return;
-    }
+    case MessageKind::kView:
+      return OnViewMessage(envelope, outbox);
     case MessageKind::kRefused:
-    case MessageKind::kEnd: {
-      // Before there is a view both have epoch 0.
-      if (!FromScheduler(envelope) || envelope.epoch != epoch_) return;
-      wire::End end;
-      if (!end.ParseFromString(envelope.body.ToString())) return;
-      End(end, outbox);
-      return;
-    }
-    case MessageKind::kPeerSilent: {
-      wire::Silent silent;
-      if (!silent.ParseFromString(envelope.body.ToString())) return;
-      End(MakeEnd(ExitCode::kPeerLost,
-                  "lost the scheduler at " + options_.scheduler_control_endpoint +
-                      ": no heartbeat for " +
-                      std::to_string(static_cast<int>(silent.silent_seconds(0))) + " s"),
-          outbox);
-      return;
-    }
+    case MessageKind::kEnd:
+      return OnEnd(envelope, outbox);
+    case MessageKind::kPeerSilent:
+      return OnSilentScheduler(envelope, outbox);
     case MessageKind::kLaneStalled: {
       Envelope forward = ToScheduler(MessageKind::kStalled);
       forward.body = envelope.body;
@@ -144,6 +123,30 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
     default:
       return;
   }
+}
+
+void Member::OnViewMessage(const Envelope& envelope, Outbox& outbox) {
+  if (joined_ || !FromScheduler(envelope)) return;
+  // What comes before the epoch is for this node alone.
+  SharedMessages* const shared = envelope.epoch == 0 ? nullptr : options_.shared.get();
+  if (const auto view = ParseView(envelope.body, shared)) OnView(*view, outbox);
+}
+
+void Member::OnEnd(const Envelope& envelope, Outbox& outbox) {
+  // Before there is a view both have epoch 0.
+  if (!FromScheduler(envelope) || envelope.epoch != epoch_) return;
+  wire::End end;
+  if (end.ParseFromString(envelope.body.ToString())) End(end, outbox);
+}
+
+void Member::OnSilentScheduler(const Envelope& envelope, Outbox& outbox) {
+  wire::Silent silent;
+  if (!silent.ParseFromString(envelope.body.ToString())) return;
+  End(MakeEnd(ExitCode::kPeerLost, "lost the scheduler at " + options_.scheduler_control_endpoint +
+                                       ": no heartbeat for " +
+                                       std::to_string(static_cast<int>(silent.silent_seconds(0))) +
+                                       " s"),
+      outbox);
 }
 
 void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {

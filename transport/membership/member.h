@@ -33,7 +33,7 @@ struct MemberOptions {
   uint64_t job_fingerprint = 0;  // of the job config
   Duration join_deadline = Seconds(60);
   HeartbeatTiming heartbeat;
-  // Of all nodes of a simulation; null in a daemon.
+  // What all nodes of a simulation share; null in a daemon.
   std::shared_ptr<SharedMessages> shared;
 };
 
@@ -71,7 +71,10 @@ class Member {
 
  private:
   void SendRegister(Outbox& outbox);
+  void OnViewMessage(const Envelope& envelope, Outbox& outbox);
   void OnView(const ViewAndRoutes& answer, Outbox& outbox);
+  void OnEnd(const Envelope& envelope, Outbox& outbox);
+  void OnSilentScheduler(const Envelope& envelope, Outbox& outbox);
   bool FromScheduler(const Envelope& envelope) const;
 
   MemberOptions options_;

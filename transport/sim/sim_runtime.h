@@ -78,7 +78,7 @@ namespace poseidon {
 struct NicSpec {
   double goodput_bytes_per_second = 5e9;             // each direction; 40 Gb/s
   Duration latency = std::chrono::microseconds(20);  // one way, added by the sender's side
-  // Of each connection of each node; 0: none. What a program's window and the kernel's buffer hold.
+  // Each connection's, at each node; 0: none. What a program's window and the kernel's buffer hold.
   int64_t send_buffer_bytes = 0;
 };
 

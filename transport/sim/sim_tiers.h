@@ -11,7 +11,7 @@
 
 namespace poseidon {
 
-// Of `bytes` at a link. Rounded up, so that no link is ever faster than its goodput. The product is
+// Time of `bytes` at a link, rounded up: no link is ever faster than its goodput. The product is
 // exact up to 9 MB, and both operations are rounded alike on all machines.
 inline Duration TransferTime(int64_t bytes, double goodput_bytes_per_second) {
   const double nanoseconds = static_cast<double>(bytes) * 1e9 / goodput_bytes_per_second;

@@ -49,7 +49,7 @@ class SimTimers {
     TimerId id = 0;
     LaneIndex lane = 0;
     Time deadline = kNever;
-    // Of its event, never later than the deadline.
+    // When its event comes, never later than the deadline.
     Time event_time{};
     uint64_t event_order = 0;
   };

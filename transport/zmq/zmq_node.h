@@ -31,7 +31,7 @@ class ZmqNode {
   void SetIdentity(NodeId self);
 
   const ZmqOptions options;
-  // Of every peer; options.window_bytes at first.
+  // The window of every peer; options.window_bytes at first.
   const std::shared_ptr<std::atomic<int64_t>> window_bytes;
   zmq::context_t context;  // before everything that has a socket
   std::atomic<bool> stopping{false};

@@ -46,7 +46,7 @@ class BatchReader {
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  // Of each top.
+  // The shape of each top.
   const std::vector<Shape>& shapes() const { return shapes_; }
 
   // The batch of `iteration`, valid until the next call; then `next` is read ahead. Waits for the

@@ -77,9 +77,9 @@ class Engine {
   // In descending order of steps after Forward of all. For a step with parameters the gradient of
   // the engine's loss is written to `target`; else `target` is ignored.
   virtual void Backward(int step, const GradientBuffers& target) = 0;
-  // Of the forward pass just done: the sum of the net's weighted losses.
+  // The sum of the net's weighted losses in the forward pass just done.
   virtual float loss() const = 0;
-  // Of the forward pass just done: what is wrong where numbers are no longer finite: the first
+  // What is wrong where numbers of the forward pass just done are no longer finite: the first
   // layer whose result or parameters are not, for people; empty if there is none.
   virtual std::string FirstNotFinite() const { return ""; }
 

@@ -21,7 +21,7 @@ struct StepTimes {
 
 struct LayerMeasurement {
   std::vector<StepTimes> steps;  // in forward order
-  // Of whole passes, medians.
+  // Whole passes, medians.
   double forward_ms = 0;
   double backward_ms = 0;
   double data_ms = 0;  // waiting for the batch, which is read ahead

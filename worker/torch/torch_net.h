@@ -58,7 +58,7 @@ class TorchNet {
   // steps that share them add, too.
   void Backward(int step, const GradientBuffers& target);
 
-  // Of the forward pass: the sum of the losses by their weights, also after the backward pass. On a
+  // The forward pass's sum of losses by their weights, also after the backward pass. On a
   // device throws DataError for a label that is none.
   float loss() const;
   // A step's first top, a scalar.

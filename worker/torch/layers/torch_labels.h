@@ -27,7 +27,7 @@ class LabelChecks {
  public:
   // `all_valid` is a truth value, a scalar.
   void Add(LabelRange range, at::Tensor indices, at::Tensor all_valid);
-  // Of all that was added since, throws the DataError of ToIndices if there is one. Waits for the
+  // Throws the DataError of ToIndices if what was added since the last call has one. Waits for the
   // device if anything was added.
   void Check(const Pass& pass);
 

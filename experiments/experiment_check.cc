@@ -1,0 +1,284 @@
+#include "experiments/experiment_check.h"
+
+#include <iterator>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/units.h"
+#include "experiments/field_checks.h"
+#include "experiments/result_columns.h"
+#include "planner/policies.h"
+
+namespace poseidon {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// Far above what anybody waits for, and far below what an int holds.
+constexpr double kMostIterations = 1e6;
+// A worker that is slower does not compute.
+constexpr double kMostComputeFactor = 1e6;
+constexpr double kMostBatch = std::numeric_limits<int32_t>::max();
+
+Names NetNames(const Experiment& experiment) {
+  Names names;
+  for (const Net& net : experiment.net()) names.push_back(net.name());
+  return names;
+}
+
+Names SystemNames(const Experiment& experiment) {
+  Names names;
+  for (const System& system : experiment.system()) names.push_back(system.name());
+  for (const auto& [name, communication] : SimulatedPolicies()) names.push_back(name);
+  return names;
+}
+
+Names ConditionNames(const Experiment& experiment) {
+  Names names;
+  for (const Sweep& sweep : experiment.sweep()) {
+    for (const Condition& condition : sweep.condition()) names.push_back(condition.name());
+  }
+  return names;
+}
+
+// What is compared: nets and systems.
+class SubjectChecker {
+ public:
+  explicit SubjectChecker(const ExperimentFile& file)
+      : fields_(file), experiment_(file.experiment) {}
+
+  void Check() const {
+    CheckNets();
+    CheckSystems();
+  }
+
+ private:
+  void CheckNets() const {
+    std::set<std::string> names;
+    for (int i = 0; i < experiment_.net_size(); ++i) {
+      const Net& net = experiment_.net(i);
+      const std::string field = "net." + std::to_string(i);
+      if (net.name().empty()) fields_.Fail(field, "a net has no name");
+      if (!names.insert(net.name()).second) {
+        fields_.Fail(field + ".name", "there are two nets \"" + net.name() + "\"");
+      }
+      if (net.has_net() + net.has_solver() + net.has_profile() + net.has_replay() != 1) {
+        fields_.Fail(field, "the net \"" + net.name() +
+                                "\" must have exactly one of net, solver, profile and replay");
+      }
+      if (net.train() && !net.has_solver()) {
+        fields_.Fail(field + ".train", "only a net with a solver can be trained");
+      }
+      CheckSource(field, net);
+      if (net.has_batch()) {
+        fields_.CheckAtLeast(field + ".batch", static_cast<double>(net.batch()), 1);
+        fields_.CheckAtMost(field + ".batch", net.batch(), kMostBatch);
+      }
+      if (net.has_iterations()) {
+        fields_.CheckAtLeast(field + ".iterations", static_cast<double>(net.iterations()), 1);
+        if (!net.train()) fields_.Fail(field + ".iterations", "iterations are of a net to train");
+      }
+      if (net.has_images_per_second() && !(net.images_per_second() > 0)) {
+        fields_.Fail(field + ".images_per_second", "images_per_second must be above 0");
+      }
+    }
+  }
+
+  // What says the layers, and what that leaves to be said.
+  void CheckSource(const std::string& field, const Net& net) const {
+    if (!net.has_replay() && net.net().empty() && net.solver().empty() && net.profile().empty()) {
+      fields_.Fail(field, "the net \"" + net.name() + "\" names no file");
+    }
+    const std::string measured = net.has_profile() ? "profile" : net.has_replay() ? "replay" : "";
+    if (net.has_batch() && net.has_profile()) {
+      fields_.Fail(field + ".batch", "batch can't change a profile; measure it again");
+    }
+    if (net.has_input() && !measured.empty()) {
+      fields_.Fail(field + ".input",
+                   "input can't change a " + measured + ", which has layers of its own");
+    }
+  }
+
+  void CheckSystems() const {
+    Names policies;
+    for (const auto& [name, communication] : SimulatedPolicies()) policies.push_back(name);
+    std::set<std::string> names;
+    for (int i = 0; i < experiment_.system_size(); ++i) {
+      const System& system = experiment_.system(i);
+      const std::string field = "system." + std::to_string(i);
+      if (system.name().empty()) fields_.Fail(field, "a system has no name");
+      if (!names.insert(system.name()).second) {
+        fields_.Fail(field + ".name", "there are two systems \"" + system.name() + "\"");
+      }
+      fields_.CheckKnown(field + ".policy", "policy", system.policy(), policies);
+      if (system.has_grid_row()) fields_.CheckAtLeast(field + ".grid_row", system.grid_row(), 1);
+    }
+  }
+
+  FieldChecks fields_;
+  const Experiment& experiment_;
+};
+
+// What is run: sweeps and their conditions.
+class SweepChecker {
+ public:
+  explicit SweepChecker(const ExperimentFile& file) : fields_(file), experiment_(file.experiment) {}
+
+  void Check() const {
+    for (int i = 0; i < experiment_.sweep_size(); ++i) {
+      CheckSweep("sweep." + std::to_string(i), experiment_.sweep(i));
+    }
+    CheckConditionNames();
+  }
+
+ private:
+  void CheckSweep(const std::string& field, const Sweep& sweep) const {
+    fields_.CheckAllKnown(field + ".net", "net", sweep.net(), NetNames(experiment_));
+    if (sweep.system().empty()) fields_.Fail(field, "the sweep names no system");
+    fields_.CheckAllKnown(field + ".system", "system", sweep.system(), SystemNames(experiment_));
+    const auto at_least_one = [this](const std::string& at, int value) {
+      fields_.CheckAtLeast(at, value, 1);
+    };
+    FieldChecks::ForEach(field + ".workers", sweep.workers(), at_least_one);
+    FieldChecks::ForEach(field + ".devices_per_worker", sweep.devices_per_worker(), at_least_one);
+    FieldChecks::ForEach(
+        field + ".spare_servers", sweep.spare_servers(),
+        [this](const std::string& at, int value) { fields_.CheckAtLeast(at, value, 0); });
+    FieldChecks::ForEach(field + ".bandwidth", sweep.bandwidth(),
+                         [this](const std::string& at, const std::string& text) {
+                           fields_.CheckQuantity(at, text, ParseBitRate);
+                         });
+    FieldChecks::ForEach(field + ".latency", sweep.latency(),
+                         [this](const std::string& at, const std::string& text) {
+                           fields_.CheckQuantity(at, text, ParseDuration);
+                         });
+    fields_.CheckAtLeast(field + ".iterations", sweep.iterations(), 1);
+    fields_.CheckAtMost(field + ".iterations", sweep.iterations(), kMostIterations);
+    for (int i = 0; i < sweep.condition_size(); ++i) {
+      CheckCondition(field + ".condition." + std::to_string(i), sweep.condition(i));
+    }
+  }
+
+  void CheckCondition(const std::string& field, const Condition& condition) const {
+    if (condition.name().empty()) fields_.Fail(field, "a condition has no name");
+    std::set<int> workers;
+    for (int i = 0; i < condition.deviation_size(); ++i) {
+      const Deviation& deviation = condition.deviation(i);
+      const std::string at = field + ".deviation." + std::to_string(i);
+      if (!deviation.has_worker()) fields_.Fail(at, "a deviation names no worker");
+      fields_.CheckAtLeast(at + ".worker", deviation.worker(), 0);
+      if (!workers.insert(deviation.worker()).second) {
+        fields_.Fail(at + ".worker", "worker " + std::to_string(deviation.worker()) +
+                                         " is there twice; say all of it in one deviation");
+      }
+      if (!(deviation.compute_factor() > 0 && deviation.compute_factor() <= kMostComputeFactor)) {
+        fields_.Fail(at + ".compute_factor", "compute_factor must be above 0 and at most 1000000");
+      }
+      if (deviation.has_bandwidth()) {
+        fields_.CheckQuantity(at + ".bandwidth", deviation.bandwidth(), ParseBitRate);
+        if (ParseBitRate(deviation.bandwidth()) == 0) {
+          fields_.Fail(at + ".bandwidth", "bandwidth must be above 0");
+        }
+      }
+    }
+  }
+
+  // Results and figures tell conditions apart by their names.
+  void CheckConditionNames() const {
+    std::map<std::string, std::string> known;
+    for (int s = 0; s < experiment_.sweep_size(); ++s) {
+      for (int c = 0; c < experiment_.sweep(s).condition_size(); ++c) {
+        const Condition& condition = experiment_.sweep(s).condition(c);
+        const std::string said = condition.SerializeAsString();
+        if (known.try_emplace(condition.name(), said).first->second == said) continue;
+        fields_.Fail("sweep." + std::to_string(s) + ".condition." + std::to_string(c) + ".name",
+                     "there are two conditions \"" + condition.name() + "\" that are not the same");
+      }
+    }
+  }
+
+  FieldChecks fields_;
+  const Experiment& experiment_;
+};
+
+// What is shown: published values and figures.
+class FigureChecker {
+ public:
+  explicit FigureChecker(const ExperimentFile& file)
+      : fields_(file), experiment_(file.experiment) {}
+
+  void Check() const {
+    for (int i = 0; i < experiment_.published_size(); ++i) {
+      CheckPublished("published." + std::to_string(i), experiment_.published(i));
+    }
+    CheckFigures();
+  }
+
+ private:
+  void CheckPublished(const std::string& field, const Published& published) const {
+    if (published.has_net())
+      fields_.CheckKnown(field + ".net", "net", published.net(), NetNames(experiment_));
+    if (published.has_system()) {
+      fields_.CheckKnown(field + ".system", "system", published.system(), SystemNames(experiment_));
+    }
+    if (published.has_bandwidth()) {
+      fields_.CheckQuantity(field + ".bandwidth", published.bandwidth(), ParseBitRate);
+    }
+    if (published.has_speedup() == published.has_efficiency() ||
+        !(published.speedup() > 0 || published.efficiency() > 0)) {
+      fields_.Fail(field, "a published value needs either a speedup or an efficiency, above 0");
+    }
+    if (published.source().empty()) fields_.Fail(field, "a published value needs its source");
+  }
+
+  void CheckFigures() const {
+    std::set<std::string> names;
+    for (int i = 0; i < experiment_.figure_size(); ++i) {
+      const Figure& figure = experiment_.figure(i);
+      const std::string field = "figure." + std::to_string(i);
+      fields_.CheckName(figure.has_name() ? field + ".name" : field, figure.name());
+      if (!names.insert(figure.name()).second) {
+        fields_.Fail(field + ".name", "there are two figures \"" + figure.name() + "\"");
+      }
+      if (figure.kind() == Figure::MAP && figure.colour().empty()) {
+        fields_.Fail(field, "a MAP needs `colour`, the column that it shows");
+      }
+      CheckColumns(field, figure);
+      fields_.CheckAllKnown(field + ".net", "net", figure.net(), NetNames(experiment_));
+      fields_.CheckAllKnown(field + ".system", "system", figure.system(), SystemNames(experiment_));
+      fields_.CheckAllKnown(field + ".condition", "condition", figure.condition(),
+                            ConditionNames(experiment_));
+    }
+  }
+
+  void CheckColumns(const std::string& field, const Figure& figure) const {
+    const Names columns(std::begin(kResultColumns), std::end(kResultColumns));
+    fields_.CheckKnown(field + ".x", "column", figure.x(), columns);
+    fields_.CheckKnown(field + ".y", "column", figure.y(), columns);
+    fields_.CheckKnown(field + ".series", "column", figure.series(), columns);
+    if (figure.has_panel()) fields_.CheckKnown(field + ".panel", "column", figure.panel(), columns);
+    if (figure.has_colour())
+      fields_.CheckKnown(field + ".colour", "column", figure.colour(), columns);
+  }
+
+  FieldChecks fields_;
+  const Experiment& experiment_;
+};
+
+}  // namespace
+
+void CheckExperiment(const ExperimentFile& file) {
+  const FieldChecks fields(file);
+  const Experiment& experiment = file.experiment;
+  fields.CheckName("name", experiment.name());
+  if (experiment.sweep_size() == 0) fields.Fail("", "there is no sweep, so there is nothing to do");
+  if (experiment.net_size() == 0) fields.Fail("", "there is no net");
+  SubjectChecker(file).Check();
+  SweepChecker(file).Check();
+  FigureChecker(file).Check();
+}
+
+}  // namespace poseidon

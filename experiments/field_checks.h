@@ -1,0 +1,59 @@
+// FieldChecks: what several kinds of fields of an experiment file have in common. Every check
+// throws ConfigError with the place of the field in the file.
+//
+// `field` is a path as TextLocations takes it: "net.0.batch".
+//
+// Immutable, so thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "experiments/experiment_file.h"
+
+namespace poseidon {
+
+class FieldChecks {
+ public:
+  // `file` outlives this.
+  explicit FieldChecks(const ExperimentFile& file) : file_(file) {}
+
+  [[noreturn]] void Fail(const std::string& field, const std::string& what) const;
+  // The name can be a part of files' names.
+  void CheckName(const std::string& field, const std::string& name) const;
+  void CheckAtLeast(const std::string& field, double value, double least) const;
+  void CheckAtMost(const std::string& field, int64_t value, double most) const;
+  // `known` has the name of a `what`.
+  void CheckKnown(const std::string& field, const std::string& what, const std::string& name,
+                  const std::vector<std::string>& known) const;
+  // Likewise all of a repeated field.
+  template <typename List>
+  void CheckAllKnown(const std::string& field, const std::string& what, const List& names,
+                     const std::vector<std::string>& known) const {
+    ForEach(field, names, [&](const std::string& at, const std::string& name) {
+      CheckKnown(at, what, name, known);
+    });
+  }
+  // `parse` takes the text.
+  template <typename Parse>
+  void CheckQuantity(const std::string& field, const std::string& text, Parse parse) const {
+    try {
+      parse(text);
+    } catch (const ConfigError& error) {
+      Fail(field, error.what());
+    }
+  }
+
+  // Calls check(field of the entry, entry) for the entries of a repeated field.
+  template <typename List, typename Check>
+  static void ForEach(const std::string& field, const List& list, Check check) {
+    for (int i = 0; i < list.size(); ++i) check(field + "." + std::to_string(i), list.Get(i));
+  }
+
+ private:
+  const ExperimentFile& file_;
+};
+
+}  // namespace poseidon

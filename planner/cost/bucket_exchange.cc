@@ -1,0 +1,252 @@
+#include "planner/cost/bucket_exchange.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "proto/bucket.h"
+
+namespace poseidon {
+
+enum BucketExchange::Kind : int {
+  kReady = BucketExchange::kFirstKind,
+  kGradient,
+  kAnswered,
+  kAnswer,
+  kFactor,
+  kRebuilt,
+  kOnDevices,
+  kReduce
+};
+
+BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
+                               const ClusterModel& cluster, ReduceShapes& shapes, NicModel& network,
+                               OnFresh on_fresh)
+    : plan_(plan),
+      cluster_(cluster),
+      symmetric_(OneStandsForAll(plan)),
+      // A worker may be one iteration ahead even under BSP: early frames count for the next.
+      window_(std::max(plan.staleness(), 0) + 2),
+      network_(network),
+      on_fresh_(std::move(on_fresh)),
+      buckets_(MakeBucketTables(plan, model, cluster, shapes)),
+      sent_at_(buckets_.size()) {
+  for (const BucketTable& bucket : buckets_) {
+    gradients_.emplace_back(bucket.chunks.size() * window_);
+  }
+  const int workers = symmetric_ ? 1 : plan.workers();
+  for (int w = 0; w < workers; ++w) workers_.push_back(MakeWorker(w));
+}
+
+BucketExchange::Worker BucketExchange::MakeWorker(int worker) const {
+  Worker made;
+  made.arrived.resize(buckets_.size() * window_);
+  made.reduces.resize(buckets_.size());
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (!IsAllReduce(buckets_[b].plan->scheme())) continue;
+    for (const ChunkTable& chunk : buckets_[b].chunks) {
+      ReduceProgress& progress = made.reduces[b].emplace_back();
+      progress.arrived.assign((*chunk.shape)[worker].size(), -1);
+    }
+  }
+  return made;
+}
+
+void BucketExchange::OnFrame(const Frame& frame) {
+  if (frame.left > 0) sent_at_[frame.bucket] = std::max(sent_at_[frame.bucket], frame.left);
+  switch (static_cast<Kind>(frame.kind)) {
+    case kReady:
+      return SendBucket(frame.node, frame.bucket, frame.iteration);
+    case kGradient:
+      return TakeGradient(frame);
+    case kAnswered:
+      return Answer(frame);
+    case kAnswer:
+      return Count(frame.to, frame.bucket, frame.iteration);
+    case kFactor:
+      return TakeFactor(frame);
+    case kRebuilt:
+      return CopyToDevices(frame.node, frame.bucket, frame.iteration);
+    case kOnDevices:
+      return on_fresh_(frame.node, frame.bucket, frame.iteration);
+    case kReduce:
+      return TakeReduce(frame);
+  }
+}
+
+void BucketExchange::CopyToHost(int worker, int bucket, int layer) {
+  const int64_t duration = buckets_[bucket].to_host[layer - buckets_[bucket].plan->first_layer()];
+  int64_t& free = workers_[worker].to_host_free;
+  free = std::max(free, network_.now()) + duration;
+}
+
+void BucketExchange::GradientReady(int worker, int bucket, int iteration) {
+  Frame ready;
+  ready.kind = kReady;
+  ready.node = worker;
+  ready.bucket = bucket;
+  ready.iteration = iteration;
+  const int64_t copying = workers_[worker].to_host_free - network_.now();
+  if (copying > 0) return network_.SetTimer(copying, ready);
+  SendBucket(worker, bucket, iteration);
+}
+
+Frame BucketExchange::Message(Kind kind, int from, int to, int b, int c, int iteration,
+                              int64_t bytes) const {
+  const BucketPlan& bucket = *buckets_[b].plan;
+  Frame frame;
+  frame.kind = kind;
+  frame.from_server = kind == kAnswer;
+  frame.to_server = kind == kGradient || (kind == kFactor && bucket.scheme() == ADAM);
+  frame.lane = UsesFactors(bucket.scheme()) ? bucket.lane() : bucket.chunks(c).lane();
+  frame.chunk = c;
+  frame.from = from;
+  frame.to = to;
+  frame.priority = PriorityOf(plan_, b, iteration);
+  frame.bytes = bytes;
+  frame.node = from;
+  frame.bucket = b;
+  frame.iteration = iteration;
+  return frame;
+}
+
+void BucketExchange::SendBucket(int w, int b, int iteration) {
+  const BucketTable& bucket = buckets_[b];
+  switch (bucket.plan->scheme()) {
+    case SFB:
+      return BroadcastFactors(w, b, iteration);
+    case ADAM:
+      return SendFactors(w, bucket.chunks.front().server_machine, b, iteration, 0);
+    case PS:
+      for (const int c : bucket.order) {
+        const ChunkTable& chunk = bucket.chunks[c];
+        Frame frame = Message(kGradient, w, chunk.server_machine, b, c, iteration, chunk.up);
+        frame.processing = chunk.add_time;
+        network_.Send(frame);
+      }
+      return;
+    default:
+      for (const int c : bucket.order) {
+        workers_[w].reduces[b][c].iteration = iteration;
+        workers_[w].reduces[b][c].next = 0;
+        Advance(w, b, c);
+      }
+  }
+}
+
+void BucketExchange::SendFactors(int w, int to, int b, int iteration, int step) {
+  for (const int64_t bytes : {buckets_[b].factors.u, buckets_[b].factors.v}) {
+    Frame frame = Message(kFactor, w, to, b, 0, iteration, bytes);
+    frame.step = step;
+    network_.Send(frame);
+  }
+}
+
+void BucketExchange::BroadcastFactors(int w, int b, int iteration) {
+  if (plan_.workers() > 1 && buckets_[b].plan->factor_ring()) {
+    SendFactors(w, Right(w), b, iteration, 1);
+  } else {
+    for (int to = 0; to < plan_.workers(); ++to) {
+      if (to != w) SendFactors(w, to, b, iteration, 1);
+    }
+  }
+  Count(w, b, iteration);  // its own two
+  Count(w, b, iteration);
+}
+
+void BucketExchange::TakeFactor(const Frame& frame) {
+  const BucketTable& bucket = buckets_[frame.bucket];
+  if (bucket.plan->scheme() == ADAM) return CountAtServer(frame, 0, 2 * plan_.workers());
+  if (bucket.plan->factor_ring() && frame.step + 1 < plan_.workers()) {
+    Frame onward = frame;
+    onward.from = frame.to;
+    onward.node = frame.to;
+    onward.to = Right(frame.to);
+    onward.left = 0;
+    ++onward.step;
+    network_.Send(onward);
+  }
+  Count(frame.to, frame.bucket, frame.iteration);
+}
+
+void BucketExchange::TakeGradient(const Frame& frame) {
+  CountAtServer(frame, frame.chunk, asynchronous() ? 1 : plan_.workers());
+}
+
+void BucketExchange::CountAtServer(const Frame& frame, int c, int awaited) {
+  int& count = gradients_[frame.bucket][c * window_ + frame.iteration % window_];
+  if (++count < awaited) return;
+  count = 0;
+  Frame answered = frame;
+  answered.kind = kAnswered;
+  answered.left = 0;
+  answered.from = frame.to;
+  const int64_t duration = buckets_[frame.bucket].chunks[c].answer_time;
+  if (duration > 0) return network_.Occupy(duration, answered);
+  Answer(answered);
+}
+
+void BucketExchange::Answer(const Frame& frame) {
+  const BucketTable& bucket = buckets_[frame.bucket];
+  const bool adam = bucket.plan->scheme() == ADAM;
+  const int first = adam ? 0 : frame.chunk;
+  const int last = adam ? bucket.plan->chunks_size() : frame.chunk + 1;
+  for (int c = first; c < last; ++c) {
+    for (int w = 0; w < plan_.workers(); ++w) {
+      if (asynchronous() && w != frame.node) continue;
+      Frame answer =
+          Message(kAnswer, frame.from, w, frame.bucket, c, frame.iteration, bucket.chunks[c].down);
+      answer.processing = bucket.chunks[c].answered_time;
+      network_.Send(answer);
+    }
+  }
+}
+
+void BucketExchange::Count(int w, int b, int iteration) {
+  int& arrived = workers_[w].arrived[b * window_ + iteration % window_];
+  if (++arrived < buckets_[b].awaited) return;
+  arrived = 0;
+  const int64_t duration = buckets_[b].rebuild_time;
+  if (duration == 0) return CopyToDevices(w, b, iteration);
+  network_.Occupy(duration, Message(kRebuilt, w, w, b, 0, iteration, 0));
+}
+
+void BucketExchange::CopyToDevices(int w, int b, int iteration) {
+  if (buckets_[b].to_devices == 0) return on_fresh_(w, b, iteration);
+  int64_t& free = workers_[w].to_devices_free;
+  free = std::max(free, network_.now()) + buckets_[b].to_devices;
+  network_.SetTimer(free - network_.now(), Message(kOnDevices, w, w, b, 0, iteration, 0));
+}
+
+void BucketExchange::Advance(int w, int b, int c) {
+  const BucketTable& bucket = buckets_[b];
+  const ChunkTable& chunk = bucket.chunks[c];
+  const ShapeOperations& operations = (*chunk.shape)[w];
+  ReduceProgress& progress = workers_[w].reduces[b][c];
+  for (; progress.next < static_cast<int>(operations.size()); ++progress.next) {
+    const ShapeOperation& operation = operations[progress.next];
+    if (!operation.send) {
+      if (progress.arrived[progress.next] < progress.iteration) return;
+      continue;
+    }
+    const int64_t floats = std::llround(operation.share * static_cast<double>(chunk.floats));
+    const int64_t bytes = CodedBytes(plan_, *bucket.plan, floats) + cluster_.header_bytes;
+    const int peer = symmetric_ ? 0 : operation.peer;
+    Frame frame = Message(kReduce, w, peer, b, c, progress.iteration, bytes);
+    frame.step = operation.awaited_as;
+    const double per_float = operation.adds ? bucket.add_time : bucket.update_time;
+    frame.processing = std::llround(per_float * static_cast<double>(floats));
+    network_.Send(frame);
+  }
+  Count(w, b, progress.iteration);
+}
+
+void BucketExchange::TakeReduce(const Frame& frame) {
+  ReduceProgress& progress = workers_[frame.to].reduces[frame.bucket][frame.chunk];
+  progress.arrived[frame.step] = frame.iteration;
+  if (progress.iteration == frame.iteration && progress.next == frame.step) {
+    Advance(frame.to, frame.bucket, frame.chunk);
+  }
+}
+
+}  // namespace poseidon

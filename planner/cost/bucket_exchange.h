@@ -1,0 +1,94 @@
+// BucketExchange: the messages of the exchange model. From where a worker's gradient of a bucket is
+// ready to where the worker has the bucket's new values: what workers and servers send each other,
+// and how long devices, servers and workers are busy in between.
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "planner/cost/cluster_model.h"
+#include "planner/cost/exchange_tables.h"
+#include "planner/cost/nic_model.h"
+#include "planner/cost/reduce_shapes.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+class BucketExchange {
+ public:
+  // A worker has the bucket's values that the gradients of `iteration` made.
+  using OnFresh = std::function<void(int worker, int bucket, int iteration)>;
+  // Frames of lower kinds belong to whoever shares the network.
+  static constexpr int kFirstKind = 2;
+
+  // All but `model` outlives this. The network has one machine if OneStandsForAll(plan).
+  BucketExchange(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster,
+                 ReduceShapes& shapes, NicModel& network, OnFresh on_fresh);
+
+  // A layer's gradient is computed; where workers have devices its copy to the host begins, behind
+  // those before it.
+  void CopyToHost(int worker, int bucket, int layer);
+  // All gradients of the bucket are computed; it leaves as soon as they are on the host.
+  void GradientReady(int worker, int bucket, int iteration);
+  // What the network brings back of kind kFirstKind or above.
+  void OnFrame(const Frame& frame);
+
+  // When the last message so far with a part of the bucket had left, nanoseconds.
+  int64_t sent_at(int bucket) const { return sent_at_[bucket]; }
+
+ private:
+  enum Kind : int;
+
+  // How far one worker has come with one chunk's all-reduce.
+  struct ReduceProgress {
+    int iteration = -1;
+    int next = 0;              // operation
+    std::vector<int> arrived;  // by operation: the last iteration whose message is here
+  };
+
+  struct Worker {
+    // When the streams to and from the host are done with what they have.
+    int64_t to_host_free = 0;
+    int64_t to_devices_free = 0;
+    std::vector<int> arrived;                          // by bucket, and iteration in the window
+    std::vector<std::vector<ReduceProgress>> reduces;  // by bucket and chunk
+  };
+
+  bool asynchronous() const { return plan_.staleness() < 0; }
+  Worker MakeWorker(int worker) const;
+  // `c` is the chunk; any of a bucket that travels as factors.
+  Frame Message(Kind kind, int from, int to, int b, int c, int iteration, int64_t bytes) const;
+  void SendBucket(int w, int b, int iteration);
+  // `step` counts the hops of a factor around the ring.
+  void SendFactors(int w, int to, int b, int iteration, int step);
+  int Right(int w) const { return symmetric_ ? 0 : (w + 1) % plan_.workers(); }
+  void BroadcastFactors(int w, int b, int iteration);
+  void TakeFactor(const Frame& frame);
+  void TakeGradient(const Frame& frame);
+  // The server answers when `awaited` messages of the iteration have come.
+  void CountAtServer(const Frame& frame, int c, int awaited);
+  void Answer(const Frame& frame);
+  // The bucket is fresh when all messages that it awaits have come, and what follows is done.
+  void Count(int w, int b, int iteration);
+  void CopyToDevices(int w, int b, int iteration);
+  // Goes on with a chunk's all-reduce until it has to wait.
+  void Advance(int w, int b, int c);
+  void TakeReduce(const Frame& frame);
+
+  const Plan& plan_;
+  const ClusterModel& cluster_;
+  bool symmetric_;  // one worker stands for all
+  int window_;      // iterations that are under way at the same time
+  NicModel& network_;
+  OnFresh on_fresh_;
+  std::vector<BucketTable> buckets_;
+  std::vector<Worker> workers_;
+  // At servers, by bucket; chunk, iteration in the window.
+  std::vector<std::vector<int>> gradients_;
+  std::vector<int64_t> sent_at_;  // by bucket
+};
+
+}  // namespace poseidon

@@ -1,0 +1,166 @@
+#include "planner/plan_candidates.h"
+
+#include <algorithm>
+
+#include "planner/cost/cost_model.h"
+#include "proto/bucket.h"
+
+namespace poseidon {
+namespace {
+
+constexpr int64_t kFloatBytes = sizeof(float);
+
+// Every layer on its own.
+PlanCandidate Split(const PlanCandidate& candidate) {
+  PlanCandidate split = candidate;
+  split.buckets.clear();
+  for (const BucketChoice& bucket : candidate.buckets) {
+    for (int i = 0; i < bucket.layer_count; ++i) {
+      split.buckets.push_back(bucket);
+      split.buckets.back().first_layer += i;
+      split.buckets.back().layer_count = 1;
+    }
+  }
+  return split;
+}
+
+void SetScheme(Scheme scheme, BucketChoice& bucket) {
+  bucket.scheme = scheme;
+  bucket.codec = UsableCodec(scheme, bucket.codec);
+  bucket.factor_ring = false;
+}
+
+}  // namespace
+
+PlanCandidates::PlanCandidates(const InformationBook& book, WireCodec codec)
+    : book_(book), codec_(codec) {
+  for (int i = 0; i < book.Query(Property::kLayers); ++i) facts_.push_back(book.Query(i));
+}
+
+std::vector<PlanFamily> PlanCandidates::Families() const {
+  std::vector<PlanFamily> families;
+  std::vector<WireCodec> codecs = {FP32};
+  if (codec_ != FP32) codecs.push_back(codec_);
+  const bool factors = std::any_of(facts_.begin(), facts_.end(),
+                                   [](const LayerFacts& layer) { return layer.factorable; });
+  for (const WireCodec codec : codecs) {
+    for (const FactorUse use :
+         {FactorUse::kNone, FactorUse::kBroadcast, FactorUse::kRing, FactorUse::kPaper}) {
+      if (use != FactorUse::kNone && !factors) continue;
+      for (const Scheme dense : {PS, RING, HALVING_DOUBLING, TORUS}) {
+        families.push_back({dense, use, RING, codec});
+      }
+      families.push_back({TORUS, use, HALVING_DOUBLING, codec});
+    }
+  }
+  return families;
+}
+
+Scheme PlanCandidates::SchemeOf(const PlanFamily& family, int layer) const {
+  if (!facts_[layer].factorable || family.factors == FactorUse::kNone) return family.dense;
+  if (family.factors == FactorUse::kPaper && BestScheme(book_, layer) != SFB) return family.dense;
+  return SFB;
+}
+
+PlanCandidate PlanCandidates::Make(const PlanFamily& family, int64_t chunk_bytes,
+                                   int64_t merge_bytes) const {
+  PlanCandidate candidate;
+  candidate.grid_algorithm = family.grid_algorithm;
+  for (int layer = 0; layer < static_cast<int>(facts_.size()); ++layer) {
+    BucketChoice bucket;
+    bucket.first_layer = layer;
+    bucket.scheme = SchemeOf(family, layer);
+    bucket.codec = UsableCodec(bucket.scheme, family.codec);
+    bucket.chunk_floats = std::max<int64_t>(chunk_bytes / kFloatBytes, 1);
+    bucket.factor_ring = family.factors == FactorUse::kRing;
+    candidate.buckets.push_back(bucket);
+  }
+  return Merged(candidate, merge_bytes);
+}
+
+int64_t PlanCandidates::Bytes(const BucketChoice& bucket) const {
+  int64_t floats = 0;
+  for (int i = 0; i < bucket.layer_count; ++i) {
+    floats += facts_[bucket.first_layer + i].parameters;
+  }
+  return floats * kFloatBytes;
+}
+
+bool PlanCandidates::CanMerge(const BucketChoice& a, const BucketChoice& b) {
+  return a.scheme == b.scheme && a.codec == b.codec && !UsesFactors(a.scheme);
+}
+
+PlanCandidate PlanCandidates::Merged(const PlanCandidate& candidate, int64_t bytes) const {
+  PlanCandidate merged = candidate;
+  merged.buckets.clear();
+  for (const BucketChoice& bucket : candidate.buckets) {
+    const bool join = !merged.buckets.empty() && CanMerge(merged.buckets.back(), bucket) &&
+                      Bytes(merged.buckets.back()) < bytes;
+    if (join) {
+      merged.buckets.back().layer_count += bucket.layer_count;
+    } else {
+      merged.buckets.push_back(bucket);
+    }
+  }
+  return merged;
+}
+
+std::vector<PlanCandidate> PlanCandidates::Neighbours(const PlanCandidate& candidate) const {
+  std::vector<PlanCandidate> neighbours;
+  for (const int64_t factor : {2, 4}) {
+    neighbours.push_back(candidate);
+    for (BucketChoice& bucket : neighbours.back().buckets) bucket.chunk_floats *= factor;
+    neighbours.push_back(candidate);
+    for (BucketChoice& bucket : neighbours.back().buckets) {
+      bucket.chunk_floats =
+          std::max<int64_t>(bucket.chunk_floats / factor, kChunkBytes[0] / kFloatBytes);
+    }
+  }
+  for (const int64_t bytes : kMergeBytes) neighbours.push_back(Merged(Split(candidate), bytes));
+  AddSchemesOfSmall(candidate, neighbours);
+  AddSchemesOfLargest(candidate, neighbours);
+  return neighbours;
+}
+
+void PlanCandidates::AddSchemesOfSmall(const PlanCandidate& candidate,
+                                       std::vector<PlanCandidate>& neighbours) const {
+  for (const int64_t most : {int64_t{65536}, int64_t{1048576}}) {
+    for (const Scheme scheme : {PS, RING, HALVING_DOUBLING, TORUS}) {
+      neighbours.push_back(candidate);
+      for (BucketChoice& bucket : neighbours.back().buckets) {
+        if (Bytes(bucket) <= most) SetScheme(scheme, bucket);
+      }
+    }
+  }
+}
+
+void PlanCandidates::AddSchemesOfLargest(const PlanCandidate& candidate,
+                                         std::vector<PlanCandidate>& neighbours) const {
+  constexpr size_t kLargest = 4;
+  for (const size_t b : LargestFirst(candidate, kLargest)) {
+    const BucketChoice& bucket = candidate.buckets[b];
+    const bool factors = bucket.layer_count == 1 && facts_[bucket.first_layer].factorable;
+    for (const Scheme scheme : {PS, RING, HALVING_DOUBLING, TORUS, SFB, ADAM}) {
+      if (UsesFactors(scheme) && !factors) continue;
+      neighbours.push_back(candidate);
+      SetScheme(scheme, neighbours.back().buckets[b]);
+    }
+    if (!factors) continue;
+    neighbours.push_back(candidate);
+    SetScheme(SFB, neighbours.back().buckets[b]);
+    neighbours.back().buckets[b].factor_ring = true;
+  }
+}
+
+std::vector<size_t> PlanCandidates::LargestFirst(const PlanCandidate& candidate,
+                                                 size_t most) const {
+  std::vector<size_t> order(candidate.buckets.size());
+  for (size_t b = 0; b < order.size(); ++b) order[b] = b;
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return Bytes(candidate.buckets[a]) > Bytes(candidate.buckets[b]);
+  });
+  order.resize(std::min(order.size(), most));
+  return order;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,262 @@
+#include "proto/job_check.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "core/units.h"
+#include "proto/compatibility.h"
+#include "proto/job_fields.h"
+
+namespace poseidon {
+namespace {
+
+// A server keeps a sum of gradients for each iteration that it may gather at the same time.
+constexpr double kMostStaleness = 100;
+constexpr double kMaxInt32 = std::numeric_limits<int32_t>::max();
+
+// Machines, the network between them, and the devices in them.
+class ClusterChecker {
+ public:
+  explicit ClusterChecker(const JobFields& fields) : fields_(fields) {}
+
+  void Check() const {
+    CheckNodes();
+    CheckNetwork();
+    CheckTiers();
+    CheckDevices();
+  }
+
+ private:
+  const Job& job() const { return fields_.job(); }
+
+  void CheckNodes() const {
+    const Cluster& cluster = job().cluster();
+    // Ranks are 32-bit numbers; what a cluster can really have is far below.
+    fields_.CheckRange("cluster.workers", cluster.workers(), 1, 1000000);
+    fields_.CheckRange("cluster.servers", cluster.servers(), 1, 1000000);
+    fields_.CheckRange("cluster.scheduler_port", cluster.scheduler_port(), 1, 65534);
+    fields_.CheckRange("cluster.join_deadline_seconds", cluster.join_deadline_seconds(), 0.1, 1e6);
+    if (cluster.scheduler_host().empty()) {
+      fields_.Fail("cluster.scheduler_host",
+                   "cluster.scheduler_host is empty; it must name the scheduler's machine");
+    }
+  }
+
+  void CheckTiers() const {
+    const Network& network = job().cluster().network();
+    for (int i = 0; i < network.tier_size(); ++i) {
+      const std::string tier = "cluster.network.tier." + std::to_string(i) + ".";
+      fields_.CheckRange(tier + "members", network.tier(i).members(), 1, kMaxInt32);
+      if (!network.tier(i).has_bandwidth()) {
+        fields_.Fail(tier + "bandwidth",
+                     tier + "bandwidth is missing; say what the tier's uplink carries");
+      }
+      fields_.CheckBitRate(tier + "bandwidth", network.tier(i).bandwidth());
+      fields_.Quantity(tier + "latency", network.tier(i).latency(), ParseDuration);
+    }
+  }
+
+  void CheckDevices() const {
+    const Cluster& cluster = job().cluster();
+    // More than any machine has; times the workers it is still an int.
+    fields_.CheckRange("cluster.devices_per_worker", cluster.devices_per_worker(), 1, 1024);
+    fields_.CheckBitRate("cluster.device_bandwidth", cluster.device_bandwidth());
+    if (cluster.has_copy_bandwidth())
+      fields_.CheckBitRate("cluster.copy_bandwidth", cluster.copy_bandwidth());
+  }
+
+  void CheckNetwork() const {
+    fields_.CheckAboveZero("cluster.flops", job().cluster().flops());
+    fields_.CheckAboveZero("cluster.reduction_rate", job().cluster().reduction_rate());
+    fields_.CheckAboveZero("cluster.update_rate", job().cluster().update_rate());
+    const Network& network = job().cluster().network();
+    fields_.CheckBitRate("cluster.network.bandwidth", network.bandwidth());
+    fields_.Quantity("cluster.network.latency", network.latency(), ParseDuration);
+    fields_.Quantity("cluster.network.message_cost", network.message_cost(), ParseDuration);
+    fields_.CheckShare("cluster.network.goodput_share", network.goodput_share());
+  }
+
+  const JobFields& fields_;
+};
+
+// How nodes exchange gradients and values.
+class CommunicationChecker {
+ public:
+  explicit CommunicationChecker(const JobFields& fields) : fields_(fields) {}
+
+  void Check() const {
+    const Communication& communication = fields_.job().communication();
+    fields_.CheckRange("communication.kv_pair_bytes",
+                       static_cast<double>(communication.kv_pair_bytes()), 4, 536870912);
+    if (communication.kv_pair_bytes() % 4 != 0) {
+      fields_.Fail("communication.kv_pair_bytes",
+                   "communication.kv_pair_bytes is " +
+                       std::to_string(communication.kv_pair_bytes()) +
+                       "; it must be a multiple of 4, the size of a float");
+    }
+    fields_.CheckRange("communication.lanes", communication.lanes(), 1, 64);
+    fields_.CheckRange("communication.window_bytes",
+                       static_cast<double>(communication.window_bytes()), 1, 1e12);
+    CheckDeadlines(communication);
+    fields_.CheckShare("communication.top_k_share", communication.top_k_share());
+    fields_.CheckRange("communication.staleness", communication.staleness(), -1, kMostStaleness);
+    fields_.CheckRange("communication.bucket_bytes",
+                       static_cast<double>(communication.bucket_bytes()), 0, 536870912);
+  }
+
+ private:
+  void CheckDeadlines(const Communication& communication) const {
+    fields_.CheckRange("communication.heartbeat_interval_seconds",
+                       communication.heartbeat_interval_seconds(), 0.01, 3600);
+    const double interval = communication.heartbeat_interval_seconds();
+    // In this form a NaN is refused, too.
+    if (!(communication.heartbeat_deadline_seconds() >= 3 * interval)) {
+      fields_.Fail("communication.heartbeat_deadline_seconds",
+                   "communication.heartbeat_deadline_seconds is " +
+                       NumberText(communication.heartbeat_deadline_seconds()) +
+                       "; it must be at least three heartbeat intervals, " +
+                       NumberText(3 * interval));
+    }
+    fields_.CheckRange("communication.heartbeat_deadline_seconds",
+                       communication.heartbeat_deadline_seconds(), 3 * interval, 1e6);
+    fields_.CheckRange("communication.stall_deadline_seconds",
+                       communication.stall_deadline_seconds(), 0.1, 1e6);
+  }
+
+  const JobFields& fields_;
+};
+
+// What is trained.
+class TrainingChecker {
+ public:
+  explicit TrainingChecker(const JobFields& fields) : fields_(fields) {}
+
+  void Check() const {
+    const Training& training = fields_.job().training();
+    if (training.has_iterations()) {
+      fields_.CheckPositive("training.iterations", training.iterations());
+    }
+    if (training.has_batch_per_worker()) {
+      fields_.CheckPositive("training.batch_per_worker", training.batch_per_worker());
+    }
+    fields_.CheckRange("training.threads", training.threads(), 0, 4096);
+    CheckDevice(training);
+    if (training.engine() == Training::REPLAY && training.replay().layers_size() == 0) {
+      fields_.Fail("training", "training.engine is REPLAY, but training.replay has no layers");
+    }
+    CheckLargeBatch(training.large_batch());
+    fields_.CheckRange("training.replay.iterations", training.replay().iterations(), 1, kMaxInt32);
+    fields_.CheckRange("training.replay.batch", training.replay().batch(), 1, kMaxInt32);
+  }
+
+ private:
+  void CheckDevice(const Training& training) const {
+    const int devices = fields_.job().cluster().devices_per_worker();
+    if (training.has_batch_per_worker() && training.batch_per_worker() % devices != 0) {
+      fields_.Fail("training.batch_per_worker",
+                   "training.batch_per_worker is " + std::to_string(training.batch_per_worker()) +
+                       ", which the " + std::to_string(devices) +
+                       " devices of a worker (cluster.devices_per_worker) can't share equally");
+    }
+    if (training.engine() == Training::REPLAY && training.device() != Training::CPU) {
+      fields_.Fail(
+          "training.device",
+          "training.device is CUDA, but training.engine is REPLAY, which computes nothing");
+    }
+    if (training.engine() == Training::REPLAY && training.precision() != Training::FLOAT32) {
+      fields_.Fail(
+          "training.precision",
+          "training.precision is not FLOAT32, but training.engine is REPLAY, which computes "
+          "nothing");
+    }
+    if (training.precision() == Training::FLOAT16 && training.device() != Training::CUDA) {
+      fields_.Fail(
+          "training.precision",
+          "training.precision is FLOAT16, which works with training.device CUDA; on a CPU take "
+          "FLOAT32 or BFLOAT16");
+    }
+    CheckLossScale(training);
+  }
+
+  void CheckLossScale(const Training& training) const {
+    if (training.has_loss_scale() && training.precision() != Training::FLOAT16) {
+      fields_.Fail("training.loss_scale", "training.loss_scale is for training.precision FLOAT16");
+    }
+    // Above it the inverse is no normal float32.
+    const float initial = training.loss_scale().initial();
+    if (!(initial > 0 && initial <= 0x1p126F)) {
+      fields_.Fail("training.loss_scale.initial", "training.loss_scale.initial is " +
+                                                      NumberText(initial) +
+                                                      "; it must be above 0 and at most 2^126");
+    }
+    fields_.CheckRange("training.loss_scale.growth_interval",
+                       training.loss_scale().growth_interval(), 1, kMaxInt32);
+  }
+
+  void CheckLargeBatch(const LargeBatch& recipe) const {
+    const std::string field = "training.large_batch.";
+    constexpr double kMany = 1e15;
+    if (recipe.has_reference_batch()) {
+      fields_.CheckRange(field + "reference_batch", static_cast<double>(recipe.reference_batch()),
+                         1, kMany);
+    }
+    if (recipe.has_warmup_iterations()) {
+      fields_.CheckRange(field + "warmup_iterations",
+                         static_cast<double>(recipe.warmup_iterations()), 1, kMany);
+    }
+    if (recipe.has_warmup_base_lr()) {
+      fields_.CheckRange(field + "warmup_base_lr", recipe.warmup_base_lr(), 0, kMany);
+      if (!recipe.has_warmup_iterations()) {
+        fields_.Fail(field + "warmup_base_lr", field + "warmup_base_lr needs warmup_iterations");
+      }
+    }
+    CheckBatchGrowth(recipe);
+    if (!(recipe.label_smoothing() >= 0 && recipe.label_smoothing() < 1)) {
+      fields_.Fail(field + "label_smoothing", field + "label_smoothing is " +
+                                                  NumberText(recipe.label_smoothing()) +
+                                                  "; it must be at least 0 and below 1");
+    }
+    if (!recipe.has_lars()) return;
+    if (!(recipe.lars().trust_coefficient() > 0)) {
+      fields_.Fail(field + "lars.trust_coefficient",
+                   field + "lars.trust_coefficient must be above 0");
+    }
+    if (!(recipe.lars().epsilon() >= 0)) {
+      fields_.Fail(field + "lars.epsilon", field + "lars.epsilon must not be negative");
+    }
+  }
+
+  void CheckBatchGrowth(const LargeBatch& recipe) const {
+    int64_t before = 0;
+    for (int i = 0; i < recipe.batch_growth_size(); ++i) {
+      const std::string entry = "training.large_batch.batch_growth." + std::to_string(i) + ".";
+      const BatchGrowth& growth = recipe.batch_growth(i);
+      if (growth.iteration() <= before) {
+        fields_.Fail(entry + "iteration", entry + "iteration is " +
+                                              std::to_string(growth.iteration()) +
+                                              "; it must be above " + std::to_string(before));
+      }
+      before = growth.iteration();
+      fields_.CheckRange(entry + "factor", growth.factor(), 1, 1e6);
+    }
+  }
+
+  const JobFields& fields_;
+};
+
+}  // namespace
+
+void CheckClusterAndCommunication(const Job& job, const TextLocations& locations) {
+  const JobFields fields(job, locations);
+  ClusterChecker(fields).Check();
+  CommunicationChecker(fields).Check();
+  const std::vector<Refusal> refusals = Refusals(job);
+  if (!refusals.empty()) fields.Fail(refusals.front().field, refusals.front().reason);
+}
+
+void CheckTraining(const Job& job, const TextLocations& locations) {
+  TrainingChecker(JobFields(job, locations)).Check();
+}
+
+}  // namespace poseidon

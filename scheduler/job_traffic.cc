@@ -1,0 +1,58 @@
+#include "scheduler/job_traffic.h"
+
+#include "transport/address.h"
+
+namespace poseidon {
+namespace {
+
+bool IsServer(const wire::PeerTraffic& peer) {
+  return peer.role() == static_cast<uint32_t>(Role::kServer) && peer.rank() >= 0;
+}
+
+}  // namespace
+
+std::vector<BucketSums> SumBuckets(const Plan& plan, const WorkerReports& reports) {
+  std::vector<BucketSums> buckets(plan.buckets_size());
+  for (const auto& [rank, report] : reports) {
+    size_t next = 0;
+    for (const wire::BucketTraffic& traffic : report.buckets()) {
+      if (traffic.plan() != plan.number() || next == buckets.size()) continue;
+      BucketSums& sums = buckets[next++];
+      sums.bytes_sent += traffic.bytes_sent();
+      sums.bytes_received += traffic.bytes_received();
+      if (traffic.exchanges() == 0) continue;
+      sums.milliseconds +=
+          1000 * traffic.exchange_seconds() / static_cast<double>(traffic.exchanges());
+      ++sums.measured_workers;
+    }
+  }
+  for (BucketSums& bucket : buckets) {
+    if (bucket.measured_workers > 0) bucket.milliseconds /= bucket.measured_workers;
+  }
+  return buckets;
+}
+
+std::vector<wire::PeerTraffic> SumServers(const Plan& plan, const WorkerReports& reports) {
+  std::vector<wire::PeerTraffic> servers(plan.servers());
+  for (const auto& [rank, report] : reports) {
+    for (const wire::PeerTraffic& peer : report.peers()) {
+      if (!IsServer(peer) || peer.rank() >= plan.servers()) continue;
+      wire::PeerTraffic& server = servers[peer.rank()];
+      server.set_bytes_received(server.bytes_received() + peer.bytes_sent());
+      server.set_bytes_sent(server.bytes_sent() + peer.bytes_received());
+    }
+  }
+  return servers;
+}
+
+WorkerBytes BytesOf(const wire::WorkerReport& report) {
+  WorkerBytes bytes;
+  for (const wire::PeerTraffic& peer : report.peers()) {
+    bytes.all.set_bytes_sent(bytes.all.bytes_sent() + peer.bytes_sent());
+    bytes.all.set_bytes_received(bytes.all.bytes_received() + peer.bytes_received());
+    if (IsServer(peer) && peer.rank() == report.rank()) bytes.own_server = peer;
+  }
+  return bytes;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,39 @@
+#include "scheduler/layer_times_mean.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace poseidon {
+namespace {
+
+bool AreTimes(const google::protobuf::RepeatedField<double>& milliseconds, int layers) {
+  return milliseconds.size() == layers &&
+         std::all_of(milliseconds.begin(), milliseconds.end(),
+                     [](double time) { return std::isfinite(time) && time >= 0; });
+}
+
+}  // namespace
+
+std::optional<wire::LayerTimes> LayerTimesMean::Add(const NodeId& worker, wire::LayerTimes times,
+                                                    int layers, int workers) {
+  if (!AreTimes(times.forward_ms(), layers) || !AreTimes(times.backward_ms(), layers)) {
+    return std::nullopt;
+  }
+  const bool first = times_.emplace(worker, std::move(times)).second;
+  if (!first || static_cast<int>(times_.size()) < workers) return std::nullopt;
+  wire::LayerTimes mean;
+  for (int layer = 0; layer < layers; ++layer) {
+    double forward = 0;
+    double backward = 0;
+    for (const auto& [reporter, measured] : times_) {
+      forward += measured.forward_ms(layer);
+      backward += measured.backward_ms(layer);
+    }
+    mean.add_forward_ms(forward / workers);
+    mean.add_backward_ms(backward / workers);
+  }
+  return mean;
+}
+
+}  // namespace poseidon

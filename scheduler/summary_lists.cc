@@ -1,0 +1,101 @@
+#include "scheduler/summary_lists.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "proto/bucket.h"
+#include "proto/model_size.h"
+
+namespace poseidon {
+namespace {
+
+std::vector<std::string> LayerNames(const ModelSpec& model, const BucketPlan& bucket) {
+  std::vector<std::string> names;
+  for (int i = 0; i < bucket.layer_count(); ++i) {
+    names.push_back(model.layers(bucket.first_layer() + i).name());
+  }
+  return names;
+}
+
+// What falls on the floats [begin, end) of `floats` that share `bytes` evenly. The shares of
+// adjoining ranges add up to `bytes`; products stay below 2^63 for models below 2^31 floats.
+int64_t Share(int64_t bytes, int64_t begin, int64_t end, int64_t floats) {
+  const int64_t rest = bytes % floats;
+  return bytes / floats * (end - begin) + rest * end / floats - rest * begin / floats;
+}
+
+}  // namespace
+
+nlohmann::ordered_json LayersJson(const wire::PlanAndModel& plan,
+                                  const std::vector<BucketSums>& sums) {
+  auto list = nlohmann::ordered_json::array();
+  for (int b = 0; b < plan.plan().buckets_size(); ++b) {
+    const BucketPlan& bucket = plan.plan().buckets(b);
+    const int64_t floats = FloatCount(bucket);
+    int64_t layer_end = 0;
+    for (int l = bucket.first_layer(); l < bucket.first_layer() + bucket.layer_count(); ++l) {
+      const LayerSpec& layer = plan.model().layers(l);
+      const int64_t begin = layer_end;
+      layer_end += FloatCount(layer);
+      list.push_back({{"name", layer.name()},
+                      {"type", layer.type()},
+                      {"scheme", SchemeName(bucket.scheme())},
+                      {"parameters", layer_end - begin},
+                      {"bytes_sent", Share(sums[b].bytes_sent, begin, layer_end, floats)},
+                      {"bytes_received", Share(sums[b].bytes_received, begin, layer_end, floats)}});
+    }
+  }
+  return list;
+}
+
+nlohmann::ordered_json BucketsJson(const wire::PlanAndModel& plan,
+                                   const std::vector<BucketSums>& sums) {
+  auto list = nlohmann::ordered_json::array();
+  for (int b = 0; b < plan.plan().buckets_size(); ++b) {
+    const BucketPlan& bucket = plan.plan().buckets(b);
+    nlohmann::ordered_json entry = {{"name", bucket.name()},
+                                    {"layers", LayerNames(plan.model(), bucket)},
+                                    {"scheme", SchemeName(bucket.scheme())},
+                                    {"codec", CodecName(bucket.codec())},
+                                    {"parameters", FloatCount(bucket)},
+                                    {"bytes_sent", sums[b].bytes_sent},
+                                    {"bytes_received", sums[b].bytes_received},
+                                    {"predicted_ms", nullptr},
+                                    {"measured_ms", nullptr}};
+    if (bucket.has_prediction()) entry["predicted_ms"] = bucket.prediction().exchange_ms();
+    if (sums[b].measured_workers > 0) entry["measured_ms"] = sums[b].milliseconds;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+nlohmann::ordered_json WorkersJson(const WorkerReports& reports) {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& [rank, report] : reports) {
+    const WorkerBytes bytes = BytesOf(report);
+    list.push_back({{"rank", rank},
+                    {"parameter_hash", report.parameter_hash()},
+                    {"images", report.images()},
+                    {"training_seconds", report.training_seconds()},
+                    {"exchange_seconds", report.exchange_seconds()},
+                    {"exposed_seconds", report.exposed_seconds()},
+                    {"bytes_sent", bytes.all.bytes_sent()},
+                    {"bytes_received", bytes.all.bytes_received()},
+                    {"bytes_to_own_server", bytes.own_server.bytes_sent()},
+                    {"bytes_from_own_server", bytes.own_server.bytes_received()},
+                    {"dropped_frames", report.dropped_frames()}});
+  }
+  return list;
+}
+
+nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers) {
+  auto list = nlohmann::ordered_json::array();
+  for (size_t rank = 0; rank < servers.size(); ++rank) {
+    list.push_back({{"rank", rank},
+                    {"bytes_sent", servers[rank].bytes_sent()},
+                    {"bytes_received", servers[rank].bytes_received()}});
+  }
+  return list;
+}
+
+}  // namespace poseidon

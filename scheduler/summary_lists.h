@@ -1,0 +1,20 @@
+// The lists of summary.json; docs/running.md says what their keys are.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "scheduler/job_traffic.h"
+
+namespace poseidon {
+
+// A layer's bytes are its share of its bucket's, by floats; they add up to the bucket's.
+nlohmann::ordered_json LayersJson(const wire::PlanAndModel& plan,
+                                  const std::vector<BucketSums>& sums);
+nlohmann::ordered_json BucketsJson(const wire::PlanAndModel& plan,
+                                   const std::vector<BucketSums>& sums);
+nlohmann::ordered_json WorkersJson(const WorkerReports& reports);
+// `servers` by rank.
+nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers);
+
+}  // namespace poseidon
