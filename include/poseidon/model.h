@@ -36,9 +36,9 @@ struct InnerProduct {
 };
 
 struct Layer {
-  std::string name;  // in messages and results
+  std::string name = {};  // in messages and results
   // In memory a layer is its blobs one after the other; weights before bias.
-  std::vector<Blob> blobs;
+  std::vector<Blob> blobs = {};
   // Set where the first blob is a matrix outputs x inputs that is multiplied with the layer's data,
   // and the second one, if any, a bias of `outputs` floats. There may be no third.
   std::optional<InnerProduct> inner_product = std::nullopt;
