@@ -65,8 +65,12 @@ std::string Handshake() {
   greeting[9] = '\x7f';
   greeting[10] = 3;
   greeting.replace(12, 4, "NULL");
+  using std::string_literals::operator""s;
   const std::string ready =
-      std::string("\x05READY") + "\x0bSocket-Type" + std::string("\0\0\0\x06", 4) + "DEALER";
+      "\x05READY"
+      "\x0bSocket-Type"
+      "\0\0\0\x06"
+      "DEALER"s;
   return greeting + '\x04' + static_cast<char>(ready.size()) + ready;
 }
 
