@@ -136,6 +136,7 @@ class InstallTest(installed.InstalledTest):
                 self.installed.file("bin/poseidon"),
                 "plan",
                 "--workers=2",
+                "--servers=1",
                 f"--net={self.installed.file('share/poseidon/configs/models/lenet/net.prototxt')}",
             ],
             60,

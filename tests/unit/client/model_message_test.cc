@@ -120,7 +120,8 @@ TEST(ModelMessage, EveryTypeAndPolicyIsOneThatUpdateRulesKnow) {
 TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
   const auto with_layer = [](const Layer& layer) { return Model{.layers = {layer}}; };
   EXPECT_THAT(RefusalOf(Model{}), HasSubstr("no layers"));
-  EXPECT_THAT(RefusalOf(with_layer({.blobs = {{.shape = {1}}}})), HasSubstr("has no name"));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "", .blobs = {{.shape = {1}}}})),
+              HasSubstr("has no name"));
   EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {}})), HasSubstr("\"fc\""));
   EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {2, 0}}}})),
               HasSubstr("the extent 0"));
@@ -145,6 +146,7 @@ TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
   EXPECT_THAT(RefusalOf(no_batch), HasSubstr("batch is 0"));
   Model no_steps = OneLayer();
   no_steps.optimizer.lr_policy = LearningRatePolicy::kStep;
+  no_steps.optimizer.gamma = 0.1F;
   EXPECT_THAT(RefusalOf(no_steps), HasSubstr("stepsize"));
 }
 
