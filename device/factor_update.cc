@@ -11,8 +11,8 @@ void RebuildAndUpdate(const ProductUpdate& layer, int64_t iteration,
   const auto weights = static_cast<size_t>(layer.outputs * layer.inputs);
   const auto state = static_cast<size_t>(OptimizerStatePerParameter(*layer.rule));
   const auto update = [&](const Multipliers& multipliers, size_t begin, size_t size) {
-    Update(*layer.rule, iteration, multipliers, memory.gradient.subspan(begin, size),
-           layer.gradient_scale, memory.parameters.subspan(begin, size),
+    Update({*layer.rule, iteration, multipliers, layer.gradient_scale},
+           memory.gradient.subspan(begin, size), memory.parameters.subspan(begin, size),
            memory.optimizer_state.subspan(begin * state, size * state));
   };
   update(layer.weights, 0, weights);

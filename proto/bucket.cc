@@ -80,9 +80,9 @@ void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
   size_t offset = 0;
   for (const UpdateSegment& segment : segments) {
     const size_t size = segment.size;
-    Update(rule, iteration, segment.multipliers, gradient_sum.subspan(offset, size), gradient_scale,
-           parameters.subspan(offset, size), optimizer_state.subspan(offset * state, size * state),
-           learning_rate_scale);
+    Update({rule, iteration, segment.multipliers, gradient_scale, learning_rate_scale},
+           gradient_sum.subspan(offset, size), parameters.subspan(offset, size),
+           optimizer_state.subspan(offset * state, size * state));
     offset += size;
   }
 }

@@ -57,8 +57,12 @@ void DeferredUpdate::Apply(int layer, int64_t iteration, std::span<float> values
     const auto size = static_cast<size_t>(FloatCount(blob));
     const std::span<float> blob_values = values.first(size);
     const std::span<float> blob_state = state.first(size * stride_);
-    UpdateDeferred(rule_, iteration, {blob.lr_mult(), blob.decay_mult()}, gradient_scale_,
-                   blob_values, blob_state, LearningRateScale(blob, blob_values, blob_state));
+    UpdateDeferred({rule_,
+                    iteration,
+                    {blob.lr_mult(), blob.decay_mult()},
+                    gradient_scale_,
+                    LearningRateScale(blob, blob_values, blob_state)},
+                   blob_values, blob_state);
     values = values.subspan(size);
     state = state.subspan(size * stride_);
   }

@@ -255,23 +255,24 @@ int OptimizerStatePerParameter(const UpdateRule& rule) {
   return Find(kTypes, rule.type, "type").state_per_parameter + (rule.deferred ? 1 : 0);
 }
 
-UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                        float gradient_scale, float learning_rate_scale) {
-  float rate = LearningRate(rule, iteration) * learning_rate_scale * multipliers.lr;
-  if (rule.type == "Adam") rate *= static_cast<float>(BiasCorrection(rule, iteration));
+UpdateScalars ScalarsOf(const UpdateStep& step) {
+  const UpdateRule& rule = step.rule;
+  float rate = LearningRate(rule, step.iteration) * step.learning_rate_scale * step.multipliers.lr;
+  if (rule.type == "Adam") rate *= static_cast<float>(BiasCorrection(rule, step.iteration));
   return {.learning_rate = rate,
-          .decay = rule.weight_decay * multipliers.decay,
-          .gradient_scale = gradient_scale,
+          .decay = rule.weight_decay * step.multipliers.decay,
+          .gradient_scale = step.gradient_scale,
           .momentum = rule.momentum,
           .momentum2 = rule.momentum2,
           .rms_decay = rule.rms_decay,
           .delta = rule.delta,
-          .momentum_scale = static_cast<float>(MomentumScale(rule, iteration))};
+          .momentum_scale = static_cast<float>(MomentumScale(rule, step.iteration))};
 }
 
-void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-            std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> optimizer_state, float learning_rate_scale) {
+void Update(const UpdateStep& step, std::span<const float> gradient_sum,
+            std::span<float> parameters, std::span<float> optimizer_state) {
+  const UpdateRule& rule = step.rule;
+  const float gradient_scale = step.gradient_scale;
   const size_t state = static_cast<size_t>(OptimizerStatePerParameter(rule));
   CHECK_EQ(gradient_sum.size(), parameters.size());
   CHECK_EQ(optimizer_state.size(), parameters.size() * state);
@@ -291,14 +292,12 @@ void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multip
                         .gradient = gradient_sum.data(),
                         .parameters = parameters.data(),
                         .optimizer_state = optimizer_state.data()};
-  Find(kTypes, rule.type, "type")
-      .apply(rule.regularization,
-             ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale), vectors);
+  Find(kTypes, rule.type, "type").apply(rule.regularization, ScalarsOf(step), vectors);
 }
 
-void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters,
-                    std::span<float> optimizer_state, float learning_rate_scale) {
+void UpdateDeferred(const UpdateStep& step, std::span<float> parameters,
+                    std::span<float> optimizer_state) {
+  const UpdateRule& rule = step.rule;
   const Type& type = Find(kTypes, rule.type, "type");
   CHECK(rule.deferred && type.apply != nullptr);
   CHECK_EQ(optimizer_state.size(),
@@ -307,8 +306,7 @@ void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers
                         .gradient = nullptr,
                         .parameters = parameters.data(),
                         .optimizer_state = optimizer_state.data()};
-  type.apply(rule.regularization,
-             ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale), vectors);
+  type.apply(rule.regularization, ScalarsOf(step), vectors);
 }
 
 }  // namespace poseidon

@@ -78,9 +78,20 @@ float LearningRate(const UpdateRule& rule, int64_t iteration);
 // gradient behind the others, where the update is deferred.
 int OptimizerStatePerParameter(const UpdateRule& rule);
 
-// The scalars of iteration `iteration`'s update of a blob; Update() says what they are made of.
-UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                        float gradient_scale, float learning_rate_scale = 1.0F);
+// What one update of a blob's parameters has in common for all of them. The rule outlives it.
+struct UpdateStep {
+  const UpdateRule& rule;
+  int64_t iteration = 0;  // counts updates from 0
+  Multipliers multipliers;
+  // 1 / workers where the gradient is the sum of all workers' gradients.
+  float gradient_scale = 1;
+  // For asynchronous training, where each worker's gradient is an update of its own, with a
+  // worker's share of the rate.
+  float learning_rate_scale = 1;
+};
+
+// The scalars of the update; Update() says what they are made of.
+UpdateScalars ScalarsOf(const UpdateStep& step);
 
 // One update of n parameters, in place. With S = OptimizerStatePerParameter(rule), parameter i
 // becomes what the rule's formula in core/arithmetic/update_element.h makes of it, of its state
@@ -88,9 +99,6 @@ UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipl
 //   g     = gradient_sum[i] * gradient_scale + decay * (parameter or its sign)
 //   decay = weight_decay * multipliers.decay
 //   rate  = LearningRate(rule, iteration) * learning_rate_scale * multipliers.lr
-// `iteration` counts updates from 0. gradient_scale is 1 / workers where gradient_sum is the sum of
-// all workers' gradients. learning_rate_scale is for asynchronous training, where each worker's
-// gradient is an update of its own, with a workers' share of the rate.
 //
 // parameters and gradient_sum have the same length n; optimizer_state has n * S floats, zeros
 // before the first update. The three must not overlap. State is interleaved, parameter by
@@ -101,14 +109,12 @@ UpdateScalars ScalarsOf(const UpdateRule& rule, int64_t iteration, const Multipl
 // If the rule is deferred, parameters and their state stay as they are, and only
 // gradient_sum[i] * gradient_scale is written, behind the state. Of type MeanGradient, which has no
 // other state, optimizer_state may be the memory of gradient_sum.
-void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-            std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> optimizer_state, float learning_rate_scale = 1.0F);
+void Update(const UpdateStep& step, std::span<const float> gradient_sum,
+            std::span<float> parameters, std::span<float> optimizer_state);
 
 // The update that a deferred rule has left out, in place, with the gradients that Update has put
 // into `optimizer_state`, times gradient_scale. Not for type MeanGradient.
-void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters,
-                    std::span<float> optimizer_state, float learning_rate_scale = 1.0F);
+void UpdateDeferred(const UpdateStep& step, std::span<float> parameters,
+                    std::span<float> optimizer_state);
 
 }  // namespace poseidon

@@ -61,8 +61,8 @@ void GradientRebuilder::RebuildAndUpdate(const ProductUpdate& layer, int64_t ite
   const size_t weights = static_cast<size_t>(layer.outputs * layer.inputs);
   const size_t state = static_cast<size_t>(OptimizerStatePerParameter(*layer.rule));
   const auto update = [&](const Multipliers& multipliers, size_t begin, size_t size) {
-    Update(*layer.rule, iteration, multipliers, memory.gradient.subspan(begin, size),
-           layer.gradient_scale, memory.parameters.subspan(begin, size),
+    Update({*layer.rule, iteration, multipliers, layer.gradient_scale},
+           memory.gradient.subspan(begin, size), memory.parameters.subspan(begin, size),
            memory.optimizer_state.subspan(begin * state, size * state), stream);
   };
   update(layer.weights, 0, weights);

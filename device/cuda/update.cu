@@ -69,31 +69,25 @@ __global__ void DeferKernel(Vectors vectors, int floats_each, float scale) {
 
 }  // namespace
 
-void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-            std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> optimizer_state, CudaStream stream, float learning_rate_scale) {
-  const int state = OptimizerStatePerParameter(rule);
+void Update(const UpdateStep& step, std::span<const float> gradient_sum,
+            std::span<float> parameters, std::span<float> optimizer_state, CudaStream stream) {
+  const int state = OptimizerStatePerParameter(step.rule);
   CHECK_EQ(gradient_sum.size(), parameters.size());
   CHECK_EQ(optimizer_state.size(), parameters.size() * state);
   const Vectors vectors{parameters.size(), gradient_sum.data(), parameters.data(),
                         optimizer_state.data()};
-  if (!rule.deferred) {
-    return Apply(rule, ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale),
-                 vectors, stream);
-  }
+  if (!step.rule.deferred) return Apply(step.rule, ScalarsOf(step), vectors, stream);
   if (vectors.count == 0) return;
   DeferKernel<<<BlocksFor(vectors.count), kBlockThreads, 0, stream>>>(vectors, state,
-                                                                      gradient_scale);
+                                                                      step.gradient_scale);
   CheckLaunch("DeferKernel");
 }
 
-void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters,
-                    std::span<float> optimizer_state, CudaStream stream,
-                    float learning_rate_scale) {
-  CHECK(rule.deferred);
-  CHECK_EQ(optimizer_state.size(), parameters.size() * OptimizerStatePerParameter(rule));
-  Apply(rule, ScalarsOf(rule, iteration, multipliers, gradient_scale, learning_rate_scale),
+void UpdateDeferred(const UpdateStep& step, std::span<float> parameters,
+                    std::span<float> optimizer_state, CudaStream stream) {
+  CHECK(step.rule.deferred);
+  CHECK_EQ(optimizer_state.size(), parameters.size() * OptimizerStatePerParameter(step.rule));
+  Apply(step.rule, ScalarsOf(step),
         {parameters.size(), nullptr, parameters.data(), optimizer_state.data()}, stream);
 }
 

@@ -13,13 +13,10 @@
 
 namespace poseidon::cuda {
 
-void Update(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-            std::span<const float> gradient_sum, float gradient_scale, std::span<float> parameters,
-            std::span<float> optimizer_state, CudaStream stream, float learning_rate_scale = 1.0F);
+void Update(const UpdateStep& step, std::span<const float> gradient_sum,
+            std::span<float> parameters, std::span<float> optimizer_state, CudaStream stream);
 
-void UpdateDeferred(const UpdateRule& rule, int64_t iteration, const Multipliers& multipliers,
-                    float gradient_scale, std::span<float> parameters,
-                    std::span<float> optimizer_state, CudaStream stream,
-                    float learning_rate_scale = 1.0F);
+void UpdateDeferred(const UpdateStep& step, std::span<float> parameters,
+                    std::span<float> optimizer_state, CudaStream stream);
 
 }  // namespace poseidon::cuda

@@ -36,8 +36,8 @@ void BenchUpdates(const std::span<float> gradient, const std::span<float> parame
     rule.weight_decay = 0.0005F;
     const int state = OptimizerStatePerParameter(rule);
     const Timings timings = TimeInStream(kStream, [&] {
-      cuda::Update(rule, 1, {}, gradient, 0.25F, parameters, optimizer_state.first(kFloats * state),
-                   kStream);
+      cuda::Update({rule, 1, {}, 0.25F}, gradient, parameters,
+                   optimizer_state.first(kFloats * state), kStream);
     });
     // Reads the gradient; reads and writes parameters and state.
     PrintRow(type, static_cast<double>(kBytes) * (1 + 2 + 2 * state), timings, ceiling);

@@ -76,8 +76,8 @@ TEST_P(RebuildOnDevice, UpdatesWithWhatItHasRebuilt) {
   const std::vector<float> sum = gradient.Values();
   const auto whole = std::span(sum);
   const auto p = std::span(parameters), h = std::span(optimizer_state);
-  Update(rule, 3, {1, 1}, whole.first(weights), 0.5F, p.first(weights), h.first(weights));
-  Update(rule, 3, {2, 0}, whole.subspan(weights), 0.5F, p.subspan(weights), h.subspan(weights));
+  Update({rule, 3, {1, 1}, 0.5F}, whole.first(weights), p.first(weights), h.first(weights));
+  Update({rule, 3, {2, 0}, 0.5F}, whole.subspan(weights), p.subspan(weights), h.subspan(weights));
   ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
   ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
 }

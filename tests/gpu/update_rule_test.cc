@@ -37,9 +37,9 @@ TEST_P(UpdateOnDevice, HasTheBitsOfTheHost) {
   for (int64_t iteration = 0; iteration < 20; ++iteration) {
     const std::vector<float> gradient = FloatsOfManySizes(kCount, random);
     const OnDevice device_gradient(gradient);
-    Update(rule, iteration, kMultipliers, gradient, 0.25F, parameters, optimizer_state, 0.5F);
-    cuda::Update(rule, iteration, kMultipliers, device_gradient.span(), 0.25F,
-                 device_parameters.span(), device_optimizer_state.span(), kDefaultStream, 0.5F);
+    Update({rule, iteration, kMultipliers, 0.25F, 0.5F}, gradient, parameters, optimizer_state);
+    cuda::Update({rule, iteration, kMultipliers, 0.25F, 0.5F}, device_gradient.span(),
+                 device_parameters.span(), device_optimizer_state.span(), kDefaultStream);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
   }
@@ -56,12 +56,12 @@ TEST_P(UpdateOnDevice, DeferredHasTheBitsOfTheHost) {
   for (int64_t iteration = 0; iteration < 5; ++iteration) {
     const std::vector<float> gradient = FloatsOfManySizes(kCount, random);
     const OnDevice device_gradient(gradient);
-    Update(rule, iteration, kMultipliers, gradient, 0.25F, parameters, optimizer_state);
-    cuda::Update(rule, iteration, kMultipliers, device_gradient.span(), 0.25F,
+    Update({rule, iteration, kMultipliers, 0.25F}, gradient, parameters, optimizer_state);
+    cuda::Update({rule, iteration, kMultipliers, 0.25F}, device_gradient.span(),
                  device_parameters.span(), device_optimizer_state.span(), kDefaultStream);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
-    UpdateDeferred(rule, iteration, kMultipliers, 0.5F, parameters, optimizer_state);
-    cuda::UpdateDeferred(rule, iteration, kMultipliers, 0.5F, device_parameters.span(),
+    UpdateDeferred({rule, iteration, kMultipliers, 0.5F}, parameters, optimizer_state);
+    cuda::UpdateDeferred({rule, iteration, kMultipliers, 0.5F}, device_parameters.span(),
                          device_optimizer_state.span(), kDefaultStream);
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));

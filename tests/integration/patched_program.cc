@@ -153,9 +153,11 @@ class EngineSolver : public PatchedSolver {
       size_t begin = 0;
       for (const BlobSpec& blob : model_.layers(layer).blobs()) {
         const auto count = static_cast<size_t>(FloatCount(blob));
-        poseidon::Update(rule_, iteration, {.lr = blob.lr_mult(), .decay = blob.decay_mult()},
+        poseidon::Update({rule_,
+                          iteration,
+                          {.lr = blob.lr_mult(), .decay = blob.decay_mult()},
+                          1.0F / static_cast<float>(passes_)},
                          std::span(gradients_[layer]).subspan(begin, count),
-                         1.0F / static_cast<float>(passes_),
                          std::span(values_[layer]).subspan(begin, count),
                          std::span(state_[layer]).subspan(begin * stride, count * stride));
         begin += count;

@@ -318,8 +318,11 @@ Parameters TrainSerially(const TrainingWork& work, int workers, std::mt19937_64*
       size_t offset = 0;
       for (const BlobSpec& blob : work.model.layers(layer).blobs()) {
         const size_t count = FloatCount(blob);
-        Update(rule, iteration, {blob.lr_mult(), blob.decay_mult()},
-               std::span(gradient).subspan(offset, count), 1.0F / static_cast<float>(workers),
+        Update({rule,
+                iteration,
+                {blob.lr_mult(), blob.decay_mult()},
+                1.0F / static_cast<float>(workers)},
+               std::span(gradient).subspan(offset, count),
                std::span(values[layer]).subspan(offset, count),
                std::span(optimizer_state[layer]).subspan(offset * state, count * state));
         offset += count;

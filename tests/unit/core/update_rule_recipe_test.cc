@@ -55,7 +55,7 @@ TEST(MomentumCorrectionTest, IsTheMomentumOfGradients) {
   double velocity = 0;
   for (int i = 0; i < 12; ++i) {
     const std::vector<float> gradient = Random(1, random);
-    Update(rule, i, {}, gradient, 1, parameters, optimizer_state);
+    Update({rule, i, {}, 1}, gradient, parameters, optimizer_state);
     velocity = double{rule.momentum} * velocity + gradient[0];
     value -= LearningRate(rule, i) * velocity;
     EXPECT_NEAR(parameters[0], value, 1e-5) << i;
@@ -80,17 +80,18 @@ TEST(DeferredTest, IsTheSameUpdateLater) {
     std::vector<float> later_optimizer_state(count * (state + 1));
     for (int i = 0; i < 5; ++i) {
       const std::vector<float> sum = Random(count, random);
-      Update(rule, i, {2, 0.5F}, sum, 0.25F, parameters, optimizer_state);
+      Update({rule, i, {2, 0.5F}, 0.25F}, sum, parameters, optimizer_state);
       const std::vector<float> before = later;
       // In two pieces, as chunks arrive.
       const size_t cut = 10;
-      Update(deferred, i, {2, 0.5F}, std::span(sum).first(cut), 0.25F, std::span(later).first(cut),
+      Update({deferred, i, {2, 0.5F}, 0.25F}, std::span(sum).first(cut),
+             std::span(later).first(cut),
              std::span(later_optimizer_state).first(cut * (state + 1)));
-      Update(deferred, i, {2, 0.5F}, std::span(sum).subspan(cut), 0.25F,
+      Update({deferred, i, {2, 0.5F}, 0.25F}, std::span(sum).subspan(cut),
              std::span(later).subspan(cut),
              std::span(later_optimizer_state).subspan(cut * (state + 1)));
       EXPECT_TRUE(SameBits(later, before)) << type;
-      UpdateDeferred(deferred, i, {2, 0.5F}, 1, later, later_optimizer_state);
+      UpdateDeferred({deferred, i, {2, 0.5F}, 1}, later, later_optimizer_state);
       EXPECT_TRUE(SameBits(later, parameters)) << type << i;
     }
   }
@@ -105,13 +106,13 @@ TEST(DeferredTest, MeanGradientIsAllThereIs) {
   std::vector<float> parameters{1, 2};
   std::vector<float> mean(2);
   const std::vector<float> sum{8, -4};
-  Update(rule, 0, {}, sum, 0.25F, parameters, mean);
+  Update({rule, 0, {}, 0.25F}, sum, parameters, mean);
   EXPECT_EQ(mean, (std::vector<float>{2, -1}));
   EXPECT_EQ(parameters, (std::vector<float>{1, 2}));
   // In place.
-  Update(rule, 1, {}, mean, 0.5F, parameters, mean);
+  Update({rule, 1, {}, 0.5F}, mean, parameters, mean);
   EXPECT_EQ(mean, (std::vector<float>{1, -0.5F}));
-  Update(rule, 2, {}, mean, 1, parameters, mean);
+  Update({rule, 2, {}, 1}, mean, parameters, mean);
   EXPECT_EQ(mean, (std::vector<float>{1, -0.5F}));
 }
 

@@ -196,8 +196,8 @@ TEST(Update, FollowsEachRuleInDoubleOverManyIterations) {
     for (float parameter : state.parameters) expected.emplace_back(decayed, parameter);
     for (int64_t iteration = 0; iteration < 300; ++iteration) {
       const std::vector<float> gradient = RandomState(count, 0, random).gradient;
-      Update(rule, iteration, multipliers, gradient, 0.25F, state.parameters, state.optimizer_state,
-             0.5F);
+      Update({rule, iteration, multipliers, 0.25F, 0.5F}, gradient, state.parameters,
+             state.optimizer_state);
       const double rate = 0.5 * 2 * LearningRate(rule, iteration);
       for (size_t i = 0; i < count; ++i) expected[i].Update(0.25 * gradient[i], rate, iteration);
       // Rounding adds up: 300 iterations of a few roundings of 6e-8 each.
@@ -217,7 +217,7 @@ TEST(Update, AdamStartsAtTheIterationItIsGiven) {
   // are (1 - m) / (1 - m^t) sqrt((1 - m2^t) / (1 - m2)) of it.
   for (int64_t t : {1, 2, 50, 1'000'000'000}) {
     State state{{1000}, {0}, {0, 0}};
-    Update(rule, t - 1, {}, state.gradient, 1, state.parameters, state.optimizer_state);
+    Update({rule, t - 1, {}, 1}, state.gradient, state.parameters, state.optimizer_state);
     const double m = rule.momentum, m2 = rule.momentum2;
     const double share =
         (1 - m) / (1 - std::pow(m, t)) * std::sqrt((1 - std::pow(m2, t)) / (1 - m2));
@@ -263,7 +263,7 @@ TEST(Update, SgdEqualsTheFormulaStepByStepToTheBit) {
       State actual = RandomState(count, 1, random);
       State expected = actual;
       for (int64_t iteration = 0; iteration < 3; ++iteration) {
-        Update(rule, iteration, multipliers, actual.gradient, 1.0F / 3, actual.parameters,
+        Update({rule, iteration, multipliers, 1.0F / 3}, actual.gradient, actual.parameters,
                actual.optimizer_state);
         for (size_t i = 0; i < count; ++i) {
           UpdateByHand(rule, iteration, multipliers, 1.0F / 3, i, expected);
@@ -285,10 +285,10 @@ TEST(Update, PiecesGiveTheSameBitsAsTheWhole) {
       const size_t state = OptimizerStatePerParameter(rule);
       State whole = RandomState(count, state, random);
       State pieces = whole;
-      Update(rule, 7, {}, whole.gradient, 0.25F, whole.parameters, whole.optimizer_state);
+      Update({rule, 7, {}, 0.25F}, whole.gradient, whole.parameters, whole.optimizer_state);
       for (size_t begin = 0; begin < count;) {
         const size_t size = std::min<size_t>(count - begin, random() % 97);
-        Update(rule, 7, {}, std::span(pieces.gradient).subspan(begin, size), 0.25F,
+        Update({rule, 7, {}, 0.25F}, std::span(pieces.gradient).subspan(begin, size),
                std::span(pieces.parameters).subspan(begin, size),
                std::span(pieces.optimizer_state).subspan(begin * state, size * state));
         begin += size;
@@ -307,11 +307,11 @@ TEST(Update, AnExampleByHand) {
   // Four workers' gradients sum to 8: g = 8/4 + (0.25 * 2) 4 = 4; rate = 0.25 * 2 / 2; v = 1; w
   // = 3.
   State state{{8}, {4}, {0}};
-  Update(rule, 0, {2, 2}, state.gradient, 0.25F, state.parameters, state.optimizer_state, 0.5F);
+  Update({rule, 0, {2, 2}, 0.25F, 0.5F}, state.gradient, state.parameters, state.optimizer_state);
   EXPECT_EQ(state.optimizer_state[0], 1);
   EXPECT_EQ(state.parameters[0], 3);
   // g = 2 + 0.5 * 3 = 3.5; v = 0.5 + 0.875 = 1.375.
-  Update(rule, 1, {2, 2}, state.gradient, 0.25F, state.parameters, state.optimizer_state, 0.5F);
+  Update({rule, 1, {2, 2}, 0.25F, 0.5F}, state.gradient, state.parameters, state.optimizer_state);
   EXPECT_EQ(state.optimizer_state[0], 1.375F);
   EXPECT_EQ(state.parameters[0], 1.625F);
 }
@@ -323,7 +323,7 @@ TEST(Update, StateIsInterleavedParameterByParameter) {
   rule.momentum2 = 0.75F;
   EXPECT_EQ(OptimizerStatePerParameter(rule), 2);
   State state{{2, 4}, {0, 0}, {0, 0, 0, 0}};
-  Update(rule, 0, {}, state.gradient, 1, state.parameters, state.optimizer_state);
+  Update({rule, 0, {}, 1}, state.gradient, state.parameters, state.optimizer_state);
   EXPECT_THAT(state.optimizer_state, testing::ElementsAre(1, 1, 2, 4));
 }
 
@@ -332,7 +332,7 @@ TEST(Update, AParameterWithoutGradientStaysWhereItIs) {
     UpdateRule rule = RuleOf(type);
     rule.weight_decay = 0;
     State state{{0}, {1.5F}, std::vector<float>(OptimizerStatePerParameter(rule))};
-    Update(rule, 0, {}, state.gradient, 1, state.parameters, state.optimizer_state);
+    Update({rule, 0, {}, 1}, state.gradient, state.parameters, state.optimizer_state);
     EXPECT_EQ(state.parameters[0], 1.5F) << type;
   }
 }
@@ -343,15 +343,16 @@ TEST(Update, L1PullsTowardsZeroAndLeavesZeroAlone) {
   rule.weight_decay = 0.5F;
   rule.regularization = Regularization::kL1;
   State state{{0, 0, 0}, {2, 0, -2}, {0, 0, 0}};
-  Update(rule, 0, {}, state.gradient, 1, state.parameters, state.optimizer_state);
+  Update({rule, 0, {}, 1}, state.gradient, state.parameters, state.optimizer_state);
   EXPECT_THAT(state.parameters, testing::ElementsAre(1.5F, 0.0F, -1.5F));
 }
 
 TEST(UpdateDeathTest, VectorsOfDifferentLengthsEndTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   std::vector<float> three(3), two(2);
-  EXPECT_DEATH(Update({}, 0, {}, two, 1, three, three), "Check failed: gradient_sum.size\\(\\)");
-  EXPECT_DEATH(Update({}, 0, {}, three, 1, three, two), "Check failed: optimizer_state.size\\(\\)");
+  EXPECT_DEATH(Update({{}, 0, {}, 1}, two, three, three), "Check failed: gradient_sum.size\\(\\)");
+  EXPECT_DEATH(Update({{}, 0, {}, 1}, three, three, two),
+               "Check failed: optimizer_state.size\\(\\)");
 }
 
 // --- Validation ---

@@ -294,10 +294,11 @@ class GoldenSolver {
       const auto stride = static_cast<size_t>(OptimizerStatePerParameter(rule_));
       for (const BlobSpec& blob : model_.layers(layer).blobs()) {
         const size_t count = CountOf(blob);
-        poseidon::Update(rule_, iteration, {.lr = blob.lr_mult(), .decay = blob.decay_mult()},
-                         std::span(gradients_[layer]).subspan(begin, count), scale,
-                         std::span(values_[layer]).subspan(begin, count),
-                         std::span(state_[layer]).subspan(begin * stride, count * stride));
+        poseidon::Update(
+            {rule_, iteration, {.lr = blob.lr_mult(), .decay = blob.decay_mult()}, scale},
+            std::span(gradients_[layer]).subspan(begin, count),
+            std::span(values_[layer]).subspan(begin, count),
+            std::span(state_[layer]).subspan(begin * stride, count * stride));
         begin += count;
       }
     }

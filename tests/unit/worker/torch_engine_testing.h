@@ -65,7 +65,7 @@ class Trainee {
   void Update(int64_t iteration) {
     const UpdateRule rule = ToUpdateRule(engine_->model().update_rule());
     for (size_t i = 0; i < parameters.size(); ++i) {
-      poseidon::Update(rule, iteration, {}, gradients[i], 1, parameters[i], optimizer_state_[i]);
+      poseidon::Update({rule, iteration, {}, 1}, gradients[i], parameters[i], optimizer_state_[i]);
     }
   }
 
