@@ -30,10 +30,10 @@ void WorkerProtocol::Receive(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kStart:
       return OnStart(outbox);
     case MessageKind::kBucketFresh:
-      if (envelope.epoch != context_->epoch) return;  // of an earlier plan
+      if (!IsOfPresentPlan(envelope)) return;
       return BucketFresh(static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened);
     case MessageKind::kOptimizerState:
-      if (envelope.epoch != context_->epoch) return;
+      if (!IsOfPresentPlan(envelope)) return;
       return OnOptimizerState(envelope, outbox);
     case MessageKind::kPauseRequest:
       return OnPauseRequest(outbox);
@@ -44,6 +44,10 @@ void WorkerProtocol::Receive(const Envelope& envelope, Outbox& outbox) {
     default:
       return;
   }
+}
+
+bool WorkerProtocol::IsOfPresentPlan(const Envelope& envelope) const {
+  return context_ != nullptr && envelope.epoch == context_->epoch;
 }
 
 void WorkerProtocol::OnJoined(const Envelope& envelope) {

@@ -115,6 +115,7 @@ class WorkerProtocol {
   void SendToScheduler(Envelope envelope, Outbox& outbox) const;
 
  private:
+  bool IsOfPresentPlan(const Envelope& envelope) const;
   void OnJoined(const Envelope& envelope);
   void OnPlan();
   void OnStart(Outbox& outbox);

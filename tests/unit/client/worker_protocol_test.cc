@@ -193,6 +193,8 @@ TEST_F(WorkerProtocolTest, HandsEachGradientToTheLanes) {
 TEST_F(WorkerProtocolTest, WhatComesOutOfTurnChangesNothing) {
   Receive(Message(MessageKind::kStart));
   Receive(Message(MessageKind::kPlan));  // of a plan that nobody handed over
+  Receive(Fresh(0, 0));
+  Receive(StateOf(0, 1));
   EXPECT_EQ(protocol_.phase(), Phase::kJoining);
   Join();
   Receive(Message(MessageKind::kStart));
