@@ -26,17 +26,17 @@ void Report(const wire::Silent& silent, Outbox& outbox) {
 }  // namespace
 
 void SilenceDetector::Heard(const NodeId& node, Time now) {
-  const auto found = last_heard_.find(node);
-  if (found != last_heard_.end()) found->second = now;
+  const auto found = peers_.find(node);
+  if (found != peers_.end()) found->second = {now, false};
 }
 
 wire::Silent SilenceDetector::Check(Time now) {
   const bool asleep = last_check_ != Time{} && now - last_check_ > timing_.allowed_silence() / 2;
   last_check_ = now;
   wire::Silent silent;
-  for (auto entry = last_heard_.begin(); entry != last_heard_.end();) {
-    if (asleep) entry->second = now;
-    const Duration silence = now - entry->second;
+  for (auto entry = peers_.begin(); entry != peers_.end();) {
+    if (asleep && !entry->second.excused) entry->second = {now, true};
+    const Duration silence = now - entry->second.silent_since;
     if (silence <= timing_.allowed_silence()) {
       ++entry;
       continue;
@@ -45,7 +45,7 @@ wire::Silent SilenceDetector::Check(Time now) {
     node->set_role(static_cast<uint32_t>(entry->first.role));
     node->set_rank(entry->first.rank);
     silent.add_silent_seconds(ToSeconds(silence));
-    entry = last_heard_.erase(entry);
+    entry = peers_.erase(entry);
   }
   return silent;
 }

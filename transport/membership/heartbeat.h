@@ -33,19 +33,25 @@ struct HeartbeatTiming {
 // If the checks themselves come late (this process was stopped, the machine slept), nobody could
 // have been heard: then everybody gets a new period instead of being accused. Late is more than
 // half of the allowed silence; before such a gap a peer was heard within an interval, which is at
-// most the other half.
+// most the other half. A peer gets that once until it is heard again: on a machine where checks
+// come late again and again, the dead would else never be given up.
 class SilenceDetector {
  public:
   explicit SilenceDetector(const HeartbeatTiming& timing) : timing_(timing) {}
 
-  void Expect(const NodeId& node, Time now) { last_heard_[node] = now; }
+  void Expect(const NodeId& node, Time now) { peers_[node] = {now, false}; }
   void Heard(const NodeId& node, Time now);
   // To be called every check_interval. The nodes given up, each reported once.
   wire::Silent Check(Time now);
 
  private:
+  struct Peer {
+    Time silent_since{};
+    bool excused = false;  // by a late check, since it was last heard
+  };
+
   HeartbeatTiming timing_;
-  std::map<NodeId, Time> last_heard_;
+  std::map<NodeId, Peer> peers_;
   Time last_check_{};
 };
 
