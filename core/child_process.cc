@@ -75,7 +75,11 @@ struct Streams {
 }  // namespace
 
 std::string ExitStatus::ToString() const {
-  if (signal != 0) return "was killed by signal " + std::to_string(signal);
+  if (signal != 0) {
+    const char* const name = sigabbrev_np(signal);
+    return "was killed by signal " + std::to_string(signal) +
+           (name == nullptr ? "" : " (SIG" + std::string(name) + ")");
+  }
   return "exited with code " + std::to_string(code);
 }
 

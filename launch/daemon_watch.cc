@@ -6,6 +6,7 @@
 #include <chrono>
 #include <deque>
 #include <fstream>
+#include <regex>
 #include <set>
 #include <thread>
 
@@ -20,6 +21,9 @@ constexpr Duration kEndingTime = Seconds(5);
 // The same where nobody is in a hurry: eight workers that ended a job together on two cores, which
 // others wanted, too, took longer than 5 s, and a job that is done is not to be called failed.
 constexpr Duration kPatientEndingTime = Seconds(30);
+// What those that an ended scheduler has told of the end may still have to do; whoever had not
+// joined is not told.
+constexpr Duration kToldTime = std::chrono::milliseconds(200);
 // A daemon that ended by itself has told the scheduler, if it had joined; news travels fast.
 constexpr Duration kNewsTime = Seconds(2);
 
@@ -42,6 +46,7 @@ class Watch {
       if (const auto& scheduler = daemons_.front().Poll(); scheduler && scheduler->signal == 0) {
         give_up_ = std::min(give_up_, now + kPatientEndingTime);
       }
+      EndWhoHasNotJoined(now);
       EndWhoIsLate(now);
       std::this_thread::sleep_for(kPollInterval);
     }
@@ -72,8 +77,24 @@ class Watch {
     ChildProcess* const failed = FirstFailure();
     if (failed == nullptr || give_up_ != kNever) return;
     give_up_ = now + options_.heartbeat_deadline + kEndingTime;
-    if (failed->Poll()->signal == 0) stop_asking_ = now + kNewsTime;
-    Say(failed->name() + " " + failed->Poll()->ToString() + "; waiting for the others to end");
+    const ExitStatus& status = *failed->Poll();
+    if (status.signal == 0) stop_asking_ = now + kNewsTime;
+    // Who has lost a peer, as the scheduler always has, is not the one that people look for.
+    if (status.code == static_cast<int>(ExitCode::kPeerLost)) {
+      return Say("the job has failed; waiting for its processes to end");
+    }
+    const std::string words = status.signal == 0 ? "" : LastWords(failed->log());
+    Say(failed->name() + " " + status.ToString() + (words.empty() ? "" : ": " + words) +
+        "; waiting for the others to end");
+  }
+
+  // Where the job is ended from here, a node that has not joined would wait for its deadline.
+  void EndWhoHasNotJoined(Time now) {
+    if (!(interrupted_ || late_) || !daemons_.front().Poll()) return;
+    if (tell_all_at_ == kNever) tell_all_at_ = now + kToldTime;
+    if (now < tell_all_at_ || told_all_) return;
+    told_all_ = true;
+    for (ChildProcess& daemon : daemons_) daemon.RequestEnd();
   }
 
   void EndWhoIsLate(Time now) {
@@ -95,12 +116,16 @@ class Watch {
     return alive;
   }
 
-  // The first daemon that ended badly, if any has.
+  // A daemon that ended badly, if any has: rather one that did so by itself than one that has lost
+  // another.
   ChildProcess* FirstFailure() {
+    ChildProcess* found = nullptr;
     for (ChildProcess& daemon : daemons_) {
-      if (daemon.Poll() && !daemon.Poll()->ok()) return &daemon;
+      if (!daemon.Poll() || daemon.Poll()->ok()) continue;
+      if (daemon.Poll()->code != static_cast<int>(ExitCode::kPeerLost)) return &daemon;
+      if (found == nullptr) found = &daemon;
     }
-    return nullptr;
+    return found;
   }
 
   void SignalAll(int signal) {
@@ -142,6 +167,8 @@ class Watch {
   Time give_up_ = kNever;      // when to stop waiting for the others' own end
   Time stop_asking_ = kNever;  // when to end the scheduler, because a node never joined
   Time kill_at_ = kNever;
+  Time tell_all_at_ = kNever;
+  bool told_all_ = false;
   bool interrupted_ = false;
   bool late_ = false;
 };
@@ -150,6 +177,19 @@ class Watch {
 
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options) {
   return Watch(daemons, options).Run();
+}
+
+std::string LastWords(const std::string& path) {
+  // glog's fatal lines, and what the C++ runtime says of an exception that nobody catches.
+  static const std::regex last_words(R"(^(F\d{4,8} .*|terminate called .*|  what\(\): .*)$)");
+  std::ifstream file(path);
+  std::string words;
+  for (std::string line; std::getline(file, line);) {
+    if (!std::regex_match(line, last_words)) continue;
+    const bool goes_on = line.starts_with("  what()") && words.starts_with("terminate");
+    words = goes_on ? words + line.substr(1) : line;
+  }
+  return words;
 }
 
 std::string LastLines(const std::string& path, size_t most) {

@@ -147,7 +147,11 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
 void LocalCluster::Explain(ChildProcess& child) const {
   std::cerr << "poseidon run: " << child.name() << " " << child.Poll()->ToString()
             << " (log: " << child.log() << ")" << std::endl;
-  if (child.Poll()->signal == 0) std::cerr << "  " << LastLines(child.log(), 1) << std::flush;
+  if (child.Poll()->signal == 0) {
+    std::cerr << "  " << LastLines(child.log(), 1) << std::flush;
+  } else if (const std::string words = LastWords(child.log()); !words.empty()) {
+    std::cerr << "  " << words << std::endl;
+  }
 }
 
 }  // namespace poseidon

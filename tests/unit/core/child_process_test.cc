@@ -52,7 +52,7 @@ TEST_F(ChildProcessTest, TellsHowItEnded) {
   EXPECT_EQ(bad.ToString(), "exited with code 3");
   const ExitStatus killed = ChildProcess(Shell("kill -9 $$")).Wait();
   EXPECT_FALSE(killed.ok());
-  EXPECT_EQ(killed.ToString(), "was killed by signal 9");
+  EXPECT_EQ(killed.ToString(), "was killed by signal 9 (SIGKILL)");
 }
 
 TEST_F(ChildProcessTest, KeepsWhatItSays) {

@@ -1,0 +1,97 @@
+#include "launch/daemon_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+
+#include "core/steady_now.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Shell scripts in the place of a job's processes; the first is the scheduler's.
+class DaemonWatchTest : public testing::Test {
+ protected:
+  void Start(const std::string& name, const std::string& script) {
+    daemons_.emplace_back(ChildOptions{.name = name,
+                                       .command = {"/bin/sh", "-c", script},
+                                       .log = directory_.Path(name),
+                                       .output = "",
+                                       .inherit_output = false,
+                                       .piped_input = false});
+  }
+  WatchResult Watch(Interruption* interruption = nullptr) {
+    WatchOptions options;
+    options.interruption = interruption;
+    options.say = [this](const std::string& news) {
+      said_.push_back(news);
+      std::ofstream(directory_.Path("said")) << news;
+    };
+    return WatchDaemons(daemons_, options);
+  }
+
+  // Waits in a script until the watch has said something.
+  std::string AwaitNews() const {
+    return "until [ -e " + directory_.Path("said") + " ]; do sleep 0.05; done; ";
+  }
+
+  TemporaryDirectory directory_;
+  std::vector<ChildProcess> daemons_;
+  std::vector<std::string> said_;
+};
+
+TEST_F(DaemonWatchTest, TheSchedulersLossOfANodeIsNotCalledTheCause) {
+  Start("scheduler", "exit 3");
+  Start("worker-0", AwaitNews() + "exit 6");
+  const WatchResult result = Watch();
+  EXPECT_EQ(result.code, ExitCode::kDataError);
+  EXPECT_THAT(result.culprits, ElementsAre(1, 0));
+  EXPECT_THAT(said_, ElementsAre("the job has failed; waiting for its processes to end"));
+}
+
+TEST_F(DaemonWatchTest, ACrashIsToldWithItsOwnWordsAtOnce) {
+  Start("scheduler", AwaitNews() + "exit 3");
+  Start("worker-0",
+        "echo 'F1122 10:00:00.000000 7 net.cpp:1] Check failed: a == b' >&2; echo '    @ 0x1' >&2; "
+        "kill -ABRT $$");
+  EXPECT_EQ(Watch().code, ExitCode::kPeerLost);
+  EXPECT_THAT(said_,
+              ElementsAre("worker-0 was killed by signal 6 (SIGABRT): F1122 10:00:00.000000 7 "
+                          "net.cpp:1] Check failed: a == b; waiting for the others to end"));
+}
+
+TEST_F(DaemonWatchTest, AnInterruptionEndsThoseTooThatHaveNotJoined) {
+  Interruption interruption;
+  Start("scheduler", "exec sleep 60");
+  Start("worker-0", "exec sleep 60");
+  const Time begin = SteadyNow();
+  raise(SIGTERM);
+  EXPECT_EQ(Watch(&interruption).code, ExitCode::kInterrupted);
+  // Who is asked and does not end is killed after 5 s; these have been asked.
+  EXPECT_LT(SteadyNow() - begin, Seconds(4));
+}
+
+TEST_F(DaemonWatchTest, LastWordsAreThoseOfGlogAndOfTheRuntime) {
+  const std::string path = directory_.Path("log");
+  const auto words = [&path](const std::string& log) {
+    std::ofstream(path) << log;
+    return LastWords(path);
+  };
+  EXPECT_EQ(words("I1122 10:00:00.0 7 a.cc:1] Finished\nlast line\n"), "");
+  EXPECT_EQ(words("F20261122 10:00:00.0 7 a.cc:1] no\n*** Check failure stack trace: ***\n"),
+            "F20261122 10:00:00.0 7 a.cc:1] no");
+  EXPECT_EQ(words("terminate called after throwing an instance of 'std::bad_alloc'\n"
+                  "  what():  std::bad_alloc\n"),
+            "terminate called after throwing an instance of 'std::bad_alloc' what():  "
+            "std::bad_alloc");
+  EXPECT_EQ(LastWords(directory_.Path("none")), "");
+}
+
+}  // namespace
+}  // namespace poseidon
