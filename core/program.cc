@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <iostream>
@@ -15,9 +16,27 @@ constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 std::atomic<bool> signal_came = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler must not lock");
 
+// From now on the ending signals call `handler`.
+void Handle(void (*handler)(int)) {
+  // Not a signalfd: that needs the signals blocked in every thread, and libraries (OpenBLAS) start
+  // threads before main does.
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : kEndingSignals) {
+    struct sigaction before = {};
+    PCHECK(sigaction(signal, nullptr, &before) == 0);
+    // nohup's promise. A shell's background job ignores SIGINT, too, but that is how its parent
+    // asks a daemon to end.
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
+    PCHECK(sigaction(signal, &action, nullptr) == 0);
+  }
+}
+
 }  // namespace
 
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body) {
+  EndOnSignals();
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv0);
   ExitCode code = ExitCode::kFailure;
@@ -33,36 +52,21 @@ int RunProgram(const std::string& name, const char* argv0, const std::function<E
   return static_cast<int>(code);
 }
 
+void EndOnSignals() {
+  Handle([](int) { _exit(static_cast<int>(ExitCode::kInterrupted)); });
+}
+
 Interruption::Interruption() {
   signal_came = false;
-  // Not a signalfd: that needs the signals blocked in every thread, and libraries (OpenBLAS) start
-  // threads before main does.
-  struct sigaction action = {};
-  action.sa_handler = [](int) { signal_came = true; };
-  action.sa_flags = SA_RESTART;
-  for (const int signal : kEndingSignals) {
-    struct sigaction before = {};
-    PCHECK(sigaction(signal, &action, &before) == 0);
-    // nohup's promise. A shell's background job ignores SIGINT, too, but that is how its parent
-    // asks a daemon to end.
-    if (signal == SIGHUP && before.sa_handler == SIG_IGN) ::signal(signal, SIG_IGN);
-  }
+  Handle([](int) { signal_came = true; });
 }
 
-Interruption::~Interruption() { RestoreDefaults(); }
-
-void Interruption::RestoreDefaults() {
-  for (const int signal : kEndingSignals) {
-    struct sigaction now = {};
-    PCHECK(sigaction(signal, nullptr, &now) == 0);
-    if (now.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);
-  }
-}
+Interruption::~Interruption() { EndOnSignals(); }
 
 bool Interruption::Pending() {
   if (!pending_ && signal_came) {
     pending_ = true;
-    RestoreDefaults();
+    EndOnSignals();
   }
   return pending_;
 }

@@ -12,9 +12,15 @@ namespace poseidon {
 // "NAME: message", and its exit code; anything else that is thrown likewise with kFailure.
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body);
 
-// SIGINT and SIGTERM as something a loop can ask about. While an Interruption lives they do not end
-// the process; at most one lives at a time. The second signal, after Pending has told of the first,
-// ends the process at once. Belongs to one thread.
+// From now on SIGINT, SIGTERM and SIGHUP end the process at once with kInterrupted: for the time
+// before there is anything to end in an orderly way. RunProgram does it; a main that does something
+// before that calls it first. SIGHUP stays ignored where it is (nohup).
+void EndOnSignals();
+
+// SIGINT, SIGTERM and SIGHUP as something a loop can ask about. While an Interruption lives they do
+// not end the process; at most one lives at a time. The second signal, after Pending has told of
+// the first, ends the process at once, as does any after the Interruption's life. Belongs to one
+// thread.
 class Interruption {
  public:
   Interruption();
@@ -26,8 +32,6 @@ class Interruption {
   bool Pending();
 
  private:
-  static void RestoreDefaults();
-
   bool pending_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/own_flags.h"
 #include "core/program.h"
 #include "proto/job_config.h"
 #include "server/server_control.h"
@@ -96,9 +97,9 @@ ExitCode Run() {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage(
+  poseidon::ReadOwnFlags(
       "A parameter server of a job: holds its share of the parameters, adds up gradients and "
-      "applies the solver's update.\n\n  poseidon_server --config=job.prototxt [--rank=N]");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+      "applies the solver's update.\n\n  poseidon_server --config=job.prototxt [--rank=N]",
+      __FILE__, &argc, &argv);
   return poseidon::RunProgram("poseidon_server", argv[0], poseidon::Run);
 }

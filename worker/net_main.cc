@@ -11,6 +11,7 @@
 #include "caffe_adapter/net/solver.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/own_flags.h"
 #include "core/program.h"
 #include "core/split.h"
 #include "proto/text_format.h"
@@ -130,10 +131,10 @@ void CheckFlags() {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage(
+  poseidon::ReadOwnFlags(
       "Times or scores a net on this machine; see `poseidon time --help` and `poseidon test "
-      "--help`.\n\n  poseidon_net time|test --solver=FILE|--net=FILE");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+      "--help`.\n\n  poseidon_net time|test --solver=FILE|--net=FILE",
+      __FILE__, &argc, &argv);
   const std::string verb = argc == 2 ? argv[1] : "";
   return poseidon::RunProgram("poseidon " + verb, argv[0], [&verb] {
     poseidon::CheckFlags();
