@@ -132,6 +132,15 @@ std::string Iteration(const Plan& plan) {
   return text + "\n";
 }
 
+// How evenly the KV pairs lie on the servers.
+std::string ServerLoad(const Plan& plan) {
+  for (const BucketPlan& bucket : plan.buckets()) {
+    if (!UsesServers(bucket.scheme())) continue;
+    return "the fullest server holds " + Digits(LoadImbalance(plan), 2) + " times the mean";
+  }
+  return "no bucket uses a server";
+}
+
 nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& bucket) {
   const BucketPrediction& prediction = bucket.prediction();
   std::vector<std::string> layers;
@@ -171,9 +180,8 @@ std::string PlanTable(const PlannedModel& planned) {
          ", servers: " + std::to_string(plan.servers()) +
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
          "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
-         " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) +
-         "\nthe fullest server holds " + Digits(LoadImbalance(plan), 2) + " times the mean\n" +
-         Iteration(plan);
+         " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
+         ServerLoad(plan) + "\n" + Iteration(plan);
 }
 
 std::string PlanJson(const PlannedModel& planned) {

@@ -60,7 +60,7 @@ DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
     : path_(fs::path(path).lexically_normal().string()), existing_(existing) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   if (existing_ == Existing::kRefuse && Exists(path_)) {
-    throw DataError(path_ + " exists already; remove it or let it be replaced");
+    throw DataError(path_ + " exists already; remove it, or replace it (--replace)");
   }
   temporary_path_ = MakeTemporaryDirectory(path_);
   environment_ = MakeLmdbEnvironment(path_);

@@ -97,7 +97,7 @@ TEST_F(CaffeDatasetTest, AnUnfinishedDatabaseLeavesNothing) {
 TEST_F(CaffeDatasetTest, AnExistingDatabaseIsReplacedOnlyOnRequest) {
   Write({MakeDatum(1, 2, 2, 7)});
   EXPECT_EQ(MessageOf<DataError>([&] { DatasetWriter writer(path_); }),
-            path_ + " exists already; remove it or let it be replaced");
+            path_ + " exists already; remove it, or replace it (--replace)");
   Write({MakeDatum(1, 2, 2, 8), MakeDatum(1, 2, 2, 9)});
   EXPECT_EQ(Dataset(path_).Read(1).label(), 9);
   EXPECT_EQ(EntriesBeside(), 1u);
