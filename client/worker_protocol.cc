@@ -58,11 +58,13 @@ void WorkerProtocol::OnJoined(const Envelope& envelope) {
   phase_ = Phase::kDeclaring;
 }
 
-void WorkerProtocol::Declare(const ModelSpec& model, int64_t first_iteration, Outbox& outbox) {
+void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs,
+                             Outbox& outbox) {
   CHECK(phase_ == Phase::kDeclaring);
-  Envelope declaration = MakeEnvelope(MessageKind::kDeclareModel, kScheduler, model);
-  declaration.iteration = first_iteration;
-  SendToScheduler(std::move(declaration), outbox);
+  wire::Declaration declaration;
+  declaration.set_model(model.SerializeAsString());
+  *declaration.mutable_inputs() = inputs;
+  SendToScheduler(MakeEnvelope(MessageKind::kDeclareModel, kScheduler, declaration), outbox);
   phase_ = Phase::kPlanning;
 }
 

@@ -84,9 +84,10 @@ class WorkerProtocol {
   // time.
   void BucketFresh(int bucket, int64_t iteration, Time happened);
 
-  // `first_iteration`: of the training, not 0 if it goes on from a snapshot; only worker 0's
-  // counts.
-  void Declare(const ModelSpec& model, int64_t first_iteration, Outbox& outbox);
+  // `inputs`: what the worker has found on its machine; the scheduler ends the job where workers
+  // have what does not fit together. Of first_iteration, which is not 0 if training goes on from a
+  // snapshot, worker 0's counts.
+  void Declare(const ModelSpec& model, const wire::TrainingInputs& inputs, Outbox& outbox);
   // Worker 0 in kPreparing, if training goes on from a snapshot: the optimizer state of all
   // parameters in the model's order, OptimizerStatePerParameter(rule) floats for each.
   void RestoreOptimizerState(std::vector<float> state);

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "client/sync/factor_broadcast_syncer.h"
@@ -212,8 +213,8 @@ Time WorkerSession::FreshDeadline() const {
   return awaits_the_slowest ? Time::max() : SteadyNow() + StallPatience();
 }
 
-void WorkerSession::Declare(const ModelSpec& model, int64_t first_iteration) {
-  Do([&](Outbox& outbox) { protocol_.Declare(model, first_iteration, outbox); });
+void WorkerSession::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs) {
+  Do([&](Outbox& outbox) { protocol_.Declare(model, inputs, outbox); });
   AwaitEndOf(Phase::kPlanning, JoinPatience(), "the plan");
 }
 
@@ -303,6 +304,14 @@ void WorkerSession::ReportLayerTimes(const wire::LayerTimes& times) {
   });
 }
 
+void WorkerSession::Notify(const std::string& text) {
+  wire::Notice notice;
+  notice.set_text(text);
+  Do([&](Outbox& outbox) {
+    protocol_.SendToScheduler(MakeEnvelope(MessageKind::kNotice, kScheduler, notice), outbox);
+  });
+}
+
 void WorkerSession::ReportTest(const wire::Progress& progress) {
   Do([&](Outbox& outbox) {
     protocol_.SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
@@ -320,8 +329,14 @@ void WorkerSession::Finish(wire::WorkerReport report) {
     const Envelope next = NextOrEnd(deadline, "the other workers to finish");
     if (next.kind != MessageKind::kEnd) continue;
     if (ParseEnd(next).exit_code() != 0) ThrowEnd(next);
-    return;
+    return WriteTrace();
   }
+}
+
+void WorkerSession::WriteTrace() const {
+  if (trace_ == nullptr || options_.trace_directory.empty()) return;
+  std::filesystem::create_directories(options_.trace_directory);
+  trace_->Write(options_.trace_directory + "/worker-" + std::to_string(rank()) + ".trace.json");
 }
 
 void WorkerSession::Fail(const Error& error) {

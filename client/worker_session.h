@@ -61,6 +61,9 @@ struct WorkerSessionOptions {
   uint64_t job_fingerprint = 0;  // of the config file
   int wanted_rank = -1;          // -1: whichever is free
   std::string host;              // that other nodes reach this one at; empty: found out
+  // Where Finish writes worker-RANK.trace.json, if the job wants a trace; made if it is not there.
+  // Empty: nowhere.
+  std::string trace_directory;
   // Asked a few times a second while a call waits; if true, the call throws Interrupted(). May be
   // empty.
   std::function<bool()> interrupted;
@@ -89,9 +92,10 @@ class WorkerSession {
   // Null unless the job wants a trace.
   Trace* trace() { return trace_.get(); }
 
-  // `first_iteration`: of the training, not 0 if it goes on from a snapshot; only worker 0's
-  // counts.
-  void Declare(const ModelSpec& model, int64_t first_iteration = 0);
+  // `inputs`: what this worker has found on its machine; the job ends where workers have what does
+  // not fit together. Of first_iteration, which is not 0 if training goes on from a snapshot,
+  // worker 0's counts.
+  void Declare(const ModelSpec& model, const wire::TrainingInputs& inputs = {});
 
   // The layer's parameters.
   std::span<float> values(int layer) const;
@@ -121,13 +125,16 @@ class WorkerSession {
   // After it spans from values(), gradient() and optimizer_state() no longer hold.
   void ChangePlan();
 
+  // Tells whoever watches the job a sentence, on the scheduler's terminal.
+  void Notify(const std::string& text);
   // Sends the result of a test phase.
   void ReportTest(const wire::Progress& progress);
   // Whether the scheduler makes use of ReportLayerTimes, once.
   bool wants_layer_times() const;
   void ReportLayerTimes(const wire::LayerTimes& times);
 
-  // Fills in layers, seconds of exchange, and dropped frames; waits for the job's end.
+  // Fills in layers, seconds of exchange, and dropped frames; waits for the job's end, and then
+  // writes the trace.
   void Finish(wire::WorkerReport report);
   // Tells the scheduler that this worker can't go on, so that the others end at once.
   void Fail(const Error& error);
@@ -166,6 +173,7 @@ class WorkerSession {
   template <typename Call>
   void Do(const Call& call);
   void TraceSpan(const char* name, int layer, Time begin);
+  void WriteTrace() const;
 
   WorkerSessionOptions options_;
   std::unique_ptr<Trace> trace_;

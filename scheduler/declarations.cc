@@ -5,16 +5,15 @@
 
 namespace poseidon {
 
-std::optional<NodeId> Declarations::AddModel(const NodeId& worker, int64_t iteration,
-                                             std::string model) {
-  declared_.insert(worker);
-  if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, iteration);
-  if (declared_.size() == 1) {
-    model_ = std::move(model);
+std::optional<NodeId> Declarations::AddModel(const NodeId& worker, wire::Declaration declaration) {
+  const wire::TrainingInputs& inputs = inputs_[worker] = std::move(*declaration.mutable_inputs());
+  if (worker.rank == 0) first_iteration_ = std::max<int64_t>(0, inputs.first_iteration());
+  if (inputs_.size() == 1) {
+    model_ = std::move(*declaration.mutable_model());
     return std::nullopt;
   }
-  if (model == model_) return std::nullopt;
-  return worker == *declared_.begin() ? *declared_.rbegin() : *declared_.begin();
+  if (declaration.model() == model_) return std::nullopt;
+  return worker == inputs_.begin()->first ? inputs_.rbegin()->first : inputs_.begin()->first;
 }
 
 void Declarations::AddLinks(const NodeId& worker, wire::LinkReport links) {
@@ -22,7 +21,7 @@ void Declarations::AddLinks(const NodeId& worker, wire::LinkReport links) {
 }
 
 bool Declarations::Has(const NodeId& worker, bool with_links) const {
-  return declared_.contains(worker) && (!with_links || links_.contains(worker));
+  return inputs_.contains(worker) && (!with_links || links_.contains(worker));
 }
 
 std::vector<wire::LinkReport> Declarations::links() const {

@@ -1,5 +1,6 @@
 // Declarations: what the workers of a job have said before its first plan: the model that they
-// train, and, if the job wants it, how fast the links are that they measured.
+// train, what they have found on their machines, and, if the job wants it, how fast the links are
+// that they measured.
 //
 // A value; not thread-safe.
 #pragma once
@@ -7,7 +8,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -18,22 +18,23 @@ namespace poseidon {
 
 class Declarations {
  public:
-  // `model` is a ModelSpec, serialised; `iteration` is where the worker's own values begin, of
-  // which worker 0's count. Returns the worker that declared another model, if one did.
-  std::optional<NodeId> AddModel(const NodeId& worker, int64_t iteration, std::string model);
+  // Returns the worker that declared another model, if one did.
+  std::optional<NodeId> AddModel(const NodeId& worker, wire::Declaration declaration);
   void AddLinks(const NodeId& worker, wire::LinkReport links);
   bool Has(const NodeId& worker, bool with_links) const;
 
   const std::string& model() const { return model_; }
   // The first of the training; not 0 if it goes on from a snapshot.
   int64_t first_iteration() const { return first_iteration_; }
+  // Of the workers that have declared a model, by rank.
+  const std::map<NodeId, wire::TrainingInputs>& inputs() const { return inputs_; }
   // In the order of workers.
   std::vector<wire::LinkReport> links() const;
 
  private:
   int64_t first_iteration_ = 0;
   std::string model_;
-  std::set<NodeId> declared_;
+  std::map<NodeId, wire::TrainingInputs> inputs_;
   std::map<NodeId, wire::LinkReport> links_;
 };
 

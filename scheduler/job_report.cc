@@ -4,10 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "planner/placement.h"
 #include "proto/bucket.h"
+#include "scheduler/parameter_agreement.h"
 #include "scheduler/summary_lists.h"
 
 namespace poseidon {
@@ -96,7 +96,11 @@ std::string JobReport::PlanTable() const {
                UsesServers(bucket.scheme()) ? std::to_string(bucket.chunks_size()).c_str() : "-");
     table += predicted ? Format("  %12.2f\n", bucket.prediction().exchange_ms()) : "\n";
   }
-  table += Format("fullest server holds %.2f times the mean", LoadImbalance(plan));
+  const bool uses_servers =
+      std::any_of(plan.buckets().begin(), plan.buckets().end(),
+                  [](const BucketPlan& bucket) { return UsesServers(bucket.scheme()); });
+  table += uses_servers ? Format("fullest server holds %.2f times the mean", LoadImbalance(plan))
+                        : "no bucket uses a server";
   if (predicted) {
     table += Format("\npredicted iteration %.2f ms; without any exchange %.2f ms",
                     plan.iteration_ms(), plan.compute_ms());
@@ -124,12 +128,6 @@ double JobReport::ExposedShare() const {
   return exchange > 0 ? exposed / exchange : 0;
 }
 
-bool JobReport::HashesAgree() const {
-  std::set<std::string> hashes;
-  for (const auto& [rank, report] : finished_) hashes.insert(report.parameter_hash());
-  return hashes.size() <= 1;
-}
-
 std::string JobReport::Closing() const {
   if (finished_.empty()) return "no worker finished";
   const wire::WorkerReport& first = finished_.begin()->second;
@@ -138,10 +136,7 @@ std::string JobReport::Closing() const {
              static_cast<long long>(first.iterations()), ImagesPerSecond(), 100 * ExposedShare());
   if (first.has_test_accuracy()) text += Format(", test accuracy %.4f", first.test_accuracy());
   if (first.has_test_loss()) text += Format(", test loss %.4f", first.test_loss());
-  text += HashesAgree()
-              ? "\nall workers ended with the same parameters (hash " + first.parameter_hash() + ")"
-              : "\nTHE WORKERS' PARAMETERS DIFFER: see workers[] in summary.json";
-  return text + PredictionReview();
+  return text + "\n" + DescribeParameters(finished_) + PredictionReview();
 }
 
 double JobReport::IterationMilliseconds() const {

@@ -65,7 +65,6 @@ class JobReport {
   std::string PredictionReview() const;
   double ImagesPerSecond() const;
   double ExposedShare() const;
-  bool HashesAgree() const;
 
   int workers_;
   wire::PlanAndModel plan_;

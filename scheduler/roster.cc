@@ -1,5 +1,6 @@
 #include "scheduler/roster.h"
 
+#include "scheduler/config_difference.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
@@ -14,16 +15,15 @@ std::string MissingRanks(const char* role, const std::vector<int>& ranks) {
 }
 
 Roster::Answer Refused(std::string reason) {
-  return {.admitted = std::nullopt, .refusal = std::move(reason), .news = false};
+  return {.admitted = std::nullopt, .has_rank = false, .refusal = std::move(reason), .news = false};
 }
 
 }  // namespace
 
-Roster::Roster(int workers, int servers, int endpoints_per_node, uint64_t job_fingerprint)
-    : workers_(workers),
-      servers_(servers),
-      endpoints_per_node_(endpoints_per_node),
-      job_fingerprint_(job_fingerprint) {}
+Roster::Roster(Job job, uint64_t job_fingerprint, int endpoints_per_node)
+    : job_(std::move(job)),
+      job_fingerprint_(job_fingerprint),
+      endpoints_per_node_(endpoints_per_node) {}
 
 std::optional<int> Roster::FreeRank(Role role, int wanted) const {
   if (wanted >= 0) {
@@ -45,7 +45,7 @@ Roster::Answer Roster::Register(const wire::Register& request, Time now) {
   if (known != by_incarnation_.end()) {
     Entry& entry = entries_.at(known->second);
     entry.last_heard = now;
-    return {.admitted = entry.node, .refusal = "", .news = false};
+    return {.admitted = entry.node, .has_rank = entry.has_rank, .refusal = "", .news = false};
   }
   if (std::string difference = DifferenceFromJob(request); !difference.empty()) {
     return Refused(std::move(difference));
@@ -53,13 +53,56 @@ Roster::Answer Roster::Register(const wire::Register& request, Time now) {
   const int wanted = request.node().rank();
   const std::optional<int> rank = FreeRank(role, wanted);
   if (!rank) return Refused(WhyNoRank(role, wanted));
-  return {.admitted = Admit(request, {role, *rank}, now), .refusal = "", .news = true};
+  return {.admitted = Admit(request, {role, *rank}, now),
+          .has_rank = wanted >= 0,
+          .refusal = "",
+          .news = true};
+}
+
+std::vector<Roster::Entry> Roster::TakeEntries(Role role) {
+  std::vector<Entry> taken;
+  for (int place = 0; place < Limit(role); ++place) {
+    taken.push_back(std::move(entries_.extract({role, place}).mapped()));
+  }
+  return taken;
+}
+
+std::vector<wire::Node> Roster::AssignRanks() {
+  if (!complete()) return {};
+  std::vector<Entry> worker_entries = TakeEntries(Role::kWorker);
+  std::vector<Entry> server_entries = TakeEntries(Role::kServer);
+  const AssignedRanks ranks =
+      poseidon::AssignRanks(WishesOf(worker_entries), WishesOf(server_entries));
+  std::vector<wire::Node> assigned;
+  PutBack(worker_entries, ranks.workers, assigned);
+  PutBack(server_entries, ranks.servers, assigned);
+  return assigned;
+}
+
+std::vector<RankWish> Roster::WishesOf(const std::vector<Entry>& entries) {
+  std::vector<RankWish> wishes;
+  for (const Entry& entry : entries) {
+    wishes.push_back({entry.node.host(), entry.has_rank ? entry.node.rank() : -1});
+  }
+  return wishes;
+}
+
+void Roster::PutBack(std::vector<Entry>& entries, const std::vector<int>& ranks,
+                     std::vector<wire::Node>& assigned) {
+  for (size_t place = 0; place < entries.size(); ++place) {
+    Entry& entry = entries[place];
+    entry.node.set_rank(ranks[place]);
+    if (!entry.has_rank) assigned.push_back(entry.node);
+    entry.has_rank = true;
+    const NodeId id = IdOf(entry.node);
+    by_incarnation_[{id.role, entry.incarnation}] = id;
+    entries_.emplace(id, std::move(entry));
+  }
 }
 
 std::string Roster::DifferenceFromJob(const wire::Register& request) const {
   if (request.job_fingerprint() != job_fingerprint_) {
-    return "its job config differs from the scheduler's; every node of a job must be started from "
-           "the same file";
+    return DescribeDifference(job_, request.has_job() ? &request.job() : nullptr);
   }
   if (request.node().endpoints_size() != endpoints_per_node_) {
     return "it offers " + std::to_string(request.node().endpoints_size()) +
@@ -90,6 +133,7 @@ const wire::Node& Roster::Admit(const wire::Register& request, const NodeId& id,
   entry.node.set_rank(id.rank);
   entry.incarnation = request.incarnation();
   entry.last_heard = now;
+  entry.has_rank = request.node().rank() >= 0;
   by_incarnation_[{id.role, request.incarnation()}] = id;
   return entry.node;
 }
@@ -108,7 +152,9 @@ std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence) {
   return dropped;
 }
 
-bool Roster::complete() const { return static_cast<int>(entries_.size()) == workers_ + servers_; }
+bool Roster::complete() const {
+  return static_cast<int>(entries_.size()) == Limit(Role::kWorker) + Limit(Role::kServer);
+}
 
 std::vector<wire::Node> Roster::nodes() const {
   std::vector<wire::Node> nodes;
@@ -119,10 +165,10 @@ std::vector<wire::Node> Roster::nodes() const {
 std::string Roster::Missing() const {
   std::vector<int> workers;
   std::vector<int> servers;
-  for (int rank = 0; rank < workers_; ++rank) {
+  for (int rank = 0; rank < Limit(Role::kWorker); ++rank) {
     if (!entries_.contains({Role::kWorker, rank})) workers.push_back(rank);
   }
-  for (int rank = 0; rank < servers_; ++rank) {
+  for (int rank = 0; rank < Limit(Role::kServer); ++rank) {
     if (!entries_.contains({Role::kServer, rank})) servers.push_back(rank);
   }
   const std::string worker_text = MissingRanks("worker", workers);

@@ -1,4 +1,4 @@
-// The roster: who has asked to take part and which rank each one has, until the view is complete.
+// The roster: who has asked to take part and which rank each one gets, until the view is complete.
 #pragma once
 
 #include <map>
@@ -8,25 +8,33 @@
 #include <vector>
 
 #include "core/time.h"
+#include "proto/job.pb.h"
 #include "proto/wire.pb.h"
+#include "scheduler/rank_assignment.h"
 #include "transport/address.h"
 
 namespace poseidon {
 
-// Ranks are stable: a node that registers again (same incarnation) keeps its own; a node that wants
-// a certain rank gets it or is refused; the others get the lowest free one in order of arrival.
+// A node that wants a certain rank gets it or is refused. The others have a place in order of
+// arrival until all are there; then AssignRanks pairs workers and servers by host
+// (rank_assignment.h). A node that registers again (same incarnation) keeps what it has.
 class Roster {
  public:
   struct Answer {
-    std::optional<wire::Node> admitted;  // with its rank
-    std::string refusal;                 // why not, if not
-    bool news = false;                   // admitted now for the first time
+    // With its rank; before AssignRanks, of a node that wants no certain one, with its place, by
+    // which it can be told from the others.
+    std::optional<wire::Node> admitted;
+    bool has_rank = false;  // and not just a place
+    std::string refusal;    // why not, if not
+    bool news = false;      // admitted now for the first time
   };
 
-  // `endpoints_per_node` is how many lanes a node must offer.
-  Roster(int workers, int servers, int endpoints_per_node, uint64_t job_fingerprint);
+  // `job` is the scheduler's, `endpoints_per_node` how many lanes a node must offer.
+  Roster(Job job, uint64_t job_fingerprint, int endpoints_per_node);
 
   Answer Register(const wire::Register& request, Time now);
+  // If complete: gives those without a rank theirs, for good. Returns them.
+  std::vector<wire::Node> AssignRanks();
   // Forgets nodes that stopped repeating their registration; returns them.
   std::vector<wire::Node> DropSilent(Time now, Duration allowed_silence);
 
@@ -41,9 +49,17 @@ class Roster {
     wire::Node node;
     uint64_t incarnation = 0;
     Time last_heard{};
+    bool has_rank = false;
   };
 
-  int Limit(Role role) const { return role == Role::kWorker ? workers_ : servers_; }
+  int Limit(Role role) const {
+    return role == Role::kWorker ? job_.cluster().workers() : job_.cluster().servers();
+  }
+  // Of one role, by place; and back, by rank, with those added to `assigned` that had none.
+  std::vector<Entry> TakeEntries(Role role);
+  void PutBack(std::vector<Entry>& entries, const std::vector<int>& ranks,
+               std::vector<wire::Node>& assigned);
+  static std::vector<RankWish> WishesOf(const std::vector<Entry>& entries);
   std::optional<int> FreeRank(Role role, int wanted) const;
   // What of the node does not fit this job; empty if all does.
   std::string DifferenceFromJob(const wire::Register& request) const;
@@ -52,10 +68,9 @@ class Roster {
   // Returns the node with its rank.
   const wire::Node& Admit(const wire::Register& request, const NodeId& id, Time now);
 
-  int workers_;
-  int servers_;
-  int endpoints_per_node_;
+  Job job_;
   uint64_t job_fingerprint_;
+  int endpoints_per_node_;
   std::map<NodeId, Entry> entries_;
   std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;
 };

@@ -9,7 +9,9 @@
 #include "planner/job_plan.h"
 #include "proto/job_config.h"
 #include "proto/update_rule_message.h"
+#include "scheduler/input_agreement.h"
 #include "scheduler/link_reports.h"
+#include "scheduler/parameter_agreement.h"
 #include "transport/membership/member.h"
 #include "transport/membership/node_setup.h"
 
@@ -22,8 +24,8 @@ std::string SchedulerActor::SecondsText(Duration duration) {
 SchedulerActor::SchedulerActor(SchedulerOptions options)
     : options_(std::move(options)),
       timing_(TimingOf(options_.job)),
-      roster_(options_.job.cluster().workers(), options_.job.cluster().servers(),
-              kFirstDataLane + options_.job.communication().lanes(), options_.job_fingerprint) {}
+      roster_(options_.job, options_.job_fingerprint,
+              kFirstDataLane + options_.job.communication().lanes()) {}
 
 void SchedulerActor::OnStart(Outbox& outbox) {
   EnterPhase(Phase::kGathering, outbox);
@@ -82,6 +84,8 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return OnFailed(envelope, outbox);
     case MessageKind::kStalled:
       return OnStalled(envelope, outbox);
+    case MessageKind::kNotice:
+      return OnNotice(envelope, outbox);
     case MessageKind::kProgress: {
       Envelope forward = envelope;
       forward.to = Here(kApplicationLane);
@@ -112,9 +116,11 @@ std::string SchedulerActor::WhatIsLate() const {
   const std::string waited = " after " + SecondsText(JoinDeadline());
   switch (phase_) {
     case Phase::kGathering:
-      return "still missing " + roster_.Missing() + waited +
-             " (cluster.join_deadline_seconds); start them, or correct cluster.workers and "
-             "cluster.servers";
+      return "still missing " + roster_.Missing() + waited + " (cluster.join_deadline_seconds); " +
+             (options_.host_is_own
+                  ? "start them, or correct cluster.workers and cluster.servers"
+                  : "cluster.scheduler_host, \"" + options_.job.cluster().scheduler_host() +
+                        "\", is not this machine, so they may look for the scheduler elsewhere");
     case Phase::kDeclaring:
       return MissingFrom(answered_, false) +
              (MeasuresLinks(options_.job) ? " did not declare the model or measure its links"
@@ -151,12 +157,11 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
       return Refuse(request.node(), "the job has started without it", outbox);
     }
     outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
-    LOG(INFO) << Describe(*answer.admitted) << " joined";
+    wire::Node joined = *answer.admitted;
+    if (!answer.has_rank) joined.set_rank(-1);
+    LOG(INFO) << Describe(joined) << " joined";
   }
-  // Epoch 0: admitted, wait for the others.
-  wire::View rank;
-  rank.set_your_rank(address.node.rank);
-  outbox.Send(MakeEnvelope(MessageKind::kView, address, rank));
+  TellRank(address.node, answer.has_rank, outbox);
   // It asks again: the view has not reached it.
   if (view_body_.size() > 0) {
     outbox.Send(ToNode(MessageKind::kView, address.node, view_body_));
@@ -167,9 +172,15 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_body_));
 }
 
+void SchedulerActor::TellRank(const NodeId& node, bool known, Outbox& outbox) {
+  wire::View rank;
+  rank.set_your_rank(known ? node.rank : -1);
+  outbox.Send(MakeEnvelope(MessageKind::kView, {node, kControlLane}, rank));
+}
+
 void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox) {
   LOG(WARNING) << "refused a " << RoleName(static_cast<Role>(node.role())) << " (" << node.host()
-               << ":" << node.pid() << "): " << reason;
+               << ", process " << node.pid() << "): " << reason;
   // An address that no admitted node can have, so that its route disturbs nobody.
   const Address guest{{static_cast<Role>(node.role()), -1}, kControlLane};
   outbox.routes.push_back({guest, node.endpoints(kControlLane)});
@@ -180,6 +191,12 @@ void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, O
 }
 
 void SchedulerActor::CompleteView(Outbox& outbox) {
+  for (const wire::Node& node : roster_.AssignRanks()) {
+    LOG(INFO) << Describe(node) << " has its rank";
+    // The node that had this place may be another one.
+    outbox.routes.push_back({{IdOf(node), kControlLane}, node.endpoints(kControlLane)});
+    TellRank(IdOf(node), true, outbox);
+  }
   view_.set_epoch(options_.epoch);
   for (const wire::Node& node : roster_.nodes()) {
     *view_.add_nodes() = node;
@@ -198,8 +215,9 @@ void SchedulerActor::CompleteView(Outbox& outbox) {
 void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kDeclaring || envelope.from.node.role != Role::kWorker) return;
   const NodeId worker = envelope.from.node;
-  const std::optional<NodeId> other =
-      declarations_.AddModel(worker, envelope.iteration, envelope.body.ToString());
+  wire::Declaration declaration;
+  if (!declaration.ParseFromString(envelope.body.ToString())) return;
+  const std::optional<NodeId> other = declarations_.AddModel(worker, std::move(declaration));
   if (other) {
     return End(ExitCode::kConfigError,
                Describe(FindNode(view_, worker)) + " declared another model than " +
@@ -225,6 +243,13 @@ void SchedulerActor::TryFirstPlan(const NodeId& worker, Outbox& outbox) {
   const bool measured = MeasuresLinks(options_.job);
   if (declarations_.Has(worker, measured)) answered_.insert(worker);
   if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
+  std::vector<WorkerInputs> inputs;
+  for (const auto& [node, input] : declarations_.inputs()) {
+    inputs.push_back({FindNode(view_, node), input});
+  }
+  if (const std::string disagreement = DescribeDisagreement(inputs); !disagreement.empty()) {
+    return End(ExitCode::kDataError, disagreement, outbox);
+  }
   if (measured) {
     *options_.job.mutable_cluster()->mutable_network() =
         NetworkOf(declarations_.links(), AreColocated(view_));
@@ -294,9 +319,23 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   answered_.insert(envelope.from.node);
   report.set_rank(envelope.from.node.rank);
   outbox.Send(MakeEnvelope(MessageKind::kFinished, Here(kApplicationLane), report));
-  if (static_cast<int>(answered_.size()) == options_.job.cluster().workers()) {
-    End(ExitCode::kSuccess, "training is finished", outbox);
+  report.clear_buckets();
+  report.clear_peers();
+  finished_[report.rank()] = std::move(report);
+  if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
+  const std::string difference = DescribeParameterDifference(finished_, view_);
+  if (!difference.empty()) return End(ExitCode::kParametersDiffer, difference, outbox);
+  End(ExitCode::kSuccess, "training is finished", outbox);
+}
+
+void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {
+  wire::Notice notice;
+  if (envelope.from.node.role != Role::kWorker ||
+      !notice.ParseFromString(envelope.body.ToString())) {
+    return;
   }
+  notice.set_rank(envelope.from.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kNotice, Here(kApplicationLane), notice));
 }
 
 void SchedulerActor::Broadcast(MessageKind kind, const Payload& body, Outbox& outbox) {

@@ -1,9 +1,12 @@
 // The scheduler's control actor: leads a job from the gathering of its nodes to its end.
 //
 //   gathering   nodes register; when all are there the view goes out
-//   declaring   every worker declares the model; when all have (and agree) the plan goes out
+//   declaring   every worker declares the model and what files it has found; when all have (and
+//               agree) the plan goes out
 //   preparing   nodes make their memory; when all are ready the start goes out
-//   training    workers report progress; a loss or stall ends the job
+//   training    workers report progress; a loss or stall ends the job, and so does its end: badly
+//   if
+//               the workers' parameters differ
 //   agreeing    another plan is to be used: every worker offers an iteration to pause before; the
 //               latest goes out
 //   pausing     workers come to it; when all have, the new plan goes out: preparing, training
@@ -11,10 +14,10 @@
 //
 // Each phase but training has a deadline that names who is missing; in training heartbeats and the
 // servers' and workers' stall reports do. The application lane hears kJoined (wire::View), kPlan
-// (wire::PlanAndModel) for each plan, kProgress and kFinished as they come (with `rank` filled in),
-// kLayerTimes once (the workers' mean), and kEnd (wire::End) exactly once. It may send kSwitchPlan
-// (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing comes of it when a
-// switch is already going on, or the training ends before.
+// (wire::PlanAndModel) for each plan, kNotice, kProgress and kFinished as they come (with `rank`
+// filled in), kLayerTimes once (the workers' mean), and kEnd (wire::End) exactly once. It may send
+// kSwitchPlan (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing comes
+// of it when a switch is already going on, or the training ends before.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +30,7 @@
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 #include "scheduler/declarations.h"
+#include "scheduler/job_traffic.h"
 #include "scheduler/layer_times_mean.h"
 #include "scheduler/roster.h"
 #include "scheduler/stall_reports.h"
@@ -39,6 +43,8 @@ struct SchedulerOptions {
   Job job;                       // checked
   uint64_t job_fingerprint = 0;  // of the config that nodes must share
   uint64_t epoch = 1;            // of the first view; random, never 0
+  // Whether cluster.scheduler_host names the machine that the scheduler runs on.
+  bool host_is_own = true;
 };
 
 class SchedulerActor : public Actor {
@@ -72,6 +78,7 @@ class SchedulerActor : public Actor {
   void OnPauseOffer(const Envelope& envelope, Outbox& outbox);
   void OnPaused(const Envelope& envelope, Outbox& outbox);
   void OnFinished(const Envelope& envelope, Outbox& outbox);
+  void OnNotice(const Envelope& envelope, Outbox& outbox);
   void OnFailed(const Envelope& envelope, Outbox& outbox);
   void OnStop(const Envelope& envelope, Outbox& outbox);
   void OnStalled(const Envelope& envelope, Outbox& outbox);
@@ -79,6 +86,9 @@ class SchedulerActor : public Actor {
   void EndStalled(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
   void CompleteView(Outbox& outbox);
+  // Epoch 0: admitted, wait for the others. The rank is not `known` until all are there, unless the
+  // node wants a certain one.
+  static void TellRank(const NodeId& node, bool known, Outbox& outbox);
   // Plans the declared model.
   void MakeFirstPlan(Outbox& outbox);
   // To all nodes, who are to prepare for it.
@@ -106,7 +116,8 @@ class SchedulerActor : public Actor {
   }
   Duration JoinDeadline() const { return Seconds(options_.job.cluster().join_deadline_seconds()); }
   static std::string SecondsText(Duration duration);
-  // "worker 1 (host:pid) and server 0 (host:pid)" of those in the view that are not in `present`.
+  // "worker 1 (host, process 7), server 0 (host, process 8)" of those in the view that are not in
+  // `present`.
   std::string MissingFrom(const std::set<NodeId>& present, bool servers_too) const;
 
   SchedulerOptions options_;
@@ -124,6 +135,7 @@ class SchedulerActor : public Actor {
   LayerTimesMean times_;
   Switch next_;
   StallReports stalls_;
+  WorkerReports finished_;  // without the traffic, which is the program's
 };
 
 }  // namespace poseidon

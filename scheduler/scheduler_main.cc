@@ -7,6 +7,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/own_flags.h"
 #include "core/program.h"
 #include "core/steady_now.h"
 #include "planner/replan.h"
@@ -64,6 +65,9 @@ class JobWatch {
       case MessageKind::kLayerTimes:
         OnLayerTimes(body);
         break;
+      case MessageKind::kNotice:
+        OnNotice(body);
+        break;
       case MessageKind::kProgress:
         OnProgress(body);
         break;
@@ -85,7 +89,16 @@ class JobWatch {
   static void OnJoined(const std::string& body) {
     wire::View view;
     view.ParseFromString(body);
-    Show("all " + std::to_string(view.nodes_size()) + " nodes have joined");
+    const wire::Node first = FindNode(view, {Role::kWorker, 0});
+    Show("all " + std::to_string(view.nodes_size()) + " nodes have joined; worker 0 is process " +
+         std::to_string(first.pid()) + " on " + first.host());
+  }
+
+  static void OnNotice(const std::string& body) {
+    wire::Notice notice;
+    if (notice.ParseFromString(body)) {
+      Show("worker " + std::to_string(notice.rank()) + ": " + notice.text());
+    }
   }
 
   void OnPlan(const std::string& body) {
@@ -138,11 +151,22 @@ ExitCode Run() {
   options.control_port = config.job.cluster().scheduler_port();
   options.heartbeat_port = config.job.cluster().scheduler_port() + 1;
   ZmqRuntime runtime({Role::kScheduler, 0}, options);
-  runtime.Attach(kControlLane, std::make_unique<SchedulerActor>(
-                                   SchedulerOptions{config.job, config.fingerprint, DrawRandom()}));
+  const Cluster& cluster = config.job.cluster();
+  const bool host_is_own = IsOwnAddress(cluster.scheduler_host());
+  runtime.Attach(kControlLane, std::make_unique<SchedulerActor>(SchedulerOptions{
+                                   config.job, config.fingerprint, DrawRandom(), host_is_own}));
   runtime.Start();
-  LOG(INFO) << "waiting for " << config.job.cluster().workers() << " worker(s) and "
-            << config.job.cluster().servers() << " server(s) at " << runtime.endpoint(kControlLane);
+  LOG(INFO) << "waiting for " << cluster.workers() << " worker(s) and " << cluster.servers()
+            << " server(s) at "
+            << (host_is_own ? runtime.endpoint(kControlLane)
+                            : "port " + std::to_string(cluster.scheduler_port()));
+  if (!host_is_own) {
+    LOG(WARNING)
+        << "cluster.scheduler_host, \"" << cluster.scheduler_host()
+        << "\", is no address of this machine; unless the network translates it to one, no "
+           "node finds this scheduler: name this machine in the config, or start the "
+           "scheduler there";
+  }
 
   JobReport report(config.job.cluster().workers());
   const wire::End end = JobWatch(runtime, config.job, report).Run(interruption);
@@ -161,9 +185,9 @@ ExitCode Run() {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage(
+  poseidon::ReadOwnFlags(
       "The scheduler of a job: gathers its nodes, plans how each layer is synchronised, watches "
-      "that all live, and reports.\n\n  poseidon_scheduler --config=job.prototxt [--out=DIR]");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+      "that all live, and reports.\n\n  poseidon_scheduler --config=job.prototxt [--out=DIR]",
+      __FILE__, &argc, &argv);
   return poseidon::RunProgram("poseidon_scheduler", argv[0], poseidon::Run);
 }

@@ -73,17 +73,19 @@ nlohmann::ordered_json WorkersJson(const WorkerReports& reports) {
   auto list = nlohmann::ordered_json::array();
   for (const auto& [rank, report] : reports) {
     const WorkerBytes bytes = BytesOf(report);
-    list.push_back({{"rank", rank},
-                    {"parameter_hash", report.parameter_hash()},
-                    {"images", report.images()},
-                    {"training_seconds", report.training_seconds()},
-                    {"exchange_seconds", report.exchange_seconds()},
-                    {"exposed_seconds", report.exposed_seconds()},
-                    {"bytes_sent", bytes.all.bytes_sent()},
-                    {"bytes_received", bytes.all.bytes_received()},
-                    {"bytes_to_own_server", bytes.own_server.bytes_sent()},
-                    {"bytes_from_own_server", bytes.own_server.bytes_received()},
-                    {"dropped_frames", report.dropped_frames()}});
+    const nlohmann::ordered_json hash = report.parameter_hash();
+    list.push_back(
+        {{"rank", rank},
+         {"parameter_hash", report.parameter_hash().empty() ? nlohmann::ordered_json() : hash},
+         {"images", report.images()},
+         {"training_seconds", report.training_seconds()},
+         {"exchange_seconds", report.exchange_seconds()},
+         {"exposed_seconds", report.exposed_seconds()},
+         {"bytes_sent", bytes.all.bytes_sent()},
+         {"bytes_received", bytes.all.bytes_received()},
+         {"bytes_to_own_server", bytes.own_server.bytes_sent()},
+         {"bytes_from_own_server", bytes.own_server.bytes_received()},
+         {"dropped_frames", report.dropped_frames()}});
   }
   return list;
 }

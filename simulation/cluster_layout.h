@@ -7,6 +7,7 @@
 #include "core/time.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
+#include "proto/wire.pb.h"
 #include "transport/address.h"
 #include "transport/sim/sim_runtime.h"
 
@@ -22,6 +23,7 @@ struct NodeSpec {
   uint64_t job_fingerprint = 1;
   // What a worker declares, if not the cluster's model.
   std::shared_ptr<const ModelSpec> model;
+  wire::TrainingInputs inputs;
 };
 
 // Machines behind one uplink.

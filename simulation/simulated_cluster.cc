@@ -125,6 +125,7 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   worker.workers = options_.job.cluster().workers();
   SimulatedTrainer::Options trainer;
   trainer.work = &options_.work;
+  trainer.inputs = spec.inputs;
   trainer.model = spec.model != nullptr ? spec.model.get() : &options_.work.model;
   trainer.record = &node.trainer;
   trainer.cluster = ClusterOf(options_.job);
@@ -150,6 +151,7 @@ MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSp
     member.endpoints.push_back(runtime_.endpoint(node.process, lane));
   }
   member.scheduler_control_endpoint = runtime_.endpoint(scheduler, kControlLane);
+  member.scheduler = member.scheduler_control_endpoint;
   member.scheduler_heartbeat_endpoint = runtime_.endpoint(scheduler, kHeartbeatLane);
   member.incarnation = static_cast<uint64_t>(node.process) + 1;
   member.job_fingerprint = spec.job_fingerprint;

@@ -64,7 +64,7 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
   if (walk_.computing()) return;
   switch (protocol_.phase()) {
     case Phase::kDeclaring:
-      return protocol_.Declare(*options_.model, 0, outbox);
+      return protocol_.Declare(*options_.model, options_.inputs, outbox);
     case Phase::kPreparing:
       return OnPlan(outbox);
     case Phase::kTraining:

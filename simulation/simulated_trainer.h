@@ -56,7 +56,8 @@ class SimulatedTrainer : public Actor {
  public:
   struct Options {
     const TrainingWork* work = nullptr;
-    const ModelSpec* model = nullptr;  // that this worker declares
+    const ModelSpec* model = nullptr;  // that this worker declares, with its inputs
+    wire::TrainingInputs inputs;
     TrainerRecord* record = nullptr;
     ClusterModel cluster;       // of which the devices count
     double compute_factor = 1;  // computing takes so many times as long

@@ -42,6 +42,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kProbe, "probe"},
     Name{MessageKind::kProbeEcho, "probe echo"},
     Name{MessageKind::kLinkReport, "link report"},
+    Name{MessageKind::kNotice, "notice"},
     Name{MessageKind::kGradientReady, "gradient ready"},
     Name{MessageKind::kPublishInitial, "publish initial values"},
     Name{MessageKind::kBucketFresh, "bucket fresh"},

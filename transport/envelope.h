@@ -22,7 +22,7 @@ enum class MessageKind : int {
   kRegister = 1,      // node -> scheduler: wire::Register
   kView = 2,          // scheduler -> node: wire::View; tells the node its rank
   kRefused = 3,       // scheduler -> node: wire::End, why it was not admitted
-  kDeclareModel = 4,  // worker -> scheduler: ModelSpec
+  kDeclareModel = 4,  // worker -> scheduler: wire::Declaration
   kPlan = 5,          // scheduler -> all: wire::PlanAndModel
   kReady = 6,         // node -> scheduler: no body; memory is there
   kStart = 7,         // scheduler -> all: no body; every node is ready
@@ -38,6 +38,7 @@ enum class MessageKind : int {
   kPauseAt = 16,       // scheduler -> workers: pause before this one
   kPaused = 17,        // worker -> scheduler: everything up to there is done
   kLinkReport = 18,    // worker -> scheduler: wire::LinkReport; within a worker, lane -> control
+  kNotice = 19,        // worker -> scheduler: wire::Notice, for people
 
   // Heartbeat lane.
   kHeartbeat = 20,     // node -> scheduler: no body

@@ -116,6 +116,8 @@ class TorchEngineConfig : public EngineConfig {
 
   void CheckDevice(std::optional<int> cuda_device) const override { CheckTorchDevice(cuda_device); }
 
+  bool wants_snapshot() const override { return job_.training().has_snapshot(); }
+
   std::optional<FoundSnapshot> FindStart() const override {
     if (!job_.training().has_snapshot()) return std::nullopt;
     if (job_.training().snapshot() != "latest") {

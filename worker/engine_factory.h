@@ -24,6 +24,8 @@ class EngineConfig {
                                        std::optional<int> cuda_device) const = 0;
   // The model of all replicas of a worker as the job trains it: with what its recipe changes.
   virtual ModelSpec ModelOf(const Engine& engine) const { return engine.model(); }
+  // Whether the job asks for a snapshot to go on from.
+  virtual bool wants_snapshot() const { return false; }
   // The snapshot that the job goes on from, if any. Throws DataError.
   virtual std::optional<FoundSnapshot> FindStart() const { return std::nullopt; }
 };

@@ -56,8 +56,8 @@ bool Snapshots::IsDueAtEnd(int64_t iteration) const {
   return IsDue(iteration) || options_.after_train;
 }
 
-void Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
-                      std::span<const float> state) const {
+std::string Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
+                             std::span<const float> state) const {
   const std::string net = NameOf(options_, iteration, ".caffemodel");
   const std::string path = NameOf(options_, iteration, ".solverstate");
   const fs::path directory = fs::path(options_.prefix).parent_path();
@@ -72,7 +72,7 @@ void Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iter
   file.current_step = CurrentStep(ToUpdateRule(model.update_rule()), iteration);
   file.history = ToHistory(*engine.net(), model, state);
   WriteSolverState(path, file);
-  LOG(INFO) << "wrote the snapshot of iteration " << iteration << ": " << net << " and " << path;
+  return path;
 }
 
 FoundSnapshot ReadSnapshot(const std::string& path) {

@@ -32,9 +32,9 @@ class Snapshots {
   bool IsDueAtEnd(int64_t iteration) const;
 
   // `state` is the optimizer state as the session collects it. Throws Error naming the file and the
-  // cause; an earlier snapshot is untouched.
-  void Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
-             std::span<const float> state) const;
+  // cause; an earlier snapshot is untouched. Returns the solverstate's path.
+  std::string Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
+                    std::span<const float> state) const;
 
  private:
   SnapshotOptions options_;

@@ -39,10 +39,10 @@ void Trainer::SetFirstValues() {
     CheckSameStart();
     NetValues values = engine.Values();
     for (const std::string& path : options_.weights) {
-      ReadCaffemodel(path, *engine.net(), values);
+      const CopiedLayers copied = ReadCaffemodel(path, *engine.net(), values);
       if (!leads) continue;
       engine.ReadTestLayers(path);
-      LOG(INFO) << "starting from the values of " << path;
+      Tell("starting from the values of " + path + ": " + ToString(copied));
     }
     if (options_.from) ReadCaffemodel(options_.from->model, *engine.net(), values);
     net_.SetValues(values);
@@ -71,8 +71,13 @@ void Trainer::CheckSameStart() const {
 void Trainer::RestoreOptimizerState() {
   session_.RestoreOptimizerState(
       FromHistory(options_.from->path, *net_.engine().net(), model_, options_.from->state.history));
-  LOG(INFO) << "going on from iteration " << options_.from->state.iteration << ", "
-            << options_.from->path;
+  Tell("going on from iteration " + std::to_string(options_.from->state.iteration) + ", " +
+       options_.from->path);
+}
+
+void Trainer::Tell(const std::string& news) {
+  LOG(INFO) << news;
+  session_.Notify(news);
 }
 
 wire::WorkerReport Trainer::Train() {
@@ -220,7 +225,9 @@ void Trainer::WriteSnapshot() {
   net_.SyncToHost();
   // A worker that can't look before its gradients leave may have sent what is no number.
   if (net_.runs_ahead()) CheckParameters();
-  snapshots_.Write(net_.engine(), model_, session_.iteration(), session_.CollectOptimizerState());
+  const std::string path = snapshots_.Write(net_.engine(), model_, session_.iteration(),
+                                            session_.CollectOptimizerState());
+  Tell("wrote the snapshot of iteration " + std::to_string(session_.iteration()) + ", " + path);
   testing_ += SteadyNow() - begin;
 }
 

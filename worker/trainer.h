@@ -50,6 +50,8 @@ class Trainer {
   bool HasParametersBesideModel() const;
   void CheckSameStart() const;
   void RestoreOptimizerState();
+  // To the log and to whoever watches the job.
+  void Tell(const std::string& news);
   void RunIteration();
   // Returns the pass's loss.
   float RunPass(const PassOfIteration& pass);

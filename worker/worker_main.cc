@@ -8,6 +8,7 @@
 
 #include "client/worker_session.h"
 #include "core/error.h"
+#include "core/own_flags.h"
 #include "core/program.h"
 #include "proto/job_config.h"
 #include "worker/engine_factory.h"
@@ -69,7 +70,15 @@ void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, Work
   ModelSpec& model = training.model;
   model = plan.ModelOf(*training.engines[0]);
   model.set_iterations(options.max_iter);
-  session.Declare(model, options.from ? options.from->state.iteration : 0);
+  wire::TrainingInputs inputs;
+  for (wire::TrainingData& data : training.engines[0]->data()) *inputs.add_data() = std::move(data);
+  if (options.from) {
+    inputs.set_first_iteration(options.from->state.iteration);
+    inputs.set_snapshot(options.from->path);
+  } else if (plan.wants_snapshot() && session.rank() == 0) {
+    session.Notify("found no snapshot to go on from; training starts at iteration 0");
+  }
+  session.Declare(model, inputs);
   training.net = MakeWorkerNet(training.engines, devices, session, model, options);
   Trainer trainer(*training.net, session, model, options);
   session.Finish(trainer.Train());
@@ -93,6 +102,7 @@ ExitCode Run() {
   options.job_fingerprint = config.fingerprint;
   options.wanted_rank = FLAGS_rank;
   options.host = FLAGS_host;
+  options.trace_directory = FLAGS_out;
   options.interrupted = [&interruption] { return interruption.Pending(); };
   devices.Describe(options);
   WorkerSession session(options);
@@ -108,9 +118,6 @@ ExitCode Run() {
     session.Fail(Error(ExitCode::kFailure, error.what()));
     throw;
   }
-  if (session.trace() != nullptr && !FLAGS_out.empty()) {
-    session.trace()->Write(FLAGS_out + "/worker-" + std::to_string(session.rank()) + ".trace.json");
-  }
   return ExitCode::kSuccess;
 }
 
@@ -118,9 +125,9 @@ ExitCode Run() {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage(
+  poseidon::ReadOwnFlags(
       "A worker of a job: trains on its part of the data and exchanges each layer's update as soon "
-      "as it is there.\n\n  poseidon_worker --config=job.prototxt [--rank=N]");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+      "as it is there.\n\n  poseidon_worker --config=job.prototxt [--rank=N]",
+      __FILE__, &argc, &argv);
   return poseidon::RunProgram("poseidon_worker", argv[0], poseidon::Run);
 }

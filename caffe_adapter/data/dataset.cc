@@ -1,5 +1,6 @@
 #include "caffe_adapter/data/dataset.h"
 
+#include "caffe_adapter/data/fingerprint.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -15,6 +16,20 @@ Dataset::Dataset(const std::string& path, caffe::DataParameter::DB backend, Reco
     : path_(path), store_(OpenRecordStore(path, backend, records)) {
   if (size() == 0) throw DataError(path_ + ": the database has no records");
   Read(0);
+}
+
+uint64_t Dataset::Fingerprint() const {
+  uint64_t hash = 0;
+  for (int64_t index = 0; index < size(); ++index) {
+    hash = ExtendFingerprint(hash, store_->key(index));
+  }
+  for (const int64_t index : RecordsToLookAt(size())) {
+    try {
+      hash = ExtendFingerprint(hash, Read(index).SerializeAsString());
+    } catch (const DataError&) {
+    }
+  }
+  return hash;
 }
 
 std::string Dataset::Describe(int64_t index) const {

@@ -44,6 +44,9 @@ class Dataset {
   // Channels, height and width of the first record.
   Shape record_shape(ImageChannels channels = ImageChannels::kAsStored) const;
 
+  // Of all keys and of some records, as SampleSource::Fingerprint.
+  uint64_t Fingerprint() const;
+
   // "PATH: record 17 (key "00000017")".
   std::string Describe(int64_t index) const;
 

@@ -17,6 +17,8 @@ class DatumSource : public SampleSource {
 
   OrderedRecords records() const override { return {dataset_.size()}; }
 
+  uint64_t Fingerprint() override { return dataset_.Fingerprint(); }
+
   void Read(int64_t record, uint64_t seed, std::span<const std::span<float>> tops) override {
     const caffe::Datum datum = dataset_.ReadDecoded(record, channels_);
     std::string error = transformer_.ShapeError({datum.channels(), datum.height(), datum.width()});

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <list>
 #include <sstream>
+#include <string_view>
 
+#include "caffe_adapter/data/fingerprint.h"
 #include "caffe_adapter/data/sample_source.h"
 #include "caffe_adapter/files/file.h"
 #include "caffe_adapter/files/hdf5_file.h"
@@ -36,6 +38,10 @@ std::vector<Shape> DatasetShapes(const Hdf5File& file, const std::vector<std::st
   return shapes;
 }
 
+std::string_view BytesOf(const float* values, size_t count) {
+  return {reinterpret_cast<const char*>(values), count * sizeof(float)};
+}
+
 Shape RowShape(const Shape& shape) { return {shape.begin() + 1, shape.end()}; }
 
 class Hdf5Source : public SampleSource {
@@ -54,6 +60,23 @@ class Hdf5Source : public SampleSource {
   }
 
   OrderedRecords records() const override { return {begins_.back() + rows_.back(), rows_}; }
+
+  // Files are read whole, so only the first one's rows are looked at.
+  uint64_t Fingerprint() override {
+    uint64_t hash = 0;
+    for (const int64_t rows : rows_) hash = ExtendFingerprint(hash, std::to_string(rows));
+    try {
+      const Loaded& first = Load(0);
+      for (const std::vector<float>& values : first.tops) {
+        const size_t row = values.size() / static_cast<size_t>(rows_[0]);
+        for (const int64_t record : RecordsToLookAt(rows_[0])) {
+          hash = ExtendFingerprint(hash, BytesOf(values.data() + record * row, row));
+        }
+      }
+    } catch (const DataError&) {
+    }
+    return hash;
+  }
 
   void Read(int64_t record, uint64_t, std::span<const std::span<float>> tops) override {
     const size_t file = FileOf(record);

@@ -1,8 +1,10 @@
 // The ImageData layer: image files, named in a list.
+#include "caffe_adapter/data/fingerprint.h"
 #include "caffe_adapter/data/image_file.h"
 #include "caffe_adapter/data/image_list.h"
 #include "caffe_adapter/data/sample_source.h"
 #include "caffe_adapter/data/transform.h"
+#include "caffe_adapter/files/file.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -23,6 +25,20 @@ class ImageListSource : public SampleSource {
                      ReadListed(parameter_, images_[0]).shape, layer.where) {}
 
   OrderedRecords records() const override { return {static_cast<int64_t>(images_.size())}; }
+
+  uint64_t Fingerprint() override {
+    uint64_t hash = 0;
+    for (const ListedImage& image : images_) {
+      hash = ExtendFingerprint(hash, image.path + " " + std::to_string(image.label));
+    }
+    for (const int64_t record : RecordsToLookAt(records().records)) {
+      try {
+        hash = ExtendFingerprint(hash, ReadFile(parameter_.root_folder() + images_[record].path));
+      } catch (const DataError&) {
+      }
+    }
+    return hash;
+  }
 
   void Read(int64_t record, uint64_t seed, std::span<const std::span<float>> tops) override {
     const ListedImage& listed = images_[record];

@@ -20,6 +20,11 @@ class SampleSource {
 
   virtual OrderedRecords records() const = 0;
 
+  // Equal for the same records wherever they are stored, and other for most others
+  // (caffe_adapter/data/fingerprint.h). Reads some records; what can't be read counts as nothing,
+  // for training to tell of.
+  virtual uint64_t Fingerprint() = 0;
+
   // Reads and transforms a record into one sample of each top; `seed` decides crop and mirror.
   // Throws DataError that names file and record and what was expected.
   virtual void Read(int64_t record, uint64_t seed, std::span<const std::span<float>> tops) = 0;

@@ -107,6 +107,12 @@ caffe::NetParameter ReadBinary(const std::string& path) {
                   "\" wants them for " + wanted);
 }
 
+std::string Listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 }  // namespace
 
 bool IsHdf5Path(const std::string& path) { return path.ends_with(".h5"); }
@@ -174,7 +180,14 @@ void WriteCaffemodel(const std::string& path, const NetDescription& net, const N
   WriteBinaryFile(path, model);
 }
 
-void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values) {
+std::string ToString(const CopiedLayers& layers) {
+  std::string text = "copied " + Listed(layers.copied);
+  if (!layers.kept.empty()) text += "; not in the file: " + Listed(layers.kept);
+  if (!layers.passed_over.empty()) text += "; not in the net: " + Listed(layers.passed_over);
+  return text;
+}
+
+CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values) {
   caffe::NetParameter model = IsHdf5Path(path) ? ReadHdf5(path, net) : ReadBinary(path);
   UpgradeNet(model, [&path](const std::string&) { return Location{path, 0, 0}; });
   std::map<std::string, const caffe::LayerParameter*> layers;
@@ -182,15 +195,16 @@ void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValue
     // The first of a name could be another layer without blobs.
     if (layer.blobs_size() > 0 || !layers.contains(layer.name())) layers[layer.name()] = &layer;
   }
-  bool found_any = false;
-  bool wanted_any = false;
+  CopiedLayers result;
   for (size_t l = 0; l < net.layers.size(); ++l) {
     const LayerDescription& layer = net.layers[l];
-    wanted_any |= !layer.parameters.empty();
     const auto found = layers.find(layer.name());
-    if (found == layers.end()) continue;
+    if (found == layers.end()) {
+      if (!layer.parameters.empty()) result.kept.push_back(layer.name());
+      continue;
+    }
     const caffe::LayerParameter& stored = *found->second;
-    found_any |= stored.blobs_size() > 0;
+    if (stored.blobs_size() > 0) result.copied.push_back(layer.name());
     const std::string where = path + ": layer \"" + layer.name() + "\": ";
     if (stored.blobs_size() != static_cast<int>(layer.parameters.size())) {
       throw DataError(where + "has " + std::to_string(stored.blobs_size()) +
@@ -206,7 +220,11 @@ void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValue
       values[owner][blob] = BlobValues(stored.blobs(b), where + "blob " + std::to_string(b));
     }
   }
-  if (wanted_any && !found_any) RefuseForeignModel(path, net, model);
+  if (result.copied.empty() && !result.kept.empty()) RefuseForeignModel(path, net, model);
+  for (const auto& [name, layer] : layers) {
+    if (layer->blobs_size() > 0 && !FindLayer(net, name)) result.passed_over.push_back(name);
+  }
+  return result;
 }
 
 }  // namespace poseidon

@@ -39,10 +39,20 @@ using NetValues = std::vector<std::vector<std::vector<float>>>;
 // Writes the net's layers with their values; shared ones in every layer that uses them, as Caffe.
 void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values);
 
+// Layers by name: those with parameters that a file had values for, those whose values it lacks,
+// and those with values in the file that the net lacks.
+struct CopiedLayers {
+  std::vector<std::string> copied;
+  std::vector<std::string> kept;
+  std::vector<std::string> passed_over;
+};
+// "copied conv1, conv2; not in the file: fc; not in the net: fc8".
+std::string ToString(const CopiedLayers& layers);
+
 // Sets values from the file's layers of the same name, as Caffe does: layers that the file lacks
 // keep theirs, layers that the net lacks are passed over. A file of an older format is upgraded
 // (caffe_adapter/net/upgrade.h). Throws DataError if a layer's number of blobs or a blob's shape
 // differs, and for a file none of whose layers with blobs the net has: the model of another net.
-void ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values);
+CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, NetValues& values);
 
 }  // namespace poseidon

@@ -10,6 +10,7 @@
 #include "caffe_adapter/patch/caffe_patch.h"
 #include "caffe_adapter/patch/caffe_time.h"
 #include "core/error.h"
+#include "core/own_flags.h"
 #include "core/program.h"
 #include "core/split.h"
 
@@ -26,6 +27,8 @@ DEFINE_string(phase, "", "time: TRAIN (the default) or TEST.");
 DEFINE_string(job, "", "train: the job config (docs/configuration.md). Empty: trains alone.");
 DEFINE_int32(rank, -1, "train in a job: this worker's rank; -1 takes whichever is free.");
 DEFINE_string(host, "", "train in a job: address at which other nodes reach this machine.");
+DEFINE_string(out, "",
+              "train in a job: directory for worker-RANK.trace.json, if its config wants one.");
 
 namespace poseidon {
 namespace {
@@ -83,6 +86,7 @@ ExitCode Train() {
     worker = std::make_unique<CaffePatch>(CaffePatchOptions{.config = ReadJobConfig(FLAGS_job),
                                                             .wanted_rank = FLAGS_rank,
                                                             .host = FLAGS_host,
+                                                            .trace_directory = FLAGS_out,
                                                             .on_error = {}});
   }
   // Only worker 0 can write a snapshot.
@@ -150,12 +154,12 @@ ExitCode RunVerb(const std::string& verb) {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  gflags::SetUsageMessage(
+  poseidon::ReadOwnFlags(
       "BVLC Caffe as a worker of a job.\n\n"
       "  poseidon_caffe train --solver=F [--weights=F | --snapshot=F] [--gpu=N] [--job=F]\n"
       "  poseidon_caffe test --model=F --weights=F [--iterations=N]\n"
-      "  poseidon_caffe time --model=F [--iterations=N]");
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+      "  poseidon_caffe time --model=F [--iterations=N]",
+      __FILE__, &argc, &argv);
   const std::string verb = argc == 2 ? argv[1] : "";
   return poseidon::RunProgram("poseidon_caffe", argv[0],
                               [&verb] { return poseidon::RunVerb(verb); });

@@ -59,6 +59,7 @@ WorkerSessionOptions ToSessionOptions(const CaffePatchOptions& options, Device* 
   session.job_fingerprint = options.config.fingerprint;
   session.wanted_rank = options.wanted_rank;
   session.host = options.host;
+  session.trace_directory = options.trace_directory;
   session.device = device;
   session.devices_update_factors = device != nullptr;
   return session;

@@ -36,6 +36,8 @@ struct CaffePatchOptions {
   JobConfig config;
   int wanted_rank = -1;  // -1: whichever is free
   std::string host;      // that other nodes reach this one at; empty: found out
+  // For worker-RANK.trace.json, if the job wants a trace; empty: none.
+  std::string trace_directory;
   // Takes errors that would leave Caffe's Step, where the program can't; must not return. May be
   // empty.
   std::function<void(const Error& error)> on_error;

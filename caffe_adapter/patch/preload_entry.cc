@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <caffe/caffe.hpp>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
@@ -46,10 +47,12 @@ void PoseidonCaffeJoin(const char* config, int rank) {
       throw poseidon::Error(poseidon::ExitCode::kFailure,
                             "the program makes a second solver; a worker trains one");
     }
-    worker = new poseidon::CaffePatch({.config = poseidon::ReadJobConfig(config),
-                                       .wanted_rank = rank,
-                                       .host = "",
-                                       .on_error = poseidon::End});
+    worker = new poseidon::CaffePatch(
+        {.config = poseidon::ReadJobConfig(config),
+         .wanted_rank = rank,
+         .host = "",
+         .trace_directory = std::filesystem::path(config).parent_path().string(),
+         .on_error = poseidon::End});
   });
 }
 

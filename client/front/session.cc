@@ -55,7 +55,9 @@ class Session::Implementation {
     Expect(Phase::kJoined, "Declare");
     if (first_iteration < 0) Misuse("Declare's first_iteration is negative");
     model_ = ToModelSpec(model);
-    Guarded([&] { session_.Declare(model_, first_iteration); });
+    wire::TrainingInputs inputs;
+    inputs.set_first_iteration(first_iteration);
+    Guarded([&] { session_.Declare(model_, inputs); });
     phase_ = Phase::kDeclared;
   }
 

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 #include "proto/job_config.h"
@@ -25,6 +26,7 @@ std::string_view Variable(const char* name) {
 SessionOptions SessionOptions::FromEnvironment() {
   SessionOptions options;
   options.job = Variable(kJobVariable);
+  options.trace_directory = std::filesystem::path(options.job).parent_path().string();
   const std::string_view rank = Variable(kRankVariable);
   const char* const end = rank.data() + rank.size();
   const auto parsed = std::from_chars(rank.data(), end, options.rank);
@@ -48,6 +50,7 @@ WorkerSessionOptions ToWorkerSessionOptions(const SessionOptions& options) {
   session.job_fingerprint = config.fingerprint;
   session.wanted_rank = options.rank;
   session.host = options.host;
+  session.trace_directory = options.trace_directory;
   session.interrupted = options.interrupted;
   return session;
 }

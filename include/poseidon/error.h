@@ -26,6 +26,7 @@ enum class ExitCode : int {
   kRefused = 5,           // the scheduler did not admit this node
   kDataError = 6,         // training data can't be read
   kProtocolError = 7,     // a peer broke the protocol in a way that can't be skipped
+  kParametersDiffer = 8,  // the workers ended with different parameters
   kInterrupted = 130,     // SIGINT or SIGTERM, the shell's convention of 128 + 2
 };
 
@@ -63,7 +64,7 @@ class DataError : public Error {
   explicit DataError(const std::string& message) : Error(ExitCode::kDataError, message) {}
 };
 
-// A node of the job is gone. Names role, rank, host:pid and when it was last heard.
+// A node of the job is gone. Names role, rank, machine, process and when it was last heard.
 class PeerLost : public Error {
  public:
   explicit PeerLost(const std::string& message) : Error(ExitCode::kPeerLost, message) {}

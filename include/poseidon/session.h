@@ -65,12 +65,16 @@ struct SessionOptions {
   std::string job_text = {};
   int rank = -1;          // that this worker wants, from 0; -1: whichever is free
   std::string host = {};  // that other nodes reach this machine at; empty: found out
+  // Where Finish writes worker-RANK.trace.json if the job config has `trace: true`; made if it is
+  // not there. Empty: nowhere.
+  std::string trace_directory = {};
   // Asked a few times a second while a call waits; if true, the call throws Error with
   // ExitCode::kInterrupted. May be empty.
   std::function<bool()> interrupted = {};
 
   // Of a program that `poseidon run -- PROGRAM` has started: `job` is the environment's
-  // POSEIDON_JOB and `rank` its POSEIDON_RANK. Throws ConfigError if they are not there.
+  // POSEIDON_JOB, `rank` its POSEIDON_RANK, and traces go to the job's output directory, where that
+  // config is. Throws ConfigError if they are not there.
   static SessionOptions FromEnvironment();
 };
 

@@ -258,7 +258,7 @@ class BadStartTest(BadInputTest):
     def test_refused_nodes_do_not_disturb_the_others(self):
         daemons = self.start_by_hand(self.config, ("scheduler", "worker-0"))
         daemons["scheduler"].await_output("worker 0 .* joined")
-        first = f"127.0.0.1:{daemons['worker-0'].pid}"
+        first = f"127.0.0.1, process {daemons['worker-0'].pid}"
         prefix = "the scheduler refused this worker: "
         self.assert_ends(
             self.start_worker("rival", "--rank=0"),
@@ -276,8 +276,8 @@ class BadStartTest(BadInputTest):
                 "stranger", "--rank=1", config=self.config.replace("batch: 8", "batch: 9")
             ),
             cluster.REFUSED,
-            f"{prefix}its job config differs from the scheduler's; every node of "
-            "a job must be started from the same file",
+            f"{prefix}its job config differs from the scheduler's: training.replay.batch is 9, the "
+            "scheduler's is 8; every node of a job must be started from the same file",
         )
         daemons.update(self.start_by_hand(self.config, ["worker-1"]))
         daemons["scheduler"].await_output("worker 1 .* joined")
@@ -309,6 +309,22 @@ class BadStartTest(BadInputTest):
             f"the scheduler at tcp://127.0.0.9:{self.port} did not answer within 1 s; "
             "is it running, and does the config's cluster.scheduler_host name it?",
         )
+        self.assertIn(f"asking the scheduler at tcp://127.0.0.9:{self.port} to join", worker.output())
+
+    def test_scheduler_host_of_another_machine(self):
+        """192.0.2.0/24 is nobody's."""
+        config = self.config.replace(
+            "scheduler_port", 'scheduler_host: "192.0.2.1" join_deadline_seconds: 1 scheduler_port'
+        )
+        scheduler = self.start_by_hand(config, ["scheduler"])["scheduler"]
+        self.assert_ends(
+            scheduler,
+            cluster.DEADLINE_EXCEEDED,
+            'cluster.scheduler_host, "192.0.2.1", is not this machine, so they may look for the '
+            "scheduler elsewhere",
+        )
+        self.assertIn('"192.0.2.1", is no address of this machine', scheduler.output())
+        self.assertNotIn("at tcp://192.0.2.1", scheduler.output())
 
     def test_missing_nodes(self):
         config = cluster.replay_config(

@@ -243,8 +243,8 @@ class ClusterTest(unittest.TestCase):
         return daemons
 
     def describe(self, daemons, name):
-        """What others call a node: "worker 1 (127.0.0.1:4711)"."""
-        return f"{name.replace('-', ' ')} (127.0.0.1:{daemons[name].pid})"
+        """What others call a node: "worker 1 (127.0.0.1, process 4711)"."""
+        return f"{name.replace('-', ' ')} (127.0.0.1, process {daemons[name].pid})"
 
     def assert_others_end(self, daemons, *dead, text, code=PEER_LOST, seconds=END_TIME):
         """All but the `dead` end within `seconds` with the code and the text."""

@@ -26,6 +26,7 @@ endforeach()
 JOB = """name: "programs"
 cluster {{ workers: {workers} servers: 1 join_deadline_seconds: 30 }}
 communication {{ deterministic: true stall_deadline_seconds: 30 }}
+training {{ trace: true }}
 """
 
 
@@ -173,3 +174,5 @@ class InstalledTest(cluster.ClusterTest):
         self.assert_same_parameters(summary, 2)
         self.assertEqual(summary["iterations"], iterations)
         self.assertLess(summary["loss"][-1], 1e-3)
+        for rank in range(2):
+            self.assertTrue(self.read_json(f"out/worker-{rank}.trace.json")["traceEvents"])

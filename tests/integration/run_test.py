@@ -15,7 +15,7 @@ class TwoJobsTest(cluster.ClusterTest):
 
     CONFIG = """
         cluster { workers: 2 servers: 1 %s }
-        training { engine: REPLAY replay { iterations: 60
+        training { engine: REPLAY replay { iterations: 100
           layers { name: "ip" parameters: 1000 forward_ms: 20 backward_ms: 20 } } }"""
 
     def start_job(self, out, cluster_fields=""):
@@ -36,9 +36,20 @@ class TwoJobsTest(cluster.ClusterTest):
         first = self.start_job("one", f"scheduler_port: {port}")
         first.await_output("all 3 nodes have joined")
         second = self.start_job("two", f"scheduler_port: {port}")
-        self.assertNotEqual(second.wait(), cluster.SUCCESS)
+        self.assertEqual(second.wait(), cluster.CONFIG_ERROR)
         self.assertIn("another program listens on this port", second.output())
         self.assertEqual(first.wait(), cluster.SUCCESS, first.output())
+        # The second one's nodes have asked the first one's scheduler, and were told why not.
+        for node in ("server-0", "worker-0"):
+            with open(self.path(f"two/logs/{node}.log"), encoding="utf-8") as log:
+                self.assertIn("it was started for another run", log.read())
+
+    def test_same_port_at_the_same_time(self):
+        port = cluster.free_port_pair()
+        jobs = [self.start_job(out, f"scheduler_port: {port}") for out in ("one", "two")]
+        self.assertEqual(
+            sorted(job.wait() for job in jobs), [cluster.SUCCESS, cluster.CONFIG_ERROR]
+        )
 
 
 class DataTest(cluster.ClusterTest):
@@ -134,10 +145,10 @@ class RunTest(cluster.ClusterTest):
         self.assertIn(text.format(pid=pid), run.output())
 
     def test_killed_worker(self):
-        self.kill("worker", 1, "lost worker 1 (127.0.0.1:{pid}), last heard")
+        self.kill("worker", 1, "lost worker 1 (127.0.0.1, process {pid}), last heard")
 
     def test_killed_server(self):
-        self.kill("server", 0, "lost server 0 (127.0.0.1:{pid}), last heard")
+        self.kill("server", 0, "lost server 0 (127.0.0.1, process {pid}), last heard")
 
     def test_killed_scheduler(self):
         self.kill("scheduler", None, "lost the scheduler at tcp://127.0.0.1:")
@@ -154,8 +165,8 @@ class RunTest(cluster.ClusterTest):
     def test_signal_before_all_have_joined(self):
         run = self.start_endless()
         run.await_output("starting")
-        run.signal(signal.SIGINT)
-        self.assertEqual(run.wait(cluster.ENDING + 10), cluster.INTERRUPTED)
+        run.signal(signal.SIGTERM)
+        self.assertEqual(run.wait(cluster.ENDING), cluster.INTERRUPTED)
         self.assert_nothing_left()
 
     def test_killed_run(self):
@@ -173,7 +184,7 @@ class RunTest(cluster.ClusterTest):
         # It waits 5 s for those that are left, asks them to end, and kills them 5 s later.
         self.assertEqual(run.wait(cluster.END_TIME + 10), cluster.PEER_LOST)
         self.assert_nothing_left()
-        self.assertIn(f"lost worker 1 (127.0.0.1:{pid})", run.output())
+        self.assertIn(f"lost worker 1 (127.0.0.1, process {pid})", run.output())
 
     def test_process_that_does_not_end(self):
         """The job is done, but a process hangs: a server that has nothing to do, as there is just one

@@ -144,6 +144,69 @@ class SnapshotTest(SolverTest):
             self.config("", f'snapshot: "{state}"', iterations=1), "nothing is left"
         )
 
+    def test_machines_with_other_files(self):
+        """Two working directories are two machines: one has the last training's snapshot, the other
+        not; and other digits."""
+        self.copy("net", ("out/digits", "digits"))
+        self.copy_solver()
+        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
+            file.write('\nsnapshot_prefix: "lenet"\n')
+        for machine in ("old", "new"):
+            os.makedirs(self.path(machine))
+        os.symlink(self.path("digits"), self.path("old/digits"))
+        convert = self.start(
+            "poseidon",
+            "convert",
+            "csv",
+            f"--source={lenet.CONFIGS}/data/digits.csv",
+            f"--out={self.path('new/digits')}",
+            "--max_value=16",
+            "--scale_height=28",
+            "--scale_width=28",
+            "--train_records=300",
+        )
+        self.assertEqual(convert.wait(), cluster.SUCCESS)
+        first = self.write("first.prototxt", self.config("", workers=1, iterations=1))
+        run = self.on_machine("old", "run", "poseidon", "run", f"--config={first}")
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertRegex(run.output(), r"worker 0: wrote the snapshot of iteration 1, lenet_iter_1\.")
+
+        self.assert_machines_differ(
+            'snapshot: "latest"',
+            "whose snapshot the job goes on from, has none, but worker 1 (127.0.0.1, process ",
+            "has that of iteration 1, lenet_iter_1.solverstate: start worker 0 there",
+        )
+        self.assert_machines_differ(
+            "",
+            'layer "data" reads 300 records on worker 0 (127.0.0.1, process ',
+            "and 1500 on worker 1 (127.0.0.1, process ",
+        )
+
+    def on_machine(self, machine, name, program, *arguments):
+        path = os.path.join(cluster.programs(), program)
+        return self.spawn(name, ["env", "-C", self.path(machine), path, *arguments])
+
+    def assert_machines_differ(self, training, *texts):
+        port = f"cluster {{ scheduler_port: {cluster.free_port_pair()} servers: 1"
+        config = self.config("", training).replace("cluster {", port).replace("servers: 2", "")
+        flag = f"--config={self.write('job.prototxt', config)}"
+        nodes = [self.on_machine("old", f"scheduler-{len(texts[0])}", "poseidon_scheduler", flag)]
+        nodes.append(self.on_machine("old", f"server-{len(texts[0])}", "poseidon_server", flag))
+        for rank, machine in enumerate(("new", "old")):
+            nodes.append(
+                self.on_machine(
+                    machine,
+                    f"worker-{rank}-{len(texts[0])}",
+                    "poseidon_worker",
+                    flag,
+                    f"--rank={rank}",
+                )
+            )
+        for node in nodes:
+            self.assertEqual(node.wait(), cluster.DATA_ERROR)
+            for text in texts:
+                self.assertIn(text, node.output())
+
     @unittest.skipIf(os.geteuid() != 0, "needs root to mount a small file system")
     def test_full_disk_leaves_the_old_snapshot(self):
         self.solver_with_snapshots()

@@ -91,7 +91,8 @@ TEST(MembershipTest, ASecondNodeWithARankIsRefused) {
   SimulatedCluster cluster(options);
   ASSERT_TRUE(cluster.Run(kForever));
   ExpectEnd(cluster, 7, ExitCode::kRefused,
-            "rank 1 is already taken by worker 1 (machine1:4); give each worker a rank of its own");
+            "rank 1 is already taken by worker 1 (machine1, process 4); give each worker a rank of "
+            "its own");
   ExpectEnd(cluster, 8, ExitCode::kRefused,
             "there is no worker rank 4: the config has 4 worker(s), ranks count from 0");
   EXPECT_EQ(cluster.node({Role::kWorker, 1}).end->exit_code(), 0);
@@ -204,6 +205,39 @@ TEST(MembershipTest, WorkersThatDeclareDifferentModelsAreNamed) {
               AllOf(HasSubstr("declared another model than"), HasSubstr("worker 2 (machine2")));
 }
 
+TEST(MembershipTest, WorkersWithFilesThatDoNotFitTogetherDoNotTrain) {
+  SimulatedClusterOptions options = ShortTraining();
+  SpecOf({Role::kWorker, 2}, options).inputs.set_first_iteration(200);
+  SimulatedCluster newer_snapshot(options);
+  ASSERT_TRUE(newer_snapshot.Run(kForever));
+  ExpectAllEnded(newer_snapshot, ExitCode::kDataError);
+  EXPECT_THAT(newer_snapshot.node(1).end->reason(),
+              AllOf(HasSubstr("worker 0 (machine0"), HasSubstr("has none, but worker 2 (machine2"),
+                    HasSubstr("has that of iteration 200")));
+
+  options = ShortTraining();
+  for (NodeSpec& node : options.layout.nodes) {
+    wire::TrainingData& data = *node.inputs.add_data();
+    data.set_layer("digits");
+    data.set_records(node.id.rank == 3 ? 60 : 240);
+  }
+  SimulatedCluster other_data(options);
+  ASSERT_TRUE(other_data.Run(kForever));
+  ExpectAllEnded(other_data, ExitCode::kDataError);
+  EXPECT_THAT(other_data.node(1).end->reason(),
+              AllOf(HasSubstr("layer \"digits\" reads 240 records on worker 0 (machine0"),
+                    HasSubstr("and 60 on worker 3 (machine3")));
+}
+
+TEST(MembershipTest, AnOlderSnapshotThanWorkerZerosDoesNotMatter) {
+  SimulatedClusterOptions options = ShortTraining();
+  SpecOf({Role::kWorker, 0}, options).inputs.set_first_iteration(2);
+  SpecOf({Role::kWorker, 1}, options).inputs.set_first_iteration(1);
+  SimulatedCluster cluster(options);
+  ASSERT_TRUE(cluster.Run(kForever));
+  ExpectAllEnded(cluster, ExitCode::kSuccess);
+}
+
 TEST(MembershipTest, AModelThatMakesNoSenseEndsTheJobWithItsMessage) {
   SimulatedClusterOptions options = ShortTraining();
   options.work.model.mutable_layers(2)->mutable_inner_product()->set_inputs(41);
@@ -231,7 +265,7 @@ TEST(MembershipTest, ANodeThatNeverGetsReadyIsNamed) {
   ASSERT_TRUE(not_ready.Run(kForever));
   ExpectAllEnded(not_ready, ExitCode::kDeadlineExceeded);
   EXPECT_THAT(not_ready.node(1).end->reason(),
-              HasSubstr("server 1 (machine1:2) did not get ready to train after 20 s"));
+              HasSubstr("server 1 (machine1, process 2) did not get ready to train after 20 s"));
 
   options.network.fault_filter = [](const Envelope& envelope) {
     return envelope.kind == MessageKind::kDeclareModel && envelope.from.node.rank == 3;
@@ -239,7 +273,7 @@ TEST(MembershipTest, ANodeThatNeverGetsReadyIsNamed) {
   SimulatedCluster silent(options);
   ASSERT_TRUE(silent.Run(kForever));
   EXPECT_THAT(silent.node(1).end->reason(),
-              HasSubstr("worker 3 (machine3:6) did not declare the model after 20 s"));
+              HasSubstr("worker 3 (machine3, process 6) did not declare the model after 20 s"));
 }
 
 }  // namespace

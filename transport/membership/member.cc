@@ -1,5 +1,7 @@
 #include "transport/membership/member.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 
 namespace poseidon {
@@ -18,7 +20,8 @@ NodeId IdOf(const wire::Node& node) { return {static_cast<Role>(node.role()), no
 
 std::string Describe(const wire::Node& node) {
   std::string text = IdOf(node).ToString();
-  if (!node.host().empty()) text += " (" + node.host() + ":" + std::to_string(node.pid()) + ")";
+  if (!node.host().empty())
+    text += " (" + node.host() + ", process " + std::to_string(node.pid()) + ")";
   return text;
 }
 
@@ -57,6 +60,7 @@ void Member::SendRegister(Outbox& outbox) {
   for (const std::string& endpoint : options_.endpoints) node->add_endpoints(endpoint);
   request.set_incarnation(options_.incarnation);
   request.set_job_fingerprint(options_.job_fingerprint);
+  if (options_.job != nullptr) *request.mutable_job() = *options_.job;
   outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
   // To the scheduler a node that is gathered is alive as long as it repeats its registration.
   outbox.SetTimer(kRegisterTimer, std::min(kRegisterInterval, options_.heartbeat.interval));
@@ -69,7 +73,7 @@ void Member::OnTimer(TimerId timer, Outbox& outbox) {
   const Duration allowed =
       admitted_ ? options_.heartbeat.allowed_silence() : options_.join_deadline;
   if (outbox.now - last_answer_ > allowed) {
-    const std::string where = "the scheduler at " + options_.scheduler_control_endpoint;
+    const std::string where = "the scheduler at " + options_.scheduler;
     const std::string seconds = std::to_string(static_cast<int>(ToSeconds(allowed))) + " s";
     if (admitted_) {
       End(MakeEnd(ExitCode::kPeerLost, where + " has been silent for " + seconds +
@@ -83,7 +87,18 @@ void Member::OnTimer(TimerId timer, Outbox& outbox) {
     }
     return;
   }
+  WarnOfSilence(outbox.now);
   SendRegister(outbox);
+}
+
+void Member::WarnOfSilence(Time now) {
+  const Duration waited = now - last_answer_;
+  if (admitted_ || waited < next_warning_) return;
+  next_warning_ *= 2;
+  LOG(WARNING) << "no answer from the scheduler at " << options_.scheduler << " for "
+               << static_cast<int>(ToSeconds(waited))
+               << " s; is it running, and does cluster.scheduler_host name its machine? Asking for "
+               << static_cast<int>(ToSeconds(options_.join_deadline - waited)) << " s more";
 }
 
 bool Member::FromScheduler(const Envelope& envelope) const {
@@ -142,10 +157,9 @@ void Member::OnEnd(const Envelope& envelope, Outbox& outbox) {
 void Member::OnSilentScheduler(const Envelope& envelope, Outbox& outbox) {
   wire::Silent silent;
   if (!silent.ParseFromString(envelope.body.ToString())) return;
-  End(MakeEnd(ExitCode::kPeerLost, "lost the scheduler at " + options_.scheduler_control_endpoint +
-                                       ": no heartbeat for " +
-                                       std::to_string(static_cast<int>(silent.silent_seconds(0))) +
-                                       " s"),
+  End(MakeEnd(ExitCode::kPeerLost,
+              "lost the scheduler at " + options_.scheduler + ": no heartbeat for " +
+                  std::to_string(static_cast<int>(silent.silent_seconds(0))) + " s"),
       outbox);
 }
 

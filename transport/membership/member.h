@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/time.h"
+#include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 #include "transport/actor.h"
 #include "transport/membership/heartbeat.h"
@@ -27,17 +28,20 @@ struct MemberOptions {
   std::string host;      // of this process, as people and peers know it
   int64_t pid = 0;
   std::vector<std::string> endpoints;  // by lane
+  std::string scheduler;               // what messages call it: "tcp://node0:9700"
   std::string scheduler_control_endpoint;
   std::string scheduler_heartbeat_endpoint;
   uint64_t incarnation = 0;      // random, drawn by the program
   uint64_t job_fingerprint = 0;  // of the job config
+  // That config, for a refusal that says what differs; null where nobody will read it.
+  std::shared_ptr<const Job> job;
   Duration join_deadline = Seconds(60);
   HeartbeatTiming heartbeat;
   // What all nodes of a simulation share; null in a daemon.
   std::shared_ptr<SharedMessages> shared;
 };
 
-// "worker 2 (node7:4711)"
+// "worker 2 (node7, process 4711)"
 std::string Describe(const wire::Node& node);
 NodeId IdOf(const wire::Node& node);
 // The node of a view, or one with just role and rank if the view has none.
@@ -71,6 +75,8 @@ class Member {
 
  private:
   void SendRegister(Outbox& outbox);
+  // Logs, ever more rarely, that nobody has answered yet.
+  void WarnOfSilence(Time now);
   void OnViewMessage(const Envelope& envelope, Outbox& outbox);
   void OnView(const ViewAndRoutes& answer, Outbox& outbox);
   void OnEnd(const Envelope& envelope, Outbox& outbox);
@@ -84,6 +90,7 @@ class Member {
   bool joined_ = false;
   bool ended_ = false;
   Time last_answer_{};
+  Duration next_warning_ = Seconds(5);  // of silence
 };
 
 }  // namespace poseidon

@@ -1,6 +1,7 @@
 #include "transport/membership/node_setup.h"
 
 #include <arpa/inet.h>
+#include <glog/logging.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -33,6 +34,16 @@ sockaddr_in Resolve(const std::string& host) {
   return address;
 }
 
+std::string AddressText(const sockaddr_in& address) {
+  char text[INET_ADDRSTRLEN];
+  return inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+}
+
+// "tcp://host:port" of one of the scheduler's lanes.
+std::string SchedulerEndpoint(const Cluster& cluster, const std::string& host, int lane) {
+  return "tcp://" + host + ":" + std::to_string(cluster.scheduler_port() + lane);
+}
+
 }  // namespace
 
 std::string FindPublicHost(const std::string& scheduler_host) {
@@ -50,8 +61,23 @@ std::string FindPublicHost(const std::string& scheduler_host) {
     throw ConfigError("no route to cluster.scheduler_host \"" + scheduler_host +
                       "\"; is the network up?");
   }
-  char text[INET_ADDRSTRLEN];
-  return inet_ntop(AF_INET, &own.sin_addr, text, sizeof text);
+  return AddressText(own);
+}
+
+bool IsOwnAddress(const std::string& host) {
+  sockaddr_in address{};
+  try {
+    address = Resolve(host);
+  } catch (const ConfigError&) {
+    return false;
+  }
+  address.sin_port = 0;
+  // Only an address of this machine can be bound.
+  const int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool own =
+      probe >= 0 && bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  if (probe >= 0) close(probe);
+  return own;
 }
 
 Duration PauseDeadline(const Job& job) {
@@ -61,11 +87,6 @@ Duration PauseDeadline(const Job& job) {
 HeartbeatTiming TimingOf(const Job& job) {
   return {Seconds(job.communication().heartbeat_interval_seconds()),
           Seconds(job.communication().heartbeat_deadline_seconds())};
-}
-
-std::string SchedulerEndpoint(const Job& job, int lane) {
-  return "tcp://" + job.cluster().scheduler_host() + ":" +
-         std::to_string(job.cluster().scheduler_port() + lane);
 }
 
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
@@ -90,12 +111,20 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
   options.host = public_host;
   options.pid = getpid();
   options.endpoints = runtime.endpoints();
-  options.scheduler_control_endpoint = SchedulerEndpoint(job, kControlLane);
-  options.scheduler_heartbeat_endpoint = SchedulerEndpoint(job, kHeartbeatLane);
+  options.scheduler =
+      SchedulerEndpoint(job.cluster(), job.cluster().scheduler_host(), kControlLane);
+  // Resolved once. ZeroMQ would ask again whenever it connects anew, in the thread that carries all
+  // connections, and behind a link that is cut the resolver's own deadlines hold up the end.
+  const std::string address = AddressText(Resolve(job.cluster().scheduler_host()));
+  options.scheduler_control_endpoint = SchedulerEndpoint(job.cluster(), address, kControlLane);
+  options.scheduler_heartbeat_endpoint = SchedulerEndpoint(job.cluster(), address, kHeartbeatLane);
   options.incarnation = DrawRandom();
   options.job_fingerprint = job_fingerprint;
+  options.job = std::make_shared<const Job>(job);
   options.join_deadline = Seconds(job.cluster().join_deadline_seconds());
   options.heartbeat = TimingOf(job);
+  LOG(INFO) << "asking the scheduler at " << options.scheduler << " to join; it reaches this "
+            << RoleName(role) << " at " << public_host;
   return options;
 }
 

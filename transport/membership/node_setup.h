@@ -16,20 +16,22 @@ namespace poseidon {
 // scheduler. Throws ConfigError if `scheduler_host` can't be resolved.
 std::string FindPublicHost(const std::string& scheduler_host);
 
+// Whether `host`, a name or an address, means this machine: false for one that can't be resolved,
+// or that the network translates to this machine's.
+bool IsOwnAddress(const std::string& host);
+
 HeartbeatTiming TimingOf(const Job& job);
 
 // How long all workers together may take to pause for another plan.
 Duration PauseDeadline(const Job& job);
 
-// "tcp://host:port" of the scheduler's control or heartbeat lane.
-std::string SchedulerEndpoint(const Job& job, int lane);
-
 // A server's or worker's: free ports, reachable at `public_host`. The scheduler changes ports and
 // lanes.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
-// Draws an incarnation at random. `runtime` is bound; nothing is sent yet. Throws ConfigError if
-// `wanted_rank` is below -1.
+// Draws an incarnation at random, resolves cluster.scheduler_host, and logs whom the node will ask.
+// `runtime` is bound; nothing is sent yet. Throws ConfigError if `wanted_rank` is below -1 or the
+// host can't be resolved.
 MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
                                 int wanted_rank, const std::string& public_host,
                                 const ZmqRuntime& runtime);

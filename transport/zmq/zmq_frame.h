@@ -12,7 +12,7 @@
 namespace poseidon {
 
 // Goes up when a node could misread a frame of an older one; frames of another version are dropped.
-constexpr uint32_t kProtocolVersion = 2;
+constexpr uint32_t kProtocolVersion = 3;
 
 // wire::FrameHeader, serialised. `to` and the body itself are not part of it.
 std::string EncodeHeader(const Envelope& envelope);

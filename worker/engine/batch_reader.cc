@@ -37,10 +37,19 @@ DataOrder MakeOrder(const LayerDescription& layer, const SampleSource& source,
           options.seed,           skip};
 }
 
+wire::TrainingData DescribeData(const LayerDescription& layer, SampleSource& source) {
+  wire::TrainingData data;
+  data.set_layer(layer.name());
+  data.set_records(source.records().records);
+  data.set_fingerprint(source.Fingerprint());
+  return data;
+}
+
 }  // namespace
 
 BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions& options)
     : source_(MakeSampleSource(layer)),
+      data_(DescribeData(layer, *source_)),
       shapes_(TopShapes(layer)),
       batch_(shapes_[0][0]),
       order_(MakeOrder(layer, *source_, options)),

@@ -16,6 +16,7 @@
 #include "caffe_adapter/data/data_order.h"
 #include "caffe_adapter/data/sample_source.h"
 #include "caffe_adapter/net/net.h"
+#include "proto/wire.pb.h"
 #include "worker/engine/data_feed.h"
 
 namespace poseidon {
@@ -46,6 +47,9 @@ class BatchReader {
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
+  // What the layer reads: for comparing with other workers (caffe_adapter/data/fingerprint.h).
+  const wire::TrainingData& data() const { return data_; }
+
   // The shape of each top.
   const std::vector<Shape>& shapes() const { return shapes_; }
 
@@ -63,6 +67,7 @@ class BatchReader {
   void Request(int64_t iteration);  // with the lock held, while nothing is requested
 
   std::unique_ptr<SampleSource> source_;
+  wire::TrainingData data_;
   std::vector<Shape> shapes_;
   int64_t batch_;
   DataOrder order_;

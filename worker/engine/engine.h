@@ -22,6 +22,7 @@
 #include "caffe_adapter/net/net.h"
 #include "core/arithmetic/gradient_buffers.h"
 #include "proto/model.pb.h"
+#include "proto/wire.pb.h"
 
 namespace poseidon {
 
@@ -47,6 +48,8 @@ class Engine {
   virtual const ModelSpec& model() const = 0;
   // Samples of one pass.
   virtual int64_t batch() const = 0;
+  // What its train net reads, which must be the same on all workers; none where it reads nothing.
+  virtual std::vector<wire::TrainingData> data() const { return {}; }
 
   // Steps are the net's layers in forward order, those without parameters too.
   virtual int steps() const = 0;

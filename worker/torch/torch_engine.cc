@@ -60,6 +60,7 @@ class TorchEngine : public Engine {
 
   const ModelSpec& model() const override { return model_; }
   int64_t batch() const override { return model_.batch(); }
+  std::vector<wire::TrainingData> data() const override { return train_.data(); }
 
   int steps() const override { return static_cast<int>(train_.description().layers.size()); }
   const std::string& step_name(int step) const override {

@@ -115,6 +115,14 @@ TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data,
   }
 }
 
+std::vector<wire::TrainingData> TorchNet::data() const {
+  std::vector<wire::TrainingData> data;
+  for (const DataLayer* layer : data_layers_) {
+    if (layer->reader() != nullptr) data.push_back(layer->reader()->data());
+  }
+  return data;
+}
+
 void TorchNet::ShareParameters() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;

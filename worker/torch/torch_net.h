@@ -50,6 +50,9 @@ class TorchNet {
   // other. The memory must outlive the net.
   void BindParameters(int step, std::span<float> values);
 
+  // What the layers that read files read, in the net's order.
+  std::vector<wire::TrainingData> data() const;
+
   // The batch of an iteration for the data layers; then `next` is read ahead.
   void LoadBatch(int64_t iteration, int64_t next);
 

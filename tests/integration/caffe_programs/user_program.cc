@@ -20,6 +20,7 @@ ExitCode Train(int argc, char** argv) {
     worker = PatchSolver(*solver, {.config = ReadJobConfig(argv[2]),
                                    .wanted_rank = std::stoi(argv[3]),
                                    .host = "",
+                                   .trace_directory = "",
                                    .on_error = {}});
   }
   solver->Step(solver->param().max_iter());

@@ -98,7 +98,7 @@ class WorkerProtocolTest : public testing::Test {
   // Up to the first iteration of the first plan.
   void StartTraining(bool at_workers = true) {
     Join();
-    protocol_.Declare(ModelSpec(), 0, outbox_);
+    protocol_.Declare(ModelSpec(), {}, outbox_);
     GivePlan(TwoLayers(0, 0, at_workers));
     protocol_.Begin(outbox_);
     Receive(Message(MessageKind::kStart));
@@ -137,10 +137,14 @@ TEST_F(WorkerProtocolTest, StartsStepByStep) {
   EXPECT_EQ(protocol_.phase(), Phase::kDeclaring);
   EXPECT_EQ(protocol_.rank(), 0);
 
-  protocol_.Declare(ModelSpec(), 40, outbox_);
+  wire::TrainingInputs inputs;
+  inputs.set_first_iteration(40);
+  protocol_.Declare(ModelSpec(), inputs, outbox_);
   EXPECT_EQ(protocol_.phase(), Phase::kPlanning);
   EXPECT_THAT(Sent(), ElementsAre(MessageKind::kDeclareModel));
-  EXPECT_EQ(sent_[0].iteration, 40);
+  wire::Declaration declaration;
+  ASSERT_TRUE(declaration.ParseFromString(sent_[0].body.ToString()));
+  EXPECT_EQ(declaration.inputs().first_iteration(), 40);
   EXPECT_EQ(sent_[0].epoch, kEpoch);
 
   GivePlan(TwoLayers(0, 40, true));
@@ -167,7 +171,7 @@ class WorkerProtocolOfOthersTest : public WorkerProtocolTest {
 
 TEST_F(WorkerProtocolOfOthersTest, PublishesNothing) {
   Join();
-  protocol_.Declare(ModelSpec(), 0, outbox_);
+  protocol_.Declare(ModelSpec(), {}, outbox_);
   GivePlan(TwoLayers(0, 0, true));
   protocol_.Begin(outbox_);
   Sent();
@@ -199,7 +203,7 @@ TEST_F(WorkerProtocolTest, WhatComesOutOfTurnChangesNothing) {
   Join();
   Receive(Message(MessageKind::kStart));
   EXPECT_EQ(protocol_.phase(), Phase::kDeclaring);
-  protocol_.Declare(ModelSpec(), 0, outbox_);
+  protocol_.Declare(ModelSpec(), {}, outbox_);
   GivePlan(TwoLayers(0, 0, true));
   protocol_.Begin(outbox_);
   Receive(Message(MessageKind::kStart));

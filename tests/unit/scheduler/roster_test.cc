@@ -12,6 +12,13 @@ using testing::HasSubstr;
 
 constexpr uint64_t kFingerprint = 42;
 
+Job TestJob() {
+  Job job;
+  job.mutable_cluster()->set_workers(3);
+  job.mutable_cluster()->set_servers(2);
+  return job;
+}
+
 wire::Register Request(Role role, int rank, uint64_t incarnation) {
   wire::Register request;
   request.mutable_node()->set_role(static_cast<uint32_t>(role));
@@ -33,7 +40,7 @@ class RosterTest : public testing::Test {
     return answer.admitted ? answer.admitted->rank() : -1;
   }
 
-  Roster roster_{3, 2, 3, kFingerprint};
+  Roster roster_{TestJob(), kFingerprint, 3};
 };
 
 TEST_F(RosterTest, GivesWishesAndElseTheLowestFreeRank) {
@@ -49,8 +56,33 @@ TEST_F(RosterTest, GivesWishesAndElseTheLowestFreeRank) {
   std::vector<std::string> nodes;
   for (const wire::Node& node : roster_.nodes()) nodes.push_back(Describe(node));
   EXPECT_THAT(nodes,
-              testing::ElementsAre("server 0 (node3:7)", "server 1 (node5:7)", "worker 0 (node2:7)",
-                                   "worker 1 (node1:7)", "worker 2 (node4:7)"));
+              testing::ElementsAre("server 0 (node3, process 7)", "server 1 (node5, process 7)",
+                                   "worker 0 (node2, process 7)", "worker 1 (node1, process 7)",
+                                   "worker 2 (node4, process 7)"));
+}
+
+TEST_F(RosterTest, GivesRanksByHostWhenAllAreThere) {
+  const auto join = [&](Role role, int wanted, uint64_t incarnation, const std::string& host) {
+    wire::Register request = Request(role, wanted, incarnation);
+    request.mutable_node()->set_host(host);
+    return roster_.Register(request, {});
+  };
+  EXPECT_TRUE(roster_.AssignRanks().empty());
+  EXPECT_FALSE(join(Role::kWorker, -1, 1, "a").has_rank);
+  EXPECT_FALSE(join(Role::kWorker, -1, 2, "b").has_rank);
+  EXPECT_TRUE(join(Role::kWorker, 2, 3, "c").has_rank);
+  EXPECT_FALSE(join(Role::kServer, -1, 4, "b").has_rank);
+  EXPECT_TRUE(roster_.AssignRanks().empty());
+  EXPECT_TRUE(join(Role::kServer, 1, 5, "a").has_rank);
+  std::vector<std::string> assigned;
+  for (const wire::Node& node : roster_.AssignRanks()) assigned.push_back(Describe(node));
+  EXPECT_THAT(assigned, testing::ElementsAre("worker 1 (a, process 7)", "worker 0 (b, process 7)",
+                                             "server 0 (b, process 7)"));
+  // Whoever asks again is told what it has for good.
+  const Roster::Answer again = join(Role::kWorker, -1, 1, "a");
+  EXPECT_TRUE(again.has_rank);
+  EXPECT_EQ(again.admitted->rank(), 1);
+  EXPECT_TRUE(roster_.AssignRanks().empty());
 }
 
 TEST_F(RosterTest, ARepetitionKeepsItsRankAndIsNoNews) {
@@ -69,14 +101,34 @@ TEST_F(RosterTest, SaysWhyItRefuses) {
     EXPECT_FALSE(answer.admitted);
     return answer.refusal;
   };
-  EXPECT_EQ(refusal(Request(Role::kWorker, 1, 2)),
-            "rank 1 is already taken by worker 1 (node1:7); give each worker a rank of its own");
+  EXPECT_EQ(
+      refusal(Request(Role::kWorker, 1, 2)),
+      "rank 1 is already taken by worker 1 (node1, process 7); give each worker a rank of its own");
   EXPECT_EQ(refusal(Request(Role::kServer, 2, 2)),
             "there is no server rank 2: the config has 2 server(s), ranks count from 0");
   EXPECT_EQ(refusal(Request(Role::kScheduler, 0, 2)), "only servers and workers can join a job");
   wire::Register other_job = Request(Role::kServer, -1, 2);
   other_job.set_job_fingerprint(41);
-  EXPECT_THAT(refusal(other_job), HasSubstr("its job config differs from the scheduler's"));
+  EXPECT_EQ(refusal(other_job),
+            "its job config differs from the scheduler's; every node of a job must be started from "
+            "the same file");
+  *other_job.mutable_job() = TestJob();
+  other_job.mutable_job()->mutable_communication()->set_lanes(2);
+  EXPECT_EQ(refusal(other_job),
+            "its job config differs from the scheduler's: communication is { lanes: 2 }, the "
+            "scheduler's is not set; every node of a job must be started from the same file");
+  other_job.mutable_job()->clear_communication();
+  other_job.mutable_job()->mutable_cluster()->set_workers(4);
+  other_job.mutable_job()->mutable_cluster()->set_flops(1);
+  EXPECT_THAT(refusal(other_job),
+              HasSubstr(": cluster.workers is 4, the scheduler's is 3; and 1 more field;"));
+  // What losers of a race for a port are told.
+  other_job.mutable_job()->set_run(7);
+  other_job.mutable_job()->set_name("two\n");
+  EXPECT_THAT(refusal(other_job),
+              HasSubstr("it was started for another run (name: \"two\\n\") than "
+                        "the scheduler (name: \"job\"), which has the same "
+                        "cluster.scheduler_port; give each job a port"));
   wire::Register other_version = Request(Role::kServer, -1, 2);
   other_version.mutable_node()->add_endpoints("one more");
   EXPECT_THAT(refusal(other_version), HasSubstr("it offers 4 endpoints instead of 3"));
@@ -92,7 +144,7 @@ TEST_F(RosterTest, ForgetsTheSilent) {
   Rank(Role::kWorker, -1, 2, Seconds(5));
   const std::vector<wire::Node> dropped = roster_.DropSilent(Seconds(9), Seconds(8));
   ASSERT_EQ(dropped.size(), 1u);
-  EXPECT_EQ(Describe(dropped[0]), "worker 0 (node1:7)");
+  EXPECT_EQ(Describe(dropped[0]), "worker 0 (node1, process 7)");
   EXPECT_EQ(roster_.Missing(), "2 workers (ranks 0, 2) and 2 servers (ranks 0, 1)");
   // Its place is free, and if it comes back it takes what is left.
   EXPECT_EQ(Rank(Role::kWorker, -1, 3), 0);

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "transport/membership/node_setup.h"
+
 namespace poseidon {
 namespace {
 
@@ -19,6 +21,7 @@ MemberOptions Options() {
   options.host = "here";
   options.pid = 3;
   options.endpoints = {"control", "heartbeat", "data"};
+  options.scheduler = "tcp://there:9700";
   options.scheduler_control_endpoint = "tcp://there:9700";
   options.scheduler_heartbeat_endpoint = "tcp://there:9701";
   options.incarnation = 11;
@@ -48,6 +51,12 @@ Envelope FromScheduler(MessageKind kind, const Message& message, uint64_t epoch)
   envelope.from = kSchedulerControl;
   envelope.epoch = epoch;
   return envelope;
+}
+
+TEST(NodeSetupTest, KnowsItsOwnAddresses) {
+  EXPECT_TRUE(IsOwnAddress("127.0.0.1"));
+  EXPECT_TRUE(IsOwnAddress("127.0.0.9"));
+  EXPECT_FALSE(IsOwnAddress("192.0.2.1"));  // for documentation, so nobody's
 }
 
 class MemberTest : public testing::Test {
@@ -83,7 +92,7 @@ TEST_F(MemberTest, RegistersAgainAndAgain) {
     EXPECT_EQ(outbox_.messages[0].to, kSchedulerControl);
     wire::Register request;
     ASSERT_TRUE(request.ParseFromString(outbox_.messages[0].body.ToString()));
-    EXPECT_EQ(Describe(request.node()), "worker (no rank yet) (here:3)");
+    EXPECT_EQ(Describe(request.node()), "worker (no rank yet) (here, process 3)");
     EXPECT_EQ(request.incarnation(), 11u);
     EXPECT_EQ(request.job_fingerprint(), 12u);
     EXPECT_EQ(request.node().endpoints_size(), 3);
@@ -167,7 +176,7 @@ TEST(MemberTextTest, DescribesNodes) {
   wire::View view = CompleteView();
   view.mutable_nodes(1)->set_host("node7");
   view.mutable_nodes(1)->set_pid(4711);
-  EXPECT_EQ(Describe(FindNode(view, {Role::kWorker, 1})), "worker 1 (node7:4711)");
+  EXPECT_EQ(Describe(FindNode(view, {Role::kWorker, 1})), "worker 1 (node7, process 4711)");
   EXPECT_EQ(Describe(FindNode(view, {Role::kServer, 8})), "server 8");
 }
 

@@ -1,0 +1,16 @@
+// Why a node does not belong to a scheduler's job: what differs between their job configs.
+#pragma once
+
+#include <string>
+
+#include "proto/job.pb.h"
+
+namespace poseidon {
+
+// For people, of a node that is refused: "its job config differs from the scheduler's: ...", with
+// the first field that differs and both values, and what to do. Of two runs of `poseidon run`
+// (Job.run), which have come upon the same port, it says that. `node` is null if it has not sent
+// its config.
+std::string DescribeDifference(const Job& scheduler, const Job* node);
+
+}  // namespace poseidon

@@ -1,0 +1,57 @@
+#include "scheduler/input_agreement.h"
+
+#include <algorithm>
+
+#include "transport/membership/member.h"
+
+namespace poseidon {
+namespace {
+
+std::string DescribeSnapshot(const wire::TrainingInputs& inputs) {
+  if (inputs.first_iteration() == 0) return "has none";
+  return "has that of iteration " + std::to_string(inputs.first_iteration()) +
+         (inputs.snapshot().empty() ? "" : ", " + inputs.snapshot());
+}
+
+std::string SnapshotDisagreement(const WorkerInputs& first, const WorkerInputs& other) {
+  if (other.inputs.first_iteration() <= first.inputs.first_iteration()) return "";
+  return Describe(first.node) + ", whose snapshot the job goes on from, " +
+         DescribeSnapshot(first.inputs) + ", but " + Describe(other.node) + " " +
+         DescribeSnapshot(other.inputs) +
+         ": start worker 0 there (--rank=0), copy the snapshot to " + first.node.host() +
+         ", or remove it to begin without it";
+}
+
+std::string DataDisagreement(const WorkerInputs& first, const WorkerInputs& other) {
+  const int layers = std::min(first.inputs.data_size(), other.inputs.data_size());
+  for (int i = 0; i < layers; ++i) {
+    const wire::TrainingData& own = first.inputs.data(i);
+    const wire::TrainingData& theirs = other.inputs.data(i);
+    std::string difference;
+    if (own.records() != theirs.records()) {
+      difference = std::to_string(own.records()) + " records on " + Describe(first.node) +
+                   ", and " + std::to_string(theirs.records()) + " on " + Describe(other.node);
+    } else if (own.fingerprint() != theirs.fingerprint()) {
+      difference = std::to_string(own.records()) + " records on " + Describe(first.node) +
+                   ", and as many, but not the same, on " + Describe(other.node);
+    } else {
+      continue;
+    }
+    return "layer \"" + own.layer() + "\" reads " + difference +
+           ": every worker reads its part of the same data; copy them anew to all machines";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers) {
+  for (const WorkerInputs& worker : workers) {
+    std::string disagreement = SnapshotDisagreement(workers[0], worker);
+    if (disagreement.empty()) disagreement = DataDisagreement(workers[0], worker);
+    if (!disagreement.empty()) return disagreement;
+  }
+  return "";
+}
+
+}  // namespace poseidon

@@ -1,0 +1,29 @@
+// Whether the workers of a job have files that fit together: the snapshot that training goes on
+// from, and the training data.
+//
+// A value function's sentence ends the job before its first iteration, because nothing would tell
+// afterwards: training from scratch where there was a snapshot, or on other records, looks like
+// any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/wire.pb.h"
+
+namespace poseidon {
+
+struct WorkerInputs {
+  wire::Node node;
+  wire::TrainingInputs inputs;
+};
+
+// What does not fit, with both machines' names and what to do; "" if all does. `workers` by rank,
+// at least one.
+//
+// Only worker 0's snapshot counts, so the others may have none, or an older one; one that is newer
+// says that worker 0 is not where it was the last time. Data must be the same. What a worker does
+// not say (none of its layers reads files, or it is a program of the user's) is not compared.
+std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers);
+
+}  // namespace poseidon

@@ -1,0 +1,98 @@
+// What the workers of a job must agree on: their files before it, their parameters after it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/input_agreement.h"
+#include "scheduler/parameter_agreement.h"
+#include "transport/address.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+wire::Node NodeOf(int rank) {
+  wire::Node node;
+  node.set_role(static_cast<uint32_t>(Role::kWorker));
+  node.set_rank(rank);
+  node.set_host("node" + std::to_string(rank));
+  node.set_pid(7);
+  return node;
+}
+
+WorkerInputs Worker(int rank, int64_t snapshot, int64_t records, uint64_t fingerprint = 1) {
+  WorkerInputs worker{NodeOf(rank), {}};
+  worker.inputs.set_first_iteration(snapshot);
+  if (snapshot > 0) worker.inputs.set_snapshot("x_iter.solverstate");
+  if (records > 0) {
+    wire::TrainingData& data = *worker.inputs.add_data();
+    data.set_layer("digits");
+    data.set_records(records);
+    data.set_fingerprint(fingerprint);
+  }
+  return worker;
+}
+
+TEST(InputAgreementTest, SameFilesAgreeAndSoDoThoseThatNobodyNeeds) {
+  EXPECT_EQ(DescribeDisagreement({Worker(0, 0, 0)}), "");
+  EXPECT_EQ(DescribeDisagreement({Worker(0, 200, 60), Worker(1, 0, 60), Worker(2, 100, 60)}), "");
+  // A program that does not say what it reads.
+  EXPECT_EQ(DescribeDisagreement({Worker(0, 0, 60), Worker(1, 0, 0)}), "");
+}
+
+TEST(InputAgreementTest, ASnapshotThatIsNewerThanWorkerZerosIsNotPassedOver) {
+  EXPECT_EQ(
+      DescribeDisagreement({Worker(0, 0, 60), Worker(1, 200, 60)}),
+      "worker 0 (node0, process 7), whose snapshot the job goes on from, has none, but worker 1 "
+      "(node1, process 7) has that of iteration 200, x_iter.solverstate: start worker 0 there "
+      "(--rank=0), copy the snapshot to node0, or remove it to begin without it");
+  EXPECT_THAT(DescribeDisagreement({Worker(0, 100, 60), Worker(1, 0, 60), Worker(2, 101, 60)}),
+              HasSubstr("has that of iteration 100, x_iter.solverstate, but worker 2 (node2"));
+}
+
+TEST(InputAgreementTest, OtherDataAreNamedWithTheirMachines) {
+  EXPECT_EQ(
+      DescribeDisagreement({Worker(0, 0, 240), Worker(1, 0, 240), Worker(2, 0, 60)}),
+      "layer \"digits\" reads 240 records on worker 0 (node0, process 7), and 60 on worker 2 "
+      "(node2, process 7): every worker reads its part of the same data; copy them anew to all "
+      "machines");
+  EXPECT_THAT(
+      DescribeDisagreement({Worker(0, 0, 60, 1), Worker(1, 0, 60, 2)}),
+      HasSubstr("60 records on worker 0 (node0, process 7), and as many, but not the same, on "
+                "worker 1 (node1, process 7)"));
+}
+
+WorkerReports ReportsOf(const std::vector<std::string>& hashes) {
+  WorkerReports reports;
+  for (size_t rank = 0; rank < hashes.size(); ++rank) {
+    reports[static_cast<int>(rank)].set_rank(static_cast<int>(rank));
+    reports[static_cast<int>(rank)].set_parameter_hash(hashes[rank]);
+  }
+  return reports;
+}
+
+TEST(ParameterAgreementTest, WhoseParametersDifferIsNamed) {
+  wire::View view;
+  for (int rank = 0; rank < 3; ++rank) *view.add_nodes() = NodeOf(rank);
+  EXPECT_EQ(DescribeParameterDifference(ReportsOf({"a", "a", "a"}), view), "");
+  EXPECT_EQ(DescribeParameterDifference(ReportsOf({"", "a", "a"}), view), "");
+  EXPECT_EQ(DescribeParameterDifference(ReportsOf({"", "", ""}), view), "");
+  EXPECT_THAT(
+      DescribeParameterDifference(ReportsOf({"", "a", "b"}), view),
+      HasSubstr("worker 1 (node1, process 7) has hash a, worker 2 (node2, process 7) has hash "
+                "b"));
+}
+
+TEST(ParameterAgreementTest, AHashThatNobodyGaveIsNotCalledTheSame) {
+  EXPECT_EQ(DescribeParameters(ReportsOf({"a", "a"})),
+            "all workers ended with the same parameters (hash a)");
+  EXPECT_EQ(
+      DescribeParameters(ReportsOf({"a", "", "a", ""})),
+      "the workers that gave a hash ended with the same parameters (hash a); not given: worker "
+      "1, 3");
+  EXPECT_THAT(DescribeParameters(ReportsOf({"", ""})), Not(HasSubstr("ended with the same")));
+}
+
+}  // namespace
+}  // namespace poseidon
