@@ -1,11 +1,16 @@
 #include "caffe_adapter/patch/caffe_patch.h"
 
+#include <glog/logging.h>
+
 #include <caffe/caffe.hpp>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "caffe_adapter/patch/caffe_solver.h"
 #include "caffe_adapter/patch/distributed_solver.h"
+#include "caffe_adapter/patch/test_log.h"
 #include "client/worker_session.h"
 #include "core/error.h"
 #include "device/cuda/cuda_device.h"
@@ -37,6 +42,45 @@ class SolverCallback : public ::caffe::Solver<float>::Callback {
 
   Action start_;
   Action gradients_ready_;
+};
+
+// The result of a net's Accuracy layer, of several the one with the smallest top_k; "" if none.
+std::string AccuracyBlob(const ::caffe::Net<float>& net) {
+  std::string blob;
+  uint32_t top_k = 0;
+  for (const auto& layer : net.layers()) {
+    const ::caffe::LayerParameter& parameter = layer->layer_param();
+    if (parameter.type() != "Accuracy" || parameter.top_size() == 0) continue;
+    if (!blob.empty() && parameter.accuracy_param().top_k() >= top_k) continue;
+    blob = parameter.top(0);
+    top_k = parameter.accuracy_param().top_k();
+  }
+  return blob;
+}
+
+// Listens to what Caffe logs of its tests in the thread that makes this.
+class TestListener : public google::LogSink {
+ public:
+  explicit TestListener(::caffe::Solver<float>& solver)
+      : log_(solver.test_nets().empty() ? "" : AccuracyBlob(*solver.test_nets()[0])) {
+    google::AddLogSink(this);
+  }
+  ~TestListener() override { google::RemoveLogSink(this); }
+  TestListener(const TestListener&) = delete;
+  TestListener& operator=(const TestListener&) = delete;
+
+  std::optional<wire::Progress> Take() { return log_.Take(); }
+
+  using google::LogSink::send;
+  void send(google::LogSeverity /*severity*/, const char* /*file*/, const char* /*base*/,
+            int /*line*/, const struct ::tm* /*time*/, const char* message,
+            size_t length) override {
+    if (std::this_thread::get_id() == thread_) log_.Read(std::string(message, length));
+  }
+
+ private:
+  const std::thread::id thread_ = std::this_thread::get_id();
+  CaffeTestLog log_;
 };
 
 // The GPU that Caffe computes on, and its update with factors; null in CPU mode.
@@ -89,6 +133,7 @@ class CaffePatch::Impl {
   void Attach(::caffe::Solver<float>& solver) {
     CHECK(solver_ == nullptr) << "a worker trains one solver";
     solver_ = &solver;
+    tests_.emplace(solver);
     solver.add_callback(&solver_callback_);
     solver.net()->add_before_forward(&before_forward_);
     solver.net()->add_after_backward(&after_backward_);
@@ -107,10 +152,22 @@ class CaffePatch::Impl {
   void Finish() {
     if (finished_ || !distributed_ || !distributed_->began()) return;
     finished_ = true;
-    Guarded([this] { distributed_->Finish(); });
+    Guarded([this] {
+      ReportTest();
+      tests_.reset();
+      distributed_->Finish();
+    });
   }
 
  private:
+  // What Caffe has tested since the last call. Not while it logs: messages are sent under its
+  // locks.
+  void ReportTest() {
+    if (std::optional<wire::Progress> test = tests_->Take()) {
+      distributed_->ReportTest(*std::move(test));
+    }
+  }
+
   // The solver has its first values: of its fillers, of a file, of a snapshot.
   void OnStart() {
     Guarded([this] {
@@ -119,6 +176,7 @@ class CaffePatch::Impl {
         distributed_.emplace(*adapter_, session_);
       }
       distributed_->OnStart();
+      ReportTest();
       in_iteration_ = true;
     });
   }
@@ -152,6 +210,7 @@ class CaffePatch::Impl {
   ::caffe::Solver<float>* solver_ = nullptr;
   std::optional<CaffeSolver> adapter_;
   std::optional<DistributedSolver> distributed_;
+  std::optional<TestListener> tests_;
   NetCallback before_forward_;
   NetCallback after_backward_;
   SolverCallback solver_callback_;

@@ -104,6 +104,12 @@ void DistributedSolver::ChangePlan() {
   if (staged_) staged_->PlanChanged();
 }
 
+void DistributedSolver::ReportTest(wire::Progress test) {
+  test.set_total_iterations(model_.iterations());
+  session_.ReportTest(test);
+  last_test_ = std::move(test);
+}
+
 void DistributedSolver::Finish() {
   if (iterations_ < model_.iterations()) {
     throw Error(ExitCode::kFailure, "stopped after " + std::to_string(iterations_) + " of " +
@@ -114,6 +120,8 @@ void DistributedSolver::Finish() {
   report.set_iterations(iterations_);
   report.set_images(iterations_ * model_.batch());
   report.set_parameter_hash(HashOfValues());
+  if (last_test_.has_test_accuracy()) report.set_test_accuracy(last_test_.test_accuracy());
+  if (last_test_.has_test_loss()) report.set_test_loss(last_test_.test_loss());
   session_.Finish(report);
 }
 

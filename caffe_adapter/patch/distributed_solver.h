@@ -96,6 +96,10 @@ class DistributedSolver {
     OnGradientsReady([loss] { return loss; });
   }
 
+  // The solver has tested; may be called from the first OnStart until Finish. `test` lacks only the
+  // number of iterations.
+  void ReportTest(wire::Progress test);
+
   // Tells the other nodes that this worker has done its part; waits for the job's end. Throws Error
   // if iterations are left: the others can't go on without this one.
   void Finish();
@@ -117,6 +121,7 @@ class DistributedSolver {
   std::unique_ptr<StagedGradients> staged_;  // null: on the host
   bool began_ = false;
   int64_t iterations_ = 0;
+  wire::Progress last_test_;
   std::vector<int> passes_done_;  // of this iteration's backward, by layer
   std::vector<bool> has_values_;  // worker 0's, by layer
   Time begin_{};
