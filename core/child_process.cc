@@ -55,11 +55,33 @@ struct Streams {
   int error = -1;
 };
 
-// In the child, between fork and exec: only async-signal-safe calls.
+// Signals are blocked while this lives.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+// In the child, between fork and exec: only async-signal-safe calls. All signals are blocked: the
+// parent's handlers would take one that is meant for the program, and nobody would know of it.
 [[noreturn]] void Become(char* const* command, const Streams& streams, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kCanNotStart);  // it died before the line above
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction inherited = {};
+    sigaction(signal, nullptr, &inherited);
+    if (inherited.sa_handler != SIG_IGN) ::signal(signal, SIG_DFL);
+  }
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -101,6 +123,7 @@ ChildProcess::ChildProcess(ChildOptions options) : options_(std::move(options)) 
   for (std::string& argument : options_.command) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
   const pid_t parent = getpid();
+  const BlockedSignals blocked;
   pid_ = fork();
   if (pid_ == 0) Become(pointers.data(), streams, parent);
   if (pid_ < 0) Fail("start " + options_.name);

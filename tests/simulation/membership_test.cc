@@ -41,7 +41,7 @@ TEST(MembershipTest, NodesMayStartInAnyOrderAndLate) {
   }
 }
 
-TEST(MembershipTest, NodesWithoutAWishGetTheRanksThatAreLeft) {
+TEST(MembershipTest, NodesWithoutAWishGetTheRanksThatAreLeftPairedByMachine) {
   SimulatedClusterOptions options = ShortTraining();
   for (NodeSpec& node : options.layout.nodes) {
     if (node.id.role != Role::kScheduler && node.id != NodeId{Role::kWorker, 2}) node.id.rank = -1;
@@ -53,9 +53,10 @@ TEST(MembershipTest, NodesWithoutAWishGetTheRanksThatAreLeft) {
   ExpectAllEnded(cluster, ExitCode::kSuccess);
   std::vector<std::string> names;
   for (size_t i = 0; i < cluster.nodes(); ++i) names.push_back(cluster.node(i).id.ToString());
-  // The first worker came last; the third one asked for its rank.
-  EXPECT_THAT(names, testing::ElementsAre("the scheduler", "server 0", "server 1", "worker 3",
-                                          "worker 0", "worker 2", "worker 1"));
+  // The servers share machines 0 and 1 with the first two workers, of which the first came last;
+  // the third one asked for its rank.
+  EXPECT_THAT(names, testing::ElementsAre("the scheduler", "server 1", "server 0", "worker 1",
+                                          "worker 0", "worker 2", "worker 3"));
 }
 
 TEST(MembershipTest, LostControlFramesOfTheGatheringAreRepeated) {
