@@ -75,10 +75,11 @@ void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, Work
   if (options.from) {
     inputs.set_first_iteration(options.from->state.iteration);
     inputs.set_snapshot(options.from->path);
-  } else if (plan.wants_snapshot() && session.rank() == 0) {
-    session.Notify("found no snapshot to go on from; training starts at iteration 0");
   }
   session.Declare(model, inputs);
+  if (plan.wants_snapshot() && !options.from && session.rank() == 0) {
+    session.Notify("found no snapshot to go on from; training starts at iteration 0");
+  }
   training.net = MakeWorkerNet(training.engines, devices, session, model, options);
   Trainer trainer(*training.net, session, model, options);
   session.Finish(trainer.Train());

@@ -174,7 +174,7 @@ class SnapshotTest(SolverTest):
         self.assert_machines_differ(
             'snapshot: "latest"',
             "whose snapshot the job goes on from, has none, but worker 1 (127.0.0.1, process ",
-            "has that of iteration 1, lenet_iter_1.solverstate: start worker 0 there",
+            "has that of iteration 1, ./lenet_iter_1.solverstate: start worker 0 there",
         )
         self.assert_machines_differ(
             "",

@@ -230,15 +230,6 @@ TEST(MembershipTest, WorkersWithFilesThatDoNotFitTogetherDoNotTrain) {
                     HasSubstr("and 60 on worker 3 (machine3")));
 }
 
-TEST(MembershipTest, AnOlderSnapshotThanWorkerZerosDoesNotMatter) {
-  SimulatedClusterOptions options = ShortTraining();
-  SpecOf({Role::kWorker, 0}, options).inputs.set_first_iteration(2);
-  SpecOf({Role::kWorker, 1}, options).inputs.set_first_iteration(1);
-  SimulatedCluster cluster(options);
-  ASSERT_TRUE(cluster.Run(kForever));
-  ExpectAllEnded(cluster, ExitCode::kSuccess);
-}
-
 TEST(MembershipTest, AModelThatMakesNoSenseEndsTheJobWithItsMessage) {
   SimulatedClusterOptions options = ShortTraining();
   options.work.model.mutable_layers(2)->mutable_inner_product()->set_inputs(41);
