@@ -309,7 +309,9 @@ class BadStartTest(BadInputTest):
             f"the scheduler at tcp://127.0.0.9:{self.port} did not answer within 1 s; "
             "is it running, and does the config's cluster.scheduler_host name it?",
         )
-        self.assertIn(f"asking the scheduler at tcp://127.0.0.9:{self.port} to join", worker.output())
+        self.assertIn(
+            f"asking the scheduler at tcp://127.0.0.9:{self.port} to join", worker.output()
+        )
 
     def test_scheduler_host_of_another_machine(self):
         """192.0.2.0/24 is nobody's."""

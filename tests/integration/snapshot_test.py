@@ -169,7 +169,9 @@ class SnapshotTest(SolverTest):
         first = self.write("first.prototxt", self.config("", workers=1, iterations=1))
         run = self.on_machine("old", "run", "poseidon", "run", f"--config={first}")
         self.assertEqual(run.wait(), cluster.SUCCESS)
-        self.assertRegex(run.output(), r"worker 0: wrote the snapshot of iteration 1, lenet_iter_1\.")
+        self.assertRegex(
+            run.output(), r"worker 0: wrote the snapshot of iteration 1, lenet_iter_1\."
+        )
 
         self.assert_machines_differ(
             'snapshot: "latest"',
