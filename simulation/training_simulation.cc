@@ -10,6 +10,7 @@
 #include "core/units.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
+#include "proto/cluster_rates.h"
 #include "simulation/processing_costs.h"
 #include "simulation/simulated_cluster.h"
 
@@ -75,9 +76,10 @@ class MachineTraffic {
   std::vector<Bytes> machines_;
 };
 
+constexpr double kNever = 1e6;  // seconds; longer than any exchange that is worth simulating
+
 // Nobody dies here, however long a slow network takes; heartbeats would only be events to simulate.
 Job WithoutDeadlines(Job job) {
-  constexpr double kNever = 1e6;  // seconds; longer than any training that is worth simulating
   job.mutable_cluster()->set_join_deadline_seconds(kNever);
   job.mutable_communication()->set_heartbeat_interval_seconds(kNever / 10);
   job.mutable_communication()->set_heartbeat_deadline_seconds(kNever);
@@ -125,10 +127,8 @@ void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
                         std::to_string(deviation.worker()) + "; the cluster has " +
                         std::to_string(job.cluster().workers()) + " workers, from 0 on");
     }
-    if (!(deviation.compute_factor() > 0)) {
-      throw ConfigError("condition '" + condition.name() + "': compute_factor is " +
-                        std::to_string(deviation.compute_factor()) + "; it must be above 0");
-    }
+    CheckComputeFactor("condition '" + condition.name() + "': compute_factor",
+                       deviation.compute_factor());
     NodeSpec& worker = layout.nodes[layout.IndexOf({Role::kWorker, deviation.worker()})];
     worker.compute_factor = deviation.compute_factor();
     if (!deviation.has_bandwidth()) continue;
@@ -147,6 +147,12 @@ void ThrowIfFailed(const SimulatedCluster& cluster) {
   for (size_t i = 0; i < cluster.nodes(); ++i) {
     const NodeRecord& node = cluster.node(i);
     if (node.end && node.end->exit_code() == 0) continue;
+    if (node.end && node.end->exit_code() == static_cast<int>(ExitCode::kDeadlineExceeded)) {
+      throw ConfigError("an exchange of the simulated training takes longer than " +
+                        FormatDuration(Seconds(kNever)) +
+                        "; the network is too slow for this model: check bandwidth, goodput, "
+                        "latency and message_cost");
+    }
     throw Error(ExitCode::kFailure, "the simulated training failed at " + node.id.ToString() +
                                         (node.end ? ": " + node.end->reason() : ""));
   }

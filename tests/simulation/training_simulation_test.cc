@@ -223,6 +223,15 @@ TEST(TrainingSimulationTest, ASlowLinkHoldsUpTheWholeRing) {
   EXPECT_NEAR(slow, 4 * 2 * bytes * 3 / 4 / kBytesPerSecond, 0.1 * slow);
 }
 
+// Each rate is in its range, but nobody waits for 2 GB over 100 Kb/s.
+TEST(TrainingSimulationTest, RefusesANetworkTooSlowForTheModel) {
+  const ModelSpec model = Layers(1, 500'000'000, 1, 1);
+  Job job = JobOf(64, 1, Communication::ALL_PS);
+  job.mutable_cluster()->mutable_network()->set_bandwidth("100Kbps");
+  EXPECT_THAT(MessageOf<ConfigError>([&] { SimulateTraining(job, model, kSteady); }),
+              HasSubstr("the network is too slow for this model"));
+}
+
 TEST(TrainingSimulationTest, RefusesConditionsOfNobody) {
   const ModelSpec model = Layers(1, 1000, 1, 1);
   const Job job = JobOf(2, 2, Communication::ALL_PS);
