@@ -13,6 +13,7 @@
 #include "proto/cluster_rates.h"
 #include "simulation/processing_costs.h"
 #include "simulation/simulated_cluster.h"
+#include "simulation/simulation_size.h"
 
 namespace poseidon {
 namespace {
@@ -177,6 +178,56 @@ WorkerSeconds SecondsOf(SimulatedCluster& cluster, int workers, const SteadyIter
   return seconds;
 }
 
+// Sees every message that arrives, and from that how far the simulation is and what it takes.
+class SimulationWatch {
+ public:
+  SimulationWatch(const SimulationControl& control, const Cluster& cluster, int layers,
+                  int64_t iterations)
+      : control_(control),
+        cluster_(cluster),
+        iterations_(iterations),
+        node_memory_(NodeMemory(cluster, layers, iterations)),
+        memory_before_(ResidentMemory()) {
+    Check(node_memory_);
+  }
+
+  void OnPlan(const Plan& plan) {
+    expected_ = DataMessages(plan) * static_cast<double>(iterations_);
+    Check(node_memory_ + MessageMemory(plan));
+  }
+
+  void OnMessage(const Envelope& envelope) {
+    if (envelope.to.node.role == Role::kThisNode) return;
+    if (envelope.to.lane >= kFirstDataLane) ++data_messages_;
+    if (++messages_ % kMessagesBetween != 0) return;
+    // Whatever was estimated: rather an end with a reason than a machine that swaps.
+    const double taken = static_cast<double>(ResidentMemory() - memory_before_);
+    if (taken > kMostOfMemory * static_cast<double>(control_.memory)) Check(taken / kMostOfMemory);
+    if (control_.progress) control_.progress({messages_, Share()});
+  }
+
+ private:
+  static constexpr int64_t kMessagesBetween = 1 << 17;  // about a tenth of a second
+  static constexpr double kMostOfMemory = 0.9;
+
+  double Share() const {
+    return expected_ > 0 ? std::min(1.0, static_cast<double>(data_messages_) / expected_) : 0;
+  }
+
+  void Check(double bytes) const {
+    CheckSimulationMemory(cluster_, iterations_, bytes, control_.memory);
+  }
+
+  const SimulationControl& control_;
+  const Cluster& cluster_;
+  int64_t iterations_;
+  double node_memory_;
+  int64_t memory_before_;
+  int64_t messages_ = 0;
+  int64_t data_messages_ = 0;
+  double expected_ = 0;  // data messages of the whole training
+};
+
 }  // namespace
 
 int WarmUpIterations(const Communication& communication) {
@@ -210,8 +261,10 @@ std::string SchemeSummary(const Plan& plan) {
 }
 
 SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
-                                   const SteadyIterations& steady, const Condition& condition) {
-  const int iterations = steady.warm_up + steady.measured;
+                                   const SteadyIterations& steady, const Condition& condition,
+                                   const SimulationControl& control) {
+  const int64_t iterations = int64_t{steady.warm_up} + steady.measured;
+  SimulationWatch watch(control, job.cluster(), model.layers_size(), iterations);
   SimulatedClusterOptions options = OptionsFor(job, model, iterations);
   Apply(condition, job, options.layout);
   MachineTraffic traffic(options.layout, steady);
@@ -220,7 +273,9 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   const SchedulerRecord* scheduler = nullptr;
   options.network.processing = [&](const Envelope& envelope) {
     traffic.Add(envelope);
+    watch.OnMessage(envelope);
     if (!costs.has_plan() && scheduler->plan) {
+      watch.OnPlan(scheduler->plan->plan());
       costs.SetPlan(scheduler->plan->plan(), scheduler->plan->model());
     }
     return costs.Of(envelope);
