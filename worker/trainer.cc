@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/parameter_hash.h"
 #include "core/steady_now.h"
+#include "proto/rate_advice.h"
 #include "worker/loss_check.h"
 
 namespace poseidon {
@@ -156,7 +157,11 @@ float Trainer::RunPass(const PassOfIteration& pass) {
 float Trainer::CheckedLoss() {
   const float loss = net_.Loss();
   if (std::isfinite(loss)) return loss;
-  ThrowLossNotFinite(session_.rank(), session_.iteration(), loss, net_.FirstNotFinite());
+  ThrowLossNotFinite(session_.rank(), session_.iteration(), loss, net_.FirstNotFinite(), Advice());
+}
+
+std::string Trainer::Advice() const {
+  return DivergenceAdvice(session_.plan(), session_.rule().base_lr);
 }
 
 void Trainer::CheckParameters() const {
@@ -168,7 +173,8 @@ void Trainer::CheckParameters() const {
     throw Error(ExitCode::kFailure, "in iteration " + std::to_string(session_.iteration()) +
                                         " parameters of layer \"" + model_.layers(layer).name() +
                                         "\" are no numbers any more; no snapshot of them is "
-                                        "written; a smaller base_lr usually helps");
+                                        "written; " +
+                                        Advice());
   }
 }
 

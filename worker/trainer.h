@@ -61,6 +61,8 @@ class Trainer {
   void WriteSnapshot();
   // Throws if it is not a number.
   float CheckedLoss();
+  // What to do if training has diverged.
+  std::string Advice() const;
   // Throws Error if some are not finite.
   void CheckParameters() const;
   void Display(float loss);
