@@ -228,6 +228,12 @@ void Trainer::WriteSnapshot() {
   if (net_.runs_ahead()) CheckParameters();
   snapshots_.Write(net_.engine(), model_, session_.iteration(), session_.CollectOptimizerState());
   testing_ += SteadyNow() - begin;
+  TracePhase("snapshot", begin);
+}
+
+void Trainer::TracePhase(const char* name, Time begin) {
+  if (session_.trace() == nullptr) return;
+  session_.trace()->Add({name, "", "compute", session_.iteration(), begin, SteadyNow()});
 }
 
 void Trainer::WaitForAllLayers() {
@@ -238,6 +244,7 @@ void Trainer::Test() {
   const Time begin = SteadyNow();
   last_test_ = net_.Test();
   testing_ += SteadyNow() - begin;
+  TracePhase("test", begin);
   for (const TestOutput& output : last_test_.outputs) {
     for (const float value : output.values) {
       LOG(INFO) << "Iteration " << session_.iteration() << ", test net " << output.net << ": "

@@ -66,6 +66,8 @@ class Trainer {
   // Throws Error if some are not finite.
   void CheckParameters() const;
   void Display(float loss);
+  // What is neither forward nor backward, from `begin` to now.
+  void TracePhase(const char* name, Time begin);
   // Worker 0's test phase, with the parameters of the current iteration.
   void Test();
   std::string HashOfValues() const;
