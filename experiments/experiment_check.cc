@@ -244,6 +244,9 @@ class FigureChecker {
       fields_.CheckAllKnown(field + ".system", "system", figure.system(), SystemNames(experiment_));
       fields_.CheckAllKnown(field + ".condition", "condition", figure.condition(),
                             ConditionNames(experiment_));
+      FieldChecks::ForEach(
+          field + ".workers", figure.workers(),
+          [this](const std::string& at, int value) { fields_.CheckAtLeast(at, value, 1); });
     }
   }
 

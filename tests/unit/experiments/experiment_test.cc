@@ -269,6 +269,8 @@ TEST_F(ExperimentTest, FiguresAreCheckedBeforeAnythingStarts) {
   EXPECT_THAT(figure("net: \"smal\""), HasSubstr("there is no net \"smal\""));
   EXPECT_THAT(figure("system: \"rnig\""), HasSubstr("there is no system \"rnig\""));
   EXPECT_THAT(figure("condition: \"slow\""), HasSubstr("there is no condition \"slow\""));
+  EXPECT_EQ(figure("workers: 2 workers: 4"), "not refused");
+  EXPECT_THAT(figure("workers: 0"), HasSubstr("workers must be at least 1"));
 }
 
 TEST_F(ExperimentTest, AListIsReplacedAsAWhole) {
@@ -400,6 +402,11 @@ TEST_F(ExperimentTest, TheTableSaysWhatWasMeasuredAndPublished) {
   EXPECT_EQ(row["bandwidth_gbps"], "10");
   EXPECT_EQ(row["mode"], "simulate");
   EXPECT_EQ(row["parameters"], std::to_string(1000 + 50 * 20 + 20));
+  EXPECT_EQ(row["goodput_gbps"], "9");
+  EXPECT_EQ(row["message_cost_us"], "20");
+  EXPECT_EQ(row["flops"], "1e+12");
+  EXPECT_EQ(row["reduction_rate"], "4e+09");
+  EXPECT_EQ(row["update_rate"], "2e+09");
   EXPECT_EQ(row["iteration_seconds"], "0.01");
   EXPECT_EQ(row["images_per_second"], "1600");  // 4 x 4 in 10 ms
   EXPECT_EQ(row["speedup"], "2.4");
