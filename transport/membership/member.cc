@@ -6,8 +6,8 @@ namespace poseidon {
 namespace {
 
 constexpr TimerId kRegisterTimer = 1;
-// Until it is admitted: often enough that nobody waits for it, rarely enough that thousands of nodes
-// do not load the scheduler.
+// Until it is admitted: often enough that nobody waits for it, rarely enough that thousands of
+// nodes do not load the scheduler.
 constexpr Duration kRegisterInterval = Seconds(1);
 
 Address SchedulerControl() { return {{Role::kScheduler, 0}, kControlLane}; }
