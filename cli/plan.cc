@@ -14,6 +14,8 @@
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
+#include "planner/model_times.h"
+#include "proto/cluster_rates.h"
 #include "proto/job_config.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
@@ -143,6 +145,7 @@ ModelAndJob LoadModelAndJob(const PlanOptions& options) {
 
 PlannedModel PlanModel(const PlanOptions& options) {
   auto [model, job, inputs] = LoadModelAndJob(options);
+  WithTimes(model, job.cluster().flops());  // refuses layers that take too long to predict
   Plan plan = PlanJob(InformationBook(model, job.cluster()), job);
   return {std::move(model), std::move(plan), std::move(inputs)};
 }
@@ -170,9 +173,7 @@ PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies) {
   *options.job.mutable_cluster() = ClusterFromFlags();
   *options.job.mutable_communication() = CommunicationFromFlags(policies);
   if (FlagGiven("images_per_second")) {
-    if (!(FLAGS_images_per_second > 0)) {
-      throw ConfigError("--images_per_second must be above 0");
-    }
+    CheckImageRate("--images_per_second", FLAGS_images_per_second);
     options.source.images_per_second = FLAGS_images_per_second;
   }
   return options;

@@ -6,8 +6,10 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/experiment_progress.h"
 #include "cli/flags.h"
 #include "cli/table.h"
+#include "core/steady_now.h"
 #include "planner/model_times.h"
 
 namespace poseidon {
@@ -33,7 +35,8 @@ double ClusterAnswer::Speedup() const { return Gpus() * Efficiency(); }
 
 double ClusterAnswer::Efficiency() const { return training.compute / training.iteration; }
 
-ClusterAnswer SimulateModel(const PlanOptions& options, int iterations) {
+ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
+                            const SimulationControl& control) {
   if (iterations <= kUncounted) {
     throw ConfigError("--iterations is " + std::to_string(iterations) +
                       "; it must be at least 3, for the first two do not count");
@@ -49,8 +52,23 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations) {
   answer.gpus_per_node = cluster.devices_per_worker();
   answer.batch = model.batch();
   answer.inputs = inputs;
-  answer.training = SimulateTraining(job, model, steady);
+  answer.training = SimulateTraining(job, model, steady, {}, control);
   return answer;
+}
+
+void SimulationReport::On(const SimulationProgress& progress, Time now) {
+  if (progress.share == 0) training_ = now;
+  if (now < next_) return;
+  next_ = now + kInterval;
+  if (progress.share == 0) {
+    out_ << "simulating: processes join and the scheduler plans; " << Grouped(progress.messages)
+         << " messages so far" << std::endl;
+    return;
+  }
+  const double left = ToSeconds(now - training_) * (1 - progress.share) / progress.share;
+  out_ << "simulated " << Digits(100 * progress.share, 1) << "%, " << Grouped(progress.messages)
+       << " messages in " << RoughTime(now - start_) << "; about " << RoughTime(Seconds(left))
+       << " left" << std::endl;
 }
 
 std::string SimulationTable(const ClusterAnswer& answer) {
@@ -100,7 +118,12 @@ ExitCode SimulateVerb() {
   const int iterations = FlagGiven("iterations") ? FLAGS_iterations : kIterations;
   PlanOptions options = PlanOptionsFromFlags(SimulatedPolicies());
   SetDevicesFromFlags(*options.job.mutable_cluster());
-  const ClusterAnswer answer = SimulateModel(options, iterations);
+  SimulationReport report(std::cerr, SteadyNow());
+  SimulationControl control;
+  control.progress = [&report](const SimulationProgress& progress) {
+    report.On(progress, SteadyNow());
+  };
+  const ClusterAnswer answer = SimulateModel(options, iterations, control);
   std::cout << (json ? SimulationJson(answer) : SimulationTable(answer));
   return ExitCode::kSuccess;
 }

@@ -1,11 +1,13 @@
 // `poseidon simulate`: what a training of a net would do on a cluster, without either.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "cli/plan.h"
 #include "core/error.h"
+#include "core/time.h"
 #include "simulation/training_simulation.h"
 
 namespace poseidon {
@@ -29,7 +31,27 @@ struct ClusterAnswer {
 
 // `iterations` as in `poseidon simulate --help`. Throws ConfigError if there are fewer than 3, and
 // as PlanModel and SimulateTraining do.
-ClusterAnswer SimulateModel(const PlanOptions& options, int iterations);
+ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
+                            const SimulationControl& control = {});
+
+// What `poseidon simulate` says on standard error while it works: nothing for the first seconds,
+// then, every few, how far it is and about how much time is left. Not thread-safe.
+class SimulationReport {
+ public:
+  SimulationReport(std::ostream& out, Time start)
+      : out_(out), start_(start), next_(start + kFirst), training_(start) {}
+
+  void On(const SimulationProgress& progress, Time now);
+
+ private:
+  static constexpr Duration kFirst = std::chrono::seconds(3);
+  static constexpr Duration kInterval = std::chrono::seconds(5);
+
+  std::ostream& out_;
+  Time start_;
+  Time next_;
+  Time training_;  // about when the first of its messages arrived
+};
 
 // For people: a line a quantity.
 std::string SimulationTable(const ClusterAnswer& answer);

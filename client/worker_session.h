@@ -89,6 +89,8 @@ class WorkerSession {
   int workers() const { return options_.job.cluster().workers(); }
   int64_t iteration() const { return protocol_.iteration(); }
   const Plan& plan() const { return protocol_.plan(); }
+  // That was declared; once there is a plan.
+  const UpdateRule& rule() const { return protocol_.context().rule; }
   // Null unless the job wants a trace.
   Trace* trace() { return trace_.get(); }
 

@@ -9,7 +9,7 @@ set(POSEIDON_CAFFE_ROOT "" CACHE PATH "Root of a BVLC Caffe that is built or ins
 
 set(POSEIDON_CAFFE OFF)
 if(Caffe_DIR OR POSEIDON_CAFFE_ROOT)
-  include(CaffeFiles)
+  include(${CMAKE_CURRENT_LIST_DIR}/CaffeFiles.cmake)
 
   add_library(poseidon_bvlc_caffe INTERFACE)
   target_include_directories(poseidon_bvlc_caffe SYSTEM INTERFACE

@@ -1,13 +1,40 @@
 #include "core/trace.h"
 
-#include <unistd.h>
+#include <xxhash.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/atomic_file.h"
+#include "core/steady_now.h"
 
 namespace poseidon {
+namespace {
+
+// Process ids of several machines, or containers, may be the same; names are not.
+int IdOf(const std::string& process) {
+  constexpr XXH32_hash_t kPositive = 0x7fffffff;
+  return static_cast<int>(XXH32(process.data(), process.size(), 0) & kPositive);
+}
+
+double Microseconds(Duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+nlohmann::json Arguments(const Trace::Event& event) {
+  nlohmann::json arguments = {{"layer", event.layer}, {"iteration", event.iteration}};
+  if (event.bytes > 0) arguments["bytes"] = event.bytes;
+  return arguments;
+}
+
+}  // namespace
+
+Trace::Trace(std::string process, size_t capacity)
+    : process_(std::move(process)),
+      capacity_(capacity),
+      wall_clock_(std::chrono::duration_cast<Duration>(
+                      std::chrono::system_clock::now().time_since_epoch()) -
+                  SteadyNow()) {}
 
 void Trace::set_process(std::string process) {
   std::lock_guard lock(mutex_);
@@ -27,7 +54,7 @@ std::deque<Trace::Event> Trace::events() const {
 
 void Trace::Write(const std::string& path) const {
   std::lock_guard lock(mutex_);
-  const int process_id = getpid();
+  const int process_id = IdOf(process_);
   nlohmann::json events = nlohmann::json::array();
   events.push_back(
       {{"ph", "M"}, {"name", "process_name"}, {"pid", process_id}, {"args", {{"name", process_}}}});
@@ -41,15 +68,15 @@ void Trace::Write(const std::string& path) const {
                         {"tid", track->second},
                         {"args", {{"name", event.track}}}});
     }
-    nlohmann::json entry = {{"name", event.name + " " + event.layer},
+    nlohmann::json entry = {{"name", event.name + (event.layer.empty() ? "" : " " + event.layer)},
                             {"cat", event.name},
                             {"pid", process_id},
                             {"tid", track->second},
-                            {"ts", std::chrono::duration<double, std::micro>(event.begin).count()},
-                            {"args", {{"layer", event.layer}, {"iteration", event.iteration}}}};
+                            {"ts", Microseconds(event.begin + wall_clock_)},
+                            {"args", Arguments(event)}};
     if (event.end > event.begin) {
       entry["ph"] = "X";
-      entry["dur"] = std::chrono::duration<double, std::micro>(event.end - event.begin).count();
+      entry["dur"] = Microseconds(event.end - event.begin);
     } else {
       entry["ph"] = "i";
       entry["s"] = "t";

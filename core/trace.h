@@ -1,7 +1,9 @@
 // Trace: what happened when, for timelines that people look at and tests check.
 //
-// Written as Chrome's trace format, which chrome://tracing and Perfetto show. Times are the steady
-// clock's, so that traces of several processes on one machine fit together.
+// Written as Chrome's trace format, which chrome://tracing and Perfetto show. Events have the
+// steady clock's times. What is written has those of the wall clock, which is looked at once, when
+// the trace begins, and counted on by the steady clock: traces of several machines fit together as
+// well as the machines' clocks do, and a clock that is set meanwhile moves nothing.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +24,14 @@ class Trace {
     std::string track;  // the row it is drawn in: "compute", "lane 0"
     int64_t iteration = 0;
     Time begin{};
-    Time end{};  // equal to begin for a moment
+    Time end{};         // equal to begin for a moment
+    int64_t bytes = 0;  // that were moved; 0: nothing is said of them
     bool operator==(const Event&) const = default;
   };
 
   // `process` is what the timeline calls the process: "worker 0".
-  Trace(std::string process, size_t capacity) : process_(std::move(process)), capacity_(capacity) {}
+  // What different processes of a job are called differs, and tells them apart.
+  Trace(std::string process, size_t capacity);
 
   void set_process(std::string process);
   void Add(Event event);
@@ -40,6 +44,7 @@ class Trace {
   mutable std::mutex mutex_;
   std::string process_;
   size_t capacity_;
+  Duration wall_clock_;  // minus the steady clock
   std::deque<Event> events_;
 };
 

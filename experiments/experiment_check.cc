@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/units.h"
 #include "experiments/field_checks.h"
 #include "experiments/result_columns.h"
 #include "planner/policies.h"
+#include "proto/cluster_rates.h"
 
 namespace poseidon {
 namespace {
@@ -19,8 +19,6 @@ using Names = std::vector<std::string>;
 
 // Far above what anybody waits for, and far below what an int holds.
 constexpr double kMostIterations = 1e6;
-// A worker that is slower does not compute.
-constexpr double kMostComputeFactor = 1e6;
 constexpr double kMostBatch = std::numeric_limits<int32_t>::max();
 
 Names NetNames(const Experiment& experiment) {
@@ -81,8 +79,8 @@ class SubjectChecker {
         fields_.CheckAtLeast(field + ".iterations", static_cast<double>(net.iterations()), 1);
         if (!net.train()) fields_.Fail(field + ".iterations", "iterations are of a net to train");
       }
-      if (net.has_images_per_second() && !(net.images_per_second() > 0)) {
-        fields_.Fail(field + ".images_per_second", "images_per_second must be above 0");
+      if (net.has_images_per_second()) {
+        fields_.CheckRate(CheckImageRate, field + ".images_per_second", net.images_per_second());
       }
     }
   }
@@ -149,11 +147,11 @@ class SweepChecker {
         [this](const std::string& at, int value) { fields_.CheckAtLeast(at, value, 0); });
     FieldChecks::ForEach(field + ".bandwidth", sweep.bandwidth(),
                          [this](const std::string& at, const std::string& text) {
-                           fields_.CheckQuantity(at, text, ParseBitRate);
+                           fields_.CheckRate(CheckBitRate, at, text);
                          });
     FieldChecks::ForEach(field + ".latency", sweep.latency(),
                          [this](const std::string& at, const std::string& text) {
-                           fields_.CheckQuantity(at, text, ParseDuration);
+                           fields_.CheckRate(CheckDelay, at, text);
                          });
     fields_.CheckAtLeast(field + ".iterations", sweep.iterations(), 1);
     fields_.CheckAtMost(field + ".iterations", sweep.iterations(), kMostIterations);
@@ -174,14 +172,9 @@ class SweepChecker {
         fields_.Fail(at + ".worker", "worker " + std::to_string(deviation.worker()) +
                                          " is there twice; say all of it in one deviation");
       }
-      if (!(deviation.compute_factor() > 0 && deviation.compute_factor() <= kMostComputeFactor)) {
-        fields_.Fail(at + ".compute_factor", "compute_factor must be above 0 and at most 1000000");
-      }
+      fields_.CheckRate(CheckComputeFactor, at + ".compute_factor", deviation.compute_factor());
       if (deviation.has_bandwidth()) {
-        fields_.CheckQuantity(at + ".bandwidth", deviation.bandwidth(), ParseBitRate);
-        if (ParseBitRate(deviation.bandwidth()) == 0) {
-          fields_.Fail(at + ".bandwidth", "bandwidth must be above 0");
-        }
+        fields_.CheckRate(CheckBitRate, at + ".bandwidth", deviation.bandwidth());
       }
     }
   }
@@ -225,7 +218,7 @@ class FigureChecker {
       fields_.CheckKnown(field + ".system", "system", published.system(), SystemNames(experiment_));
     }
     if (published.has_bandwidth()) {
-      fields_.CheckQuantity(field + ".bandwidth", published.bandwidth(), ParseBitRate);
+      fields_.CheckRate(CheckBitRate, field + ".bandwidth", published.bandwidth());
     }
     if (published.has_speedup() == published.has_efficiency() ||
         !(published.speedup() > 0 || published.efficiency() > 0)) {
@@ -251,6 +244,9 @@ class FigureChecker {
       fields_.CheckAllKnown(field + ".system", "system", figure.system(), SystemNames(experiment_));
       fields_.CheckAllKnown(field + ".condition", "condition", figure.condition(),
                             ConditionNames(experiment_));
+      FieldChecks::ForEach(
+          field + ".workers", figure.workers(),
+          [this](const std::string& at, int value) { fields_.CheckAtLeast(at, value, 1); });
     }
   }
 

@@ -10,6 +10,7 @@
 #include "core/units.h"
 #include "planner/model_times.h"
 #include "planner/policies.h"
+#include "proto/cluster_rates.h"
 #include "proto/job_config.h"
 
 namespace poseidon {
@@ -108,6 +109,10 @@ void CheckPoint(const ExperimentPoint& point) {
     if (deviation.worker() >= point.job.cluster().workers()) {
       throw ConfigError("the condition \"" + point.condition.name() + "\" is about worker " +
                         std::to_string(deviation.worker()));
+    }
+    if (deviation.has_bandwidth()) {
+      CheckGoodput("goodput_share", point.job.cluster().network().goodput_share(),
+                   deviation.bandwidth());
     }
   }
 }

@@ -124,13 +124,19 @@ void AddSetting(const ExperimentPoint& point, ExperimentMode mode, CsvRow& row) 
   row.Add(cluster.servers());
   row.Add(cluster.devices_per_worker());
   row.Add(cluster.workers() * cluster.devices_per_worker());
-  row.Add(static_cast<double>(ParseBitRate(cluster.network().bandwidth())) / 1e9);
+  const double gigabits = static_cast<double>(ParseBitRate(cluster.network().bandwidth())) / 1e9;
+  row.Add(gigabits);
   row.Add(ToSeconds(ParseDuration(cluster.network().latency())) * 1e6);
   row.Add(point.condition.name());
   row.Add(std::string(NameOf(mode)));
   row.Add(point.policy);
   row.Add(point.model.batch());
   row.Add(ParametersOf(point.model));
+  row.Add(gigabits * cluster.network().goodput_share());
+  row.Add(ToSeconds(ParseDuration(cluster.network().message_cost())) * 1e6);
+  row.Add(cluster.flops());
+  row.Add(cluster.reduction_rate());
+  row.Add(cluster.update_rate());
 }
 
 // The columns that say what came of it.

@@ -11,6 +11,14 @@ void FieldChecks::Fail(const std::string& field, const std::string& what) const 
   throw ConfigError(file_.Where(field), what);
 }
 
+std::string FieldChecks::NameOf(const std::string& field) {
+  std::string name = field;
+  while (std::isdigit(static_cast<unsigned char>(name.back())) || name.back() == '.') {
+    name.pop_back();
+  }
+  return name.substr(name.rfind('.') + 1);
+}
+
 void FieldChecks::CheckName(const std::string& field, const std::string& name) const {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
   if (!name.empty() && name.find_first_not_of(kLetters) == std::string::npos) return;
@@ -19,13 +27,7 @@ void FieldChecks::CheckName(const std::string& field, const std::string& name) c
 
 void FieldChecks::CheckAtLeast(const std::string& field, double value, double least) const {
   if (value >= least) return;
-  // An entry of a list goes by the list's name.
-  std::string name = field;
-  while (std::isdigit(static_cast<unsigned char>(name.back())) || name.back() == '.') {
-    name.pop_back();
-  }
-  Fail(field, name.substr(name.rfind('.') + 1) + " must be at least " +
-                  std::to_string(static_cast<int64_t>(least)));
+  Fail(field, NameOf(field) + " must be at least " + std::to_string(static_cast<int64_t>(least)));
 }
 
 void FieldChecks::CheckAtMost(const std::string& field, int64_t value, double most) const {

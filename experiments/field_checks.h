@@ -36,11 +36,11 @@ class FieldChecks {
       CheckKnown(at, what, name, known);
     });
   }
-  // `parse` takes the text.
-  template <typename Parse>
-  void CheckQuantity(const std::string& field, const std::string& text, Parse parse) const {
+  // What check(name, value) refuses, one of proto/cluster_rates.h, is said with its place.
+  template <typename Check, typename Value>
+  void CheckRate(Check check, const std::string& field, const Value& value) const {
     try {
-      parse(text);
+      check(NameOf(field), value);
     } catch (const ConfigError& error) {
       Fail(field, error.what());
     }
@@ -53,6 +53,9 @@ class FieldChecks {
   }
 
  private:
+  // The last name of the path; an entry of a list goes by the list's.
+  static std::string NameOf(const std::string& field);
+
   const ExperimentFile& file_;
 };
 

@@ -55,6 +55,11 @@ bool UsesFactors(Scheme scheme) { return scheme == SFB || scheme == ADAM; }
 
 bool UsesServers(Scheme scheme) { return scheme == PS || scheme == ADAM; }
 
+Multipliers MultipliersOf(const BlobSpec& blob) {
+  return {.lr = blob.has_lr_mult() ? blob.lr_mult() : 1,
+          .decay = blob.has_decay_mult() ? blob.decay_mult() : 1};
+}
+
 std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPlan& bucket,
                                           int64_t offset, int64_t size) {
   std::vector<UpdateSegment> segments;
@@ -64,7 +69,7 @@ std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPl
       const int64_t count = FloatCount(blob);
       const int64_t begin = std::max(blob_begin, offset);
       const int64_t end = std::min(blob_begin + count, offset + size);
-      if (begin < end) segments.push_back({end - begin, {blob.lr_mult(), blob.decay_mult()}});
+      if (begin < end) segments.push_back({end - begin, MultipliersOf(blob)});
       blob_begin += count;
     }
   }

@@ -29,6 +29,9 @@ bool UsesFactors(Scheme scheme);
 // Servers own the bucket: PS, Adam.
 bool UsesServers(Scheme scheme);
 
+// What the blob says, or 1 where it says nothing, as in Caffe.
+Multipliers MultipliersOf(const BlobSpec& blob);
+
 // A run of floats that belong to one blob.
 struct UpdateSegment {
   int64_t size = 0;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/units.h"
+#include "proto/cluster_rates.h"
 #include "proto/compatibility.h"
 #include "proto/job_fields.h"
 
@@ -52,8 +52,10 @@ class ClusterChecker {
         fields_.Fail(tier + "bandwidth",
                      tier + "bandwidth is missing; say what the tier's uplink carries");
       }
-      fields_.CheckBitRate(tier + "bandwidth", network.tier(i).bandwidth());
-      fields_.Quantity(tier + "latency", network.tier(i).latency(), ParseDuration);
+      fields_.CheckRate(CheckBitRate, tier + "bandwidth", network.tier(i).bandwidth());
+      fields_.CheckRate(CheckGoodput, "cluster.network.goodput_share", network.goodput_share(),
+                        network.tier(i).bandwidth());
+      fields_.CheckRate(CheckDelay, tier + "latency", network.tier(i).latency());
     }
   }
 
@@ -61,20 +63,22 @@ class ClusterChecker {
     const Cluster& cluster = job().cluster();
     // More than any machine has; times the workers it is still an int.
     fields_.CheckRange("cluster.devices_per_worker", cluster.devices_per_worker(), 1, 1024);
-    fields_.CheckBitRate("cluster.device_bandwidth", cluster.device_bandwidth());
+    fields_.CheckRate(CheckBitRate, "cluster.device_bandwidth", cluster.device_bandwidth());
     if (cluster.has_copy_bandwidth())
-      fields_.CheckBitRate("cluster.copy_bandwidth", cluster.copy_bandwidth());
+      fields_.CheckRate(CheckBitRate, "cluster.copy_bandwidth", cluster.copy_bandwidth());
   }
 
   void CheckNetwork() const {
-    fields_.CheckAboveZero("cluster.flops", job().cluster().flops());
-    fields_.CheckAboveZero("cluster.reduction_rate", job().cluster().reduction_rate());
-    fields_.CheckAboveZero("cluster.update_rate", job().cluster().update_rate());
-    const Network& network = job().cluster().network();
-    fields_.CheckBitRate("cluster.network.bandwidth", network.bandwidth());
-    fields_.Quantity("cluster.network.latency", network.latency(), ParseDuration);
-    fields_.Quantity("cluster.network.message_cost", network.message_cost(), ParseDuration);
-    fields_.CheckShare("cluster.network.goodput_share", network.goodput_share());
+    const Cluster& cluster = job().cluster();
+    fields_.CheckRate(CheckOperationRate, "cluster.flops", cluster.flops());
+    fields_.CheckRate(CheckByteRate, "cluster.reduction_rate", cluster.reduction_rate());
+    fields_.CheckRate(CheckByteRate, "cluster.update_rate", cluster.update_rate());
+    const Network& network = cluster.network();
+    fields_.CheckRate(CheckBitRate, "cluster.network.bandwidth", network.bandwidth());
+    fields_.CheckRate(CheckDelay, "cluster.network.latency", network.latency());
+    fields_.CheckRate(CheckDelay, "cluster.network.message_cost", network.message_cost());
+    fields_.CheckRate(CheckGoodput, "cluster.network.goodput_share", network.goodput_share(),
+                      network.bandwidth());
   }
 
   const JobFields& fields_;

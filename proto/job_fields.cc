@@ -2,8 +2,6 @@
 
 #include <cstdio>
 
-#include "core/units.h"
-
 namespace poseidon {
 
 std::string NumberText(double value) {
@@ -25,10 +23,6 @@ void JobFields::CheckRange(const std::string& field, double value, double least,
                   " and " + NumberText(most));
 }
 
-void JobFields::CheckAboveZero(const std::string& field, double value) const {
-  if (!(value > 0)) Fail(field, field + " is " + NumberText(value) + "; it must be above 0");
-}
-
 void JobFields::CheckShare(const std::string& field, double value) const {
   if (value > 0 && value <= 1) return;
   Fail(field, field + " is " + NumberText(value) + "; it must be above 0 and at most 1");
@@ -37,10 +31,6 @@ void JobFields::CheckShare(const std::string& field, double value) const {
 void JobFields::CheckPositive(const std::string& field, int64_t value) const {
   if (value >= 1) return;
   Fail(field, field + " is " + std::to_string(value) + "; it must be at least 1");
-}
-
-void JobFields::CheckBitRate(const std::string& field, const std::string& text) const {
-  if (Quantity(field, text, ParseBitRate) == 0) Fail(field, field + " is 0; it must be more");
 }
 
 }  // namespace poseidon

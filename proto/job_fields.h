@@ -23,20 +23,17 @@ class JobFields {
   // Throws ConfigError, as the others do that refuse.
   [[noreturn]] void Fail(const std::string& field, const std::string& message) const;
   void CheckRange(const std::string& field, double value, double least, double most) const;
-  void CheckAboveZero(const std::string& field, double value) const;
   // A share of a whole: above 0 and at most 1.
   void CheckShare(const std::string& field, double value) const;
   // A count that is given.
   void CheckPositive(const std::string& field, int64_t value) const;
-  // A rate that is given and at which something moves.
-  void CheckBitRate(const std::string& field, const std::string& text) const;
-  // What `parse` refuses is said with the place of the field.
-  template <typename Parse>
-  auto Quantity(const std::string& field, const std::string& text, Parse parse) const {
+  // What check(field, values...) refuses, one of proto/cluster_rates.h, is said with its place.
+  template <typename Check, typename... Values>
+  void CheckRate(Check check, const std::string& field, const Values&... values) const {
     try {
-      return parse(text);
+      check(field, values...);
     } catch (const ConfigError& error) {
-      Fail(field, field + ": " + error.what());
+      Fail(field, error.what());
     }
   }
 

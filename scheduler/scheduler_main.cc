@@ -12,6 +12,7 @@
 #include "core/steady_now.h"
 #include "planner/replan.h"
 #include "proto/job_config.h"
+#include "proto/rate_advice.h"
 #include "scheduler/job_report.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/node_setup.h"
@@ -108,6 +109,9 @@ class JobWatch {
       Show("another plan from iteration " + std::to_string(plan_.plan().start_iteration()) + " on");
     }
     Show(report_.PlanTable());
+    const float base_lr = plan_.model().update_rule().base_lr();
+    const std::optional<std::string> advice = RateAdvice(plan_.plan(), base_lr);
+    if (advice && plan_.plan().number() == 0) Show("warning: " + *advice);
   }
 
   // Goes over to another plan if the measured times make one much better.

@@ -233,7 +233,7 @@ bool ShardActor::Accept(const Envelope& envelope, FrameStatus status, const Outb
   if (options_.trace != nullptr) {
     options_.trace->Add({"gradient arrived", buckets_[envelope.bucket].name,
                          "from " + envelope.from.node.ToString(), envelope.iteration, outbox.now,
-                         outbox.now});
+                         outbox.now, static_cast<int64_t>(envelope.body.size())});
   }
   return true;
 }

@@ -10,8 +10,10 @@
 #include "core/units.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
+#include "proto/cluster_rates.h"
 #include "simulation/processing_costs.h"
 #include "simulation/simulated_cluster.h"
+#include "simulation/simulation_size.h"
 
 namespace poseidon {
 namespace {
@@ -75,9 +77,10 @@ class MachineTraffic {
   std::vector<Bytes> machines_;
 };
 
+constexpr double kNever = 1e6;  // seconds; longer than any exchange that is worth simulating
+
 // Nobody dies here, however long a slow network takes; heartbeats would only be events to simulate.
 Job WithoutDeadlines(Job job) {
-  constexpr double kNever = 1e6;  // seconds; longer than any training that is worth simulating
   job.mutable_cluster()->set_join_deadline_seconds(kNever);
   job.mutable_communication()->set_heartbeat_interval_seconds(kNever / 10);
   job.mutable_communication()->set_heartbeat_deadline_seconds(kNever);
@@ -125,10 +128,8 @@ void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
                         std::to_string(deviation.worker()) + "; the cluster has " +
                         std::to_string(job.cluster().workers()) + " workers, from 0 on");
     }
-    if (!(deviation.compute_factor() > 0)) {
-      throw ConfigError("condition '" + condition.name() + "': compute_factor is " +
-                        std::to_string(deviation.compute_factor()) + "; it must be above 0");
-    }
+    CheckComputeFactor("condition '" + condition.name() + "': compute_factor",
+                       deviation.compute_factor());
     NodeSpec& worker = layout.nodes[layout.IndexOf({Role::kWorker, deviation.worker()})];
     worker.compute_factor = deviation.compute_factor();
     if (!deviation.has_bandwidth()) continue;
@@ -147,6 +148,12 @@ void ThrowIfFailed(const SimulatedCluster& cluster) {
   for (size_t i = 0; i < cluster.nodes(); ++i) {
     const NodeRecord& node = cluster.node(i);
     if (node.end && node.end->exit_code() == 0) continue;
+    if (node.end && node.end->exit_code() == static_cast<int>(ExitCode::kDeadlineExceeded)) {
+      throw ConfigError("an exchange of the simulated training takes longer than " +
+                        FormatDuration(Seconds(kNever)) +
+                        "; the network is too slow for this model: check bandwidth, goodput, "
+                        "latency and message_cost");
+    }
     throw Error(ExitCode::kFailure, "the simulated training failed at " + node.id.ToString() +
                                         (node.end ? ": " + node.end->reason() : ""));
   }
@@ -170,6 +177,56 @@ WorkerSeconds SecondsOf(SimulatedCluster& cluster, int workers, const SteadyIter
   }
   return seconds;
 }
+
+// Sees every message that arrives, and from that how far the simulation is and what it takes.
+class SimulationWatch {
+ public:
+  SimulationWatch(const SimulationControl& control, const Cluster& cluster, int layers,
+                  int64_t iterations)
+      : control_(control),
+        cluster_(cluster),
+        iterations_(iterations),
+        node_memory_(NodeMemory(cluster, layers, iterations)),
+        memory_before_(ResidentMemory()) {
+    Check(node_memory_);
+  }
+
+  void OnPlan(const Plan& plan) {
+    expected_ = DataMessages(plan) * static_cast<double>(iterations_);
+    Check(node_memory_ + MessageMemory(plan));
+  }
+
+  void OnMessage(const Envelope& envelope) {
+    if (envelope.to.node.role == Role::kThisNode) return;
+    if (envelope.to.lane >= kFirstDataLane) ++data_messages_;
+    if (++messages_ % kMessagesBetween != 0) return;
+    // Whatever was estimated: rather an end with a reason than a machine that swaps.
+    const double taken = static_cast<double>(ResidentMemory() - memory_before_);
+    if (taken > kMostOfMemory * static_cast<double>(control_.memory)) Check(taken / kMostOfMemory);
+    if (control_.progress) control_.progress({messages_, Share()});
+  }
+
+ private:
+  static constexpr int64_t kMessagesBetween = 1 << 17;  // about a tenth of a second
+  static constexpr double kMostOfMemory = 0.9;
+
+  double Share() const {
+    return expected_ > 0 ? std::min(1.0, static_cast<double>(data_messages_) / expected_) : 0;
+  }
+
+  void Check(double bytes) const {
+    CheckSimulationMemory(cluster_, iterations_, bytes, control_.memory);
+  }
+
+  const SimulationControl& control_;
+  const Cluster& cluster_;
+  int64_t iterations_;
+  double node_memory_;
+  int64_t memory_before_;
+  int64_t messages_ = 0;
+  int64_t data_messages_ = 0;
+  double expected_ = 0;  // data messages of the whole training
+};
 
 }  // namespace
 
@@ -204,8 +261,10 @@ std::string SchemeSummary(const Plan& plan) {
 }
 
 SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
-                                   const SteadyIterations& steady, const Condition& condition) {
-  const int iterations = steady.warm_up + steady.measured;
+                                   const SteadyIterations& steady, const Condition& condition,
+                                   const SimulationControl& control) {
+  const int64_t iterations = int64_t{steady.warm_up} + steady.measured;
+  SimulationWatch watch(control, job.cluster(), model.layers_size(), iterations);
   SimulatedClusterOptions options = OptionsFor(job, model, iterations);
   Apply(condition, job, options.layout);
   MachineTraffic traffic(options.layout, steady);
@@ -214,7 +273,9 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   const SchedulerRecord* scheduler = nullptr;
   options.network.processing = [&](const Envelope& envelope) {
     traffic.Add(envelope);
+    watch.OnMessage(envelope);
     if (!costs.has_plan() && scheduler->plan) {
+      watch.OnPlan(scheduler->plan->plan());
       costs.SetPlan(scheduler->plan->plan(), scheduler->plan->model());
     }
     return costs.Of(envelope);

@@ -8,8 +8,11 @@
 // threads.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
+#include "core/memory.h"
 #include "proto/experiment.pb.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
@@ -26,6 +29,22 @@ struct SteadyIterations {
 // either) lets them drift apart for some iterations, and with staleness fast workers first use up
 // their lead; else they are steady after the second.
 int WarmUpIterations(const Communication& communication);
+
+// How far a simulation is.
+struct SimulationProgress {
+  int64_t messages = 0;  // of all kinds, that have arrived
+  // Of the training's data messages those that have arrived, from 0 to 1; the rest of the time is
+  // about in proportion. 0 while processes join and the scheduler plans.
+  double share = 0;
+};
+
+// What a simulation does beside simulating.
+struct SimulationControl {
+  // Called now and then, some ten times a second; may throw, which ends the simulation.
+  std::function<void(const SimulationProgress&)> progress = {};
+  // Bytes that it may take. It is refused as soon as it is known to need more.
+  int64_t memory = AvailableMemory();
+};
 
 // Means over the measured iterations, and over the workers where they differ.
 struct SimulatedTraining {
@@ -48,8 +67,10 @@ std::string SchemeSummary(const Plan& plan);
 // `job` has been checked (proto/job_config.h); its deadlines do not count, for nobody dies. Layers
 // without times take what the job's flops say. `condition` makes some workers or their machines
 // slower or faster than the others, which the planner does not know. Throws ConfigError if the
-// condition names a worker that there is not, and Error if the training fails.
+// condition names a worker that there is not, or the network is too slow for the model, and Error
+// if the simulation needs more memory than `control` says or the training fails.
 SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
-                                   const SteadyIterations& steady, const Condition& condition = {});
+                                   const SteadyIterations& steady, const Condition& condition = {},
+                                   const SimulationControl& control = {});
 
 }  // namespace poseidon

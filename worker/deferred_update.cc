@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "proto/bucket.h"
 #include "proto/model_size.h"
 #include "proto/update_rule_message.h"
 
@@ -46,7 +47,7 @@ float DeferredUpdate::LearningRateScale(const BlobSpec& blob, std::span<const fl
   const double gradient = std::sqrt(SquaredNorm(state)) * gradient_scale_;
   // Neither says how far to go: at the start, or where nothing has reached the blob.
   if (parameters == 0 || gradient == 0) return 1;
-  const double decay = static_cast<double>(rule_.weight_decay) * blob.decay_mult();
+  const double decay = static_cast<double>(rule_.weight_decay) * MultipliersOf(blob).decay;
   return static_cast<float>(options_.lars->trust_coefficient() * parameters /
                             (gradient + decay * parameters + options_.lars->epsilon()));
 }
@@ -57,10 +58,7 @@ void DeferredUpdate::Apply(int layer, int64_t iteration, std::span<float> values
     const auto size = static_cast<size_t>(FloatCount(blob));
     const std::span<float> blob_values = values.first(size);
     const std::span<float> blob_state = state.first(size * stride_);
-    UpdateDeferred({rule_,
-                    iteration,
-                    {blob.lr_mult(), blob.decay_mult()},
-                    gradient_scale_,
+    UpdateDeferred({rule_, iteration, MultipliersOf(blob), gradient_scale_,
                     LearningRateScale(blob, blob_values, blob_state)},
                    blob_values, blob_state);
     values = values.subspan(size);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "proto/rate_advice.h"
 #include "worker/loss_check.h"
 #include "worker/pass_gradient.h"
 
@@ -204,13 +205,15 @@ void DeviceNet::Backward(int step, const PassOfIteration& pass) {
 void DeviceNet::CheckLosses() {
   for (const Member& replica : replicas_) {
     if (replica.device->cuda_device()) continue;
-    replica.device->Run(
-        [engine = replica.engine, rank = session_.rank(), iteration = session_.iteration()] {
-          const float loss = engine->loss();
-          if (!std::isfinite(loss)) {
-            ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite());
-          }
-        });
+    replica.device->Run([engine = replica.engine, rank = session_.rank(),
+                         iteration = session_.iteration(), &plan = session_.plan(),
+                         base_lr = session_.rule().base_lr] {
+      const float loss = engine->loss();
+      if (!std::isfinite(loss)) {
+        ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite(),
+                           DivergenceAdvice(plan, base_lr));
+      }
+    });
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "caffe_adapter/net/solver.h"
 #include "core/error.h"
+#include "proto/cluster_rates.h"
 #include "worker/engine/precision.h"
 #include "worker/engine/replay_engine.h"
 #include "worker/recipe.h"
@@ -13,9 +14,6 @@
 
 namespace poseidon {
 namespace {
-
-// Whoever wants more has mistaken something; an hour's step then still fits the clock.
-constexpr double kMostComputeFactor = 1e6;
 
 class ReplayEngineConfig : public EngineConfig {
  public:
@@ -176,9 +174,7 @@ class TorchEngineConfig : public EngineConfig {
 }  // namespace
 
 std::unique_ptr<EngineConfig> ReadEngineConfig(const JobConfig& config, double compute_factor) {
-  if (!(compute_factor > 0 && compute_factor <= kMostComputeFactor)) {
-    throw ConfigError("--compute_factor must be above 0 and at most a million");
-  }
+  CheckComputeFactor("--compute_factor", compute_factor);
   if (config.job.training().engine() == Training::REPLAY) {
     if (const int devices = config.job.cluster().devices_per_worker(); devices != 1) {
       throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(devices) +

@@ -4,12 +4,13 @@
 
 namespace poseidon {
 
-void ThrowLossNotFinite(int rank, int64_t iteration, float loss, const std::string& layer) {
+void ThrowLossNotFinite(int rank, int64_t iteration, float loss, const std::string& layer,
+                        const std::string& advice) {
   throw Error(ExitCode::kFailure,
               "the loss of worker " + std::to_string(rank) + " is " + std::to_string(loss) +
                   " in iteration " + std::to_string(iteration) +
-                  (layer.empty() ? "" : "; the first layer with such numbers is " + layer) +
-                  "; a smaller base_lr usually helps");
+                  (layer.empty() ? "" : "; the first layer with such numbers is " + layer) + "; " +
+                  advice);
 }
 
 }  // namespace poseidon

@@ -7,8 +7,8 @@
 namespace poseidon {
 
 // Throws Error that names worker, iteration and, unless it is empty, `layer`: the first with such
-// numbers (worker/engine/engine.h). Thread-safe.
+// numbers (worker/engine/engine.h). It ends with `advice`. Thread-safe.
 [[noreturn]] void ThrowLossNotFinite(int rank, int64_t iteration, float loss,
-                                     const std::string& layer);
+                                     const std::string& layer, const std::string& advice);
 
 }  // namespace poseidon

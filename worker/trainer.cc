@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/parameter_hash.h"
 #include "core/steady_now.h"
+#include "proto/rate_advice.h"
 #include "worker/loss_check.h"
 
 namespace poseidon {
@@ -161,7 +162,11 @@ float Trainer::RunPass(const PassOfIteration& pass) {
 float Trainer::CheckedLoss() {
   const float loss = net_.Loss();
   if (std::isfinite(loss)) return loss;
-  ThrowLossNotFinite(session_.rank(), session_.iteration(), loss, net_.FirstNotFinite());
+  ThrowLossNotFinite(session_.rank(), session_.iteration(), loss, net_.FirstNotFinite(), Advice());
+}
+
+std::string Trainer::Advice() const {
+  return DivergenceAdvice(session_.plan(), session_.rule().base_lr);
 }
 
 void Trainer::CheckParameters() const {
@@ -173,7 +178,8 @@ void Trainer::CheckParameters() const {
     throw Error(ExitCode::kFailure, "in iteration " + std::to_string(session_.iteration()) +
                                         " parameters of layer \"" + model_.layers(layer).name() +
                                         "\" are no numbers any more; no snapshot of them is "
-                                        "written; a smaller base_lr usually helps");
+                                        "written; " +
+                                        Advice());
   }
 }
 
@@ -229,6 +235,12 @@ void Trainer::WriteSnapshot() {
                                             session_.CollectOptimizerState());
   Tell("wrote the snapshot of iteration " + std::to_string(session_.iteration()) + ", " + path);
   testing_ += SteadyNow() - begin;
+  TracePhase("snapshot", begin);
+}
+
+void Trainer::TracePhase(const char* name, Time begin) {
+  if (session_.trace() == nullptr) return;
+  session_.trace()->Add({name, "", "compute", session_.iteration(), begin, SteadyNow()});
 }
 
 void Trainer::WaitForAllLayers() {
@@ -239,6 +251,7 @@ void Trainer::Test() {
   const Time begin = SteadyNow();
   last_test_ = net_.Test();
   testing_ += SteadyNow() - begin;
+  TracePhase("test", begin);
   for (const TestOutput& output : last_test_.outputs) {
     for (const float value : output.values) {
       LOG(INFO) << "Iteration " << session_.iteration() << ", test net " << output.net << ": "

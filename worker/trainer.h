@@ -63,9 +63,13 @@ class Trainer {
   void WriteSnapshot();
   // Throws if it is not a number.
   float CheckedLoss();
+  // What to do if training has diverged.
+  std::string Advice() const;
   // Throws Error if some are not finite.
   void CheckParameters() const;
   void Display(float loss);
+  // What is neither forward nor backward, from `begin` to now.
+  void TracePhase(const char* name, Time begin);
   // Worker 0's test phase, with the parameters of the current iteration.
   void Test();
   std::string HashOfValues() const;

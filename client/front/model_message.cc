@@ -120,6 +120,19 @@ void CheckInnerProduct(const Layer& layer, const InnerProduct& product) {
   }
 }
 
+void CheckSomethingLearns(const Model& model) {
+  // The mean gradient is left to the program, whatever the multipliers are.
+  if (model.optimizer.type == OptimizerType::kMeanGradient) return;
+  for (const Layer& layer : model.layers) {
+    for (const Blob& blob : layer.blobs) {
+      if (blob.lr_mult > 0) return;
+    }
+  }
+  throw ConfigError(
+      "no blob of the model learns, for each has the lr_mult 0; leave it out, or give 1, where a "
+      "blob shall be trained");
+}
+
 LayerSpec ToLayerSpec(const Layer& layer) {
   CheckBlobs(layer);
   if (layer.multiply_adds < 0 || !(layer.forward_ms >= 0) || !(layer.backward_ms >= 0)) {
@@ -167,6 +180,7 @@ ModelSpec ToModelSpec(const Model& model) {
     if (!names.insert(layer.name).second) Refuse(layer, "is there twice; give each a name");
     *spec.add_layers() = ToLayerSpec(layer);
   }
+  CheckSomethingLearns(model);
   *spec.mutable_update_rule() = ToUpdateRuleSpec(model.optimizer);
   spec.set_batch(model.batch);
   spec.set_iterations(model.iterations);

@@ -27,6 +27,16 @@ bool OnlyServers(const std::vector<NodeId>& nodes) {
   });
 }
 
+// Bodies of what a handler sends to other nodes.
+int64_t BytesToNodes(const Outbox& outbox) {
+  int64_t bytes = 0;
+  for (const Envelope& envelope : outbox.messages) {
+    const bool away = envelope.to.node.role != Role::kThisNode;
+    bytes += away ? static_cast<int64_t>(envelope.body.size()) : 0;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 SyncLane::SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace)
@@ -64,13 +74,18 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kPublishInitial) {
     status = entry.syncer->PublishInitial(envelope.body, outbox);
   } else if (envelope.kind == MessageKind::kGradientReady) {
-    TraceMoment("send", envelope, outbox);
     entry.waiting_since = outbox.now;
+    entry.bytes = 0;
     status = entry.syncer->Send(envelope.iteration, outbox);
+    TraceMoment("send", envelope, BytesToNodes(outbox), outbox);
   } else {
     status = entry.syncer->Receive(envelope, outbox);
-    if (status == FrameStatus::kAccepted) TraceMoment("arrived", envelope, outbox);
+    const auto received = static_cast<int64_t>(envelope.body.size());
+    const bool taken = status == FrameStatus::kAccepted || status == FrameStatus::kComplete;
+    if (taken) TraceMoment("arrived", envelope, received, outbox);
+    if (taken) entry.bytes += received;
   }
+  entry.bytes += BytesToNodes(outbox);
   OnFrame(status, envelope, entry, outbox);
 }
 
@@ -126,7 +141,6 @@ void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entr
     case FrameStatus::kComplete:
       break;
   }
-  entry.waiting_since.reset();
   Envelope fresh;
   fresh.kind = MessageKind::kBucketFresh;
   fresh.to = Here(kApplicationLane);
@@ -134,14 +148,25 @@ void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entr
   fresh.bucket = envelope.bucket;
   fresh.iteration = entry.syncer->fresh_iteration();
   fresh.happened = outbox.now;
-  TraceMoment("fresh", fresh, outbox);
+  TraceMoment("fresh", fresh, 0, outbox);
+  TraceExchange(fresh, entry);
+  entry.waiting_since.reset();
   outbox.Send(std::move(fresh));
 }
 
-void SyncLane::TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox) {
+void SyncLane::TraceMoment(const char* name, const Envelope& envelope, int64_t bytes,
+                           const Outbox& outbox) {
   if (trace_ == nullptr) return;
   trace_->Add({name, context_->bucket(static_cast<int>(envelope.bucket)).name(),
-               "lane " + std::to_string(lane_), envelope.iteration, outbox.now, outbox.now});
+               "lane " + std::to_string(lane_), envelope.iteration, outbox.now, outbox.now, bytes});
+}
+
+void SyncLane::TraceExchange(const Envelope& fresh, const Entry& entry) {
+  if (trace_ == nullptr || !entry.waiting_since) return;
+  // Exchanges of several buckets overlap, so that each bucket has a row.
+  const std::string& name = context_->bucket(static_cast<int>(fresh.bucket)).name();
+  trace_->Add({"exchange", name, "lane " + std::to_string(lane_) + ", " + name, fresh.iteration,
+               *entry.waiting_since, fresh.happened, entry.bytes});
 }
 
 std::set<int> SyncLane::Fetching(int bucket) const {

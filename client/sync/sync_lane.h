@@ -33,6 +33,7 @@ class SyncLane : public Actor {
   struct Entry {
     std::unique_ptr<Syncer> syncer;
     std::optional<Time> waiting_since;
+    int64_t bytes = 0;  // with a trace: sent and received since then
   };
 
   // With staleness the last exchange takes as long as the slowest worker has left to compute; who
@@ -47,7 +48,10 @@ class SyncLane : public Actor {
   std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
   wire::Stalled StallOf(int bucket, const Entry& entry) const;
   void OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox);
-  void TraceMoment(const char* name, const Envelope& envelope, const Outbox& outbox);
+  // What `envelope` brought about now, and the bytes that it moved.
+  void TraceMoment(const char* name, const Envelope& envelope, int64_t bytes, const Outbox& outbox);
+  // The exchange of a bucket's part that is complete now.
+  void TraceExchange(const Envelope& fresh, const Entry& entry);
 
   std::shared_ptr<SyncContext> context_;
   int lane_;

@@ -15,6 +15,8 @@ TOLERANCE = 0.10
 # Sizes and counts come through text, so equal ones differ by rounding at most.
 ROUNDING = 1e-9
 
+# No column of results.csv: the servers that are more than the workers.
+SPARE_SERVERS = "spare_servers"
 # Rows with the same values here, in any mode, are the same point. The order is the one in which
 # figures tell lines apart that they were not asked to.
 IDENTITY = [
@@ -25,10 +27,17 @@ IDENTITY = [
     "devices",
     "condition",
     "workers",
-    "servers",
+    # Not servers, which are mostly as many as the workers: each number of workers would be a line
+    # of its own where some points have more.
+    SPARE_SERVERS,
     "batch",
     "policy",
     "parameters",
+    "goodput_gbps",
+    "message_cost_us",
+    "flops",
+    "reduction_rate",
+    "update_rate",
 ]
 
 # Kinds of columns: text; number; si: a number written with k, M, G; share: shown in percent;
@@ -39,6 +48,7 @@ COLUMNS = {
     "model": Column("text", "model", "{}"),
     "workers": Column("number", "workers", "{} workers"),
     "servers": Column("number", "parameter servers", "{} servers"),
+    SPARE_SERVERS: Column("number", "spare servers", "{} spare servers"),
     "devices": Column("number", "devices per worker", "{} devices per worker"),
     "gpus": Column("number", "GPUs", "{} GPUs"),
     "bandwidth_gbps": Column("number", "bandwidth (Gb/s)", "{} Gb/s"),
@@ -48,6 +58,11 @@ COLUMNS = {
     "policy": Column("text", "policy", "policy {}"),
     "batch": Column("number", "batch of a worker (samples)", "{} samples per worker"),
     "parameters": Column("si", "parameters", "{} parameters"),
+    "goodput_gbps": Column("number", "goodput (Gb/s)", "{} Gb/s goodput"),
+    "message_cost_us": Column("number", "cost of a message (µs)", "{} µs a message"),
+    "flops": Column("si", "operations/s of a worker", "{} operations/s"),
+    "reduction_rate": Column("si", "bytes/s added up", "{} bytes/s added up"),
+    "update_rate": Column("si", "bytes/s updated", "{} bytes/s updated"),
     "iteration_seconds": Column("seconds", "iteration time", "iteration {}"),
     "compute_seconds": Column("seconds", "computing time", "computation {}"),
     "images_per_second": Column("number", "throughput (images/s)", "{} images/s"),
@@ -89,7 +104,13 @@ class Point:
 
     def text(self, column):
         """The cell, "" if there is none."""
+        if column == SPARE_SERVERS:
+            return self._spare_servers()
         return self._cells.get(column) or ""
+
+    def _spare_servers(self):
+        workers, servers = self.number("workers"), self.number("servers")
+        return "" if None in (workers, servers) else plain(servers - workers)
 
     def number(self, column):
         """None where the cell is empty or no finite number."""

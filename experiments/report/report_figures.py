@@ -26,6 +26,9 @@ PAINTERS = {
 # Panels with these on y have one scale, so that they can be compared.
 SHARED = ["speedup", "efficiency", "gpu_busy"]
 
+# What all points have in common and nobody has to be told.
+WITHOUT_MENTION = [("devices", 1), (data.SPARE_SERVERS, 0)]
+
 # caption: a sentence or more, without the title.
 Drawn = collections.namedtuple("Drawn", "file width caption")
 
@@ -166,7 +169,7 @@ def caption(plot):
         values = {point.value(column) for point in plot.points}
         if len(values) == 1 and column not in [*used, "policy", "parameters"]:
             value = values.pop()
-            if value not in (None, "") and (column, value) != ("devices", 1):
+            if value not in (None, "") and (column, value) not in WITHOUT_MENTION:
                 common.append(describe_common(column, value))
     sentences = [f"All points: {', '.join(common)}." if common else ""]
     if spec.kind == "LOSSES":

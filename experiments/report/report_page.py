@@ -142,7 +142,7 @@ def published_section(results):
     base = PUBLISHED_BASE + data.varying(
         points,
         PUBLISHED_BASE,
-        ["devices", "condition", "mode", "latency_us", "servers", "batch", "policy"],
+        ["devices", "condition", "mode", "latency_us", data.SPARE_SERVERS, "batch", "policy"],
     )
     if "devices" not in base and any(point.number("devices") != 1 for point in points):
         base.append("devices")

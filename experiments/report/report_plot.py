@@ -36,6 +36,7 @@ class Spec:
             "model": data.entries(message, "net"),
             "system": data.entries(message, "system"),
             "condition": data.entries(message, "condition"),
+            "workers": [str(workers) for workers in data.entries(message, "workers")],
         }
 
     def columns(self):

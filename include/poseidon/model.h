@@ -99,7 +99,9 @@ struct Optimizer {
 // The same on all workers of a job.
 struct Model {
   std::string name = {};
-  std::vector<Layer> layers;  // in forward order; at least one, names all different
+  // In forward order; at least one, names all different. Something in them learns: with all
+  // multipliers 0 only OptimizerType::kMeanGradient makes sense.
+  std::vector<Layer> layers;
   Optimizer optimizer = {};
   int64_t batch = 1;       // samples that one worker computes in an iteration
   int64_t iterations = 0;  // of the whole training; 0: not known

@@ -27,6 +27,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "poseidon/communicator.h"
+#include "tests/bench/usage.h"
 #include "tests/free_endpoints.h"
 
 DEFINE_int32(ranks, 4, "ranks to fork on this machine");
@@ -193,6 +194,8 @@ int Main() {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  poseidon::bench::ParseFlags(
+      &argc, &argv,
+      "Times all-reduces among processes, on this machine or with --rank on several.");
   return poseidon::Main();
 }

@@ -21,6 +21,7 @@
 #include "planner/policies.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
+#include "tests/bench/usage.h"
 
 DEFINE_string(profile, "", "A job config with a replay; empty: a net of LeNet's shape.");
 DEFINE_string(workers, "2,4,8", "Numbers of workers, each with a server on its machine.");
@@ -153,6 +154,7 @@ ExitCode Run() {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  poseidon::bench::ParseFlags(&argc, &argv,
+                              "The same trainings simulated and emulated. Needs root, ip and tc.");
   return poseidon::RunProgram("bench_emulation", argv[0], poseidon::Run);
 }

@@ -34,6 +34,7 @@
 #include "core/time.h"
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
+#include "tests/bench/usage.h"
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
@@ -357,6 +358,11 @@ void Run(Setup setup, int rounds) {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
+  poseidon::bench::ShowHelp(
+      argc, argv,
+      "bench_parameter_server [MIB] [ITERATIONS] [ROUNDS]\n\nPush and pull of a layer of MIB "
+      "mebibytes (64), ITERATIONS (12) times in each of ROUNDS (5), "
+      "against raw ZeroMQ.");
   google::InitGoogleLogging(argv[0]);
   FLAGS_logtostderr = true;
   FLAGS_minloglevel = google::GLOG_WARNING;

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "proto/bucket.h"
+#include "tests/bench/usage.h"
 #include "tests/simulation/planned_training.h"
 
 DEFINE_string(nets, "VGG19,GoogLeNet,ResNet-50", "Which of them.");
@@ -148,6 +149,8 @@ void PrintGrid() {
 int main(int argc, char** argv) {
   google::InitGoogleLogging(argv[0]);
   FLAGS_minloglevel = google::GLOG_WARNING;
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  poseidon::bench::ParseFlags(&argc, &argv,
+                              "What policy TIME gains over single schemes, predicted and "
+                              "simulated, on a grid of clusters.");
   poseidon::PrintGrid();
 }

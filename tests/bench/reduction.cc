@@ -27,6 +27,7 @@
 #include "core/arithmetic/sum.h"
 #include "core/error.h"
 #include "core/units.h"
+#include "tests/bench/usage.h"
 
 namespace poseidon {
 namespace {
@@ -117,6 +118,10 @@ void Main(const std::string& pool) {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
+  poseidon::bench::ShowHelp(argc, argv,
+                            "bench_reduction [POOL]\n\nSums of received frames against the speed "
+                            "of memory; POOL (64MiB) are the bytes of each "
+                            "vector.");
   try {
     poseidon::Main(argc > 1 ? argv[1] : "64MiB");
   } catch (const poseidon::Error& error) {

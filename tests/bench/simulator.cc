@@ -46,6 +46,7 @@
 #include <optional>
 
 #include "simulation/simulated_cluster.h"
+#include "tests/bench/usage.h"
 #include "transport/sim/sim_runtime.h"
 
 namespace poseidon {
@@ -296,6 +297,9 @@ int RunTrainings(int max_workers) {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
+  poseidon::bench::ShowHelp(argc, argv,
+                            "bench_simulator [MAX_NODES]\n\nSpeed and memory of the simulator, "
+                            "from 16 to MAX_NODES (4096) nodes.");
   FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
   const int max_nodes = argc > 1 ? std::atoi(argv[1]) : 4096;
   const int failed = poseidon::RunPatterns(max_nodes);

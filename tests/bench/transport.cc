@@ -34,6 +34,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "tests/bench/usage.h"
 #include "transport/zmq/zmq_frame.h"
 #include "transport/zmq/zmq_runtime.h"
 
@@ -313,6 +314,9 @@ void Main(const std::string& round_bytes, const std::string& rounds) {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
+  poseidon::bench::ShowHelp(argc, argv,
+                            "bench_transport [BYTES [ROUNDS]]\n\nThe runtime against raw ZeroMQ; "
+                            "BYTES (512MiB) are moved in each of ROUNDS (11).");
   try {
     poseidon::Main(argc > 1 ? argv[1] : "512MiB", argc > 2 ? argv[2] : "11");
   } catch (const poseidon::Error& error) {

@@ -205,11 +205,19 @@ class InstallTest(installed.InstalledTest):
         os.makedirs(folder)
         os.symlink(cluster.REPOSITORY, os.path.join(folder, "poseidon"))
         pathlib.Path(folder, "CMakeLists.txt").write_text(
-            "cmake_minimum_required(VERSION 3.22)\nproject(outer CXX)\nadd_subdirectory(poseidon)\n"
+            "cmake_minimum_required(VERSION 3.22)\nproject(outer CXX)\n"
+            "list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)\n"
+            "add_subdirectory(poseidon)\n"
             "add_executable(program program.cc)\ntarget_link_libraries(program Poseidon::poseidon)\n"
             'if(TARGET header_check)\n  message(FATAL_ERROR "tests, unasked")\nendif()\n',
             encoding="utf-8",
         )
+        # Modules of its own, with names that this project has, too.
+        os.makedirs(os.path.join(folder, "cmake"))
+        for module in pathlib.Path(cluster.REPOSITORY, "cmake").glob("*.cmake"):
+            pathlib.Path(folder, "cmake", module.name).write_text(
+                'message(FATAL_ERROR "the outer project\'s")\n', encoding="utf-8"
+            )
         pathlib.Path(folder, "program.cc").write_text("int main() {}\n", encoding="utf-8")
         installed.checked(
             [

@@ -9,6 +9,7 @@
 #include "caffe_adapter/patch/distributed_solver.h"
 #include "core/arithmetic/update_rule.h"
 #include "core/program.h"
+#include "proto/bucket.h"
 #include "proto/job_config.h"
 #include "proto/model_size.h"
 #include "proto/update_rule_message.h"
@@ -153,13 +154,11 @@ class EngineSolver : public PatchedSolver {
       size_t begin = 0;
       for (const BlobSpec& blob : model_.layers(layer).blobs()) {
         const auto count = static_cast<size_t>(FloatCount(blob));
-        poseidon::Update({rule_,
-                          iteration,
-                          {.lr = blob.lr_mult(), .decay = blob.decay_mult()},
-                          1.0F / static_cast<float>(passes_)},
-                         std::span(gradients_[layer]).subspan(begin, count),
-                         std::span(values_[layer]).subspan(begin, count),
-                         std::span(state_[layer]).subspan(begin * stride, count * stride));
+        poseidon::Update(
+            {rule_, iteration, MultipliersOf(blob), 1.0F / static_cast<float>(passes_)},
+            std::span(gradients_[layer]).subspan(begin, count),
+            std::span(values_[layer]).subspan(begin, count),
+            std::span(state_[layer]).subspan(begin * stride, count * stride));
         begin += count;
       }
     }

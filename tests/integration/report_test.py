@@ -18,7 +18,8 @@ import report_html
 REPORT = os.path.join(cluster.REPOSITORY, "experiments", "report", "report.py")
 COLUMNS = (
     "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mode,"
-    "policy,batch,parameters,iteration_seconds,compute_seconds,images_per_second,speedup,"
+    "policy,batch,parameters,goodput_gbps,message_cost_us,flops,reduction_rate,update_rate,"
+    "iteration_seconds,compute_seconds,images_per_second,speedup,"
     "efficiency,gpu_busy,bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,"
     "accuracy,published,difference,fitted,source,key"
 ).split(",")
@@ -63,6 +64,11 @@ def point(system, workers, iteration=0.5, **cells):
         "policy": "wfbp",
         "batch": 32,
         "parameters": 143667240,
+        "goodput_gbps": 9,
+        "message_cost_us": 20,
+        "flops": 4.2e12,
+        "reduction_rate": 4e9,
+        "update_rate": 2e9,
         "iteration_seconds": iteration,
         "compute_seconds": compute,
         "images_per_second": workers * 32 / iteration,
@@ -191,6 +197,19 @@ class Figures(ReportTest):
             ("busy.png", [False, False, False, True]),
         ]:
             self.assertEqual([count > 300 for count in self.pixels(name, *known)], expected, name)
+
+    def test_points_with_spare_servers_leave_the_lines_of_the_others(self):
+        """A line's pixels are many more than those of its marks alone."""
+        rows = [point("wfbp", workers, 0.4 + 0.02 * workers) for workers in (1, 2, 4, 8)]
+        figure = [{"name": "curve"}]
+        self.draw(rows, figure)
+        (alone,) = self.pixels("curve.png", COLOURS["wfbp"])
+        spare = [point("wfbp", 8, 0.41, servers=8 + more) for more in (4, 8)]
+        self.draw(rows + spare, figure)
+        self.assertGreater(self.pixels("curve.png", COLOURS["wfbp"])[0], 0.9 * alone)
+        # Only those with so many workers, of which the caption then speaks.
+        page = self.draw(rows + spare, [{"name": "curve", "x": "servers", "workers": [8]}])
+        self.assertIn("8 workers", page.text)
 
     def test_published_values_are_drawn(self):
         """Hollow marks far from the line, so the picture has more of the colour, and says so."""

@@ -68,6 +68,25 @@ TEST(TimelineTest, GradientsArriveBeforeTheLayerBelowHasComputedItsOwn) {
   }
 }
 
+TEST(TimelineTest, AnExchangeLastsUntilTheLayerIsFreshAndSaysItsBytes) {
+  SimulatedCluster cluster(TracedTraining(Communication::ALL_PS));
+  ASSERT_TRUE(cluster.Run(kForever));
+  const std::deque<Trace::Event> worker = cluster.events(kWorker);
+  for (int64_t iteration = 1; iteration < 4; ++iteration) {
+    const auto exchange = FindEvent(worker, "exchange", "high", iteration);
+    const auto sent = FindEvent(worker, "send", "high", iteration - 1);
+    ASSERT_TRUE(exchange && sent);
+    EXPECT_EQ(exchange->begin, sent->begin);
+    EXPECT_EQ(sent->bytes, 4'000'000);
+    EXPECT_EQ(exchange->bytes, 2 * 4'000'000);  // and the new values
+    const bool fresh = std::any_of(worker.begin(), worker.end(), [&](const Trace::Event& event) {
+      return event.name == "fresh" && event.layer == "high" && event.begin == exchange->end;
+    });
+    EXPECT_TRUE(fresh);
+    EXPECT_NE(exchange->track, sent->track);
+  }
+}
+
 TEST(TimelineTest, TheFirstLayersForwardBeginsWhileDeepLayersStillArrive) {
   for (const Communication::Policy policy : {Communication::ALL_PS, Communication::ALL_SFB}) {
     SCOPED_TRACE(Communication::Policy_Name(policy));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "simulation/cluster_layout.h"
@@ -221,6 +222,53 @@ TEST(TrainingSimulationTest, ASlowLinkHoldsUpTheWholeRing) {
   EXPECT_NEAR(alike, 2 * bytes * 3 / 4 / kBytesPerSecond, 0.1 * alike);
   const double slow = SimulateTraining(job, model, kSteady, ConditionOf(1, 1, "2.5Gbps")).iteration;
   EXPECT_NEAR(slow, 4 * 2 * bytes * 3 / 4 / kBytesPerSecond, 0.1 * slow);
+}
+
+// As many messages are expected as arrive, so that the time that is left can be told.
+TEST(TrainingSimulationTest, TellsHowFarItIs) {
+  constexpr int kWorkers = 64;
+  constexpr int kLayers = 6;
+  const auto expect = [&](Communication::Policy policy, int messages_a_worker) {
+    SCOPED_TRACE(Communication::Policy_Name(policy));
+    std::vector<SimulationProgress> calls;
+    SimulationControl control;
+    control.progress = [&](const SimulationProgress& progress) { calls.push_back(progress); };
+    const int iterations = 300'000 / (kWorkers * kLayers * messages_a_worker);
+    SimulateTraining(JobOf(kWorkers, kWorkers, policy), Layers(kLayers, 200'000, 1, 1),
+                     {.warm_up = 2, .measured = iterations - 2}, {}, control);
+    // After 131,072 messages each.
+    ASSERT_EQ(calls.size(), 2);
+    EXPECT_NEAR(calls[0].share, 131'072.0 / 300'000, 0.05);
+    EXPECT_NEAR(calls[1].share, 262'144.0 / 300'000, 0.1);
+  };
+  expect(Communication::ALL_PS, 2);
+  expect(Communication::ALL_RING, 2 * 63);
+  expect(Communication::ALL_HALVING_DOUBLING, 2 * 6);
+  expect(Communication::ALL_TORUS, 2 * 2 * 7);
+}
+
+TEST(TrainingSimulationTest, RefusesWhatTakesMoreMemoryThanThereIs) {
+  const ModelSpec model = Layers(1, 1000, 1, 1);
+  const auto message = [&](const Job& job, const SteadyIterations& steady) {
+    SimulationControl control;
+    control.memory = 1'000'000'000;
+    return MessageOf<Error>([&] { SimulateTraining(job, model, steady, {}, control); });
+  };
+  EXPECT_EQ(message(JobOf(100'000, 100'000, Communication::ALL_PS), kSteady),
+            "simulating 6 iterations of 100000 workers and 100000 servers takes about 2.6 GB of "
+            "memory, and 1.0 GB are available; simulate fewer");
+  EXPECT_THAT(
+      message(JobOf(2, 2, Communication::ALL_PS), {.warm_up = 2, .measured = 2147483645}),
+      HasSubstr("simulating 2147483647 iterations of 2 workers and 2 servers takes about "));
+}
+
+// Each rate is in its range, but nobody waits for 2 GB over 100 Kb/s.
+TEST(TrainingSimulationTest, RefusesANetworkTooSlowForTheModel) {
+  const ModelSpec model = Layers(1, 500'000'000, 1, 1);
+  Job job = JobOf(64, 1, Communication::ALL_PS);
+  job.mutable_cluster()->mutable_network()->set_bandwidth("100Kbps");
+  EXPECT_THAT(MessageOf<ConfigError>([&] { SimulateTraining(job, model, kSteady); }),
+              HasSubstr("the network is too slow for this model"));
 }
 
 TEST(TrainingSimulationTest, RefusesConditionsOfNobody) {

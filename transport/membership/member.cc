@@ -8,8 +8,8 @@ namespace poseidon {
 namespace {
 
 constexpr TimerId kRegisterTimer = 1;
-// Often enough that nobody waits for it, rarely enough that thousands of nodes do not load the
-// scheduler.
+// Until it is admitted: often enough that nobody waits for it, rarely enough that thousands of
+// nodes do not load the scheduler.
 constexpr Duration kRegisterInterval = Seconds(1);
 
 Address SchedulerControl() { return {{Role::kScheduler, 0}, kControlLane}; }
@@ -62,8 +62,11 @@ void Member::SendRegister(Outbox& outbox) {
   request.set_job_fingerprint(options_.job_fingerprint);
   if (options_.job != nullptr) *request.mutable_job() = *options_.job;
   outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
-  // To the scheduler a node that is gathered is alive as long as it repeats its registration.
-  outbox.SetTimer(kRegisterTimer, std::min(kRegisterInterval, options_.heartbeat.interval));
+  // To the scheduler a node that is gathered is alive as long as it repeats its registration, which
+  // then stands for a heartbeat. More often would do harm: each is answered with the view, and
+  // views of tens of thousands of nodes, to as many, take minutes to leave.
+  const Duration interval = options_.heartbeat.interval;
+  outbox.SetTimer(kRegisterTimer, admitted_ ? interval : std::min(kRegisterInterval, interval));
 }
 
 void Member::OnTimer(TimerId timer, Outbox& outbox) {

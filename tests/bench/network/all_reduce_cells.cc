@@ -13,6 +13,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "tests/bench/usage.h"
+
 DEFINE_string(cells, "", "algorithm:bytes:untimed calls:timed calls, with commas");
 DEFINE_string(out, "", "file for this rank's results");
 
@@ -94,7 +96,9 @@ void MeasureCells(System& system) {
 }
 
 int Main(int argc, char** argv, const std::function<void()>& body) {
-  gflags::ParseCommandLineFlags(&argc, &argv, true);
+  poseidon::bench::ParseFlags(
+      &argc, &argv,
+      "A rank of an all-reduce benchmark; tests/bench/network/run.py starts all of them.");
   try {
     body();
     return 0;

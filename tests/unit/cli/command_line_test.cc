@@ -160,6 +160,15 @@ TEST_F(CommandLine, PlanRefusesWhatItCannotPlan) {
             "torus, adam");
   EXPECT_EQ(with("--lanes=65"), "--lanes is 65; it must be between 1 and 64");
   EXPECT_THAT(with("--message_cost=fast"), HasSubstr("--message_cost: \"fast\" is not a duration"));
+  EXPECT_EQ(with("--flops=1e-300"), "--flops is 1e-300; it must be between 1000000 and 1e+18");
+  EXPECT_EQ(with("--bandwidth=1bps"),
+            "--bandwidth is 1bps; it must be between 100Kbps and 1000Tbps");
+  EXPECT_EQ(with("--latency=100h"), "--latency is 100h; it must be at most 60s");
+  EXPECT_THAT(with("--goodput=1e-308"), StartsWith("--goodput is 1e-308, which leaves 1e-298bps"));
+  EXPECT_THAT(with("--goodput=1bps"),
+              StartsWith("--goodput is 1e-10, which leaves 1bps of 10Gbps"));
+  EXPECT_EQ(with("--images_per_second=1e300"),
+            "--images_per_second is 1e+300; it must be between 1e-06 and 1000000000");
   EXPECT_THAT(with("--kv_pair_bytes=6"), HasSubstr("it must be a multiple of 4"));
   for (const std::string input :
        {"", "1x28", "1x28x28x1", "1x0x28", "1x28x28px", "99999999999x1x1"}) {

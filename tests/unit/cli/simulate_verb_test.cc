@@ -77,6 +77,26 @@ class SimulateVerbTest : public ::testing::Test {
   PlanOptions options_;
 };
 
+TEST(SimulationReportTest, SaysEveryFewSecondsHowMuchIsLeft) {
+  std::ostringstream out;
+  SimulationReport report(out, Seconds(100));
+  const auto said = [&](const SimulationProgress& progress, double now) {
+    out.str("");
+    report.On(progress, Seconds(now));
+    return out.str();
+  };
+  EXPECT_EQ(said({1000, 0}, 101), "") << "a quick simulation says nothing";
+  EXPECT_EQ(said({50'000, 0}, 104),
+            "simulating: processes join and the scheduler plans; 50,000 messages so far\n");
+  EXPECT_EQ(said({60'000, 0.001}, 106), "");
+  EXPECT_EQ(said({70'000, 0.002}, 108), "");
+  EXPECT_EQ(said({1'000'000, 0.25}, 136),
+            "simulated 25.0%, 1,000,000 messages in 36 s; about 1 min 36 s left\n");
+  EXPECT_EQ(said({1'100'000, 0.26}, 140), "") << "not more often than every five seconds";
+  EXPECT_EQ(said({2'000'000, 0.5}, 166),
+            "simulated 50.0%, 2,000,000 messages in 1 min 6 s; about 1 min 2 s left\n");
+}
+
 TEST_F(SimulateVerbTest, NetworkWithoutLimitsCostsNothing) {
   SetNetwork("1Tbps", "1ns");
   network().set_message_cost("1ns");

@@ -49,6 +49,16 @@ TEST(ModelMessage, BlobsThatSayNothingLearn) {
   EXPECT_EQ(spec.batch(), 1);
 }
 
+TEST(ModelMessage, AModelThatLearnsNothingIsRefused) {
+  Model model = OneLayer();
+  model.layers[0].blobs.push_back({.shape = {2}, .lr_mult = 0});
+  ToModelSpec(model);  // the weights learn
+  model.layers[0].blobs[0].lr_mult = 0;
+  EXPECT_THAT(RefusalOf(model), HasSubstr("no blob of the model learns"));
+  model.optimizer.type = OptimizerType::kMeanGradient;
+  ToModelSpec(model);  // the program makes the update
+}
+
 TEST(ModelMessage, EveryFieldArrives) {
   const ModelSpec spec = ToModelSpec({
       .name = "net",

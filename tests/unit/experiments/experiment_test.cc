@@ -199,6 +199,8 @@ TEST_F(ExperimentTest, SaysWhatIsWrongAndWhere) {
               HasSubstr("did you mean \"torus\"?"));
   EXPECT_THAT(changed("workers: 2", "workers: 0"), HasSubstr("workers must be at least 1"));
   EXPECT_THAT(changed("\"1Gbps\"", "\"1\""), HasSubstr("e.prototxt:22:3: "));
+  EXPECT_THAT(changed("\"1Gbps\"", "\"1bps\""), HasSubstr("22:3: bandwidth is 1bps; it must be"));
+  EXPECT_THAT(changed("flops: 1e12", "flops: 1e-300"), HasSubstr("cluster.flops is 1e-300"));
   EXPECT_THAT(changed("name: \"test\"", "name: \"../test\""),
               HasSubstr("must be of letters, digits"));
   EXPECT_THAT(changed("name: \"other\"", "name: \"small\""), HasSubstr("there are two nets"));
@@ -224,6 +226,8 @@ TEST_F(ExperimentTest, RefusesWhatANetDoesNotTake) {
   EXPECT_THAT(net("profile: \"p\" input: \"3x8x8\""), HasSubstr("input can't change a profile"));
   EXPECT_THAT(net(replay + " input: \"3x8x8\""), HasSubstr("input can't change a replay"));
   EXPECT_THAT(net("net: \"\""), HasSubstr("names no file"));
+  EXPECT_THAT(net(replay + " images_per_second: 1e300"),
+              HasSubstr("images_per_second is 1e+300; it must be between 1e-06 and 1000000000"));
   EXPECT_THAT(net(replay + " batch: 4294967297"),
               HasSubstr("batch is 4294967297; it must be at most 2147483647"));
 }
@@ -245,9 +249,9 @@ TEST_F(ExperimentTest, RefusesConditionsThatCanNotBe) {
                          "deviation { worker: 1 bandwidth: \"1Gbps\" } }"),
               HasSubstr("worker 1 is there twice"));
   EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 compute_factor: 1e300 } }"),
-              HasSubstr("compute_factor must be above 0 and at most 1000000"));
+              HasSubstr("compute_factor is 1e+300; it must be between 0.001 and 1000"));
   EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 bandwidth: \"0bps\" } }"),
-              HasSubstr("bandwidth must be above 0"));
+              HasSubstr("bandwidth is 0bps; it must be between 100Kbps and 1000Tbps"));
   // Of two sweeps, too.
   EXPECT_THAT(
       conditions("condition { name: \"a\" } } sweep { system: \"ring\" workers: 2 condition "
@@ -265,6 +269,8 @@ TEST_F(ExperimentTest, FiguresAreCheckedBeforeAnythingStarts) {
   EXPECT_THAT(figure("net: \"smal\""), HasSubstr("there is no net \"smal\""));
   EXPECT_THAT(figure("system: \"rnig\""), HasSubstr("there is no system \"rnig\""));
   EXPECT_THAT(figure("condition: \"slow\""), HasSubstr("there is no condition \"slow\""));
+  EXPECT_EQ(figure("workers: 2 workers: 4"), "not refused");
+  EXPECT_THAT(figure("workers: 0"), HasSubstr("workers must be at least 1"));
 }
 
 TEST_F(ExperimentTest, AListIsReplacedAsAWhole) {
@@ -396,6 +402,11 @@ TEST_F(ExperimentTest, TheTableSaysWhatWasMeasuredAndPublished) {
   EXPECT_EQ(row["bandwidth_gbps"], "10");
   EXPECT_EQ(row["mode"], "simulate");
   EXPECT_EQ(row["parameters"], std::to_string(1000 + 50 * 20 + 20));
+  EXPECT_EQ(row["goodput_gbps"], "9");
+  EXPECT_EQ(row["message_cost_us"], "20");
+  EXPECT_EQ(row["flops"], "1e+12");
+  EXPECT_EQ(row["reduction_rate"], "4e+09");
+  EXPECT_EQ(row["update_rate"], "2e+09");
   EXPECT_EQ(row["iteration_seconds"], "0.01");
   EXPECT_EQ(row["images_per_second"], "1600");  // 4 x 4 in 10 ms
   EXPECT_EQ(row["speedup"], "2.4");

@@ -100,8 +100,41 @@ TEST_F(JobConfigTest, TiersAndDevicesAreChecked) {
   EXPECT_THAT(bad("cluster { devices_per_worker: 2147483647 }\n"),
               HasSubstr("it must be between 1 and 1024"));
   EXPECT_THAT(bad("cluster { device_bandwidth: \"0Gbps\" }\n"),
-              HasSubstr("cluster.device_bandwidth is 0; it must be more"));
+              HasSubstr("cluster.device_bandwidth is 0Gbps; it must be between 100Kbps"));
   EXPECT_THAT(bad("cluster { copy_bandwidth: \"\" }\n"), HasSubstr("cluster.copy_bandwidth:"));
+}
+
+TEST_F(JobConfigTest, RatesBeyondAllMachinesAreRefused) {
+  const auto cluster = [&](const std::string& text) {
+    return ErrorOf("cluster {\n " + text + " }\n" + kTraining);
+  };
+  const std::string wide = "; it must be between 1000000 and 1e+18";
+  for (const std::string field : {"flops", "reduction_rate", "update_rate"}) {
+    for (const std::string value : {"1e-300", "0", "1e5", "1e19", "inf", "nan", "-4e12"}) {
+      const std::string message = cluster(field + ": " + value);
+      EXPECT_THAT(message, HasSubstr("job.prototxt:2:2: cluster." + field + " is ")) << value;
+      EXPECT_THAT(message, EndsWith(wide)) << value;
+    }
+    EXPECT_EQ(cluster(field + ": 1e6"), "");
+    EXPECT_EQ(cluster(field + ": 1e18"), "");
+  }
+  const auto network = [&](const std::string& text) { return cluster("network { " + text + " }"); };
+  EXPECT_THAT(network("bandwidth: \"99Kbps\""),
+              EndsWith("2:12: cluster.network.bandwidth is 99Kbps; it must be between 100Kbps and "
+                       "1000Tbps"));
+  EXPECT_THAT(network("bandwidth: \"1001Tbps\""), HasSubstr("bandwidth is 1001Tbps"));
+  EXPECT_EQ(network("bandwidth: \"100Kbps\" goodput_share: 1"), "");
+  for (const std::string field : {"latency", "message_cost"}) {
+    EXPECT_EQ(network(field + ": \"1min\""), "");
+    EXPECT_THAT(network(field + ": \"2000000h\""),
+                EndsWith("cluster.network." + field + " is 2000000h; it must be at most 60s"));
+  }
+  EXPECT_THAT(network("goodput_share: 1e-308"),
+              EndsWith("cluster.network.goodput_share is 1e-308, which leaves 1e-298bps of 10Gbps; "
+                       "it must leave at least 100Kbps"));
+  EXPECT_THAT(network("goodput_share: 1.5"), EndsWith("it must be above 0 and at most 1"));
+  EXPECT_THAT(network("goodput_share: 0.001 tier { members: 2 bandwidth: \"1Mbps\" }"),
+              EndsWith("which leaves 1000bps of 1Mbps; it must leave at least 100Kbps"));
 }
 
 TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {

@@ -159,7 +159,7 @@ TEST(PlanEngineTest, OnlyAReplayCanBeSlowed) {
   EXPECT_EQ(ReadEngineConfig(config, 2)->Make(0, 0, std::nullopt)->batch(), 8);
   for (const double factor : {0.0, -1.0, 1e7, std::nan("")}) {
     EXPECT_THAT([&] { ReadEngineConfig(config, factor); },
-                ThrowsMessage<ConfigError>(HasSubstr("--compute_factor must be above 0")));
+                ThrowsMessage<ConfigError>(HasSubstr("it must be between 0.001 and 1000")));
   }
   config.job.mutable_training()->set_engine(Training::TORCH);
   EXPECT_THAT([&] { ReadEngineConfig(config, 2); },

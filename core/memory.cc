@@ -1,0 +1,51 @@
+#include "core/memory.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace poseidon {
+namespace {
+
+constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+int64_t MachineHasLeft() {
+  constexpr int64_t kKibibyte = 1024;
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::string unit;
+  for (int64_t amount = 0; file >> name >> amount;) {
+    if (name == "MemAvailable:") return amount * kKibibyte;
+    std::getline(file, unit);
+  }
+  return kUnlimited;
+}
+
+// One of the numbers of pages in /proc/self/statm, in bytes: 0 is the address space, 1 what is in
+// memory.
+int64_t OwnBytes(int index) {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  for (int i = 0; i <= index; ++i) {
+    if (!(file >> pages)) return 0;
+  }
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+int64_t LimitLeaves() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+  return std::max<int64_t>(0, static_cast<int64_t>(limit.rlim_cur) - OwnBytes(0));
+}
+
+}  // namespace
+
+int64_t AvailableMemory() { return std::min(MachineHasLeft(), LimitLeaves()); }
+
+int64_t ResidentMemory() { return OwnBytes(1); }
+
+}  // namespace poseidon

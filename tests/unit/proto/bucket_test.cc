@@ -1,0 +1,47 @@
+// What nodes read out of a bucket's plan and of its blobs.
+#include "proto/bucket.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace poseidon {
+namespace {
+
+BlobSpec& AddBlob(LayerSpec& layer, int64_t floats) {
+  BlobSpec& blob = *layer.add_blobs();
+  blob.add_shape(floats);
+  return blob;
+}
+
+// A program that declares no multipliers trains its blobs, as a net of Caffe does.
+TEST(UpdateSegments, BlobsWithoutMultipliersLearn) {
+  ModelSpec model;
+  LayerSpec& layer = *model.add_layers();
+  AddBlob(layer, 2);
+  AddBlob(layer, 1).set_lr_mult(2);
+  BlobSpec& still = AddBlob(layer, 1);
+  still.set_lr_mult(0);
+  still.set_decay_mult(0);
+  BucketPlan bucket;
+  bucket.set_layer_count(1);
+  const std::vector<UpdateSegment> segments = UpdateSegments(model, bucket, 0, 4);
+  ASSERT_EQ(segments.size(), 3);
+  EXPECT_EQ(segments[0].multipliers.lr, 1);
+  EXPECT_EQ(segments[0].multipliers.decay, 1);
+  EXPECT_EQ(segments[1].multipliers.lr, 2);
+  EXPECT_EQ(segments[1].multipliers.decay, 1);
+  EXPECT_EQ(segments[2].multipliers.lr, 0);
+  EXPECT_EQ(segments[2].multipliers.decay, 0);
+
+  UpdateRule rule;
+  rule.base_lr = 0.5F;
+  std::array<float, 4> values{};
+  const std::array<float, 4> gradient = {1, 1, 1, 1};
+  std::array<float, 4> state{};
+  UpdateSegmentwise(rule, 0, segments, gradient, 1, values, state);
+  EXPECT_EQ(values, (std::array<float, 4>{-0.5F, -0.5F, -1, 0}));
+}
+
+}  // namespace
+}  // namespace poseidon
