@@ -85,6 +85,9 @@ class BlockedSignals {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  // RunProgram ignores these, and programs inherit that.
+  ::signal(SIGPIPE, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_DFL);
   dup2(streams.error, STDERR_FILENO);
   if (streams.output >= 0) dup2(streams.output, STDOUT_FILENO);
   dup2(streams.input >= 0 ? streams.input : open("/dev/null", O_RDONLY), STDIN_FILENO);

@@ -1,11 +1,14 @@
 #include "core/program.h"
 
+#include <fcntl.h>
 #include <glog/logging.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <iostream>
+
+#include "core/standard_output.h"
 
 namespace poseidon {
 namespace {
@@ -33,20 +36,49 @@ void Handle(void (*handler)(int)) {
   }
 }
 
+// A file that this program opens must not become the standard stream that its parent has closed, as
+// what is meant for people would then be written into it. Reading the output and writing the input
+// fails, so that this is noticed.
+void OccupyStandardStreams() {
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    const int access = stream == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    PCHECK(open("/dev/null", access) == stream);
+  }
+}
+
+// Writing to a pipe that nobody reads, and beyond the largest size of a file, is an error of that
+// write and no reason to die.
+void MakeWritesReportErrors() {
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+}
+
+ExitCode RunBody(const std::string& name, const std::function<ExitCode()>& body) {
+  try {
+    return body();
+  } catch (const Error& error) {
+    std::cerr << name << ": " << error.what() << std::endl;
+    return error.exit_code();
+  } catch (const std::exception& error) {
+    std::cerr << name << ": " << error.what() << std::endl;
+    return ExitCode::kFailure;
+  }
+}
+
 }  // namespace
 
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body) {
   EndOnSignals();
+  OccupyStandardStreams();
+  MakeWritesReportErrors();
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv0);
-  ExitCode code = ExitCode::kFailure;
-  try {
-    code = body();
-  } catch (const Error& error) {
-    std::cerr << name << ": " << error.what() << std::endl;
-    code = error.exit_code();
-  } catch (const std::exception& error) {
-    std::cerr << name << ": " << error.what() << std::endl;
+  StandardOutput output;
+  ExitCode code = RunBody(name, body);
+  if (const std::optional<std::string> why = output.Finish()) {
+    std::cerr << name << ": can't write to standard output: " << *why << std::endl;
+    if (code == ExitCode::kSuccess) code = ExitCode::kFailure;
   }
   google::ShutdownGoogleLogging();
   return static_cast<int>(code);

@@ -3,6 +3,7 @@ it itself ends."""
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -113,6 +114,57 @@ class DataTest(cluster.ClusterTest):
         run = self.poseidon("run", "--config=configs/lenet_digits.prototxt")
         self.assertEqual(run.returncode, cluster.CONFIG_ERROR)
         self.assertIn(f"(the working directory is {self.directory})", run.stderr)
+
+
+class OutputTest(cluster.ClusterTest):
+    """Standard output that is full, closed, or that nobody reads to its end."""
+
+    NET = os.path.join(cluster.REPOSITORY, "configs", "models", "lenet", "net.prototxt")
+    PLAN = ("plan", f"--net={NET}", "--workers=2", "--servers=2", "--input=1x28x28")
+
+    def poseidon(self, arguments, redirection):
+        command = [os.path.join(cluster.programs(), "poseidon"), *arguments]
+        return subprocess.run(
+            f"{shlex.join(command)} {redirection}",
+            shell=True,
+            executable="/bin/bash",
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=cluster.scaled(cluster.PATIENCE),
+        )
+
+    def run_arguments(self):
+        config = cluster.replay_config(workers=1, servers=1, iterations=3)
+        return ("run", f"--config={self.write('job.prototxt', config)}", "--out=out")
+
+    def test_output_that_cannot_be_written(self):
+        for arguments in (self.PLAN, ("--help",), ("plan", "--help"), self.run_arguments()):
+            with self.subTest(arguments[0]):
+                ended = self.poseidon(arguments, ">/dev/full")
+                self.assertEqual(ended.returncode, 1, ended.stderr)
+                self.assertIn(
+                    "can't write to standard output: No space left on device\n", ended.stderr
+                )
+        closed = self.poseidon(self.PLAN, ">&-")
+        self.assertEqual(closed.returncode, 1)
+        self.assertIn("can't write to standard output: Bad file descriptor\n", closed.stderr)
+        self.assert_nothing_left()
+
+    def test_own_code_comes_before_that_of_the_output(self):
+        ended = self.poseidon(("plan", "--policy=best"), ">/dev/full")
+        self.assertEqual(ended.returncode, cluster.CONFIG_ERROR)
+
+    def test_training_goes_on_when_nobody_reads(self):
+        ended = self.poseidon(self.run_arguments(), '| head -1; exit "${PIPESTATUS[0]}"')
+        self.assertEqual(ended.returncode, cluster.SUCCESS, ended.stderr)
+        self.assertRegex(ended.stdout, r"\Astarting a scheduler, .*\n\Z")
+        self.assertEqual(self.read_json("out/summary.json")["exit_code"], 0)
+        for reader in ("true", "head -c 1"):
+            planned = self.poseidon(self.PLAN, f'| {reader}; exit "${{PIPESTATUS[0]}}"')
+            self.assertEqual((planned.returncode, planned.stderr), (cluster.SUCCESS, ""))
+        self.assert_nothing_left()
 
 
 class RunTest(cluster.ClusterTest):
