@@ -6,11 +6,23 @@
 
 #include "client/sync/gradient_buffers.h"
 #include "core/arithmetic/codec.h"
+#include "core/error.h"
+#include "core/utf8.h"
 
 namespace poseidon {
 namespace {
 
 constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
+
+// The wire's texts are UTF-8, and so are logs and results. Files are checked when they are read;
+// programs declare whatever their net has.
+void CheckNames(const ModelSpec& model) {
+  for (const LayerSpec& layer : model.layers()) {
+    if (!FindNotUtf8(layer.name())) continue;
+    throw ConfigError("the name of the layer \"" + Printable(layer.name()) +
+                      "\" is no UTF-8; give it one that is");
+  }
+}
 
 }  // namespace
 
@@ -61,6 +73,7 @@ void WorkerProtocol::OnJoined(const Envelope& envelope) {
 void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs,
                              Outbox& outbox) {
   CHECK(phase_ == Phase::kDeclaring);
+  CheckNames(model);
   wire::Declaration declaration;
   declaration.set_model(model.SerializeAsString());
   *declaration.mutable_inputs() = inputs;

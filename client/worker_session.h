@@ -96,7 +96,7 @@ class WorkerSession {
 
   // `inputs`: what this worker has found on its machine; the job ends where workers have what does
   // not fit together. Of first_iteration, which is not 0 if training goes on from a snapshot,
-  // worker 0's counts.
+  // worker 0's counts. Throws ConfigError for a layer's name that is no UTF-8.
   void Declare(const ModelSpec& model, const wire::TrainingInputs& inputs = {});
 
   // The layer's parameters.

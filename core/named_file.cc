@@ -7,7 +7,9 @@ namespace poseidon {
 std::optional<std::string> FindNamedFile(const std::string& named_in, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
-  if (fs::exists(path, ignored)) return path;
+  // Who opens it says why it can't be looked at: a loop of links, no permission.
+  std::error_code unknown;
+  if (fs::exists(path, unknown) || unknown) return path;
   if (path.empty() || fs::path(path).is_absolute()) return std::nullopt;
   const fs::path beside = fs::path(named_in).parent_path() / path;
   if (fs::exists(beside, ignored)) return beside.string();

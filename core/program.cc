@@ -8,6 +8,7 @@
 #include <atomic>
 #include <iostream>
 
+#include "core/utf8.h"
 #include "core/standard_output.h"
 
 namespace poseidon {
@@ -58,10 +59,10 @@ ExitCode RunBody(const std::string& name, const std::function<ExitCode()>& body)
   try {
     return body();
   } catch (const Error& error) {
-    std::cerr << name << ": " << error.what() << std::endl;
+    std::cerr << name << ": " << Printable(error.what()) << std::endl;
     return error.exit_code();
   } catch (const std::exception& error) {
-    std::cerr << name << ": " << error.what() << std::endl;
+    std::cerr << name << ": " << Printable(error.what()) << std::endl;
     return ExitCode::kFailure;
   }
 }

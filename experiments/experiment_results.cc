@@ -4,12 +4,12 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/regular_file.h"
 #include "core/units.h"
 #include "experiments/experiment_points.h"
 #include "experiments/result_columns.h"
@@ -53,10 +53,10 @@ PointResult FromJson(const Json& json) {
 
 // Nothing if the file is not there, or is not what Put has written.
 std::optional<PointResult> ReadResult(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return std::nullopt;
   try {
-    return FromJson(Json::parse(file));
+    return FromJson(Json::parse(ReadRegularFile(path, ExitCode::kFailure)));
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }
@@ -196,8 +196,11 @@ std::string ExperimentAsJson(const Experiment& experiment) {
 
 // Its table would be lost.
 void RefuseAnothersDirectory(const std::string& directory, const std::string& name) {
-  std::ifstream file(directory + "/experiment.json");
-  const Json before = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const std::string path = directory + "/experiment.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  const Json before = Json::parse(ReadRegularFile(path, ExitCode::kConfigError), nullptr,
+                                  /*allow_exceptions=*/false);
   if (!before.is_object() || !before.contains("name") || before["name"] == name) return;
   throw ConfigError(directory + " holds the results of the experiment " + before["name"].dump() +
                     ", not of \"" + name + "\"; name another --out");

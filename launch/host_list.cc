@@ -1,10 +1,10 @@
 #include "launch/host_list.h"
 
 #include <algorithm>
-#include <fstream>
 #include <sstream>
 
 #include "core/error.h"
+#include "core/regular_file.h"
 
 namespace poseidon {
 namespace {
@@ -37,8 +37,7 @@ void RefuseLoopbackAmongOthers(const std::vector<Host>& hosts, const std::string
 }  // namespace
 
 std::vector<Host> ReadHosts(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw ConfigError("can't read the list of hosts " + path);
+  std::istringstream file(ReadRegularFile(path, ExitCode::kConfigError));
   std::vector<Host> hosts;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {

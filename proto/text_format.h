@@ -32,11 +32,13 @@ class TextLocations {
   std::shared_ptr<const google::protobuf::TextFormat::ParseInfoTree> tree_;
 };
 
-// Parses `text` into `message` (cleared first). `file` is what errors call it. Throws ConfigError.
-TextLocations ParseText(const std::string& text, const std::string& file,
+// Parses `content` into `message` (cleared first). `file` is what errors call it. A byte order mark
+// at its begin is skipped. Throws ConfigError, also for a string that is no UTF-8 or has a NUL.
+TextLocations ParseText(const std::string& content, const std::string& file,
                         google::protobuf::Message& message);
 
-// Reads a file; throws ConfigError if it can't be read (saying why) or parsed.
+// Reads a regular file of at most kMostTextBytes (core/regular_file.h); throws ConfigError if it
+// can't be read (saying why) or parsed.
 TextLocations ReadTextFile(const std::string& path, google::protobuf::Message& message);
 
 }  // namespace poseidon

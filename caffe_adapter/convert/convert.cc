@@ -11,6 +11,7 @@
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/data/mean_image.h"
 #include "core/error.h"
+#include "core/regular_file.h"
 
 namespace poseidon {
 namespace {
@@ -32,13 +33,15 @@ caffe::Datum MakeDatum(const Shape& shape, const std::string& pixels, int label)
 // A binary file that is read from front to back.
 class BinaryFile {
  public:
-  explicit BinaryFile(const std::string& path) : path_(path), stream_(path, std::ios::binary) {
-    if (stream_) return;
-    const std::string reason = std::strerror(errno);
-    if (std::filesystem::exists(path + ".gz")) {
+  explicit BinaryFile(const std::string& path) : path_(path) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored) &&
+        std::filesystem::exists(path + ".gz", ignored)) {
       throw DataError("can't read " + path + ", but there is " + path + ".gz: gunzip it first");
     }
-    throw DataError("can't read " + path + ": " + reason);
+    CheckRegularFile(path, ExitCode::kDataError);
+    stream_.open(path, std::ios::binary);
+    if (!stream_) throw DataError("can't read " + path + ": " + std::strerror(errno));
   }
 
   std::string Read(size_t bytes) {

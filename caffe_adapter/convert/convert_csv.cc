@@ -16,6 +16,8 @@
 #include "caffe_adapter/data/image.h"
 #include "core/error.h"
 #include "core/random.h"
+#include "core/regular_file.h"
+#include "core/utf8.h"
 
 namespace poseidon {
 namespace {
@@ -28,7 +30,9 @@ struct Row {
 
 class CsvReader {
  public:
-  explicit CsvReader(const CsvOptions& options) : options_(options), stream_(options.source) {
+  explicit CsvReader(const CsvOptions& options) : options_(options) {
+    CheckRegularFile(options.source, ExitCode::kDataError);
+    stream_.open(options.source);
     if (!stream_) throw DataError("can't read " + options.source + ": " + std::strerror(errno));
   }
 
@@ -40,7 +44,7 @@ class CsvReader {
         if (stream_.bad()) throw DataError("can't read " + options_.source);
         return false;
       }
-      ++line_;
+      if (++line_ == 1) text = WithoutByteOrderMark(text);
     } while (IsBlank(text) || (line_ == 1 && std::isalpha(static_cast<uint8_t>(text[0]))));
     Parse(text, row);
     return true;

@@ -14,7 +14,7 @@ namespace poseidon {
 namespace {
 
 std::vector<std::string> ReadFileList(const std::string& path) {
-  std::istringstream words(ReadFile(path));
+  std::istringstream words(ReadText(path));
   std::vector<std::string> files;
   for (std::string word; words >> word;) files.push_back(word);
   if (files.empty()) throw DataError(path + ": lists no HDF5 files");

@@ -16,6 +16,7 @@
 #include "caffe_adapter/net/upgrade.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/regular_file.h"
 
 namespace poseidon {
 namespace {
@@ -153,6 +154,7 @@ void WriteBinaryFile(const std::string& path, const google::protobuf::Message& m
 }
 
 void ReadBinaryFile(const std::string& path, google::protobuf::Message& message) {
+  CheckRegularFile(path, ExitCode::kDataError);
   std::ifstream file(path, std::ios::binary);
   if (!file) throw DataError("can't read " + path + ": " + std::strerror(errno));
   google::protobuf::io::IstreamInputStream stream(&file);

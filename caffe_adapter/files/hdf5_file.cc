@@ -1,10 +1,7 @@
 #include "caffe_adapter/files/hdf5_file.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
 #include "core/error.h"
+#include "core/regular_file.h"
 
 #if POSEIDON_HDF5
 #include "caffe_adapter/files/hdf5_library.h"
@@ -55,7 +52,7 @@ Shape Extents(const Hdf5Handle& dataset, const std::string& path, const std::str
 bool HasHdf5() { return true; }
 
 Hdf5File::Hdf5File(const std::string& path) : path_(path), file_(-1) {
-  if (!std::ifstream(path)) throw DataError("can't read " + path + ": " + std::strerror(errno));
+  CheckRegularFile(path, ExitCode::kDataError);
   const Hdf5Library library;
   file_ = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
   if (file_ < 0) throw DataError(path + ": is no HDF5 file or is truncated or corrupt");

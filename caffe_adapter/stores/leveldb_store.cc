@@ -35,10 +35,12 @@ class ReadOnlyEnvironment : public leveldb::EnvWrapper {
 
   leveldb::Status NewSequentialFile(const std::string& name,
                                     leveldb::SequentialFile** file) override {
+    if (IsSpecial(name)) return NotRegular(name);
     return At(name)->NewSequentialFile(name, file);
   }
   leveldb::Status NewRandomAccessFile(const std::string& name,
                                       leveldb::RandomAccessFile** file) override {
+    if (IsSpecial(name)) return NotRegular(name);
     return At(name)->NewRandomAccessFile(name, file);
   }
   leveldb::Status NewWritableFile(const std::string& name, leveldb::WritableFile** file) override {
@@ -96,6 +98,16 @@ class ReadOnlyEnvironment : public leveldb::EnvWrapper {
     void Logv(const char*, std::va_list) override {}
   };
 
+  // Whether it is a pipe or a device, which might never end. LevelDB knows no exceptions.
+  bool IsSpecial(const std::string& name) {
+    std::error_code ignored;
+    const std::filesystem::file_status status = std::filesystem::status(name, ignored);
+    return At(name) == target() && std::filesystem::exists(status) &&
+           !std::filesystem::is_regular_file(status);
+  }
+  static leveldb::Status NotRegular(const std::string& name) {
+    return leveldb::Status::IOError(name, "is no regular file");
+  }
   bool IsHidden(const std::string& name) {
     const std::lock_guard lock(mutex_);
     return hidden_.contains(name);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/regular_file.h"
 
 namespace poseidon {
 namespace {
@@ -46,6 +47,7 @@ constexpr uint64_t kMaxDepth = 32;  // of LMDB's cursors
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path) {
+    CheckRegularFile(path, ExitCode::kDataError);
     const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat status {};
     if (file < 0 || fstat(file, &status) != 0) {

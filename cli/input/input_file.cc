@@ -35,11 +35,12 @@ std::optional<std::string> MeantFile(const std::string& path) {
 }  // namespace
 
 const std::string& CheckInputFile(const std::string& path) {
-  std::error_code ignored;
-  if (path.empty() || fs::exists(path, ignored)) return path;
+  // What is there but can't be looked at, such as a loop of links, is for its reader to tell.
+  std::error_code unknown;
+  if (path.empty() || fs::exists(path, unknown) || unknown) return path;
   std::string message = "can't read " + path + ": No such file or directory";
   if (fs::path(path).is_relative()) {
-    message += " (the working directory is " + fs::current_path(ignored).string() + ")";
+    message += " (the working directory is " + fs::current_path(unknown).string() + ")";
   }
   const auto meant = MeantFile(path);
   throw ConfigError(message + (meant ? "; did you mean " + *meant + "?" : ""));

@@ -122,6 +122,30 @@ class BadConfigTest(BadInputTest):
             f"directory, nor {self.path('nets/solver.prototxt')}",
         )
 
+    def test_files_that_are_none(self):
+        """A pipe that nobody writes would be read for ever."""
+        os.mkfifo(self.path("pipe"))
+        os.symlink(self.path("loop"), self.path("loop"))
+        for name, text in (
+            ("pipe", "it is a pipe, and only regular files are read"),
+            ("loop", "Too many levels of symbolic links"),
+        ):
+            self.assert_ends(
+                self.start("poseidon", "run", f"--config={self.path(name)}"),
+                cluster.CONFIG_ERROR,
+                f"can't read {self.path(name)}: {text}",
+            )
+
+    def test_text_that_is_no_utf8(self):
+        with open(self.path("config.prototxt"), "wb") as file:
+            file.write(b'\xef\xbb\xbfname: "caf\xe9"\n' + REPLAY.encode())
+        run = self.start("poseidon", "run", f"--config={self.path('config.prototxt')}")
+        self.assert_ends(
+            run,
+            cluster.CONFIG_ERROR,
+            'config.prototxt:1:1: name is "caf\\xe9", which is no UTF-8; write the file in UTF-8',
+        )
+
     def test_bad_flags(self):
         self.run_config(
             REPLAY, cluster.CONFIG_ERROR, "--workers is -1; it must be at least 1", "--workers=-1"

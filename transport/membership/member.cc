@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/utf8.h"
+
 namespace poseidon {
 namespace {
 
@@ -38,7 +40,8 @@ wire::Node FindNode(const wire::View& view, const NodeId& id) {
 wire::End MakeEnd(ExitCode code, const std::string& reason) {
   wire::End end;
   end.set_exit_code(static_cast<int>(code));
-  end.set_reason(reason);
+  // The wire's texts are UTF-8; a reason may quote a file.
+  end.set_reason(Printable(reason));
   return end;
 }
 

@@ -9,6 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/error.h"
+
 namespace poseidon {
 namespace {
 
@@ -177,6 +179,14 @@ TEST_F(WorkerProtocolOfOthersTest, PublishesNothing) {
   Sent();
   Receive(Message(MessageKind::kStart));
   EXPECT_THAT(Sent(), IsEmpty());
+}
+
+TEST_F(WorkerProtocolTest, RefusesNamesThatCannotBeSent) {
+  Join();
+  ModelSpec model;
+  model.add_layers()->set_name("conv\xff");
+  EXPECT_THROW(protocol_.Declare(model, {}, outbox_), ConfigError);
+  EXPECT_EQ(protocol_.phase(), Phase::kDeclaring);
 }
 
 TEST_F(WorkerProtocolTest, HandsEachGradientToTheLanes) {

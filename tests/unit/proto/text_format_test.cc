@@ -70,6 +70,22 @@ TEST(TextFormatTest, BadValuesNameFieldAndType) {
   EXPECT_THAT(NetError("layer { bottom: 3 }"), HasSubstr("in field \"bottom\", string"));
 }
 
+TEST(TextFormatTest, AByteOrderMarkIsSkipped) {
+  EXPECT_EQ(NetError("\xef\xbb\xbfname: 'a'"), "");
+  EXPECT_THAT(NetError("\xef\xbb\xbfnam: 'a'"), StartsWith("net.prototxt:1:1: NetParameter has no"));
+}
+
+TEST(TextFormatTest, TextThatIsNoUtf8OrHasANulIsRefusedWhereItStands) {
+  EXPECT_EQ(NetError("# caf\xe9\nname: 'caf\xc3\xa9'"), "");
+  EXPECT_EQ(NetError("name: 'caf\xe9'"),
+            "net.prototxt:1:1: name is \"caf\\xe9\", which is no UTF-8; write the file in UTF-8");
+  EXPECT_EQ(NetError("layer {\n  name: 'a\\377'\n}"),
+            "net.prototxt:2:3: name is \"a\\xff\", which is no UTF-8; write the file in UTF-8");
+  EXPECT_EQ(NetError("layer { bottom: 'a' bottom: 'b\\000' }"),
+            "net.prototxt:1:21: bottom is \"b\\x00\", which has a NUL character; remove it");
+  EXPECT_THAT(NetError(std::string("name: 'a'\0name: 'b'", 19)), StartsWith("net.prototxt:1:10: "));
+}
+
 TEST(TextFormatTest, BrokenTextHasAPlace) {
   EXPECT_THAT(NetError("layer {\n  name: \"x\n}\n"), StartsWith("net.prototxt:2:"));
   EXPECT_THAT(NetError("layer {\n"), StartsWith("net.prototxt:2:1: "));

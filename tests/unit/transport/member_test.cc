@@ -140,6 +140,12 @@ TEST_F(MemberTest, EndsOnceAndOnlyOnTheSchedulersWord) {
   EXPECT_TRUE(member_.ended());
 }
 
+TEST_F(MemberTest, AReasonThatQuotesBytesArrives) {
+  Receive(FromScheduler(MessageKind::kView, CompleteView(), kEpoch));
+  Receive(FromScheduler(MessageKind::kEnd, MakeEnd(ExitCode::kDataError, "key \xff\x1b"), kEpoch));
+  EXPECT_EQ(End(), "6 key \\xff\\x1b");
+}
+
 TEST_F(MemberTest, UnreadableBodiesAreIgnored) {
   for (const MessageKind kind : {MessageKind::kView, MessageKind::kEnd, MessageKind::kRefused}) {
     Envelope envelope = FromScheduler(kind, wire::End(), 0);
