@@ -101,7 +101,6 @@ class Checker {
     } else if (policy == "multistep") {
       Needs(gamma, "gamma");
       Needs(solver_.stepvalue_size() > 0, "stepvalue");
-      CheckStepvalues();
     } else {
       Fail(solver_.has_lr_policy() ? "lr_policy" : "",
            (solver_.has_lr_policy() ? "unknown lr_policy \"" + policy + "\""
@@ -123,14 +122,6 @@ class Checker {
 
   void Needs(bool given, const std::string& field) const {
     if (!given) Fail("lr_policy", "lr_policy \"" + solver_.lr_policy() + "\" needs " + field);
-  }
-
-  void CheckStepvalues() const {
-    for (int i = 1; i < solver_.stepvalue_size(); ++i) {
-      if (solver_.stepvalue(i) <= solver_.stepvalue(i - 1)) {
-        Fail("stepvalue." + std::to_string(i), "stepvalue must ascend");
-      }
-    }
   }
 
   const caffe::SolverParameter& solver_;

@@ -21,6 +21,7 @@ enum PolicyField : unsigned {
   kStepsize = 1U << 2U,
   kStepvalue = 1U << 3U,
   kMaxIter = 1U << 4U,
+  kAnyGamma = 1U << 5U,  // of either sign, or 0: the rate rises, falls or stays
 };
 
 struct Policy {
@@ -44,9 +45,7 @@ double Inv(const UpdateRule& rule, int64_t iteration) {
 }
 
 double Multistep(const UpdateRule& rule, int64_t iteration) {
-  const auto passed = std::upper_bound(rule.stepvalue.begin(), rule.stepvalue.end(), iteration) -
-                      rule.stepvalue.begin();
-  return std::pow(rule.gamma, static_cast<double>(passed));
+  return std::pow(rule.gamma, static_cast<double>(StepsTaken(rule.stepvalue, iteration)));
 }
 
 double Poly(const UpdateRule& rule, int64_t iteration) {
@@ -66,7 +65,7 @@ constexpr Policy kPolicies[] = {
     {"inv", kGamma | kPower, Inv},
     {"multistep", kGamma | kStepvalue, Multistep},
     {"poly", kPower | kMaxIter, Poly},
-    {"sigmoid", kGamma | kStepsize, Sigmoid},
+    {"sigmoid", kAnyGamma | kStepsize, Sigmoid},
 };
 
 // --- Update rules: one row each, the arithmetic in core/arithmetic/update_element.h. ---
@@ -190,11 +189,7 @@ void Require(bool good, const char* field, const Value& value, const std::string
 
 void ValidateStepvalue(const std::vector<int>& stepvalue) {
   Require(!stepvalue.empty(), "stepvalue", "missing", "given for lr_policy \"multistep\"");
-  Require(stepvalue.front() >= 0, "stepvalue", stepvalue.front(), "at least 0");
-  for (size_t i = 1; i < stepvalue.size(); ++i) {
-    Require(stepvalue[i - 1] < stepvalue[i], "stepvalue", stepvalue[i],
-            "ascending, above the " + std::to_string(stepvalue[i - 1]) + " before it");
-  }
+  for (const int value : stepvalue) Require(value >= 0, "stepvalue", value, "at least 0");
 }
 
 void ValidatePolicy(const UpdateRule& rule) {
@@ -203,6 +198,7 @@ void ValidatePolicy(const UpdateRule& rule) {
   const auto reads = [&](PolicyField field) { return (policy.fields & field) != 0; };
   const auto positive = [](float value) { return std::isfinite(value) && value > 0; };
   if (reads(kGamma)) Require(positive(rule.gamma), "gamma", rule.gamma, wanted);
+  if (reads(kAnyGamma)) Require(std::isfinite(rule.gamma), "gamma", rule.gamma, "a number");
   if (reads(kPower)) Require(positive(rule.power), "power", rule.power, wanted);
   if (reads(kStepsize)) Require(rule.stepsize > 0, "stepsize", rule.stepsize, wanted);
   if (reads(kMaxIter)) Require(rule.max_iter > 0, "max_iter", rule.max_iter, wanted);
@@ -245,6 +241,18 @@ void Validate(const UpdateRule& rule) {
           rule.warmup_base_lr, "a finite number, at least 0");
   Require(rule.deferred || rule.type != "MeanGradient", "type", rule.type,
           "another one unless the update is deferred");
+}
+
+int StepsTaken(const std::vector<int>& stepvalue, int64_t iteration) {
+  int steps = 0;
+  int64_t earliest = 0;
+  for (const int value : stepvalue) {
+    const int64_t at = std::max<int64_t>(value, earliest);
+    if (at > iteration) break;
+    ++steps;
+    earliest = at + 1;
+  }
+  return steps;
 }
 
 float LearningRate(const UpdateRule& rule, int64_t iteration) {

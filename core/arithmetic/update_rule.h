@@ -29,7 +29,7 @@ struct UpdateRule {
   float gamma = 0;                  // step, exp, inv, multistep, sigmoid
   float power = 0;                  // inv, poly
   int stepsize = 0;                 // step, sigmoid: iterations
-  std::vector<int> stepvalue;       // multistep: iterations, ascending
+  std::vector<int> stepvalue;       // multistep: iterations, each a step (StepsTaken)
   int64_t max_iter = 0;             // poly: iterations
   float momentum = 0;        // not AdaGrad, RMSProp; AdaDelta: decay; Adam: the first moment's
   float momentum2 = 0.999F;  // Adam: decay of the second moment
@@ -57,18 +57,24 @@ struct Multipliers {
 };
 
 // Throws ConfigError if the rule can't work: unknown type or policy, a policy's field missing
-// (stepsize 0 for "step"), stepvalue not ascending, momentum or another decay outside [0, 1),
+// (stepsize 0 for "step"), a negative stepvalue, momentum or another decay outside [0, 1),
 // momentum for a type that has none, delta not above 0 where the type divides by it, a negative or
 // infinite number. Names the solver's field; fields that the type or policy does not read are not
 // checked. Stricter than Caffe, which takes gamma or power 0 and then stops learning, or never
 // lowers the rate, and delta 0 and then makes parameters NaN, without a word.
 void Validate(const UpdateRule& rule);
 
+// How many steps of lr_policy "multistep" have been taken in iteration `iteration`. As in Caffe, a
+// step waits for those before it and an iteration takes at most one. So where the values ascend it
+// is how many are at most `iteration`; of two that are equal the second is taken an iteration
+// later, and one that is less than another before it comes right behind that.
+int StepsTaken(const std::vector<int>& stepvalue, int64_t iteration);
+
 // The learning rate of iteration `iteration` (from 0), in double as the powers need it, rounded
 // once to float. With F = floor and i the iteration, base_lr is multiplied, after warm-up, with
 //   fixed      1                           step     gamma ^ F(i / stepsize)
 //   exp        gamma ^ i                   inv      (1 + gamma i) ^ -power
-//   multistep  gamma ^ (stepvalues <= i)   poly     (1 - i / max_iter) ^ power, 0 after max_iter
+//   multistep  gamma ^ StepsTaken(i)       poly     (1 - i / max_iter) ^ power, 0 after max_iter
 //   sigmoid    1 / (1 + e ^ (-gamma (i - stepsize)))
 // The rule must have passed Validate.
 float LearningRate(const UpdateRule& rule, int64_t iteration);

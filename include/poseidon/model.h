@@ -68,7 +68,7 @@ enum class LearningRatePolicy {
   kStep,       // gamma ^ floor(i / stepsize)
   kExp,        // gamma ^ i
   kInv,        // (1 + gamma i) ^ -power
-  kMultistep,  // gamma ^ (how many stepvalues are at most i)
+  kMultistep,  // gamma ^ (steps taken: how many stepvalues are at most i, where they ascend)
   kPoly,       // (1 - i / max_iter) ^ power
   kSigmoid,    // 1 / (1 + e ^ (-gamma (i - stepsize)))
 };
@@ -83,7 +83,7 @@ struct Optimizer {
   float gamma = 0;
   float power = 0;
   int stepsize = 0;                 // iterations
-  std::vector<int> stepvalue = {};  // iterations, ascending
+  std::vector<int> stepvalue = {};  // iterations, mostly ascending
   int64_t max_iter = 0;             // iterations
   float momentum = 0;        // SGD, Nesterov; AdaDelta: decay; Adam: decay of the first moment
   float momentum2 = 0.999F;  // Adam: decay of the second moment

@@ -188,7 +188,8 @@ TEST_F(CaffeSolverTest, ValuesOutOfRange) {
   EXPECT_EQ(ErrorOf("momentum: -0.5"), "solver.prototxt:2:1: momentum must not be negative");
   EXPECT_EQ(ErrorOf("momentum: 1"), "solver.prototxt:2:1: momentum must be below 1");
   EXPECT_EQ(ErrorOf("weight_decay: -1"), "solver.prototxt:2:1: weight_decay must not be negative");
-  EXPECT_EQ(ErrorOf("weight_decay: nan"), "solver.prototxt:2:1: weight_decay must not be negative");
+  EXPECT_EQ(ErrorOf("weight_decay: nan"),
+            "solver.prototxt:2:1: weight_decay is nan; it must be a number");
   EXPECT_EQ(ErrorOf("display: -1"), "solver.prototxt:2:1: display must not be negative");
   EXPECT_EQ(ErrorOf("test_interval: 5 test_iter: 0"),
             "solver.prototxt:2:18: test_iter must be at least 1");
@@ -212,8 +213,11 @@ TEST_F(CaffeSolverTest, PoliciesAndTheirFields) {
   EXPECT_EQ(ErrorOf("lr_policy: 'multistep' gamma: 1"), missing("multistep", "stepvalue"));
   EXPECT_EQ(ErrorOf("lr_policy: 'sigmoid' gamma: 1"), missing("sigmoid", "stepsize"));
   EXPECT_THAT(ErrorOf("lr_policy: 'step' gamma: 1 stepsize: 0"), HasSubstr(":28: stepsize must"));
-  EXPECT_THAT(ErrorOf("lr_policy: 'multistep' gamma: 1 stepvalue: 5 stepvalue: 5"),
-              HasSubstr("stepvalue must ascend"));
+  const auto error = [&](const std::string& policy) {
+    return Error("net: 'net.prototxt' base_lr: 1 max_iter: 9 lr_policy: " + policy);
+  };
+  EXPECT_EQ(error("'multistep' gamma: 1 stepvalue: 5 stepvalue: 5 stepvalue: 3"), "");
+  EXPECT_EQ(error("'sigmoid' gamma: 0 stepsize: 5"), "");
   EXPECT_THAT(ErrorOf("lr_policy: 'cosine'"), HasSubstr("unknown lr_policy \"cosine\"; expected"));
   EXPECT_THAT(ErrorOf(""), HasSubstr("lr_policy is missing; expected fixed"));
 }

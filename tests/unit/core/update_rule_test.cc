@@ -43,6 +43,24 @@ TEST(LearningRate, Fixed) {
   for (int64_t iteration : {0, 1, 1000000}) EXPECT_EQ(LearningRate(rule, iteration), 0.3F);
 }
 
+// What Caffe's solver does, iteration by iteration (SGDSolver::GetLearningRate).
+int CaffesStep(const std::vector<int>& stepvalue, int64_t iteration) {
+  size_t step = 0;
+  for (int64_t i = 0; i <= iteration; ++i) {
+    if (step < stepvalue.size() && i >= stepvalue[step]) ++step;
+  }
+  return static_cast<int>(step);
+}
+
+TEST(LearningRate, StepsOfMultistepAreCaffesWhateverTheirOrder) {
+  for (const std::vector<int>& stepvalue :
+       {std::vector<int>{}, {0}, {0, 0, 0}, {3, 9}, {5, 5}, {5, 6, 5, 20}, {9, 3, 12, 12, 1}}) {
+    for (int iteration = 0; iteration < 30; ++iteration) {
+      EXPECT_EQ(StepsTaken(stepvalue, iteration), CaffesStep(stepvalue, iteration)) << iteration;
+    }
+  }
+}
+
 TEST(LearningRate, StepAndMultistepFallAtTheSameIterations) {
   UpdateRule step;
   step.base_lr = 2;
@@ -443,6 +461,12 @@ TEST(Validate, WantsThePolicysFields) {
             "stepsize is 0; it must be above 0 for lr_policy \"step\"");
   EXPECT_EQ(Refusal([](auto& r) { r.lr_policy = "sigmoid"; }),
             "stepsize is 0; it must be above 0 for lr_policy \"sigmoid\"");
+  EXPECT_EQ(Refusal([](auto& r) {
+              r.lr_policy = "sigmoid";
+              r.stepsize = 5;
+              r.gamma = 0;
+            }),
+            "");
   EXPECT_EQ(Refusal([](auto& r) { r.lr_policy = "poly"; }),
             "max_iter is 0; it must be above 0 for lr_policy \"poly\"");
   const auto multistep = [](std::vector<int> stepvalue) {
@@ -453,7 +477,8 @@ TEST(Validate, WantsThePolicysFields) {
   };
   EXPECT_EQ(multistep({}), "stepvalue is missing; it must be given for lr_policy \"multistep\"");
   EXPECT_EQ(multistep({-1, 5}), "stepvalue is -1; it must be at least 0");
-  EXPECT_EQ(multistep({5, 9, 9}), "stepvalue is 9; it must be ascending, above the 9 before it");
+  EXPECT_EQ(multistep({5, -9}), "stepvalue is -9; it must be at least 0");
+  EXPECT_EQ(multistep({5, 9, 9, 3}), "");
 }
 
 }  // namespace
