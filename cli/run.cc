@@ -1,7 +1,11 @@
 #include "cli/run.h"
 
-#include <iostream>
+#include <gflags/gflags.h>
 
+#include <iostream>
+#include <optional>
+
+#include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
 #include "cli/flags.h"
 #include "cli/input/data_command.h"
@@ -24,16 +28,33 @@ void CheckData(const JobConfig& config, const Solver& solver) {
   }
 }
 
-// Whatever is wrong with the files shows here, before anything is started.
-void CheckFiles(const JobConfig& config) {
-  if (config.job.training().engine() != Training::TORCH) return;
+// The solver, if there is one. Whatever is wrong with the files shows here, before anything is
+// started.
+std::optional<Solver> CheckFiles(const JobConfig& config) {
+  if (config.job.training().engine() != Training::TORCH) return std::nullopt;
   const Training& training = config.job.training();
-  const Solver solver = LoadSolver(SolverPath(config));
+  Solver solver = LoadSolver(SolverPath(config));
   CheckData(config, solver);
   if (training.snapshot() == "latest" && solver.parameter.snapshot_prefix().empty()) {
     throw ConfigError(solver.locate(""),
                       "there is no snapshot_prefix, so there is no latest snapshot");
   }
+  return solver;
+}
+
+// Why nothing is left to do for a job that goes on from its latest snapshot; nothing if there is
+// something. A command that is entered again until it ends well then comes to its end.
+std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solver& solver) {
+  if (training.snapshot() != "latest") return std::nullopt;
+  const auto path = FindLatestSnapshot(solver.parameter.snapshot_prefix());
+  if (!path) return std::nullopt;
+  const int64_t reached = ReadSnapshot(*path).state.iteration;
+  const int64_t end =
+      training.has_iterations() ? training.iterations() : solver.parameter.max_iter();
+  if (reached < end) return std::nullopt;
+  return "nothing is left to do: " + *path + " is of iteration " + std::to_string(reached) +
+         ", and training ends at " + std::to_string(end) +
+         " (max_iter, or the job's training.iterations)";
 }
 
 int Nodes(const char* flag, int value, int configured) {
@@ -47,6 +68,11 @@ int Nodes(const char* flag, int value, int configured) {
 
 // What training starts from, if a flag says so.
 void SetStart(const std::vector<std::string>& program, Training& training) {
+  for (const char* flag : {"weights", "snapshot"}) {
+    if (FlagGiven(flag) && gflags::GetCommandLineFlagInfoOrDie(flag).current_value.empty()) {
+      throw ConfigError(std::string("--") + flag + " is empty; name a file, or leave it out");
+    }
+  }
   if (FLAGS_weights.empty() && FLAGS_snapshot.empty()) return;
   if (!program.empty()) {
     throw ConfigError("--weights and --snapshot are for our own worker; give them to the program");
@@ -85,10 +111,13 @@ ExitCode Run(const std::vector<std::string>& program) {
   cluster.set_scheduler_host("127.0.0.1");
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
   SetStart(program, *job.mutable_training());
-  if (program.empty()) {
-    CheckFiles(options.config);
-  } else {
+  if (!program.empty()) {
     CheckProgram(options.config);
+  } else if (const std::optional<Solver> solver = CheckFiles(options.config)) {
+    if (const auto why = WhyNothingIsLeft(job.training(), *solver)) {
+      std::cout << *why << std::endl;
+      return ExitCode::kSuccess;
+    }
   }
 
   Interruption interruption;

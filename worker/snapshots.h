@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 
-#include "caffe_adapter/files/solver_state.h"
 #include "worker/engine/engine.h"
 
 namespace poseidon {
@@ -39,18 +38,5 @@ class Snapshots {
  private:
   SnapshotOptions options_;
 };
-
-// The newest whole snapshot with the prefix: the path of its solverstate. What is not whole is
-// passed over with a word in the log.
-std::optional<std::string> FindLatestSnapshot(const std::string& prefix);
-
-// A snapshot's solverstate and where its model is: as the file says, or beside it.
-struct FoundSnapshot {
-  std::string path;
-  SolverState state;
-  std::string model;
-};
-// Throws DataError.
-FoundSnapshot ReadSnapshot(const std::string& path);
 
 }  // namespace poseidon

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "caffe_adapter/files/found_snapshot.h"
 #include "client/layer_timer.h"
 #include "client/worker_session.h"
 #include "proto/wire.pb.h"

@@ -108,6 +108,13 @@ class SnapshotTest(SolverTest):
         self.assertEqual(self.train_hash("policy: ALL_PS", 'snapshot: "latest"'), expected)
         self.assertIn(f"iteration {ITERATIONS - 2 * INTERVAL}", self.log("worker-0"))
         self.assertIn("passed over a snapshot", self.log("worker-0"))
+        # Whoever runs a job again until it ends well comes to an end.
+        run = self.start_run(
+            self.config("policy: ALL_PS", iterations=ITERATIONS), "--snapshot=latest"
+        )
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertIn(f"nothing is left to do: {newest} is of iteration {ITERATIONS}", run.output())
+        self.assertNotIn("starting", run.output())
 
     def test_fine_tuning_starts_from_the_weights(self):
         self.solver_with_snapshots()

@@ -1,0 +1,74 @@
+#include "caffe_adapter/files/found_snapshot.h"
+
+#include <glog/logging.h>
+
+#include <charconv>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "caffe_adapter/files/caffemodel.h"
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The iteration of a file PREFIX_iter_N.solverstate or with .h5 behind.
+std::optional<int64_t> IterationOf(std::string name, const std::string& prefix) {
+  const std::string begin = prefix + "_iter_";
+  if (!name.starts_with(begin)) return std::nullopt;
+  if (name.ends_with(".h5")) name.resize(name.size() - 3);
+  constexpr std::string_view kEnd = ".solverstate";
+  if (!name.ends_with(kEnd)) return std::nullopt;
+  const char* const first = name.data() + begin.size();
+  const char* const last = name.data() + name.size() - kEnd.size();
+  int64_t iteration = 0;
+  const auto [end, error] = std::from_chars(first, last, iteration);
+  if (error != std::errc() || end != last) return std::nullopt;
+  return iteration;
+}
+
+}  // namespace
+
+FoundSnapshot ReadSnapshot(const std::string& path) {
+  FoundSnapshot found{path, ReadSolverState(path), ""};
+  found.model = found.state.learned_net;
+  std::error_code ignored;
+  if (!found.model.empty() && fs::exists(found.model, ignored)) return found;
+  const fs::path beside = fs::path(path).parent_path() / fs::path(found.model).filename();
+  if (found.model.empty() || !fs::exists(beside, ignored)) {
+    throw DataError(path + ": the model that it names, \"" + found.model +
+                    "\", is neither there nor beside it");
+  }
+  found.model = beside.string();
+  return found;
+}
+
+std::optional<std::string> FindLatestSnapshot(const std::string& prefix) {
+  const fs::path directory =
+      fs::path(prefix).has_parent_path() ? fs::path(prefix).parent_path() : fs::path(".");
+  std::map<int64_t, fs::path, std::greater<>> newest_first;
+  std::error_code ignored;  // no directory, no snapshot
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const auto iteration = IterationOf(name, fs::path(prefix).filename().string());
+    if (iteration) newest_first[*iteration] = entry.path();
+  }
+  for (const auto& [iteration, path] : newest_first) {
+    try {
+      const FoundSnapshot found = ReadSnapshot(path.string());
+      if (!IsHdf5Path(found.model)) {
+        caffe::NetParameter model;
+        ReadBinaryFile(found.model, model);
+      }
+      return path.string();
+    } catch (const Error& error) {
+      LOG(WARNING) << "passed over a snapshot: " << error.what();
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace poseidon
