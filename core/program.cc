@@ -7,9 +7,12 @@
 
 #include <atomic>
 #include <iostream>
+#include <new>
+#include <optional>
 
+#include "core/process/resource_limits.h"
+#include "core/process/standard_output.h"
 #include "core/utf8.h"
-#include "core/standard_output.h"
 
 namespace poseidon {
 namespace {
@@ -55,12 +58,25 @@ void MakeWritesReportErrors() {
   ::signal(SIGXFSZ, SIG_IGN);
 }
 
+// Nothing that libraries have registered for the end is run: with too little memory OpenBLAS's
+// never comes to its own.
+void EndIfLimitsAreTooSmall(const std::string& name) {
+  std::optional<std::string> shortage = FindShortage(ReadResourceLimits(), ReadResourceUse());
+  if (!shortage) shortage = FindThreadShortage();
+  if (!shortage) return;
+  std::cerr << name << ": " << *shortage << std::endl;
+  _exit(static_cast<int>(ExitCode::kFailure));
+}
+
 ExitCode RunBody(const std::string& name, const std::function<ExitCode()>& body) {
   try {
     return body();
   } catch (const Error& error) {
     std::cerr << name << ": " << Printable(error.what()) << std::endl;
     return error.exit_code();
+  } catch (const std::bad_alloc&) {
+    std::cerr << name << ": not enough memory for what this was asked to do" << std::endl;
+    return ExitCode::kFailure;
   } catch (const std::exception& error) {
     std::cerr << name << ": " << Printable(error.what()) << std::endl;
     return ExitCode::kFailure;
@@ -73,6 +89,7 @@ int RunProgram(const std::string& name, const char* argv0, const std::function<E
   EndOnSignals();
   OccupyStandardStreams();
   MakeWritesReportErrors();
+  EndIfLimitsAreTooSmall(name);
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv0);
   StandardOutput output;

@@ -8,10 +8,12 @@
 
 namespace poseidon {
 
-// Runs `body` and returns main's result. Logs go to standard error. An Error ends in one line,
-// "NAME: message", and its exit code; anything else that is thrown likewise with kFailure, and so
-// does standard output that can't be written though `body` succeeds. A reader that closes the pipe
-// of the standard output is no error: the rest is not shown (core/standard_output.h).
+// Runs `body` and returns main's result. Ends with kFailure at once if the system lets this process
+// have too little (core/process/resource_limits.h). Logs go to standard error. An Error ends in one
+// line, "NAME: message", and its exit code; anything else that is thrown likewise with kFailure,
+// and so does standard output that can't be written though `body` succeeds. A reader that closes
+// the pipe of the standard output is no error: the rest is not shown
+// (core/process/standard_output.h).
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body);
 
 // From now on SIGINT, SIGTERM and SIGHUP end the process at once with kInterrupted: for the time

@@ -122,6 +122,17 @@ class OutputTest(cluster.ClusterTest):
     NET = os.path.join(cluster.REPOSITORY, "configs", "models", "lenet", "net.prototxt")
     PLAN = ("plan", f"--net={NET}", "--workers=2", "--servers=2", "--input=1x28x28")
 
+    def limited(self, limits, arguments):
+        command = [os.path.abspath(os.path.join(cluster.programs(), "poseidon")), *arguments]
+        return subprocess.run(
+            ["/bin/bash", "-c", f"{limits}; exec {shlex.join(command)}"],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=cluster.scaled(cluster.PATIENCE),
+        )
+
     def poseidon(self, arguments, redirection):
         command = [os.path.join(cluster.programs(), "poseidon"), *arguments]
         return subprocess.run(
@@ -151,6 +162,19 @@ class OutputTest(cluster.ClusterTest):
         self.assertEqual(closed.returncode, 1)
         self.assertIn("can't write to standard output: Bad file descriptor\n", closed.stderr)
         self.assert_nothing_left()
+
+    def test_limits_that_are_too_small_are_named(self):
+        for flag, value, text in (
+            ("-n", 20, "the limit of open files is 20; this program needs at least 64"),
+            ("-s", 64, "the limit of a stack in KiB is 64; this program needs at least 1024"),
+        ):
+            ended = self.limited(f"ulimit {flag} {value}", self.PLAN)
+            self.assertEqual(ended.returncode, 1, ended.stderr)
+            self.assertIn(text, ended.stderr)
+        ended = self.limited("ulimit -f 0", self.run_arguments())
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        self.assertRegex(ended.stderr, r"poseidon: can't write .*: File too large")
+        self.assertEqual([name for name in os.listdir(self.path("out")) if "tmp" in name], [])
 
     def test_own_code_comes_before_that_of_the_output(self):
         ended = self.poseidon(("plan", "--policy=best"), ">/dev/full")

@@ -1,4 +1,4 @@
-#include "core/regular_file.h"
+#include "core/files/regular_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,9 +9,8 @@ namespace poseidon {
 namespace {
 
 std::string Refusal(const std::string& path) {
-  const std::string read = MessageOf<DataError>([&path] {
-    ReadRegularFile(path, ExitCode::kDataError);
-  });
+  const std::string read =
+      MessageOf<DataError>([&path] { ReadRegularFile(path, ExitCode::kDataError); });
   EXPECT_EQ(MessageOf<DataError>([&path] { CheckRegularFile(path, ExitCode::kDataError); }), read);
   return read;
 }

@@ -28,8 +28,9 @@ TEST(Printable, BytesThatAreNoCharactersAreEscaped) {
 // What RFC 3629 rules out: a character cut off, forms that are too long, surrogates, and what is
 // above U+10FFFF.
 TEST(Printable, OnlyTheShortestFormOfARealCharacterIsUtf8) {
-  for (const char* text : {"\xe2\x82", "\xc0\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
-                           "\xf4\x90\x80\x80", "\x80", "\xf5\x80\x80\x80", "\xc3("}) {
+  for (const char* text :
+       {"\xe2\x82", "\xc0\x80", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+        "\xf4\x90\x80\x80", "\x80", "\xf5\x80\x80\x80", "\xc3("}) {
     EXPECT_EQ(FindNotUtf8(text), 0U) << Printable(text);
   }
 }

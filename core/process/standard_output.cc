@@ -1,4 +1,4 @@
-#include "core/standard_output.h"
+#include "core/process/standard_output.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -43,7 +43,7 @@ StandardOutput::~StandardOutput() { std::cout.rdbuf(before_); }
 std::optional<std::string> StandardOutput::Finish() {
   std::cout.flush();
   // What C's functions wrote may have failed before, and then nothing says why.
-  const int failure = buffer_->failure() != 0      ? buffer_->failure()
+  const int failure = buffer_->failure() != 0    ? buffer_->failure()
                       : std::ferror(stdout) != 0 ? EIO
                                                  : 0;
   if (failure == 0 || failure == EPIPE) return std::nullopt;

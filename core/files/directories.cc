@@ -1,0 +1,18 @@
+#include "core/files/directories.h"
+
+#include <filesystem>
+
+#include "core/error.h"
+
+namespace poseidon {
+
+void MakeDirectories(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (!error) return;
+  const std::string message = "can't make the directory " + path + ": " + error.message();
+  if (error == std::errc::no_space_on_device) throw Error(ExitCode::kFailure, message);
+  throw ConfigError(message + "; choose another one");
+}
+
+}  // namespace poseidon

@@ -1,0 +1,99 @@
+#include "core/process/resource_limits.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <future>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace poseidon {
+namespace {
+
+constexpr uint64_t kKiB = 1024;
+constexpr uint64_t kMiB = 1024 * kKiB;
+// Stacks and memory pools of a daemon's threads, and messages on their way. Below 100 MiB OpenBLAS
+// looks for memory for ever.
+constexpr uint64_t kAddressSpace = 256 * kMiB;
+constexpr uint64_t kAddressSpaceOfCore = 64 * kMiB;
+// Daemons die of 128 KiB and live with 256.
+constexpr uint64_t kStack = 1 * kMiB;
+// Sockets and their wake-up pipes, logs and a database: a job of two nodes needs some forty.
+constexpr uint64_t kOpenFiles = 64;
+// Of a daemon with one lane: actors, ZeroMQ's and BLAS's.
+constexpr int kThreads = 16;
+// Where there is room for so many, nothing is tried.
+constexpr uint64_t kManyThreads = 4096;
+
+std::optional<uint64_t> LimitOf(int resource) {
+  rlimit limit{};
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return std::nullopt;
+  if (limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
+  return limit.rlim_cur;
+}
+
+// Rounded up.
+std::string InKiB(uint64_t bytes) { return std::to_string((bytes + kKiB - 1) / kKiB); }
+
+std::string TooSmall(const std::string& what, const std::string& limit, const std::string& needed,
+                     const std::string& flag) {
+  return "the limit of " + what + " is " + limit + "; this program needs at least " + needed +
+         ": raise it, as by `ulimit " + flag + " " + needed + "`";
+}
+
+}  // namespace
+
+ResourceLimits ReadResourceLimits() {
+  return {LimitOf(RLIMIT_AS), LimitOf(RLIMIT_STACK), LimitOf(RLIMIT_NOFILE)};
+}
+
+ResourceUse ReadResourceUse() {
+  ResourceUse use;
+  uint64_t pages = 0;
+  if (std::ifstream("/proc/self/statm") >> pages) {
+    use.address_space = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  }
+  use.cores = std::max(1U, std::thread::hardware_concurrency());
+  return use;
+}
+
+std::optional<std::string> FindShortage(const ResourceLimits& limits, const ResourceUse& use) {
+  const uint64_t space = use.address_space + kAddressSpace + use.cores * kAddressSpaceOfCore;
+  if (limits.address_space && *limits.address_space < space) {
+    return TooSmall("address space in KiB", std::to_string(*limits.address_space / kKiB),
+                    InKiB(space), "-v");
+  }
+  if (limits.stack && *limits.stack < kStack) {
+    return TooSmall("a stack in KiB", std::to_string(*limits.stack / kKiB), InKiB(kStack), "-s");
+  }
+  if (limits.open_files && *limits.open_files < kOpenFiles) {
+    return TooSmall("open files", std::to_string(*limits.open_files), std::to_string(kOpenFiles),
+                    "-n");
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> FindThreadShortage() {
+  const std::optional<uint64_t> limit = LimitOf(RLIMIT_NPROC);
+  if (!limit || *limit >= kManyThreads) return std::nullopt;
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::optional<std::string> shortage;
+  std::vector<std::thread> threads;
+  try {
+    while (threads.size() < kThreads) threads.emplace_back([released] { released.wait(); });
+  } catch (const std::system_error&) {
+    shortage = "this user may start no more than " + std::to_string(threads.size()) +
+               " threads besides those that run, and this program needs " +
+               std::to_string(kThreads) + ": the limit is " + std::to_string(*limit) +
+               " (ulimit -u); raise it";
+  }
+  release.set_value();
+  for (std::thread& thread : threads) thread.join();
+  return shortage;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,35 @@
+// What the system lets a process have (setrlimit, the shell's ulimit), and whether it is enough to
+// start with. Libraries meet a limit with an abort, a segmentation fault or an endless loop.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace poseidon {
+
+// The soft limits; none: without limit.
+struct ResourceLimits {
+  std::optional<uint64_t> address_space;  // bytes, ulimit -v
+  std::optional<uint64_t> stack;          // bytes of the first thread and of all others, ulimit -s
+  std::optional<uint64_t> open_files;     // ulimit -n
+};
+
+// What this process has of it at its start.
+struct ResourceUse {
+  uint64_t address_space = 0;  // bytes
+  unsigned cores = 1;          // BLAS keeps a thread with buffers for each
+};
+
+ResourceLimits ReadResourceLimits();
+ResourceUse ReadResourceUse();
+
+// Which limit is too small for any of this project's programs, and what it must be, as a sentence;
+// nothing if none is. Pure.
+std::optional<std::string> FindShortage(const ResourceLimits& limits, const ResourceUse& use);
+
+// The same of threads, which are counted for all processes of a user (ulimit -u): tries to start
+// some where the limit is low.
+std::optional<std::string> FindThreadShortage();
+
+}  // namespace poseidon
