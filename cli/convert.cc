@@ -31,6 +31,9 @@ ExitCode Show(const ConvertResult& result) {
   }
   for (const std::string& file : result.other_files) std::cout << file << std::endl;
   for (const double mean : result.channel_means) std::cout << "mean_value: " << mean << std::endl;
+  for (const std::string& warning : result.warnings) {
+    std::cerr << "poseidon: " << warning << std::endl;
+  }
   return ExitCode::kSuccess;
 }
 

@@ -169,10 +169,11 @@ const Verb kTest{
     .flags = {{"solver", "FILE", ""},
               {"net", "FILE", ""},
               {"weights", "FILES", ".caffemodel files, comma separated."},
-              {"iterations", "N", "Batches to score; 50 if not given."},
+              {"iterations", "N",
+               "Batches to score; if not given, the solver's first test_iter, or 50 of --net."},
               {"threads", "N", ""}},
     .example =
-        "poseidon test --solver=configs/models/lenet/solver.prototxt --iterations=3 \\\n"
+        "poseidon test --solver=configs/models/lenet/solver.prototxt \\\n"
         "    --weights=out/lenet/lenet_iter_400.caffemodel",
     .run = TestVerb};
 

@@ -11,6 +11,7 @@
 #include "caffe_adapter/net/solver.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/directories.h"
 #include "core/own_flags.h"
 #include "core/program.h"
 #include "core/split.h"
@@ -22,7 +23,7 @@
 DEFINE_string(solver, "", "Caffe solver prototxt; its net is taken.");
 DEFINE_string(net, "", "Caffe net prototxt.");
 DEFINE_string(weights, "", "test: .caffemodel files, comma separated.");
-DEFINE_int32(iterations, 50, "Batches to measure or to score.");
+DEFINE_int32(iterations, 50, "Batches to measure or to score; test: the solver's test_iter.");
 DEFINE_int64(batch, 0, "time: samples of a batch, instead of the net's.");
 DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 DEFINE_string(out, "", "time: the profile to write.");
@@ -58,13 +59,20 @@ Solver TrainSolver() {
   return solver;
 }
 
-SolverNet TestNet() {
-  if (FLAGS_solver.empty()) return ReadNet(FLAGS_net, caffe::TEST);
+struct ScoredNet {
+  SolverNet net;
+  int batches;
+};
+
+// A solver says how many batches its tests take, unless the flag does.
+ScoredNet TestNet() {
+  if (FLAGS_solver.empty()) return {ReadNet(FLAGS_net, caffe::TEST), FLAGS_iterations};
   Solver solver = LoadSolver(FLAGS_solver);
   if (solver.tests.empty()) {
     throw ConfigError(FLAGS_solver + ": has no test net (test_iter, test_interval)");
   }
-  return solver.tests.front();
+  const bool given = !gflags::GetCommandLineFlagInfoOrDie("iterations").is_default;
+  return {solver.tests.front(), given ? FLAGS_iterations : solver.parameter.test_iter(0)};
 }
 
 void Print(const Engine& engine, const LayerMeasurement& measured) {
@@ -95,7 +103,7 @@ ExitCode Time() {
   Print(*engine, measured);
   if (FLAGS_out.empty()) return ExitCode::kSuccess;
   const std::filesystem::path directory = std::filesystem::path(FLAGS_out).parent_path();
-  if (!directory.empty()) std::filesystem::create_directories(directory);
+  if (!directory.empty()) MakeDirectories(directory);
   const std::string& name = engine->net()->name;
   const Job profile = ToProfile(name.empty() ? "profile" : name, *engine, measured);
   std::string text;
@@ -108,8 +116,9 @@ ExitCode Time() {
 
 ExitCode Test() {
   if (FLAGS_weights.empty()) throw ConfigError("--weights is missing; name a .caffemodel");
+  const ScoredNet scored = TestNet();
   const TestResult result =
-      ScoreNet(TestNet(), SplitAtCommas(FLAGS_weights), FLAGS_iterations, FLAGS_threads);
+      ScoreNet(scored.net, SplitAtCommas(FLAGS_weights), scored.batches, FLAGS_threads);
   if (result.loss) std::printf("loss: %.6g\n", *result.loss);
   for (const TestOutput& output : result.outputs) {
     for (const float value : output.values) {

@@ -11,7 +11,7 @@
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/data/mean_image.h"
 #include "core/error.h"
-#include "core/regular_file.h"
+#include "core/files/regular_file.h"
 
 namespace poseidon {
 namespace {
@@ -35,8 +35,7 @@ class BinaryFile {
  public:
   explicit BinaryFile(const std::string& path) : path_(path) {
     std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored) &&
-        std::filesystem::exists(path + ".gz", ignored)) {
+    if (!std::filesystem::exists(path, ignored) && std::filesystem::exists(path + ".gz", ignored)) {
       throw DataError("can't read " + path + ", but there is " + path + ".gz: gunzip it first");
     }
     CheckRegularFile(path, ExitCode::kDataError);
@@ -147,10 +146,10 @@ WrittenDatabase ConvertCifarSet(const ConvertOptions& options,
 }  // namespace
 
 ConvertResult ConvertMnist(const ConvertOptions& options) {
-  return {{ConvertMnistSet(options, "train", "train_lmdb"),
-           ConvertMnistSet(options, "t10k", "test_lmdb")},
-          {},
-          {}};
+  ConvertResult result;
+  result.databases.push_back(ConvertMnistSet(options, "train", "train_lmdb"));
+  result.databases.push_back(ConvertMnistSet(options, "t10k", "test_lmdb"));
+  return result;
 }
 
 ConvertResult ConvertCifar10(const ConvertOptions& options) {

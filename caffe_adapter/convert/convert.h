@@ -20,6 +20,7 @@ struct ConvertResult {
   std::vector<WrittenDatabase> databases;
   std::vector<std::string> other_files;  // the mean image
   std::vector<double> channel_means;     // of the mean image, where that was asked for
+  std::vector<std::string> warnings;     // of what training may refuse, a sentence each
 };
 
 // A table of numbers, one image a line: a label and the pixels of one channel, row by row.
@@ -40,7 +41,8 @@ struct CsvOptions {
   bool replace = false;       // databases that are there already; otherwise they are an error
 };
 
-// Throws DataError naming file and line for a line that is not what the first one was.
+// Throws ConfigError for options out of range, DataError naming file and line for a line that is
+// not what the first one was.
 ConvertResult ConvertCsv(const CsvOptions& options);
 
 // Image files named in a list, as Caffe's convert_imageset takes them. Needs OpenCV.
@@ -61,8 +63,8 @@ struct ImagesetOptions {
   bool replace = false;
 };
 
-// A record's key is its number and its path. Throws DataError naming list and line for an image
-// that can't be read.
+// A record's key is its number and its path. Throws ConfigError for options out of range, DataError
+// naming list and line for an image that can't be read.
 ConvertResult ConvertImageset(const ImagesetOptions& options);
 
 // Writes the mean image of a database (LMDB or LevelDB) to file `out`, as Caffe's

@@ -13,11 +13,13 @@
 
 #include "caffe_adapter/convert/convert.h"
 #include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/convert/extents.h"
 #include "caffe_adapter/data/image.h"
 #include "core/error.h"
+#include "core/files/regular_file.h"
 #include "core/random.h"
-#include "core/regular_file.h"
 #include "core/utf8.h"
+#include "proto/job_fields.h"
 
 namespace poseidon {
 namespace {
@@ -110,16 +112,15 @@ class CsvReader {
 };
 
 void CheckOptions(const CsvOptions& options) {
-  if (!(options.max_value > 0)) throw DataError("the largest pixel value must be above 0");
-  if ((options.height == 0) != (options.width == 0)) {
-    throw DataError("give both height and width of the images, or neither for square ones");
+  if (!(options.max_value > 0 && std::isfinite(options.max_value))) {
+    throw ConfigError("max_value is " + NumberText(options.max_value) +
+                      "; it must be above 0, the pixel value that becomes 255");
   }
-  if ((options.scale_height == 0) != (options.scale_width == 0)) {
-    throw DataError("give both height and width to scale to, or neither");
-  }
-  if (std::min({options.height, options.width, options.scale_height, options.scale_width,
-                options.train_records}) < 0) {
-    throw DataError("heights, widths and the number of training records must not be negative");
+  CheckExtents("height", options.height, "width", options.width);
+  CheckExtents("scale_height", options.scale_height, "scale_width", options.scale_width);
+  if (options.train_records < 0) {
+    throw ConfigError("train_records is " + std::to_string(options.train_records) +
+                      "; it must not be negative");
   }
 }
 
@@ -140,42 +141,59 @@ Image ToImage(const CsvOptions& options, const CsvReader& reader, const Row& row
                   std::to_string(options.max_value));
     }
   }
-  if (options.scale_height == 0) return image;
-  return ScaleBilinear(image, options.scale_height, options.scale_width);
+  return image;
 }
 
-std::vector<caffe::Datum> ReadRecords(const CsvOptions& options) {
+// As large as in the file: scaled they may need more memory than there is.
+struct LabeledImage {
+  int label = 0;
+  Image image;
+};
+
+std::vector<LabeledImage> ReadRecords(const CsvOptions& options) {
   CsvReader reader(options);
-  std::vector<caffe::Datum> records;
+  std::vector<LabeledImage> records;
   Row row;
   while (reader.Next(row)) {
-    const Image image = ToImage(options, reader, row);
-    caffe::Datum& datum = records.emplace_back();
-    datum.set_channels(1);
-    datum.set_height(static_cast<int>(image.height));
-    datum.set_width(static_cast<int>(image.width));
-    datum.set_label(row.label);
-    datum.set_data(ToBytes(image, 255 / options.max_value));
+    records.push_back({row.label, ToImage(options, reader, row)});
   }
   if (records.empty()) throw DataError(options.source + ": has no images");
   return records;
 }
 
+caffe::Datum ToDatum(const CsvOptions& options, const LabeledImage& record) {
+  const Image image = options.scale_height == 0
+                          ? record.image
+                          : ScaleBilinear(record.image, options.scale_height, options.scale_width);
+  caffe::Datum datum;
+  datum.set_channels(1);
+  datum.set_height(static_cast<int>(image.height));
+  datum.set_width(static_cast<int>(image.width));
+  datum.set_label(record.label);
+  datum.set_data(ToBytes(image, 255 / options.max_value));
+  return datum;
+}
+
 WrittenDatabase WriteSet(const CsvOptions& options, const std::string& name,
-                         std::span<const caffe::Datum> records) {
+                         std::span<const LabeledImage> records) {
   const std::string path = options.out + "/" + name;
   DatasetWriter writer(
       path, options.replace ? DatasetWriter::Existing::kReplace : DatasetWriter::Existing::kRefuse);
-  for (const caffe::Datum& record : records) writer.Append(record);
+  Shape shape;
+  for (const LabeledImage& record : records) {
+    const caffe::Datum datum = ToDatum(options, record);
+    shape = {1, datum.height(), datum.width()};
+    writer.Append(datum);
+  }
   writer.Finish();
-  return {path, writer.size(), {1, records[0].height(), records[0].width()}};
+  return {path, writer.size(), shape};
 }
 
 }  // namespace
 
 ConvertResult ConvertCsv(const CsvOptions& options) {
   CheckOptions(options);
-  std::vector<caffe::Datum> records = ReadRecords(options);
+  std::vector<LabeledImage> records = ReadRecords(options);
   const size_t train =
       options.train_records == 0 ? records.size() : static_cast<size_t>(options.train_records);
   if (records.size() < train) {
@@ -183,7 +201,7 @@ ConvertResult ConvertCsv(const CsvOptions& options) {
                     " images, fewer than the " + std::to_string(train) + " to train");
   }
   if (options.shuffle) Shuffle(records, options.shuffle_seed);
-  const std::span<const caffe::Datum> all(records);
+  const std::span<const LabeledImage> all(records);
   ConvertResult result;
   result.databases.push_back(WriteSet(options, "train_lmdb", all.first(train)));
   if (train < all.size()) {

@@ -5,6 +5,7 @@
 
 #include "caffe_adapter/convert/convert.h"
 #include "caffe_adapter/convert/dataset_writer.h"
+#include "caffe_adapter/convert/extents.h"
 #include "caffe_adapter/data/dataset.h"
 #include "caffe_adapter/data/image_file.h"
 #include "caffe_adapter/data/image_list.h"
@@ -25,15 +26,6 @@ std::string TypeOf(const std::string& path) {
   std::transform(type.begin(), type.end(), type.begin(),
                  [](unsigned char letter) { return std::tolower(letter); });
   return type == "jpeg" ? "jpg" : type;
-}
-
-void CheckOptions(const ImagesetOptions& options) {
-  if ((options.resize_height == 0) != (options.resize_width == 0)) {
-    throw DataError("give both height and width to resize to, or neither");
-  }
-  if (std::min(options.resize_height, options.resize_width) < 0) {
-    throw DataError("heights and widths must not be negative");
-  }
 }
 
 // The file's own bytes serve where nothing about the image changes.
@@ -73,15 +65,35 @@ caffe::Datum ReadListed(const ImagesetOptions& options, const ListedImage& liste
   }
 }
 
+// Images that are not of the first one's size.
+struct OtherSizes {
+  int64_t count = 0;
+  std::string example;  // the first of them
+
+  void Add(const ListedImage& listed, const Shape& shape) {
+    if (count == 0) {
+      example = listed.path + " (line " + std::to_string(listed.line) + ") is " + ToString(shape);
+    }
+    ++count;
+  }
+  std::string Describe(const std::string& source, const Shape& first) const {
+    return source + ": " + std::to_string(count) + (count == 1 ? " image is" : " images are") +
+           " not of the first one's size, " + ToString(first) + "; " + example +
+           ". A net reads them if it crops (crop_size); for one that does not, convert again with "
+           "--resize_height and --resize_width";
+  }
+};
+
 }  // namespace
 
 ConvertResult ConvertImageset(const ImagesetOptions& options) {
-  CheckOptions(options);
+  CheckExtents("resize_height", options.resize_height, "resize_width", options.resize_width);
   std::vector<ListedImage> images = ReadImageList(options.source);
   if (options.shuffle) Shuffle(images, options.shuffle_seed);
   DatasetWriter writer(options.out, options.replace ? DatasetWriter::Existing::kReplace
                                                     : DatasetWriter::Existing::kRefuse);
   Shape first;
+  OtherSizes others;
   for (const ListedImage& listed : images) {
     const caffe::Datum datum = ReadListed(options, listed);
     const Shape shape = {datum.channels(), datum.height(), datum.width()};
@@ -91,11 +103,13 @@ ConvertResult ConvertImageset(const ImagesetOptions& options) {
                       " is " + ToString(shape) + ", but the first image " + ToString(first) +
                       "; resize all, or leave out the check if they will be cropped");
     }
+    if (shape != first) others.Add(listed, shape);
     writer.Append(datum, listed.path);
   }
   writer.Finish();
   ConvertResult result;
   result.databases = {{options.out, writer.size(), first}};
+  if (others.count > 0) result.warnings.push_back(others.Describe(options.source, first));
   return result;
 }
 

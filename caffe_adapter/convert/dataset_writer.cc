@@ -62,19 +62,20 @@ DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
   if (existing_ == Existing::kRefuse && Exists(path_)) {
     throw DataError(path_ + " exists already; remove it, or replace it (--replace)");
   }
-  temporary_path_ = MakeTemporaryDirectory(path_);
+  temporary_.emplace(MakeTemporaryDirectory(path_));
   environment_ = MakeLmdbEnvironment(path_);
   CheckLmdb(mdb_env_set_mapsize(environment_.get(), kInitialMapSize), path_, "making it");
   // Synchronised to disk once, in Finish(); nobody else knows the directory, so no lock is needed.
   constexpr unsigned kFlags = MDB_NOSYNC | MDB_NOLOCK;
-  CheckLmdb(mdb_env_open(environment_.get(), temporary_path_.c_str(), kFlags, 0644), path_,
+  CheckLmdb(mdb_env_open(environment_.get(), temporary_->path().c_str(), kFlags, 0644), path_,
             "making it");
 }
 
-DatasetWriter::~DatasetWriter() {
-  environment_.reset();
+DatasetWriter::~DatasetWriter() = default;
+
+DatasetWriter::TemporaryDirectory::~TemporaryDirectory() {
   std::error_code ignored;
-  if (!temporary_path_.empty()) fs::remove_all(temporary_path_, ignored);
+  if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
 void DatasetWriter::Append(const caffe::Datum& datum, const std::string& name) {
@@ -113,16 +114,16 @@ void DatasetWriter::Finish() {
   CheckLmdb(mdb_env_sync(environment_.get(), 1), path_, "writing");
   environment_.reset();
   std::error_code error;
-  const std::string old = temporary_path_ + ".old";
+  const std::string old = temporary_->path() + ".old";
   const bool replaces = existing_ == Existing::kReplace && Exists(path_);
   if (replaces) fs::rename(path_, old, error);
-  if (!error) fs::rename(temporary_path_, path_, error);
+  if (!error) fs::rename(temporary_->path(), path_, error);
   if (error) {
     std::error_code ignored;
     if (replaces) fs::rename(old, path_, ignored);
     throw DataError("can't give the database its name " + path_ + ": " + error.message());
   }
-  temporary_path_.clear();
+  temporary_->Keep();
   if (replaces) fs::remove_all(old, error);
 }
 

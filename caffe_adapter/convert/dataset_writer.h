@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "caffe_adapter/stores/lmdb_environment.h"
@@ -17,7 +19,8 @@ class DatasetWriter {
  public:
   enum class Existing { kRefuse, kReplace };
 
-  // Throws DataError if `path` exists (unless it may be replaced) or can't be made.
+  // Throws Error of kFailure if the disk is full, here and below, DataError if `path` exists
+  // (unless it may be replaced) or can't be made.
   explicit DatasetWriter(const std::string& path, Existing existing = Existing::kRefuse);
   // Without Finish(), removes what was written.
   ~DatasetWriter();
@@ -40,8 +43,22 @@ class DatasetWriter {
   int TryCommit();  // an LMDB code
   void Commit();
 
+  // A directory that is removed at the end.
+  class TemporaryDirectory {
+   public:
+    explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+    ~TemporaryDirectory();
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+    const std::string& path() const { return path_; }
+    void Keep() { path_.clear(); }
+
+   private:
+    std::string path_;
+  };
+
   std::string path_;
-  std::string temporary_path_;
+  std::optional<TemporaryDirectory> temporary_;
   Existing existing_;
   LmdbEnvironment environment_;
   std::vector<Record> pending_;  // of the transaction to come

@@ -16,7 +16,7 @@
 #include "caffe_adapter/net/upgrade.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/regular_file.h"
+#include "core/files/regular_file.h"
 
 namespace poseidon {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <sstream>
 
-#include "core/regular_file.h"
+#include "core/files/regular_file.h"
 #include "core/utf8.h"
 
 namespace poseidon {

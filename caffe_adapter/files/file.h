@@ -6,8 +6,8 @@
 
 namespace poseidon {
 
-// All bytes of a regular file of at most kMostFileBytes (core/regular_file.h). Throws DataError
-// naming it if it can't be read.
+// All bytes of a regular file of at most kMostFileBytes (core/files/regular_file.h). Throws
+// DataError naming it if it can't be read.
 std::string ReadFile(const std::string& path);
 
 // A text file without its byte order mark, if it has one. Throws DataError.

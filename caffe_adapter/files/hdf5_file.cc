@@ -1,7 +1,7 @@
 #include "caffe_adapter/files/hdf5_file.h"
 
 #include "core/error.h"
-#include "core/regular_file.h"
+#include "core/files/regular_file.h"
 
 #if POSEIDON_HDF5
 #include "caffe_adapter/files/hdf5_library.h"

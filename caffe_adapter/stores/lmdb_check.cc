@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/regular_file.h"
+#include "core/files/regular_file.h"
 
 namespace poseidon {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <lmdb.h>
 
+#include <cerrno>
 #include <string>
 
 #include "core/error.h"
@@ -27,7 +28,12 @@ LmdbTransaction BeginLmdbTransaction(MDB_env* environment, unsigned flags,
 }
 
 void CheckLmdb(int code, const std::string& path, const std::string& action) {
-  if (code != MDB_SUCCESS) throw DataError(path + ": " + action + ": " + mdb_strerror(code));
+  if (code == MDB_SUCCESS) return;
+  const std::string message = path + ": " + action + ": " + mdb_strerror(code);
+  // No fault of the data.
+  const bool no_room = code == ENOSPC || code == EDQUOT || code == EFBIG || code == EIO;
+  if (no_room) throw Error(ExitCode::kFailure, message);
+  throw DataError(message);
 }
 
 }  // namespace poseidon

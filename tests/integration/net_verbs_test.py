@@ -56,8 +56,7 @@ class NetVerbsTest(lenet.LenetTest):
         summary = self.train("policy: ALL_PS", workers=1, batch=32, iterations=30)
         output = self.verb(
             "test",
-            f"--solver={self.path('solver.prototxt')}",
-            "--iterations=3",
+            f"--solver={self.path('solver.prototxt')}",  # whose test_iter is 3
             f"--weights={self.path('lenet_iter_30.caffemodel')}",
         )
         accuracy = float(re.search(r"(?m)^accuracy: ([\d.]+)$", output).group(1))

@@ -255,7 +255,22 @@ TEST_F(CaffeImageTest, ConvertImagesetErrors) {
   EXPECT_THAT(ConvertError(options),
               HasSubstr(list + ":2: y.png is 3 x 8 x 9, but the first image 3 x 8 x 8"));
   options.resize_height = 4;
-  EXPECT_EQ(ConvertError(options), "give both height and width to resize to, or neither");
+  EXPECT_EQ(MessageOf<ConfigError>([&] { ConvertImageset(options); }),
+            "give both resize_height and resize_width, or neither");
+}
+
+TEST_F(CaffeImageTest, ConvertImagesetSaysThatSizesDiffer) {
+  WriteImage("x.png", RandomImage(3, 8, 8, 4));
+  WriteImage("y.png", RandomImage(3, 8, 9, 4));
+  const std::string list = directory_.Write("list.txt", "x.png 4\ny.png 0\nx.png 1\n");
+  ImagesetOptions options = Options();
+  EXPECT_THAT(
+      ConvertImageset(options).warnings,
+      ElementsAre(list + ": 1 image is not of the first one's size, 3 x 8 x 8; y.png (line 2) is "
+                         "3 x 8 x 9. A net reads them if it crops (crop_size); for one that does "
+                         "not, convert again with --resize_height and --resize_width"));
+  options.resize_height = options.resize_width = 4;
+  EXPECT_THAT(ConvertImageset(options).warnings, ElementsAre());
 }
 
 TEST_F(CaffeImageTest, MeanOfEncodedAndPlainRecords) {
