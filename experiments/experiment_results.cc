@@ -9,7 +9,8 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
-#include "core/regular_file.h"
+#include "core/files/directories.h"
+#include "core/files/regular_file.h"
 #include "core/units.h"
 #include "experiments/experiment_points.h"
 #include "experiments/result_columns.h"
@@ -211,11 +212,7 @@ void RefuseAnothersDirectory(const std::string& directory, const std::string& na
 ExperimentResults::ExperimentResults(std::string directory, const Experiment& experiment,
                                      std::vector<ExperimentPoint> points)
     : directory_(std::move(directory)), experiment_(experiment), points_(std::move(points)) {
-  std::error_code error;
-  std::filesystem::create_directories(directory_ + "/points", error);
-  if (error) {
-    throw Error(ExitCode::kFailure, directory_ + "/points: can't be made: " + error.message());
-  }
+  MakeDirectories(directory_ + "/points");
   RefuseAnothersDirectory(directory_, experiment_.name());
   for (size_t point = 0; point < points_.size(); ++point) {
     for (const ExperimentMode mode : kModes) {

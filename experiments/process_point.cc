@@ -11,6 +11,7 @@
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/directories.h"
 #include "core/units.h"
 #include "experiments/point_summary.h"
 #include "launch/network_testbed.h"
@@ -135,7 +136,7 @@ std::string ReadAll(const std::string& path) {
 // Makes the directories of `options`; what an earlier attempt has left there is not mistaken for
 // results.
 void Prepare(const ProcessOptions& options, const Job& job) {
-  std::filesystem::create_directories(options.directory + "/logs");
+  MakeDirectories(options.directory + "/logs");
   std::filesystem::remove(options.directory + "/summary.json");
   WriteFileAtomically(options.directory + "/job.prototxt", TextOf(job));
 }

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "core/regular_file.h"
+#include "core/files/regular_file.h"
 
 namespace poseidon {
 namespace {

@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "core/atomic_file.h"
+#include "core/files/directories.h"
+#include "core/files/regular_file.h"
 #include "core/split.h"
-#include "launch/daemon_watch.h"
+#include "core/utf8.h"
 #include "launch/program_directory.h"
 
 namespace poseidon {
@@ -73,7 +76,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
   }
-  std::filesystem::create_directories(options_.out + "/logs");
+  MakeDirectories(options_.out + "/logs");
   lock_.emplace(options_.out, "the job \"" + job.name() + "\"");
   // Daemons of two runs that have the same port, and the same file, must not take each other for
   // theirs.
@@ -141,17 +144,40 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
   watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
   const WatchResult result = WatchDaemons(children_, watch);
   for (const size_t culprit : result.culprits) Explain(children_[culprit]);
+  CorrectSummary(result);
   return result.code;
+}
+
+void LocalCluster::CorrectSummary(const WatchResult& result) const {
+  const std::string path = options_.out + "/summary.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  auto summary = nlohmann::ordered_json::parse(ReadRegularFile(path, ExitCode::kFailure), nullptr,
+                                               /*allow_exceptions=*/false);
+  const int code = static_cast<int>(result.code);
+  if (!summary.is_object() || summary.value("exit_code", code) == code) return;
+  summary["exit_code"] = code;
+  if (!result.culprits.empty()) {
+    const ChildProcess& culprit = children_[result.culprits.front()];
+    summary["reason"] = culprit.name() + ": " + Printable(LastLines(culprit.log(), 1));
+  }
+  WriteFileAtomically(path, summary.dump(2) + "\n");
 }
 
 void LocalCluster::Explain(ChildProcess& child) const {
   std::cerr << "poseidon run: " << child.name() << " " << child.Poll()->ToString()
             << " (log: " << child.log() << ")" << std::endl;
-  if (child.Poll()->signal == 0) {
-    std::cerr << "  " << LastLines(child.log(), 1) << std::flush;
-  } else if (const std::string words = LastWords(child.log()); !words.empty()) {
-    std::cerr << "  " << words << std::endl;
+  std::string reason = LastLines(child.log(), 1);
+  if (child.Poll()->signal != 0) {
+    reason = LastWords(child.log());
+    if (reason.empty()) return;
+    reason += "
+";
+  } else if (reason.empty()) {
+    reason = "its log says nothing; is there room on its disk?
+";
   }
+  std::cerr << "  " << Printable(reason) << std::flush;
 }
 
 }  // namespace poseidon

@@ -8,6 +8,7 @@
 #include "core/child_process.h"
 #include "core/directory_lock.h"
 #include "core/program.h"
+#include "launch/daemon_watch.h"
 #include "proto/job_config.h"
 
 namespace poseidon {
@@ -37,6 +38,8 @@ class LocalCluster {
   void StartWorker(int rank, const std::vector<std::string>& common);
   void StartCommand(const std::string& name, std::vector<std::string> command, bool inherit_output);
   void Explain(ChildProcess& child) const;
+  // The scheduler does not know of a node that failed before it joined.
+  void CorrectSummary(const WatchResult& result) const;
 
   LocalClusterOptions options_;
   std::optional<DirectoryLock> lock_;   // of OUT

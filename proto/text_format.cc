@@ -8,9 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/files/regular_file.h"
 #include "core/nearest.h"
 #include "core/utf8.h"
-#include "core/regular_file.h"
+#include "proto/text_values.h"
 
 namespace poseidon {
 namespace {
@@ -125,46 +126,6 @@ FirstError::Entry Explain(FirstError::Entry error, const std::string& text,
   return error;
 }
 
-// Throws ConfigError for a text that is no UTF-8 or has a NUL: neither can be shown, logged or sent.
-void CheckString(const std::string& value, const FieldDescriptor& field,
-                 const TextFormat::ParseLocation& place, const std::string& file) {
-  const Location where{file, place.line + 1, place.column + 1};
-  if (value.find('\0') != std::string::npos) {
-    throw ConfigError(where, field.name() + " is \"" + Printable(value) +
-                                 "\", which has a NUL character; remove it");
-  }
-  if (FindNotUtf8(value)) {
-    throw ConfigError(where, field.name() + " is \"" + Printable(value) +
-                                 "\", which is no UTF-8; write the file in UTF-8");
-  }
-}
-
-// Likewise for all that the message has.
-void CheckStrings(const Message& message, const TextFormat::ParseInfoTree& tree,
-                  const std::string& file) {
-  const google::protobuf::Reflection& reflection = *message.GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection.ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    const bool is_text = field->type() == FieldDescriptor::TYPE_STRING;
-    if (!is_text && field->message_type() == nullptr) continue;
-    const bool repeated = field->is_repeated();
-    const int count = repeated ? reflection.FieldSize(message, field) : 1;
-    for (int i = 0; i < count; ++i) {
-      const int index = repeated ? i : -1;  // as ParseInfoTree wants it
-      if (is_text) {
-        CheckString(repeated ? reflection.GetRepeatedString(message, field, i)
-                             : reflection.GetString(message, field),
-                    *field, tree.GetLocation(field, index), file);
-      } else if (const auto* nested = tree.GetTreeForNested(field, index)) {
-        CheckStrings(repeated ? reflection.GetRepeatedMessage(message, field, i)
-                              : reflection.GetMessage(message, field),
-                     *nested, file);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 TextLocations ParseText(const std::string& content, const std::string& file, Message& message) {
@@ -180,7 +141,7 @@ TextLocations ParseText(const std::string& content, const std::string& file, Mes
                                         : FirstError::Entry{-1, -1, "is no valid Protobuf text"};
     throw ConfigError(Location{file, error.line + 1, error.column + 1}, error.message);
   }
-  CheckStrings(message, *tree, file);
+  CheckTextValues(message, *tree, file);
   return TextLocations(file, std::move(tree));
 }
 

@@ -33,12 +33,13 @@ class TextLocations {
 };
 
 // Parses `content` into `message` (cleared first). `file` is what errors call it. A byte order mark
-// at its begin is skipped. Throws ConfigError, also for a string that is no UTF-8 or has a NUL.
+// at its begin is skipped. Throws ConfigError, also for values that no
+// field has a meaning for (proto/text_values.h).
 TextLocations ParseText(const std::string& content, const std::string& file,
                         google::protobuf::Message& message);
 
-// Reads a regular file of at most kMostTextBytes (core/regular_file.h); throws ConfigError if it
-// can't be read (saying why) or parsed.
+// Reads a regular file of at most kMostTextBytes (core/files/regular_file.h); throws ConfigError if
+// it can't be read (saying why) or parsed.
 TextLocations ReadTextFile(const std::string& path, google::protobuf::Message& message);
 
 }  // namespace poseidon

@@ -194,7 +194,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   const std::vector<BucketSums> sums = SumBuckets(plan_.plan(), finished_);
   nlohmann::ordered_json json;
   json["job"] = job_name;
-  json["exit_code"] = end.exit_code();
+  json["exit_code"] = end.job_exit_code() != 0 ? end.job_exit_code() : end.exit_code();
   json["reason"] = end.reason();
   json["iterations"] = loss_.size();
   if (!finished_.empty()) {

@@ -361,7 +361,10 @@ Envelope SchedulerActor::ToNode(MessageKind kind, const NodeId& node, const Payl
 }
 
 void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbox) {
-  const wire::End end = MakeEnd(code, reason);
+  End(MakeEnd(code, reason), outbox);
+}
+
+void SchedulerActor::End(const wire::End& end, Outbox& outbox) {
   if (phase_ == Phase::kGathering) {
     for (const wire::Node& node : roster_.nodes()) *view_.add_nodes() = node;
   }

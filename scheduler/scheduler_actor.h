@@ -95,6 +95,7 @@ class SchedulerActor : public Actor {
   void SendPlan(const wire::PlanAndModel& plan, Outbox& outbox);
   void Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox);
   void End(ExitCode code, const std::string& reason, Outbox& outbox);
+  void End(const wire::End& end, Outbox& outbox);
   void EnterPhase(Phase phase, Outbox& outbox);
   // To a node's control lane, under the view.
   Envelope ToNode(MessageKind kind, const NodeId& node, const Payload& body) const;

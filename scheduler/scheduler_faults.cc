@@ -15,8 +15,10 @@ void SchedulerActor::OnFailed(const Envelope& envelope, Outbox& outbox) {
   wire::End end;
   if (!end.ParseFromString(envelope.body.ToString())) return;
   // The failed node has its own exit code; for the others it is a lost peer.
-  End(ExitCode::kPeerLost,
-      Describe(FindNode(view_, envelope.from.node)) + " failed: " + end.reason(), outbox);
+  wire::End lost = MakeEnd(ExitCode::kPeerLost, Describe(FindNode(view_, envelope.from.node)) +
+                                                    " failed: " + end.reason());
+  lost.set_job_exit_code(end.exit_code());
+  End(lost, outbox);
 }
 
 void SchedulerActor::OnStop(const Envelope& envelope, Outbox& outbox) {

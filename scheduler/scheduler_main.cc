@@ -2,11 +2,11 @@
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 
-#include <filesystem>
 #include <iostream>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/files/directories.h"
 #include "core/own_flags.h"
 #include "core/program.h"
 #include "core/steady_now.h"
@@ -147,7 +147,7 @@ class JobWatch {
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
-  if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
+  if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   Interruption interruption;
 
   ZmqOptions options = NodeZmqOptions(config.job, config.job.cluster().scheduler_host());

@@ -2,9 +2,8 @@
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 
-#include <filesystem>
-
 #include "core/error.h"
+#include "core/files/directories.h"
 #include "core/own_flags.h"
 #include "core/program.h"
 #include "proto/job_config.h"
@@ -69,7 +68,7 @@ wire::End Serve(ZmqRuntime& runtime, Trace& trace, std::string& name, Interrupti
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
-  if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
+  if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   Interruption interruption;
   const std::string host =
       FLAGS_host.empty() ? FindPublicHost(config.job.cluster().scheduler_host()) : FLAGS_host;

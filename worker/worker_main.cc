@@ -4,10 +4,10 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "client/worker_session.h"
 #include "core/error.h"
+#include "core/files/directories.h"
 #include "core/own_flags.h"
 #include "core/program.h"
 #include "proto/job_config.h"
@@ -88,7 +88,7 @@ void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, Work
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   const std::unique_ptr<EngineConfig> plan = ReadEngineConfig(config, FLAGS_compute_factor);
-  if (!FLAGS_out.empty()) std::filesystem::create_directories(FLAGS_out);
+  if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   // Before it joins, so that it does not if there is no GPU for it, or for its engines.
   const int first =
       FLAGS_first_device >= 0 ? FLAGS_first_device : FirstDevice(config.job, FLAGS_rank);

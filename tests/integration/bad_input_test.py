@@ -146,6 +146,32 @@ class BadConfigTest(BadInputTest):
             'config.prototxt:1:1: name is "caf\\xe9", which is no UTF-8; write the file in UTF-8',
         )
 
+    def test_directories_that_cannot_be_made(self):
+        config = self.write("config.prototxt", REPLAY)
+        self.assert_ends(
+            self.start("poseidon", "run", f"--config={config}", f"--out={config}"),
+            cluster.CONFIG_ERROR,
+            f"can't make the directory {config}/logs: Not a directory; choose another one",
+        )
+
+    def test_flags_out_of_range(self):
+        table = self.write("table.csv", "1,2,3,4,0\n")
+        for flags, text in (
+            (("--max_value=0",), "max_value is 0; it must be above 0"),
+            (("--height=-3", "--width=2"), "height is -3; it must be between 1 and"),
+            (
+                ("--scale_height=1000000", "--scale_width=28"),
+                "scale_height is 1000000; it must be between 1 and 16384",
+            ),
+            (("--height=2",), "give both height and width, or neither"),
+        ):
+            with self.subTest(flags):
+                csv = ("convert", "csv", f"--source={table}", f"--out={self.path('data')}", *flags)
+                self.assert_ends(self.start("poseidon", *csv), cluster.CONFIG_ERROR, text)
+        self.run_config(
+            REPLAY, cluster.CONFIG_ERROR, "--snapshot is empty; name a file", "--snapshot="
+        )
+
     def test_bad_flags(self):
         self.run_config(
             REPLAY, cluster.CONFIG_ERROR, "--workers is -1; it must be at least 1", "--workers=-1"

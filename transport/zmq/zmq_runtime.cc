@@ -3,8 +3,10 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
+#include "core/error.h"
 #include "transport/zmq/zmq_lane.h"
 #include "transport/zmq/zmq_node.h"
 
@@ -28,8 +30,15 @@ class ZmqRuntime::Implementation {
   std::vector<std::string> endpoints;
 };
 
-ZmqRuntime::ZmqRuntime(NodeId self, const ZmqOptions& options)
-    : implementation_(std::make_unique<Implementation>(self, options)) {}
+ZmqRuntime::ZmqRuntime(NodeId self, const ZmqOptions& options) {
+  try {
+    implementation_ = std::make_unique<Implementation>(self, options);
+  } catch (const zmq::error_t& error) {
+    const char* const advice =
+        error.num() == EMFILE ? "; raise the limit of open files (ulimit -n)" : "";
+    throw Error(ExitCode::kFailure, std::string("can't open sockets: ") + error.what() + advice);
+  }
+}
 
 ZmqRuntime::~ZmqRuntime() { Stop(); }
 

@@ -178,8 +178,8 @@ TEST_F(JobConfigTest, DevicesThatTrainAreChecked) {
   EXPECT_THAT(bad("device: CUDA precision: FLOAT16 loss_scale { initial: 0 }"),
               HasSubstr("training.loss_scale.initial is 0; it must be above 0"));
   EXPECT_THAT(
-      bad("device: CUDA precision: FLOAT16 loss_scale { initial: inf }"),
-      HasSubstr("training.loss_scale.initial is inf; it must be above 0 and at most 2^126"));
+      bad("device: CUDA precision: FLOAT16 loss_scale { initial: 1e38 }"),
+      HasSubstr("training.loss_scale.initial is 1e+38; it must be above 0 and at most 2^126"));
   EXPECT_THAT(bad("device: CUDA precision: FLOAT16 loss_scale { growth_interval: 0 }"),
               HasSubstr("training.loss_scale.growth_interval is 0"));
   for (const std::string field : {"device: CUDA", "precision: BFLOAT16"}) {

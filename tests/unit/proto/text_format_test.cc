@@ -72,7 +72,8 @@ TEST(TextFormatTest, BadValuesNameFieldAndType) {
 
 TEST(TextFormatTest, AByteOrderMarkIsSkipped) {
   EXPECT_EQ(NetError("\xef\xbb\xbfname: 'a'"), "");
-  EXPECT_THAT(NetError("\xef\xbb\xbfnam: 'a'"), StartsWith("net.prototxt:1:1: NetParameter has no"));
+  EXPECT_THAT(NetError("\xef\xbb\xbfnam: 'a'"),
+              StartsWith("net.prototxt:1:1: NetParameter has no"));
 }
 
 TEST(TextFormatTest, TextThatIsNoUtf8OrHasANulIsRefusedWhereItStands) {
@@ -84,6 +85,17 @@ TEST(TextFormatTest, TextThatIsNoUtf8OrHasANulIsRefusedWhereItStands) {
   EXPECT_EQ(NetError("layer { bottom: 'a' bottom: 'b\\000' }"),
             "net.prototxt:1:21: bottom is \"b\\x00\", which has a NUL character; remove it");
   EXPECT_THAT(NetError(std::string("name: 'a'\0name: 'b'", 19)), StartsWith("net.prototxt:1:10: "));
+}
+
+TEST(TextFormatTest, NumbersThatAreNoneAreRefusedWhereTheyStand) {
+  EXPECT_EQ(NetError("layer {\n  loss_weight: 1 loss_weight: nan\n}"),
+            "net.prototxt:2:18: loss_weight is nan; it must be a number");
+  for (const char* text : {"inf", "-inf", "1e308"}) {
+    EXPECT_EQ(NetError(std::string("layer { power_param {\n scale: ") + text + " } }"),
+              "net.prototxt:2:2: scale is infinite, or too large for its 32 bits; give a finite "
+              "number");
+  }
+  EXPECT_EQ(NetError("layer { loss_weight: 3e38 }"), "");
 }
 
 TEST(TextFormatTest, BrokenTextHasAPlace) {
