@@ -68,6 +68,8 @@ class KilledDaemonTest(cluster.ClusterTest):
             text=self.describe(daemons, "worker-2") + " failed: interrupted by a signal",
         )
         self.assertEqual(daemons["worker-2"].wait(), cluster.INTERRUPTED)
+        # The others' code is that of a lost peer; the job's is its own.
+        self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.INTERRUPTED)
 
 
 class KilledBeforeTrainingTest(cluster.ClusterTest):
