@@ -171,11 +171,13 @@ void LocalCluster::Explain(ChildProcess& child) const {
   if (child.Poll()->signal != 0) {
     reason = LastWords(child.log());
     if (reason.empty()) return;
-    reason += "
-";
+    reason +=
+        "
+        ";
   } else if (reason.empty()) {
-    reason = "its log says nothing; is there room on its disk?
-";
+    reason =
+        "its log says nothing; is there room on its disk?
+        ";
   }
   std::cerr << "  " << Printable(reason) << std::flush;
 }

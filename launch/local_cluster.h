@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/child_process.h"
-#include "core/directory_lock.h"
+#include "core/files/directory_lock.h"
 #include "core/program.h"
 #include "launch/daemon_watch.h"
 #include "proto/job_config.h"

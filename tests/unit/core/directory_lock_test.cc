@@ -1,4 +1,4 @@
-#include "core/directory_lock.h"
+#include "core/files/directory_lock.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

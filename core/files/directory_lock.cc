@@ -1,4 +1,4 @@
-#include "core/directory_lock.h"
+#include "core/files/directory_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
