@@ -171,13 +171,9 @@ void LocalCluster::Explain(ChildProcess& child) const {
   if (child.Poll()->signal != 0) {
     reason = LastWords(child.log());
     if (reason.empty()) return;
-    reason +=
-        "
-        ";
+    reason += "\n";
   } else if (reason.empty()) {
-    reason =
-        "its log says nothing; is there room on its disk?
-        ";
+    reason = "its log says nothing; is there room on its disk?\n";
   }
   std::cerr << "  " << Printable(reason) << std::flush;
 }
