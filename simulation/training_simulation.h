@@ -12,7 +12,7 @@
 #include <functional>
 #include <string>
 
-#include "core/memory.h"
+#include "core/process/memory.h"
 #include "proto/experiment.pb.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"

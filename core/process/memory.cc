@@ -1,4 +1,4 @@
-#include "core/memory.h"
+#include "core/process/memory.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
