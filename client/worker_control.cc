@@ -1,6 +1,7 @@
 #include "client/worker_control.h"
 
 #include "client/link_probe.h"
+#include "client/sync/held_lane.h"
 #include "client/sync/sync_lane.h"
 
 namespace poseidon {
@@ -27,11 +28,13 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kPauseAt:
       if (member_.FromOwnScheduler(envelope)) Forward(envelope, outbox);
       return;
-    case MessageKind::kLocalReady: {
-      Envelope ready = member_.ToScheduler(MessageKind::kReady);
-      ready.step = PlanNumber();
-      return outbox.Send(std::move(ready));
-    }
+    case MessageKind::kLocalReady:
+      return OnLocalReady(envelope, outbox);
+    case MessageKind::kHold:
+      if (member_.FromOwnScheduler(envelope)) OnHold(envelope, outbox);
+      return;
+    case MessageKind::kLaneHeld:
+      return OnLaneHeld(envelope, outbox);
     case MessageKind::kLinkReport: {
       // The probe's: a stranger would not know the epoch.
       if (envelope.epoch != member_.epoch() || envelope.from.node != member_.self()) return;
@@ -65,20 +68,93 @@ void WorkerControl::Forward(const Envelope& envelope, Outbox& outbox) {
   outbox.Send(std::move(forward));
 }
 
+void WorkerControl::OnLocalReady(const Envelope& envelope, Outbox& outbox) {
+  if (context_ == nullptr || envelope.step != PlanNumber()) return;
+  program_loads_ = false;
+  if (hold_) return TrySendHoldings(outbox);
+  ready_ = true;
+  SendReady(outbox);
+}
+
+void WorkerControl::SendReady(Outbox& outbox) const {
+  Envelope ready = member_.ToScheduler(MessageKind::kReady);
+  ready.step = PlanNumber();
+  outbox.Send(std::move(ready));
+}
+
+void WorkerControl::OnHold(const Envelope& envelope, Outbox& outbox) {
+  // Said again, until the answer has come.
+  if (hold_ == envelope.step) return TrySendHoldings(outbox);
+  hold_ = envelope.step;
+  running_lanes_ = context_ == nullptr ? 0 : context_->plan.plan().lanes();
+  for (int lane = 0; lane < running_lanes_; ++lane) {
+    outbox.Attach(kFirstDataLane + lane, std::make_unique<HeldLane>(*hold_));
+  }
+  if (context_ != nullptr) {
+    Envelope forward = envelope;
+    forward.iteration = context_->plan.plan().number();
+    Forward(forward, outbox);
+  }
+  TrySendHoldings(outbox);
+}
+
+void WorkerControl::OnLaneHeld(const Envelope& envelope, Outbox& outbox) {
+  if (hold_ != envelope.step) return;
+  --running_lanes_;
+  TrySendHoldings(outbox);
+}
+
+void WorkerControl::TrySendHoldings(Outbox& outbox) {
+  if (running_lanes_ > 0 || program_loads_) return;
+  wire::Holdings holdings;
+  if (context_ != nullptr && context_->kept != nullptr) {
+    const std::optional<int64_t> oldest = context_->kept->OldestVersion();
+    holdings.set_complete(oldest.has_value());
+    holdings.set_layout(context_->plan.plan().layout());
+    holdings.set_iteration(oldest.value_or(0));
+  }
+  Envelope answer = member_.ToScheduler(MessageKind::kHoldings);
+  answer.step = *hold_;
+  answer.body = Payload::FromString(holdings.SerializeAsString());
+  outbox.Send(std::move(answer));
+}
+
+std::shared_ptr<SyncContext> WorkerControl::MakeContext(
+    std::shared_ptr<const wire::PlanAndModel> plan) const {
+  const bool goes_on =
+      hold_ && context_ != nullptr && context_->plan.plan().layout() == plan->plan().layout();
+  std::shared_ptr<const ModelMemory> memory =
+      goes_on ? context_->memory
+              : std::make_shared<const ModelMemory>(
+                    *plan, options_.phantom,
+                    ModelMemory::Devices{.pinned_for = options_.device,
+                                         .update_factors = options_.devices_update_factors,
+                                         .pack = options_.devices_pack});
+  auto context = std::make_shared<SyncContext>(plan, std::move(memory));
+  if (goes_on) {
+    context->kept = context_->kept;
+  } else if (options_.recovers) {
+    context->kept = std::make_shared<KeptState>(plan, context->memory, options_.phantom);
+  }
+  return context;
+}
+
 void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   const auto plan = ParsePlan(envelope.body, options_.member.shared.get());
   if (plan == nullptr) return;
-  const int expected = context_ == nullptr ? 0 : context_->plan.plan().number() + 1;
-  if (plan->plan().number() != expected) return;
-  auto memory = std::make_shared<ModelMemory>(
-      *plan, options_.phantom,
-      ModelMemory::Devices{.pinned_for = options_.device,
-                           .update_factors = options_.devices_update_factors,
-                           .pack = options_.devices_pack});
-  auto context = std::make_shared<SyncContext>(plan, std::move(memory));
+  const int number = plan->plan().number();
+  if (context_ != nullptr && number <= context_->plan.plan().number()) {
+    // Said again, as an answer may have been lost.
+    if (ready_ && !hold_ && number == context_->plan.plan().number()) SendReady(outbox);
+    return;
+  }
+  std::shared_ptr<SyncContext> context = MakeContext(plan);
+  program_loads_ = context_ != nullptr;
+  ready_ = false;
+  hold_.reset();
   context->rank = member_.self().rank;
   // Frames of an earlier plan are of another epoch.
-  context->epoch = envelope.epoch + static_cast<uint64_t>(expected);
+  context->epoch = member_.base() + static_cast<uint64_t>(number);
   context->stall_deadline = options_.stall_deadline;
   context->phantom = options_.phantom;
   context->devices_update_factors = options_.devices_update_factors;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "client/plan_handover.h"
 #include "client/sync/model_memory.h"
@@ -28,12 +29,17 @@ struct WorkerOptions {
   bool devices_pack = false;  // likewise
   // Measure the links to other workers after joining (client/link_probe.h).
   bool measure_links = false;
-  int workers = 1;  // of the job; for that
+  int workers = 1;        // of the job; for that
+  bool recovers = false;  // keep what the job may go back to
 };
 
-// The application lane hears kJoined, kPlan once memory and lanes are there (they are in the
-// handover then), kStart, kPauseRequest, kPauseAt, and kEnd; it sends kLocalReady to
-// Here(kControlLane) when it can train. client/worker_protocol.h is its half.
+// The application lane hears kJoined with each view, kPlan once memory and lanes are there (they
+// are in the handover then), kStart, kPauseRequest, kPauseAt, kHold (`iteration` is the plan's
+// number), and kEnd; it sends kLocalReady to Here(kControlLane) when it can train.
+// client/worker_protocol.h is its half.
+//
+// When the job has lost a node the lanes are stopped first; what the worker has is told when none
+// of them, and not the program either, is changing it.
 class WorkerControl : public Actor {
  public:
   WorkerControl(WorkerOptions options, std::shared_ptr<PlanHandover> plans);
@@ -43,6 +49,14 @@ class WorkerControl : public Actor {
 
  private:
   void OnPlan(const Envelope& envelope, Outbox& outbox);
+  // The plan's memory and what else its lanes share: of the plan before, if it has the same layout.
+  std::shared_ptr<SyncContext> MakeContext(std::shared_ptr<const wire::PlanAndModel> plan) const;
+  void OnHold(const Envelope& envelope, Outbox& outbox);
+  void OnLaneHeld(const Envelope& envelope, Outbox& outbox);
+  void OnLocalReady(const Envelope& envelope, Outbox& outbox);
+  void SendReady(Outbox& outbox) const;
+  // Answers a hold, if nobody changes the memory any more.
+  void TrySendHoldings(Outbox& outbox);
   // The number of the present plan.
   uint32_t PlanNumber() const;
   void StartProbe(Outbox& outbox) const;
@@ -51,6 +65,11 @@ class WorkerControl : public Actor {
   WorkerOptions options_;
   std::shared_ptr<PlanHandover> plans_;
   std::shared_ptr<const SyncContext> context_;  // of the present plan; null before the first
+  std::optional<uint32_t> hold_;                // its number, from a hold to the next plan
+  int running_lanes_ = 0;                       // that have not been held
+  // The program has been told of the present plan and has not said that it has what it starts with.
+  bool program_loads_ = false;
+  bool ready_ = false;  // the program can train under the present plan
   Member member_;
 };
 

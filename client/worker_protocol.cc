@@ -40,7 +40,9 @@ void WorkerProtocol::Receive(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kPlan:
       return OnPlan();
     case MessageKind::kStart:
-      return OnStart(outbox);
+      return OnStart(envelope, outbox);
+    case MessageKind::kHold:
+      return OnHold(envelope);
     case MessageKind::kBucketFresh:
       if (!IsOfPresentPlan(envelope)) return;
       return BucketFresh(static_cast<int>(envelope.bucket), envelope.iteration, envelope.happened);
@@ -67,7 +69,7 @@ void WorkerProtocol::OnJoined(const Envelope& envelope) {
   CHECK(view.ParseFromString(envelope.body.ToString()));
   rank_ = view.your_rank();
   epoch_ = view.epoch();
-  phase_ = Phase::kDeclaring;
+  if (phase_ == Phase::kJoining) phase_ = Phase::kDeclaring;
 }
 
 void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs,
@@ -79,21 +81,49 @@ void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs&
   *declaration.mutable_inputs() = inputs;
   SendToScheduler(MakeEnvelope(MessageKind::kDeclareModel, kScheduler, declaration), outbox);
   phase_ = Phase::kPlanning;
+  if (plan_waits_) OnPlan();
 }
 
 void WorkerProtocol::OnPlan() {
-  if (phase_ != Phase::kPlanning) return;
-  std::shared_ptr<SyncContext> next = plans_->Take();
-  CHECK(next != nullptr) << "a plan was announced that nobody has handed over";
+  plan_waits_ = phase_ == Phase::kDeclaring;
+  if (phase_ != Phase::kPlanning && phase_ != Phase::kHeld) return;
+  // Of several that have come only the last counts.
+  std::shared_ptr<SyncContext> next;
+  while (std::shared_ptr<SyncContext> later = plans_->Take()) next = std::move(later);
+  if (next == nullptr) return;
   const bool first = context_ == nullptr;
+  const bool same_memory = !first && next->memory == context_->memory;
+  if (!first && !left_) AddToPastPlans();
   context_ = std::move(next);
   progress_.emplace(plan());
-  if (first) {
-    iteration_ = plan().start_iteration();
-  } else {
-    transition_.LoadInto(context_);
-  }
+  if (!first) TakeStart(same_memory);
+  iteration_ = plan().start_iteration();
+  left_ = false;
   phase_ = Phase::kPreparing;
+}
+
+void WorkerProtocol::TakeStart(bool same_memory) {
+  if (!same_memory) {
+    transition_.LoadInto(context_);
+    const bool holds = !plan().holders().empty() && context_->publishes_start();
+    if (holds && context_->kept != nullptr) context_->kept->AllArrived(plan().start_iteration());
+    return;
+  }
+  transition_ = {};
+  // Before the job's first iteration only worker 0 has something, which is in its memory already.
+  if (context_->publishes_start() && !plan().holders().empty()) {
+    context_->kept->GoBack(plan().start_iteration());
+  } else {
+    context_->kept->Forget();
+  }
+}
+
+void WorkerProtocol::OnHold(const Envelope& envelope) {
+  // It is about a plan that the program has not taken, or has gone on from.
+  if (context_ == nullptr || envelope.iteration < plan().number()) return;
+  pause_ = {};
+  collected_.reset();
+  phase_ = Phase::kHeld;
 }
 
 void WorkerProtocol::RestoreOptimizerState(std::vector<float> state) {
@@ -104,14 +134,15 @@ void WorkerProtocol::Begin(Outbox& outbox) {
   CHECK(phase_ == Phase::kPreparing);
   Envelope ready;
   ready.kind = MessageKind::kLocalReady;
+  ready.step = static_cast<uint32_t>(plan().number());
   ready.to = Here(kControlLane);
   outbox.Send(std::move(ready));
   phase_ = Phase::kStarting;
 }
 
-void WorkerProtocol::OnStart(Outbox& outbox) {
-  if (phase_ != Phase::kStarting) return;
-  for (int bucket = 0; rank_ == 0 && bucket < plan().buckets_size(); ++bucket) {
+void WorkerProtocol::OnStart(const Envelope& envelope, Outbox& outbox) {
+  if (phase_ != Phase::kStarting || envelope.step != static_cast<uint32_t>(plan().number())) return;
+  for (int bucket = 0; context_->publishes_start() && bucket < plan().buckets_size(); ++bucket) {
     PostToLanes(MessageKind::kPublishInitial, bucket, iteration_,
                 transition_.optimizer_state(bucket), outbox);
   }
@@ -169,6 +200,7 @@ void WorkerProtocol::EnterIteration() {
 void WorkerProtocol::LeavePlan(Outbox& outbox) {
   CHECK(phase_ == Phase::kPausing && AllFresh());
   AddToPastPlans();
+  left_ = true;
   transition_.SaveFrom(context_);
   FetchOptimizerState(transition_, outbox);
   phase_ = Phase::kFetching;
@@ -214,8 +246,9 @@ void WorkerProtocol::AddToPastPlans() {
 
 void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
   AddToPastPlans();
-  report.mutable_buckets()->Swap(past_plans_.mutable_buckets());
-  report.mutable_peers()->Swap(past_plans_.mutable_peers());
+  left_ = true;
+  *report.mutable_buckets() = past_plans_.buckets();
+  *report.mutable_peers() = past_plans_.peers();
   report.set_dropped_frames(report.dropped_frames() + past_plans_.dropped_frames());
   SendToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report), outbox);
   phase_ = Phase::kFinished;

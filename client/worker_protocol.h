@@ -13,6 +13,9 @@
 //   kAgreeing    kPauseAt: the scheduler has said before which iteration all pause for another plan
 //   kPausing     LeavePlan, once AllFresh(): this is the iteration to pause before
 //   kFetching    the servers' optimizer state is here: kPlanning of the next plan
+//   kHeld        kPlan: a node of the job is lost, or the exchange hangs; any phase from kPreparing
+//                on goes here when kHold comes. The next plan begins at an iteration that all can
+//                go back to: kPreparing, with the values of that
 //   kFinished    -
 //
 // An iteration of a program, under one plan:
@@ -56,6 +59,7 @@ class WorkerProtocol {
     kAgreeing,
     kPausing,
     kFetching,
+    kHeld,
     kFinished,
   };
 
@@ -66,12 +70,12 @@ class WorkerProtocol {
   // From kDeclaring on.
   int rank() const { return rank_; }
   uint64_t epoch() const { return epoch_; }
-  // From kPreparing on; of the present plan.
+  // From kPreparing on; of the present plan, in kHeld of the one before.
   const SyncContext& context() const { return *context_; }
   const std::shared_ptr<SyncContext>& shared_context() const { return context_; }
   const Plan& plan() const { return context_->plan.plan(); }
   const ModelSpec& model() const { return context_->plan.model(); }
-  // That which is computed, or whose forward pass is next.
+  // That which is computed, or whose forward pass is next. Goes back with kHeld's end.
   int64_t iteration() const { return iteration_; }
   // Whether the layer may be used in the forward pass of `iteration`.
   bool IsFresh(int layer, int64_t iteration) const { return progress_->IsFresh(layer, iteration); }
@@ -119,7 +123,10 @@ class WorkerProtocol {
   bool IsOfPresentPlan(const Envelope& envelope) const;
   void OnJoined(const Envelope& envelope);
   void OnPlan();
-  void OnStart(Outbox& outbox);
+  void OnHold(const Envelope& envelope);
+  // What the next plan starts with is put into its memory.
+  void TakeStart(bool same_memory);
+  void OnStart(const Envelope& envelope, Outbox& outbox);
   void OnOptimizerState(const Envelope& envelope, Outbox& outbox);
   void OnPauseRequest(Outbox& outbox);
   // The phase in which iteration_ begins.
@@ -144,6 +151,10 @@ class WorkerProtocol {
   uint64_t epoch_ = 0;
   int rank_ = -1;
   int64_t iteration_ = 0;
+  bool plan_waits_ = false;  // it has come before the model was declared
+  // What the present plan has counted is among past_plans_, and what it leaves to the next in
+  // transition_.
+  bool left_ = false;
 };
 
 }  // namespace poseidon

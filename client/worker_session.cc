@@ -101,6 +101,12 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
                              const std::shared_ptr<PlanHandover>& plans)
     : options_(options), protocol_(plans), exchange_(std::make_unique<Exchange>(*this)) {
   const Job& job = options_.job;
+  if (job.recovery().mode() != Recovery::NONE && !options_.goes_back) {
+    throw ConfigError(
+        "recovery.mode: this program can't go back to an earlier iteration, as recovery asks for; "
+        "leave recovery out, and let `poseidon run --restarts=N` start the job again from its "
+        "newest snapshot");
+  }
   const std::string host =
       options_.host.empty() ? FindPublicHost(job.cluster().scheduler_host()) : options_.host;
   if (job.training().trace()) trace_ = std::make_unique<Trace>("worker", kTraceEvents);
@@ -108,6 +114,9 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   WorkerOptions worker;
   worker.member = NodeMemberOptions(job, options_.job_fingerprint, Role::kWorker,
                                     options_.wanted_rank, host, *runtime_);
+  if (options_.incarnation != 0) worker.member.incarnation = options_.incarnation;
+  worker.member.replaces = options_.replaces;
+  worker.recovers = worker.member.scheduler_deadline.has_value();
   worker.stall_deadline = Seconds(job.communication().stall_deadline_seconds());
   worker.trace = trace_.get();
   worker.device = options_.device;
@@ -167,6 +176,7 @@ Envelope WorkerSession::Next(Time deadline, const std::string& waiting_for) {
 void WorkerSession::Handle(const Envelope& envelope) {
   if (envelope.kind == MessageKind::kBucketFresh) exchange_times_.Fresh(envelope.happened);
   Do([&](Outbox& outbox) { protocol_.Receive(envelope, outbox); });
+  if (protocol_.phase() == Phase::kHeld && !going_back_) throw Rewound();
 }
 
 void WorkerSession::Poll() {
@@ -203,6 +213,11 @@ Duration WorkerSession::JoinPatience() const {
 
 Duration WorkerSession::StallPatience() const {
   return kPatienceBeyondOthers * Seconds(options_.job.communication().stall_deadline_seconds());
+}
+
+Duration WorkerSession::RecoveryPatience() const {
+  return kPatienceBeyondOthers * Seconds(options_.job.recovery().replacement_deadline_seconds()) +
+         JoinPatience() + StallPatience();
 }
 
 Time WorkerSession::FreshDeadline() const {
@@ -251,7 +266,24 @@ void WorkerSession::Begin() {
   iteration_begin_ = SteadyNow();
 }
 
+void WorkerSession::GoBack() {
+  exchange_times_.Close();
+  going_back_ = true;
+  const Duration patience = RecoveryPatience();
+  // Another node may be lost on the way: then everything begins anew.
+  while (protocol_.phase() != Phase::kTraining) {
+    AwaitEndOf(Phase::kHeld, patience, "the lost nodes' places to be taken");
+    if (protocol_.phase() == Phase::kPreparing) {
+      Do([&](Outbox& outbox) { protocol_.Begin(outbox); });
+    }
+    AwaitEndOf(Phase::kStarting, patience, "all nodes to get ready");
+  }
+  going_back_ = false;
+  iteration_begin_ = SteadyNow();
+}
+
 void WorkerSession::GradientReady(int layer) {
+  if (options_.goes_back) Poll();
   exchange_times_.GradientReady(iteration(), SteadyNow());
   Do([&](Outbox& outbox) { protocol_.GradientReady(layer, iteration(), outbox.now, outbox); });
 }
@@ -327,7 +359,10 @@ void WorkerSession::Finish(wire::WorkerReport report) {
   const Time deadline = SteadyNow() + StallPatience();
   while (true) {
     const Envelope next = NextOrEnd(deadline, "the other workers to finish");
-    if (next.kind != MessageKind::kEnd) continue;
+    if (next.kind != MessageKind::kEnd) {
+      Handle(next);
+      continue;
+    }
     if (ParseEnd(next).exit_code() != 0) ThrowEnd(next);
     return WriteTrace();
   }

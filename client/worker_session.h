@@ -32,7 +32,8 @@
 //
 // Thread safety: one thread, the training thread; of exchange() Wake any. Every call that waits has
 // a deadline and throws an Error that names the cause: PeerLost, DeadlineExceeded, or what the
-// scheduler said.
+// scheduler said. In a job with `recovery` all calls that wait from Begin to Finish, and
+// GradientReady, throw Rewound, too.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +57,10 @@
 
 namespace poseidon {
 
+// Thrown by a session's call when the job has lost a node, and goes back to an iteration that this
+// program has left: what it has computed since counts for nothing. GoBack() is next.
+struct Rewound {};
+
 struct WorkerSessionOptions {
   Job job;                       // checked (proto/job_config.h)
   uint64_t job_fingerprint = 0;  // of the config file
@@ -76,6 +81,11 @@ struct WorkerSessionOptions {
   // Gradients that go to servers in a codec are packed by the program's devices, through
   // DeviceStaging (client/staging/pack_staging.h, client/staging/feedback_staging.h).
   bool devices_pack = false;
+  // The program can go back (Rewound). Without it a job with `recovery` is refused.
+  bool goes_back = false;
+  // The incarnation of this process, 0: drawn; and of the dead one whose place it takes, 0: none.
+  uint64_t incarnation = 0;
+  uint64_t replaces = 0;
 };
 
 class WorkerSession {
@@ -126,6 +136,9 @@ class WorkerSession {
   bool EndIteration(wire::Progress progress);
   // After it spans from values(), gradient() and optimizer_state() no longer hold.
   void ChangePlan();
+  // After Rewound: waits until the lost nodes' places are taken and training goes on, from
+  // iteration(), with the values of that. Spans, as after ChangePlan. Throws no Rewound.
+  void GoBack();
 
   // Tells whoever watches the job a sentence, on the scheduler's terminal.
   void Notify(const std::string& text);
@@ -169,6 +182,7 @@ class WorkerSession {
   void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
   Duration StallPatience() const;
   Duration JoinPatience() const;
+  Duration RecoveryPatience() const;
   // When a wait for new values that begins now must end.
   Time FreshDeadline() const;
   // Has the protocol do something, and sends what it wants sent.
@@ -184,6 +198,7 @@ class WorkerSession {
   std::unique_ptr<Exchange> exchange_;
   ExchangeTimes exchange_times_;
   Outbox outbox_;  // empty between calls
+  bool going_back_ = false;
   Time iteration_begin_{};
 };
 

@@ -133,6 +133,14 @@ ChildProcess::ChildProcess(ChildOptions options) : options_(std::move(options)) 
   input_ = writable.Release();
 }
 
+ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
+  std::swap(options_, other.options_);
+  std::swap(pid_, other.pid_);
+  std::swap(input_, other.input_);
+  std::swap(status_, other.status_);
+  return *this;
+}
+
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
     : options_(std::move(other.options_)),
       pid_(std::exchange(other.pid_, -1)),

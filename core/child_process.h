@@ -42,7 +42,8 @@ class ChildProcess {
   explicit ChildProcess(ChildOptions options);
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;
-  ChildProcess& operator=(ChildProcess&&) = delete;
+  // What was here lives and dies with `other` from now on.
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
 
   const std::string& name() const { return options_.name; }
   const std::string& log() const { return options_.log; }

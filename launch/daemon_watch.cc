@@ -29,11 +29,25 @@ constexpr Duration kNewsTime = Seconds(2);
 
 constexpr Time kNever = Time::max();
 
+// A daemon that dies again and again is started ever less soon: at once, then after the first of
+// these, then after twice as long, up to the last.
+constexpr Duration kFirstBackoff = std::chrono::milliseconds(500);
+constexpr Duration kLongestBackoff = Seconds(30);
+// One that has run for so long did not die of what it was started with.
+constexpr Duration kSettled = Seconds(60);
+
+// Whether another process may fare better: this one was killed, or the job has gone on without it.
+// All else it would do again, or the job has ended.
+bool MayStartAgain(const ExitStatus& status) {
+  return status.signal != 0 || status.code == static_cast<int>(ExitCode::kGivenUp);
+}
+
 class Watch {
  public:
   Watch(std::vector<ChildProcess>& daemons, const WatchOptions& options)
       : daemons_(daemons),
         options_(options),
+        restarts_(daemons.size()),
         too_late_(options.deadline == Duration::max() ? kNever : SteadyNow() + options.deadline) {}
 
   WatchResult Run() {
@@ -41,6 +55,7 @@ class Watch {
       const Time now = SteadyNow();
       NoticeInterruption(now);
       NoticeDeadline(now);
+      StartAgain(now);
       NoticeFailure(now);
       // A scheduler that ends by itself has told all the others that the job is over.
       if (const auto& scheduler = daemons_.front().Poll(); scheduler && scheduler->signal == 0) {
@@ -71,6 +86,38 @@ class Watch {
     Say("the job takes too long; ending it");
     daemons_.front().RequestEnd();
     give_up_ = std::min(give_up_, now + kEndingTime);
+  }
+
+  void StartAgain(Time now) {
+    if (!options_.restart || give_up_ != kNever) return;
+    for (size_t i = 1; i < daemons_.size(); ++i) {
+      const std::optional<ExitStatus>& status = daemons_[i].Poll();
+      if (!status || !MayStartAgain(*status) || daemons_.front().Poll()) continue;
+      Restarts& past = restarts_[i];
+      if (!past.died) {
+        past.died = true;
+        if (now - past.started > kSettled) past.in_a_row = 0;
+        past.due = now + BackoffAfter(past.in_a_row);
+        Say(daemons_[i].name() + " " + status->ToString() + "; it is started again" +
+            (past.due > now ? " in " + std::to_string(ToSeconds(past.due - now)).substr(0, 4) + " s"
+                            : ""));
+      }
+      if (now < past.due) continue;
+      if (std::optional<ChildProcess> another = options_.restart(i, ++past.all)) {
+        daemons_[i] = std::move(*another);
+        past.died = false;
+        past.started = now;
+        ++past.in_a_row;
+      }
+    }
+  }
+
+  static Duration BackoffAfter(int restarts) {
+    Duration backoff{};
+    for (int i = 0; i < restarts && backoff < kLongestBackoff; ++i) {
+      backoff = backoff == Duration{} ? kFirstBackoff : 2 * backoff;
+    }
+    return std::min(backoff, kLongestBackoff);
   }
 
   void NoticeFailure(Time now) {
@@ -120,10 +167,12 @@ class Watch {
   // another.
   ChildProcess* FirstFailure() {
     ChildProcess* found = nullptr;
-    for (ChildProcess& daemon : daemons_) {
-      if (!daemon.Poll() || daemon.Poll()->ok()) continue;
-      if (daemon.Poll()->code != static_cast<int>(ExitCode::kPeerLost)) return &daemon;
-      if (found == nullptr) found = &daemon;
+    for (size_t i = 0; i < daemons_.size(); ++i) {
+      const std::optional<ExitStatus>& status = daemons_[i].Poll();
+      const bool awaited = restarts_[i].died;  // another will take its place
+      if (awaited || !status || status->ok()) continue;
+      if (status->code != static_cast<int>(ExitCode::kPeerLost)) return &daemons_[i];
+      if (found == nullptr) found = &daemons_[i];
     }
     return found;
   }
@@ -161,8 +210,17 @@ class Watch {
     if (options_.say) options_.say(text);
   }
 
+  struct Restarts {
+    int all = 0;
+    int in_a_row = 0;
+    bool died = false;  // and `due` is when another is started
+    Time due{};
+    Time started{};
+  };
+
   std::vector<ChildProcess>& daemons_;
   const WatchOptions& options_;
+  std::vector<Restarts> restarts_;  // by daemon
   Time too_late_;
   Time give_up_ = kNever;      // when to stop waiting for the others' own end
   Time stop_asking_ = kNever;  // when to end the scheduler, because a node never joined

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct WatchOptions {
   // When the job is ended because it takes too long, from now.
   Duration deadline = Duration::max();
   Interruption* interruption = nullptr;  // may be null
+  // Starts another process in the place of one that has died, by index, after so many before it;
+  // its incarnation is the caller's affair. nullopt: it stays dead. Empty: all do, as the scheduler
+  // does in any case.
+  std::function<std::optional<ChildProcess>(size_t index, int restarts)> restart;
   // News for people, a sentence each; may be empty.
   std::function<void(const std::string&)> say;
 };
@@ -28,9 +33,10 @@ struct WatchResult {
   std::vector<size_t> culprits;
 };
 
-// `daemons` has the scheduler first. If one dies, the others are given the heartbeat deadline to
-// notice by themselves; whoever is still there then is killed. An interruption and the deadline end
-// the job through the scheduler.
+// `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
+// it, is started again if the options say how, ever less soon. If one dies else, the others are
+// given the heartbeat deadline to notice by themselves; whoever is still there then is killed. An
+// interruption and the deadline end the job through the scheduler.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 
 // What a process that was killed by a signal of its own (abort, a failed CHECK, an exception that

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "core/atomic_file.h"
 #include "core/files/directories.h"
@@ -21,6 +22,16 @@
 
 namespace poseidon {
 namespace {
+
+// No two processes of a job have the same.
+uint64_t DrawIncarnation() {
+  std::random_device random;
+  return (static_cast<uint64_t>(random()) << 32) | random() | 1;
+}
+
+std::string IncarnationFlag(const std::string& flag, uint64_t incarnation) {
+  return "--" + flag + "=" + std::to_string(incarnation);
+}
 
 // The daemons' config is not beside the user's files. Throws ConfigError for one that is not there.
 void ResolveStart(const JobConfig& config, Training& training) {
@@ -133,7 +144,22 @@ void LocalCluster::StartCommand(const std::string& name, std::vector<std::string
   child.command = std::move(command);
   child.log = options_.out + "/logs/" + name + ".log";
   child.inherit_output = inherit_output;
+  commands_.push_back(child);
+  incarnations_.push_back(DrawIncarnation());
+  const bool ours = options_.program.empty() && name != "scheduler";
+  if (ours) child.command.push_back(IncarnationFlag("incarnation", incarnations_.back()));
   children_.emplace_back(std::move(child));
+}
+
+ChildProcess LocalCluster::Restart(size_t index, int restarts) {
+  ChildOptions child = commands_[index];
+  // The log of the one that died is of use to who asks why.
+  child.log =
+      options_.out + "/logs/" + child.name + ".restart-" + std::to_string(restarts) + ".log";
+  const uint64_t dead = std::exchange(incarnations_[index], DrawIncarnation());
+  child.command.push_back(IncarnationFlag("incarnation", incarnations_[index]));
+  child.command.push_back(IncarnationFlag("replaces", dead));
+  return ChildProcess(std::move(child));
 }
 
 ExitCode LocalCluster::Wait(Interruption& interruption) {
@@ -141,6 +167,9 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
   watch.heartbeat_deadline =
       Seconds(options_.config.job.communication().heartbeat_deadline_seconds());
   watch.interruption = &interruption;
+  if (options_.config.job.recovery().mode() != Recovery::NONE) {
+    watch.restart = [this](size_t index, int restarts) { return Restart(index, restarts); };
+  }
   watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
   const WatchResult result = WatchDaemons(children_, watch);
   for (const size_t culprit : result.culprits) Explain(children_[culprit]);

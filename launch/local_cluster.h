@@ -37,6 +37,8 @@ class LocalCluster {
              const std::vector<std::string>& arguments, bool inherit_output);
   void StartWorker(int rank, const std::vector<std::string>& common);
   void StartCommand(const std::string& name, std::vector<std::string> command, bool inherit_output);
+  // Another process in the place of a daemon that has died.
+  ChildProcess Restart(size_t index, int restarts);
   void Explain(ChildProcess& child) const;
   // The scheduler does not know of a node that failed before it joined.
   void CorrectSummary(const WatchResult& result) const;
@@ -44,6 +46,8 @@ class LocalCluster {
   LocalClusterOptions options_;
   std::optional<DirectoryLock> lock_;   // of OUT
   std::vector<ChildProcess> children_;  // the scheduler first
+  std::vector<ChildOptions> commands_;  // by child
+  std::vector<uint64_t> incarnations_;  // by child; of our own servers and workers
 };
 
 }  // namespace poseidon

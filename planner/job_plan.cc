@@ -10,7 +10,8 @@ namespace poseidon {
 namespace {
 
 // What the training program asks for and the job's config does not let it have.
-void CheckUpdate(const UpdateRuleSpec& rule, const Communication& communication) {
+void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
+  const Communication& communication = job.communication();
   if (!rule.deferred() && rule.type() != "MeanGradient") return;
   const std::string what =
       "the training program makes the updates itself (clip_gradients, large_batch.lars, or a "
@@ -19,6 +20,11 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Communication& communication)
     throw ConfigError("communication.staleness must be 0: " + what +
                       ", from the gradients of all workers");
   }
+  if (job.recovery().mode() != Recovery::NONE) {
+    throw ConfigError("recovery.mode must be NONE: " + what +
+                      ", and can't take one back; `poseidon run --restarts=N` starts such a job "
+                      "again from its newest snapshot");
+  }
   if (communication.update_at() == Communication::SERVERS) {
     throw ConfigError("communication.update_at must not be SERVERS: " + what);
   }
@@ -26,8 +32,11 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Communication& communication)
 
 }  // namespace
 
-Plan PlanJob(const InformationBook& book, const Job& job) {
-  CheckUpdate(book.model().update_rule(), job.communication());
+Plan PlanJob(const InformationBook& all, const Job& job) {
+  CheckUpdate(all.model().update_rule(), job);
+  // What a lost server kept would be gone with it.
+  const InformationBook book =
+      job.recovery().mode() == Recovery::NONE ? all : all.WithUpdatesAtWorkers();
   const Communication& communication = job.communication();
   Predictor predictor(book, ClusterOf(job));
   const bool by_time = communication.policy() == Communication::TIME;

@@ -26,20 +26,14 @@ std::string Name(const InformationBook& book, const BucketChoice& choice) {
   return first + ".." + book.Query(choice.first_layer + choice.layer_count - 1).name;
 }
 
-// Whether the training program makes the updates itself, from the mean gradient.
-bool IsDeferred(const InformationBook& book) {
-  const UpdateRuleSpec& rule = book.model().update_rule();
-  return rule.deferred() || rule.type() == "MeanGradient";
-}
-
 // What Adam's servers send back is the new values.
 Scheme UsableScheme(const InformationBook& book, Scheme scheme) {
-  return scheme == ADAM && IsDeferred(book) ? PS : scheme;
+  return scheme == ADAM && book.updates_at_workers() ? PS : scheme;
 }
 
 bool UpdateAtWorkers(const InformationBook& book, const Communication& communication,
                      const BucketChoice& choice) {
-  if (!UsesServers(choice.scheme) || IsDeferred(book)) return true;
+  if (!UsesServers(choice.scheme) || book.updates_at_workers()) return true;
   if (choice.scheme == ADAM) return false;
   if (communication.update_at() == Communication::AUTOMATIC) return choice.codec != FP32;
   return communication.update_at() == Communication::WORKERS;

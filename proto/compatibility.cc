@@ -17,6 +17,7 @@ class CompatibilityCheck {
     CheckStaleness();
     CheckDeterminism();
     CheckGrid();
+    CheckRecovery();
     return std::move(refusals_);
   }
 
@@ -98,6 +99,37 @@ class CompatibilityCheck {
     if (product == job_.cluster().workers()) return;
     Refuse("grid",
            sizes + " is not the number of workers, " + std::to_string(job_.cluster().workers()));
+  }
+
+  // What a lost node must not be the only one to keep.
+  void CheckRecovery() {
+    if (job_.recovery().mode() == Recovery::NONE) return;
+    if (communication_.update_at() == Communication::SERVERS) {
+      Refuse("update_at",
+             "the optimizer state would be at the servers only, and lost with one of them; with "
+             "recovery.mode REPLACE use WORKERS or AUTOMATIC");
+    }
+    if (communication_.policy() == Communication::ALL_ADAM) {
+      Refuse("policy",
+             "ALL_ADAM keeps the optimizer state at the servers only, where it would be lost with "
+             "one of them; with recovery.mode REPLACE use another policy");
+    }
+    if (communication_.staleness() != 0) {
+      Refuse("staleness",
+             "workers that differ in their iteration have none to which all could go back; with "
+             "recovery.mode REPLACE use 0");
+    }
+    if (NeedsErrorFeedback(communication_.codec())) {
+      Refuse("codec", CodecName(communication_.codec()) +
+                          " leaves a part of each gradient for the next iteration, which would be "
+                          "lost with the node that keeps it; with recovery.mode REPLACE use FP16, "
+                          "BF16 or FP32");
+    }
+    if (job_.training().device() != Training::CPU) {
+      refusals_.push_back({"training.device",
+                           "training.device: devices can't go back to an earlier iteration yet; "
+                           "with recovery.mode REPLACE use CPU"});
+    }
   }
 
   const Job& job_;

@@ -253,6 +253,12 @@ class TrainingChecker {
 
 void CheckClusterAndCommunication(const Job& job, const TextLocations& locations) {
   const JobFields fields(job, locations);
+  const Recovery& recovery = job.recovery();
+  fields.CheckRange("recovery.replacement_deadline_seconds",
+                    recovery.replacement_deadline_seconds(), 0.1, 1e6);
+  fields.CheckRange("recovery.scheduler_deadline_seconds", recovery.scheduler_deadline_seconds(),
+                    0.1, 1e6);
+  fields.CheckRange("recovery.give_up_after", recovery.give_up_after(), 1, 1e6);
   ClusterChecker(fields).Check();
   CommunicationChecker(fields).Check();
   const std::vector<Refusal> refusals = Refusals(job);

@@ -57,6 +57,21 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   return line;
 }
 
+std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
+  recoveries_.push_back(recovered);
+  finished_.clear();
+  open_.clear();
+  const int64_t kept =
+      loss_.empty() ? 0 : std::max<int64_t>(0, recovered.iteration() - first_iteration_);
+  if (kept < static_cast<int64_t>(loss_.size())) {
+    loss_.resize(kept);
+    duration_ms_.resize(kept);
+    exposed_ms_.resize(kept);
+  }
+  return Format("goes on from iteration %lld, %.1f s after the loss was known",
+                static_cast<long long>(recovered.iteration()), recovered.restored_seconds());
+}
+
 void JobReport::Record(int64_t number, const Iteration& done) {
   if (loss_.empty()) first_iteration_ = number;
   loss_.push_back(done.loss / workers_);
@@ -108,7 +123,14 @@ std::string JobReport::PlanTable() const {
   return table;
 }
 
+int64_t JobReport::Iterations() const {
+  int64_t most = 0;  // a process that took a lost one's place has done fewer
+  for (const auto& [rank, report] : finished_) most = std::max(most, report.iterations());
+  return recoveries_.empty() ? most : std::max(most, static_cast<int64_t>(loss_.size()));
+}
+
 double JobReport::ImagesPerSecond() const {
+  if (!recoveries_.empty()) return ImagesPerSecondOfEach();
   int64_t images = 0;
   double seconds = 0;
   for (const auto& [rank, report] : finished_) {
@@ -116,6 +138,15 @@ double JobReport::ImagesPerSecond() const {
     seconds = std::max(seconds, report.training_seconds());
   }
   return seconds > 0 ? static_cast<double>(images) / seconds : 0;
+}
+
+double JobReport::ImagesPerSecondOfEach() const {
+  double sum = 0;
+  for (const auto& [rank, report] : finished_) {
+    if (report.training_seconds() <= 0) continue;
+    sum += static_cast<double>(report.images()) / report.training_seconds();
+  }
+  return sum;
 }
 
 double JobReport::ExposedShare() const {
@@ -133,7 +164,7 @@ std::string JobReport::Closing() const {
   const wire::WorkerReport& first = finished_.begin()->second;
   std::string text =
       Format("%lld iterations, %.0f images/s, communication not hidden %.0f%%",
-             static_cast<long long>(first.iterations()), ImagesPerSecond(), 100 * ExposedShare());
+             static_cast<long long>(Iterations()), ImagesPerSecond(), 100 * ExposedShare());
   if (first.has_test_accuracy()) text += Format(", test accuracy %.4f", first.test_accuracy());
   if (first.has_test_loss()) text += Format(", test loss %.4f", first.test_loss());
   return text + "\n" + DescribeParameters(finished_) + PredictionReview();
@@ -212,6 +243,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["loss"] = loss_;
   json["duration_ms"] = duration_ms_;
   json["exposed_ms"] = exposed_ms_;
+  json["recoveries"] = RecoveriesJson(recoveries_);
   json["layers"] = LayersJson(plan_, sums);
   json["buckets"] = BucketsJson(plan_, sums);
   json["workers"] = WorkersJson(finished_);

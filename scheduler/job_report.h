@@ -26,6 +26,8 @@ class JobReport {
   // workers), images/s of all workers, and the share of the exchange that was not hidden behind
   // computing. Test results get a line of their own.
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
+  // Iterations from recovered.iteration() on are to come again. Returns a line to show.
+  std::string OnRecovered(const wire::Recovered& recovered);
   void OnFinished(const wire::WorkerReport& report) { finished_[report.rank()] = report; }
 
   // "bucket  layers  scheme  ..." for people, before training.
@@ -63,7 +65,10 @@ class JobReport {
   std::optional<double> MillisecondsSinceSwitch() const;
   // Predicted against measured; empty if there is no prediction.
   std::string PredictionReview() const;
+  int64_t Iterations() const;
   double ImagesPerSecond() const;
+  // Where processes have taken the places of others, and have not trained for as long.
+  double ImagesPerSecondOfEach() const;
   double ExposedShare() const;
 
   int workers_;
@@ -77,6 +82,7 @@ class JobReport {
   std::optional<Time> last_line_;
   SinceLine since_line_;
   WorkerReports finished_;
+  std::vector<wire::Recovered> recoveries_;
 };
 
 }  // namespace poseidon

@@ -138,10 +138,11 @@ const wire::Node& Roster::Admit(const wire::Register& request, const NodeId& id,
   return entry.node;
 }
 
-std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence) {
+std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence,
+                                           const std::set<NodeId>& members) {
   std::vector<wire::Node> dropped;
   for (auto entry = entries_.begin(); entry != entries_.end();) {
-    if (now - entry->second.last_heard > allowed_silence) {
+    if (!members.contains(entry->first) && now - entry->second.last_heard > allowed_silence) {
       dropped.push_back(entry->second.node);
       by_incarnation_.erase({entry->first.role, entry->second.incarnation});
       entry = entries_.erase(entry);
@@ -150,6 +151,27 @@ std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence) {
     }
   }
   return dropped;
+}
+
+void Roster::Forget(const NodeId& id) {
+  const auto entry = entries_.find(id);
+  if (entry == entries_.end()) return;
+  forgotten_.insert(entry->second.incarnation);
+  by_incarnation_.erase({id.role, entry->second.incarnation});
+  entries_.erase(entry);
+}
+
+std::optional<NodeId> Roster::Find(uint64_t incarnation) const {
+  for (const auto& [key, id] : by_incarnation_) {
+    if (key.second == incarnation) return id;
+  }
+  return std::nullopt;
+}
+
+bool Roster::IsTaken(const wire::Register& request) const {
+  const Role role = static_cast<Role>(request.node().role());
+  const int wanted = request.node().rank();
+  return DifferenceFromJob(request).empty() && wanted < Limit(role) && !FreeRank(role, wanted);
 }
 
 bool Roster::complete() const {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,8 +36,17 @@ class Roster {
   Answer Register(const wire::Register& request, Time now);
   // If complete: gives those without a rank theirs, for good. Returns them.
   std::vector<wire::Node> AssignRanks();
-  // Forgets nodes that stopped repeating their registration; returns them.
-  std::vector<wire::Node> DropSilent(Time now, Duration allowed_silence);
+  // Forgets nodes that stopped repeating their registration; returns them. Those of `members`,
+  // which need not repeat it, stay.
+  std::vector<wire::Node> DropSilent(Time now, Duration allowed_silence,
+                                     const std::set<NodeId>& members);
+  // The job has lost the node; its rank is free, and the process that had it never gets one again.
+  void Forget(const NodeId& id);
+  bool WasForgotten(uint64_t incarnation) const { return forgotten_.contains(incarnation); }
+  // Who has this incarnation, if somebody here does.
+  std::optional<NodeId> Find(uint64_t incarnation) const;
+  // Whether the node could have the rank that it wants, or any, if another had not.
+  bool IsTaken(const wire::Register& request) const;
 
   bool complete() const;
   // Admitted nodes, servers and workers by rank.
@@ -73,6 +83,7 @@ class Roster {
   int endpoints_per_node_;
   std::map<NodeId, Entry> entries_;
   std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;
+  std::set<uint64_t> forgotten_;  // incarnations
 };
 
 }  // namespace poseidon

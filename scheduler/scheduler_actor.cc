@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/error.h"
 #include "planner/cost/information_book.h"
@@ -51,6 +52,11 @@ std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
       return StallDeadline();
     case Phase::kPausing:
       return PauseDeadline(options_.job);
+    case Phase::kHolding:  // a control lane answers at once, a program that loads values when it
+                           // can
+      return round_.lost().size() <= 1 ? timing_.allowed_silence() : StallDeadline();
+    case Phase::kRegrouping:
+      return Seconds(options_.job.recovery().replacement_deadline_seconds());
     default:
       return JoinDeadline();
   }
@@ -78,6 +84,8 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return OnPauseOffer(envelope, outbox);
     case MessageKind::kPaused:
       return OnPaused(envelope, outbox);
+    case MessageKind::kHoldings:
+      return OnHoldings(envelope, outbox);
     case MessageKind::kFinished:
       return OnFinished(envelope, outbox);
     case MessageKind::kFailed:
@@ -87,6 +95,8 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kNotice:
       return OnNotice(envelope, outbox);
     case MessageKind::kProgress: {
+      if (phase_ == Phase::kTraining && envelope.from.node.role == Role::kWorker)
+        CountProgress(envelope);
       Envelope forward = envelope;
       forward.to = Here(kApplicationLane);
       outbox.Send(std::move(forward));
@@ -101,12 +111,16 @@ void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
   if (timer == kDropSilent) return DropSilentNodes(outbox);
   if (timer == kStallsCollected) return EndStalled(outbox);
   if (phase_ == Phase::kEnded) return;
+  if (timer == kRepeatRecovery) return RepeatRecovery(outbox);
+  const bool late_for_recovery = phase_ == Phase::kHolding || phase_ == Phase::kPreparing;
+  if (round_.active() && late_for_recovery) return Lose(LateNodes(), WhatIsLate(), {}, outbox);
   End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);
 }
 
 void SchedulerActor::DropSilentNodes(Outbox& outbox) {
-  if (phase_ != Phase::kGathering) return;
-  for (const wire::Node& node : roster_.DropSilent(outbox.now, timing_.allowed_silence())) {
+  if (phase_ != Phase::kGathering && !Recovers()) return;
+  for (const wire::Node& node :
+       roster_.DropSilent(outbox.now, timing_.allowed_silence(), members_)) {
     LOG(WARNING) << Describe(node) << " joined but is silent; it is no longer counted";
   }
   outbox.SetTimer(kDropSilent, timing_.interval);
@@ -137,6 +151,12 @@ std::string SchedulerActor::WhatIsLate() const {
       return MissingFrom(answered_, false) + " did not pause before iteration " +
              std::to_string(next_.start) + " for another plan within " +
              SecondsText(PauseDeadline(options_.job));
+    case Phase::kHolding:
+      return "did not stop the exchange";
+    case Phase::kRegrouping:
+      return "lost " + LostNames() + " (" + round_.cause() +
+             "), and nobody took the place within " + SecondsText(*DeadlineOf(Phase::kRegrouping)) +
+             " (recovery.replacement_deadline_seconds)";
     case Phase::kEnded:
       break;
   }
@@ -149,11 +169,12 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
       request.node().endpoints_size() <= kControlLane) {
     return;
   }
+  if (OnLateRegister(request, outbox)) return;
   const Roster::Answer answer = roster_.Register(request, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
   const Address address{IdOf(*answer.admitted), kControlLane};
   if (answer.news) {
-    if (phase_ != Phase::kGathering) {
+    if (phase_ != Phase::kGathering && !Recovers()) {
       return Refuse(request.node(), "the job has started without it", outbox);
     }
     outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
@@ -163,10 +184,14 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   }
   TellRank(address.node, answer.has_rank, outbox);
   // It asks again: the view has not reached it.
-  if (view_body_.size() > 0) {
+  if (view_body_.size() > 0 && members_.contains(address.node)) {
     outbox.Send(ToNode(MessageKind::kView, address.node, view_body_));
   }
-  if (phase_ == Phase::kGathering && roster_.complete()) CompleteView(outbox);
+  if (phase_ == Phase::kGathering && roster_.complete()) {
+    MakeView(0, outbox);
+    EnterPhase(Phase::kDeclaring, outbox);
+  }
+  if (answer.news) TryGoOn(outbox);
   // It still asks, so the view has not reached it, and a plan that followed was of no use to it.
   if (phase_ == Phase::kPreparing)
     outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_body_));
@@ -178,26 +203,51 @@ void SchedulerActor::TellRank(const NodeId& node, bool known, Outbox& outbox) {
   outbox.Send(MakeEnvelope(MessageKind::kView, {node, kControlLane}, rank));
 }
 
-void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox) {
+bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbox) {
+  if (roster_.WasForgotten(request.incarnation())) {
+    Refuse(request.node(), "the job has gone on without it; start it again", outbox,
+           ExitCode::kGivenUp);
+    return true;
+  }
+  if (request.replaces() != 0) {
+    if (const std::optional<NodeId> dead = roster_.Find(request.replaces())) {
+      if (members_.contains(*dead) && Recovers()) {
+        Lose({*dead}, "its process has ended", {}, outbox);
+      } else if (phase_ == Phase::kGathering) {
+        roster_.Forget(*dead);
+      }
+    }
+  }
+  // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
+  const bool repeated = roster_.Find(request.incarnation()).has_value();
+  return Recovers() && !repeated && roster_.IsTaken(request);
+}
+
+void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox,
+                            ExitCode code) {
   LOG(WARNING) << "refused a " << RoleName(static_cast<Role>(node.role())) << " (" << node.host()
                << ", process " << node.pid() << "): " << reason;
   // An address that no admitted node can have, so that its route disturbs nobody.
   const Address guest{{static_cast<Role>(node.role()), -1}, kControlLane};
   outbox.routes.push_back({guest, node.endpoints(kControlLane)});
-  outbox.Send(MakeEnvelope(
-      MessageKind::kRefused, guest,
-      MakeEnd(ExitCode::kRefused, "the scheduler refused this " +
-                                      std::string(RoleName(guest.node.role)) + ": " + reason)));
+  outbox.Send(
+      MakeEnvelope(MessageKind::kRefused, guest,
+                   MakeEnd(code, "the scheduler refused this " +
+                                     std::string(RoleName(guest.node.role)) + ": " + reason)));
 }
 
-void SchedulerActor::CompleteView(Outbox& outbox) {
+void SchedulerActor::MakeView(int32_t number, Outbox& outbox) {
   for (const wire::Node& node : roster_.AssignRanks()) {
     LOG(INFO) << Describe(node) << " has its rank";
     // The node that had this place may be another one.
     outbox.routes.push_back({{IdOf(node), kControlLane}, node.endpoints(kControlLane)});
     TellRank(IdOf(node), true, outbox);
   }
-  view_.set_epoch(options_.epoch);
+  view_number_ = number;
+  view_.Clear();
+  members_.clear();
+  view_.set_base(options_.epoch);
+  view_.set_epoch(options_.epoch + (static_cast<uint64_t>(number) << 32));
   for (const wire::Node& node : roster_.nodes()) {
     *view_.add_nodes() = node;
     members_.insert(IdOf(node));
@@ -209,11 +259,12 @@ void SchedulerActor::CompleteView(Outbox& outbox) {
   Broadcast(MessageKind::kView, view_body_, outbox);
   outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatMonitor>(timing_, view_));
   outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view_));
-  EnterPhase(Phase::kDeclaring, outbox);
 }
 
 void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kDeclaring || envelope.from.node.role != Role::kWorker) return;
+  if (envelope.from.node.role != Role::kWorker) return;
+  if (plan_body_.size() > 0) return CheckModel(envelope, outbox);
+  if (phase_ != Phase::kDeclaring) return;
   const NodeId worker = envelope.from.node;
   wire::Declaration declaration;
   if (!declaration.ParseFromString(envelope.body.ToString())) return;
@@ -257,12 +308,38 @@ void SchedulerActor::TryFirstPlan(const NodeId& worker, Outbox& outbox) {
   MakeFirstPlan(outbox);
 }
 
+void SchedulerActor::CountDeclared(Outbox& outbox) {
+  for (const NodeId& node : std::set<NodeId>(members_)) {
+    if (phase_ == Phase::kDeclaring && node.role == Role::kWorker) TryFirstPlan(node, outbox);
+  }
+}
+
+void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
+  wire::Declaration declaration;
+  if (!declaration.ParseFromString(envelope.body.ToString())) return;
+  // Snapshots may have been written since; the data must be the others'.
+  declaration.mutable_inputs()->clear_snapshot();
+  const std::string disagreement = DescribeDisagreement(
+      {declared_inputs_, {FindNode(view_, envelope.from.node), declaration.inputs()}});
+  if (!disagreement.empty()) return End(ExitCode::kDataError, disagreement, outbox);
+  if (std::hash<std::string>()(declaration.model()) == declared_hash_) return;
+  End(ExitCode::kConfigError,
+      Describe(FindNode(view_, envelope.from.node)) +
+          ", which took a lost one's rank, declared another model than the others; every worker "
+          "must read the same net and solver files",
+      outbox);
+}
+
 void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   wire::PlanAndModel body;
   if (!body.mutable_model()->ParseFromString(declarations_.model())) {
     return End(ExitCode::kProtocolError, "the declared model is not readable", outbox);
   }
   const int64_t first_iteration = declarations_.first_iteration();
+  declared_hash_ = std::hash<std::string>()(declarations_.model());
+  const auto& [first, inputs] = *declarations_.inputs().begin();
+  declared_inputs_ = {FindNode(view_, first), inputs};
+  declared_inputs_.inputs.clear_snapshot();
   declarations_ = {};  // as large as the model
   try {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
@@ -291,7 +368,14 @@ void SchedulerActor::SendPlan(const wire::PlanAndModel& plan, Outbox& outbox) {
 }
 
 void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kPreparing || envelope.step != PlanNumber()) return;
+  if (envelope.step != PlanNumber()) return;
+  // It says so again: the start has not reached it.
+  if (phase_ == Phase::kTraining) {
+    Envelope start = ToNode(MessageKind::kStart, envelope.from.node, {});
+    start.step = PlanNumber();
+    return outbox.Send(std::move(start));
+  }
+  if (phase_ != Phase::kPreparing) return;
   answered_.insert(envelope.from.node);
   if (static_cast<int>(answered_.size()) < view_.nodes_size()) return;
   for (const wire::Node& node : view_.nodes()) {
@@ -300,6 +384,7 @@ void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
     outbox.Send(std::move(start));
   }
   EnterPhase(Phase::kTraining, outbox);
+  FinishRecovery(outbox);
 }
 
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
@@ -365,12 +450,44 @@ void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbo
 }
 
 void SchedulerActor::End(const wire::End& end, Outbox& outbox) {
-  if (phase_ == Phase::kGathering) {
-    for (const wire::Node& node : roster_.nodes()) *view_.add_nodes() = node;
+  const Payload body = Payload::FromString(end.SerializeAsString());
+  Broadcast(MessageKind::kEnd, body, outbox);
+  for (const wire::Node& node : roster_.nodes()) {
+    if (members_.contains(IdOf(node))) continue;
+    Envelope newcomer = ToNode(MessageKind::kEnd, IdOf(node), body);
+    newcomer.epoch = 0;  // it has no view
+    outbox.Send(std::move(newcomer));
   }
-  Broadcast(MessageKind::kEnd, Payload::FromString(end.SerializeAsString()), outbox);
   outbox.Send(MakeEnvelope(MessageKind::kEnd, Here(kApplicationLane), end));
   EnterPhase(Phase::kEnded, outbox);
+}
+
+void SchedulerActor::CountProgress(const Envelope& envelope) {
+  wire::Progress progress;
+  if (!progress.ParseFromString(envelope.body.ToString())) return;
+  if (progress.iteration() < plan_.plan().start_iteration()) return;
+  reached_ = std::max(reached_, progress.iteration() + 1);
+  rounds_without_progress_ = 0;
+  hung_.clear();
+}
+
+std::vector<NodeId> SchedulerActor::LateNodes() const {
+  std::vector<NodeId> late;
+  for (const NodeId& node : members_) {
+    const bool holds = phase_ == Phase::kHolding
+                           ? node.role == Role::kWorker && !round_.Has(node.rank)
+                           : !answered_.contains(node);
+    if (holds) late.push_back(node);
+  }
+  return late;
+}
+
+std::string SchedulerActor::LostNames() const {
+  std::string names;
+  for (const wire::Node& node : round_.lost()) {
+    names += (names.empty() ? "" : ", ") + Describe(node);
+  }
+  return names;
 }
 
 std::string SchedulerActor::MissingFrom(const std::set<NodeId>& present, bool servers_too) const {

@@ -10,14 +10,20 @@
 //   agreeing    another plan is to be used: every worker offers an iteration to pause before; the
 //               latest goes out
 //   pausing     workers come to it; when all have, the new plan goes out: preparing, training
+//   holding     a node is lost and the job recovers: the surviving workers stop the exchange and
+//   say
+//               what they have
+//   regrouping  other processes take the lost ranks; when all are there a new view goes out, and a
+//               plan that begins where all can go back to: preparing, training
 //   ended       the end has been sent to everybody
 //
 // Each phase but training has a deadline that names who is missing; in training heartbeats and the
 // servers' and workers' stall reports do. The application lane hears kJoined (wire::View), kPlan
 // (wire::PlanAndModel) for each plan, kNotice, kProgress and kFinished as they come (with `rank`
-// filled in), kLayerTimes once (the workers' mean), and kEnd (wire::End) exactly once. It may send
-// kSwitchPlan (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing comes
-// of it when a switch is already going on, or the training ends before.
+// filled in; -1 is the scheduler itself), kLayerTimes once (the workers' mean), kRecovered
+// (wire::Recovered) when the job goes on after a loss, and kEnd (wire::End) exactly once. It may
+// send kSwitchPlan (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing
+// comes of it when a switch is already going on, or the training ends before.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +31,16 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 #include "scheduler/declarations.h"
+#include "scheduler/input_agreement.h"
 #include "scheduler/job_traffic.h"
 #include "scheduler/layer_times_mean.h"
+#include "scheduler/recovery_round.h"
 #include "scheduler/roster.h"
 #include "scheduler/stall_reports.h"
 #include "transport/actor.h"
@@ -58,6 +67,7 @@ class SchedulerActor : public Actor {
   static constexpr TimerId kPhaseDeadline = 1;
   static constexpr TimerId kDropSilent = 2;
   static constexpr TimerId kStallsCollected = 3;
+  static constexpr TimerId kRepeatRecovery = 4;
 
   // What to go over to, and the first iteration under it, as far as is known.
   struct Switch {
@@ -65,13 +75,27 @@ class SchedulerActor : public Actor {
     int64_t start = 0;
   };
 
-  enum class Phase { kGathering, kDeclaring, kPreparing, kTraining, kAgreeing, kPausing, kEnded };
+  enum class Phase {
+    kGathering,
+    kDeclaring,
+    kPreparing,
+    kTraining,
+    kAgreeing,
+    kPausing,
+    kHolding,
+    kRegrouping,
+    kEnded,
+  };
 
   void OnRegister(const Envelope& envelope, Outbox& outbox);
   void OnDeclareModel(const Envelope& envelope, Outbox& outbox);
   void OnLinkReport(const Envelope& envelope, Outbox& outbox);
   // Makes the first plan if everything that it needs is there, after more has come of a worker.
   void TryFirstPlan(const NodeId& worker, Outbox& outbox);
+  // After a loss in the declaring phase: who has declared need not do it again.
+  void CountDeclared(Outbox& outbox);
+  // A worker that has taken a lost one's rank declares what the others have.
+  void CheckModel(const Envelope& envelope, Outbox& outbox);
   void OnReady(const Envelope& envelope, Outbox& outbox);
   void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
   void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
@@ -85,15 +109,39 @@ class SchedulerActor : public Actor {
   // The stall report that names who holds up the rest ends the job.
   void EndStalled(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
-  void CompleteView(Outbox& outbox);
   // Epoch 0: admitted, wait for the others. The rank is not `known` until all are there, unless the
   // node wants a certain one.
   static void TellRank(const NodeId& node, bool known, Outbox& outbox);
+  // A registration after the view is complete, of somebody who may take a lost one's rank. True if
+  // there is nothing more to do about it.
+  bool OnLateRegister(const wire::Register& request, Outbox& outbox);
+  // All nodes of the roster are the view of this number from now on.
+  void MakeView(int32_t number, Outbox& outbox);
+
+  // scheduler_recovery.cc. Whether a loss now is recovered.
+  bool Recovers() const;
+  // `silent`: since they were last heard, where that is known.
+  void Lose(const std::vector<NodeId>& nodes, const std::string& cause, Duration silent,
+            Outbox& outbox);
+  // Nobody is lost, and still it does not go on.
+  void Hang(const std::string& cause, Outbox& outbox);
+  void BeginHold(Outbox& outbox);
+  // Whether all workers that are left have stopped the exchange.
+  bool AllHeld() const;
+  // Says again what recovery waits for an answer to.
+  void RepeatRecovery(Outbox& outbox);
+  void OnHoldings(const Envelope& envelope, Outbox& outbox);
+  void TryRegroup(Outbox& outbox);
+  void TryGoOn(Outbox& outbox);
+  // Training has begun; if that ends a recovery, tells of it.
+  void FinishRecovery(Outbox& outbox);
+  void Tell(const std::string& text, Outbox& outbox);
   // Plans the declared model.
   void MakeFirstPlan(Outbox& outbox);
   // To all nodes, who are to prepare for it.
   void SendPlan(const wire::PlanAndModel& plan, Outbox& outbox);
-  void Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox);
+  void Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox,
+              ExitCode code = ExitCode::kRefused);
   void End(ExitCode code, const std::string& reason, Outbox& outbox);
   void End(const wire::End& end, Outbox& outbox);
   void EnterPhase(Phase phase, Outbox& outbox);
@@ -110,6 +158,11 @@ class SchedulerActor : public Actor {
   void DropSilentNodes(Outbox& outbox);
   // Who has not done what the present phase waits for, when its deadline has passed.
   std::string WhatIsLate() const;
+  // These nodes; and those that the present recovery goes on without.
+  std::vector<NodeId> LateNodes() const;
+  std::string LostNames() const;
+  // A worker has done an iteration.
+  void CountProgress(const Envelope& envelope);
   // How long a phase may take; nullopt: any time.
   std::optional<Duration> DeadlineOf(Phase phase) const;
   Duration StallDeadline() const {
@@ -125,18 +178,25 @@ class SchedulerActor : public Actor {
   HeartbeatTiming timing_;
   Roster roster_;
   Phase phase_ = Phase::kGathering;
+  int32_t view_number_ = 0;
   wire::View view_;
   Payload view_body_;         // view_ serialised, for all; empty before it is complete
   std::set<NodeId> members_;  // of the view
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
   Declarations declarations_;  // until there is a plan
+  size_t declared_hash_ = 0;   // of the model as it was declared; a plan may have times added to it
+  WorkerInputs declared_inputs_;  // of one worker, without its snapshot
   wire::PlanAndModel plan_;
   Payload plan_body_;  // plan_ serialised; empty before there is one
   LayerTimesMean times_;
   Switch next_;
   StallReports stalls_;
   WorkerReports finished_;  // without the traffic, which is the program's
+  RecoveryRound round_;
+  std::set<NodeId> hung_;            // whom the exchange waited for when it hung last
+  int rounds_without_progress_ = 0;  // recoveries
+  int64_t reached_ = 0;              // iterations that some worker has done
 };
 
 }  // namespace poseidon

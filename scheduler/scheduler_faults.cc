@@ -39,29 +39,46 @@ void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
 }
 
 void SchedulerActor::EndStalled(Outbox& outbox) {
-  if (phase_ == Phase::kEnded) return;
+  if (phase_ == Phase::kEnded || stalls_.empty()) return;
   const StallReports::Cause cause = stalls_.FindCause();
   std::string missing;
   for (const NodeId& node : cause.missing) {
     if (!missing.empty()) missing += ", ";
     missing += Describe(FindNode(view_, node));
   }
-  End(ExitCode::kDeadlineExceeded,
+  const std::string reason =
       Describe(FindNode(view_, cause.waiting)) + " has waited " +
-          SecondsText(Seconds(options_.job.communication().stall_deadline_seconds())) + " for " +
-          cause.waiting_for + " from " + missing +
-          ", whose heartbeat still arrives (communication.stall_deadline_seconds)",
-      outbox);
+      SecondsText(Seconds(options_.job.communication().stall_deadline_seconds())) + " for " +
+      cause.waiting_for + " from " + missing +
+      ", whose heartbeat still arrives (communication.stall_deadline_seconds)";
+  if (!Recovers()) return End(ExitCode::kDeadlineExceeded, reason, outbox);
+  // A frame may have been lost with a connection: once more. Who is waited for again is given up.
+  std::vector<NodeId> again;
+  for (const NodeId& node : cause.missing) {
+    if (!hung_.insert(node).second && members_.contains(node)) again.push_back(node);
+  }
+  if (again.empty()) return Hang(reason, outbox);
+  Lose(again, reason, StallDeadline(), outbox);
 }
 
 void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
   wire::Silent silent;
   if (!silent.ParseFromString(envelope.body.ToString())) return;
   std::string lost;
+  std::vector<NodeId> nodes;
+  double seconds = 0;
   for (int i = 0; i < silent.nodes_size(); ++i) {
+    if (!members_.contains(IdOf(silent.nodes(i)))) continue;  // that is known already
+    nodes.push_back(IdOf(silent.nodes(i)));
+    seconds = std::max(seconds, silent.silent_seconds(i));
     if (!lost.empty()) lost += ", ";
     lost += Describe(FindNode(view_, IdOf(silent.nodes(i)))) + ", last heard " +
             std::to_string(static_cast<int64_t>(silent.silent_seconds(i))) + " s ago";
+  }
+  if (nodes.empty()) return;
+  if (Recovers()) {
+    return Lose(nodes, "no heartbeat for " + std::to_string(static_cast<int64_t>(seconds)) + " s",
+                Seconds(seconds), outbox);
   }
   End(ExitCode::kPeerLost, "lost " + lost, outbox);
 }

@@ -75,6 +75,9 @@ class JobWatch {
       case MessageKind::kFinished:
         OnFinished(body);
         break;
+      case MessageKind::kRecovered:
+        OnRecovered(body);
+        break;
       case MessageKind::kEnd:
       case MessageKind::kFailed: {
         wire::End end;
@@ -87,9 +90,13 @@ class JobWatch {
     return std::nullopt;
   }
 
+  // The places of lost nodes are taken; what comes of that is told when training goes on.
+  static bool IsFirst(const wire::View& view) { return view.epoch() == view.base(); }
+
   static void OnJoined(const std::string& body) {
     wire::View view;
     view.ParseFromString(body);
+    if (!IsFirst(view)) return;
     const wire::Node first = FindNode(view, {Role::kWorker, 0});
     Show("all " + std::to_string(view.nodes_size()) + " nodes have joined; worker 0 is process " +
          std::to_string(first.pid()) + " on " + first.host());
@@ -98,13 +105,15 @@ class JobWatch {
   static void OnNotice(const std::string& body) {
     wire::Notice notice;
     if (notice.ParseFromString(body)) {
-      Show("worker " + std::to_string(notice.rank()) + ": " + notice.text());
+      Show((notice.rank() < 0 ? "" : "worker " + std::to_string(notice.rank()) + ": ") +
+           notice.text());
     }
   }
 
   void OnPlan(const std::string& body) {
     plan_.ParseFromString(body);
     report_.OnPlan(plan_);
+    if (plan_.plan().layout() != plan_.plan().number()) return;  // one that has been shown
     if (plan_.plan().number() > 0) {
       Show("another plan from iteration " + std::to_string(plan_.plan().start_iteration()) + " on");
     }
@@ -132,6 +141,11 @@ class JobWatch {
     wire::Progress progress;
     if (!progress.ParseFromString(body)) return;
     if (const auto line = report_.OnProgress(progress, SteadyNow())) Show(*line);
+  }
+
+  void OnRecovered(const std::string& body) {
+    wire::Recovered recovered;
+    if (recovered.ParseFromString(body)) Show(report_.OnRecovered(recovered));
   }
 
   void OnFinished(const std::string& body) {

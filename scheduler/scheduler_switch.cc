@@ -46,6 +46,14 @@ void SchedulerActor::OnPaused(const Envelope& envelope, Outbox& outbox) {
   if (!CountWorker(envelope)) return;
   next_.plan.mutable_plan()->set_number(plan_.plan().number() + 1);
   next_.plan.mutable_plan()->set_start_iteration(next_.start);
+  next_.plan.mutable_plan()->set_layout(next_.plan.plan().number());
+  next_.plan.mutable_plan()->clear_holders();
+  if (Recovers()) {
+    // Under recovery the workers make the updates, so each has all that the next plan starts with.
+    for (int rank = 0; rank < options_.job.cluster().workers(); ++rank) {
+      next_.plan.mutable_plan()->add_holders(rank);
+    }
+  }
   SendPlan(next_.plan, outbox);
 }
 

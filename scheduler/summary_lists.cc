@@ -5,6 +5,7 @@
 
 #include "proto/bucket.h"
 #include "proto/model_size.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {
@@ -96,6 +97,23 @@ nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers
     list.push_back({{"rank", rank},
                     {"bytes_sent", servers[rank].bytes_sent()},
                     {"bytes_received", servers[rank].bytes_received()}});
+  }
+  return list;
+}
+
+nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recoveries) {
+  auto list = nlohmann::ordered_json::array();
+  for (const wire::Recovered& recovered : recoveries) {
+    auto lost = nlohmann::ordered_json::array();
+    for (const wire::Node& node : recovered.lost()) lost.push_back(Describe(node));
+    list.push_back(
+        {{"lost", lost},
+         {"cause", recovered.cause()},
+         {"iteration", recovered.iteration()},
+         {"redone_iterations", recovered.reached() - recovered.iteration()},
+         {"detected_ms", 1000 * recovered.detected_seconds()},
+         {"restored_ms", 1000 * recovered.restored_seconds()},
+         {"total_ms", 1000 * (recovered.detected_seconds() + recovered.restored_seconds())}});
   }
   return list;
 }

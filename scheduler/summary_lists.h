@@ -16,5 +16,6 @@ nlohmann::ordered_json BucketsJson(const wire::PlanAndModel& plan,
 nlohmann::ordered_json WorkersJson(const WorkerReports& reports);
 // `servers` by rank.
 nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers);
+nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recoveries);
 
 }  // namespace poseidon

@@ -33,6 +33,7 @@ KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> 
     : options_(options),
       size_(size),
       segments_(std::move(segments)),
+      has_values_(options.workers_hold_values),
       has_state_(options.start_iteration == 0 || options.update_at_workers),
       iteration_(options.start_iteration),
       clocks_(options.workers, options.start_iteration),

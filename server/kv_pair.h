@@ -41,6 +41,8 @@ class KvPair {
     int64_t iterations = 0;          // of the training; 0: not known, so none is the last
     bool update_at_workers = false;  // answer with the sum of the gradients
     Codec codec;                     // of gradients and sums; values are always float32
+    // The first values are the workers' affair: none come here. With update_at_workers only.
+    bool workers_hold_values = false;
     // The plan's first iteration. Unless it is 0, optimizer state comes with the initial values.
     int64_t start_iteration = 0;
   };
@@ -117,8 +119,8 @@ class KvPair {
   std::span<float> values_;
   // Optimizer state; where the workers update, the codec's residual.
   std::span<float> state_;
-  bool has_values_ = false;
-  bool has_state_;  // or begins with zeros
+  bool has_values_;  // or never gets any
+  bool has_state_;   // or begins with zeros
   int64_t iteration_;
   std::vector<int64_t> clocks_;     // by worker
   std::vector<IterationSum> sums_;  // iteration t is gathered in sums_[t % size]

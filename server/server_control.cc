@@ -30,9 +30,14 @@ void ServerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
 
 void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   const auto parsed = ParsePlan(envelope.body, options_.member.shared.get());
-  if (parsed == nullptr || parsed->plan().number() != plans_) return;
+  if (parsed == nullptr) return;
   const wire::PlanAndModel& plan = *parsed;
-  ++plans_;
+  if (plan.plan().number() < plans_) {
+    // Said again, as the answer may have been lost.
+    if (plan.plan().number() == plans_ - 1) SendReady(outbox);
+    return;
+  }
+  plans_ = plan.plan().number() + 1;
   lanes_ = plan.plan().lanes();
   try {
     for (int lane = 0; lane < plan.plan().lanes(); ++lane) {
@@ -40,7 +45,7 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
       shard.server = member_.self().rank;
       shard.lane = lane;
       // Frames of an earlier plan are of another epoch.
-      shard.epoch = envelope.epoch + static_cast<uint64_t>(plan.plan().number());
+      shard.epoch = member_.base() + static_cast<uint64_t>(plan.plan().number());
       shard.stall_deadline = options_.stall_deadline;
       shard.phantom = options_.phantom;
       shard.trace = options_.trace;
@@ -51,12 +56,16 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
                 "not enough memory for this server's share of the model; use more servers");
   }
   if (plan.plan().window_bytes() > 0) outbox.window_bytes = plan.plan().window_bytes();
-  Envelope ready = member_.ToScheduler(MessageKind::kReady);
-  ready.step = static_cast<uint32_t>(plan.plan().number());
-  outbox.Send(std::move(ready));
+  SendReady(outbox);
   Envelope forward = envelope;
   forward.to = Here(kApplicationLane);
   outbox.Send(std::move(forward));
+}
+
+void ServerControl::SendReady(Outbox& outbox) const {
+  Envelope ready = member_.ToScheduler(MessageKind::kReady);
+  ready.step = static_cast<uint32_t>(plans_ - 1);
+  outbox.Send(std::move(ready));
 }
 
 }  // namespace poseidon

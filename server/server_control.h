@@ -26,11 +26,13 @@ class ServerControl : public Actor {
 
  private:
   void OnPlan(const Envelope& envelope, Outbox& outbox);
+  // The shards of the present plan are there.
+  void SendReady(Outbox& outbox) const;
 
   ServerOptions options_;
   Member member_;
   int lanes_ = 0;
-  int plans_ = 0;  // that have come; the next one has this number
+  int plans_ = 0;  // one more than the present plan's number; 0 before there is one
 };
 
 }  // namespace poseidon

@@ -16,6 +16,12 @@ DEFINE_int32(rank, -1, "This server's rank, from 0; -1 takes whichever is free."
 DEFINE_string(host, "",
               "Address at which other nodes reach this machine; empty: that of the interface which "
               "leads to the scheduler.");
+DEFINE_uint64(incarnation, 0,
+              "Number of this process, which no other of the job has; 0 draws one.");
+DEFINE_uint64(
+    replaces, 0,
+    "In a job with `recovery`: the --incarnation of the dead process whose place this one "
+    "takes, at once; 0: none is known to be dead.");
 DEFINE_string(
     out, "",
     "Directory for server-RANK.trace.json, if the config wants a trace; made if it is not there.");
@@ -79,6 +85,8 @@ ExitCode Run() {
   ServerOptions options;
   options.member =
       NodeMemberOptions(config.job, config.fingerprint, Role::kServer, FLAGS_rank, host, runtime);
+  if (FLAGS_incarnation != 0) options.member.incarnation = FLAGS_incarnation;
+  options.member.replaces = FLAGS_replaces;
   options.stall_deadline = Seconds(config.job.communication().stall_deadline_seconds());
   options.trace = tracing ? &trace : nullptr;
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));

@@ -84,6 +84,7 @@ KvPair::Options ShardActor::PairOptions(const Plan& plan, const BucketPlan& buck
           .iterations = iterations_,
           .update_at_workers = bucket.update_at_workers(),
           .codec = CodecOf(plan, bucket),
+          .workers_hold_values = bucket.update_at_workers() && !plan.holders().empty(),
           .start_iteration = plan.start_iteration()};
 }
 

@@ -19,6 +19,13 @@ void ComputeWalk::Begin(int64_t iteration, Time now) {
   options_.iterations->push_back({now, {}, {}});
 }
 
+void ComputeWalk::Abandon() {
+  if (computing()) options_.iterations->pop_back();
+  pass_ = Pass::kNone;
+  step_ = 0;
+  waiting_ = false;
+}
+
 Duration ComputeWalk::Start(Time now) {
   if (waiting_) {
     waiting_ = false;

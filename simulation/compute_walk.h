@@ -49,6 +49,8 @@ class ComputeWalk {
   };
 
   void Begin(int64_t iteration, Time now);
+  // What is computed counts for nothing.
+  void Abandon();
   // From Begin until the iteration is done.
   bool computing() const { return pass_ != Pass::kNone; }
   // Between Wait and Start.

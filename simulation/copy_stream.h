@@ -27,6 +27,12 @@ class CopyStream {
     return false;
   }
 
+  void Abandon(Outbox& outbox) {
+    waiting_.clear();
+    free_ = outbox.now;
+    outbox.CancelTimer(timer_);
+  }
+
   // The one that is done when the timer expires.
   Item Next(Outbox& outbox) {
     const Item item = waiting_.front().item;

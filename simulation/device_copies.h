@@ -37,6 +37,11 @@ class DeviceCopies {
   bool ToDevices(const Part& bucket, int lane, Outbox& outbox) {
     return to_devices_.Pass(bucket, to_devices_time_[bucket.index][lane], outbox);
   }
+  // What is under way counts for nothing.
+  void Abandon(Outbox& outbox) {
+    to_host_.Abandon(outbox);
+    to_devices_.Abandon(outbox);
+  }
   Part NextOnHost(Outbox& outbox) { return to_host_.Next(outbox); }
   Part NextOnDevices(Outbox& outbox) { return to_devices_.Next(outbox); }
 

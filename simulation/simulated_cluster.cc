@@ -123,6 +123,7 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   worker.trace = node.trace.get();
   worker.measure_links = MeasuresLinks(options_.job);
   worker.workers = options_.job.cluster().workers();
+  worker.recovers = worker.member.scheduler_deadline.has_value();
   SimulatedTrainer::Options trainer;
   trainer.work = &options_.work;
   trainer.inputs = spec.inputs;
@@ -153,7 +154,9 @@ MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSp
   member.scheduler_control_endpoint = runtime_.endpoint(scheduler, kControlLane);
   member.scheduler = member.scheduler_control_endpoint;
   member.scheduler_heartbeat_endpoint = runtime_.endpoint(scheduler, kHeartbeatLane);
-  member.incarnation = static_cast<uint64_t>(node.process) + 1;
+  member.incarnation = IncarnationOf(node);
+  member.replaces = node.replaces;
+  member.scheduler_deadline = SchedulerDeadline(options_.job);
   member.job_fingerprint = spec.job_fingerprint;
   member.join_deadline = Seconds(options_.job.cluster().join_deadline_seconds());
   member.heartbeat = TimingOf(options_.job);
@@ -163,13 +166,31 @@ MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSp
 
 ProgramFrame SimulatedCluster::MakeFrame(Node& node) {
   return ProgramFrame(&node.record, [this, &node] {
-    runtime_.At(runtime_.now() + kLinger, [this, &node] { runtime_.Kill(node.process); });
+    // By then another process may have its place.
+    runtime_.At(runtime_.now() + kLinger, [this, ended = node.process] { runtime_.Kill(ended); });
     OnGone();
   });
 }
 
 void SimulatedCluster::OnGone() {
   if (--living_ == 0) runtime_.Halt();
+}
+
+void SimulatedCluster::RestartAt(Time when, const NodeId& id, bool supervised) {
+  const size_t index = IndexOf(id);
+  runtime_.At(when, [this, index, supervised] {
+    Node& node = nodes_[index];
+    const bool given_up = node.record.end && node.record.end->exit_code() ==
+                                                 static_cast<int>(ExitCode::kGivenUp);
+    if (!node.record.killed && !given_up) return;
+    const NodeSpec& spec = options_.layout.nodes[index];
+    node.replaces = supervised ? IncarnationOf(node) : 0;
+    node.process = runtime_.AddNode({spec.id.role, -1}, spec.machine);
+    node.record = NodeRecord();
+    node.record.id = spec.id;
+    ++living_;
+    Start(index);
+  });
 }
 
 void SimulatedCluster::KillAt(Time when, const NodeId& id) {

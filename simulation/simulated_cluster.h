@@ -56,6 +56,10 @@ class SimulatedCluster {
 
   // `id` is what a process asked to be, as in the layout.
   void KillAt(Time when, const NodeId& id);
+  // Where the process was killed, or has ended because the job went on without it: another one that
+  // wants the same rank is started on the same machine.
+  // `supervised`: by somebody who has seen the other one die.
+  void RestartAt(Time when, const NodeId& id, bool supervised);
   SimNode process(const NodeId& id) const { return At(id).process; }
   // For other faults and for strangers on the network.
   SimRuntime& runtime() { return runtime_; }
@@ -69,6 +73,7 @@ class SimulatedCluster {
 
   const SchedulerRecord& scheduler() const { return scheduler_; }
   // These are of the worker that asked for `rank`.
+  // Of all its processes.
   const TrainerRecord& trainer(int rank) const { return At({Role::kWorker, rank}).trainer; }
   // Null before the worker has the plan. Outlives a worker that was killed.
   const SyncContext* context(int rank) const;
@@ -79,6 +84,7 @@ class SimulatedCluster {
   struct Node {
     SimNode process = 0;
     NodeRecord record;
+    uint64_t replaces = 0;  // incarnation of the process before, if whoever started it knows it
     std::unique_ptr<Trace> trace;
     // What workers write down.
     TrainerRecord trainer;
@@ -91,6 +97,10 @@ class SimulatedCluster {
   void StartScheduler(Node& node);
   void StartServer(Node& node, const NodeSpec& spec);
   void StartWorker(Node& node, const NodeSpec& spec);
+  // That of its present process; never 0.
+  static uint64_t IncarnationOf(const Node& node) {
+    return static_cast<uint64_t>(node.process) + 1;
+  }
   MemberOptions MakeMemberOptions(const Node& node, const NodeSpec& spec) const;
   ProgramFrame MakeFrame(Node& node);
   void OnGone();

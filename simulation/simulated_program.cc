@@ -36,6 +36,8 @@ void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {
     CHECK(record_->plan.emplace().ParseFromString(envelope.body.ToString()));
   } else if (envelope.kind == MessageKind::kProgress) {
     ++record_->progress_messages;
+  } else if (envelope.kind == MessageKind::kRecovered) {
+    CHECK(record_->recoveries.emplace_back().ParseFromString(envelope.body.ToString()));
   } else if (envelope.kind == MessageKind::kLayerTimes) {
     CHECK(record_->times.emplace().ParseFromString(envelope.body.ToString()));
     if (!replan_) return;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "core/time.h"
 #include "proto/wire.pb.h"
@@ -60,6 +61,7 @@ struct SchedulerRecord {
   std::optional<wire::LayerTimes> times;      // mean over the workers
   std::map<int, wire::WorkerReport> reports;  // by the worker's rank
   int64_t progress_messages = 0;
+  std::vector<wire::Recovered> recoveries;
 };
 
 // A plan to go over to instead of the current one, from the measured times; nullopt: none.

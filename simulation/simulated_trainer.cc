@@ -30,6 +30,7 @@ SimulatedTrainer::SimulatedTrainer(ProgramFrame frame, std::shared_ptr<PlanHando
 void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (frame_.ended()) return;
   if (envelope.kind == MessageKind::kBucketFresh) {
+    if (envelope.epoch != protocol_.context().epoch) return;
     const DeviceCopies::Part part{static_cast<int>(envelope.bucket), envelope.iteration,
                                   envelope.happened};
     const int lane = envelope.from.lane - kFirstDataLane;
@@ -39,7 +40,14 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
   frame_.OnMessage(envelope, outbox);
   if (frame_.ended()) return;
   protocol_.Receive(envelope, outbox);
+  if (protocol_.phase() == Phase::kHeld) Abandon(outbox);
   Proceed(outbox);
+}
+
+void SimulatedTrainer::Abandon(Outbox& outbox) {
+  walk_.Abandon();
+  copies_.Abandon(outbox);
+  outbox.CancelTimer(kStepDone);
 }
 
 void SimulatedTrainer::OnTimer(TimerId timer, Outbox& outbox) {
@@ -85,7 +93,7 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
 void SimulatedTrainer::OnPlan(Outbox& outbox) {
   options_.record->context = protocol_.shared_context();
   copies_.SetPlan(protocol_.plan(), *options_.model, options_.cluster);
-  const bool first = protocol_.plan().number() == 0;
+  const bool first = protocol_.plan().start_iteration() == 0 && protocol_.plan().holders().empty();
   if (first && protocol_.rank() == 0 && options_.work->arithmetic.initialize) {
     for (int layer = 0; layer < options_.model->layers_size(); ++layer) {
       options_.work->arithmetic.initialize(layer, protocol_.context().memory->values(layer));

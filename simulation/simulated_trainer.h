@@ -75,6 +75,8 @@ class SimulatedTrainer : public Actor {
   // Does what the protocol's phase lets be done.
   void Proceed(Outbox& outbox);
   void OnPlan(Outbox& outbox);
+  // The job has lost a node: whatever is being done is of no use.
+  void Abandon(Outbox& outbox);
   // Goes on if what the next step waits for is there.
   void TryStep(Outbox& outbox);
   void OnStepDone(Outbox& outbox);

@@ -11,6 +11,7 @@ void Outbox::Attach(int lane, std::unique_ptr<Actor> actor) {
 void Outbox::Clear() {
   identity.reset();
   window_bytes.reset();
+  drop_queued = false;
   routes.clear();
   shared_routes.reset();
   attachments.clear();

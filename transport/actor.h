@@ -40,11 +40,14 @@ struct Outbox {
   // When the message or timer that is being handled arrived.
   Time now{};
 
-  // Carried out in this order: identity, window, routes, attachments, messages, timers.
+  // Carried out in this order: identity, window, dropping, routes, attachments, messages, timers.
   std::optional<NodeId> identity;  // the scheduler told this node who it is
   // Bytes of bodies on the way to each peer, from now on, before the rest wait in the priority
   // queue; without effect in virtual time, where nothing waits in sockets.
   std::optional<int64_t> window_bytes;
+  // What this lane has queued for other nodes, and not begun to send, is of no use to anybody any
+  // more. Without effect in virtual time.
+  bool drop_queued = false;
   std::vector<Route> routes;  // where another node's lane can be reached from now on
   // Likewise, for all nodes of a job, of which this may be one, and the same object for each of
   // them (transport/membership/shared_messages.h): in virtual time only, where one table then

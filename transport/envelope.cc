@@ -43,6 +43,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kProbeEcho, "probe echo"},
     Name{MessageKind::kLinkReport, "link report"},
     Name{MessageKind::kNotice, "notice"},
+    Name{MessageKind::kHold, "hold"},
+    Name{MessageKind::kHoldings, "holdings"},
     Name{MessageKind::kGradientReady, "gradient ready"},
     Name{MessageKind::kPublishInitial, "publish initial values"},
     Name{MessageKind::kBucketFresh, "bucket fresh"},
@@ -54,6 +56,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kLaneStalled, "lane stalled"},
     Name{MessageKind::kCollectOptimizerState, "collect optimizer state"},
     Name{MessageKind::kSwitchPlan, "switch plan"},
+    Name{MessageKind::kLaneHeld, "lane held"},
+    Name{MessageKind::kRecovered, "recovered"},
 };
 
 }  // namespace

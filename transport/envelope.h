@@ -39,6 +39,9 @@ enum class MessageKind : int {
   kPaused = 17,        // worker -> scheduler: everything up to there is done
   kLinkReport = 18,    // worker -> scheduler: wire::LinkReport; within a worker, lane -> control
   kNotice = 19,        // worker -> scheduler: wire::Notice, for people
+  // Recovery. Of a hold, its number is `step`, also in the two kinds that answer it.
+  kHold = 21,      // scheduler -> workers: no body; a node is lost, the exchange stops
+  kHoldings = 22,  // worker -> scheduler: wire::Holdings; it has stopped
 
   // Heartbeat lane.
   kHeartbeat = 20,     // node -> scheduler: no body
@@ -75,6 +78,8 @@ enum class MessageKind : int {
   // application -> data lane: have the bucket's servers send their kOptimizerState
   kCollectOptimizerState = 59,
   kSwitchPlan = 60,  // application -> scheduler's control lane: wire::PlanAndModel to go over to
+  kLaneHeld = 61,    // data lane -> control: no body; the lane touches no memory of the plan's
+  kRecovered = 62,   // scheduler's control lane -> application: wire::Recovered
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".

@@ -24,15 +24,19 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       snapshots_(options.snapshots),
       first_iteration_(session.iteration()) {
   SetFirstValues();
-  if (!session_.wants_layer_times()) return;
+  if (session_.wants_layer_times()) timer_ = MakeTimer();
+}
+
+LayerTimer Trainer::MakeTimer() const {
   const Engine& engine = net_.engine();
   std::vector<std::optional<int>> layers;
   for (int step = 0; step < engine.steps(); ++step) layers.push_back(engine.layer_of_step(step));
-  timer_.emplace(layers);
+  return LayerTimer(layers);
 }
 
 void Trainer::SetFirstValues() {
-  const bool leads = session_.rank() == 0;
+  // Who takes a lost worker's place gets the values from the others.
+  const bool leads = session_.rank() == 0 && session_.plan().holders().empty();
   Engine& engine = net_.engine();
   if (leads) engine.FillParameters();
   // What the model lacks never changes and is not sent, so every worker reads it for itself.
@@ -60,6 +64,9 @@ bool Trainer::HasParametersBesideModel() const {
 }
 
 void Trainer::CheckSameStart() const {
+  // Who takes a lost worker's place begins where the others are, and what is not trained is the same
+  // in all snapshots.
+  if (!session_.plan().holders().empty()) return;
   const int64_t own = options_.from ? options_.from->state.iteration : 0;
   if (own == first_iteration_) return;
   throw DataError("worker " + std::to_string(session_.rank()) +
@@ -82,12 +89,42 @@ void Trainer::Tell(const std::string& news) {
 }
 
 wire::WorkerReport Trainer::Train() {
-  session_.Begin();
-  const Time begin = SteadyNow();
+  try {
+    session_.Begin();
+    begin_ = SteadyNow();
+    return TrainToEnd();
+  } catch (const Rewound&) {
+    LOG(INFO) << "goes back: a node is lost";
+  }
+  while (true) {
+    GoBack();
+    try {
+      return TrainToEnd();
+    } catch (const Rewound&) {
+      LOG(INFO) << "goes back once more: another node is lost";
+    }
+  }
+}
+
+void Trainer::GoBack() {
+  session_.GoBack();
+  net_.PlanChanged();
+  if (begin_ == Time{}) begin_ = SteadyNow();
+  if (timer_) timer_ = MakeTimer();
+  LOG(INFO) << "goes on from iteration " << session_.iteration();
+}
+
+wire::WorkerReport Trainer::TrainToEnd() {
   while (session_.iteration() < options_.max_iter) RunIteration();
+  wire::WorkerReport report = Report();
+  session_.Finish(report);
+  return report;
+}
+
+wire::WorkerReport Trainer::Report() {
   WaitForAllLayers();
   net_.Synchronize();  // the last values' way to devices is part of training
-  const Duration training = SteadyNow() - begin - testing_;
+  const Duration training = SteadyNow() - begin_ - testing_;
   net_.SyncToHost();
 
   wire::WorkerReport report;
@@ -226,6 +263,7 @@ void Trainer::Backward(const PassOfIteration& pass) {
 }
 
 void Trainer::WriteSnapshot() {
+  if (snapshot_ == session_.iteration()) return;
   const Time begin = SteadyNow();
   net_.Synchronize();
   net_.SyncToHost();
@@ -233,6 +271,7 @@ void Trainer::WriteSnapshot() {
   if (net_.runs_ahead()) CheckParameters();
   const std::string path = snapshots_.Write(net_.engine(), model_, session_.iteration(),
                                             session_.CollectOptimizerState());
+  snapshot_ = session_.iteration();
   Tell("wrote the snapshot of iteration " + std::to_string(session_.iteration()) + ", " + path);
   testing_ += SteadyNow() - begin;
   TracePhase("snapshot", begin);
@@ -248,6 +287,8 @@ void Trainer::WaitForAllLayers() {
 }
 
 void Trainer::Test() {
+  if (tested_ == session_.iteration()) return;
+  tested_ = session_.iteration();
   const Time begin = SteadyNow();
   last_test_ = net_.Test();
   testing_ += SteadyNow() - begin;

@@ -41,18 +41,24 @@ class Trainer {
   Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
           const TrainerOptions& options);
 
-  // Trains to the end and says what came of it. Throws what the session or the engine throw, and an
-  // Error naming worker, iteration and layer if the loss is no longer a number.
+  // Trains to the end, tells the job what came of it, waits for the job's end, and returns it.
+  // Where the job goes back after a loss, so does this. Throws what the session or the engine
+  // throw, and an Error naming worker, iteration and layer if the loss is no longer a number.
   wire::WorkerReport Train();
 
  private:
   void SetFirstValues();
+  LayerTimer MakeTimer() const;
   // Whether the net has parameters that are not trained.
   bool HasParametersBesideModel() const;
   void CheckSameStart() const;
   void RestoreOptimizerState();
   // To the log and to whoever watches the job.
   void Tell(const std::string& news);
+  wire::WorkerReport TrainToEnd();
+  // After the last iteration.
+  wire::WorkerReport Report();
+  void GoBack();
   void RunIteration();
   // Returns the pass's loss.
   float RunPass(const PassOfIteration& pass);
@@ -71,7 +77,7 @@ class Trainer {
   void Display(float loss);
   // What is neither forward nor backward, from `begin` to now.
   void TracePhase(const char* name, Time begin);
-  // Worker 0's test phase, with the parameters of the current iteration.
+  // Worker 0's test phase, with the parameters of the current iteration, unless it has been done.
   void Test();
   std::string HashOfValues() const;
 
@@ -82,6 +88,9 @@ class Trainer {
   Snapshots snapshots_;
   int64_t first_iteration_;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
+  std::optional<int64_t> snapshot_;  // the iteration of the one written last
+  std::optional<int64_t> tested_;    // with the parameters of this iteration
+  Time begin_{};
   std::deque<float> recent_losses_;
   TestResult last_test_;
   Duration testing_{};

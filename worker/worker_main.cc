@@ -28,6 +28,12 @@ DEFINE_double(compute_factor, 1,
 DEFINE_string(host, "",
               "Address at which other nodes reach this machine; empty: that of the interface which "
               "leads to the scheduler.");
+DEFINE_uint64(incarnation, 0,
+              "Number of this process, which no other of the job has; 0 draws one.");
+DEFINE_uint64(
+    replaces, 0,
+    "In a job with `recovery`: the --incarnation of the dead process whose place this one "
+    "takes, at once; 0: none is known to be dead.");
 DEFINE_string(
     out, "",
     "Directory for worker-RANK.trace.json, if the config wants a trace; made if it is not there.");
@@ -54,10 +60,22 @@ struct TrainingParts {
   std::unique_ptr<WorkerNet> net;
 };
 
-void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, WorkerSession& session,
-                    TrainingParts& training) {
+// What only its own worker has would be gone with it.
+void CheckRecovery(const Job& job, const Engine& engine) {
+  if (job.recovery().mode() == Recovery::NONE || engine.net() == nullptr) return;
+  for (const LayerDescription& layer : engine.net()->layers) {
+    if (layer.type() != "BatchNorm") continue;
+    throw ConfigError("recovery.mode must be NONE: the statistics of layer \"" + layer.name() +
+                      "\" (BatchNorm) are each worker's own, and would be lost with it; `poseidon "
+                      "run --restarts=N` starts such a job again from its newest snapshot");
+  }
+}
+
+void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevices& devices,
+                    WorkerSession& session, TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
   training.engines = MakeEngines(plan, session.rank(), devices);
+  CheckRecovery(job, *training.engines[0]);
   TrainerOptions& options = training.options;
   options = plan.trainer_options();
   options.from = FindStart(plan, session.rank());
@@ -81,8 +99,7 @@ void TrainAndFinish(const EngineConfig& plan, const WorkerDevices& devices, Work
     session.Notify("found no snapshot to go on from; training starts at iteration 0");
   }
   training.net = MakeWorkerNet(training.engines, devices, session, model, options);
-  Trainer trainer(*training.net, session, model, options);
-  session.Finish(trainer.Train());
+  Trainer(*training.net, session, model, options).Train();
 }
 
 ExitCode Run() {
@@ -105,13 +122,16 @@ ExitCode Run() {
   options.host = FLAGS_host;
   options.trace_directory = FLAGS_out;
   options.interrupted = [&interruption] { return interruption.Pending(); };
+  options.goes_back = true;
+  options.incarnation = FLAGS_incarnation;
+  options.replaces = FLAGS_replaces;
   devices.Describe(options);
   WorkerSession session(options);
   // Goes after the job has been told of an error: it waits for its devices then, which may be what
   // has failed.
   TrainingParts training;
   try {
-    TrainAndFinish(*plan, devices, session, training);
+    TrainAndFinish(*plan, config.job, devices, session, training);
   } catch (const Error& error) {
     session.Fail(error);
     throw;

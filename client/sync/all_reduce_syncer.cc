@@ -86,6 +86,7 @@ FrameStatus AllReduceSyncer::FinishPart(Part& part) {
   if (part.updated || !part.runner.done()) return FrameStatus::kAccepted;
   part.updated = true;
   const Chunk& chunk = plan().chunks(part.chunk);
+  context_->Keep(bucket_, fresh_iteration_, chunk.offset(), chunk.size());
   if (!context_->phantom) {
     const std::span<float> mean = context_->memory->bucket(bucket_).gradients[fresh_iteration_ % 2];
     context_->UpdateRange(bucket_, fresh_iteration_, chunk.offset(),
@@ -97,7 +98,7 @@ FrameStatus AllReduceSyncer::FinishPart(Part& part) {
 }
 
 std::vector<NodeId> AllReduceSyncer::missing() const {
-  if (fresh_iteration_ < context_->start()) return {initial_.parent()};
+  if (fresh_iteration_ < context_->start()) return initial_.missing();
   std::vector<NodeId> workers;
   for (const Part& part : parts_) {
     const std::optional<int> rank = part.runner.missing();

@@ -150,6 +150,7 @@ FrameStatus FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int facto
 }
 
 void FactorBroadcastSyncer::RebuildAndUpdate() {
+  context_->Keep(bucket_, fresh_iteration_, 0, FloatCount(plan()));
   if (context_->phantom || ProductUpdateOf(*context_, plan().first_layer())) return;
   const FactorStack& stack = memory().stacks[fresh_iteration_ % 2];
   RebuildGradient(product().outputs(), product().inputs(), stack.u, stack.v, memory().gradients[0]);
@@ -159,7 +160,7 @@ void FactorBroadcastSyncer::RebuildAndUpdate() {
 
 std::vector<NodeId> FactorBroadcastSyncer::missing() const {
   std::vector<NodeId> workers;
-  if (fresh_iteration_ < context_->start()) return {initial_.parent()};
+  if (fresh_iteration_ < context_->start()) return initial_.missing();
   if (!sent_) return workers;
   const Arrivals& arrivals = arrivals_[fresh_iteration_ % 2];
   for (int worker = 0; worker < context_->workers(); ++worker) {

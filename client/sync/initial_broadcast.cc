@@ -1,6 +1,7 @@
 #include "client/sync/initial_broadcast.h"
 
 #include <algorithm>
+#include <set>
 
 #include "core/arithmetic/sum.h"
 
@@ -31,8 +32,9 @@ FrameStatus InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) 
   const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& candidate) {
     return candidate.kind == envelope.kind;
   });
-  if (part == parts_.end() || context_->rank == 0 || envelope.from.node != parent() ||
+  if (part == parts_.end() || context_->publishes_start() ||
       std::find(chunks_.begin(), chunks_.end(), c) == chunks_.end() ||
+      envelope.from.node != NodeId{Role::kWorker, Parent(context_->rank, c)} ||
       envelope.body.size() != plan().chunks(c).size() * part->floats * sizeof(float)) {
     return FrameStatus::kInvalid;
   }
@@ -47,10 +49,44 @@ FrameStatus InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) 
   return --outstanding_ == 0 ? FrameStatus::kComplete : FrameStatus::kAccepted;
 }
 
+int InitialBroadcast::Parent(int worker, int chunk) const {
+  const auto& holders = context_->plan.plan().holders();
+  if (holders.empty()) return (worker - 1) / 2;
+  // Any that all workers agree on and that takes turns.
+  return holders[(bucket_ + chunk + worker) % holders.size()];
+}
+
+std::vector<int> InitialBroadcast::Children(int chunk) const {
+  const auto& holders = context_->plan.plan().holders();
+  std::vector<int> children;
+  if (holders.empty()) {
+    for (int child = 2 * context_->rank + 1; child <= 2 * context_->rank + 2; ++child) {
+      if (child < context_->workers()) children.push_back(child);
+    }
+    return children;
+  }
+  if (!context_->publishes_start()) return children;
+  for (int worker = 0; worker < context_->workers(); ++worker) {
+    const bool holds = std::ranges::find(holders, worker) != holders.end();
+    if (!holds && Parent(worker, chunk) == context_->rank) children.push_back(worker);
+  }
+  return children;
+}
+
+std::vector<NodeId> InitialBroadcast::missing() const {
+  std::set<NodeId> nodes;
+  if (complete() || context_->publishes_start()) return {};
+  for (const Part& part : parts_) {
+    for (const int chunk : chunks_) {
+      if (!part.arrived[chunk]) nodes.insert({Role::kWorker, Parent(context_->rank, chunk)});
+    }
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
 void InitialBroadcast::SendToChildren(const Part& part, int chunk, Outbox& outbox) const {
   const Chunk& planned = plan().chunks(chunk);
-  for (int child = 2 * context_->rank + 1; child <= 2 * context_->rank + 2; ++child) {
-    if (child >= context_->workers()) continue;
+  for (const int child : Children(chunk)) {
     // Without a copy: memory changes when all workers have taken part in the first iteration, so
     // after all have had what it starts with.
     outbox.Send(context_->MakeFrame(part.kind, {Role::kWorker, child}, planned.lane(), bucket_,

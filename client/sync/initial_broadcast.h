@@ -1,6 +1,9 @@
-// InitialBroadcast: what a plan starts with of a bucket reaches all workers from worker 0 down a
-// binary tree, chunk after chunk, so that no worker sends a chunk more than twice: the values where
-// no server owns them, and the optimizer state where the workers update.
+// InitialBroadcast: what a plan starts with of a bucket reaches all workers, chunk after chunk: the
+// values where no server owns them, and the optimizer state where the workers update.
+//
+// Where worker 0 alone has it, it goes down a binary tree, so that no worker sends a chunk more
+// than twice. Where the plan names holders, each of the other workers gets every chunk from one of
+// these, and the chunks are spread over them.
 #pragma once
 
 #include <vector>
@@ -24,14 +27,14 @@ class InitialBroadcast {
   static bool Carries(MessageKind kind) {
     return kind == MessageKind::kInitialValues || kind == MessageKind::kInitialOptimizerState;
   }
-  // Worker 0: sends what is in its memory to its children.
+  // A worker that has it all: sends what is in its memory to those that get it from here.
   void Publish(Outbox& outbox);
   // Takes a frame of a kind that it carries into memory and passes it on to the children. kComplete
   // with the last one.
   FrameStatus Receive(const Envelope& envelope, Outbox& outbox);
   bool complete() const { return outstanding_ == 0; }
-  // Whom the frames come from.
-  NodeId parent() const { return {Role::kWorker, (context_->rank - 1) / 2}; }
+  // Whom missing frames come from.
+  std::vector<NodeId> missing() const;
 
  private:
   // Values or optimizer_state.
@@ -43,6 +46,9 @@ class InitialBroadcast {
   };
 
   void SendToChildren(const Part& part, int chunk, Outbox& outbox) const;
+  // Whom this worker has the chunk from, and to whom it sends it.
+  int Parent(int worker, int chunk) const;
+  std::vector<int> Children(int chunk) const;
   const BucketPlan& plan() const { return context_->bucket(bucket_); }
 
   std::shared_ptr<SyncContext> context_;

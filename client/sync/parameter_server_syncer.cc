@@ -24,15 +24,25 @@ ParameterServerSyncer::ParameterServerSyncer(std::shared_ptr<SyncContext> contex
       arrived_(plan().chunks_size()),
       outstanding_(static_cast<int>(chunks_.size())),
       fresh_iteration_(context_->start() - 1) {
-  if (!context_->starts_with_optimizer_state() || !plan().update_at_workers()) return;
-  optimizer_state_.emplace(context_, bucket_, chunks_,
-                           InitialBroadcast::Contents{.values = false, .optimizer_state = true});
-  if (context_->rank != 0) ++outstanding_;
+  if (!plan().update_at_workers()) return;
+  const InitialBroadcast::Contents from_workers{
+      .values = !values_from_servers(), .optimizer_state = context_->starts_with_optimizer_state()};
+  if (!from_workers.values && !from_workers.optimizer_state) return;
+  from_workers_.emplace(context_, bucket_, chunks_, from_workers);
+  if (from_workers.values) outstanding_ = 0;
+  if (!context_->publishes_start()) ++outstanding_;
+}
+
+bool ParameterServerSyncer::values_from_servers() const {
+  return context_->plan.plan().holders().empty() || !plan().update_at_workers();
 }
 
 FrameStatus ParameterServerSyncer::PublishInitial(const Payload& optimizer_state, Outbox& outbox) {
-  if (optimizer_state_) optimizer_state_->Publish(outbox);
-  const bool to_servers = context_->starts_with_optimizer_state() && !optimizer_state_;
+  if (from_workers_) from_workers_->Publish(outbox);
+  if (!values_from_servers()) return CountDown();
+  // Servers answer all workers, so one of those that have the values is enough.
+  if (context_->rank != context_->publisher()) return FrameStatus::kAccepted;
+  const bool to_servers = context_->starts_with_optimizer_state() && !plan().update_at_workers();
   const size_t state = OptimizerStatePerParameter(context_->rule) * sizeof(float);
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
@@ -96,8 +106,7 @@ bool ParameterServerSyncer::Fits(const Envelope& envelope, const Chunk& chunk) c
 }
 
 FrameStatus ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
-  if (envelope.kind == MessageKind::kInitialOptimizerState)
-    return ReceiveOptimizerState(envelope, outbox);
+  if (InitialBroadcast::Carries(envelope.kind)) return ReceiveStart(envelope, outbox);
   if (envelope.chunk >= arrived_.size()) return FrameStatus::kInvalid;
   const int c = static_cast<int>(envelope.chunk);
   const Chunk& chunk = plan().chunks(c);
@@ -111,9 +120,9 @@ FrameStatus ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& out
   return CountDown();
 }
 
-FrameStatus ParameterServerSyncer::ReceiveOptimizerState(const Envelope& envelope, Outbox& outbox) {
-  if (!optimizer_state_) return FrameStatus::kInvalid;
-  const FrameStatus status = optimizer_state_->Receive(envelope, outbox);
+FrameStatus ParameterServerSyncer::ReceiveStart(const Envelope& envelope, Outbox& outbox) {
+  if (!from_workers_) return FrameStatus::kInvalid;
+  const FrameStatus status = from_workers_->Receive(envelope, outbox);
   return status == FrameStatus::kComplete ? CountDown() : status;
 }
 
@@ -127,6 +136,9 @@ FrameStatus ParameterServerSyncer::CountDown() {
 }
 
 void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
+  if (envelope.kind == MessageKind::kGradientSum) {
+    context_->Keep(bucket_, fresh_iteration_, chunk.offset(), chunk.size());
+  }
   if (envelope.body.phantom()) return;
   if (envelope.kind == MessageKind::kValues) {
     return CopyFrom(memory().values.subspan(chunk.offset(), chunk.size()), envelope.body.bytes());
@@ -144,9 +156,9 @@ void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
 std::vector<NodeId> ParameterServerSyncer::missing() const {
   std::vector<NodeId> nodes;
   if (!waiting_) return nodes;
-  if (optimizer_state_ && context_->rank != 0 && !optimizer_state_->complete()) {
-    nodes.push_back(optimizer_state_->parent());
-  }
+  const bool start = fresh_iteration_ < context_->start();
+  if (start && from_workers_) nodes = from_workers_->missing();
+  if (start && !values_from_servers()) return nodes;
   for (const int c : chunks_) {
     const NodeId server{Role::kServer, plan().chunks(c).server()};
     if (!arrived_[c] && std::find(nodes.begin(), nodes.end(), server) == nodes.end()) {

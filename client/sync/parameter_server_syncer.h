@@ -26,13 +26,15 @@ class ParameterServerSyncer : public Syncer {
   void Await() { waiting_ = true; }
 
  private:
-  FrameStatus ReceiveOptimizerState(const Envelope& envelope, Outbox& outbox);
+  FrameStatus ReceiveStart(const Envelope& envelope, Outbox& outbox);
   // One of the things awaited has come.
   FrameStatus CountDown();
   Payload GradientBody(int c, int64_t iteration);
   void Move(const Envelope& envelope, const Chunk& chunk);
   // A sum of gradients, which answers one where the workers update; else values.
   bool IsSum(const Envelope& envelope) const;
+  // Whether the plan's first values come from the servers; else some workers have them.
+  bool values_from_servers() const;
   // Whether a frame that answers a gradient, or brings initial values, has the chunk's size.
   bool Fits(const Envelope& envelope, const Chunk& chunk) const;
   const BucketPlan& plan() const { return context_->bucket(bucket_); }
@@ -44,10 +46,9 @@ class ParameterServerSyncer : public Syncer {
   Codec codec_;
   std::vector<int> chunks_;    // indices in the bucket's plan
   std::vector<bool> arrived_;  // by index in the bucket's plan
-  // Where the workers update, in a plan that does not start at iteration 0: brings the optimizer
-  // state.
-  std::optional<InitialBroadcast> optimizer_state_;
-  // Chunks of the awaited iteration that have not come; before the first, also the optimizer_state.
+  // Where the workers update: brings what the plan starts with and does not come from the servers.
+  std::optional<InitialBroadcast> from_workers_;
+  // Chunks of the awaited iteration that have not come; before the first, also from_workers_.
   int outstanding_ = 0;
   bool waiting_ = true;  // at first for the initial values, which come without being asked for
   int64_t fresh_iteration_;

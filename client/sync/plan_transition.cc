@@ -21,9 +21,10 @@ void Copy(std::span<const float> from, std::span<float> to) {
   std::copy(from.begin(), from.end(), to.begin());
 }
 
-// Worker 0's optimizer state goes to all, but each has the mean gradient.
+// Worker 0's optimizer state goes to all, but each has the mean gradient; and where worker 0 may be
+// lost on the way, all take their own along.
 bool MovesOptimizerState(const SyncContext& context) {
-  return context.rank == 0 || context.rule.type == "MeanGradient";
+  return context.rank == 0 || context.kept != nullptr || context.rule.type == "MeanGradient";
 }
 
 }  // namespace
@@ -119,7 +120,7 @@ void PlanTransition::Receive(const Envelope& envelope) {
 void PlanTransition::LoadInto(std::shared_ptr<const SyncContext> to) {
   to_ = std::move(to);
   if (to_->phantom) return from_.reset();
-  if (to_->rank == 0) {
+  if (to_->publishes_start()) {
     for (int layer = 0; layer + 1 < static_cast<int>(begins_.size()); ++layer) {
       Copy(from_->memory->values(layer), to_->memory->values(layer));
     }

@@ -141,17 +141,26 @@ void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entr
     case FrameStatus::kComplete:
       break;
   }
+  const int64_t iteration = entry.syncer->fresh_iteration();
+  if (iteration == context_->start()) KeepStart(static_cast<int>(envelope.bucket));
   Envelope fresh;
   fresh.kind = MessageKind::kBucketFresh;
   fresh.to = Here(kApplicationLane);
   fresh.epoch = context_->epoch;
   fresh.bucket = envelope.bucket;
-  fresh.iteration = entry.syncer->fresh_iteration();
+  fresh.iteration = iteration;
   fresh.happened = outbox.now;
   TraceMoment("fresh", fresh, 0, outbox);
   TraceExchange(fresh, entry);
   entry.waiting_since.reset();
   outbox.Send(std::move(fresh));
+}
+
+void SyncLane::KeepStart(int bucket) {
+  if (context_->kept == nullptr) return;
+  for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
+    context_->kept->Arrived(bucket, chunk, context_->start());
+  }
 }
 
 void SyncLane::TraceMoment(const char* name, const Envelope& envelope, int64_t bytes,

@@ -48,6 +48,8 @@ class SyncLane : public Actor {
   std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
   wire::Stalled StallOf(int bucket, const Entry& entry) const;
   void OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox);
+  // What the plan starts with is here of the bucket.
+  void KeepStart(int bucket);
   // What `envelope` brought about now, and the bytes that it moved.
   void TraceMoment(const char* name, const Envelope& envelope, int64_t bytes, const Outbox& outbox);
   // The exchange of a bucket's part that is complete now.

@@ -1,5 +1,7 @@
 #include "client/sync/syncer.h"
 
+#include <algorithm>
+
 #include "client/sync/adam_push_syncer.h"
 #include "client/sync/all_reduce_syncer.h"
 #include "client/sync/factor_broadcast_syncer.h"
@@ -71,6 +73,15 @@ void SyncContext::CountReceived(int bucket_index, const Envelope& envelope) {
   if (peer != peers.end()) peer->second.bytes_received += bytes;
 }
 
+bool SyncContext::publishes_start() const {
+  const auto& holders = plan.plan().holders();
+  return holders.empty() ? rank == 0 : std::ranges::find(holders, rank) != holders.end();
+}
+
+void SyncContext::Keep(int bucket_index, int64_t iteration, int64_t offset, int64_t size) const {
+  if (kept != nullptr) kept->BeforeUpdate(bucket_index, offset, size, iteration);
+}
+
 Payload SyncContext::ViewOf(std::span<const float> buffer, int64_t offset, int64_t size) const {
   if (phantom) return Payload::Phantom(size * sizeof(float));
   return Payload::View(buffer.subspan(offset, size), memory);
@@ -79,8 +90,8 @@ Payload SyncContext::ViewOf(std::span<const float> buffer, int64_t offset, int64
 void SyncContext::UpdateRange(int bucket_index, int64_t iteration, int64_t offset,
                               std::span<const float> gradient, float gradient_scale) const {
   if (phantom) return;
+  const auto size = static_cast<int64_t>(gradient.size());
   const BucketMemory& buffers = memory->bucket(bucket_index);
-  const int64_t size = static_cast<int64_t>(gradient.size());
   const int64_t state = OptimizerStatePerParameter(rule);
   UpdateSegmentwise(rule, iteration,
                     UpdateSegments(plan.model(), bucket(bucket_index), offset, size), gradient,

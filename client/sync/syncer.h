@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "client/sync/kept_state.h"
 #include "client/sync/model_memory.h"
 #include "core/arithmetic/codec.h"
 #include "core/arithmetic/update_rule.h"
@@ -38,6 +39,8 @@ struct SyncContext {
   const wire::PlanAndModel& plan;
   UpdateRule rule;
   std::shared_ptr<const ModelMemory> memory;
+  // What the lanes keep for going back; null where the job does not recover.
+  std::shared_ptr<KeptState> kept;
   // One a bucket, shared by its syncers.
   std::vector<TrafficCounter> traffic;
   // By the node at the other end; empty unless CountPeers was called.
@@ -57,6 +60,10 @@ struct SyncContext {
   int workers() const { return plan.plan().workers(); }
   // The plan's first iteration.
   int64_t start() const { return plan.plan().start_iteration(); }
+  // Whether other workers, or servers, get from this one what the plan starts with.
+  bool publishes_start() const;
+  // The worker that the servers get it from.
+  int publisher() const { return plan.plan().holders_size() > 0 ? plan.plan().holders(0) : 0; }
   // Whether optimizer state is among what the plan starts with. Not if it starts at iteration 0,
   // and not the mean gradient of rule MeanGradient: every worker has it, and takes it to a next
   // plan.
@@ -75,6 +82,8 @@ struct SyncContext {
   // Part of one of the memory's buffers, without a copy; for phantoms, whose buffers are empty, its
   // size only.
   Payload ViewOf(std::span<const float> buffer, int64_t offset, int64_t size) const;
+  // Before UpdateRange, also of phantoms: keeps what the job may go back to.
+  void Keep(int bucket, int64_t iteration, int64_t offset, int64_t size) const;
   // Applies the update rule to floats [offset, offset + size) of a bucket whose gradients' sum,
   // times `gradient_scale`, is in `gradient` (of that size). Nothing for phantoms.
   void UpdateRange(int bucket, int64_t iteration, int64_t offset, std::span<const float> gradient,

@@ -67,6 +67,17 @@ int64_t InformationBook::Query(Property property) const {
   return 0;
 }
 
+bool InformationBook::updates_at_workers() const {
+  const UpdateRuleSpec& rule = model_.update_rule();
+  return servers_keep_nothing_ || rule.deferred() || rule.type() == "MeanGradient";
+}
+
+InformationBook InformationBook::WithUpdatesAtWorkers() const {
+  InformationBook book = *this;
+  book.servers_keep_nothing_ = true;
+  return book;
+}
+
 LayerFacts InformationBook::Query(int layer) const {
   CHECK(layer >= 0 && layer < model_.layers_size());
   const LayerSpec& spec = model_.layers(layer);

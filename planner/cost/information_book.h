@@ -45,12 +45,18 @@ class InformationBook {
   // `layer` is an index into the model's layers.
   LayerFacts Query(int layer) const;
   const ModelSpec& model() const { return model_; }
+  // Whether all updates are the workers' own, whatever the scheme: where the training program makes
+  // them itself, from the mean gradient, and in WithUpdatesAtWorkers().
+  bool updates_at_workers() const;
+  // The same book for a job whose servers must keep nothing.
+  InformationBook WithUpdatesAtWorkers() const;
 
  private:
   ModelSpec model_;
   int workers_;
   int servers_;
   int spare_servers_ = 0;
+  bool servers_keep_nothing_ = false;
 };
 
 }  // namespace poseidon

@@ -16,33 +16,6 @@ constexpr uint64_t kQuickSeeds = 40;
 constexpr uint64_t kSeeds = 200;
 constexpr NodeId kScheduler{Role::kScheduler, 0};
 
-// What the scheduler's program would do.
-class Asker : public Actor {
- public:
-  explicit Asker(wire::PlanAndModel plan) : plan_(std::move(plan)) {}
-  void OnStart(Outbox& outbox) override {
-    outbox.Send(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan_));
-  }
-  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
-    (void)envelope;
-    (void)outbox;
-  }
-
- private:
-  wire::PlanAndModel plan_;
-};
-
-constexpr int kSpareLane = 10;
-
-void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster) {
-  cluster.runtime().At(when, [&cluster, plan] {
-    const NodeRecord& scheduler = cluster.node(kScheduler);
-    if (scheduler.killed || scheduler.end) return;
-    cluster.runtime().Attach(cluster.process(kScheduler), kSpareLane,
-                             std::make_unique<Asker>(plan));
-  });
-}
-
 struct Request {
   Time when{};
   wire::PlanAndModel plan;

@@ -268,12 +268,44 @@ wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t s
     }
     choice.chunk_floats = dice.Pick<int64_t>({1, 2, 3, 7, 16, 100, 524288});
   }
-  const InformationBook book(model, options.job.cluster().workers(),
-                             options.job.cluster().servers());
+  InformationBook book(model, options.job.cluster().workers(), options.job.cluster().servers());
+  if (options.job.recovery().mode() != Recovery::NONE) book = book.WithUpdatesAtWorkers();
   wire::PlanAndModel plan;
   *plan.mutable_plan() = MakePlan(book, communication, buckets);
   *plan.mutable_model() = model;
   return plan;
+}
+
+namespace {
+
+// What the scheduler's program would do.
+class Asker : public Actor {
+ public:
+  explicit Asker(wire::PlanAndModel plan) : plan_(std::move(plan)) {}
+  void OnStart(Outbox& outbox) override {
+    outbox.Send(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan_));
+  }
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+    (void)envelope;
+    (void)outbox;
+  }
+
+ private:
+  wire::PlanAndModel plan_;
+};
+
+constexpr int kSpareLane = 10;
+
+}  // namespace
+
+void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster) {
+  const NodeId scheduler_id{Role::kScheduler, 0};
+  cluster.runtime().At(when, [&cluster, plan, scheduler_id] {
+    const NodeRecord& scheduler = cluster.node(scheduler_id);
+    if (scheduler.killed || scheduler.end) return;
+    cluster.runtime().Attach(cluster.process(scheduler_id), kSpareLane,
+                             std::make_unique<Asker>(plan));
+  });
 }
 
 namespace {

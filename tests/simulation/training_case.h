@@ -20,8 +20,11 @@ Arithmetic MakeArithmetic(const ModelSpec& model);
 SimulatedClusterOptions RandomTraining(uint64_t seed);
 
 // Another plan for the same job, with a random scheme and chunk size for each bucket; sums are
-// taken in order if the job says so.
+// taken in order if the job says so, and the workers make the updates if it recovers.
 wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t seed);
+
+// At that time the scheduler's program, if it lives, asks to go over to the plan.
+void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster);
 
 // A layer of one blob.
 LayerSpec DenseLayer(const std::string& name, int64_t floats);

@@ -178,7 +178,6 @@ Parameters TrainWorker(const TestCase& test, WorkerSessionOptions options, const
           << "layer " << layer;
     }
   }
-  session.Finish(report);
   return parameters;
 }
 

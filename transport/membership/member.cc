@@ -64,6 +64,7 @@ void Member::SendRegister(Outbox& outbox) {
   request.set_incarnation(options_.incarnation);
   request.set_job_fingerprint(options_.job_fingerprint);
   if (options_.job != nullptr) *request.mutable_job() = *options_.job;
+  request.set_replaces(options_.replaces);
   outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
   // To the scheduler a node that is gathered is alive as long as it repeats its registration, which
   // then stands for a heartbeat. More often would do harm: each is answered with the view, and
@@ -73,28 +74,34 @@ void Member::SendRegister(Outbox& outbox) {
 }
 
 void Member::OnTimer(TimerId timer, Outbox& outbox) {
-  if (timer != kRegisterTimer || joined_ || ended_) return;
+  if (timer != kRegisterTimer || (joined_ && !orphaned_) || ended_) return;
   // Until it is admitted a node waits for a scheduler that may not be started yet; afterwards for
   // one that answers every registration.
-  const Duration allowed =
-      admitted_ ? options_.heartbeat.allowed_silence() : options_.join_deadline;
-  if (outbox.now - last_answer_ > allowed) {
-    const std::string where = "the scheduler at " + options_.scheduler;
-    const std::string seconds = std::to_string(static_cast<int>(ToSeconds(allowed))) + " s";
-    if (admitted_) {
-      End(MakeEnd(ExitCode::kPeerLost, where + " has been silent for " + seconds +
-                                           " while the job was gathering its nodes"),
-          outbox);
-    } else {
-      End(MakeEnd(ExitCode::kDeadlineExceeded,
-                  where + " did not answer within " + seconds +
-                      "; is it running, and does the config's cluster.scheduler_host name it?"),
-          outbox);
-    }
-    return;
-  }
+  Duration allowed = admitted_ ? options_.heartbeat.allowed_silence() : options_.join_deadline;
+  if (orphaned_) allowed = *options_.scheduler_deadline;
+  if (outbox.now - last_answer_ > allowed) return GiveUpWaiting(allowed, outbox);
   WarnOfSilence(outbox.now);
   SendRegister(outbox);
+}
+
+void Member::GiveUpWaiting(Duration waited, Outbox& outbox) {
+  const std::string where = "the scheduler at " + options_.scheduler;
+  const std::string seconds = std::to_string(static_cast<int>(ToSeconds(waited))) + " s";
+  if (orphaned_) {
+    return End(MakeEnd(ExitCode::kPeerLost, "lost " + where + ": no heartbeat, and for " + seconds +
+                                                " no answer to whether this node still belongs to "
+                                                "the job"),
+               outbox);
+  }
+  if (admitted_) {
+    return End(MakeEnd(ExitCode::kPeerLost, where + " has been silent for " + seconds +
+                                                " while the job was gathering its nodes"),
+               outbox);
+  }
+  End(MakeEnd(ExitCode::kDeadlineExceeded,
+              where + " did not answer within " + seconds +
+                  "; is it running, and does the config's cluster.scheduler_host name it?"),
+      outbox);
 }
 
 void Member::WarnOfSilence(Time now) {
@@ -147,7 +154,7 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
 }
 
 void Member::OnViewMessage(const Envelope& envelope, Outbox& outbox) {
-  if (joined_ || !FromScheduler(envelope)) return;
+  if (!FromScheduler(envelope)) return;
   // What comes before the epoch is for this node alone.
   SharedMessages* const shared = envelope.epoch == 0 ? nullptr : options_.shared.get();
   if (const auto view = ParseView(envelope.body, shared)) OnView(*view, outbox);
@@ -155,7 +162,8 @@ void Member::OnViewMessage(const Envelope& envelope, Outbox& outbox) {
 
 void Member::OnEnd(const Envelope& envelope, Outbox& outbox) {
   // Before there is a view both have epoch 0.
-  if (!FromScheduler(envelope) || envelope.epoch != epoch_) return;
+  const bool refused = envelope.kind == MessageKind::kRefused && (!joined_ || orphaned_);
+  if (!FromScheduler(envelope) || (envelope.epoch != epoch_ && !refused)) return;
   wire::End end;
   if (end.ParseFromString(envelope.body.ToString())) End(end, outbox);
 }
@@ -163,6 +171,12 @@ void Member::OnEnd(const Envelope& envelope, Outbox& outbox) {
 void Member::OnSilentScheduler(const Envelope& envelope, Outbox& outbox) {
   wire::Silent silent;
   if (!silent.ParseFromString(envelope.body.ToString())) return;
+  if (options_.scheduler_deadline) {
+    // Perhaps the job has gone on without this node, which was stopped or cut off.
+    orphaned_ = true;
+    last_answer_ = outbox.now;
+    return SendRegister(outbox);
+  }
   End(MakeEnd(ExitCode::kPeerLost,
               "lost the scheduler at " + options_.scheduler + ": no heartbeat for " +
                   std::to_string(static_cast<int>(silent.silent_seconds(0))) + " s"),
@@ -171,14 +185,18 @@ void Member::OnSilentScheduler(const Envelope& envelope, Outbox& outbox) {
 
 void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
   const wire::View& view = answer.view;
+  if (joined_ && !orphaned_ && !IsLater(view)) return;
   last_answer_ = outbox.now;
   admitted_ = true;
   if (view.your_rank() >= 0) rank_ = view.your_rank();
   // Others are still missing, or this is for all and the answer to the registration was lost: the
   // answer to the next one says both.
   if (view.epoch() == 0 || rank_ < 0) return;
+  if (joined_ && view.epoch() != epoch_ && !IsLater(view)) return;
   joined_ = true;
+  orphaned_ = false;
   epoch_ = view.epoch();
+  base_ = view.base();
   outbox.identity = self();
   outbox.CancelTimer(kRegisterTimer);
   if (options_.shared != nullptr) {
@@ -193,6 +211,10 @@ void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
   joined.set_epoch(epoch_);
   joined.set_your_rank(rank_);
   outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), joined));
+}
+
+bool Member::IsLater(const wire::View& view) const {
+  return view.epoch() != 0 && view.base() == base_ && view.epoch() - base_ > epoch_ - base_;
 }
 
 Envelope Member::ToScheduler(MessageKind kind) const {

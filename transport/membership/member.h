@@ -2,13 +2,15 @@
 // end of the job. Control actors of servers and workers hold one and hand it what they do not
 // handle themselves.
 //
-// The application lane hears kJoined (wire::View, without the nodes) once all nodes are there and
-// kEnd (wire::End) when it is over, exactly once, whatever the cause: the scheduler said so, did
-// not answer, refused, or fell silent.
+// The application lane hears kJoined (wire::View, without the nodes) once all nodes are there,
+// again whenever a later view has taken the place of the one before (another process has a lost
+// one's rank), and kEnd (wire::End) when it is over, exactly once, whatever the cause: the
+// scheduler said so, did not answer, refused, or fell silent.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,10 @@ struct MemberOptions {
   uint64_t job_fingerprint = 0;  // of the job config
   // That config, for a refusal that says what differs; null where nobody will read it.
   std::shared_ptr<const Job> job;
+  uint64_t replaces = 0;         // incarnation of the dead process whose place it takes; 0: none
+  // Where the job goes on after a loss: how long this node asks a scheduler that is silent whether
+  // it still belongs to the job. nullopt: not at all.
+  std::optional<Duration> scheduler_deadline;
   Duration join_deadline = Seconds(60);
   HeartbeatTiming heartbeat;
   // What all nodes of a simulation share; null in a daemon.
@@ -63,6 +69,8 @@ class Member {
   bool joined() const { return joined_; }
   bool ended() const { return ended_; }
   uint64_t epoch() const { return epoch_; }
+  // The epoch of the job's first view: data frames carry it plus the plan's number.
+  uint64_t base() const { return base_; }
   NodeId self() const { return {options_.role, rank_}; }
 
   // Whether an envelope is the scheduler's, of the current view.
@@ -80,6 +88,9 @@ class Member {
   void WarnOfSilence(Time now);
   void OnViewMessage(const Envelope& envelope, Outbox& outbox);
   void OnView(const ViewAndRoutes& answer, Outbox& outbox);
+  // Whether a view is of this job and takes the place of the present one.
+  bool IsLater(const wire::View& view) const;
+  void GiveUpWaiting(Duration waited, Outbox& outbox);
   void OnEnd(const Envelope& envelope, Outbox& outbox);
   void OnSilentScheduler(const Envelope& envelope, Outbox& outbox);
   bool FromScheduler(const Envelope& envelope) const;
@@ -87,8 +98,10 @@ class Member {
   MemberOptions options_;
   int rank_ = -1;       // -1 before the scheduler has given one
   uint64_t epoch_ = 0;  // 0 before the view is complete
+  uint64_t base_ = 0;   // likewise
   bool admitted_ = false;
   bool joined_ = false;
+  bool orphaned_ = false;  // has joined, and the scheduler is silent
   bool ended_ = false;
   Time last_answer_{};
   Duration next_warning_ = Seconds(5);  // of silence

@@ -89,6 +89,11 @@ HeartbeatTiming TimingOf(const Job& job) {
           Seconds(job.communication().heartbeat_deadline_seconds())};
 }
 
+std::optional<Duration> SchedulerDeadline(const Job& job) {
+  if (job.recovery().mode() == Recovery::NONE) return std::nullopt;
+  return Seconds(job.recovery().scheduler_deadline_seconds());
+}
+
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   ZmqOptions options;
   options.public_host = public_host;
@@ -123,6 +128,7 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
   options.job = std::make_shared<const Job>(job);
   options.join_deadline = Seconds(job.cluster().join_deadline_seconds());
   options.heartbeat = TimingOf(job);
+  options.scheduler_deadline = SchedulerDeadline(job);
   LOG(INFO) << "asking the scheduler at " << options.scheduler << " to join; it reaches this "
             << RoleName(role) << " at " << public_host;
   return options;

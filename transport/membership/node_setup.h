@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "proto/job.pb.h"
@@ -19,6 +20,8 @@ std::string FindPublicHost(const std::string& scheduler_host);
 // Whether `host`, a name or an address, means this machine: false for one that can't be resolved,
 // or that the network translates to this machine's.
 bool IsOwnAddress(const std::string& host);
+// MemberOptions::scheduler_deadline.
+std::optional<Duration> SchedulerDeadline(const Job& job);
 
 HeartbeatTiming TimingOf(const Job& job);
 

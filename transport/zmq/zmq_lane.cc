@@ -260,6 +260,9 @@ void ZmqLane::ReportFailure(ExitCode exit_code, const std::string& reason) {
 void ZmqLane::CarryOut() {
   if (outbox_.identity) node_.SetIdentity(*outbox_.identity);
   if (outbox_.window_bytes) *node_.window_bytes = *outbox_.window_bytes;
+  if (outbox_.drop_queued) {
+    for (auto& [to, peer] : peers_) peer->DropQueued();
+  }
   for (const Outbox::Route& route : outbox_.routes) {
     SetRoute(route);
     node_.AddRoute(route, lane_);

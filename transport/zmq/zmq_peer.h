@@ -39,6 +39,8 @@ class ZmqPeer {
   // is left; the waker is woken when the window has room. (If the endpoint does not speak ZeroMQ,
   // nobody is woken and the next call tries again.)
   bool Pump();
+  // Forgets what is queued.
+  void DropQueued() { queue_.clear(); }
   // Nothing is queued.
   bool empty() const { return queue_.empty(); }
   // Moreover, the kernel has all that was sent.

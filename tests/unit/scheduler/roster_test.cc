@@ -142,13 +142,34 @@ TEST_F(RosterTest, ForgetsTheSilent) {
   Rank(Role::kWorker, -1, 1, Seconds(0));
   Rank(Role::kWorker, -1, 2, Seconds(0));
   Rank(Role::kWorker, -1, 2, Seconds(5));
-  const std::vector<wire::Node> dropped = roster_.DropSilent(Seconds(9), Seconds(8));
+  const std::vector<wire::Node> dropped = roster_.DropSilent(Seconds(9), Seconds(8), {});
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(Describe(dropped[0]), "worker 0 (node1, process 7)");
   EXPECT_EQ(roster_.Missing(), "2 workers (ranks 0, 2) and 2 servers (ranks 0, 1)");
   // Its place is free, and if it comes back it takes what is left.
   EXPECT_EQ(Rank(Role::kWorker, -1, 3), 0);
   EXPECT_EQ(Rank(Role::kWorker, -1, 1), 2);
+}
+
+TEST_F(RosterTest, ALostNodesRankIsFreeForAnotherProcessButNotForItself) {
+  EXPECT_EQ(Rank(Role::kWorker, 1, 1), 1);
+  EXPECT_TRUE(roster_.IsTaken(Request(Role::kWorker, 1, 2)));
+  EXPECT_EQ(roster_.Find(1), (NodeId{Role::kWorker, 1}));
+  roster_.Forget({Role::kWorker, 1});
+  EXPECT_FALSE(roster_.Find(1));
+  EXPECT_TRUE(roster_.WasForgotten(1));
+  EXPECT_FALSE(roster_.WasForgotten(2));
+  EXPECT_FALSE(roster_.IsTaken(Request(Role::kWorker, 1, 2)));
+  EXPECT_EQ(Rank(Role::kWorker, 1, 2), 1);
+}
+
+TEST_F(RosterTest, MembersNeedNotRepeatTheirRegistration) {
+  EXPECT_EQ(Rank(Role::kWorker, 0, 1), 0);
+  EXPECT_EQ(Rank(Role::kWorker, 1, 2), 1);
+  const auto dropped = roster_.DropSilent(Time(Seconds(100)), Seconds(9), {{Role::kWorker, 0}});
+  ASSERT_EQ(dropped.size(), 1);
+  EXPECT_EQ(dropped[0].rank(), 1);
+  EXPECT_EQ(roster_.Find(1), (NodeId{Role::kWorker, 0}));
 }
 
 }  // namespace

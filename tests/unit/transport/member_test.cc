@@ -228,5 +228,34 @@ TEST(SharedMessagesTest, ParsesABodyOnceAndOthersForThemselves) {
   EXPECT_NE(cache.Parse(first), nullptr);
 }
 
+// A view of the same job after so many losses; another process has rank 0.
+wire::View LaterView(uint64_t number) {
+  wire::View view = CompleteView();
+  view.set_base(kEpoch);
+  view.set_epoch(kEpoch + (number << 32));
+  view.mutable_nodes(0)->set_endpoints(kFirstDataLane, "another/data");
+  return view;
+}
+
+TEST_F(MemberTest, GoesOverToALaterViewOfItsJobAndToNoOther) {
+  wire::View first = CompleteView();
+  first.set_base(kEpoch);
+  Receive(FromScheduler(MessageKind::kView, first, kEpoch));
+  const wire::View second = LaterView(2);
+  Receive(FromScheduler(MessageKind::kView, second, second.epoch()));
+  EXPECT_EQ(member_.epoch(), kEpoch + (2ULL << 32));
+  EXPECT_EQ(member_.base(), kEpoch);
+  EXPECT_THAT(outbox_.routes,
+              testing::Contains(testing::Field(&Outbox::Route::endpoint, "another/data")));
+  // An earlier one that was late, and one of another job.
+  const wire::View earlier = LaterView(1);
+  Receive(FromScheduler(MessageKind::kView, earlier, earlier.epoch()));
+  wire::View foreign = LaterView(7);
+  foreign.set_base(kEpoch + 1);
+  Receive(FromScheduler(MessageKind::kView, foreign, foreign.epoch()));
+  EXPECT_EQ(member_.epoch(), kEpoch + (2ULL << 32));
+  EXPECT_TRUE(outbox_.routes.empty());
+}
+
 }  // namespace
 }  // namespace poseidon

@@ -23,33 +23,6 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-ZmqOptions Lanes(int data_lanes) {
-  ZmqOptions options;
-  options.bind_host = "127.0.0.1";
-  options.data_lanes = data_lanes;
-  return options;
-}
-
-// Worker `rank` with routes to all lanes of `peers`, whose ranks are their indices.
-void Connect(ZmqRuntime& node, const std::vector<std::unique_ptr<ZmqRuntime>>& peers) {
-  for (size_t rank = 0; rank < peers.size(); ++rank) {
-    const auto endpoints = peers[rank]->endpoints();
-    for (size_t lane = 0; lane < endpoints.size(); ++lane) {
-      node.SetRoute(WorkerLane(static_cast<int>(rank), static_cast<int>(lane)), endpoints[lane]);
-    }
-  }
-}
-
-// Workers 0, 1, ... that know each other, not started.
-std::vector<std::unique_ptr<ZmqRuntime>> MakeNodes(int count, const ZmqOptions& options) {
-  std::vector<std::unique_ptr<ZmqRuntime>> nodes;
-  for (int rank = 0; rank < count; ++rank) {
-    nodes.push_back(std::make_unique<ZmqRuntime>(NodeId{Role::kWorker, rank}, options));
-  }
-  for (auto& node : nodes) Connect(*node, nodes);
-  return nodes;
-}
-
 std::string RandomBytes(std::mt19937& random, size_t size) {
   std::string bytes(size, '\0');
   for (char& byte : bytes) byte = static_cast<char>(random());
@@ -442,35 +415,6 @@ TEST(ZmqRuntime, ReachesAPeerThatStartsAgain) {
     } while (envelope->iteration != life);
     EXPECT_EQ(peer.counters().malformed_frames, 0);
   }
-}
-
-TEST(ZmqRuntime, FollowsAPeerToItsNewEndpoint) {
-  auto nodes = MakeNodes(3, Lanes(0));
-  for (auto& node : nodes) {
-    node->Attach(kControlLane, Forwarder());
-    node->Start();
-  }
-  nodes[0]->Post(Gradient(WorkerLane(1, kControlLane), {}));
-  EXPECT_TRUE(nodes[1]->mailbox().Take(kPatience));
-  nodes[0]->SetRoute(WorkerLane(1, kControlLane), nodes[2]->endpoint(kControlLane));
-  nodes[0]->Post(Gradient(WorkerLane(1, kControlLane), {}));
-  EXPECT_TRUE(nodes[2]->mailbox().Take(kPatience));
-  EXPECT_FALSE(nodes[1]->mailbox().Take(Duration(0)));
-}
-
-TEST(ZmqRuntime, OutlivesARouteToNowhere) {
-  auto nodes = MakeNodes(2, Lanes(0));
-  for (auto& node : nodes) {
-    node->Attach(kControlLane, Forwarder());
-    node->Start();
-  }
-  nodes[0]->SetRoute(WorkerLane(2, kControlLane), "not an endpoint");
-  nodes[0]->Post(Gradient(WorkerLane(2, kControlLane), {}));
-  EXPECT_TRUE(Eventually([&] { return nodes[0]->counters().unroutable == 1; }));
-  nodes[0]->SetRoute(WorkerLane(2, kControlLane), nodes[1]->endpoint(kControlLane));
-  nodes[0]->Post(Gradient(WorkerLane(2, kControlLane), {}));
-  EXPECT_TRUE(nodes[1]->mailbox().Take(kPatience));
-  EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0)));
 }
 
 TEST(ZmqRuntime, SleepsWhenThereIsNothingToDo) {

@@ -74,4 +74,31 @@ inline bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
+inline ZmqOptions Lanes(int data_lanes) {
+  ZmqOptions options;
+  options.bind_host = "127.0.0.1";
+  options.data_lanes = data_lanes;
+  return options;
+}
+
+// Worker `rank` with routes to all lanes of `peers`, whose ranks are their indices.
+inline void Connect(ZmqRuntime& node, const std::vector<std::unique_ptr<ZmqRuntime>>& peers) {
+  for (size_t rank = 0; rank < peers.size(); ++rank) {
+    const auto endpoints = peers[rank]->endpoints();
+    for (size_t lane = 0; lane < endpoints.size(); ++lane) {
+      node.SetRoute(WorkerLane(static_cast<int>(rank), static_cast<int>(lane)), endpoints[lane]);
+    }
+  }
+}
+
+// Workers 0, 1, ... that know each other, not started.
+inline std::vector<std::unique_ptr<ZmqRuntime>> MakeNodes(int count, const ZmqOptions& options) {
+  std::vector<std::unique_ptr<ZmqRuntime>> nodes;
+  for (int rank = 0; rank < count; ++rank) {
+    nodes.push_back(std::make_unique<ZmqRuntime>(NodeId{Role::kWorker, rank}, options));
+  }
+  for (auto& node : nodes) Connect(*node, nodes);
+  return nodes;
+}
+
 }  // namespace poseidon

@@ -1,0 +1,63 @@
+// RecoveryRound: what the scheduler knows between the loss of a node and the moment at which the
+// job goes on: who is lost, what the surviving workers have, and from where all can go on.
+//
+// A value; not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+#include "proto/wire.pb.h"
+#include "transport/address.h"
+
+namespace poseidon {
+
+// From where a job can go on.
+struct Cut {
+  int64_t iteration = 0;
+  // Ranks of the workers that have, or can go back to, its values, ascending; empty: none has them.
+  std::vector<int> holders;
+};
+
+// The oldest version that any worker has which has all values: all versions are this one or the
+// next (client/sync/kept_state.h), so all can go back to it. No iteration that every worker had
+// finished before is done again.
+Cut FindCut(const std::map<int, wire::Holdings>& by_rank);
+
+class RecoveryRound {
+ public:
+  // Whether a node is lost, or the exchange hangs, and the job has not gone on yet.
+  bool active() const { return since_.has_value(); }
+  // A node, or the exchange, has been silent for so long, for this cause. The first that is said of
+  // a round counts, and begins it.
+  void Begin(const std::string& cause, Duration silent, Time now);
+  void Lose(const wire::Node& node) { lost_.push_back(node); }
+  // A next attempt: the workers are asked anew. Holds are numbered through the job, from 1.
+  void BeginHold();
+  uint32_t hold() const { return hold_; }
+  // A worker's answer to a hold.
+  void Add(int rank, const wire::Holdings& holdings) { holdings_[rank] = holdings; }
+  // No worker is left.
+  bool nobody_answered() const { return holdings_.empty(); }
+  bool Has(int rank) const { return holdings_.contains(rank); }
+  Cut FindCut() const { return poseidon::FindCut(holdings_); }
+
+  const std::vector<wire::Node>& lost() const { return lost_; }
+  const std::string& cause() const { return cause_; }
+  // The job goes on from `iteration`; `reached` is the one that was begun last. Ends the round.
+  wire::Recovered End(int64_t iteration, int64_t reached, Time now);
+
+ private:
+  uint32_t hold_ = 0;
+  std::optional<Time> since_;
+  std::vector<wire::Node> lost_;
+  std::string cause_;
+  Duration silent_{};
+  std::map<int, wire::Holdings> holdings_;
+};
+
+}  // namespace poseidon

@@ -1,0 +1,145 @@
+// SchedulerActor: going on after the loss of a node (docs/recovery.md).
+//
+// One path for all losses, in whatever phase: the exchange is held at the survivors, the lost
+// ranks are filled, and then there is a new view and a plan that begins at the iteration to which
+// all can go back. A loss on the way begins it anew.
+#include <glog/logging.h>
+
+#include <algorithm>
+
+#include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+
+bool SchedulerActor::Recovers() const {
+  return options_.job.recovery().mode() != Recovery::NONE && phase_ != Phase::kGathering &&
+         phase_ != Phase::kEnded;
+}
+
+void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& cause,
+                          Duration silent, Outbox& outbox) {
+  round_.Begin(cause, silent, outbox.now);
+  std::string names;
+  for (const NodeId& id : nodes) {
+    const wire::Node node = FindNode(view_, id);
+    names += (names.empty() ? "" : ", ") + Describe(node);
+    round_.Lose(node);
+    // If it lives, was stopped or cut off, it hears so at once.
+    const wire::End end = MakeEnd(
+        ExitCode::kGivenUp, "the job goes on without this node (" + cause + "); start it again");
+    outbox.Send(ToNode(MessageKind::kEnd, id, Payload::FromString(end.SerializeAsString())));
+    members_.erase(id);
+    roster_.Forget(id);
+  }
+  Tell("lost " + names + ": " + cause + "; waiting for " + (nodes.size() == 1 ? "one" : "those") +
+           " to take the place",
+       outbox);
+  BeginHold(outbox);
+}
+
+void SchedulerActor::Hang(const std::string& cause, Outbox& outbox) {
+  round_.Begin(cause, StallDeadline(), outbox.now);
+  Tell(cause + "; the exchange begins anew", outbox);
+  BeginHold(outbox);
+}
+
+void SchedulerActor::BeginHold(Outbox& outbox) {
+  stalls_ = {};
+  finished_.clear();  // who has come to the end goes back, too
+  round_.BeginHold();
+  EnterPhase(Phase::kHolding, outbox);
+  RepeatRecovery(outbox);
+  TryRegroup(outbox);
+}
+
+bool SchedulerActor::AllHeld() const {
+  return std::ranges::all_of(members_, [this](const NodeId& node) {
+    return node.role != Role::kWorker || round_.Has(node.rank);
+  });
+}
+
+void SchedulerActor::RepeatRecovery(Outbox& outbox) {
+  if (phase_ == Phase::kHolding) {
+    for (const NodeId& node : members_) {
+      if (node.role != Role::kWorker || round_.Has(node.rank)) continue;
+      Envelope hold = ToNode(MessageKind::kHold, node, {});
+      hold.step = round_.hold();
+      outbox.Send(std::move(hold));
+    }
+  } else if (phase_ == Phase::kPreparing) {
+    for (const NodeId& node : members_) {
+      if (answered_.contains(node)) continue;
+      outbox.Send(ToNode(MessageKind::kView, node, view_body_));
+      outbox.Send(ToNode(MessageKind::kPlan, node, plan_body_));
+    }
+  }
+  if (round_.active()) outbox.SetTimer(kRepeatRecovery, timing_.interval);
+}
+
+void SchedulerActor::OnHoldings(const Envelope& envelope, Outbox& outbox) {
+  wire::Holdings holdings;
+  if (phase_ != Phase::kHolding || envelope.step != round_.hold() ||
+      envelope.from.node.role != Role::kWorker ||
+      !holdings.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
+  round_.Add(envelope.from.node.rank, holdings);
+  TryRegroup(outbox);
+}
+
+void SchedulerActor::TryRegroup(Outbox& outbox) {
+  if (phase_ != Phase::kHolding || !AllHeld()) return;
+  EnterPhase(Phase::kRegrouping, outbox);
+  TryGoOn(outbox);
+}
+
+void SchedulerActor::TryGoOn(Outbox& outbox) {
+  if (phase_ != Phase::kRegrouping || !roster_.complete()) return;
+  const Cut cut = round_.FindCut();
+  // A worker that is left and lacks values has sent no gradient. So nobody has updated any, and worker
+  // 0, or who takes its place, can begin the job with the first ones once more.
+  const bool begun = round_.nobody_answered() && reached_ > plan_.plan().start_iteration();
+  if (cut.holders.empty() && (begun || plan_.plan().holders_size() > 0)) {
+    return End(ExitCode::kPeerLost,
+               "lost every node that had the parameters; poseidon run --restarts=N starts such a "
+               "job again from its newest snapshot",
+               outbox);
+  }
+  if (++rounds_without_progress_ > options_.job.recovery().give_up_after()) {
+    return End(ExitCode::kPeerLost,
+               "after " + std::to_string(rounds_without_progress_ - 1) +
+                   " recoveries in a row no iteration was done (recovery.give_up_after): " +
+                   round_.cause(),
+               outbox);
+  }
+  MakeView(view_number_ + 1, outbox);
+  if (plan_body_.size() == 0) {
+    round_.End(0, 0, outbox.now);
+    EnterPhase(Phase::kDeclaring, outbox);
+    return CountDeclared(outbox);
+  }
+  Plan& plan = *plan_.mutable_plan();
+  plan.set_number(plan.number() + 1);
+  if (!cut.holders.empty()) plan.set_start_iteration(cut.iteration);
+  plan.mutable_holders()->Assign(cut.holders.begin(), cut.holders.end());
+  SendPlan(wire::PlanAndModel(plan_), outbox);
+}
+
+void SchedulerActor::FinishRecovery(Outbox& outbox) {
+  if (!round_.active()) return;
+  const int64_t start = plan_.plan().start_iteration();
+  const wire::Recovered recovered = round_.End(start, std::max(reached_, start), outbox.now);
+  outbox.Send(MakeEnvelope(MessageKind::kRecovered, Here(kApplicationLane), recovered));
+  outbox.CancelTimer(kRepeatRecovery);
+}
+
+void SchedulerActor::Tell(const std::string& text, Outbox& outbox) {
+  LOG(WARNING) << text;
+  wire::Notice notice;
+  notice.set_rank(-1);
+  notice.set_text(text);
+  outbox.Send(MakeEnvelope(MessageKind::kNotice, Here(kApplicationLane), notice));
+}
+
+}  // namespace poseidon

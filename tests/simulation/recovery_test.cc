@@ -1,0 +1,376 @@
+// Nodes of a job die, and it ends as if none had.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/training_case.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+// Seeds below the first number are tried in the quick run, the rest in the slow one.
+constexpr uint64_t kQuickSeeds = 300;
+constexpr uint64_t kSeeds = 20000;
+
+void MakeRecovering(Job& job) {
+  Communication& communication = *job.mutable_communication();
+  communication.set_update_at(Communication::WORKERS);
+  communication.set_deterministic(true);
+  communication.set_heartbeat_interval_seconds(0.25);
+  communication.set_heartbeat_deadline_seconds(1);
+  communication.set_stall_deadline_seconds(5);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  job.mutable_recovery()->set_give_up_after(100);
+}
+
+// A job that recovers, whose sums have the same bits in every run.
+SimulatedClusterOptions RecoveringTraining(uint64_t seed) {
+  SimulatedClusterOptions options = RandomTraining(seed);
+  Communication& communication = *options.job.mutable_communication();
+  if (communication.policy() == Communication::ALL_ADAM) {
+    communication.set_policy(Communication::ALL_PS);
+  }
+  MakeRecovering(options.job);
+  options.work.iterations += 3 + static_cast<int64_t>(seed % 12);
+  return options;
+}
+
+struct Loss {
+  NodeId node;
+  Time when{};
+  Duration restart_after{};
+  bool supervised = false;
+};
+
+std::string ToString(const Loss& loss) {
+  return loss.node.ToString() + " dies at " + std::to_string(ToSeconds(loss.when)) +
+         " s, another " + std::to_string(ToSeconds(loss.restart_after)) + " s later" +
+         (loss.supervised ? ", supervised; " : "; ");
+}
+
+struct Undisturbed {
+  Parameters parameters;
+  Time begun{};
+  Time finished{};
+};
+
+Undisturbed TrainUndisturbed(const SimulatedClusterOptions& options) {
+  SimulatedCluster cluster(options);
+  EXPECT_TRUE(cluster.Run(kForever));
+  ExpectAllEnded(cluster, ExitCode::kSuccess);
+  if (testing::Test::HasFailure()) return {};
+  return {ParametersOf(cluster, 0), cluster.trainer(0).iterations.front().begin,
+          cluster.trainer(0).finished};
+}
+
+// Virtual time after which a job of these tests hangs.
+constexpr Time kHung = Seconds(1000);
+
+// Whether every worker has died, and the job has ended for that.
+bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses) {
+  std::set<NodeId> workers;
+  for (const Loss& loss : losses) {
+    if (loss.node.role == Role::kWorker) workers.insert(loss.node);
+  }
+  const std::optional<wire::End>& end = cluster.node({Role::kScheduler, 0}).end;
+  if (!end || end->exit_code() != static_cast<int>(ExitCode::kPeerLost)) return false;
+  EXPECT_THAT(end->reason(), HasSubstr("lost every node that had the parameters"));
+  size_t all = 0;
+  for (size_t i = 0; i < cluster.nodes(); ++i) all += cluster.node(i).id.role == Role::kWorker;
+  EXPECT_EQ(workers.size(), all) << "a worker that had the parameters is left";
+  return true;
+}
+
+// All have ended well, but that a process which was started after the job's end found nobody.
+void ExpectEnded(const SimulatedCluster& cluster, const std::vector<Loss>& losses) {
+  const std::optional<wire::End>& job = cluster.node({Role::kScheduler, 0}).end;
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (node.killed) continue;
+    ASSERT_TRUE(node.end) << node.id.ToString() << " has not ended";
+    const bool died = std::ranges::any_of(
+        losses, [&](const Loss& loss) { return loss.node.role == node.id.role; });
+    const bool too_late = died && job && job->exit_code() == 0 &&
+                          node.end->exit_code() == static_cast<int>(ExitCode::kDeadlineExceeded);
+    EXPECT_TRUE(too_late || node.end->exit_code() == 0)
+        << node.id.ToString() << ": " << node.end->reason();
+  }
+}
+
+// Returns how many recoveries there were.
+int ExpectSameAfter(const SimulatedClusterOptions& options, const Undisturbed& expected,
+                    const std::vector<Loss>& losses) {
+  std::string faults;
+  for (const Loss& loss : losses) faults += ToString(loss);
+  SCOPED_TRACE(faults);
+  SimulatedCluster cluster(options);
+  for (const Loss& loss : losses) {
+    cluster.KillAt(loss.when, loss.node);
+    cluster.RestartAt(loss.when + loss.restart_after, loss.node, loss.supervised);
+  }
+  EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
+  if (LostAll(cluster, losses)) return 1;
+  ExpectEnded(cluster, losses);
+  if (testing::Test::HasFailure()) return 0;
+  for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+    EXPECT_EQ(ParametersOf(cluster, rank), expected.parameters) << "worker " << rank;
+  }
+  for (const wire::Recovered& recovery : cluster.scheduler().recoveries) {
+    EXPECT_LE(recovery.reached() - recovery.iteration(), 2);
+    EXPECT_GE(recovery.reached(), recovery.iteration());
+  }
+  return static_cast<int>(cluster.scheduler().recoveries.size());
+}
+
+class Faults {
+ public:
+  Faults(uint64_t seed, const SimulatedClusterOptions& options, const Undisturbed& undisturbed)
+      : random_(seed), options_(options), undisturbed_(undisturbed) {}
+
+  Loss Draw() {
+    Loss loss;
+    do {
+      loss.node = options_.layout.nodes[random_() % options_.layout.nodes.size()].id;
+    } while (loss.node.role == Role::kScheduler);
+    // Also what comes after an earlier loss: its recovery, and the training that it has delayed.
+    const Duration length = undisturbed_.finished - undisturbed_.begun + after_ * Seconds(2);
+    loss.when =
+        undisturbed_.begun + Duration(random_() % static_cast<uint64_t>(length.count() + 1));
+    ++after_;
+    loss.restart_after = Duration(random_() % static_cast<uint64_t>(Seconds(2).count()));
+    loss.supervised = random_() % 2 == 0;
+    return loss;
+  }
+
+ private:
+  std::mt19937_64 random_;
+  const SimulatedClusterOptions& options_;
+  Undisturbed undisturbed_;
+  int after_ = 0;  // losses drawn
+};
+
+void ExpectRecoveries(uint64_t begin, uint64_t end, int most_losses) {
+  int recoveries = 0;
+  for (uint64_t seed = begin; seed < end; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedClusterOptions options = RecoveringTraining(seed);
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    Faults faults(seed, options, undisturbed);
+    std::vector<Loss> losses;
+    for (int i = 0; i < most_losses; ++i) losses.push_back(faults.Draw());
+    recoveries += ExpectSameAfter(options, undisturbed, losses);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(recoveries, static_cast<int>(end - begin) / 2) << "the faults hit nothing";
+}
+
+// Every policy whose updates the workers make, as a job of a few envelopes.
+std::vector<SimulatedClusterOptions> TinyTrainings() {
+  std::vector<SimulatedClusterOptions> trainings;
+  using C = Communication;
+  for (const C::Policy policy :
+       {C::ALL_PS, C::ALL_SFB, C::ALL_RING, C::ALL_HALVING_DOUBLING, C::ALL_TORUS}) {
+    SimulatedClusterOptions options =
+        SmallTraining(3, 2, {DenseLayer("dense", 5), InnerProductLayer("product", 3, 2, 2)}, 2,
+                      std::chrono::milliseconds(1));
+    options.job.mutable_communication()->set_policy(policy);
+    MakeRecovering(options.job);
+    trainings.push_back(std::move(options));
+  }
+  return trainings;
+}
+
+// Dies when the job's envelope of this number arrives anywhere, within nodes, too.
+struct LossAtEnvelope {
+  NodeId node;
+  int64_t envelope = 0;
+};
+
+int64_t TrainWithLosses(SimulatedClusterOptions options, const Parameters& expected,
+                        const std::vector<LossAtEnvelope>& losses) {
+  int64_t envelopes = 0;
+  SimulatedCluster* cluster = nullptr;
+  options.network.processing = [&](const Envelope&) {
+    ++envelopes;
+    for (const LossAtEnvelope& loss : losses) {
+      if (loss.envelope != envelopes) continue;
+      const Time now = cluster->runtime().now();
+      cluster->KillAt(now, loss.node);
+      cluster->RestartAt(now + Seconds(0.05), loss.node, true);
+    }
+    return Duration::zero();
+  };
+  SimulatedCluster simulated(options);
+  cluster = &simulated;
+  EXPECT_TRUE(simulated.Run(kHung)) << "it hangs";
+  ExpectAllEnded(simulated, ExitCode::kSuccess);
+  if (testing::Test::HasFailure()) return envelopes;
+  for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+    if (!expected.empty()) {
+      EXPECT_EQ(ParametersOf(simulated, rank), expected) << "worker " << rank;
+    }
+  }
+  return envelopes;
+}
+
+// Kills every node at every `stride`th envelope; with `pairs` another one a few envelopes later.
+void ExpectLossAtAnyEnvelope(int64_t stride, bool pairs) {
+  for (const SimulatedClusterOptions& options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const int64_t envelopes = TrainWithLosses(options, {}, {});
+    int64_t first = 0;
+    for (const NodeSpec& victim : options.layout.nodes) {
+      if (victim.id.role == Role::kScheduler) continue;
+      // Another offset for each node, so that together they try all.
+      for (int64_t at = 1 + ++first % stride; at <= envelopes; at += stride) {
+        std::vector<LossAtEnvelope> losses{{victim.id, at}};
+        if (pairs) {
+          const size_t other = 1 + static_cast<size_t>(at) % (options.layout.nodes.size() - 1);
+          losses.push_back({options.layout.nodes[other].id, at + 1 + at % 97});
+        }
+        SCOPED_TRACE(victim.id.ToString() + " at envelope " + std::to_string(at));
+        TrainWithLosses(options, undisturbed.parameters, losses);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(RecoveryTest, ALossAtAnyEnvelopeChangesNothing) { ExpectLossAtAnyEnvelope(23, false); }
+
+TEST(RecoveryTest, TwoLossesAtAnyEnvelopesChangeNothing) { ExpectLossAtAnyEnvelope(23, true); }
+
+TEST(RecoveryTest, SlowALossAtEveryEnvelopeChangesNothing) {
+  ExpectLossAtAnyEnvelope(1, false);
+  ExpectLossAtAnyEnvelope(1, true);
+}
+
+// Looks for processes that have been given up, and starts others.
+void Supervise(SimulatedCluster& cluster) {
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (!node.end || node.end->exit_code() != static_cast<int>(ExitCode::kGivenUp)) continue;
+    cluster.RestartAt(cluster.runtime().now(), node.id, false);
+  }
+  const NodeRecord& scheduler = cluster.node({Role::kScheduler, 0});
+  if (scheduler.end) return;
+  cluster.runtime().At(cluster.runtime().now() + Seconds(0.5), [&cluster] { Supervise(cluster); });
+}
+
+// Trains on a network with faults, among nodes whose supervisors start them again, to the same
+// bits. `cut` may not have heard of the end.
+void ExpectSameDespite(const SimulatedClusterOptions& options, const Undisturbed& undisturbed,
+                       const std::optional<NodeId>& cut,
+                       const std::function<void(SimulatedCluster&)>& prepare) {
+  SimulatedCluster cluster(options);
+  prepare(cluster);
+  Supervise(cluster);
+  EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    ASSERT_TRUE(node.end) << node.id.ToString();
+    const bool unaware = cut == node.id && node.end->exit_code() == 3;
+    EXPECT_TRUE(unaware || node.end->exit_code() == 0)
+        << node.id.ToString() << ": " << node.end->reason();
+  }
+  if (testing::Test::HasFailure()) return;
+  for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+    EXPECT_EQ(ParametersOf(cluster, rank), undisturbed.parameters) << "worker " << rank;
+  }
+}
+
+TEST(RecoveryTest, LostFramesDoNotEndTheJob) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedClusterOptions options = RecoveringTraining(seed);
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    options.network.seed = seed;
+    options.network.faults = {
+        .drop = 0.001, .duplicate = 0.1, .delay = 0.3, .max_delay = std::chrono::milliseconds(2)};
+    bool faulty = true;
+    options.network.fault_filter = [&](const Envelope& envelope) {
+      return faulty && IsData(envelope);
+    };
+    ExpectSameDespite(options, undisturbed, std::nullopt, [&](SimulatedCluster& cluster) {
+      // Two or three times as long as it takes to notice that a frame is lost.
+      cluster.runtime().At(Seconds(20), [&] { faulty = false; });
+    });
+    if (HasFailure()) return;
+  }
+}
+
+TEST(RecoveryTest, ACutThatHealsChangesNothing) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedClusterOptions options = RecoveringTraining(seed);
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    Loss cut = Faults(seed, options, undisturbed).Draw();
+    SCOPED_TRACE("cut off: " + ToString(cut));
+    if (options.job.cluster().workers() == 1) continue;
+    bool is_cut = false;
+    const bool one_way = seed % 3 == 0;
+    options.network.faults.drop = 1;
+    options.network.fault_filter = [&](const Envelope& envelope) {
+      return is_cut &&
+             (envelope.from.node == cut.node || (!one_way && envelope.to.node == cut.node));
+    };
+    ExpectSameDespite(options, undisturbed, cut.node, [&](SimulatedCluster& cluster) {
+      cluster.runtime().At(cut.when, [&] { is_cut = true; });
+      cluster.runtime().At(cut.when + 3 * cut.restart_after, [&] { is_cut = false; });
+    });
+    if (HasFailure()) return;
+  }
+}
+
+TEST(RecoveryTest, LossesWhileThePlanChangesChangeNothing) {
+  for (uint64_t seed = 0; seed < kQuickSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const SimulatedClusterOptions options = RecoveringTraining(seed);
+    if (options.job.cluster().workers() == 1) continue;
+    // Schemes differ in the order of their sums: what it comes to without a loss is another run's.
+    const wire::PlanAndModel plan = RandomPlan(options, seed);
+    const Parameters serial = TrainSerially(options.work, options.job.cluster().workers());
+    const double bound = RoundingBound(options.work, options.job.cluster().workers());
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    Faults faults(seed, options, undisturbed);
+    const Loss first = faults.Draw();
+    const Loss second = faults.Draw();
+    SimulatedCluster cluster(options);
+    AskAt(first.when - std::min<Duration>(first.when, Seconds(0.002)), plan, cluster);
+    for (const Loss& loss : {first, second}) {
+      cluster.KillAt(loss.when, loss.node);
+      cluster.RestartAt(loss.when + loss.restart_after, loss.node, loss.supervised);
+    }
+    ASSERT_TRUE(cluster.Run(kHung)) << "it hangs";
+    if (LostAll(cluster, {first, second})) continue;
+    ExpectAllEnded(cluster, ExitCode::kSuccess);
+    if (HasFailure()) return;
+    for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+      EXPECT_LT(Difference(ParametersOf(cluster, rank), serial), bound) << "worker " << rank;
+      EXPECT_EQ(ParametersOf(cluster, rank), ParametersOf(cluster, 0)) << "worker " << rank;
+    }
+    if (HasFailure()) return;
+  }
+}
+
+TEST(RecoveryTest, OneLossChangesNothing) { ExpectRecoveries(0, kQuickSeeds, 1); }
+
+TEST(RecoveryTest, LossesDuringRecoveryChangeNothing) { ExpectRecoveries(0, kQuickSeeds, 4); }
+
+TEST(RecoveryTest, SlowLossesChangeNothing) {
+  ExpectRecoveries(kQuickSeeds, kSeeds, 1);
+  ExpectRecoveries(kQuickSeeds, kSeeds, 4);
+}
+
+}  // namespace
+}  // namespace poseidon
