@@ -335,7 +335,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   if (!body.mutable_model()->ParseFromString(declarations_.model())) {
     return End(ExitCode::kProtocolError, "the declared model is not readable", outbox);
   }
-  const int64_t first_iteration = declarations_.first_iteration();
+  first_iteration_ = declarations_.first_iteration();
   declared_hash_ = std::hash<std::string>()(declarations_.model());
   const auto& [first, inputs] = *declarations_.inputs().begin();
   declared_inputs_ = {FindNode(view_, first), inputs};
@@ -345,7 +345,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
     const InformationBook book(body.model(), options_.job.cluster());
     *body.mutable_plan() = PlanJob(book, options_.job);
-    body.mutable_plan()->set_start_iteration(first_iteration);
+    body.mutable_plan()->set_start_iteration(first_iteration_);
     if (options_.job.cluster().has_network()) {
       *body.mutable_network() = options_.job.cluster().network();
     }

@@ -196,6 +196,7 @@ class SchedulerActor : public Actor {
   RecoveryRound round_;
   std::set<NodeId> hung_;            // whom the exchange waited for when it hung last
   int rounds_without_progress_ = 0;  // recoveries
+  int64_t first_iteration_ = 0;      // of the training
   int64_t reached_ = 0;              // iterations that some worker has done
 };
 

@@ -99,8 +99,9 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
   const Cut cut = round_.FindCut();
   // A worker that is left and lacks values has sent no gradient. So nobody has updated any, and worker
   // 0, or who takes its place, can begin the job with the first ones once more.
-  const bool begun = round_.nobody_answered() && reached_ > plan_.plan().start_iteration();
-  if (cut.holders.empty() && (begun || plan_.plan().holders_size() > 0)) {
+  const bool begun = plan_.plan().start_iteration() != first_iteration_ ||
+                     (round_.nobody_answered() && reached_ > first_iteration_);
+  if (cut.holders.empty() && begun) {
     return End(ExitCode::kPeerLost,
                "lost every node that had the parameters; poseidon run --restarts=N starts such a "
                "job again from its newest snapshot",

@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 300;
+constexpr uint64_t kQuickSeeds = 200;
 constexpr uint64_t kSeeds = 20000;
 
 void MakeRecovering(Job& job) {
