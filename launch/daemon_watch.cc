@@ -89,16 +89,14 @@ class Watch {
   }
 
   void StartAgain(Time now) {
-    if (!options_.restart || give_up_ != kNever) return;
     for (size_t i = 1; i < daemons_.size(); ++i) {
-      const std::optional<ExitStatus>& status = daemons_[i].Poll();
-      if (!status || !MayStartAgain(*status) || daemons_.front().Poll()) continue;
+      if (!IsToStartAgain(i)) continue;
       Restarts& past = restarts_[i];
       if (!past.died) {
         past.died = true;
         if (now - past.started > kSettled) past.in_a_row = 0;
         past.due = now + BackoffAfter(past.in_a_row);
-        Say(daemons_[i].name() + " " + status->ToString() + "; it is started again" +
+        Say(daemons_[i].name() + " " + daemons_[i].Poll()->ToString() + "; it is started again" +
             (past.due > now ? " in " + std::to_string(ToSeconds(past.due - now)).substr(0, 4) + " s"
                             : ""));
       }
@@ -110,6 +108,13 @@ class Watch {
         ++past.in_a_row;
       }
     }
+  }
+
+  // Whether a daemon has died and another is to take its place while there is a scheduler.
+  bool IsToStartAgain(size_t index) {
+    if (!options_.restart || index == 0 || give_up_ != kNever) return false;
+    const std::optional<ExitStatus>& status = daemons_[index].Poll();
+    return status && MayStartAgain(*status) && !daemons_.front().Poll();
   }
 
   static Duration BackoffAfter(int restarts) {
@@ -169,7 +174,7 @@ class Watch {
     ChildProcess* found = nullptr;
     for (size_t i = 0; i < daemons_.size(); ++i) {
       const std::optional<ExitStatus>& status = daemons_[i].Poll();
-      const bool awaited = restarts_[i].died;  // another will take its place
+      const bool awaited = restarts_[i].died || IsToStartAgain(i);  // another takes its place
       if (awaited || !status || status->ok()) continue;
       if (status->code != static_cast<int>(ExitCode::kPeerLost)) return &daemons_[i];
       if (found == nullptr) found = &daemons_[i];

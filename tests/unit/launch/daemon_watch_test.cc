@@ -5,6 +5,8 @@
 #include <signal.h>
 
 #include <fstream>
+#include <functional>
+#include <optional>
 
 #include "core/steady_now.h"
 #include "tests/unit/temporary_directory.h"
@@ -18,17 +20,21 @@ using testing::HasSubstr;
 // Shell scripts in the place of a job's processes; the first is the scheduler's.
 class DaemonWatchTest : public testing::Test {
  protected:
+  ChildProcess Shell(const std::string& name, const std::string& script) const {
+    return ChildProcess(ChildOptions{.name = name,
+                                     .command = {"/bin/sh", "-c", script},
+                                     .log = directory_.Path(name),
+                                     .output = "",
+                                     .inherit_output = false,
+                                     .piped_input = false});
+  }
   void Start(const std::string& name, const std::string& script) {
-    daemons_.emplace_back(ChildOptions{.name = name,
-                                       .command = {"/bin/sh", "-c", script},
-                                       .log = directory_.Path(name),
-                                       .output = "",
-                                       .inherit_output = false,
-                                       .piped_input = false});
+    daemons_.push_back(Shell(name, script));
   }
   WatchResult Watch(Interruption* interruption = nullptr) {
     WatchOptions options;
     options.interruption = interruption;
+    options.restart = restart_;
     options.say = [this](const std::string& news) {
       said_.push_back(news);
       std::ofstream(directory_.Path("said")) << news;
@@ -41,8 +47,15 @@ class DaemonWatchTest : public testing::Test {
     return "until [ -e " + directory_.Path("said") + " ]; do sleep 0.05; done; ";
   }
 
+  // Waits in a script until another one of these has finished.
+  std::string AwaitFinish() const {
+    return "until [ -e " + directory_.Path("finished") + " ]; do sleep 0.01; done; ";
+  }
+  std::string Finish() const { return "touch " + directory_.Path("finished"); }
+
   TemporaryDirectory directory_;
   std::vector<ChildProcess> daemons_;
+  std::function<std::optional<ChildProcess>(size_t, int)> restart_;
   std::vector<std::string> said_;
 };
 
@@ -75,6 +88,42 @@ TEST_F(DaemonWatchTest, AnInterruptionEndsThoseTooThatHaveNotJoined) {
   EXPECT_EQ(Watch(&interruption).code, ExitCode::kInterrupted);
   // Who is asked and does not end is killed after 5 s; these have been asked.
   EXPECT_LT(SteadyNow() - begin, Seconds(4));
+}
+
+TEST_F(DaemonWatchTest, OneThatIsKilledIsStartedAgainThoughItDiesAtOnce) {
+  Start("scheduler", AwaitFinish());
+  Start("worker-0", "kill -9 $$");
+  std::vector<int> restarts;
+  restart_ = [&](size_t index, int number) -> std::optional<ChildProcess> {
+    EXPECT_EQ(index, 1u);
+    restarts.push_back(number);
+    if (number > 1) return Shell("worker-0", Finish());
+    // It is dead before anybody has looked at it.
+    ChildProcess killed = Shell("worker-0", "kill -9 $$");
+    killed.Wait();
+    return killed;
+  };
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_THAT(restarts, ElementsAre(1, 2));
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("; it is started again"),
+                                 HasSubstr("; it is started again in 0.5")));
+}
+
+TEST_F(DaemonWatchTest, OneThatTheJobHasGoneOnWithoutIsStartedAgain) {
+  Start("scheduler", AwaitFinish());
+  Start("worker-0", "exit 8");
+  restart_ = [&](size_t, int) { return Shell("worker-0", Finish()); };
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+}
+
+TEST_F(DaemonWatchTest, OneThatFailsByItselfIsNotStartedAgain) {
+  Start("scheduler", AwaitNews() + "exit 3");
+  Start("worker-0", "exit 6");
+  restart_ = [](size_t, int) -> std::optional<ChildProcess> {
+    ADD_FAILURE() << "it would do the same again";
+    return std::nullopt;
+  };
+  EXPECT_EQ(Watch().code, ExitCode::kDataError);
 }
 
 TEST_F(DaemonWatchTest, LastWordsAreThoseOfGlogAndOfTheRuntime) {
