@@ -213,8 +213,8 @@ bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbo
     if (const std::optional<NodeId> dead = roster_.Find(request.replaces())) {
       if (members_.contains(*dead) && Recovers()) {
         Lose({*dead}, "its process has ended", {}, outbox);
-      } else if (phase_ == Phase::kGathering) {
-        roster_.Forget(*dead);
+      } else if (!members_.contains(*dead)) {
+        roster_.Forget(*dead);  // it had joined, and was not needed yet
       }
     }
   }
@@ -467,7 +467,7 @@ void SchedulerActor::CountProgress(const Envelope& envelope) {
   if (!progress.ParseFromString(envelope.body.ToString())) return;
   if (progress.iteration() < plan_.plan().start_iteration()) return;
   reached_ = std::max(reached_, progress.iteration() + 1);
-  rounds_without_progress_ = 0;
+  losses_without_progress_.clear();
   hung_.clear();
 }
 

@@ -27,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -133,6 +134,8 @@ class SchedulerActor : public Actor {
   void OnHoldings(const Envelope& envelope, Outbox& outbox);
   void TryRegroup(Outbox& outbox);
   void TryGoOn(Outbox& outbox);
+  // Who has been lost more often in a row than recovery.give_up_after allows.
+  std::optional<NodeId> LostTooOften() const;
   // Training has begun; if that ends a recovery, tells of it.
   void FinishRecovery(Outbox& outbox);
   void Tell(const std::string& text, Outbox& outbox);
@@ -194,10 +197,11 @@ class SchedulerActor : public Actor {
   StallReports stalls_;
   WorkerReports finished_;  // without the traffic, which is the program's
   RecoveryRound round_;
-  std::set<NodeId> hung_;            // whom the exchange waited for when it hung last
-  int rounds_without_progress_ = 0;  // recoveries
-  int64_t first_iteration_ = 0;      // of the training
-  int64_t reached_ = 0;              // iterations that some worker has done
+  std::set<NodeId> hung_;  // whom the exchange waited for when it hung last
+  // How often each rank has been lost since the last iteration was done.
+  std::map<NodeId, int> losses_without_progress_;
+  int64_t first_iteration_ = 0;  // of the training
+  int64_t reached_ = 0;          // iterations that some worker has done
 };
 
 }  // namespace poseidon

@@ -31,6 +31,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
     outbox.Send(ToNode(MessageKind::kEnd, id, Payload::FromString(end.SerializeAsString())));
     members_.erase(id);
     roster_.Forget(id);
+    ++losses_without_progress_[id];
   }
   Tell("lost " + names + ": " + cause + "; waiting for " + (nodes.size() == 1 ? "one" : "those") +
            " to take the place",
@@ -107,10 +108,12 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
                "job again from its newest snapshot",
                outbox);
   }
-  if (++rounds_without_progress_ > options_.job.recovery().give_up_after()) {
+  if (const std::optional<NodeId> node = LostTooOften()) {
     return End(ExitCode::kPeerLost,
-               "after " + std::to_string(rounds_without_progress_ - 1) +
-                   " recoveries in a row no iteration was done (recovery.give_up_after): " +
+               std::string(RoleName(node->role)) + " " + std::to_string(node->rank) + " was lost " +
+                   std::to_string(losses_without_progress_[*node]) +
+                   " times in a row without an iteration done in between "
+                   "(recovery.give_up_after): " +
                    round_.cause(),
                outbox);
   }
@@ -125,6 +128,13 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
   if (!cut.holders.empty()) plan.set_start_iteration(cut.iteration);
   plan.mutable_holders()->Assign(cut.holders.begin(), cut.holders.end());
   SendPlan(wire::PlanAndModel(plan_), outbox);
+}
+
+std::optional<NodeId> SchedulerActor::LostTooOften() const {
+  for (const auto& [node, losses] : losses_without_progress_) {
+    if (losses > options_.job.recovery().give_up_after()) return node;
+  }
+  return std::nullopt;
 }
 
 void SchedulerActor::FinishRecovery(Outbox& outbox) {
