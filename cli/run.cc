@@ -86,8 +86,13 @@ void SetStart(const std::vector<std::string>& program, Training& training) {
   if (!FLAGS_snapshot.empty()) training.set_snapshot(FLAGS_snapshot);
 }
 
-// A program computes where and in what it decides itself.
+// A program computes where and in what it decides itself, and goes only forward.
 void CheckProgram(const JobConfig& config) {
+  if (config.job.recovery().mode() != Recovery::NONE) {
+    throw ConfigError(config.path +
+                      ": recovery.mode must be NONE: a program of yours can't go back to an "
+                      "earlier iteration, as recovery asks for");
+  }
   const Training& training = config.job.training();
   const char* field = nullptr;
   if (config.job.cluster().devices_per_worker() != 1) field = "cluster.devices_per_worker";

@@ -254,6 +254,11 @@ class TrainingChecker {
 void CheckClusterAndCommunication(const Job& job, const TextLocations& locations) {
   const JobFields fields(job, locations);
   const Recovery& recovery = job.recovery();
+  if (job.has_recovery() && !recovery.has_mode()) {
+    fields.Fail(
+        "recovery",
+        "recovery.mode is not given, so nothing is recovered; add mode: REPLACE, or mode: NONE");
+  }
   fields.CheckRange("recovery.replacement_deadline_seconds",
                     recovery.replacement_deadline_seconds(), 0.1, 1e6);
   fields.CheckRange("recovery.scheduler_deadline_seconds", recovery.scheduler_deadline_seconds(),

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "planner/job_plan.h"
 #include "planner/planner.h"
 #include "proto/bucket.h"
@@ -103,6 +104,29 @@ TEST(TimePlannerTest, CutsNothingSmallerThanMessagesAreWorth) {
                 bucket.chunks(0).size() * 4 >= 1 << 20)
         << bucket.name() << ": " << bucket.chunks_size() << " chunks";
   }
+}
+
+TEST(JobPlanTest, RecoveryNeedsUpdatesThatCanBeTakenBack) {
+  Job job;
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  ModelSpec model = GoogLeNet(32);
+  const Plan plan = PlanJob(InformationBook(model, 4, 4), job);
+  for (const BucketPlan& bucket : plan.buckets()) {
+    EXPECT_TRUE(bucket.update_at_workers()) << bucket.name();
+  }
+  const auto refusal = [&]() -> std::string {
+    try {
+      PlanJob(InformationBook(model, 4, 4), job);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  model.mutable_update_rule()->set_deferred(true);
+  EXPECT_THAT(refusal(), testing::StartsWith("recovery.mode must be NONE: the training program"));
+  model.mutable_update_rule()->set_deferred(false);
+  model.mutable_update_rule()->set_type("MeanGradient");
+  EXPECT_THAT(refusal(), testing::StartsWith("recovery.mode must be NONE: the training program"));
 }
 
 TEST(JobPlanTest, PredictsWhereTheNetworkIsKnown) {

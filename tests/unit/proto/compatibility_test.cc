@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "proto/text_format.h"
 
 namespace poseidon {
@@ -55,6 +57,42 @@ TEST(CombinationsTest, WhatCannotWorkIsRefusedWithItsReason) {
   EXPECT_THAT(Refused("grid: 2 grid: 2"), HasSubstr("2 x 2 is not the number of workers, 6"));
   EXPECT_THAT(Refused("grid: -2 grid: -3"), HasSubstr("a dimension of -2"));
   EXPECT_THAT(Refused("grid: 2147483647 grid: 2147483647 grid: 2147483647"), HasSubstr("is not"));
+}
+
+// As Refused, of a job that recovers, with fields of the job.
+std::string RefusedUnderRecovery(const std::string& fields,
+                                 Recovery::Mode mode = Recovery::REPLACE) {
+  Job job;
+  ParseText(fields, "job", job);
+  job.mutable_recovery()->set_mode(mode);
+  const std::vector<Refusal> refusals = Refusals(job);
+  EXPECT_LE(refusals.size(), 1u) << fields;
+  if (refusals.empty()) return "";
+  EXPECT_THAT(refusals[0].reason, HasSubstr(refusals[0].field));
+  return refusals[0].reason;
+}
+
+TEST(CombinationsTest, RecoveryNeedsNothingThatALostNodeAloneHas) {
+  const std::pair<std::string, std::string> cases[] = {
+      {"communication { policy: ALL_PS update_at: SERVERS }", "communication.update_at: "},
+      {"communication { policy: ALL_ADAM }", "communication.policy: ALL_ADAM"},
+      {"communication { policy: ALL_PS staleness: 2 }", "communication.staleness: "},
+      {"communication { policy: ALL_PS staleness: -1 }", "communication.staleness: "},
+      {"communication { codec: ONE_BIT }", "communication.codec: 1-bit"},
+      {"communication { policy: ALL_PS codec: TOP_K }", "communication.codec: "},
+      {"training { device: CUDA }", "training.device: "}};
+  for (const auto& [fields, begin] : cases) {
+    const std::string reason = RefusedUnderRecovery(fields);
+    EXPECT_THAT(reason, testing::StartsWith(begin)) << fields;
+    EXPECT_THAT(reason, HasSubstr("with recovery.mode REPLACE use ")) << fields;
+    EXPECT_EQ(RefusedUnderRecovery(fields, Recovery::NONE), "") << fields;
+  }
+  for (const std::string fields :
+       {"", "communication { update_at: WORKERS }", "communication { policy: ALL_PS codec: FP16 }",
+        "communication { policy: ALL_RING deterministic: true }",
+        "communication { policy: ALL_SFB }", "communication { policy: TIME }"}) {
+    EXPECT_EQ(RefusedUnderRecovery(fields), "") << fields;
+  }
 }
 
 TEST(CombinationsTest, CodecsThatSchemesCanUse) {

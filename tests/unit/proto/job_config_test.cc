@@ -188,6 +188,23 @@ TEST_F(JobConfigTest, DevicesThatTrainAreChecked) {
   }
 }
 
+TEST_F(JobConfigTest, RecoveryIsChecked) {
+  const auto bad = [&](const std::string& fields) {
+    return ErrorOf("recovery { " + fields + " }" + kTraining);
+  };
+  EXPECT_THAT(bad("mode: REPLACE replacement_deadline_seconds: 0"),
+              HasSubstr("recovery.replacement_deadline_seconds is 0; it must be between 0.1 and"));
+  EXPECT_THAT(bad("mode: REPLACE give_up_after: 0"), HasSubstr("recovery.give_up_after is 0"));
+  EXPECT_THAT(bad("mode: RESTART"), HasSubstr("Allowed: NONE, REPLACE"));
+  EXPECT_THAT(bad("mode: REPLACE replacement_deadline: 3"),
+              HasSubstr("did you mean \"replacement_deadline_seconds\"?"));
+  // Who says how to recover believes that the job does.
+  EXPECT_EQ(bad("give_up_after: 2"),
+            "job.prototxt:1:1: recovery.mode is not given, so nothing is recovered; add mode: "
+            "REPLACE, or mode: NONE");
+  EXPECT_EQ(bad("mode: NONE give_up_after: 2"), "");
+}
+
 TEST_F(JobConfigTest, UnknownFieldsAndFiles) {
   EXPECT_THAT(ErrorOf("cluster {\n  worker: 4\n}\n"), HasSubstr("job.prototxt:2:"));
   EXPECT_THAT(ErrorOf("cluster {\n  worker: 4\n}\n"), HasSubstr("did you mean \"workers\"?"));
