@@ -28,6 +28,7 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 
 # Exit codes of core/error.h.
 SUCCESS, CONFIG_ERROR, PEER_LOST, DEADLINE_EXCEEDED, REFUSED, DATA_ERROR = 0, 2, 3, 4, 5, 6
+GIVEN_UP = 8
 INTERRUPTED = 130
 
 # Of the tests' jobs, in seconds: short, and yet beyond the hiccups of a busy machine.
@@ -173,6 +174,22 @@ class ClusterTest(unittest.TestCase):
             except OSError:
                 pass  # it has ended meanwhile
         return found
+
+    def find_pid(self, role, rank=None):
+        """Of a daemon that `poseidon run` has started; None if it does not run."""
+        for pid in self.survivors():
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+                arguments = file.read().split("\0")
+            named = arguments[0].endswith(f"poseidon_{role}")
+            if named and (rank is None or f"--rank={rank}" in arguments):
+                return pid
+        return None
+
+    def pid_of(self, role, rank=None):
+        """As find_pid, of one that does run."""
+        pid = self.find_pid(role, rank)
+        self.assertIsNotNone(pid, f"no poseidon_{role} runs")
+        return pid
 
     def assert_nothing_left(self, seconds=0.0):
         deadline = time.monotonic() + scaled(seconds)

@@ -202,16 +202,6 @@ class RunTest(cluster.ClusterTest):
         run.await_output("iteration ")
         return run
 
-    def pid_of(self, daemon, rank=None):
-        """Of a daemon that run has started."""
-        program = f"poseidon_{daemon}"
-        for pid in self.survivors():
-            with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
-                arguments = file.read().split("\0")
-            if arguments[0].endswith(program) and (rank is None or f"--rank={rank}" in arguments):
-                return pid
-        raise AssertionError(f"no {program} runs")
-
     def kill(self, daemon, rank, text):
         run = self.start_training_run()
         pid = self.pid_of(daemon, rank)

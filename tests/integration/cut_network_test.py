@@ -1,0 +1,104 @@
+"""A job that recovers, with each node in a network namespace: the cable of one is pulled out, and put back
+in. Needs root, ip and tc; skipped without them."""
+
+import os
+import subprocess
+import sys
+import time
+
+import cluster
+import recovery_test
+
+sys.path.append(os.path.join(cluster.REPOSITORY, "tests", "bench", "network"))
+import testbed  # noqa: E402  pylint: disable=wrong-import-position
+
+
+class CutNetworkTest(recovery_test.RecoveryTest):
+    """Each node is a network namespace; the cable of one is pulled out."""
+
+    # Node by daemon. Node 3 has none at first.
+    PLACES = {
+        "scheduler": 0,
+        "server-0": 0,
+        "worker-0": 0,
+        "worker-1": 1,
+        "worker-2": 2,
+        "server-1": 2,
+    }
+    CUT, SPARE = 1, 3
+
+    def setUp(self):
+        super().setUp()
+        self.bed = testbed.Testbed(4)
+        try:
+            self.enterContext(self.bed)
+        except testbed.Unavailable as reason:
+            self.skipTest(reason)
+
+    def start_on(self, name, node, suffix=""):
+        role, _, rank = name.partition("-")
+        arguments = [f"--config={self.path('config.prototxt')}", f"--out={self.path('out')}"]
+        if rank:
+            arguments += [f"--rank={rank}", f"--host={self.bed.addresses[node]}"]
+        prefix = ("ip", "netns", "exec", self.bed.namespace(node))
+        return self.start(f"poseidon_{role}", *arguments, name=name + suffix, prefix=prefix)
+
+    def start_all(self):
+        self.write(
+            "config.prototxt",
+            self.config(cluster_fields=f'scheduler_host: "{self.bed.addresses[0]}"'),
+        )
+        daemons = {name: self.start_on(name, node) for name, node in self.PLACES.items()}
+        daemons["scheduler"].await_output(recovery_test.tested_at(recovery_test.TEST_INTERVAL))
+        return daemons
+
+    def plug(self, state):
+        """The switch's end of the cable: "down" or "up"."""
+        subprocess.run(
+            ["ip", "-n", self.bed.namespace("switch"), "link", "set", f"port{self.CUT}", state],
+            check=True,
+        )
+
+    @cluster.slow
+    def test_cut_that_heals_after_the_deadline(self):
+        daemons = self.start_all()
+        self.plug("down")
+        daemons["scheduler"].await_output("lost worker 1 .*: no heartbeat for", cluster.END_TIME)
+        cut_off = daemons["worker-1"]
+        daemons["worker-1"] = self.start_on("worker-1", self.SPARE, "-in-its-place")
+        daemons["scheduler"].await_output("goes on from iteration")
+        self.plug("up")
+        self.assert_all_end(daemons)
+        # The scheduler may have ended before the network let it be asked.
+        self.assertIn(cut_off.wait(), (cluster.GIVEN_UP, cluster.PEER_LOST))
+        self.assert_as_undisturbed("BYTES", ["worker-1"])
+
+    @cluster.slow
+    def test_cut_that_heals_before_anybody_takes_the_place(self):
+        """The one that was cut off is told, and has to be started again."""
+        daemons = self.start_all()
+        self.plug("down")
+        daemons["scheduler"].await_output("lost worker 1 .*: no heartbeat for", cluster.END_TIME)
+        self.plug("up")
+        self.assertEqual(daemons["worker-1"].wait(), cluster.GIVEN_UP)
+        daemons["worker-1"] = self.start_on("worker-1", self.CUT, "-again")
+        self.assert_all_end(daemons)
+        self.assert_as_undisturbed("BYTES", ["worker-1"])
+
+    @cluster.slow
+    def test_short_cut(self):
+        """What heals within the deadline loses nobody."""
+        daemons = self.start_all()
+        self.plug("down")
+        time.sleep(cluster.scaled(1))  # a third of the deadline
+        self.plug("up")
+        self.assert_all_end(daemons)
+        self.assert_as_undisturbed("BYTES")
+
+    def assert_all_end(self, daemons):
+        for name, daemon in daemons.items():
+            self.assertEqual(daemon.wait(), cluster.SUCCESS, name)
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,468 @@
+"""Daemons of a job with `recovery { mode: REPLACE }` die, hang and are cut off: the job goes on, and
+ends with the bits of one that nothing happened to."""
+
+import os
+import random
+import re
+import signal
+import time
+
+import cluster
+import lenet
+
+ITERATIONS = 120
+# Worker 0 tests so often, and each test is a line that tells how far the training is.
+TEST_INTERVAL = 20
+WORKERS, SERVERS = 3, 2
+NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1", "worker-2")
+# The iteration to which all go back, and the next one, which some may have begun.
+MOST_REDONE = 2
+
+
+class RecoveryTest(lenet.LenetTest):
+    """Trains a small LeNet deterministically."""
+
+    # By policy: the summary of a training that nothing happens to, which all cases share.
+    undisturbed = {}
+
+    def setUp(self):
+        super().setUp()
+        self.copy_solver(
+            ("test_interval: .*", f"test_interval: {TEST_INTERVAL}"),
+            ("test_iter: .*", "test_iter: 1"),
+        )
+
+    def config(self, policy="BYTES", *, recovery="", cluster_fields=""):
+        return f"""
+            cluster {{ workers: {WORKERS} servers: {SERVERS} {cluster_fields} }}
+            recovery {{ mode: REPLACE {recovery} }}
+            communication {{
+              policy: {policy} deterministic: true
+              heartbeat_interval_seconds: {cluster.scaled(cluster.HEARTBEAT_INTERVAL)}
+              heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}
+            }}
+            training {{
+              solver: "{self.path("solver.prototxt")}" iterations: {ITERATIONS}
+              batch_per_worker: 8 seed: 3 threads: 1
+            }}"""
+
+    def reference(self, policy):
+        """The summary of a training under the policy that nothing happens to."""
+        if policy not in self.undisturbed:
+            path = self.write("undisturbed.prototxt", self.config(policy))
+            out = self.path("undisturbed")
+            run = self.start("poseidon", "run", f"--config={path}", f"--out={out}")
+            self.assertEqual(run.wait(), cluster.SUCCESS)
+            summary = self.read_json("undisturbed/summary.json")
+            self.assertEqual(summary["recoveries"], [])
+            self.undisturbed[policy] = summary
+        return self.undisturbed[policy]
+
+    def assert_as_undisturbed(self, policy, *lost):
+        """The job has done what it does when nothing happens, but for these recoveries: the names of the
+        nodes that each was for."""
+        self.assert_nothing_left(cluster.ENDING)
+        summary, undisturbed = self.read_json("out/summary.json"), self.reference(policy)
+        self.assertEqual(
+            self.assert_same_parameters(summary, WORKERS),
+            self.assert_same_parameters(undisturbed, WORKERS),
+        )
+        for sums in ("loss", "duration_ms", "exposed_ms"):
+            self.assertEqual(len(summary[sums]), ITERATIONS, sums)
+        for loss, expected in zip(summary["loss"], undisturbed["loss"]):
+            # The workers' losses are added in the order in which they come, in float64.
+            self.assertAlmostEqual(loss, expected, delta=WORKERS * 2.0**-52 * abs(expected))
+        for result in ("iterations", "test_accuracy", "test_loss"):
+            self.assertEqual(summary[result], undisturbed[result], result)
+        self.assertEqual([worker["images"] for worker in summary["workers"]].count(0), 0)
+        self.assert_recoveries(summary["recoveries"], lost)
+
+    def assert_recoveries(self, recoveries, lost):
+        self.assertEqual(len(recoveries), len(lost), recoveries)
+        for recovery, names in zip(recoveries, lost):
+            found = [re.sub(r" \(.*", "", node).replace(" ", "-") for node in recovery["lost"]]
+            self.assertEqual(sorted(found), sorted(names), recovery)
+            self.assert_makes_sense(recovery)
+
+    def assert_makes_sense(self, recovery, iterations=ITERATIONS):
+        self.assertNotEqual(recovery["cause"], "")
+        self.assertTrue(0 <= recovery["iteration"] <= iterations, recovery)
+        self.assertTrue(0 <= recovery["redone_iterations"] <= MOST_REDONE, recovery)
+        self.assertGreaterEqual(recovery["detected_ms"], 0, recovery)
+        self.assertGreater(recovery["restored_ms"], 0, recovery)
+        total = recovery["detected_ms"] + recovery["restored_ms"]
+        self.assertAlmostEqual(recovery["total_ms"], total, msg=recovery)
+
+    def kill(self, name):
+        """One that `poseidon run` has started, or has started again."""
+        role, _, rank = name.partition("-")
+        pid = self.pid_of(role, rank)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+
+def tested_at(iteration):
+    return rf"test at iteration {iteration}:"
+
+
+class RestartedByRunTest(RecoveryTest):
+    """`poseidon run` starts what is killed again."""
+
+    def start_killing(self, policy, *names):
+        run = self.start_run(self.config(policy))
+        run.await_output(tested_at(TEST_INTERVAL))
+        for name in names:
+            self.kill(name)
+        return run
+
+    def check(self, policy, *names):
+        run = self.start_killing(policy, *names)
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        for name in names:
+            self.assertIn(
+                f"{name} was killed by signal 9 (SIGKILL); it is started again\n", run.output()
+            )
+        for name in names:
+            # That the process has ended, or, if a new one needs long to start, its silence.
+            self.assertRegex(
+                run.output(), rf"lost .*{name.replace('-', ' ')} \(.*\).*: .*; waiting"
+            )
+        self.assert_as_undisturbed(policy, names)
+
+    def test_worker(self):
+        self.check("ALL_RING", "worker-1")
+
+    def test_worker_0_and_a_server_at_once(self):
+        self.check("BYTES", "worker-0", "server-1")
+
+    @cluster.slow
+    def test_each_alone(self):
+        for policy in ("ALL_PS", "ALL_SFB"):
+            for name in ("worker-0", "worker-2", "server-0", "server-1"):
+                with self.subTest(policy=policy, name=name):
+                    self.check(policy, name)
+
+    @cluster.slow
+    def test_all_but_one_worker_at_once(self):
+        """The servers have nothing that the workers lack, and one worker has all."""
+        self.check("BYTES", *(name for name in NODES[1:] if name != "worker-2"))
+
+    @cluster.slow
+    def test_same_rank_twice_in_a_row(self):
+        for name in ("worker-1", "worker-0", "server-0"):
+            with self.subTest(name):
+                run = self.start_killing("BYTES", name)
+                run.await_output(tested_at(3 * TEST_INTERVAL))
+                self.kill(name)
+                self.assertEqual(run.wait(), cluster.SUCCESS)
+                self.assert_as_undisturbed("BYTES", [name], [name])
+
+    @cluster.slow
+    def test_replacement_killed_while_it_starts(self):
+        run = self.start_killing("BYTES", "worker-1")
+        run.await_output("it is started again")
+        self.await_restart("worker-1", 1)
+        self.kill("worker-1")
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertIn("it is started again in 0.5", run.output())
+        self.assertIn("worker 1", self.read_json("out/summary.json")["recoveries"][0]["lost"][0])
+        self.assert_as_undisturbed("BYTES", *[["worker-1"]] * self.recoveries())
+
+    @cluster.slow
+    def test_another_killed_at_any_moment_of_a_recovery(self):
+        """Between a death and the moment when training goes on."""
+        seed = random.randrange(1 << 30)
+        draw = random.Random(seed)
+        for attempt in range(12):
+            first, second = draw.sample(NODES[1:], 2)
+            delay = draw.uniform(0, 1.5)
+            with self.subTest(seed=seed, attempt=attempt, kills=(first, second), delay=delay):
+                run = self.start_killing("BYTES", first)
+                time.sleep(delay)  # the moment is what is tried
+                self.kill(second)
+                self.assertEqual(run.wait(), cluster.SUCCESS)
+                together = self.recoveries() == 1
+                lost = [[first, second]] if together else [[first], [second]]
+                self.assert_as_undisturbed("BYTES", *lost)
+
+    def recoveries(self):
+        return len(self.read_json("out/summary.json")["recoveries"])
+
+    def await_restart(self, name, number):
+        """Until another process of this name has its log and runs its program."""
+        path = self.path(f"out/logs/{name}.restart-{number}.log")
+        role, _, rank = name.partition("-")
+        deadline = time.monotonic() + cluster.scaled(cluster.PATIENCE)
+        while not os.path.exists(path) or self.find_pid(role, rank) is None:
+            self.assertLess(time.monotonic(), deadline, f"{name} was not started again")
+            time.sleep(0.01)
+
+    @cluster.slow
+    def test_all_workers(self):
+        run = self.start_killing("BYTES", "worker-0", "worker-1", "worker-2")
+        self.assertEqual(run.wait(), cluster.PEER_LOST)
+        self.assertIn("lost every node that had the parameters", run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+
+class DemoTest(RecoveryTest):
+    """The shipped job learns what it learns, and to the bit, though a node dies every 3 s."""
+
+    KILL_INTERVAL = 3
+
+    def demo(self, name):
+        """Starts it under recovery."""
+        with open(f"{lenet.CONFIGS}/lenet_digits.prototxt", encoding="utf-8") as file:
+            job = file.read()
+        self.copy_solver()
+        solver = "configs/models/lenet/solver.prototxt"
+        job = job.replace(f'"{solver}"', f'"{self.path("solver.prototxt")}"')
+        path = self.write(f"{name}.prototxt", job + "recovery { mode: REPLACE }")
+        return self.start(
+            "poseidon", "run", f"--config={path}", f"--out={self.path(name)}", name=name
+        )
+
+    @cluster.slow
+    def test_random_kills(self):
+        self.assertEqual(self.demo("calm").wait(), cluster.SUCCESS)
+        seed = random.randrange(1 << 30)
+        draw = random.Random(seed)
+        nodes = [("worker", rank) for rank in range(4)] + [("server", rank) for rank in range(2)]
+        run = self.demo("killed")
+        run.await_output(tested_at(0))
+        kills = 0
+        with self.subTest(seed=seed):
+            while run.popen.poll() is None:
+                role, rank = draw.choice(nodes)
+                pid = self.find_pid(role, rank)
+                if pid is not None and "iteration 400/400" not in run.output():
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+                time.sleep(cluster.scaled(self.KILL_INTERVAL))  # what is tried
+            self.assertEqual(run.wait(), cluster.SUCCESS)
+            self.assert_nothing_left(cluster.ENDING)
+            calm, killed = (self.read_json(f"{name}/summary.json") for name in ("calm", "killed"))
+            self.assertGreater(kills, 0)
+            self.assertGreaterEqual(killed["test_accuracy"], 0.97)
+            self.assertEqual(
+                self.assert_same_parameters(killed, 4), self.assert_same_parameters(calm, 4)
+            )
+            self.assertGreater(len(killed["recoveries"]), 0)
+            for recovery in killed["recoveries"]:
+                self.assert_makes_sense(recovery, 400)
+
+
+class RefusedTest(RecoveryTest):
+    """What can't go back is told so before anybody trains."""
+
+    def assert_refused(self, *arguments, text, config=None):
+        run = self.start_run(config or self.config(), *arguments)
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())
+        self.assertIn(text, run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+    def test_statistics_of_batch_normalization(self):
+        with open(self.path("net.prototxt"), encoding="utf-8") as file:
+            net = file.read()
+        self.write(
+            "net.prototxt",
+            net + """layer { name: "norm" type: "BatchNorm" bottom: "conv1" top: "norm1" }""",
+        )
+        self.assert_refused(
+            text='the statistics of layer "norm" (BatchNorm) are each worker\'s own'
+        )
+
+    def test_clipped_gradients(self):
+        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
+            file.write("clip_gradients: 5\n")
+        self.assert_refused(
+            text="recovery.mode must be NONE: the training program makes the updates"
+        )
+
+    def test_program_of_the_users_own(self):
+        """It is not even started."""
+        self.assert_refused(
+            "--", "/bin/false", text="recovery.mode must be NONE: a program of yours can't go back"
+        )
+
+    def test_patched_program(self):
+        config = self.write(
+            "config.prototxt",
+            self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}"),
+        )
+        program = self.start(
+            "../tests/patched_program",
+            f"--config={config}",
+            f"--out={self.path('out')}",
+            "--rank=0",
+            "--batch=8",
+            f"--solver={self.path('solver.prototxt')}",
+            name="patched",
+        )
+        self.assertEqual(program.wait(), cluster.CONFIG_ERROR)
+        self.assertIn("recovery.mode: this program can't go back", program.output())
+
+
+class StartedByHandTest(RecoveryTest):
+    """Nobody starts anything again but the test, and nobody says who is dead but the heartbeat."""
+
+    def start_daemons(self, recovery=""):
+        self.text = self.config(
+            recovery=recovery, cluster_fields=f"scheduler_port: {cluster.free_port_pair()}"
+        )
+        daemons = self.start_by_hand(self.text, NODES)
+        daemons["scheduler"].await_output(tested_at(TEST_INTERVAL))
+        return daemons
+
+    def replace(self, daemons, name, *arguments):
+        """Another process takes the rank; the one before stays under another name."""
+        before = daemons[name]
+        role, _, rank = name.partition("-")
+        daemons[name] = self.start(
+            f"poseidon_{role}",
+            f"--config={self.path('config.prototxt')}",
+            f"--out={self.path('out')}",
+            f"--rank={rank}",
+            *arguments,
+            name=f"{name}-after-{before.pid}",
+        )
+        return before
+
+    def await_loss(self, daemons, *names):
+        lost = ", ".join(self.describe(daemons, name) for name in names)
+        daemons["scheduler"].await_output(
+            re.escape(f"lost {lost}: no heartbeat for "), cluster.END_TIME
+        )
+
+    def test_stopped_worker(self):
+        """What was believed dead and is not changes nothing, and is told that it is over."""
+        daemons = self.start_daemons()
+        daemons["worker-1"].signal(signal.SIGSTOP)
+        self.await_loss(daemons, "worker-1")
+        zombie = self.replace(daemons, "worker-1")
+        zombie.signal(signal.SIGCONT)
+        self.assertEqual(zombie.wait(cluster.END_TIME), cluster.GIVEN_UP)
+        self.assertRegex(
+            zombie.output(),
+            r"the job goes on without this node \(no heartbeat for \d s\); start it again",
+        )
+        self.assert_all_succeed(daemons)
+        self.assert_as_undisturbed("BYTES", ["worker-1"])
+
+    @cluster.slow
+    def test_stopped_nodes_that_go_on_later(self):
+        """They go on when the others do, with another in their place."""
+        for name in ("worker-0", "worker-2", "server-1"):
+            with self.subTest(name):
+                daemons = self.start_daemons()
+                daemons[name].signal(signal.SIGSTOP)
+                self.await_loss(daemons, name)
+                zombie = self.replace(daemons, name)
+                daemons["scheduler"].await_output("goes on from iteration")
+                zombie.signal(signal.SIGCONT)
+                self.assert_all_succeed(daemons)
+                self.assertIn(zombie.wait(cluster.END_TIME), (cluster.GIVEN_UP, cluster.PEER_LOST))
+                self.assert_as_undisturbed("BYTES", [name])
+
+    @cluster.slow
+    def test_killed(self):
+        for names in (["worker-0"], ["worker-1"], ["server-0"], ["worker-2", "server-1"]):
+            with self.subTest(names):
+                daemons = self.start_daemons()
+                for name in names:
+                    daemons[name].signal(signal.SIGKILL)
+                daemons["scheduler"].await_output("no heartbeat for", cluster.END_TIME)
+                for name in names:
+                    self.replace(daemons, name)
+                self.assert_all_succeed(daemons)
+                self.assert_as_undisturbed("BYTES", names)
+
+    @cluster.slow
+    def test_another_killed_while_the_others_wait(self):
+        for first, second in (
+            ("worker-1", "worker-0"),
+            ("server-0", "worker-2"),
+            ("worker-0", "server-1"),
+        ):
+            with self.subTest(first=first, second=second):
+                daemons = self.start_daemons()
+                daemons[first].signal(signal.SIGKILL)
+                self.await_loss(daemons, first)
+                daemons[second].signal(signal.SIGKILL)
+                self.replace(daemons, first)
+                self.await_loss(daemons, second)
+                self.replace(daemons, second)
+                self.assert_all_succeed(daemons)
+                self.assert_as_undisturbed("BYTES", [first, second])
+
+    @cluster.slow
+    def test_replacement_that_is_there_before_the_verdict(self):
+        """It waits until the heartbeat says that its rank is free."""
+        daemons = self.start_daemons()
+        daemons["worker-1"].signal(signal.SIGKILL)
+        self.replace(daemons, "worker-1")
+        self.assert_all_succeed(daemons)
+        self.assert_as_undisturbed("BYTES", ["worker-1"])
+
+    @cluster.slow
+    def test_nobody_takes_the_place(self):
+        daemons = self.start_daemons("replacement_deadline_seconds: 1")
+        daemons["server-1"].signal(signal.SIGKILL)
+        self.assert_others_end(
+            daemons,
+            "server-1",
+            text=f"lost {self.describe(daemons, 'server-1')}",
+            code=cluster.DEADLINE_EXCEEDED,
+            seconds=cluster.END_TIME + cluster.scaled(1),
+        )
+        self.assertIn("recovery.replacement_deadline_seconds", daemons["scheduler"].output())
+
+    @cluster.slow
+    def test_scheduler(self):
+        """There is only one, and it has no other's state."""
+        daemons = self.start_daemons()
+        daemons["scheduler"].signal(signal.SIGKILL)
+        self.assert_others_end(
+            daemons, "scheduler", text="lost the scheduler at tcp://127.0.0.1:", seconds=60
+        )
+
+
+class ManyServersTest(cluster.ClusterTest):
+    """A machine with several servers is started again: they come back one after the other."""
+
+    SERVERS = 5
+
+    def start_server(self, rank, incarnation, *arguments):
+        return self.start(
+            "poseidon_server",
+            f"--config={self.path('config.prototxt')}",
+            f"--rank={rank}",
+            f"--incarnation={incarnation}",
+            *arguments,
+        )
+
+    @cluster.slow
+    def test_each_is_replaced_alone(self):
+        config = cluster.replay_config(
+            workers=1,
+            servers=self.SERVERS,
+            iterations=400,
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+        )
+        config += "recovery { mode: REPLACE }"
+        daemons = self.start_by_hand(config, ("scheduler", "worker-0"))
+        old = [self.start_server(rank, 1 + rank) for rank in range(self.SERVERS)]
+        daemons["scheduler"].await_output("iteration ")
+        for server in old:
+            server.signal(signal.SIGKILL)
+        for rank in range(self.SERVERS):
+            daemons[f"server-{rank}"] = self.start_server(
+                rank, 100 + rank, f"--replaces={1 + rank}"
+            )
+            daemons["scheduler"].await_output(rf"lost server {rank} \(")
+        self.assert_all_succeed(daemons)
+        self.assertEqual(len(self.read_json("out/summary.json")["recoveries"]), 1)
+
+
+if __name__ == "__main__":
+    cluster.main()
