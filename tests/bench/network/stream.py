@@ -79,8 +79,8 @@ def dense_wire_seconds():
     return all_reduce.wire_seconds(NODES, size, BITS_PER_SECOND)
 
 
-def job(address, communication, backward, iterations, factors):
-    """A job config. `factors`: inner-product layers may use them."""
+def job(address, communication, backward, iterations, factors, more=""):
+    """A job config. `factors`: inner-product layers may use them. `more`: fields of the job."""
     text = ""
     for layer in layers():
         if layer.product and factors:
@@ -99,6 +99,7 @@ communication {{ kv_pair_bytes: {KV_PAIR_BYTES} window_bytes: {WINDOW_BYTES} {co
 training {{ engine: REPLAY trace: true
   replay {{ iterations: {iterations} batch: {BATCH}
 {text} }} }}
+{more}
 """
 
 
