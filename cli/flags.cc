@@ -10,6 +10,11 @@ DEFINE_string(weights, "", ".caffemodel files to start from, comma separated.");
 DEFINE_string(snapshot, "",
               ".solverstate file to go on from; \"latest\" is the newest whole one with the "
               "solver's snapshot_prefix.");
+DEFINE_int32(
+    restarts, 0,
+    "When the job fails for a reason that may pass, such as a process that was killed, run "
+    "it again, up to so many times: from the newest snapshot that it has written, or else "
+    "as it was started.");
 DEFINE_int32(iterations, 0, "Batches.");
 DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 

@@ -13,6 +13,7 @@ DECLARE_string(solver);
 DECLARE_string(profile);
 DECLARE_string(weights);
 DECLARE_string(snapshot);
+DECLARE_int32(restarts);
 DECLARE_int32(iterations);
 DECLARE_int32(threads);
 

@@ -2,6 +2,7 @@
 
 #include <gflags/gflags.h>
 
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -104,7 +105,62 @@ void CheckProgram(const JobConfig& config) {
                     "to compute on, as by Caffe's --gpu. Remove the field");
 }
 
+// Whether the same job, run again, may come to its end: not if what was wrong is in its files, and
+// not if somebody has ended it.
+bool MayPass(ExitCode code) {
+  switch (code) {
+    case ExitCode::kSuccess:
+    case ExitCode::kConfigError:
+    case ExitCode::kRefused:
+    case ExitCode::kDataError:
+    case ExitCode::kParametersDiffer:
+    case ExitCode::kInterrupted:
+      return false;
+    default:
+      return true;
+  }
+}
+
+// The job goes on from the newest snapshot that it has written itself, if it has. Returns the
+// snapshot's path. One that was there before is an earlier job's.
+std::optional<std::string> GoOnFromSnapshot(const Solver& solver,
+                                            std::filesystem::file_time_type begin,
+                                            Training& training) {
+  const std::string& prefix = solver.parameter.snapshot_prefix();
+  if (prefix.empty()) return std::nullopt;
+  const std::optional<std::string> newest = FindLatestSnapshot(prefix);
+  if (!newest || std::filesystem::last_write_time(*newest) < begin) return std::nullopt;
+  training.clear_weights();
+  training.set_snapshot(*newest);
+  return newest;
+}
+
+// Runs the job, and again after what may pass, as often as --restarts allows.
+ExitCode RunToTheEnd(LocalClusterOptions options, const std::optional<Solver>& solver,
+                     Interruption& interruption) {
+  const auto begin = std::filesystem::file_time_type::clock::now();
+  for (int restarts = 0;; ++restarts) {
+    const ExitCode code = LocalCluster(options).Wait(interruption);
+    if (!MayPass(code) || restarts == FLAGS_restarts) return code;
+    // Whoever asks why it failed wants these.
+    const std::string logs = options.out + "/logs";
+    const std::string kept = logs + "." + std::to_string(restarts + 1);
+    std::filesystem::remove_all(kept);
+    std::filesystem::rename(logs, kept);
+    std::optional<std::string> from;
+    if (solver) from = GoOnFromSnapshot(*solver, begin, *options.config.job.mutable_training());
+    std::cout << "the job starts again from "
+              << (from ? *from : "where it was started, as it has written no snapshot yet")
+              << " (restart " << restarts + 1 << " of " << FLAGS_restarts << "); the logs are in "
+              << kept << std::endl;
+  }
+}
+
 ExitCode Run(const std::vector<std::string>& program) {
+  if (FLAGS_restarts < 0) {
+    throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +
+                      "; it must not be negative");
+  }
   LocalClusterOptions options;
   options.program = program;
   options.config = ReadJobConfig(CheckInputFile(FLAGS_config));
@@ -116,9 +172,10 @@ ExitCode Run(const std::vector<std::string>& program) {
   cluster.set_scheduler_host("127.0.0.1");
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
   SetStart(program, *job.mutable_training());
+  std::optional<Solver> solver;
   if (!program.empty()) {
     CheckProgram(options.config);
-  } else if (const std::optional<Solver> solver = CheckFiles(options.config)) {
+  } else if ((solver = CheckFiles(options.config))) {
     if (const auto why = WhyNothingIsLeft(job.training(), *solver)) {
       std::cout << *why << std::endl;
       return ExitCode::kSuccess;
@@ -130,8 +187,7 @@ ExitCode Run(const std::vector<std::string>& program) {
             << cluster.workers() << " worker(s); logs are in " << options.out << "/logs"
             << std::endl;
   const std::string out = options.out;
-  LocalCluster local(std::move(options));
-  const ExitCode code = local.Wait(interruption);
+  const ExitCode code = RunToTheEnd(std::move(options), solver, interruption);
   if (code == ExitCode::kSuccess) std::cout << "summary: " << out << "/summary.json" << std::endl;
   return code;
 }

@@ -27,6 +27,7 @@ const Verb kRun{
               {"servers", "N", "Number of parameter servers, instead of the config's."},
               {"weights", "FILES", ""},
               {"snapshot", "FILE", ""},
+              {"restarts", "N", ""},
               {"out", "DIR", "Directory to write to; out/NAME of the job by default."}},
     .example = "poseidon run --config=configs/lenet_digits.prototxt",
     .run = RunVerb,

@@ -98,8 +98,8 @@ void SchedulerActor::TryRegroup(Outbox& outbox) {
 void SchedulerActor::TryGoOn(Outbox& outbox) {
   if (phase_ != Phase::kRegrouping || !roster_.complete()) return;
   const Cut cut = round_.FindCut();
-  // A worker that is left and lacks values has sent no gradient. So nobody has updated any, and worker
-  // 0, or who takes its place, can begin the job with the first ones once more.
+  // A worker that is left and lacks values has sent no gradient. So nobody has updated any, and
+  // worker 0, or who takes its place, can begin the job with the first ones once more.
   const bool begun = plan_.plan().start_iteration() != first_iteration_ ||
                      (round_.nobody_answered() && reached_ > first_iteration_);
   if (cut.holders.empty() && begun) {

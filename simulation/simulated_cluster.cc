@@ -180,8 +180,8 @@ void SimulatedCluster::RestartAt(Time when, const NodeId& id, bool supervised) {
   const size_t index = IndexOf(id);
   runtime_.At(when, [this, index, supervised] {
     Node& node = nodes_[index];
-    const bool given_up = node.record.end && node.record.end->exit_code() ==
-                                                 static_cast<int>(ExitCode::kGivenUp);
+    const bool given_up =
+        node.record.end && node.record.end->exit_code() == static_cast<int>(ExitCode::kGivenUp);
     if (!node.record.killed && !given_up) return;
     const NodeSpec& spec = options_.layout.nodes[index];
     node.replaces = supervised ? IncarnationOf(node) : 0;

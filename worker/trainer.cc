@@ -64,8 +64,8 @@ bool Trainer::HasParametersBesideModel() const {
 }
 
 void Trainer::CheckSameStart() const {
-  // Who takes a lost worker's place begins where the others are, and what is not trained is the same
-  // in all snapshots.
+  // Who takes a lost worker's place begins where the others are, and what is not trained is the
+  // same in all snapshots.
   if (!session_.plan().holders().empty()) return;
   const int64_t own = options_.from ? options_.from->state.iteration : 0;
   if (own == first_iteration_) return;

@@ -105,6 +105,29 @@ def tested_at(iteration):
     return rf"test at iteration {iteration}:"
 
 
+class RestartedJobTest(RecoveryTest):
+    """What is not recovered is run again from its newest snapshot."""
+
+    def test_scheduler(self):
+        prefix = self.path("lenet")
+        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
+            solver.write(f'snapshot: 25 snapshot_prefix: "{prefix}" snapshot_after_train: false\n')
+        config = self.config().replace("recovery { mode: REPLACE  }", "")
+        run = self.start_run(config, "--restarts=1")
+        run.await_output(tested_at(3 * TEST_INTERVAL))
+        os.kill(self.pid_of("scheduler"), signal.SIGKILL)
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertRegex(
+            run.output(), r"the job starts again from .*lenet_iter_(50|75)\.solverstate"
+        )
+        self.assertIn("(restart 1 of 1); the logs are in", run.output())
+        self.assertTrue(os.path.exists(self.path("out/logs.1/worker-0.log")))
+        self.assertEqual(
+            self.assert_same_parameters(self.read_json("out/summary.json"), WORKERS),
+            self.assert_same_parameters(self.reference("BYTES"), WORKERS),
+        )
+
+
 class RestartedByRunTest(RecoveryTest):
     """`poseidon run` starts what is killed again."""
 

@@ -37,7 +37,7 @@ struct MemberOptions {
   uint64_t job_fingerprint = 0;  // of the job config
   // That config, for a refusal that says what differs; null where nobody will read it.
   std::shared_ptr<const Job> job;
-  uint64_t replaces = 0;         // incarnation of the dead process whose place it takes; 0: none
+  uint64_t replaces = 0;  // incarnation of the dead process whose place it takes; 0: none
   // Where the job goes on after a loss: how long this node asks a scheduler that is silent whether
   // it still belongs to the job. nullopt: not at all.
   std::optional<Duration> scheduler_deadline;
