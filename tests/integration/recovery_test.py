@@ -118,7 +118,7 @@ class RestartedJobTest(RecoveryTest):
         os.kill(self.pid_of("scheduler"), signal.SIGKILL)
         self.assertEqual(run.wait(), cluster.SUCCESS)
         self.assertRegex(
-            run.output(), r"the job starts again from .*lenet_iter_(50|75)\.solverstate"
+            run.output(), r"the job starts again from .*lenet_iter_[0-9]+\.solverstate"
         )
         self.assertIn("(restart 1 of 1); the logs are in", run.output())
         self.assertTrue(os.path.exists(self.path("out/logs.1/worker-0.log")))
