@@ -13,7 +13,7 @@
 #include "planner/replan.h"
 #include "proto/job_config.h"
 #include "proto/rate_advice.h"
-#include "scheduler/job_report.h"
+#include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/node_setup.h"
 #include "transport/zmq/zmq_runtime.h"

@@ -6,6 +6,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
@@ -143,6 +144,76 @@ void SchedulerActor::FinishRecovery(Outbox& outbox) {
   const wire::Recovered recovered = round_.End(start, std::max(reached_, start), outbox.now);
   outbox.Send(MakeEnvelope(MessageKind::kRecovered, Here(kApplicationLane), recovered));
   outbox.CancelTimer(kRepeatRecovery);
+}
+
+bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbox) {
+  if (roster_.WasForgotten(request.incarnation())) {
+    Refuse(request.node(), "the job has gone on without it; start it again", outbox,
+           ExitCode::kGivenUp);
+    return true;
+  }
+  if (request.replaces() != 0) {
+    if (const std::optional<NodeId> dead = roster_.Find(request.replaces())) {
+      if (members_.contains(*dead) && Recovers()) {
+        Lose({*dead}, "its process has ended", {}, outbox);
+      } else if (!members_.contains(*dead)) {
+        roster_.Forget(*dead);  // it had joined, and was not needed yet
+      }
+    }
+  }
+  // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
+  const bool repeated = roster_.Find(request.incarnation()).has_value();
+  return Recovers() && !repeated && roster_.IsTaken(request);
+}
+
+void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
+  wire::Declaration declaration;
+  if (!declaration.ParseFromString(envelope.body.ToString())) return;
+  // Snapshots may have been written since; the data must be the others'.
+  declaration.mutable_inputs()->clear_snapshot();
+  const std::string disagreement = DescribeDisagreement(
+      {declared_inputs_, {FindNode(view_, envelope.from.node), declaration.inputs()}});
+  if (!disagreement.empty()) return End(ExitCode::kDataError, disagreement, outbox);
+  if (std::hash<std::string>()(declaration.model()) == declared_hash_) return;
+  End(ExitCode::kConfigError,
+      Describe(FindNode(view_, envelope.from.node)) +
+          ", which took a lost one's rank, declared another model than the others; every worker "
+          "must read the same net and solver files",
+      outbox);
+}
+
+void SchedulerActor::CountProgress(const Envelope& envelope) {
+  wire::Progress progress;
+  if (!progress.ParseFromString(envelope.body.ToString())) return;
+  if (progress.iteration() < plan_.plan().start_iteration()) return;
+  reached_ = std::max(reached_, progress.iteration() + 1);
+  losses_without_progress_.clear();
+  hung_.clear();
+}
+
+std::vector<NodeId> SchedulerActor::LateNodes() const {
+  std::vector<NodeId> late;
+  for (const NodeId& node : members_) {
+    const bool holds = phase_ == Phase::kHolding
+                           ? node.role == Role::kWorker && !round_.Has(node.rank)
+                           : !answered_.contains(node);
+    if (holds) late.push_back(node);
+  }
+  return late;
+}
+
+std::string SchedulerActor::LostNames() const {
+  std::string names;
+  for (const wire::Node& node : round_.lost()) {
+    names += (names.empty() ? "" : ", ") + Describe(node);
+  }
+  return names;
+}
+
+void SchedulerActor::CountDeclared(Outbox& outbox) {
+  for (const NodeId& node : std::set<NodeId>(members_)) {
+    if (phase_ == Phase::kDeclaring && node.role == Role::kWorker) TryFirstPlan(node, outbox);
+  }
 }
 
 void SchedulerActor::Tell(const std::string& text, Outbox& outbox) {

@@ -177,7 +177,7 @@ class Messages(unittest.TestCase):
 
 class Running(unittest.TestCase):
     def test_every_key_of_the_summary_is_documented(self):
-        source = text_of("scheduler/job_report.cc")
+        source = text_of("scheduler/report/job_report.cc")
         json = source[source.index("JobReport::Json") :]
         keys = set(re.findall(r'json\["(\w+)"\]', json)) | set(re.findall(r'{"(\w+)", ', json))
         page = text_of("docs/running.md")

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/input_agreement.h"
-#include "scheduler/parameter_agreement.h"
+#include "scheduler/report/parameter_agreement.h"
 #include "transport/address.h"
 
 namespace poseidon {

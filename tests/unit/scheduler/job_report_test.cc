@@ -1,5 +1,5 @@
 // summary.json and the closing text, for a job whose numbers are worked out by hand.
-#include "scheduler/job_report.h"
+#include "scheduler/report/job_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

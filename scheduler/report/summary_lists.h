@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "scheduler/job_traffic.h"
+#include "scheduler/report/job_traffic.h"
 
 namespace poseidon {
 

@@ -10,7 +10,7 @@
 
 #include "core/time.h"
 #include "proto/wire.pb.h"
-#include "scheduler/job_traffic.h"
+#include "scheduler/report/job_traffic.h"
 
 namespace poseidon {
 

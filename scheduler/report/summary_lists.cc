@@ -1,4 +1,4 @@
-#include "scheduler/summary_lists.h"
+#include "scheduler/report/summary_lists.h"
 
 #include <nlohmann/json.hpp>
 #include <string>

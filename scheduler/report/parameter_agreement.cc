@@ -1,4 +1,4 @@
-#include "scheduler/parameter_agreement.h"
+#include "scheduler/report/parameter_agreement.h"
 
 #include <vector>
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "proto/wire.pb.h"
-#include "scheduler/job_traffic.h"
+#include "scheduler/report/job_traffic.h"
 
 namespace poseidon {
 

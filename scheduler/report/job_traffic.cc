@@ -1,4 +1,4 @@
-#include "scheduler/job_traffic.h"
+#include "scheduler/report/job_traffic.h"
 
 #include "transport/address.h"
 

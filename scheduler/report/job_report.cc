@@ -1,4 +1,4 @@
-#include "scheduler/job_report.h"
+#include "scheduler/report/job_report.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 
 #include "planner/placement.h"
 #include "proto/bucket.h"
-#include "scheduler/parameter_agreement.h"
-#include "scheduler/summary_lists.h"
+#include "scheduler/report/parameter_agreement.h"
+#include "scheduler/report/summary_lists.h"
 
 namespace poseidon {
 namespace {
