@@ -4,7 +4,7 @@
 # whether all of the tree compiles with it is for tools/test --all to say.
 set(sources
     experiments/point_summary.cc  # ThreadSanitizer: -Warray-bounds through nlohmann::json
-    scheduler/job_report.cc)      # the largest user of the same library
+    scheduler/report/job_report.cc)      # the largest user of the same library
 
 if(PRESET STREQUAL clang)
   find_program(clang clang++)
