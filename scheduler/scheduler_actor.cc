@@ -96,7 +96,7 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return OnNotice(envelope, outbox);
     case MessageKind::kProgress: {
       if (phase_ == Phase::kTraining && envelope.from.node.role == Role::kWorker)
-        CountProgress(envelope);
+        CountProgress(envelope, outbox.now);
       Envelope forward = envelope;
       forward.to = Here(kApplicationLane);
       outbox.Send(std::move(forward));
@@ -342,6 +342,7 @@ void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
     outbox.Send(std::move(start));
   }
   EnterPhase(Phase::kTraining, outbox);
+  if (last_progress_ == Time{}) last_progress_ = outbox.now;
   FinishRecovery(outbox);
 }
 

@@ -165,7 +165,7 @@ class SchedulerActor : public Actor {
   std::vector<NodeId> LateNodes() const;
   std::string LostNames() const;
   // A worker has done an iteration.
-  void CountProgress(const Envelope& envelope);
+  void CountProgress(const Envelope& envelope, Time now);
   // How long a phase may take; nullopt: any time.
   std::optional<Duration> DeadlineOf(Phase phase) const;
   Duration StallDeadline() const {
@@ -202,6 +202,7 @@ class SchedulerActor : public Actor {
   std::map<NodeId, int> losses_without_progress_;
   int64_t first_iteration_ = 0;  // of the training
   int64_t reached_ = 0;          // iterations that some worker has done
+  Time last_progress_{};         // when one has done one; at first when training began
 };
 
 }  // namespace poseidon

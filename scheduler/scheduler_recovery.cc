@@ -34,9 +34,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
     roster_.Forget(id);
     ++losses_without_progress_[id];
   }
-  Tell("lost " + names + ": " + cause + "; waiting for " + (nodes.size() == 1 ? "one" : "those") +
-           " to take the place",
-       outbox);
+  Tell("lost " + names + ": " + cause, outbox);
   BeginHold(outbox);
 }
 
@@ -93,6 +91,11 @@ void SchedulerActor::OnHoldings(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::TryRegroup(Outbox& outbox) {
   if (phase_ != Phase::kHolding || !AllHeld()) return;
   EnterPhase(Phase::kRegrouping, outbox);
+  if (!roster_.complete()) {
+    Tell("waiting for another process to be " + roster_.Missing() + ", for at most " +
+             SecondsText(*DeadlineOf(Phase::kRegrouping)),
+         outbox);
+  }
   TryGoOn(outbox);
 }
 
@@ -141,7 +144,8 @@ std::optional<NodeId> SchedulerActor::LostTooOften() const {
 void SchedulerActor::FinishRecovery(Outbox& outbox) {
   if (!round_.active()) return;
   const int64_t start = plan_.plan().start_iteration();
-  const wire::Recovered recovered = round_.End(start, std::max(reached_, start), outbox.now);
+  wire::Recovered recovered = round_.End(start, std::max(reached_, start), outbox.now);
+  recovered.set_still_seconds(ToSeconds(outbox.now - last_progress_));
   outbox.Send(MakeEnvelope(MessageKind::kRecovered, Here(kApplicationLane), recovered));
   outbox.CancelTimer(kRepeatRecovery);
 }
@@ -182,11 +186,12 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
       outbox);
 }
 
-void SchedulerActor::CountProgress(const Envelope& envelope) {
+void SchedulerActor::CountProgress(const Envelope& envelope, Time now) {
   wire::Progress progress;
   if (!progress.ParseFromString(envelope.body.ToString())) return;
   if (progress.iteration() < plan_.plan().start_iteration()) return;
   reached_ = std::max(reached_, progress.iteration() + 1);
+  last_progress_ = now;
   losses_without_progress_.clear();
   hung_.clear();
 }

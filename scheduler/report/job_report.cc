@@ -68,8 +68,8 @@ std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
     duration_ms_.resize(kept);
     exposed_ms_.resize(kept);
   }
-  return Format("goes on from iteration %lld, %.1f s after the loss was known",
-                static_cast<long long>(recovered.iteration()), recovered.restored_seconds());
+  return Format("goes on from iteration %lld; for %.1f s none was done",
+                static_cast<long long>(recovered.iteration()), recovered.still_seconds());
 }
 
 void JobReport::Record(int64_t number, const Iteration& done) {

@@ -111,6 +111,7 @@ nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recove
          {"cause", recovered.cause()},
          {"iteration", recovered.iteration()},
          {"redone_iterations", recovered.reached() - recovered.iteration()},
+         {"still_ms", 1000 * recovered.still_seconds()},
          {"detected_ms", 1000 * recovered.detected_seconds()},
          {"restored_ms", 1000 * recovered.restored_seconds()},
          {"total_ms", 1000 * (recovered.detected_seconds() + recovered.restored_seconds())}});
