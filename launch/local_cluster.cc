@@ -19,15 +19,10 @@
 #include "core/split.h"
 #include "core/utf8.h"
 #include "launch/program_directory.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
-
-// No two processes of a job have the same.
-uint64_t DrawIncarnation() {
-  std::random_device random;
-  return (static_cast<uint64_t>(random()) << 32) | random() | 1;
-}
 
 std::string IncarnationFlag(const std::string& flag, uint64_t incarnation) {
   return "--" + flag + "=" + std::to_string(incarnation);
@@ -145,7 +140,7 @@ void LocalCluster::StartCommand(const std::string& name, std::vector<std::string
   child.log = options_.out + "/logs/" + name + ".log";
   child.inherit_output = inherit_output;
   commands_.push_back(child);
-  incarnations_.push_back(DrawIncarnation());
+  incarnations_.push_back(DrawRandom());
   const bool ours = options_.program.empty() && name != "scheduler";
   if (ours) child.command.push_back(IncarnationFlag("incarnation", incarnations_.back()));
   children_.emplace_back(std::move(child));
@@ -156,7 +151,7 @@ ChildProcess LocalCluster::Restart(size_t index, int restarts) {
   // The log of the one that died is of use to who asks why.
   child.log =
       options_.out + "/logs/" + child.name + ".restart-" + std::to_string(restarts) + ".log";
-  const uint64_t dead = std::exchange(incarnations_[index], DrawIncarnation());
+  const uint64_t dead = std::exchange(incarnations_[index], DrawRandom());
   child.command.push_back(IncarnationFlag("incarnation", incarnations_[index]));
   child.command.push_back(IncarnationFlag("replaces", dead));
   return ChildProcess(std::move(child));
