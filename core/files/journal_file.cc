@@ -1,0 +1,158 @@
+#include "core/files/journal_file.h"
+
+#include <fcntl.h>
+#include <glog/logging.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+#include "core/files/regular_file.h"
+
+namespace poseidon {
+namespace {
+
+constexpr std::string_view kTitle = "Poseidon journal 1, of ";
+constexpr size_t kHeaderBytes = 256;
+constexpr size_t kMostRecordBytes = size_t{1} << 30;
+
+// Before each record.
+struct Frame {
+  uint32_t size = 0;
+  uint32_t size_check = 0;
+  uint64_t check = 0;
+};
+static_assert(sizeof(Frame) == 16);
+
+uint32_t CheckOfSize(uint32_t size) {
+  return static_cast<uint32_t>(XXH3_64bits(&size, sizeof size));
+}
+
+bool AllZero(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](char byte) { return byte == 0; });
+}
+
+// The text of a file's header without what fills it up.
+std::string TextOf(std::string_view header) {
+  return std::string(header.substr(0, header.find('\0')));
+}
+
+}  // namespace
+
+JournalFile::JournalFile(const std::string& path, const std::string& owner)
+    : path_(path), descriptor_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) Fail("can't open");
+  try {
+    Lock();
+    Read(ReadRegularFile(path_, ExitCode::kFailure, kMostFileBytes));
+    WriteHeader(owner);
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+}
+
+JournalFile::~JournalFile() { close(descriptor_); }
+
+void JournalFile::Fail(const std::string& what) const {
+  throw Error(ExitCode::kFailure, what + " " + path_ + ": " + std::strerror(errno));
+}
+
+void JournalFile::Lock() {
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  if (errno != EWOULDBLOCK) Fail("can't lock");
+  std::array<char, kHeaderBytes> header{};
+  const ssize_t size = pread(descriptor_, header.data(), header.size(), 0);
+  const std::string text =
+      TextOf({header.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))});
+  // Between making the file and writing to it there is nothing to read.
+  const bool says = text.starts_with(kTitle);
+  throw ConfigError(path_ + " is in use by " +
+                    (says ? text.substr(kTitle.size()) : "another program") +
+                    "; wait for its end, or choose another directory");
+}
+
+void JournalFile::Read(const std::string& content) {
+  // Its first process may have died while it wrote the header.
+  if (content.size() < kHeaderBytes && (AllZero(content) || content.starts_with(kTitle) ||
+                                        kTitle.starts_with(content))) {
+    cut_bytes_ = static_cast<int64_t>(content.size());
+    return;
+  }
+  if (!content.starts_with(kTitle)) {
+    throw ConfigError(path_ + " is no journal of this program; remove it, or choose another place");
+  }
+  size_t at = kHeaderBytes;
+  while (at < content.size()) {
+    const std::string_view left = std::string_view(content).substr(at);
+    Frame frame;
+    if (left.size() < sizeof frame) break;
+    std::memcpy(&frame, left.data(), sizeof frame);
+    const bool sized = frame.size_check == CheckOfSize(frame.size);
+    // After a power cut a file system may have given the file its new size before its content.
+    if (!sized && AllZero(left)) break;
+    const std::string_view record = left.substr(sizeof frame, sized ? frame.size : 0);
+    if (sized && record.size() < frame.size) break;
+    if (!sized || XXH3_64bits(record.data(), record.size()) != frame.check) {
+      throw DataError(path_ + " is damaged at byte " + std::to_string(at) +
+                      ": what is there is not what was written; nothing can go on from it. Remove "
+                      "it to begin anew");
+    }
+    records_.emplace_back(record);
+    at += sizeof frame + frame.size;
+  }
+  size_ = static_cast<int64_t>(at);
+  cut_bytes_ = static_cast<int64_t>(content.size() - at);
+}
+
+void JournalFile::WriteHeader(const std::string& owner) {
+  std::string header = std::string(kTitle) + owner + ", process " + std::to_string(getpid());
+  header.resize(kHeaderBytes, '\0');
+  WriteAll(header, 0);
+  size_ = std::max<int64_t>(size_, kHeaderBytes);
+  if (ftruncate(descriptor_, size_) != 0) Fail("can't write to");
+}
+
+void JournalFile::WriteAll(std::string_view bytes, int64_t at) const {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(descriptor_, bytes.data(), bytes.size(), at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) Fail("can't write to");
+    bytes.remove_prefix(static_cast<size_t>(written));
+    at += written;
+  }
+}
+
+std::vector<std::string> JournalFile::TakeRecords() { return std::exchange(records_, {}); }
+
+void JournalFile::Append(std::string_view record) {
+  CHECK_LE(record.size(), kMostRecordBytes);
+  Frame frame;
+  frame.size = static_cast<uint32_t>(record.size());
+  frame.size_check = CheckOfSize(frame.size);
+  frame.check = XXH3_64bits(record.data(), record.size());
+  std::string bytes(reinterpret_cast<const char*>(&frame), sizeof frame);
+  bytes += record;
+  try {
+    WriteAll(bytes, size_);
+  } catch (const Error&) {
+    // Else the next record would follow half of this one. If it fails, opening the file does it.
+    const bool cut = ftruncate(descriptor_, size_) == 0;
+    LOG_IF(WARNING, !cut) << "can't cut off what was begun of a record in " << path_;
+    throw;
+  }
+  size_ += static_cast<int64_t>(bytes.size());
+}
+
+void JournalFile::Sync() {
+  if (fsync(descriptor_) != 0) Fail("can't write to");
+}
+
+}  // namespace poseidon

@@ -1,0 +1,62 @@
+// JournalFile: records that a program appends to a file and finds again when it is started anew,
+// however it ended. One process has the file at a time.
+//
+// A record is there whole or not at all: what a process was writing when it died, or a disk had no
+// room for, is cut off when the file is opened next. Everything else that is not as it was written
+// is an error: nobody goes on from a file with a hole.
+//
+// The format: 256 bytes of text that say what the file is and who has it, then for each record its
+// size (4 bytes), a checksum of these 4, a checksum of the record (8 bytes), and the record; numbers
+// in the machine's byte order, checksums by XXH3.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace poseidon {
+
+// Not thread-safe.
+//
+//   JournalFile journal("out/scheduler.journal", "the scheduler of the job \"lenet\"");
+//   for (const std::string& record : journal.TakeRecords()) Apply(record);
+//   journal.Append("view 3");
+//   journal.Sync();
+class JournalFile {
+ public:
+  // Opens the file, which is made if it is not there, and reads it. `owner` says who has it, for
+  // whoever comes later. Throws ConfigError if somebody has it, with who that is, or if it is not a
+  // journal; Error of kDataError if it is damaged; Error of kFailure if it can't be read or written.
+  JournalFile(const std::string& path, const std::string& owner);
+  ~JournalFile();
+  JournalFile(const JournalFile&) = delete;
+  JournalFile& operator=(const JournalFile&) = delete;
+
+  // What the file had when it was opened; the second call returns nothing.
+  std::vector<std::string> TakeRecords();
+  // Bytes of a record that was not finished, which have been cut off; 0 if there was none.
+  int64_t cut_bytes() const { return cut_bytes_; }
+
+  // At most 1 GiB. The record survives the end of the process from now on, that of the machine after
+  // Sync. Throws Error of kFailure that names the file and the cause ("No space left on device");
+  // the file is then as before.
+  void Append(std::string_view record);
+  void Sync();
+
+ private:
+  [[noreturn]] void Fail(const std::string& what) const;
+  void Lock();
+  // Takes in what the file has.
+  void Read(const std::string& content);
+  void WriteHeader(const std::string& owner);
+  void WriteAll(std::string_view bytes, int64_t at) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+  int64_t cut_bytes_ = 0;
+  std::vector<std::string> records_;
+};
+
+}  // namespace poseidon

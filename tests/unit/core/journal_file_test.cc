@@ -1,0 +1,175 @@
+// Files of records: torn, damaged, full, and wanted by two.
+#include "core/files/journal_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "core/error.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr size_t kHeaderBytes = 256;
+
+class JournalFileTest : public testing::Test {
+ protected:
+  std::vector<std::string> Records() {
+    JournalFile journal(path_, "a test");
+    cut_bytes_ = journal.cut_bytes();
+    return journal.TakeRecords();
+  }
+  void Write(const std::vector<std::string>& records) const {
+    JournalFile journal(path_, "a test");
+    for (const std::string& record : records) journal.Append(record);
+    journal.Sync();
+  }
+  std::string Content() const {
+    std::ifstream file(path_, std::ios::binary);
+    std::ostringstream content;
+    content << file.rdbuf();
+    return content.str();
+  }
+  void SetContent(const std::string& content) const {
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << content;
+  }
+  // What opening the file throws.
+  std::string Refusal(ExitCode code) {
+    try {
+      Records();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), code) << error.what();
+      return error.what();
+    }
+    return "nothing";
+  }
+
+  TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/journal";
+  int64_t cut_bytes_ = 0;
+};
+
+TEST_F(JournalFileTest, RecordsAreFoundAgainAndMoreFollow) {
+  EXPECT_THAT(Records(), IsEmpty());
+  const std::string binary("\0\xff\n", 3);
+  Write({"one", "", binary});
+  EXPECT_THAT(Records(), ElementsAre("one", "", binary));
+  Write({std::string(100000, 'x')});
+  EXPECT_THAT(Records(), ElementsAre("one", "", binary, std::string(100000, 'x')));
+  EXPECT_EQ(cut_bytes_, 0);
+}
+
+// Drawn by seed: a few records of up to 40 bytes.
+std::vector<std::string> RandomRecords(std::mt19937_64& random) {
+  std::vector<std::string> records(1 + random() % 5);
+  for (std::string& record : records) {
+    record.resize(random() % 40);
+    for (char& byte : record) byte = static_cast<char>(random() % 3 == 0 ? 0 : random());
+  }
+  return records;
+}
+
+TEST_F(JournalFileTest, WhereverItIsCutTheWholeRecordsBeforeAreLeft) {
+  std::mt19937_64 random(1);
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    std::filesystem::remove(path_);
+    const std::vector<std::string> records = RandomRecords(random);
+    std::vector<size_t> ends;
+    for (const std::string& record : records) {
+      Write({record});
+      ends.push_back(Content().size());
+    }
+    const std::string whole = Content();
+    for (size_t size = 0; size <= whole.size(); size += size < kHeaderBytes ? 51 : 1) {
+      SCOPED_TRACE(size);
+      SetContent(whole.substr(0, size));
+      const size_t left =
+          static_cast<size_t>(std::count_if(ends.begin(), ends.end(),
+                                            [&](size_t end) { return end <= size; }));
+      const std::vector<std::string> expected(records.begin(),
+                                              records.begin() + static_cast<int64_t>(left));
+      ASSERT_EQ(Records(), expected);
+      const size_t end = left > 0 ? ends[left - 1] : size < kHeaderBytes ? 0 : kHeaderBytes;
+      EXPECT_EQ(cut_bytes_, static_cast<int64_t>(size - end));
+      // What is written then is found where the torn record was.
+      Write({"next"});
+      ASSERT_EQ(Records().size(), left + 1);
+    }
+  }
+}
+
+TEST_F(JournalFileTest, EveryFlippedBitIsNoticed) {
+  std::mt19937_64 random(2);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    std::filesystem::remove(path_);
+    Write(RandomRecords(random));
+    const std::string whole = Content();
+    for (size_t byte = kHeaderBytes; byte < whole.size(); ++byte) {
+      SCOPED_TRACE(byte);
+      std::string damaged = whole;
+      damaged[byte] = static_cast<char>(damaged[byte] ^ (1 << random() % 8));
+      SetContent(damaged);
+      ASSERT_THAT(Refusal(ExitCode::kDataError), HasSubstr(path_ + " is damaged at byte "));
+    }
+  }
+}
+
+TEST_F(JournalFileTest, ATailOfZerosIsCut) {
+  Write({"one"});
+  SetContent(Content() + std::string(100, '\0'));
+  EXPECT_THAT(Records(), ElementsAre("one"));
+  EXPECT_EQ(cut_bytes_, 100);
+}
+
+TEST_F(JournalFileTest, AnotherFileIsLeftAlone) {
+  const std::string content = std::string(300, 'a');
+  SetContent(content);
+  EXPECT_THAT(Refusal(ExitCode::kConfigError), HasSubstr("is no journal of this program"));
+  EXPECT_EQ(Content(), content);
+}
+
+TEST_F(JournalFileTest, OnlyOneHasIt) {
+  const JournalFile first(path_, "the scheduler of the job \"lenet\"");
+  EXPECT_THAT(Refusal(ExitCode::kConfigError),
+              HasSubstr("journal is in use by the scheduler of the job \"lenet\", process " +
+                        std::to_string(getpid())));
+}
+
+TEST_F(JournalFileTest, ARecordThatHasNoRoomLeavesTheOthers) {
+  // More than the limit is an error of the write, as on a full disk, once the signal is ignored.
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  {
+    JournalFile journal(path_, "a test");
+    journal.Append("one");
+    rlimit limit = unlimited;
+    limit.rlim_cur = 1000;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    try {
+      journal.Append(std::string(2000, 'x'));
+      ADD_FAILURE() << "there was room";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), ExitCode::kFailure);
+      EXPECT_THAT(error.what(), HasSubstr("can't write to " + path_ + ": File too large"));
+    }
+    journal.Append("two");
+  }
+  setrlimit(RLIMIT_FSIZE, &unlimited);
+  std::signal(SIGXFSZ, before);
+  EXPECT_THAT(Records(), ElementsAre("one", "two"));
+}
+
+}  // namespace
+}  // namespace poseidon
