@@ -43,9 +43,11 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return outbox.Send(std::move(report));
     }
     default: {
-      const bool had_joined = member_.joined();
+      const uint64_t before = member_.epoch();
       member_.OnMessage(envelope, outbox);
-      if (options_.measure_links && member_.joined() && !had_joined) StartProbe(outbox);
+      // Under a later view all measure anew: another may have taken a lost one's place.
+      const bool measure = options_.measure_links && context_ == nullptr;
+      if (measure && member_.epoch() != before) StartProbe(outbox);
     }
   }
 }

@@ -14,6 +14,18 @@ namespace {
 
 constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
 
+// Iterations that a worker can tell another scheduler of: a minute's of a net that takes 15 ms, in
+// less than a megabyte.
+constexpr size_t kMostRemembered = 4096;
+
+Envelope SameAgain(MessageKind kind, const Payload& body) {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.to = kScheduler;
+  envelope.body = body;
+  return envelope;
+}
+
 // The wire's texts are UTF-8, and so are logs and results. Files are checked when they are read;
 // programs declare whatever their net has.
 void CheckNames(const ModelSpec& model) {
@@ -36,7 +48,7 @@ bool WorkerProtocol::AllFresh() const {
 void WorkerProtocol::Receive(const Envelope& envelope, Outbox& outbox) {
   switch (envelope.kind) {
     case MessageKind::kJoined:
-      return OnJoined(envelope);
+      return OnJoined(envelope, outbox);
     case MessageKind::kPlan:
       return OnPlan();
     case MessageKind::kStart:
@@ -64,12 +76,15 @@ bool WorkerProtocol::IsOfPresentPlan(const Envelope& envelope) const {
   return context_ != nullptr && envelope.epoch == context_->epoch;
 }
 
-void WorkerProtocol::OnJoined(const Envelope& envelope) {
+void WorkerProtocol::OnJoined(const Envelope& envelope, Outbox& outbox) {
   wire::View view;
   CHECK(view.ParseFromString(envelope.body.ToString()));
   rank_ = view.your_rank();
   epoch_ = view.epoch();
   if (phase_ == Phase::kJoining) phase_ = Phase::kDeclaring;
+  if (phase_ != Phase::kPlanning || context_ != nullptr) return;
+  // The scheduler of this view may be another one.
+  SendToScheduler(SameAgain(MessageKind::kDeclareModel, declaration_), outbox);
 }
 
 void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs,
@@ -79,7 +94,9 @@ void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs&
   wire::Declaration declaration;
   declaration.set_model(model.SerializeAsString());
   *declaration.mutable_inputs() = inputs;
-  SendToScheduler(MakeEnvelope(MessageKind::kDeclareModel, kScheduler, declaration), outbox);
+  Envelope envelope = MakeEnvelope(MessageKind::kDeclareModel, kScheduler, declaration);
+  declaration_ = envelope.body;
+  SendToScheduler(std::move(envelope), outbox);
   phase_ = Phase::kPlanning;
   if (plan_waits_) OnPlan();
 }
@@ -98,6 +115,9 @@ void WorkerProtocol::OnPlan() {
   progress_.emplace(plan());
   if (!first) TakeStart(same_memory);
   iteration_ = plan().start_iteration();
+  declaration_ = {};
+  report_ = {};
+  while (!done_.empty() && done_.back().iteration() >= iteration_) done_.pop_back();
   left_ = false;
   phase_ = Phase::kPreparing;
 }
@@ -141,13 +161,24 @@ void WorkerProtocol::Begin(Outbox& outbox) {
 }
 
 void WorkerProtocol::OnStart(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kStarting || envelope.step != static_cast<uint32_t>(plan().number())) return;
+  if (context_ == nullptr || envelope.step != static_cast<uint32_t>(plan().number())) return;
+  ReportAgain(envelope.iteration, outbox);
+  if (phase_ != Phase::kStarting) return;
   for (int bucket = 0; context_->publishes_start() && bucket < plan().buckets_size(); ++bucket) {
     PostToLanes(MessageKind::kPublishInitial, bucket, iteration_,
                 transition_.optimizer_state(bucket), outbox);
   }
   transition_.Release();
   phase_ = Phase::kTraining;
+}
+
+void WorkerProtocol::ReportAgain(int64_t from, Outbox& outbox) const {
+  for (const wire::Progress& progress : done_) {
+    if (progress.iteration() < from) continue;
+    SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
+  }
+  if (phase_ != Phase::kFinished) return;
+  SendToScheduler(SameAgain(MessageKind::kFinished, report_), outbox);
 }
 
 void WorkerProtocol::BucketFresh(int bucket, int64_t iteration, Time happened) {
@@ -184,6 +215,10 @@ void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
   CHECK(phase_ == Phase::kTraining) << "an iteration ends while another plan is awaited";
   progress.set_iteration(iteration_);
   SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
+  if (context_->kept != nullptr) {
+    done_.push_back(progress);
+    if (done_.size() > kMostRemembered) done_.pop_front();
+  }
   ++iteration_;
   // After the last iteration nobody pauses.
   if (iteration_ != progress.total_iterations()) EnterIteration();
@@ -250,7 +285,9 @@ void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
   *report.mutable_buckets() = past_plans_.buckets();
   *report.mutable_peers() = past_plans_.peers();
   report.set_dropped_frames(report.dropped_frames() + past_plans_.dropped_frames());
-  SendToScheduler(MakeEnvelope(MessageKind::kFinished, kScheduler, report), outbox);
+  Envelope envelope = MakeEnvelope(MessageKind::kFinished, kScheduler, report);
+  report_ = envelope.body;
+  SendToScheduler(std::move(envelope), outbox);
   phase_ = Phase::kFinished;
 }
 

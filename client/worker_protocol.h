@@ -32,6 +32,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -121,12 +122,14 @@ class WorkerProtocol {
 
  private:
   bool IsOfPresentPlan(const Envelope& envelope) const;
-  void OnJoined(const Envelope& envelope);
+  void OnJoined(const Envelope& envelope, Outbox& outbox);
   void OnPlan();
   void OnHold(const Envelope& envelope);
   // What the next plan starts with is put into its memory.
   void TakeStart(bool same_memory);
   void OnStart(const Envelope& envelope, Outbox& outbox);
+  // What may have been lost with a scheduler: how iterations from `from` on went, and the report.
+  void ReportAgain(int64_t from, Outbox& outbox) const;
   void OnOptimizerState(const Envelope& envelope, Outbox& outbox);
   void OnPauseRequest(Outbox& outbox);
   // The phase in which iteration_ begins.
@@ -147,6 +150,10 @@ class WorkerProtocol {
   PlanTransition transition_;
   std::unique_ptr<PlanTransition> collected_;  // from BeginCollecting to TakeCollected
   wire::WorkerReport past_plans_;  // buckets, peers and dropped frames of the plans before this one
+  // What has been said to the scheduler and may have to be said to another one.
+  Payload declaration_;             // until there is a plan
+  std::deque<wire::Progress> done_;  // the last iterations, in a job that recovers
+  Payload report_;                  // in kFinished
   Phase phase_ = Phase::kJoining;
   uint64_t epoch_ = 0;
   int rank_ = -1;

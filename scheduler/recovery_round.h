@@ -30,13 +30,15 @@ Cut FindCut(const std::map<int, wire::Holdings>& by_rank);
 
 class RecoveryRound {
  public:
+  // Holds are numbered from one more than `last_hold`.
+  explicit RecoveryRound(uint32_t last_hold = 0) : hold_(last_hold) {}
   // Whether a node is lost, or the exchange hangs, and the job has not gone on yet.
   bool active() const { return since_.has_value(); }
   // A node, or the exchange, has been silent for so long, for this cause. The first that is said of
   // a round counts, and begins it.
   void Begin(const std::string& cause, Duration silent, Time now);
   void Lose(const wire::Node& node) { lost_.push_back(node); }
-  // A next attempt: the workers are asked anew. Holds are numbered through the job, from 1.
+  // A next attempt: the workers are asked anew. No two holds of a job have one number.
   void BeginHold();
   uint32_t hold() const { return hold_; }
   // A worker's answer to a hold.
@@ -52,7 +54,7 @@ class RecoveryRound {
   wire::Recovered End(int64_t iteration, int64_t reached, Time now);
 
  private:
-  uint32_t hold_ = 0;
+  uint32_t hold_;
   std::optional<Time> since_;
   std::vector<wire::Node> lost_;
   std::string cause_;

@@ -138,6 +138,12 @@ const wire::Node& Roster::Admit(const wire::Register& request, const NodeId& id,
   return entry.node;
 }
 
+void Roster::Restore(const wire::Node& node, uint64_t incarnation, Time now) {
+  const NodeId id = IdOf(node);
+  entries_[id] = {.node = node, .incarnation = incarnation, .last_heard = now, .has_rank = true};
+  by_incarnation_[{id.role, incarnation}] = id;
+}
+
 std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence,
                                            const std::set<NodeId>& members) {
   std::vector<wire::Node> dropped;

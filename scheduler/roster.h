@@ -42,6 +42,11 @@ class Roster {
                                      const std::set<NodeId>& members);
   // The job has lost the node; its rank is free, and the process that had it never gets one again.
   void Forget(const NodeId& id);
+  // What an earlier scheduler of the job knew: a node with its rank; and one that gets none again.
+  void Restore(const wire::Node& node, uint64_t incarnation, Time now);
+  void RestoreForgotten(uint64_t incarnation) { forgotten_.insert(incarnation); }
+  // Of a node that is here.
+  uint64_t IncarnationOf(const NodeId& id) const { return entries_.at(id).incarnation; }
   bool WasForgotten(uint64_t incarnation) const { return forgotten_.contains(incarnation); }
   // Who has this incarnation, if somebody here does.
   std::optional<NodeId> Find(uint64_t incarnation) const;

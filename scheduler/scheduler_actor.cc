@@ -11,6 +11,7 @@
 #include "proto/job_config.h"
 #include "proto/update_rule_message.h"
 #include "scheduler/input_agreement.h"
+#include "scheduler/journal/journal_gate.h"
 #include "scheduler/link_reports.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "transport/membership/member.h"
@@ -26,9 +27,19 @@ SchedulerActor::SchedulerActor(SchedulerOptions options)
     : options_(std::move(options)),
       timing_(TimingOf(options_.job)),
       roster_(options_.job, options_.job_fingerprint,
-              kFirstDataLane + options_.job.communication().lanes()) {}
+              kFirstDataLane + options_.job.communication().lanes()) {
+  if (options_.journal && options_.journal->term >= 0) options_.epoch = options_.journal->base;
+}
+
+std::unique_ptr<Actor> MakeScheduler(SchedulerOptions options) {
+  const bool journals = options.journal.has_value();
+  auto scheduler = std::make_unique<SchedulerActor>(std::move(options));
+  if (!journals) return scheduler;
+  return std::make_unique<JournalGate>(std::move(scheduler));
+}
 
 void SchedulerActor::OnStart(Outbox& outbox) {
+  if (options_.journal && options_.journal->term >= 0) return TakeOver(outbox);
   EnterPhase(Phase::kGathering, outbox);
   outbox.SetTimer(kDropSilent, timing_.interval);
 }
@@ -55,6 +66,8 @@ std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
     case Phase::kHolding:  // a control lane answers at once, a program that loads values when it
                            // can
       return round_.lost().size() <= 1 ? timing_.allowed_silence() : StallDeadline();
+    case Phase::kPreparing:  // who is training already says so at once
+      return taking_over_ && was_training_ ? timing_.deadline : JoinDeadline();
     case Phase::kRegrouping:
       return Seconds(options_.job.recovery().replacement_deadline_seconds());
     default:
@@ -94,14 +107,8 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return OnStalled(envelope, outbox);
     case MessageKind::kNotice:
       return OnNotice(envelope, outbox);
-    case MessageKind::kProgress: {
-      if (phase_ == Phase::kTraining && envelope.from.node.role == Role::kWorker)
-        CountProgress(envelope, outbox.now);
-      Envelope forward = envelope;
-      forward.to = Here(kApplicationLane);
-      outbox.Send(std::move(forward));
-      return;
-    }
+    case MessageKind::kProgress:
+      return OnProgress(envelope, outbox);
     default:
       return;
   }
@@ -113,7 +120,7 @@ void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
   if (phase_ == Phase::kEnded) return;
   if (timer == kRepeatRecovery) return RepeatRecovery(outbox);
   const bool late_for_recovery = phase_ == Phase::kHolding || phase_ == Phase::kPreparing;
-  if (round_.active() && late_for_recovery) return Lose(LateNodes(), WhatIsLate(), {}, outbox);
+  if ((round_.active() || taking_over_) && late_for_recovery) return Lose(LateNodes(), WhatIsLate(), {}, outbox);
   End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);
 }
 
@@ -141,7 +148,8 @@ std::string SchedulerActor::WhatIsLate() const {
                                           : " did not declare the model") +
              waited;
     case Phase::kPreparing:
-      return MissingFrom(answered_, true) + " did not get ready to train" + waited;
+      return MissingFrom(answered_, true) + " did not get ready to train" +
+             (taking_over_ && was_training_ ? " under another scheduler" : waited);
     case Phase::kTraining:
       return MissingFrom(answered_, false) + " did not finish although others have";
     case Phase::kAgreeing:
@@ -188,7 +196,7 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     outbox.Send(ToNode(MessageKind::kView, address.node, view_body_));
   }
   if (phase_ == Phase::kGathering && roster_.complete()) {
-    MakeView(0, outbox);
+    MakeView(view_number_, outbox);
     EnterPhase(Phase::kDeclaring, outbox);
   }
   if (answer.news) TryGoOn(outbox);
@@ -217,7 +225,9 @@ void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, O
 }
 
 void SchedulerActor::MakeView(int32_t number, Outbox& outbox) {
-  for (const wire::Node& node : roster_.AssignRanks()) {
+  const std::vector<wire::Node> assigned = roster_.AssignRanks();
+  WriteView(outbox);
+  for (const wire::Node& node : assigned) {
     LOG(INFO) << Describe(node) << " has its rank";
     // The node that had this place may be another one.
     outbox.routes.push_back({{IdOf(node), kControlLane}, node.endpoints(kControlLane)});
@@ -299,6 +309,13 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   declared_inputs_ = {FindNode(view_, first), inputs};
   declared_inputs_.inputs.clear_snapshot();
   declarations_ = {};  // as large as the model
+  wire::JournalRecord record;
+  wire::DeclaredRecord& declared = *record.mutable_declared();
+  declared.set_first_iteration(first_iteration_);
+  declared.set_model_hash(declared_hash_);
+  *declared.mutable_worker() = declared_inputs_.node;
+  *declared.mutable_inputs() = declared_inputs_.inputs;
+  Write(record, outbox);
   try {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
     const InformationBook book(body.model(), options_.job.cluster());
@@ -316,6 +333,9 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
 void SchedulerActor::SendPlan(const wire::PlanAndModel& plan, Outbox& outbox) {
   plan_ = plan;
   plan_body_ = Payload::FromString(plan_.SerializeAsString());
+  wire::JournalRecord record;
+  *record.mutable_plan() = plan_;
+  Write(record, outbox);
   Broadcast(MessageKind::kPlan, plan_body_, outbox);
   Envelope own;
   own.kind = MessageKind::kPlan;
@@ -328,22 +348,47 @@ void SchedulerActor::SendPlan(const wire::PlanAndModel& plan, Outbox& outbox) {
 void SchedulerActor::OnReady(const Envelope& envelope, Outbox& outbox) {
   if (envelope.step != PlanNumber()) return;
   // It says so again: the start has not reached it.
-  if (phase_ == Phase::kTraining) {
-    Envelope start = ToNode(MessageKind::kStart, envelope.from.node, {});
-    start.step = PlanNumber();
-    return outbox.Send(std::move(start));
-  }
+  if (phase_ == Phase::kTraining) return SendStart(envelope.from.node, outbox);
   if (phase_ != Phase::kPreparing) return;
   answered_.insert(envelope.from.node);
-  if (static_cast<int>(answered_.size()) < view_.nodes_size()) return;
-  for (const wire::Node& node : view_.nodes()) {
-    Envelope start = ToNode(MessageKind::kStart, IdOf(node), {});
-    start.step = PlanNumber();
-    outbox.Send(std::move(start));
-  }
-  EnterPhase(Phase::kTraining, outbox);
+  if (static_cast<int>(answered_.size()) == view_.nodes_size()) StartTraining(outbox);
+}
+
+void SchedulerActor::StartTraining(Outbox& outbox) {
   if (last_progress_ == Time{}) last_progress_ = outbox.now;
-  FinishRecovery(outbox);
+  const std::optional<wire::Recovered> recovered = FinishRecovery(outbox);
+  wire::JournalRecord record;
+  wire::StartRecord& start = *record.mutable_start();
+  if (recovered) *start.mutable_recovered() = *recovered;
+  Write(record, outbox);
+  report_from_ = plan_.plan().start_iteration();
+  if (unreported_) report_from_ = std::min(report_from_, *unreported_);
+  unreported_.reset();
+  if (recovered) {
+    outbox.Send(MakeEnvelope(MessageKind::kRecovered, Here(kApplicationLane), *recovered));
+  }
+  for (const wire::Node& node : view_.nodes()) SendStart(IdOf(node), outbox);
+  EnterPhase(Phase::kTraining, outbox);
+  if (taking_over_ && was_training_) Tell("training went on without a scheduler", outbox);
+  taking_over_ = false;
+}
+
+void SchedulerActor::SendStart(const NodeId& node, Outbox& outbox) const {
+  Envelope start = ToNode(MessageKind::kStart, node, {});
+  start.step = PlanNumber();
+  start.iteration = report_from_;
+  outbox.Send(std::move(start));
+}
+
+void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
+  wire::Progress progress;
+  if (envelope.from.node.role != Role::kWorker ||
+      !progress.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
+  if (phase_ == Phase::kTraining) CountProgress(progress, outbox.now);
+  progress.set_rank(envelope.from.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kProgress, Here(kApplicationLane), progress));
 }
 
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
@@ -409,6 +454,12 @@ void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbo
 }
 
 void SchedulerActor::End(const wire::End& end, Outbox& outbox) {
+  // A job that has had no view can begin anew.
+  if (view_body_.size() > 0) {
+    wire::JournalRecord record;
+    *record.mutable_end() = end;
+    Write(record, outbox);
+  }
   const Payload body = Payload::FromString(end.SerializeAsString());
   Broadcast(MessageKind::kEnd, body, outbox);
   for (const wire::Node& node : roster_.nodes()) {

@@ -21,7 +21,8 @@
 // servers' and workers' stall reports do. The application lane hears kJoined (wire::View), kPlan
 // (wire::PlanAndModel) for each plan, kNotice, kProgress and kFinished as they come (with `rank`
 // filled in; -1 is the scheduler itself), kLayerTimes once (the workers' mean), kRecovered
-// (wire::Recovered) when the job goes on after a loss, and kEnd (wire::End) exactly once. It may
+// (wire::Recovered) when the job goes on after a loss, kJournal (wire::JournalRecord) if the job is
+// to survive its scheduler, and kEnd (wire::End) exactly once. It may
 // send kSwitchPlan (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing
 // comes of it when a switch is already going on, or the training ends before.
 #pragma once
@@ -39,6 +40,7 @@
 #include "proto/wire.pb.h"
 #include "scheduler/declarations.h"
 #include "scheduler/input_agreement.h"
+#include "scheduler/journal/job_state.h"
 #include "scheduler/layer_times_mean.h"
 #include "scheduler/recovery_round.h"
 #include "scheduler/report/job_traffic.h"
@@ -55,7 +57,13 @@ struct SchedulerOptions {
   uint64_t epoch = 1;            // of the first view; random, never 0
   // Whether cluster.scheduler_host names the machine that the scheduler runs on.
   bool host_is_own = true;
+  // What the application has written down of earlier schedulers of the job; the term of the one
+  // before is -1 if there was none, and the epoch counts then. nullopt: nothing is written down.
+  std::optional<JobState> journal;
 };
+
+// The scheduler's control actor, with a JournalGate around it if there is a journal.
+std::unique_ptr<Actor> MakeScheduler(SchedulerOptions options);
 
 class SchedulerActor : public Actor {
  public:
@@ -88,6 +96,18 @@ class SchedulerActor : public Actor {
     kEnded,
   };
 
+  // scheduler_adoption.cc. Goes on with the job of an earlier scheduler, from where that was.
+  void TakeOver(Outbox& outbox);
+  void RestoreState(const JobState& past, Outbox& outbox);
+  // The nodes get the last plan once more; those that have it say that they are ready.
+  void AdoptPlan(const JobState& past, Outbox& outbox);
+  void HoldAgain(const JobState& past, Outbox& outbox);
+  void ContinueRound(const JobState& past, Time now);
+  // Has a record written down before anything is sent that comes after it.
+  void Write(const wire::JournalRecord& record, Outbox& outbox) const;
+  void WriteView(Outbox& outbox) const;
+  void WriteLoss(const std::vector<NodeId>& nodes, const std::string& cause, Outbox& outbox) const;
+
   void OnRegister(const Envelope& envelope, Outbox& outbox);
   void OnDeclareModel(const Envelope& envelope, Outbox& outbox);
   void OnLinkReport(const Envelope& envelope, Outbox& outbox);
@@ -98,6 +118,10 @@ class SchedulerActor : public Actor {
   // A worker that has taken a lost one's rank declares what the others have.
   void CheckModel(const Envelope& envelope, Outbox& outbox);
   void OnReady(const Envelope& envelope, Outbox& outbox);
+  // All are ready.
+  void StartTraining(Outbox& outbox);
+  void SendStart(const NodeId& node, Outbox& outbox) const;
+  void OnProgress(const Envelope& envelope, Outbox& outbox);
   void OnLayerTimes(const Envelope& envelope, Outbox& outbox);
   void OnSwitchPlan(const Envelope& envelope, Outbox& outbox);
   void OnPauseOffer(const Envelope& envelope, Outbox& outbox);
@@ -136,8 +160,8 @@ class SchedulerActor : public Actor {
   void TryGoOn(Outbox& outbox);
   // Who has been lost more often in a row than recovery.give_up_after allows.
   std::optional<NodeId> LostTooOften() const;
-  // Training has begun; if that ends a recovery, tells of it.
-  void FinishRecovery(Outbox& outbox);
+  // Training is about to begin; what there is to tell if that ends a recovery.
+  std::optional<wire::Recovered> FinishRecovery(Outbox& outbox);
   void Tell(const std::string& text, Outbox& outbox);
   // Plans the declared model.
   void MakeFirstPlan(Outbox& outbox);
@@ -165,7 +189,7 @@ class SchedulerActor : public Actor {
   std::vector<NodeId> LateNodes() const;
   std::string LostNames() const;
   // A worker has done an iteration.
-  void CountProgress(const Envelope& envelope, Time now);
+  void CountProgress(const wire::Progress& progress, Time now);
   // How long a phase may take; nullopt: any time.
   std::optional<Duration> DeadlineOf(Phase phase) const;
   Duration StallDeadline() const {
@@ -181,7 +205,7 @@ class SchedulerActor : public Actor {
   HeartbeatTiming timing_;
   Roster roster_;
   Phase phase_ = Phase::kGathering;
-  int32_t view_number_ = 0;
+  int32_t view_number_ = 0;   // of the present view, or of the first
   wire::View view_;
   Payload view_body_;         // view_ serialised, for all; empty before it is complete
   std::set<NodeId> members_;  // of the view
@@ -197,6 +221,14 @@ class SchedulerActor : public Actor {
   StallReports stalls_;
   WorkerReports finished_;  // without the traffic, which is the program's
   RecoveryRound round_;
+  // An earlier scheduler's nodes have not all said yet that they are ready; and whether they were
+  // training.
+  bool taking_over_ = false;
+  bool was_training_ = false;
+  // The first iteration of which an earlier scheduler has not heard from all; then the first that
+  // workers are to tell of again, if they have done it.
+  std::optional<int64_t> unreported_;
+  int64_t report_from_ = 0;
   std::set<NodeId> hung_;  // whom the exchange waited for when it hung last
   // How often each rank has been lost since the last iteration was done.
   std::map<NodeId, int> losses_without_progress_;

@@ -20,6 +20,7 @@ bool SchedulerActor::Recovers() const {
 
 void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& cause,
                           Duration silent, Outbox& outbox) {
+  WriteLoss(nodes, cause, outbox);
   round_.Begin(cause, silent, outbox.now);
   std::string names;
   for (const NodeId& id : nodes) {
@@ -39,6 +40,7 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
 }
 
 void SchedulerActor::Hang(const std::string& cause, Outbox& outbox) {
+  WriteLoss({}, cause, outbox);
   round_.Begin(cause, StallDeadline(), outbox.now);
   Tell(cause + "; the exchange begins anew", outbox);
   BeginHold(outbox);
@@ -47,6 +49,7 @@ void SchedulerActor::Hang(const std::string& cause, Outbox& outbox) {
 void SchedulerActor::BeginHold(Outbox& outbox) {
   stalls_ = {};
   finished_.clear();  // who has come to the end goes back, too
+  taking_over_ = false;
   round_.BeginHold();
   EnterPhase(Phase::kHolding, outbox);
   RepeatRecovery(outbox);
@@ -74,7 +77,7 @@ void SchedulerActor::RepeatRecovery(Outbox& outbox) {
       outbox.Send(ToNode(MessageKind::kPlan, node, plan_body_));
     }
   }
-  if (round_.active()) outbox.SetTimer(kRepeatRecovery, timing_.interval);
+  if (round_.active() || taking_over_) outbox.SetTimer(kRepeatRecovery, timing_.interval);
 }
 
 void SchedulerActor::OnHoldings(const Envelope& envelope, Outbox& outbox) {
@@ -141,13 +144,13 @@ std::optional<NodeId> SchedulerActor::LostTooOften() const {
   return std::nullopt;
 }
 
-void SchedulerActor::FinishRecovery(Outbox& outbox) {
-  if (!round_.active()) return;
+std::optional<wire::Recovered> SchedulerActor::FinishRecovery(Outbox& outbox) {
+  if (!round_.active()) return std::nullopt;
   const int64_t start = plan_.plan().start_iteration();
   wire::Recovered recovered = round_.End(start, std::max(reached_, start), outbox.now);
   recovered.set_still_seconds(ToSeconds(outbox.now - last_progress_));
-  outbox.Send(MakeEnvelope(MessageKind::kRecovered, Here(kApplicationLane), recovered));
   outbox.CancelTimer(kRepeatRecovery);
+  return recovered;
 }
 
 bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbox) {
@@ -186,9 +189,7 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
       outbox);
 }
 
-void SchedulerActor::CountProgress(const Envelope& envelope, Time now) {
-  wire::Progress progress;
-  if (!progress.ParseFromString(envelope.body.ToString())) return;
+void SchedulerActor::CountProgress(const wire::Progress& progress, Time now) {
   if (progress.iteration() < plan_.plan().start_iteration()) return;
   reached_ = std::max(reached_, progress.iteration() + 1);
   last_progress_ = now;

@@ -24,6 +24,9 @@ void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
   // Workers that run apart have no iteration at which all their gradients are in the values.
   if (plan_.plan().staleness() != 0 || next_.plan.plan().staleness() != 0) return;
   next_.start = 0;
+  wire::JournalRecord record;
+  record.mutable_pause();
+  Write(record, outbox);
   BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
   EnterPhase(Phase::kAgreeing, outbox);
 }

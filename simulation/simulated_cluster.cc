@@ -95,12 +95,36 @@ void SimulatedCluster::Start(size_t index) {
 }
 
 void SimulatedCluster::StartScheduler(Node& node) {
-  runtime_.Attach(
-      node.process, kApplicationLane,
-      std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_, options_.replan));
-  runtime_.Attach(node.process, kControlLane,
-                  std::make_unique<SchedulerActor>(
-                      SchedulerOptions{options_.job, options_.job_fingerprint, options_.epoch}));
+  SchedulerOptions scheduler;
+  scheduler.job = options_.job;
+  scheduler.job_fingerprint = options_.job_fingerprint;
+  scheduler.epoch = options_.epoch;
+  if (options_.job.recovery().mode() != Recovery::NONE) {
+    scheduler.journal.emplace();
+    for (const wire::JournalRecord& record : scheduler_.journal) scheduler.journal->Apply(record);
+    wire::JournalRecord begin;
+    begin.mutable_job()->set_base(options_.epoch);
+    if (scheduler_.journal.empty()) scheduler_.journal.push_back(begin);
+    wire::JournalRecord term;
+    term.mutable_term()->set_number(scheduler.journal->term + 1);
+    scheduler_.journal.push_back(std::move(term));
+  }
+  runtime_.Attach(node.process, kApplicationLane,
+                  std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_,
+                                                       options_.replan,
+                                                       options_.job.cluster().workers(),
+                                                       options_.lying_disk));
+  runtime_.Attach(node.process, kControlLane, MakeScheduler(std::move(scheduler)));
+}
+
+void SimulatedCluster::RouteToScheduler(SimNode scheduler) {
+  for (const Node& node : nodes_) {
+    if (node.process == scheduler || node.record.killed) continue;
+    for (const int lane : {kControlLane, kHeartbeatLane}) {
+      runtime_.SetRoute(node.process, {{Role::kScheduler, 0}, lane},
+                        runtime_.endpoint(scheduler, lane));
+    }
+  }
 }
 
 void SimulatedCluster::StartServer(Node& node, const NodeSpec& spec) {
@@ -185,7 +209,9 @@ void SimulatedCluster::RestartAt(Time when, const NodeId& id, bool supervised) {
     if (!node.record.killed && !given_up) return;
     const NodeSpec& spec = options_.layout.nodes[index];
     node.replaces = supervised ? IncarnationOf(node) : 0;
-    node.process = runtime_.AddNode({spec.id.role, -1}, spec.machine);
+    const bool scheduler = spec.id.role == Role::kScheduler;
+    node.process = runtime_.AddNode({spec.id.role, scheduler ? 0 : -1}, spec.machine);
+    if (scheduler) RouteToScheduler(node.process);
     node.record = NodeRecord();
     node.record.id = spec.id;
     ++living_;

@@ -34,6 +34,9 @@ struct SimulatedClusterOptions {
   // Asked once, when the workers have measured their layers, which they do under policy TIME. May
   // be empty.
   Replanner replan;
+  // The scheduler's disk says that it has written what it has not (simulation/simulated_program.h):
+  // for tests of what the journal is good for.
+  bool lying_disk = false;
   // Events that each node's trace keeps; 0: no traces.
   size_t trace_events = 0;
 };
@@ -58,7 +61,8 @@ class SimulatedCluster {
   void KillAt(Time when, const NodeId& id);
   // Where the process was killed, or has ended because the job went on without it: another one that
   // wants the same rank is started on the same machine.
-  // `supervised`: by somebody who has seen the other one die.
+  // `supervised`: by somebody who has seen the other one die. Another scheduler has the address of
+  // the one before, and what that has written down.
   void RestartAt(Time when, const NodeId& id, bool supervised);
   SimNode process(const NodeId& id) const { return At(id).process; }
   // For other faults and for strangers on the network.
@@ -95,6 +99,8 @@ class SimulatedCluster {
   const Node& At(const NodeId& id) const { return nodes_[IndexOf(id)]; }
   void Start(size_t index);
   void StartScheduler(Node& node);
+  // Where all look for the scheduler from now on.
+  void RouteToScheduler(SimNode scheduler);
   void StartServer(Node& node, const NodeSpec& spec);
   void StartWorker(Node& node, const NodeSpec& spec);
   // That of its present process; never 0.

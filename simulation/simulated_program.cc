@@ -3,6 +3,13 @@
 #include <glog/logging.h>
 
 namespace poseidon {
+namespace {
+
+constexpr TimerId kWritten = 1;
+// How long a lying disk takes.
+constexpr Duration kLie = std::chrono::milliseconds(1);
+
+}  // namespace
 
 void ProgramFrame::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (ended()) return;
@@ -31,11 +38,48 @@ void ProgramFrame::End(const wire::End& end, Time now) {
   on_end_();
 }
 
+void SimulatedScheduler::OnProgress(const Envelope& envelope) {
+  ++record_->progress_messages;
+  wire::Progress progress;
+  CHECK(progress.ParseFromString(envelope.body.ToString()));
+  std::set<int>& ranks = record_->reported[progress.iteration()];
+  ranks.insert(progress.rank());
+  if (static_cast<int>(ranks.size()) < workers_) return;
+  wire::JournalRecord record;
+  record.mutable_iteration()->set_number(progress.iteration());
+  record_->journal.push_back(std::move(record));
+}
+
+void SimulatedScheduler::OnJournal(const Envelope& envelope, Outbox& outbox) {
+  wire::JournalRecord record;
+  CHECK(record.ParseFromString(envelope.body.ToString()));
+  if (lying_disk_) {
+    outbox.SetTimer(kWritten, kLie);
+    unwritten_.push_back(std::move(record));
+  } else {
+    record_->journal.push_back(std::move(record));
+  }
+  Envelope journaled;
+  journaled.kind = MessageKind::kJournaled;
+  journaled.to = Here(kControlLane);
+  journaled.iteration = envelope.iteration;
+  outbox.Send(std::move(journaled));
+}
+
+void SimulatedScheduler::OnTimer(TimerId timer, Outbox& outbox) {
+  (void)timer;  // there is only one
+  (void)outbox;
+  for (wire::JournalRecord& record : unwritten_) record_->journal.push_back(std::move(record));
+  unwritten_.clear();
+}
+
 void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kPlan) {
     CHECK(record_->plan.emplace().ParseFromString(envelope.body.ToString()));
+  } else if (envelope.kind == MessageKind::kJournal) {
+    OnJournal(envelope, outbox);
   } else if (envelope.kind == MessageKind::kProgress) {
-    ++record_->progress_messages;
+    OnProgress(envelope);
   } else if (envelope.kind == MessageKind::kRecovered) {
     CHECK(record_->recoveries.emplace_back().ParseFromString(envelope.body.ToString()));
   } else if (envelope.kind == MessageKind::kLayerTimes) {

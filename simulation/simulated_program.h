@@ -5,9 +5,11 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/time.h"
+#include "proto/journal.pb.h"
 #include "proto/wire.pb.h"
 #include "transport/actor.h"
 
@@ -62,6 +64,10 @@ struct SchedulerRecord {
   std::map<int, wire::WorkerReport> reports;  // by the worker's rank
   int64_t progress_messages = 0;
   std::vector<wire::Recovered> recoveries;
+  // By iteration: the ranks of the workers that said how it went.
+  std::map<int64_t, std::set<int>> reported;
+  // What the schedulers of the job have written down, one after the other.
+  std::vector<wire::JournalRecord> journal;
 };
 
 // A plan to go over to instead of the current one, from the measured times; nullopt: none.
@@ -71,15 +77,28 @@ using Replanner = std::function<std::optional<wire::PlanAndModel>(const wire::Pl
 // poseidon_scheduler's.
 class SimulatedScheduler : public Actor {
  public:
-  // `record` outlives the actor. `replan` may be empty.
-  SimulatedScheduler(ProgramFrame frame, SchedulerRecord* record, Replanner replan)
-      : frame_(std::move(frame)), record_(record), replan_(std::move(replan)) {}
+  // `record` outlives the actor. `replan` may be empty. `lying_disk`: what is to be written down is
+  // called written when it is not yet, and is a while later.
+  SimulatedScheduler(ProgramFrame frame, SchedulerRecord* record, Replanner replan, int workers,
+                     bool lying_disk)
+      : frame_(std::move(frame)),
+        record_(record),
+        replan_(std::move(replan)),
+        workers_(workers),
+        lying_disk_(lying_disk) {}
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
+  void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
+  void OnProgress(const Envelope& envelope);
+  void OnJournal(const Envelope& envelope, Outbox& outbox);
+
   ProgramFrame frame_;
   SchedulerRecord* record_;
   Replanner replan_;
+  int workers_;
+  bool lying_disk_;
+  std::vector<wire::JournalRecord> unwritten_;  // by a lying disk
 };
 
 }  // namespace poseidon

@@ -58,6 +58,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kSwitchPlan, "switch plan"},
     Name{MessageKind::kLaneHeld, "lane held"},
     Name{MessageKind::kRecovered, "recovered"},
+    Name{MessageKind::kJournal, "journal"},
+    Name{MessageKind::kJournaled, "journaled"},
 };
 
 }  // namespace

@@ -25,7 +25,9 @@ enum class MessageKind : int {
   kDeclareModel = 4,  // worker -> scheduler: wire::Declaration
   kPlan = 5,          // scheduler -> all: wire::PlanAndModel
   kReady = 6,         // node -> scheduler: no body; memory is there
-  kStart = 7,         // scheduler -> all: no body; every node is ready
+  // scheduler -> all: no body; every node is ready. `iteration`: from which on the scheduler wants
+  // to hear again how iterations went that have been done before.
+  kStart = 7,
   kProgress = 8,      // worker -> scheduler: wire::Progress, one iteration done
   kFinished = 9,      // worker -> scheduler: wire::WorkerReport
   kFailed = 10,       // node -> scheduler: wire::End, why this node can't go on
@@ -80,6 +82,9 @@ enum class MessageKind : int {
   kSwitchPlan = 60,  // application -> scheduler's control lane: wire::PlanAndModel to go over to
   kLaneHeld = 61,    // data lane -> control: no body; the lane touches no memory of the plan's
   kRecovered = 62,   // scheduler's control lane -> application: wire::Recovered
+  // Within the scheduler's node; `iteration` numbers the records of a process, from 1.
+  kJournal = 63,    // control lane -> application: wire::JournalRecord, to be written down
+  kJournaled = 64,  // application -> control lane: no body; records up to this one are
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".

@@ -195,6 +195,16 @@ struct LossAtEnvelope {
   int64_t envelope = 0;
 };
 
+// The scheduler that ended has heard how each worker's iterations went, all of them.
+void ExpectAllReported(const SimulatedCluster& cluster, const SimulatedClusterOptions& options) {
+  for (int64_t iteration = 0; iteration < options.work.iterations; ++iteration) {
+    const auto found = cluster.scheduler().reported.find(iteration);
+    ASSERT_NE(found, cluster.scheduler().reported.end()) << "iteration " << iteration;
+    EXPECT_EQ(found->second.size(), static_cast<size_t>(options.job.cluster().workers()))
+        << "iteration " << iteration;
+  }
+}
+
 int64_t TrainWithLosses(SimulatedClusterOptions options, const Parameters& expected,
                         const std::vector<LossAtEnvelope>& losses) {
   int64_t envelopes = 0;
@@ -214,6 +224,9 @@ int64_t TrainWithLosses(SimulatedClusterOptions options, const Parameters& expec
   EXPECT_TRUE(simulated.Run(kHung)) << "it hangs";
   ExpectAllEnded(simulated, ExitCode::kSuccess);
   if (testing::Test::HasFailure()) return envelopes;
+  if (losses.size() == 1 && losses[0].node.role == Role::kScheduler) {
+    ExpectAllReported(simulated, options);
+  }
   for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
     if (!expected.empty()) {
       EXPECT_EQ(ParametersOf(simulated, rank), expected) << "worker " << rank;
@@ -244,6 +257,31 @@ void ExpectLossAtAnyEnvelope(int64_t stride, bool pairs) {
       }
     }
   }
+}
+
+const NodeId kTheScheduler{Role::kScheduler, 0};
+
+// Kills the scheduler at every `stride`th envelope, and with it what `others` says.
+using OtherLosses = std::function<std::vector<LossAtEnvelope>(
+    const SimulatedClusterOptions& options, int64_t envelope)>;
+
+void ExpectSchedulerLossAtAnyEnvelope(int64_t stride, const OtherLosses& others) {
+  for (const SimulatedClusterOptions& options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const int64_t envelopes = TrainWithLosses(options, {}, {});
+    for (int64_t at = 1; at <= envelopes; at += stride) {
+      std::vector<LossAtEnvelope> losses{{kTheScheduler, at}};
+      for (const LossAtEnvelope& other : others(options, at)) losses.push_back(other);
+      SCOPED_TRACE("scheduler at envelope " + std::to_string(at));
+      TrainWithLosses(options, undisturbed.parameters, losses);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(RecoveryTest, TheSchedulersLossAtAnyEnvelopeChangesNothing) {
+  ExpectSchedulerLossAtAnyEnvelope(1, [](auto&, int64_t) { return std::vector<LossAtEnvelope>(); });
 }
 
 TEST(RecoveryTest, ALossAtAnyEnvelopeChangesNothing) { ExpectLossAtAnyEnvelope(1, false); }

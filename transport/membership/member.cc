@@ -78,7 +78,8 @@ void Member::OnTimer(TimerId timer, Outbox& outbox) {
   // Until it is admitted a node waits for a scheduler that may not be started yet; afterwards for
   // one that answers every registration.
   Duration allowed = admitted_ ? options_.heartbeat.allowed_silence() : options_.join_deadline;
-  if (orphaned_) allowed = *options_.scheduler_deadline;
+  // Another scheduler may take the place of one that died.
+  if (admitted_ && options_.scheduler_deadline) allowed = *options_.scheduler_deadline;
   if (outbox.now - last_answer_ > allowed) return GiveUpWaiting(allowed, outbox);
   WarnOfSilence(outbox.now);
   SendRegister(outbox);

@@ -1,0 +1,85 @@
+#include "scheduler/journal/job_state.h"
+
+#include <algorithm>
+
+#include "transport/membership/member.h"
+
+namespace poseidon {
+
+void JobState::Apply(const wire::JournalRecord& record) {
+  using Record = wire::JournalRecord;
+  switch (record.record_case()) {
+    case Record::kJob:
+      base = record.job().base();
+      fingerprint = record.job().fingerprint();
+      name = record.job().name();
+      return;
+    case Record::kTerm:
+      term = record.term().number();
+      return;
+    case Record::kView:
+      return Apply(record.view());
+    case Record::kDeclared:
+      declared = record.declared();
+      iterations_done = reached = declared.first_iteration();
+      return;
+    case Record::kPlan:
+      plan = record.plan();
+      stage = Stage::kPreparing;
+      return;
+    case Record::kStart:
+      return Apply(record.start());
+    case Record::kHold:
+      return Apply(record.hold());
+    case Record::kPause:
+      stage = Stage::kPausing;
+      return;
+    case Record::kIteration:
+      if (record.iteration().number() == iterations_done) ++iterations_done;
+      reached = std::max(reached, record.iteration().number() + 1);
+      losses_without_progress.clear();
+      return;
+    case Record::kEnd:
+      end = record.end();
+      return;
+    case Record::kFinished:  // the report's
+    case Record::RECORD_NOT_SET:
+      return;
+  }
+}
+
+void JobState::Apply(const wire::ViewRecord& view) {
+  members.clear();
+  for (int i = 0; i < view.nodes_size(); ++i) {
+    const uint64_t incarnation = i < view.incarnations_size() ? view.incarnations(i) : 0;
+    members[IdOf(view.nodes(i))] = {view.nodes(i), incarnation};
+  }
+  if (plan) return;
+  stage = Stage::kDeclaring;
+  recovering.reset();
+}
+
+void JobState::Apply(const wire::StartRecord& start) {
+  stage = Stage::kTraining;
+  recovering.reset();
+  if (!start.has_recovered()) return;
+  // What comes after is done again.
+  iterations_done = std::min(iterations_done, start.recovered().iteration());
+  reached = std::min(reached, start.recovered().iteration());
+}
+
+void JobState::Apply(const wire::HoldRecord& hold) {
+  stage = Stage::kHolding;
+  if (!recovering) {
+    recovering.emplace();
+    recovering->set_cause(hold.cause());
+  }
+  for (const wire::Node& node : hold.lost()) {
+    *recovering->add_lost() = node;
+    members.erase(IdOf(node));
+    ++losses_without_progress[IdOf(node)];
+  }
+  lost_incarnations.insert(hold.incarnations().begin(), hold.incarnations().end());
+}
+
+}  // namespace poseidon

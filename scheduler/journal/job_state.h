@@ -1,0 +1,62 @@
+// JobState: what a scheduler has written down of its job, put together for the process that takes
+// the job over.
+//
+// A value; not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "proto/journal.pb.h"
+#include "transport/address.h"
+
+namespace poseidon {
+
+struct JobState {
+  enum class Stage {
+    kGathering,  // no view has gone out
+    kDeclaring,  // no plan has
+    kPreparing,  // the plan has, and perhaps not to all
+    kTraining,   // the start of the plan has, and perhaps not to all
+    kPausing,    // for another plan
+    kHolding,    // a node is lost, or the exchange hangs
+  };
+
+  // A process of the job and what tells it from others of its rank.
+  struct Member {
+    wire::Node node;
+    uint64_t incarnation = 0;
+  };
+
+  // Takes in the next record.
+  void Apply(const wire::JournalRecord& record);
+
+  uint64_t base = 0;
+  uint64_t fingerprint = 0;
+  std::string name;
+  int32_t term = -1;  // of the last scheduler; -1: there has been none
+  Stage stage = Stage::kGathering;
+  std::map<NodeId, Member> members;  // of the last view that are not lost
+  std::set<uint64_t> lost_incarnations;
+  wire::DeclaredRecord declared;
+  std::optional<wire::PlanAndModel> plan;  // the last one
+  // Of the recovery that was going on; nullopt: none was.
+  std::optional<wire::HoldRecord> recovering;
+  // How often each rank has been lost since the last iteration was done.
+  std::map<NodeId, int> losses_without_progress;
+  // All before this one have been done by all workers, and written down.
+  int64_t iterations_done = 0;
+  int64_t reached = 0;  // after the last one that has been
+  std::optional<wire::End> end;
+
+ private:
+  void Apply(const wire::ViewRecord& view);
+  void Apply(const wire::StartRecord& start);
+  void Apply(const wire::HoldRecord& hold);
+};
+
+}  // namespace poseidon

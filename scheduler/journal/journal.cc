@@ -1,0 +1,49 @@
+#include "scheduler/journal/journal.h"
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace poseidon {
+
+Journal::Journal(const std::string& path, const Owner& owner)
+    : file_(path, "the scheduler of the job \"" + owner.job_name + "\"") {
+  Read(path);
+  if (!has_predecessor()) {
+    state_.base = owner.base;
+    wire::JournalRecord job;
+    job.mutable_job()->set_base(owner.base);
+    job.mutable_job()->set_fingerprint(owner.fingerprint);
+    job.mutable_job()->set_name(owner.job_name);
+    Append(job);
+  } else if (state_.fingerprint != owner.fingerprint) {
+    throw ConfigError(path + " is of " +
+                      (state_.name == owner.job_name ? "a job of this name with another config"
+                                                     : "the job \"" + state_.name + "\"") +
+                      ", which this config can't go on with; take that job's config, remove the "
+                      "file to begin anew, or choose another --out");
+  }
+  wire::JournalRecord term;
+  term.mutable_term()->set_number(state_.term + 1);
+  Append(term);
+  Sync();
+}
+
+void Journal::Read(const std::string& path) {
+  for (const std::string& bytes : file_.TakeRecords()) {
+    wire::JournalRecord& record = records_.emplace_back();
+    if (!record.ParseFromString(bytes)) {
+      throw DataError(path + " has a record that this version of the program can't read; go on " +
+                      "with the version that wrote it, or remove the file to begin anew");
+    }
+    state_.Apply(record);
+  }
+}
+
+std::vector<wire::JournalRecord> Journal::TakeRecords() { return std::exchange(records_, {}); }
+
+void Journal::Append(const wire::JournalRecord& record) {
+  file_.Append(record.SerializeAsString());
+}
+
+}  // namespace poseidon

@@ -1,0 +1,47 @@
+#include "scheduler/journal/journal_gate.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace poseidon {
+
+void JournalGate::OnStart(Outbox& outbox) {
+  Run([this](Outbox& own) { actor_->OnStart(own); }, outbox);
+}
+
+void JournalGate::OnTimer(TimerId timer, Outbox& outbox) {
+  Run([this, timer](Outbox& own) { actor_->OnTimer(timer, own); }, outbox);
+}
+
+void JournalGate::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind != MessageKind::kJournaled) {
+    return Run([this, &envelope](Outbox& own) { actor_->OnMessage(envelope, own); }, outbox);
+  }
+  written_ = std::max(written_, envelope.iteration);
+  Release(outbox);
+}
+
+template <typename Call>
+void JournalGate::Run(const Call& call, Outbox& outbox) {
+  // The rest of the outbox is the actor's as it is.
+  call(outbox);
+  for (Envelope& envelope : std::exchange(outbox.messages, {})) {
+    if (envelope.kind == MessageKind::kJournal) {
+      envelope.iteration = ++records_;
+      outbox.Send(std::move(envelope));
+    } else if (records_ > written_) {
+      held_.push_back({records_, std::move(envelope)});
+    } else {
+      outbox.Send(std::move(envelope));
+    }
+  }
+}
+
+void JournalGate::Release(Outbox& outbox) {
+  while (!held_.empty() && held_.front().after <= written_) {
+    outbox.Send(std::move(held_.front().envelope));
+    held_.pop_front();
+  }
+}
+
+}  // namespace poseidon

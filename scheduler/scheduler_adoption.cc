@@ -1,0 +1,107 @@
+// SchedulerActor: what it writes down, and going on with the job of a scheduler that died
+// (docs/recovery.md).
+//
+// Whoever takes a job over makes a new view of those who were in it, which they accept as later
+// than any of the scheduler before. If they were training, they get the plan that they have once
+// more, and say that they are ready as they would if that message had been repeated: training has
+// not stopped. If the exchange was being stopped, or may have been, it is stopped again. A node that
+// does not answer is lost, as at any other time.
+#include <glog/logging.h>
+
+#include <algorithm>
+
+#include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+namespace {
+
+// Views and holds of one scheduler; those of the next have numbers above.
+constexpr int kTermBits = 16;
+
+}  // namespace
+
+void SchedulerActor::TakeOver(Outbox& outbox) {
+  const JobState& past = *options_.journal;
+  view_number_ = (past.term + 1) << kTermBits;
+  round_ = RecoveryRound(static_cast<uint32_t>(view_number_));
+  outbox.SetTimer(kDropSilent, timing_.interval);
+  if (past.stage == JobState::Stage::kGathering) return EnterPhase(Phase::kGathering, outbox);
+  RestoreState(past, outbox);
+  MakeView(view_number_, outbox);
+  if (past.end) return End(*past.end, outbox);
+  using Stage = JobState::Stage;
+  const bool stopped = past.stage == Stage::kHolding || past.stage == Stage::kPausing;
+  if (stopped || !roster_.complete()) return HoldAgain(past, outbox);
+  if (past.plan) return AdoptPlan(past, outbox);
+  // Workers declare their models again when they get the view.
+  EnterPhase(Phase::kDeclaring, outbox);
+}
+
+void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
+  for (const auto& [id, member] : past.members) {
+    roster_.Restore(member.node, member.incarnation, outbox.now);
+    outbox.routes.push_back({{id, kControlLane}, member.node.endpoints(kControlLane)});
+  }
+  for (const uint64_t incarnation : past.lost_incarnations) roster_.RestoreForgotten(incarnation);
+  first_iteration_ = past.declared.first_iteration();
+  declared_hash_ = past.declared.model_hash();
+  declared_inputs_ = {past.declared.worker(), past.declared.inputs()};
+  if (past.plan) {
+    plan_ = *past.plan;
+    plan_body_ = Payload::FromString(plan_.SerializeAsString());
+    unreported_ = past.iterations_done;
+  }
+  losses_without_progress_ = past.losses_without_progress;
+  reached_ = past.reached;
+  last_progress_ = outbox.now;
+}
+
+void SchedulerActor::AdoptPlan(const JobState& past, Outbox& outbox) {
+  taking_over_ = true;
+  was_training_ = past.stage == JobState::Stage::kTraining;
+  if (past.recovering) ContinueRound(past, outbox.now);
+  EnterPhase(Phase::kPreparing, outbox);
+  RepeatRecovery(outbox);
+}
+
+void SchedulerActor::HoldAgain(const JobState& past, Outbox& outbox) {
+  ContinueRound(past, outbox.now);
+  BeginHold(outbox);
+}
+
+void SchedulerActor::ContinueRound(const JobState& past, Time now) {
+  const wire::HoldRecord round = past.recovering.value_or(wire::HoldRecord());
+  round_.Begin(round.cause().empty() ? "the scheduler was lost while the plan changed"
+                                     : round.cause(),
+               {}, now);
+  for (const wire::Node& node : round.lost()) round_.Lose(node);
+}
+
+void SchedulerActor::Write(const wire::JournalRecord& record, Outbox& outbox) const {
+  if (!options_.journal) return;
+  outbox.Send(MakeEnvelope(MessageKind::kJournal, Here(kApplicationLane), record));
+}
+
+void SchedulerActor::WriteView(Outbox& outbox) const {
+  wire::JournalRecord record;
+  for (const wire::Node& node : roster_.nodes()) {
+    *record.mutable_view()->add_nodes() = node;
+    record.mutable_view()->add_incarnations(roster_.IncarnationOf(IdOf(node)));
+  }
+  Write(record, outbox);
+}
+
+void SchedulerActor::WriteLoss(const std::vector<NodeId>& nodes, const std::string& cause,
+                               Outbox& outbox) const {
+  wire::JournalRecord record;
+  wire::HoldRecord& hold = *record.mutable_hold();
+  hold.set_cause(cause);
+  for (const NodeId& id : nodes) {
+    *hold.add_lost() = FindNode(view_, id);
+    hold.add_incarnations(roster_.IncarnationOf(id));
+  }
+  Write(record, outbox);
+}
+
+}  // namespace poseidon
