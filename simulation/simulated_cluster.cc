@@ -211,7 +211,10 @@ void SimulatedCluster::RestartAt(Time when, const NodeId& id, bool supervised) {
     node.replaces = supervised ? IncarnationOf(node) : 0;
     const bool scheduler = spec.id.role == Role::kScheduler;
     node.process = runtime_.AddNode({spec.id.role, scheduler ? 0 : -1}, spec.machine);
-    if (scheduler) RouteToScheduler(node.process);
+    if (scheduler) {
+      // After what has been started at the same moment, and knows the address of the one before.
+      runtime_.At(runtime_.now(), [this, process = node.process] { RouteToScheduler(process); });
+    }
     node.record = NodeRecord();
     node.record.id = spec.id;
     ++living_;

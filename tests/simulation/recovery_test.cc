@@ -91,19 +91,27 @@ bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses) {
 }
 
 // All have ended well, but that a process which was started after the job's end found nobody.
-void ExpectEnded(const SimulatedCluster& cluster, const std::vector<Loss>& losses) {
+void ExpectEnded(const SimulatedCluster& cluster, const std::vector<NodeId>& lost) {
   const std::optional<wire::End>& job = cluster.node({Role::kScheduler, 0}).end;
   for (size_t i = 0; i < cluster.nodes(); ++i) {
     const NodeRecord& node = cluster.node(i);
     if (node.killed) continue;
     ASSERT_TRUE(node.end) << node.id.ToString() << " has not ended";
     const bool died = std::ranges::any_of(
-        losses, [&](const Loss& loss) { return loss.node.role == node.id.role; });
+        lost, [&](const NodeId& other) { return other.role == node.id.role; });
     const bool too_late = died && job && job->exit_code() == 0 &&
                           node.end->exit_code() == static_cast<int>(ExitCode::kDeadlineExceeded);
     EXPECT_TRUE(too_late || node.end->exit_code() == 0)
         << node.id.ToString() << ": " << node.end->reason();
   }
+}
+
+// Who is lost, of losses of either kind.
+template <typename AnyLoss>
+std::vector<NodeId> NodesOf(const std::vector<AnyLoss>& losses) {
+  std::vector<NodeId> nodes;
+  for (const AnyLoss& loss : losses) nodes.push_back(loss.node);
+  return nodes;
 }
 
 // Returns how many recoveries there were.
@@ -119,7 +127,7 @@ int ExpectSameAfter(const SimulatedClusterOptions& options, const Undisturbed& e
   }
   EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
   if (LostAll(cluster, losses)) return 1;
-  ExpectEnded(cluster, losses);
+  ExpectEnded(cluster, NodesOf(losses));
   if (testing::Test::HasFailure()) return 0;
   for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
     EXPECT_EQ(ParametersOf(cluster, rank), expected.parameters) << "worker " << rank;
@@ -173,6 +181,8 @@ void ExpectRecoveries(uint64_t begin, uint64_t end, int most_losses) {
   EXPECT_GT(recoveries, static_cast<int>(end - begin) / 2) << "the faults hit nothing";
 }
 
+const NodeId kTheScheduler{Role::kScheduler, 0};
+
 // Every policy whose updates the workers make, as a job of a few envelopes.
 std::vector<SimulatedClusterOptions> TinyTrainings() {
   std::vector<SimulatedClusterOptions> trainings;
@@ -193,6 +203,9 @@ std::vector<SimulatedClusterOptions> TinyTrainings() {
 struct LossAtEnvelope {
   NodeId node;
   int64_t envelope = 0;
+  Duration restart_after = Seconds(0.05);
+  // Counted from the moment at which the first of the lost is started again.
+  bool since_restart = false;
 };
 
 // The scheduler that ended has heard how each worker's iterations went, all of them.
@@ -205,26 +218,61 @@ void ExpectAllReported(const SimulatedCluster& cluster, const SimulatedClusterOp
   }
 }
 
-int64_t TrainWithLosses(SimulatedClusterOptions options, const Parameters& expected,
-                        const std::vector<LossAtEnvelope>& losses) {
-  int64_t envelopes = 0;
-  SimulatedCluster* cluster = nullptr;
-  options.network.processing = [&](const Envelope&) {
-    ++envelopes;
-    for (const LossAtEnvelope& loss : losses) {
-      if (loss.envelope != envelopes) continue;
-      const Time now = cluster->runtime().now();
-      cluster->KillAt(now, loss.node);
-      cluster->RestartAt(now + Seconds(0.05), loss.node, true);
+// Runs a job in which nodes die at envelopes.
+class LossesAtEnvelopes {
+ public:
+  LossesAtEnvelopes(SimulatedClusterOptions options, std::vector<LossAtEnvelope> losses)
+      : losses_(std::move(losses)), cluster_(Counting(std::move(options))) {}
+
+  const SimulatedCluster& cluster() const { return cluster_; }
+  bool Run() { return cluster_.Run(kHung); }
+  int64_t envelopes() const { return envelopes_; }
+  int64_t envelopes_since_restart() const { return since_restart_; }
+
+ private:
+  SimulatedClusterOptions Counting(SimulatedClusterOptions options) {
+    options.network.processing = [this](const Envelope&) {
+      Count();
+      return Duration::zero();
+    };
+    return options;
+  }
+
+  void Count() {
+    const Time now = cluster_.runtime().now();
+    ++envelopes_;
+    if (restarted_ && now >= *restarted_) ++since_restart_;
+    for (const LossAtEnvelope& loss : losses_) {
+      if (loss.envelope != (loss.since_restart ? since_restart_ : envelopes_)) continue;
+      if (!restarted_) restarted_ = now + loss.restart_after;
+      cluster_.KillAt(now, loss.node);
+      cluster_.RestartAt(now + loss.restart_after, loss.node, true);
     }
-    return Duration::zero();
-  };
-  SimulatedCluster simulated(options);
-  cluster = &simulated;
-  EXPECT_TRUE(simulated.Run(kHung)) << "it hangs";
-  ExpectAllEnded(simulated, ExitCode::kSuccess);
+  }
+
+  std::vector<LossAtEnvelope> losses_;
+  int64_t envelopes_ = 0;
+  int64_t since_restart_ = 0;
+  std::optional<Time> restarted_;  // when the first of the lost is
+  SimulatedCluster cluster_;
+};
+
+struct Envelopes {
+  int64_t all = 0;
+  int64_t since_restart = 0;
+};
+
+Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Parameters& expected,
+                          const std::vector<LossAtEnvelope>& losses) {
+  LossesAtEnvelopes job(options, losses);
+  const SimulatedCluster& simulated = job.cluster();
+  EXPECT_TRUE(job.Run()) << "it hangs";
+  const Envelopes envelopes{job.envelopes(), job.envelopes_since_restart()};
+  ExpectEnded(simulated, NodesOf(losses));
   if (testing::Test::HasFailure()) return envelopes;
-  if (losses.size() == 1 && losses[0].node.role == Role::kScheduler) {
+  const bool only_the_scheduler =
+      std::ranges::all_of(losses, [](const auto& loss) { return loss.node == kTheScheduler; });
+  if (only_the_scheduler) {
     ExpectAllReported(simulated, options);
   }
   for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
@@ -240,7 +288,7 @@ void ExpectLossAtAnyEnvelope(int64_t stride, bool pairs) {
   for (const SimulatedClusterOptions& options : TinyTrainings()) {
     SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
     const Undisturbed undisturbed = TrainUndisturbed(options);
-    const int64_t envelopes = TrainWithLosses(options, {}, {});
+    const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
     int64_t first = 0;
     for (const NodeSpec& victim : options.layout.nodes) {
       if (victim.id.role == Role::kScheduler) continue;
@@ -259,8 +307,6 @@ void ExpectLossAtAnyEnvelope(int64_t stride, bool pairs) {
   }
 }
 
-const NodeId kTheScheduler{Role::kScheduler, 0};
-
 // Kills the scheduler at every `stride`th envelope, and with it what `others` says.
 using OtherLosses = std::function<std::vector<LossAtEnvelope>(
     const SimulatedClusterOptions& options, int64_t envelope)>;
@@ -269,11 +315,14 @@ void ExpectSchedulerLossAtAnyEnvelope(int64_t stride, const OtherLosses& others)
   for (const SimulatedClusterOptions& options : TinyTrainings()) {
     SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
     const Undisturbed undisturbed = TrainUndisturbed(options);
-    const int64_t envelopes = TrainWithLosses(options, {}, {});
+    const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
     for (int64_t at = 1; at <= envelopes; at += stride) {
-      std::vector<LossAtEnvelope> losses{{kTheScheduler, at}};
-      for (const LossAtEnvelope& other : others(options, at)) losses.push_back(other);
       SCOPED_TRACE("scheduler at envelope " + std::to_string(at));
+      // Half of them are away for longer than it takes the nodes to notice.
+      LossAtEnvelope loss{kTheScheduler, at};
+      if (at % 2 == 0) loss.restart_after = Seconds(3);
+      std::vector<LossAtEnvelope> losses = others(options, at);
+      losses.insert(losses.begin(), loss);
       TrainWithLosses(options, undisturbed.parameters, losses);
       if (testing::Test::HasFailure()) return;
     }
@@ -282,6 +331,80 @@ void ExpectSchedulerLossAtAnyEnvelope(int64_t stride, const OtherLosses& others)
 
 TEST(RecoveryTest, TheSchedulersLossAtAnyEnvelopeChangesNothing) {
   ExpectSchedulerLossAtAnyEnvelope(1, [](auto&, int64_t) { return std::vector<LossAtEnvelope>(); });
+}
+
+NodeId OtherNode(const SimulatedClusterOptions& options, int64_t draw) {
+  // The scheduler is the first.
+  const size_t index = 1 + static_cast<size_t>(draw) % (options.layout.nodes.size() - 1);
+  return options.layout.nodes[index].id;
+}
+
+TEST(RecoveryTest, TheSchedulersLossWithAnothersChangesNothing) {
+  ExpectSchedulerLossAtAnyEnvelope(1, [](const auto& options, int64_t at) {
+    const int64_t before = at % 3 == 0 ? -(1 + at % 31) : at % 13;
+    return std::vector<LossAtEnvelope>{{OtherNode(options, at), std::max<int64_t>(1, at + before)}};
+  });
+}
+
+// For every `stride`th envelope at which the scheduler dies: the next one dies at every
+// `second_stride`th envelope that comes when it is there, and another node before or after it, if
+// `with_another`.
+void ExpectTwoSchedulerLosses(int64_t stride, int64_t second_stride, bool with_another) {
+  int64_t offset = 0;
+  for (const SimulatedClusterOptions& options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
+    for (int64_t at = 1 + ++offset % stride; at <= envelopes; at += stride) {
+      const LossAtEnvelope first{kTheScheduler, at};
+      const int64_t since =
+          TrainWithLosses(options, undisturbed.parameters, {first}).since_restart;
+      for (int64_t second = 1 + at % second_stride; second <= since; second += second_stride) {
+        SCOPED_TRACE("scheduler at envelope " + std::to_string(at) + " and " +
+                     std::to_string(second) + " envelopes later");
+        std::vector<LossAtEnvelope> losses{first, {.node = kTheScheduler, .envelope = second}};
+        losses.back().since_restart = true;
+        if (with_another) {
+          losses.push_back({OtherNode(options, at + second), second + second % 17});
+          losses.back().since_restart = true;
+        }
+        TrainWithLosses(options, undisturbed.parameters, losses);
+        if (testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(RecoveryTest, TwoSchedulersLossesChangeNothing) { ExpectTwoSchedulerLosses(41, 7, false); }
+
+TEST(RecoveryTest, TwoSchedulersLossesWithAnothersChangeNothing) {
+  ExpectTwoSchedulerLosses(43, 11, true);
+}
+
+TEST(RecoveryTest, SlowSchedulersLossesChangeNothing) {
+  ExpectTwoSchedulerLosses(1, 1, false);
+  ExpectTwoSchedulerLosses(1, 1, true);
+}
+
+// What the journal is good for: a scheduler that acts before it has written down what it does leaves
+// jobs that its successor can't go on with.
+TEST(RecoveryTest, WithoutTheJournalBeforeTheMessageJobsFail) {
+  int failed = 0;
+  for (SimulatedClusterOptions& options : TinyTrainings()) {
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
+    options.lying_disk = true;
+    for (int64_t at = 1; at <= envelopes; at += 3) {
+      LossesAtEnvelopes job(options, {{kTheScheduler, at}});
+      bool same = job.Run();
+      for (int rank = 0; same && rank < options.job.cluster().workers(); ++rank) {
+        same = job.cluster().node({Role::kWorker, rank}).end->exit_code() == 0 &&
+               ParametersOf(job.cluster(), rank) == undisturbed.parameters;
+      }
+      failed += same ? 0 : 1;
+    }
+  }
+  EXPECT_GT(failed, 0);
 }
 
 TEST(RecoveryTest, ALossAtAnyEnvelopeChangesNothing) { ExpectLossAtAnyEnvelope(1, false); }
