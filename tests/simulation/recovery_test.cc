@@ -21,6 +21,8 @@ using testing::HasSubstr;
 constexpr uint64_t kQuickSeeds = 200;
 constexpr uint64_t kSeeds = 20000;
 
+const NodeId kTheScheduler{Role::kScheduler, 0};
+
 void MakeRecovering(Job& job) {
   Communication& communication = *job.mutable_communication();
   communication.set_update_at(Communication::WORKERS);
@@ -145,10 +147,16 @@ class Faults {
       : random_(seed), options_(options), undisturbed_(undisturbed) {}
 
   Loss Draw() {
-    Loss loss;
+    NodeId node;
     do {
-      loss.node = options_.layout.nodes[random_() % options_.layout.nodes.size()].id;
-    } while (loss.node.role == Role::kScheduler);
+      node = options_.layout.nodes[random_() % options_.layout.nodes.size()].id;
+    } while (node.role == Role::kScheduler);
+    return Draw(node);
+  }
+
+  Loss Draw(const NodeId& node) {
+    Loss loss;
+    loss.node = node;
     // Also what comes after an earlier loss: its recovery, and the training that it has delayed.
     const Duration length = undisturbed_.finished - undisturbed_.begun + after_ * Seconds(2);
     loss.when =
@@ -166,7 +174,8 @@ class Faults {
   int after_ = 0;  // losses drawn
 };
 
-void ExpectRecoveries(uint64_t begin, uint64_t end, int most_losses) {
+// With `schedulers` losses of the scheduler among those of others.
+void ExpectRecoveries(uint64_t begin, uint64_t end, int most_losses, int schedulers = 0) {
   int recoveries = 0;
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -174,14 +183,15 @@ void ExpectRecoveries(uint64_t begin, uint64_t end, int most_losses) {
     const Undisturbed undisturbed = TrainUndisturbed(options);
     Faults faults(seed, options, undisturbed);
     std::vector<Loss> losses;
+    for (int i = 0; i < schedulers; ++i) losses.push_back(faults.Draw(kTheScheduler));
     for (int i = 0; i < most_losses; ++i) losses.push_back(faults.Draw());
     recoveries += ExpectSameAfter(options, undisturbed, losses);
     if (testing::Test::HasFailure()) return;
   }
-  EXPECT_GT(recoveries, static_cast<int>(end - begin) / 2) << "the faults hit nothing";
+  // While there is no scheduler several losses become one recovery.
+  EXPECT_GT(recoveries, static_cast<int>(end - begin) / (schedulers > 0 ? 5 : 2))
+      << "the faults hit nothing";
 }
-
-const NodeId kTheScheduler{Role::kScheduler, 0};
 
 // Every policy whose updates the workers make, as a job of a few envelopes.
 std::vector<SimulatedClusterOptions> TinyTrainings() {
@@ -273,6 +283,7 @@ Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Paramete
   const bool only_the_scheduler =
       std::ranges::all_of(losses, [](const auto& loss) { return loss.node == kTheScheduler; });
   if (only_the_scheduler) {
+    EXPECT_TRUE(simulated.scheduler().recoveries.empty()) << "training stopped";
     ExpectAllReported(simulated, options);
   }
   for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
@@ -488,8 +499,9 @@ TEST(RecoveryTest, ACutThatHealsChangesNothing) {
   }
 }
 
-TEST(RecoveryTest, LossesWhileThePlanChangesChangeNothing) {
-  for (uint64_t seed = 0; seed < kQuickSeeds; ++seed) {
+// `scheduler`: it is one of the two that are lost.
+void ExpectPlanChanges(uint64_t begin, uint64_t end, bool scheduler) {
+  for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const SimulatedClusterOptions options = RecoveringTraining(seed);
     if (options.job.cluster().workers() == 1) continue;
@@ -499,7 +511,7 @@ TEST(RecoveryTest, LossesWhileThePlanChangesChangeNothing) {
     const double bound = RoundingBound(options.work, options.job.cluster().workers());
     const Undisturbed undisturbed = TrainUndisturbed(options);
     Faults faults(seed, options, undisturbed);
-    const Loss first = faults.Draw();
+    const Loss first = scheduler ? faults.Draw(kTheScheduler) : faults.Draw();
     const Loss second = faults.Draw();
     SimulatedCluster cluster(options);
     AskAt(first.when - std::min<Duration>(first.when, Seconds(0.002)), plan, cluster);
@@ -510,22 +522,42 @@ TEST(RecoveryTest, LossesWhileThePlanChangesChangeNothing) {
     ASSERT_TRUE(cluster.Run(kHung)) << "it hangs";
     if (LostAll(cluster, {first, second})) continue;
     ExpectAllEnded(cluster, ExitCode::kSuccess);
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
     for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
       EXPECT_LT(Difference(ParametersOf(cluster, rank), serial), bound) << "worker " << rank;
       EXPECT_EQ(ParametersOf(cluster, rank), ParametersOf(cluster, 0)) << "worker " << rank;
     }
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
   }
+}
+
+TEST(RecoveryTest, LossesWhileThePlanChangesChangeNothing) {
+  ExpectPlanChanges(0, kQuickSeeds, false);
+}
+
+TEST(RecoveryTest, TheSchedulersLossWhileThePlanChangesChangesNothing) {
+  ExpectPlanChanges(0, kQuickSeeds / 4, true);
+}
+
+TEST(RecoveryTest, SlowSchedulersLossesWhileThePlanChangesChangeNothing) {
+  ExpectPlanChanges(kQuickSeeds, 10 * kQuickSeeds, true);
 }
 
 TEST(RecoveryTest, OneLossChangesNothing) { ExpectRecoveries(0, kQuickSeeds, 1); }
 
 TEST(RecoveryTest, LossesDuringRecoveryChangeNothing) { ExpectRecoveries(0, kQuickSeeds, 4); }
 
+TEST(RecoveryTest, LossesOfAllNodesChangeNothing) {
+  ExpectRecoveries(0, kQuickSeeds / 4, 2, 2);
+}
+
 TEST(RecoveryTest, SlowLossesChangeNothing) {
   ExpectRecoveries(kQuickSeeds, kSeeds, 1);
   ExpectRecoveries(kQuickSeeds, kSeeds, 4);
+}
+
+TEST(RecoveryTest, SlowLossesOfAllNodesChangeNothing) {
+  ExpectRecoveries(kQuickSeeds, kSeeds / 4, 2, 2);
 }
 
 }  // namespace
