@@ -51,7 +51,8 @@ class Watch {
         too_late_(options.deadline == Duration::max() ? kNever : SteadyNow() + options.deadline) {}
 
   WatchResult Run() {
-    while (AnyAlive()) {
+    // A scheduler that was killed when the others had ended has not told yet how the job ended.
+    while (AnyAlive() || IsToStartAgain(0)) {
       const Time now = SteadyNow();
       NoticeInterruption(now);
       NoticeDeadline(now);
@@ -89,7 +90,7 @@ class Watch {
   }
 
   void StartAgain(Time now) {
-    for (size_t i = 1; i < daemons_.size(); ++i) {
+    for (size_t i = 0; i < daemons_.size(); ++i) {
       if (!IsToStartAgain(i)) continue;
       Restarts& past = restarts_[i];
       if (!past.died) {
@@ -110,11 +111,12 @@ class Watch {
     }
   }
 
-  // Whether a daemon has died and another is to take its place while there is a scheduler.
+  // Whether a daemon has died and another is to take its place: the scheduler, or another one while
+  // there is a scheduler.
   bool IsToStartAgain(size_t index) {
-    if (!options_.restart || index == 0 || give_up_ != kNever) return false;
+    if (!options_.restart || give_up_ != kNever) return false;
     const std::optional<ExitStatus>& status = daemons_[index].Poll();
-    return status && MayStartAgain(*status) && !daemons_.front().Poll();
+    return status && MayStartAgain(*status) && (index == 0 || !daemons_.front().Poll());
   }
 
   static Duration BackoffAfter(int restarts) {
@@ -174,7 +176,9 @@ class Watch {
     ChildProcess* found = nullptr;
     for (size_t i = 0; i < daemons_.size(); ++i) {
       const std::optional<ExitStatus>& status = daemons_[i].Poll();
-      const bool awaited = restarts_[i].died || IsToStartAgain(i);  // another takes its place
+      // Another takes its place, or will when there is a scheduler.
+      const bool awaited = restarts_[i].died || IsToStartAgain(i) ||
+                           (IsToStartAgain(0) && status && MayStartAgain(*status));
       if (awaited || !status || status->ok()) continue;
       if (status->code != static_cast<int>(ExitCode::kPeerLost)) return &daemons_[i];
       if (found == nullptr) found = &daemons_[i];

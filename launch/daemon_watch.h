@@ -19,8 +19,7 @@ struct WatchOptions {
   Duration deadline = Duration::max();
   Interruption* interruption = nullptr;  // may be null
   // Starts another process in the place of one that has died, by index, after so many before it;
-  // its incarnation is the caller's affair. nullopt: it stays dead. Empty: all do, as the scheduler
-  // does in any case.
+  // its incarnation is the caller's affair. nullopt: it stays dead. Empty: all do.
   std::function<std::optional<ChildProcess>(size_t index, int restarts)> restart;
   // News for people, a sentence each; may be empty.
   std::function<void(const std::string&)> say;
@@ -34,7 +33,8 @@ struct WatchResult {
 };
 
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
-// it, is started again if the options say how, ever less soon. If one dies else, the others are
+// it, is started again if the options say how, ever less soon; while there is no scheduler it is the
+// only one. If one dies else, the others are
 // given the heartbeat deadline to notice by themselves; whoever is still there then is killed. An
 // interruption and the deadline end the job through the scheduler.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);

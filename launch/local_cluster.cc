@@ -88,6 +88,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
   // theirs.
   job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
+  std::filesystem::remove(options_.out + "/scheduler.journal");
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
   const std::string path = options_.out + "/job.prototxt";
@@ -151,9 +152,12 @@ ChildProcess LocalCluster::Restart(size_t index, int restarts) {
   // The log of the one that died is of use to who asks why.
   child.log =
       options_.out + "/logs/" + child.name + ".restart-" + std::to_string(restarts) + ".log";
-  const uint64_t dead = std::exchange(incarnations_[index], DrawRandom());
-  child.command.push_back(IncarnationFlag("incarnation", incarnations_[index]));
-  child.command.push_back(IncarnationFlag("replaces", dead));
+  // The scheduler is known by its journal.
+  if (index > 0) {
+    const uint64_t dead = std::exchange(incarnations_[index], DrawRandom());
+    child.command.push_back(IncarnationFlag("incarnation", incarnations_[index]));
+    child.command.push_back(IncarnationFlag("replaces", dead));
+  }
   return ChildProcess(std::move(child));
 }
 

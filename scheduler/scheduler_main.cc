@@ -3,6 +3,8 @@
 #include <glog/logging.h>
 
 #include <iostream>
+#include <memory>
+#include <utility>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
@@ -13,13 +15,17 @@
 #include "planner/replan.h"
 #include "proto/job_config.h"
 #include "proto/rate_advice.h"
+#include "scheduler/journal/journal.h"
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/node_setup.h"
 #include "transport/zmq/zmq_runtime.h"
 
 DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
-DEFINE_string(out, "", "Directory for summary.json; made if it is not there. Empty: none.");
+DEFINE_string(out, "",
+              "Directory for summary.json and, in a job with `recovery`, scheduler.journal, from "
+              "which the scheduler goes on that is started after this one; made if it is not "
+              "there. Empty: none.");
 
 namespace poseidon {
 namespace {
@@ -29,12 +35,61 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 
 void Show(const std::string& text) { std::cout << text << std::endl; }
 
-// What the scheduler's program does with what the job tells it: shows it, and goes over to a better
-// plan.
+// Another term of a job; or the first, of one that need not survive its scheduler.
+void TellOfPast(const Journal& journal, const std::string& path) {
+  const JobState& past = journal.state();
+  if (journal.cut_bytes() > 0) {
+    LOG(WARNING) << "cut " << journal.cut_bytes() << " bytes off the end of " << path
+                 << ": the scheduler before was killed while it wrote them, and nobody has heard "
+                    "of them";
+  }
+  if (past.end) {
+    Show("the job \"" + past.name + "\" has ended already: " + past.end->reason() +
+         "; to run it anew, remove " + path);
+  } else if (past.stage != JobState::Stage::kGathering) {
+    Show("goes on with the job \"" + past.name + "\" of the scheduler before, which was lost at " +
+         (past.reached > past.declared.first_iteration()
+              ? "iteration " + std::to_string(past.reached)
+              : "its start"));
+  }
+}
+
+// Writes down what the job tells; nothing if there is no journal, or no longer.
+class JournalWriter {
+ public:
+  explicit JournalWriter(Journal* journal) : journal_(journal) {}
+
+  // Throws Error, once: a job whose journal can't be written to has to end, and its end can't be
+  // written either.
+  void Append(const wire::JournalRecord& record, bool sync) {
+    if (journal_ == nullptr) return;
+    try {
+      journal_->Append(record);
+      if (sync) journal_->Sync();
+    } catch (const Error&) {
+      journal_ = nullptr;
+      throw;
+    }
+  }
+
+ private:
+  Journal* journal_;
+};
+
+// What the scheduler's program does with what the job tells it: shows it, writes it down, and goes
+// over to a better plan.
 class JobWatch {
  public:
-  JobWatch(ZmqRuntime& runtime, const Job& job, JobReport& report)
-      : runtime_(runtime), job_(job), report_(report) {}
+  // `journal` may be null.
+  JobWatch(ZmqRuntime& runtime, const Job& job, Journal* journal)
+      : runtime_(runtime), job_(job), journal_(journal), report_(MakeReport()) {
+    if (journal == nullptr) return;
+    shows_joining_ = journal->state().stage == JobState::Stage::kGathering;
+    if (journal->state().plan) plan_ = *journal->state().plan;
+    for (const wire::JournalRecord& record : journal->TakeRecords()) report_.Restore(record);
+  }
+
+  const JobReport& report() const { return report_; }
 
   // Until the job ends; returns why it did.
   wire::End Run(Interruption& interruption) {
@@ -47,16 +102,51 @@ class JobWatch {
   }
 
  private:
+  JobReport MakeReport() {
+    return JobReport(job_.cluster().workers(), [this](const wire::IterationRecord& iteration) {
+      wire::JournalRecord record;
+      *record.mutable_iteration() = iteration;
+      Write(record, false);
+    });
+  }
+
   void AskToStop() {
-    runtime_.Post(
-        MakeEnvelope(MessageKind::kStop, Here(kControlLane),
-                     MakeEnd(ExitCode::kInterrupted, "the scheduler was interrupted by a signal")));
+    Stop(MakeEnd(ExitCode::kInterrupted, "the scheduler was interrupted by a signal"));
+  }
+
+  void Stop(const wire::End& end) {
+    runtime_.Post(MakeEnvelope(MessageKind::kStop, Here(kControlLane), end));
+  }
+
+  // `sync`: it is to survive the machine, too, as somebody is about to hear of it.
+  void Write(const wire::JournalRecord& record, bool sync) {
+    try {
+      journal_.Append(record, sync);
+    } catch (const Error& error) {
+      Stop(MakeEnd(error.exit_code(),
+                   std::string(error.what()) +
+                       ", and without its journal the job would not survive its scheduler"));
+    }
+  }
+
+  void OnJournal(const Envelope& envelope) {
+    wire::JournalRecord record;
+    record.ParseFromString(envelope.body.ToString());
+    Write(record, true);
+    Envelope journaled;
+    journaled.kind = MessageKind::kJournaled;
+    journaled.to = Here(kControlLane);
+    journaled.iteration = envelope.iteration;
+    runtime_.Post(std::move(journaled));
   }
 
   // Returns the job's end, if it is the message of that.
   std::optional<wire::End> OnMessage(const Envelope& envelope) {
     const std::string body = envelope.body.ToString();
     switch (envelope.kind) {
+      case MessageKind::kJournal:
+        OnJournal(envelope);
+        break;
       case MessageKind::kJoined:
         OnJoined(body);
         break;
@@ -90,13 +180,11 @@ class JobWatch {
     return std::nullopt;
   }
 
-  // The places of lost nodes are taken; what comes of that is told when training goes on.
-  static bool IsFirst(const wire::View& view) { return view.epoch() == view.base(); }
-
-  static void OnJoined(const std::string& body) {
+  void OnJoined(const std::string& body) {
     wire::View view;
     view.ParseFromString(body);
-    if (!IsFirst(view)) return;
+    // Later the places of lost nodes are taken; what comes of that is told when training goes on.
+    if (!std::exchange(shows_joining_, false)) return;
     const wire::Node first = FindNode(view, {Role::kWorker, 0});
     Show("all " + std::to_string(view.nodes_size()) + " nodes have joined; worker 0 is process " +
          std::to_string(first.pid()) + " on " + first.host());
@@ -150,19 +238,42 @@ class JobWatch {
 
   void OnFinished(const std::string& body) {
     wire::WorkerReport worker;
-    if (worker.ParseFromString(body)) report_.OnFinished(worker);
+    if (!worker.ParseFromString(body)) return;
+    wire::JournalRecord record;
+    *record.mutable_finished() = worker;
+    Write(record, false);
+    report_.OnFinished(worker);
   }
 
   ZmqRuntime& runtime_;
   const Job& job_;
-  JobReport& report_;
+  JournalWriter journal_;
+  JobReport report_;
   wire::PlanAndModel plan_;  // the latest
+  bool shows_joining_ = true;
 };
+
+// What the job's next scheduler is to know is written down where the job survives this one and there
+// is a place for it.
+std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
+  if (config.job.recovery().mode() == Recovery::NONE) return nullptr;
+  if (FLAGS_out.empty()) {
+    LOG(WARNING) << "without --out there is no journal, and the job can't go on when this "
+                    "scheduler is lost";
+    return nullptr;
+  }
+  const std::string path = FLAGS_out + "/scheduler.journal";
+  auto journal = std::make_unique<Journal>(
+      path, Journal::Owner{DrawRandom(), config.fingerprint, config.job.name()});
+  TellOfPast(*journal, path);
+  return journal;
+}
 
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   Interruption interruption;
+  const std::unique_ptr<Journal> journal = OpenJournal(config);
 
   ZmqOptions options = NodeZmqOptions(config.job, config.job.cluster().scheduler_host());
   options.data_lanes = 0;
@@ -171,8 +282,13 @@ ExitCode Run() {
   ZmqRuntime runtime({Role::kScheduler, 0}, options);
   const Cluster& cluster = config.job.cluster();
   const bool host_is_own = IsOwnAddress(cluster.scheduler_host());
-  runtime.Attach(kControlLane, std::make_unique<SchedulerActor>(SchedulerOptions{
-                                   config.job, config.fingerprint, DrawRandom(), host_is_own}));
+  SchedulerOptions scheduler;
+  scheduler.job = config.job;
+  scheduler.job_fingerprint = config.fingerprint;
+  scheduler.epoch = journal ? journal->state().base : DrawRandom();
+  scheduler.host_is_own = host_is_own;
+  if (journal) scheduler.journal = journal->state();
+  runtime.Attach(kControlLane, MakeScheduler(std::move(scheduler)));
   runtime.Start();
   LOG(INFO) << "waiting for " << cluster.workers() << " worker(s) and " << cluster.servers()
             << " server(s) at "
@@ -186,8 +302,9 @@ ExitCode Run() {
            "scheduler there";
   }
 
-  JobReport report(config.job.cluster().workers());
-  const wire::End end = JobWatch(runtime, config.job, report).Run(interruption);
+  JobWatch watch(runtime, config.job, journal.get());
+  const wire::End end = watch.Run(interruption);
+  const JobReport& report = watch.report();
   runtime.Stop();
   if (!FLAGS_out.empty()) {
     WriteFileAtomically(FLAGS_out + "/summary.json", report.Json(config.job.name(), end));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "planner/placement.h"
@@ -15,6 +16,9 @@ namespace {
 
 // Often enough to see that it lives, rarely enough to read.
 constexpr Duration kLineInterval = Seconds(1);
+
+// Iterations of which nobody has told, before one that is: more are a mistake, not a lost scheduler.
+constexpr int64_t kMostAhead = 1 << 20;
 
 // The buckets that are most off, at the end: enough to see a pattern, few enough for a glance.
 constexpr size_t kBucketsToReview = 3;
@@ -36,18 +40,55 @@ std::string TestLine(const wire::Progress& progress) {
 
 }  // namespace
 
+void JobReport::Restore(const wire::JournalRecord& record) {
+  using Record = wire::JournalRecord;
+  switch (record.record_case()) {
+    case Record::kTerm:
+      ++terms_;
+      return;
+    case Record::kPlan:
+      return OnPlan(record.plan());
+    case Record::kIteration:
+      return Add(record.iteration());
+    case Record::kStart:
+      if (record.start().has_recovered()) OnRecovered(record.start().recovered());
+      return;
+    case Record::kFinished:
+      return OnFinished(record.finished());
+    default:
+      return;
+  }
+}
+
+void JobReport::OnPlan(const wire::PlanAndModel& plan) {
+  plan_ = plan;
+  if (!first_iteration_) first_iteration_ = plan.plan().start_iteration();
+}
+
+void JobReport::OnFinished(const wire::WorkerReport& report) {
+  finished_[report.rank()] = report;
+  if (static_cast<int>(finished_.size()) == workers_) {
+    RecordOpen(std::numeric_limits<int64_t>::max());
+  }
+}
+
 std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress, Time now) {
   if (progress.has_test_accuracy() || progress.has_test_loss()) return TestLine(progress);
+  if (!IsPlausible(progress.iteration()) || IsRecorded(progress.iteration())) return std::nullopt;
   Iteration& iteration = open_[progress.iteration()];
+  if (!iteration.reports.insert(progress.rank()).second) return std::nullopt;
   iteration.loss += progress.loss();
   iteration.images += progress.images();
   iteration.seconds += progress.iteration_seconds();
   iteration.exchange += progress.exchange_seconds();
   iteration.exposed += progress.exposed_seconds();
-  if (++iteration.reports < workers_) return std::nullopt;
+  if (static_cast<int>(iteration.reports.size()) < workers_) return std::nullopt;
 
   Record(progress.iteration(), iteration);
   open_.erase(progress.iteration());
+  if (progress.iteration() + 1 < *first_iteration_ + static_cast<int64_t>(loss_.size())) {
+    return std::nullopt;  // it has been told late
+  }
   if (!last_line_) last_line_ = now;  // the first interval starts with the first iteration's end
   const bool last = progress.iteration() + 1 == progress.total_iterations();
   if (!last && (now - *last_line_ < kLineInterval)) return std::nullopt;
@@ -60,23 +101,61 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
 std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
   recoveries_.push_back(recovered);
   finished_.clear();
+  RecordOpen(recovered.iteration());
   open_.clear();
-  const int64_t kept =
-      loss_.empty() ? 0 : std::max<int64_t>(0, recovered.iteration() - first_iteration_);
-  if (kept < static_cast<int64_t>(loss_.size())) {
-    loss_.resize(kept);
-    duration_ms_.resize(kept);
-    exposed_ms_.resize(kept);
-  }
+  CutFrom(recovered.iteration());
   return Format("goes on from iteration %lld; for %.1f s none was done",
                 static_cast<long long>(recovered.iteration()), recovered.still_seconds());
 }
 
+void JobReport::CutFrom(int64_t number) {
+  const int64_t kept = std::max<int64_t>(0, number - first_iteration_.value_or(number));
+  for (std::vector<double>* values : {&loss_, &duration_ms_, &exposed_ms_}) {
+    if (kept < static_cast<int64_t>(values->size())) values->resize(kept);
+  }
+}
+
+bool JobReport::IsPlausible(int64_t number) const {
+  const int64_t first = first_iteration_.value_or(number);
+  return number >= first && number - first <= static_cast<int64_t>(loss_.size()) + kMostAhead;
+}
+
+bool JobReport::IsRecorded(int64_t number) const {
+  if (!first_iteration_ || number < *first_iteration_) return false;
+  const int64_t index = number - *first_iteration_;
+  return index < static_cast<int64_t>(loss_.size()) && !std::isnan(duration_ms_[index]);
+}
+
+void JobReport::Add(const wire::IterationRecord& iteration) {
+  if (!first_iteration_) first_iteration_ = iteration.number();
+  if (iteration.number() < *first_iteration_) return;
+  const auto index = static_cast<size_t>(iteration.number() - *first_iteration_);
+  const auto set = [index](std::vector<double>& values, double value) {
+    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+    if (values.size() <= index) values.resize(index + 1, kUnknown);
+    values[index] = value;
+  };
+  set(loss_, iteration.loss());
+  set(duration_ms_, iteration.duration_ms());
+  set(exposed_ms_, iteration.exposed_ms());
+}
+
+void JobReport::RecordOpen(int64_t end) {
+  while (!open_.empty() && open_.begin()->first < end) {
+    Record(open_.begin()->first, open_.begin()->second);
+    open_.erase(open_.begin());
+  }
+}
+
 void JobReport::Record(int64_t number, const Iteration& done) {
-  if (loss_.empty()) first_iteration_ = number;
-  loss_.push_back(done.loss / workers_);
-  duration_ms_.push_back(1000 * done.seconds / workers_);
-  exposed_ms_.push_back(1000 * done.exposed / workers_);
+  const auto reports = static_cast<double>(done.reports.size());
+  wire::IterationRecord record;
+  record.set_number(number);
+  record.set_loss(done.loss / reports);
+  record.set_duration_ms(1000 * done.seconds / reports);
+  record.set_exposed_ms(1000 * done.exposed / reports);
+  Add(record);
+  if (on_iteration_) on_iteration_(record);
   since_line_.images += done.images;
   since_line_.exchange += done.exchange;
   since_line_.exposed += done.exposed;
@@ -181,11 +260,13 @@ double JobReport::IterationMilliseconds() const {
 }
 
 std::optional<double> JobReport::MillisecondsSinceSwitch() const {
-  const int64_t skipped = plan_.plan().start_iteration() - first_iteration_ + 1;
+  const int64_t skipped = plan_.plan().start_iteration() - first_iteration_.value_or(0) + 1;
   if (plan_.plan().number() == 0 || skipped >= static_cast<int64_t>(duration_ms_.size())) {
     return std::nullopt;
   }
   std::vector<double> since(duration_ms_.begin() + skipped, duration_ms_.end());
+  std::erase_if(since, [](double milliseconds) { return std::isnan(milliseconds); });
+  if (since.empty()) return std::nullopt;
   // Not the mean: some iterations wait for worker 0's test phase.
   const auto middle = since.begin() + static_cast<int64_t>(since.size() / 2);
   std::nth_element(since.begin(), middle, since.end());
@@ -244,6 +325,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["duration_ms"] = duration_ms_;
   json["exposed_ms"] = exposed_ms_;
   json["recoveries"] = RecoveriesJson(recoveries_);
+  json["scheduler_restarts"] = terms_;
   json["layers"] = LayersJson(plan_, sums);
   json["buckets"] = BucketsJson(plan_, sums);
   json["workers"] = WorkersJson(finished_);

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/time.h"
+#include "proto/journal.pb.h"
 #include "proto/wire.pb.h"
 #include "scheduler/report/job_traffic.h"
 
@@ -17,18 +20,25 @@ namespace poseidon {
 // Not thread-safe.
 class JobReport {
  public:
-  explicit JobReport(int workers) : workers_(workers) {}
+  // Is told of each iteration once that has come to an end at all workers.
+  using OnIteration = std::function<void(const wire::IterationRecord&)>;
 
-  void OnPlan(const wire::PlanAndModel& plan) { plan_ = plan; }
+  explicit JobReport(int workers, OnIteration on_iteration = {})
+      : workers_(workers), on_iteration_(std::move(on_iteration)) {}
+
+  // What an earlier scheduler of the job has written down, in its order, before anything else.
+  void Restore(const wire::JournalRecord& record);
+
+  void OnPlan(const wire::PlanAndModel& plan);
   // The same plan, with better predictions.
   void OnRecalibration(const Plan& plan) { *plan_.mutable_plan() = plan; }
   // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
   // workers), images/s of all workers, and the share of the exchange that was not hidden behind
-  // computing. Test results get a line of their own.
+  // computing. Test results get a line of their own. What has been told before is passed over.
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
   // Iterations from recovered.iteration() on are to come again. Returns a line to show.
   std::string OnRecovered(const wire::Recovered& recovered);
-  void OnFinished(const wire::WorkerReport& report) { finished_[report.rank()] = report; }
+  void OnFinished(const wire::WorkerReport& report);
 
   // "bucket  layers  scheme  ..." for people, before training.
   std::string PlanTable() const;
@@ -39,7 +49,7 @@ class JobReport {
 
  private:
   struct Iteration {
-    int reports = 0;
+    std::set<int> reports;  // ranks of the workers
     double loss = 0;     // sum over the workers that have reported
     int64_t images = 0;  // likewise
     double seconds = 0;  // sum over the workers, like the next two
@@ -54,8 +64,15 @@ class JobReport {
     double exposed = 0;
   };
 
-  // All workers have reported the iteration.
+  // No more reports of the iteration will come.
   void Record(int64_t number, const Iteration& done);
+  // Likewise of those before `end`, of which some worker has not told: it died first.
+  void RecordOpen(int64_t end);
+  void Add(const wire::IterationRecord& iteration);
+  // Whether there can be such an iteration.
+  bool IsPlausible(int64_t number) const;
+  bool IsRecorded(int64_t number) const;
+  void CutFrom(int64_t number);
   // `seconds` since the last line.
   std::string ProgressLine(const wire::Progress& progress, double seconds) const;
   // The slowest worker's mean; 0 if nobody has finished.
@@ -72,10 +89,11 @@ class JobReport {
   double ExposedShare() const;
 
   int workers_;
+  OnIteration on_iteration_;
   wire::PlanAndModel plan_;
   std::map<int64_t, Iteration> open_;  // iterations that some workers have reported
-  // By iteration, means over the workers.
-  int64_t first_iteration_ = 0;
+  // By iteration, means over the workers; NaN for those of which nobody has told.
+  std::optional<int64_t> first_iteration_;
   std::vector<double> loss_;
   std::vector<double> duration_ms_;
   std::vector<double> exposed_ms_;  // in the iteration: the exchange is the one before
@@ -83,6 +101,7 @@ class JobReport {
   SinceLine since_line_;
   WorkerReports finished_;
   std::vector<wire::Recovered> recoveries_;
+  int terms_ = 0;  // schedulers before this one
 };
 
 }  // namespace poseidon

@@ -109,6 +109,44 @@ TEST_F(DaemonWatchTest, OneThatIsKilledIsStartedAgainThoughItDiesAtOnce) {
                                  HasSubstr("; it is started again in 0.5")));
 }
 
+TEST_F(DaemonWatchTest, AKilledSchedulerIsStartedAgainAndThenWhoeverElseWas) {
+  Start("scheduler", "kill -9 $$");
+  Start("worker-0", "kill -9 $$");
+  std::vector<size_t> restarts;
+  restart_ = [&](size_t index, int) -> std::optional<ChildProcess> {
+    restarts.push_back(index);
+    return index == 0 ? Shell("scheduler", AwaitFinish()) : Shell("worker-0", Finish());
+  };
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_THAT(restarts, ElementsAre(0, 1));
+}
+
+TEST_F(DaemonWatchTest, ASchedulerThatIsKilledWhenTheOthersHaveEndedIsStartedAgain) {
+  Start("worker-0", "exit 0");
+  daemons_.front().Wait();
+  daemons_.insert(daemons_.begin(), Shell("scheduler", "kill -9 $$"));
+  daemons_.front().Wait();
+  int restarts = 0;
+  restart_ = [&](size_t, int) {
+    ++restarts;
+    return Shell("scheduler", "exit 0");
+  };
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_EQ(restarts, 1);
+}
+
+TEST_F(DaemonWatchTest, ASchedulerThatEndsByItselfIsNotStartedAgain) {
+  for (const char* code : {"0", "2", "5", "6", "130"}) {
+    daemons_.clear();
+    Start("scheduler", std::string("exit ") + code);
+    restart_ = [](size_t, int) -> std::optional<ChildProcess> {
+      ADD_FAILURE() << "it would do the same again";
+      return std::nullopt;
+    };
+    EXPECT_EQ(static_cast<int>(Watch().code), std::stoi(code));
+  }
+}
+
 TEST_F(DaemonWatchTest, OneThatTheJobHasGoneOnWithoutIsStartedAgain) {
   Start("scheduler", AwaitFinish());
   Start("worker-0", "exit 8");

@@ -87,7 +87,9 @@ TEST(JobReportTest, BucketsAreMeasuredAndLayersGetTheirShare) {
 
 TEST(JobReportTest, AfterASwitchTheNewPlansIterationsAreCompared) {
   JobReport report(1);
-  report.OnPlan(TwoBuckets(true));
+  wire::PlanAndModel first = TwoBuckets(true);
+  first.mutable_plan()->set_start_iteration(40);
+  report.OnPlan(first);
   for (int64_t iteration = 40; iteration < 50; ++iteration) {
     if (iteration == 44) {
       wire::PlanAndModel next = TwoBuckets(true);
@@ -151,9 +153,13 @@ TEST(JobReportTest, BytesOfWorkersAndServers) {
 
 TEST(JobReportTest, IterationsAreMeansOverTheWorkers) {
   JobReport report(2);
-  for (const auto& [iteration, seconds, exposed] :
-       {std::tuple{0, 0.1, 0.01}, {1, 0.2, 0.02}, {0, 0.3, 0.03}, {1, 0.6, 0.06}, {2, 1.0, 0.5}}) {
+  for (const auto& [rank, iteration, seconds, exposed] : {std::tuple{0, 0, 0.1, 0.01},
+                                                          {0, 1, 0.2, 0.02},
+                                                          {1, 0, 0.3, 0.03},
+                                                          {1, 1, 0.6, 0.06},
+                                                          {0, 2, 1.0, 0.5}}) {
     wire::Progress progress;
+    progress.set_rank(rank);
     progress.set_iteration(iteration);
     progress.set_iteration_seconds(seconds);
     progress.set_exposed_seconds(exposed);
@@ -165,6 +171,85 @@ TEST(JobReportTest, IterationsAreMeansOverTheWorkers) {
   EXPECT_NEAR(json["duration_ms"][1], 400, 1e-9);
   EXPECT_NEAR(json["exposed_ms"][0], 20, 1e-9);
   EXPECT_NEAR(json["exposed_ms"][1], 40, 1e-9);
+}
+
+wire::Progress ProgressOf(int rank, int64_t iteration, float loss) {
+  wire::Progress progress;
+  progress.set_rank(rank);
+  progress.set_iteration(iteration);
+  progress.set_loss(loss);
+  return progress;
+}
+
+// What a report tells its journal, for another one.
+class RestoredReportTest : public testing::Test {
+ protected:
+  void Restore() {
+    for (const wire::JournalRecord& record : journal_) second_.Restore(record);
+  }
+  std::vector<double> Losses() {
+    return nlohmann::json::parse(second_.Json("job", {}))["loss"].get<std::vector<double>>();
+  }
+
+  std::vector<wire::JournalRecord> journal_;
+  JobReport first_{2, [this](const wire::IterationRecord& iteration) {
+                     *journal_.emplace_back().mutable_iteration() = iteration;
+                   }};
+  JobReport second_{2};
+};
+
+TEST_F(RestoredReportTest, IterationsAreThoseOfBothSchedulers) {
+  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+    first_.OnProgress(ProgressOf(0, iteration, 1), {});
+    // Of the last one the first scheduler has heard by one worker only.
+    if (iteration < 2) first_.OnProgress(ProgressOf(1, iteration, 3), {});
+  }
+  Restore();
+  // Training went on; then the workers say again what may have been lost.
+  for (const int rank : {0, 1}) second_.OnProgress(ProgressOf(rank, 3, 8), {});
+  EXPECT_EQ(nlohmann::json::parse(second_.Json("job", {}))["loss"][2], nullptr);
+  for (const int rank : {0, 1}) {
+    for (int64_t iteration = 1; iteration < 4; ++iteration) {
+      second_.OnProgress(ProgressOf(rank, iteration, 8), {});
+    }
+  }
+  EXPECT_THAT(Losses(), testing::ElementsAre(2, 2, 8, 8));
+}
+
+TEST_F(RestoredReportTest, WhatADeadWorkerHasNotSaidIsTheOthersMean) {
+  for (const int64_t iteration : {0, 1, 2}) second_.OnProgress(ProgressOf(0, iteration, 5), {});
+  wire::Recovered recovered;
+  recovered.set_iteration(2);
+  second_.OnRecovered(recovered);
+  for (const int rank : {0, 1}) second_.OnProgress(ProgressOf(rank, 2, 7), {});
+  EXPECT_THAT(Losses(), testing::ElementsAre(5, 5, 7));
+}
+
+TEST_F(RestoredReportTest, RecoveriesAndReportsAreTheFirsts) {
+  first_.OnProgress(ProgressOf(0, 0, 1), {});
+  first_.OnProgress(ProgressOf(1, 0, 1), {});
+  journal_.emplace_back().mutable_term()->set_number(0);
+  wire::Recovered& recovered =
+      *journal_.emplace_back().mutable_start()->mutable_recovered();
+  recovered.set_iteration(1);
+  recovered.set_cause("a test");
+  *journal_.emplace_back().mutable_finished() = Report(0, 0.1);
+  Restore();
+  second_.OnFinished(Report(1, 0.1));
+  const auto json = nlohmann::json::parse(second_.Json("job", {}));
+  EXPECT_EQ(json["recoveries"].size(), 1u);
+  EXPECT_EQ(json["scheduler_restarts"], 1);
+  EXPECT_EQ(json["workers"].size(), 2u);
+  EXPECT_THAT(Losses(), testing::ElementsAre(1));
+}
+
+TEST_F(RestoredReportTest, AnIterationThatNobodyCanHaveReachedIsPassedOver) {
+  for (const int rank : {0, 1}) {
+    second_.OnProgress(ProgressOf(rank, 0, 1), {});
+    second_.OnProgress(ProgressOf(rank, int64_t{1} << 60, 1), {});
+    second_.OnProgress(ProgressOf(rank, -1, 1), {});
+  }
+  EXPECT_THAT(Losses(), testing::ElementsAre(1));
 }
 
 TEST(JobReportTest, ClosingComparesPredictionAndMeasurement) {

@@ -1,0 +1,222 @@
+// What a scheduler writes down, what the next one makes of it, and who may have it.
+#include "scheduler/journal/journal.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "core/error.h"
+#include "scheduler/journal/journal_gate.h"
+#include "tests/unit/temporary_directory.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Record = wire::JournalRecord;
+using Stage = JobState::Stage;
+
+wire::Node NodeOf(Role role, int rank) {
+  wire::Node node;
+  node.set_role(static_cast<uint32_t>(role));
+  node.set_rank(rank);
+  return node;
+}
+
+// Workers 0 and 1, as processes 10 and 11.
+Record View() {
+  Record record;
+  for (const int rank : {0, 1}) {
+    *record.mutable_view()->add_nodes() = NodeOf(Role::kWorker, rank);
+    record.mutable_view()->add_incarnations(10 + static_cast<uint64_t>(rank));
+  }
+  return record;
+}
+
+Record Plan(int number) {
+  Record record;
+  record.mutable_plan()->mutable_plan()->set_number(number);
+  return record;
+}
+
+Record Start() {
+  Record record;
+  record.mutable_start();
+  return record;
+}
+
+Record Lost(int rank) {
+  Record record;
+  record.mutable_hold()->set_cause("cause " + std::to_string(rank));
+  *record.mutable_hold()->add_lost() = NodeOf(Role::kWorker, rank);
+  record.mutable_hold()->add_incarnations(10 + static_cast<uint64_t>(rank));
+  return record;
+}
+
+Record Iteration(int64_t number) {
+  Record record;
+  record.mutable_iteration()->set_number(number);
+  return record;
+}
+
+JobState StateAfter(const std::vector<Record>& records) {
+  JobState state;
+  for (const Record& record : records) state.Apply(record);
+  return state;
+}
+
+TEST(JobStateTest, TheStageIsThatOfTheLastDecision) {
+  EXPECT_EQ(StateAfter({}).stage, Stage::kGathering);
+  EXPECT_EQ(StateAfter({View()}).stage, Stage::kDeclaring);
+  EXPECT_EQ(StateAfter({View(), Plan(0)}).stage, Stage::kPreparing);
+  EXPECT_EQ(StateAfter({View(), Plan(0), Start()}).stage, Stage::kTraining);
+  Record pause;
+  pause.mutable_pause();
+  EXPECT_EQ(StateAfter({View(), Plan(0), Start(), pause}).stage, Stage::kPausing);
+  EXPECT_EQ(StateAfter({View(), Plan(0), Start(), Lost(1)}).stage, Stage::kHolding);
+  EXPECT_EQ(StateAfter({View(), Plan(0), Start(), Lost(1), View()}).stage, Stage::kHolding);
+  EXPECT_EQ(StateAfter({View(), Lost(1), View()}).stage, Stage::kDeclaring);
+  EXPECT_EQ(StateAfter({View(), Plan(0), Lost(1), View(), Plan(1)}).plan->plan().number(), 1);
+}
+
+TEST(JobStateTest, WhoIsLostIsNoMemberAndIsRemembered) {
+  const JobState state = StateAfter({View(), Plan(0), Start(), Lost(1), Lost(0)});
+  EXPECT_THAT(state.members, IsEmpty());
+  EXPECT_THAT(state.lost_incarnations, ElementsAre(10, 11));
+  ASSERT_TRUE(state.recovering);
+  EXPECT_EQ(state.recovering->cause(), "cause 1");
+  EXPECT_EQ(state.recovering->lost_size(), 2);
+  const JobState next = StateAfter({View(), Plan(0), Start(), Lost(1), View(), Plan(1), Start()});
+  EXPECT_FALSE(next.recovering);
+  EXPECT_EQ(next.members.size(), 2u);
+  EXPECT_EQ(next.losses_without_progress.at({Role::kWorker, 1}), 1);
+}
+
+TEST(JobStateTest, IterationsCountAsDoneUpToTheFirstThatIsMissing) {
+  std::vector<Record> records = {View(), Plan(0), Start(), Lost(1), View(), Plan(1), Start()};
+  for (const int64_t iteration : {0, 1, 3}) records.push_back(Iteration(iteration));
+  JobState state = StateAfter(records);
+  EXPECT_EQ(state.iterations_done, 2);
+  EXPECT_EQ(state.reached, 4);
+  EXPECT_THAT(state.losses_without_progress, IsEmpty());
+  // They are done again.
+  Record start;
+  start.mutable_start()->mutable_recovered()->set_iteration(1);
+  state.Apply(start);
+  EXPECT_EQ(state.iterations_done, 1);
+  EXPECT_EQ(state.reached, 1);
+}
+
+class JournalTest : public testing::Test {
+ protected:
+  // What opening the journal throws.
+  std::string Refusal(const Journal::Owner& owner, ExitCode code) {
+    try {
+      Journal journal(path_, owner);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), code) << error.what();
+      return error.what();
+    }
+    return "nothing";
+  }
+
+  TemporaryDirectory directory_;
+  const std::string path_ = directory_.Path("scheduler.journal");
+  const Journal::Owner owner_{.base = 77, .fingerprint = 5, .job_name = "lenet"};
+};
+
+TEST_F(JournalTest, TheNextSchedulerKnowsTheJob) {
+  {
+    Journal journal(path_, owner_);
+    EXPECT_FALSE(journal.has_predecessor());
+    EXPECT_EQ(journal.state().base, 77u);
+    journal.Append(View());
+    journal.Sync();
+  }
+  for (int term = 0; term < 3; ++term) {
+    Journal journal(path_, {.base = 1000, .fingerprint = 5, .job_name = "lenet"});
+    EXPECT_EQ(journal.state().base, 77u) << "one job has one base";
+    EXPECT_EQ(journal.state().term, term);
+    EXPECT_EQ(journal.state().members.size(), 2u);
+    EXPECT_EQ(journal.TakeRecords().size(), 3u + static_cast<size_t>(term));
+  }
+}
+
+TEST_F(JournalTest, AnotherJobsIsRefused) {
+  { Journal journal(path_, owner_); }
+  EXPECT_THAT(Refusal({.base = 77, .fingerprint = 6, .job_name = "vgg"}, ExitCode::kConfigError),
+              HasSubstr("scheduler.journal is of the job \"lenet\", which this config can't go on "
+                        "with; take that job's config, remove the file to begin anew"));
+  EXPECT_THAT(Refusal({.base = 77, .fingerprint = 6, .job_name = "lenet"}, ExitCode::kConfigError),
+              HasSubstr("is of a job of this name with another config"));
+}
+
+TEST_F(JournalTest, ThereIsOneScheduler) {
+  const Journal journal(path_, owner_);
+  EXPECT_THAT(Refusal(owner_, ExitCode::kConfigError),
+              HasSubstr("is in use by the scheduler of the job \"lenet\", process " +
+                        std::to_string(getpid())));
+}
+
+// Sends a record between two others for each message, and one other for each timer.
+class Decider : public Actor {
+ public:
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+    Send(MessageKind::kNotice, outbox);
+    outbox.Send(MakeEnvelope(MessageKind::kJournal, Here(kApplicationLane), Start()));
+    Send(envelope.kind, outbox);
+  }
+  void OnTimer(TimerId timer, Outbox& outbox) override {
+    outbox.SetTimer(timer, Seconds(1));
+    Send(MessageKind::kHold, outbox);
+  }
+
+ private:
+  static void Send(MessageKind kind, Outbox& outbox) {
+    Envelope envelope;
+    envelope.kind = kind;
+    outbox.Send(std::move(envelope));
+  }
+};
+
+std::vector<MessageKind> KindsOf(Outbox& outbox) {
+  std::vector<MessageKind> kinds;
+  for (const Envelope& envelope : outbox.messages) kinds.push_back(envelope.kind);
+  outbox.Clear();
+  return kinds;
+}
+
+Envelope OfKind(MessageKind kind, int64_t iteration = 0) {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.iteration = iteration;
+  return envelope;
+}
+
+TEST(JournalGateTest, NothingLeavesBeforeWhatIsWritten) {
+  JournalGate gate(std::make_unique<Decider>());
+  Outbox outbox;
+  using Kind = MessageKind;
+  gate.OnMessage(OfKind(Kind::kView), outbox);
+  EXPECT_EQ(outbox.messages.back().iteration, 1);
+  EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kNotice, Kind::kJournal));
+  gate.OnTimer(1, outbox);
+  EXPECT_EQ(outbox.timers.size(), 1u) << "timers are the process's own";
+  EXPECT_THAT(KindsOf(outbox), IsEmpty());
+  gate.OnMessage(OfKind(Kind::kPlan), outbox);
+  EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kJournal));
+  gate.OnMessage(OfKind(Kind::kJournaled, 1), outbox);
+  EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kView, Kind::kHold, Kind::kNotice));
+  gate.OnMessage(OfKind(Kind::kJournaled, 2), outbox);
+  EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kPlan));
+  gate.OnTimer(1, outbox);
+  EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kHold));
+}
+
+}  // namespace
+}  // namespace poseidon
