@@ -97,7 +97,7 @@ class RecoveryTest(lenet.LenetTest):
     def kill(self, name):
         """One that `poseidon run` has started, or has started again."""
         role, _, rank = name.partition("-")
-        pid = self.pid_of(role, rank)
+        pid = self.pid_of(role, rank or None)
         os.kill(pid, signal.SIGKILL)
         return pid
 
@@ -156,6 +156,26 @@ class RestartedByRunTest(RecoveryTest):
 
     def test_worker_0_and_a_server_at_once(self):
         self.check("BYTES", "worker-0", "server-1")
+
+    def test_scheduler_twice(self):
+        """Nobody stops for it, and the last one tells what all have seen."""
+        run = self.start_killing("BYTES", "scheduler")
+        run.await_output(tested_at(3 * TEST_INTERVAL))
+        self.kill("scheduler")
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        killed = "scheduler was killed by signal 9 (SIGKILL); it is started again"
+        self.assertEqual(run.output().count(killed), 2)
+        self.assertEqual(run.output().count("training went on without a scheduler"), 2)
+        self.assert_as_undisturbed("BYTES")
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(summary["scheduler_restarts"], 2)
+        # Of a job that has ended another one says what the last has said.
+        arguments = [f"--config={self.path('out/job.prototxt')}", f"--out={self.path('out')}"]
+        again = self.start("poseidon_scheduler", *arguments, name="again")
+        self.assertEqual(again.wait(), cluster.SUCCESS)
+        self.assertIn("has ended already: training is finished; to run it anew", again.output())
+        summary["scheduler_restarts"] = 3
+        self.assertEqual(self.read_json("out/summary.json"), summary)
 
     @cluster.slow
     def test_each_alone(self):
@@ -438,15 +458,6 @@ class StartedByHandTest(RecoveryTest):
             seconds=cluster.END_TIME + cluster.scaled(1),
         )
         self.assertIn("recovery.replacement_deadline_seconds", daemons["scheduler"].output())
-
-    @cluster.slow
-    def test_scheduler(self):
-        """There is only one, and it has no other's state."""
-        daemons = self.start_daemons()
-        daemons["scheduler"].signal(signal.SIGKILL)
-        self.assert_others_end(
-            daemons, "scheduler", text="lost the scheduler at tcp://127.0.0.1:", seconds=60
-        )
 
 
 class ManyServersTest(cluster.ClusterTest):

@@ -1,0 +1,194 @@
+"""The scheduler of a job with `recovery { mode: REPLACE }` dies, also with others, is started again, and
+finds its journal: as it left it, in use, another job's, torn, damaged, or on a full disk."""
+
+import os
+import random
+import signal
+import time
+
+import cluster
+from recovery_test import ITERATIONS, NODES, TEST_INTERVAL, RecoveryTest, tested_at
+
+
+class JournalTest(cluster.ClusterTest):
+    """A scheduler that waits for nodes, which do not come."""
+
+    JOURNAL = "out/scheduler.journal"
+
+    def start_scheduler(self, name, config):
+        path = self.write(f"{name}.prototxt", config)
+        out = f"--out={self.path('out')}"
+        return self.start("poseidon_scheduler", f"--config={path}", out, name=name)
+
+    def config(self, iterations=400):
+        config = cluster.replay_config(
+            workers=1,
+            servers=1,
+            iterations=iterations,
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+        )
+        return config + "recovery { mode: REPLACE }"
+
+    def start_and_kill(self, config):
+        """A scheduler that leaves a journal."""
+        first = self.start_scheduler("first", config)
+        first.await_output("waiting for 1 worker")
+        first.signal(signal.SIGKILL)
+        first.wait()
+
+    def assert_refused(self, name, config, text, code=cluster.CONFIG_ERROR):
+        scheduler = self.start_scheduler(name, config)
+        self.assertEqual(scheduler.wait(), code)
+        self.assertIn(text, scheduler.output())
+
+    def test_in_use(self):
+        config = self.config()
+        first = self.start_scheduler("first", config)
+        first.await_output("waiting for 1 worker")
+        self.assert_refused(
+            "second", config, f"is in use by the scheduler of the job \"default\", process {first.pid};"
+        )
+        first.signal(signal.SIGTERM)
+        self.assertEqual(first.wait(), cluster.INTERRUPTED)
+
+    def test_of_another_job(self):
+        self.start_and_kill(self.config())
+        self.assert_refused(
+            "other",
+            self.config(iterations=401),
+            "is of a job of this name with another config, which this config can't go on with",
+        )
+
+    def test_torn_and_damaged(self):
+        config = self.config()
+        self.start_and_kill(config)
+        with open(self.path(self.JOURNAL), "ab") as journal:
+            journal.write(b"torn")
+        again = self.start_scheduler("again", config)
+        again.await_output("cut 4 bytes off the end of .*scheduler.journal")
+        again.await_output("waiting for 1 worker")
+        again.signal(signal.SIGKILL)
+        again.wait()
+        size = os.path.getsize(self.path(self.JOURNAL))
+        with open(self.path(self.JOURNAL), "r+b") as journal:
+            journal.seek(size - 1)
+            journal.write(b"\xff")
+        self.assert_refused(
+            "damaged", config, "scheduler.journal is damaged at byte", cluster.DATA_ERROR
+        )
+
+    @cluster.slow
+    def test_full_disk(self):
+        """A file that must not grow stands for a disk without room, which takes root to make."""
+        config = self.config(iterations=4000)
+        path = self.write("config.prototxt", config)
+        limited = (
+            "bash",
+            "-o",
+            "pipefail",
+            "-c",
+            '(trap "" XFSZ; ulimit -f 8; exec "$0" "$@") 2>&1 | cat',
+        )
+        scheduler = self.start(
+            "poseidon_scheduler",
+            f"--config={path}",
+            f"--out={self.path('out')}",
+            name="scheduler",
+            prefix=limited,
+        )
+        daemons = self.start_by_hand(config, ("server-0", "worker-0"))
+        self.assertEqual(scheduler.wait(), 1)
+        self.assertRegex(
+            scheduler.output(),
+            "can't write to .*scheduler.journal: File too large, and without its journal the job "
+            "would not survive its scheduler",
+        )
+        for daemon in daemons.values():
+            self.assertEqual(daemon.wait(), 1)
+            self.assertIn("scheduler.journal: File too large", daemon.output())
+
+
+class StartedAgainTest(RecoveryTest):
+    """By `poseidon run`, or by hand."""
+
+    @cluster.slow
+    def test_with_others(self):
+        for others in (("worker-1",), ("worker-0", "server-1"), ("server-0", "server-1")):
+            with self.subTest(others):
+                run = self.start_run(self.config("BYTES"))
+                run.await_output(tested_at(TEST_INTERVAL))
+                for name in ("scheduler", *others):
+                    self.kill(name)
+                self.assertEqual(run.wait(), cluster.SUCCESS)
+                self.assert_same_as_undisturbed()
+
+    def assert_same_as_undisturbed(self):
+        """What a worker had not told of when it died is the mean of the others' in the summary."""
+        summary, undisturbed = self.read_json("out/summary.json"), self.reference("BYTES")
+        self.assertEqual(
+            self.assert_same_parameters(summary, 3), self.assert_same_parameters(undisturbed, 3)
+        )
+        self.assertEqual(len(summary["loss"]), ITERATIONS)
+        self.assertNotIn(None, summary["loss"])
+        self.assert_nothing_left(cluster.ENDING)
+
+    @cluster.slow
+    def test_killed_at_any_moment(self):
+        """Also while it starts, in a recovery, and when the job ends."""
+        seed = random.randrange(1 << 30)
+        draw = random.Random(seed)
+        for attempt in range(12):
+            others = draw.sample(NODES[1:], draw.randrange(2))
+            delays = [draw.uniform(0, 3), draw.uniform(0, 1)]
+            with self.subTest(seed=seed, attempt=attempt, others=others, delays=delays):
+                run = self.start_run(self.config("BYTES"))
+                time.sleep(delays[0])  # the moment is what is tried
+                for name in ("scheduler", *others):
+                    self.kill_if_there(name)
+                time.sleep(delays[1])
+                self.kill_if_there("scheduler")
+                self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+                self.assert_same_as_undisturbed()
+
+    def kill_if_there(self, name):
+        role, _, rank = name.partition("-")
+        pid = self.find_pid(role, rank or None)
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+
+    @cluster.slow
+    def test_by_hand(self):
+        """The same command again is enough, also when the nodes have noticed."""
+        config = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}")
+        daemons = self.start_by_hand(config, NODES)
+        first = daemons["scheduler"]
+        first.await_output(tested_at(TEST_INTERVAL))
+        first.signal(signal.SIGKILL)
+        first.wait()
+        time.sleep(cluster.scaled(2 * cluster.HEARTBEAT_DEADLINE))  # so that they have
+        daemons["scheduler"] = self.start(
+            "poseidon_scheduler",
+            f"--config={self.path('config.prototxt')}",
+            f"--out={self.path('out')}",
+            name="scheduler-again",
+        )
+        self.assert_all_succeed(daemons)
+        self.assert_as_undisturbed("BYTES")
+
+    @cluster.slow
+    def test_nobody_starts_it_again(self):
+        """The nodes look for it until the deadline."""
+        config = self.config(
+            recovery="scheduler_deadline_seconds: 2",
+            cluster_fields=f"scheduler_port: {cluster.free_port_pair()}",
+        )
+        daemons = self.start_by_hand(config, NODES)
+        daemons["scheduler"].await_output(tested_at(TEST_INTERVAL))
+        daemons["scheduler"].signal(signal.SIGKILL)
+        self.assert_others_end(
+            daemons, "scheduler", text="lost the scheduler at tcp://127.0.0.1:", seconds=60
+        )
+
+
+if __name__ == "__main__":
+    cluster.main()
