@@ -269,6 +269,16 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
   return journal;
 }
 
+void WriteSummary(const std::string& summary, const wire::End& end) {
+  try {
+    WriteFileAtomically(FLAGS_out + "/summary.json", summary);
+  } catch (const Error& error) {
+    if (end.exit_code() == 0) throw;
+    // Perhaps the job has ended for the same cause; why it did says more.
+    LOG(ERROR) << error.what();
+  }
+}
+
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
@@ -306,9 +316,7 @@ ExitCode Run() {
   const wire::End end = watch.Run(interruption);
   const JobReport& report = watch.report();
   runtime.Stop();
-  if (!FLAGS_out.empty()) {
-    WriteFileAtomically(FLAGS_out + "/summary.json", report.Json(config.job.name(), end));
-  }
+  if (!FLAGS_out.empty()) WriteSummary(report.Json(config.job.name(), end), end);
   if (end.exit_code() != 0) {
     throw Error(static_cast<ExitCode>(end.exit_code()), "the job has ended: " + end.reason());
   }

@@ -46,7 +46,7 @@ class JournalTest(cluster.ClusterTest):
         first = self.start_scheduler("first", config)
         first.await_output("waiting for 1 worker")
         self.assert_refused(
-            "second", config, f"is in use by the scheduler of the job \"default\", process {first.pid};"
+            "second", config, f'is in use by the scheduler of the job "test", process {first.pid};'
         )
         first.signal(signal.SIGTERM)
         self.assertEqual(first.wait(), cluster.INTERRUPTED)
