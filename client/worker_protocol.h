@@ -151,9 +151,9 @@ class WorkerProtocol {
   std::unique_ptr<PlanTransition> collected_;  // from BeginCollecting to TakeCollected
   wire::WorkerReport past_plans_;  // buckets, peers and dropped frames of the plans before this one
   // What has been said to the scheduler and may have to be said to another one.
-  Payload declaration_;             // until there is a plan
+  Payload declaration_;              // until there is a plan
   std::deque<wire::Progress> done_;  // the last iterations, in a job that recovers
-  Payload report_;                  // in kFinished
+  Payload report_;                   // in kFinished
   Phase phase_ = Phase::kJoining;
   uint64_t epoch_ = 0;
   int rank_ = -1;

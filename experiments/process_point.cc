@@ -138,6 +138,7 @@ std::string ReadAll(const std::string& path) {
 void Prepare(const ProcessOptions& options, const Job& job) {
   MakeDirectories(options.directory + "/logs");
   std::filesystem::remove(options.directory + "/summary.json");
+  std::filesystem::remove(options.directory + "/scheduler.journal");
   WriteFileAtomically(options.directory + "/job.prototxt", TextOf(job));
 }
 

@@ -33,10 +33,10 @@ struct WatchResult {
 };
 
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
-// it, is started again if the options say how, ever less soon; while there is no scheduler it is the
-// only one. If one dies else, the others are
-// given the heartbeat deadline to notice by themselves; whoever is still there then is killed. An
-// interruption and the deadline end the job through the scheduler.
+// it, is started again if the options say how, ever less soon; while there is no scheduler it is
+// the only one. If one dies else, the others are given the heartbeat deadline to notice by
+// themselves; whoever is still there then is killed. An interruption and the deadline end the job
+// through the scheduler.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 
 // What a process that was killed by a signal of its own (abort, a failed CHECK, an exception that

@@ -120,7 +120,8 @@ void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
   if (phase_ == Phase::kEnded) return;
   if (timer == kRepeatRecovery) return RepeatRecovery(outbox);
   const bool late_for_recovery = phase_ == Phase::kHolding || phase_ == Phase::kPreparing;
-  if ((round_.active() || taking_over_) && late_for_recovery) return Lose(LateNodes(), WhatIsLate(), {}, outbox);
+  if ((round_.active() || taking_over_) && late_for_recovery)
+    return Lose(LateNodes(), WhatIsLate(), {}, outbox);
   End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);
 }
 

@@ -205,7 +205,7 @@ class SchedulerActor : public Actor {
   HeartbeatTiming timing_;
   Roster roster_;
   Phase phase_ = Phase::kGathering;
-  int32_t view_number_ = 0;   // of the present view, or of the first
+  int32_t view_number_ = 0;  // of the present view, or of the first
   wire::View view_;
   Payload view_body_;         // view_ serialised, for all; empty before it is complete
   std::set<NodeId> members_;  // of the view

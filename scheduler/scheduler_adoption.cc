@@ -4,8 +4,8 @@
 // Whoever takes a job over makes a new view of those who were in it, which they accept as later
 // than any of the scheduler before. If they were training, they get the plan that they have once
 // more, and say that they are ready as they would if that message had been repeated: training has
-// not stopped. If the exchange was being stopped, or may have been, it is stopped again. A node that
-// does not answer is lost, as at any other time.
+// not stopped. If the exchange was being stopped, or may have been, it is stopped again. A node
+// that does not answer is lost, as at any other time.
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -72,9 +72,9 @@ void SchedulerActor::HoldAgain(const JobState& past, Outbox& outbox) {
 
 void SchedulerActor::ContinueRound(const JobState& past, Time now) {
   const wire::HoldRecord round = past.recovering.value_or(wire::HoldRecord());
-  round_.Begin(round.cause().empty() ? "the scheduler was lost while the plan changed"
-                                     : round.cause(),
-               {}, now);
+  round_.Begin(
+      round.cause().empty() ? "the scheduler was lost while the plan changed" : round.cause(), {},
+      now);
   for (const wire::Node& node : round.lost()) round_.Lose(node);
 }
 

@@ -253,8 +253,8 @@ class JobWatch {
   bool shows_joining_ = true;
 };
 
-// What the job's next scheduler is to know is written down where the job survives this one and there
-// is a place for it.
+// What the job's next scheduler is to know is written down where the job survives this one and
+// there is a place for it.
 std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
   if (config.job.recovery().mode() == Recovery::NONE) return nullptr;
   if (FLAGS_out.empty()) {

@@ -109,11 +109,10 @@ void SimulatedCluster::StartScheduler(Node& node) {
     term.mutable_term()->set_number(scheduler.journal->term + 1);
     scheduler_.journal.push_back(std::move(term));
   }
-  runtime_.Attach(node.process, kApplicationLane,
-                  std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_,
-                                                       options_.replan,
-                                                       options_.job.cluster().workers(),
-                                                       options_.lying_disk));
+  runtime_.Attach(
+      node.process, kApplicationLane,
+      std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_, options_.replan,
+                                           options_.job.cluster().workers(), options_.lying_disk));
   runtime_.Attach(node.process, kControlLane, MakeScheduler(std::move(scheduler)));
 }
 

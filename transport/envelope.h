@@ -28,12 +28,12 @@ enum class MessageKind : int {
   // scheduler -> all: no body; every node is ready. `iteration`: from which on the scheduler wants
   // to hear again how iterations went that have been done before.
   kStart = 7,
-  kProgress = 8,      // worker -> scheduler: wire::Progress, one iteration done
-  kFinished = 9,      // worker -> scheduler: wire::WorkerReport
-  kFailed = 10,       // node -> scheduler: wire::End, why this node can't go on
-  kStalled = 11,      // server or worker -> scheduler: wire::Stalled, who is missing for what
-  kEnd = 12,          // scheduler -> all: wire::End, the job is over
-  kLayerTimes = 13,   // worker -> scheduler: wire::LayerTimes
+  kProgress = 8,     // worker -> scheduler: wire::Progress, one iteration done
+  kFinished = 9,     // worker -> scheduler: wire::WorkerReport
+  kFailed = 10,      // node -> scheduler: wire::End, why this node can't go on
+  kStalled = 11,     // server or worker -> scheduler: wire::Stalled, who is missing for what
+  kEnd = 12,         // scheduler -> all: wire::End, the job is over
+  kLayerTimes = 13,  // worker -> scheduler: wire::LayerTimes
   // A switch of plans. No bodies; kPauseOffer and kPauseAt set iteration.
   kPauseRequest = 14,  // scheduler -> workers: before which iteration can you pause?
   kPauseOffer = 15,    // worker -> scheduler: that one; it does not begin it before kPauseAt

@@ -70,8 +70,7 @@ void JournalFile::Lock() {
   if (errno != EWOULDBLOCK) Fail("can't lock");
   std::array<char, kHeaderBytes> header{};
   const ssize_t size = pread(descriptor_, header.data(), header.size(), 0);
-  const std::string text =
-      TextOf({header.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))});
+  const std::string text = TextOf({header.data(), static_cast<size_t>(std::max<ssize_t>(size, 0))});
   // Between making the file and writing to it there is nothing to read.
   const bool says = text.starts_with(kTitle);
   throw ConfigError(path_ + " is in use by " +
@@ -81,8 +80,8 @@ void JournalFile::Lock() {
 
 void JournalFile::Read(const std::string& content) {
   // Its first process may have died while it wrote the header.
-  if (content.size() < kHeaderBytes && (AllZero(content) || content.starts_with(kTitle) ||
-                                        kTitle.starts_with(content))) {
+  if (content.size() < kHeaderBytes &&
+      (AllZero(content) || content.starts_with(kTitle) || kTitle.starts_with(content))) {
     cut_bytes_ = static_cast<int64_t>(content.size());
     return;
   }

@@ -6,8 +6,8 @@
 // is an error: nobody goes on from a file with a hole.
 //
 // The format: 256 bytes of text that say what the file is and who has it, then for each record its
-// size (4 bytes), a checksum of these 4, a checksum of the record (8 bytes), and the record; numbers
-// in the machine's byte order, checksums by XXH3.
+// size (4 bytes), a checksum of these 4, a checksum of the record (8 bytes), and the record;
+// numbers in the machine's byte order, checksums by XXH3.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class JournalFile {
  public:
   // Opens the file, which is made if it is not there, and reads it. `owner` says who has it, for
   // whoever comes later. Throws ConfigError if somebody has it, with who that is, or if it is not a
-  // journal; Error of kDataError if it is damaged; Error of kFailure if it can't be read or written.
+  // journal; Error of kDataError if it is damaged; Error of kFailure if it can't be read or
+  // written.
   JournalFile(const std::string& path, const std::string& owner);
   ~JournalFile();
   JournalFile(const JournalFile&) = delete;
@@ -38,9 +39,9 @@ class JournalFile {
   // Bytes of a record that was not finished, which have been cut off; 0 if there was none.
   int64_t cut_bytes() const { return cut_bytes_; }
 
-  // At most 1 GiB. The record survives the end of the process from now on, that of the machine after
-  // Sync. Throws Error of kFailure that names the file and the cause ("No space left on device");
-  // the file is then as before.
+  // At most 1 GiB. The record survives the end of the process from now on, that of the machine
+  // after Sync. Throws Error of kFailure that names the file and the cause ("No space left on
+  // device"); the file is then as before.
   void Append(std::string_view record);
   void Sync();
 

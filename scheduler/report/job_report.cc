@@ -17,7 +17,8 @@ namespace {
 // Often enough to see that it lives, rarely enough to read.
 constexpr Duration kLineInterval = Seconds(1);
 
-// Iterations of which nobody has told, before one that is: more are a mistake, not a lost scheduler.
+// Iterations of which nobody has told, before one that is: more are a mistake, not a lost
+// scheduler.
 constexpr int64_t kMostAhead = 1 << 20;
 
 // The buckets that are most off, at the end: enough to see a pattern, few enough for a glance.

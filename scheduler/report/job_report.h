@@ -50,9 +50,9 @@ class JobReport {
  private:
   struct Iteration {
     std::set<int> reports;  // ranks of the workers
-    double loss = 0;     // sum over the workers that have reported
-    int64_t images = 0;  // likewise
-    double seconds = 0;  // sum over the workers, like the next two
+    double loss = 0;        // sum over the workers that have reported
+    int64_t images = 0;     // likewise
+    double seconds = 0;     // sum over the workers, like the next two
     double exchange = 0;
     double exposed = 0;
   };

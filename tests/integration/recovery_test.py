@@ -4,6 +4,7 @@ ends with the bits of one that nothing happened to."""
 import os
 import random
 import re
+import shutil
 import signal
 import time
 
@@ -163,9 +164,8 @@ class RestartedByRunTest(RecoveryTest):
         run.await_output(tested_at(3 * TEST_INTERVAL))
         self.kill("scheduler")
         self.assertEqual(run.wait(), cluster.SUCCESS)
-        killed = "scheduler was killed by signal 9 (SIGKILL); it is started again"
-        self.assertEqual(run.output().count(killed), 2)
-        self.assertEqual(run.output().count("training went on without a scheduler"), 2)
+        for text in ("9 (SIGKILL); it is started again", "training went on without a scheduler"):
+            self.assertEqual(run.output().count(text), 2, text)
         self.assert_as_undisturbed("BYTES")
         summary = self.read_json("out/summary.json")
         self.assertEqual(summary["scheduler_restarts"], 2)
@@ -247,53 +247,6 @@ class RestartedByRunTest(RecoveryTest):
         self.assert_nothing_left(cluster.ENDING)
 
 
-class DemoTest(RecoveryTest):
-    """The shipped job learns what it learns, and to the bit, though a node dies every 3 s."""
-
-    KILL_INTERVAL = 3
-
-    def demo(self, name):
-        """Starts it under recovery."""
-        with open(f"{lenet.CONFIGS}/lenet_digits.prototxt", encoding="utf-8") as file:
-            job = file.read()
-        self.copy_solver()
-        solver = "configs/models/lenet/solver.prototxt"
-        job = job.replace(f'"{solver}"', f'"{self.path("solver.prototxt")}"')
-        path = self.write(f"{name}.prototxt", job + "recovery { mode: REPLACE }")
-        return self.start(
-            "poseidon", "run", f"--config={path}", f"--out={self.path(name)}", name=name
-        )
-
-    @cluster.slow
-    def test_random_kills(self):
-        self.assertEqual(self.demo("calm").wait(), cluster.SUCCESS)
-        seed = random.randrange(1 << 30)
-        draw = random.Random(seed)
-        nodes = [("worker", rank) for rank in range(4)] + [("server", rank) for rank in range(2)]
-        run = self.demo("killed")
-        run.await_output(tested_at(0))
-        kills = 0
-        with self.subTest(seed=seed):
-            while run.popen.poll() is None:
-                role, rank = draw.choice(nodes)
-                pid = self.find_pid(role, rank)
-                if pid is not None and "iteration 400/400" not in run.output():
-                    os.kill(pid, signal.SIGKILL)
-                    kills += 1
-                time.sleep(cluster.scaled(self.KILL_INTERVAL))  # what is tried
-            self.assertEqual(run.wait(), cluster.SUCCESS)
-            self.assert_nothing_left(cluster.ENDING)
-            calm, killed = (self.read_json(f"{name}/summary.json") for name in ("calm", "killed"))
-            self.assertGreater(kills, 0)
-            self.assertGreaterEqual(killed["test_accuracy"], 0.97)
-            self.assertEqual(
-                self.assert_same_parameters(killed, 4), self.assert_same_parameters(calm, 4)
-            )
-            self.assertGreater(len(killed["recoveries"]), 0)
-            for recovery in killed["recoveries"]:
-                self.assert_makes_sense(recovery, 400)
-
-
 class RefusedTest(RecoveryTest):
     """What can't go back is told so before anybody trains."""
 
@@ -352,6 +305,7 @@ class StartedByHandTest(RecoveryTest):
         self.text = self.config(
             recovery=recovery, cluster_fields=f"scheduler_port: {cluster.free_port_pair()}"
         )
+        shutil.rmtree(self.path("out"), ignore_errors=True)  # with an earlier job's journal
         daemons = self.start_by_hand(self.text, NODES)
         daemons["scheduler"].await_output(tested_at(TEST_INTERVAL))
         return daemons

@@ -7,6 +7,7 @@ import signal
 import time
 
 import cluster
+import lenet
 from recovery_test import ITERATIONS, NODES, TEST_INTERVAL, RecoveryTest, tested_at
 
 
@@ -188,6 +189,54 @@ class StartedAgainTest(RecoveryTest):
         self.assert_others_end(
             daemons, "scheduler", text="lost the scheduler at tcp://127.0.0.1:", seconds=60
         )
+
+
+class DemoTest(RecoveryTest):
+    """The shipped job learns what it learns, and to the bit, though a node dies every 3 s."""
+
+    KILL_INTERVAL = 3
+
+    def demo(self, name):
+        """Starts it under recovery."""
+        with open(f"{lenet.CONFIGS}/lenet_digits.prototxt", encoding="utf-8") as file:
+            job = file.read()
+        self.copy_solver()
+        solver = "configs/models/lenet/solver.prototxt"
+        job = job.replace(f'"{solver}"', f'"{self.path("solver.prototxt")}"')
+        path = self.write(f"{name}.prototxt", job + "recovery { mode: REPLACE }")
+        return self.start(
+            "poseidon", "run", f"--config={path}", f"--out={self.path(name)}", name=name
+        )
+
+    @cluster.slow
+    def test_random_kills(self):
+        self.assertEqual(self.demo("calm").wait(), cluster.SUCCESS)
+        seed = random.randrange(1 << 30)
+        draw = random.Random(seed)
+        nodes = [("worker", rank) for rank in range(4)] + [("server", rank) for rank in range(2)]
+        nodes.append(("scheduler", None))
+        run = self.demo("killed")
+        run.await_output(tested_at(0))
+        kills = 0
+        with self.subTest(seed=seed):
+            while run.popen.poll() is None:
+                role, rank = draw.choice(nodes)
+                pid = self.find_pid(role, rank)
+                if pid is not None and "iteration 400/400" not in run.output():
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+                time.sleep(cluster.scaled(self.KILL_INTERVAL))  # what is tried
+            self.assertEqual(run.wait(), cluster.SUCCESS)
+            self.assert_nothing_left(cluster.ENDING)
+            calm, killed = (self.read_json(f"{name}/summary.json") for name in ("calm", "killed"))
+            self.assertGreater(kills, 0)
+            self.assertGreaterEqual(killed["test_accuracy"], 0.97)
+            self.assertEqual(
+                self.assert_same_parameters(killed, 4), self.assert_same_parameters(calm, 4)
+            )
+            self.assertGreater(len(killed["recoveries"]), 0)
+            for recovery in killed["recoveries"]:
+                self.assert_makes_sense(recovery, 400)
 
 
 if __name__ == "__main__":

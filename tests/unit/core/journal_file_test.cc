@@ -94,9 +94,8 @@ TEST_F(JournalFileTest, WhereverItIsCutTheWholeRecordsBeforeAreLeft) {
     for (size_t size = 0; size <= whole.size(); size += size < kHeaderBytes ? 51 : 1) {
       SCOPED_TRACE(size);
       SetContent(whole.substr(0, size));
-      const size_t left =
-          static_cast<size_t>(std::count_if(ends.begin(), ends.end(),
-                                            [&](size_t end) { return end <= size; }));
+      const size_t left = static_cast<size_t>(
+          std::count_if(ends.begin(), ends.end(), [&](size_t end) { return end <= size; }));
       const std::vector<std::string> expected(records.begin(),
                                               records.begin() + static_cast<int64_t>(left));
       ASSERT_EQ(Records(), expected);

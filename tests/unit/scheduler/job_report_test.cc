@@ -229,8 +229,7 @@ TEST_F(RestoredReportTest, RecoveriesAndReportsAreTheFirsts) {
   first_.OnProgress(ProgressOf(0, 0, 1), {});
   first_.OnProgress(ProgressOf(1, 0, 1), {});
   journal_.emplace_back().mutable_term()->set_number(0);
-  wire::Recovered& recovered =
-      *journal_.emplace_back().mutable_start()->mutable_recovered();
+  wire::Recovered& recovered = *journal_.emplace_back().mutable_start()->mutable_recovered();
   recovered.set_iteration(1);
   recovered.set_cause("a test");
   *journal_.emplace_back().mutable_finished() = Report(0, 0.1);

@@ -1,0 +1,167 @@
+#include "tests/simulation/recovery_case.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+namespace poseidon {
+
+using testing::HasSubstr;
+
+namespace {
+
+void MakeRecovering(Job& job) {
+  Communication& communication = *job.mutable_communication();
+  communication.set_update_at(Communication::WORKERS);
+  communication.set_deterministic(true);
+  communication.set_heartbeat_interval_seconds(0.25);
+  communication.set_heartbeat_deadline_seconds(1);
+  communication.set_stall_deadline_seconds(5);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  job.mutable_recovery()->set_give_up_after(100);
+}
+
+}  // namespace
+
+SimulatedClusterOptions RecoveringTraining(uint64_t seed) {
+  SimulatedClusterOptions options = RandomTraining(seed);
+  Communication& communication = *options.job.mutable_communication();
+  if (communication.policy() == Communication::ALL_ADAM) {
+    communication.set_policy(Communication::ALL_PS);
+  }
+  MakeRecovering(options.job);
+  options.work.iterations += 3 + static_cast<int64_t>(seed % 12);
+  return options;
+}
+
+std::vector<SimulatedClusterOptions> TinyTrainings() {
+  std::vector<SimulatedClusterOptions> trainings;
+  using C = Communication;
+  for (const C::Policy policy :
+       {C::ALL_PS, C::ALL_SFB, C::ALL_RING, C::ALL_HALVING_DOUBLING, C::ALL_TORUS}) {
+    SimulatedClusterOptions options =
+        SmallTraining(3, 2, {DenseLayer("dense", 5), InnerProductLayer("product", 3, 2, 2)}, 2,
+                      std::chrono::milliseconds(1));
+    options.job.mutable_communication()->set_policy(policy);
+    MakeRecovering(options.job);
+    trainings.push_back(std::move(options));
+  }
+  return trainings;
+}
+
+std::string ToString(const Loss& loss) {
+  return loss.node.ToString() + " dies at " + std::to_string(ToSeconds(loss.when)) +
+         " s, another " + std::to_string(ToSeconds(loss.restart_after)) + " s later" +
+         (loss.supervised ? ", supervised; " : "; ");
+}
+
+Undisturbed TrainUndisturbed(const SimulatedClusterOptions& options) {
+  SimulatedCluster cluster(options);
+  EXPECT_TRUE(cluster.Run(kForever));
+  ExpectAllEnded(cluster, ExitCode::kSuccess);
+  if (testing::Test::HasFailure()) return {};
+  return {ParametersOf(cluster, 0), cluster.trainer(0).iterations.front().begin,
+          cluster.trainer(0).finished};
+}
+
+bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses) {
+  std::set<NodeId> workers;
+  for (const Loss& loss : losses) {
+    if (loss.node.role == Role::kWorker) workers.insert(loss.node);
+  }
+  const std::optional<wire::End>& end = cluster.node({Role::kScheduler, 0}).end;
+  if (!end || end->exit_code() != static_cast<int>(ExitCode::kPeerLost)) return false;
+  EXPECT_THAT(end->reason(), HasSubstr("lost every node that had the parameters"));
+  size_t all = 0;
+  for (size_t i = 0; i < cluster.nodes(); ++i) all += cluster.node(i).id.role == Role::kWorker;
+  EXPECT_EQ(workers.size(), all) << "a worker that had the parameters is left";
+  return true;
+}
+
+namespace {
+
+// All have ended well, but that a process which was started after the job's end found nobody.
+void ExpectEnded(const SimulatedCluster& cluster, const std::vector<NodeId>& lost) {
+  const std::optional<wire::End>& job = cluster.node({Role::kScheduler, 0}).end;
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (node.killed) continue;
+    ASSERT_TRUE(node.end) << node.id.ToString() << " has not ended";
+    const bool died =
+        std::ranges::any_of(lost, [&](const NodeId& other) { return other.role == node.id.role; });
+    const bool too_late = died && job && job->exit_code() == 0 &&
+                          node.end->exit_code() == static_cast<int>(ExitCode::kDeadlineExceeded);
+    EXPECT_TRUE(too_late || node.end->exit_code() == 0)
+        << node.id.ToString() << ": " << node.end->reason();
+  }
+}
+
+// Who is lost, of losses of either kind.
+template <typename AnyLoss>
+std::vector<NodeId> NodesOf(const std::vector<AnyLoss>& losses) {
+  std::vector<NodeId> nodes;
+  for (const AnyLoss& loss : losses) nodes.push_back(loss.node);
+  return nodes;
+}
+
+// The scheduler that ended has heard how each worker's iterations went, all of them.
+void ExpectAllReported(const SimulatedCluster& cluster, const SimulatedClusterOptions& options) {
+  for (int64_t iteration = 0; iteration < options.work.iterations; ++iteration) {
+    const auto found = cluster.scheduler().reported.find(iteration);
+    ASSERT_NE(found, cluster.scheduler().reported.end()) << "iteration " << iteration;
+    EXPECT_EQ(found->second.size(), static_cast<size_t>(options.job.cluster().workers()))
+        << "iteration " << iteration;
+  }
+}
+
+}  // namespace
+
+int ExpectSameAfter(const SimulatedClusterOptions& options, const Undisturbed& expected,
+                    const std::vector<Loss>& losses) {
+  std::string faults;
+  for (const Loss& loss : losses) faults += ToString(loss);
+  SCOPED_TRACE(faults);
+  SimulatedCluster cluster(options);
+  for (const Loss& loss : losses) {
+    cluster.KillAt(loss.when, loss.node);
+    cluster.RestartAt(loss.when + loss.restart_after, loss.node, loss.supervised);
+  }
+  EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
+  if (LostAll(cluster, losses)) return 1;
+  ExpectEnded(cluster, NodesOf(losses));
+  if (testing::Test::HasFailure()) return 0;
+  for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+    EXPECT_EQ(ParametersOf(cluster, rank), expected.parameters) << "worker " << rank;
+  }
+  for (const wire::Recovered& recovery : cluster.scheduler().recoveries) {
+    EXPECT_LE(recovery.reached() - recovery.iteration(), 2);
+    EXPECT_GE(recovery.reached(), recovery.iteration());
+  }
+  return static_cast<int>(cluster.scheduler().recoveries.size());
+}
+
+Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Parameters& expected,
+                          const std::vector<LossAtEnvelope>& losses) {
+  LossesAtEnvelopes job(options, losses);
+  const SimulatedCluster& simulated = job.cluster();
+  EXPECT_TRUE(job.Run()) << "it hangs";
+  const Envelopes envelopes{job.envelopes(), job.envelopes_since_restart()};
+  ExpectEnded(simulated, NodesOf(losses));
+  if (testing::Test::HasFailure()) return envelopes;
+  const bool only_the_scheduler =
+      std::ranges::all_of(losses, [](const auto& loss) { return loss.node == kTheScheduler; });
+  if (only_the_scheduler) {
+    EXPECT_TRUE(simulated.scheduler().recoveries.empty()) << "training stopped";
+    ExpectAllReported(simulated, options);
+  }
+  for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+    if (!expected.empty()) {
+      EXPECT_EQ(ParametersOf(simulated, rank), expected) << "worker " << rank;
+    }
+  }
+  return envelopes;
+}
+
+}  // namespace poseidon

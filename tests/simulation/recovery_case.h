@@ -1,0 +1,143 @@
+// What tests of recovery have in common: jobs that recover, nodes that die at times or at
+// envelopes, and that a job ends as if none had.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/training_case.h"
+
+namespace poseidon {
+
+// Virtual time after which a job of these tests hangs.
+constexpr Time kHung = Seconds(1000);
+
+constexpr NodeId kTheScheduler{Role::kScheduler, 0};
+
+// A job that recovers, whose sums have the same bits in every run.
+SimulatedClusterOptions RecoveringTraining(uint64_t seed);
+
+// Every policy whose updates the workers make, as a job of a few envelopes.
+std::vector<SimulatedClusterOptions> TinyTrainings();
+
+struct Loss {
+  NodeId node;
+  Time when{};
+  Duration restart_after{};
+  bool supervised = false;
+};
+
+std::string ToString(const Loss& loss);
+
+// What a job comes to when nothing happens to it.
+struct Undisturbed {
+  Parameters parameters;
+  Time begun{};
+  Time finished{};
+};
+
+Undisturbed TrainUndisturbed(const SimulatedClusterOptions& options);
+
+// Whether every worker has died, and the job has ended for that.
+bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses);
+
+// Trains with losses to the parameters of the undisturbed job. Returns how many recoveries there
+// were.
+int ExpectSameAfter(const SimulatedClusterOptions& options, const Undisturbed& expected,
+                    const std::vector<Loss>& losses);
+
+// Draws losses.
+class Faults {
+ public:
+  Faults(uint64_t seed, const SimulatedClusterOptions& options, const Undisturbed& undisturbed)
+      : random_(seed), options_(options), undisturbed_(undisturbed) {}
+
+  Loss Draw() {
+    NodeId node;
+    do {
+      node = options_.layout.nodes[random_() % options_.layout.nodes.size()].id;
+    } while (node.role == Role::kScheduler);
+    return Draw(node);
+  }
+
+  Loss Draw(const NodeId& node) {
+    Loss loss;
+    loss.node = node;
+    // Also what comes after an earlier loss: its recovery, and the training that it has delayed.
+    const Duration length = undisturbed_.finished - undisturbed_.begun + after_ * Seconds(2);
+    loss.when =
+        undisturbed_.begun + Duration(random_() % static_cast<uint64_t>(length.count() + 1));
+    ++after_;
+    loss.restart_after = Duration(random_() % static_cast<uint64_t>(Seconds(2).count()));
+    loss.supervised = random_() % 2 == 0;
+    return loss;
+  }
+
+ private:
+  std::mt19937_64 random_;
+  const SimulatedClusterOptions& options_;
+  Undisturbed undisturbed_;
+  int after_ = 0;  // losses drawn
+};
+
+// Dies when the job's envelope of this number arrives anywhere, within nodes, too.
+struct LossAtEnvelope {
+  NodeId node;
+  int64_t envelope = 0;
+  Duration restart_after = Seconds(0.05);
+  // Counted from the moment at which the first of the lost is started again.
+  bool since_restart = false;
+};
+
+// Runs a job in which nodes die at envelopes.
+class LossesAtEnvelopes {
+ public:
+  LossesAtEnvelopes(SimulatedClusterOptions options, std::vector<LossAtEnvelope> losses)
+      : losses_(std::move(losses)), cluster_(Counting(std::move(options))) {}
+
+  const SimulatedCluster& cluster() const { return cluster_; }
+  bool Run() { return cluster_.Run(kHung); }
+  int64_t envelopes() const { return envelopes_; }
+  int64_t envelopes_since_restart() const { return since_restart_; }
+
+ private:
+  SimulatedClusterOptions Counting(SimulatedClusterOptions options) {
+    options.network.processing = [this](const Envelope&) {
+      Count();
+      return Duration::zero();
+    };
+    return options;
+  }
+
+  void Count() {
+    const Time now = cluster_.runtime().now();
+    ++envelopes_;
+    if (restarted_ && now >= *restarted_) ++since_restart_;
+    for (const LossAtEnvelope& loss : losses_) {
+      if (loss.envelope != (loss.since_restart ? since_restart_ : envelopes_)) continue;
+      if (!restarted_) restarted_ = now + loss.restart_after;
+      cluster_.KillAt(now, loss.node);
+      cluster_.RestartAt(now + loss.restart_after, loss.node, true);
+    }
+  }
+
+  std::vector<LossAtEnvelope> losses_;
+  int64_t envelopes_ = 0;
+  int64_t since_restart_ = 0;
+  std::optional<Time> restarted_;  // when the first of the lost is
+  SimulatedCluster cluster_;
+};
+
+struct Envelopes {
+  int64_t all = 0;
+  int64_t since_restart = 0;
+};
+
+// Trains with losses to these parameters; any will do if there are none.
+Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Parameters& expected,
+                          const std::vector<LossAtEnvelope>& losses);
+
+}  // namespace poseidon
