@@ -178,6 +178,12 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
       request.node().endpoints_size() <= kControlLane) {
     return;
   }
+  if (request.base() != 0 && request.base() != options_.epoch) {
+    return Refuse(request.node(),
+                  "it is in a job of another scheduler, whose journal this one does not have; start "
+                  "it again to take part in this job",
+                  outbox, ExitCode::kGivenUp);
+  }
   if (OnLateRegister(request, outbox)) return;
   const Roster::Answer answer = roster_.Register(request, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);

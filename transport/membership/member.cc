@@ -65,6 +65,7 @@ void Member::SendRegister(Outbox& outbox) {
   request.set_job_fingerprint(options_.job_fingerprint);
   if (options_.job != nullptr) *request.mutable_job() = *options_.job;
   request.set_replaces(options_.replaces);
+  request.set_base(base_);
   outbox.Send(MakeEnvelope(MessageKind::kRegister, SchedulerControl(), request));
   // To the scheduler a node that is gathered is alive as long as it repeats its registration, which
   // then stands for a heartbeat. More often would do harm: each is answered with the view, and

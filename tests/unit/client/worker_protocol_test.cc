@@ -93,6 +93,10 @@ class WorkerProtocolTest : public testing::Test {
   void GivePlan(const wire::PlanAndModel& plan) {
     auto context = std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false));
     context->rank = rank_;
+    if (recovers_) {
+      context->kept = std::make_shared<KeptState>(std::make_shared<wire::PlanAndModel>(plan),
+                                                  context->memory, true);
+    }
     context->epoch = kEpoch + static_cast<uint64_t>(plan.plan().number());
     plans_->Put(std::move(context));
     Receive(Message(MessageKind::kPlan));
@@ -126,7 +130,20 @@ class WorkerProtocolTest : public testing::Test {
     protocol_.EndIteration(std::move(progress), outbox_);
   }
 
+  // Iterations of the reports among what was sent by the last call of Sent.
+  std::vector<int64_t> Reported() const {
+    std::vector<int64_t> iterations;
+    for (const Envelope& envelope : sent_) {
+      wire::Progress progress;
+      if (envelope.kind != MessageKind::kProgress) continue;
+      EXPECT_TRUE(progress.ParseFromString(envelope.body.ToString()));
+      iterations.push_back(progress.iteration());
+    }
+    return iterations;
+  }
+
   int rank_;
+  bool recovers_ = false;
   std::shared_ptr<PlanHandover> plans_ = std::make_shared<PlanHandover>();
   WorkerProtocol protocol_{plans_};
   Outbox outbox_;
@@ -164,6 +181,54 @@ TEST_F(WorkerProtocolTest, StartsStepByStep) {
   // Worker 0's first values, of each bucket to each lane.
   EXPECT_THAT(Sent(), ElementsAre(MessageKind::kPublishInitial, MessageKind::kPublishInitial,
                                   MessageKind::kPublishInitial, MessageKind::kPublishInitial));
+}
+
+TEST_F(WorkerProtocolTest, DeclaresAgainToTheSchedulerOfALaterView) {
+  Join();
+  Join();
+  EXPECT_THAT(Sent(), IsEmpty()) << "nothing has been declared";
+  wire::TrainingInputs inputs;
+  inputs.set_first_iteration(40);
+  protocol_.Declare(ModelSpec(), inputs, outbox_);
+  Sent();
+  const std::string declared = sent_[0].body.ToString();
+  Join();
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kDeclareModel));
+  EXPECT_EQ(sent_[0].body.ToString(), declared);
+  GivePlan(TwoLayers(0, 40, true));
+  Join();
+  EXPECT_THAT(Sent(), IsEmpty()) << "there is a plan";
+}
+
+TEST_F(WorkerProtocolTest, TellsAnotherSchedulerWhatTheFirstMayNotHaveHeard) {
+  recovers_ = true;
+  StartTraining();
+  for (int i = 0; i < 3; ++i) {
+    Iterate();
+    EndIteration(3);
+  }
+  Sent();
+  EXPECT_THAT(Reported(), ElementsAre(0, 1, 2));
+  Receive(Message(MessageKind::kStart, 1));
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kProgress, MessageKind::kProgress));
+  EXPECT_THAT(Reported(), ElementsAre(1, 2));
+  protocol_.Finish({}, outbox_);
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
+  Envelope of_another_plan = Message(MessageKind::kStart, 0);
+  of_another_plan.step = 7;
+  Receive(of_another_plan);
+  EXPECT_THAT(Sent(), IsEmpty());
+  Receive(Message(MessageKind::kStart, 3));
+  EXPECT_THAT(Sent(), ElementsAre(MessageKind::kFinished));
+}
+
+TEST_F(WorkerProtocolTest, RemembersIterationsOnlyWhereTheJobRecovers) {
+  StartTraining();
+  Iterate();
+  EndIteration();
+  Sent();
+  Receive(Message(MessageKind::kStart, 0));
+  EXPECT_THAT(Sent(), IsEmpty());
 }
 
 class WorkerProtocolOfOthersTest : public WorkerProtocolTest {

@@ -163,6 +163,20 @@ TEST_F(RosterTest, ALostNodesRankIsFreeForAnotherProcessButNotForItself) {
   EXPECT_EQ(Rank(Role::kWorker, 1, 2), 1);
 }
 
+TEST_F(RosterTest, NodesOfAnEarlierSchedulerKeepTheirRanks) {
+  wire::Node node = Request(Role::kWorker, 2, 7).node();
+  roster_.Restore(node, 7, Seconds(1));
+  roster_.RestoreForgotten(8);
+  EXPECT_EQ(roster_.IncarnationOf({Role::kWorker, 2}), 7u);
+  const Roster::Answer answer = roster_.Register(Request(Role::kWorker, -1, 7), Seconds(2));
+  ASSERT_TRUE(answer.admitted);
+  EXPECT_EQ(answer.admitted->rank(), 2);
+  EXPECT_TRUE(answer.has_rank);
+  EXPECT_FALSE(answer.news);
+  EXPECT_TRUE(roster_.IsTaken(Request(Role::kWorker, 2, 9)));
+  EXPECT_TRUE(roster_.WasForgotten(8));
+}
+
 TEST_F(RosterTest, MembersNeedNotRepeatTheirRegistration) {
   EXPECT_EQ(Rank(Role::kWorker, 0, 1), 0);
   EXPECT_EQ(Rank(Role::kWorker, 1, 2), 1);

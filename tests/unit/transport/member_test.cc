@@ -164,6 +164,58 @@ TEST_F(MemberTest, ASilentSchedulerEndsIt) {
   EXPECT_EQ(End(), "3 lost the scheduler at tcp://there:9700: no heartbeat for 9 s");
 }
 
+// When a member that the scheduler has admitted, and that then hears nothing, ends.
+Duration PatienceOnceAdmitted(const MemberOptions& options) {
+  Member member(options);
+  Outbox outbox;
+  member.Start(outbox);
+  wire::View incomplete;
+  incomplete.set_your_rank(1);
+  member.OnMessage(FromScheduler(MessageKind::kView, incomplete, 0), outbox);
+  while (!member.ended() && !outbox.timers.empty()) {
+    const Outbox::Timer timer = outbox.timers.back();
+    outbox.Clear();
+    outbox.now += *timer.delay;
+    member.OnTimer(timer.id, outbox);
+    if (member.ended()) break;
+  }
+  EXPECT_TRUE(member.ended());
+  return outbox.now;
+}
+
+TEST(GatheredMemberTest, WaitsForAnotherSchedulerWhereOneMayCome) {
+  MemberOptions options = Options();
+  const Duration alone = PatienceOnceAdmitted(options);
+  EXPECT_GT(alone, options.heartbeat.allowed_silence());
+  options.scheduler_deadline = Seconds(300);
+  EXPECT_GT(PatienceOnceAdmitted(options), Seconds(300));
+  EXPECT_LT(alone, Seconds(20));
+}
+
+TEST_F(MemberTest, SaysOfWhichJobItIsWhenItsSchedulerIsSilent) {
+  MemberOptions options = Options();
+  options.scheduler_deadline = Seconds(300);
+  Member member(options);
+  member.Start(outbox_);
+  wire::View view = CompleteView();
+  view.set_base(kEpoch);
+  member.OnMessage(FromScheduler(MessageKind::kView, view, kEpoch), outbox_);
+  outbox_.Clear();
+  wire::Silent silent;
+  silent.add_nodes();
+  silent.add_silent_seconds(9.3);
+  member.OnMessage(MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent), outbox_);
+  wire::Register request;
+  ASSERT_EQ(outbox_.messages.size(), 1u);
+  ASSERT_TRUE(request.ParseFromString(outbox_.messages[0].body.ToString()));
+  EXPECT_EQ(request.base(), kEpoch);
+  // A scheduler with a later view of the job is its own from then on.
+  view.set_epoch(kEpoch + (uint64_t{1} << 48));
+  member.OnMessage(FromScheduler(MessageKind::kView, view, view.epoch()), outbox_);
+  EXPECT_EQ(member.epoch(), view.epoch());
+  EXPECT_FALSE(member.ended());
+}
+
 TEST_F(MemberTest, ReportsStallsOfItsLanesToTheScheduler) {
   Receive(FromScheduler(MessageKind::kView, CompleteView(), kEpoch));
   wire::Stalled stalled;
