@@ -179,10 +179,11 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   if (request.base() != 0 && request.base() != options_.epoch) {
-    return Refuse(request.node(),
-                  "it is in a job of another scheduler, whose journal this one does not have; start "
-                  "it again to take part in this job",
-                  outbox, ExitCode::kGivenUp);
+    return Refuse(
+        request.node(),
+        "it is in a job of another scheduler, whose journal this one does not have; start "
+        "it again to take part in this job",
+        outbox, ExitCode::kGivenUp);
   }
   if (OnLateRegister(request, outbox)) return;
   const Roster::Answer answer = roster_.Register(request, outbox.now);

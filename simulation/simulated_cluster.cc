@@ -94,25 +94,27 @@ void SimulatedCluster::Start(size_t index) {
   }
 }
 
+JobState SimulatedCluster::BeginTerm() {
+  JobState past;
+  for (const wire::JournalRecord& record : scheduler_.journal) past.Apply(record);
+  if (scheduler_.journal.empty()) {
+    scheduler_.journal.emplace_back().mutable_job()->set_base(options_.epoch);
+  }
+  scheduler_.journal.emplace_back().mutable_term()->set_number(past.term + 1);
+  return past;
+}
+
 void SimulatedCluster::StartScheduler(Node& node) {
   SchedulerOptions scheduler;
   scheduler.job = options_.job;
   scheduler.job_fingerprint = options_.job_fingerprint;
   scheduler.epoch = options_.epoch;
-  if (options_.job.recovery().mode() != Recovery::NONE) {
-    scheduler.journal.emplace();
-    for (const wire::JournalRecord& record : scheduler_.journal) scheduler.journal->Apply(record);
-    wire::JournalRecord begin;
-    begin.mutable_job()->set_base(options_.epoch);
-    if (scheduler_.journal.empty()) scheduler_.journal.push_back(begin);
-    wire::JournalRecord term;
-    term.mutable_term()->set_number(scheduler.journal->term + 1);
-    scheduler_.journal.push_back(std::move(term));
-  }
-  runtime_.Attach(
-      node.process, kApplicationLane,
-      std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_, options_.replan,
-                                           options_.job.cluster().workers(), options_.lying_disk));
+  const bool journals = options_.job.recovery().mode() != Recovery::NONE;
+  if (journals) scheduler.journal = BeginTerm();
+  const int workers = journals ? options_.job.cluster().workers() : 0;
+  runtime_.Attach(node.process, kApplicationLane,
+                  std::make_unique<SimulatedScheduler>(
+                      MakeFrame(node), &scheduler_, options_.replan, workers, options_.lying_disk));
   runtime_.Attach(node.process, kControlLane, MakeScheduler(std::move(scheduler)));
 }
 

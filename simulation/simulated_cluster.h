@@ -14,6 +14,7 @@
 #include "client/sync/syncer.h"
 #include "core/trace.h"
 #include "proto/job.pb.h"
+#include "scheduler/journal/job_state.h"
 #include "simulation/cluster_layout.h"
 #include "simulation/simulated_program.h"
 #include "simulation/simulated_trainer.h"
@@ -98,6 +99,8 @@ class SimulatedCluster {
   size_t IndexOf(const NodeId& id) const;
   const Node& At(const NodeId& id) const { return nodes_[IndexOf(id)]; }
   void Start(size_t index);
+  // What the job's schedulers so far have written down; the next one begins.
+  JobState BeginTerm();
   void StartScheduler(Node& node);
   // Where all look for the scheduler from now on.
   void RouteToScheduler(SimNode scheduler);

@@ -40,6 +40,7 @@ void ProgramFrame::End(const wire::End& end, Time now) {
 
 void SimulatedScheduler::OnProgress(const Envelope& envelope) {
   ++record_->progress_messages;
+  if (workers_ == 0) return;
   wire::Progress progress;
   CHECK(progress.ParseFromString(envelope.body.ToString()));
   std::set<int>& ranks = record_->reported[progress.iteration()];

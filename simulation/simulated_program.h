@@ -64,7 +64,7 @@ struct SchedulerRecord {
   std::map<int, wire::WorkerReport> reports;  // by the worker's rank
   int64_t progress_messages = 0;
   std::vector<wire::Recovered> recoveries;
-  // By iteration: the ranks of the workers that said how it went.
+  // By iteration: the ranks of the workers that said how it went; in jobs that keep a journal.
   std::map<int64_t, std::set<int>> reported;
   // What the schedulers of the job have written down, one after the other.
   std::vector<wire::JournalRecord> journal;
@@ -77,7 +77,8 @@ using Replanner = std::function<std::optional<wire::PlanAndModel>(const wire::Pl
 // poseidon_scheduler's.
 class SimulatedScheduler : public Actor {
  public:
-  // `record` outlives the actor. `replan` may be empty. `lying_disk`: what is to be written down is
+  // `record` outlives the actor. `replan` may be empty. `workers`: of a job that keeps a journal; 0
+  // of others, whose iterations are not recorded. `lying_disk`: what is to be written down is
   // called written when it is not yet, and is a while later.
   SimulatedScheduler(ProgramFrame frame, SchedulerRecord* record, Replanner replan, int workers,
                      bool lying_disk)

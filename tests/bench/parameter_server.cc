@@ -228,8 +228,10 @@ Usage Scheduler(const Setup& setup) {
   options.control_port = kPort;
   options.heartbeat_port = kPort + 1;
   ZmqRuntime runtime({Role::kScheduler, 0}, options);
-  runtime.Attach(kControlLane,
-                 std::make_unique<SchedulerActor>(SchedulerOptions{job, 0, DrawRandom()}));
+  SchedulerOptions actor;
+  actor.job = job;
+  actor.epoch = DrawRandom();
+  runtime.Attach(kControlLane, MakeScheduler(std::move(actor)));
   runtime.Start();
   AwaitEnvelope(runtime, MessageKind::kEnd);
   runtime.Stop();

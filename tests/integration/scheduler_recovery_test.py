@@ -3,6 +3,7 @@ finds its journal: as it left it, in use, another job's, torn, damaged, or on a 
 
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -175,6 +176,25 @@ class StartedAgainTest(RecoveryTest):
         )
         self.assert_all_succeed(daemons)
         self.assert_as_undisturbed("BYTES")
+
+    @cluster.slow
+    def test_without_the_journal(self):
+        """Another job's scheduler tells the nodes, which whoever supervises them starts anew."""
+        config = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}")
+        daemons = self.start_by_hand(config, NODES)
+        daemons["scheduler"].await_output(tested_at(TEST_INTERVAL))
+        daemons["scheduler"].signal(signal.SIGKILL)
+        daemons["scheduler"].wait()
+        shutil.rmtree(self.path("out"))
+        daemons["scheduler-again"] = self.start(
+            "poseidon_scheduler",
+            f"--config={self.path('config.prototxt')}",
+            f"--out={self.path('out')}",
+            name="scheduler-again",
+        )
+        for name in NODES[1:]:
+            self.assertEqual(daemons[name].wait(), cluster.GIVEN_UP)
+            self.assertIn("whose journal this one does not have", daemons[name].output())
 
     @cluster.slow
     def test_nobody_starts_it_again(self):

@@ -96,8 +96,11 @@ Parameters RunOverSockets(Job job, const wire::PlanAndModel* next, const WorkerP
   scheduler_options.control_port = port;
   scheduler_options.heartbeat_port = port + 1;
   ZmqRuntime scheduler({Role::kScheduler, 0}, scheduler_options);
-  scheduler.Attach(kControlLane, std::make_unique<SchedulerActor>(
-                                     SchedulerOptions{job, kFingerprint, DrawRandom()}));
+  SchedulerOptions actor;
+  actor.job = job;
+  actor.job_fingerprint = kFingerprint;
+  actor.epoch = DrawRandom();
+  scheduler.Attach(kControlLane, MakeScheduler(std::move(actor)));
   scheduler.Start();
   std::vector<std::unique_ptr<ZmqRuntime>> servers;
   for (int rank = 0; rank < job.cluster().servers(); ++rank) {
