@@ -35,9 +35,8 @@ struct SimulatedClusterOptions {
   // Asked once, when the workers have measured their layers, which they do under policy TIME. May
   // be empty.
   Replanner replan;
-  // The scheduler's disk says that it has written what it has not (simulation/simulated_program.h):
-  // for tests of what the journal is good for.
-  bool lying_disk = false;
+  // Of the scheduler's journal, in a job with `recovery`.
+  SimulatedDisk disk;
   // Events that each node's trace keeps; 0: no traces.
   size_t trace_events = 0;
 };

@@ -6,8 +6,6 @@ namespace poseidon {
 namespace {
 
 constexpr TimerId kWritten = 1;
-// How long a lying disk takes.
-constexpr Duration kLie = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -52,26 +50,30 @@ void SimulatedScheduler::OnProgress(const Envelope& envelope) {
 }
 
 void SimulatedScheduler::OnJournal(const Envelope& envelope, Outbox& outbox) {
-  wire::JournalRecord record;
-  CHECK(record.ParseFromString(envelope.body.ToString()));
-  if (lying_disk_) {
-    outbox.SetTimer(kWritten, kLie);
-    unwritten_.push_back(std::move(record));
-  } else {
-    record_->journal.push_back(std::move(record));
-  }
-  Envelope journaled;
-  journaled.kind = MessageKind::kJournaled;
-  journaled.to = Here(kControlLane);
-  journaled.iteration = envelope.iteration;
-  outbox.Send(std::move(journaled));
+  CHECK(unwritten_.emplace_back().ParseFromString(envelope.body.ToString()));
+  last_record_ = envelope.iteration;
+  if (disk_.delay > Duration::zero()) outbox.SetTimer(kWritten, disk_.delay);
+  if (disk_.delay == Duration::zero()) WriteDown();
+  if (disk_.delay == Duration::zero() || disk_.lies) Confirm(outbox);
 }
 
 void SimulatedScheduler::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  (void)outbox;
+  WriteDown();
+  if (!disk_.lies) Confirm(outbox);
+}
+
+void SimulatedScheduler::WriteDown() {
   for (wire::JournalRecord& record : unwritten_) record_->journal.push_back(std::move(record));
   unwritten_.clear();
+}
+
+void SimulatedScheduler::Confirm(Outbox& outbox) const {
+  Envelope journaled;
+  journaled.kind = MessageKind::kJournaled;
+  journaled.to = Here(kControlLane);
+  journaled.iteration = last_record_;
+  outbox.Send(std::move(journaled));
 }
 
 void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {

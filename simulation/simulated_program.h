@@ -74,32 +74,41 @@ struct SchedulerRecord {
 using Replanner = std::function<std::optional<wire::PlanAndModel>(const wire::PlanAndModel& current,
                                                                   const wire::LayerTimes& times)>;
 
+// What a scheduler's journal is on.
+struct SimulatedDisk {
+  Duration delay{};  // until a record is written
+  // It says that a record is written at once.
+  bool lies = false;
+};
+
 // poseidon_scheduler's.
 class SimulatedScheduler : public Actor {
  public:
   // `record` outlives the actor. `replan` may be empty. `workers`: of a job that keeps a journal; 0
-  // of others, whose iterations are not recorded. `lying_disk`: what is to be written down is
-  // called written when it is not yet, and is a while later.
+  // of others, whose iterations are not recorded.
   SimulatedScheduler(ProgramFrame frame, SchedulerRecord* record, Replanner replan, int workers,
-                     bool lying_disk)
+                     const SimulatedDisk& disk)
       : frame_(std::move(frame)),
         record_(record),
         replan_(std::move(replan)),
         workers_(workers),
-        lying_disk_(lying_disk) {}
+        disk_(disk) {}
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
   void OnProgress(const Envelope& envelope);
   void OnJournal(const Envelope& envelope, Outbox& outbox);
+  void WriteDown();
+  void Confirm(Outbox& outbox) const;
 
   ProgramFrame frame_;
   SchedulerRecord* record_;
   Replanner replan_;
   int workers_;
-  bool lying_disk_;
-  std::vector<wire::JournalRecord> unwritten_;  // by a lying disk
+  SimulatedDisk disk_;
+  std::vector<wire::JournalRecord> unwritten_;
+  int64_t last_record_ = 0;  // its number
 };
 
 }  // namespace poseidon

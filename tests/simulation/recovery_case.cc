@@ -32,6 +32,7 @@ SimulatedClusterOptions RecoveringTraining(uint64_t seed) {
     communication.set_policy(Communication::ALL_PS);
   }
   MakeRecovering(options.job);
+  options.disk.delay = std::chrono::milliseconds(seed % 3 == 0 ? 0 : seed % 19);
   options.work.iterations += 3 + static_cast<int64_t>(seed % 12);
   return options;
 }
@@ -46,6 +47,7 @@ std::vector<SimulatedClusterOptions> TinyTrainings() {
                       std::chrono::milliseconds(1));
     options.job.mutable_communication()->set_policy(policy);
     MakeRecovering(options.job);
+    if (policy == C::ALL_RING) options.disk.delay = std::chrono::milliseconds(1);
     trainings.push_back(std::move(options));
   }
   return trainings;

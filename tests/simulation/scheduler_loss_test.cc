@@ -98,7 +98,7 @@ TEST(SchedulerLossTest, WithoutTheJournalBeforeTheMessageJobsFail) {
   for (SimulatedClusterOptions& options : TinyTrainings()) {
     const Undisturbed undisturbed = TrainUndisturbed(options);
     const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
-    options.lying_disk = true;
+    options.disk = {.delay = std::chrono::milliseconds(1), .lies = true};
     for (int64_t at = 1; at <= envelopes; at += 3) {
       LossesAtEnvelopes job(options, {{kTheScheduler, at}});
       bool same = job.Run();
