@@ -122,7 +122,7 @@ void WorkerControl::TrySendHoldings(Outbox& outbox) {
 }
 
 std::shared_ptr<SyncContext> WorkerControl::MakeContext(
-    std::shared_ptr<const wire::PlanAndModel> plan) const {
+    const std::shared_ptr<const wire::PlanAndModel>& plan) const {
   const bool goes_on =
       hold_ && context_ != nullptr && context_->plan.plan().layout() == plan->plan().layout();
   std::shared_ptr<const ModelMemory> memory =

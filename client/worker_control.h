@@ -50,7 +50,8 @@ class WorkerControl : public Actor {
  private:
   void OnPlan(const Envelope& envelope, Outbox& outbox);
   // The plan's memory and what else its lanes share: of the plan before, if it has the same layout.
-  std::shared_ptr<SyncContext> MakeContext(std::shared_ptr<const wire::PlanAndModel> plan) const;
+  std::shared_ptr<SyncContext> MakeContext(
+      const std::shared_ptr<const wire::PlanAndModel>& plan) const;
   void OnHold(const Envelope& envelope, Outbox& outbox);
   void OnLaneHeld(const Envelope& envelope, Outbox& outbox);
   void OnLocalReady(const Envelope& envelope, Outbox& outbox);

@@ -113,8 +113,8 @@ void SimulatedCluster::StartScheduler(Node& node) {
   if (journals) scheduler.journal = BeginTerm();
   const int workers = journals ? options_.job.cluster().workers() : 0;
   runtime_.Attach(node.process, kApplicationLane,
-                  std::make_unique<SimulatedScheduler>(
-                      MakeFrame(node), &scheduler_, options_.replan, workers, options_.disk));
+                  std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_,
+                                                       options_.replan, workers, options_.disk));
   runtime_.Attach(node.process, kControlLane, MakeScheduler(std::move(scheduler)));
 }
 
