@@ -98,9 +98,18 @@ class Communicator::Implementation {
     return options;
   }
 
+  // Who is interrupted leaves a call that the others are in: they hear of it.
+  std::optional<Envelope> Next() {
+    try {
+      return peers_.Next(deadline_);
+    } catch (const Error& interrupted) {
+      Fail(interrupted.exit_code(), interrupted.what(), true);
+    }
+  }
+
   void AwaitLanes() {
     for (int waiting = options_.lanes; waiting > 0;) {
-      const std::optional<Envelope> envelope = runtime_.mailbox().Take(deadline_ - SteadyNow());
+      const std::optional<Envelope> envelope = Next();
       if (!envelope) FailMissing();
       const int sender = CommunicatorPeers::SenderOf(*envelope);
       if (envelope->kind == MessageKind::kFailed) {

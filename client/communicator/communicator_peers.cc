@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <optional>
 #include <utility>
 
+#include "core/program.h"
 #include "core/steady_now.h"
 #include "core/units.h"
 #include "poseidon/communicator.h"
@@ -17,6 +19,9 @@ namespace {
 
 // A rank that is in a call answers as soon as its program's thread gets the processor.
 constexpr Duration kRollCall = std::chrono::seconds(1);
+
+// How often a waiting call looks for an interruption.
+constexpr Duration kTick = std::chrono::milliseconds(100);
 
 constexpr int kMaxPort = 65535;
 // More would be a mistake: each takes two threads.
@@ -86,6 +91,15 @@ CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRunt
   }
 }
 
+std::optional<Envelope> CommunicatorPeers::Next(Time deadline) {
+  while (true) {
+    if (options_.interrupted && options_.interrupted()) throw Interrupted();
+    const Duration left = deadline - SteadyNow();
+    std::optional<Envelope> envelope = runtime_.mailbox().Take(std::min(left, kTick));
+    if (envelope || left <= kTick) return envelope;
+  }
+}
+
 void CommunicatorPeers::Meet() {
   wire::Register message;
   wire::Node& node = *message.mutable_node();
@@ -100,7 +114,7 @@ void CommunicatorPeers::Meet() {
   std::set<int> met;
   std::vector<Envelope> later;  // of ranks that have met all and are in their first call
   while (!Others(met).empty()) {
-    const std::optional<Envelope> envelope = runtime_.mailbox().Take(end - SteadyNow());
+    const std::optional<Envelope> envelope = Next(end);
     if (!envelope) {
       throw DeadlineExceeded("no word of " + Names(Others(met)) + " for " +
                              FormatDuration(options_.deadline) +

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ class CommunicatorPeers {
   // Tells all who and where this rank is and waits until all others have done so. Throws
   // DeadlineExceeded, ConfigError.
   void Meet();
+  // The next envelope for the application, or nullopt at `deadline`. Throws Interrupted() when
+  // options.interrupted says so.
+  std::optional<Envelope> Next(Time deadline);
   // Tells all others that this rank gives up.
   void SayFailed(ExitCode exit_code, const std::string& reason);
   // Answers kStalled from the rank `from`, whose call `asked` takes too long.

@@ -34,6 +34,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -89,6 +90,9 @@ struct CommunicatorOptions {
   int lanes = 1;
   // How long a call, and the constructor, waits for the other ranks.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
+  // Asked a few times a second while a call waits; if true, the call throws Error with
+  // ExitCode::kInterrupted. May be empty.
+  std::function<bool()> interrupted = {};
 };
 
 class Communicator {

@@ -1,0 +1,51 @@
+#include "client/c_api/c_call.h"
+
+#include <glog/logging.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace poseidon {
+namespace {
+
+// By thread, as errno is: two threads' calls may fail at the same time.
+thread_local std::string last_error;
+
+// Warnings and errors; that nodes join is no news to the program's user.
+constexpr int kFirstLogLevel = google::GLOG_WARNING;
+
+}  // namespace
+
+// A process that has set glog up itself keeps what it has chosen.
+void SetUpLog() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (google::IsGoogleLoggingInitialized()) return;
+    FLAGS_logtostderr = true;
+    FLAGS_minloglevel = kFirstLogLevel;
+    google::InitGoogleLogging("poseidon");
+  });
+}
+
+std::string TextOf(const char* text) { return text == nullptr ? std::string() : text; }
+
+std::function<bool()> InterruptedBy(poseidon_interrupted interrupted, void* context) {
+  if (interrupted == nullptr) return {};
+  return [interrupted, context] { return interrupted(context) != 0; };
+}
+
+int Failed(ExitCode code, const std::string& message) {
+  last_error = message;
+  return static_cast<int>(code);
+}
+
+}  // namespace poseidon
+
+const char* poseidon_version(void) { return POSEIDON_VERSION; }
+
+const char* poseidon_last_error(void) { return poseidon::last_error.c_str(); }
+
+void poseidon_set_log_level(int least_severity) {
+  poseidon::SetUpLog();
+  FLAGS_minloglevel = std::clamp(least_severity, 0, static_cast<int>(google::GLOG_ERROR));
+}

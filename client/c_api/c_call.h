@@ -1,0 +1,97 @@
+// What every function of the C interface (include/poseidon/poseidon.h) is carried out by: an
+// exception becomes an exit code and a text, calls with one handle wait for each other, and a child
+// process does not touch what its parent made.
+#pragma once
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/error.h"
+#include "poseidon/poseidon.h"
+
+namespace poseidon {
+
+// Before the first handle is made: what the library logs goes to stderr, from warnings on.
+void SetUpLog();
+
+// Text of a C caller; empty for null.
+std::string TextOf(const char* text);
+
+// Empty for null.
+std::function<bool()> InterruptedBy(poseidon_interrupted interrupted, void* context);
+
+// Sets the thread's poseidon_last_error; returns the exit code.
+int Failed(ExitCode code, const std::string& message);
+
+// 0, or what the action has thrown as an exit code.
+template <typename Action>
+int CCall(const Action& action) {
+  try {
+    action();
+    return 0;
+  } catch (const Error& error) {
+    return Failed(error.exit_code(), error.what());
+  } catch (const std::exception& error) {  // std::bad_alloc
+    return Failed(ExitCode::kFailure, std::string("the C interface failed: ") + error.what());
+  } catch (...) {
+    return Failed(ExitCode::kFailure, "the C interface failed for an unknown reason");
+  }
+}
+
+// What a handle of the C interface points at: an Object of the process that made it. The type that
+// the caller knows derives from it.
+template <typename Object>
+class CHandle {
+ public:
+  template <typename Options>
+  explicit CHandle(const Options& options) {
+    SetUpLog();
+    object_ = std::make_unique<Object>(options);
+  }
+
+  // In a forked child the threads behind the object are not there, so nothing is destroyed.
+  ~CHandle() {
+    if (!IsOurs()) static_cast<void>(object_.release());
+  }
+  CHandle(const CHandle&) = delete;
+  CHandle& operator=(const CHandle&) = delete;
+
+  // Throws Error in a forked child.
+  template <typename Action>
+  void With(const Action& action) {
+    if (!IsOurs()) {
+      throw Error(ExitCode::kFailure,
+                  "this handle was made by process " + std::to_string(process_) +
+                      ", of which this one is a fork; only that process can use it");
+    }
+    const std::lock_guard lock(mutex_);
+    action(*object_);
+  }
+
+  // Of what never changes.
+  const Object& object() const { return *object_; }
+
+ private:
+  bool IsOurs() const { return getpid() == process_; }
+
+  const pid_t process_ = getpid();
+  std::mutex mutex_;
+  std::unique_ptr<Object> object_;
+};
+
+// With for a handle that may be null.
+template <typename Handle, typename Action>
+int CCallWith(Handle* handle, const Action& action) {
+  return CCall([&] {
+    if (handle == nullptr) throw Error(ExitCode::kFailure, "the handle is null");
+    handle->With(action);
+  });
+}
+
+}  // namespace poseidon

@@ -1,0 +1,138 @@
+// The C interface's Session.
+#include <cmath>
+#include <vector>
+
+#include "client/c_api/c_call.h"
+#include "poseidon/session.h"
+
+struct poseidon_session : poseidon::CHandle<poseidon::Session> {
+  using CHandle::CHandle;
+};
+
+namespace poseidon {
+namespace {
+
+void CheckCount(int64_t count, const void* items, const std::string& what) {
+  if (count >= 0 && (count == 0 || items != nullptr)) return;
+  throw ConfigError("the model has " + std::to_string(count) + " " + what +
+                    (items == nullptr ? " at a null pointer" : ""));
+}
+
+Layer ToLayer(const poseidon_layer& from) {
+  Layer layer;
+  layer.name = TextOf(from.name);
+  layer.type = TextOf(from.type);
+  layer.multiply_adds = from.multiply_adds;
+  layer.forward_ms = from.forward_ms;
+  layer.backward_ms = from.backward_ms;
+  if (from.rows != 0) layer.inner_product = {from.outputs, from.inputs, from.rows};
+  CheckCount(from.blob_count, from.blobs, "blobs in layer \"" + layer.name + "\"");
+  for (int b = 0; b < from.blob_count; ++b) {
+    const poseidon_blob& blob = from.blobs[b];
+    CheckCount(blob.axes, blob.shape, "axes in a blob of layer \"" + layer.name + "\"");
+    layer.blobs.push_back({.shape = {blob.shape, blob.shape + blob.axes},
+                           .lr_mult = blob.lr_mult,
+                           .decay_mult = blob.decay_mult});
+  }
+  return layer;
+}
+
+Model ToModel(const poseidon_model* from) {
+  if (from == nullptr) throw ConfigError("the model is a null pointer");
+  Model model;
+  model.name = TextOf(from->name);
+  model.optimizer.type = OptimizerType::kMeanGradient;
+  model.batch = from->batch;
+  model.iterations = from->iterations;
+  CheckCount(from->layer_count, from->layers, "layers");
+  for (int l = 0; l < from->layer_count; ++l) model.layers.push_back(ToLayer(from->layers[l]));
+  return model;
+}
+
+void Set(std::span<float> floats, float*& pointer, int64_t& size) {
+  pointer = floats.empty() ? nullptr : floats.data();
+  size = static_cast<int64_t>(floats.size());
+}
+
+}  // namespace
+}  // namespace poseidon
+
+using poseidon::CCall;
+using poseidon::CCallWith;
+using poseidon::Session;
+
+int poseidon_session_create(const poseidon_session_options* options, poseidon_session** session) {
+  return CCall([&] {
+    if (options == nullptr || session == nullptr) {
+      throw poseidon::Error(poseidon::ExitCode::kFailure, "the options or the result is null");
+    }
+    *session = nullptr;
+    *session = new poseidon_session(poseidon::SessionOptions{
+        .job = poseidon::TextOf(options->job),
+        .job_text = poseidon::TextOf(options->job_text),
+        .rank = options->rank,
+        .host = poseidon::TextOf(options->host),
+        .trace_directory = poseidon::TextOf(options->trace_directory),
+        .interrupted = poseidon::InterruptedBy(options->interrupted, options->context)});
+  });
+}
+
+void poseidon_session_destroy(poseidon_session* session) {
+  CCall([&] { delete session; });
+}
+
+int poseidon_session_rank(const poseidon_session* session) {
+  return session == nullptr ? -1 : session->object().rank();
+}
+
+int poseidon_session_workers(const poseidon_session* session) {
+  return session == nullptr ? -1 : session->object().workers();
+}
+
+int poseidon_session_declare(poseidon_session* session, const poseidon_model* model,
+                             int64_t first_iteration) {
+  return CCallWith(
+      session, [&](Session& object) { object.Declare(poseidon::ToModel(model), first_iteration); });
+}
+
+int poseidon_session_begin(poseidon_session* session) {
+  return CCallWith(session, [](Session& object) { object.Begin(); });
+}
+
+int poseidon_session_memory(poseidon_session* session, int layer, poseidon_layer_memory* memory) {
+  return CCallWith(session, [&](Session& object) {
+    if (memory == nullptr) throw poseidon::Error(poseidon::ExitCode::kFailure, "memory is null");
+    *memory = {};
+    poseidon::Set(object.values(layer), memory->values, memory->values_size);
+    const Session::Gradient gradient = object.gradient(layer);
+    poseidon::Set(gradient.dense, memory->gradient, memory->gradient_size);
+    poseidon::Set(gradient.u, memory->u, memory->u_size);
+    poseidon::Set(gradient.v, memory->v, memory->v_size);
+    poseidon::Set(object.mean_gradient(layer), memory->mean_gradient, memory->mean_gradient_size);
+  });
+}
+
+int poseidon_session_gradient_ready(poseidon_session* session, int layer) {
+  return CCallWith(session, [&](Session& object) { object.GradientReady(layer); });
+}
+
+int poseidon_session_wait_fresh(poseidon_session* session, int layer) {
+  return CCallWith(session, [&](Session& object) { object.WaitFresh(layer); });
+}
+
+int poseidon_session_end_iteration(poseidon_session* session, float loss, int* plan_changed) {
+  return CCallWith(session, [&](Session& object) {
+    poseidon::IterationResult result;
+    if (!std::isnan(loss)) result.loss = loss;
+    const bool changed = object.EndIteration(result);
+    if (plan_changed != nullptr) *plan_changed = changed ? 1 : 0;
+  });
+}
+
+int poseidon_session_finish(poseidon_session* session) {
+  return CCallWith(session, [](Session& object) { object.Finish(); });
+}
+
+int poseidon_session_fail(poseidon_session* session, const char* reason) {
+  return CCallWith(session, [&](Session& object) { object.Fail(poseidon::TextOf(reason)); });
+}
