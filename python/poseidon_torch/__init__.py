@@ -1,0 +1,230 @@
+"""Trains PyTorch models on many machines over ordinary networks.
+
+    import poseidon_torch as psd
+
+    psd.init()  # torchrun --nnodes=4 --nproc-per-node=1 train.py
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = psd.distribute(model, optimizer)
+    sampler = DistributedSampler(dataset, psd.size(), psd.rank())
+
+The loop stays as it is. When backward() returns, every p.grad is the mean of all workers' gradients, as with
+DistributedDataParallel; the model's state_dict keeps its keys. docs/pytorch.md tells the rest.
+
+Errors are PoseidonError and its classes. Thread safety: one thread.
+"""
+
+import atexit
+import contextlib
+import os
+import pathlib
+import sys
+from typing import ContextManager, Optional
+
+import torch
+
+from ._exchange import Exchange
+from ._job import Job, JobOptions, Place
+from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version
+
+__all__ = [
+    "ConfigError",
+    "DeadlineExceeded",
+    "PeerLost",
+    "PoseidonError",
+    "distribute",
+    "init",
+    "no_sync",
+    "rank",
+    "report",
+    "shutdown",
+    "size",
+    "version",
+]
+
+
+class _Process:
+    """What this process takes part in: at most one job, and one distributed model."""
+
+    def __init__(self):
+        self.place: Optional[Place] = None
+        self.job: Optional[Job] = None
+        self.session: Optional[Session] = None
+        self.exchange: Optional[Exchange] = None
+        self.failure: Optional[str] = None
+        self.pid = os.getpid()
+
+    def expect_init(self) -> None:
+        if self.job is None and self.session is None:
+            raise ConfigError("call poseidon_torch.init() first")
+
+    def take_exchange(self) -> Optional[Exchange]:
+        exchange, self.exchange = self.exchange, None
+        return exchange
+
+
+_process = _Process()
+
+
+def init(job: Optional[str] = None, out: Optional[str] = None) -> None:
+    """Takes part in a job.
+
+    Without arguments in one that torchrun has started: rank 0 starts a scheduler and each machine's first process a
+    parameter server, which end with the job. Or, started by `poseidon run --config=FILE -- python PROGRAM`, in that one.
+
+    `job`: path of the job config of daemons that run already (docs/configuration.md); joins at once. `out`: directory
+    for the daemons' logs and summary.json; without it a new one below the temporary directory. Raises PoseidonError.
+    """
+    if _process.job is not None or _process.session is not None:
+        raise ConfigError("init was called twice; a process takes part in one job")
+    if job is None and "POSEIDON_JOB" in os.environ:
+        job = os.environ["POSEIDON_JOB"]
+        traces = str(pathlib.Path(job).parent)
+        _process.session = Session(
+            job=job, rank=int(os.environ["POSEIDON_RANK"]), trace_directory=traces
+        )
+    elif job is not None:
+        _process.session = Session(job=job)
+    else:
+        _process.place = Place.from_environment()
+        _process.job = Job(_process.place, out)
+    _process.pid = os.getpid()
+    _note_failures()
+    atexit.register(_end)
+
+
+def rank() -> int:
+    """This worker's, from 0."""
+    _process.expect_init()
+    return _process.place.rank if _process.place is not None else _process.session.rank
+
+
+def size() -> int:
+    """The job's workers."""
+    _process.expect_init()
+    return _process.place.workers if _process.place is not None else _process.session.workers
+
+
+def distribute(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    policy: Optional[str] = None,
+    codec: Optional[str] = None,
+    servers: Optional[int] = None,
+    bandwidth: Optional[str] = None,
+    lanes: Optional[int] = None,
+    deterministic: Optional[bool] = None,
+    deadline_seconds: Optional[float] = None,
+    batch_size: int = 1,
+) -> torch.optim.Optimizer:
+    """Makes `model` train together with the other workers' and returns `optimizer`, which is to be used as before.
+
+    Rank 0's parameters become everybody's; buffers, as BatchNorm's statistics, stay each worker's own. From now on a
+    backward pass ends with the mean of all workers' gradients in p.grad, so that all workers must make as many of them.
+
+    `policy`, `codec`, `lanes` and `deterministic` are communication's of docs/configuration.md, `servers` is cluster's
+    (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"), which policy TIME plans with.
+    `deadline_seconds`: how long workers wait for one another before the job ends (600); longer than a test that only
+    one of them makes. `batch_size`: samples a worker computes in an iteration, for rates in the progress. The same on
+    all ranks; a job config file says all but the last itself.
+
+    Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
+    """
+    _process.expect_init()
+    if _process.exchange is not None:
+        raise ConfigError(
+            "distribute was called twice; a process trains one model, to which all parts belong"
+        )
+    _check_optimizer(model, optimizer)
+    given = {
+        "policy": policy,
+        "codec": codec,
+        "servers": servers,
+        "bandwidth": bandwidth,
+        "lanes": lanes,
+        "deterministic": deterministic,
+        "deadline_seconds": deadline_seconds,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if _process.job is not None:
+        _process.session = _process.job.start(JobOptions(**given))
+    elif given:
+        raise ConfigError(
+            f"{', '.join(given)}: the job config says so itself (docs/configuration.md)"
+        )
+    _process.exchange = Exchange(model, _process.session, batch_size)
+    return optimizer
+
+
+def no_sync() -> ContextManager[None]:
+    """For gradient accumulation: backward passes inside only add up; the next one outside exchanges the sum.
+
+    with psd.no_sync():
+        loss_of(first_half).backward()
+    loss_of(second_half).backward()
+    """
+    return _exchange().no_sync()
+
+
+def report(loss: float) -> None:
+    """Before backward: this worker's loss, for the job's progress and summary.json."""
+    _exchange().report(loss)
+
+
+def shutdown() -> None:
+    """After the last iteration, on all workers: waits until all have finished, and ends the daemons.
+
+    A program that ends without it ends the same way, unless an exception ends it: then the job ends for all workers,
+    which name the exception. Raises PoseidonError where workers ended with different parameters.
+    """
+    exchange = _process.take_exchange()
+    if exchange is not None:
+        exchange.finish()
+    if _process.job is not None:
+        _process.job.end()
+        _process.job.check()
+
+
+def _exchange() -> Exchange:
+    if _process.exchange is None:
+        raise ConfigError("call poseidon_torch.distribute(model, optimizer) first")
+    return _process.exchange
+
+
+def _check_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    if not isinstance(model, torch.nn.Module) or not isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigError("distribute takes a torch.nn.Module and a torch.optim.Optimizer")
+    ours = {id(parameter) for parameter in model.parameters()}
+    for number, group in enumerate(optimizer.param_groups):
+        for parameter in group["params"]:
+            if id(parameter) not in ours:
+                raise ConfigError(
+                    f"the optimizer's group {number} has a parameter of shape {tuple(parameter.shape)} that is not the "
+                    "model's; build the optimizer from model.parameters(), after the model is where it is to be trained"
+                )
+
+
+def _note_failures() -> None:
+    """The exception that ends the program, for the others."""
+    before = sys.excepthook
+
+    def note(kind, value, traceback):
+        _process.failure = f"{kind.__name__}: {value}"
+        before(kind, value, traceback)
+
+    sys.excepthook = note
+
+
+def _end() -> None:
+    if os.getpid() != _process.pid:
+        return
+    exchange = _process.exchange
+    if _process.failure is not None and exchange is not None:
+        _process.take_exchange()
+        exchange.give_up(f"rank {rank()}'s program ended by {_process.failure}")
+        if _process.job is not None:
+            _process.job.end()
+        return
+    with contextlib.suppress(ConfigError):
+        shutdown()

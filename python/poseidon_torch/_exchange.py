@@ -1,0 +1,208 @@
+"""Brings gradients together: hooks on an ordinary model, which keep DistributedDataParallel's promise.
+
+When backward() returns every p.grad is the mean over all workers. A layer's gradient leaves as soon as it is complete
+and travels while the layers below compute; a call-back at the end of backward waits for what is still under way.
+Clipping, GradScaler, learning rate schedules and the optimizer see what they see on one machine with the whole batch.
+"""
+
+import contextlib
+import threading
+from typing import Dict, Iterator, List
+
+import torch
+from torch.nn.modules import module as module_hooks
+
+from . import _library
+from ._layers import Layer, layers_of, view_of
+from ._library import ConfigError, LayerSpec, PoseidonError
+
+# Declared in front of the model's layers: a float a parameter, 1 where this worker has a gradient of it. The mean says
+# whether anybody had one; a parameter that nobody used must keep its None, or weight decay would shrink it.
+_USED = "parameters with gradients"
+
+
+class Exchange:
+    """A distributed model's hooks and its session. Threads: those that autograd calls hooks in, one at a time."""
+
+    def __init__(self, model: torch.nn.Module, session: _library.Session, batch_size: int):
+        """Declares the model; worker 0's parameters become everybody's. Raises PoseidonError."""
+        self._session = session
+        self._layers = layers_of(model)
+        self._lock = threading.RLock()
+        self._synchronizing = True
+        self._in_backward = False
+        self._loss = float("nan")
+        # By id: layer and slot of a parameter.
+        self._places = {
+            id(slot.parameter): (number, layer)
+            for number, layer in enumerate(self._layers, start=1)
+            for slot in layer.slots
+        }
+        self._waiting: List[int] = []  # by layer: parameters whose gradients are not there yet
+        self._pushed: List[bool] = []
+        self._begin(type(model).__name__, batch_size)
+        self._forget_backward()
+        self._handles = [
+            slot.parameter.register_post_accumulate_grad_hook(self._on_gradient)
+            for layer in self._layers
+            for slot in layer.slots
+        ]
+        self._handles += _refuse_changes(model)
+
+    @property
+    def session(self) -> _library.Session:
+        """For rank and size."""
+        return self._session
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside only add up; the next one outside exchanges the sum."""
+        before, self._synchronizing = self._synchronizing, False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+
+    def report(self, loss: float) -> None:
+        """For the job's progress and its summary: this worker's loss of the iteration under way."""
+        self._loss = float(loss)
+
+    def finish(self) -> None:
+        """After the last iteration: waits for the others; the scheduler compares all workers' parameters."""
+        self._remove_hooks()
+        for number, layer in enumerate(self._layers, start=1):
+            for view, slot in zip(layer.views(self._session.memory(number).values), layer.slots):
+                view.copy_(slot.parameter.detach())
+        self._session.finish()
+        self._forget_memory()
+        self._session.close()
+
+    def give_up(self, reason: str) -> None:
+        """The others hear why."""
+        self._remove_hooks()
+        with contextlib.suppress(PoseidonError):
+            self._session.fail(reason)
+        self._forget_memory()
+        self._session.close()
+
+    def _begin(self, name: str, batch_size: int) -> None:
+        session = self._session
+        parameters = sum(len(layer.slots) for layer in self._layers)
+        used = LayerSpec(_USED, "Used", [[parameters]])
+        session.declare(name, [used, *(layer.spec() for layer in self._layers)], batch_size, 0)
+        if session.rank == 0:
+            for number, layer in enumerate(self._layers, start=1):
+                for view, slot in zip(layer.views(session.memory(number).values), layer.slots):
+                    view.copy_(slot.parameter.detach())
+        session.begin()
+        self._wait_for(0)
+        for number, layer in enumerate(self._layers, start=1):
+            session.wait_fresh(number)
+            if session.rank == 0:
+                continue
+            for view, slot in zip(layer.views(session.memory(number).values), layer.slots):
+                slot.parameter.detach().copy_(view)
+
+    def _wait_for(self, number: int) -> None:
+        self._session.wait_fresh(number)
+
+    def _forget_backward(self) -> None:
+        self._waiting = [0] + [len(layer.slots) for layer in self._layers]
+        self._pushed = [False] * len(self._waiting)
+        self._in_backward = False
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        with self._lock:
+            if not self._synchronizing:
+                return
+            if not self._in_backward:
+                self._in_backward = True
+                torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
+            number, layer = self._places[id(parameter)]
+            self._waiting[number] -= 1
+            if self._waiting[number] == 0:
+                self._push(number, layer)
+            elif self._waiting[number] < 0:
+                raise PoseidonError(
+                    f"a parameter of layer {layer.name!r} got two gradients in one backward pass, as reentrant "
+                    "checkpoints of a module that is used twice cause; use checkpoint(..., use_reentrant=False)"
+                )
+
+    def _push(self, number: int, layer: Layer) -> None:
+        memory = self._session.memory(number)
+        for view, slot in zip(layer.views(memory.gradient), layer.slots):
+            gradient = slot.parameter.grad
+            if gradient is None:
+                view.zero_()
+            elif gradient.is_sparse:
+                raise ConfigError(
+                    f"layer {layer.name!r} has a sparse gradient; use a dense one (Embedding: sparse=False)"
+                )
+            else:
+                view.copy_(gradient)
+        self._session.gradient_ready(number)
+        self._pushed[number] = True
+
+    def _push_used(self) -> None:
+        used = view_of(self._session.memory(0).gradient)
+        index = 0
+        for layer in self._layers:
+            for slot in layer.slots:
+                used[index] = 0.0 if slot.parameter.grad is None else 1.0
+                index += 1
+        self._session.gradient_ready(0)
+
+    def _on_backward_done(self) -> None:
+        with self._lock:
+            for number in range(len(self._layers), 0, -1):
+                if not self._pushed[number]:
+                    self._push(number, self._layers[number - 1])
+            self._push_used()
+            if self._session.end_iteration(self._loss):
+                self._forget_memory()
+            self._loss = float("nan")
+            self._take_means()
+            self._forget_backward()
+
+    def _take_means(self) -> None:
+        session = self._session
+        session.wait_fresh(0)
+        used = iter(view_of(session.memory(0).mean_gradient).tolist())
+        for number, layer in enumerate(self._layers, start=1):
+            session.wait_fresh(number)
+            for view, slot in zip(layer.views(session.memory(number).mean_gradient), layer.slots):
+                parameter = slot.parameter
+                if next(used) == 0:
+                    continue
+                if parameter.grad is None:
+                    parameter.grad = torch.empty_like(parameter)
+                parameter.grad.copy_(view)
+
+    def _forget_memory(self) -> None:
+        for layer in self._layers:
+            layer.forget_views()
+
+    def _remove_hooks(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def _refuse_changes(model: torch.nn.Module) -> list:
+    """A parameter that comes later would silently learn on its own."""
+    ours: Dict[int, str] = {id(module): name for name, module in model.named_modules()}
+
+    def refuse(module: torch.nn.Module, name: str, what) -> None:
+        if id(module) not in ours or what is None:
+            return
+        if isinstance(what, torch.nn.Module) and not any(True for _ in what.parameters()):
+            return
+        where = f"{ours[id(module)]}.{name}".strip(".")
+        raise ConfigError(
+            f"{where} was set after distribute; change the model before it is distributed"
+        )
+
+    return [
+        module_hooks.register_module_parameter_registration_hook(refuse),
+        module_hooks.register_module_module_registration_hook(refuse),
+    ]

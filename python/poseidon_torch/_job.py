@@ -1,0 +1,257 @@
+"""The job that this process is a worker of: its config, and the daemons that torchrun's jobs start by themselves."""
+
+import contextlib
+import dataclasses
+import datetime
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+from typing import List, Optional
+
+import torch.distributed as dist
+
+from . import _library
+from ._library import ConfigError, PoseidonError
+
+# Below Linux's range for outgoing connections (32768 up), so that none takes the port meanwhile.
+_PORTS = range(20000, 32000)
+# The daemons end when their job has; what takes longer hangs.
+_END_SECONDS = 15
+# What a daemon's log is quoted with.
+_LAST_LINES = 3
+
+# Ends the daemon when the process that started it ends, however it ends (prctl(PR_SET_PDEATHSIG, SIGKILL)). A process
+# of its own does it, since nothing but exec is safe between fork and exec of a process with threads.
+_END_WITH_PARENT = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
+    "os.getppid() == int(sys.argv[1]) or os._exit(1); os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
+class Daemon:
+    """A program of the project's that runs beside this process, and ends with it. One thread at a time."""
+
+    def __init__(self, name: str, command: List[str], log: pathlib.Path):
+        """Starts `command`, whose output goes to the file `log`."""
+        self.name = name
+        self.log = log
+        with open(log, "wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C is for the workers, which end the job.
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raises PoseidonError, with the end of its log, if it has failed."""
+        code = self._process.poll()
+        if code:
+            raise PoseidonError(
+                f"the {self.name} {_ended(code)}:\n{self.last_words()}", max(code, 1)
+            )
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
+        return "\n".join("  " + line for line in lines) or "  its log says nothing"
+
+    def wait(self, seconds: float) -> None:
+        """Waits for its end, and brings it about after `seconds`."""
+        for end in (lambda: None, self._process.terminate, self._process.kill):
+            end()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+                return
+            seconds = 2
+
+
+def _ended(code: int) -> str:
+    return f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where torchrun has put this process."""
+
+    rank: int
+    workers: int
+    local_rank: int
+    local_workers: int
+    master: str
+
+    @property
+    def nodes(self) -> int:
+        return self.workers // self.local_workers
+
+    @property
+    def node(self) -> int:
+        return self.rank // self.local_workers
+
+    @staticmethod
+    def from_environment() -> "Place":
+        """Raises ConfigError if torchrun's variables are not there, or make no sense."""
+        try:
+            rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            # Who sets the variables by hand, on one machine, mostly leaves out these.
+            local_rank = int(os.environ.get("LOCAL_RANK", rank))
+            local_workers = int(os.environ.get("LOCAL_WORLD_SIZE", workers))
+            place = Place(rank, workers, local_rank, local_workers, os.environ["MASTER_ADDR"])
+            os.environ["MASTER_PORT"]  # pylint: disable=pointless-statement
+        except KeyError as missing:
+            raise ConfigError(
+                f"the environment has no {missing.args[0]}; start this program by torchrun, or by "
+                "`poseidon run --config=FILE -- python PROGRAM`, or give init a job config"
+            ) from None
+        except ValueError as error:
+            raise ConfigError(f"torchrun's variables are no numbers: {error}") from None
+        if not 0 <= place.rank < place.workers or not 0 <= place.local_rank < place.local_workers:
+            raise ConfigError(f"torchrun's variables contradict each other: {place}")
+        if place.workers % place.local_workers != 0:
+            raise ConfigError(
+                f"every machine must run as many processes: {place.workers} are no multiple of the "
+                f"{place.local_workers} on this one"
+            )
+        return place
+
+
+@dataclasses.dataclass(frozen=True)
+class JobOptions:
+    """What the job config of a torchrun job is made of (docs/configuration.md)."""
+
+    policy: str = "BYTES"
+    codec: str = "FP32"
+    servers: Optional[int] = None  # one a machine
+    bandwidth: Optional[str] = None
+    bucket_bytes: int = 1 << 20
+    deterministic: bool = False
+    lanes: int = 1
+    deadline_seconds: float = 600.0
+
+    def text(self, place: Place, host: str, port: int, run: int) -> str:
+        """The config; the same on all ranks, or the scheduler refuses them."""
+        network = f' network {{ bandwidth: "{self.bandwidth}" }}' if self.bandwidth else ""
+        return (
+            'name: "torch"\n'
+            f"cluster {{ workers: {place.workers} servers: {self.servers or place.nodes} "
+            f'scheduler_host: "{host}" scheduler_port: {port} '
+            f"join_deadline_seconds: {self.deadline_seconds}{network} }}\n"
+            f"communication {{ policy: {self.policy} codec: {self.codec} lanes: {self.lanes} "
+            f"bucket_bytes: {self.bucket_bytes} stall_deadline_seconds: {self.deadline_seconds} "
+            f"deterministic: {str(self.deterministic).lower()} }}\n"
+            f"run: {run}\n"
+        )
+
+
+class Job:
+    """A job among whose workers this process is. Made once in a process."""
+
+    def __init__(self, place: Place, out: Optional[str]):
+        self.place = place
+        self._out = out
+        # Of the agent, or of rank 0 at MASTER_ADDR.
+        store, _, _ = next(iter(dist.rendezvous("env://", place.rank, place.workers)))
+        self._store = dist.PrefixStore("poseidon_torch", store)
+        self._daemons: List[Daemon] = []
+
+    def start(self, options: JobOptions) -> _library.Session:
+        """Starts this machine's daemons and joins. Raises PoseidonError."""
+        text = self._agree_on_text(options)
+        self._start_daemons(text, options)
+        try:
+            return _library.Session(job_text=text, rank=self.place.rank, watch=self.check)
+        except PoseidonError:
+            self.end()
+            raise
+
+    def check(self) -> None:
+        """Raises PoseidonError if a daemon of this process has failed."""
+        for daemon in self._daemons:
+            daemon.check()
+
+    def end(self) -> None:
+        """Waits for the daemons' ends."""
+        for daemon in self._daemons:
+            daemon.wait(_END_SECONDS)
+
+    def _agree_on_text(self, options: JobOptions) -> str:
+        self._store.set_timeout(datetime.timedelta(seconds=options.deadline_seconds))
+        place = self.place
+        if place.rank == place.workers - 1:
+            # The last rank is where MASTER_ADDR does not mean the machine itself, if any is; there a name does not
+            # lead to a loopback address.
+            self._store.set("host", _resolve(place.master))
+        if place.rank == 0:
+            self._store.set("port", str(_free_port_pair()))
+            self._store.set("run", str(random.SystemRandom().getrandbits(32)))
+        try:
+            host, port, run = (self._store.get(key).decode() for key in ("host", "port", "run"))
+        except Exception as error:
+            raise PoseidonError(
+                f"rank {place.rank} of {place.workers} got no word of the others through torchrun's store at "
+                f"{place.master}: {error}"
+            ) from error
+        return options.text(place, host, int(port), int(run))
+
+    def _start_daemons(self, text: str, options: JobOptions) -> None:
+        here = [
+            rank
+            for rank in range(options.servers or self.place.nodes)
+            if rank % self.place.nodes == self.place.node
+        ]
+        if self.place.local_rank != 0:
+            return
+        directory = pathlib.Path(self._out or tempfile.mkdtemp(prefix="poseidon_torch."))
+        directory.mkdir(parents=True, exist_ok=True)
+        config = directory / f"job-{self.place.node}.prototxt"
+        config.write_text(text)
+        if self.place.rank == 0:
+            self._start("scheduler", directory, [f"--config={config}", f"--out={directory}"])
+        for rank in here:
+            self._start(
+                "server",
+                directory,
+                [f"--config={config}", f"--out={directory}", f"--rank={rank}"],
+                f"-{rank}",
+            )
+
+    def _start(
+        self, role: str, directory: pathlib.Path, arguments: List[str], suffix: str = ""
+    ) -> None:
+        program = _library.find_program(f"poseidon_{role}")
+        self._daemons.append(
+            Daemon(role + suffix, [program, *arguments], directory / f"{role}{suffix}.log")
+        )
+
+
+def _resolve(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise ConfigError(f"MASTER_ADDR {host!r} can't be resolved: {error}") from None
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+def _free_port_pair() -> int:
+    """A free port whose next one is free, too: the scheduler's."""
+    draw = random.SystemRandom()
+    for _ in range(1000):
+        port = draw.choice(_PORTS)
+        if _is_free(port) and _is_free(port + 1):
+            return port
+    raise PoseidonError("found no free port for the scheduler")

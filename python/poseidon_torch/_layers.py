@@ -1,0 +1,108 @@
+"""A model as layers that are exchanged: each module with parameters of its own is one."""
+
+import ctypes
+import math
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+import torch
+
+from ._library import ConfigError, Floats, LayerSpec
+
+
+class Slot(NamedTuple):
+    """A parameter's place in its layer's memory."""
+
+    parameter: torch.nn.Parameter
+    offset: int  # in floats
+    size: int
+
+
+class Layer:
+    """A module's own parameters that learn, one behind the other in the layer's memory.
+
+    A parameter that several modules share is the first one's. The layer's views of memory are made once for each
+    address, as some plans let it alternate.
+    """
+
+    def __init__(
+        self, name: str, module: torch.nn.Module, named: Sequence[Tuple[str, torch.nn.Parameter]]
+    ):
+        self.name = name
+        self.type = type(module).__name__
+        self.module = module
+        self.parameter_names = [parameter_name for parameter_name, _ in named]
+        self.slots: List[Slot] = []
+        self.size = 0
+        for _, parameter in named:
+            self.slots.append(Slot(parameter, self.size, parameter.numel()))
+            self.size += parameter.numel()
+        self._views: Dict[int, List[torch.Tensor]] = {}
+
+    def spec(self) -> LayerSpec:
+        """As the scheduler sees it."""
+        # A scalar has no axes; a blob has at least one.
+        return LayerSpec(
+            self.name, self.type, [list(slot.parameter.shape) or [1] for slot in self.slots]
+        )
+
+    def views(self, floats: Floats) -> List[torch.Tensor]:
+        """The parameters' parts of the memory, in their shapes; float32, on the CPU."""
+        known = self._views.get(floats.address)
+        if known is not None:
+            return known
+        flat = view_of(floats)
+        views = [
+            flat[slot.offset : slot.offset + slot.size].view(slot.parameter.shape)
+            for slot in self.slots
+        ]
+        self._views[floats.address] = views
+        return views
+
+    def forget_views(self) -> None:
+        """The plan has changed: the memory that views were of is not there any more."""
+        self._views.clear()
+
+
+def view_of(floats: Floats) -> torch.Tensor:
+    """The library's memory as a flat float32 tensor; it must not be used after the memory is gone."""
+    memory = (ctypes.c_float * floats.size).from_address(floats.address)
+    return torch.frombuffer(memory, dtype=torch.float32)
+
+
+def layers_of(model: torch.nn.Module) -> List[Layer]:
+    """The layers of a model in the order in which its modules were registered.
+
+    Parameters with requires_grad False are left out. Raises ConfigError for what can't be exchanged.
+    """
+    layers = []
+    seen = set()
+    for name, module in model.named_modules():
+        own = []
+        for parameter_name, parameter in module.named_parameters(recurse=False):
+            if not parameter.requires_grad or id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
+            _check(f"{name}.{parameter_name}" if name else parameter_name, parameter)
+            own.append((parameter_name, parameter))
+        if own:
+            layers.append(Layer(name or type(module).__name__, module, own))
+    if not layers:
+        raise ConfigError("the model has no parameters that require gradients")
+    return layers
+
+
+def _check(name: str, parameter: torch.nn.Parameter) -> None:
+    if parameter.device.type == "meta":
+        raise ConfigError(f"parameter {name} is on device meta: it has no values to train")
+    if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+        raise ConfigError(f"parameter {name} has no shape yet; run the lazy module once first")
+    if parameter.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ConfigError(
+            f"parameter {name} is {parameter.dtype}; gradients are exchanged as float32, which would lose some of it"
+        )
+    if parameter.layout is not torch.strided:
+        raise ConfigError(f"parameter {name} is {parameter.layout}, not a dense tensor")
+    if math.prod(parameter.shape) == 0:
+        raise ConfigError(
+            f"parameter {name} has no elements: its shape is {tuple(parameter.shape)}"
+        )

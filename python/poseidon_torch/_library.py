@@ -1,0 +1,382 @@
+"""The C interface (include/poseidon/poseidon.h) by ctypes: handles as objects, exit codes as exceptions.
+
+Calls release Python's lock while they wait, and let signals through: what a signal's handler raises (KeyboardInterrupt)
+leaves the call that waited.
+"""
+
+import ctypes
+import pathlib
+import shutil
+import sys
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
+from typing import Callable, NamedTuple, Optional, Sequence
+
+_PACKAGE = pathlib.Path(__file__).resolve().parent
+# Where a build leaves its results in a checkout, of which this package is the folder python/poseidon_torch.
+_BUILD = _PACKAGE.parent.parent / "build"
+_LIBRARY = "libposeidon.so"
+# Of an installed libposeidon: include/poseidon of other minor versions may differ (packaging/CMakeLists.txt).
+_INSTALLED_LIBRARY = "libposeidon.so.0.1"
+
+
+class PoseidonError(RuntimeError):
+    """What went wrong, where, and what to do; `exit_code` is one of docs/errors.md."""
+
+    def __init__(self, message: str, exit_code: int = 1):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class ConfigError(PoseidonError):
+    """An option, a model or an optimizer that can't work."""
+
+    def __init__(self, message: str, exit_code: int = 2):
+        super().__init__(message, exit_code)
+
+
+class PeerLost(PoseidonError):
+    """A process of the job died or fell silent; the message names it."""
+
+
+class DeadlineExceeded(PoseidonError):
+    """A wait took too long; the message names who is missing."""
+
+
+_CLASSES = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
+
+_Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
+
+
+class _SessionOptions(ctypes.Structure):
+    _fields_ = [
+        ("job", c_char_p),
+        ("job_text", c_char_p),
+        ("host", c_char_p),
+        ("trace_directory", c_char_p),
+        ("rank", c_int),
+        ("interrupted", _Interrupted),
+        ("context", c_void_p),
+    ]
+
+
+class _Blob(ctypes.Structure):
+    _fields_ = [
+        ("shape", POINTER(c_int64)),
+        ("axes", c_int),
+        ("lr_mult", c_float),
+        ("decay_mult", c_float),
+    ]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("type", c_char_p),
+        ("blobs", POINTER(_Blob)),
+        ("blob_count", c_int),
+        ("outputs", c_int64),
+        ("inputs", c_int64),
+        ("rows", c_int64),
+        ("multiply_adds", c_int64),
+        ("forward_ms", c_double),
+        ("backward_ms", c_double),
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("layers", POINTER(_Layer)),
+        ("layer_count", c_int),
+        ("batch", c_int64),
+        ("iterations", c_int64),
+    ]
+
+
+class _LayerMemory(ctypes.Structure):
+    _fields_ = [
+        (name + suffix, kind)
+        for name in ("values", "gradient", "u", "v", "mean_gradient")
+        for suffix, kind in (("", c_void_p), ("_size", c_int64))
+    ]
+
+
+class _CommunicatorOptions(ctypes.Structure):
+    _fields_ = [
+        ("rank", c_int),
+        ("ranks", c_int),
+        ("endpoints", POINTER(c_char_p)),
+        ("bind_host", c_char_p),
+        ("lanes", c_int),
+        ("deadline_seconds", c_double),
+        ("interrupted", _Interrupted),
+        ("context", c_void_p),
+    ]
+
+
+class _CollectiveOptions(ctypes.Structure):
+    _fields_ = [("scheme", c_int), ("codec", c_int), ("chunk_bytes", c_int64)]
+
+
+def _candidates(name: str, in_package: str, in_build: str) -> list:
+    return [_PACKAGE / in_package / name, _BUILD / in_build / name]
+
+
+def _load() -> ctypes.CDLL:
+    for path in _candidates(_LIBRARY, "lib", "packaging"):
+        if path.exists():
+            return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(_INSTALLED_LIBRARY)
+    except OSError as error:
+        raise ImportError(
+            f"{_LIBRARY} is neither in this package, nor built in {_BUILD}, nor installed ({error}); install the "
+            "wheel, or build the project (cmake --preset release && ninja -C build)"
+        ) from error
+
+
+def find_program(name: str) -> str:
+    """The path of one of the project's programs, such as "poseidon_scheduler". Raises ConfigError if there is none."""
+    for path in _candidates(name, "bin", "bin"):
+        if path.exists():
+            return str(path)
+    found = shutil.which(name)
+    if found is None:
+        raise ConfigError(
+            f"the program {name} is neither in this package, nor in {_BUILD / 'bin'}, nor on PATH"
+        )
+    return found
+
+
+_LIB = _load()
+_LIB.poseidon_version.restype = c_char_p
+_LIB.poseidon_last_error.restype = c_char_p
+for _name, _arguments in {
+    "session_create": [POINTER(_SessionOptions), POINTER(c_void_p)],
+    "session_rank": [c_void_p],
+    "session_workers": [c_void_p],
+    "session_declare": [c_void_p, POINTER(_Model), c_int64],
+    "session_begin": [c_void_p],
+    "session_memory": [c_void_p, c_int, POINTER(_LayerMemory)],
+    "session_gradient_ready": [c_void_p, c_int],
+    "session_wait_fresh": [c_void_p, c_int],
+    "session_end_iteration": [c_void_p, c_float, POINTER(c_int)],
+    "session_finish": [c_void_p],
+    "session_fail": [c_void_p, c_char_p],
+    "communicator_create": [POINTER(_CommunicatorOptions), POINTER(c_void_p)],
+    "communicator_all_reduce": [c_void_p, c_void_p, c_int64, POINTER(_CollectiveOptions)],
+    "communicator_all_gather": [c_void_p, c_void_p, POINTER(c_int64), POINTER(_CollectiveOptions)],
+    "communicator_barrier": [c_void_p],
+}.items():
+    getattr(_LIB, "poseidon_" + _name).argtypes = _arguments
+for _name in ("session_destroy", "communicator_destroy"):
+    getattr(_LIB, "poseidon_" + _name).argtypes = [c_void_p]
+    getattr(_LIB, "poseidon_" + _name).restype = None
+
+
+def version() -> str:
+    """Of the library: "0.1.0"."""
+    return _LIB.poseidon_version().decode()
+
+
+class _Calls:
+    """Carries out the calls of one handle, and keeps what a signal's handler raised meanwhile."""
+
+    def __init__(self, watch: Callable[[], None]):
+        self.handle = c_void_p()
+        self._watch = watch
+        self._raised: Optional[BaseException] = None
+        # Kept as long as the library may call it.
+        self.interrupted = _Interrupted(self._ask)
+
+    def _ask(self, _context) -> int:
+        # Python runs a signal's handler between two steps of its own code, so here; what the handler raises would be
+        # lost, as it can't pass through C.
+        try:
+            self._watch()
+        except BaseException as raised:  # pylint: disable=broad-except
+            self._raised = raised
+        return int(self._raised is not None)
+
+    def __call__(self, name: str, *arguments) -> None:
+        code = getattr(_LIB, "poseidon_" + name)(*arguments)
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
+        if code != 0:
+            message = _LIB.poseidon_last_error().decode(errors="replace")
+            raise _CLASSES.get(code, PoseidonError)(message, code)
+
+
+class Floats(NamedTuple):
+    """Memory of the library's: an address and a number of float32; (0, 0) where there is none."""
+
+    address: int
+    size: int
+
+
+class LayerMemory(NamedTuple):
+    """Where a layer's floats are in this iteration; either gradient or u and v are to be written."""
+
+    values: Floats
+    gradient: Floats
+    u: Floats
+    v: Floats
+    mean_gradient: Floats
+
+
+class LayerSpec(NamedTuple):
+    """A layer as the job's scheduler sees it: the shapes of what learns, and for factors (outputs, inputs, rows)."""
+
+    name: str
+    type: str
+    shapes: Sequence[Sequence[int]]
+    inner_product: Optional[tuple] = None
+    forward_ms: float = 0.0
+    backward_ms: float = 0.0
+
+
+class Session:
+    """A worker of a job (include/poseidon/session.h). One thread at a time."""
+
+    def __init__(
+        self,
+        job: str = "",
+        job_text: str = "",
+        rank: int = -1,
+        trace_directory: str = "",
+        watch: Callable[[], None] = lambda: None,
+    ):
+        """Joins the job, of which either the config's path or its text is given; waits until all its nodes are there.
+
+        `watch` is called a few times a second while a call waits; what it raises leaves that call. Raises
+        PoseidonError.
+        """
+        self._call = _Calls(watch)
+        options = _SessionOptions(
+            job=job.encode(),
+            job_text=job_text.encode(),
+            trace_directory=trace_directory.encode(),
+            rank=rank,
+            interrupted=self._call.interrupted,
+        )
+        self._call("session_create", options, ctypes.byref(self._call.handle))
+        self.rank: int = _LIB.poseidon_session_rank(self._call.handle)
+        self.workers: int = _LIB.poseidon_session_workers(self._call.handle)
+
+    def declare(self, name: str, layers: Sequence[LayerSpec], batch: int, iterations: int) -> None:
+        """Waits for the plan. `batch`: samples a worker computes in an iteration; `iterations`: 0 if not known."""
+        kept = []  # what the structures point at
+
+        def blob(shape):
+            extents = (c_int64 * len(shape))(*shape)
+            kept.append(extents)
+            return _Blob(extents, len(shape), 1.0, 1.0)
+
+        def layer(spec):
+            blobs = (_Blob * len(spec.shapes))(*(blob(shape) for shape in spec.shapes))
+            kept.append(blobs)
+            outputs, inputs, rows = spec.inner_product or (0, 0, 0)
+            return _Layer(
+                name=spec.name.encode(),
+                type=spec.type.encode(),
+                blobs=blobs,
+                blob_count=len(blobs),
+                outputs=outputs,
+                inputs=inputs,
+                rows=rows,
+                forward_ms=spec.forward_ms,
+                backward_ms=spec.backward_ms,
+            )
+
+        specs = (_Layer * len(layers))(*(layer(spec) for spec in layers))
+        model = _Model(name.encode(), specs, len(layers), batch, iterations)
+        self._call("session_declare", self._call.handle, model, 0)
+
+    def begin(self) -> None:
+        """Waits until all nodes are ready; worker 0's values, as they are now, set out for the others."""
+        self._call("session_begin", self._call.handle)
+
+    def memory(self, layer: int) -> LayerMemory:
+        """To be asked in every iteration anew, when the layer is fresh, or before begin."""
+        memory = _LayerMemory()
+        self._call("session_memory", self._call.handle, layer, ctypes.byref(memory))
+        return LayerMemory(
+            *(
+                Floats(getattr(memory, name) or 0, getattr(memory, name + "_size"))
+                for name in LayerMemory._fields
+            )
+        )
+
+    def gradient_ready(self, layer: int) -> None:
+        """The layer's gradient of this iteration is in its memory. Returns at once."""
+        self._call("session_gradient_ready", self._call.handle, layer)
+
+    def wait_fresh(self, layer: int) -> None:
+        """Waits until the mean gradient of the iteration before is there."""
+        self._call("session_wait_fresh", self._call.handle, layer)
+
+    def end_iteration(self, loss: float = float("nan")) -> bool:
+        """All gradients are ready. True: the plan has changed, and with it all layers' memory."""
+        changed = c_int()
+        self._call("session_end_iteration", self._call.handle, loss, ctypes.byref(changed))
+        return bool(changed.value)
+
+    def finish(self) -> None:
+        """Waits until all workers have finished."""
+        self._call("session_finish", self._call.handle)
+
+    def fail(self, reason: str) -> None:
+        """Ends the job for all nodes, which say `reason`."""
+        self._call("session_fail", self._call.handle, reason.encode())
+
+    def close(self) -> None:
+        """Without finish before it, the other nodes hear that this one gives up."""
+        handle, self._call.handle = self._call.handle, c_void_p()
+        _LIB.poseidon_session_destroy(handle)
+
+
+class Communicator:
+    """All-reduce and all-gather without a job (include/poseidon/communicator.h). One thread at a time."""
+
+    def __init__(
+        self, rank: int, endpoints: Sequence[str], lanes: int = 1, deadline_seconds: float = 60.0
+    ):
+        """`endpoints`: "host:port" of all ranks; this one listens on its own. Waits for all. Raises PoseidonError."""
+        self._call = _Calls(lambda: None)
+        self._ranks = len(endpoints)
+        texts = (c_char_p * len(endpoints))(*(endpoint.encode() for endpoint in endpoints))
+        options = _CommunicatorOptions(
+            rank=rank,
+            ranks=len(endpoints),
+            endpoints=texts,
+            lanes=lanes,
+            deadline_seconds=deadline_seconds,
+            interrupted=self._call.interrupted,
+        )
+        self._call("communicator_create", options, ctypes.byref(self._call.handle))
+
+    def all_reduce(self, address: int, size: int, scheme: int = 0, codec: int = 0) -> None:
+        """`size` float32 at `address` become the sum of all ranks'. Scheme and codec as in poseidon.h."""
+        options = _CollectiveOptions(scheme, codec, 0)
+        self._call("communicator_all_reduce", self._call.handle, address, size, options)
+
+    def all_gather(self, address: int, counts: Sequence[int]) -> None:
+        """The memory at `address` is all ranks' blocks, counts[r] float32 of rank r; each brings its own."""
+        if len(counts) != self._ranks:
+            raise ConfigError(f"all_gather of {self._ranks} ranks was given {len(counts)} counts")
+        blocks = (c_int64 * len(counts))(*counts)
+        self._call("communicator_all_gather", self._call.handle, address, blocks, None)
+
+    def barrier(self) -> None:
+        """Returns when all ranks have called it."""
+        self._call("communicator_barrier", self._call.handle)
+
+    def close(self) -> None:
+        """What other ranks still need of this one is sent."""
+        handle, self._call.handle = self._call.handle, c_void_p()
+        _LIB.poseidon_communicator_destroy(handle)
+
+
+if sys.byteorder != "little":
+    raise ImportError("Poseidon needs a little-endian machine")
