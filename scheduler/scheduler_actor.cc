@@ -396,7 +396,10 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
   }
   if (phase_ == Phase::kTraining) CountProgress(progress, outbox.now);
   progress.set_rank(envelope.from.node.rank);
+  const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
+  if (!is_test) iteration_counts_.Done(progress.rank(), progress.iteration());
   outbox.Send(MakeEnvelope(MessageKind::kProgress, Here(kApplicationLane), progress));
+  EndUneven(outbox);
 }
 
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
@@ -418,7 +421,10 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   outbox.Send(MakeEnvelope(MessageKind::kFinished, Here(kApplicationLane), report));
   report.clear_buckets();
   report.clear_peers();
+  iteration_counts_.Finished(report.rank());
   finished_[report.rank()] = std::move(report);
+  EndUneven(outbox);
+  if (phase_ == Phase::kEnded) return;
   if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
   const std::string difference = DescribeParameterDifference(finished_, view_);
   if (!difference.empty()) return End(ExitCode::kParametersDiffer, difference, outbox);

@@ -40,6 +40,7 @@
 #include "proto/wire.pb.h"
 #include "scheduler/declarations.h"
 #include "scheduler/input_agreement.h"
+#include "scheduler/iteration_counts.h"
 #include "scheduler/journal/job_state.h"
 #include "scheduler/layer_times_mean.h"
 #include "scheduler/recovery_round.h"
@@ -133,6 +134,8 @@ class SchedulerActor : public Actor {
   void OnStalled(const Envelope& envelope, Outbox& outbox);
   // The stall report that names who holds up the rest ends the job.
   void EndStalled(Outbox& outbox);
+  // A worker that has ended its training while another goes on ends the job.
+  void EndUneven(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
   // Epoch 0: admitted, wait for the others. The rank is not `known` until all are there, unless the
   // node wants a certain one.
@@ -219,6 +222,7 @@ class SchedulerActor : public Actor {
   LayerTimesMean times_;
   Switch next_;
   StallReports stalls_;
+  IterationCounts iteration_counts_;
   WorkerReports finished_;  // without the traffic, which is the program's
   RecoveryRound round_;
   // An earlier scheduler's nodes have not all said yet that they are ready; and whether they were

@@ -38,6 +38,20 @@ void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
   stalls_.Add(envelope.from.node, std::move(stalled));
 }
 
+void SchedulerActor::EndUneven(Outbox& outbox) {
+  // All who can go back know how many iterations there are, and may be told of late or twice.
+  if (Recovers()) return;
+  const std::optional<IterationCounts::Uneven> uneven = iteration_counts_.FindUneven();
+  if (!uneven || phase_ == Phase::kEnded) return;
+  const auto describe = [&](int rank) { return Describe(FindNode(view_, {Role::kWorker, rank})); };
+  End(ExitCode::kFailure,
+      describe(uneven->finished) + " ended its training after " +
+          std::to_string(uneven->finished_after) + " iterations, while " + describe(uneven->ahead) +
+          " has done " + std::to_string(uneven->ahead_after) +
+          "; all workers must do the same number: are their data of the same length?",
+      outbox);
+}
+
 void SchedulerActor::EndStalled(Outbox& outbox) {
   if (phase_ == Phase::kEnded || stalls_.empty()) return;
   const StallReports::Cause cause = stalls_.FindCause();
