@@ -39,6 +39,7 @@ __all__ = [
     "report",
     "shutdown",
     "size",
+    "synchronize",
     "version",
 ]
 
@@ -109,6 +110,7 @@ def distribute(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     *,
+    overlap: str = "backward",
     policy: Optional[str] = None,
     codec: Optional[str] = None,
     servers: Optional[int] = None,
@@ -137,6 +139,8 @@ def distribute(
             "distribute was called twice; a process trains one model, to which all parts belong"
         )
     _check_optimizer(model, optimizer)
+    if overlap not in ("backward", "forward"):
+        raise ConfigError(f"overlap is {overlap!r}; it can be 'backward' or 'forward'")
     given = {
         "policy": policy,
         "codec": codec,
@@ -153,7 +157,7 @@ def distribute(
         raise ConfigError(
             f"{', '.join(given)}: the job config says so itself (docs/configuration.md)"
         )
-    _process.exchange = Exchange(model, _process.session, batch_size)
+    _process.exchange = Exchange(model, optimizer, _process.session, overlap, batch_size)
     return optimizer
 
 
@@ -165,6 +169,12 @@ def no_sync() -> ContextManager[None]:
     loss_of(second_half).backward()
     """
     return _exchange().no_sync()
+
+
+def synchronize() -> None:
+    """With overlap="forward", before parameters are read outside of the model's forward pass (an average of them, a
+    norm): carries the last optimizer.step() out in all layers. state_dict() does so by itself."""
+    _exchange().synchronize()
 
 
 def report(loss: float) -> None:

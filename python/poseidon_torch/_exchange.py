@@ -1,18 +1,23 @@
 """Brings gradients together: hooks on an ordinary model, which keep DistributedDataParallel's promise.
 
-When backward() returns every p.grad is the mean over all workers. A layer's gradient leaves as soon as it is complete
-and travels while the layers below compute; a call-back at the end of backward waits for what is still under way.
-Clipping, GradScaler, learning rate schedules and the optimizer see what they see on one machine with the whole batch.
+When backward() returns every p.grad is the mean over all workers. A layer's gradient leaves as soon
+as it is complete and travels while the layers below compute; a call-back at the end of backward
+waits for what is still under way. Clipping, GradScaler, learning rate schedules and the optimizer
+see what they see on one machine with the whole batch.
+
+With overlap "forward" nothing is waited for there: each layer's part of the optimizer's step waits
+in front of the next forward pass (_forward_overlap.py).
 """
 
 import contextlib
 import threading
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Optional
 
 import torch
 from torch.nn.modules import module as module_hooks
 
 from . import _library
+from ._forward_overlap import ForwardOverlap
 from ._layers import Layer, layers_of, view_of
 from ._library import ConfigError, LayerSpec, PoseidonError
 
@@ -24,7 +29,14 @@ _USED = "parameters with gradients"
 class Exchange:
     """A distributed model's hooks and its session. Threads: those that autograd calls hooks in, one at a time."""
 
-    def __init__(self, model: torch.nn.Module, session: _library.Session, batch_size: int):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        session: _library.Session,
+        overlap: str,
+        batch_size: int,
+    ):
         """Declares the model; worker 0's parameters become everybody's. Raises PoseidonError."""
         self._session = session
         self._layers = layers_of(model)
@@ -38,6 +50,9 @@ class Exchange:
             for number, layer in enumerate(self._layers, start=1)
             for slot in layer.slots
         }
+        self._used: Optional[
+            List[bool]
+        ] = None  # by parameter: whether anybody had a gradient of it
         self._waiting: List[int] = []  # by layer: parameters whose gradients are not there yet
         self._pushed: List[bool] = []
         self._begin(type(model).__name__, batch_size)
@@ -48,6 +63,9 @@ class Exchange:
             for slot in layer.slots
         ]
         self._handles += _refuse_changes(model)
+        self._forward: Optional[ForwardOverlap] = None
+        if overlap == "forward":
+            self._forward = ForwardOverlap(model, optimizer, self._layers, self._take_mean)
 
     @property
     def session(self) -> _library.Session:
@@ -67,8 +85,14 @@ class Exchange:
         """For the job's progress and its summary: this worker's loss of the iteration under way."""
         self._loss = float(loss)
 
+    def synchronize(self) -> None:
+        """Overlap "forward": carries the last step() out in all layers."""
+        if self._forward is not None:
+            self._forward.synchronize()
+
     def finish(self) -> None:
-        """After the last iteration: waits for the others; the scheduler compares all workers' parameters."""
+        """After the last iteration: waits for the others, whose parameters the scheduler compares."""
+        self.synchronize()
         self._remove_hooks()
         for number, layer in enumerate(self._layers, start=1):
             for view, slot in zip(layer.views(self._session.memory(number).values), layer.slots):
@@ -95,16 +119,13 @@ class Exchange:
                 for view, slot in zip(layer.views(session.memory(number).values), layer.slots):
                     view.copy_(slot.parameter.detach())
         session.begin()
-        self._wait_for(0)
+        session.wait_fresh(0)
         for number, layer in enumerate(self._layers, start=1):
             session.wait_fresh(number)
             if session.rank == 0:
                 continue
             for view, slot in zip(layer.views(session.memory(number).values), layer.slots):
                 slot.parameter.detach().copy_(view)
-
-    def _wait_for(self, number: int) -> None:
-        self._session.wait_fresh(number)
 
     def _forget_backward(self) -> None:
         self._waiting = [0] + [len(layer.slots) for layer in self._layers]
@@ -117,6 +138,8 @@ class Exchange:
                 return
             if not self._in_backward:
                 self._in_backward = True
+                if self._forward is not None:
+                    self._forward.expect_no_backward()
                 torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
             number, layer = self._places[id(parameter)]
             self._waiting[number] -= 1
@@ -161,28 +184,37 @@ class Exchange:
             if self._session.end_iteration(self._loss):
                 self._forget_memory()
             self._loss = float("nan")
-            self._take_means()
+            self._used = None
             self._forget_backward()
+            if self._forward is not None:
+                self._forward.gradients_left()
+                return
+            for number in range(len(self._layers)):
+                self._take_mean(number)
 
-    def _take_means(self) -> None:
-        session = self._session
-        session.wait_fresh(0)
-        used = iter(view_of(session.memory(0).mean_gradient).tolist())
-        for number, layer in enumerate(self._layers, start=1):
-            session.wait_fresh(number)
-            for view, slot in zip(layer.views(session.memory(number).mean_gradient), layer.slots):
-                parameter = slot.parameter
-                if next(used) == 0:
-                    continue
-                if parameter.grad is None:
-                    parameter.grad = torch.empty_like(parameter)
-                parameter.grad.copy_(view)
+    def _take_mean(self, index: int) -> None:
+        layer = self._layers[index]
+        if self._used is None:
+            self._session.wait_fresh(0)
+            flags = view_of(self._session.memory(0).mean_gradient).tolist()
+            self._used = [flag > 0 for flag in flags]
+        self._session.wait_fresh(index + 1)
+        views = layer.views(self._session.memory(index + 1).mean_gradient)
+        for view, slot, used in zip(views, layer.slots, self._used[layer.first :]):
+            if not used:
+                continue
+            parameter = slot.parameter
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(view)
 
     def _forget_memory(self) -> None:
         for layer in self._layers:
             layer.forget_views()
 
     def _remove_hooks(self) -> None:
+        if self._forward is not None:
+            self._forward.remove()
         for handle in self._handles:
             handle.remove()
         self._handles = []

@@ -2,7 +2,7 @@
 
 import ctypes
 import math
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Set
 
 import torch
 
@@ -24,16 +24,13 @@ class Layer:
     address, as some plans let it alternate.
     """
 
-    def __init__(
-        self, name: str, module: torch.nn.Module, named: Sequence[Tuple[str, torch.nn.Parameter]]
-    ):
+    def __init__(self, name: str, kind: str, parameters: Sequence[torch.nn.Parameter], first: int):
         self.name = name
-        self.type = type(module).__name__
-        self.module = module
-        self.parameter_names = [parameter_name for parameter_name, _ in named]
+        self.type = kind
+        self.first = first  # parameters of the layers before it
         self.slots: List[Slot] = []
         self.size = 0
-        for _, parameter in named:
+        for parameter in parameters:
             self.slots.append(Slot(parameter, self.size, parameter.numel()))
             self.size += parameter.numel()
         self._views: Dict[int, List[torch.Tensor]] = {}
@@ -74,18 +71,19 @@ def layers_of(model: torch.nn.Module) -> List[Layer]:
 
     Parameters with requires_grad False are left out. Raises ConfigError for what can't be exchanged.
     """
-    layers = []
-    seen = set()
+    layers: List[Layer] = []
+    seen: Set[int] = set()
     for name, module in model.named_modules():
         own = []
         for parameter_name, parameter in module.named_parameters(recurse=False):
             if not parameter.requires_grad or id(parameter) in seen:
                 continue
-            seen.add(id(parameter))
             _check(f"{name}.{parameter_name}" if name else parameter_name, parameter)
-            own.append((parameter_name, parameter))
+            seen.add(id(parameter))
+            own.append(parameter)
         if own:
-            layers.append(Layer(name or type(module).__name__, module, own))
+            kind = type(module).__name__
+            layers.append(Layer(name or kind, kind, own, len(seen) - len(own)))
     if not layers:
         raise ConfigError("the model has no parameters that require gradients")
     return layers

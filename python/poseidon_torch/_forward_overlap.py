@@ -1,0 +1,229 @@
+"""Updates layers one by one, each just before the next forward pass reads it, so that the exchange of the gradients
+of deep layers is hidden behind the forward pass of the shallow ones (as ByteScheduler does; Peng et al., SOSP 2019).
+
+The update is the user's own optimizer's: its step is carried out for the parameters of one layer at a time, with the
+learning rate and the other settings that it had when step() was called.
+"""
+
+import functools
+import types
+from typing import Callable, Dict, List, Optional, Set
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ._layers import Layer
+from ._library import ConfigError
+
+# Optimizers whose step of one parameter needs nothing of the others, so that layers can be updated on their own.
+_BY_PARAMETER = (
+    "SGD",
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "Adagrad",
+    "Adadelta",
+    "RMSprop",
+    "Rprop",
+    "ASGD",
+)
+
+
+class _UseTrace(TorchFunctionMode):
+    """Tells which module is computing when a parameter is used."""
+
+    def __init__(self, tell: Callable[[torch.Tensor], None]):
+        super().__init__()
+        self._tell = tell
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self._look(args)
+        self._look((kwargs or {}).values())
+        return func(*args, **(kwargs or {}))
+
+    def _look(self, values) -> None:
+        for value in values:
+            if isinstance(value, torch.nn.Parameter):
+                self._tell(value)
+            elif isinstance(value, (list, tuple)):
+                self._look(value)
+
+
+class ForwardOverlap:
+    """Defers the optimizer's steps to the forward pass. One thread at a time.
+
+    Which layers a module needs beside its own is found out in the first forward pass, before which all layers are
+    updated: a parameter may be used by another module than the one that owns it, as tied weights are.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        layers: List[Layer],
+        take_mean: Callable[[int], None],
+    ):
+        """`take_mean(i)` waits for layer i and puts its mean gradients into p.grad. Raises ConfigError."""
+        if type(optimizer).__name__ not in _BY_PARAMETER or not type(
+            optimizer
+        ).__module__.startswith("torch.optim"):
+            raise ConfigError(
+                f"overlap='forward' updates layer by layer, which {type(optimizer).__qualname__} may not allow; use "
+                f"overlap='backward', or one of torch.optim's {', '.join(_BY_PARAMETER)}"
+            )
+        self._optimizer = optimizer
+        self._layers = layers
+        self._take_mean = take_mean
+        self._layer_of = {
+            id(slot.parameter): i for i, layer in enumerate(layers) for slot in layer.slots
+        }
+        self._step = optimizer.step
+        self._groups: Optional[
+            List[dict]
+        ] = None  # settings of a step() that is not carried out everywhere yet
+        self._outstanding: Set[int] = set()  # layers without it
+        self._gradients_pending = False
+        self._needs: Dict[int, Set[int]] = {}  # by id of a module: layers
+        self._stack: List[torch.nn.Module] = []
+        self._trace: Optional[_UseTrace] = None
+        self._traced = False
+        self._at_start: Set[int] = set()  # layers that are used outside any module's forward
+        self._not_there = [torch.full((), float("nan"))]
+        self._handles = self._install(model)
+
+    def gradients_left(self) -> None:
+        """All of a backward pass' gradients are on their way; p.grad is of no use until the update."""
+        self._gradients_pending = True
+        for layer in self._layers:
+            for slot in layer.slots:
+                # Who clips or reads what is not there yet must not go unnoticed: a NaN without memory of its own, that
+                # can't be written to.
+                slot.parameter.grad = self._not_a_gradient(slot.parameter)
+
+    def synchronize(self) -> None:
+        """Carries the last step() out in all layers."""
+        for layer in sorted(self._outstanding):
+            self._update(layer)
+
+    def expect_no_backward(self) -> None:
+        """Before a backward pass' first gradient: layers that no forward pass has asked for are updated, too."""
+        if self._gradients_pending:
+            raise ConfigError(
+                "two backward passes without optimizer.step() between them; with overlap='forward' the passes but the "
+                "last belong into no_sync()"
+            )
+        self.synchronize()
+
+    def remove(self) -> None:
+        """The optimizer is as it was."""
+        for handle in self._handles:
+            handle.remove()
+        self._optimizer.step = self._step
+        del self._optimizer.zero_grad
+
+    def _install(self, model: torch.nn.Module) -> list:
+        optimizer = self._optimizer
+        kind = type(optimizer)
+
+        # Methods of the optimizer's, since torch's schedulers bind its step anew.
+        @functools.wraps(kind.step)
+        def step(_optimizer, closure=None):
+            self._defer(closure)
+
+        @functools.wraps(kind.zero_grad)
+        def zero_grad(_optimizer, set_to_none=True):
+            del set_to_none  # an update leaves None anyway
+            self._zero_grad()
+
+        optimizer.step = types.MethodType(step, optimizer)
+        optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
+        handles = [
+            optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize()),
+            model.register_state_dict_pre_hook(lambda *_: self.synchronize()),
+        ]
+        for module in model.modules():
+            handles.append(module.register_forward_pre_hook(self._before_forward))
+            handles.append(module.register_forward_hook(self._after_forward, always_call=True))
+        return handles
+
+    def _not_a_gradient(self, parameter: torch.Tensor) -> torch.Tensor:
+        for value in self._not_there:
+            if value.device == parameter.device and value.dtype == parameter.dtype:
+                return value.expand(parameter.shape)
+        self._not_there.append(
+            torch.full((), float("nan"), device=parameter.device, dtype=parameter.dtype)
+        )
+        return self._not_there[-1].expand(parameter.shape)
+
+    def _defer(self, closure) -> None:
+        if closure is not None:
+            raise ConfigError(
+                "step(closure) computes the loss anew, which overlap='forward' can't; use overlap='backward'"
+            )
+        if not self._gradients_pending:
+            return
+        self._gradients_pending = False
+        self._groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self._optimizer.param_groups
+        ]
+        self._outstanding = set(range(len(self._layers)))
+        # What torch's schedulers look at to see that a step came before theirs.
+        self._optimizer._opt_called = True
+
+    def _zero_grad(self) -> None:
+        if self._gradients_pending:
+            return
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    def _update(self, number: int) -> None:
+        self._outstanding.discard(number)
+        for slot in self._layers[number].slots:
+            slot.parameter.grad = None
+        self._take_mean(number)
+        own = {id(slot.parameter) for slot in self._layers[number].slots}
+        whole = self._optimizer.param_groups
+        parts = []
+        for settings, group in zip(self._groups, whole):
+            parameters = [parameter for parameter in group["params"] if id(parameter) in own]
+            if parameters:
+                parts.append({**settings, "params": parameters})
+        self._optimizer.param_groups = parts
+        try:
+            if parts:
+                self._step()
+        finally:
+            self._optimizer.param_groups = whole
+        for slot in self._layers[number].slots:
+            slot.parameter.grad = None
+
+    def _before_forward(self, module: torch.nn.Module, _arguments) -> None:
+        if not self._stack:
+            for layer in sorted(
+                self._outstanding if not self._traced else self._at_start & self._outstanding
+            ):
+                self._update(layer)
+            if not self._traced:
+                self._trace = _UseTrace(self._used)
+                self._trace.__enter__()
+        self._stack.append(module)
+        for layer in sorted(self._needs.get(id(module), set()) & self._outstanding):
+            self._update(layer)
+
+    def _after_forward(self, _module: torch.nn.Module, _arguments, _result) -> None:
+        if self._stack:
+            self._stack.pop()
+        if not self._stack and self._trace is not None:
+            self._trace.__exit__(None, None, None)
+            self._trace = None
+            self._traced = True
+            self._at_start = set(range(len(self._layers))) - set().union(*self._needs.values())
+
+    def _used(self, parameter: torch.Tensor) -> None:
+        layer = self._layer_of.get(id(parameter))
+        if layer is not None and self._stack:
+            self._needs.setdefault(id(self._stack[-1]), set()).add(layer)
