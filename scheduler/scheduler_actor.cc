@@ -13,6 +13,7 @@
 #include "scheduler/input_agreement.h"
 #include "scheduler/journal/journal_gate.h"
 #include "scheduler/link_reports.h"
+#include "scheduler/model_difference.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "transport/membership/member.h"
 #include "transport/membership/node_setup.h"
@@ -266,12 +267,14 @@ void SchedulerActor::OnDeclareModel(const Envelope& envelope, Outbox& outbox) {
   const NodeId worker = envelope.from.node;
   wire::Declaration declaration;
   if (!declaration.ParseFromString(envelope.body.ToString())) return;
+  const std::string model = declaration.model();
   const std::optional<NodeId> other = declarations_.AddModel(worker, std::move(declaration));
   if (other) {
     return End(ExitCode::kConfigError,
                Describe(FindNode(view_, worker)) + " declared another model than " +
-                   Describe(FindNode(view_, *other)) +
-                   "; every worker must read the same net and solver files",
+                   Describe(FindNode(view_, *other)) + ": " +
+                   DescribeModelDifference(model, declarations_.model()) +
+                   "; every worker must train the same one, from the same files",
                outbox);
   }
   TryFirstPlan(worker, outbox);

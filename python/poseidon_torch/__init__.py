@@ -15,7 +15,6 @@ Errors are PoseidonError and its classes. Thread safety: one thread.
 """
 
 import atexit
-import contextlib
 import os
 import pathlib
 import sys
@@ -24,7 +23,9 @@ from typing import ContextManager, Optional
 import torch
 
 from ._exchange import Exchange
+from ._forward_overlap import check_optimizer
 from ._job import Job, JobOptions, Place
+from ._layers import layers_of
 from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version
 
 __all__ = [
@@ -45,7 +46,7 @@ __all__ = [
 
 
 class _Process:
-    """What this process takes part in: at most one job, and one distributed model."""
+    """What this process takes part in: one job at a time, and in that one distributed model."""
 
     def __init__(self):
         self.place: Optional[Place] = None
@@ -54,14 +55,14 @@ class _Process:
         self.exchange: Optional[Exchange] = None
         self.failure: Optional[str] = None
         self.pid = os.getpid()
+        self.jobs = 0  # that it has taken part in
+
+    def leave(self) -> None:
+        self.place = self.job = self.session = self.exchange = None
 
     def expect_init(self) -> None:
         if self.job is None and self.session is None:
             raise ConfigError("call poseidon_torch.init() first")
-
-    def take_exchange(self) -> Optional[Exchange]:
-        exchange, self.exchange = self.exchange, None
-        return exchange
 
 
 _process = _Process()
@@ -88,10 +89,12 @@ def init(job: Optional[str] = None, out: Optional[str] = None) -> None:
         _process.session = Session(job=job)
     else:
         _process.place = Place.from_environment()
-        _process.job = Job(_process.place, out)
+        _process.job = Job(_process.place, out, _process.jobs)
+    _process.jobs += 1
     _process.pid = os.getpid()
-    _note_failures()
-    atexit.register(_end)
+    if _process.jobs == 1:
+        _note_failures()
+        atexit.register(_end)
 
 
 def rank() -> int:
@@ -116,6 +119,7 @@ def distribute(
     servers: Optional[int] = None,
     bandwidth: Optional[str] = None,
     lanes: Optional[int] = None,
+    bucket_bytes: Optional[int] = None,
     deterministic: Optional[bool] = None,
     deadline_seconds: Optional[float] = None,
     batch_size: int = 1,
@@ -125,7 +129,7 @@ def distribute(
     Rank 0's parameters become everybody's; buffers, as BatchNorm's statistics, stay each worker's own. From now on a
     backward pass ends with the mean of all workers' gradients in p.grad, so that all workers must make as many of them.
 
-    `policy`, `codec`, `lanes` and `deterministic` are communication's of docs/configuration.md, `servers` is cluster's
+    `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md, `servers` is cluster's
     (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"), which policy TIME plans with.
     `deadline_seconds`: how long workers wait for one another before the job ends (600); longer than a test that only
     one of them makes. `batch_size`: samples a worker computes in an iteration, for rates in the progress. The same on
@@ -147,17 +151,27 @@ def distribute(
         "servers": servers,
         "bandwidth": bandwidth,
         "lanes": lanes,
+        "bucket_bytes": bucket_bytes,
         "deterministic": deterministic,
         "deadline_seconds": deadline_seconds,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    if _process.job is not None:
-        _process.session = _process.job.start(JobOptions(**given))
-    elif given:
+    if _process.session is not None and given:
         raise ConfigError(
             f"{', '.join(given)}: the job config says so itself (docs/configuration.md)"
         )
-    _process.exchange = Exchange(model, optimizer, _process.session, overlap, batch_size)
+    layers = layers_of(model)
+    if overlap == "forward":
+        check_optimizer(optimizer)
+    try:
+        if _process.job is not None:
+            _process.session = _process.job.start(JobOptions(**given))
+        _process.exchange = Exchange(
+            model, optimizer, layers, _process.session, overlap, batch_size
+        )
+    except BaseException:
+        _abandon()
+        raise
     return optimizer
 
 
@@ -188,18 +202,35 @@ def shutdown() -> None:
     A program that ends without it ends the same way, unless an exception ends it: then the job ends for all workers,
     which name the exception. Raises PoseidonError where workers ended with different parameters.
     """
-    exchange = _process.take_exchange()
-    if exchange is not None:
-        exchange.finish()
-    if _process.job is not None:
-        _process.job.end()
-        _process.job.check()
+    exchange, session, job = _process.exchange, _process.session, _process.job
+    _process.leave()
+    try:
+        if exchange is not None:
+            exchange.finish()
+        elif session is not None:
+            session.close()
+    except BaseException:
+        if job is not None:
+            job.abandon()
+        raise
+    if job is not None:
+        job.end()
 
 
 def _exchange() -> Exchange:
     if _process.exchange is None:
         raise ConfigError("call poseidon_torch.distribute(model, optimizer) first")
     return _process.exchange
+
+
+def _abandon() -> None:
+    """Leaves the job as it is; the others hear that this worker gives up."""
+    session, job = _process.session, _process.job
+    _process.leave()
+    if session is not None:
+        session.close()
+    if job is not None:
+        job.abandon()
 
 
 def _check_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -229,12 +260,11 @@ def _note_failures() -> None:
 def _end() -> None:
     if os.getpid() != _process.pid:
         return
-    exchange = _process.exchange
-    if _process.failure is not None and exchange is not None:
-        _process.take_exchange()
-        exchange.give_up(f"rank {rank()}'s program ended by {_process.failure}")
-        if _process.job is not None:
-            _process.job.end()
-        return
-    with contextlib.suppress(ConfigError):
+    if _process.failure is None:
         shutdown()
+        return
+    exchange = _process.exchange
+    if exchange is not None:
+        exchange.give_up(f"its program was ended by {_process.failure}")
+        _process.exchange = _process.session = None
+    _abandon()

@@ -18,7 +18,7 @@ from torch.nn.modules import module as module_hooks
 
 from . import _library
 from ._forward_overlap import ForwardOverlap
-from ._layers import Layer, layers_of, view_of
+from ._layers import Layer, view_of
 from ._library import ConfigError, LayerSpec, PoseidonError
 
 # Declared in front of the model's layers: a float a parameter, 1 where this worker has a gradient of it. The mean says
@@ -33,13 +33,17 @@ class Exchange:
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
+        layers: List[Layer],
         session: _library.Session,
         overlap: str,
         batch_size: int,
     ):
-        """Declares the model; worker 0's parameters become everybody's. Raises PoseidonError."""
+        """Declares the model, which has these layers; worker 0's parameters become everybody's.
+
+        Raises PoseidonError.
+        """
         self._session = session
-        self._layers = layers_of(model)
+        self._layers = layers
         self._lock = threading.RLock()
         self._synchronizing = True
         self._in_backward = False
@@ -138,18 +142,11 @@ class Exchange:
                 return
             if not self._in_backward:
                 self._in_backward = True
-                if self._forward is not None:
-                    self._forward.expect_no_backward()
                 torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
             number, layer = self._places[id(parameter)]
             self._waiting[number] -= 1
             if self._waiting[number] == 0:
                 self._push(number, layer)
-            elif self._waiting[number] < 0:
-                raise PoseidonError(
-                    f"a parameter of layer {layer.name!r} got two gradients in one backward pass, as reentrant "
-                    "checkpoints of a module that is used twice cause; use checkpoint(..., use_reentrant=False)"
-                )
 
     def _push(self, number: int, layer: Layer) -> None:
         memory = self._session.memory(number)

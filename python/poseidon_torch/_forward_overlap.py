@@ -51,6 +51,17 @@ class _UseTrace(TorchFunctionMode):
                 self._look(value)
 
 
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Raises ConfigError for one that can't be carried out layer by layer."""
+    if type(optimizer).__name__ not in _BY_PARAMETER or not type(optimizer).__module__.startswith(
+        "torch.optim"
+    ):
+        raise ConfigError(
+            f"overlap='forward' updates layer by layer, which {type(optimizer).__qualname__} may not allow; use "
+            f"overlap='backward', or one of torch.optim's {', '.join(_BY_PARAMETER)}"
+        )
+
+
 class ForwardOverlap:
     """Defers the optimizer's steps to the forward pass. One thread at a time.
 
@@ -65,14 +76,7 @@ class ForwardOverlap:
         layers: List[Layer],
         take_mean: Callable[[int], None],
     ):
-        """`take_mean(i)` waits for layer i and puts its mean gradients into p.grad. Raises ConfigError."""
-        if type(optimizer).__name__ not in _BY_PARAMETER or not type(
-            optimizer
-        ).__module__.startswith("torch.optim"):
-            raise ConfigError(
-                f"overlap='forward' updates layer by layer, which {type(optimizer).__qualname__} may not allow; use "
-                f"overlap='backward', or one of torch.optim's {', '.join(_BY_PARAMETER)}"
-            )
+        """`take_mean(i)` waits for layer i and puts its mean gradients into p.grad."""
         self._optimizer = optimizer
         self._layers = layers
         self._take_mean = take_mean
@@ -107,15 +111,6 @@ class ForwardOverlap:
         for layer in sorted(self._outstanding):
             self._update(layer)
 
-    def expect_no_backward(self) -> None:
-        """Before a backward pass' first gradient: layers that no forward pass has asked for are updated, too."""
-        if self._gradients_pending:
-            raise ConfigError(
-                "two backward passes without optimizer.step() between them; with overlap='forward' the passes but the "
-                "last belong into no_sync()"
-            )
-        self.synchronize()
-
     def remove(self) -> None:
         """The optimizer is as it was."""
         for handle in self._handles:
@@ -143,10 +138,22 @@ class ForwardOverlap:
             optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize()),
             model.register_state_dict_pre_hook(lambda *_: self.synchronize()),
         ]
+        for layer in self._layers:
+            for slot in layer.slots:
+                handles.append(slot.parameter.register_hook(self._before_gradient))
         for module in model.modules():
             handles.append(module.register_forward_pre_hook(self._before_forward))
             handles.append(module.register_forward_hook(self._after_forward, always_call=True))
         return handles
+
+    def _before_gradient(self, _gradient: torch.Tensor) -> None:
+        if self._gradients_pending:
+            raise ConfigError(
+                "two backward passes without optimizer.step() between them; with overlap='forward' the passes but the "
+                "last belong into no_sync()"
+            )
+        # Layers that the forward pass has not asked for.
+        self.synchronize()
 
     def _not_a_gradient(self, parameter: torch.Tensor) -> torch.Tensor:
         for value in self._not_there:

@@ -21,6 +21,7 @@ from ._library import ConfigError, PoseidonError
 _PORTS = range(20000, 32000)
 # The daemons end when their job has; what takes longer hangs.
 _END_SECONDS = 15
+_FAILURE_SECONDS = 2
 # What a daemon's log is quoted with.
 _LAST_LINES = 3
 
@@ -150,14 +151,15 @@ class JobOptions:
 
 
 class Job:
-    """A job among whose workers this process is. Made once in a process."""
+    """A job that torchrun has started the workers of, among whom this process is."""
 
-    def __init__(self, place: Place, out: Optional[str]):
+    def __init__(self, place: Place, out: Optional[str], number: int):
+        """`number`: the process' jobs before this one, the same on all ranks."""
         self.place = place
         self._out = out
         # Of the agent, or of rank 0 at MASTER_ADDR.
         store, _, _ = next(iter(dist.rendezvous("env://", place.rank, place.workers)))
-        self._store = dist.PrefixStore("poseidon_torch", store)
+        self._store = dist.PrefixStore(f"poseidon_torch/{number}", store)
         self._daemons: List[Daemon] = []
 
     def start(self, options: JobOptions) -> _library.Session:
@@ -176,9 +178,17 @@ class Job:
             daemon.check()
 
     def end(self) -> None:
-        """Waits for the daemons' ends."""
+        """Training is finished: waits for the daemons' ends. Raises PoseidonError if one has failed."""
+        self._wait(_END_SECONDS)
+        self.check()
+
+    def abandon(self) -> None:
+        """Training has failed: gives the daemons a moment to tell the others why."""
+        self._wait(_FAILURE_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
         for daemon in self._daemons:
-            daemon.wait(_END_SECONDS)
+            daemon.wait(seconds)
 
     def _agree_on_text(self, options: JobOptions) -> str:
         self._store.set_timeout(datetime.timedelta(seconds=options.deadline_seconds))

@@ -203,7 +203,8 @@ TEST(MembershipTest, WorkersThatDeclareDifferentModelsAreNamed) {
   ASSERT_TRUE(cluster.Run(kForever));
   ExpectAllEnded(cluster, ExitCode::kConfigError);
   EXPECT_THAT(cluster.node(1).end->reason(),
-              AllOf(HasSubstr("declared another model than"), HasSubstr("worker 2 (machine2")));
+              AllOf(HasSubstr("declared another model than"), HasSubstr("worker 2 (machine2"),
+                    HasSubstr("has other rates")));
 }
 
 TEST(MembershipTest, WorkersWithFilesThatDoNotFitTogetherDoNotTrain) {

@@ -1,0 +1,54 @@
+#include "scheduler/model_difference.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <algorithm>
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+std::string ShapeOf(const BlobSpec& blob) {
+  std::string text;
+  for (const int64_t extent : blob.shape()) {
+    text += (text.empty() ? "" : " x ") + std::to_string(extent);
+  }
+  return text;
+}
+
+std::string Describe(const LayerSpec& layer) {
+  std::string shapes;
+  for (const BlobSpec& blob : layer.blobs()) {
+    shapes += (shapes.empty() ? "" : ", ") + ShapeOf(blob);
+  }
+  return "\"" + layer.name() + "\" (" + shapes + ")";
+}
+
+}  // namespace
+
+std::string DescribeModelDifference(const std::string& serialized,
+                                    const std::string& serialized_other) {
+  ModelSpec model;
+  ModelSpec other;
+  if (!model.ParseFromString(serialized) || !other.ParseFromString(serialized_other)) {
+    return "one of them is not readable";
+  }
+  const int layers = std::min(model.layers_size(), other.layers_size());
+  for (int l = 0; l < layers; ++l) {
+    if (MessageDifferencer::Equals(model.layers(l), other.layers(l))) continue;
+    const std::string mine = Describe(model.layers(l));
+    const std::string theirs = Describe(other.layers(l));
+    if (mine == theirs) return "layer " + mine + " has other rates, times or factors";
+    return "its layer " + std::to_string(l) + " is " + mine + ", the other's " + theirs;
+  }
+  if (model.layers_size() != other.layers_size()) {
+    return "it has " + std::to_string(model.layers_size()) + " layers that learn, the other " +
+           std::to_string(other.layers_size());
+  }
+  return "their layers are the same, but not the optimizer, the batch, the iterations or the name";
+}
+
+}  // namespace poseidon

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Whatever happens to a rank or a daemon, every process ends soon, says why, and none stays."""
+
+import os
+import pathlib
+import signal
+import time
+import unittest
+
+from ranks import Ranks
+
+# Beside an interpreter's start and end: what is seen at once, and what the heartbeat (10 s) or the
+# program's deadline (8 s) shows.
+SOON = 20
+AT_DEADLINE = 40
+
+
+class Faults(unittest.TestCase):
+    def expect_end(self, ranks: Ranks, seconds: float, said: str, by: int = 0) -> list:
+        results = ranks.wait(seconds)
+        self.assertIn(said, results[by].output)
+        self.assertNotEqual(results[by].code, 0)
+        end = time.monotonic() + 20
+        while ranks.daemons() and time.monotonic() < end:
+            time.sleep(0.05)
+        self.assertEqual(ranks.daemons(), [], "daemons are left")
+        return results
+
+    def test_an_exception_is_named_by_the_others(self):
+        with Ranks("faulty.py", 2, ["exception"]) as ranks:
+            self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
+
+    def test_a_rank_that_ends_early_is_named(self):
+        with Ranks("faulty.py", 2, ["exit"]) as ranks:
+            self.expect_end(ranks, SOON, "ended its training after 20 iterations")
+
+    def test_fewer_batches_on_one_rank_are_named(self):
+        with Ranks("faulty.py", 2, ["uneven"]) as ranks:
+            self.expect_end(ranks, SOON, "are their data of the same length?")
+
+    def test_a_killed_rank_is_named(self):
+        with Ranks("faulty.py", 2, ["kill"]) as ranks:
+            self.expect_end(ranks, AT_DEADLINE, "worker 1")
+
+    def test_a_hanging_rank_is_named(self):
+        with Ranks("faulty.py", 2, ["hang"]) as ranks:
+            ranks.wait_for_line(1, "trains")
+            ranks.processes[0].wait(AT_DEADLINE)
+            self.assertIn("worker 1", ranks.output(0))
+            ranks.send(1, signal.SIGKILL)
+            self.expect_end(ranks, SOON, "worker 1")
+
+    def test_rank_0_killed_takes_its_daemons_along(self):
+        with Ranks("faulty.py", 2, ["none"]) as ranks:
+            ranks.wait_for_line(1, "trains")
+            ranks.send(0, signal.SIGKILL)
+            self.expect_end(ranks, AT_DEADLINE, "scheduler", by=1)
+
+    def test_a_killed_server_is_named(self):
+        with Ranks("faulty.py", 2, ["none"]) as ranks:
+            ranks.wait_for_line(1, "trains")
+            servers = [
+                pid
+                for pid in ranks.daemons()
+                if "poseidon_server" in pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+            ]
+            self.assertEqual(len(servers), 1)
+            os.kill(servers[0], signal.SIGKILL)
+            self.expect_end(ranks, AT_DEADLINE, "the server-0 was killed by signal 9")
+
+    def test_interrupted_by_control_c(self):
+        with Ranks("faulty.py", 2, ["hang"]) as ranks:
+            ranks.wait_for_line(0, "trains")
+            time.sleep(1)  # rank 0 waits for rank 1's gradient, in C
+            ranks.send(0, signal.SIGINT)
+            ranks.processes[0].wait(5)
+            self.assertIn("KeyboardInterrupt", ranks.output(0))
+            ranks.send(1, signal.SIGINT)
+            self.expect_end(ranks, SOON, "KeyboardInterrupt")
+
+    def test_different_models(self):
+        with Ranks("faulty.py", 2, ["other model"]) as ranks:
+            self.expect_end(ranks, SOON, '"Linear" (5 x 16, 5)')
+
+    def test_different_options(self):
+        with Ranks("faulty.py", 2, ["other policy"]) as ranks:
+            self.expect_end(ranks, SOON, "policy", by=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""What can't work is refused with a sentence that says what to do. One process is the whole job."""
+
+import copy
+import multiprocessing
+import os
+import sys
+import tempfile
+import unittest
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import ranks
+
+os.environ.update(ranks.environment_of(0, 1, ranks.free_port()))
+sys.path.insert(0, os.environ["PYTHONPATH"])
+
+import poseidon_torch as psd  # pylint: disable=wrong-import-position
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def pass_of(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).square().sum().backward()
+    optimizer.step()
+
+
+def in_a_fork(queue):
+    try:
+        psd._process.exchange.session.wait_fresh(0)  # pylint: disable=protected-access
+        queue.put("nothing was said")
+    except psd.PoseidonError as error:
+        queue.put(str(error))
+
+
+class Misuse(unittest.TestCase):
+    def setUp(self):
+        self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
+        self.addCleanup(self._scratch.cleanup)
+
+    def init(self):
+        psd.init(out=self._scratch.name)
+        self.addCleanup(psd.shutdown)
+
+    def expect_refusal(self, said, *arguments, **options):
+        with self.assertRaises(psd.ConfigError) as refused:
+            psd.distribute(*arguments, **options)
+        self.assertIn(said, str(refused.exception))
+
+    def test_before_init(self):
+        model = torch.nn.Linear(4, 4)
+        self.expect_refusal("call poseidon_torch.init() first", model, sgd(model))
+        with self.assertRaisesRegex(psd.ConfigError, "init"):
+            psd.rank()
+
+    def test_init_twice(self):
+        self.init()
+        with self.assertRaisesRegex(psd.ConfigError, "init was called twice"):
+            psd.init()
+
+    def test_outside_torchrun(self):
+        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            value = os.environ.pop(name)
+            with self.assertRaisesRegex(psd.ConfigError, f"no {name}; start this program by"):
+                psd.init()
+            os.environ[name] = value
+
+    def test_models_that_cannot_be_exchanged(self):
+        self.init()
+        for said, model in (
+            ("float64", torch.nn.Linear(4, 4, dtype=torch.float64)),
+            ("device meta", torch.nn.Linear(4, 4, device="meta")),
+            ("no parameters", torch.nn.Linear(4, 4).requires_grad_(False)),
+            ("run the lazy module once", torch.nn.LazyLinear(4)),
+        ):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+            optimizer.param_groups[0]["params"] = list(model.parameters())
+            with self.subTest(said):
+                self.expect_refusal(said, model, optimizer)
+
+    def test_an_optimizer_of_another_model(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        self.expect_refusal("is not the model's", model, sgd(torch.nn.Linear(4, 4)))
+        self.expect_refusal("takes a torch.nn.Module", sgd(model), model)
+
+    def test_options_that_are_not_there(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        self.expect_refusal("'backward' or 'forward'", model, sgd(model), overlap="sideways")
+        with self.assertRaisesRegex(psd.PoseidonError, "Allowed: BYTES"):
+            psd.distribute(model, sgd(model), policy="FASTEST")
+
+    def test_overlap_forward_needs_an_optimizer_by_parameter(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.LBFGS(model.parameters())
+        self.expect_refusal("LBFGS may not allow", model, optimizer, overlap="forward")
+
+    def test_distribute_twice_and_a_model_that_changes(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        optimizer = psd.distribute(model, sgd(model))
+        self.expect_refusal("distribute was called twice", model, optimizer)
+        with self.assertRaisesRegex(psd.ConfigError, "1 was set after distribute"):
+            model.append(torch.nn.Linear(4, 4))
+        with self.assertRaisesRegex(psd.ConfigError, "0.scale was set after distribute"):
+            model[0].scale = torch.nn.Parameter(torch.ones(1))
+        pass_of(torch.nn.Linear(4, 4), optimizer)
+
+    def test_reentrant_checkpoints_exchange_more_often_but_rightly(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        plain = copy.deepcopy(model)
+        psd.distribute(model, sgd(model))
+        inputs = torch.ones(2, 4, requires_grad=True)
+        for net in (model, plain):
+            part = checkpoint(net[0], inputs, use_reentrant=True)
+            checkpoint(
+                net, checkpoint(net[1], part, use_reentrant=True), use_reentrant=True
+            ).sum().backward()
+        for ours, theirs in zip(model.parameters(), plain.parameters()):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+    def test_sparse_gradients(self):
+        self.init()
+        model = torch.nn.Embedding(4, 4, sparse=True)
+        psd.distribute(model, sgd(model))
+        with self.assertRaisesRegex(psd.ConfigError, "sparse=False"):
+            model(torch.tensor([1])).sum().backward()
+
+    def test_overlap_forward_without_step(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        optimizer = psd.distribute(model, sgd(model), overlap="forward")
+        pass_of(model, optimizer)
+        model(torch.ones(2, 4)).sum().backward()
+        # Clipping would see no gradients: they are not there before the update.
+        with self.assertRaises(RuntimeError):
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        with self.assertRaisesRegex(psd.ConfigError, "without optimizer.step"):
+            model(torch.ones(2, 4)).sum().backward()
+        with self.assertRaisesRegex(psd.ConfigError, "closure"):
+            optimizer.step(lambda: 0.0)
+
+    def test_a_fork(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        optimizer = psd.distribute(model, sgd(model))
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        child = context.Process(target=in_a_fork, args=(queue,))
+        child.start()
+        self.assertIn("only that process can use it", queue.get(timeout=20))
+        child.join(20)
+        self.assertEqual(child.exitcode, 0)
+        # As DataLoader's workers do; the parent goes on.
+        data = torch.utils.data.TensorDataset(torch.ones(8, 4))
+        for _ in torch.utils.data.DataLoader(data, batch_size=4, num_workers=2):
+            pass_of(model, optimizer)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,189 @@
+"""Trains nets by poseidon_torch, by DistributedDataParallel over gloo and, where the mean over the
+workers' batches is that of the whole batch, by plain PyTorch; rank 0 compares."""
+
+import contextlib
+import dataclasses
+import hashlib
+import pathlib
+import sys
+from typing import Callable, List
+
+import torch
+import torch.distributed as dist
+
+import poseidon_torch as psd
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from models import ConvolutionalNet, Perceptron, Transformer, data_of, loss_of
+
+ITERATIONS = 40
+SAMPLES = 64  # of the whole batch
+# Relative, of the loss: sums in another order. Where one unit in the last place of the first values
+# does more than that in so many iterations, a few times what it does.
+TOLERANCE = 1e-5
+ULPS = 8
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-4)
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A training; `passes`: backward passes an iteration, of which all but the last are no_sync."""
+
+    name: str
+    model: Callable[[], torch.nn.Module]
+    optimizer: Callable
+    overlap: str = "backward"
+    passes: int = 1
+    clip: float = 0.0
+    bfloat16: bool = False
+    options: tuple = ()
+
+
+CASES = [
+    Case("perceptron, SGD", Perceptron, sgd),
+    Case("perceptron, AdamW, ring", Perceptron, adamw, options=(("policy", "ALL_RING"),)),
+    Case("perceptron, SGD, forward overlap", Perceptron, sgd, overlap="forward"),
+    Case("convolutions with BatchNorm, SGD", ConvolutionalNet, sgd),
+    Case("convolutions with BatchNorm, AdamW, forward overlap", ConvolutionalNet, adamw, "forward"),
+    Case("transformer, AdamW", Transformer, adamw, options=(("bucket_bytes", 0),)),
+    Case("transformer, AdamW, forward overlap, passes", Transformer, adamw, "forward", passes=2),
+    Case("transformer, SGD, passes, clipping", Transformer, sgd, passes=2, clip=0.1),
+    Case("transformer, AdamW, bfloat16", Transformer, adamw, bfloat16=True),
+]
+
+
+def batches(case: Case, iteration: int, rank: int, ranks: int):
+    """The rank's passes of the iteration."""
+    inputs, targets = data_of(case.model, 4 * SAMPLES)
+    first = iteration % 4 * SAMPLES
+    rows = torch.arange(first + rank, first + SAMPLES, ranks)
+    for part in rows.chunk(case.passes):
+        yield inputs[part], targets[part]
+
+
+def train(case, model, optimizer, rank, ranks, no_sync) -> List[float]:
+    """The losses of the whole batch, as rank `rank` of `ranks` sees its part of it."""
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.7)
+    losses = []
+    for iteration in range(ITERATIONS):
+        optimizer.zero_grad()
+        loss = 0.0
+        parts = list(batches(case, iteration, rank, ranks))
+        for number, (inputs, targets) in enumerate(parts):
+            last = number + 1 == len(parts)
+            with contextlib.nullcontext() if last else no_sync():
+                with torch.autocast("cpu", torch.bfloat16, enabled=case.bfloat16):
+                    outputs = model(inputs)
+                part = loss_of(outputs, targets) / len(parts)
+                part.backward()
+            loss += part.item()
+        if case.clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), case.clip)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss)
+    return losses
+
+
+def mean_over_ranks(losses: List[float]) -> torch.Tensor:
+    mean = torch.tensor(losses, dtype=torch.float64)
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
+
+
+def fresh(case: Case, seed: int = 3):
+    torch.manual_seed(seed)
+    model = case.model()
+    return model, case.optimizer(model.parameters())
+
+
+def by_poseidon(case: Case, out: pathlib.Path, number: int):
+    psd.init(out=str(out / f"job-{number}"))
+    # Other first values than rank 0's, which are to become everybody's.
+    model, optimizer = fresh(case, seed=3 + psd.rank())
+    names = list(model.state_dict())
+    optimizer = psd.distribute(model, optimizer, overlap=case.overlap, **dict(case.options))
+    losses = train(case, model, optimizer, psd.rank(), psd.size(), psd.no_sync)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    assert list(state) == names, "the names in state_dict have changed"
+    psd.shutdown()
+    return mean_over_ranks(losses), state
+
+
+def by_ddp(case: Case):
+    model, optimizer = fresh(case)
+    # Its batch norms' statistics are each rank's own here, as ours are.
+    ddp = torch.nn.parallel.DistributedDataParallel(
+        model,
+        find_unused_parameters=case.model is Transformer,
+        broadcast_buffers=False,
+    )
+    return mean_over_ranks(
+        train(case, ddp, optimizer, dist.get_rank(), dist.get_world_size(), ddp.no_sync)
+    )
+
+
+def plainly(case: Case, ulp: bool = False) -> torch.Tensor:
+    model, optimizer = fresh(case)
+    if ulp:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.nextafter(parameter, torch.tensor(torch.inf)))
+    losses = train(case, model, optimizer, 0, 1, contextlib.nullcontext)
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a - b).abs() / b.abs()).max().item()
+
+
+def hash_of(state: dict, without: tuple) -> str:
+    digest = hashlib.sha256()
+    for name, value in state.items():
+        if not name.endswith(without):
+            digest.update(value.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def check(case: Case, out: pathlib.Path, number: int) -> None:
+    ours, state = by_poseidon(case, out, number)
+    hashes = [None] * dist.get_world_size()
+    # Statistics are each worker's own.
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    dist.all_gather_object(hashes, hash_of(state, statistics))
+    assert len(set(hashes)) == 1, f"{case.name}: the ranks' parameters differ"
+    ddp = by_ddp(case)
+    plain = plainly(case)
+    bound = max(TOLERANCE, ULPS * difference(plainly(case, ulp=True), plain))
+    found = {"DDP": difference(ours, ddp)}
+    if case.model is not ConvolutionalNet:
+        found["one process"] = difference(ours, plain)
+    said = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
+    if dist.get_rank() == 0:
+        fell = f"loss {plain[0]:.3f} -> {ours[-1]:.3f}"
+        print(f"{case.name}: off {said} (bound {bound:.1e}), {fell}", flush=True)
+    assert max(found.values()) <= bound, f"{case.name}: off {said}, bound {bound:.1e}"
+    assert ours[-4:].mean() < 0.99 * ours[:4].mean(), f"{case.name}: nothing was learned"
+    # Plain PyTorch goes on from what was saved.
+    model, _ = fresh(case, seed=9)
+    model.load_state_dict(state)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    out = pathlib.Path(sys.argv[1])
+    dist.init_process_group("gloo")
+    for number, case in enumerate(CASES):
+        check(case, out, number)
+    dist.destroy_process_group()
+    print("equal", flush=True)
+
+
+main()

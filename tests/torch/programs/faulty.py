@@ -1,0 +1,50 @@
+"""A training in which rank 1 does what the test asks for, in iteration 20."""
+
+import os
+import signal
+import sys
+import time
+
+import torch
+
+import poseidon_torch as psd
+
+
+def misbehave(fault: str, model) -> None:
+    if fault == "exception":
+        raise ValueError("record 4711 is broken")
+    if fault == "exit":
+        sys.exit(5)
+    if fault == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fault == "hang":
+        time.sleep(600)
+    if fault == "nothing more":
+        return
+    raise AssertionError(fault)
+
+
+def main() -> None:
+    out, fault = sys.argv[1], sys.argv[2]
+    torch.set_num_threads(1)
+    psd.init(out=out)
+    rank = psd.rank()
+    classes = 5 if fault == "other model" and rank == 1 else 4
+    model = torch.nn.Linear(16, classes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    policy = "ALL_RING" if fault == "other policy" and rank == 1 else "ALL_PS"
+    psd.distribute(model, optimizer, policy=policy, deadline_seconds=8)
+    iterations = 20 if fault == "uneven" and rank == 1 else 10**6
+    for iteration in range(iterations):
+        if iteration == 20:
+            print("trains", flush=True)
+            if rank == 1 and fault not in ("none", "uneven"):
+                misbehave(fault, model)
+        optimizer.zero_grad()
+        model(torch.randn(8, 16)).square().mean().backward()
+        optimizer.step()
+        time.sleep(0.001)
+    psd.shutdown()
+
+
+main()

@@ -1,0 +1,119 @@
+"""Starts a program as the ranks of a job on this machine, as torchrun does, without its agent."""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Dict, List, Optional
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+
+@dataclasses.dataclass
+class Result:
+    """How a rank has ended."""
+
+    code: int
+    output: str  # stdout and stderr
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment_of(rank: int, ranks: int, port: int) -> Dict[str, str]:
+    return {
+        **os.environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "python"),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+class Ranks:
+    """A program's processes; none is left when the context ends."""
+
+    def __init__(self, program: str, ranks: int, arguments: Optional[List[str]] = None):
+        self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
+        self.out = pathlib.Path(self._scratch.name)
+        port = free_port()
+        self.processes: List[subprocess.Popen] = []
+        for rank in range(ranks):
+            with open(self.out / f"rank-{rank}.log", "wb") as log:
+                self.processes.append(
+                    subprocess.Popen(
+                        [sys.executable, HERE / "programs" / program, self.out, *(arguments or [])],
+                        env=environment_of(rank, ranks, port),
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        stdin=subprocess.DEVNULL,
+                    )
+                )
+
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(self, *_) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        self._scratch.cleanup()
+
+    def output(self, rank: int) -> str:
+        return (self.out / f"rank-{rank}.log").read_text(errors="replace")
+
+    def wait_for_line(self, rank: int, line: str, seconds: float = 60) -> None:
+        """Until the rank has printed `line`."""
+        end = time.monotonic() + seconds
+        while line not in self.output(rank).splitlines():
+            if time.monotonic() > end or self.processes[rank].poll() is not None:
+                raise AssertionError(f"rank {rank} did not print {line!r}:\n{self.output(rank)}")
+            time.sleep(0.02)
+
+    def send(self, rank: int, number: signal.Signals) -> None:
+        self.processes[rank].send_signal(number)
+
+    def wait(self, seconds: float) -> List[Result]:
+        """Of all ranks; fails, with what they have said, if one has not ended after `seconds`."""
+        end = time.monotonic() + seconds
+        for rank, process in enumerate(self.processes):
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                all_said = "\n".join(self.output(r) for r in range(len(self.processes)))
+                raise AssertionError(
+                    f"rank {rank} has not ended after {seconds} s:\n{all_said}"
+                ) from None
+        return [
+            Result(process.returncode, self.output(rank))
+            for rank, process in enumerate(self.processes)
+        ]
+
+    def daemons(self) -> List[int]:
+        """Process ids of the scheduler and the servers of this job."""
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if any(f"--out={self.out}".encode() == word for word in words):
+                found.append(int(entry.name))
+        return found
