@@ -11,6 +11,9 @@ struct poseidon_communicator : poseidon::CHandle<poseidon::Communicator> {
 namespace poseidon {
 namespace {
 
+// Thirty years, which in nanoseconds are still a number of 64 bits.
+constexpr double kLongestDeadline = 1e9;
+
 CommunicatorOptions ToOptions(const poseidon_communicator_options* from) {
   if (from == nullptr) throw ConfigError("the options are a null pointer");
   if (from->ranks < 1 || from->endpoints == nullptr) {
@@ -25,6 +28,10 @@ CommunicatorOptions ToOptions(const poseidon_communicator_options* from) {
   if (!TextOf(from->bind_host).empty()) options.bind_host = from->bind_host;
   if (from->lanes != 0) options.lanes = from->lanes;
   if (from->deadline_seconds != 0) {
+    if (!(from->deadline_seconds > 0 && from->deadline_seconds <= kLongestDeadline)) {
+      throw ConfigError("deadline_seconds is " + std::to_string(from->deadline_seconds) +
+                        "; it must be between 0 and " + std::to_string(kLongestDeadline));
+    }
     options.deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
         std::chrono::duration<double>(from->deadline_seconds));
   }

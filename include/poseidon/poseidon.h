@@ -1,49 +1,49 @@
-/* The C interface of libposeidon: Session (poseidon/session.h) and Communicator
- * (poseidon/communicator.h) for programs in other languages; python/poseidon_torch is one. What the
- * calls do, in which order they go and what memory they hand out is told there; here stands what is
- * different.
- *
- * Two ranks that add up their numbers:
- *
- *   #include <poseidon/poseidon.h>
- *   #include <stdio.h>
- *   #include <stdlib.h>
- *
- *   int main(int count, char** words) {
- *     const char* endpoints[] = {"127.0.0.1:5000", "127.0.0.1:5001"};
- *     poseidon_communicator_options options = {0};
- *     options.rank = count > 1 ? atoi(words[1]) : 0;
- *     options.endpoints = endpoints;
- *     options.ranks = 2;
- *     poseidon_communicator* all = NULL;
- *     float number = (float)(options.rank + 1);
- *     if (poseidon_communicator_create(&options, &all) ||
- *         poseidon_communicator_all_reduce(all, &number, 1, NULL)) {
- *       fprintf(stderr, "%s\n", poseidon_last_error());
- *       return 1;
- *     }
- *     printf("%g\n", number);
- *     poseidon_communicator_destroy(all);
- *   }
- *
- * Errors: a function that returns int returns 0, or one of the exit codes of docs/errors.md
- * (poseidon/error.h: ExitCode); poseidon_last_error() then says what happened, where, and what to
- * do. No exception leaves the library. Arguments that a caller can get wrong (a null handle, a layer
- * that is not there, calls out of order) are errors of code 1, too.
- *
- * Text is UTF-8 and ends with a zero. A null pointer or an empty text means that an option is not
- * given, and an options structure that is all zeros holds the defaults unless its comment says
- * otherwise. What a call is given is copied; the caller keeps it.
- *
- * Thread safety: calls with one handle may come from any thread; they wait for each other, so that a
- * call that waits for the network keeps the others waiting. poseidon_last_error is of the calling
- * thread.
- *
- * fork: a handle belongs to the process that made it. In a child that the process forks every call
- * with it fails, and destroying it there does nothing.
- */
-#ifndef POSEIDON_POSEIDON_H
-#define POSEIDON_POSEIDON_H
+// The C interface of libposeidon: Session (poseidon/session.h) and Communicator
+// (poseidon/communicator.h) for programs in other languages; python/poseidon_torch is one. What the
+// calls do, in which order they go and what memory they hand out is told there; here stands what is
+// different.
+//
+// A program of which each rank is started with its number and the addresses of all, as in
+// `./sum 0 10.0.0.1:5000 10.0.0.2:5000` on one machine and `./sum 1 ...` on the other:
+//
+//   #include <poseidon/poseidon.h>
+//
+//   #include <stdio.h>
+//   #include <stdlib.h>
+//
+//   int main(int count, char** words) {
+//     poseidon_communicator_options options = {0};
+//     options.rank = count > 1 ? atoi(words[1]) : 0;
+//     options.ranks = count - 2;
+//     options.endpoints = (const char* const*)words + 2;
+//     poseidon_communicator* all = NULL;
+//     float number = (float)(options.rank + 1);
+//     if (poseidon_communicator_create(&options, &all) != 0 ||
+//         poseidon_communicator_all_reduce(all, &number, 1, NULL) != 0) {
+//       fprintf(stderr, "%s\n", poseidon_last_error());
+//       return 1;
+//     }
+//     printf("%g\n", number);
+//     poseidon_communicator_destroy(all);
+//     return 0;
+//   }
+//
+// Errors: a function that returns int returns 0, or one of the exit codes of docs/errors.md
+// (poseidon/error.h: ExitCode); poseidon_last_error() then says what happened, where, and what to
+// do. No exception leaves the library. Arguments that a caller can get wrong (a null handle, a
+// layer that is not there, calls out of order) are errors of code 1, too.
+//
+// Text is UTF-8 and ends with a zero. A null pointer or an empty text means that an option is not
+// given, and an options structure that is all zeros holds the defaults unless its comment says
+// otherwise. What a call is given is copied; the caller keeps it.
+//
+// Thread safety: calls with one handle may come from any thread; they wait for each other, so that
+// a call that waits for the network keeps the others waiting. poseidon_last_error is of the calling
+// thread.
+//
+// fork: a handle belongs to the process that made it. In a child that the process forks every call
+// with it fails, and destroying it there does nothing.
+#pragma once
 
 #include <stdint.h>
 
@@ -51,65 +51,65 @@
 extern "C" {
 #endif
 
-/* "0.1.0" */
+// "0.1.0"
 const char* poseidon_version(void);
 
-/* Of the calling thread's last call that failed; empty before one did. Good until its next call. */
+// Of the calling thread's last call that failed; empty before one did. Good until its next call.
 const char* poseidon_last_error(void);
 
-/* What the library says by itself goes to stderr: 0 information, 1 warnings (at first), 2 errors. */
+// What the library says by itself goes to stderr: 0 information, 1 warnings (at first), 2 errors.
 void poseidon_set_log_level(int least_severity);
 
-/* Asked a few times a second while a call waits, in the thread that called; not 0: the call ends
- * with code 130. It may call no function of this header. */
+// Asked a few times a second while a call waits, in the thread that called; not 0: the call ends
+// with code 130. It may call no function of this header.
 typedef int (*poseidon_interrupted)(void* context);
 
-/* ---- Session --------------------------------------------------------------------------------- */
+// ---- Session ---------------------------------------------------------------------------------
 
 typedef struct poseidon_session poseidon_session;
 
 typedef struct poseidon_session_options {
-  const char* job;             /* path of the job config, or */
-  const char* job_text;        /* its text */
-  const char* host;            /* that other nodes reach this machine at; not given: found out */
-  const char* trace_directory; /* for `trace: true`; not given: no trace */
-  int rank;                    /* from 0; -1: whichever is free */
-  poseidon_interrupted interrupted; /* may be null */
-  void* context;                    /* what it is called with */
+  const char* job;                   // path of the job config, or
+  const char* job_text;              // its text
+  const char* host;                  // that other nodes reach this machine at; not given: found out
+  const char* trace_directory;       // for `trace: true`; not given: no trace
+  int rank;                          // from 0; -1: whichever is free
+  poseidon_interrupted interrupted;  // may be null
+  void* context;                     // what it is called with
 } poseidon_session_options;
 
 typedef struct poseidon_blob {
-  const int64_t* shape; /* each extent at least 1 */
+  const int64_t* shape;  // each extent at least 1
   int axes;
-  float lr_mult; /* 1 for what simply learns; 0: stays as it is */
+  float lr_mult;  // 1 for what simply learns; 0: stays as it is
   float decay_mult;
 } poseidon_blob;
 
 typedef struct poseidon_layer {
   const char* name;
-  const char* type; /* for tables */
+  const char* type;  // for tables
   const poseidon_blob* blobs;
   int blob_count;
-  /* rows > 0: poseidon::InnerProduct; the first blob is outputs x inputs. */
+  // rows > 0: poseidon::InnerProduct; the first blob is outputs x inputs.
   int64_t outputs;
   int64_t inputs;
   int64_t rows;
-  int64_t multiply_adds; /* of one sample's forward pass; 0: not known */
-  double forward_ms;     /* of one batch; 0: not known */
+  int64_t multiply_adds;  // of one sample's forward pass; 0: not known
+  double forward_ms;      // of one batch; 0: not known
   double backward_ms;
 } poseidon_layer;
 
-/* Updated by the program: all workers get the mean of their gradients. */
+// Updated by the program: all workers get the mean of their gradients.
 typedef struct poseidon_model {
   const char* name;
-  const poseidon_layer* layers; /* in forward order, names all different */
+  const poseidon_layer* layers;  // in forward order, names all different
   int layer_count;
-  int64_t batch;      /* samples that one worker computes in an iteration */
-  int64_t iterations; /* of the whole training; 0: not known */
+  int64_t batch;       // samples that one worker computes in an iteration
+  int64_t iterations;  // of the whole training; 0: not known
 } poseidon_model;
 
-/* Where a layer's floats are. Sizes are numbers of floats; 0 with a null pointer: not used. Either
- * `gradient` is to be written, or, where the plan sends factors, u and v. */
+// Where a layer's floats are. Sizes are numbers of floats; 0 with a null pointer: not used. Either
+// `gradient` is to be written, or, where the plan sends factors, u and v.
 typedef struct poseidon_layer_memory {
   float* values;
   int64_t values_size;
@@ -123,57 +123,57 @@ typedef struct poseidon_layer_memory {
   int64_t mean_gradient_size;
 } poseidon_layer_memory;
 
-/* Joins; waits until all nodes are there. */
+// Joins; waits until all nodes are there.
 int poseidon_session_create(const poseidon_session_options* options, poseidon_session** session);
-/* Tells the other nodes that this one gives up unless poseidon_session_finish has returned 0. */
+// Tells the other nodes that this one gives up unless poseidon_session_finish has returned 0.
 void poseidon_session_destroy(poseidon_session* session);
 
-int poseidon_session_rank(const poseidon_session* session);    /* -1 for null */
-int poseidon_session_workers(const poseidon_session* session); /* -1 for null */
+int poseidon_session_rank(const poseidon_session* session);     // -1 for null
+int poseidon_session_workers(const poseidon_session* session);  // -1 for null
 
 int poseidon_session_declare(poseidon_session* session, const poseidon_model* model,
                              int64_t first_iteration);
 int poseidon_session_begin(poseidon_session* session);
-/* Asked in every iteration anew, as the memory may alternate: after the layer's
- * poseidon_session_wait_fresh, or before poseidon_session_begin. */
+// Asked in every iteration anew, as the memory may alternate: after the layer's
+// poseidon_session_wait_fresh, or before poseidon_session_begin.
 int poseidon_session_memory(poseidon_session* session, int layer, poseidon_layer_memory* memory);
 int poseidon_session_gradient_ready(poseidon_session* session, int layer);
 int poseidon_session_wait_fresh(poseidon_session* session, int layer);
-/* `loss`: the worker's, of its samples; NaN: not known. `plan_changed`, which may be null, becomes 1
- * if the layers' memory is elsewhere now, else 0. */
+// `loss`: the worker's, of its samples; NaN: not known. `plan_changed`, which may be null, becomes
+// 1 if the layers' memory is elsewhere now, else 0.
 int poseidon_session_end_iteration(poseidon_session* session, float loss, int* plan_changed);
 int poseidon_session_finish(poseidon_session* session);
-/* Ends the job for all nodes, which say `reason`. */
+// Ends the job for all nodes, which say `reason`.
 int poseidon_session_fail(poseidon_session* session, const char* reason);
 
-/* ---- Communicator ---------------------------------------------------------------------------- */
+// ---- Communicator ----------------------------------------------------------------------------
 
 typedef struct poseidon_communicator poseidon_communicator;
 
 typedef struct poseidon_communicator_options {
   int rank;
   int ranks;
-  const char* const* endpoints; /* `ranks` of them: "host:port" */
-  const char* bind_host;        /* not given: all interfaces */
-  int lanes;                    /* 0: 1 */
-  double deadline_seconds;      /* 0: 60 */
+  const char* const* endpoints;  // `ranks` of them: "host:port"
+  const char* bind_host;         // not given: all interfaces
+  int lanes;                     // 0: 1
+  double deadline_seconds;       // 0: 60
   poseidon_interrupted interrupted;
   void* context;
 } poseidon_communicator_options;
 
 typedef struct poseidon_collective_options {
-  int scheme; /* poseidon::CollectiveScheme: 0 automatic, 1 ring, 2 halving and doubling */
-  int codec;  /* poseidon::CollectiveCodec: 0 FP32, 1 FP16, 2 BF16 */
-  int64_t chunk_bytes; /* 0: by scheme and number of ranks */
+  int scheme;           // poseidon::CollectiveScheme: 0 automatic, 1 ring, 2 halving and doubling
+  int codec;            // poseidon::CollectiveCodec: 0 FP32, 1 FP16, 2 BF16
+  int64_t chunk_bytes;  // 0: by scheme and number of ranks
 } poseidon_collective_options;
 
 int poseidon_communicator_create(const poseidon_communicator_options* options,
                                  poseidon_communicator** communicator);
 void poseidon_communicator_destroy(poseidon_communicator* communicator);
-/* `options` may be null. In place: the sum of all ranks' floats. */
+// `options` may be null. In place: the sum of all ranks' floats.
 int poseidon_communicator_all_reduce(poseidon_communicator* communicator, float* floats,
                                      int64_t count, const poseidon_collective_options* options);
-/* `floats` is every rank's block, counts[r] floats of rank r, one behind the other. */
+// `floats` is every rank's block, counts[r] floats of rank r, one behind the other.
 int poseidon_communicator_all_gather(poseidon_communicator* communicator, float* floats,
                                      const int64_t* counts,
                                      const poseidon_collective_options* options);
@@ -182,5 +182,3 @@ int poseidon_communicator_barrier(poseidon_communicator* communicator);
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* POSEIDON_POSEIDON_H */

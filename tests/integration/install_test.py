@@ -46,6 +46,9 @@ class InstallTest(installed.InstalledTest):
     def test_communicator_example(self):
         self.check_communicator(self.program("communicator"))
 
+    def test_c_example(self):
+        self.check_communicator(self.program("poseidon"))
+
     def test_session_example(self):
         self.check_training(self.program("session"), 500)
 

@@ -11,13 +11,15 @@ import subprocess
 
 import cluster
 
-HEADERS = ("communicator", "session", "caffe_worker")
+# By header: in what its example is written.
+HEADERS = {"communicator": "cc", "session": "cc", "caffe_worker": "cc", "poseidon": "c"}
 
 CMAKE_PROJECT = """cmake_minimum_required(VERSION 3.22)
-project(programs CXX)
+project(programs C CXX)
 find_package(Poseidon 0.1 REQUIRED)
 foreach(program {programs})
-  add_executable(${{program}} ${{program}}.cc)
+  file(GLOB source ${{program}}.c ${{program}}.cc)
+  add_executable(${{program}} ${{source}})
   target_link_libraries(${{program}} PRIVATE Poseidon::poseidon)
 endforeach()
 """
@@ -81,8 +83,8 @@ class Installed:
 
     def write_examples(self):
         """The examples of all headers, each as a program of its header's name."""
-        for header in HEADERS:
-            self.write(f"{header}.cc", example_of(self.file(f"include/poseidon/{header}.h")))
+        for header, language in HEADERS.items():
+            self.write(f"{header}.{language}", example_of(self.file(f"include/poseidon/{header}.h")))
 
     def build_by_find_package(self, *programs):
         """Builds programs of the folder; returns where they are."""

@@ -1,0 +1,132 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "poseidon/poseidon.h"
+#include "tests/free_endpoints.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+// Of `ranks` ranks; the texts must live as long as the options.
+poseidon_communicator_options OptionsOf(int rank, const std::vector<const char*>& endpoints) {
+  poseidon_communicator_options options{};
+  options.rank = rank;
+  options.ranks = static_cast<int>(endpoints.size());
+  options.endpoints = endpoints.data();
+  return options;
+}
+
+std::vector<const char*> Texts(const std::vector<std::string>& endpoints) {
+  std::vector<const char*> texts;
+  for (const std::string& endpoint : endpoints) texts.push_back(endpoint.c_str());
+  return texts;
+}
+
+TEST(CInterface, RanksAddUpAndGather) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  const std::vector<const char*> texts = Texts(endpoints);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const poseidon_communicator_options options = OptionsOf(rank, texts);
+      poseidon_communicator* all = nullptr;
+      ASSERT_EQ(poseidon_communicator_create(&options, &all), 0) << poseidon_last_error();
+      std::vector<float> floats(1000, static_cast<float>(rank));
+      EXPECT_EQ(poseidon_communicator_all_reduce(all, floats.data(), 1000, nullptr), 0);
+      EXPECT_EQ(floats, std::vector<float>(1000, 3));
+      std::vector<float> blocks = {-1, -1, -1};
+      blocks[rank] = static_cast<float>(rank);
+      const int64_t counts[] = {1, 1, 1};
+      EXPECT_EQ(poseidon_communicator_all_gather(all, blocks.data(), counts, nullptr), 0);
+      EXPECT_EQ(blocks, (std::vector<float>{0, 1, 2}));
+      EXPECT_EQ(poseidon_communicator_barrier(all), 0);
+      poseidon_communicator_destroy(all);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(CInterface, MistakesAreCodesWithASentence) {
+  poseidon_session* session = nullptr;
+  EXPECT_EQ(poseidon_session_create(nullptr, &session), 1);
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("null"));
+  poseidon_session_options options{};
+  EXPECT_EQ(poseidon_session_create(&options, &session), 2);
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("job config"));
+  options.job_text = "cluster { workres: 2 }";
+  EXPECT_EQ(poseidon_session_create(&options, &session), 2);
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("workres"));
+  EXPECT_EQ(session, nullptr);
+  EXPECT_EQ(poseidon_session_begin(nullptr), 1);
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("the handle is null"));
+  EXPECT_EQ(poseidon_session_rank(nullptr), -1);
+  poseidon_session_destroy(nullptr);
+
+  poseidon_communicator* all = nullptr;
+  poseidon_communicator_options ranks{};
+  EXPECT_EQ(poseidon_communicator_create(&ranks, &all), 2);
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("endpoints"));
+  const std::vector<std::string> endpoints = FreeEndpoints(1);
+  const std::vector<const char*> texts = Texts(endpoints);
+  ranks = OptionsOf(0, texts);
+  ranks.deadline_seconds = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(poseidon_communicator_create(&ranks, &all), 2);
+  ranks.deadline_seconds = 0;
+  ASSERT_EQ(poseidon_communicator_create(&ranks, &all), 0) << poseidon_last_error();
+  EXPECT_EQ(poseidon_communicator_all_reduce(all, nullptr, 3, nullptr), 2);
+  float one = 1;
+  EXPECT_EQ(poseidon_communicator_all_reduce(all, &one, -1, nullptr), 2);
+  poseidon_collective_options collective{};
+  collective.scheme = 9;
+  EXPECT_EQ(poseidon_communicator_all_reduce(all, &one, 1, &collective), 2);
+  EXPECT_EQ(poseidon_communicator_all_gather(all, &one, nullptr, nullptr), 2);
+  poseidon_communicator_destroy(all);
+}
+
+TEST(CInterface, AWaitIsInterrupted) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  const std::vector<const char*> texts = Texts(endpoints);
+  poseidon_communicator_options options = OptionsOf(0, texts);
+  int asked = 0;
+  options.context = &asked;
+  options.interrupted = [](void* context) { return ++*static_cast<int*>(context) > 2 ? 1 : 0; };
+  poseidon_communicator* all = nullptr;
+  EXPECT_EQ(poseidon_communicator_create(&options, &all), 130);  // the other rank never comes
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(all, nullptr);
+}
+
+// A process that a data loader forks has the parent's handles, but none of its threads.
+TEST(CInterface, AForkCanNeitherUseNorEndAHandle) {
+  const std::vector<std::string> endpoints = FreeEndpoints(1);
+  const std::vector<const char*> texts = Texts(endpoints);
+  const poseidon_communicator_options options = OptionsOf(0, texts);
+  poseidon_communicator* all = nullptr;
+  ASSERT_EQ(poseidon_communicator_create(&options, &all), 0) << poseidon_last_error();
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = poseidon_communicator_barrier(all) == 1 &&
+                         std::string(poseidon_last_error()).find("fork") != std::string::npos;
+    poseidon_communicator_destroy(all);
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(poseidon_communicator_barrier(all), 0);
+  poseidon_communicator_destroy(all);
+}
+
+}  // namespace
+}  // namespace poseidon
