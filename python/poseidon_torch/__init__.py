@@ -22,6 +22,7 @@ from typing import ContextManager, Optional
 
 import torch
 
+from ._example import Example, Trace
 from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
 from ._job import Job, JobOptions, Place
@@ -113,6 +114,7 @@ def distribute(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer,
     *,
+    example: Optional[Example] = None,
     overlap: str = "backward",
     policy: Optional[str] = None,
     codec: Optional[str] = None,
@@ -128,6 +130,14 @@ def distribute(
 
     Rank 0's parameters become everybody's; buffers, as BatchNorm's statistics, stay each worker's own. From now on a
     backward pass ends with the mean of all workers' gradients in p.grad, so that all workers must make as many of them.
+
+    `example`: the arguments of a forward pass with one batch (a tensor; a tuple; a dict by names). With it the layers'
+    order is that of their use, and torch.nn.Linear layers may send sufficient factors, the gradient at their top and the
+    data at their bottom, where these are fewer bytes than the gradient of the weight.
+
+    `overlap`: "backward", or "forward" for updates layer by layer just before the next forward pass: more of the
+    exchange is hidden, but p.grad is of no use between, so that clipping and GradScaler can't be used, and parameters
+    must not be read outside of the forward pass without synchronize().
 
     `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md, `servers` is cluster's
     (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"), which policy TIME plans with.
@@ -161,6 +171,8 @@ def distribute(
             f"{', '.join(given)}: the job config says so itself (docs/configuration.md)"
         )
     layers = layers_of(model)
+    if example is not None:
+        layers = Trace(model, example).apply(model, layers)
     if overlap == "forward":
         check_optimizer(optimizer)
     try:

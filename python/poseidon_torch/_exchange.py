@@ -10,13 +10,15 @@ in front of the next forward pass (_forward_overlap.py).
 """
 
 import contextlib
+import functools
+import itertools
 import threading
-from typing import Dict, Iterator, List, Optional
+from typing import Dict, Iterator, List, Optional, Set
 
 import torch
 from torch.nn.modules import module as module_hooks
 
-from . import _library
+from . import _factors, _library
 from ._forward_overlap import ForwardOverlap
 from ._layers import Layer, view_of
 from ._library import ConfigError, LayerSpec, PoseidonError
@@ -54,11 +56,14 @@ class Exchange:
             for number, layer in enumerate(self._layers, start=1)
             for slot in layer.slots
         }
-        self._used: Optional[
-            List[bool]
-        ] = None  # by parameter: whether anybody had a gradient of it
+        # By layer: its first parameter's place among all.
+        self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
+        # By parameter: whether anybody had a gradient of it in the last iteration.
+        self._used: Optional[List[bool]] = None
         self._waiting: List[int] = []  # by layer: parameters whose gradients are not there yet
         self._pushed: List[bool] = []
+        self._sends_factors: Set[int] = set()  # layers, by the plan
+        self._gave_factors: Set[int] = set()  # of these, in the backward pass under way
         self._begin(type(model).__name__, batch_size)
         self._forget_backward()
         self._handles = [
@@ -67,6 +72,7 @@ class Exchange:
             for slot in layer.slots
         ]
         self._handles += _refuse_changes(model)
+        self._install_factors()
         self._forward: Optional[ForwardOverlap] = None
         if overlap == "forward":
             self._forward = ForwardOverlap(model, optimizer, self._layers, self._take_mean)
@@ -131,24 +137,71 @@ class Exchange:
             for view, slot in zip(layer.views(session.memory(number).values), layer.slots):
                 slot.parameter.detach().copy_(view)
 
+    def _install_factors(self) -> None:
+        for number, layer in enumerate(self._layers, start=1):
+            if layer.rows > 0:
+                _factors.install(
+                    layer.module,
+                    functools.partial(self._sends_factors.__contains__, number),
+                    functools.partial(self._on_factors, number),
+                )
+        self._look_at_plan()
+
+    def _look_at_plan(self) -> None:
+        self._sends_factors.clear()
+        for number, layer in enumerate(self._layers, start=1):
+            if layer.rows > 0 and self._session.memory(number).u.size > 0:
+                self._sends_factors.add(number)
+
     def _forget_backward(self) -> None:
+        self._gave_factors.clear()
         self._waiting = [0] + [len(layer.slots) for layer in self._layers]
         self._pushed = [False] * len(self._waiting)
         self._in_backward = False
+
+    def _begin_backward(self) -> None:
+        if not self._in_backward:
+            self._in_backward = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
+
+    def _on_factors(self, number: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
+        layer = self._layers[number - 1]
+        with self._lock:
+            if not self._synchronizing:
+                raise ConfigError(
+                    f"layer {layer.name!r} sends factors, which can't add up over passes as no_sync wants it; "
+                    "call distribute without an example, or with another policy"
+                )
+            self._begin_backward()
+            self._push_factors(number, layer, top, bottom)
+            self._gave_factors.add(number)
+
+    def _push_factors(self, number, layer, top: torch.Tensor, bottom: torch.Tensor) -> None:
+        memory = self._session.memory(number)
+        outputs, inputs = layer.slots[0].parameter.shape
+        _factors.fill(view_of(memory.u).view(-1, outputs), top, layer.name)
+        _factors.fill(view_of(memory.v).view(-1, inputs), bottom, layer.name)
+        self._session.gradient_ready(number)
+        self._pushed[number] = True
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         with self._lock:
             if not self._synchronizing:
                 return
-            if not self._in_backward:
-                self._in_backward = True
-                torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
+            self._begin_backward()
             number, layer = self._places[id(parameter)]
+            if number in self._sends_factors:  # autograd calls with no gradient, too
+                return
             self._waiting[number] -= 1
             if self._waiting[number] == 0:
                 self._push(number, layer)
 
     def _push(self, number: int, layer: Layer) -> None:
+        if number in self._sends_factors:  # that the backward pass did not come by
+            outputs, inputs = layer.slots[0].parameter.shape
+            return self._push_factors(
+                number, layer, torch.empty(0, outputs), torch.empty(0, inputs)
+            )
         memory = self._session.memory(number)
         for view, slot in zip(layer.views(memory.gradient), layer.slots):
             gradient = slot.parameter.grad
@@ -166,9 +219,10 @@ class Exchange:
     def _push_used(self) -> None:
         used = view_of(self._session.memory(0).gradient)
         index = 0
-        for layer in self._layers:
+        for number, layer in enumerate(self._layers, start=1):
             for slot in layer.slots:
-                used[index] = 0.0 if slot.parameter.grad is None else 1.0
+                has_gradient = slot.parameter.grad is not None or number in self._gave_factors
+                used[index] = float(has_gradient)
                 index += 1
         self._session.gradient_ready(0)
 
@@ -180,6 +234,7 @@ class Exchange:
             self._push_used()
             if self._session.end_iteration(self._loss):
                 self._forget_memory()
+                self._look_at_plan()
             self._loss = float("nan")
             self._used = None
             self._forget_backward()
@@ -197,7 +252,7 @@ class Exchange:
             self._used = [flag > 0 for flag in flags]
         self._session.wait_fresh(index + 1)
         views = layer.views(self._session.memory(index + 1).mean_gradient)
-        for view, slot, used in zip(views, layer.slots, self._used[layer.first :]):
+        for view, slot, used in zip(views, layer.slots, self._used[self._first[index] :]):
             if not used:
                 continue
             parameter = slot.parameter
@@ -212,6 +267,9 @@ class Exchange:
     def _remove_hooks(self) -> None:
         if self._forward is not None:
             self._forward.remove()
+        for layer in self._layers:
+            if layer.rows > 0:
+                _factors.remove(layer.module)
         for handle in self._handles:
             handle.remove()
         self._handles = []

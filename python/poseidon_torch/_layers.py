@@ -24,10 +24,12 @@ class Layer:
     address, as some plans let it alternate.
     """
 
-    def __init__(self, name: str, kind: str, parameters: Sequence[torch.nn.Parameter], first: int):
+    def __init__(
+        self, name: str, module: torch.nn.Module, parameters: Sequence[torch.nn.Parameter]
+    ):
         self.name = name
-        self.type = kind
-        self.first = first  # parameters of the layers before it
+        self.module = module
+        self.rows = 0  # of a linear layer whose factors may be sent instead of its gradient
         self.slots: List[Slot] = []
         self.size = 0
         for parameter in parameters:
@@ -38,9 +40,22 @@ class Layer:
     def spec(self) -> LayerSpec:
         """As the scheduler sees it."""
         # A scalar has no axes; a blob has at least one.
-        return LayerSpec(
-            self.name, self.type, [list(slot.parameter.shape) or [1] for slot in self.slots]
+        shapes = [list(slot.parameter.shape) or [1] for slot in self.slots]
+        product = (*shapes[0], self.rows) if self.rows > 0 else None
+        return LayerSpec(self.name, type(self.module).__name__, shapes, product)
+
+    def may_send_factors(self) -> bool:
+        """A linear layer, all of which learns; whether its weight is another module's, too, is not looked at."""
+        if (
+            type(self.module) is not torch.nn.Linear
+        ):  # what derives from it may compute something else
+            return False
+        own = (
+            [self.module.weight]
+            if self.module.bias is None
+            else [self.module.weight, self.module.bias]
         )
+        return [id(slot.parameter) for slot in self.slots] == [id(parameter) for parameter in own]
 
     def views(self, floats: Floats) -> List[torch.Tensor]:
         """The parameters' parts of the memory, in their shapes; float32, on the CPU."""
@@ -82,11 +97,21 @@ def layers_of(model: torch.nn.Module) -> List[Layer]:
             seen.add(id(parameter))
             own.append(parameter)
         if own:
-            kind = type(module).__name__
-            layers.append(Layer(name or kind, kind, own, len(seen) - len(own)))
+            layers.append(Layer(name or type(module).__name__, module, own))
     if not layers:
         raise ConfigError("the model has no parameters that require gradients")
     return layers
+
+
+def shared_parameters(model: torch.nn.Module) -> Set[int]:
+    """Ids of the parameters that several modules have, or one by several names."""
+    seen: Set[int] = set()
+    shared: Set[int] = set()
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                (shared if id(parameter) in seen else seen).add(id(parameter))
+    return shared
 
 
 def _check(name: str, parameter: torch.nn.Parameter) -> None:

@@ -84,7 +84,9 @@ class Installed:
     def write_examples(self):
         """The examples of all headers, each as a program of its header's name."""
         for header, language in HEADERS.items():
-            self.write(f"{header}.{language}", example_of(self.file(f"include/poseidon/{header}.h")))
+            self.write(
+                f"{header}.{language}", example_of(self.file(f"include/poseidon/{header}.h"))
+            )
 
     def build_by_find_package(self, *programs):
         """Builds programs of the folder; returns where they are."""

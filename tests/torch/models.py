@@ -19,6 +19,20 @@ class Perceptron(nn.Module):
         return self.layers(features)
 
 
+class WidePerceptron(nn.Module):
+    """As Perceptron, with weights that are more than the factors of a small batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256, bias=False), nn.ReLU()
+        )
+        self.classes = nn.Linear(256, 10)
+
+    def forward(self, features):
+        return self.classes(self.layers(features))
+
+
 class ConvolutionalNet(nn.Module):
     """Images of 1 x 8 x 8, 10 classes."""
 
@@ -81,7 +95,7 @@ def data_of(kind: type, samples: int):
     if kind is Transformer:
         tokens = torch.randint(0, 40, (samples, 9), generator=random)
         return tokens[:, :-1], (tokens[:, 1:] + tokens[:, :-1]) % 40
-    shape = (samples, 32) if kind is Perceptron else (samples, 1, 8, 8)
+    shape = (samples, 1, 8, 8) if kind is ConvolutionalNet else (samples, 32)
     inputs = torch.randn(shape, generator=random)
     flat = inputs.flatten(1)
     return inputs, (flat @ torch.randn(flat.shape[1], 10, generator=random)).argmax(1)

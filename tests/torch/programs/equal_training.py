@@ -14,7 +14,14 @@ import torch.distributed as dist
 import poseidon_torch as psd
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from models import ConvolutionalNet, Perceptron, Transformer, data_of, loss_of
+from models import (
+    ConvolutionalNet,
+    Perceptron,
+    Transformer,
+    WidePerceptron,
+    data_of,
+    loss_of,
+)
 
 ITERATIONS = 40
 SAMPLES = 64  # of the whole batch
@@ -44,12 +51,21 @@ class Case:
     clip: float = 0.0
     bfloat16: bool = False
     options: tuple = ()
+    factors: bool = False
 
 
 CASES = [
     Case("perceptron, SGD", Perceptron, sgd),
     Case("perceptron, AdamW, ring", Perceptron, adamw, options=(("policy", "ALL_RING"),)),
     Case("perceptron, SGD, forward overlap", Perceptron, sgd, overlap="forward"),
+    Case("wide perceptron, SGD, factors", WidePerceptron, sgd, factors=True),
+    Case(
+        "wide perceptron, AdamW, factors, forward overlap",
+        WidePerceptron,
+        adamw,
+        "forward",
+        factors=True,
+    ),
     Case("convolutions with BatchNorm, SGD", ConvolutionalNet, sgd),
     Case("convolutions with BatchNorm, AdamW, forward overlap", ConvolutionalNet, adamw, "forward"),
     Case("transformer, AdamW", Transformer, adamw, options=(("bucket_bytes", 0),)),
@@ -109,11 +125,17 @@ def by_poseidon(case: Case, out: pathlib.Path, number: int):
     # Other first values than rank 0's, which are to become everybody's.
     model, optimizer = fresh(case, seed=3 + psd.rank())
     names = list(model.state_dict())
-    optimizer = psd.distribute(model, optimizer, overlap=case.overlap, **dict(case.options))
+    example = next(batches(case, 0, psd.rank(), psd.size()))[0] if case.factors else None
+    optimizer = psd.distribute(
+        model, optimizer, example=example, overlap=case.overlap, **dict(case.options)
+    )
     losses = train(case, model, optimizer, psd.rank(), psd.size(), psd.no_sync)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     assert list(state) == names, "the names in state_dict have changed"
     psd.shutdown()
+    if case.factors and dist.get_rank() == 0:
+        said = (out / f"job-{number}/scheduler.log").read_text()
+        assert "SFB" in said, f"{case.name}: no factors were sent\n{said}"
     return mean_over_ranks(losses), state
 
 
