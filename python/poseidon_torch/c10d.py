@@ -1,0 +1,158 @@
+"""A backend for torch.distributed, by which DistributedDataParallel, FSDP2 and what is built on them use this project's
+all-reduce without a change:
+
+    import poseidon_torch.c10d
+
+    torch.distributed.init_process_group("poseidon")
+    model = DistributedDataParallel(model)
+
+Sums and means of float32 tensors on the processor, from 64 KiB on, go to a Communicator
+(include/poseidon/communicator.h): its ring or halving and doubling, over lanes of its own. All else (other types,
+devices and operations, small tensors, all-gathers) goes to gloo. It brings reach, not the best speed: what knows a
+model's layers is poseidon_torch.distribute.
+
+Ranks are named in errors, and no call waits for longer than the group's timeout. A job whose ranks do not make the same
+calls in the same order ends with an error.
+"""
+
+import concurrent.futures
+import datetime
+import os
+import socket
+from typing import Callable, List
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _create_work_from_future
+
+from . import _library
+
+# For init_process_group.
+NAME = "poseidon"
+
+# Below this gloo's latency is the smaller one (docs/performance.md, "All-reduce").
+_SMALLEST = 64 * 1024 // 4  # floats
+_OPERATIONS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG)
+# What a process group may be asked for beside all-reduces. Names differ between versions of PyTorch.
+_DELEGATED = (
+    "allreduce_coalesced",
+    "broadcast",
+    "allgather",
+    "_allgather_base",
+    "all_gather_single",
+    "allgather_coalesced",
+    "all_gather_single_coalesced",
+    "allgather_into_tensor_coalesced",
+    "reduce",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "all_to_all_single",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+    "recv_anysource",
+    "barrier",
+    "monitored_barrier",
+)
+
+
+class PoseidonProcessGroup(dist.ProcessGroup):
+    """Ranks with a Communicator, and a gloo group for the rest. Calls return at once; one thread carries out the
+    all-reduces in the order of the calls."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta):
+        super().__init__(rank, size)
+        self._name = ""
+        self._size = size
+        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        self._communicator = _library.Communicator(
+            rank, _endpoints(store, rank, size), deadline_seconds=timeout.total_seconds()
+        )
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "poseidon all-reduce")
+
+    def allreduce(self, tensors: List[torch.Tensor], options=None) -> dist.Work:
+        """In place: the sum or the mean of all ranks' tensors."""
+        operation = dist.ReduceOp.SUM if options is None else options.reduceOp
+        if len(tensors) != 1 or operation not in _OPERATIONS or not _is_ours(tensors[0]):
+            return self._gloo.allreduce(tensors, options or dist.AllreduceOptions())
+        future = torch.futures.Future()
+        self._thread.submit(self._all_reduce, tensors[0], operation == dist.ReduceOp.AVG, future)
+        return _create_work_from_future(future)
+
+    def _all_reduce(self, tensor: torch.Tensor, mean: bool, future: torch.futures.Future) -> None:
+        try:
+            floats = tensor.detach().contiguous()
+            self._communicator.all_reduce(floats.data_ptr(), floats.numel())
+            if mean:
+                floats /= self._size
+            if floats.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(floats)
+            future.set_result([tensor])
+        except Exception as error:  # pylint: disable=broad-except
+            future.set_exception(error)
+
+    def shutdown(self) -> None:
+        """After the last call."""
+        self._thread.shutdown()
+        self._communicator.close()
+
+    def getBackendName(self) -> str:  # pylint: disable=invalid-name
+        """For torch.distributed.get_backend."""
+        return NAME
+
+    # FSDP2 finds a group by its name.
+    def setGroupName(self, name: str) -> None:  # pylint: disable=invalid-name
+        """Kept for getGroupName."""
+        self._name = name
+
+    def getGroupName(self) -> str:  # pylint: disable=invalid-name
+        """What setGroupName was given."""
+        return self._name
+
+
+def _is_ours(tensor: torch.Tensor) -> bool:
+    return (
+        tensor.dtype == torch.float32
+        and tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and tensor.numel() >= _SMALLEST
+    )
+
+
+def _delegate(name: str) -> Callable:
+    def call(self, *arguments, **named):
+        return getattr(self._gloo, name)(*arguments, **named)  # pylint: disable=protected-access
+
+    call.__name__ = name
+    return call
+
+
+for _name in _DELEGATED:
+    if hasattr(dist.ProcessGroup, _name):
+        setattr(PoseidonProcessGroup, _name, _delegate(_name))
+
+
+def _endpoints(store: dist.Store, rank: int, size: int) -> List[str]:
+    """ "host:port" of all ranks, by the store."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Sends nothing: it only asks which of this machine's addresses leads there.
+        probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
+        host = probe.getsockname()[0]
+    with socket.socket() as listener:
+        listener.bind((host, 0))
+        port = listener.getsockname()[1]
+    store.set(f"endpoint/{rank}", f"{host}:{port}")
+    return [store.get(f"endpoint/{other}").decode() for other in range(size)]
+
+
+def _create(store, rank, size, timeout) -> PoseidonProcessGroup:
+    return PoseidonProcessGroup(store, rank, size, timeout)
+
+
+dist.Backend.register_backend(NAME, _create, devices=["cpu"])
