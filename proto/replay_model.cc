@@ -13,6 +13,9 @@ namespace {
 // Caffe counts a blob's floats in an int.
 constexpr int64_t kMaxFloats = std::numeric_limits<int32_t>::max();
 
+// Longer sequences would have factors of more floats than a blob may have.
+constexpr int64_t kMaxRowsPerSample = 1 << 24;
+
 // An hour: whoever writes more has mistaken the unit.
 constexpr double kMaxMilliseconds = 3.6e6;
 
@@ -29,15 +32,22 @@ void ValidateSizes(const ReplayLayer& layer) {
     if (layer.inputs() > kMaxFloats / layer.outputs()) {
       Fail(layer, "inputs x outputs is more than 2^31 - 1 floats");
     }
+    if (layer.rows_per_sample() < 1 || layer.rows_per_sample() > kMaxRowsPerSample) {
+      Fail(layer, "rows_per_sample is " + std::to_string(layer.rows_per_sample()) +
+                      "; expected 1 to " + std::to_string(kMaxRowsPerSample));
+    }
     if (layer.has_parameters()) {
       Fail(layer,
            "parameters of an InnerProduct layer follow from inputs and outputs; leave it out");
     }
     return;
   }
-  if (layer.has_inputs() || layer.has_outputs()) {
-    Fail(layer,
-         "inputs and outputs are for type \"InnerProduct\" only, this is \"" + layer.type() + "\"");
+  if (layer.has_inputs() || layer.has_outputs() || layer.has_rows_per_sample() ||
+      layer.has_bias()) {
+    Fail(
+        layer,
+        "inputs, outputs, rows_per_sample and bias are for type \"InnerProduct\" only, this is \"" +
+            layer.type() + "\"");
   }
   if (layer.parameters() < 0 || layer.parameters() > kMaxFloats) {
     Fail(layer,
@@ -68,15 +78,18 @@ void AddLayer(const ReplayLayer& layer, int64_t batch, ReplayModel& described) {
     weights.add_shape(layer.parameters());
     return;
   }
-  BlobSpec& bias = *spec.add_blobs();
-  bias = weights;
-  bias.add_shape(layer.outputs());
   weights.add_shape(layer.outputs());
   weights.add_shape(layer.inputs());
+  if (layer.bias()) {
+    BlobSpec& bias = *spec.add_blobs();
+    bias.set_lr_mult(1);
+    bias.set_decay_mult(1);
+    bias.add_shape(layer.outputs());
+  }
   InnerProductSpec& product = *spec.mutable_inner_product();
   product.set_outputs(layer.outputs());
   product.set_inputs(layer.inputs());
-  product.set_rows(batch);
+  product.set_rows(batch * layer.rows_per_sample());
 }
 
 void AddTimes(const Replay& replay, ReplayModel& described) {
@@ -146,15 +159,15 @@ Replay ReplayOf(const ModelSpec& model) {
       layer.set_parameters(FloatCount(spec));
       continue;
     }
-    if (spec.blobs_size() != 2) Fail(layer, "it has no bias, and a replay's InnerProduct has one");
-    if (product.rows() != model.batch()) {
+    if (model.batch() < 1 || product.rows() % model.batch() != 0) {
       Fail(layer, "its factors have " + std::to_string(product.rows()) +
-                      " rows, and a replay's as many as the batch, " +
-                      std::to_string(model.batch()));
+                      " rows, which is no multiple of the batch, " + std::to_string(model.batch()));
     }
     layer.set_type("InnerProduct");
     layer.set_inputs(product.inputs());
     layer.set_outputs(product.outputs());
+    if (product.rows() != model.batch()) layer.set_rows_per_sample(product.rows() / model.batch());
+    if (spec.blobs_size() == 1) layer.set_bias(false);
   }
   return replay;
 }

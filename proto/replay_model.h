@@ -26,8 +26,7 @@ ReplayModel DescribeReplay(const Replay& replay);
 
 // The inverse: a replay of the model's layers, whose description has the same names, floats,
 // factors and times. The update rule is not the model's. Throws ConfigError, naming the layer, if a
-// layer has factors and is not a replay's InnerProduct: it lacks the bias, or its factors have
-// other rows than the batch.
+// layer has factors whose rows are no multiple of the batch.
 Replay ReplayOf(const ModelSpec& model);
 
 }  // namespace poseidon

@@ -27,6 +27,7 @@ from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
 from ._job import Job, JobOptions, Place
 from ._layers import layers_of
+from ._profile import Profile, profile
 from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version
 
 __all__ = [
@@ -34,9 +35,11 @@ __all__ = [
     "DeadlineExceeded",
     "PeerLost",
     "PoseidonError",
+    "Profile",
     "distribute",
     "init",
     "no_sync",
+    "profile",
     "rank",
     "report",
     "shutdown",

@@ -2,7 +2,7 @@
 are multiplied."""
 
 import contextlib
-from typing import Dict, Iterator, List, Sequence, Union
+from typing import Any, Dict, Iterator, List, Sequence, Union
 
 import torch
 
@@ -26,7 +26,7 @@ class Trace:
         ]
         try:
             with torch.no_grad(), torch.random.fork_rng(), _unchanged(model):
-                _call(model, example)
+                call(model, example)
         finally:
             for handle in handles:
                 handle.remove()
@@ -56,13 +56,13 @@ class Trace:
             self._rows[id(module)] = features.numel() // features.shape[-1]
 
 
-def _call(model: torch.nn.Module, example: Example) -> None:
+def call(model: torch.nn.Module, example: Example) -> Any:
+    """The model's result."""
     if isinstance(example, dict):
-        model(**example)
-    elif isinstance(example, torch.Tensor):
-        model(example)
-    else:
-        model(*example)
+        return model(**example)
+    if isinstance(example, torch.Tensor):
+        return model(example)
+    return model(*example)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,8 @@ Replay RandomReplay(std::mt19937& random) {
     if (layer.type() == "InnerProduct") {
       layer.set_inputs(draw(1, 5000));
       layer.set_outputs(draw(1, 5000));
+      if (draw(0, 1) == 0) layer.set_rows_per_sample(draw(2, 100));
+      if (draw(0, 1) == 0) layer.set_bias(false);
     } else {
       layer.set_parameters(draw(1, 1000000));
     }
@@ -71,13 +73,24 @@ TEST(ReplayOfTest, LayersWithSeveralBlobsKeepTheirFloats) {
 
 TEST(ReplayOfTest, RefusesWhatAReplayCanNotBe) {
   ModelSpec model = OneInnerProduct();
-  model.mutable_layers(0)->mutable_blobs()->RemoveLast();
+  model.mutable_layers(0)->mutable_inner_product()->set_rows(17);
   EXPECT_THAT(MessageOf<ConfigError>([&] { ReplayOf(model); }),
-              HasSubstr("layer \"fc\": it has no bias"));
-  model = OneInnerProduct();
-  model.mutable_layers(0)->mutable_inner_product()->set_rows(16);
-  EXPECT_THAT(MessageOf<ConfigError>([&] { ReplayOf(model); }),
-              HasSubstr("layer \"fc\": its factors have 16 rows"));
+              HasSubstr("layer \"fc\": its factors have 17 rows"));
+}
+
+TEST(DescribeReplayTest, RowsOfASampleAreForInnerProductsOnly) {
+  Replay replay = ReplayOf(OneInnerProduct());
+  replay.mutable_layers(0)->set_rows_per_sample(0);
+  EXPECT_THAT(MessageOf<ConfigError>([&] { DescribeReplay(replay); }),
+              HasSubstr("rows_per_sample is 0"));
+  replay.mutable_layers(0)->set_rows_per_sample(5);
+  EXPECT_EQ(DescribeReplay(replay).model.layers(0).inner_product().rows(), 8 * 5);
+  ReplayLayer& layer = *replay.mutable_layers(0);
+  layer.set_type("Convolution");
+  layer.clear_inputs();
+  layer.clear_outputs();
+  EXPECT_THAT(MessageOf<ConfigError>([&] { DescribeReplay(replay); }),
+              HasSubstr("rows_per_sample and bias are for type \"InnerProduct\" only"));
 }
 
 }  // namespace

@@ -1,0 +1,257 @@
+"""What a model takes on this machine, layer by layer, and from that what it would take on many."""
+
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+
+from . import _library
+from ._example import Example, Trace, call
+from ._layers import Layer, layers_of
+from ._library import ConfigError
+
+# The first passes allocate memory and choose kernels.
+_WARM_UP = 2
+
+
+class Profile:
+    """A model's layers with their times; made by profile().
+
+    Costs are predicted by the project's planner and by its simulator, in which the scheduler, servers and workers of a
+    real job run in virtual time (`poseidon plan --help`, `poseidon simulate --help`).
+    """
+
+    def __init__(
+        self, layers: List[Layer], forward_ms: List[float], backward_ms: List[float], batch: int
+    ):
+        self.layers = layers
+        self.forward_ms = forward_ms
+        self.backward_ms = backward_ms
+        self.batch = batch
+
+    def __str__(self) -> str:
+        width = max(len(layer.name) for layer in self.layers)
+        rows = [f"{'layer':{width}}  {'parameters':>12}  {'forward ms':>10}  {'backward ms':>11}"]
+        for layer, forward, backward in zip(self.layers, self.forward_ms, self.backward_ms):
+            rows.append(f"{layer.name:{width}}  {layer.size:12}  {forward:10.2f}  {backward:11.2f}")
+        total = sum(layer.size for layer in self.layers)
+        rows.append(
+            f"{'all':{width}}  {total:12}  {sum(self.forward_ms):10.2f}  {sum(self.backward_ms):11.2f}"
+        )
+        return "\n".join(rows)
+
+    def text(self) -> str:
+        """As a job config that replays it: what `poseidon plan --profile=FILE` reads."""
+        layers = "".join(
+            self._layer_text(*entry)
+            for entry in zip(self.layers, self.forward_ms, self.backward_ms)
+        )
+        return f"training {{ engine: REPLAY replay {{ batch: {self.batch}\n{layers}}} }}\n"
+
+    def save(self, path: str) -> None:
+        """Writes text() to a file."""
+        pathlib.Path(path).write_text(self.text(), encoding="utf-8")
+
+    def plan(
+        self, workers: int, bandwidth: str = "10Gbps", policy: str = "time", **options
+    ) -> Dict[str, Any]:
+        """How the layers would be exchanged: `poseidon plan`'s JSON. `options` are its other flags, as servers=8."""
+        return self._ask("plan", workers, bandwidth, policy, options)
+
+    def simulate(
+        self,
+        workers: Sequence[int],
+        bandwidth: str = "10Gbps",
+        policies: Sequence[str] = ("time",),
+        **options,
+    ) -> List[Dict[str, Any]]:
+        """What training would take on so many workers, one result for each number and policy.
+
+        Results are `poseidon simulate`'s: among others iteration_ms, compute_ms, images_per_second, speedup and
+        efficiency; with `policy`. `options` are its other flags, as latency="30us". Prints a table.
+        """
+        results = []
+        print(
+            f"{'workers':>7}  {'policy':18}  {'iteration ms':>12}  {'samples/s':>10}  {'speedup':>8}"
+        )
+        for count in [workers] if isinstance(workers, int) else workers:
+            for policy in policies:
+                result = self._ask("simulate", count, bandwidth, policy, dict(options))
+                results.append({**result, "policy": policy})
+                print(
+                    f"{count:7}  {policy:18}  {result['iteration_ms']:12.2f}  "
+                    f"{result['images_per_second']:10.0f}  {result['speedup']:8.2f}",
+                    flush=True,
+                )
+        return results
+
+    def _layer_text(self, layer: Layer, forward_ms: float, backward_ms: float) -> str:
+        times = f"forward_ms: {forward_ms:.6f} backward_ms: {backward_ms:.6f}"
+        name = json.dumps(layer.name, ensure_ascii=False)
+        if layer.rows == 0 or layer.rows % self.batch != 0:
+            kind = json.dumps(type(layer.module).__name__)
+            return f"  layers {{ name: {name} type: {kind} parameters: {layer.size} {times} }}\n"
+        outputs, inputs = layer.slots[0].parameter.shape
+        bias = str(len(layer.slots) > 1).lower()
+        return (
+            f'  layers {{ name: {name} type: "InnerProduct" outputs: {outputs} inputs: {inputs} '
+            f"rows_per_sample: {layer.rows // self.batch} bias: {bias} {times} }}\n"
+        )
+
+    def _ask(self, verb: str, workers: int, bandwidth: str, policy: str, options: dict) -> dict:
+        options.setdefault("servers", workers)
+        with tempfile.TemporaryDirectory(prefix="poseidon_torch.") as folder:
+            path = f"{folder}/model.profile"
+            self.save(path)
+            flags = [f"--{name}={value}" for name, value in options.items()]
+            command = [
+                _library.find_program("poseidon"),
+                verb,
+                f"--profile={path}",
+                f"--workers={workers}",
+                f"--bandwidth={bandwidth}",
+                f"--policy={policy.lower()}",
+                "--format=json",
+                *flags,
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ConfigError(done.stderr.strip(), done.returncode)
+        return json.loads(done.stdout)
+
+
+def profile(
+    model: torch.nn.Module,
+    example: Example,
+    loss_of: Optional[Callable[[Any], torch.Tensor]] = None,
+    batch: Optional[int] = None,
+    iterations: int = 5,
+) -> Profile:
+    """Times forward and backward passes of `model` on this machine and returns a Profile.
+
+    `example` are the arguments of one batch (as distribute's), `loss_of` makes a scalar of the model's result (not
+    given: the sum of its floats), `batch` is the number of samples (not given: the first extent of the first tensor).
+    Changes neither parameters nor buffers; gradients are left None. Raises ConfigError.
+
+    psd.profile(model, images, lambda out: cross_entropy(out, labels)).simulate([1, 8, 64], "1Gbps", ["time", "ring"])
+    """
+    layers = Trace(model, example).apply(model, layers_of(model))
+    if batch is None:
+        batch = _first_tensor(example).shape[0]
+    before = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    stopwatch = _Stopwatch(layers)
+    try:
+        for iteration in range(_WARM_UP + iterations):
+            stopwatch.begin(keep=iteration >= _WARM_UP)
+            result = call(model, example)
+            loss = loss_of(result) if loss_of is not None else _sum_of(result)
+            stopwatch.turn()
+            loss.backward()
+            stopwatch.end()
+            for layer in layers:
+                for slot in layer.slots:
+                    slot.parameter.grad = None
+    finally:
+        stopwatch.remove()
+        with torch.no_grad():
+            for buffer, value in before:
+                buffer.copy_(value)
+    return Profile(layers, stopwatch.forward_ms(), stopwatch.backward_ms(), batch)
+
+
+class _Stopwatch:
+    """When each layer's forward pass begins, and when its gradient is complete. What lies between two of them, layers
+    without parameters included, is the earlier one's forward pass, and the later one's backward pass.
+    """
+
+    def __init__(self, layers: List[Layer]):
+        self._layers = layers
+        self._forward: List[List[float]] = []
+        self._backward: List[List[float]] = []
+        self._starts: Dict[int, float] = {}
+        self._ready: Dict[int, float] = {}
+        self._keep = False
+        self._begin = self._turn = 0.0
+        self._handles = []
+        for number, layer in enumerate(layers):
+            self._handles.append(layer.module.register_forward_pre_hook(self._starter(number)))
+            for slot in layer.slots:
+                hook = slot.parameter.register_post_accumulate_grad_hook(self._finisher(number))
+                self._handles.append(hook)
+
+    def begin(self, keep: bool) -> None:
+        self._starts.clear()
+        self._ready.clear()
+        self._keep = keep
+        self._begin = time.perf_counter()
+
+    def turn(self) -> None:
+        self._turn = time.perf_counter()
+
+    def end(self) -> None:
+        if not self._keep:
+            return
+        layers = range(len(self._layers))
+        starts = [self._starts.get(number) for number in layers]
+        following = self._turn
+        forward = [0.0] * len(starts)
+        for number in reversed(layers):
+            if starts[number] is not None:
+                # What comes before the first layer is its own.
+                first = all(start is None for start in starts[:number])
+                start = self._begin if first else starts[number]
+                forward[number] = max(0.0, following - start)
+                following = start
+        backward = [0.0] * len(starts)
+        previous = self._turn
+        for number in sorted(self._ready, key=self._ready.get):
+            backward[number] = self._ready[number] - previous
+            previous = self._ready[number]
+        self._forward.append(forward)
+        self._backward.append(backward)
+
+    def forward_ms(self) -> List[float]:
+        return _medians(self._forward)
+
+    def backward_ms(self) -> List[float]:
+        return _medians(self._backward)
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _starter(self, number: int):
+        def start(*_):
+            self._starts.setdefault(number, time.perf_counter())
+
+        return start
+
+    def _finisher(self, number: int):
+        def finish(_):
+            self._ready[number] = time.perf_counter()
+
+        return finish
+
+
+def _medians(seconds: List[List[float]]) -> List[float]:
+    return [1000 * statistics.median(layer) for layer in zip(*seconds)]
+
+
+def _first_tensor(example: Example) -> torch.Tensor:
+    values = example.values() if isinstance(example, dict) else example
+    candidates = [example] if isinstance(example, torch.Tensor) else values
+    for value in candidates:
+        if isinstance(value, torch.Tensor) and value.dim() > 0:
+            return value
+    raise ConfigError("the example has no tensor that tells the batch; give batch=")
+
+
+def _sum_of(result: Any) -> torch.Tensor:
+    if isinstance(result, torch.Tensor):
+        return result.float().sum()
+    raise ConfigError("the model's result is no tensor; give loss_of=, which makes a scalar of it")

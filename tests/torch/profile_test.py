@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""A model's profile is what the planner and the simulator take; nothing in the model is changed."""
+
+import copy
+import sys
+import unittest
+
+import torch
+
+import ranks
+
+sys.path.insert(0, str(ranks.ROOT / "python"))
+
+import poseidon_torch as psd  # pylint: disable=wrong-import-position
+from models import ConvolutionalNet, Transformer, WidePerceptron, data_of, loss_of
+
+
+class ProfileTest(unittest.TestCase):
+    def profile_of(self, kind, samples=8):
+        torch.set_num_threads(1)
+        model = kind()
+        before = copy.deepcopy(model.state_dict())
+        inputs, targets = data_of(kind, samples)
+        profile = psd.profile(model, inputs, lambda outputs: loss_of(outputs, targets))
+        for name, value in model.state_dict().items():
+            torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+        self.assertTrue(all(parameter.grad is None for parameter in model.parameters()))
+        floats = sum(parameter.numel() for parameter in model.parameters())
+        self.assertEqual(sum(layer.size for layer in profile.layers), floats)
+        return profile
+
+    def test_times_are_those_of_the_passes(self):
+        profile = self.profile_of(WidePerceptron)
+        self.assertEqual(
+            [layer.name for layer in profile.layers], ["layers.0", "layers.2", "classes"]
+        )
+        self.assertTrue(all(ms > 0 for ms in profile.forward_ms + profile.backward_ms))
+        self.assertIn("layers.2", str(profile))
+
+    def test_sequences_have_more_rows_than_samples(self):
+        profile = self.profile_of(Transformer)
+        self.assertIn("rows_per_sample: 8 bias: true", profile.text())
+        # The tied embedding is no linear layer, and what is never used has no rows.
+        self.assertIn('name: "embedding" type: "Embedding"', profile.text())
+        self.assertIn('name: "unused" type: "Linear"', profile.text())
+
+    def test_plan_and_simulation(self):
+        profile = self.profile_of(ConvolutionalNet)
+        plan = profile.plan(workers=4, bandwidth="1Gbps")
+        self.assertGreater(len(str(plan)), 0)
+        results = profile.simulate([1, 4], "1Gbps", ["bytes", "ring"])
+        self.assertEqual([result["workers"] for result in results], [1, 1, 4, 4])
+        compute = sum(profile.forward_ms) + sum(profile.backward_ms)
+        for result in results:
+            self.assertAlmostEqual(result["compute_ms"], compute, delta=0.01 * compute)
+            self.assertGreaterEqual(result["iteration_ms"], 0.99 * compute)
+
+    def test_mistakes(self):
+        profile = self.profile_of(ConvolutionalNet)
+        with self.assertRaisesRegex(psd.ConfigError, "bandwidth"):
+            profile.simulate(4, "fast")
+        with self.assertRaisesRegex(psd.ConfigError, "no flag --wings"):
+            profile.plan(4, wings=2)
+        with self.assertRaisesRegex(psd.ConfigError, "loss_of"):
+            psd.profile(_Pair(), torch.ones(2, 4))
+
+
+class _Pair(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, features):
+        return self.linear(features), features
+
+
+if __name__ == "__main__":
+    unittest.main()
