@@ -58,12 +58,12 @@ class Exchange:
         }
         # By layer: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
-        # By parameter: whether anybody had a gradient of it in the last iteration.
-        self._used: Optional[List[bool]] = None
+        # By parameter: the share of workers that had a gradient of it in the last iteration.
+        self._used: Optional[List[float]] = None
         self._waiting: List[int] = []  # by layer: parameters whose gradients are not there yet
         self._pushed: List[bool] = []
         self._sends_factors: Set[int] = set()  # layers, by the plan
-        self._gave_factors: Set[int] = set()  # of these, in the backward pass under way
+        self._unused: List[int] = []  # parameters without a gradient in the pass under way
         self._begin(type(model).__name__, batch_size)
         self._forget_backward()
         self._handles = [
@@ -154,7 +154,7 @@ class Exchange:
                 self._sends_factors.add(number)
 
     def _forget_backward(self) -> None:
-        self._gave_factors.clear()
+        self._unused.clear()
         self._waiting = [0] + [len(layer.slots) for layer in self._layers]
         self._pushed = [False] * len(self._waiting)
         self._in_backward = False
@@ -174,7 +174,6 @@ class Exchange:
                 )
             self._begin_backward()
             self._push_factors(number, layer, top, bottom)
-            self._gave_factors.add(number)
 
     def _push_factors(self, number, layer, top: torch.Tensor, bottom: torch.Tensor) -> None:
         memory = self._session.memory(number)
@@ -199,14 +198,16 @@ class Exchange:
     def _push(self, number: int, layer: Layer) -> None:
         if number in self._sends_factors:  # that the backward pass did not come by
             outputs, inputs = layer.slots[0].parameter.shape
+            self._unused += range(self._first[number - 1], self._first[number])
             return self._push_factors(
                 number, layer, torch.empty(0, outputs), torch.empty(0, inputs)
             )
-        memory = self._session.memory(number)
-        for view, slot in zip(layer.views(memory.gradient), layer.slots):
+        views = layer.views(self._session.gradient_memory(number))
+        for index, (view, slot) in enumerate(zip(views, layer.slots), self._first[number - 1]):
             gradient = slot.parameter.grad
             if gradient is None:
                 view.zero_()
+                self._unused.append(index)
             elif gradient.is_sparse:
                 raise ConfigError(
                     f"layer {layer.name!r} has a sparse gradient; use a dense one (Embedding: sparse=False)"
@@ -217,13 +218,9 @@ class Exchange:
         self._pushed[number] = True
 
     def _push_used(self) -> None:
-        used = view_of(self._session.memory(0).gradient)
-        index = 0
-        for number, layer in enumerate(self._layers, start=1):
-            for slot in layer.slots:
-                has_gradient = slot.parameter.grad is not None or number in self._gave_factors
-                used[index] = float(has_gradient)
-                index += 1
+        used = view_of(self._session.gradient_memory(0))
+        used.fill_(1)
+        used[self._unused] = 0
         self._session.gradient_ready(0)
 
     def _on_backward_done(self) -> None:
@@ -245,15 +242,14 @@ class Exchange:
                 self._take_mean(number)
 
     def _take_mean(self, index: int) -> None:
-        layer = self._layers[index]
+        session, layer = self._session, self._layers[index]
         if self._used is None:
-            self._session.wait_fresh(0)
-            flags = view_of(self._session.memory(0).mean_gradient).tolist()
-            self._used = [flag > 0 for flag in flags]
-        self._session.wait_fresh(index + 1)
-        views = layer.views(self._session.memory(index + 1).mean_gradient)
-        for view, slot, used in zip(views, layer.slots, self._used[self._first[index] :]):
-            if not used:
+            session.wait_fresh(0)
+            self._used = view_of(session.mean_gradient_memory(0)).tolist()
+        session.wait_fresh(index + 1)
+        views = layer.views(session.mean_gradient_memory(index + 1))
+        for place, (view, slot) in enumerate(zip(views, layer.slots), self._first[index]):
+            if self._used[place] == 0:
                 continue
             parameter = slot.parameter
             if parameter.grad is None:

@@ -174,6 +174,12 @@ for _name in ("session_destroy", "communicator_destroy"):
     getattr(_LIB, "poseidon_" + _name).restype = None
 
 
+# Those that are called for each layer of each iteration.
+_MEMORY = _LIB.poseidon_session_memory
+_GRADIENT_READY = _LIB.poseidon_session_gradient_ready
+_WAIT_FRESH = _LIB.poseidon_session_wait_fresh
+
+
 def version() -> str:
     """Of the library: "0.1.0"."""
     return _LIB.poseidon_version().decode()
@@ -199,13 +205,17 @@ class _Calls:
         return int(self._raised is not None)
 
     def __call__(self, name: str, *arguments) -> None:
-        code = getattr(_LIB, "poseidon_" + name)(*arguments)
+        self.check(getattr(_LIB, "poseidon_" + name)(*arguments))
+
+    def check(self, code: int) -> None:
+        """Raises what a call's code says."""
+        if code == 0:
+            return
         if self._raised is not None:
             raised, self._raised = self._raised, None
             raise raised
-        if code != 0:
-            message = _LIB.poseidon_last_error().decode(errors="replace")
-            raise _CLASSES.get(code, PoseidonError)(message, code)
+        message = _LIB.poseidon_last_error().decode(errors="replace")
+        raise _CLASSES.get(code, PoseidonError)(message, code)
 
 
 class Floats(NamedTuple):
@@ -253,6 +263,8 @@ class Session:
         PoseidonError.
         """
         self._call = _Calls(watch)
+        self._memory = _LayerMemory()
+        self._memory_pointer = ctypes.pointer(self._memory)
         options = _SessionOptions(
             job=job.encode(),
             job_text=job_text.encode(),
@@ -299,8 +311,8 @@ class Session:
 
     def memory(self, layer: int) -> LayerMemory:
         """To be asked in every iteration anew, when the layer is fresh, or before begin."""
-        memory = _LayerMemory()
-        self._call("session_memory", self._call.handle, layer, ctypes.byref(memory))
+        self._ask_for_memory(layer)
+        memory = self._memory
         return LayerMemory(
             *(
                 Floats(getattr(memory, name) or 0, getattr(memory, name + "_size"))
@@ -308,13 +320,26 @@ class Session:
             )
         )
 
+    def gradient_memory(self, layer: int) -> Floats:
+        """memory(layer).gradient."""
+        self._ask_for_memory(layer)
+        return Floats(self._memory.gradient or 0, self._memory.gradient_size)
+
+    def mean_gradient_memory(self, layer: int) -> Floats:
+        """memory(layer).mean_gradient."""
+        self._ask_for_memory(layer)
+        return Floats(self._memory.mean_gradient or 0, self._memory.mean_gradient_size)
+
+    def _ask_for_memory(self, layer: int) -> None:
+        self._call.check(_MEMORY(self._call.handle, layer, self._memory_pointer))
+
     def gradient_ready(self, layer: int) -> None:
         """The layer's gradient of this iteration is in its memory. Returns at once."""
-        self._call("session_gradient_ready", self._call.handle, layer)
+        self._call.check(_GRADIENT_READY(self._call.handle, layer))
 
     def wait_fresh(self, layer: int) -> None:
         """Waits until the mean gradient of the iteration before is there."""
-        self._call("session_wait_fresh", self._call.handle, layer)
+        self._call.check(_WAIT_FRESH(self._call.handle, layer))
 
     def end_iteration(self, loss: float = float("nan")) -> bool:
         """All gradients are ready. True: the plan has changed, and with it all layers' memory."""

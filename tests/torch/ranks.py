@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -29,14 +29,18 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def environment_of(rank: int, ranks: int, port: int) -> Dict[str, str]:
+def environment_of(
+    rank: int, ranks: int, port: int, machines: int = 1, master: str = "127.0.0.1"
+) -> Dict[str, str]:
+    """torchrun's variables; the ranks are spread evenly over the machines."""
+    local_ranks = ranks // machines
     return {
         **os.environ,
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(rank % local_ranks),
         "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1",
+        "LOCAL_WORLD_SIZE": str(local_ranks),
+        "MASTER_ADDR": master,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT / "python"),
@@ -45,19 +49,39 @@ def environment_of(rank: int, ranks: int, port: int) -> Dict[str, str]:
 
 
 class Ranks:
-    """A program's processes; none is left when the context ends."""
+    """A program's processes; none is left when the context ends.
 
-    def __init__(self, program: str, ranks: int, arguments: Optional[List[str]] = None):
+    `machines`: network namespaces that the ranks are spread over; the first one's address is `master`.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        ranks: int,
+        arguments: Optional[List[str]] = None,
+        machines: Sequence[str] = (),
+        master: str = "127.0.0.1",
+    ):
         self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
         self.out = pathlib.Path(self._scratch.name)
         port = free_port()
         self.processes: List[subprocess.Popen] = []
         for rank in range(ranks):
+            there = []
+            if machines:
+                namespace = machines[rank * len(machines) // ranks]
+                there = ["ip", "netns", "exec", namespace]
             with open(self.out / f"rank-{rank}.log", "wb") as log:
                 self.processes.append(
                     subprocess.Popen(
-                        [sys.executable, HERE / "programs" / program, self.out, *(arguments or [])],
-                        env=environment_of(rank, ranks, port),
+                        [
+                            *there,
+                            sys.executable,
+                            HERE / "programs" / program,
+                            self.out,
+                            *(arguments or []),
+                        ],
+                        env=environment_of(rank, ranks, port, max(1, len(machines)), master),
                         stdout=log,
                         stderr=subprocess.STDOUT,
                         stdin=subprocess.DEVNULL,
