@@ -18,10 +18,11 @@ import atexit
 import os
 import pathlib
 import sys
-from typing import ContextManager, Optional
+from typing import Callable, ContextManager, Optional, Union
 
 import torch
 
+from ._diloco import Rounds
 from ._example import Example, Trace
 from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
@@ -32,6 +33,7 @@ from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Se
 
 __all__ = [
     "ConfigError",
+    "DiLoCo",
     "DeadlineExceeded",
     "PeerLost",
     "PoseidonError",
@@ -56,7 +58,7 @@ class _Process:
         self.place: Optional[Place] = None
         self.job: Optional[Job] = None
         self.session: Optional[Session] = None
-        self.exchange: Optional[Exchange] = None
+        self.exchange: Optional[Union[Exchange, Rounds]] = None
         self.failure: Optional[str] = None
         self.pid = os.getpid()
         self.jobs = 0  # that it has taken part in
@@ -142,23 +144,18 @@ def distribute(
     exchange is hidden, but p.grad is of no use between, so that clipping and GradScaler can't be used, and parameters
     must not be read outside of the forward pass without synchronize().
 
-    `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md, `servers` is cluster's
-    (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"), which policy TIME plans with.
+    `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md,
+    `servers` is cluster's (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"), which policy TIME
+    plans with.
     `deadline_seconds`: how long workers wait for one another before the job ends (600); longer than a test that only
     one of them makes. `batch_size`: samples a worker computes in an iteration, for rates in the progress. The same on
     all ranks; a job config file says all but the last itself.
 
     Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
     """
-    _process.expect_init()
-    if _process.exchange is not None:
-        raise ConfigError(
-            "distribute was called twice; a process trains one model, to which all parts belong"
-        )
-    _check_optimizer(model, optimizer)
     if overlap not in ("backward", "forward"):
         raise ConfigError(f"overlap is {overlap!r}; it can be 'backward' or 'forward'")
-    given = {
+    options = {
         "policy": policy,
         "codec": codec,
         "servers": servers,
@@ -168,25 +165,49 @@ def distribute(
         "deterministic": deterministic,
         "deadline_seconds": deadline_seconds,
     }
-    given = {name: value for name, value in given.items() if value is not None}
-    if _process.session is not None and given:
-        raise ConfigError(
-            f"{', '.join(given)}: the job config says so itself (docs/configuration.md)"
-        )
+    _check_start(model, optimizer)
     layers = layers_of(model)
     if example is not None:
         layers = Trace(model, example).apply(model, layers)
     if overlap == "forward":
         check_optimizer(optimizer)
-    try:
-        if _process.job is not None:
-            _process.session = _process.job.start(JobOptions(**given))
-        _process.exchange = Exchange(
-            model, optimizer, layers, _process.session, overlap, batch_size
-        )
-    except BaseException:
-        _abandon()
-        raise
+    _start(
+        options,
+        lambda session: Exchange(model, optimizer, layers, session, overlap, batch_size),
+    )
+    return optimizer
+
+
+def DiLoCo(  # pylint: disable=invalid-name
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    every: int = 100,
+    outer_lr: float = 0.7,
+    outer_momentum: float = 0.9,
+    **options,
+) -> torch.optim.Optimizer:
+    """Instead of distribute, where even a few bytes an iteration are too many: DiLoCo (arXiv 2311.08105).
+
+    Each worker trains on its own. After `every` steps of `optimizer` the way that the parameters have gone since the
+    last exchange is averaged over all workers and taken for a gradient, which Nesterov's momentum (`outer_lr`,
+    `outer_momentum`) applies; all go on from there. The training is another one than with the whole batch. What of the
+    optimizer is state stays each worker's own. Returns `optimizer`.
+
+    `options` are distribute's `policy`, `codec`, `servers`, `bandwidth`, `lanes`, `bucket_bytes`, `deterministic` and
+    `deadline_seconds`, which must be longer than `every` steps of the slowest worker take. A round that has begun when
+    the training ends is exchanged by shutdown().
+
+    Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
+    """
+    if every < 1:
+        raise ConfigError(f"every is {every}; it must be at least 1")
+    _check_start(model, optimizer)
+    layers = layers_of(model)
+    _start(
+        options,
+        lambda session: Rounds(model, optimizer, layers, session, every, outer_lr, outer_momentum),
+    )
     return optimizer
 
 
@@ -232,10 +253,38 @@ def shutdown() -> None:
         job.end()
 
 
-def _exchange() -> Exchange:
+def _exchange() -> Union[Exchange, Rounds]:
     if _process.exchange is None:
         raise ConfigError("call poseidon_torch.distribute(model, optimizer) first")
     return _process.exchange
+
+
+def _check_start(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    _process.expect_init()
+    if _process.exchange is not None:
+        raise ConfigError(
+            "distribute was called twice; a process trains one model, to which all parts belong"
+        )
+    _check_optimizer(model, optimizer)
+
+
+def _start(options: dict, exchange_of: Callable[[Session], Union[Exchange, Rounds]]) -> None:
+    given = {name: value for name, value in options.items() if value is not None}
+    if _process.session is not None and given:
+        raise ConfigError(
+            f"{', '.join(given)}: the job config says so itself (docs/configuration.md)"
+        )
+    try:
+        job_options = JobOptions(**given)
+    except TypeError as error:
+        raise ConfigError(f"no such option: {error}") from None
+    try:
+        if _process.job is not None:
+            _process.session = _process.job.start(job_options)
+        _process.exchange = exchange_of(_process.session)
+    except BaseException:
+        _abandon()
+        raise
 
 
 def _abandon() -> None:

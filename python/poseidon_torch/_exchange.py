@@ -18,25 +18,27 @@ from typing import Dict, Iterator, List, Optional, Set
 import torch
 from torch.nn.modules import module as module_hooks
 
-from . import _factors, _library
+from . import _factors
 from ._forward_overlap import ForwardOverlap
 from ._layers import Layer, view_of
-from ._library import ConfigError, LayerSpec, PoseidonError
+from ._library import ConfigError, LayerSpec, Session
+from ._shared_model import SharedModel
 
 # Declared in front of the model's layers: a float a parameter, 1 where this worker has a gradient of it. The mean says
 # whether anybody had one; a parameter that nobody used must keep its None, or weight decay would shrink it.
-_USED = "parameters with gradients"
+_USED = 0
+_USED_NAME = "parameters with gradients"
 
 
 class Exchange:
-    """A distributed model's hooks and its session. Threads: those that autograd calls hooks in, one at a time."""
+    """A distributed model's hooks. Threads: those that autograd calls hooks in, one at a time."""
 
     def __init__(
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         layers: List[Layer],
-        session: _library.Session,
+        session: Session,
         overlap: str,
         batch_size: int,
     ):
@@ -44,41 +46,41 @@ class Exchange:
 
         Raises PoseidonError.
         """
+        # By layer, and of their number: its first parameter's place among all.
+        self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
+        used = LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])
+        self._shared = SharedModel(type(model).__name__, layers, session, batch_size, [used])
         self._session = session
         self._layers = layers
         self._lock = threading.RLock()
         self._synchronizing = True
         self._in_backward = False
         self._loss = float("nan")
-        # By id: layer and slot of a parameter.
-        self._places = {
-            id(slot.parameter): (number, layer)
-            for number, layer in enumerate(self._layers, start=1)
-            for slot in layer.slots
+        self._layer_of = {
+            id(slot.parameter): index for index, layer in enumerate(layers) for slot in layer.slots
         }
-        # By layer: its first parameter's place among all.
-        self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
         # By parameter: the share of workers that had a gradient of it in the last iteration.
         self._used: Optional[List[float]] = None
-        self._waiting: List[int] = []  # by layer: parameters whose gradients are not there yet
-        self._pushed: List[bool] = []
         self._sends_factors: Set[int] = set()  # layers, by the plan
-        self._unused: List[int] = []  # parameters without a gradient in the pass under way
-        self._begin(type(model).__name__, batch_size)
+        # Of the pass under way: by layer, parameters whose gradients are not there yet, and whether it has been sent;
+        # parameters that have none.
+        self._waiting: List[int] = []
+        self._pushed: List[bool] = []
+        self._unused: List[int] = []
         self._forget_backward()
         self._handles = [
             slot.parameter.register_post_accumulate_grad_hook(self._on_gradient)
-            for layer in self._layers
+            for layer in layers
             for slot in layer.slots
         ]
         self._handles += _refuse_changes(model)
         self._install_factors()
         self._forward: Optional[ForwardOverlap] = None
         if overlap == "forward":
-            self._forward = ForwardOverlap(model, optimizer, self._layers, self._take_mean)
+            self._forward = ForwardOverlap(model, optimizer, layers, self._take_mean)
 
     @property
-    def session(self) -> _library.Session:
+    def session(self) -> Session:
         """For rank and size."""
         return self._session
 
@@ -104,59 +106,33 @@ class Exchange:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
         self.synchronize()
         self._remove_hooks()
-        for number, layer in enumerate(self._layers, start=1):
-            for view, slot in zip(layer.views(self._session.memory(number).values), layer.slots):
-                view.copy_(slot.parameter.detach())
-        self._session.finish()
-        self._forget_memory()
-        self._session.close()
+        self._shared.finish()
 
     def give_up(self, reason: str) -> None:
         """The others hear why."""
         self._remove_hooks()
-        with contextlib.suppress(PoseidonError):
-            self._session.fail(reason)
-        self._forget_memory()
-        self._session.close()
-
-    def _begin(self, name: str, batch_size: int) -> None:
-        session = self._session
-        parameters = sum(len(layer.slots) for layer in self._layers)
-        used = LayerSpec(_USED, "Used", [[parameters]])
-        session.declare(name, [used, *(layer.spec() for layer in self._layers)], batch_size, 0)
-        if session.rank == 0:
-            for number, layer in enumerate(self._layers, start=1):
-                for view, slot in zip(layer.views(session.memory(number).values), layer.slots):
-                    view.copy_(slot.parameter.detach())
-        session.begin()
-        session.wait_fresh(0)
-        for number, layer in enumerate(self._layers, start=1):
-            session.wait_fresh(number)
-            if session.rank == 0:
-                continue
-            for view, slot in zip(layer.views(session.memory(number).values), layer.slots):
-                slot.parameter.detach().copy_(view)
+        self._shared.give_up(reason)
 
     def _install_factors(self) -> None:
-        for number, layer in enumerate(self._layers, start=1):
+        for index, layer in enumerate(self._layers):
             if layer.rows > 0:
                 _factors.install(
                     layer.module,
-                    functools.partial(self._sends_factors.__contains__, number),
-                    functools.partial(self._on_factors, number),
+                    functools.partial(self._sends_factors.__contains__, index),
+                    functools.partial(self._on_factors, index),
                 )
         self._look_at_plan()
 
     def _look_at_plan(self) -> None:
         self._sends_factors.clear()
-        for number, layer in enumerate(self._layers, start=1):
-            if layer.rows > 0 and self._session.memory(number).u.size > 0:
-                self._sends_factors.add(number)
+        for index, layer in enumerate(self._layers):
+            if layer.rows > 0 and self._session.memory(index + 1).u.size > 0:
+                self._sends_factors.add(index)
 
     def _forget_backward(self) -> None:
+        self._waiting = [len(layer.slots) for layer in self._layers]
+        self._pushed = [False] * len(self._layers)
         self._unused.clear()
-        self._waiting = [0] + [len(layer.slots) for layer in self._layers]
-        self._pushed = [False] * len(self._waiting)
         self._in_backward = False
 
     def _begin_backward(self) -> None:
@@ -164,73 +140,76 @@ class Exchange:
             self._in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
 
-    def _on_factors(self, number: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
-        layer = self._layers[number - 1]
+    def _on_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
         with self._lock:
             if not self._synchronizing:
                 raise ConfigError(
-                    f"layer {layer.name!r} sends factors, which can't add up over passes as no_sync wants it; "
-                    "call distribute without an example, or with another policy"
+                    f"layer {self._layers[index].name!r} sends factors, which can't add up over passes as no_sync "
+                    "wants it; call distribute without an example, or with another policy"
                 )
             self._begin_backward()
-            self._push_factors(number, layer, top, bottom)
+            self._push_factors(index, top, bottom)
 
-    def _push_factors(self, number, layer, top: torch.Tensor, bottom: torch.Tensor) -> None:
-        memory = self._session.memory(number)
+    def _push_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
+        memory = self._session.memory(index + 1)
+        layer = self._layers[index]
         outputs, inputs = layer.slots[0].parameter.shape
         _factors.fill(view_of(memory.u).view(-1, outputs), top, layer.name)
         _factors.fill(view_of(memory.v).view(-1, inputs), bottom, layer.name)
-        self._session.gradient_ready(number)
-        self._pushed[number] = True
+        self._shared.ready(index)
+        self._pushed[index] = True
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         with self._lock:
             if not self._synchronizing:
                 return
             self._begin_backward()
-            number, layer = self._places[id(parameter)]
-            if number in self._sends_factors:  # autograd calls with no gradient, too
+            index = self._layer_of[id(parameter)]
+            if index in self._sends_factors:  # autograd calls with no gradient, too
                 return
-            self._waiting[number] -= 1
-            if self._waiting[number] == 0:
-                self._push(number, layer)
+            self._waiting[index] -= 1
+            if self._waiting[index] == 0:
+                self._push(index)
 
-    def _push(self, number: int, layer: Layer) -> None:
-        if number in self._sends_factors:  # that the backward pass did not come by
-            outputs, inputs = layer.slots[0].parameter.shape
-            self._unused += range(self._first[number - 1], self._first[number])
-            return self._push_factors(
-                number, layer, torch.empty(0, outputs), torch.empty(0, inputs)
-            )
-        views = layer.views(self._session.gradient_memory(number))
-        for index, (view, slot) in enumerate(zip(views, layer.slots), self._first[number - 1]):
+    def _push(self, index: int) -> None:
+        layer = self._layers[index]
+        for view, slot, place in zip(
+            self._shared.gradient(index), layer.slots, itertools.count(self._first[index])
+        ):
             gradient = slot.parameter.grad
             if gradient is None:
                 view.zero_()
-                self._unused.append(index)
+                self._unused.append(place)
             elif gradient.is_sparse:
                 raise ConfigError(
                     f"layer {layer.name!r} has a sparse gradient; use a dense one (Embedding: sparse=False)"
                 )
             else:
                 view.copy_(gradient)
-        self._session.gradient_ready(number)
-        self._pushed[number] = True
+        self._shared.ready(index)
+        self._pushed[index] = True
+
+    def _push_nothing(self, index: int) -> None:
+        """For a layer that the backward pass did not come by, or only by a part of it."""
+        if index not in self._sends_factors:
+            return self._push(index)
+        outputs, inputs = self._layers[index].slots[0].parameter.shape
+        self._unused += range(self._first[index], self._first[index + 1])
+        return self._push_factors(index, torch.empty(0, outputs), torch.empty(0, inputs))
 
     def _push_used(self) -> None:
-        used = view_of(self._session.gradient_memory(0))
+        used = view_of(self._session.gradient_memory(_USED))
         used.fill_(1)
         used[self._unused] = 0
-        self._session.gradient_ready(0)
+        self._session.gradient_ready(_USED)
 
     def _on_backward_done(self) -> None:
         with self._lock:
-            for number in range(len(self._layers), 0, -1):
-                if not self._pushed[number]:
-                    self._push(number, self._layers[number - 1])
+            for index in reversed(range(len(self._layers))):
+                if not self._pushed[index]:
+                    self._push_nothing(index)
             self._push_used()
-            if self._session.end_iteration(self._loss):
-                self._forget_memory()
+            if self._shared.end_iteration(self._loss):
                 self._look_at_plan()
             self._loss = float("nan")
             self._used = None
@@ -238,27 +217,23 @@ class Exchange:
             if self._forward is not None:
                 self._forward.gradients_left()
                 return
-            for number in range(len(self._layers)):
-                self._take_mean(number)
+            for index in range(len(self._layers)):
+                self._take_mean(index)
 
     def _take_mean(self, index: int) -> None:
-        session, layer = self._session, self._layers[index]
         if self._used is None:
-            session.wait_fresh(0)
-            self._used = view_of(session.mean_gradient_memory(0)).tolist()
-        session.wait_fresh(index + 1)
-        views = layer.views(session.mean_gradient_memory(index + 1))
-        for place, (view, slot) in enumerate(zip(views, layer.slots), self._first[index]):
+            self._session.wait_fresh(_USED)
+            self._used = view_of(self._session.mean_gradient_memory(_USED)).tolist()
+        views = self._shared.wait_for_mean(index)
+        for view, slot, place in zip(
+            views, self._layers[index].slots, itertools.count(self._first[index])
+        ):
             if self._used[place] == 0:
                 continue
             parameter = slot.parameter
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
             parameter.grad.copy_(view)
-
-    def _forget_memory(self) -> None:
-        for layer in self._layers:
-            layer.forget_views()
 
     def _remove_hooks(self) -> None:
         if self._forward is not None:

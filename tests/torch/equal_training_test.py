@@ -16,6 +16,14 @@ class EqualTraining(unittest.TestCase):
             self.assertEqual(ranks.daemons(), [])
             print(results[0].output)
 
+    def test_diloco_as_its_formulas(self):
+        with Ranks("diloco.py", 3) as ranks:
+            for rank, result in enumerate(ranks.wait(60)):
+                self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
+            said = (ranks.out / "scheduler.log").read_text()
+            self.assertIn("8 iterations", said)  # seven whole rounds, and what was left
+            self.assertIn("all workers ended with the same parameters", said)
+
 
 if __name__ == "__main__":
     unittest.main()

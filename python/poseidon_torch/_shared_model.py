@@ -1,0 +1,90 @@
+"""A model's layers in a session: what all ways of training together do with them."""
+
+import contextlib
+from typing import List, Sequence
+
+import torch
+
+from ._layers import Layer
+from ._library import LayerSpec, PoseidonError, Session
+
+
+class SharedModel:
+    """The layers of a model, of which layer i is number i + len(extra) of the session's. One thread at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        layers: List[Layer],
+        session: Session,
+        batch_size: int,
+        extra: Sequence[LayerSpec] = (),
+    ):
+        """Declares the layers behind the `extra` ones; worker 0's parameters become everybody's.
+
+        Raises PoseidonError.
+        """
+        self.session = session
+        self.layers = layers
+        self._extra = len(extra)
+        specs = [*extra, *(layer.spec() for layer in layers)]
+        session.declare(name, specs, batch_size, 0)
+        if session.rank == 0:
+            self._put_values()
+        session.begin()
+        for number in range(len(specs)):
+            session.wait_fresh(number)
+        if session.rank != 0:
+            self._take_values()
+
+    def gradient(self, index: int) -> List[torch.Tensor]:
+        """Where layer `index`'s gradients of this iteration are to be written, by parameter."""
+        return self.layers[index].views(self.session.gradient_memory(index + self._extra))
+
+    def ready(self, index: int) -> None:
+        """They are there."""
+        self.session.gradient_ready(index + self._extra)
+
+    def wait_for_mean(self, index: int) -> List[torch.Tensor]:
+        """The mean of all workers' gradients of the iteration before, by parameter, when it is there."""
+        number = index + self._extra
+        self.session.wait_fresh(number)
+        return self.layers[index].views(self.session.mean_gradient_memory(number))
+
+    def end_iteration(self, loss: float) -> bool:
+        """True: the plan has changed, and with it all memory."""
+        changed = self.session.end_iteration(loss)
+        if changed:
+            self._forget_memory()
+        return changed
+
+    def finish(self) -> None:
+        """After the last iteration: waits for the others, whose parameters the scheduler compares."""
+        self._put_values()
+        self.session.finish()
+        self._forget_memory()
+        self.session.close()
+
+    def give_up(self, reason: str) -> None:
+        """The others hear why."""
+        with contextlib.suppress(PoseidonError):
+            self.session.fail(reason)
+        self._forget_memory()
+        self.session.close()
+
+    def _values(self, index: int) -> List[torch.Tensor]:
+        return self.layers[index].views(self.session.memory(index + self._extra).values)
+
+    def _put_values(self) -> None:
+        for index, layer in enumerate(self.layers):
+            for view, slot in zip(self._values(index), layer.slots):
+                view.copy_(slot.parameter.detach())
+
+    def _take_values(self) -> None:
+        for index, layer in enumerate(self.layers):
+            for view, slot in zip(self._values(index), layer.slots):
+                slot.parameter.detach().copy_(view)
+
+    def _forget_memory(self) -> None:
+        for layer in self.layers:
+            layer.forget_views()
