@@ -198,7 +198,7 @@ class Job:
             # lead to a loopback address.
             self._store.set("host", _resolve(place.master))
         if place.rank == 0:
-            self._store.set("port", str(_free_port_pair()))
+            self._store.set("port", str(free_ports(2)))
             self._store.set("run", str(random.SystemRandom().getrandbits(32)))
         try:
             host, port, run = (self._store.get(key).decode() for key in ("host", "port", "run"))
@@ -257,11 +257,11 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _free_port_pair() -> int:
-    """A free port whose next one is free, too: the scheduler's."""
+def free_ports(count: int) -> int:
+    """The first of so many free ports in a row. Raises PoseidonError if there are none."""
     draw = random.SystemRandom()
     for _ in range(1000):
         port = draw.choice(_PORTS)
-        if _is_free(port) and _is_free(port + 1):
+        if all(_is_free(port + i) for i in range(count)):
             return port
-    raise PoseidonError("found no free port for the scheduler")
+    raise PoseidonError(f"found no {count} free ports in a row")

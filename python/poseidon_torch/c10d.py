@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 
 from . import _library
+from ._job import free_ports
 
 # For init_process_group.
 NAME = "poseidon"
@@ -139,16 +140,20 @@ for _name in _DELEGATED:
 
 
 def _endpoints(store: dist.Store, rank: int, size: int) -> List[str]:
-    """ "host:port" of all ranks, by the store."""
+    """The ranks' addresses, each "host:port", by the store."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         # Sends nothing: it only asks which of this machine's addresses leads there.
-        probe.connect((os.environ.get("MASTER_ADDR", "127.0.0.1"), 9))
+        probe.connect((_host_of(store), 9))
         host = probe.getsockname()[0]
-    with socket.socket() as listener:
-        listener.bind((host, 0))
-        port = listener.getsockname()[1]
-    store.set(f"endpoint/{rank}", f"{host}:{port}")
+    store.set(f"endpoint/{rank}", f"{host}:{free_ports(1)}")
     return [store.get(f"endpoint/{other}").decode() for other in range(size)]
+
+
+def _host_of(store: dist.Store) -> str:
+    """Where the store is, and with it the network that the ranks share."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return getattr(store, "host", None) or os.environ.get("MASTER_ADDR", "127.0.0.1")
 
 
 def _create(store, rank, size, timeout) -> PoseidonProcessGroup:
