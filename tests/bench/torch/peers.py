@@ -174,8 +174,9 @@ def print_table(point: Point, rows: list) -> None:
     sys.stdout.flush()
 
 
-def self_check(rows: list) -> None:
-    """That every number is one, and that what was compared did exchange what it should."""
+def self_check(point: Point, rows: list) -> None:
+    """That every number is one, and that what was compared did exchange what it should. Ranks have
+    checked the means."""
     by_name = {row["name"]: row for row in rows}
     dense = [row for row in rows if row["bytes"] == "dense"]
     assert {row["system"] for row in dense} == {"ddp", "poseidon"}, by_name.keys()
@@ -183,7 +184,8 @@ def self_check(rows: list) -> None:
         assert 0 < row["min"] <= row["median"] <= row["p99"], row
     alone = by_name["no exchange"]
     for row in dense:
-        assert row["median"] > alone["median"], (row, alone)
+        # A shaped link lets a little more than its rate pass in so short a time.
+        assert row["median"] > 0.8e3 * point.wire, (row, point.wire)
         assert row["megabytes"] > 10 * alone["megabytes"] and row["ratio"] > 0, (row, alone)
     # A ring's payload and headers are the same whoever sends it.
     sent = [row["megabytes"] for row in dense]
@@ -212,7 +214,7 @@ def main() -> int:
                     if options.out:
                         pathlib.Path(options.out).write_text(json.dumps(done), encoding="utf-8")
                     if options.quick:
-                        self_check(rows)
+                        self_check(point, rows)
     except testbed.Unavailable as why:
         print(f"skipped: {why}")
         return SKIPPED

@@ -64,6 +64,7 @@ def poseidon(link: str) -> List[Variant]:
                     bucket_bytes=size,
                 )
         add(f"{overlap}, TIME", overlap=overlap, policy="TIME", bandwidth=link)
+        add(f"{overlap}, TIME that knows no bandwidth", overlap=overlap, policy="TIME")
         add(f"{overlap}, BF16", "half", "rounded", overlap=overlap, codec="BF16")
         add(f"{overlap}, factors", "fewer", overlap=overlap, factors=True)
     return found
