@@ -14,7 +14,7 @@ payload passes the link.
 Prints Markdown tables: milliseconds of an iteration on rank 0; the exposed share, which is the median less
 that of the net without exchange, by the payload's time; megabytes a rank sends in an iteration, headers
 included; processor seconds of all ranks and daemons in an iteration; and the median of DDP's best by this
-one's, of equal bytes (the second best way to compare, "half", is 16 bits a float). Net "many" (200 layers of
+one's, of equal bytes ("dense": 32 bits a float, "half": 16). Net "many" (200 layers of
 64 floats) shows what a layer costs the thread that trains. It takes half an hour on two cores that do nothing
 else. Needs root, ip and tc; without them it says so and ends with 77."""
 
@@ -162,7 +162,9 @@ def start(bed: testbed.Testbed, rank: int, job: str, out: str):
 def print_table(point: Point, rows: list) -> None:
     """Markdown."""
     print(f"\n{point.title}\n")
-    print("| variant | median ms | min | p99 | exposed | MB | CPU s | us a layer | DDP's best / it |")
+    print(
+        "| variant | median ms | min | p99 | exposed | MB | CPU s | us a layer | DDP's best / it |"
+    )
     print("|---" * 9 + "|")
     for row in rows:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f} ({row['bytes']})"

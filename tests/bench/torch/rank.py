@@ -16,7 +16,7 @@ from typing import Callable, Iterator, List
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import nets
@@ -54,11 +54,6 @@ def ddp(training: Training, options) -> Iterator[None]:
         training.model = DistributedDataParallel(training.model, **options)
         if hook == "bf16":
             training.model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-        elif hook == "powersgd":
-            state = powerSGD_hook.PowerSGDState(
-                None, matrix_approximation_rank=1, start_powerSGD_iter=2
-            )
-            training.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         yield
     finally:
         training.model = None
@@ -140,9 +135,7 @@ def measure(job: dict, variant: dict) -> dict:
         after = processor_seconds(), sent_bytes(), time.thread_time()
         if variant["system"] != "alone" and variant["means"]:
             check(model, job["warm_up"] + job["iterations"], ranks, TOLERANCE[variant["means"]])
-    cpu, sent, thread = (
-        (end - begin) / job["iterations"] for begin, end in zip(before, after)
-    )
+    cpu, sent, thread = ((end - begin) / job["iterations"] for begin, end in zip(before, after))
     layers = sum(1 for part in net.parts if part.shapes)
     return {
         "seconds": times,
