@@ -22,8 +22,8 @@ ALONE = Variant("no exchange", "alone", {}, "none", "")
 
 
 def ddp() -> List[Variant]:
-    """Over gloo. Without powerSGD_hook: where there are several buckets, its chained all-reduces are not made in
-    the same order on all ranks, and gloo ends the process."""
+    """Over gloo. Without powerSGD_hook: over several buckets gloo ends some of its trainings, as sizes of
+    all-reduces on different ranks do not match."""
     found = [Variant("DDP", "ddp", {})]
     for size in (4, 1):
         found.append(Variant(f"DDP, buckets of {size} MiB", "ddp", {"bucket_cap_mb": size}))
