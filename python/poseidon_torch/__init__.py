@@ -169,6 +169,8 @@ def distribute(
     layers = layers_of(model)
     if example is not None:
         layers = Trace(model, example).apply(model, layers)
+        if _process.job is not None and policy is None:
+            options["policy"] = "BYTES"
     if overlap == "forward":
         check_optimizer(optimizer)
     _start(
