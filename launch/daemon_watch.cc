@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "core/steady_now.h"
+#include "core/utf8.h"
 
 namespace poseidon {
 namespace {
@@ -128,33 +129,52 @@ class Watch {
   }
 
   void NoticeFailure(Time now) {
-    ChildProcess* const failed = FirstFailure();
-    if (failed == nullptr || give_up_ != kNever) return;
+    const std::optional<size_t> failed = FirstFailure();
+    if (!failed || give_up_ != kNever) return;
     give_up_ = now + options_.heartbeat_deadline + kEndingTime;
-    const ExitStatus& status = *failed->Poll();
-    if (status.signal == 0) stop_asking_ = now + kNewsTime;
+    failed_ = failed;
+    ChildProcess& daemon = daemons_[*failed];
+    const ExitStatus& status = *daemon.Poll();
+    // What was killed has told nobody.
+    tell_at_ = status.signal == 0 ? now + kNewsTime : now;
     // Who has lost a peer, as the scheduler always has, is not the one that people look for.
     if (status.code == static_cast<int>(ExitCode::kPeerLost)) {
       return Say("the job has failed; waiting for its processes to end");
     }
-    const std::string words = status.signal == 0 ? "" : LastWords(failed->log());
-    Say(failed->name() + " " + status.ToString() + (words.empty() ? "" : ": " + words) +
-        "; waiting for the others to end");
+    Say(daemon.name() + " " + CauseOf(daemon) + "; waiting for the others to end");
   }
 
-  // Where the job is ended from here, a node that has not joined would wait for its deadline.
+  // How a daemon that has ended did so, and its last words if a signal ended it.
+  static std::string CauseOf(ChildProcess& daemon) {
+    const ExitStatus& status = *daemon.Poll();
+    const std::string words = status.signal == 0 ? "" : LastWords(daemon.log());
+    return status.ToString() + (words.empty() ? "" : ": " + Printable(words));
+  }
+
+  // Where the job is ended from here, a node that has not joined would wait for its deadline. A
+  // scheduler that was killed has told nobody.
   void EndWhoHasNotJoined(Time now) {
-    if (!(interrupted_ || late_) || !daemons_.front().Poll()) return;
-    if (tell_all_at_ == kNever) tell_all_at_ = now + kToldTime;
+    const std::optional<ExitStatus>& scheduler = daemons_.front().Poll();
+    if (!(interrupted_ || late_ || failed_) || !scheduler) return;
+    if (tell_all_at_ == kNever) tell_all_at_ = now + (failed_ ? kNewsTime : kToldTime);
+    if (scheduler->signal != 0) tell_all_at_ = now;
     if (now < tell_all_at_ || told_all_) return;
     told_all_ = true;
     for (ChildProcess& daemon : daemons_) daemon.RequestEnd();
   }
 
-  void EndWhoIsLate(Time now) {
-    if (now >= stop_asking_) {
-      stop_asking_ = kNever;
+  void TellOfFailure() {
+    if (options_.tell_lost && *failed_ != 0) {
+      options_.tell_lost(*failed_, CauseOf(daemons_[*failed_]));
+    } else if (daemons_[*failed_].Poll()->signal == 0) {
       daemons_.front().RequestEnd();
+    }
+  }
+
+  void EndWhoIsLate(Time now) {
+    if (now >= tell_at_) {
+      tell_at_ = kNever;
+      TellOfFailure();
     }
     if (now >= give_up_ && kill_at_ == kNever) {
       kill_at_ = now + kEndingTime;
@@ -172,16 +192,16 @@ class Watch {
 
   // A daemon that ended badly, if any has: rather one that did so by itself than one that has lost
   // another.
-  ChildProcess* FirstFailure() {
-    ChildProcess* found = nullptr;
+  std::optional<size_t> FirstFailure() {
+    std::optional<size_t> found;
     for (size_t i = 0; i < daemons_.size(); ++i) {
       const std::optional<ExitStatus>& status = daemons_[i].Poll();
       // Another takes its place, or will when there is a scheduler.
       const bool awaited = restarts_[i].died || IsToStartAgain(i) ||
                            (IsToStartAgain(0) && status && MayStartAgain(*status));
       if (awaited || !status || status->ok()) continue;
-      if (status->code != static_cast<int>(ExitCode::kPeerLost)) return &daemons_[i];
-      if (found == nullptr) found = &daemons_[i];
+      if (status->code != static_cast<int>(ExitCode::kPeerLost)) return i;
+      if (!found) found = i;
     }
     return found;
   }
@@ -193,7 +213,7 @@ class Watch {
   WatchResult Result() {
     if (interrupted_) return {ExitCode::kInterrupted, {}};
     if (late_) return {ExitCode::kDeadlineExceeded, {}};
-    if (FirstFailure() == nullptr) return {};
+    if (!FirstFailure()) return {};
     // Those who only lost a peer repeat what the scheduler says; the others have their own story.
     WatchResult result = {ExitCode::kPeerLost, {}};
     // The same code comes from the same cause: one of each is enough.
@@ -231,8 +251,9 @@ class Watch {
   const WatchOptions& options_;
   std::vector<Restarts> restarts_;  // by daemon
   Time too_late_;
-  Time give_up_ = kNever;      // when to stop waiting for the others' own end
-  Time stop_asking_ = kNever;  // when to end the scheduler, because a node never joined
+  Time give_up_ = kNever;         // when to stop waiting for the others' own end
+  std::optional<size_t> failed_;  // the first that has
+  Time tell_at_ = kNever;         // when to tell the scheduler of it
   Time kill_at_ = kNever;
   Time tell_all_at_ = kNever;
   bool told_all_ = false;

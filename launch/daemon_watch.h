@@ -21,6 +21,10 @@ struct WatchOptions {
   // Starts another process in the place of one that has died, by index, after so many before it;
   // its incarnation is the caller's affair. nullopt: it stays dead. Empty: all do.
   std::function<std::optional<ChildProcess>(size_t index, int restarts)> restart;
+  // Tells the scheduler that a daemon is gone, by index, so that the others need not wait for its
+  // silence; `cause` is "was killed by signal 6 (SIGABRT): Check failed: ...". Empty: it is not
+  // told.
+  std::function<void(size_t index, const std::string& cause)> tell_lost;
   // News for people, a sentence each; may be empty.
   std::function<void(const std::string&)> say;
 };
@@ -34,8 +38,9 @@ struct WatchResult {
 
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
 // it, is started again if the options say how, ever less soon; while there is no scheduler it is
-// the only one. If one dies else, the others are given the heartbeat deadline to notice by
-// themselves; whoever is still there then is killed. An interruption and the deadline end the job
+// the only one. If one dies else, the scheduler is told, and the others are given the heartbeat
+// deadline to end by themselves; whoever is still there then is killed. If the scheduler dies and is
+// not started again, the others are asked to end. An interruption and the deadline end the job
 // through the scheduler.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 

@@ -19,10 +19,13 @@
 #include "core/split.h"
 #include "core/utf8.h"
 #include "launch/program_directory.h"
+#include "proto/wire.pb.h"
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
+
+constexpr const char* kScheduler = "scheduler";
 
 std::string IncarnationFlag(const std::string& flag, uint64_t incarnation) {
   return "--" + flag + "=" + std::to_string(incarnation);
@@ -95,7 +98,9 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
   WriteFileAtomically(path, text);
 
   const std::vector<std::string> common = {"--config=" + path, "--out=" + options_.out};
-  Start("poseidon_scheduler", "scheduler", common, true);
+  std::vector<std::string> launched = common;
+  launched.push_back("--launched");
+  Start("poseidon_scheduler", kScheduler, launched, true);
   for (int rank = 0; rank < job.cluster().servers(); ++rank) {
     std::vector<std::string> arguments = common;
     arguments.push_back("--rank=" + std::to_string(rank));
@@ -140,9 +145,10 @@ void LocalCluster::StartCommand(const std::string& name, std::vector<std::string
   child.command = std::move(command);
   child.log = options_.out + "/logs/" + name + ".log";
   child.inherit_output = inherit_output;
+  child.piped_input = name == kScheduler;
   commands_.push_back(child);
   incarnations_.push_back(DrawRandom());
-  const bool ours = options_.program.empty() && name != "scheduler";
+  const bool ours = options_.program.empty() && name != kScheduler;
   if (ours) child.command.push_back(IncarnationFlag("incarnation", incarnations_.back()));
   children_.emplace_back(std::move(child));
 }
@@ -169,11 +175,26 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
   if (options_.config.job.recovery().mode() != Recovery::NONE) {
     watch.restart = [this](size_t index, int restarts) { return Restart(index, restarts); };
   }
+  watch.tell_lost = [this](size_t index, const std::string& cause) { TellLost(index, cause); };
   watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
   const WatchResult result = WatchDaemons(children_, watch);
   for (const size_t culprit : result.culprits) Explain(children_[culprit]);
   CorrectSummary(result);
   return result.code;
+}
+
+void LocalCluster::TellLost(size_t index, const std::string& cause) {
+  const auto servers = static_cast<size_t>(options_.config.job.cluster().servers());
+  const bool is_server = index <= servers;
+  wire::LostProcess lost;
+  lost.set_role(static_cast<uint32_t>(is_server ? Role::kServer : Role::kWorker));
+  lost.set_rank(static_cast<int>(is_server ? index - 1 : index - 1 - servers));
+  lost.set_cause(cause);
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string line;
+  printer.PrintToString(lost, &line);
+  children_.front().Write(line + "\n");
 }
 
 void LocalCluster::CorrectSummary(const WatchResult& result) const {

@@ -27,9 +27,9 @@ class LocalCluster {
   // if another job has OUT now.
   explicit LocalCluster(LocalClusterOptions options);
 
-  // Waits until every daemon has ended and returns the job's exit code. If one dies, the others are
-  // given the heartbeat deadline to notice by themselves; whoever is still there then is killed. An
-  // interruption ends the job through the scheduler.
+  // Waits until every daemon has ended and returns the job's exit code. If one dies, the scheduler
+  // is told, and the others are given the heartbeat deadline to end by themselves; whoever is still
+  // there then is killed. An interruption ends the job through the scheduler.
   ExitCode Wait(Interruption& interruption);
 
  private:
@@ -39,6 +39,7 @@ class LocalCluster {
   void StartCommand(const std::string& name, std::vector<std::string> command, bool inherit_output);
   // Another process in the place of a daemon that has died.
   ChildProcess Restart(size_t index, int restarts);
+  void TellLost(size_t index, const std::string& cause);
   void Explain(ChildProcess& child) const;
   // The scheduler does not know of a node that failed before it joined.
   void CorrectSummary(const WatchResult& result) const;

@@ -80,6 +80,7 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (phase_ == Phase::kEnded) return;
   if (envelope.kind == MessageKind::kRegister) return OnRegister(envelope, outbox);
   if (envelope.kind == MessageKind::kPeerSilent) return OnSilent(envelope, outbox);
+  if (envelope.kind == MessageKind::kLostProcess) return OnLostProcess(envelope, outbox);
   if (envelope.kind == MessageKind::kStop) return OnStop(envelope, outbox);
   if (envelope.kind == MessageKind::kSwitchPlan) return OnSwitchPlan(envelope, outbox);
   // All else comes from members of the view.

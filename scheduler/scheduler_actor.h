@@ -137,6 +137,8 @@ class SchedulerActor : public Actor {
   // A worker that has ended its training while another goes on ends the job.
   void EndUneven(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
+  // The launcher has seen that a node's process is gone, and starts no other: the job ends.
+  void OnLostProcess(const Envelope& envelope, Outbox& outbox);
   // Epoch 0: admitted, wait for the others. The rank is not `known` until all are there, unless the
   // node wants a certain one.
   static void TellRank(const NodeId& node, bool known, Outbox& outbox);

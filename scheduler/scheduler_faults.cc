@@ -97,4 +97,15 @@ void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
   End(ExitCode::kPeerLost, "lost " + lost, outbox);
 }
 
+void SchedulerActor::OnLostProcess(const Envelope& envelope, Outbox& outbox) {
+  wire::LostProcess lost;
+  if (!lost.ParseFromString(envelope.body.ToString())) return;
+  const NodeId id{static_cast<Role>(lost.role()), lost.rank()};
+  // Before the view is complete it may not have joined, and has no machine and process to name.
+  const std::string name = members_.contains(id)
+                               ? Describe(FindNode(view_, id))
+                               : std::string(RoleName(id.role)) + " " + std::to_string(id.rank);
+  End(ExitCode::kPeerLost, "lost " + name + ": it " + lost.cause(), outbox);
+}
+
 }  // namespace poseidon

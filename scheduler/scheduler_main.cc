@@ -1,15 +1,19 @@
 // poseidon_scheduler: the coordinator daemon. Gathers the nodes of a job, plans, watches, reports.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
+#include <google/protobuf/text_format.h>
+#include <unistd.h>
 
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/own_flags.h"
+#include "core/process/input_lines.h"
 #include "core/program.h"
 #include "core/steady_now.h"
 #include "planner/replan.h"
@@ -22,6 +26,9 @@
 #include "transport/zmq/zmq_runtime.h"
 
 DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
+DEFINE_bool(launched, false,
+            "Standard input is this scheduler's launcher: each line is a wire::LostProcess in text "
+            "format, and its end ends the job. For `poseidon run`.");
 DEFINE_string(out, "",
               "Directory for summary.json and, in a job with `recovery`, scheduler.journal, from "
               "which the scheduler goes on that is started after this one; made if it is not "
@@ -83,6 +90,7 @@ class JobWatch {
   // `journal` may be null.
   JobWatch(ZmqRuntime& runtime, const Job& job, Journal* journal)
       : runtime_(runtime), job_(job), journal_(journal), report_(MakeReport()) {
+    if (FLAGS_launched) launcher_.emplace(STDIN_FILENO);
     if (journal == nullptr) return;
     shows_joining_ = journal->state().stage == JobState::Stage::kGathering;
     if (journal->state().plan) plan_ = *journal->state().plan;
@@ -94,7 +102,8 @@ class JobWatch {
   // Until the job ends; returns why it did.
   wire::End Run(Interruption& interruption) {
     while (true) {
-      if (interruption.Pending()) AskToStop();
+      if (interruption.Pending()) AskToStop("the scheduler was interrupted by a signal");
+      if (launcher_) HearLauncher();
       const std::optional<Envelope> envelope = runtime_.mailbox().Take(kTick);
       if (!envelope) continue;
       if (const std::optional<wire::End> end = OnMessage(*envelope)) return *end;
@@ -110,8 +119,15 @@ class JobWatch {
     });
   }
 
-  void AskToStop() {
-    Stop(MakeEnd(ExitCode::kInterrupted, "the scheduler was interrupted by a signal"));
+  void AskToStop(const std::string& why) { Stop(MakeEnd(ExitCode::kInterrupted, why)); }
+
+  void HearLauncher() {
+    for (const std::string& line : launcher_->Take()) {
+      wire::LostProcess lost;
+      if (!google::protobuf::TextFormat::ParseFromString(line, &lost)) continue;
+      runtime_.Post(MakeEnvelope(MessageKind::kLostProcess, Here(kControlLane), lost));
+    }
+    if (launcher_->ended()) AskToStop("it was interrupted");
   }
 
   void Stop(const wire::End& end) {
@@ -249,6 +265,7 @@ class JobWatch {
   const Job& job_;
   JournalWriter journal_;
   JobReport report_;
+  std::optional<InputLines> launcher_;
   wire::PlanAndModel plan_;  // the latest
   bool shows_joining_ = true;
 };

@@ -60,6 +60,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kRecovered, "recovered"},
     Name{MessageKind::kJournal, "journal"},
     Name{MessageKind::kJournaled, "journaled"},
+    Name{MessageKind::kLostProcess, "lost process"},
 };
 
 }  // namespace

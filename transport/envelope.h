@@ -85,6 +85,7 @@ enum class MessageKind : int {
   // Within the scheduler's node; `iteration` numbers the records of a process, from 1.
   kJournal = 63,    // control lane -> application: wire::JournalRecord, to be written down
   kJournaled = 64,  // application -> control lane: no body; records up to this one are
+  kLostProcess = 65,  // application -> scheduler's control lane: wire::LostProcess
 };
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".

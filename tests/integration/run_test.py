@@ -11,6 +11,12 @@ import subprocess
 import cluster
 
 
+def with_long_heartbeat_deadline(config):
+    deadline = f"heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}"
+    assert deadline in config
+    return config.replace(deadline, "heartbeat_deadline_seconds: 100")
+
+
 class TwoJobsTest(cluster.ClusterTest):
     """Jobs that are started with the same directory or the same port."""
 
@@ -203,21 +209,42 @@ class RunTest(cluster.ClusterTest):
         return run
 
     def kill(self, daemon, rank, text):
-        run = self.start_training_run()
+        """The launcher sees it at once, and nobody waits for the heartbeat deadline."""
+        run = self.start_run(
+            with_long_heartbeat_deadline(
+                cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS)
+            )
+        )
+        run.await_output("iteration ")
         pid = self.pid_of(daemon, rank)
         os.kill(pid, signal.SIGKILL)
-        self.assertEqual(run.wait(cluster.END_TIME), cluster.PEER_LOST)
+        self.assertEqual(run.wait(cluster.ENDING), cluster.PEER_LOST)
         self.assert_nothing_left()
         self.assertIn(text.format(pid=pid), run.output())
 
     def test_killed_worker(self):
-        self.kill("worker", 1, "lost worker 1 (127.0.0.1, process {pid}), last heard")
+        lost = "lost worker 1 (127.0.0.1, process {pid}): it was killed by signal 9 (SIGKILL)"
+        self.kill("worker", 1, lost)
+        with open(self.path("out/logs/server-0.log"), encoding="utf-8") as log:
+            self.assertIn("worker 1", log.read(), "the others do not know whom they have lost")
 
     def test_killed_server(self):
-        self.kill("server", 0, "lost server 0 (127.0.0.1, process {pid}), last heard")
+        lost = "lost server 0 (127.0.0.1, process {pid}): it was killed by signal 9 (SIGKILL)"
+        self.kill("server", 0, lost)
 
     def test_killed_scheduler(self):
-        self.kill("scheduler", None, "lost the scheduler at tcp://127.0.0.1:")
+        self.kill("scheduler", None, "scheduler was killed by signal 9 (SIGKILL)")
+
+    def test_crash_before_all_have_joined(self):
+        """What the program itself has said of it is on the terminal and in the summary."""
+        said = "F1122 10:00:00.000000 7 net.cpp:1] Check failed: a == b"
+        crash = f"echo '{said}' >&2; kill -ABRT $$"
+        config = cluster.replay_config(workers=2, servers=1)
+        run = self.start_run(config, "--", "/bin/sh", "-c", crash)
+        self.assertEqual(run.wait(cluster.ENDING), cluster.PEER_LOST)
+        self.assert_nothing_left()
+        self.assertRegex(run.output(), "lost worker [01]: it was killed by signal 6 .SIGABRT.: F1122")
+        self.assertIn(said, self.read_json("out/summary.json")["reason"])
 
     def test_signals(self):
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -255,10 +282,8 @@ class RunTest(cluster.ClusterTest):
     def test_process_that_does_not_end(self):
         """The job is done, but a process hangs: a server that has nothing to do, as there is just one
         KV pair."""
-        deadline = f"heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}"
         config = cluster.replay_config(servers=2, layers=(("conv", 10, 4),), iterations=300)
-        self.assertIn(deadline, config)
-        run = self.start_run(config.replace(deadline, "heartbeat_deadline_seconds: 100"))
+        run = self.start_run(with_long_heartbeat_deadline(config))
         run.await_output("iteration ")
         pid = self.pid_of("server", 1)
         os.kill(pid, signal.SIGSTOP)

@@ -35,6 +35,12 @@ class DaemonWatchTest : public testing::Test {
     WatchOptions options;
     options.interruption = interruption;
     options.restart = restart_;
+    if (tells_lost_) {
+      options.tell_lost = [this](size_t index, const std::string& cause) {
+        lost_.push_back(std::to_string(index) + " " + cause);
+        std::ofstream(directory_.Path("told")) << cause;
+      };
+    }
     options.say = [this](const std::string& news) {
       said_.push_back(news);
       std::ofstream(directory_.Path("said")) << news;
@@ -57,6 +63,8 @@ class DaemonWatchTest : public testing::Test {
   std::vector<ChildProcess> daemons_;
   std::function<std::optional<ChildProcess>(size_t, int)> restart_;
   std::vector<std::string> said_;
+  bool tells_lost_ = false;
+  std::vector<std::string> lost_;  // whom the scheduler was told of
 };
 
 TEST_F(DaemonWatchTest, TheSchedulersLossOfANodeIsNotCalledTheCause) {
@@ -77,6 +85,40 @@ TEST_F(DaemonWatchTest, ACrashIsToldWithItsOwnWordsAtOnce) {
   EXPECT_THAT(said_,
               ElementsAre("worker-0 was killed by signal 6 (SIGABRT): F1122 10:00:00.000000 7 "
                           "net.cpp:1] Check failed: a == b; waiting for the others to end"));
+}
+
+TEST_F(DaemonWatchTest, TheSchedulerIsToldOfACrashWithItsWords) {
+  tells_lost_ = true;
+  Start("scheduler", "until [ -e " + directory_.Path("told") + " ]; do sleep 0.05; done; exit 3");
+  Start("server-0", "exec sleep 60");
+  Start("worker-0", "echo 'F1122 10:00:00.0 7 net.cpp:1] no' >&2; kill -ABRT $$");
+  const Time begin = SteadyNow();
+  EXPECT_EQ(Watch().code, ExitCode::kPeerLost);
+  EXPECT_THAT(lost_,
+              ElementsAre("2 was killed by signal 6 (SIGABRT): F1122 10:00:00.0 7 net.cpp:1] no"));
+  // The server has not joined, so the scheduler does not know it.
+  EXPECT_LT(SteadyNow() - begin, Seconds(5));
+}
+
+TEST_F(DaemonWatchTest, WhoHasEndedByItselfHasTimeToTellTheScheduler) {
+  tells_lost_ = true;
+  Start("scheduler", AwaitNews() + "exit 3");
+  Start("worker-0", "exit 6");
+  EXPECT_EQ(Watch().code, ExitCode::kDataError);
+  EXPECT_THAT(lost_, ElementsAre());
+}
+
+TEST_F(DaemonWatchTest, WhenTheSchedulerIsKilledTheOthersAreAskedToEnd) {
+  tells_lost_ = true;
+  Start("scheduler", "kill -9 $$");
+  Start("worker-0", "exec sleep 60");
+  const Time begin = SteadyNow();
+  const WatchResult result = Watch();
+  EXPECT_EQ(result.code, ExitCode::kPeerLost);
+  EXPECT_THAT(lost_, ElementsAre());
+  EXPECT_THAT(said_, ElementsAre("scheduler was killed by signal 9 (SIGKILL); waiting for the "
+                                 "others to end"));
+  EXPECT_LT(SteadyNow() - begin, Seconds(5));
 }
 
 TEST_F(DaemonWatchTest, AnInterruptionEndsThoseTooThatHaveNotJoined) {
