@@ -13,6 +13,7 @@
 #include "cli/input/input_file.h"
 #include "core/program.h"
 #include "launch/local_cluster.h"
+#include "launch/program_directory.h"
 #include "proto/job_config.h"
 
 namespace poseidon {
@@ -93,6 +94,13 @@ void CheckProgram(const JobConfig& config) {
     throw ConfigError(config.path +
                       ": recovery.mode must be NONE: a program of yours can't go back to an "
                       "earlier iteration, as recovery asks for");
+  }
+  if (const std::string library = SupportFile(kPreloadedLibrary);
+      !std::filesystem::exists(library)) {
+    throw Error(ExitCode::kFailure,
+                "there is no " + library +
+                    ", which makes a program a worker; build all of Poseidon (cmake --build "
+                    "build), or install it again");
   }
   const Training& training = config.job.training();
   const char* field = nullptr;

@@ -123,7 +123,7 @@ void LocalCluster::StartWorker(int rank, const std::vector<std::string>& common)
   const char* const preloaded = std::getenv("LD_PRELOAD");
   std::vector<std::string> command = {
       "/usr/bin/env",
-      "LD_PRELOAD=" + SupportFile("libposeidon_caffe_preload.so") +
+      "LD_PRELOAD=" + SupportFile(kPreloadedLibrary) +
           (preloaded == nullptr ? "" : ":" + std::string(preloaded)),
       "POSEIDON_JOB=" + std::filesystem::absolute(options_.out + "/job.prototxt").string(),
       "POSEIDON_RANK=" + std::to_string(rank)};

@@ -13,6 +13,10 @@
 
 namespace poseidon {
 
+// What is loaded into a program of the user's before its own libraries; a SupportFile
+// (launch/program_directory.h).
+inline constexpr const char* kPreloadedLibrary = "libposeidon_caffe_preload.so";
+
 struct LocalClusterOptions {
   JobConfig config;                 // checked; workers and servers as they shall be
   bool scheduler_port_set = false;  // by the user: else a free one is taken

@@ -2,6 +2,7 @@
 it can't stand before, and leaves alone those that have nothing to do with Caffe."""
 
 import os
+import shutil
 import subprocess
 
 import cluster
@@ -54,6 +55,16 @@ class PreloadTest(cluster.ClusterTest):
             "build Poseidon with -DCaffe_DIR",
             said,
         )
+
+    def test_build_without_the_library(self):
+        """It is said before anything is started, and not by a worker that never joins."""
+        poseidon = os.path.join(self.directory, "poseidon")
+        shutil.copy(os.path.join(cluster.programs(), "poseidon"), poseidon)
+        config = self.write("config.prototxt", cluster.replay_config())
+        run = self.spawn("run", [poseidon, "run", f"--config={config}", "--", "/bin/true"])
+        self.assertEqual(run.wait(cluster.ENDING), 1)
+        self.assertRegex(run.output(), "there is no .*/libposeidon_caffe_preload.so, which makes a")
+        self.assertNotIn("starting", run.output())
 
     def test_leaves_programs_alone_that_take_part_by_themselves(self):
         self.assertEqual(self.run_preloaded(self.program("caffe_with_front_door")), (0, ""))
