@@ -15,6 +15,13 @@ DEFINE_int32(
     "When the job fails for a reason that may pass, such as a process that was killed, run "
     "it again, up to so many times: from the newest snapshot that it has written, or else "
     "as it was started.");
+DEFINE_string(sigint_effect, "stop",
+              "What Ctrl-C does: stop ends training after an iteration, with the snapshot of its "
+              "end; snapshot has one written and goes on; none; or end, at once. A second one ends "
+              "the job at once. As Caffe's, but for end.");
+DEFINE_string(sighup_effect, "snapshot",
+              "Likewise of SIGHUP, as when the terminal is closed. Where the solver has no "
+              "snapshot_prefix it is end if not given.");
 DEFINE_int32(iterations, 0, "Batches.");
 DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 

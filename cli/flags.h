@@ -14,6 +14,8 @@ DECLARE_string(profile);
 DECLARE_string(weights);
 DECLARE_string(snapshot);
 DECLARE_int32(restarts);
+DECLARE_string(sigint_effect);
+DECLARE_string(sighup_effect);
 DECLARE_int32(iterations);
 DECLARE_int32(threads);
 

@@ -113,6 +113,30 @@ void CheckProgram(const JobConfig& config) {
                     "to compute on, as by Caffe's --gpu. Remove the field");
 }
 
+// What a signal does, as the flag says or as this job can: a stop and a snapshot are our own
+// workers'.
+SignalEffect EffectOf(const char* flag, const Job& job, const std::vector<std::string>& program,
+                      const std::optional<Solver>& solver) {
+  const std::string text = gflags::GetCommandLineFlagInfoOrDie(flag).current_value;
+  const SignalEffect effect = ParseSignalEffect(flag, text);
+  if (effect == SignalEffect::kNone || effect == SignalEffect::kEnd) return effect;
+  std::optional<std::string> why_not;
+  if (!program.empty()) {
+    why_not = "is for this project's own workers; a program of yours decides itself what it writes";
+  } else if (effect == SignalEffect::kSnapshot &&
+             (!solver || solver->parameter.snapshot_prefix().empty())) {
+    why_not = "needs a solver with a snapshot_prefix, which says where snapshots go";
+  } else if (effect == SignalEffect::kStop && job.communication().staleness() != 0) {
+    why_not =
+        "needs communication.staleness 0: workers that run apart have no iteration in common "
+        "to stop before";
+  }
+  if (!why_not) return effect;
+  if (!FlagGiven(flag)) return SignalEffect::kEnd;
+  throw ConfigError(std::string("--") + flag + "=" + text + " " + *why_not +
+                    "; give none or end, or leave the flag out");
+}
+
 // Whether the same job, run again, may come to its end: not if what was wrong is in its files, and
 // not if somebody has ended it.
 bool MayPass(ExitCode code) {
@@ -190,7 +214,9 @@ ExitCode Run(const std::vector<std::string>& program) {
     }
   }
 
-  Interruption interruption;
+  options.effects = {EffectOf("sigint_effect", job, program, solver),
+                     EffectOf("sighup_effect", job, program, solver)};
+  Interruption interruption(options.effects);
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
             << cluster.workers() << " worker(s); logs are in " << options.out << "/logs"
             << std::endl;

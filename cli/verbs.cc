@@ -28,6 +28,8 @@ const Verb kRun{
               {"weights", "FILES", ""},
               {"snapshot", "FILE", ""},
               {"restarts", "N", ""},
+              {"sigint_effect", "WHAT", ""},
+              {"sighup_effect", "WHAT", ""},
               {"out", "DIR", "Directory to write to; out/NAME of the job by default."}},
     .example = "poseidon run --config=configs/lenet_digits.prototxt",
     .run = RunVerb,

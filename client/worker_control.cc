@@ -26,6 +26,7 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
     }
     case MessageKind::kPauseRequest:
     case MessageKind::kPauseAt:
+    case MessageKind::kWriteSnapshot:
       if (member_.FromOwnScheduler(envelope)) Forward(envelope, outbox);
       return;
     case MessageKind::kLocalReady:

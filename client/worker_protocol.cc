@@ -65,7 +65,11 @@ void WorkerProtocol::Receive(const Envelope& envelope, Outbox& outbox) {
       return OnPauseRequest(outbox);
     case MessageKind::kPauseAt:
       pause_.Agree(envelope.iteration);
+      stops_there_ = envelope.step == kStopThere;
       if (phase_ == Phase::kAgreeing) EnterIteration();
+      return;
+    case MessageKind::kWriteSnapshot:
+      snapshot_wanted_ = true;
       return;
     default:
       return;
@@ -142,6 +146,7 @@ void WorkerProtocol::OnHold(const Envelope& envelope) {
   // It is about a plan that the program has not taken, or has gone on from.
   if (context_ == nullptr || envelope.iteration < plan().number()) return;
   pause_ = {};
+  stops_there_ = stops_ = false;  // the scheduler asks again
   collected_.reset();
   phase_ = Phase::kHeld;
 }
@@ -228,7 +233,8 @@ void WorkerProtocol::EnterIteration() {
   if (pause_.MustWait(iteration_)) {
     phase_ = Phase::kAgreeing;
   } else {
-    phase_ = pause_.MustPause(iteration_) ? Phase::kPausing : Phase::kTraining;
+    stops_ = stops_there_ && pause_.MustPause(iteration_);
+    phase_ = pause_.MustPause(iteration_) && !stops_ ? Phase::kPausing : Phase::kTraining;
   }
 }
 

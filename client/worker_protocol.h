@@ -36,6 +36,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "client/bucket_progress.h"
@@ -103,6 +104,10 @@ class WorkerProtocol {
   void GradientReady(int layer, int64_t iteration, Time now, Outbox& outbox);
   // `progress` lacks only the iteration. Without total_iterations none is the last.
   void EndIteration(wire::Progress progress, Outbox& outbox);
+  // Whether the job ends training before iteration(), because somebody has asked for it.
+  bool stops() const { return stops_; }
+  // Whether somebody has asked for a snapshot since the last call; of worker 0.
+  bool TakeSnapshotRequest() { return std::exchange(snapshot_wanted_, false); }
   // Takes from the present plan's buffers what the next plan's will need; nobody may be using them.
   void LeavePlan(Outbox& outbox);
 
@@ -158,7 +163,10 @@ class WorkerProtocol {
   uint64_t epoch_ = 0;
   int rank_ = -1;
   int64_t iteration_ = 0;
-  bool plan_waits_ = false;  // it has come before the model was declared
+  bool plan_waits_ = false;   // it has come before the model was declared
+  bool stops_there_ = false;  // where pause_ has been agreed
+  bool stops_ = false;
+  bool snapshot_wanted_ = false;
   // What the present plan has counted is among past_plans_, and what it leaves to the next in
   // transition_.
   bool left_ = false;

@@ -312,6 +312,7 @@ bool WorkerSession::EndIteration(wire::Progress progress) {
   Do([&](Outbox& outbox) { protocol_.EndIteration(std::move(progress), outbox); });
   Poll();
   AwaitEndOf(Phase::kAgreeing, StallPatience(), "the iteration to pause before for another plan");
+  if (protocol_.stops() && !options_.stops) throw Interrupted();
   if (protocol_.phase() != Phase::kPausing) return false;
   for (int layer = 0; layer < protocol_.model().layers_size(); ++layer) WaitFresh(layer);
   return true;

@@ -83,6 +83,9 @@ struct WorkerSessionOptions {
   bool devices_pack = false;
   // The program can go back (Rewound). Without it a job with `recovery` is refused.
   bool goes_back = false;
+  // The program asks stops() after each iteration. Without it EndIteration throws Interrupted()
+  // where the job stops.
+  bool stops = false;
   // The incarnation of this process, 0: drawn; and of the dead one whose place it takes, 0: none.
   uint64_t incarnation = 0;
   uint64_t replaces = 0;
@@ -134,6 +137,11 @@ class WorkerSession {
   // exchange are the previous iteration's, the newest that is complete. True, with all layers
   // fresh, if the job goes over to another plan now: ChangePlan is next. Waits only for that.
   bool EndIteration(wire::Progress progress);
+  // Whether somebody has asked for the training's end, and it is before iteration(): all workers
+  // are there, and go on as after the last iteration.
+  bool stops() const { return protocol_.stops(); }
+  // Whether somebody has asked for a snapshot since the last call; of worker 0.
+  bool TakeSnapshotRequest() { return protocol_.TakeSnapshotRequest(); }
   // After it spans from values(), gradient() and optimizer_state() no longer hold.
   void ChangePlan();
   // After Rewound: waits until the lost nodes' places are taken and training goes on, from

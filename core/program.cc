@@ -20,7 +20,7 @@ namespace {
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 // What a signal handler does can only be kept where it finds it without an argument.
-std::atomic<bool> signal_came = false;
+std::atomic<bool> signal_came[NSIG] = {};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler must not lock");
 
 // From now on the ending signals call `handler`.
@@ -106,19 +106,36 @@ void EndOnSignals() {
   Handle([](int) { _exit(static_cast<int>(ExitCode::kInterrupted)); });
 }
 
-Interruption::Interruption() {
-  signal_came = false;
-  Handle([](int) { signal_came = true; });
+Interruption::Interruption(SignalEffects effects) : effects_(effects) {
+  for (const int signal : kEndingSignals) signal_came[signal] = false;
+  Handle([](int signal) { signal_came[signal] = true; });
 }
 
 Interruption::~Interruption() { EndOnSignals(); }
 
 bool Interruption::Pending() {
-  if (!pending_ && signal_came) {
+  const bool interrupted = effects_.sigint == SignalEffect::kEnd && signal_came[SIGINT];
+  const bool hung_up = effects_.sighup == SignalEffect::kEnd && signal_came[SIGHUP];
+  if (!pending_ && (interrupted || hung_up || signal_came[SIGTERM])) {
     pending_ = true;
     EndOnSignals();
   }
   return pending_;
+}
+
+std::optional<Interruption::Request> Interruption::TakeRequest() {
+  for (const int signal : {SIGINT, SIGHUP}) {
+    const SignalEffect effect = signal == SIGINT ? effects_.sigint : effects_.sighup;
+    if (effect != SignalEffect::kStop && effect != SignalEffect::kSnapshot) continue;
+    if (!signal_came[signal].exchange(false)) continue;
+    if (effect == SignalEffect::kStop) {
+      for (SignalEffect* const other : {&effects_.sigint, &effects_.sighup}) {
+        if (*other == SignalEffect::kStop) *other = SignalEffect::kEnd;
+      }
+    }
+    return Request{signal, effect};
+  }
+  return std::nullopt;
 }
 
 Error Interrupted() { return Error(ExitCode::kInterrupted, "interrupted by a signal"); }

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
+#include "core/process/signal_effect.h"
 
 namespace poseidon {
 
@@ -23,19 +25,29 @@ void EndOnSignals();
 
 // SIGINT, SIGTERM and SIGHUP as something a loop can ask about. While an Interruption lives they do
 // not end the process; at most one lives at a time. The second signal, after Pending has told of
-// the first, ends the process at once, as does any after the Interruption's life. Belongs to one
-// thread.
+// the first, ends the process at once, as does any after the Interruption's life. A signal whose
+// effect is a snapshot or a stop is a request instead; after a stop was taken, the next signal that
+// asked for one is as any other. Belongs to one thread.
 class Interruption {
  public:
-  Interruption();
+  struct Request {
+    int signal = 0;
+    SignalEffect effect = SignalEffect::kStop;  // or kSnapshot
+  };
+
+  explicit Interruption(SignalEffects effects = {});
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
 
-  // Whether a signal has come. Does not wait.
+  // Whether a signal has come that is to end the program. Does not wait.
   bool Pending();
+  // What a signal has asked for since the last call. Does not wait. A signal that has come twice
+  // since then asks once.
+  std::optional<Request> TakeRequest();
 
  private:
+  SignalEffects effects_;
   bool pending_ = false;
 };
 

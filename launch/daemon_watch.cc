@@ -55,6 +55,7 @@ class Watch {
     // A scheduler that was killed when the others had ended has not told yet how the job ended.
     while (AnyAlive() || IsToStartAgain(0)) {
       const Time now = SteadyNow();
+      PassOnRequest();
       NoticeInterruption(now);
       NoticeDeadline(now);
       StartAgain(now);
@@ -71,6 +72,18 @@ class Watch {
   }
 
  private:
+  // The scheduler knows what its signals mean.
+  void PassOnRequest() {
+    if (options_.interruption == nullptr) return;
+    const auto request = options_.interruption->TakeRequest();
+    if (!request) return;
+    const bool stops = request->effect == SignalEffect::kStop;
+    stopped_ |= stops;
+    Say(stops ? "training ends after an iteration; once more ends it at once"
+              : "a snapshot is to be written");
+    daemons_.front().Signal(request->signal);
+  }
+
   void NoticeInterruption(Time now) {
     if (interrupted_ || options_.interruption == nullptr || !options_.interruption->Pending()) {
       return;
@@ -199,11 +212,16 @@ class Watch {
       // Another takes its place, or will when there is a scheduler.
       const bool awaited = restarts_[i].died || IsToStartAgain(i) ||
                            (IsToStartAgain(0) && status && MayStartAgain(*status));
-      if (awaited || !status || status->ok()) continue;
+      if (awaited || !status || status->ok() || IsStop(*status)) continue;
       if (status->code != static_cast<int>(ExitCode::kPeerLost)) return i;
       if (!found) found = i;
     }
     return found;
+  }
+
+  // Whether a daemon that ended so did what it was asked for.
+  bool IsStop(const ExitStatus& status) const {
+    return stopped_ && status.code == static_cast<int>(ExitCode::kInterrupted);
   }
 
   void SignalAll(int signal) {
@@ -213,7 +231,9 @@ class Watch {
   WatchResult Result() {
     if (interrupted_) return {ExitCode::kInterrupted, {}};
     if (late_) return {ExitCode::kDeadlineExceeded, {}};
-    if (!FirstFailure()) return {};
+    if (!FirstFailure()) {
+      return {IsStop(*daemons_.front().Poll()) ? ExitCode::kInterrupted : ExitCode::kSuccess, {}};
+    }
     // Those who only lost a peer repeat what the scheduler says; the others have their own story.
     WatchResult result = {ExitCode::kPeerLost, {}};
     // The same code comes from the same cause: one of each is enough.
@@ -257,6 +277,7 @@ class Watch {
   Time kill_at_ = kNever;
   Time tell_all_at_ = kNever;
   bool told_all_ = false;
+  bool stopped_ = false;  // somebody has asked for the training's end
   bool interrupted_ = false;
   bool late_ = false;
 };

@@ -41,7 +41,7 @@ struct WatchResult {
 // the only one. If one dies else, the scheduler is told, and the others are given the heartbeat
 // deadline to end by themselves; whoever is still there then is killed. If the scheduler dies and is
 // not started again, the others are asked to end. An interruption and the deadline end the job
-// through the scheduler.
+// through the scheduler; other requests of signals are passed on to it.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 
 // What a process that was killed by a signal of its own (abort, a failed CHECK, an exception that

@@ -100,6 +100,8 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
   const std::vector<std::string> common = {"--config=" + path, "--out=" + options_.out};
   std::vector<std::string> launched = common;
   launched.push_back("--launched");
+  launched.push_back(std::string("--sigint_effect=") + NameOf(options_.effects.sigint));
+  launched.push_back(std::string("--sighup_effect=") + NameOf(options_.effects.sighup));
   Start("poseidon_scheduler", kScheduler, launched, true);
   for (int rank = 0; rank < job.cluster().servers(); ++rank) {
     std::vector<std::string> arguments = common;

@@ -22,7 +22,8 @@ struct LocalClusterOptions {
   bool scheduler_port_set = false;  // by the user: else a free one is taken
   // What each worker is instead of our daemon: a program of the user's and its arguments.
   std::vector<std::string> program;
-  std::string out;  // directory for job.prototxt, summary.json, logs/ and traces
+  SignalEffects effects;  // the scheduler gets each signal that asks for something
+  std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
 };
 
 class LocalCluster {

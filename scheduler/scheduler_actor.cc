@@ -81,6 +81,8 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kRegister) return OnRegister(envelope, outbox);
   if (envelope.kind == MessageKind::kPeerSilent) return OnSilent(envelope, outbox);
   if (envelope.kind == MessageKind::kLostProcess) return OnLostProcess(envelope, outbox);
+  if (envelope.kind == MessageKind::kAskSnapshot) return OnAskSnapshot(outbox);
+  if (envelope.kind == MessageKind::kStopTraining) return OnStopTraining(outbox);
   if (envelope.kind == MessageKind::kStop) return OnStop(envelope, outbox);
   if (envelope.kind == MessageKind::kSwitchPlan) return OnSwitchPlan(envelope, outbox);
   // All else comes from members of the view.
@@ -156,7 +158,7 @@ std::string SchedulerActor::WhatIsLate() const {
     case Phase::kTraining:
       return MissingFrom(answered_, false) + " did not finish although others have";
     case Phase::kAgreeing:
-      return MissingFrom(answered_, false) + " did not say when to pause for another plan within " +
+      return MissingFrom(answered_, false) + " did not say when it can pause within " +
              SecondsText(StallDeadline()) + " (communication.stall_deadline_seconds)";
     case Phase::kPausing:
       return MissingFrom(answered_, false) + " did not pause before iteration " +
@@ -383,6 +385,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   EnterPhase(Phase::kTraining, outbox);
   if (taking_over_ && was_training_) Tell("training went on without a scheduler", outbox);
   taking_over_ = false;
+  AgreeOnStop(outbox);
 }
 
 void SchedulerActor::SendStart(const NodeId& node, Outbox& outbox) const {
@@ -409,7 +412,9 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (envelope.from.node.role != Role::kWorker) return;
   // The training has come to its end before the iteration to pause before.
-  if (phase_ == Phase::kAgreeing || phase_ == Phase::kPausing) {
+  if (phase_ == Phase::kAgreeing && stop_wanted_) {
+    StopAtEnd(outbox);
+  } else if (phase_ == Phase::kAgreeing || phase_ == Phase::kPausing) {
     EnterPhase(Phase::kTraining, outbox);
   }
   if (phase_ != Phase::kTraining) return;
@@ -432,7 +437,7 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
   const std::string difference = DescribeParameterDifference(finished_, view_);
   if (!difference.empty()) return End(ExitCode::kParametersDiffer, difference, outbox);
-  End(ExitCode::kSuccess, "training is finished", outbox);
+  EndFinished(outbox);
 }
 
 void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {

@@ -9,6 +9,7 @@
 //               the workers' parameters differ
 //   agreeing    another plan is to be used: every worker offers an iteration to pause before; the
 //               latest goes out
+//               (or, for a stop: training, which ends before that iteration)
 //   pausing     workers come to it; when all have, the new plan goes out: preparing, training
 //   holding     a node is lost and the job recovers: the surviving workers stop the exchange and
 //   say
@@ -24,7 +25,8 @@
 // (wire::Recovered) when the job goes on after a loss, kJournal (wire::JournalRecord) if the job is
 // to survive its scheduler, and kEnd (wire::End) exactly once. It may
 // send kSwitchPlan (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing
-// comes of it when a switch is already going on, or the training ends before.
+// comes of it when a switch is already going on, or the training ends before. It may send
+// kAskSnapshot and kStopTraining at any time, and kLostProcess.
 #pragma once
 
 #include <cstdint>
@@ -132,6 +134,19 @@ class SchedulerActor : public Actor {
   void OnFailed(const Envelope& envelope, Outbox& outbox);
   void OnStop(const Envelope& envelope, Outbox& outbox);
   void OnStalled(const Envelope& envelope, Outbox& outbox);
+  // scheduler_requests.cc. Whether the first training has begun.
+  bool HasBegun() const { return last_progress_ != Time{}; }
+  void OnAskSnapshot(Outbox& outbox);
+  void OnStopTraining(Outbox& outbox);
+  // Why all workers can't stop before the same iteration; empty if they can.
+  std::string WhyStopsAtOnce() const;
+  // If a stop is wanted and training goes on, workers are asked before which iteration they can.
+  void AgreeOnStop(Outbox& outbox);
+  void StopAt(int64_t iteration, Outbox& outbox);
+  // A worker has finished while others agreed on a stop: nobody stops before.
+  void StopAtEnd(Outbox& outbox);
+  // All workers have finished, at the training's end or where they stopped.
+  void EndFinished(Outbox& outbox);
   // The stall report that names who holds up the rest ends the job.
   void EndStalled(Outbox& outbox);
   // A worker that has ended its training while another goes on ends the job.
@@ -223,6 +238,7 @@ class SchedulerActor : public Actor {
   Payload plan_body_;  // plan_ serialised; empty before there is one
   LayerTimesMean times_;
   Switch next_;
+  bool stop_wanted_ = false;  // a signal has asked for the training's end
   StallReports stalls_;
   IterationCounts iteration_counts_;
   WorkerReports finished_;  // without the traffic, which is the program's

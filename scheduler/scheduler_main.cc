@@ -29,6 +29,10 @@ DEFINE_string(config, "", "The job config (docs/configuration.md); the same for 
 DEFINE_bool(launched, false,
             "Standard input is this scheduler's launcher: each line is a wire::LostProcess in text "
             "format, and its end ends the job. For `poseidon run`.");
+DEFINE_string(sigint_effect, "end",
+              "What SIGINT does: \"stop\" ends training after an iteration, with the snapshot of "
+              "its end; \"snapshot\" has one written and goes on; \"none\"; or \"end\", at once.");
+DEFINE_string(sighup_effect, "end", "Likewise of SIGHUP.");
 DEFINE_string(out, "",
               "Directory for summary.json and, in a job with `recovery`, scheduler.journal, from "
               "which the scheduler goes on that is started after this one; made if it is not "
@@ -103,6 +107,7 @@ class JobWatch {
   wire::End Run(Interruption& interruption) {
     while (true) {
       if (interruption.Pending()) AskToStop("the scheduler was interrupted by a signal");
+      if (const auto request = interruption.TakeRequest()) PassOn(request->effect);
       if (launcher_) HearLauncher();
       const std::optional<Envelope> envelope = runtime_.mailbox().Take(kTick);
       if (!envelope) continue;
@@ -120,6 +125,14 @@ class JobWatch {
   }
 
   void AskToStop(const std::string& why) { Stop(MakeEnd(ExitCode::kInterrupted, why)); }
+
+  void PassOn(SignalEffect effect) {
+    Envelope asked;
+    asked.kind =
+        effect == SignalEffect::kStop ? MessageKind::kStopTraining : MessageKind::kAskSnapshot;
+    asked.to = Here(kControlLane);
+    runtime_.Post(std::move(asked));
+  }
 
   void HearLauncher() {
     for (const std::string& line : launcher_->Take()) {
@@ -299,7 +312,8 @@ void WriteSummary(const std::string& summary, const wire::End& end) {
 ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
-  Interruption interruption;
+  Interruption interruption({ParseSignalEffect("sigint_effect", FLAGS_sigint_effect),
+                             ParseSignalEffect("sighup_effect", FLAGS_sighup_effect)});
   const std::unique_ptr<Journal> journal = OpenJournal(config);
 
   ZmqOptions options = NodeZmqOptions(config.job, config.job.cluster().scheduler_host());
@@ -334,9 +348,10 @@ ExitCode Run() {
   const JobReport& report = watch.report();
   runtime.Stop();
   if (!FLAGS_out.empty()) WriteSummary(report.Json(config.job.name(), end), end);
-  if (end.exit_code() != 0) {
-    throw Error(static_cast<ExitCode>(end.exit_code()), "the job has ended: " + end.reason());
-  }
+  // Where the nodes have ended well, the job may still have been stopped.
+  const int code = end.exit_code() != 0 ? end.exit_code() : end.job_exit_code();
+  if (code != 0 && end.exit_code() == 0) Show("training has ended early: " + end.reason());
+  if (code != 0) throw Error(static_cast<ExitCode>(code), "the job has ended: " + end.reason());
   Show(report.Closing());
   return ExitCode::kSuccess;
 }

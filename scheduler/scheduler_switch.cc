@@ -19,7 +19,7 @@ void SchedulerActor::OnLayerTimes(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
   // Once one worker has finished the others are about to.
-  if (phase_ != Phase::kTraining || !answered_.empty()) return;
+  if (phase_ != Phase::kTraining || !answered_.empty() || stop_wanted_) return;
   if (!next_.plan.ParseFromString(envelope.body.ToString())) return;
   // Workers that run apart have no iteration at which all their gradients are in the values.
   if (plan_.plan().staleness() != 0 || next_.plan.plan().staleness() != 0) return;
@@ -40,6 +40,8 @@ void SchedulerActor::OnPauseOffer(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kAgreeing) return;
   next_.start = std::max(next_.start, envelope.iteration);
   if (!CountWorker(envelope)) return;
+  // A stop that was asked for meanwhile needs no other plan any more.
+  if (stop_wanted_) return StopAt(next_.start, outbox);
   BroadcastToWorkers(MessageKind::kPauseAt, next_.start, outbox);
   EnterPhase(Phase::kPausing, outbox);
 }

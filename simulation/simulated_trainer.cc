@@ -76,7 +76,7 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
     case Phase::kPreparing:
       return OnPlan(outbox);
     case Phase::kTraining:
-      if (protocol_.iteration() == options_.work->iterations) {
+      if (protocol_.iteration() == options_.work->iterations || protocol_.stops()) {
         if (protocol_.AllFresh()) Finish(outbox);
         return;
       }

@@ -43,6 +43,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kProbeEcho, "probe echo"},
     Name{MessageKind::kLinkReport, "link report"},
     Name{MessageKind::kNotice, "notice"},
+    Name{MessageKind::kWriteSnapshot, "write snapshot"},
     Name{MessageKind::kHold, "hold"},
     Name{MessageKind::kHoldings, "holdings"},
     Name{MessageKind::kGradientReady, "gradient ready"},
@@ -61,6 +62,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kJournal, "journal"},
     Name{MessageKind::kJournaled, "journaled"},
     Name{MessageKind::kLostProcess, "lost process"},
+    Name{MessageKind::kAskSnapshot, "ask for a snapshot"},
+    Name{MessageKind::kStopTraining, "stop training"},
 };
 
 }  // namespace

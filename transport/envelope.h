@@ -37,10 +37,11 @@ enum class MessageKind : int {
   // A switch of plans. No bodies; kPauseOffer and kPauseAt set iteration.
   kPauseRequest = 14,  // scheduler -> workers: before which iteration can you pause?
   kPauseOffer = 15,    // worker -> scheduler: that one; it does not begin it before kPauseAt
-  kPauseAt = 16,       // scheduler -> workers: pause before this one
-  kPaused = 17,        // worker -> scheduler: everything up to there is done
-  kLinkReport = 18,    // worker -> scheduler: wire::LinkReport; within a worker, lane -> control
-  kNotice = 19,        // worker -> scheduler: wire::Notice, for people
+  kPauseAt = 16,  // scheduler -> workers: pause before this one; end training if step is kStopThere
+  kPaused = 17,   // worker -> scheduler: everything up to there is done
+  kLinkReport = 18,     // worker -> scheduler: wire::LinkReport; within a worker, lane -> control
+  kNotice = 19,         // worker -> scheduler: wire::Notice, for people
+  kWriteSnapshot = 23,  // scheduler -> worker 0: no body; before its next iteration
   // Recovery. Of a hold, its number is `step`, also in the two kinds that answer it.
   kHold = 21,      // scheduler -> workers: no body; a node is lost, the exchange stops
   kHoldings = 22,  // worker -> scheduler: wire::Holdings; it has stopped
@@ -86,7 +87,14 @@ enum class MessageKind : int {
   kJournal = 63,    // control lane -> application: wire::JournalRecord, to be written down
   kJournaled = 64,  // application -> control lane: no body; records up to this one are
   kLostProcess = 65,  // application -> scheduler's control lane: wire::LostProcess
+  // application -> scheduler's control lane: no body; worker 0 is to write a snapshot, all workers
+  // are to end training before the same iteration
+  kAskSnapshot = 66,
+  kStopTraining = 67,
 };
+
+// `step` of a kPauseAt before whose iteration training ends, instead of going over to another plan.
+inline constexpr uint32_t kStopThere = 1;
 
 // "gradient", "heartbeat ack", ...: for logs. Unknown numbers get "kind N".
 std::string KindName(MessageKind kind);

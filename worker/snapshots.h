@@ -25,6 +25,8 @@ class Snapshots {
  public:
   explicit Snapshots(SnapshotOptions options) : options_(std::move(options)) {}
 
+  // Whether the solver says where to.
+  bool CanWrite() const { return !options_.prefix.empty(); }
   // Whether one is due before `iteration`, which is not the training's first.
   bool IsDue(int64_t iteration) const;
   // Whether one is due at the training's end.

@@ -115,7 +115,7 @@ void Trainer::GoBack() {
 }
 
 wire::WorkerReport Trainer::TrainToEnd() {
-  while (session_.iteration() < options_.max_iter) RunIteration();
+  while (session_.iteration() < options_.max_iter && !session_.stops()) RunIteration();
   wire::WorkerReport report = Report();
   session_.Finish(report);
   return report;
@@ -135,10 +135,11 @@ wire::WorkerReport Trainer::Report() {
                     net_.batch());
   report.set_parameter_hash(HashOfValues());
   if (session_.rank() == 0) {
-    if (session_.iteration() > first_iteration_ && snapshots_.IsDueAtEnd(session_.iteration())) {
-      WriteSnapshot();
-    }
-    Test();
+    const bool due =
+        session_.iteration() > first_iteration_ && snapshots_.IsDueAtEnd(session_.iteration());
+    if (due || SnapshotIsWanted()) WriteSnapshot();
+    // As in Caffe, who is in a hurry is not kept by a test.
+    if (!session_.stops()) Test();
     if (last_test_.accuracy) report.set_test_accuracy(*last_test_.accuracy);
     if (last_test_.loss) report.set_test_loss(*last_test_.loss);
   }
@@ -148,7 +149,7 @@ wire::WorkerReport Trainer::Report() {
 void Trainer::RunIteration() {
   const int64_t iteration = session_.iteration();
   const bool first = iteration == first_iteration_;
-  if (session_.rank() == 0 && !first && snapshots_.IsDue(iteration)) {
+  if (session_.rank() == 0 && !first && (snapshots_.IsDue(iteration) || SnapshotIsWanted())) {
     WaitForAllLayers();
     WriteSnapshot();
   }
@@ -260,6 +261,13 @@ void Trainer::Backward(const PassOfIteration& pass) {
     const auto layer = engine.layer_of_step(step);
     if (layer && pass.last()) net_.GradientReady(*layer);
   }
+}
+
+bool Trainer::SnapshotIsWanted() {
+  if (!session_.TakeSnapshotRequest()) return false;
+  if (snapshots_.CanWrite()) return true;
+  Tell("no snapshot is written: there is no snapshot_prefix");
+  return false;
 }
 
 void Trainer::WriteSnapshot() {

@@ -67,6 +67,8 @@ class Trainer {
   // Since `begin` a step was computed. With layers' times to measure, waits until it is done.
   void Measure(void (LayerTimer::*add)(int step, Duration duration), int step, Time begin);
   void WaitForAllLayers();
+  // Whether somebody has asked for a snapshot and one can be written.
+  bool SnapshotIsWanted();
   void WriteSnapshot();
   // Throws if it is not a number.
   float CheckedLoss();

@@ -123,6 +123,7 @@ ExitCode Run() {
   options.trace_directory = FLAGS_out;
   options.interrupted = [&interruption] { return interruption.Pending(); };
   options.goes_back = true;
+  options.stops = true;
   options.incarnation = FLAGS_incarnation;
   options.replaces = FLAGS_replaces;
   devices.Describe(options);

@@ -177,7 +177,19 @@ class BadConfigTest(BadInputTest):
             REPLAY, cluster.CONFIG_ERROR, "--workers is -1; it must be at least 1", "--workers=-1"
         )
         self.run_config(REPLAY, cluster.CONFIG_ERROR, "did you mean --servers?", "--sevrers=1")
+        effects = (
+            ("--sighup_effect=halt", "halt\"; it must be snapshot, stop, none or end"),
+            ("--sigint_effect=snapshot", "needs a solver with a snapshot_prefix"),
+        )
+        for flag, text in effects:
+            self.run_config(REPLAY, cluster.CONFIG_ERROR, text, flag)
         config = self.write("config.prototxt", REPLAY)
+        run = ("run", f"--config={config}", "--sigint_effect=stop", "--", "/bin/true")
+        self.assert_ends(
+            self.start("poseidon", *run),
+            cluster.CONFIG_ERROR,
+            "--sigint_effect=stop is for this project's own workers",
+        )
         self.assert_ends(
             self.start("poseidon_worker", f"--config={config}", "--rank=-2"),
             cluster.CONFIG_ERROR,

@@ -247,13 +247,21 @@ class RunTest(cluster.ClusterTest):
         self.assertIn(said, self.read_json("out/summary.json")["reason"])
 
     def test_signals(self):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number, text in (
+            (signal.SIGINT, "training has ended early: a signal stopped it before iteration"),
+            (signal.SIGTERM, "interrupted"),
+        ):
             with self.subTest(number):
                 run = self.start_training_run()
                 run.signal(number)
                 self.assertEqual(run.wait(cluster.ENDING), cluster.INTERRUPTED)
                 self.assert_nothing_left()
-                self.assertIn("interrupted", run.output())
+                self.assertIn(text, run.output())
+                summary = self.read_json("out/summary.json")
+                self.assertEqual(summary["exit_code"], cluster.INTERRUPTED)
+                # Who was asked to stop has said what came of the training.
+                workers = 3 if number == signal.SIGINT else 0
+                self.assertEqual(len(summary["workers"]), workers)
 
     def test_signal_before_all_have_joined(self):
         run = self.start_endless()

@@ -3,6 +3,7 @@ said about files that do not fit. And the solver's fields that change an update.
 
 import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,11 +22,11 @@ SMALL_BASE_LR = "base_lr: 0.0003"  # see equivalence_test.py
 class SolverTest(lenet.LenetTest):
     """Runs LeNet's solver with changes, deterministically."""
 
-    def solver_with_snapshots(self, *replacements):
+    def solver_with_snapshots(self, *replacements, interval=INTERVAL):
         self.copy_solver(*replacements)
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
             file.write(
-                f'\nsnapshot: {INTERVAL} snapshot_prefix: "{self.path("snapshots")}/lenet"\n'
+                f'\nsnapshot: {interval} snapshot_prefix: "{self.path("snapshots")}/lenet"\n'
             )
 
     def config(self, communication, training="", *, workers=2, iterations=ITERATIONS, batch=16):
@@ -98,6 +99,40 @@ class SnapshotTest(SolverTest):
                 resumed = self.train_hash(communication, flags=["--snapshot=latest"])
                 self.assertEqual(resumed, expected)
                 self.assertIn("going on from iteration", self.log("worker-0"))
+
+    def interrupt(self, iterations):
+        """A training that SIGHUP and then Ctrl-C reach, whose effects are Caffe's: the first has a snapshot
+        written, the second ends training with one. Returns the iterations of both."""
+        self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
+        run = self.start_run(self.config("policy: BYTES", iterations=iterations))
+        run.await_output("iteration ")
+        run.signal(signal.SIGHUP)
+        first = run.await_output(r"wrote the snapshot of iteration (\d+)").group(1)
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED)
+        self.assert_nothing_left()
+        last = re.search(r"a signal stopped it before iteration (\d+)", run.output()).group(1)
+        for iteration in (first, last):
+            self.assertIn(f"lenet_iter_{iteration}.solverstate", os.listdir(self.path("snapshots")))
+        self.assertLess(int(first), int(last))
+        return int(first), int(last)
+
+    def test_signals_write_snapshots(self):
+        self.interrupt(cluster.ENDLESS)
+        self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.INTERRUPTED)
+
+    @cluster.slow
+    def test_who_goes_on_after_an_interruption_ends_as_if_there_had_been_none(self):
+        iterations = 600
+        for number in range(2):
+            iteration = self.interrupt(iterations)[number]
+            self.assertLess(iteration, iterations)
+            name = self.path(f"snapshots/lenet_iter_{iteration}.solverstate")
+            resumed = self.train_hash(
+                "policy: BYTES", iterations=iterations, flags=[f"--snapshot={name}"]
+            )
+            self.remove_snapshots()
+            self.assertEqual(self.train_hash("policy: BYTES", iterations=iterations), resumed)
 
     def test_latest_passes_over_what_is_not_whole(self):
         self.solver_with_snapshots()

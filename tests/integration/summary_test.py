@@ -96,7 +96,7 @@ class SummaryTest(cluster.ClusterTest):
         """A job that ends badly says why in its summary, too."""
         run = self.start_run(cluster.replay_config(iterations=cluster.ENDLESS))
         run.await_output("iteration ")
-        run.signal(signal.SIGINT)
+        run.signal(signal.SIGTERM)
         self.assertEqual(run.wait(), cluster.INTERRUPTED)
         summary = self.read_json("out/summary.json")
         self.assertEqual(summary["exit_code"], cluster.INTERRUPTED)

@@ -281,31 +281,40 @@ namespace {
 // What the scheduler's program would do.
 class Asker : public Actor {
  public:
-  explicit Asker(wire::PlanAndModel plan) : plan_(std::move(plan)) {}
-  void OnStart(Outbox& outbox) override {
-    outbox.Send(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan_));
-  }
+  explicit Asker(Envelope asked) : asked_(std::move(asked)) {}
+  void OnStart(Outbox& outbox) override { outbox.Send(std::move(asked_)); }
   void OnMessage(const Envelope& envelope, Outbox& outbox) override {
     (void)envelope;
     (void)outbox;
   }
 
  private:
-  wire::PlanAndModel plan_;
+  Envelope asked_;
 };
 
 constexpr int kSpareLane = 10;
 
-}  // namespace
-
-void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster) {
+void AskAt(Time when, const Envelope& asked, SimulatedCluster& cluster) {
   const NodeId scheduler_id{Role::kScheduler, 0};
-  cluster.runtime().At(when, [&cluster, plan, scheduler_id] {
+  cluster.runtime().At(when, [&cluster, asked, scheduler_id] {
     const NodeRecord& scheduler = cluster.node(scheduler_id);
     if (scheduler.killed || scheduler.end) return;
     cluster.runtime().Attach(cluster.process(scheduler_id), kSpareLane,
-                             std::make_unique<Asker>(plan));
+                             std::make_unique<Asker>(asked));
   });
+}
+
+}  // namespace
+
+void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster) {
+  AskAt(when, MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan), cluster);
+}
+
+void AskToStopAt(Time when, SimulatedCluster& cluster) {
+  Envelope stop;
+  stop.kind = MessageKind::kStopTraining;
+  stop.to = Here(kControlLane);
+  AskAt(when, stop, cluster);
 }
 
 namespace {

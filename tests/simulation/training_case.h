@@ -25,6 +25,8 @@ wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t s
 
 // At that time the scheduler's program, if it lives, asks to go over to the plan.
 void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster);
+// Likewise to end training before its last iteration.
+void AskToStopAt(Time when, SimulatedCluster& cluster);
 
 // A layer of one blob.
 LayerSpec DenseLayer(const std::string& name, int64_t floats);

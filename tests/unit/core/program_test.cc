@@ -45,6 +45,57 @@ TEST(ProgramDeathTest, TheFirstSignalIsTheLoopsAndTheSecondEnds) {
       testing::ExitedWithCode(kInterruptedCode), "");
 }
 
+TEST(ProgramDeathTest, ASignalThatAsksForSomethingEndsNothing) {
+  EXPECT_EXIT(
+      {
+        Interruption interruption({SignalEffect::kSnapshot, SignalEffect::kNone});
+        if (interruption.TakeRequest()) _exit(1);
+        for (int round = 0; round < 2; ++round) {
+          raise(SIGINT);
+          raise(SIGHUP);
+          const auto request = interruption.TakeRequest();
+          if (!request || request->signal != SIGINT) _exit(2);
+          if (request->effect != SignalEffect::kSnapshot) _exit(3);
+          if (interruption.TakeRequest()) _exit(4);
+        }
+        if (interruption.Pending()) _exit(5);
+        raise(SIGTERM);
+        _exit(interruption.Pending() ? 0 : 6);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(ProgramDeathTest, AfterAStopTheNextSignalIsAnInterruption) {
+  EXPECT_EXIT(
+      {
+        Interruption interruption({SignalEffect::kStop, SignalEffect::kStop});
+        raise(SIGHUP);
+        const auto request = interruption.TakeRequest();
+        if (!request || request->effect != SignalEffect::kStop) _exit(1);
+        if (interruption.Pending()) _exit(2);
+        raise(SIGINT);
+        if (interruption.TakeRequest() || !interruption.Pending()) _exit(3);
+        raise(SIGINT);
+        _exit(4);
+      },
+      testing::ExitedWithCode(kInterruptedCode), "");
+}
+
+TEST(SignalEffectTest, OtherWordsAreRefusedWithTheFlag) {
+  EXPECT_EQ(ParseSignalEffect("sigint_effect", "stop"), SignalEffect::kStop);
+  EXPECT_THROW(
+      {
+        try {
+          ParseSignalEffect("sigint_effect", "stopp");
+        } catch (const ConfigError& error) {
+          EXPECT_STREQ(error.what(),
+                       "--sigint_effect is \"stopp\"; it must be snapshot, stop, none or end");
+          throw;
+        }
+      },
+      ConfigError);
+}
+
 TEST(ProgramDeathTest, AnIgnoredHangupStaysIgnored) {
   EXPECT_EXIT(
       {

@@ -1,0 +1,75 @@
+// SchedulerActor: what people ask of a job that runs: a snapshot, or its end after an iteration.
+#include <limits>
+#include <string>
+
+#include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+
+void SchedulerActor::OnAskSnapshot(Outbox& outbox) {
+  if (!HasBegun()) return Tell("training has not begun; there is nothing to write", outbox);
+  const NodeId first{Role::kWorker, 0};
+  if (!members_.contains(first)) return;  // lost; who takes its place is not asked
+  outbox.Send(ToNode(MessageKind::kWriteSnapshot, first, {}));
+}
+
+void SchedulerActor::OnStopTraining(Outbox& outbox) {
+  const std::string why_at_once = WhyStopsAtOnce();
+  if (!why_at_once.empty()) {
+    return End(ExitCode::kInterrupted, "a signal stopped it " + why_at_once, outbox);
+  }
+  stop_wanted_ = true;
+  AgreeOnStop(outbox);
+}
+
+std::string SchedulerActor::WhyStopsAtOnce() const {
+  if (!HasBegun()) return "before training began";
+  if (phase_ == Phase::kHolding || phase_ == Phase::kRegrouping) {
+    return "while a lost node's place was free";
+  }
+  // Servers bring such workers together after the last iteration, which they know from the start.
+  if (plan_.plan().staleness() != 0) {
+    return "at once, as workers that run apart (communication.staleness) have no iteration in "
+           "common to stop before";
+  }
+  return "";
+}
+
+void SchedulerActor::AgreeOnStop(Outbox& outbox) {
+  // Once one worker has finished the others are about to. In other phases it is for the next time
+  // that training goes on.
+  if (!stop_wanted_ || phase_ != Phase::kTraining || !answered_.empty()) return;
+  next_ = {};
+  BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
+  EnterPhase(Phase::kAgreeing, outbox);
+}
+
+void SchedulerActor::StopAt(int64_t iteration, Outbox& outbox) {
+  for (const wire::Node& node : view_.nodes()) {
+    if (IdOf(node).role != Role::kWorker) continue;
+    Envelope stop = ToNode(MessageKind::kPauseAt, IdOf(node), {});
+    stop.iteration = iteration;
+    stop.step = kStopThere;
+    outbox.Send(std::move(stop));
+  }
+  EnterPhase(Phase::kTraining, outbox);
+}
+
+void SchedulerActor::StopAtEnd(Outbox& outbox) {
+  StopAt(std::numeric_limits<int64_t>::max(), outbox);
+}
+
+void SchedulerActor::EndFinished(Outbox& outbox) {
+  const int64_t reached = first_iteration_ + finished_.begin()->second.iterations();
+  if (!stop_wanted_ || reached >= plan_.model().iterations()) {
+    return End(ExitCode::kSuccess, "training is finished", outbox);
+  }
+  // The nodes have done all that they were asked for.
+  wire::End end = MakeEnd(ExitCode::kSuccess,
+                          "a signal stopped it before iteration " + std::to_string(reached));
+  end.set_job_exit_code(static_cast<int>(ExitCode::kInterrupted));
+  End(end, outbox);
+}
+
+}  // namespace poseidon
