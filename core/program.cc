@@ -106,6 +106,11 @@ void EndOnSignals() {
   Handle([](int) { _exit(static_cast<int>(ExitCode::kInterrupted)); });
 }
 
+SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text) {
+  if (const std::optional<SignalEffect> effect = FindSignalEffect(text)) return *effect;
+  throw ConfigError("--" + flag + " is \"" + text + "\"; it must be snapshot, stop, none or end");
+}
+
 Interruption::Interruption(SignalEffects effects) : effects_(effects) {
   for (const int signal : kEndingSignals) signal_came[signal] = false;
   Handle([](int signal) { signal_came[signal] = true; });

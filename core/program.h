@@ -23,6 +23,9 @@ int RunProgram(const std::string& name, const char* argv0, const std::function<E
 // before that calls it first. SIGHUP stays ignored where it is (nohup).
 void EndOnSignals();
 
+// The effect that a flag, "sigint_effect", names. Throws ConfigError if there is none such.
+SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text);
+
 // SIGINT, SIGTERM and SIGHUP as something a loop can ask about. While an Interruption lives they do
 // not end the process; at most one lives at a time. The second signal, after Pending has told of
 // the first, ends the process at once, as does any after the Interruption's life. A signal whose

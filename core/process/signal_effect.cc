@@ -1,15 +1,13 @@
 #include "core/process/signal_effect.h"
 
-#include "core/error.h"
-
 namespace poseidon {
 
-SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text) {
+std::optional<SignalEffect> FindSignalEffect(const std::string& name) {
   for (const SignalEffect effect :
        {SignalEffect::kSnapshot, SignalEffect::kStop, SignalEffect::kNone, SignalEffect::kEnd}) {
-    if (text == NameOf(effect)) return effect;
+    if (name == NameOf(effect)) return effect;
   }
-  throw ConfigError("--" + flag + " is \"" + text + "\"; it must be snapshot, stop, none or end");
+  return std::nullopt;
 }
 
 const char* NameOf(SignalEffect effect) {

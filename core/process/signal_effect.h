@@ -2,6 +2,7 @@
 // first three are those of Caffe's --sigint_effect and --sighup_effect.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace poseidon {
@@ -19,9 +20,8 @@ struct SignalEffects {
   SignalEffect sighup = SignalEffect::kEnd;
 };
 
-// "snapshot", "stop", "none" or "end". Throws ConfigError that names `flag`, "sigint_effect", for
-// other text.
-SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text);
+// Of "snapshot", "stop", "none" and "end"; nullopt for other text.
+std::optional<SignalEffect> FindSignalEffect(const std::string& name);
 // The same text.
 const char* NameOf(SignalEffect effect);
 
