@@ -1,5 +1,6 @@
 #include "experiments/experiment_check.h"
 
+#include <algorithm>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -19,6 +20,8 @@ using Names = std::vector<std::string>;
 
 // Far above what anybody waits for, and far below what an int holds.
 constexpr double kMostIterations = 1e6;
+// Points of a sweep: what takes seconds to make, and some hundred megabytes.
+constexpr int kMostPoints = 100000;
 constexpr double kMostBatch = std::numeric_limits<int32_t>::max();
 
 Names NetNames(const Experiment& experiment) {
@@ -155,9 +158,25 @@ class SweepChecker {
                          });
     fields_.CheckAtLeast(field + ".iterations", sweep.iterations(), 1);
     fields_.CheckAtMost(field + ".iterations", sweep.iterations(), kMostIterations);
+    CheckPoints(field, sweep);
     for (int i = 0; i < sweep.condition_size(); ++i) {
       CheckCondition(field + ".condition." + std::to_string(i), sweep.condition(i));
     }
+  }
+
+  // Before any is made: each has a job config of its own.
+  void CheckPoints(const std::string& field, const Sweep& sweep) const {
+    double points = sweep.system_size();
+    points *= sweep.net().empty() ? experiment_.net_size() : sweep.net_size();
+    for (const int values :
+         {sweep.workers_size(), sweep.spare_servers_size(), sweep.bandwidth_size(),
+          sweep.latency_size(), sweep.devices_per_worker_size(), sweep.condition_size()}) {
+      points *= std::max(values, 1);
+    }
+    if (points <= kMostPoints) return;
+    fields_.Fail(field, "the sweep has " + std::to_string(static_cast<int64_t>(points)) +
+                            " points, and a sweep may have " + std::to_string(kMostPoints) +
+                            "; leave some values out, or make several experiments of it");
   }
 
   void CheckCondition(const std::string& field, const Condition& condition) const {

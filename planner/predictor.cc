@@ -47,6 +47,9 @@ void Predictor::Annotate(Plan& plan) {
   const std::vector<BucketLoad> loads = BucketLoads(plan, book_.model(), cluster_);
   plan.set_iteration_ms(times.seconds / kMillisecond);
   plan.set_compute_ms(compute_ / kMillisecond);
+  // Copied for every bucket and scheme, so it must not have all the buckets.
+  Plan without_buckets = plan;
+  without_buckets.clear_buckets();
   for (int b = 0; b < plan.buckets_size(); ++b) {
     const BucketTimes& bucket = times.buckets[b];
     const BucketBytes bytes = BytesOfBucket(plan, plan.buckets(b), book_.model(), cluster_);
@@ -58,21 +61,19 @@ void Predictor::Annotate(Plan& plan) {
     prediction.set_needed_ms(bucket.needed / kMillisecond);
     prediction.set_bytes_sent(bytes.sent);
     prediction.set_bytes_received(bytes.received);
-    SetRunnerUp(plan, b, loads[b].alone, prediction);
+    SetRunnerUp(without_buckets, plan.buckets(b), loads[b].alone, prediction);
     *plan.mutable_buckets(b)->mutable_prediction() = prediction;
   }
 }
 
 // The others' time in the plan is taken to differ from this one's as their times alone differ.
-void Predictor::SetRunnerUp(const Plan& plan, int bucket, double alone,
+void Predictor::SetRunnerUp(const Plan& without_buckets, const BucketPlan& planned, double alone,
                             BucketPrediction& prediction) const {
-  const BucketPlan& planned = plan.buckets(bucket);
   const bool factors = planned.layer_count() == 1 && book_.Query(planned.first_layer()).factorable;
   double best = 0;
   for (const Scheme scheme : {PS, SFB, RING, HALVING_DOUBLING, TORUS, ADAM}) {
     if (scheme == planned.scheme() || (UsesFactors(scheme) && !factors)) continue;
-    Plan other = plan;
-    other.clear_buckets();
+    Plan other = without_buckets;
     BucketPlan& changed = *other.add_buckets();
     changed = planned;
     changed.set_scheme(scheme);
@@ -80,7 +81,7 @@ void Predictor::SetRunnerUp(const Plan& plan, int bucket, double alone,
     changed.set_update_at_workers(!UsesServers(scheme) ||
                                   (scheme == PS && changed.codec() != FP32));
     if (scheme == TORUS && other.grid_size() == 0) {
-      for (const int size : SquareGrid(plan.workers())) {
+      for (const int size : SquareGrid(other.workers())) {
         other.add_grid()->set_size(size);
         other.mutable_grid(other.grid_size() - 1)->set_algorithm(RING);
       }

@@ -41,7 +41,8 @@ class Predictor {
   const ClusterModel& cluster() const { return cluster_; }
 
  private:
-  void SetRunnerUp(const Plan& plan, int bucket, double alone, BucketPrediction& prediction) const;
+  void SetRunnerUp(const Plan& without_buckets, const BucketPlan& planned, double alone,
+                   BucketPrediction& prediction) const;
 
   const InformationBook& book_;
   ClusterModel cluster_;

@@ -1,0 +1,249 @@
+"""The table of trials: what is damaged or taken away, the command that meets it, and how it may end.
+
+A trial's `make` gets a Workshop and returns the command's arguments after `poseidon`. Whatever it draws, it
+draws from the workshop's random numbers, whose seed a failure prints. hostile_test.py says what holds for
+every trial beside what stands here.
+"""
+
+import dataclasses
+import os
+import shutil
+import signal
+import typing
+
+import damage
+
+SUCCESS, FAILURE, CONFIG_ERROR, DATA_ERROR = 0, 1, 2, 6
+INTERRUPTED = 130
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    name: str
+    make: typing.Callable
+    codes: tuple  # that the command may end with
+    words: str = ""  # a regular expression that its output has
+    rounds: int = 1  # of the quick run
+    slow_rounds: int = 0  # of the slow one
+    seconds: float = 20.0
+    computes: bool = False  # it needs a build with an engine
+    signal_after: tuple = ()  # (a regular expression of its output, the signal that it then gets)
+    environment: typing.Callable = lambda workshop: {}
+
+
+NET = """
+name: "small"
+layer {{ name: "data" type: "Data" top: "data" top: "label"
+        data_param {{ source: "{source}" backend: {backend} batch_size: 4 }} }}
+layer {{ name: "ip" type: "InnerProduct" bottom: "data" top: "ip"
+        inner_product_param {{ num_output: 3 weight_filler {{ type: "xavier" }} }} }}
+layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }}
+"""
+
+EXPERIMENT = """name: "small"
+title: "A small experiment"
+net {{ name: "n" replay {{ batch: 32 layers {{ name: "a" parameters: 1000 forward_ms: 1 backward_ms: 2 }} }} }}
+system {{ name: "s" policy: "ps" cluster {{ servers: 1 }} }}
+sweep {{ system: "s" {axes} cluster {{ network {{ bandwidth: "1Gbps" latency: "10us" }} }} }}
+figure {{ name: "f" title: "Speedup" }}
+"""
+
+
+def profile(layers):
+    text = "".join(
+        f'layers {{ name: "l{i}" parameters: 100 forward_ms: 0.01 backward_ms: 0.01 }}\n'
+        for i in range(layers)
+    )
+    return (
+        'name: "p"\ncluster { workers: 2 servers: 2 }\n'
+        f"training {{ engine: REPLAY replay {{ iterations: 3 batch: 4\n{text} }} }}\n"
+    )
+
+
+def plan_of_damaged_profile(workshop):
+    bad = workshop.write("bad.profile", damage.draw(workshop.random, profile(5).encode()))
+    verb = workshop.random.choice(("plan", "simulate"))
+    return [verb, f"--profile={bad}", "--workers=2", "--servers=2"]
+
+
+def run_of_damaged_profile(workshop):
+    bad = workshop.write("bad.profile", damage.draw(workshop.random, profile(2).encode()))
+    return ["run", f"--config={bad}", f"--out={workshop.path('out')}"]
+
+
+def plan_of_many_layers(workshop):
+    path = workshop.write("many.profile", profile(10000))
+    return ["plan", f"--profile={path}", "--workers=4", "--servers=4"]
+
+
+def experiment(workshop, axes, *, damaged=False):
+    text = EXPERIMENT.format(axes=axes).encode()
+    path = workshop.write("e.prototxt", damage.draw(workshop.random, text) if damaged else text)
+    return ["experiment", path, "--mode=simulate", f"--out={workshop.path('out')}"]
+
+
+def damaged_experiment(workshop):
+    return experiment(workshop, "workers: 1", damaged=True)
+
+
+def experiment_of_a_million_points(workshop):
+    workers = " ".join(f"workers: {number}" for number in range(1, 1001))
+    return experiment(
+        workshop, workers + "".join(f' latency: "{number}us"' for number in range(1000))
+    )
+
+
+def experiment_with_damaged_results(workshop):
+    """It has been done before, and one of the files that it would go on from is damaged."""
+    command = experiment(workshop, "workers: 1 workers: 2")
+    workshop.succeed(*command)
+    out = workshop.path("out")
+    files = [
+        os.path.join(folder, name)
+        for folder, _, names in os.walk(out)
+        for name in names
+        if name.endswith((".json", ".csv"))
+    ]
+    damage.damage_file(workshop.random, workshop.random.choice(sorted(files)))
+    return command
+
+
+def experiment_without_matplotlib(workshop):
+    return experiment(workshop, "workers: 1")
+
+
+def hides_matplotlib(workshop):
+    workshop.write("hidden/matplotlib.py", 'raise ImportError("No module named matplotlib")\n')
+    return {"PYTHONPATH": workshop.path("hidden")}
+
+
+def no_room_for_temporary_files(workshop):
+    return {"TMPDIR": workshop.path("nowhere")}
+
+
+def long_experiment(workshop):
+    workers = " ".join(f"workers: {number}" for number in range(1, 1001))
+    return experiment(workshop, workers)
+
+
+def long_run(workshop):
+    text = profile(2).replace("iterations: 3", "iterations: 100000000")
+    path = workshop.write("job.prototxt", text)
+    return ["run", f"--config={path}", f"--out={workshop.path('out')}"]
+
+
+def damaged_leveldb(workshop):
+    """A directory with the names of a LevelDB's files, and what may be in them."""
+    draw = workshop.random
+    for name in ("CURRENT", "LOCK", "LOG", "MANIFEST-000002", "000003.log", "000005.ldb"):
+        if draw.random() < 0.8:
+            workshop.write(f"db/{name}", draw.randbytes(draw.randrange(300)))
+    if draw.random() < 0.7:
+        workshop.write("db/CURRENT", "MANIFEST-000002\n")
+    net = workshop.write("net.prototxt", NET.format(source=workshop.path("db"), backend="LEVELDB"))
+    return ["time", f"--net={net}", "--iterations=1"]
+
+
+def damaged_lmdb(workshop):
+    shutil.copytree(workshop.material("lmdb"), workshop.path("db"))
+    damage.damage_file(workshop.random, workshop.path("db/data.mdb"))
+    net = workshop.write("net.prototxt", NET.format(source=workshop.path("db"), backend="LMDB"))
+    return ["time", f"--net={net}", "--iterations=1"]
+
+
+def damaged_model(extension):
+    def make(workshop):
+        model = workshop.path("model.caffemodel" + extension)
+        shutil.copy(workshop.material("model" + extension), model)
+        damage.damage_file(workshop.random, model)
+        return ["test", f"--net={workshop.material('net')}", f"--weights={model}", "--iterations=1"]
+
+    return make
+
+
+def half_written_snapshot(workshop):
+    """Of some snapshots, the newest ones are cut off anywhere; training goes on from what is whole."""
+    os.makedirs(workshop.path("snapshots"))
+    for iteration in (1, 2):
+        for extension in (".caffemodel", ".solverstate"):
+            name = f"small_iter_{iteration}{extension}"
+            shutil.copy(
+                os.path.join(workshop.material("snapshots"), name), workshop.path("snapshots")
+            )
+    newest = workshop.path(
+        f"snapshots/small_iter_2{workshop.random.choice(('.caffemodel', '.solverstate'))}"
+    )
+    os.truncate(newest, workshop.random.randrange(os.path.getsize(newest)))
+    return workshop.training(3, workshop.path("snapshots")) + ["--snapshot=latest"]
+
+
+ANY_END = (SUCCESS, FAILURE, CONFIG_ERROR, DATA_ERROR)
+
+TRIALS = (
+    Trial("damaged profile", plan_of_damaged_profile, ANY_END, rounds=8, slow_rounds=300),
+    Trial("damaged job", run_of_damaged_profile, ANY_END + (4,), slow_rounds=30, seconds=90),
+    Trial("10,000 layers", plan_of_many_layers, (SUCCESS,), "l9999"),
+    Trial("damaged experiment", damaged_experiment, ANY_END, rounds=3, slow_rounds=200),
+    Trial(
+        "a million points",
+        experiment_of_a_million_points,
+        (CONFIG_ERROR,),
+        r"e\.prototxt:\d+:\d+: .*the sweep has 1000000 points, and a sweep may have 100000; leave",
+    ),
+    Trial("damaged results", experiment_with_damaged_results, ANY_END, slow_rounds=60),
+    Trial(
+        "no matplotlib",
+        experiment_without_matplotlib,
+        (SUCCESS,),
+        "there is no Matplotlib, so the report has tables only",
+        environment=hides_matplotlib,
+    ),
+    Trial(
+        "no temporary directory",
+        experiment_without_matplotlib,
+        (SUCCESS, FAILURE),
+        environment=no_room_for_temporary_files,
+        rounds=0,
+        slow_rounds=1,
+    ),
+    Trial(
+        "interrupted experiment",
+        long_experiment,
+        (INTERRUPTED,),
+        signal_after=(r"\[ *2/1000\]", signal.SIGINT),
+    ),
+    Trial(
+        "run whose terminal is closed",
+        long_run,
+        (INTERRUPTED,),
+        signal_after=("iteration ", signal.SIGHUP),
+    ),
+    Trial(
+        "damaged LevelDB",
+        damaged_leveldb,
+        (CONFIG_ERROR, DATA_ERROR),
+        "LevelDB|db",
+        rounds=2,
+        slow_rounds=100,
+        computes=True,
+    ),
+    Trial("damaged LMDB", damaged_lmdb, ANY_END, rounds=1, slow_rounds=60, computes=True),
+    Trial("damaged model", damaged_model(""), ANY_END, rounds=1, slow_rounds=100, computes=True),
+    Trial(
+        "damaged HDF5 model",
+        damaged_model(".h5"),
+        ANY_END,
+        rounds=2,
+        slow_rounds=200,
+        computes=True,
+    ),
+    Trial(
+        "half-written snapshot",
+        half_written_snapshot,
+        (SUCCESS,),
+        "going on from iteration 1",
+        slow_rounds=15,
+        seconds=60,
+        computes=True,
+    ),
+)
