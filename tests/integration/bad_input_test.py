@@ -178,7 +178,7 @@ class BadConfigTest(BadInputTest):
         )
         self.run_config(REPLAY, cluster.CONFIG_ERROR, "did you mean --servers?", "--sevrers=1")
         effects = (
-            ("--sighup_effect=halt", "halt\"; it must be snapshot, stop, none or end"),
+            ("--sighup_effect=halt", 'halt"; it must be snapshot, stop, none or end'),
             ("--sigint_effect=snapshot", "needs a solver with a snapshot_prefix"),
         )
         for flag, text in effects:

@@ -243,7 +243,9 @@ class RunTest(cluster.ClusterTest):
         run = self.start_run(config, "--", "/bin/sh", "-c", crash)
         self.assertEqual(run.wait(cluster.ENDING), cluster.PEER_LOST)
         self.assert_nothing_left()
-        self.assertRegex(run.output(), "lost worker [01]: it was killed by signal 6 .SIGABRT.: F1122")
+        self.assertRegex(
+            run.output(), "lost worker [01]: it was killed by signal 6 .SIGABRT.: F1122"
+        )
         self.assertIn(said, self.read_json("out/summary.json")["reason"])
 
     def test_signals(self):
