@@ -160,7 +160,7 @@ std::optional<std::string> GoOnFromSnapshot(const Solver& solver,
                                             Training& training) {
   const std::string& prefix = solver.parameter.snapshot_prefix();
   if (prefix.empty()) return std::nullopt;
-  const std::optional<std::string> newest = FindLatestSnapshot(prefix);
+  std::optional<std::string> newest = FindLatestSnapshot(prefix);
   if (!newest || std::filesystem::last_write_time(*newest) < begin) return std::nullopt;
   training.clear_weights();
   training.set_snapshot(*newest);
