@@ -39,8 +39,8 @@ struct WatchResult {
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
 // it, is started again if the options say how, ever less soon; while there is no scheduler it is
 // the only one. If one dies else, the scheduler is told, and the others are given the heartbeat
-// deadline to end by themselves; whoever is still there then is killed. If the scheduler dies and is
-// not started again, the others are asked to end. An interruption and the deadline end the job
+// deadline to end by themselves; whoever is still there then is killed. If the scheduler dies and
+// is not started again, the others are asked to end. An interruption and the deadline end the job
 // through the scheduler; other requests of signals are passed on to it.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 

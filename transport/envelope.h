@@ -84,8 +84,8 @@ enum class MessageKind : int {
   kLaneHeld = 61,    // data lane -> control: no body; the lane touches no memory of the plan's
   kRecovered = 62,   // scheduler's control lane -> application: wire::Recovered
   // Within the scheduler's node; `iteration` numbers the records of a process, from 1.
-  kJournal = 63,    // control lane -> application: wire::JournalRecord, to be written down
-  kJournaled = 64,  // application -> control lane: no body; records up to this one are
+  kJournal = 63,      // control lane -> application: wire::JournalRecord, to be written down
+  kJournaled = 64,    // application -> control lane: no body; records up to this one are
   kLostProcess = 65,  // application -> scheduler's control lane: wire::LostProcess
   // application -> scheduler's control lane: no body; worker 0 is to write a snapshot, all workers
   // are to end training before the same iteration
