@@ -1,6 +1,6 @@
 #include "scheduler/roster.h"
 
-#include "scheduler/config_difference.h"
+#include "scheduler/agreement/config_difference.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {

@@ -10,10 +10,10 @@
 #include "planner/job_plan.h"
 #include "proto/job_config.h"
 #include "proto/update_rule_message.h"
-#include "scheduler/input_agreement.h"
+#include "scheduler/agreement/input_agreement.h"
+#include "scheduler/agreement/model_difference.h"
 #include "scheduler/journal/journal_gate.h"
 #include "scheduler/link_reports.h"
-#include "scheduler/model_difference.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "transport/membership/member.h"
 #include "transport/membership/node_setup.h"
@@ -393,61 +393,6 @@ void SchedulerActor::SendStart(const NodeId& node, Outbox& outbox) const {
   start.step = PlanNumber();
   start.iteration = report_from_;
   outbox.Send(std::move(start));
-}
-
-void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
-  wire::Progress progress;
-  if (envelope.from.node.role != Role::kWorker ||
-      !progress.ParseFromString(envelope.body.ToString())) {
-    return;
-  }
-  if (phase_ == Phase::kTraining) CountProgress(progress, outbox.now);
-  progress.set_rank(envelope.from.node.rank);
-  const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
-  if (!is_test) iteration_counts_.Done(progress.rank(), progress.iteration());
-  outbox.Send(MakeEnvelope(MessageKind::kProgress, Here(kApplicationLane), progress));
-  EndUneven(outbox);
-}
-
-void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
-  if (envelope.from.node.role != Role::kWorker) return;
-  // The training has come to its end before the iteration to pause before.
-  if (phase_ == Phase::kAgreeing && stop_wanted_) {
-    StopAtEnd(outbox);
-  } else if (phase_ == Phase::kAgreeing || phase_ == Phase::kPausing) {
-    EnterPhase(Phase::kTraining, outbox);
-  }
-  if (phase_ != Phase::kTraining) return;
-  wire::WorkerReport report;
-  if (answered_.contains(envelope.from.node) || !report.ParseFromString(envelope.body.ToString())) {
-    return;
-  }
-  if (answered_.empty()) {
-    outbox.SetTimer(kPhaseDeadline, StallDeadline());
-  }
-  answered_.insert(envelope.from.node);
-  report.set_rank(envelope.from.node.rank);
-  outbox.Send(MakeEnvelope(MessageKind::kFinished, Here(kApplicationLane), report));
-  report.clear_buckets();
-  report.clear_peers();
-  iteration_counts_.Finished(report.rank());
-  finished_[report.rank()] = std::move(report);
-  EndUneven(outbox);
-  if (phase_ == Phase::kEnded) return;
-  if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
-  const std::string difference = DescribeParameterDifference(finished_, view_);
-  if (!difference.empty()) return End(ExitCode::kParametersDiffer, difference, outbox);
-  EndFinished(outbox);
-}
-
-void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {
-  wire::Notice notice;
-  if (envelope.from.node.role != Role::kWorker ||
-      !notice.ParseFromString(envelope.body.ToString())) {
-    return;
-  }
-  notice.set_rank(envelope.from.node.rank);
-  outbox.Send(MakeEnvelope(MessageKind::kNotice, Here(kApplicationLane), notice));
 }
 
 void SchedulerActor::Broadcast(MessageKind kind, const Payload& body, Outbox& outbox) {

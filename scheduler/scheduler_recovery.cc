@@ -189,14 +189,6 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
       outbox);
 }
 
-void SchedulerActor::CountProgress(const wire::Progress& progress, Time now) {
-  if (progress.iteration() < plan_.plan().start_iteration()) return;
-  reached_ = std::max(reached_, progress.iteration() + 1);
-  last_progress_ = now;
-  losses_without_progress_.clear();
-  hung_.clear();
-}
-
 std::vector<NodeId> SchedulerActor::LateNodes() const {
   std::vector<NodeId> late;
   for (const NodeId& node : members_) {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "scheduler/input_agreement.h"
+#include "scheduler/agreement/input_agreement.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "transport/address.h"
 

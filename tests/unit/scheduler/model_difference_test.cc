@@ -1,4 +1,4 @@
-#include "scheduler/model_difference.h"
+#include "scheduler/agreement/model_difference.h"
 
 #include <gtest/gtest.h>
 

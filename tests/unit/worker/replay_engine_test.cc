@@ -202,7 +202,8 @@ TEST(ReplayEngineTest, RefusesBadProfiles) {
       {"layers { name: 'a' type: 'InnerProduct' inputs: 3 outputs: 2 parameters: 8 }",
        "layer \"a\": parameters of an InnerProduct layer follow from inputs and outputs"},
       {"layers { name: 'a' inputs: 3 }",
-       "layer \"a\": inputs and outputs are for type \"InnerProduct\" only, this is "
+       "layer \"a\": inputs, outputs, rows_per_sample and bias are for type \"InnerProduct\" only, "
+       "this is "
        "\"Convolution\""},
       {"layers { name: 'a' }", "no layer has parameters"},
       {"layers { name: 'a' parameters: 1 } batch: 0", "batch is 0; expected 1 or more samples"},

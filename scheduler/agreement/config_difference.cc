@@ -1,4 +1,4 @@
-#include "scheduler/config_difference.h"
+#include "scheduler/agreement/config_difference.h"
 
 #include <google/protobuf/util/message_differencer.h>
 

@@ -1,4 +1,4 @@
-#include "scheduler/input_agreement.h"
+#include "scheduler/agreement/input_agreement.h"
 
 #include <algorithm>
 

@@ -1,0 +1,73 @@
+// SchedulerActor: what workers tell of the training: iterations, notices, and its end.
+#include <algorithm>
+
+#include "scheduler/report/parameter_agreement.h"
+#include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+
+void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
+  wire::Progress progress;
+  if (envelope.from.node.role != Role::kWorker ||
+      !progress.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
+  if (phase_ == Phase::kTraining) CountProgress(progress, outbox.now);
+  progress.set_rank(envelope.from.node.rank);
+  const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
+  if (!is_test) iteration_counts_.Done(progress.rank(), progress.iteration());
+  outbox.Send(MakeEnvelope(MessageKind::kProgress, Here(kApplicationLane), progress));
+  EndUneven(outbox);
+}
+
+void SchedulerActor::CountProgress(const wire::Progress& progress, Time now) {
+  if (progress.iteration() < plan_.plan().start_iteration()) return;
+  reached_ = std::max(reached_, progress.iteration() + 1);
+  last_progress_ = now;
+  losses_without_progress_.clear();
+  hung_.clear();
+}
+
+void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {
+  wire::Notice notice;
+  if (envelope.from.node.role != Role::kWorker ||
+      !notice.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
+  notice.set_rank(envelope.from.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kNotice, Here(kApplicationLane), notice));
+}
+
+void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.from.node.role != Role::kWorker) return;
+  // The training has come to its end before the iteration to pause before.
+  if (phase_ == Phase::kAgreeing && stop_wanted_) {
+    StopAtEnd(outbox);
+  } else if (phase_ == Phase::kAgreeing || phase_ == Phase::kPausing) {
+    EnterPhase(Phase::kTraining, outbox);
+  }
+  if (phase_ != Phase::kTraining) return;
+  wire::WorkerReport report;
+  if (answered_.contains(envelope.from.node) || !report.ParseFromString(envelope.body.ToString())) {
+    return;
+  }
+  if (answered_.empty()) {
+    outbox.SetTimer(kPhaseDeadline, StallDeadline());
+  }
+  answered_.insert(envelope.from.node);
+  report.set_rank(envelope.from.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kFinished, Here(kApplicationLane), report));
+  report.clear_buckets();
+  report.clear_peers();
+  iteration_counts_.Finished(report.rank());
+  finished_[report.rank()] = std::move(report);
+  EndUneven(outbox);
+  if (phase_ == Phase::kEnded) return;
+  if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
+  const std::string difference = DescribeParameterDifference(finished_, view_);
+  if (!difference.empty()) return End(ExitCode::kParametersDiffer, difference, outbox);
+  EndFinished(outbox);
+}
+
+}  // namespace poseidon
