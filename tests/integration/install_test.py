@@ -104,12 +104,13 @@ class InstallTest(installed.InstalledTest):
         self.assertIn("the program ended its session before Finish", run.output())
         self.assert_nothing_left(cluster.ENDING)
 
-    def test_the_library_shows_its_classes_only(self):
+    def test_the_library_shows_its_classes_and_functions_only(self):
         library = os.path.join(self.installed.library_directory(), "libposeidon.so")
         ours = re.compile(
             r"((typeinfo|vtable) for )?poseidon::"
             r"(Session|SessionOptions|Communicator|CaffeWorker|Location|\w*Error|PeerLost|"
             r"DeadlineExceeded)\b"
+            r"|poseidon_\w+$"
         )
         names = interface(library)
         self.assertTrue(names)
