@@ -45,7 +45,7 @@ ClusterModel ClusterOf(const Job& job) {
   const Communication& communication = job.communication();
   const bool by_network = job.cluster().has_network() && !communication.has_window_bytes();
   const int64_t window = by_network ? WindowBytes(cluster) : communication.window_bytes();
-  cluster.send_buffer_bytes = window + ZmqOptions().send_buffer_bytes;
+  cluster.send_buffer_bytes = window + ZmqOptions().unsent_bytes;
   cluster.flops = job.cluster().flops();
   cluster.reduction_rate = job.cluster().reduction_rate();
   cluster.update_rate = job.cluster().update_rate();

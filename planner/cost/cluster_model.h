@@ -24,9 +24,8 @@ struct ClusterModel {
   // it does.
   double message_cost = 20e-6;
   // Bytes of each connection on their way to the network, not to be overtaken: what sockets hold
-  // (window_bytes) and what the kernel does (ZmqOptions.send_buffer_bytes). 0: all can be
-  // overtaken.
-  int64_t send_buffer_bytes = 768 << 10;
+  // (window_bytes) and what the kernel does (ZmqOptions.unsent_bytes). 0: all can be overtaken.
+  int64_t send_buffer_bytes = 384 << 10;
   // Bytes of a message besides floats: the frame's header, ZeroMQ's and TCP's; as the simulator's.
   int64_t header_bytes = 64;
   // Bytes of gradient that a server or a peer adds up: one core, bound by memory.
@@ -50,8 +49,8 @@ struct ClusterModel {
 ClusterModel ClusterOf(const Job& job);
 
 // Twice what the link carries in a round trip, so that it never runs dry while the next bytes are
-// being handed over; but not so little that handing over costs more than it gains: half of the
-// kernel's own buffer (ZmqOptions.send_buffer_bytes). More would only delay what is urgent.
+// being handed over; but not so little that handing over costs more than it gains: twice what the
+// kernel itself holds back (ZmqOptions.unsent_bytes). More would only delay what is urgent.
 int64_t WindowBytes(const ClusterModel& cluster);
 
 // Seconds of one pass of the worker's batch through one layer.

@@ -7,6 +7,7 @@
 #include <zmq.hpp>
 
 #include "transport/counters.h"
+#include "transport/zmq/zmq_monitor.h"
 
 namespace poseidon {
 
@@ -19,11 +20,7 @@ namespace poseidon {
 class ZmqConnections {
  public:
   // Watches `receiver`, which must not be bound yet and must outlive this.
-  ZmqConnections(zmq::context_t& context, zmq::socket_t& receiver, int lane,
-                 TransportCounters& counters);
-  ~ZmqConnections();
-  ZmqConnections(const ZmqConnections&) = delete;
-  ZmqConnections& operator=(const ZmqConnections&) = delete;
+  ZmqConnections(zmq::context_t& context, zmq::socket_t& receiver, TransportCounters& counters);
 
   // A good frame has arrived; `frame` is any part of the message.
   void Spoke(zmq::message_t& frame);
@@ -36,13 +33,11 @@ class ZmqConnections {
   void Judge();
 
   // Readable when there is news that Collect() has not fetched.
-  int fd() const { return fd_; }
+  int fd() const { return events_.fd(); }
 
  private:
-  zmq::socket_t& receiver_;
   TransportCounters& counters_;
-  zmq::socket_t events_;
-  const int fd_;
+  ZmqMonitor events_;
   std::unordered_set<int> spoke_;  // file descriptors, ZeroMQ's only name for a connection
   std::vector<int> ended_;
   std::unordered_set<std::string> complained_;  // hosts

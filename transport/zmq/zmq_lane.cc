@@ -44,7 +44,7 @@ ZmqLane::ZmqLane(ZmqNode& node, int lane, int port)
       waker_(*inbox_.waker()),
       receiver_(MakeReceiver(node.context, node.options, lane)),
       receiver_fd_(receiver_.get(zmq::sockopt::fd)),
-      connections_(node.context, receiver_, lane, node.counters),
+      connections_(node.context, receiver_, node.counters),
       port_(Bind(receiver_, node.options, port)) {}
 
 void ZmqLane::Start() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -45,7 +46,11 @@ ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
 
 void ZmqPeer::Connect() {
   try {
-    socket_ = MakeSender(context_, options_, lane_, endpoint_);
+    connecting_.reset();
+    socket_ = MakeSender(context_, options_, lane_);
+    if (lane_ >= kFirstDataLane) connecting_.emplace(context_, socket_, ZMQ_EVENT_CONNECTED);
+    // In the background, and again whenever the connection breaks.
+    socket_.connect(endpoint_);
   } catch (const zmq::error_t& error) {
     throw ProtocolError("cannot connect to '" + endpoint_ + "': " + error.what());
   }
@@ -69,7 +74,16 @@ void ZmqPeer::Enqueue(Envelope envelope) {
   std::push_heap(queue_.begin(), queue_.end(), Later);
 }
 
+void ZmqPeer::TuneConnection() {
+  if (!connecting_) return;
+  const std::optional<ZmqMonitor::Event> event = connecting_->Next();
+  if (!event) return;
+  LimitUnsent(event->value, options_);
+  connecting_.reset();
+}
+
 bool ZmqPeer::Pump() {
+  TuneConnection();
   while (!queue_.empty()) {
     const Envelope& first = queue_.front().envelope;
     const int64_t charge = std::max(static_cast<int64_t>(first.body.size()), kSmallestCharge);

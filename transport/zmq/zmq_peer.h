@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 #include <zmq.hpp>
@@ -12,6 +13,7 @@
 #include "transport/counters.h"
 #include "transport/envelope.h"
 #include "transport/zmq/zmq_inbox.h"
+#include "transport/zmq/zmq_monitor.h"
 #include "transport/zmq/zmq_options.h"
 #include "transport/zmq/zmq_window.h"
 
@@ -57,6 +59,8 @@ class ZmqPeer {
   void Connect();
   // ZeroMQ gives up on an endpoint that does not speak its protocol; a new socket tries again.
   void ReplaceSocket();
+  // Sets what can only be set of a connection that is there.
+  void TuneConnection();
   // False: ZeroMQ has given up.
   bool Send(const Envelope& envelope, int64_t charge);
 
@@ -71,6 +75,8 @@ class ZmqPeer {
   uint64_t count_ = 0;
   std::shared_ptr<ZmqWindow> window_;
   zmq::socket_t socket_;
+  // Until there is a connection; a later one of the same socket, which is rare, is not tuned.
+  std::optional<ZmqMonitor> connecting_;
   Time connected_{};
 };
 

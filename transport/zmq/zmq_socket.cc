@@ -1,5 +1,9 @@
 #include "transport/zmq/zmq_socket.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -61,8 +65,7 @@ zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, i
   return socket;
 }
 
-zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane,
-                         const std::string& endpoint) {
+zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane) {
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   SetCommonOptions(socket, options, lane);
   // The window bounds what the socket holds; without a limit of its own a send never has to wait.
@@ -81,8 +84,14 @@ zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int
   socket.set(zmq::sockopt::reconnect_ivl_max, 2000);
   // Milliseconds. The kernel would repeat a lost SYN at ever longer intervals for two minutes.
   socket.set(zmq::sockopt::connect_timeout, 3000);
-  socket.connect(endpoint);
   return socket;
+}
+
+void LimitUnsent(int connection, const ZmqOptions& options) {
+  // What it refuses is another connection by now, or a system without the option: nothing is lost
+  // but that urgent frames wait longer.
+  (void)setsockopt(connection, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options.unsent_bytes,
+                   sizeof(options.unsent_bytes));
 }
 
 int Bind(zmq::socket_t& receiver, const ZmqOptions& options, int port) {

@@ -14,9 +14,10 @@ namespace poseidon {
 zmq::context_t MakeContext(const ZmqOptions& options);
 // The ROUTER on which `lane` receives from all peers, not yet bound.
 zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, int lane);
-// A DEALER on which `lane` sends to one peer; connects, and connects again, in the background.
-zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane,
-                         const std::string& endpoint);
+// A DEALER on which `lane` is to send to one peer, not yet connected.
+zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane);
+// Sets options.unsent_bytes, for which ZeroMQ has no option, for the descriptor of a connection.
+void LimitUnsent(int connection, const ZmqOptions& options);
 // Binds to `port` of options.bind_host, 0 for any, and returns the port. Throws ConfigError.
 int Bind(zmq::socket_t& receiver, const ZmqOptions& options, int port);
 

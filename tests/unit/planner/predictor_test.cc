@@ -305,7 +305,7 @@ TEST(ClusterSpecTest, IsWhatTheJobSays) {
   EXPECT_DOUBLE_EQ(cluster.flops, 4e12);
   EXPECT_DOUBLE_EQ(cluster.reduction_rate, 3e9);
   EXPECT_DOUBLE_EQ(cluster.update_rate, 1e9);
-  EXPECT_EQ(cluster.send_buffer_bytes, (1 << 20) + (512 << 10));
+  EXPECT_EQ(cluster.send_buffer_bytes, (1 << 20) + (128 << 10));
 }
 
 }  // namespace

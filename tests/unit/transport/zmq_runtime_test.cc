@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <atomic>
@@ -99,6 +102,37 @@ TEST(ZmqRuntime, EchoesAnySizeOnEveryLane) {
     EXPECT_EQ(node->counters().rejected_connections, 0);
     EXPECT_EQ(node->counters().frames_received, 2 * expected);
   }
+}
+
+// How many of this process' connections hold at most so many bytes that are not sent yet.
+int ConnectionsThatLimitUnsent(int bytes) {
+  int found = 0;
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    int limit = 0;
+    socklen_t size = sizeof(limit);
+    const bool is_tcp = getsockopt(descriptor, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &limit, &size) == 0;
+    found += is_tcp && limit == bytes ? 1 : 0;
+  }
+  return found;
+}
+
+TEST(ZmqRuntime, WhatAnUrgentFrameWaitsBehindIsLimitedOnDataLanes) {
+  ZmqOptions options = Lanes(2);
+  options.unsent_bytes = 54321;
+  auto nodes = MakeNodes(2, options);
+  for (auto& node : nodes) {
+    for (int lane = 0; lane < kFirstDataLane + 2; ++lane) node->Attach(lane, Forwarder());
+    node->Start();
+  }
+  // A connection is there at the latest when its first frame has arrived, and is set up when the
+  // next one goes out.
+  for (int round = 0; round < 2; ++round) {
+    for (const int lane : {kControlLane, kFirstDataLane + 1}) {
+      nodes[0]->Post(Gradient(WorkerLane(1, lane), {}));
+      ASSERT_TRUE(nodes[1]->mailbox().Take(kPatience));
+    }
+  }
+  EXPECT_EQ(ConnectionsThatLimitUnsent(54321), 1);
 }
 
 TEST(ZmqRuntime, SaysWhereEnvelopesComeFromAndGo) {
