@@ -17,9 +17,9 @@ int PartsOfBucket(const Plan& plan, int bucket) {
   return static_cast<int>(lanes.size());
 }
 
-BucketProgress::BucketProgress(const Plan& plan)
+BucketProgress::BucketProgress(const Plan& plan, bool waits_for_all)
     : no_overlap_(plan.no_overlap()),
-      wait_for_all_(plan.wait_for_all()),
+      wait_for_all_(plan.wait_for_all() && waits_for_all),
       start_(plan.start_iteration()),
       bucket_of_layer_(BucketOfLayer(plan)) {
   for (int b = 0; b < plan.buckets_size(); ++b) {

@@ -18,7 +18,9 @@ int PartsOfBucket(const Plan& plan, int bucket);
 // A value; one thread at a time.
 class BucketProgress {
  public:
-  explicit BucketProgress(const Plan& plan);
+  // `waits_for_all`: IsFresh of a layer waits for all of them, where the plan says so. A program
+  // that makes the updates itself decides itself what it waits for.
+  explicit BucketProgress(const Plan& plan, bool waits_for_all = true);
 
   // The layer's gradient of the current iteration is in its buffer. Returns the buckets whose
   // gradients are to be sent now: none while other layers of the bucket are missing, and without

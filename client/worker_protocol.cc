@@ -116,7 +116,7 @@ void WorkerProtocol::OnPlan() {
   const bool same_memory = !first && next->memory == context_->memory;
   if (!first && !left_) AddToPastPlans();
   context_ = std::move(next);
-  progress_.emplace(plan());
+  progress_.emplace(plan(), context().rule.type != "MeanGradient");
   if (!first) TakeStart(same_memory);
   iteration_ = plan().start_iteration();
   declaration_ = {};

@@ -129,6 +129,20 @@ int poseidon_session_end_iteration(poseidon_session* session, float loss, int* p
   });
 }
 
+int poseidon_session_wants_layer_times(const poseidon_session* session) {
+  return session != nullptr && session->object().WantsLayerTimes() ? 1 : 0;
+}
+
+int poseidon_session_report_layer_times(poseidon_session* session, const double* forward_ms,
+                                        const double* backward_ms, int layer_count) {
+  return CCallWith(session, [&](Session& object) {
+    poseidon::CheckCount(layer_count, forward_ms, "forward times");
+    poseidon::CheckCount(layer_count, backward_ms, "backward times");
+    const auto count = static_cast<size_t>(layer_count);
+    object.ReportLayerTimes({forward_ms, count}, {backward_ms, count});
+  });
+}
+
 int poseidon_session_finish(poseidon_session* session) {
   return CCallWith(session, [](Session& object) { object.Finish(); });
 }

@@ -1,6 +1,7 @@
 #include "poseidon/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "client/front/model_message.h"
@@ -129,6 +130,14 @@ class Session::Implementation {
     return plan_changes;
   }
 
+  void ReportLayerTimes(std::span<const double> forward_ms, std::span<const double> backward_ms) {
+    Expect(Phase::kTraining, "ReportLayerTimes");
+    wire::LayerTimes times;
+    AddTimes(forward_ms, *times.mutable_forward_ms());
+    AddTimes(backward_ms, *times.mutable_backward_ms());
+    Guarded([&] { session_.ReportLayerTimes(times); });
+  }
+
   void RestoreOptimizerState(std::vector<float> state) {
     Expect(Phase::kDeclared, "RestoreOptimizerState");
     ExpectWorker0("RestoreOptimizerState");
@@ -191,6 +200,19 @@ class Session::Implementation {
 
   void ExpectWorker0(const std::string& call) const {
     if (session_.rank() != 0) Misuse(call + " is worker 0's");
+  }
+
+  void AddTimes(std::span<const double> times,
+                google::protobuf::RepeatedField<double>& message) const {
+    const bool fit = static_cast<int>(times.size()) == model_.layers_size() &&
+                     std::all_of(times.begin(), times.end(), [](double milliseconds) {
+                       return std::isfinite(milliseconds) && milliseconds >= 0;
+                     });
+    if (!fit) {
+      Misuse("ReportLayerTimes needs, for each of the model's " +
+             std::to_string(model_.layers_size()) + " layers, milliseconds of at least 0");
+    }
+    message.Add(times.begin(), times.end());
   }
 
   void ExpectStateSize(size_t floats) const {
@@ -274,6 +296,12 @@ void Session::GradientReady(int layer) { implementation_->GradientReady(layer); 
 void Session::WaitFresh(int layer) { implementation_->WaitFresh(layer); }
 bool Session::EndIteration(const IterationResult& result) {
   return implementation_->EndIteration(result);
+}
+
+bool Session::WantsLayerTimes() const { return implementation_->session().wants_layer_times(); }
+void Session::ReportLayerTimes(std::span<const double> forward_ms,
+                               std::span<const double> backward_ms) {
+  implementation_->ReportLayerTimes(forward_ms, backward_ms);
 }
 
 void Session::RestoreOptimizerState(std::vector<float> state) {

@@ -142,6 +142,12 @@ int poseidon_session_wait_fresh(poseidon_session* session, int layer);
 // `loss`: the worker's, of its samples; NaN: not known. `plan_changed`, which may be null, becomes
 // 1 if the layers' memory is elsewhere now, else 0.
 int poseidon_session_end_iteration(poseidon_session* session, float loss, int* plan_changed);
+// 1 if the job plans by how long layers compute (policy TIME); 0 if not, or for null.
+int poseidon_session_wants_layer_times(const poseidon_session* session);
+// Milliseconds of one batch's passes through each of the `layer_count` layers, as measured; once,
+// in any iteration. When all workers have said theirs, the job may go over to a better plan.
+int poseidon_session_report_layer_times(poseidon_session* session, const double* forward_ms,
+                                        const double* backward_ms, int layer_count);
 int poseidon_session_finish(poseidon_session* session);
 // Ends the job for all nodes, which say `reason`.
 int poseidon_session_fail(poseidon_session* session, const char* reason);

@@ -134,6 +134,13 @@ class Session {
   // is elsewhere; ask for values(l) anew. Waits only for that.
   bool EndIteration(const IterationResult& result = {});
 
+  // Policy TIME plans by how long layers compute. Where Model::layers do not say it, or wrongly, a
+  // program that has measured it may say so once, in any iteration: all layers' times of one
+  // batch's passes, in milliseconds, in the model's order. When all workers have, the job goes over
+  // to another plan if that is much better (EndIteration).
+  bool WantsLayerTimes() const;
+  void ReportLayerTimes(std::span<const double> forward_ms, std::span<const double> backward_ms);
+
   // Worker 0, before Begin, where training goes on from a snapshot: the optimizer's state of all
   // parameters, in the model's order, as CollectOptimizerState returned it.
   void RestoreOptimizerState(std::vector<float> state);

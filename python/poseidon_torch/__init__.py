@@ -145,8 +145,10 @@ def distribute(
     must not be read outside of the forward pass without synchronize().
 
     `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md,
-    `servers` is cluster's (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"), which policy TIME
-    plans with.
+    `servers` is cluster's (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"). Not given, the policy
+    is TIME: the network is measured at the start, the model's passes (on CPUs) in the first dozen iterations, and the
+    scheme and the bucket of each layer are planned by that. With `deterministic` it is ALL_RING, or BYTES where an
+    example is given, since a measured plan is not the same twice.
     `deadline_seconds`: how long workers wait for one another before the job ends (600); longer than a test that only
     one of them makes. `batch_size`: samples a worker computes in an iteration, for rates in the progress. The same on
     all ranks; a job config file says all but the last itself.
@@ -169,10 +171,11 @@ def distribute(
     layers = layers_of(model)
     if example is not None:
         layers = Trace(model, example).apply(model, layers)
-        if _process.job is not None and policy is None:
-            options["policy"] = "BYTES"
     if overlap == "forward":
         check_optimizer(optimizer)
+    if _process.job is not None:  # else the job config says it
+        options["wait_for_all"] = overlap == "backward"
+        options["policy"] = policy or _default_policy(bool(deterministic), example is not None)
     _start(
         options,
         lambda session: Exchange(model, optimizer, layers, session, overlap, batch_size),
@@ -259,6 +262,13 @@ def _exchange() -> Union[Exchange, Rounds]:
     if _process.exchange is None:
         raise ConfigError("call poseidon_torch.distribute(model, optimizer) first")
     return _process.exchange
+
+
+def _default_policy(deterministic: bool, has_example: bool) -> str:
+    # TIME plans by what it measures, which is not the same in two runs.
+    if not deterministic:
+        return "TIME"
+    return "BYTES" if has_example else JobOptions.policy
 
 
 def _check_start(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

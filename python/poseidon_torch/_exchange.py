@@ -13,6 +13,7 @@ import contextlib
 import functools
 import itertools
 import threading
+import time
 from typing import Dict, Iterator, List, Optional, Set
 
 import torch
@@ -20,6 +21,7 @@ from torch.nn.modules import module as module_hooks
 
 from . import _factors
 from ._forward_overlap import ForwardOverlap
+from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
 from ._library import ConfigError, LayerSpec, Session
 from ._shared_model import SharedModel
@@ -75,9 +77,12 @@ class Exchange:
         ]
         self._handles += _refuse_changes(model)
         self._install_factors()
+        self._clock: Optional[LayerClock] = None
+        if session.wants_layer_times() and all(layer.on_cpu() for layer in layers):
+            self._clock = LayerClock(model, len(layers))
         self._forward: Optional[ForwardOverlap] = None
         if overlap == "forward":
-            self._forward = ForwardOverlap(model, optimizer, layers, self._take_mean)
+            self._forward = ForwardOverlap(model, optimizer, layers, self._take_mean_late)
 
     @property
     def session(self) -> Session:
@@ -148,7 +153,17 @@ class Exchange:
                     "wants it; call distribute without an example, or with another policy"
                 )
             self._begin_backward()
+            self._layer_done(index)
             self._push_factors(index, top, bottom)
+            self._go_on()
+
+    def _layer_done(self, index: int) -> None:
+        if self._clock is not None:
+            self._clock.layer_done(index)
+
+    def _go_on(self) -> None:
+        if self._clock is not None:
+            self._clock.go_on()
 
     def _push_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
         memory = self._session.memory(index + 1)
@@ -169,7 +184,9 @@ class Exchange:
                 return
             self._waiting[index] -= 1
             if self._waiting[index] == 0:
+                self._layer_done(index)
                 self._push(index)
+                self._go_on()
 
     def _push(self, index: int) -> None:
         layer = self._layers[index]
@@ -209,6 +226,7 @@ class Exchange:
                 if not self._pushed[index]:
                     self._push_nothing(index)
             self._push_used()
+            self._report_layer_times()
             if self._shared.end_iteration(self._loss):
                 self._look_at_plan()
             self._loss = float("nan")
@@ -219,6 +237,19 @@ class Exchange:
                 return
             for index in range(len(self._layers)):
                 self._take_mean(index)
+
+    def _report_layer_times(self) -> None:
+        times = self._clock.end_iteration() if self._clock is not None else None
+        if times is not None:
+            self._shared.report_layer_times(times.forward, times.backward)
+            self._clock = None
+
+    def _take_mean_late(self, index: int) -> None:
+        """In the forward pass, whose own time this is not."""
+        begin = time.perf_counter()
+        self._take_mean(index)
+        if self._clock is not None:
+            self._clock.leave_out(time.perf_counter() - begin)
 
     def _take_mean(self, index: int) -> None:
         if self._used is None:
@@ -236,6 +267,8 @@ class Exchange:
             parameter.grad.copy_(view)
 
     def _remove_hooks(self) -> None:
+        if self._clock is not None:
+            self._clock.remove()
         if self._forward is not None:
             self._forward.remove()
         for layer in self._layers:

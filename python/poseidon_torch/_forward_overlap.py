@@ -66,7 +66,9 @@ class ForwardOverlap:
     """Defers the optimizer's steps to the forward pass. One thread at a time.
 
     Which layers a module needs beside its own is found out in the first forward pass, before which all layers are
-    updated: a parameter may be used by another module than the one that owns it, as tied weights are.
+    updated: a parameter may be used by another module than the one that owns it, as tied weights are. PyTorch does not
+    tell of parameters that go into an autograd.Function; a layer of which nobody has seen a use is needed where the
+    innermost module begins that owns it and has a forward pass.
     """
 
     def __init__(
@@ -93,6 +95,8 @@ class ForwardOverlap:
         self._stack: List[torch.nn.Module] = []
         self._trace: Optional[_UseTrace] = None
         self._traced = False
+        self._called: Set[int] = set()  # ids of modules, in the first forward pass
+        self._owners = [_owners(model, layer.module) for layer in layers]
         self._at_start: Set[int] = set()  # layers that are used outside any module's forward
         self._not_there = [torch.full((), float("nan"))]
         self._handles = self._install(model)
@@ -218,6 +222,8 @@ class ForwardOverlap:
                 self._trace = _UseTrace(self._used)
                 self._trace.__enter__()
         self._stack.append(module)
+        if not self._traced:
+            self._called.add(id(module))
         for layer in sorted(self._needs.get(id(module), set()) & self._outstanding):
             self._update(layer)
 
@@ -228,9 +234,25 @@ class ForwardOverlap:
             self._trace.__exit__(None, None, None)
             self._trace = None
             self._traced = True
-            self._at_start = set(range(len(self._layers))) - set().union(*self._needs.values())
+            self._place_unseen()
+
+    def _place_unseen(self) -> None:
+        for layer in set(range(len(self._layers))).difference(*self._needs.values()):
+            owner = next((one for one in self._owners[layer] if one in self._called), None)
+            if owner is None:
+                self._at_start.add(layer)
+            else:
+                self._needs.setdefault(owner, set()).add(layer)
 
     def _used(self, parameter: torch.Tensor) -> None:
         layer = self._layer_of.get(id(parameter))
         if layer is not None and self._stack:
             self._needs.setdefault(id(self._stack[-1]), set()).add(layer)
+
+
+def _owners(model: torch.nn.Module, module: torch.nn.Module) -> List[int]:
+    """Ids of the module and of those that it is in, outwards."""
+    modules = dict(model.named_modules())
+    path = next(name for name, one in modules.items() if one is module).split(".")
+    names = [".".join(path[:length]) for length in range(len(path), 0, -1)]
+    return [id(modules[name]) for name in names if name] + [id(model)]

@@ -126,13 +126,15 @@ class Place:
 class JobOptions:
     """What the job config of a torchrun job is made of (docs/configuration.md)."""
 
-    # Without factors servers and a ring move as many bytes, and the ring was the faster one on all nets that were tried
-    # (docs/measurements/pytorch.md).
+    # Servers and a ring move as many bytes, and without a plan for this model and network the ring was the faster one
+    # on all nets that were tried (docs/measurements/pytorch.md).
     policy: str = "ALL_RING"
     codec: str = "FP32"
     servers: Optional[int] = None  # one a machine
     bandwidth: Optional[str] = None
     bucket_bytes: int = 1 << 20
+    # The program goes on when all gradients are there, so that nothing is hidden behind the next forward pass.
+    wait_for_all: bool = True
     deterministic: bool = False
     lanes: int = 1
     deadline_seconds: float = 600.0
@@ -147,9 +149,13 @@ class JobOptions:
             f"join_deadline_seconds: {self.deadline_seconds}{network} }}\n"
             f"communication {{ policy: {self.policy} codec: {self.codec} lanes: {self.lanes} "
             f"bucket_bytes: {self.bucket_bytes} stall_deadline_seconds: {self.deadline_seconds} "
-            f"deterministic: {str(self.deterministic).lower()} }}\n"
+            f"deterministic: {_bool(self.deterministic)} wait_for_all: {_bool(self.wait_for_all)} }}\n"
             f"run: {run}\n"
         )
+
+
+def _bool(value: bool) -> str:
+    return str(value).lower()
 
 
 class Job:

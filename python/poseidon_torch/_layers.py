@@ -44,6 +44,10 @@ class Layer:
         product = (*shapes[0], self.rows) if self.rows > 0 else None
         return LayerSpec(self.name, type(self.module).__name__, shapes, product)
 
+    def on_cpu(self) -> bool:
+        """Whether all its parameters are."""
+        return all(slot.parameter.device.type == "cpu" for slot in self.slots)
+
     def may_send_factors(self) -> bool:
         """A linear layer, all of which learns; whether its weight is another module's, too, is not looked at."""
         if (

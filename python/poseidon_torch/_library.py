@@ -161,6 +161,8 @@ for _name, _arguments in {
     "session_gradient_ready": [c_void_p, c_int],
     "session_wait_fresh": [c_void_p, c_int],
     "session_end_iteration": [c_void_p, c_float, POINTER(c_int)],
+    "session_wants_layer_times": [c_void_p],
+    "session_report_layer_times": [c_void_p, POINTER(c_double), POINTER(c_double), c_int],
     "session_finish": [c_void_p],
     "session_fail": [c_void_p, c_char_p],
     "communicator_create": [POINTER(_CommunicatorOptions), POINTER(c_void_p)],
@@ -346,6 +348,21 @@ class Session:
         changed = c_int()
         self._call("session_end_iteration", self._call.handle, loss, ctypes.byref(changed))
         return bool(changed.value)
+
+    def wants_layer_times(self) -> bool:
+        """Whether the job plans by how long layers compute (policy TIME)."""
+        return bool(_LIB.poseidon_session_wants_layer_times(self._call.handle))
+
+    def report_layer_times(self, forward_ms: Sequence[float], backward_ms: Sequence[float]) -> None:
+        """Of all layers, as measured; once. When all workers have, the plan may change."""
+        kind = c_double * len(forward_ms)
+        self._call(
+            "session_report_layer_times",
+            self._call.handle,
+            kind(*forward_ms),
+            kind(*backward_ms),
+            len(forward_ms),
+        )
 
     def finish(self) -> None:
         """Waits until all workers have finished."""

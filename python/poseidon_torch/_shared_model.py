@@ -51,6 +51,11 @@ class SharedModel:
         self.session.wait_fresh(number)
         return self.layers[index].views(self.session.mean_gradient_memory(number))
 
+    def report_layer_times(self, forward_ms: List[float], backward_ms: List[float]) -> None:
+        """Of the layers, without the extra ones; once."""
+        nothing = [0.0] * self._extra
+        self.session.report_layer_times(nothing + forward_ms, nothing + backward_ms)
+
     def end_iteration(self, loss: float) -> bool:
         """True: the plan has changed, and with it all memory."""
         changed = self.session.end_iteration(loss)

@@ -129,6 +129,8 @@ def measure(job: dict, variant: dict) -> dict:
     training = Training(model, optimizer, torch.randn(net.batch, model.inputs))
     with SYSTEMS[variant["system"]](training, dict(variant["options"])):
         iterate(training, job["warm_up"])
+        # What overlaps with the next forward pass is not counted as the timed iterations'.
+        training.synchronize()
         before = processor_seconds(), sent_bytes(), time.thread_time()
         times = iterate(training, job["iterations"])
         training.synchronize()

@@ -45,7 +45,7 @@ def ddp() -> List[Variant]:
 
 
 def poseidon(link: str) -> List[Variant]:
-    """`link`: the bandwidth that policy TIME plans with."""
+    """`link`: the bandwidth that the planner is told; without, it measures."""
     found = []
 
     def add(name, kind="dense", means="exact", **options):
@@ -61,8 +61,7 @@ def poseidon(link: str) -> List[Variant]:
                     policy=policy,
                     bucket_bytes=size,
                 )
-        add(f"{overlap}, TIME", overlap=overlap, policy="TIME", bandwidth=link)
-        add(f"{overlap}, TIME that knows no bandwidth", overlap=overlap, policy="TIME")
+        add(f"{overlap}, default, bandwidth given", overlap=overlap, bandwidth=link)
         add(f"{overlap}, BF16", "half", "rounded", overlap=overlap, codec="BF16")
         add(f"{overlap}, factors", "fewer", overlap=overlap, factors=True)
     return found

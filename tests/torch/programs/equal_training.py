@@ -54,16 +54,20 @@ class Case:
     factors: bool = False
 
 
+# With times that were measured factors may not pay.
+BYTES = (("policy", "BYTES"),)
+
 CASES = [
     Case("perceptron, SGD", Perceptron, sgd),
     Case("perceptron, AdamW, ring", Perceptron, adamw, options=(("policy", "ALL_RING"),)),
     Case("perceptron, SGD, forward overlap", Perceptron, sgd, overlap="forward"),
-    Case("wide perceptron, SGD, factors", WidePerceptron, sgd, factors=True),
+    Case("wide perceptron, SGD, factors", WidePerceptron, sgd, options=BYTES, factors=True),
     Case(
         "wide perceptron, AdamW, factors, forward overlap",
         WidePerceptron,
         adamw,
         "forward",
+        options=BYTES,
         factors=True,
     ),
     Case("convolutions with BatchNorm, SGD", ConvolutionalNet, sgd),
@@ -133,9 +137,10 @@ def by_poseidon(case: Case, out: pathlib.Path, number: int):
     state = {name: value.clone() for name, value in model.state_dict().items()}
     assert list(state) == names, "the names in state_dict have changed"
     psd.shutdown()
-    if case.factors and dist.get_rank() == 0:
+    if dist.get_rank() == 0:
         said = (out / f"job-{number}/scheduler.log").read_text()
-        assert "SFB" in said, f"{case.name}: no factors were sent\n{said}"
+        expected = "SFB" if case.factors else "" if case.options else "with measured layer times"
+        assert expected in said, f"{case.name}: {expected} is not what happened\n{said}"
     return mean_over_ranks(losses), state
 
 

@@ -70,6 +70,8 @@ TEST(CInterface, MistakesAreCodesWithASentence) {
   EXPECT_EQ(session, nullptr);
   EXPECT_EQ(poseidon_session_begin(nullptr), 1);
   EXPECT_THAT(poseidon_last_error(), HasSubstr("the handle is null"));
+  EXPECT_EQ(poseidon_session_report_layer_times(nullptr, nullptr, nullptr, 0), 1);
+  EXPECT_EQ(poseidon_session_wants_layer_times(nullptr), 0);
   EXPECT_EQ(poseidon_session_rank(nullptr), -1);
   poseidon_session_destroy(nullptr);
 

@@ -1,0 +1,90 @@
+"""How long each layer computes, for the planner (policy TIME), which otherwise has to guess it from the layers' sizes."""
+
+import time
+from typing import List, NamedTuple, Optional
+
+import torch
+
+# In the first iterations memory is touched for the first time, connections are made, and libraries choose their kernels.
+_SKIPPED = 2
+# Evens out what else the machine does; few enough that a training gains from a better plan early.
+_MEASURED = 10
+# Of the forward pass only the whole is measured, whose parts are taken to be in proportion to the backward pass' parts.
+# A forward pass that nobody saw is taken to be half as long as the backward pass, which has two products for each one.
+_FORWARD_SHARE = 0.5
+
+
+class LayerTimes(NamedTuple):
+    """Milliseconds of one batch's passes through each layer."""
+
+    forward: List[float]
+    backward: List[float]
+
+
+class LayerClock:
+    """Measures a dozen iterations, for which it hooks the model. One thread at a time.
+
+    A layer's backward pass is the time from the last layer's gradient to its own, what has no parameters included.
+    What hooks spend on the exchange is left out. Of a model on a GPU this would be the time in which kernels are
+    launched; there is no such clock for it.
+    """
+
+    def __init__(self, model: torch.nn.Module, layers: int):
+        self._forward = 0.0
+        self._backward = [0.0] * layers
+        self._iterations = 0
+        self._forward_began: Optional[float] = None
+        self._pass_seconds: Optional[float] = None  # of the last forward pass
+        self._since: Optional[float] = None  # the backward pass under way goes on since then
+        self._handles = [
+            model.register_forward_pre_hook(self._on_forward),
+            model.register_forward_hook(self._after_forward),
+        ]
+
+    def leave_out(self, seconds: float) -> None:
+        """The forward pass under way has waited so long."""
+        if self._forward_began is not None:
+            self._forward_began += seconds
+
+    def layer_done(self, layer: int) -> None:
+        """The backward pass has come by a layer, whose gradient is there."""
+        if self._since is not None:
+            self._backward[layer] += time.perf_counter() - self._since
+
+    def go_on(self) -> None:
+        """The backward pass goes on after what the exchange did in it."""
+        if self._since is not None:
+            self._since = time.perf_counter()
+
+    def end_iteration(self) -> Optional[LayerTimes]:
+        """The means, once, when enough is measured; then the model has no hooks of this any more."""
+        self._since = None
+        self._forward += self._pass_seconds or 0.0
+        self._pass_seconds = None
+        self._iterations += 1
+        if self._iterations == _SKIPPED:
+            self._forward = 0.0
+            self._backward = [0.0] * len(self._backward)
+        if self._iterations < _SKIPPED + _MEASURED:
+            return None
+        self.remove()
+        whole = sum(self._backward)
+        forward = self._forward or _FORWARD_SHARE * whole
+        share = forward / whole if whole > 0 else 0.0
+        milliseconds = [1e3 * seconds / _MEASURED for seconds in self._backward]
+        return LayerTimes([share * one for one in milliseconds], milliseconds)
+
+    def remove(self) -> None:
+        """From the model."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _on_forward(self, _module: torch.nn.Module, _arguments: tuple) -> None:
+        if torch.is_grad_enabled():
+            self._forward_began = time.perf_counter()
+
+    def _after_forward(self, _module: torch.nn.Module, _arguments: tuple, _result) -> None:
+        if self._forward_began is not None:
+            self._since = time.perf_counter()
+            self._pass_seconds = self._since - self._forward_began
+            self._forward_began = None

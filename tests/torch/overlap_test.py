@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""What the exchange hooks of one process do, without any other: when layers are updated with overlap
+"forward", and how long layers are found to compute."""
+
+import sys
+import time
+import unittest
+
+import torch
+from torch import nn
+
+import ranks
+
+sys.path.insert(0, str(ranks.ROOT / "python"))
+
+# pylint: disable=wrong-import-position
+from models import Perceptron, Transformer, data_of, loss_of
+from poseidon_torch._forward_overlap import ForwardOverlap
+from poseidon_torch._layer_clock import LayerClock
+from poseidon_torch._layers import layers_of
+
+
+# Seconds of each layer's exchange in its hook.
+EXCHANGE = 0.02
+
+
+class _Scale(torch.autograd.Function):
+    """An autograd.Function with parameters, of whose use PyTorch tells nobody."""
+
+    @staticmethod
+    def forward(ctx, features, weight):
+        ctx.save_for_backward(features, weight)
+        return features * weight
+
+    @staticmethod
+    def backward(ctx, top):
+        features, weight = ctx.saved_tensors
+        return top * weight, (top * features).sum(0)
+
+
+class _Scaled(nn.Module):
+    """Its parameters are in a module that has no forward pass of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = nn.ParameterList([nn.Parameter(torch.ones(4))])
+
+    def forward(self, features):
+        return _Scale.apply(features, self.own[0])
+
+
+class _Slow(nn.Module):
+    """Sleeps in both passes, `seconds` and twice that."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.seconds = seconds
+
+    def forward(self, features):
+        time.sleep(self.seconds)
+        result = features * self.weight
+        result.register_hook(lambda _: time.sleep(2 * self.seconds))
+        return result
+
+
+class Overlap(unittest.TestCase):
+    def order_of_updates(self, model, inputs, loss):
+        """By module that computes, the layers whose gradients were asked for in its forward pass or just
+        before it, in the second iteration."""
+        layers = layers_of(model)
+        asked = []
+        computing = []
+
+        def take_mean(index):
+            asked.append((index, computing[-1] if computing else None))
+            for slot in layers[index].slots:
+                slot.parameter.grad = torch.zeros_like(slot.parameter)
+
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for name, module in model.named_modules():
+            module.register_forward_pre_hook(lambda *_, name=name: computing.append(name))
+        overlap = ForwardOverlap(model, optimizer, layers, take_mean)
+        for _ in range(2):
+            asked.clear()
+            optimizer.zero_grad()
+            loss(model(inputs)).backward()
+            overlap.gradients_left()
+            optimizer.step()
+        asked.clear()
+        computing.clear()
+        model(inputs)
+        self.assertEqual(sorted(index for index, _ in asked), list(range(len(layers))))
+        overlap.remove()
+        return {layers[index].name: where for index, where in asked}
+
+    def test_a_layer_is_waited_for_where_it_is_used(self):
+        inputs, targets = data_of(Perceptron, 4)
+        found = self.order_of_updates(Perceptron(), inputs, lambda out: loss_of(out, targets))
+        self.assertEqual(found, {name: name for name in ("layers.0", "layers.2", "layers.4")})
+
+    def test_a_use_that_nobody_sees_is_in_the_module_around(self):
+        model = nn.Sequential(_Scaled(), nn.Linear(4, 4), _Scaled())
+        found = self.order_of_updates(model, torch.ones(2, 4), torch.sum)
+        self.assertEqual(found, {"0.own": "0", "1": "1", "2.own": "2"})
+
+    def test_tied_weights_are_waited_for_at_their_first_use(self):
+        inputs, targets = data_of(Transformer, 4)
+        model = Transformer()
+        found = self.order_of_updates(model, inputs, lambda out: loss_of(out, targets))
+        self.assertEqual(found["embedding"], "embedding")
+        self.assertEqual(found["blocks.1.up"], "blocks.1.up")
+        self.assertEqual(found["unused"], "")  # the model itself
+
+
+class Clock(unittest.TestCase):
+    def test_times_are_those_of_the_layers(self):
+        seconds = [0.002, 0.006, 0.004]
+        model = nn.Sequential(*map(_Slow, seconds))
+        layers = layers_of(model)
+        clock = LayerClock(model, len(layers))
+        for index, layer in enumerate(layers):
+            for slot in layer.slots:
+                slot.parameter.register_post_accumulate_grad_hook(
+                    lambda _, index=index: self.exchange(clock, index)
+                )
+        times = None
+        ends = []
+        while times is None:
+            clock.leave_out(1)  # outside of any forward pass this is nobody's
+            model(torch.ones(2, 4)).sum().backward()
+            times = clock.end_iteration()
+            ends.append(time.perf_counter())
+        self.assertLess(len(ends), 20)
+        # A sleep is never too short; how much too long it is depends on what else the machine does.
+        for measured, least in zip(times.backward, seconds):
+            self.assertGreaterEqual(measured, 2e3 * least)
+        self.assertGreaterEqual(sum(times.forward), 1e3 * sum(seconds))
+        # The first two iterations are not measured, and the exchange's time is not the layers'.
+        whole = 1e3 * (ends[-1] - ends[1]) / (len(ends) - 2)
+        self.assertLessEqual(sum(times.forward + times.backward), whole - 1e3 * 3 * EXCHANGE)
+        self.assertFalse(model._forward_hooks or model._forward_pre_hooks)
+
+    @staticmethod
+    def exchange(clock, index):
+        clock.layer_done(index)
+        time.sleep(EXCHANGE)
+        clock.go_on()
+
+
+if __name__ == "__main__":
+    unittest.main()
