@@ -191,6 +191,9 @@ void ZmqLane::HandleMessage(Message& message) {
   connections_.Spoke(message.header);
   Envelope& envelope = decoded.envelope;
   if (!actor_) {
+    // A worker measures its links as soon as it knows the others, which may not be as far; it asks
+    // again.
+    if (envelope.kind == MessageKind::kProbe) return;
     Drop(message, KindName(envelope.kind) + " from " + envelope.from.ToString() +
                       ", which this lane has no use for");
     return;

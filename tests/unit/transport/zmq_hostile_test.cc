@@ -199,6 +199,10 @@ TEST_F(ZmqHostile, DropsFramesForALaneWithoutActor) {
   bare.Start();
   const Address lane{{Role::kServer, 0}, kFirstDataLane};
   peer_.SetRoute(lane, bare.endpoint(kFirstDataLane));
+  // Who measures a link asks again; nobody need hear of it.
+  Envelope probe = Gradient(lane, {});
+  probe.kind = MessageKind::kProbe;
+  peer_.Post(std::move(probe));
   peer_.Post(Gradient(lane, Payload::FromString("early")));
   EXPECT_TRUE(Eventually([&] { return bare.counters().malformed_frames == 1; }));
   bare.Attach(kFirstDataLane, Forwarder());
