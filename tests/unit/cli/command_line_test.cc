@@ -91,7 +91,7 @@ TEST_F(CommandLine, FilesThatAreNotThereAreRefusedWithOnesThatAre) {
           ": No such file or directory; did you mean " + net + "?");
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
-  const std::string refusal = Refusal({"run", "--config=configs/models/make.py"});
+  const std::string refusal = Refusal({"run", "--config=tools/models/make.py"});
   std::filesystem::current_path(before);
   EXPECT_THAT(refusal, HasSubstr("(the working directory is " + directory.path() + ")"));
 }
