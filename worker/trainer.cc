@@ -49,7 +49,7 @@ void Trainer::SetFirstValues() {
       engine.ReadTestLayers(path);
       Tell("starting from the values of " + path + ": " + ToString(copied));
     }
-    if (options_.from) ReadCaffemodel(options_.from->model, *engine.net(), values);
+    if (options_.from) ReadSnapshotValues(*options_.from, *engine.net(), values);
     net_.SetValues(values);
     if (leads && options_.from) RestoreOptimizerState();
   }

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 
-#include "caffe_adapter/files/caffemodel.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -34,16 +33,38 @@ std::optional<int64_t> IterationOf(std::string name, const std::string& prefix) 
 
 FoundSnapshot ReadSnapshot(const std::string& path) {
   FoundSnapshot found{path, ReadSolverState(path), ""};
-  found.model = found.state.learned_net;
+  const fs::path recorded = found.state.learned_net;
+  if (recorded.empty()) {
+    throw DataError(path +
+                    ": names no model with the values: it was cut off, or the training was "
+                    "told to write none");
+  }
+  const fs::path beside = fs::path(path).parent_path() / recorded.filename();
   std::error_code ignored;
-  if (!found.model.empty() && fs::exists(found.model, ignored)) return found;
-  const fs::path beside = fs::path(path).parent_path() / fs::path(found.model).filename();
-  if (found.model.empty() || !fs::exists(beside, ignored)) {
-    throw DataError(path + ": the model that it names, \"" + found.model +
+  const bool is_beside = fs::exists(beside, ignored);
+  const bool is_recorded = fs::exists(recorded, ignored);
+  if (!is_beside && !is_recorded) {
+    throw DataError(path + ": the model that it names, \"" + recorded.string() +
                     "\", is neither there nor beside it");
   }
-  found.model = beside.string();
+  if (is_beside && is_recorded && !fs::equivalent(beside, recorded, ignored)) {
+    LOG(WARNING) << path << " names the model " << recorded << "; taken is the one beside it, "
+                 << beside;
+  }
+  found.model = (is_beside ? beside : recorded).string();
   return found;
+}
+
+void ReadSnapshotValues(const FoundSnapshot& snapshot, const NetDescription& net,
+                        NetValues& values) {
+  const CopiedLayers layers = ReadCaffemodel(snapshot.model, net, values);
+  if (layers.kept.empty()) return;
+  std::string lacking;
+  for (const std::string& layer : layers.kept) lacking += (lacking.empty() ? "" : ", ") + layer;
+  throw DataError(snapshot.model + ": lacks the values of " + lacking +
+                  ", and a snapshot has those " +
+                  "of every layer: it was cut off, or is of another net; go on from another " +
+                  "snapshot, or start from these values with --weights");
 }
 
 std::optional<std::string> FindLatestSnapshot(const std::string& prefix) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/solver_state.h"
 
 namespace poseidon {
@@ -12,7 +13,10 @@ namespace poseidon {
 // passed over with a word in the log.
 std::optional<std::string> FindLatestSnapshot(const std::string& prefix);
 
-// A snapshot's solverstate and where its model is: as the file says, or beside it.
+// A snapshot's solverstate and where its model is: the file of the name that the solverstate says
+// which lies beside it, else where it says. Both are written into one directory and copied
+// together, and where they came from there may be another training's since. (Caffe looks there
+// only.)
 struct FoundSnapshot {
   std::string path;
   SolverState state;
@@ -20,5 +24,11 @@ struct FoundSnapshot {
 };
 // Throws DataError.
 FoundSnapshot ReadSnapshot(const std::string& path);
+
+// Sets the net's values from the snapshot's model. Throws DataError as ReadCaffemodel does
+// (caffe_adapter/files/caffemodel.h), and for a model that lacks a layer with values: a file that
+// was cut off between two layers can be read without an error.
+void ReadSnapshotValues(const FoundSnapshot& snapshot, const NetDescription& net,
+                        NetValues& values);
 
 }  // namespace poseidon

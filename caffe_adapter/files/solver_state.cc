@@ -29,7 +29,7 @@ StateFloats StateOf(const ModelSpec& model) {
 
 // A learnable blob of the net as Caffe numbers them.
 struct LearnableBlob {
-  std::string name;  // for people
+  std::string name;  // for people: layer "fc1", blob 0
   Shape shape;
   std::optional<int64_t>
       begin;  // its first parameter's number in the model; none: not in the model
@@ -57,7 +57,8 @@ std::vector<LearnableBlob> LearnableBlobs(const NetDescription& net, const Model
     for (size_t b = 0; b < layer.parameters.size(); ++b) {
       const ParameterDescription& parameter = layer.parameters[b];
       if (parameter.owner) continue;
-      LearnableBlob blob{layer.name() + "[" + std::to_string(b) + "]", parameter.shape, {}};
+      LearnableBlob blob{
+          "layer \"" + layer.name() + "\", blob " + std::to_string(b), parameter.shape, {}};
       if (found != begins.end()) blob.begin = found->second + offset;
       offset += Count(parameter.shape);
       blobs.push_back(std::move(blob));
@@ -150,19 +151,29 @@ std::vector<float> FromHistory(const std::string& path, const NetDescription& ne
   const auto [kept, floats] = StateOf(model);
   const std::vector<LearnableBlob> blobs = LearnableBlobs(net, model);
   const size_t expected = blobs.size() * floats;
+  // What another type of solver keeps is another number for each blob.
+  const bool cut_off = history.empty() || history.size() % blobs.size() != 0;
+  if (history.size() < expected && cut_off) {
+    throw DataError(path + ": has " + std::to_string(history.size()) + " of " +
+                    std::to_string(expected) +
+                    " blobs of history, and the first that it lacks is of " +
+                    blobs[history.size() % blobs.size()].name +
+                    ": it was cut off, or is of another net; go on from another snapshot");
+  }
   if (history.size() != expected) {
-    throw DataError(path + ": has " + std::to_string(history.size()) +
-                    " blobs of history; the net has " + std::to_string(blobs.size()) +
-                    " learnable blobs and solver type " + model.update_rule().type() + " keeps " +
-                    std::to_string(floats) + " for each, so " + std::to_string(expected) +
-                    " are expected: it is of another net or another type of solver");
+    throw DataError(
+        path + ": has " + std::to_string(history.size()) + " blobs of history; the net has " +
+        std::to_string(blobs.size()) + " learnable blobs and solver type " +
+        model.update_rule().type() + " keeps " + std::to_string(floats) + " for each, so " +
+        std::to_string(expected) +
+        " are expected: it is of another net or another type of solver, or was cut off");
   }
   std::vector<float> state(ParameterCount(model) * kept);
   for (int part = 0; part < floats; ++part) {
     for (size_t b = 0; b < blobs.size(); ++b) {
       const HistoryBlob& stored = history[part * blobs.size() + b];
       if (Count(stored.shape) != Count(blobs[b].shape)) {
-        throw DataError(path + ": the history of blob " + blobs[b].name + " is " +
+        throw DataError(path + ": the history of " + blobs[b].name + " is " +
                         ToString(stored.shape) + "; the net's blob is " + ToString(blobs[b].shape));
       }
       for (size_t i = 0; blobs[b].begin && i < stored.values.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
 #include "proto/text_format.h"
@@ -14,6 +15,7 @@
 namespace poseidon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -60,6 +62,59 @@ TEST(SolverStateTest, HistoryIsInCaffesOrder) {
   std::vector<float> back = FromHistory("f", net, model, history);
   for (size_t i = 2; i < state.size(); i += 3) state[i] = 0;
   EXPECT_EQ(back, state);
+}
+
+// A snapshot of the net in a directory of its own, whose solver state says that the model is at
+// `learned_net`.
+FoundSnapshot WriteSnapshot(const TemporaryDirectory& directory, const std::string& learned_net) {
+  const NetDescription net = Describe();
+  WriteCaffemodel(directory.Path("x_iter_7.caffemodel"), net,
+                  {{}, {{1, 2, 3, 4, 5, 6}, {7, 8}}, {{9, 10, 11}}, {{12, 13, 14}}});
+  const std::string path = directory.Path("x_iter_7.solverstate");
+  WriteSolverState(path, {.iteration = 7, .learned_net = learned_net, .history = {}});
+  return ReadSnapshot(path);
+}
+
+// What is left of a file that was cut off between two layers can be read without an error.
+TEST(SnapshotTest, AModelThatWasCutOffBetweenTwoLayersIsRefused) {
+  const TemporaryDirectory directory;
+  const FoundSnapshot found = WriteSnapshot(directory, directory.Path("x_iter_7.caffemodel"));
+  const NetDescription net = Describe();
+  NetValues values = {{}, {{}, {}}, {{}}, {{}}};
+  ReadSnapshotValues(found, net, values);
+  EXPECT_THAT(values[3][0], ElementsAre(12, 13, 14));
+
+  caffe::NetParameter model;
+  ReadBinaryFile(found.model, model);
+  const std::string whole = model.SerializeAsString();
+  model.mutable_layer()->RemoveLast();
+  const std::string cut = model.SerializeAsString();
+  ASSERT_EQ(whole.substr(0, cut.size()), cut);
+  std::filesystem::resize_file(found.model, cut.size());
+  try {
+    ReadSnapshotValues(found, net, values);
+    ADD_FAILURE() << "taken for whole";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(found.model), HasSubstr("lacks the values of b"),
+                                    HasSubstr("cut off")));
+  }
+}
+
+// Whoever copies a snapshot copies both files; the place where it was written may hold another
+// training's since.
+TEST(SnapshotTest, TheModelBesideTheSolverStateIsTakenFirst) {
+  const TemporaryDirectory copied;
+  const TemporaryDirectory original;
+  EXPECT_EQ(WriteSnapshot(copied, "gone/x_iter_7.caffemodel").model,
+            copied.Path("x_iter_7.caffemodel"));
+  WriteSnapshot(original, "x_iter_7.caffemodel");
+  const std::string recorded = original.Path("x_iter_7.caffemodel");
+  const FoundSnapshot found = WriteSnapshot(copied, recorded);
+  EXPECT_EQ(found.model, copied.Path("x_iter_7.caffemodel"));
+  std::filesystem::remove(found.model);
+  EXPECT_EQ(ReadSnapshot(found.path).model, recorded);
+  std::filesystem::remove(recorded);
+  EXPECT_THROW(ReadSnapshot(found.path), DataError);
 }
 
 class SolverStateFormatTest : public ::testing::TestWithParam<const char*> {
@@ -121,10 +176,16 @@ TEST(SolverStateTest, WhatDoesNotFitIsRefused) {
   };
   const std::vector<HistoryBlob> sgd = ToHistory(net, one, std::vector<float>(11));
   EXPECT_EQ(refusal(sgd, one), "");
-  EXPECT_THAT(refusal(sgd, two), HasSubstr("f.solverstate: has 4 blobs of history"));
+  EXPECT_THAT(refusal(sgd, two), AllOf(HasSubstr("f.solverstate: has 4 blobs of history"),
+                                       HasSubstr("another type of solver")));
+  std::vector<HistoryBlob> cut = sgd;
+  cut.pop_back();
+  EXPECT_THAT(refusal(cut, one), HasSubstr("f.solverstate: has 3 of 4 blobs of history, and the "
+                                           "first that it lacks is of layer \"b\", blob 0: it was "
+                                           "cut off"));
   std::vector<HistoryBlob> other = sgd;
   other[3] = {{5}, std::vector<float>(5)};
-  EXPECT_THAT(refusal(other, one), HasSubstr("blob b[0] is 5; the net's blob is 1 x 3"));
+  EXPECT_THAT(refusal(other, one), HasSubstr("layer \"b\", blob 0 is 5; the net's blob is 1 x 3"));
 }
 
 }  // namespace
