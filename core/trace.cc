@@ -2,8 +2,12 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "core/atomic_file.h"
 #include "core/steady_now.h"
@@ -25,6 +29,51 @@ nlohmann::json Arguments(const Trace::Event& event) {
   nlohmann::json arguments = {{"layer", event.layer}, {"iteration", event.iteration}};
   if (event.bytes > 0) arguments["bytes"] = event.bytes;
   return arguments;
+}
+
+// An event and the number of the row that it is drawn in; rows count from 1, in the order in which
+// they are first used.
+struct Placed {
+  const Trace::Event* event;
+  int row;
+};
+
+// One row of a track: the ends of the spans that are open in it, the outermost first.
+struct Row {
+  int number;
+  std::vector<Time> open;
+
+  // Whether the event is after, or within, all that the row has; then it is taken in.
+  bool Takes(const Trace::Event& event) {
+    while (!open.empty() && open.back() <= event.begin) open.pop_back();
+    if (event.end == event.begin) return true;
+    if (!open.empty() && event.end > open.back()) return false;
+    open.push_back(event.end);
+    return true;
+  }
+};
+
+// Viewers draw spans of a row as a stack, and show what is not one wrongly or not at all.
+std::vector<Placed> Place(const std::deque<Trace::Event>& events) {
+  std::vector<Placed> placed;
+  for (const Trace::Event& event : events) placed.push_back({&event, 0});
+  // Of spans that begin together the longer one is around the other.
+  std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+    return std::pair(a.event->begin, b.event->end) < std::pair(b.event->begin, a.event->end);
+  });
+  std::map<std::string, std::vector<Row>> tracks;
+  int rows = 0;
+  for (Placed& place : placed) {
+    std::vector<Row>& track = tracks[place.event->track];
+    auto row = std::ranges::find_if(track, [&](Row& each) { return each.Takes(*place.event); });
+    if (row == track.end()) {
+      track.push_back({++rows, {}});
+      row = std::prev(track.end());
+      row->Takes(*place.event);
+    }
+    place.row = row->number;
+  }
+  return placed;
 }
 
 }  // namespace
@@ -58,20 +107,22 @@ void Trace::Write(const std::string& path) const {
   nlohmann::json events = nlohmann::json::array();
   events.push_back(
       {{"ph", "M"}, {"name", "process_name"}, {"pid", process_id}, {"args", {{"name", process_}}}});
-  std::map<std::string, int> tracks;
-  for (const Event& event : events_) {
-    const auto [track, is_new] = tracks.try_emplace(event.track, tracks.size() + 1);
-    if (is_new) {
+  const std::vector<Placed> placed = Place(events_);
+  int named = 0;
+  for (const Placed& place : placed) {
+    const Event& event = *place.event;
+    if (place.row > named) {
+      named = place.row;
       events.push_back({{"ph", "M"},
                         {"name", "thread_name"},
                         {"pid", process_id},
-                        {"tid", track->second},
+                        {"tid", place.row},
                         {"args", {{"name", event.track}}}});
     }
     nlohmann::json entry = {{"name", event.name + (event.layer.empty() ? "" : " " + event.layer)},
                             {"cat", event.name},
                             {"pid", process_id},
-                            {"tid", track->second},
+                            {"tid", place.row},
                             {"ts", Microseconds(event.begin + wall_clock_)},
                             {"args", Arguments(event)}};
     if (event.end > event.begin) {

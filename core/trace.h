@@ -4,6 +4,10 @@
 // steady clock's times. What is written has those of the wall clock, which is looked at once, when
 // the trace begins, and counted on by the steady clock: traces of several machines fit together as
 // well as the machines' clocks do, and a clock that is set meanwhile moves nothing.
+//
+//   Trace trace("worker 0", 10000);
+//   trace.Add({"forward", "conv1", "compute", 7, begin, SteadyNow()});
+//   trace.Write("out/worker-0.trace.json");
 #pragma once
 
 #include <cstdint>
@@ -21,7 +25,9 @@ class Trace {
   struct Event {
     std::string name;  // "forward", "backward", "gradient arrived", ...
     std::string layer;
-    std::string track;  // the row it is drawn in: "compute", "lane 0"
+    // The row it is drawn in: "compute", "lane 0". Spans of a track that overlap, and of which none
+    // is within the other, get several rows of that name.
+    std::string track;
     int64_t iteration = 0;
     Time begin{};
     Time end{};         // equal to begin for a moment
@@ -35,7 +41,7 @@ class Trace {
 
   void set_process(std::string process);
   void Add(Event event);
-  // Those that are kept, oldest first.
+  // Those that are kept, in the order in which they were added.
   std::deque<Event> events() const;
   // Replaces `path` whole. Throws Error if it can't be written.
   void Write(const std::string& path) const;

@@ -114,8 +114,8 @@ class SimulatedCluster {
   void OnGone();
 
   SimulatedClusterOptions options_;
-  SimRuntime runtime_;
   std::deque<Node> nodes_;
+  SimRuntime runtime_;              // its envelopes and actors know the nodes
   std::map<NodeId, size_t> index_;  // in nodes_
   std::shared_ptr<SharedMessages> shared_;
   SchedulerRecord scheduler_;

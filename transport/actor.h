@@ -31,6 +31,10 @@ struct Outbox {
   struct Route {
     Address to;
     std::string endpoint;
+    // The lane that sets the route hears kConnectionLost once it has been connected and the machine
+    // at the other end has then confirmed nothing of what is sent for so long. A process that ends
+    // there closes its connections, and is not told of. nullopt: nothing is.
+    std::optional<Duration> lost_after = std::nullopt;
   };
   struct Attachment {
     int lane = 0;

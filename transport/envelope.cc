@@ -64,6 +64,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kLostProcess, "lost process"},
     Name{MessageKind::kAskSnapshot, "ask for a snapshot"},
     Name{MessageKind::kStopTraining, "stop training"},
+    Name{MessageKind::kConnectionLost, "connection lost"},
 };
 
 }  // namespace

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "core/payload.h"
 #include "core/time.h"
 #include "transport/address.h"
+#include "transport/departure.h"
 
 namespace poseidon {
 
@@ -91,6 +93,9 @@ enum class MessageKind : int {
   // are to end training before the same iteration
   kAskSnapshot = 66,
   kStopTraining = 67,
+  // Transport -> the lane that asked for it (Outbox::Route): no body; `from` was connected, and is
+  // beyond reach.
+  kConnectionLost = 68,
 };
 
 // `step` of a kPauseAt before whose iteration training ends, instead of going over to another plan.
@@ -122,6 +127,8 @@ struct Envelope {
   int priority = kControlPriority;
   // Within a node only: when what the envelope tells happened. Not on the wire.
   Time happened{};
+  // In the sender's node only; null: nobody wants to hear of it.
+  std::shared_ptr<Departure> departure = nullptr;
   Payload body;
 };
 

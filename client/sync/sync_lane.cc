@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/sync/send_span.h"
 #include "device/profiler_range.h"
 
 namespace poseidon {
@@ -27,12 +28,13 @@ bool OnlyServers(const std::vector<NodeId>& nodes) {
   });
 }
 
+bool LeavesNode(const Envelope& envelope) { return envelope.to.node.role != Role::kThisNode; }
+
 // Bodies of what a handler sends to other nodes.
 int64_t BytesToNodes(const Outbox& outbox) {
   int64_t bytes = 0;
   for (const Envelope& envelope : outbox.messages) {
-    const bool away = envelope.to.node.role != Role::kThisNode;
-    bytes += away ? static_cast<int64_t>(envelope.body.size()) : 0;
+    if (LeavesNode(envelope)) bytes += static_cast<int64_t>(envelope.body.size());
   }
   return bytes;
 }
@@ -77,13 +79,14 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     entry.waiting_since = outbox.now;
     entry.bytes = 0;
     status = entry.syncer->Send(envelope.iteration, outbox);
-    TraceMoment("send", envelope, BytesToNodes(outbox), outbox);
+    TraceSend(outbox);
   } else {
     status = entry.syncer->Receive(envelope, outbox);
     const auto received = static_cast<int64_t>(envelope.body.size());
     const bool taken = status == FrameStatus::kAccepted || status == FrameStatus::kComplete;
     if (taken) TraceMoment("arrived", envelope, received, outbox);
     if (taken) entry.bytes += received;
+    TraceSend(outbox);
   }
   entry.bytes += BytesToNodes(outbox);
   OnFrame(status, envelope, entry, outbox);
@@ -160,6 +163,19 @@ void SyncLane::KeepStart(int bucket) {
   if (context_->kept == nullptr) return;
   for (const int chunk : ChunksOnLane(context_->bucket(bucket), lane_)) {
     context_->kept->Arrived(bucket, chunk, context_->start());
+  }
+}
+
+void SyncLane::TraceSend(Outbox& outbox) {
+  const int64_t bytes = BytesToNodes(outbox);
+  if (trace_ == nullptr || bytes == 0) return;
+  const Envelope& first = *std::ranges::find_if(outbox.messages, LeavesNode);
+  const auto span = std::make_shared<SendSpan>(
+      *trace_, Trace::Event{"send", context_->bucket(static_cast<int>(first.bucket)).name(),
+                            "lane " + std::to_string(lane_), first.iteration, outbox.now,
+                            outbox.now, bytes});
+  for (Envelope& envelope : outbox.messages) {
+    if (LeavesNode(envelope)) envelope.departure = span;
   }
 }
 

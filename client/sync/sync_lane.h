@@ -50,6 +50,8 @@ class SyncLane : public Actor {
   void OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox);
   // What the plan starts with is here of the bucket.
   void KeepStart(int bucket);
+  // That what goes to other nodes is sent, until it has left.
+  void TraceSend(Outbox& outbox);
   // What `envelope` brought about now, and the bytes that it moved.
   void TraceMoment(const char* name, const Envelope& envelope, int64_t bytes, const Outbox& outbox);
   // The exchange of a bucket's part that is complete now.

@@ -115,7 +115,7 @@ class Trainer:
             elif what.startswith("copy to "):
                 found["copies"].append((begin, begin + event["dur"]))
             elif what == "send":
-                sent[layer, iteration] = begin
+                sent.setdefault((layer, iteration), begin)  # the first of a bucket's sends
             elif what == "fresh" and (layer, iteration - 1) in sent:
                 found["wire"].append((sent[layer, iteration - 1], begin))
         return found

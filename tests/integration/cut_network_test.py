@@ -100,5 +100,39 @@ class CutNetworkTest(recovery_test.RecoveryTest):
             self.assertEqual(daemon.wait(), cluster.SUCCESS, name)
 
 
+class UnansweredTest(cluster.ClusterTest):
+    """A worker that the scheduler knows and can't answer, as the worker has said an address that is
+    nobody's; then its cable is pulled out."""
+
+    @cluster.slow
+    def test_cut_before_the_first_answer(self):
+        bed = testbed.Testbed(2)
+        try:
+            self.enterContext(bed)
+        except testbed.Unavailable as reason:
+            self.skipTest(reason)
+        path = self.write(
+            "config.prototxt",
+            cluster.replay_config(cluster=f'scheduler_host: "{bed.addresses[0]}"'),
+        )
+        started = {}
+        for node, name, extra in ((0, "scheduler", ()), (1, "worker", ("--host=10.99.0.99",))):
+            prefix = ("ip", "netns", "exec", bed.namespace(node))
+            started[name] = self.start(
+                f"poseidon_{name}", f"--config={path}", *extra, name=name, prefix=prefix
+            )
+        started["scheduler"].await_output("worker .* joined")
+        # The connection is to be older than the silence that ends it.
+        time.sleep(cluster.scaled(cluster.HEARTBEAT_DEADLINE))
+        self.assertIsNone(started["worker"].popen.poll())
+        subprocess.run(
+            ["ip", "-n", bed.namespace("switch"), "link", "set", "port1", "down"], check=True
+        )
+        self.assertEqual(started["worker"].wait(cluster.END_TIME), cluster.PEER_LOST)
+        self.assertRegex(
+            started["worker"].output(), f"lost the scheduler at tcp://{bed.addresses[0]}.*confirmed"
+        )
+
+
 if __name__ == "__main__":
     cluster.main()

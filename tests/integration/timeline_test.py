@@ -116,6 +116,9 @@ class TimelineTest(cluster.ClusterTest):
             deep = events.all(what="arrived", layer="fc", **here)
             self.assertGreater(len(deep), 100)
             holds.append(sum(event["begin"] > start for event in deep) > len(deep) / 2)
+            for event in events.all(what="send", layer="fc", **here):
+                self.assertGreater(event["end"], event["begin"])
+                self.assertGreater(event["bytes"], 0)
             for layer in ("conv1", "conv2", "fc"):
                 self.assertGreaterEqual(
                     events.one(what="forward", layer=layer, **here)["begin"],

@@ -194,6 +194,41 @@ TEST(MembershipTest, TheDeathOfTheSchedulerWhileGatheringIsNoticed) {
   EXPECT_LT(cluster.node({Role::kWorker, 1}).ended, Seconds(12.7));
 }
 
+// The registrations have arrived, and nothing that is sent later does: nodes have never been
+// answered, and the scheduler is beyond reach.
+TEST(MembershipTest, ACutBeforeTheFirstAnswerIsNoticedLikeAnyOther) {
+  SimulatedClusterOptions options = MixedTraining(2, std::chrono::milliseconds(1));
+  SimulatedCluster* running = nullptr;
+  options.network.faults.drop = 1;
+  options.network.fault_filter = [&](const Envelope&) {
+    return running->runtime().now() > std::chrono::microseconds(1);
+  };
+  SimulatedCluster cluster(options);
+  running = &cluster;
+  ASSERT_TRUE(cluster.Run(kForever));
+  ExpectAllEnded(cluster, ExitCode::kPeerLost);
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    SCOPED_TRACE(cluster.node(i).id.ToString());
+    EXPECT_LT(cluster.node(i).ended, Seconds(11));
+  }
+  EXPECT_THAT(cluster.node(1).end->reason(),
+              AllOf(HasSubstr("the scheduler at sim://0/0"), HasSubstr("for 9 s")));
+}
+
+TEST(MembershipTest, ACutBeforeTheFirstAnswerThatHealsLosesNobody) {
+  SimulatedClusterOptions options = MixedTraining(2, std::chrono::milliseconds(1));
+  SimulatedCluster* running = nullptr;
+  options.network.faults.drop = 1;
+  options.network.fault_filter = [&](const Envelope&) {
+    const Time now = running->runtime().now();
+    return now > std::chrono::microseconds(1) && now < Seconds(8);
+  };
+  SimulatedCluster cluster(options);
+  running = &cluster;
+  ASSERT_TRUE(cluster.Run(kForever));
+  ExpectAllEnded(cluster, ExitCode::kSuccess);
+}
+
 TEST(MembershipTest, WorkersThatDeclareDifferentModelsAreNamed) {
   SimulatedClusterOptions options = ShortTraining();
   auto other = std::make_shared<ModelSpec>(options.work.model);

@@ -87,6 +87,39 @@ TEST(TimelineTest, AnExchangeLastsUntilTheLayerIsFreshAndSaysItsBytes) {
   }
 }
 
+// A layer's gradient is 4 MB, and a link lets through 1 GB/s.
+TEST(TimelineTest, ASendLastsUntilTheLastByteHasLeft) {
+  SimulatedCluster cluster(TracedTraining(Communication::ALL_PS));
+  ASSERT_TRUE(cluster.Run(kForever));
+  const std::deque<Trace::Event> worker = cluster.events(kWorker);
+  const auto high = FindEvent(worker, "send", "high", 1);
+  const auto exchange = FindEvent(worker, "exchange", "high", 2);
+  ASSERT_TRUE(high && exchange);
+  EXPECT_GE(high->end - high->begin, std::chrono::milliseconds(4));
+  EXPECT_LT(high->end, exchange->end);
+  // The layer below has nothing on the wire by then, and 4 kB take as long as they take.
+  const auto low = FindEvent(worker, "send", "low", 1);
+  ASSERT_TRUE(low);
+  EXPECT_EQ(low->bytes, 4000);
+  EXPECT_LT(low->end - low->begin, std::chrono::microseconds(10));
+}
+
+TEST(TimelineTest, WhatAnAllReducePassesOnIsSentToo) {
+  SimulatedCluster cluster(TracedTraining(Communication::ALL_RING));
+  ASSERT_TRUE(cluster.Run(kForever));
+  int64_t sent = 0;
+  int sends = 0;
+  for (const Trace::Event& event : cluster.events(kWorker)) {
+    if (event.name != "send" || event.layer != "high" || event.iteration != 1) continue;
+    sent += event.bytes;
+    ++sends;
+    EXPECT_GT(event.end, event.begin);
+  }
+  // Two of three parts are reduced and then gathered, so that two thirds go out twice.
+  EXPECT_NEAR(static_cast<double>(sent), 2 * 2 * 4e6 / 3, 100);
+  EXPECT_GE(sends, 4);
+}
+
 TEST(TimelineTest, TheFirstLayersForwardBeginsWhileDeepLayersStillArrive) {
   for (const Communication::Policy policy : {Communication::ALL_PS, Communication::ALL_SFB}) {
     SCOPED_TRACE(Communication::Policy_Name(policy));

@@ -46,7 +46,8 @@ wire::End MakeEnd(ExitCode code, const std::string& reason) {
 }
 
 void Member::Start(Outbox& outbox) {
-  outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint});
+  outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint,
+                           options_.heartbeat.allowed_silence()});
   outbox.routes.push_back(
       {{SchedulerControl().node, kHeartbeatLane}, options_.scheduler_heartbeat_endpoint});
   last_answer_ = outbox.now;
@@ -106,6 +107,21 @@ void Member::GiveUpWaiting(Duration waited, Outbox& outbox) {
       outbox);
 }
 
+void Member::OnConnectionLost(Outbox& outbox) {
+  // From its admission on a node counts itself since when it has heard nothing; and another
+  // scheduler may take the place of one that died.
+  if (admitted_ || options_.scheduler_deadline) return;
+  const Duration silence = options_.heartbeat.allowed_silence();
+  End(MakeEnd(
+          ExitCode::kPeerLost,
+          "lost the scheduler at " + options_.scheduler +
+              ": it was there and has not answered, and for " +
+              std::to_string(static_cast<int>(ToSeconds(silence))) +
+              " s its machine has confirmed nothing that this node sent; is the network between "
+              "them whole?"),
+      outbox);
+}
+
 void Member::WarnOfSilence(Time now) {
   const Duration waited = now - last_answer_;
   if (admitted_ || waited < next_warning_) return;
@@ -144,6 +160,8 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return OnEnd(envelope, outbox);
     case MessageKind::kPeerSilent:
       return OnSilentScheduler(envelope, outbox);
+    case MessageKind::kConnectionLost:
+      return OnConnectionLost(outbox);
     case MessageKind::kLaneStalled: {
       Envelope forward = ToScheduler(MessageKind::kStalled);
       forward.body = envelope.body;

@@ -60,8 +60,8 @@ class Member {
   explicit Member(MemberOptions options) : options_(std::move(options)) {}
 
   void Start(Outbox& outbox);
-  // Handles kView, kRefused, kEnd, kPeerSilent, and forwards kLaneStalled to the scheduler as
-  // kStalled; ignores others.
+  // Handles kView, kRefused, kEnd, kPeerSilent, kConnectionLost, and forwards kLaneStalled to the
+  // scheduler as kStalled; ignores others.
   void OnMessage(const Envelope& envelope, Outbox& outbox);
   void OnTimer(TimerId timer, Outbox& outbox);
 
@@ -91,6 +91,8 @@ class Member {
   // Whether a view is of this job and takes the place of the present one.
   bool IsLater(const wire::View& view) const;
   void GiveUpWaiting(Duration waited, Outbox& outbox);
+  // The scheduler was there, has not answered yet, and is beyond reach now.
+  void OnConnectionLost(Outbox& outbox);
   void OnEnd(const Envelope& envelope, Outbox& outbox);
   void OnSilentScheduler(const Envelope& envelope, Outbox& outbox);
   bool FromScheduler(const Envelope& envelope) const;

@@ -72,8 +72,8 @@ void SimNetwork::RemoveNode(SimNode node) {
   machine_of_[static_cast<size_t>(node)] = kGone;
 }
 
-void SimNetwork::Send(Envelope envelope, SimNode from, SimLane to) {
-  const uint32_t transfer = transfers_.Put({std::move(envelope), from, to, kNone});
+void SimNetwork::Send(Envelope envelope, SimNode from, SimLane to, bool watched) {
+  const uint32_t transfer = transfers_.Put({std::move(envelope), from, to, kNone, watched});
   if (to.node() == from) {
     events_.Push(events_.now(), SimEventKind::kArrives, transfer);
     return;
@@ -83,6 +83,7 @@ void SimNetwork::Send(Envelope envelope, SimNode from, SimLane to) {
   if (target == kGone) {
     Lose(transfer);
   } else if (target == source) {
+    TellOfDeparture(transfer, events_.now());
     Cross(transfer, events_.now(), SimEventKind::kArrives);
   } else {
     Machine& sender = machine(source);
@@ -132,6 +133,7 @@ void SimNetwork::StartEgress(int index) {
     }
     const Duration egress_time = sender.TransferTime(BytesOf(transfer));
     sender.egress_free = events_.now() + egress_time;
+    TellOfDeparture(transfer, sender.egress_free);
     const Machine& receiver = machine(target);
     if (sender.group != receiver.group) {
       transfers_[transfer].link = tiers_.First(sender.group, receiver.group);
@@ -146,6 +148,13 @@ void SimNetwork::StartEgress(int index) {
     if (!sender.egress.empty()) WakeEgressLater(index);
     return;
   }
+}
+
+void SimNetwork::TellOfDeparture(uint32_t transfer, Time when) {
+  std::shared_ptr<Departure>& departure = transfers_[transfer].envelope.departure;
+  if (departure == nullptr) return;
+  departure->Left(when);
+  departure.reset();
 }
 
 void SimNetwork::WakeEgressLater(int index) {
@@ -221,7 +230,8 @@ void SimNetwork::Cross(uint32_t transfer, Time time, SimEventKind kind) {
     const FaultSpec& faults = options_.faults;
     if (random_.Chance(faults.drop)) {
       ++statistics_.dropped;
-      transfers_.Take(transfer);
+      const SimTransfer dropped = transfers_.Take(transfer);
+      if (dropped.watched) dropped_.emplace_back(dropped.from, dropped.to);
       return;
     }
     if (random_.Chance(faults.delay)) time += UpTo(faults.max_delay, random_);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/random.h"
@@ -22,7 +23,8 @@ struct SimTransfer {
   Envelope envelope;
   SimNode from = 0;
   SimLane to;
-  uint32_t next = 0;  // behind it in an ingress queue
+  uint32_t next = 0;     // behind it in an ingress queue
+  bool watched = false;  // whether it arrives is of interest to its sender's connection
   // Between groups: the uplink that it is before, and when its last byte is there.
   SimTiers::Link link = 0;
   Time all_in{};
@@ -42,7 +44,11 @@ class SimNetwork {
   void RemoveNode(SimNode node);
   bool alive(SimNode node) const { return machine_of_[static_cast<size_t>(node)] != kGone; }
 
-  void Send(Envelope envelope, SimNode from, SimLane to);
+  // `watched`: TakeDropped tells of it if a fault drops it.
+  void Send(Envelope envelope, SimNode from, SimLane to, bool watched = false);
+  // Watched transfers that faults have dropped since the last call: from where to where.
+  std::vector<std::pair<SimNode, SimLane>> TakeDropped() { return std::exchange(dropped_, {}); }
+  bool has_dropped() const { return !dropped_.empty(); }
   // Handles an event of the five kinds that the network pushes. The result, if any, has arrived at
   // its node, which may be gone.
   std::optional<SimTransfer> Handle(const SimEvent& event);
@@ -75,6 +81,8 @@ class SimNetwork {
   int64_t BytesOf(uint32_t transfer) const;
 
   void StartEgress(int index);
+  // The transfer's last byte leaves its machine at `when`.
+  void TellOfDeparture(uint32_t transfer, Time when);
   void WakeEgressLater(int index);
   void PassUplink(uint32_t index);
   void ReachIngress(uint32_t transfer);
@@ -93,6 +101,7 @@ class SimNetwork {
   SimTiers tiers_;
   std::vector<Machine> machines_;
   std::vector<int> machine_of_;  // by node
+  std::vector<std::pair<SimNode, SimLane>> dropped_;
 };
 
 }  // namespace poseidon

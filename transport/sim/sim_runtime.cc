@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "proto/wire.pb.h"
+#include "transport/sim/sim_connection.h"
 #include "transport/sim/sim_event_queue.h"
 #include "transport/sim/sim_network.h"
 #include "transport/sim/sim_pool.h"
@@ -77,6 +78,7 @@ class SimRuntime::Implementation {
     NodeId self;
     std::vector<Lane> lanes;  // from kApplicationLane on
     SimRoutes routes;
+    std::vector<SimConnection> watched;
     std::shared_ptr<const SimRoutes> shared_routes;  // where `routes` has none; may be null
   };
 
@@ -97,6 +99,12 @@ class SimRuntime::Implementation {
   SimLane Resolve(SimNode node, const Address& to, const std::string& endpoint) const;
   void ShareRoutes(SimNode node, std::shared_ptr<const std::vector<Outbox::Route>> routes);
   SimLane FindRoute(SimNode node, const Address& to);
+  void Watch(SimLane lane, const Outbox::Route& route);
+  // The node's connection to a lane; null if it is not watched.
+  SimConnection* FindWatched(SimNode node, SimLane to);
+  // Of watched connections that have just lost an envelope, looks later whether they are lost.
+  void AwaitLosses();
+  void TellIfLost(SimNode node, SimLane to);
   void Send(SimLane from, Envelope envelope);
   void ChangeTimer(SimLane lane, const Outbox::Timer& timer);
   void Fail(SimLane lane, ExitCode exit_code, const std::string& reason);
@@ -208,6 +216,7 @@ Time SimRuntime::Implementation::Run(Time deadline) {
     }
     ++statistics_.events;
     Handle(events_.Pop());
+    if (network_.has_dropped()) AwaitLosses();
     retired_.clear();
   }
   return now();
@@ -287,6 +296,7 @@ void SimRuntime::Implementation::Deliver(SimTransfer transfer) {
     return;
   }
   if (between_nodes) {
+    if (transfer.watched) FindWatched(transfer.from, transfer.to)->Arrived();
     ++statistics_.envelopes;
     statistics_.body_bytes += static_cast<int64_t>(transfer.envelope.body.size());
     transfer.envelope.to = {NodeAt(transfer.to.node()).self, transfer.to.lane()};
@@ -314,7 +324,10 @@ void SimRuntime::Implementation::Call(SimLane lane, const Function& function) {
 void SimRuntime::Implementation::CarryOut(SimLane lane) {
   const SimNode node = lane.node();
   if (outbox_.identity) NodeAt(node).self = *outbox_.identity;
-  for (const Outbox::Route& route : outbox_.routes) SetRoute(node, route.to, route.endpoint);
+  for (const Outbox::Route& route : outbox_.routes) {
+    SetRoute(node, route.to, route.endpoint);
+    if (route.lost_after) Watch(lane, route);
+  }
   if (outbox_.shared_routes != nullptr) ShareRoutes(node, outbox_.shared_routes);
   for (Outbox::Attachment& attachment : outbox_.attachments) {
     Attach(node, attachment.lane, std::move(attachment.actor));
@@ -341,7 +354,47 @@ void SimRuntime::Implementation::Send(SimLane from, Envelope envelope) {
         << envelope.from.ToString() << " sends " << KindName(envelope.kind) << " to another node";
     envelope.happened = Time{};
   }
-  network_.Send(std::move(envelope), from.node(), to);
+  const bool watched = !node.watched.empty() && FindWatched(from.node(), to) != nullptr;
+  network_.Send(std::move(envelope), from.node(), to, watched);
+}
+
+void SimRuntime::Implementation::Watch(SimLane lane, const Outbox::Route& route) {
+  const SimNode node = lane.node();
+  const SimLane to = NodeAt(node).routes.Find(route.to);
+  SimConnection connection(lane.lane(), route.to, to, *route.lost_after);
+  if (SimConnection* const before = FindWatched(node, to)) {
+    *before = connection;
+  } else {
+    NodeAt(node).watched.push_back(connection);
+  }
+}
+
+SimConnection* SimRuntime::Implementation::FindWatched(SimNode node, SimLane to) {
+  for (SimConnection& connection : NodeAt(node).watched) {
+    if (connection.to().packed() == to.packed()) return &connection;
+  }
+  return nullptr;
+}
+
+void SimRuntime::Implementation::AwaitLosses() {
+  for (const auto& [node, to] : network_.TakeDropped()) {
+    if (const auto when = FindWatched(node, to)->Dropped(now())) {
+      At(*when, [this, from = node, target = to] { TellIfLost(from, target); });
+    }
+  }
+}
+
+void SimRuntime::Implementation::TellIfLost(SimNode node, SimLane to) {
+  SimConnection& connection = *FindWatched(node, to);
+  // The machine of a process that is gone closes its connections.
+  if (!network_.alive(node) || !network_.alive(to.node()) || !connection.Lost(now())) return;
+  const SimLane lane(node, connection.lane());
+  if (FindLane(lane) == nullptr) return;
+  Envelope lost;
+  lost.kind = MessageKind::kConnectionLost;
+  lost.from = connection.peer();
+  lost.to = Here(connection.lane());
+  Call(lane, [&](Actor& actor, Outbox& outbox) { actor.OnMessage(lost, outbox); });
 }
 
 void SimRuntime::Implementation::ChangeTimer(SimLane lane, const Outbox::Timer& timer) {

@@ -59,7 +59,8 @@
 // the seed per envelope between nodes, of one machine too, when it begins to leave.
 //
 // Differences from ZmqRuntime, which an actor must not notice: delivered envelopes keep the `to`
-// that their sender wrote; connections take no time; queues are not bounded.
+// that their sender wrote; connections take no time; queues are not bounded. A watched connection
+// (Outbox::Route::lost_after) is lost when an envelope was dropped and none has arrived since.
 //
 // Not thread-safe; different SimRuntimes are independent.
 #pragma once

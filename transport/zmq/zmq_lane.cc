@@ -70,6 +70,7 @@ void ZmqLane::Turn() {
   if (readable.connections || readable.receiver) drained_ = false;
   if (!drained_) drained_ = Receive();
   if (drained_) connections_.Judge();
+  if (readable.watched) TellOfLosses();
   FireTimers();
 }
 
@@ -91,14 +92,21 @@ ZmqLane::Readable ZmqLane::Sleep(milliseconds limit) {
   // Not zmq_poll: it asks every socket for its state before and after, in several system calls. A
   // socket's descriptor is readable when something has come since a receive that found nothing.
   const bool asleep = limit.count() != 0 && waker_.FallAsleep();
-  pollfd items[] = {
-      {receiver_fd_, POLLIN, 0}, {connections_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}};
-  const int ready = poll(items, std::size(items), asleep ? static_cast<int>(limit.count()) : 0);
+  polled_.assign(
+      {{receiver_fd_, POLLIN, 0}, {connections_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}});
+  const size_t own = polled_.size();
+  for (const auto& [to, peer] : watched_) {
+    if (const auto fd = peer->loss_fd()) polled_.push_back({*fd, POLLIN, 0});
+  }
+  const int ready =
+      poll(polled_.data(), polled_.size(), asleep ? static_cast<int>(limit.count()) : 0);
   PCHECK(ready >= 0 || errno == EINTR);
   if (asleep) waker_.GetUp();
   if (ready <= 0) return {};
-  if (items[2].revents != 0) waker_.Clear();
-  return {items[0].revents != 0, items[1].revents != 0};
+  if (polled_[2].revents != 0) waker_.Clear();
+  const bool watched = std::any_of(polled_.begin() + own, polled_.end(),
+                                   [](const pollfd& item) { return item.revents != 0; });
+  return {polled_[0].revents != 0, polled_[1].revents != 0, watched};
 }
 
 milliseconds ZmqLane::UntilNextTimer() const {
@@ -141,13 +149,24 @@ void ZmqLane::HandleEnvelope(Envelope envelope) {
 }
 
 void ZmqLane::SetRoute(const Outbox::Route& route) {
-  routes_[route.to] = route.endpoint;
+  routes_[route.to] = route;
   const auto peer = peers_.find(route.to);
   if (peer == peers_.end()) return;
   try {
     peer->second->MoveTo(route.endpoint);
   } catch (const ProtocolError& error) {
     ReportBadEndpoint(route.to, error);
+  }
+}
+
+void ZmqLane::TellOfLosses() {
+  for (size_t i = 0; i < watched_.size(); ++i) {  // which the actor may add to
+    if (!watched_[i].second->TakeLoss() || !actor_) continue;
+    Envelope lost;
+    lost.kind = MessageKind::kConnectionLost;
+    lost.from = watched_[i].first;
+    lost.to = self();
+    CallActor([&](Actor& actor) { actor.OnMessage(lost, outbox_); });
   }
 }
 
@@ -268,7 +287,7 @@ void ZmqLane::CarryOut() {
   }
   for (const Outbox::Route& route : outbox_.routes) {
     SetRoute(route);
-    node_.AddRoute(route, lane_);
+    node_.AddRoute({route.to, route.endpoint}, lane_);
   }
   for (Outbox::Attachment& attachment : outbox_.attachments) {
     node_.Attach(attachment.lane, std::move(attachment.actor));
@@ -315,7 +334,9 @@ ZmqPeer* ZmqLane::FindPeer(const Address& to) {
   try {
     auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, node_.window_bytes, lane_,
                                           route->second, inbox_.waker(), node_.counters);
-    return peers_.emplace(to, std::move(made)).first->second.get();
+    ZmqPeer* const added = peers_.emplace(to, std::move(made)).first->second.get();
+    if (added->loss_fd()) watched_.emplace_back(to, added);
+    return added;
   } catch (const ProtocolError& error) {
     ReportBadEndpoint(to, error);
     routes_.erase(route);

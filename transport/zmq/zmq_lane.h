@@ -2,10 +2,13 @@
 // sends to, and an actor.
 #pragma once
 
+#include <poll.h>
+
 #include <memory>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 #include <zmq.hpp>
 
@@ -55,6 +58,7 @@ class ZmqLane {
   struct Readable {
     bool receiver = false;
     bool connections = false;
+    bool watched = false;
   };
   // Sleeps in poll until something happens, at most `limit` (negative: for ever).
   Readable Sleep(std::chrono::milliseconds limit);
@@ -65,6 +69,8 @@ class ZmqLane {
   void Handle(ZmqInbox::Item& item);
   void HandleEnvelope(Envelope envelope);
   void SetRoute(const Outbox::Route& route);
+  // Tells the actor of watched peers whose connection is lost.
+  void TellOfLosses();
 
   // Handles a bounded number of messages. True: the socket has no more.
   bool Receive();
@@ -105,10 +111,12 @@ class ZmqLane {
   std::unique_ptr<Actor> actor_;
   Outbox outbox_;
   ZmqTimers timers_;
-  std::unordered_map<Address, std::string, AddressHash> routes_;
+  std::unordered_map<Address, Outbox::Route, AddressHash> routes_;
   std::unordered_map<Address, std::unique_ptr<ZmqPeer>, AddressHash> peers_;
-  std::vector<ZmqPeer*> unfinished_;  // those that have envelopes queued
-  bool drained_ = false;              // the receiver had no more messages
+  std::vector<std::pair<Address, ZmqPeer*>> watched_;  // those whose routes have `lost_after`
+  std::vector<pollfd> polled_;                         // as Sleep fills it
+  std::vector<ZmqPeer*> unfinished_;                   // those that have envelopes queued
+  bool drained_ = false;                               // the receiver had no more messages
   std::thread thread_;
 };
 

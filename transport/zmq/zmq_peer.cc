@@ -32,23 +32,30 @@ Payload Copy(const Payload& payload) {
 
 ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
                  std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
-                 const std::string& endpoint, std::shared_ptr<ZmqWaker> waker,
+                 const Outbox::Route& route, std::shared_ptr<ZmqWaker> waker,
                  TransportCounters& counters)
     : context_(context),
       options_(options),
       window_bytes_(std::move(window_bytes)),
       lane_(lane),
-      endpoint_(endpoint),
+      endpoint_(route.endpoint),
       waker_(std::move(waker)),
-      counters_(counters) {
+      counters_(counters),
+      lost_after_(route.lost_after) {
   Connect();
 }
 
 void ZmqPeer::Connect() {
   try {
     connecting_.reset();
-    socket_ = MakeSender(context_, options_, lane_);
-    if (lane_ >= kFirstDataLane) connecting_.emplace(context_, socket_, ZMQ_EVENT_CONNECTED);
+    watch_.reset();
+    connection_made_.reset();
+    socket_ = MakeSender(context_, options_, lane_, lost_after_);
+    if (lost_after_) {
+      Watch();
+    } else if (lane_ >= kFirstDataLane) {
+      connecting_.emplace(context_, socket_, ZMQ_EVENT_CONNECTED);
+    }
     // In the background, and again whenever the connection breaks.
     socket_.connect(endpoint_);
   } catch (const zmq::error_t& error) {
@@ -57,6 +64,30 @@ void ZmqPeer::Connect() {
   // A window of its own: what an earlier socket holds comes back to the earlier window.
   window_ = std::make_shared<ZmqWindow>(window_bytes_, waker_);
   connected_ = SteadyNow();
+}
+
+void ZmqPeer::Watch() {
+  watch_.emplace(context_, socket_, ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+  TakeLoss();  // the descriptor is readable only for those who have looked
+}
+
+bool ZmqPeer::TakeLoss() {
+  bool lost = false;
+  while (const auto event = watch_ ? watch_->Next() : std::nullopt) {
+    const Time now = SteadyNow();
+    if (event->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      connection_made_ = now;
+      continue;
+    }
+    // What ends sooner was ended by the other side.
+    lost |= connection_made_ && now - *connection_made_ >= *lost_after_;
+    connection_made_.reset();
+  }
+  return lost;
+}
+
+std::optional<int> ZmqPeer::loss_fd() const {
+  return watch_ ? std::optional(watch_->fd()) : std::nullopt;
 }
 
 void ZmqPeer::MoveTo(const std::string& endpoint) {
@@ -103,11 +134,12 @@ bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
   std::string header = EncodeHeader(envelope);
   // The last frame of the message is the one that gives the charge back.
   if (body.size() == 0) {
-    zmq::message_t frame = MakeFrame(Payload::FromString(std::move(header)), charge, window_);
+    zmq::message_t frame =
+        MakeFrame(Payload::FromString(std::move(header)), charge, window_, envelope.departure);
     if (!socket_.send(frame, zmq::send_flags::dontwait)) return false;
   } else {
-    zmq::message_t frame =
-        MakeFrame(body.size() < kZeroCopyBytes ? Copy(body) : body, charge, window_);
+    zmq::message_t frame = MakeFrame(body.size() < kZeroCopyBytes ? Copy(body) : body, charge,
+                                     window_, envelope.departure);
     if (!socket_.send(zmq::buffer(header), zmq::send_flags::dontwait | zmq::send_flags::sndmore)) {
       return false;
     }

@@ -10,6 +10,7 @@
 #include <zmq.hpp>
 
 #include "core/time.h"
+#include "transport/actor.h"
 #include "transport/counters.h"
 #include "transport/envelope.h"
 #include "transport/zmq/zmq_inbox.h"
@@ -29,8 +30,7 @@ class ZmqPeer {
   // `window_bytes` may change meanwhile.
   ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
           std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
-          const std::string& endpoint, std::shared_ptr<ZmqWaker> waker,
-          TransportCounters& counters);
+          const Outbox::Route& route, std::shared_ptr<ZmqWaker> waker, TransportCounters& counters);
 
   // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is
   // queued is not. Nothing happens if the endpoint is the same.
@@ -48,6 +48,12 @@ class ZmqPeer {
   // Moreover, the kernel has all that was sent.
   bool idle() const { return queue_.empty() && window_->empty(); }
 
+  // If the route has `lost_after`: whether, since the last call, a connection was lost as that
+  // says.
+  bool TakeLoss();
+  // Then readable when there may be one; else none.
+  std::optional<int> loss_fd() const;
+
  private:
   struct Queued {
     Envelope envelope;
@@ -57,6 +63,8 @@ class ZmqPeer {
   static bool Later(const Queued& a, const Queued& b);
 
   void Connect();
+  // Has ZeroMQ tell of the new socket's connection.
+  void Watch();
   // ZeroMQ gives up on an endpoint that does not speak its protocol; a new socket tries again.
   void ReplaceSocket();
   // Sets what can only be set of a connection that is there.
@@ -74,9 +82,13 @@ class ZmqPeer {
   std::vector<Queued> queue_;  // a heap
   uint64_t count_ = 0;
   std::shared_ptr<ZmqWindow> window_;
+  const std::optional<Duration> lost_after_;
   zmq::socket_t socket_;
   // Until there is a connection; a later one of the same socket, which is rare, is not tuned.
   std::optional<ZmqMonitor> connecting_;
+  // In the place of that where the route has `lost_after`, as a socket has one monitor.
+  std::optional<ZmqMonitor> watch_;
+  std::optional<Time> connection_made_;
   Time connected_{};
 };
 

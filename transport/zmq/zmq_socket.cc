@@ -65,7 +65,8 @@ zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, i
   return socket;
 }
 
-zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane) {
+zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int lane,
+                         std::optional<Duration> lost_after) {
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   SetCommonOptions(socket, options, lane);
   // The window bounds what the socket holds; without a limit of its own a send never has to wait.
@@ -84,6 +85,10 @@ zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int
   socket.set(zmq::sockopt::reconnect_ivl_max, 2000);
   // Milliseconds. The kernel would repeat a lost SYN at ever longer intervals for two minutes.
   socket.set(zmq::sockopt::connect_timeout, 3000);
+  if (lost_after) {
+    const auto limit = std::chrono::ceil<std::chrono::milliseconds>(*lost_after);
+    socket.set(zmq::sockopt::tcp_maxrt, static_cast<int>(limit.count()));
+  }
   return socket;
 }
 

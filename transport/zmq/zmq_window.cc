@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/steady_now.h"
+
 namespace poseidon {
 
 ZmqWindow::ZmqWindow(std::shared_ptr<const std::atomic<int64_t>> limit,
@@ -41,6 +43,7 @@ struct Baggage {
   Payload bytes;
   int64_t charge;
   std::shared_ptr<ZmqWindow> window;
+  std::shared_ptr<Departure> departure;
   // Written last and read first. ZeroMQ orders the two threads anyway; this says so to
   // ThreadSanitizer, which does not see into ZeroMQ.
   std::atomic<bool> packed{false};
@@ -49,6 +52,7 @@ struct Baggage {
 void ReleaseFrame(void* /*data*/, void* hint) {
   const std::unique_ptr<Baggage> baggage(static_cast<Baggage*>(hint));
   CHECK(baggage->packed.load(std::memory_order_acquire));
+  if (baggage->departure != nullptr) baggage->departure->Left(SteadyNow());
   // The owner first: who sees an empty window may count on the buffers being free.
   baggage->bytes = Payload();
   baggage->window->Release(baggage->charge);
@@ -56,8 +60,10 @@ void ReleaseFrame(void* /*data*/, void* hint) {
 
 }  // namespace
 
-zmq::message_t MakeFrame(Payload bytes, int64_t charge, std::shared_ptr<ZmqWindow> window) {
-  std::unique_ptr<Baggage> baggage(new Baggage{std::move(bytes), charge, std::move(window)});
+zmq::message_t MakeFrame(Payload bytes, int64_t charge, std::shared_ptr<ZmqWindow> window,
+                         std::shared_ptr<Departure> departure) {
+  std::unique_ptr<Baggage> baggage(
+      new Baggage{std::move(bytes), charge, std::move(window), std::move(departure)});
   const auto view = baggage->bytes.bytes();
   baggage->packed.store(true, std::memory_order_release);
   // ZeroMQ only reads what it sends.

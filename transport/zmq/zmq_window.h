@@ -7,6 +7,7 @@
 #include <zmq.hpp>
 
 #include "core/payload.h"
+#include "transport/departure.h"
 #include "transport/zmq/zmq_inbox.h"
 
 namespace poseidon {
@@ -37,7 +38,9 @@ class ZmqWindow {
 };
 
 // A ZeroMQ frame of `bytes` that keeps their owner alive without a copy. When ZeroMQ is done with
-// the frame, sent or thrown away, `charge` goes back to the window.
-zmq::message_t MakeFrame(Payload bytes, int64_t charge, std::shared_ptr<ZmqWindow> window);
+// the frame, sent or thrown away, `charge` goes back to the window and `departure`, which may be
+// null, hears of it.
+zmq::message_t MakeFrame(Payload bytes, int64_t charge, std::shared_ptr<ZmqWindow> window,
+                         std::shared_ptr<Departure> departure);
 
 }  // namespace poseidon

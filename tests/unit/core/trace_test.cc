@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/steady_now.h"
@@ -57,6 +58,34 @@ TEST_F(TraceTest, SaysBytesAndPhasesWithoutALayer) {
   bool tested = false;
   for (const nlohmann::json& event : events) tested |= event["name"] == "test";
   EXPECT_TRUE(tested);
+}
+
+// In Chrome's format the spans of a row are a stack.
+TEST_F(TraceTest, SpansThatOverlapGetRowsOfTheirOwn) {
+  Trace trace("worker 0", 10);
+  const auto add = [&](const std::string& layer, const std::string& track, double begin,
+                       double end) {
+    trace.Add({"send", layer, track, 0, Seconds(begin), Seconds(end)});
+  };
+  add("late", "lane 0", 2, 5);  // what is added last need not begin last
+  add("first", "lane 0", 0, 3);
+  add("within", "lane 0", 1, 3);
+  add("after", "lane 0", 3, 4);
+  add("moment", "lane 0", 2.5, 2.5);
+  add("elsewhere", "lane 1", 2, 4);
+  std::map<std::string, int> rows;
+  std::map<int, std::string> names;
+  for (const nlohmann::json& event : Written(trace)) {
+    if (event["name"] == "thread_name") names[event["tid"]] = event["args"]["name"];
+    if (event["ph"] != "M") rows[event["args"]["layer"]] = event["tid"];
+  }
+  EXPECT_EQ(rows["within"], rows["first"]);
+  EXPECT_EQ(rows["after"], rows["first"]);
+  EXPECT_EQ(rows["moment"], rows["first"]);
+  EXPECT_NE(rows["late"], rows["first"]);
+  EXPECT_EQ(names[rows["late"]], "lane 0");
+  EXPECT_EQ(names[rows["elsewhere"]], "lane 1");
+  EXPECT_EQ(names.size(), 3u);
 }
 
 TEST_F(TraceTest, ProcessesOfDifferentMachinesDiffer) {

@@ -164,6 +164,31 @@ TEST_F(MemberTest, ASilentSchedulerEndsIt) {
   EXPECT_EQ(End(), "3 lost the scheduler at tcp://there:9700: no heartbeat for 9 s");
 }
 
+TEST_F(MemberTest, ASchedulerThatWasThereAndIsBeyondReachEndsIt) {
+  EXPECT_EQ(outbox_.routes[0].lost_after, HeartbeatTiming().allowed_silence());
+  Envelope lost;
+  lost.kind = MessageKind::kConnectionLost;
+  lost.from = kSchedulerControl;
+  Member answered(Options());
+  answered.Start(outbox_);
+  wire::View incomplete;
+  incomplete.set_your_rank(1);
+  answered.OnMessage(FromScheduler(MessageKind::kView, incomplete, 0), outbox_);
+  answered.OnMessage(lost, outbox_);
+  EXPECT_FALSE(answered.ended()) << "it counts itself since when it has heard nothing";
+  MemberOptions options = Options();
+  options.scheduler_deadline = Seconds(300);
+  Member patient(options);
+  patient.Start(outbox_);
+  patient.OnMessage(lost, outbox_);
+  EXPECT_FALSE(patient.ended()) << "another scheduler may come";
+  Receive(lost);
+  EXPECT_THAT(End(),
+              testing::StartsWith("3 lost the scheduler at tcp://there:9700: it was there and "
+                                  "has not answered, and for 9 s its machine has confirmed "
+                                  "nothing"));
+}
+
 // When a member that the scheduler has admitted, and that then hears nothing, ends.
 Duration PatienceOnceAdmitted(const MemberOptions& options) {
   Member member(options);

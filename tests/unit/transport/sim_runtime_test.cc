@@ -297,6 +297,41 @@ TEST(SimProcessingTest, WhatABusyLaneHoldsDiesWithItsNode) {
   EXPECT_EQ(cluster.runtime.statistics().lost, 1);
 }
 
+TEST(SimRuntimeTest, AWatchedConnectionIsLostWhenNothingArrivesForSoLong) {
+  // What is sent in the first microsecond arrives, and of the rest what `arrives` says by the time.
+  const auto lost_at = [](const std::function<bool(Time)>& arrives) {
+    SimRuntime* running = nullptr;
+    SimOptions options;
+    options.faults.drop = 1;
+    options.fault_filter = [&](const Envelope&) { return !arrives(running->now()); };
+    ScriptedCluster cluster(std::vector<NicSpec>(2, NicSpec{1e9, Ns(100)}), options);
+    running = &cluster.runtime;
+    Script& sender = *cluster.scripts[0];
+    sender.on_start = [&](Outbox& outbox) {
+      outbox.routes.push_back({{Worker(1), kLane}, cluster.runtime.endpoint(1, kLane), Ns(10'000)});
+      outbox.SetTimer(1, Ns(0));
+    };
+    sender.on_timer = [](TimerId, Outbox& outbox) {
+      outbox.Send(Message(1, 1));
+      if (outbox.now < Ns(100'000)) outbox.SetTimer(1, Ns(1000));
+    };
+    std::vector<int64_t> times;
+    sender.on_message = [&](const Envelope& envelope, Outbox& outbox) {
+      EXPECT_EQ(envelope.kind, MessageKind::kConnectionLost);
+      EXPECT_EQ(envelope.from, (Address{Worker(1), kLane}));
+      times.push_back(outbox.now.count());
+    };
+    cluster.runtime.Run(kForever);
+    return times;
+  };
+  EXPECT_THAT(lost_at([](Time) { return true; }), IsEmpty());
+  EXPECT_THAT(lost_at([](Time) { return false; }), IsEmpty()) << "it never was connected";
+  EXPECT_THAT(lost_at([](Time now) { return now < Ns(500); }), ElementsAre(11'000));
+  EXPECT_THAT(lost_at([](Time now) { return now < Ns(500) || now > Ns(9'500); }), IsEmpty());
+  EXPECT_THAT(lost_at([](Time now) { return now < Ns(500) || now == Ns(20'000); }),
+              ElementsAre(11'000, 31'000));
+}
+
 TEST(SimRuntimeTest, RunStopsAtDeadlineHaltAndEnd) {
   ScriptedCluster cluster(1);
   std::vector<int64_t> times;

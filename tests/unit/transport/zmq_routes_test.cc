@@ -1,8 +1,11 @@
 // Where a peer is reached changes, and what is on its way there.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <memory>
 
+#include "core/steady_now.h"
 #include "tests/unit/transport/zmq_testing.h"
 
 namespace poseidon {
@@ -45,6 +48,76 @@ TEST(ZmqRuntime, DropsWhatQueuesWhenAnActorSaysSo) {
   const std::optional<Envelope> first = nodes[2]->mailbox().Take(kPatience);
   ASSERT_TRUE(first);
   EXPECT_EQ(first->iteration, 100);
+}
+
+// What is told of is a connection that has been there for as long as may pass without a word from
+// the other machine, and ends: a peer that is only silent is not lost, and one that closes a
+// connection sooner has done so itself. (A link that is cut:
+// tests/integration/cut_network_test.py.)
+TEST(ZmqRuntime, TellsOfALostConnectionToWhoeverWatchesIt) {
+  constexpr std::chrono::milliseconds kLostAfter(50);
+  auto nodes = MakeNodes(3, Lanes(0));
+  const std::string endpoints[] = {nodes[1]->endpoint(kControlLane),
+                                   nodes[2]->endpoint(kControlLane)};
+  auto watching = std::make_unique<FunctionActor>();
+  watching->on_start = [&](Outbox& outbox) {
+    outbox.routes.push_back({WorkerLane(1, kControlLane), endpoints[0], kLostAfter});
+    outbox.routes.push_back({WorkerLane(2, kControlLane), endpoints[1], std::chrono::hours(1)});
+    for (const int rank : {1, 2}) outbox.Send(Gradient(WorkerLane(rank, kControlLane), {}));
+  };
+  watching->on_message = [](const Envelope& envelope, Outbox& outbox) {
+    outbox.Send(envelope);
+    outbox.messages.back().to = Here(kApplicationLane);
+    outbox.messages.back().chunk = static_cast<uint32_t>(envelope.from.node.rank);
+  };
+  nodes[0]->Attach(kControlLane, std::move(watching));
+  for (int rank : {1, 2}) nodes[rank]->Attach(kControlLane, Forwarder());
+  for (auto& node : nodes) node->Start();
+  for (int rank : {1, 2}) ASSERT_TRUE(nodes[rank]->mailbox().Take(kPatience));
+  EXPECT_FALSE(nodes[0]->mailbox().Take(5 * kLostAfter)) << "a silent peer is not lost";
+  nodes[2]->Stop();
+  nodes[1]->Stop();
+  const auto lost = nodes[0]->mailbox().Take(kPatience);
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->kind, MessageKind::kConnectionLost);
+  EXPECT_EQ(lost->chunk, 1u);
+  EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0)));
+}
+
+// Counts, and knows the time of the last.
+struct CountingDeparture : Departure {
+  void Left(Time when) override {
+    last = when;
+    ++count;
+  }
+  std::atomic<Time> last{};
+  std::atomic<int> count{};
+};
+
+TEST(ZmqRuntime, TellsWhenEnvelopesHaveLeft) {
+  ZmqOptions options = Lanes(1);
+  options.window_bytes = 1 << 20;
+  auto nodes = MakeNodes(2, options);
+  nodes[1]->Attach(kFirstDataLane, Forwarder());
+  for (auto& node : nodes) node->Start();
+  const auto departure = std::make_shared<CountingDeparture>();
+  const Time before = SteadyNow();
+  // A copied body, one that is not, and none.
+  for (const size_t size : {size_t{1000}, size_t{8} << 20, size_t{0}}) {
+    Envelope envelope =
+        Gradient(WorkerLane(1, kFirstDataLane), Payload::FromString(std::string(size, 'x')));
+    envelope.departure = departure;
+    nodes[0]->Post(std::move(envelope));
+  }
+  for (int i = 0; i < 3; ++i) {
+    const auto arrived = nodes[1]->mailbox().Take(kPatience);
+    ASSERT_TRUE(arrived);
+    EXPECT_EQ(arrived->departure, nullptr);
+  }
+  EXPECT_TRUE(Eventually([&] { return departure->count == 3; }));
+  EXPECT_GT(departure->last.load(), before);
+  EXPECT_LE(departure->last.load(), SteadyNow());
+  EXPECT_TRUE(Eventually([&] { return departure.use_count() == 1; }));
 }
 
 TEST(ZmqRuntime, OutlivesARouteToNowhere) {
