@@ -14,8 +14,9 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 
-# Off for compilers that nobody has built this with yet, which may warn of more.
-option(POSEIDON_WARNINGS_ARE_ERRORS "Stop at the first warning" ON)
+# Off for compilers that nobody has built this with yet, which may warn of more, as that of a project
+# that has this one in a folder.
+option(POSEIDON_WARNINGS_ARE_ERRORS "Stop at the first warning" ${PROJECT_IS_TOP_LEVEL})
 set(POSEIDON_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(POSEIDON_WARNINGS_ARE_ERRORS)
   list(APPEND POSEIDON_WARNINGS -Werror)

@@ -11,9 +11,9 @@ find_package(nlohmann_json 3 REQUIRED)
 
 find_path(LMDB_INCLUDE_DIR lmdb.h REQUIRED)
 find_library(LMDB_LIBRARY lmdb REQUIRED)
-add_library(lmdb INTERFACE)
-target_include_directories(lmdb INTERFACE ${LMDB_INCLUDE_DIR})
-target_link_libraries(lmdb INTERFACE ${LMDB_LIBRARY})
+add_library(poseidon_lmdb INTERFACE)
+target_include_directories(poseidon_lmdb INTERFACE ${LMDB_INCLUDE_DIR})
+target_link_libraries(poseidon_lmdb INTERFACE ${LMDB_LIBRARY})
 
 # What some data layers need, where it is there: poseidon_opencv for image files, poseidon_hdf5,
 # poseidon_leveldb. A name alone finds none of them: headers stand in folders of their own.

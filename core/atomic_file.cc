@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/files/unfinished_file.h"
 
 namespace poseidon {
 namespace {
@@ -29,7 +30,10 @@ class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& path)
       : path_(path + ".tmp" + std::to_string(getpid())),
-        descriptor_(open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+        unfinished_([this] {
+          descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+          return path_;
+        }) {
     if (descriptor_ < 0) Fail("can't create");
   }
   ~TemporaryFile() {
@@ -50,7 +54,8 @@ class TemporaryFile {
   }
 
   void RenameTo(const std::string& path) {
-    if (rename(path_.c_str(), path.c_str()) != 0) Fail("can't rename");
+    errno = unfinished_.FinishAs(path);
+    if (errno != 0) Fail("can't rename");
     renamed_ = true;
     SyncDirectoryOf(path);
   }
@@ -62,7 +67,8 @@ class TemporaryFile {
   }
 
   std::string path_;
-  int descriptor_;
+  int descriptor_ = -1;
+  UnfinishedFile unfinished_;
   bool renamed_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include <new>
 #include <optional>
 
+#include "core/files/unfinished_file.h"
 #include "core/process/resource_limits.h"
 #include "core/process/standard_output.h"
 #include "core/utf8.h"
@@ -103,7 +104,10 @@ int RunProgram(const std::string& name, const char* argv0, const std::function<E
 }
 
 void EndOnSignals() {
-  Handle([](int) { _exit(static_cast<int>(ExitCode::kInterrupted)); });
+  Handle([](int) {
+    RemoveUnfinishedFiles();
+    _exit(static_cast<int>(ExitCode::kInterrupted));
+  });
 }
 
 SignalEffect ParseSignalEffect(const std::string& flag, const std::string& text) {

@@ -62,20 +62,32 @@ DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
   if (existing_ == Existing::kRefuse && Exists(path_)) {
     throw DataError(path_ + " exists already; remove it, or replace it (--replace)");
   }
-  temporary_.emplace(MakeTemporaryDirectory(path_));
+  temporary_.emplace(path_);
   environment_ = MakeLmdbEnvironment(path_);
   CheckLmdb(mdb_env_set_mapsize(environment_.get(), kInitialMapSize), path_, "making it");
   // Synchronised to disk once, in Finish(); nobody else knows the directory, so no lock is needed.
   constexpr unsigned kFlags = MDB_NOSYNC | MDB_NOLOCK;
-  CheckLmdb(mdb_env_open(environment_.get(), temporary_->path().c_str(), kFlags, 0644), path_,
-            "making it");
+  database_.emplace([&] {
+    const std::string& directory = temporary_->path();
+    CheckLmdb(mdb_env_open(environment_.get(), directory.c_str(), kFlags, 0644), path_, "making it");
+    return directory + "/data.mdb";
+  });
 }
 
 DatasetWriter::~DatasetWriter() = default;
 
+DatasetWriter::TemporaryDirectory::TemporaryDirectory(const std::string& path)
+    : unfinished_([&] { return path_ = MakeTemporaryDirectory(path); }) {}
+
 DatasetWriter::TemporaryDirectory::~TemporaryDirectory() {
   std::error_code ignored;
   if (!path_.empty()) fs::remove_all(path_, ignored);
+}
+
+std::error_code DatasetWriter::TemporaryDirectory::FinishAs(const std::string& name) {
+  const std::error_code error(unfinished_.FinishAs(name), std::generic_category());
+  if (!error) path_.clear();
+  return error;
 }
 
 void DatasetWriter::Append(const caffe::Datum& datum, const std::string& name) {
@@ -117,13 +129,12 @@ void DatasetWriter::Finish() {
   const std::string old = temporary_->path() + ".old";
   const bool replaces = existing_ == Existing::kReplace && Exists(path_);
   if (replaces) fs::rename(path_, old, error);
-  if (!error) fs::rename(temporary_->path(), path_, error);
+  if (!error) error = temporary_->FinishAs(path_);
   if (error) {
     std::error_code ignored;
     if (replaces) fs::rename(old, path_, ignored);
     throw DataError("can't give the database its name " + path_ + ": " + error.message());
   }
-  temporary_->Keep();
   if (replaces) fs::remove_all(old, error);
 }
 

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "caffe_adapter/stores/lmdb_environment.h"
+#include "core/files/unfinished_file.h"
 #include "proto/caffe.pb.h"
 
 namespace poseidon {
@@ -46,19 +48,23 @@ class DatasetWriter {
   // A directory that is removed at the end.
   class TemporaryDirectory {
    public:
-    explicit TemporaryDirectory(std::string path) : path_(std::move(path)) {}
+    // Beside `path`, on the same file system, so that it can be renamed to it.
+    explicit TemporaryDirectory(const std::string& path);
     ~TemporaryDirectory();
     TemporaryDirectory(const TemporaryDirectory&) = delete;
     TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
     const std::string& path() const { return path_; }
-    void Keep() { path_.clear(); }
+    // Gives it its name; then it is not removed.
+    std::error_code FinishAs(const std::string& name);
 
    private:
     std::string path_;
+    UnfinishedFile unfinished_;
   };
 
   std::string path_;
   std::optional<TemporaryDirectory> temporary_;
+  std::optional<UnfinishedFile> database_;  // all that is in it
   Existing existing_;
   LmdbEnvironment environment_;
   std::vector<Record> pending_;  // of the transaction to come

@@ -204,39 +204,60 @@ class InstallTest(installed.InstalledTest):
         self.write("job.prototxt", "")
         self.assertEqual(self.complete("run", "--config", "=", "jo"), ["job.prototxt"])
 
-    def test_a_project_may_have_this_one_in_a_folder(self):
+
+class FolderTest(installed.InstalledTest):
+    """A project that has this one in a folder."""
+
+    PROJECT = """cmake_minimum_required(VERSION 3.22)
+project(outer CXX)
+list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)
+add_library(lmdb INTERFACE)
+add_subdirectory(poseidon)
+foreach(program communicator session)
+  add_executable(${program} ${program}.cc)
+  target_link_libraries(${program} PRIVATE Poseidon::poseidon)
+endforeach()
+if(TARGET header_check)
+  message(FATAL_ERROR "tests, unasked")
+endif()
+"""
+
+    def setUp(self):
+        super().setUp()
         folder = self.path("project")
-        os.makedirs(folder)
-        os.symlink(cluster.REPOSITORY, os.path.join(folder, "poseidon"))
-        pathlib.Path(folder, "CMakeLists.txt").write_text(
-            "cmake_minimum_required(VERSION 3.22)\nproject(outer CXX)\n"
-            "list(APPEND CMAKE_MODULE_PATH ${PROJECT_SOURCE_DIR}/cmake)\n"
-            "add_subdirectory(poseidon)\n"
-            "add_executable(program program.cc)\ntarget_link_libraries(program Poseidon::poseidon)\n"
-            'if(TARGET header_check)\n  message(FATAL_ERROR "tests, unasked")\nendif()\n',
-            encoding="utf-8",
-        )
+        self.installed = installed.Installed(os.path.join(folder, "build", "poseidon"), folder)
+        self.installed.write("CMakeLists.txt", self.PROJECT)
         # Modules of its own, with names that this project has, too.
         os.makedirs(os.path.join(folder, "cmake"))
         for module in pathlib.Path(cluster.REPOSITORY, "cmake").glob("*.cmake"):
-            pathlib.Path(folder, "cmake", module.name).write_text(
-                'message(FATAL_ERROR "the outer project\'s")\n', encoding="utf-8"
+            self.installed.write(
+                f"cmake/{module.name}", 'message(FATAL_ERROR "the outer project\'s")\n'
             )
-        pathlib.Path(folder, "program.cc").write_text("int main() {}\n", encoding="utf-8")
-        installed.checked(
-            [
-                "cmake",
-                "-S",
-                folder,
-                "-B",
-                os.path.join(folder, "build"),
-                "-G",
-                "Ninja",
-                "-DPOSEIDON_TORCH=OFF",
-                "-DPOSEIDON_CUDA=OFF",
-            ],
+        os.symlink(cluster.REPOSITORY, os.path.join(folder, "poseidon"))
+        for header in ("communicator", "session"):
+            example = installed.example_of(f"{cluster.REPOSITORY}/include/poseidon/{header}.h")
+            self.installed.write(f"{header}.cc", example)
+
+    def call(self, seconds, *command):
+        folder = self.installed.folder
+        return installed.checked(["cmake", *command], seconds, cwd=folder)
+
+    def configure(self):
+        self.call(
             120,
+            *("-S", ".", "-B", "build", "-G", "Ninja"),
+            *("-DPOSEIDON_TORCH=OFF", "-DPOSEIDON_CUDA=OFF"),
         )
+
+    def test_it_can_be_configured(self):
+        self.configure()
+
+    @cluster.slow
+    def test_it_builds_and_runs_its_programs(self):
+        self.configure()
+        self.call(2400, "--build", "build", "--parallel", "2")
+        self.check_communicator(os.path.join(self.installed.folder, "build", "communicator"))
+        self.check_training(os.path.join(self.installed.folder, "build", "session"), 500)
 
 
 if __name__ == "__main__":

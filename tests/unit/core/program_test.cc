@@ -1,8 +1,18 @@
 #include "core/program.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "core/atomic_file.h"
+#include "core/files/unfinished_file.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
@@ -29,6 +39,52 @@ TEST(ProgramDeathTest, RunProgramNeedsNoInterruptionForThat) {
                                  return ExitCode::kSuccess;
                                })),
               testing::ExitedWithCode(kInterruptedCode), "");
+}
+
+// Two threads write one file after the other, and a signal comes at some moment.
+TEST(ProgramDeathTest, ASignalLeavesNoHalfWrittenFile) {
+  for (int round = 0; round < 30; ++round) {
+    const TemporaryDirectory directory;
+    EXPECT_EXIT(
+        {
+          EndOnSignals();
+          std::atomic<int> written{0};
+          const auto write = [&](const std::string& name) {
+            while (true) {
+              WriteFileAtomically(directory.Path(name), std::string(100'000, 'x'));
+              ++written;
+            }
+          };
+          std::thread first(write, "first");
+          std::thread second(write, "second");
+          while (written < 2 + round % 5) std::this_thread::yield();
+          kill(getpid(), SIGTERM);
+          first.join();
+        },
+        testing::ExitedWithCode(kInterruptedCode), "");
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+      EXPECT_THAT(entry.path().filename().string(), testing::AnyOf("first", "second"));
+      EXPECT_EQ(entry.file_size(), 100'000u);
+    }
+  }
+}
+
+TEST(ProgramDeathTest, ASignalRemovesUnfinishedDirectoriesWithTheirFiles) {
+  const TemporaryDirectory parent;
+  const std::string directory = parent.Path("data.XXXX");
+  EXPECT_EXIT(
+      {
+        EndOnSignals();
+        const UnfinishedFile unfinished([&] {
+          std::filesystem::create_directory(directory);
+          return directory;
+        });
+        const UnfinishedFile inside([&] { return parent.Write("data.XXXX/data.mdb", "half"); });
+        const UnfinishedFile gone([&] { return parent.Path("gone"); });
+        raise(SIGINT);
+      },
+      testing::ExitedWithCode(kInterruptedCode), "");
+  EXPECT_FALSE(std::filesystem::exists(directory));
 }
 
 TEST(ProgramDeathTest, TheFirstSignalIsTheLoopsAndTheSecondEnds) {

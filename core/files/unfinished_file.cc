@@ -1,0 +1,121 @@
+#include "core/files/unfinished_file.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+namespace poseidon {
+namespace {
+
+// kBusy: it is being made or given its name.
+enum class SlotState { kFree, kBusy, kSet, kTaken };
+
+struct Slot {
+  std::atomic<SlotState> state{SlotState::kFree};
+  std::array<char, PATH_MAX> path;
+};
+
+// What a signal handler does can only be kept where it finds it without an argument. A slot's path
+// changes only while it is kBusy, and the handler reads it only once it has made it kTaken.
+constexpr int kSlots = 64;
+std::array<Slot, kSlots> slots;
+std::atomic<bool> ending{false};
+static_assert(std::atomic<SlotState>::is_always_lock_free, "a signal handler must not lock");
+
+bool Move(Slot& slot, SlotState from, SlotState to) {
+  return slot.state.compare_exchange_strong(from, to);
+}
+
+[[noreturn]] void WaitForTheEnd() {
+  while (true) pause();
+}
+
+// For whoever has just made the slot kBusy; `before`: what it was. The handler sets `ending` first
+// and looks at the slots then, so one of the two sees the other.
+void EndIfEnding(Slot& slot, SlotState before) {
+  if (!ending) return;
+  slot.state = before;
+  WaitForTheEnd();
+}
+
+// While it lives, no handler runs on this thread.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
+UnfinishedFile::UnfinishedFile(const std::function<std::string()>& make) {
+  const BlockedSignals blocked;  // the handler would wait for the thread that it runs on
+  for (int i = 0; i < kSlots && slot_ < 0; ++i) {
+    if (Move(slots[i], SlotState::kFree, SlotState::kBusy)) slot_ = i;
+  }
+  if (slot_ < 0) {
+    path_ = make();
+    return;
+  }
+  Slot& slot = slots[slot_];
+  EndIfEnding(slot, SlotState::kFree);
+  try {
+    path_ = make();
+  } catch (...) {
+    slot.state = SlotState::kFree;
+    throw;
+  }
+  const bool fits = path_.size() < slot.path.size();
+  if (fits) std::memcpy(slot.path.data(), path_.c_str(), path_.size() + 1);
+  slot.state = fits ? SlotState::kSet : SlotState::kFree;
+  if (!fits) slot_ = -1;
+}
+
+UnfinishedFile::~UnfinishedFile() {
+  if (slot_ >= 0) Move(slots[slot_], SlotState::kSet, SlotState::kFree);
+}
+
+int UnfinishedFile::FinishAs(const std::string& name) {
+  if (slot_ < 0) return rename(path_.c_str(), name.c_str()) == 0 ? 0 : errno;
+  Slot& slot = slots[slot_];
+  const BlockedSignals blocked;
+  if (!Move(slot, SlotState::kSet, SlotState::kBusy)) WaitForTheEnd();
+  EndIfEnding(slot, SlotState::kSet);
+  const int error = rename(path_.c_str(), name.c_str()) == 0 ? 0 : errno;
+  slot.state = error == 0 ? SlotState::kFree : SlotState::kSet;
+  if (error == 0) slot_ = -1;
+  return error;
+}
+
+void RemoveUnfinishedFiles() noexcept {
+  ending = true;
+  const auto busy = [](const Slot& slot) { return slot.state == SlotState::kBusy; };
+  // A directory that is getting its name keeps what is in it.
+  while (std::any_of(slots.begin(), slots.end(), busy)) poll(nullptr, 0, 1);
+  for (Slot& slot : slots) {
+    if (Move(slot, SlotState::kSet, SlotState::kTaken)) unlink(slot.path.data());
+  }
+  // What is a directory is so still.
+  for (Slot& slot : slots) {
+    if (slot.state == SlotState::kTaken) rmdir(slot.path.data());
+  }
+}
+
+}  // namespace poseidon
