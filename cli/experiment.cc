@@ -1,6 +1,7 @@
 #include "cli/experiment.h"
 
 #include <glog/logging.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -40,6 +41,9 @@ namespace poseidon {
 namespace {
 
 namespace fs = std::filesystem;
+
+// How often a wait looks for a signal.
+constexpr Duration kTick = std::chrono::milliseconds(50);
 
 ExperimentMode ModeFromFlags() {
   for (const ExperimentMode mode :
@@ -109,8 +113,8 @@ struct Outcome {
   std::string failure;  // empty: none
 };
 
-Outcome Execute(size_t index, const ExperimentPoint& point,
-                const std::function<PointResult(const ExperimentPoint&)>& executor) {
+Outcome ExecutePoint(size_t index, const ExperimentPoint& point,
+                     const std::function<PointResult(const ExperimentPoint&)>& executor) {
   Outcome outcome;
   outcome.point = index;
   const Time start = SteadyNow();
@@ -135,17 +139,21 @@ class Simulations {
       : points_(points), todo_(std::move(todo)) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
   }
+  // What is being simulated is given up.
   ~Simulations() {
-    next_ = todo_.size();
+    given_up_ = true;
     for (std::thread& thread : threads_) thread.join();
   }
   Simulations(const Simulations&) = delete;
   Simulations& operator=(const Simulations&) = delete;
 
-  // Waits for the next one; there must be one.
-  Outcome Next() {
+  // Waits for the next one; there must be one. Throws Interrupted.
+  Outcome Next(Interruption& interruption) {
     std::unique_lock lock(mutex_);
-    finished_.wait(lock, [this] { return !outcomes_.empty(); });
+    while (!finished_.wait_for(lock, kTick, [this] { return !outcomes_.empty(); })) {
+      if (interruption.Pending()) throw Interrupted();
+    }
+    if (interruption.Pending()) throw Interrupted();
     Outcome outcome = std::move(outcomes_.front());
     outcomes_.pop_front();
     return outcome;
@@ -153,8 +161,15 @@ class Simulations {
 
  private:
   void Work() {
-    for (size_t i = next_++; i < todo_.size(); i = next_++) {
-      Outcome outcome = Execute(todo_[i], points_[todo_[i]], SimulatePoint);
+    for (size_t i = next_++; i < todo_.size() && !given_up_; i = next_++) {
+      Outcome outcome;
+      try {
+        outcome = ExecutePoint(todo_[i], points_[todo_[i]], [this](const ExperimentPoint& point) {
+          return SimulatePoint(point, [this] { return given_up_.load(); });
+        });
+      } catch (const Error&) {
+        return;  // it was given up
+      }
       const std::lock_guard lock(mutex_);
       outcomes_.push_back(std::move(outcome));
       finished_.notify_one();
@@ -164,6 +179,7 @@ class Simulations {
   const std::vector<ExperimentPoint>& points_;
   const std::vector<size_t> todo_;
   std::atomic<size_t> next_ = 0;
+  std::atomic<bool> given_up_ = false;
   std::mutex mutex_;
   std::condition_variable finished_;
   std::deque<Outcome> outcomes_;
@@ -173,22 +189,33 @@ class Simulations {
 // Executes what is to do and keeps it.
 class Execution {
  public:
-  Execution(ExperimentResults& results, ExperimentMode mode, const std::vector<size_t>& todo)
-      : results_(results), mode_(mode), progress_(std::cout, PointsAt(todo), SteadyNow()) {}
+  Execution(ExperimentResults& results, ExperimentMode mode, const std::vector<size_t>& todo,
+            Interruption& interruption)
+      : results_(results),
+        mode_(mode),
+        interruption_(interruption),
+        progress_(std::cout, PointsAt(todo), SteadyNow()) {}
 
+  // Throws Interrupted.
+  void Execute(const std::vector<size_t>& todo) {
+    mode_ == ExperimentMode::kSimulate ? Simulate(todo) : RunProcesses(todo);
+  }
+
+  size_t failures() const { return progress_.failures(); }
+
+ private:
   void Simulate(const std::vector<size_t>& todo) {
     const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     const int wanted = FlagGiven("threads") ? FLAGS_threads : AnyIsLarge(todo) ? 1 : cores;
     const int threads = std::min(wanted, static_cast<int>(todo.size()));
     Simulations simulations(results_.points(), todo, threads);
-    for (size_t i = 0; i < todo.size(); ++i) Keep(simulations.Next());
+    for (size_t i = 0; i < todo.size(); ++i) Keep(simulations.Next(interruption_));
   }
 
   void RunProcesses(const std::vector<size_t>& todo) {
-    Interruption interruption;
     ProcessOptions options;
     options.programs = ProgramDirectory();
-    options.interruption = &interruption;
+    options.interruption = &interruption_;
     options.slow_motion = FLAGS_slow_motion;
     // A training may take days; one that hangs is ended by the deadlines of its own job.
     options.deadline = Duration::max();
@@ -197,7 +224,7 @@ class Execution {
     for (const size_t i : todo) {
       const ExperimentPoint& point = results_.points()[i];
       options.directory = results_.directory() + "/processes/" + KeyOf(point, mode_);
-      Keep(Execute(i, point, [&](const ExperimentPoint& here) {
+      Keep(ExecutePoint(i, point, [&](const ExperimentPoint& here) {
         return remote ? RunPoint(here, options, *remote) : EmulatePoint(here, options);
       }));
     }
@@ -220,9 +247,6 @@ class Execution {
     return remote;
   }
 
-  size_t failures() const { return progress_.failures(); }
-
- private:
   std::vector<const ExperimentPoint*> PointsAt(const std::vector<size_t>& todo) const {
     std::vector<const ExperimentPoint*> points;
     for (const size_t i : todo) points.push_back(&results_.points()[i]);
@@ -241,6 +265,7 @@ class Execution {
 
   ExperimentResults& results_;
   const ExperimentMode mode_;
+  Interruption& interruption_;
   ExperimentProgress progress_;
 };
 
@@ -284,8 +309,8 @@ std::vector<size_t> PointsToDo(const ExperimentResults& results, ExperimentMode 
   return todo;
 }
 
-// False if there is no report.
-bool MakeReport(const std::string& directory, size_t points) {
+// False if there is no report. Throws Interrupted.
+bool MakeReport(const std::string& directory, size_t points, Interruption& interruption) {
   // Debian's Python has Debian's matplotlib; another one that comes first in PATH may not.
   const std::string debians = "/usr/bin/python3";
   const std::string script = SupportFile("poseidon_report/report.py");
@@ -296,7 +321,15 @@ bool MakeReport(const std::string& directory, size_t points) {
   options.log = directory + "/report.log";
   options.inherit_output = true;
   ChildProcess report(std::move(options));
-  const ExitStatus& status = report.Wait();
+  while (!report.Poll()) {
+    if (interruption.Pending()) {
+      report.Signal(SIGINT);  // so that it leaves nothing half written
+      report.Wait();
+      throw Interrupted();
+    }
+    std::this_thread::sleep_for(kTick);
+  }
+  const ExitStatus& status = *report.Poll();
   if (status.ok()) return true;
   std::cout << "no report: " << script << ' ' << status.ToString() << "; see " << report.log()
             << std::endl;
@@ -322,14 +355,19 @@ ExitCode ExperimentVerb() {
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   const std::vector<size_t> todo = PointsToDo(results, mode);
   if (mode == ExperimentMode::kEmulate && !todo.empty()) CheckCanMakeTestbed();
-  Execution execution(results, mode, todo);
-  if (mode == ExperimentMode::kSimulate) {
-    execution.Simulate(todo);
-  } else {
-    execution.RunProcesses(todo);
+  Interruption interruption;
+  Execution execution(results, mode, todo, interruption);
+  bool reported = false;
+  try {
+    execution.Execute(todo);
+    std::cout << "results: " << directory << "/results.csv" << std::endl;
+    reported = MakeReport(directory, results.points().size(), interruption);
+  } catch (const Error& error) {
+    if (error.exit_code() != ExitCode::kInterrupted) throw;
+    throw Error(ExitCode::kInterrupted,
+                std::string(error.what()) + "; the results so far are in " + directory +
+                    "/results.csv, and the same command goes on with what is missing");
   }
-  std::cout << "results: " << directory << "/results.csv" << std::endl;
-  const bool reported = MakeReport(directory, results.points().size());
   if (execution.failures() > 0) {
     std::cout << Points(execution.failures())
               << " failed; the same command tries what failed again, and only that" << std::endl;

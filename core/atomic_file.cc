@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/files/unfinished_file.h"
+#include "core/process/unfinished_file.h"
 
 namespace poseidon {
 namespace {
@@ -29,8 +29,7 @@ void SyncDirectoryOf(const std::string& path) {
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& path)
-      : path_(path + ".tmp" + std::to_string(getpid())),
-        unfinished_([this] {
+      : path_(path + ".tmp" + std::to_string(getpid())), unfinished_([this] {
           descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
           return path_;
         }) {

@@ -9,10 +9,11 @@
 #include <iostream>
 #include <new>
 #include <optional>
+#include <system_error>
 
-#include "core/files/unfinished_file.h"
 #include "core/process/resource_limits.h"
 #include "core/process/standard_output.h"
+#include "core/process/unfinished_file.h"
 #include "core/utf8.h"
 
 namespace poseidon {
@@ -77,6 +78,14 @@ ExitCode RunBody(const std::string& name, const std::function<ExitCode()>& body)
     return error.exit_code();
   } catch (const std::bad_alloc&) {
     std::cerr << name << ": not enough memory for what this was asked to do" << std::endl;
+    return ExitCode::kFailure;
+  } catch (const std::system_error& error) {
+    std::cerr << name << ": " << Printable(error.what());
+    if (error.code() == std::errc::resource_unavailable_try_again) {
+      std::cerr << ": this user has as many threads as the system allows; raise the limit "
+                   "(ulimit -u)";
+    }
+    std::cerr << std::endl;
     return ExitCode::kFailure;
   } catch (const std::exception& error) {
     std::cerr << name << ": " << Printable(error.what()) << std::endl;

@@ -19,7 +19,7 @@ namespace poseidon {
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body);
 
 // From now on SIGINT, SIGTERM and SIGHUP end the process at once with kInterrupted, without what it
-// was writing (core/files/unfinished_file.h): for the time before there is anything to end in an
+// was writing (core/process/unfinished_file.h): for the time before there is anything to end in an
 // orderly way. RunProgram does it; a main that does something
 // before that calls it first. SIGHUP stays ignored where it is (nohup).
 void EndOnSignals();

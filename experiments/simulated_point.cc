@@ -1,5 +1,6 @@
 #include "experiments/simulated_point.h"
 
+#include "core/program.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
@@ -10,11 +11,17 @@ namespace {
 
 constexpr double kMillisecondsPerSecond = 1000;
 
-PointResult Simulated(const ExperimentPoint& point) {
+PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>& interrupted) {
   const SteadyIterations steady = {.warm_up = WarmUpIterations(point.job.communication()),
                                    .measured = point.iterations};
+  SimulationControl control;
+  if (interrupted) {
+    control.progress = [&](const SimulationProgress&) {
+      if (interrupted()) throw Interrupted();
+    };
+  }
   const SimulatedTraining training =
-      SimulateTraining(point.job, point.model, steady, point.condition);
+      SimulateTraining(point.job, point.model, steady, point.condition, control);
   PointResult result;
   result.iteration = training.iteration;
   result.compute = training.compute;
@@ -47,8 +54,8 @@ PointResult Planned(const ExperimentPoint& point) {
 
 }  // namespace
 
-PointResult SimulatePoint(const ExperimentPoint& point) {
-  return point.plan_only ? Planned(point) : Simulated(point);
+PointResult SimulatePoint(const ExperimentPoint& point, const std::function<bool()>& interrupted) {
+  return point.plan_only ? Planned(point) : Simulated(point, interrupted);
 }
 
 }  // namespace poseidon

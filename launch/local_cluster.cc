@@ -16,6 +16,7 @@
 #include "core/atomic_file.h"
 #include "core/files/directories.h"
 #include "core/files/regular_file.h"
+#include "core/process/resource_limits.h"
 #include "core/split.h"
 #include "core/utf8.h"
 #include "launch/program_directory.h"
@@ -71,6 +72,19 @@ int FindPortPair() {
   throw Error(ExitCode::kFailure, "found no free port for the scheduler");
 }
 
+// Looks before anything is started: each process for itself would find enough, as long as the
+// others have not started theirs.
+void CheckThreads(const Job& job) {
+  const Cluster& cluster = job.cluster();
+  ZmqOptions scheduler = NodeZmqOptions(job, cluster.scheduler_host());
+  scheduler.data_lanes = 0;
+  constexpr int kOwn = 2;  // the program's first one, and BLAS's
+  const int node = ThreadsOf(NodeZmqOptions(job, cluster.scheduler_host())) + kOwn;
+  const int all = ThreadsOf(scheduler) + kOwn + (cluster.workers() + cluster.servers()) * node;
+  const auto shortage = FindThreadShortage(all, "this job");
+  if (shortage) throw Error(ExitCode::kFailure, *shortage);
+}
+
 }  // namespace
 
 LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {
@@ -80,6 +94,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
     job.mutable_training()->set_solver(SolverPath(options_.config));
     ResolveStart(options_.config, *job.mutable_training());
   }
+  CheckThreads(job);
   if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());
   if (job.training().threads() == 0) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());

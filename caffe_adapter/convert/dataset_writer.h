@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "caffe_adapter/stores/lmdb_environment.h"
-#include "core/files/unfinished_file.h"
+#include "core/process/unfinished_file.h"
 #include "proto/caffe.pb.h"
 
 namespace poseidon {

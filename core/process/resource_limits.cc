@@ -23,8 +23,6 @@ constexpr uint64_t kAddressSpaceOfCore = 64 * kMiB;
 constexpr uint64_t kStack = 1 * kMiB;
 // Sockets and their wake-up pipes, logs and a database: a job of two nodes needs some forty.
 constexpr uint64_t kOpenFiles = 64;
-// Of a daemon with one lane: actors, ZeroMQ's and BLAS's.
-constexpr int kThreads = 16;
 // Where there is room for so many, nothing is tried.
 constexpr uint64_t kManyThreads = 4096;
 
@@ -76,20 +74,20 @@ std::optional<std::string> FindShortage(const ResourceLimits& limits, const Reso
   return std::nullopt;
 }
 
-std::optional<std::string> FindThreadShortage() {
+std::optional<std::string> FindThreadShortage(int needed, const std::string& who) {
   const std::optional<uint64_t> limit = LimitOf(RLIMIT_NPROC);
-  if (!limit || *limit >= kManyThreads) return std::nullopt;
+  const auto count = static_cast<size_t>(needed);
+  if (!limit || *limit >= std::max<uint64_t>(kManyThreads, 2 * count)) return std::nullopt;
   std::promise<void> release;
   const std::shared_future<void> released = release.get_future().share();
   std::optional<std::string> shortage;
   std::vector<std::thread> threads;
   try {
-    while (threads.size() < kThreads) threads.emplace_back([released] { released.wait(); });
+    while (threads.size() < count) threads.emplace_back([released] { released.wait(); });
   } catch (const std::system_error&) {
     shortage = "this user may start no more than " + std::to_string(threads.size()) +
-               " threads besides those that run, and this program needs " +
-               std::to_string(kThreads) + ": the limit is " + std::to_string(*limit) +
-               " (ulimit -u); raise it";
+               " threads besides those that run, and " + who + " needs " + std::to_string(needed) +
+               ": the limit is " + std::to_string(*limit) + " (ulimit -u); raise it";
   }
   release.set_value();
   for (std::thread& thread : threads) thread.join();

@@ -28,8 +28,13 @@ ResourceUse ReadResourceUse();
 // nothing if none is. Pure.
 std::optional<std::string> FindShortage(const ResourceLimits& limits, const ResourceUse& use);
 
+// What a program needs before it knows what it is to do: of a daemon with one lane actors, ZeroMQ's
+// and BLAS's.
+constexpr int kThreadsOfProgram = 16;
+
 // The same of threads, which are counted for all processes of a user (ulimit -u): tries to start
-// some where the limit is low.
-std::optional<std::string> FindThreadShortage();
+// `needed` of them where the limit is low. `who` needs them, for the sentence.
+std::optional<std::string> FindThreadShortage(int needed = kThreadsOfProgram,
+                                              const std::string& who = "this program");
 
 }  // namespace poseidon

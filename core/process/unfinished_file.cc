@@ -1,4 +1,4 @@
-#include "core/files/unfinished_file.h"
+#include "core/process/unfinished_file.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -20,8 +20,8 @@ namespace poseidon {
 //   if (const int error = unfinished.FinishAs("summary.json")) ...
 class UnfinishedFile {
  public:
-  // `make` makes it, in a moment, and returns its path. Does not return where a signal has ended the
-  // program meanwhile.
+  // `make` makes it, in a moment, and returns its path. Does not return where a signal has ended
+  // the program meanwhile.
   explicit UnfinishedFile(const std::function<std::string()>& make);
   ~UnfinishedFile();
   UnfinishedFile(const UnfinishedFile&) = delete;

@@ -2,6 +2,7 @@
 and compares; draws and writes nothing."""
 
 import collections
+import contextlib
 import csv
 import json
 import math
@@ -244,6 +245,18 @@ class Results:
         except (OSError, ValueError, AttributeError):
             return []
         return [loss if isinstance(loss, (int, float)) else math.nan for loss in losses or []]
+
+
+@contextlib.contextmanager
+def whole_file(path):
+    """Another path to write to, which becomes `path` if nothing goes wrong and is removed else."""
+    part = path + ".part"
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(part)
 
 
 def read_experiment(path):

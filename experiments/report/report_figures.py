@@ -49,9 +49,9 @@ def draw(results, styles, message, number):
         else:
             paint(plot, grid, panels, shared)
         finish(plot, figure, grid, panels, shared)
-        figure.savefig(
-            os.path.join(results.directory, spec.file), bbox_inches="tight", pad_inches=0.08
-        )
+        with data.whole_file(os.path.join(results.directory, spec.file)) as part:
+            kind = os.path.splitext(spec.file)[1].removeprefix(".")
+            figure.savefig(part, format=kind, bbox_inches="tight", pad_inches=0.08)
     return Drawn(spec.file, round(96 * figure.get_figwidth()), caption(plot))
 
 

@@ -432,7 +432,7 @@ def write(results, pictures, notes, planned):
         + "\n</body></html>\n"
     )
     path = os.path.join(results.directory, "report.html")
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        file.write(page)
-    os.replace(path + ".part", path)
+    with data.whole_file(path) as part:
+        with open(part, "w", encoding="utf-8") as file:
+            file.write(page)
     return path

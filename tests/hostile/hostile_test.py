@@ -15,12 +15,19 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
 
 import cluster  # noqa: E402
+import surroundings  # noqa: E402
 import trials  # noqa: E402
 
 # Words of libraries and of our own mistakes, which no user should read.
 UNFIT = r"Check failed|terminate called|std::|\[json\.exception|Traceback|Segmentation"
 
 _seed = random.randrange(10**6)
+
+
+def namespaces():
+    """Networks of this machine's own that somebody has made."""
+    folder = "/var/run/netns"
+    return os.listdir(folder) if os.path.isdir(folder) else []
 
 
 class Workshop:
@@ -51,6 +58,18 @@ class Workshop:
 
     def training(self, iterations, snapshots):
         return self._test.training(self._directory, iterations, snapshots)
+
+    def small_disk(self, size):
+        return surroundings.small_disk(self._test, self.path("disk"), size)
+
+    def full_disk(self):
+        return surroundings.full_disk(self._test, self.path("full"))
+
+    def with_few_threads(self, threads):
+        os.chmod(os.path.dirname(self._directory), 0o755)
+        os.chmod(self._directory, 0o777)
+        program = os.path.join(cluster.programs(), "poseidon")
+        return surroundings.with_few_threads(program, threads)
 
 
 class HostileTest(cluster.ClusterTest):
@@ -127,21 +146,25 @@ class HostileTest(cluster.ClusterTest):
         command = trial.make(workshop)
         environment = trial.environment(workshop)
         prefix = ["env", *(f"{name}={value}" for name, value in environment.items())]
+        prefix += trial.prefix(workshop)
         program = os.path.join(cluster.programs(), "poseidon")
         process = self.spawn("trial", [*prefix, program, *command])
         try:
             if trial.signal_after:
-                text, number = trial.signal_after
+                text, numbers, most_delay = trial.signal_after
                 process.await_output(text, trial.seconds)
-                process.signal(number)
+                time.sleep(workshop.random.uniform(0, most_delay))
+                process.signal(workshop.random.choice(numbers))
+            trial.beside(self, process)
             self.check_end(trial, command, process)
+            trial.check(self, workshop)
         finally:
             process.popen.kill()
             process.popen.wait()
             self.processes.remove(process)
         self.assert_nothing_left(cluster.ENDING)
-        if not trial.signal_after:  # who is killed can't clear away what it was writing
-            self.assert_no_half_written_files(workshop.path(""))
+        self.assert_no_half_written_files(workshop.path(""))
+        self.assert_no_namespaces(process.pid)
 
     def check_end(self, trial, command, process):
         code = process.wait(trial.seconds)
@@ -150,13 +173,18 @@ class HostileTest(cluster.ClusterTest):
         self.assertIn(code, trial.codes, shown)
         self.assertTrue(re.search(trial.words, said), shown)
         self.assertIsNone(re.search(UNFIT, said), shown)
-        if code != 0:
+        if code > 0 and code != cluster.INTERRUPTED:
             self.assertRegex(said.strip().splitlines()[-1], r"\w+ \w+", "nothing was said")
 
     def assert_no_half_written_files(self, directory):
         for folder, _, names in os.walk(directory):
             for name in names:
-                self.assertNotRegex(name, r"\.tmp\d*$", folder)
+                self.assertNotRegex(name, r"\.tmp\d*$|\.part$", folder)
+            self.assertNotRegex(folder, r"_lmdb\.\w{6}$")
+
+    def assert_no_namespaces(self, pid):
+        left = [name for name in namespaces() if name.startswith(f"poseidon-{pid}-")]
+        self.assertEqual(left, [])
 
 
 if __name__ == "__main__":

@@ -5,16 +5,22 @@ draws from the workshop's random numbers, whose seed a failure prints. hostile_t
 every trial beside what stands here.
 """
 
+import csv
 import dataclasses
+import json
 import os
 import shutil
 import signal
 import typing
 
 import damage
+import surroundings
 
 SUCCESS, FAILURE, CONFIG_ERROR, DATA_ERROR = 0, 1, 2, 6
 INTERRUPTED = 130
+ENDING = (signal.SIGINT, signal.SIGTERM)
+# A signal may come while the libraries of a program are loaded.
+BEFORE_MAIN = tuple(-number for number in ENDING)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +33,13 @@ class Trial:
     slow_rounds: int = 0  # of the slow one
     seconds: float = 20.0
     computes: bool = False  # it needs a build with an engine
-    signal_after: tuple = ()  # (a regular expression of its output, the signal that it then gets)
+    # A regular expression of its output, the signals of which it then gets one, and the most seconds in
+    # between.
+    signal_after: tuple = ()
     environment: typing.Callable = lambda workshop: {}
+    prefix: typing.Callable = lambda workshop: []  # of the command
+    beside: typing.Callable = lambda test, process: None  # is called while it runs
+    check: typing.Callable = lambda test, workshop: None  # is called when it has ended
 
 
 NET = """
@@ -42,7 +53,7 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: 
 
 EXPERIMENT = """name: "small"
 title: "A small experiment"
-net {{ name: "n" replay {{ batch: 32 layers {{ name: "a" parameters: 1000 forward_ms: 1 backward_ms: 2 }} }} }}
+net {{ name: "n" replay {{ batch: 32 layers {{ name: "a" parameters: {parameters} forward_ms: 1 backward_ms: 2 }} }} }}
 system {{ name: "s" policy: "ps" cluster {{ servers: 1 }} }}
 sweep {{ system: "s" {axes} cluster {{ network {{ bandwidth: "1Gbps" latency: "10us" }} }} }}
 figure {{ name: "f" title: "Speedup" }}
@@ -76,8 +87,8 @@ def plan_of_many_layers(workshop):
     return ["plan", f"--profile={path}", "--workers=4", "--servers=4"]
 
 
-def experiment(workshop, axes, *, damaged=False):
-    text = EXPERIMENT.format(axes=axes).encode()
+def experiment(workshop, axes, *, damaged=False, parameters=1000):
+    text = EXPERIMENT.format(axes=axes, parameters=parameters).encode()
     path = workshop.write("e.prototxt", damage.draw(workshop.random, text) if damaged else text)
     return ["experiment", path, "--mode=simulate", f"--out={workshop.path('out')}"]
 
@@ -124,6 +135,64 @@ def no_room_for_temporary_files(workshop):
 def long_experiment(workshop):
     workers = " ".join(f"workers: {number}" for number in range(1, 1001))
     return experiment(workshop, workers)
+
+
+def check_results(test, workshop):
+    """Points that were done before an interruption are kept, and the table is whole."""
+    with open(workshop.path("out/results.csv"), encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    test.assertGreaterEqual(len(rows), 2)
+    test.assertEqual({None in row or None in row.values() for row in rows}, {False})
+    for name in os.listdir(workshop.path("out/points")):
+        with open(workshop.path(f"out/points/{name}"), encoding="utf-8") as file:
+            json.load(file)
+
+
+def processes_experiment(mode, *flags):
+    """One whose points are trained by processes, for some time each."""
+
+    def make(workshop):
+        surroundings.need_root("an experiment with processes")
+        shell = workshop.write("shell", '#!/bin/sh\nshift\nexec sh -c "$*"\n')
+        os.chmod(shell, 0o755)
+        workshop.write("hosts", "127.0.0.1\n" * 3)
+        command = experiment(workshop, "workers: 1 workers: 2", parameters=300000)
+        command[command.index("--mode=simulate")] = f"--mode={mode}"
+        return command + [flag.format(folder=workshop.path("")) for flag in flags]
+
+    return make
+
+
+def large_table(workshop):
+    row = ",".join(str(workshop.random.randrange(256)) for _ in range(45 * 45)) + ",1\n"
+    path = workshop.write("table.csv", row * 3000)
+    return ["convert", "csv", f"--source={path}", f"--out={workshop.path('data')}"]
+
+
+def run_on_small_disk(workshop):
+    disk = workshop.small_disk(workshop.random.choice((4, 8, 16, 32, 64, 128, 256)) << 10)
+    text = profile(2).replace("training {", "training { trace: true", 1)
+    path = workshop.write("job.prototxt", text.replace("iterations: 3", "iterations: 300"))
+    return ["run", f"--config={path}", f"--out={disk}/out"]
+
+
+def full_temporary_directory(workshop):
+    return {"TMPDIR": workshop.full_disk()}
+
+
+def short_run(workshop):
+    path = workshop.write("job.prototxt", profile(2))
+    return ["run", f"--config={path}", f"--out={workshop.path('out')}"]
+
+
+def run_among_drips(workshop):
+    text = profile(2).replace("iterations: 3", "iterations: 60")
+    path = workshop.write("job.prototxt", text.replace("ms: 0.01", "ms: 10"))
+    return ["run", f"--config={path}", f"--out={workshop.path('out')}"]
+
+
+def few_threads(workshop):
+    return workshop.with_few_threads(workshop.random.randrange(1, 40))
 
 
 def long_run(workshop):
@@ -209,13 +278,94 @@ TRIALS = (
         "interrupted experiment",
         long_experiment,
         (INTERRUPTED,),
-        signal_after=(r"\[ *2/1000\]", signal.SIGINT),
+        "the same command goes on with what is missing",
+        signal_after=(r"\[ *2/1000\]", ENDING, 0.3),
+        check=check_results,
+        slow_rounds=40,
+    ),
+    Trial(
+        "interrupted report",
+        experiment_without_matplotlib,
+        (SUCCESS, INTERRUPTED),
+        signal_after=("results: ", ENDING, 2.5),
+        rounds=0,
+        slow_rounds=15,
+    ),
+    Trial(
+        "interrupted emulation",
+        processes_experiment("emulate"),
+        (INTERRUPTED,),
+        "the same command goes on with what is missing",
+        signal_after=("points", ENDING, 3),
+        slow_rounds=8,
+        rounds=0,
+        seconds=40,
+    ),
+    Trial(
+        "interrupted experiment on hosts",
+        processes_experiment("run", "--hosts={folder}hosts", "--remote_shell={folder}shell"),
+        (INTERRUPTED,),
+        "the same command goes on with what is missing",
+        signal_after=("points", ENDING, 3),
+        slow_rounds=8,
+        rounds=0,
+        seconds=40,
+    ),
+    Trial(
+        "interrupted conversion",
+        large_table,
+        (SUCCESS, INTERRUPTED, *BEFORE_MAIN),
+        signal_after=("", ENDING, 1.5),
+        slow_rounds=20,
+    ),
+    Trial(
+        "small disk",
+        run_on_small_disk,
+        (SUCCESS, FAILURE),
+        "No space left|room on its disk|summary: ",
+        rounds=0,
+        slow_rounds=20,
+        seconds=60,
+    ),
+    Trial(
+        "full temporary directory, run",
+        short_run,
+        (SUCCESS,),
+        environment=full_temporary_directory,
+        rounds=0,
+        slow_rounds=1,
+    ),
+    Trial(
+        "full temporary directory, experiment",
+        experiment_without_matplotlib,
+        (SUCCESS, FAILURE),
+        environment=full_temporary_directory,
+        rounds=0,
+        slow_rounds=1,
+    ),
+    Trial(
+        "few threads",
+        short_run,
+        # OpenBLAS starts a thread for each core before main, and interrupts the program if it can't.
+        (FAILURE, -signal.SIGINT),
+        r"this user may start no more than \d+ threads.*\(ulimit -u\); raise it|RLIMIT_NPROC",
+        prefix=few_threads,
+        slow_rounds=20,
+    ),
+    Trial(
+        "connections that drip",
+        run_among_drips,
+        (SUCCESS,),
+        "iteration 60/60",
+        beside=surroundings.drip,
+        slow_rounds=3,
+        seconds=60,
     ),
     Trial(
         "run whose terminal is closed",
         long_run,
         (INTERRUPTED,),
-        signal_after=("iteration ", signal.SIGHUP),
+        signal_after=("iteration ", (signal.SIGHUP,), 0),
     ),
     Trial(
         "damaged LevelDB",

@@ -83,6 +83,26 @@ def free_port_pair():
             continue
 
 
+def listening_ports(pid):
+    """TCP ports on which a process listens."""
+    inodes = set()
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+        except OSError:
+            continue
+        if target.startswith("socket:["):
+            inodes.add(target[len("socket:[") : -1])
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
+            for line in list(file)[1:]:
+                columns = line.split()
+                if columns[3] == "0A" and columns[9] in inodes:
+                    ports.add(int(columns[1].rpartition(":")[2], 16))
+    return sorted(ports)
+
+
 def _die_with_parent():
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,6 +1,5 @@
 """Garbage on every port of every daemon while it trains: dropped, counted, and nothing else."""
 
-import os
 import random
 
 import cluster
@@ -11,26 +10,6 @@ NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1")
 # MessageKind and Role of the transport.
 REGISTER, VIEW, END, HEARTBEAT_ACK, GRADIENT, VALUES, PEER_SILENT = 1, 2, 12, 21, 31, 32, 54
 SCHEDULER, SERVER, WORKER = 1, 2, 3
-
-
-def listening_ports(pid):
-    """TCP ports on which a process listens."""
-    inodes = set()
-    for descriptor in os.listdir(f"/proc/{pid}/fd"):
-        try:
-            target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
-        except OSError:
-            continue
-        if target.startswith("socket:["):
-            inodes.add(target[len("socket:[") : -1])
-    ports = set()
-    for table in ("tcp", "tcp6"):
-        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
-            for line in list(file)[1:]:
-                columns = line.split()
-                if columns[3] == "0A" and columns[9] in inodes:
-                    ports.add(int(columns[1].rpartition(":")[2], 16))
-    return sorted(ports)
 
 
 def raw_attacks():
@@ -102,7 +81,7 @@ class HostileTest(cluster.ClusterTest):
 
     def attack(self, daemon):
         """Sends all that to all ports; the connections stay open."""
-        for port in listening_ports(daemon.pid):
+        for port in cluster.listening_ports(daemon.pid):
             for data in raw_attacks():
                 self.send(zmtp.connect(port), data)
             for data in message_attacks():
@@ -120,7 +99,9 @@ class HostileTest(cluster.ClusterTest):
         daemons = self.start_by_hand(self.config(2), NODES)
         daemons["scheduler"].await_output("iteration ")
         for name, daemon in daemons.items():
-            self.assertEqual(len(listening_ports(daemon.pid)), 2 if name == "scheduler" else 4)
+            self.assertEqual(
+                len(cluster.listening_ports(daemon.pid)), 2 if name == "scheduler" else 4
+            )
             self.attack(daemon)
         self.assertIsNone(daemons["scheduler"].popen.poll(), "it ended before the attack did")
         self.assert_all_succeed(daemons)

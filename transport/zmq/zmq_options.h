@@ -39,4 +39,7 @@ struct ZmqOptions {
   Duration linger = Seconds(2);
 };
 
+// How many threads a node with these options has, besides those of its program.
+int ThreadsOf(const ZmqOptions& options);
+
 }  // namespace poseidon

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
+#include "core/process/resource_limits.h"
 #include "transport/zmq/zmq_lane.h"
 #include "transport/zmq/zmq_node.h"
+#include "transport/zmq/zmq_socket.h"
 
 namespace poseidon {
 
@@ -31,6 +34,10 @@ class ZmqRuntime::Implementation {
 };
 
 ZmqRuntime::ZmqRuntime(NodeId self, const ZmqOptions& options) {
+  // ZeroMQ aborts where it can't start one.
+  const std::optional<std::string> shortage =
+      FindThreadShortage(ThreadsOf(options), "a node of this job");
+  if (shortage) throw Error(ExitCode::kFailure, *shortage);
   try {
     implementation_ = std::make_unique<Implementation>(self, options);
   } catch (const zmq::error_t& error) {

@@ -36,8 +36,9 @@ namespace poseidon {
 // may be used from any thread.
 class ZmqRuntime {
  public:
-  // Binds all lanes' sockets; throws ConfigError naming the port if one is in use or not allowed.
-  // `self` may have rank -1; an actor's Outbox.identity changes it.
+  // Binds all lanes' sockets; throws ConfigError naming the port if one is in use or not allowed,
+  // and Error if the system allows fewer threads or files than it needs. `self` may have rank -1;
+  // an actor's Outbox.identity changes it.
   ZmqRuntime(NodeId self, const ZmqOptions& options);
   // Stop().
   ~ZmqRuntime();

@@ -45,6 +45,11 @@ void SetCommonOptions(zmq::socket_t& socket, const ZmqOptions& options, int lane
 
 }  // namespace
 
+int ThreadsOf(const ZmqOptions& options) {
+  constexpr int kReaper = 1;
+  return kFirstDataLane + options.data_lanes + 1 + DataIoThreads(options) + kReaper;
+}
+
 zmq::context_t MakeContext(const ZmqOptions& options) {
   zmq::context_t context(1 + DataIoThreads(options));
   // ZeroMQ's default, 1023, is less than a scheduler of 1,024 workers needs. The limit costs 12

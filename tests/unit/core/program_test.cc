@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/atomic_file.h"
-#include "core/files/unfinished_file.h"
+#include "core/process/unfinished_file.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
