@@ -80,7 +80,7 @@ void Trainer::RestoreOptimizerState() {
   session_.RestoreOptimizerState(
       FromHistory(options_.from->path, *net_.engine().net(), model_, options_.from->state.history));
   Tell("going on from iteration " + std::to_string(options_.from->state.iteration) + ", " +
-       options_.from->path);
+       options_.from->path + ", with the values of " + options_.from->model);
 }
 
 void Trainer::Tell(const std::string& news) {
@@ -300,7 +300,7 @@ void Trainer::Test() {
   const Time begin = SteadyNow();
   last_test_ = net_.Test();
   testing_ += SteadyNow() - begin;
-  TracePhase("test", begin);
+  if (!last_test_.outputs.empty()) TracePhase("test", begin);
   for (const TestOutput& output : last_test_.outputs) {
     for (const float value : output.values) {
       LOG(INFO) << "Iteration " << session_.iteration() << ", test net " << output.net << ": "

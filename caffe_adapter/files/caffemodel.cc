@@ -103,9 +103,12 @@ caffe::NetParameter ReadBinary(const std::string& path) {
   for (const caffe::LayerParameter& layer : model.layer()) {
     if (layer.blobs_size() > 0) stored += (stored.empty() ? "" : ", ") + layer.name();
   }
-  throw DataError(path + ": is the model of another net: it has values for " +
-                  (stored.empty() ? "no layer" : stored) + ", and the net \"" + net.name +
-                  "\" wants them for " + wanted);
+  const std::string net_wants = ", and the net \"" + net.name + "\" wants them for " + wanted;
+  if (stored.empty()) {
+    throw DataError(path + ": has values for no layer" + net_wants +
+                    ": it was cut off, or was written without values");
+  }
+  throw DataError(path + ": is the model of another net: it has values for " + stored + net_wants);
 }
 
 std::string Listed(const std::vector<std::string>& names) {

@@ -18,6 +18,30 @@ def draw(random, data):
     return data[:end] + data[place:end] * random.randrange(1, 5) + data[end:]
 
 
+def _varint(data, place):
+    value, shift = 0, 0
+    while True:
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, place
+
+
+def boundaries(data):
+    """Where the fields of a Protobuf message begin, of those with a length or a varint."""
+    place = 0
+    found = []
+    while place < len(data):
+        found.append(place)
+        tag, place = _varint(data, place)
+        size, place = _varint(data, place)
+        if tag & 7 == 2:
+            place += size
+    return found
+
+
 def damage_file(random, path):
     with open(path, "rb") as file:
         data = file.read()

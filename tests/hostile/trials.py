@@ -245,6 +245,24 @@ def half_written_snapshot(workshop):
     return workshop.training(3, workshop.path("snapshots")) + ["--snapshot=latest"]
 
 
+def snapshot_cut_between_fields(workshop):
+    """What is left is a message that can be read."""
+    os.makedirs(workshop.path("snapshots"))
+    for extension in (".caffemodel", ".solverstate"):
+        shutil.copy(
+            os.path.join(workshop.material("snapshots"), f"small_iter_1{extension}"),
+            workshop.path("snapshots"),
+        )
+    path = workshop.path(
+        "snapshots/small_iter_1" + workshop.random.choice((".caffemodel", ".solverstate"))
+    )
+    with open(path, "rb") as file:
+        places = damage.boundaries(file.read())
+    os.truncate(path, workshop.random.choice(places[1:]))
+    command = workshop.training(3, workshop.path("snapshots"))
+    return command + [f"--snapshot={workshop.path('snapshots/small_iter_1.solverstate')}"]
+
+
 ANY_END = (SUCCESS, FAILURE, CONFIG_ERROR, DATA_ERROR)
 
 TRIALS = (
@@ -384,6 +402,16 @@ TRIALS = (
         ANY_END,
         rounds=2,
         slow_rounds=200,
+        computes=True,
+    ),
+    Trial(
+        "snapshot cut between fields",
+        snapshot_cut_between_fields,
+        (SUCCESS, DATA_ERROR),
+        r"has values for no layer|lacks the values of ip|names no model|going on from"
+        r'|first that it lacks is of layer "ip"',
+        slow_rounds=20,
+        seconds=60,
         computes=True,
     ),
     Trial(
