@@ -12,8 +12,9 @@ namespace poseidon {
 
 // Thread-safe.
 //
-//   auto span = std::make_shared<SendSpan>(trace, Trace::Event{"send", "fc1", "lane 0", 7, now,
-//   now}); for (Envelope& envelope : outbox.messages) envelope.departure = span;
+//   const Trace::Event begun{"send", "fc1", "lane 0", 7, now, now};
+//   const auto span = std::make_shared<SendSpan>(trace, begun);
+//   for (Envelope& envelope : outbox.messages) envelope.departure = span;
 class SendSpan : public Departure {
  public:
   // `event` begins and, so far, ends when the envelopes are handed out. `trace` outlives this.
