@@ -242,7 +242,7 @@ class Session::Implementation {
 
   wire::Progress ProgressOf(const IterationResult& result) const {
     wire::Progress progress;
-    progress.set_loss(result.loss);
+    if (result.loss) progress.set_loss(*result.loss);
     progress.set_images(model_.batch());
     progress.set_total_iterations(model_.iterations());
     if (result.test_accuracy) progress.set_test_accuracy(*result.test_accuracy);

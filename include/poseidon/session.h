@@ -80,7 +80,7 @@ struct SessionOptions {
 
 // What a worker says of an iteration; the scheduler shows it and writes it to summary.json.
 struct IterationResult {
-  float loss = 0;  // mean over the worker's samples
+  std::optional<float> loss = std::nullopt;  // mean over the worker's samples
   // Of a test before this iteration's update, where there was one.
   std::optional<float> test_accuracy = std::nullopt;  // 0 to 1
   std::optional<float> test_loss = std::nullopt;

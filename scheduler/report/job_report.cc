@@ -24,6 +24,8 @@ constexpr int64_t kMostAhead = 1 << 20;
 // The buckets that are most off, at the end: enough to see a pattern, few enough for a glance.
 constexpr size_t kBucketsToReview = 3;
 
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
 template <typename... Values>
 std::string Format(const char* format, Values... values) {
   char text[256];
@@ -79,6 +81,7 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
   Iteration& iteration = open_[progress.iteration()];
   if (!iteration.reports.insert(progress.rank()).second) return std::nullopt;
   iteration.loss += progress.loss();
+  iteration.losses += progress.has_loss() ? 1 : 0;
   iteration.images += progress.images();
   iteration.seconds += progress.iteration_seconds();
   iteration.exchange += progress.exchange_seconds();
@@ -132,7 +135,6 @@ void JobReport::Add(const wire::IterationRecord& iteration) {
   if (iteration.number() < *first_iteration_) return;
   const auto index = static_cast<size_t>(iteration.number() - *first_iteration_);
   const auto set = [index](std::vector<double>& values, double value) {
-    constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
     if (values.size() <= index) values.resize(index + 1, kUnknown);
     values[index] = value;
   };
@@ -152,7 +154,8 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   const auto reports = static_cast<double>(done.reports.size());
   wire::IterationRecord record;
   record.set_number(number);
-  record.set_loss(done.loss / reports);
+  // What is nobody's is not a number, as for iterations that nobody has told of.
+  record.set_loss(done.losses > 0 ? done.loss / done.losses : kUnknown);
   record.set_duration_ms(1000 * done.seconds / reports);
   record.set_exposed_ms(1000 * done.exposed / reports);
   Add(record);
@@ -165,9 +168,11 @@ void JobReport::Record(int64_t number, const Iteration& done) {
 std::string JobReport::ProgressLine(const wire::Progress& progress, double seconds) const {
   const double exposed =
       since_line_.exchange > 0 ? 100 * since_line_.exposed / since_line_.exchange : 0;
-  std::string line =
-      Format("iteration %lld/%lld  loss %.4f", static_cast<long long>(progress.iteration()) + 1,
-             static_cast<long long>(progress.total_iterations()), loss_.back());
+  std::string line = Format("iteration %lld", static_cast<long long>(progress.iteration()) + 1);
+  if (progress.total_iterations() > 0) {
+    line += Format("/%lld", static_cast<long long>(progress.total_iterations()));
+  }
+  if (!std::isnan(loss_.back())) line += Format("  loss %.4f", loss_.back());
   if (seconds > 0)
     line += Format("  %.0f images/s", static_cast<double>(since_line_.images) / seconds);
   return line + Format("  communication not hidden %.0f%%", exposed);

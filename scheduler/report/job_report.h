@@ -33,7 +33,7 @@ class JobReport {
   // The same plan, with better predictions.
   void OnRecalibration(const Plan& plan) { *plan_.mutable_plan() = plan; }
   // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
-  // workers), images/s of all workers, and the share of the exchange that was not hidden behind
+  // the workers that tell one, if any does), images/s of all workers, and the share of the exchange that was not hidden behind
   // computing. Test results get a line of their own. What has been told before is passed over.
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
   // Iterations from recovered.iteration() on are to come again. Returns a line to show.
@@ -50,8 +50,9 @@ class JobReport {
  private:
   struct Iteration {
     std::set<int> reports;  // ranks of the workers
-    double loss = 0;        // sum over the workers that have reported
-    int64_t images = 0;     // likewise
+    double loss = 0;        // sum over the workers that have told theirs
+    int losses = 0;         // how many these are
+    int64_t images = 0;     // sum over the workers that have reported
     double seconds = 0;     // sum over the workers, like the next two
     double exchange = 0;
     double exposed = 0;

@@ -181,6 +181,25 @@ wire::Progress ProgressOf(int rank, int64_t iteration, float loss) {
   return progress;
 }
 
+TEST(JobReportTest, OnlyALossThatAWorkerTellsIsShown) {
+  JobReport report(2);
+  const auto line_of = [&](const wire::Progress& first, const wire::Progress& second) {
+    report.OnProgress(first, {});
+    return report.OnProgress(second, Seconds(10 + static_cast<double>(first.iteration()))).value_or("nothing");
+  };
+  wire::Progress silent = ProgressOf(0, 0, 0);
+  silent.clear_loss();
+  wire::Progress other = silent;
+  other.set_rank(1);
+  EXPECT_EQ(line_of(silent, other), "nothing") << "the first interval has only begun";
+  for (wire::Progress* progress : {&silent, &other}) progress->set_iteration(1);
+  EXPECT_THAT(line_of(silent, other), testing::MatchesRegex("iteration 2  [0-9]+ images/s .*"));
+  silent.set_iteration(2);
+  EXPECT_THAT(line_of(silent, ProgressOf(1, 2, 0.5F)), HasSubstr("iteration 3  loss 0.5000  "));
+  const auto losses = nlohmann::json::parse(report.Json("job", {}))["loss"];
+  EXPECT_EQ(losses.dump(), "[null,null,0.5]");
+}
+
 // What a report tells its journal, for another one.
 class RestoredReportTest : public testing::Test {
  protected:
