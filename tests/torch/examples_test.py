@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+"""The programs of python/examples train by poseidon_torch as by DDP and as one process, go on from a
+checkpoint in whichever way, and name what a user mistypes."""
+
+import unittest
+
+from ranks import Ranks
+
+
+class Examples(unittest.TestCase):
+    def test_all_ways_come_to_the_same(self):
+        with Ranks("examples.py", 2) as ranks:
+            for rank, result in enumerate(ranks.wait(120)):
+                self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
+            self.assertIn("equal", ranks.output(0).splitlines())
+            self.assertEqual(ranks.daemons(), [])
+            print("\n".join(line for line in ranks.output(0).splitlines() if "off " in line))
+
+
+if __name__ == "__main__":
+    unittest.main()
