@@ -68,6 +68,13 @@ def library_folder(site_packages: pathlib.Path) -> pathlib.Path:
     raise Failed("PyTorch's libraries do not say where they look for CUDA's")
 
 
+def needed_by(version: str) -> list:
+    """What PyTorch `version` needs beside itself."""
+    # Up to 2.2 it was built for NumPy 1, and does not find NumPy 2.
+    old = tuple(int(part) for part in version.split(".")[:2]) < (2, 3)
+    return [f"{name}<2" if old and name == "numpy" else name for name in NEEDED]
+
+
 def make(version: str, folder: pathlib.Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +82,7 @@ def make(version: str, folder: pathlib.Path) -> None:
     python = folder / "bin/python"
     run(f"making a Python environment in {folder}", [sys.executable, "-m", "venv", folder])
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
-    run("installing what PyTorch needs", [*pip, *NEEDED])
+    run("installing what PyTorch needs", [*pip, *needed_by(version)])
     run(
         f"downloading and installing PyTorch {version} (540 MB)",
         [*pip, "--no-cache-dir", "--no-deps", f"torch=={version}"],
