@@ -80,7 +80,9 @@ class PoseidonProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: List[torch.Tensor], options=None) -> dist.Work:
         """In place: the sum or the mean of all ranks' tensors."""
         operation = dist.ReduceOp.SUM if options is None else options.reduceOp
-        if len(tensors) != 1 or operation not in _OPERATIONS or not _is_ours(tensors[0]):
+        # An option's operation equals a ReduceOp's name from its own side only, so that `in` would find none.
+        ours = any(operation == one for one in _OPERATIONS)
+        if len(tensors) != 1 or not ours or not _is_ours(tensors[0]):
             return self._gloo.allreduce(tensors, options or dist.AllreduceOptions())
         future = torch.futures.Future()
         self._thread.submit(self._all_reduce, tensors[0], operation == dist.ReduceOp.AVG, future)

@@ -1,5 +1,6 @@
 """Small nets of the kinds that are trained: a perceptron, a convolutional net with BatchNorm, and a
-transformer whose output shares its weights with the embedding. With their data."""
+transformer whose output shares its weights with the embedding. With their data, and with what trainings that take
+sums in another order may differ by."""
 
 import torch
 from torch import nn
@@ -99,6 +100,28 @@ def data_of(kind: type, samples: int):
     inputs = torch.randn(shape, generator=random)
     flat = inputs.flatten(1)
     return inputs, (flat @ torch.randn(flat.shape[1], 10, generator=random)).argmax(1)
+
+
+# Times what one unit in the last place of all first values does to a training, in the same run.
+ULPS = 8
+
+
+def move_by_one_ulp(model):
+    """All values go to the next larger float; returns the model."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.nextafter(parameter, torch.tensor(torch.inf)))
+    return model
+
+
+def difference(ours, theirs):
+    """The largest one of losses, relative to theirs."""
+    return ((ours - theirs).abs() / theirs.abs()).max().item()
+
+
+def bound_of(moved, plain):
+    """What the losses of a training may differ by from `plain`, if those of `moved` began one unit away."""
+    return ULPS * max(difference(moved, plain), torch.finfo(torch.float32).eps)
 
 
 def loss_of(outputs, targets):
