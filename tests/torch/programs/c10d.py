@@ -1,6 +1,7 @@
 """PyTorch's own ways to train on several ranks, with this project's backend and with gloo."""
 
 import contextlib
+import os
 import pathlib
 import sys
 import time
@@ -130,6 +131,8 @@ def main() -> None:
     floats = torch.ones(4_000_000)
     own = seconds_of(lambda: dist.all_reduce(floats))
     dist.destroy_process_group()
+    # A store of its own, since the one before may still be closing.
+    os.environ["MASTER_PORT"] = str(int(os.environ["MASTER_PORT"]) + 1)
     dist.init_process_group("gloo")
     theirs = trainings(rank, ranks)
     gloo = seconds_of(lambda: dist.all_reduce(floats))

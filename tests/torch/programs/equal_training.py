@@ -19,16 +19,15 @@ from models import (
     Perceptron,
     Transformer,
     WidePerceptron,
+    bound_of,
     data_of,
+    difference,
     loss_of,
+    move_by_one_ulp,
 )
 
 ITERATIONS = 40
 SAMPLES = 64  # of the whole batch
-# Relative, of the loss: sums in another order. Where one unit in the last place of the first values
-# does more than that in so many iterations, a few times what it does.
-TOLERANCE = 1e-5
-ULPS = 8
 
 
 def sgd(parameters):
@@ -160,15 +159,9 @@ def by_ddp(case: Case):
 def plainly(case: Case, ulp: bool = False) -> torch.Tensor:
     model, optimizer = fresh(case)
     if ulp:
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.copy_(torch.nextafter(parameter, torch.tensor(torch.inf)))
+        move_by_one_ulp(model)
     losses = train(case, model, optimizer, 0, 1, contextlib.nullcontext)
     return torch.tensor(losses, dtype=torch.float64)
-
-
-def difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    return ((a - b).abs() / b.abs()).max().item()
 
 
 def hash_of(state: dict, without: tuple) -> str:
@@ -188,7 +181,7 @@ def check(case: Case, out: pathlib.Path, number: int) -> None:
     assert len(set(hashes)) == 1, f"{case.name}: the ranks' parameters differ"
     ddp = by_ddp(case)
     plain = plainly(case)
-    bound = max(TOLERANCE, ULPS * difference(plainly(case, ulp=True), plain))
+    bound = bound_of(plainly(case, ulp=True), plain)
     found = {"DDP": difference(ours, ddp)}
     if case.model is not ConvolutionalNet:
         found["one process"] = difference(ours, plain)
