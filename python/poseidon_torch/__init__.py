@@ -22,6 +22,7 @@ from typing import Callable, ContextManager, Optional, Union
 
 import torch
 
+from ._compilation import check_compilation
 from ._diloco import Rounds
 from ._example import Example, Trace
 from ._exchange import Exchange
@@ -142,7 +143,7 @@ def distribute(
 
     `overlap`: "backward", or "forward" for updates layer by layer just before the next forward pass: more of the
     exchange is hidden, but p.grad is of no use between, so that clipping and GradScaler can't be used, and parameters
-    must not be read outside of the forward pass without synchronize().
+    must not be read outside of the forward pass without synchronize(). Compiled modules need "backward".
 
     `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md,
     `servers` is cluster's (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"). Not given, the policy
@@ -168,6 +169,7 @@ def distribute(
         "deadline_seconds": deadline_seconds,
     }
     _check_start(model, optimizer)
+    check_compilation(model, overlap)
     layers = layers_of(model)
     if example is not None:
         layers = Trace(model, example).apply(model, layers)

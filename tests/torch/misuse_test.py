@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import unittest
+import warnings
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -100,6 +101,25 @@ class Misuse(unittest.TestCase):
         model = torch.nn.Linear(4, 4)
         optimizer = torch.optim.LBFGS(model.parameters())
         self.expect_refusal("LBFGS may not allow", model, optimizer, overlap="forward")
+
+    def test_what_is_compiled(self):
+        def model_of():
+            return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+
+        self.init()
+        model = model_of()
+        model[1] = torch.compile(model[1])
+        self.expect_refusal("1 is compiled", model, sgd(model), overlap="forward")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            psd.distribute(model, sgd(model))
+        psd.shutdown()
+        psd.init(out=self._scratch.name)
+        whole = torch.compile(model_of())
+        self.expect_refusal("the model is compiled", whole, sgd(whole), overlap="forward")
+        with self.assertWarnsRegex(UserWarning, "compile its blocks instead") as warned:
+            psd.distribute(whole, sgd(whole))
+        self.assertEqual(warned.filename, __file__)
 
     def test_distribute_twice_and_a_model_that_changes(self):
         self.init()
