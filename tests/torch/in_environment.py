@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs a test with the Python of the newest PyTorch that tools/setup --torch has made, or says that
-it is skipped (exit code 77).
+"""Runs a test with the Python of the newest PyTorch that tools/setup --torch has made, with --oldest
+that of the oldest one if there are several, or says that it is skipped (exit code 77).
 
-  tests/torch/in_environment.py TEST.py [ARGUMENT...]
+  tests/torch/in_environment.py [--oldest] TEST.py [ARGUMENT...]
 """
 
 import os
@@ -18,12 +18,17 @@ def version_of(environment: pathlib.Path) -> list:
 
 
 def main() -> int:
-    whole = [path.parent for path in ENVIRONMENTS.glob("*/whole")]
+    words = sys.argv[1:]
+    oldest = words[:1] == ["--oldest"]
+    whole = sorted((path.parent for path in ENVIRONMENTS.glob("*/whole")), key=version_of)
     if not whole:
         print(f"skipped: no PyTorch in {ENVIRONMENTS}; tools/setup --torch makes one (540 MB)")
         return SKIPPED
-    python = max(whole, key=version_of) / "bin/python"
-    os.execv(python, [str(python), *sys.argv[1:]])
+    if oldest and len(whole) == 1:
+        print(f"skipped: no second PyTorch in {ENVIRONMENTS}; tools/test --all makes an old one")
+        return SKIPPED
+    python = whole[0 if oldest else -1] / "bin/python"
+    os.execv(python, [str(python), *(words[1:] if oldest else words)])
 
 
 if __name__ == "__main__":
