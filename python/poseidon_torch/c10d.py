@@ -64,8 +64,9 @@ _DELEGATED = (
 
 
 class PoseidonProcessGroup(dist.ProcessGroup):
-    """Ranks with a Communicator, and a gloo group for the rest. Calls return at once; one thread carries out the
-    all-reduces in the order of the calls."""
+    """Ranks with a Communicator, and a gloo group for the rest. Calls return at once, and one thread carries out
+    the all-reduces in the order of the calls; a call that is waited for is carried out where it is made.
+    """
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta):
         super().__init__(rank, size)
@@ -76,6 +77,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
             rank, _endpoints(store, rank, size), deadline_seconds=timeout.total_seconds()
         )
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "poseidon all-reduce")
+        self._last = self._thread.submit(int)  # call of the thread's
 
     def allreduce(self, tensors: List[torch.Tensor], options=None) -> dist.Work:
         """In place: the sum or the mean of all ranks' tensors."""
@@ -85,7 +87,12 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         if len(tensors) != 1 or not ours or not _is_ours(tensors[0]):
             return self._gloo.allreduce(tensors, options or dist.AllreduceOptions())
         future = torch.futures.Future()
-        self._thread.submit(self._all_reduce, tensors[0], operation == dist.ReduceOp.AVG, future)
+        call = (self._all_reduce, tensors[0], operation == dist.ReduceOp.AVG, future)
+        # Who waits anyway is spared the ways to another thread and back, unless calls before it are still under way.
+        if getattr(options, "asyncOp", True) or not self._last.done():
+            self._last = self._thread.submit(*call)
+        else:
+            call[0](*call[1:])
         return _create_work_from_future(future)
 
     def _all_reduce(self, tensor: torch.Tensor, mean: bool, future: torch.futures.Future) -> None:
