@@ -137,7 +137,7 @@ def main() -> None:
     theirs = trainings(rank, ranks)
     gloo = seconds_of(lambda: dist.all_reduce(floats))
     moved = moved_trainings(rank, ranks)
-    dist.destroy_process_group()
+    # The group of gloo's stays: PyTorch 2.1 sometimes waits for ever when it is destroyed.
     for what, losses in ours.items():
         off, bound = difference(losses, theirs[what]), bound_of(moved[what], theirs[what])
         print(f"{what}: off gloo {off:.1e} (bound {bound:.1e})")
