@@ -3,11 +3,11 @@
 a cut cable does. Needs root."""
 
 import os
-import subprocess
 import sys
 import time
 import unittest
 
+from namespaces import ip, two_machines
 from ranks import Ranks
 
 SKIPPED = 77
@@ -16,23 +16,9 @@ ADDRESSES = ["10.213.0.1", "10.213.0.2"]
 AT_DEADLINE = 40
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
-
-
 class TwoMachines(unittest.TestCase):
     def setUp(self):
-        names = [f"ptest{os.getpid()}{side}" for side in "ab"]
-        for name in names:
-            ip("netns", "add", name)
-            self.addCleanup(ip, "netns", "del", name)
-        ip("link", "add", names[0], "type", "veth", "peer", "name", names[1])
-        for name, address in zip(names, ADDRESSES):
-            ip("link", "set", name, "netns", name)
-            ip("-n", name, "addr", "add", f"{address}/24", "dev", name)
-            ip("-n", name, "link", "set", name, "up")
-            ip("-n", name, "link", "set", "lo", "up")
-        self.machines = names
+        self.machines = two_machines(self, ADDRESSES)
 
     def start(self, fault: str) -> Ranks:
         return Ranks("faulty.py", 4, [fault], self.machines, ADDRESSES[0])

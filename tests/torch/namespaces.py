@@ -1,0 +1,25 @@
+"""Two machines with a cable between them, which are network namespaces. Needs root."""
+
+import os
+import subprocess
+import unittest
+from typing import List, Sequence
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def two_machines(test: unittest.TestCase, addresses: Sequence[str]) -> List[str]:
+    """The names of two namespaces, and of their interfaces, which are there until the test ends."""
+    names = [f"ptest{os.getpid()}{side}" for side in "ab"]
+    for name in names:
+        ip("netns", "add", name)
+        test.addCleanup(ip, "netns", "del", name)
+    ip("link", "add", names[0], "type", "veth", "peer", "name", names[1])
+    for name, address in zip(names, addresses):
+        ip("link", "set", name, "netns", name)
+        ip("-n", name, "addr", "add", f"{address}/24", "dev", name)
+        ip("-n", name, "link", "set", name, "up")
+        ip("-n", name, "link", "set", "lo", "up")
+    return names
