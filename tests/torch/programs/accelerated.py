@@ -8,14 +8,14 @@ from accelerate import Accelerator
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import poseidon_torch.c10d  # makes the backend known
+from poseidon_torch import c10d
 
 STEPS = 12
 
 
 def main():
     torch.set_num_threads(1)
-    torch.distributed.init_process_group(os.environ["BACKEND"])
+    torch.distributed.init_process_group(os.environ.get("BACKEND", c10d.NAME))
 
     # From here on as accelerate's own examples are.
     accelerator = Accelerator(cpu=True)
