@@ -33,8 +33,9 @@ class JobReport {
   // The same plan, with better predictions.
   void OnRecalibration(const Plan& plan) { *plan_.mutable_plan() = plan; }
   // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
-  // the workers that tell one, if any does), images/s of all workers, and the share of the exchange that was not hidden behind
-  // computing. Test results get a line of their own. What has been told before is passed over.
+  // the workers that tell one, if any does), images/s of all workers, and the share of the exchange
+  // that was not hidden behind computing. Test results get a line of their own. What has been told
+  // before is passed over.
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
   // Iterations from recovered.iteration() on are to come again. Returns a line to show.
   std::string OnRecovered(const wire::Recovered& recovered);

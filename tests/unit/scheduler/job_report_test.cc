@@ -185,7 +185,8 @@ TEST(JobReportTest, OnlyALossThatAWorkerTellsIsShown) {
   JobReport report(2);
   const auto line_of = [&](const wire::Progress& first, const wire::Progress& second) {
     report.OnProgress(first, {});
-    return report.OnProgress(second, Seconds(10 + static_cast<double>(first.iteration()))).value_or("nothing");
+    return report.OnProgress(second, Seconds(10 + static_cast<double>(first.iteration())))
+        .value_or("nothing");
   };
   wire::Progress silent = ProgressOf(0, 0, 0);
   silent.clear_loss();
