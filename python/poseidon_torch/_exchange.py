@@ -76,6 +76,7 @@ class Exchange:
             for slot in layer.slots
         ]
         self._handles += _refuse_changes(model)
+        self._frozen = [one for one in model.named_parameters() if not one[1].requires_grad]
         self._install_factors()
         self._clock: Optional[LayerClock] = None
         if session.wants_layer_times() and all(layer.on_cpu() for layer in layers):
@@ -142,6 +143,7 @@ class Exchange:
 
     def _begin_backward(self) -> None:
         if not self._in_backward:
+            self._check_frozen()
             self._in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
 
@@ -237,6 +239,15 @@ class Exchange:
                 return
             for index in range(len(self._layers)):
                 self._take_mean(index)
+
+    def _check_frozen(self) -> None:
+        """A parameter that is no layer's would silently learn on its own."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise ConfigError(
+                    f"{name} was frozen when distribute was called, and now requires a gradient; freeze it after "
+                    "distribute instead"
+                )
 
     def _report_layer_times(self) -> None:
         times = self._clock.end_iteration() if self._clock is not None else None

@@ -132,6 +132,30 @@ class Misuse(unittest.TestCase):
             model[0].scale = torch.nn.Parameter(torch.ones(1))
         pass_of(torch.nn.Linear(4, 4), optimizer)
 
+    def test_a_parameter_that_is_unfrozen_later(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        model[0].requires_grad_(False)
+        optimizer = psd.distribute(model, sgd(model))
+        pass_of(model, optimizer)
+        model[0].bias.requires_grad_(True)
+        with self.assertRaisesRegex(psd.ConfigError, "0.bias was frozen when distribute"):
+            pass_of(model, optimizer)
+
+    def test_a_parameter_that_is_frozen_for_a_while(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        plain = copy.deepcopy(model)
+        optimizer = psd.distribute(model, sgd(model))
+        for net, steps in ((model, optimizer), (plain, sgd(plain))):
+            for learns in (False, True):
+                net[0].requires_grad_(learns)
+                before = net[0].weight.detach().clone()
+                pass_of(net, steps)
+                self.assertEqual(net[0].weight.equal(before), not learns)
+        for ours, theirs in zip(model.parameters(), plain.parameters()):
+            self.assertTrue(ours.equal(theirs))
+
     def test_reentrant_checkpoints_exchange_more_often_but_rightly(self):
         self.init()
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
