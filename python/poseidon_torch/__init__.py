@@ -147,9 +147,9 @@ def distribute(
 
     `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md,
     `servers` is cluster's (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"). Not given, the policy
-    is TIME: the network is measured at the start, the model's passes (on CPUs) in the first dozen iterations, and the
-    scheme and the bucket of each layer are planned by that. With `deterministic` it is ALL_RING, or BYTES where an
-    example is given, since a measured plan is not the same twice.
+    is TIME: the network is measured at the start, the model's passes in the first dozen iterations, and the scheme and
+    the bucket of each layer are planned by that. With `deterministic`, since a measured plan is not the same twice, and
+    for a model on a GPU, whose passes are not measured yet, it is ALL_RING, or BYTES where an example is given.
     `deadline_seconds`: how long workers wait for one another before the job ends (600); longer than a test that only
     one of them makes. `batch_size`: samples a worker computes in an iteration, for rates in the progress. The same on
     all ranks; a job config file says all but the last itself.
@@ -177,7 +177,8 @@ def distribute(
         check_optimizer(optimizer)
     if _process.job is not None:  # else the job config says it
         options["wait_for_all"] = overlap == "backward"
-        options["policy"] = policy or _default_policy(bool(deterministic), example is not None)
+        timed = not deterministic and all(layer.on_cpu() for layer in layers)
+        options["policy"] = policy or _default_policy(timed, example is not None)
     _start(
         options,
         lambda session: Exchange(model, optimizer, layers, session, overlap, batch_size),
@@ -266,9 +267,10 @@ def _exchange() -> Union[Exchange, Rounds]:
     return _process.exchange
 
 
-def _default_policy(deterministic: bool, has_example: bool) -> str:
-    # TIME plans by what it measures, which is not the same in two runs.
-    if not deterministic:
+def _default_policy(timed: bool, has_example: bool) -> str:
+    # TIME plans by what is measured. That is not the same in two runs; and layers that nobody has timed, as those on a
+    # GPU, would be planned by their sizes, which makes plans that are worse than a plain ring.
+    if timed:
         return "TIME"
     return "BYTES" if has_example else JobOptions.policy
 
