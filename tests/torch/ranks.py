@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -23,10 +24,27 @@ class Result:
     output: str  # stdout and stderr
 
 
-def free_port() -> int:
+# A program that trains several times takes the next port each time. Below Linux's range for outgoing connections
+# (32768 up), so that none takes one meanwhile.
+PORTS_IN_A_ROW = 16
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port() -> int:
+    """The first of some free ports in a row."""
+    while True:
+        first = random.randrange(10000, 20000)  # the jobs' own are above
+        if all(_is_free(first + number) for number in range(PORTS_IN_A_ROW)):
+            return first
 
 
 def environment_of(
