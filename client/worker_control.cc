@@ -3,6 +3,7 @@
 #include "client/link_probe.h"
 #include "client/sync/held_lane.h"
 #include "client/sync/sync_lane.h"
+#include "proto/plan_members.h"
 
 namespace poseidon {
 
@@ -151,11 +152,13 @@ void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
     if (ready_ && !hold_ && number == context_->plan.plan().number()) SendReady(outbox);
     return;
   }
+  const int place = PlaceOfWorker(plan->plan(), member_.self().rank);
+  if (place < 0) return;  // the job goes on without this worker, and says so
   std::shared_ptr<SyncContext> context = MakeContext(plan);
   program_loads_ = context_ != nullptr;
   ready_ = false;
   hold_.reset();
-  context->rank = member_.self().rank;
+  context->place = place;
   // Frames of an earlier plan are of another epoch.
   context->epoch = member_.base() + static_cast<uint64_t>(number);
   context->stall_deadline = options_.stall_deadline;

@@ -113,11 +113,10 @@ void WorkerProtocol::OnPlan() {
   while (std::shared_ptr<SyncContext> later = plans_->Take()) next = std::move(later);
   if (next == nullptr) return;
   const bool first = context_ == nullptr;
-  const bool same_memory = !first && next->memory == context_->memory;
   if (!first && !left_) AddToPastPlans();
-  context_ = std::move(next);
+  const std::shared_ptr<SyncContext> before = std::exchange(context_, std::move(next));
   progress_.emplace(plan(), context().rule.type != "MeanGradient");
-  if (!first) TakeStart(same_memory);
+  if (!first) TakeStart(before);
   iteration_ = plan().start_iteration();
   declaration_ = {};
   report_ = {};
@@ -126,8 +125,9 @@ void WorkerProtocol::OnPlan() {
   phase_ = Phase::kPreparing;
 }
 
-void WorkerProtocol::TakeStart(bool same_memory) {
-  if (!same_memory) {
+void WorkerProtocol::TakeStart(const std::shared_ptr<SyncContext>& before) {
+  if (context_->memory != before->memory) {
+    if (phase_ == Phase::kHeld) return TakeStartAfterHold(before);
     transition_.LoadInto(context_);
     const bool holds = !plan().holders().empty() && context_->publishes_start();
     if (holds && context_->kept != nullptr) context_->kept->AllArrived(plan().start_iteration());
@@ -140,6 +140,16 @@ void WorkerProtocol::TakeStart(bool same_memory) {
   } else {
     context_->kept->Forget();
   }
+}
+
+void WorkerProtocol::TakeStartAfterHold(const std::shared_ptr<SyncContext>& before) {
+  transition_ = {};
+  if (plan().holders().empty() || !context_->publishes_start()) return;
+  // Nobody uses the memory of the plan before any more: neither a lane nor the program.
+  before->kept->GoBack(plan().start_iteration());
+  transition_.SaveFrom(before);
+  transition_.LoadInto(context_);
+  context_->kept->AllArrived(plan().start_iteration());
 }
 
 void WorkerProtocol::OnHold(const Envelope& envelope) {

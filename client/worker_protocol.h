@@ -77,6 +77,8 @@ class WorkerProtocol {
   const std::shared_ptr<SyncContext>& shared_context() const { return context_; }
   const Plan& plan() const { return context_->plan.plan(); }
   const ModelSpec& model() const { return context_->plan.model(); }
+  // Whether the worker is the first of the present plan's: the one that tests and writes snapshots.
+  bool leads() const { return context_->place == 0; }
   // That which is computed, or whose forward pass is next. Goes back with kHeld's end.
   int64_t iteration() const { return iteration_; }
   // Whether the layer may be used in the forward pass of `iteration`.
@@ -130,8 +132,10 @@ class WorkerProtocol {
   void OnJoined(const Envelope& envelope, Outbox& outbox);
   void OnPlan();
   void OnHold(const Envelope& envelope);
-  // What the next plan starts with is put into its memory.
-  void TakeStart(bool same_memory);
+  // What the plan starts with is put into its memory, from that of the plan before.
+  void TakeStart(const std::shared_ptr<SyncContext>& before);
+  // Likewise, in memory of its own, after a hold.
+  void TakeStartAfterHold(const std::shared_ptr<SyncContext>& before);
   void OnStart(const Envelope& envelope, Outbox& outbox);
   // What may have been lost with a scheduler: how iterations from `from` on went, and the report.
   void ReportAgain(int64_t from, Outbox& outbox) const;

@@ -100,6 +100,8 @@ class WorkerSession {
 
   int rank() const { return protocol_.rank(); }
   int workers() const { return options_.job.cluster().workers(); }
+  // Whether this worker is the first of the plan's; worker 0, if that has not been lost.
+  bool leads() const { return protocol_.leads(); }
   int64_t iteration() const { return protocol_.iteration(); }
   const Plan& plan() const { return protocol_.plan(); }
   // That was declared; once there is a plan.

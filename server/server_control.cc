@@ -3,6 +3,7 @@
 #include <new>
 
 #include "core/error.h"
+#include "proto/plan_members.h"
 
 namespace poseidon {
 
@@ -37,12 +38,13 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
     if (plan.plan().number() == plans_ - 1) SendReady(outbox);
     return;
   }
+  if (PlaceOfServer(plan.plan(), member_.self().rank) < 0) return;  // the job goes on without it
   plans_ = plan.plan().number() + 1;
   lanes_ = plan.plan().lanes();
   try {
     for (int lane = 0; lane < plan.plan().lanes(); ++lane) {
       ShardOptions shard;
-      shard.server = member_.self().rank;
+      shard.server = PlaceOfServer(plan.plan(), member_.self().rank);
       shard.lane = lane;
       // Frames of an earlier plan are of another epoch.
       shard.epoch = member_.base() + static_cast<uint64_t>(plan.plan().number());

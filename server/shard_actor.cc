@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "proto/bucket.h"
+#include "proto/plan_members.h"
 #include "proto/update_rule_message.h"
 
 namespace poseidon {
@@ -31,6 +32,9 @@ ShardActor::ShardActor(const wire::PlanAndModel& plan, const ShardOptions& optio
       copies_needed_(plan.plan().staleness() != 0),
       fifo_(plan.plan().fifo()),
       rule_(ToUpdateRule(plan.model().update_rule())) {
+  for (int worker = 0; worker < workers_; ++worker) {
+    worker_ranks_.push_back(RankOfWorker(plan.plan(), worker));
+  }
   for (int b = 0; b < plan.plan().buckets_size(); ++b) {
     const BucketPlan& bucket = plan.plan().buckets(b);
     buckets_.push_back({bucket.name(), bucket.layer_count() > 1});
@@ -119,21 +123,31 @@ void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
     started_ = outbox.now;
     return;
   }
-  const NodeId& worker = envelope.from.node;
   if (envelope.epoch != options_.epoch) return dropped_.AddStale();
-  if (worker.role != Role::kWorker || worker.rank < 0 || worker.rank >= workers_) {
+  const int sender = PlaceOf(envelope.from.node);
+  if (sender < 0) {
     return dropped_.AddInvalid(envelope, "from a node that is no worker of this job");
   }
   const auto pair = pairs_.find({envelope.bucket, envelope.chunk});
-  if (pair != pairs_.end()) return OnPairFrame(envelope, pair->first, pair->second, outbox);
+  if (pair != pairs_.end()) {
+    return OnPairFrame(envelope, sender, pair->first, pair->second, outbox);
+  }
   const auto layer = factor_layers_.find(envelope.bucket);
-  if (layer != factor_layers_.end()) return OnFactorLayerFrame(envelope, layer->second, outbox);
+  if (layer != factor_layers_.end()) {
+    return OnFactorLayerFrame(envelope, sender, layer->second, outbox);
+  }
   dropped_.AddInvalid(envelope, "for a KV pair that is not here");
 }
 
-void ShardActor::OnPairFrame(const Envelope& envelope, const Key& key, KvPair& pair,
+int ShardActor::PlaceOf(const NodeId& worker) const {
+  if (worker.role != Role::kWorker) return -1;
+  const auto found = std::ranges::lower_bound(worker_ranks_, worker.rank);
+  if (found == worker_ranks_.end() || *found != worker.rank) return -1;
+  return static_cast<int>(found - worker_ranks_.begin());
+}
+
+void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const Key& key, KvPair& pair,
                              Outbox& outbox) {
-  const int sender = envelope.from.node.rank;
   if (sender == 0 && OnStateFrame(envelope, key, pair, outbox)) return;
   if (envelope.kind != MessageKind::kGradient)
     return dropped_.AddInvalid(envelope, "of a wrong kind");
@@ -147,8 +161,8 @@ void ShardActor::OnPairFrame(const Envelope& envelope, const Key& key, KvPair& p
   }
 }
 
-void ShardActor::OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox) {
-  const int sender = envelope.from.node.rank;
+void ShardActor::OnFactorLayerFrame(const Envelope& envelope, int sender, FactorLayer& layer,
+                                    Outbox& outbox) {
   if (sender == 0 && OnStateFrame(envelope, layer, outbox)) return;
   if (envelope.kind != MessageKind::kFactors)
     return dropped_.AddInvalid(envelope, "of a wrong kind");
@@ -258,7 +272,7 @@ void ShardActor::Send(MessageKind kind, const Key& key, int worker, int64_t iter
                       const Payload& body, Outbox& outbox) {
   Envelope envelope;
   envelope.kind = kind;
-  envelope.to = {{Role::kWorker, worker}, kFirstDataLane + options_.lane};
+  envelope.to = {{Role::kWorker, worker_ranks_[worker]}, kFirstDataLane + options_.lane};
   envelope.epoch = options_.epoch;
   envelope.iteration = iteration;
   envelope.bucket = key.bucket;
@@ -306,7 +320,7 @@ wire::Stalled ShardActor::StallOf(uint32_t bucket, const Owner& owner) const {
   for (const int worker : owner.initialized() ? owner.missing() : std::vector<int>{0}) {
     wire::Node* node = stalled.add_missing();
     node->set_role(static_cast<uint32_t>(Role::kWorker));
-    node->set_rank(worker);
+    node->set_rank(worker_ranks_[worker]);
   }
   return stalled;
 }

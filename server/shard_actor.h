@@ -32,7 +32,7 @@
 namespace poseidon {
 
 struct ShardOptions {
-  int server = 0;  // rank
+  int server = 0;  // place among the plan's servers (proto/plan_members.h)
   int lane = 0;    // data lane, from 0
   uint64_t epoch = 0;
   Duration stall_deadline = Seconds(300);
@@ -72,12 +72,16 @@ class ShardActor : public Actor {
   };
 
   std::vector<Place> Places(const wire::PlanAndModel& plan) const;
+  // Of the worker among the plan's; -1: it is none.
+  int PlaceOf(const NodeId& worker) const;
   KvPair::Options PairOptions(const Plan& plan, const BucketPlan& bucket) const;
   void MakePair(const wire::PlanAndModel& plan, const Key& key, std::span<float> memory);
   void MakeFactorLayer(const wire::PlanAndModel& plan, int bucket, std::span<float> memory);
 
-  void OnPairFrame(const Envelope& envelope, const Key& key, KvPair& pair, Outbox& outbox);
-  void OnFactorLayerFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox);
+  // `sender` and what follows: places of workers.
+  void OnPairFrame(const Envelope& envelope, int sender, const Key& key, KvPair& pair,
+                   Outbox& outbox);
+  void OnFactorLayerFrame(const Envelope& envelope, int sender, FactorLayer& layer, Outbox& outbox);
   // What worker 0 gives or takes where a plan starts or is left; true if the frame was such a one.
   bool OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair, Outbox& outbox);
   bool OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox);
@@ -102,9 +106,10 @@ class ShardActor : public Actor {
 
   ShardOptions options_;
   int workers_;
-  int64_t iterations_;  // of the training; 0: not known
-  bool copies_needed_;  // values may change while frames with them are under way
-  bool fifo_;           // priorities are all the same
+  std::vector<int> worker_ranks_;  // by place
+  int64_t iterations_;             // of the training; 0: not known
+  bool copies_needed_;             // values may change while frames with them are under way
+  bool fifo_;                      // priorities are all the same
   UpdateRule rule_;
   std::vector<BucketInfo> buckets_;
   std::shared_ptr<ZeroedMemory> memory_;  // shared with the frames on their way out

@@ -94,7 +94,7 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
   options_.record->context = protocol_.shared_context();
   copies_.SetPlan(protocol_.plan(), *options_.model, options_.cluster);
   const bool first = protocol_.plan().start_iteration() == 0 && protocol_.plan().holders().empty();
-  if (first && protocol_.rank() == 0 && options_.work->arithmetic.initialize) {
+  if (first && protocol_.leads() && options_.work->arithmetic.initialize) {
     for (int layer = 0; layer < options_.model->layers_size(); ++layer) {
       options_.work->arithmetic.initialize(layer, protocol_.context().memory->values(layer));
     }
@@ -114,7 +114,7 @@ void SimulatedTrainer::OnStepDone(Outbox& outbox) {
     const int64_t iteration = protocol_.iteration();
     const SyncContext& context = protocol_.context();
     if (options_.work->arithmetic.gradient) {
-      options_.work->arithmetic.gradient(context.rank, iteration, *done.gradient,
+      options_.work->arithmetic.gradient(context.place, iteration, *done.gradient,
                                          context.memory->values(*done.gradient),
                                          GradientBuffersOf(context, *done.gradient, iteration));
     }

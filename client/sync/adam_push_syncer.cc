@@ -16,7 +16,7 @@ FrameStatus AdamPushSyncer::Send(int64_t iteration, Outbox& outbox) {
     const int64_t width = factor == 0 ? product.outputs() : product.inputs();
     // Without a copy: this stack is written again two iterations later, after the server's answer.
     Envelope envelope = context_->MakeFrame(
-        MessageKind::kFactors, {Role::kServer, plan.chunks(0).server()}, plan.lane(), bucket_,
+        MessageKind::kFactors, context_->Server(plan.chunks(0).server()), plan.lane(), bucket_,
         factor, iteration,
         context_->ViewOf(factor == 0 ? stack.u : stack.v, 0, product.rows() * width));
     context_->CountSent(bucket_, envelope);

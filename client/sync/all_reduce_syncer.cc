@@ -14,11 +14,11 @@ AllReduceSyncer::AllReduceSyncer(std::shared_ptr<SyncContext> context, int bucke
   for (const int c : ChunksOnLane(plan(), lane)) {
     const Chunk& chunk = plan().chunks(c);
     parts_.push_back(
-        {c, ScheduleRunner(
-                AllReduceSteps(plan().scheme(), context_->plan.plan(), c,
-                               {chunk.offset(), chunk.size()}, context_->rank, context_->workers()),
-                CodecOf(context_->plan.plan(), plan()),
-                1.0F / static_cast<float>(context_->workers()), context_->start())});
+        {c, ScheduleRunner(AllReduceSteps(plan().scheme(), context_->plan.plan(), c,
+                                          {chunk.offset(), chunk.size()}, context_->place,
+                                          context_->workers()),
+                           CodecOf(context_->plan.plan(), plan()),
+                           1.0F / static_cast<float>(context_->workers()), context_->start())});
   }
 }
 
@@ -57,13 +57,12 @@ FrameStatus AllReduceSyncer::ReceiveReduce(const Envelope& envelope, Outbox& out
                                      [](const Part& candidate, uint32_t chunk) {
                                        return static_cast<uint32_t>(candidate.chunk) < chunk;
                                      });
-  if (part == parts_.end() || static_cast<uint32_t>(part->chunk) != envelope.chunk ||
-      envelope.from.node.role != Role::kWorker) {
+  const int sender = context_->PlaceOf(envelope.from.node);
+  if (part == parts_.end() || static_cast<uint32_t>(part->chunk) != envelope.chunk || sender < 0) {
     return FrameStatus::kInvalid;
   }
-  const FrameStatus status =
-      part->runner.Receive(envelope.iteration, envelope.from.node.rank,
-                           static_cast<int>(envelope.step), envelope.body, frames_);
+  const FrameStatus status = part->runner.Receive(
+      envelope.iteration, sender, static_cast<int>(envelope.step), envelope.body, frames_);
   if (status != FrameStatus::kAccepted) return status;
   context_->CountReceived(bucket_, envelope);
   SendFrames(*part, part->runner.begun() - 1, outbox);
@@ -73,7 +72,7 @@ FrameStatus AllReduceSyncer::ReceiveReduce(const Envelope& envelope, Outbox& out
 void AllReduceSyncer::SendFrames(const Part& part, int64_t iteration, Outbox& outbox) {
   for (ReduceFrame& frame : frames_) {
     Envelope envelope =
-        context_->MakeFrame(MessageKind::kReduce, {Role::kWorker, frame.peer}, lane_, bucket_,
+        context_->MakeFrame(MessageKind::kReduce, context_->Worker(frame.peer), lane_, bucket_,
                             part.chunk, iteration, std::move(frame.body));
     envelope.step = static_cast<uint32_t>(frame.step);
     context_->CountSent(bucket_, envelope);
@@ -101,9 +100,9 @@ std::vector<NodeId> AllReduceSyncer::missing() const {
   if (fresh_iteration_ < context_->start()) return initial_.missing();
   std::vector<NodeId> workers;
   for (const Part& part : parts_) {
-    const std::optional<int> rank = part.runner.missing();
-    if (!rank) continue;
-    const NodeId worker{Role::kWorker, *rank};
+    const std::optional<int> place = part.runner.missing();
+    if (!place) continue;
+    const NodeId worker = context_->Worker(*place);
     if (std::find(workers.begin(), workers.end(), worker) == workers.end()) {
       workers.push_back(worker);
     }

@@ -61,7 +61,7 @@ Payload FactorBroadcastSyncer::OwnFactor(int64_t iteration, int factor) const {
   const size_t floats = FactorFloats(factor);
   const size_t bytes = EncodedBytes(codec_, static_cast<int64_t>(floats));
   if (context_->phantom) return Payload::Phantom(bytes);
-  const std::span<float> slot = Slot(iteration, context_->rank, factor);
+  const std::span<float> slot = Slot(iteration, context_->place, factor);
   // Without a copy: this slot is written again two iterations later, which nobody reaches before
   // every worker has had these rows (client/sync/model_memory.h).
   if (codec_.type == CodecType::kFp32)
@@ -78,19 +78,19 @@ FrameStatus FactorBroadcastSyncer::Send(int64_t iteration, Outbox& outbox) {
   std::array<Payload, kFactors> bodies;
   for (int factor = 0; factor < kFactors; ++factor) bodies[factor] = OwnFactor(iteration, factor);
   for (int worker = 0; worker < context_->workers(); ++worker) {
-    if (worker == context_->rank || (plan().factor_ring() && worker != Right())) continue;
+    if (worker == context_->place || (plan().factor_ring() && worker != Right())) continue;
     for (int factor = 0; factor < kFactors; ++factor) {
-      SendTo(worker, iteration, kFactors * context_->rank + factor, bodies[factor], outbox);
+      SendTo(worker, iteration, kFactors * context_->place + factor, bodies[factor], outbox);
     }
   }
   sent_ = true;
-  Mark(iteration, context_->rank, 0);
-  return Mark(iteration, context_->rank, 1);
+  Mark(iteration, context_->place, 0);
+  return Mark(iteration, context_->place, 1);
 }
 
 void FactorBroadcastSyncer::SendTo(int worker, int64_t iteration, int chunk, const Payload& body,
                                    Outbox& outbox) {
-  Envelope envelope = context_->MakeFrame(MessageKind::kFactors, {Role::kWorker, worker},
+  Envelope envelope = context_->MakeFrame(MessageKind::kFactors, context_->Worker(worker),
                                           plan().lane(), bucket_, chunk, iteration, body);
   context_->CountSent(bucket_, envelope);
   outbox.Send(std::move(envelope));
@@ -109,9 +109,9 @@ FrameStatus FactorBroadcastSyncer::Receive(const Envelope& envelope, Outbox& out
 bool FactorBroadcastSyncer::Fits(const Envelope& envelope) const {
   const int worker = static_cast<int>(envelope.chunk / kFactors);
   const int factor = static_cast<int>(envelope.chunk % kFactors);
-  const NodeId sender{Role::kWorker, plan().factor_ring() ? Left() : worker};
+  const int sender = plan().factor_ring() ? Left() : worker;
   return envelope.chunk < static_cast<uint32_t>(kFactors * context_->workers()) &&
-         worker != context_->rank && envelope.from.node == sender &&
+         worker != context_->place && context_->PlaceOf(envelope.from.node) == sender &&
          envelope.body.size() == EncodedBytes(codec_, static_cast<int64_t>(FactorFloats(factor)));
 }
 
@@ -165,7 +165,7 @@ std::vector<NodeId> FactorBroadcastSyncer::missing() const {
   const Arrivals& arrivals = arrivals_[fresh_iteration_ % 2];
   for (int worker = 0; worker < context_->workers(); ++worker) {
     if (!arrivals.arrived[worker][0] || !arrivals.arrived[worker][1]) {
-      workers.push_back({Role::kWorker, worker});
+      workers.push_back(context_->Worker(worker));
     }
   }
   return workers;

@@ -56,8 +56,8 @@ class FactorBroadcastSyncer : public Syncer {
   // Rows of a worker in one of the two factors of an iteration's stack.
   std::span<float> Slot(int64_t iteration, int worker, int factor) const;
   size_t FactorFloats(int factor) const;
-  int Right() const { return (context_->rank + 1) % context_->workers(); }
-  int Left() const { return (context_->rank + context_->workers() - 1) % context_->workers(); }
+  int Right() const { return (context_->place + 1) % context_->workers(); }
+  int Left() const { return (context_->place + context_->workers() - 1) % context_->workers(); }
   const BucketMemory& memory() const { return context_->memory->bucket(bucket_); }
   const BucketPlan& plan() const { return context_->bucket(bucket_); }
   const InnerProductSpec& product() const {

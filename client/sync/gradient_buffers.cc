@@ -45,7 +45,7 @@ GradientBuffers GradientBuffersOf(const SyncContext& context, int layer, int64_t
   if (scheme == ADAM) return {{}, stack.u, stack.v};
   const size_t u = stack.u.size() / context.workers();
   const size_t v = stack.v.size() / context.workers();
-  return {{}, stack.u.subspan(context.rank * u, u), stack.v.subspan(context.rank * v, v)};
+  return {{}, stack.u.subspan(context.place * u, u), stack.v.subspan(context.place * v, v)};
 }
 
 }  // namespace poseidon

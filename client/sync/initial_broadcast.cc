@@ -34,7 +34,7 @@ FrameStatus InitialBroadcast::Receive(const Envelope& envelope, Outbox& outbox) 
   });
   if (part == parts_.end() || context_->publishes_start() ||
       std::find(chunks_.begin(), chunks_.end(), c) == chunks_.end() ||
-      envelope.from.node != NodeId{Role::kWorker, Parent(context_->rank, c)} ||
+      envelope.from.node != context_->Worker(Parent(context_->place, c)) ||
       envelope.body.size() != plan().chunks(c).size() * part->floats * sizeof(float)) {
     return FrameStatus::kInvalid;
   }
@@ -60,7 +60,7 @@ std::vector<int> InitialBroadcast::Children(int chunk) const {
   const auto& holders = context_->plan.plan().holders();
   std::vector<int> children;
   if (holders.empty()) {
-    for (int child = 2 * context_->rank + 1; child <= 2 * context_->rank + 2; ++child) {
+    for (int child = 2 * context_->place + 1; child <= 2 * context_->place + 2; ++child) {
       if (child < context_->workers()) children.push_back(child);
     }
     return children;
@@ -68,7 +68,7 @@ std::vector<int> InitialBroadcast::Children(int chunk) const {
   if (!context_->publishes_start()) return children;
   for (int worker = 0; worker < context_->workers(); ++worker) {
     const bool holds = std::ranges::find(holders, worker) != holders.end();
-    if (!holds && Parent(worker, chunk) == context_->rank) children.push_back(worker);
+    if (!holds && Parent(worker, chunk) == context_->place) children.push_back(worker);
   }
   return children;
 }
@@ -78,7 +78,7 @@ std::vector<NodeId> InitialBroadcast::missing() const {
   if (complete() || context_->publishes_start()) return {};
   for (const Part& part : parts_) {
     for (const int chunk : chunks_) {
-      if (!part.arrived[chunk]) nodes.insert({Role::kWorker, Parent(context_->rank, chunk)});
+      if (!part.arrived[chunk]) nodes.insert(context_->Worker(Parent(context_->place, chunk)));
     }
   }
   return {nodes.begin(), nodes.end()};
@@ -89,7 +89,7 @@ void InitialBroadcast::SendToChildren(const Part& part, int chunk, Outbox& outbo
   for (const int child : Children(chunk)) {
     // Without a copy: memory changes when all workers have taken part in the first iteration, so
     // after all have had what it starts with.
-    outbox.Send(context_->MakeFrame(part.kind, {Role::kWorker, child}, planned.lane(), bucket_,
+    outbox.Send(context_->MakeFrame(part.kind, context_->Worker(child), planned.lane(), bucket_,
                                     chunk, context_->start(),
                                     context_->ViewOf(part.memory, planned.offset() * part.floats,
                                                      planned.size() * part.floats)));

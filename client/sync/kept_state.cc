@@ -30,9 +30,10 @@ KeptState::KeptState(std::shared_ptr<const wire::PlanAndModel> plan,
   try {
     floats_.resize(parameters * kept);
   } catch (const std::bad_alloc&) {
-    throw Error(ExitCode::kFailure,
-                "not enough memory to keep what recovery.mode REPLACE goes back to: " +
-                    std::to_string((parameters * kept * 4) >> 20) + " MiB");
+    throw Error(
+        ExitCode::kFailure,
+        "not enough memory to keep what the job goes back to after a loss (recovery.mode): " +
+            std::to_string((parameters * kept * 4) >> 20) + " MiB");
   }
   std::span<float> rest(floats_);
   for (std::vector<KeptChunk>& chunks : buckets_) {

@@ -41,12 +41,12 @@ FrameStatus ParameterServerSyncer::PublishInitial(const Payload& optimizer_state
   if (from_workers_) from_workers_->Publish(outbox);
   if (!values_from_servers()) return CountDown();
   // Servers answer all workers, so one of those that have the values is enough.
-  if (context_->rank != context_->publisher()) return FrameStatus::kAccepted;
+  if (context_->place != context_->publisher()) return FrameStatus::kAccepted;
   const bool to_servers = context_->starts_with_optimizer_state() && !plan().update_at_workers();
   const size_t state = OptimizerStatePerParameter(context_->rule) * sizeof(float);
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
-    const NodeId server{Role::kServer, chunk.server()};
+    const NodeId server = context_->Server(chunk.server());
     outbox.Send(context_->MakeFrame(
         MessageKind::kInitialValues, server, lane_, bucket_, c, context_->start(),
         context_->ViewOf(memory().values, chunk.offset(), chunk.size())));
@@ -62,8 +62,8 @@ FrameStatus ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
     Envelope envelope =
-        context_->MakeFrame(MessageKind::kGradient, {Role::kServer, chunk.server()}, lane_, bucket_,
-                            c, iteration, GradientBody(c, iteration));
+        context_->MakeFrame(MessageKind::kGradient, context_->Server(chunk.server()), lane_,
+                            bucket_, c, iteration, GradientBody(c, iteration));
     context_->CountSent(bucket_, envelope);
     outbox.Send(std::move(envelope));
   }
@@ -102,7 +102,7 @@ bool ParameterServerSyncer::Fits(const Envelope& envelope, const Chunk& chunk) c
   const size_t bytes =
       sum ? EncodedBytes(codec_, chunk.size()) : static_cast<size_t>(chunk.size()) * sizeof(float);
   return chunk.lane() == lane_ && envelope.body.size() == bytes &&
-         envelope.from.node == NodeId{Role::kServer, chunk.server()};
+         envelope.from.node == context_->Server(chunk.server());
 }
 
 FrameStatus ParameterServerSyncer::Receive(const Envelope& envelope, Outbox& outbox) {
@@ -160,7 +160,7 @@ std::vector<NodeId> ParameterServerSyncer::missing() const {
   if (start && from_workers_) nodes = from_workers_->missing();
   if (start && !values_from_servers()) return nodes;
   for (const int c : chunks_) {
-    const NodeId server{Role::kServer, plan().chunks(c).server()};
+    const NodeId server = context_->Server(plan().chunks(c).server());
     if (!arrived_[c] && std::find(nodes.begin(), nodes.end(), server) == nodes.end()) {
       nodes.push_back(server);
     }

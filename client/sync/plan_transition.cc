@@ -24,7 +24,7 @@ void Copy(std::span<const float> from, std::span<float> to) {
 // Worker 0's optimizer state goes to all, but each has the mean gradient; and where worker 0 may be
 // lost on the way, all take their own along.
 bool MovesOptimizerState(const SyncContext& context) {
-  return context.rank == 0 || context.kept != nullptr || context.rule.type == "MeanGradient";
+  return context.place == 0 || context.kept != nullptr || context.rule.type == "MeanGradient";
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ void PlanTransition::SaveOptimizerState() {
 
 std::vector<int> PlanTransition::BucketsToFetch() const {
   std::vector<int> buckets;
-  if (from_->rank != 0) return buckets;
+  if (from_->place != 0) return buckets;
   for (int bucket = 0; bucket < from_->plan.plan().buckets_size(); ++bucket) {
     if (FloatsKeptByServers(*from_, from_->bucket(bucket)) > 0) buckets.push_back(bucket);
   }

@@ -106,8 +106,8 @@ void SyncLane::FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbo
     fetching_[bucket].insert(chunk);
     outbox.Send(
         context_->MakeFrame(MessageKind::kFetchOptimizerState,
-                            {Role::kServer, context_->bucket(bucket).chunks(chunk).server()}, lane_,
-                            bucket, chunk, envelope.iteration, {}));
+                            context_->Server(context_->bucket(bucket).chunks(chunk).server()),
+                            lane_, bucket, chunk, envelope.iteration, {}));
   }
 }
 
@@ -119,7 +119,7 @@ void SyncLane::OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& 
   const auto chunk = fetching->second.find(static_cast<int>(envelope.chunk));
   if (chunk == fetching->second.end()) return dropped_.AddStale();
   const size_t floats = plan.chunks(*chunk).size() * FloatsKeptByServers(*context_, plan);
-  if (envelope.from.node != NodeId{Role::kServer, plan.chunks(*chunk).server()} ||
+  if (envelope.from.node != context_->Server(plan.chunks(*chunk).server()) ||
       envelope.body.size() != floats * sizeof(float)) {
     return dropped_.AddInvalid(envelope, kMisfit);
   }
@@ -204,7 +204,7 @@ std::vector<NodeId> SyncLane::Missing(int bucket, const Entry& entry) const {
   if (fetching.empty()) return entry.syncer->missing();
   std::set<NodeId> servers;
   for (const int chunk : fetching) {
-    servers.insert({Role::kServer, context_->bucket(bucket).chunks(chunk).server()});
+    servers.insert(context_->Server(context_->bucket(bucket).chunks(chunk).server()));
   }
   return {servers.begin(), servers.end()};
 }

@@ -6,6 +6,7 @@
 #include "client/sync/all_reduce_syncer.h"
 #include "client/sync/factor_broadcast_syncer.h"
 #include "client/sync/parameter_server_syncer.h"
+#include "proto/plan_members.h"
 #include "proto/update_rule_message.h"
 
 namespace poseidon {
@@ -52,10 +53,18 @@ Envelope SyncContext::MakeFrame(MessageKind kind, const NodeId& to, int lane, in
   return envelope;
 }
 
+NodeId SyncContext::Worker(int at) const { return {Role::kWorker, RankOfWorker(plan.plan(), at)}; }
+
+NodeId SyncContext::Server(int at) const { return {Role::kServer, RankOfServer(plan.plan(), at)}; }
+
+int SyncContext::PlaceOf(const NodeId& worker) const {
+  return worker.role == Role::kWorker ? PlaceOfWorker(plan.plan(), worker.rank) : -1;
+}
+
 void SyncContext::CountPeers() {
-  for (int server = 0; server < plan.plan().servers(); ++server) peers[{Role::kServer, server}];
+  for (int server = 0; server < plan.plan().servers(); ++server) peers[Server(server)];
   for (int other = 0; other < workers(); ++other) {
-    if (other != rank) peers[{Role::kWorker, other}];
+    if (other != place) peers[Worker(other)];
   }
 }
 
@@ -75,7 +84,7 @@ void SyncContext::CountReceived(int bucket_index, const Envelope& envelope) {
 
 bool SyncContext::publishes_start() const {
   const auto& holders = plan.plan().holders();
-  return holders.empty() ? rank == 0 : std::ranges::find(holders, rank) != holders.end();
+  return holders.empty() ? place == 0 : std::ranges::find(holders, place) != holders.end();
 }
 
 void SyncContext::Keep(int bucket_index, int64_t iteration, int64_t offset, int64_t size) const {

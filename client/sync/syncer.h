@@ -47,7 +47,8 @@ struct SyncContext {
   std::map<NodeId, TrafficCounter> peers;
   // Frames that lanes threw away: old, repeated or foreign.
   std::atomic<int64_t> dropped_frames{0};
-  int rank = 0;
+  int place =
+      0;  // among the plan's workers (proto/plan_members.h); what follows says worker for it
   uint64_t epoch = 0;
   Duration stall_deadline = Seconds(300);
   bool phantom = false;
@@ -60,6 +61,10 @@ struct SyncContext {
   int workers() const { return plan.plan().workers(); }
   // The plan's first iteration.
   int64_t start() const { return plan.plan().start_iteration(); }
+  // The nodes at these places, and back; -1 for a node that takes no part, or is no worker.
+  NodeId Worker(int at) const;
+  NodeId Server(int at) const;
+  int PlaceOf(const NodeId& worker) const;
   // Whether other workers, or servers, get from this one what the plan starts with.
   bool publishes_start() const;
   // The worker that the servers get it from.

@@ -64,7 +64,7 @@ std::shared_ptr<SyncContext> MakeContext(bool factor_ring = false) {
   fc->mutable_inner_product()->set_rows(1);
   auto memory = std::make_shared<ModelMemory>(plan, false);
   auto context = std::make_shared<SyncContext>(std::move(plan), std::move(memory));
-  context->rank = 1;
+  context->place = 1;
   context->epoch = 4;
   return context;
 }

@@ -92,7 +92,7 @@ class WorkerProtocolTest : public testing::Test {
   }
   void GivePlan(const wire::PlanAndModel& plan) {
     auto context = std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false));
-    context->rank = rank_;
+    context->place = rank_;
     if (recovers_) {
       context->kept = std::make_shared<KeptState>(std::make_shared<wire::PlanAndModel>(plan),
                                                   context->memory, true);

@@ -1,0 +1,58 @@
+#include "proto/plan_members.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace poseidon {
+namespace {
+
+using Ranks = google::protobuf::RepeatedField<int>;
+
+int RankAt(const Ranks& ranks, int place) { return ranks.empty() ? place : ranks.Get(place); }
+
+int PlaceIn(const Ranks& ranks, int members, int rank) {
+  if (ranks.empty()) return rank >= 0 && rank < members ? rank : -1;
+  const auto found = std::ranges::find(ranks, rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+void SetRanks(const std::set<int>& members, Ranks& ranks) {
+  std::vector<int> same(members.size());
+  std::iota(same.begin(), same.end(), 0);
+  ranks.Clear();
+  if (std::ranges::equal(members, same)) return;
+  ranks.Add(members.begin(), members.end());
+}
+
+}  // namespace
+
+int RankOfWorker(const Plan& plan, int place) { return RankAt(plan.worker_ranks(), place); }
+int RankOfServer(const Plan& plan, int place) { return RankAt(plan.server_ranks(), place); }
+
+int PlaceOfWorker(const Plan& plan, int rank) {
+  return PlaceIn(plan.worker_ranks(), plan.workers(), rank);
+}
+
+int PlaceOfServer(const Plan& plan, int rank) {
+  return PlaceIn(plan.server_ranks(), plan.servers(), rank);
+}
+
+void SetMembers(const std::set<int>& workers, const std::set<int>& servers, Plan& plan) {
+  SetRanks(workers, *plan.mutable_worker_ranks());
+  SetRanks(servers, *plan.mutable_server_ranks());
+}
+
+void ContinueTenures(const Plan& before, int64_t start, Plan& plan) {
+  google::protobuf::RepeatedPtrField<Tenure> tenures = before.tenures();
+  if (tenures.empty()) tenures.Add()->set_workers(before.workers());
+  while (!tenures.empty() && tenures.rbegin()->start_iteration() >= start) tenures.RemoveLast();
+  if (tenures.empty() || tenures.rbegin()->workers() != plan.workers()) {
+    Tenure& present = *tenures.Add();
+    present.set_start_iteration(tenures.size() == 1 ? 0 : start);
+    present.set_workers(plan.workers());
+  }
+  *plan.mutable_tenures() = std::move(tenures);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,30 @@
+// Who takes part in a plan. Nodes are known by their ranks, which they keep as long as they are in
+// the job; the plan counts those that take part, in the order of their ranks. A node's place is its
+// number in that count: without losses its rank.
+//
+//   worker_ranks: 0, 2, 3     PlaceOfWorker(plan, 2) -> 1     RankOfWorker(plan, 1) -> 2
+//
+// Pure functions; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+int RankOfWorker(const Plan& plan, int place);
+int RankOfServer(const Plan& plan, int place);
+// -1: it takes no part.
+int PlaceOfWorker(const Plan& plan, int rank);
+int PlaceOfServer(const Plan& plan, int rank);
+
+// Makes these the plan's members; there are as many as the plan has workers and servers.
+void SetMembers(const std::set<int>& workers, const std::set<int>& servers, Plan& plan);
+
+// The training is the present number of workers' from iteration `start` on, as `before` has it
+// until there. What `before` had planned to come later does not come.
+void ContinueTenures(const Plan& before, int64_t start, Plan& plan);
+
+}  // namespace poseidon
