@@ -169,6 +169,15 @@ void DeviceNet::PublishValues() {
   first.device->Wait();
 }
 
+void DeviceNet::SetShare(const DataShare& share) {
+  const auto replicas = static_cast<int64_t>(replicas_.size());
+  for (int64_t r = 0; r < replicas; ++r) {
+    replicas_[r].device->Run([own = ShareOfReplica(share, r, replicas),
+                              engine = replicas_[r].engine] { engine->SetShare(own); });
+  }
+  WaitAll();
+}
+
 void DeviceNet::LoadBatch(int64_t pass) {
   RunAll([pass](Engine& engine) { engine.LoadBatch(pass); });
 }

@@ -47,6 +47,7 @@ class DeviceNet : public WorkerNet {
   void SetValues(const NetValues& values) override;
   void PublishValues() override;
 
+  void SetShare(const DataShare& share) override;
   void LoadBatch(int64_t pass) override;
   void WaitFresh(int layer) override;
   void Forward(int step) override;

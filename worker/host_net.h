@@ -26,6 +26,7 @@ class HostNet : public WorkerNet {
   void SetValues(const NetValues& values) override { engine_.SetValues(values); }
   void PublishValues() override {}
 
+  void SetShare(const DataShare& share) override { engine_.SetShare(share); }
   void LoadBatch(int64_t pass) override { engine_.LoadBatch(pass); }
   void WaitFresh(int layer) override;
   void Forward(int step) override;

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/parameter_hash.h"
 #include "core/steady_now.h"
+#include "proto/plan_members.h"
 #include "proto/rate_advice.h"
 #include "worker/loss_check.h"
 
@@ -24,6 +25,7 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       snapshots_(options.snapshots),
       first_iteration_(session.iteration()) {
   SetFirstValues();
+  TakeShare();
   if (session_.wants_layer_times()) timer_ = MakeTimer();
 }
 
@@ -36,7 +38,7 @@ LayerTimer Trainer::MakeTimer() const {
 
 void Trainer::SetFirstValues() {
   // Who takes a lost worker's place gets the values from the others.
-  const bool leads = session_.rank() == 0 && session_.plan().holders().empty();
+  const bool leads = session_.leads() && session_.plan().holders().empty();
   Engine& engine = net_.engine();
   if (leads) engine.FillParameters();
   // What the model lacks never changes and is not sent, so every worker reads it for itself.
@@ -108,10 +110,26 @@ wire::WorkerReport Trainer::Train() {
 
 void Trainer::GoBack() {
   session_.GoBack();
-  net_.PlanChanged();
+  TakePlan();
   if (begin_ == Time{}) begin_ = SteadyNow();
   if (timer_) timer_ = MakeTimer();
   LOG(INFO) << "goes on from iteration " << session_.iteration();
+}
+
+void Trainer::TakePlan() {
+  net_.PlanChanged();
+  TakeShare();
+}
+
+void Trainer::TakeShare() {
+  const Plan& plan = session_.plan();
+  if (plan.tenures().empty()) return;
+  DataShare share{.place = PlaceOfWorker(plan, session_.rank()), .tenures = {}};
+  for (const Tenure& tenure : plan.tenures()) {
+    const int64_t start = options_.passes.PassesBefore(tenure.start_iteration());
+    share.tenures.push_back({start, tenure.workers()});
+  }
+  net_.SetShare(share);
 }
 
 wire::WorkerReport Trainer::TrainToEnd() {
@@ -134,7 +152,7 @@ wire::WorkerReport Trainer::Report() {
                      options_.passes.PassesBefore(first_iteration_)) *
                     net_.batch());
   report.set_parameter_hash(HashOfValues());
-  if (session_.rank() == 0) {
+  if (session_.leads()) {
     const bool due =
         session_.iteration() > first_iteration_ && snapshots_.IsDueAtEnd(session_.iteration());
     if (due || SnapshotIsWanted()) WriteSnapshot();
@@ -149,12 +167,12 @@ wire::WorkerReport Trainer::Report() {
 void Trainer::RunIteration() {
   const int64_t iteration = session_.iteration();
   const bool first = iteration == first_iteration_;
-  if (session_.rank() == 0 && !first && (snapshots_.IsDue(iteration) || SnapshotIsWanted())) {
+  if (session_.leads() && !first && (snapshots_.IsDue(iteration) || SnapshotIsWanted())) {
     WaitForAllLayers();
     WriteSnapshot();
   }
-  if (session_.rank() == 0 && options_.test_interval > 0 &&
-      iteration % options_.test_interval == 0 && (!first || options_.test_initialization)) {
+  if (session_.leads() && options_.test_interval > 0 && iteration % options_.test_interval == 0 &&
+      (!first || options_.test_initialization)) {
     WaitForAllLayers();
     Test();
   }
@@ -177,7 +195,7 @@ void Trainer::RunIteration() {
   if (!session_.EndIteration(std::move(progress))) return;
   net_.SyncToHost();
   session_.ChangePlan();
-  net_.PlanChanged();
+  TakePlan();
 }
 
 float Trainer::RunPass(const PassOfIteration& pass) {
@@ -222,7 +240,7 @@ void Trainer::CheckParameters() const {
 }
 
 void Trainer::Display(float loss) {
-  if (session_.rank() != 0 || options_.display <= 0) return;
+  if (!session_.leads() || options_.display <= 0) return;
   recent_losses_.push_back(loss);
   if (static_cast<int64_t>(recent_losses_.size()) > options_.average_loss) {
     recent_losses_.pop_front();

@@ -59,6 +59,10 @@ class Trainer {
   // After the last iteration.
   wire::WorkerReport Report();
   void GoBack();
+  // The plan has changed.
+  void TakePlan();
+  // Who reads which data, where that has changed since the job began.
+  void TakeShare();
   void RunIteration();
   // Returns the pass's loss.
   float RunPass(const PassOfIteration& pass);

@@ -44,6 +44,8 @@ class WorkerNet {
   // Brings the first replica's parameters to the session's memory, from where all get them.
   virtual void PublishValues() = 0;
 
+  // The number of workers has changed: the next batches are this share's.
+  virtual void SetShare(const DataShare& share) = 0;
   // Number `pass` of the training.
   virtual void LoadBatch(int64_t pass) = 0;
   // A layer's parameters are needed for the current iteration. Waits until they have come; updated

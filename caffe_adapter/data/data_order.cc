@@ -12,7 +12,7 @@ namespace poseidon {
 DataOrder::DataOrder(OrderedRecords of, int64_t workers, int64_t batch, bool shuffle, uint64_t seed,
                      int64_t skip)
     : of_(std::move(of)),
-      workers_(workers),
+      share_{.tenures = {{0, workers}}},
       batch_(batch),
       shuffle_(shuffle),
       seed_(seed),

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "caffe_adapter/data/data_share.h"
+
 namespace poseidon {
 
 // What an order is of. Either `records` in all, or, where records come in files that are read
@@ -17,6 +19,10 @@ struct OrderedRecords {
 // exactly what one worker with batch P * B reads, in the same order.
 //
 //   position = (iteration * workers + rank) * batch + i,  i = 0..batch - 1
+//
+// Where the number of workers has changed on the way, iteration * workers is BatchesBefore(share,
+// iteration) and the rank is the place (caffe_adapter/data/data_share.h).
+//
 //   epoch    = (position + skip) / records
 //   record   = permutation(epoch)[(position + skip) % records]
 //
@@ -32,8 +38,10 @@ class DataOrder {
 
   // The place of sample `i` of the batch that worker `rank` reads in `iteration`.
   int64_t Position(int64_t iteration, int64_t rank, int64_t i) const {
-    return (iteration * workers_ + rank) * batch_ + i;
+    return (BatchesBefore(share_, iteration) + rank) * batch_ + i;
   }
+  // The number of workers changes, or has done so. For positions from the last tenure's start on.
+  void SetShare(const DataShare& share) { share_ = share; }
 
   // The record at a position. Keeps one epoch's permutation, 8 bytes a record, so positions should
   // come about in order. One thread at a time.
@@ -44,7 +52,7 @@ class DataOrder {
   void PermuteFiles(uint64_t seed);
 
   OrderedRecords of_;
-  int64_t workers_;
+  DataShare share_;  // without the place
   int64_t batch_;
   bool shuffle_;
   uint64_t seed_;

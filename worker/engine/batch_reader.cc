@@ -86,6 +86,15 @@ const Batch& BatchReader::Read(int64_t iteration, int64_t next) {
   return batches_[current_];
 }
 
+void BatchReader::SetShare(const DataShare& share) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !requested_; });
+  done_.reset();
+  error_ = nullptr;
+  order_.SetShare(share);
+  rank_ = share.place;
+}
+
 void BatchReader::Request(int64_t iteration) {
   requested_ = iteration;
   error_ = nullptr;

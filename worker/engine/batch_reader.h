@@ -58,6 +58,9 @@ class BatchReader {
   // the DataError of reading `iteration`.
   const Batch& Read(int64_t iteration, int64_t next);
 
+  // The next batch read is this share's, whatever had been read ahead.
+  void SetShare(const DataShare& share);
+
   // "record 17 of PATH", of a sample of the batch last read.
   std::string DescribeSample(int64_t sample) const;
 
@@ -71,7 +74,7 @@ class BatchReader {
   std::vector<Shape> shapes_;
   int64_t batch_;
   DataOrder order_;
-  int rank_;
+  int64_t rank_;  // or the place, if the number of workers may change
   uint64_t transform_seed_;
 
   // The caller reads batches_[current_] while the thread may write the other.

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "caffe_adapter/data/data_share.h"
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/net.h"
 #include "core/arithmetic/gradient_buffers.h"
@@ -73,6 +74,9 @@ class Engine {
   // snapshot never has. Throws DataError.
   virtual void ReadTestLayers(const std::string& /*caffemodel*/) {}
 
+  // The number of workers has changed: batches are read as this share's from now on. Nothing where
+  // it reads no data.
+  virtual void SetShare(const DataShare& /*share*/) {}
   // Reads the batch of an iteration (from 0). Throws DataError.
   virtual void LoadBatch(int64_t iteration) = 0;
   // In ascending order of steps after LoadBatch.

@@ -76,6 +76,7 @@ class TorchEngine : public Engine {
   void SetValues(const NetValues& values) override;
   void ReadTestLayers(const std::string& caffemodel) override;
 
+  void SetShare(const DataShare& share) override { train_.SetShare(share); }
   void LoadBatch(int64_t iteration) override { train_.LoadBatch(iteration, iteration + 1); }
   void Forward(int step) override { train_.Forward(step); }
   void Backward(int step, const GradientBuffers& target) override { train_.Backward(step, target); }
@@ -132,8 +133,8 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
 }
 
 void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
-  // Worker 0 tests for all of them; only its machine needs the data.
-  if (options.rank != 0) return;
+  // One worker tests for all of them; only its machine needs the data.
+  if (options.rank != 0 && !options.may_test) return;
   for (size_t i = 0; i < options.solver.tests.size(); ++i) {
     tests_.push_back(std::make_unique<TorchTester>(
         DescribeNet(options.solver.tests[i]),

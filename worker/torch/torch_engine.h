@@ -18,6 +18,8 @@ struct TorchEngineOptions {
   // drops.
   int rank = 0;
   int workers = 1;
+  // Makes the test nets although the rank is not 0, as worker 0 may be lost.
+  bool may_test = false;
   bool shuffle = true;  // of the training data; test data is read in the order of its database
   uint64_t seed = 1;    // of parameters, shuffling, cropping, mirroring, dropout
   std::optional<int64_t> batch_per_worker;    // instead of the train net's batch size
@@ -35,8 +37,8 @@ struct TorchEngineOptions {
 // Throws ConfigError with what to do if libtorch can't compute on this CUDA device; none: the CPU.
 void CheckTorchDevice(std::optional<int> cuda_device);
 
-// The engine of the solver's train net and, on worker 0, of its test nets. Reads the next batch in
-// a thread of its own while the present one is computed.
+// The engine of the solver's train net and, on a worker that may test, of its test nets. Reads the
+// next batch in a thread of its own while the present one is computed.
 //
 // Layers without learned parameters in the model (lr_mult 0, or in the test net only) get theirs
 // from their fillers, the same on each worker.

@@ -123,6 +123,10 @@ std::vector<wire::TrainingData> TorchNet::data() const {
   return data;
 }
 
+void TorchNet::SetShare(const DataShare& share) {
+  for (DataLayer* layer : data_layers_) layer->SetShare(share);
+}
+
 void TorchNet::ShareParameters() {
   for (size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;

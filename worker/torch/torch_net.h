@@ -53,6 +53,9 @@ class TorchNet {
   // What the layers that read files read, in the net's order.
   std::vector<wire::TrainingData> data() const;
 
+  // Batches are read as this share's from now on.
+  void SetShare(const DataShare& share);
+
   // The batch of an iteration for the data layers; then `next` is read ahead.
   void LoadBatch(int64_t iteration, int64_t next);
 

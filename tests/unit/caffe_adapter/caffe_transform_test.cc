@@ -190,6 +190,32 @@ TEST(CaffeDataOrderTest, EachEpochReadsEachRecordOnce) {
   EXPECT_EQ(epochs.size(), 6u);
 }
 
+// Any number of workers at any time, also one who is alone.
+TEST(CaffeDataOrderTest, TenuresGoOnWhereTheOnesBeforeStopped) {
+  constexpr int64_t kBatch = 3;
+  DataShare share{.place = 0, .tenures = {}};
+  int64_t iteration = 0;
+  int64_t next = 0;
+  for (const int64_t workers : {4, 3, 1, 5, 2}) {
+    share.tenures.push_back({iteration, workers});
+    DataOrder order(103, 4, kBatch, true, 5);
+    order.SetShare(share);
+    for (const int64_t end = iteration + 7; iteration < end; ++iteration) {
+      for (int64_t place = 0; place < workers; ++place) {
+        for (int64_t i = 0; i < kBatch; ++i) {
+          ASSERT_EQ(order.Position(iteration, place, i), next++) << workers << " workers";
+        }
+      }
+    }
+  }
+}
+
+TEST(CaffeDataOrderTest, ReplicasReadAsSoManyWorkersWould) {
+  const DataShare share = ShareOfReplica({.place = 2, .tenures = {{0, 4}, {10, 3}}}, 1, 2);
+  EXPECT_EQ(share.place, 5);
+  EXPECT_EQ(BatchesBefore(share, 12), 2 * (4 * 10 + 3 * 2));
+}
+
 TEST(CaffeDataOrderTest, UnshuffledIsDatabaseOrder) {
   const std::vector<int64_t> records = Read(1, 1, 206, false);
   for (int64_t i = 0; i < 206; ++i) EXPECT_EQ(records[static_cast<size_t>(i)], i % 103);

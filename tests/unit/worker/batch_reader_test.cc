@@ -85,6 +85,15 @@ TEST_F(BatchReaderTest, ReadsWhatIsAskedWhateverWasReadAhead) {
   }
 }
 
+TEST_F(BatchReaderTest, WhatWasReadAheadIsNoPartOfAnotherShare) {
+  BatchReader reader(Layer(2), {.rank = 2, .workers = 3});
+  EXPECT_EQ(reader.Read(4, 5).records[0], (4 * 3 + 2) * 2 % kRecords);
+  // Worker 1 is lost in iteration 5: this one is the second of two.
+  reader.SetShare({.place = 1, .tenures = {{0, 3}, {5, 2}}});
+  EXPECT_EQ(reader.Read(5, 6).records[0], (5 * 3 + 1) * 2 % kRecords);
+  EXPECT_EQ(reader.Read(6, 7).records[0], (5 * 3 + 2 + 1) * 2 % kRecords);
+}
+
 TEST_F(BatchReaderTest, WorkersSplitTheBatchOfOneWorker) {
   for (const bool shuffle : {false, true}) {
     BatchReader whole(Layer(8, 3), {.rank = 0, .workers = 1, .shuffle = shuffle, .seed = 9});

@@ -34,6 +34,7 @@ class FileLayer : public DataLayer {
       : reader_(layer, options), place_(place) {}
 
   const BatchReader* reader() const override { return &reader_; }
+  void SetShare(const DataShare& share) override { reader_.SetShare(share); }
   void Load(int64_t iteration, int64_t next) override { batch_ = &reader_.Read(iteration, next); }
 
   Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {

@@ -28,6 +28,8 @@ class DataLayer : public TorchLayer {
 
   // Names samples in errors; null where there are no records.
   virtual const BatchReader* reader() const { return nullptr; }
+  // The next batch read is this share's.
+  virtual void SetShare(const DataShare& /*share*/) {}
 
   Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) override;
 };
