@@ -59,6 +59,7 @@ class Watch {
       NoticeInterruption(now);
       NoticeDeadline(now);
       StartAgain(now);
+      NoticeDispensable();
       NoticeFailure(now);
       // A scheduler that ends by itself has told all the others that the job is over.
       if (const auto& scheduler = daemons_.front().Poll(); scheduler && scheduler->signal == 0) {
@@ -125,10 +126,27 @@ class Watch {
     }
   }
 
+  // Those that the job goes on without are told of once.
+  void NoticeDispensable() {
+    for (size_t i = 0; i < daemons_.size(); ++i) {
+      if (restarts_[i].told || !IsDispensable(i) || give_up_ != kNever) continue;
+      restarts_[i].told = true;
+      Say(daemons_[i].name() + " " + CauseOf(daemons_[i]) + "; the job goes on without it");
+      if (options_.tell_lost) options_.tell_lost(i, CauseOf(daemons_[i]));
+    }
+  }
+
+  // Whether a daemon has died that the job goes on without.
+  bool IsDispensable(size_t index) {
+    if (!options_.goes_on_without || !options_.goes_on_without(index)) return false;
+    const std::optional<ExitStatus>& status = daemons_[index].Poll();
+    return status && MayStartAgain(*status);
+  }
+
   // Whether a daemon has died and another is to take its place: the scheduler, or another one while
   // there is a scheduler.
   bool IsToStartAgain(size_t index) {
-    if (!options_.restart || give_up_ != kNever) return false;
+    if (!options_.restart || give_up_ != kNever || IsDispensable(index)) return false;
     const std::optional<ExitStatus>& status = daemons_[index].Poll();
     return status && MayStartAgain(*status) && (index == 0 || !daemons_.front().Poll());
   }
@@ -212,7 +230,7 @@ class Watch {
       // Another takes its place, or will when there is a scheduler.
       const bool awaited = restarts_[i].died || IsToStartAgain(i) ||
                            (IsToStartAgain(0) && status && MayStartAgain(*status));
-      if (awaited || !status || status->ok() || IsStop(*status)) continue;
+      if (awaited || IsDispensable(i) || !status || status->ok() || IsStop(*status)) continue;
       if (status->code != static_cast<int>(ExitCode::kPeerLost)) return i;
       if (!found) found = i;
     }
@@ -241,6 +259,7 @@ class Watch {
     for (size_t i = 0; i < daemons_.size(); ++i) {
       const ExitStatus& status = *daemons_[i].Poll();
       if (status.ok() || status.code == static_cast<int>(ExitCode::kPeerLost)) continue;
+      if (IsDispensable(i)) continue;
       if (status.signal == 0 && !explained.insert(status.code).second) continue;
       result.culprits.push_back(i);
       if (status.signal == 0 && result.code == ExitCode::kPeerLost) {
@@ -262,6 +281,7 @@ class Watch {
   struct Restarts {
     int all = 0;
     int in_a_row = 0;
+    bool told = false;  // that the job goes on without it
     bool died = false;  // and `due` is when another is started
     Time due{};
     Time started{};

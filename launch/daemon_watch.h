@@ -21,6 +21,9 @@ struct WatchOptions {
   // Starts another process in the place of one that has died, by index, after so many before it;
   // its incarnation is the caller's affair. nullopt: it stays dead. Empty: all do.
   std::function<std::optional<ChildProcess>(size_t index, int restarts)> restart;
+  // Whether the job goes on without a daemon that was killed, by index: it is not started again,
+  // and its death is no failure. Empty: without none.
+  std::function<bool(size_t index)> goes_on_without;
   // Tells the scheduler that a daemon is gone, by index, so that the others need not wait for its
   // silence; `cause` is "was killed by signal 6 (SIGABRT): Check failed: ...". Empty: it is not
   // told.
@@ -38,10 +41,11 @@ struct WatchResult {
 
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
 // it, is started again if the options say how, ever less soon; while there is no scheduler it is
-// the only one. If one dies else, the scheduler is told, and the others are given the heartbeat
-// deadline to end by themselves; whoever is still there then is killed. If the scheduler dies and
-// is not started again, the others are asked to end. An interruption and the deadline end the job
-// through the scheduler; other requests of signals are passed on to it.
+// the only one. Of one that the job goes on without the scheduler is told. If one dies else, the
+// scheduler is told, and the others are given the heartbeat deadline to end by themselves; whoever
+// is still there then is killed. If the scheduler dies and is not started again, the others are
+// asked to end. An interruption and the deadline end the job through the scheduler; other requests
+// of signals are passed on to it.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 
 // What a process that was killed by a signal of its own (abort, a failed CHECK, an exception that

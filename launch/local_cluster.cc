@@ -192,6 +192,9 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
   if (options_.config.job.recovery().mode() != Recovery::NONE) {
     watch.restart = [this](size_t index, int restarts) { return Restart(index, restarts); };
   }
+  if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
+    watch.goes_on_without = [](size_t index) { return index > 0; };
+  }
   watch.tell_lost = [this](size_t index, const std::string& cause) { TellLost(index, cause); };
   watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
   const WatchResult result = WatchDaemons(children_, watch);

@@ -106,30 +106,40 @@ class CompatibilityCheck {
     if (job_.recovery().mode() == Recovery::NONE) return;
     if (communication_.update_at() == Communication::SERVERS) {
       Refuse("update_at",
-             "the optimizer state would be at the servers only, and lost with one of them; with "
-             "recovery.mode REPLACE use WORKERS or AUTOMATIC");
+             "the optimizer state would be at the servers only, and lost with one of them; " +
+                 WithMode() + " use WORKERS or AUTOMATIC");
     }
     if (communication_.policy() == Communication::ALL_ADAM) {
       Refuse("policy",
              "ALL_ADAM keeps the optimizer state at the servers only, where it would be lost with "
-             "one of them; with recovery.mode REPLACE use another policy");
+             "one of them; " +
+                 WithMode() + " use another policy");
     }
     if (communication_.staleness() != 0) {
       Refuse("staleness",
-             "workers that differ in their iteration have none to which all could go back; with "
-             "recovery.mode REPLACE use 0");
+             "workers that differ in their iteration have none to which all could go back; " +
+                 WithMode() + " use 0");
     }
     if (NeedsErrorFeedback(communication_.codec())) {
       Refuse("codec", CodecName(communication_.codec()) +
                           " leaves a part of each gradient for the next iteration, which would be "
-                          "lost with the node that keeps it; with recovery.mode REPLACE use FP16, "
-                          "BF16 or FP32");
+                          "lost with the node that keeps it; " +
+                          WithMode() + " use FP16, BF16 or FP32");
     }
     if (job_.training().device() != Training::CPU) {
       refusals_.push_back({"training.device",
-                           "training.device: devices can't go back to an earlier iteration yet; "
-                           "with recovery.mode REPLACE use CPU"});
+                           "training.device: devices can't go back to an earlier iteration yet; " +
+                               WithMode() + " use CPU"});
     }
+    if (job_.recovery().mode() == Recovery::SHRINK && !communication_.grid().empty()) {
+      Refuse("grid",
+             "it is for one number of workers, which recovery.mode SHRINK changes when one is "
+             "lost; leave it out, and a grid is chosen for each number");
+    }
+  }
+
+  std::string WithMode() const {
+    return "with recovery.mode " + Recovery::Mode_Name(job_.recovery().mode());
   }
 
   const Job& job_;

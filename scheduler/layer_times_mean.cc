@@ -30,8 +30,9 @@ std::optional<wire::LayerTimes> LayerTimesMean::Add(const NodeId& worker, wire::
       forward += measured.forward_ms(layer);
       backward += measured.backward_ms(layer);
     }
-    mean.add_forward_ms(forward / workers);
-    mean.add_backward_ms(backward / workers);
+    const auto reports = static_cast<double>(times_.size());
+    mean.add_forward_ms(forward / reports);
+    mean.add_backward_ms(backward / reports);
   }
   return mean;
 }

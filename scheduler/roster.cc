@@ -26,12 +26,13 @@ Roster::Roster(Job job, uint64_t job_fingerprint, int endpoints_per_node)
       endpoints_per_node_(endpoints_per_node) {}
 
 std::optional<int> Roster::FreeRank(Role role, int wanted) const {
-  if (wanted >= 0) {
-    if (wanted >= Limit(role) || entries_.contains({role, wanted})) return std::nullopt;
-    return wanted;
-  }
+  const auto is_free = [&](int rank) {
+    return rank < Limit(role) && !entries_.contains({role, rank}) &&
+           !vacated_.contains({role, rank});
+  };
+  if (wanted >= 0) return is_free(wanted) ? std::optional(wanted) : std::nullopt;
   for (int rank = 0; rank < Limit(role); ++rank) {
-    if (!entries_.contains({role, rank})) return rank;
+    if (is_free(rank)) return rank;
   }
   return std::nullopt;
 }
@@ -69,6 +70,7 @@ std::vector<Roster::Entry> Roster::TakeEntries(Role role) {
 
 std::vector<wire::Node> Roster::AssignRanks() {
   if (!complete()) return {};
+  if (!vacated_.empty()) return ConfirmPlaces();
   std::vector<Entry> worker_entries = TakeEntries(Role::kWorker);
   std::vector<Entry> server_entries = TakeEntries(Role::kServer);
   const AssignedRanks ranks =
@@ -76,6 +78,15 @@ std::vector<wire::Node> Roster::AssignRanks() {
   std::vector<wire::Node> assigned;
   PutBack(worker_entries, ranks.workers, assigned);
   PutBack(server_entries, ranks.servers, assigned);
+  return assigned;
+}
+
+std::vector<wire::Node> Roster::ConfirmPlaces() {
+  std::vector<wire::Node> assigned;
+  for (auto& [id, entry] : entries_) {
+    if (!entry.has_rank) assigned.push_back(entry.node);
+    entry.has_rank = true;
+  }
   return assigned;
 }
 
@@ -118,6 +129,10 @@ std::string Roster::WhyNoRank(Role role, int wanted) const {
   if (rival != entries_.end()) {
     return "rank " + std::to_string(wanted) + " is already taken by " +
            Describe(rival->second.node) + "; give each " + name + " a rank of its own";
+  }
+  if (vacated_.contains({role, wanted})) {
+    return "the job has lost " + NodeId{role, wanted}.ToString() +
+           " and goes on without (recovery.mode SHRINK)";
   }
   if (wanted >= Limit(role)) {
     return "there is no " + name + " rank " + std::to_string(wanted) + ": the config has " +
@@ -177,11 +192,13 @@ std::optional<NodeId> Roster::Find(uint64_t incarnation) const {
 bool Roster::IsTaken(const wire::Register& request) const {
   const Role role = static_cast<Role>(request.node().role());
   const int wanted = request.node().rank();
-  return DifferenceFromJob(request).empty() && wanted < Limit(role) && !FreeRank(role, wanted);
+  return DifferenceFromJob(request).empty() && wanted < Limit(role) &&
+         !vacated_.contains({role, wanted}) && !FreeRank(role, wanted);
 }
 
 bool Roster::complete() const {
-  return static_cast<int>(entries_.size()) == Limit(Role::kWorker) + Limit(Role::kServer);
+  return static_cast<int>(entries_.size() + vacated_.size()) ==
+         Limit(Role::kWorker) + Limit(Role::kServer);
 }
 
 std::vector<wire::Node> Roster::nodes() const {
@@ -190,14 +207,22 @@ std::vector<wire::Node> Roster::nodes() const {
   return nodes;
 }
 
+std::vector<NodeId> Roster::MissingNodes() const {
+  std::vector<NodeId> missing;
+  for (const Role role : {Role::kWorker, Role::kServer}) {
+    for (int rank = 0; rank < Limit(role); ++rank) {
+      const NodeId id{role, rank};
+      if (!entries_.contains(id) && !vacated_.contains(id)) missing.push_back(id);
+    }
+  }
+  return missing;
+}
+
 std::string Roster::Missing() const {
   std::vector<int> workers;
   std::vector<int> servers;
-  for (int rank = 0; rank < Limit(Role::kWorker); ++rank) {
-    if (!entries_.contains({Role::kWorker, rank})) workers.push_back(rank);
-  }
-  for (int rank = 0; rank < Limit(Role::kServer); ++rank) {
-    if (!entries_.contains({Role::kServer, rank})) servers.push_back(rank);
+  for (const NodeId& id : MissingNodes()) {
+    (id.role == Role::kWorker ? workers : servers).push_back(id.rank);
   }
   const std::string worker_text = MissingRanks("worker", workers);
   const std::string server_text = MissingRanks("server", servers);

@@ -42,6 +42,11 @@ class Roster {
                                      const std::set<NodeId>& members);
   // The job has lost the node; its rank is free, and the process that had it never gets one again.
   void Forget(const NodeId& id);
+  // The job goes on without anybody of this rank, which is free: nobody gets it any more.
+  void Vacate(const NodeId& id) { vacated_.insert(id); }
+  const std::set<NodeId>& vacated() const { return vacated_; }
+  // Ranks that nobody has and that are not vacated.
+  std::vector<NodeId> MissingNodes() const;
   // What an earlier scheduler of the job knew: a node with its rank; and one that gets none again.
   void Restore(const wire::Node& node, uint64_t incarnation, Time now);
   void RestoreForgotten(uint64_t incarnation) { forgotten_.insert(incarnation); }
@@ -74,6 +79,8 @@ class Roster {
   std::vector<Entry> TakeEntries(Role role);
   void PutBack(std::vector<Entry>& entries, const std::vector<int>& ranks,
                std::vector<wire::Node>& assigned);
+  // Where ranks are vacated a place is a rank already. Returns those that had none.
+  std::vector<wire::Node> ConfirmPlaces();
   static std::vector<RankWish> WishesOf(const std::vector<Entry>& entries);
   std::optional<int> FreeRank(Role role, int wanted) const;
   // What of the node does not fit this job; empty if all does.
@@ -89,6 +96,7 @@ class Roster {
   std::map<NodeId, Entry> entries_;
   std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;
   std::set<uint64_t> forgotten_;  // incarnations
+  std::set<NodeId> vacated_;
 };
 
 }  // namespace poseidon

@@ -178,6 +178,15 @@ class SchedulerActor : public Actor {
   void OnHoldings(const Envelope& envelope, Outbox& outbox);
   void TryRegroup(Outbox& outbox);
   void TryGoOn(Outbox& outbox);
+  // scheduler_shrink.cc. Whether the job goes on at once without those that are lost.
+  bool Shrinks() const { return options_.job.recovery().mode() == Recovery::SHRINK; }
+  // The ranks that are missing are wanted no more, as far as the job can do without.
+  void Shrink(Outbox& outbox);
+  // The plan to go on with from the cut: the last one, or one for those that are left.
+  wire::PlanAndModel NextPlan(const Cut& cut) const;
+  // Of the view.
+  std::set<int> RanksOf(Role role) const;
+  int Workers() const { return static_cast<int>(RanksOf(Role::kWorker).size()); }
   // Who has been lost more often in a row than recovery.give_up_after allows.
   std::optional<NodeId> LostTooOften() const;
   // Training is about to begin; what there is to tell if that ends a recovery.

@@ -43,6 +43,7 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
     roster_.Restore(member.node, member.incarnation, outbox.now);
     outbox.routes.push_back({{id, kControlLane}, member.node.endpoints(kControlLane)});
   }
+  for (const NodeId& id : past.vacated) roster_.Vacate(id);
   for (const uint64_t incarnation : past.lost_incarnations) roster_.RestoreForgotten(incarnation);
   first_iteration_ = past.declared.first_iteration();
   declared_hash_ = past.declared.model_hash();
@@ -88,6 +89,11 @@ void SchedulerActor::WriteView(Outbox& outbox) const {
   for (const wire::Node& node : roster_.nodes()) {
     *record.mutable_view()->add_nodes() = node;
     record.mutable_view()->add_incarnations(roster_.IncarnationOf(IdOf(node)));
+  }
+  for (const NodeId& id : roster_.vacated()) {
+    wire::Node& node = *record.mutable_view()->add_vacated();
+    node.set_role(static_cast<uint32_t>(id.role));
+    node.set_rank(id.rank);
   }
   Write(record, outbox);
 }

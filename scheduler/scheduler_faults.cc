@@ -101,6 +101,10 @@ void SchedulerActor::OnLostProcess(const Envelope& envelope, Outbox& outbox) {
   wire::LostProcess lost;
   if (!lost.ParseFromString(envelope.body.ToString())) return;
   const NodeId id{static_cast<Role>(lost.role()), lost.rank()};
+  if (Shrinks() && Recovers() && HasBegun()) {
+    if (members_.contains(id)) Lose({id}, "its process " + lost.cause(), {}, outbox);
+    return;  // else that is known already
+  }
   // Before the view is complete it may not have joined, and has no machine and process to name.
   const std::string name = members_.contains(id)
                                ? Describe(FindNode(view_, id))

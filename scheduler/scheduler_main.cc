@@ -247,6 +247,8 @@ class JobWatch {
     if (!times.ParseFromString(body) || job_.communication().deterministic()) return;
     Job known = job_;
     *known.mutable_cluster()->mutable_network() = plan_.network();
+    known.mutable_cluster()->set_workers(plan_.plan().workers());
+    known.mutable_cluster()->set_servers(plan_.plan().servers());
     const Replanned replanned = Replan(known, plan_, times);
     Show(replanned.why);
     report_.OnRecalibration(replanned.current);

@@ -64,7 +64,7 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   finished_[report.rank()] = std::move(report);
   EndUneven(outbox);
   if (phase_ == Phase::kEnded) return;
-  if (static_cast<int>(answered_.size()) < options_.job.cluster().workers()) return;
+  if (static_cast<int>(answered_.size()) < Workers()) return;
   const std::string difference = DescribeParameterDifference(finished_, view_);
   if (!difference.empty()) return End(ExitCode::kParametersDiffer, difference, outbox);
   EndFinished(outbox);

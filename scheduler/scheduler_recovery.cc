@@ -94,6 +94,7 @@ void SchedulerActor::OnHoldings(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::TryRegroup(Outbox& outbox) {
   if (phase_ != Phase::kHolding || !AllHeld()) return;
   EnterPhase(Phase::kRegrouping, outbox);
+  if (!roster_.complete() && Shrinks()) Shrink(outbox);
   if (!roster_.complete()) {
     Tell("waiting for another process to be " + roster_.Missing() + ", for at most " +
              SecondsText(*DeadlineOf(Phase::kRegrouping)),
@@ -103,7 +104,7 @@ void SchedulerActor::TryRegroup(Outbox& outbox) {
 }
 
 void SchedulerActor::TryGoOn(Outbox& outbox) {
-  if (phase_ != Phase::kRegrouping || !roster_.complete()) return;
+  if (phase_ != Phase::kRegrouping) return;
   const Cut cut = round_.FindCut();
   // A worker that is left and lacks values has sent no gradient. So nobody has updated any, and
   // worker 0, or who takes its place, can begin the job with the first ones once more.
@@ -115,6 +116,7 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
                "job again from its newest snapshot",
                outbox);
   }
+  if (!roster_.complete()) return;
   if (const std::optional<NodeId> node = LostTooOften()) {
     return End(ExitCode::kPeerLost,
                std::string(RoleName(node->role)) + " " + std::to_string(node->rank) + " was lost " +
@@ -130,11 +132,13 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
     EnterPhase(Phase::kDeclaring, outbox);
     return CountDeclared(outbox);
   }
-  Plan& plan = *plan_.mutable_plan();
-  plan.set_number(plan.number() + 1);
-  if (!cut.holders.empty()) plan.set_start_iteration(cut.iteration);
-  plan.mutable_holders()->Assign(cut.holders.begin(), cut.holders.end());
-  SendPlan(wire::PlanAndModel(plan_), outbox);
+  wire::PlanAndModel next;
+  try {
+    next = NextPlan(cut);
+  } catch (const Error& error) {
+    return End(error.exit_code(), error.what(), outbox);
+  }
+  SendPlan(next, outbox);
 }
 
 std::optional<NodeId> SchedulerActor::LostTooOften() const {

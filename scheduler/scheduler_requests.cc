@@ -2,6 +2,7 @@
 #include <limits>
 #include <string>
 
+#include "proto/plan_members.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
@@ -9,7 +10,7 @@ namespace poseidon {
 
 void SchedulerActor::OnAskSnapshot(Outbox& outbox) {
   if (!HasBegun()) return Tell("training has not begun; there is nothing to write", outbox);
-  const NodeId first{Role::kWorker, 0};
+  const NodeId first{Role::kWorker, RankOfWorker(plan_.plan(), 0)};
   if (!members_.contains(first)) return;  // lost; who takes its place is not asked
   outbox.Send(ToNode(MessageKind::kWriteSnapshot, first, {}));
 }

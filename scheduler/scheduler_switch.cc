@@ -12,8 +12,7 @@ void SchedulerActor::OnLayerTimes(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   const std::optional<wire::LayerTimes> mean =
-      times_.Add(envelope.from.node, std::move(times), plan_.model().layers_size(),
-                 options_.job.cluster().workers());
+      times_.Add(envelope.from.node, std::move(times), plan_.model().layers_size(), Workers());
   if (mean) outbox.Send(MakeEnvelope(MessageKind::kLayerTimes, Here(kApplicationLane), *mean));
 }
 
@@ -23,6 +22,11 @@ void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
   if (!next_.plan.ParseFromString(envelope.body.ToString())) return;
   // Workers that run apart have no iteration at which all their gradients are in the values.
   if (plan_.plan().staleness() != 0 || next_.plan.plan().staleness() != 0) return;
+  // It was made when there were others.
+  if (next_.plan.plan().workers() != plan_.plan().workers() ||
+      next_.plan.plan().servers() != plan_.plan().servers()) {
+    return;
+  }
   next_.start = 0;
   wire::JournalRecord record;
   record.mutable_pause();
@@ -33,7 +37,7 @@ void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
 
 bool SchedulerActor::CountWorker(const Envelope& envelope) {
   return envelope.from.node.role == Role::kWorker && answered_.insert(envelope.from.node).second &&
-         static_cast<int>(answered_.size()) == options_.job.cluster().workers();
+         static_cast<int>(answered_.size()) == Workers();
 }
 
 void SchedulerActor::OnPauseOffer(const Envelope& envelope, Outbox& outbox) {
@@ -53,10 +57,13 @@ void SchedulerActor::OnPaused(const Envelope& envelope, Outbox& outbox) {
   next_.plan.mutable_plan()->set_start_iteration(next_.start);
   next_.plan.mutable_plan()->set_layout(next_.plan.plan().number());
   next_.plan.mutable_plan()->clear_holders();
+  *next_.plan.mutable_plan()->mutable_worker_ranks() = plan_.plan().worker_ranks();
+  *next_.plan.mutable_plan()->mutable_server_ranks() = plan_.plan().server_ranks();
+  *next_.plan.mutable_plan()->mutable_tenures() = plan_.plan().tenures();
   if (Recovers()) {
     // Under recovery the workers make the updates, so each has all that the next plan starts with.
-    for (int rank = 0; rank < options_.job.cluster().workers(); ++rank) {
-      next_.plan.mutable_plan()->add_holders(rank);
+    for (int place = 0; place < plan_.plan().workers(); ++place) {
+      next_.plan.mutable_plan()->add_holders(place);
     }
   }
   SendPlan(next_.plan, outbox);

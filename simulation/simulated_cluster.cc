@@ -111,7 +111,8 @@ void SimulatedCluster::StartScheduler(Node& node) {
   scheduler.epoch = options_.epoch;
   const bool journals = options_.job.recovery().mode() != Recovery::NONE;
   if (journals) scheduler.journal = BeginTerm();
-  const int workers = journals ? options_.job.cluster().workers() : 0;
+  int workers = journals ? options_.job.cluster().workers() : 0;
+  if (journals && scheduler.journal->plan) workers = scheduler.journal->plan->plan().workers();
   runtime_.Attach(node.process, kApplicationLane,
                   std::make_unique<SimulatedScheduler>(MakeFrame(node), &scheduler_,
                                                        options_.replan, workers, options_.disk));

@@ -79,6 +79,7 @@ void SimulatedScheduler::Confirm(Outbox& outbox) const {
 void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kPlan) {
     CHECK(record_->plan.emplace().ParseFromString(envelope.body.ToString()));
+    if (workers_ > 0) workers_ = record_->plan->plan().workers();
   } else if (envelope.kind == MessageKind::kJournal) {
     OnJournal(envelope, outbox);
   } else if (envelope.kind == MessageKind::kProgress) {

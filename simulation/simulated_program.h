@@ -84,8 +84,8 @@ struct SimulatedDisk {
 // poseidon_scheduler's.
 class SimulatedScheduler : public Actor {
  public:
-  // `record` outlives the actor. `replan` may be empty. `workers`: of a job that keeps a journal; 0
-  // of others, whose iterations are not recorded.
+  // `record` outlives the actor. `replan` may be empty. `workers`: of a job that keeps a journal,
+  // as it begins or goes on; 0 of others, whose iterations are not recorded.
   SimulatedScheduler(ProgramFrame frame, SchedulerRecord* record, Replanner replan, int workers,
                      const SimulatedDisk& disk)
       : frame_(std::move(frame)),

@@ -134,6 +134,7 @@ class TorchEngineConfig : public EngineConfig {
     // Replicas read what so many workers with one device would.
     options.rank = rank * devices() + replica;
     options.workers = job_.cluster().workers() * devices();
+    options.may_test = replica == 0 && job_.recovery().mode() == Recovery::SHRINK;
     options.shuffle = training.shuffle();
     options.seed = Seed();
     options.label_smoothing = training.large_batch().label_smoothing();

@@ -54,6 +54,8 @@ void JobState::Apply(const wire::ViewRecord& view) {
     const uint64_t incarnation = i < view.incarnations_size() ? view.incarnations(i) : 0;
     members[IdOf(view.nodes(i))] = {view.nodes(i), incarnation};
   }
+  vacated.clear();
+  for (const wire::Node& node : view.vacated()) vacated.insert(IdOf(node));
   if (plan) return;
   stage = Stage::kDeclaring;
   recovering.reset();

@@ -41,6 +41,7 @@ struct JobState {
   int32_t term = -1;  // of the last scheduler; -1: there has been none
   Stage stage = Stage::kGathering;
   std::map<NodeId, Member> members;  // of the last view that are not lost
+  std::set<NodeId> vacated;          // ranks that the job goes on without
   std::set<uint64_t> lost_incarnations;
   wire::DeclaredRecord declared;
   std::optional<wire::PlanAndModel> plan;  // the last one

@@ -65,6 +65,7 @@ void JobReport::Restore(const wire::JournalRecord& record) {
 
 void JobReport::OnPlan(const wire::PlanAndModel& plan) {
   plan_ = plan;
+  workers_ = plan.plan().workers();
   if (!first_iteration_) first_iteration_ = plan.plan().start_iteration();
 }
 
@@ -331,6 +332,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["duration_ms"] = duration_ms_;
   json["exposed_ms"] = exposed_ms_;
   json["recoveries"] = RecoveriesJson(recoveries_);
+  json["tenures"] = TenuresJson(plan_.plan());
   json["scheduler_restarts"] = terms_;
   json["layers"] = LayersJson(plan_, sums);
   json["buckets"] = BucketsJson(plan_, sums);

@@ -1,5 +1,6 @@
 #include "scheduler/report/job_traffic.h"
 
+#include "proto/plan_members.h"
 #include "transport/address.h"
 
 namespace poseidon {
@@ -33,10 +34,12 @@ std::vector<BucketSums> SumBuckets(const Plan& plan, const WorkerReports& report
 }
 
 std::vector<wire::PeerTraffic> SumServers(const Plan& plan, const WorkerReports& reports) {
-  std::vector<wire::PeerTraffic> servers(plan.servers());
+  if (plan.servers() == 0) return {};
+  // By rank, of which some may have been lost.
+  std::vector<wire::PeerTraffic> servers(1 + RankOfServer(plan, plan.servers() - 1));
   for (const auto& [rank, report] : reports) {
     for (const wire::PeerTraffic& peer : report.peers()) {
-      if (!IsServer(peer) || peer.rank() >= plan.servers()) continue;
+      if (!IsServer(peer) || peer.rank() >= static_cast<int>(servers.size())) continue;
       wire::PeerTraffic& server = servers[peer.rank()];
       server.set_bytes_received(server.bytes_received() + peer.bytes_sent());
       server.set_bytes_sent(server.bytes_sent() + peer.bytes_received());

@@ -70,6 +70,15 @@ nlohmann::ordered_json BucketsJson(const wire::PlanAndModel& plan,
   return list;
 }
 
+nlohmann::ordered_json TenuresJson(const Plan& plan) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Tenure& tenure : plan.tenures()) {
+    list.push_back({{"iteration", tenure.start_iteration()}, {"workers", tenure.workers()}});
+  }
+  if (list.empty()) list.push_back({{"iteration", 0}, {"workers", plan.workers()}});
+  return list;
+}
+
 nlohmann::ordered_json WorkersJson(const WorkerReports& reports) {
   auto list = nlohmann::ordered_json::array();
   for (const auto& [rank, report] : reports) {

@@ -13,6 +13,8 @@ nlohmann::ordered_json LayersJson(const wire::PlanAndModel& plan,
                                   const std::vector<BucketSums>& sums);
 nlohmann::ordered_json BucketsJson(const wire::PlanAndModel& plan,
                                    const std::vector<BucketSums>& sums);
+// How many workers trained from which iteration on.
+nlohmann::ordered_json TenuresJson(const Plan& plan);
 nlohmann::ordered_json WorkersJson(const WorkerReports& reports);
 // `servers` by rank.
 nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers);

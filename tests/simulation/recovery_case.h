@@ -90,6 +90,7 @@ struct LossAtEnvelope {
   Duration restart_after = Seconds(0.05);
   // Counted from the moment at which the first of the lost is started again.
   bool since_restart = false;
+  bool restarts = true;
 };
 
 // Runs a job in which nodes die at envelopes.
@@ -120,7 +121,7 @@ class LossesAtEnvelopes {
       if (loss.envelope != (loss.since_restart ? since_restart_ : envelopes_)) continue;
       if (!restarted_) restarted_ = now + loss.restart_after;
       cluster_.KillAt(now, loss.node);
-      cluster_.RestartAt(now + loss.restart_after, loss.node, true);
+      if (loss.restarts) cluster_.RestartAt(now + loss.restart_after, loss.node, true);
     }
   }
 

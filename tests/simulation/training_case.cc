@@ -334,7 +334,8 @@ float Largest(std::span<const float> values) {
 }
 
 // The average is of sums in double. `moves`: null, or by what values and gradients are moved.
-Parameters TrainSerially(const TrainingWork& work, int workers, std::mt19937_64* moves) {
+Parameters TrainSerially(const TrainingWork& work, const WorkersOf& workers_of,
+                         std::mt19937_64* moves) {
   const UpdateRule rule = ToUpdateRule(work.model.update_rule());
   const size_t state = OptimizerStatePerParameter(rule);
   Parameters values;
@@ -346,6 +347,7 @@ Parameters TrainSerially(const TrainingWork& work, int workers, std::mt19937_64*
     Move(moves, values.back(), Largest(values.back()));
   }
   for (int64_t iteration = 0; iteration < work.iterations; ++iteration) {
+    const int workers = workers_of(iteration);
     for (int layer = 0; layer < work.model.layers_size(); ++layer) {
       const size_t floats = values[layer].size();
       std::vector<double> sum(floats);
@@ -377,10 +379,19 @@ Parameters TrainSerially(const TrainingWork& work, int workers, std::mt19937_64*
 }  // namespace
 
 Parameters TrainSerially(const TrainingWork& work, int workers) {
+  return TrainSerially(
+      work, [workers](int64_t) { return workers; }, nullptr);
+}
+
+Parameters TrainSerially(const TrainingWork& work, const WorkersOf& workers) {
   return TrainSerially(work, workers, nullptr);
 }
 
 double RoundingBound(const TrainingWork& work, int workers) {
+  return RoundingBound(work, [workers](int64_t) { return workers; });
+}
+
+double RoundingBound(const TrainingWork& work, const WorkersOf& workers) {
   constexpr double kAllowance = 8;
   const Parameters reference = TrainSerially(work, workers);
   double largest = 0;

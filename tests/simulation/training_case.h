@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ using Parameters = std::vector<std::vector<float>>;  // by layer
 
 // What one process computes that averages the gradients of `workers` and applies core's Update.
 Parameters TrainSerially(const TrainingWork& work, int workers);
+// How many workers' gradients each iteration has.
+using WorkersOf = std::function<int(int64_t iteration)>;
+Parameters TrainSerially(const TrainingWork& work, const WorkersOf& workers);
 
 // A worker's parameters after a run.
 Parameters ParametersOf(const SimulatedCluster& cluster, int rank);
@@ -65,6 +69,7 @@ double Difference(const Parameters& a, const Parameters& b);
 //
 //   EXPECT_LT(Difference(found, TrainSerially(work, 4)), RoundingBound(work, 4));
 double RoundingBound(const TrainingWork& work, int workers);
+double RoundingBound(const TrainingWork& work, const WorkersOf& workers);
 
 // No test's virtual time goes on beyond this.
 constexpr Time kForever = Seconds(100000);

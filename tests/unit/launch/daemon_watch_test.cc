@@ -35,6 +35,7 @@ class DaemonWatchTest : public testing::Test {
     WatchOptions options;
     options.interruption = interruption;
     options.restart = restart_;
+    options.goes_on_without = goes_on_without_;
     if (tells_lost_) {
       options.tell_lost = [this](size_t index, const std::string& cause) {
         lost_.push_back(std::to_string(index) + " " + cause);
@@ -62,6 +63,7 @@ class DaemonWatchTest : public testing::Test {
   TemporaryDirectory directory_;
   std::vector<ChildProcess> daemons_;
   std::function<std::optional<ChildProcess>(size_t, int)> restart_;
+  std::function<bool(size_t)> goes_on_without_;
   std::vector<std::string> said_;
   bool tells_lost_ = false;
   std::vector<std::string> lost_;  // whom the scheduler was told of
@@ -149,6 +151,21 @@ TEST_F(DaemonWatchTest, OneThatIsKilledIsStartedAgainThoughItDiesAtOnce) {
   EXPECT_THAT(restarts, ElementsAre(1, 2));
   EXPECT_THAT(said_, ElementsAre(HasSubstr("; it is started again"),
                                  HasSubstr("; it is started again in 0.5")));
+}
+
+TEST_F(DaemonWatchTest, OfOneThatTheJobGoesOnWithoutTheSchedulerIsTold) {
+  // It ends well when it has been told.
+  Start("scheduler", "until [ -e " + directory_.Path("told") + " ]; do sleep 0.05; done");
+  Start("worker-0", "kill -9 $$");
+  goes_on_without_ = [](size_t index) { return index > 0; };
+  restart_ = [](size_t, int) -> std::optional<ChildProcess> {
+    ADD_FAILURE() << "it is started again";
+    return std::nullopt;
+  };
+  tells_lost_ = true;
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_THAT(lost_, ElementsAre("1 was killed by signal 9 (SIGKILL)"));
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("; the job goes on without it")));
 }
 
 TEST_F(DaemonWatchTest, AKilledSchedulerIsStartedAgainAndThenWhoeverElseWas) {

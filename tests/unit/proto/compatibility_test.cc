@@ -95,6 +95,16 @@ TEST(CombinationsTest, RecoveryNeedsNothingThatALostNodeAloneHas) {
   }
 }
 
+TEST(CombinationsTest, AGridIsForOneNumberOfWorkers) {
+  const std::string grid =
+      "cluster { workers: 4 } communication { policy: ALL_TORUS grid: 2 grid: 2 }";
+  EXPECT_EQ(RefusedUnderRecovery(grid), "");
+  EXPECT_THAT(RefusedUnderRecovery(grid, Recovery::SHRINK),
+              testing::StartsWith("communication.grid: it is for one number of workers"));
+  EXPECT_THAT(RefusedUnderRecovery("communication { policy: ALL_ADAM }", Recovery::SHRINK),
+              HasSubstr("with recovery.mode SHRINK use "));
+}
+
 TEST(CombinationsTest, CodecsThatSchemesCanUse) {
   for (const WireCodec codec : {FP32, FP16, BF16, ONE_BIT, TOP_K}) {
     EXPECT_THAT(WhyNotCodec(PS, codec), IsEmpty());

@@ -177,6 +177,25 @@ TEST_F(RosterTest, NodesOfAnEarlierSchedulerKeepTheirRanks) {
   EXPECT_TRUE(roster_.WasForgotten(8));
 }
 
+TEST_F(RosterTest, VacatedRanksAreNotWanted) {
+  EXPECT_EQ(Rank(Role::kWorker, 0, 1), 0);
+  EXPECT_EQ(Rank(Role::kWorker, 2, 2), 2);
+  roster_.Vacate({Role::kWorker, 1});
+  EXPECT_EQ(roster_.Missing(), "2 servers (ranks 0, 1)");
+  roster_.Vacate({Role::kServer, 0});
+  EXPECT_FALSE(roster_.complete());
+  EXPECT_EQ(Rank(Role::kServer, -1, 3), 1);
+  EXPECT_TRUE(roster_.complete());
+  // Its place is its rank: the lowest that is wanted.
+  const std::vector<wire::Node> assigned = roster_.AssignRanks();
+  ASSERT_EQ(assigned.size(), 1u);
+  EXPECT_EQ(IdOf(assigned[0]), (NodeId{Role::kServer, 1}));
+  const wire::Register late = Request(Role::kWorker, 1, 9);
+  EXPECT_FALSE(roster_.IsTaken(late));
+  EXPECT_THAT(roster_.Register(late, {}).refusal,
+              HasSubstr("the job has lost worker 1 and goes on without (recovery.mode SHRINK)"));
+}
+
 TEST_F(RosterTest, MembersNeedNotRepeatTheirRegistration) {
   EXPECT_EQ(Rank(Role::kWorker, 0, 1), 0);
   EXPECT_EQ(Rank(Role::kWorker, 1, 2), 1);

@@ -1,0 +1,74 @@
+// SchedulerActor: going on with fewer nodes after a loss (docs/recovery.md).
+//
+// Ranks stay with the processes that have them. Another number of workers or servers needs another
+// plan, which says whose ranks take part, and a tenure: from which iteration on so many workers
+// share the data.
+#include <algorithm>
+
+#include "planner/cost/information_book.h"
+#include "planner/job_plan.h"
+#include "proto/plan_members.h"
+#include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+
+void SchedulerActor::Shrink(Outbox& outbox) {
+  // As long as nobody has values all workers that were asked for can still come: the job has not
+  // lost anything by waiting for them.
+  if (plan_body_.size() == 0 || round_.FindCut().holders.empty()) return;
+  const bool has_server = std::ranges::any_of(
+      roster_.nodes(), [](const wire::Node& node) { return IdOf(node).role == Role::kServer; });
+  bool keeps_one = !has_server;  // of the servers' ranks, for another process
+  for (const NodeId& id : roster_.MissingNodes()) {
+    if (id.role == Role::kServer && keeps_one) {
+      keeps_one = false;
+      continue;
+    }
+    roster_.Vacate(id);
+  }
+  const Cluster& cluster = options_.job.cluster();
+  const auto left = [this](Role role, int asked) {
+    return asked - std::ranges::count(roster_.vacated(), role, &NodeId::role);
+  };
+  Tell("goes on with " + std::to_string(left(Role::kWorker, cluster.workers())) + " of " +
+           std::to_string(cluster.workers()) + " workers and " +
+           std::to_string(left(Role::kServer, cluster.servers())) + " of " +
+           std::to_string(cluster.servers()) + " servers",
+       outbox);
+}
+
+std::set<int> SchedulerActor::RanksOf(Role role) const {
+  std::set<int> ranks;
+  for (const NodeId& id : members_) {
+    if (id.role == role) ranks.insert(id.rank);
+  }
+  return ranks;
+}
+
+wire::PlanAndModel SchedulerActor::NextPlan(const Cut& cut) const {
+  wire::PlanAndModel next = plan_;
+  Plan& plan = *next.mutable_plan();
+  const std::set<int> workers = RanksOf(Role::kWorker);
+  const std::set<int> servers = RanksOf(Role::kServer);
+  const int number = plan.number() + 1;
+  const int64_t start = cut.holders.empty() ? plan.start_iteration() : cut.iteration;
+  if (static_cast<int>(workers.size()) != plan.workers() ||
+      static_cast<int>(servers.size()) != plan.servers()) {
+    Job job = options_.job;
+    job.mutable_cluster()->set_workers(static_cast<int>(workers.size()));
+    job.mutable_cluster()->set_servers(static_cast<int>(servers.size()));
+    if (plan_.has_network()) *job.mutable_cluster()->mutable_network() = plan_.network();
+    plan = PlanJob(InformationBook(plan_.model(), job.cluster()), job);
+    plan.set_layout(number);
+    SetMembers(workers, servers, plan);
+    ContinueTenures(plan_.plan(), start, plan);
+  }
+  plan.set_number(number);
+  plan.set_start_iteration(start);
+  plan.clear_holders();
+  for (const int rank : cut.holders) plan.add_holders(PlaceOfWorker(plan, rank));
+  return next;
+}
+
+}  // namespace poseidon
