@@ -96,7 +96,7 @@ void KeptState::GoBack(int64_t iteration) {
       const auto values = Values(static_cast<int>(bucket), chunk);
       const auto state = OptimizerState(static_cast<int>(bucket), chunk);
       std::copy_n(chunk.before.begin(), values.size(), values.begin());
-      std::copy_n(chunk.before.begin() + values.size(), state.size(), state.begin());
+      std::ranges::copy(chunk.before.subspan(values.size()), state.begin());
     }
   }
 }
