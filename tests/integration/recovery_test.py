@@ -323,10 +323,10 @@ class ShrinkingTest(RecoveryTest):
 
     def check_summary(self, workers, names):
         summary = self.read_json("out/summary.json")
-        self.assert_same_parameters(summary, workers)
         ranks = [worker["rank"] for worker in summary["workers"]]
         left = [rank for rank in range(WORKERS) if f"worker-{rank}" not in names]
         self.assertEqual(ranks, left)
+        self.assertEqual(len({worker["parameter_hash"] for worker in summary["workers"]}), 1)
         for sums in ("loss", "duration_ms", "exposed_ms"):
             self.assertEqual(len(summary[sums]), ITERATIONS, sums)
         lost = [re.sub(r" \(.*", "", n) for r in summary["recoveries"] for n in r["lost"]]
