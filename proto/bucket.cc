@@ -92,6 +92,31 @@ void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
   }
 }
 
+std::vector<UpdateSegment> CutSegments(const std::vector<UpdateSegment>& segments, int64_t offset,
+                                       int64_t size) {
+  std::vector<UpdateSegment> cut;
+  int64_t begin = 0;
+  for (const UpdateSegment& segment : segments) {
+    const int64_t first = std::max(begin, offset);
+    begin += segment.size;
+    const int64_t last = std::min(begin, offset + size);
+    if (first < last) cut.push_back({last - first, segment.multipliers});
+  }
+  return cut;
+}
+
+SlicedArithmetic SlicedUpdate(int64_t floats, std::function<void(int64_t, int64_t)> update) {
+  SlicedArithmetic sliced;
+  sliced.slices = FloatSlice::Count(floats);
+  sliced.amount.updated = static_cast<double>(floats);
+  if (!update) return sliced;
+  sliced.run = [floats, update = std::move(update)](int64_t slice) {
+    const FloatSlice part = FloatSlice::At(slice, floats);
+    update(part.offset, part.size);
+  };
+  return sliced;
+}
+
 std::vector<int> BucketOfLayer(const Plan& plan) {
   std::vector<int> buckets;
   for (int b = 0; b < plan.buckets_size(); ++b) {

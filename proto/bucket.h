@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/arithmetic/codec.h"
+#include "core/arithmetic/sliced_arithmetic.h"
 #include "core/arithmetic/update_rule.h"
 #include "proto/model.pb.h"
 
@@ -48,6 +50,16 @@ void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
                        std::span<const float> gradient_sum, float gradient_scale,
                        std::span<float> parameters, std::span<float> optimizer_state,
                        float learning_rate_scale = 1);
+
+// Those of `segments` that lie under the `size` floats from `offset`, cut to them.
+std::vector<UpdateSegment> CutSegments(const std::vector<UpdateSegment>& segments, int64_t offset,
+                                       int64_t size);
+
+// An update of `floats` floats in slices. `update` is called with a slice's offset and size; empty
+// for phantoms.
+//
+//     SlicedUpdate(1 << 20, [&](int64_t offset, int64_t size) { UpdateRange(offset, size); });
+SlicedArithmetic SlicedUpdate(int64_t floats, std::function<void(int64_t, int64_t)> update);
 
 // The bucket that each of the model's layers is in.
 std::vector<int> BucketOfLayer(const Plan& plan);

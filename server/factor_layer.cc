@@ -1,7 +1,6 @@
 #include "server/factor_layer.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/arithmetic/rebuild.h"
 #include "core/arithmetic/sum.h"
@@ -76,28 +75,20 @@ bool FactorLayer::InitializeState(uint32_t chunk, const Payload& state, const Up
   return true;
 }
 
-GatherResult FactorLayer::Add(int worker, int64_t iteration, uint32_t factor, const Payload& body,
-                              Time now, const UpdateRule& rule) {
-  if (iteration < iteration_) return {FrameStatus::kDuplicate, {}};
+FrameStatus FactorLayer::Add(int worker, int64_t iteration, uint32_t factor, const Payload& body,
+                             Time now) {
+  if (iteration < iteration_) return FrameStatus::kDuplicate;
   if (!initialized() || iteration > iteration_ || factor >= kFactors ||
       body.size() != FactorFloats(shape_, factor) * sizeof(float)) {
-    return {FrameStatus::kInvalid, {}};
+    return FrameStatus::kInvalid;
   }
   bool& arrived = arrived_[worker][factor];
-  if (arrived) return {FrameStatus::kDuplicate, {}};
+  if (arrived) return FrameStatus::kDuplicate;
   arrived = true;
   if (arrived_count_ == 0) open_since_ = now;
   Store(worker, factor, body);
-  if (++arrived_count_ < static_cast<int>(kFactors) * shape_.workers) {
-    return {FrameStatus::kAccepted, {}};
-  }
-  RebuildAndUpdate(rule);
-  ++iteration_;
-  arrived_.assign(arrived_.size(), {false, false});
-  arrived_count_ = 0;
-  std::vector<int> answer(shape_.workers);
-  std::iota(answer.begin(), answer.end(), 0);
-  return {FrameStatus::kAccepted, std::move(answer)};
+  ++arrived_count_;
+  return FrameStatus::kAccepted;
 }
 
 void FactorLayer::Store(int worker, uint32_t factor, const Payload& body) {
@@ -106,11 +97,25 @@ void FactorLayer::Store(int worker, uint32_t factor, const Payload& body) {
   CopyFrom(stacks_[factor].subspan(worker * floats, floats), body.bytes());
 }
 
-void FactorLayer::RebuildAndUpdate(const UpdateRule& rule) {
-  if (values_.empty()) return;  // phantoms
-  RebuildGradient(shape_.outputs, shape_.inputs, stacks_[0], stacks_[1], gradient_);
-  UpdateSegmentwise(rule, iteration_, segments_, gradient_,
-                    1.0F / static_cast<float>(shape_.workers), values_, optimizer_state_);
+std::vector<SlicedArithmetic> FactorLayer::RebuildAndUpdate(const UpdateRule& rule) {
+  SlicedArithmetic rebuild =
+      SlicedRebuild(shape_.outputs, shape_.inputs, shape_.rows * shape_.workers, stacks_[0],
+                    stacks_[1], gradient_);
+  if (values_.empty()) return {std::move(rebuild), SlicedUpdate(shape_.floats, {})};  // phantoms
+  const auto update = [this, &rule](int64_t offset, int64_t size) {
+    const int64_t state = OptimizerStatePerParameter(rule);
+    UpdateSegmentwise(rule, iteration_, CutSegments(segments_, offset, size),
+                      gradient_.subspan(offset, size), 1.0F / static_cast<float>(shape_.workers),
+                      values_.subspan(offset, size),
+                      optimizer_state_.subspan(offset * state, size * state));
+  };
+  return {std::move(rebuild), SlicedUpdate(shape_.floats, update)};
+}
+
+void FactorLayer::Finish() {
+  ++iteration_;
+  arrived_.assign(arrived_.size(), {false, false});
+  arrived_count_ = 0;
 }
 
 std::span<const float> FactorLayer::values(uint32_t chunk) const {

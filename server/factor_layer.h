@@ -2,8 +2,9 @@
 // (Chilimbi et al., Project Adam, OSDI 2014, section 4.2): workers send the factors u and v of
 // their gradients, and get the whole layer's new values back.
 //
-// The factors are stacked in the order of ranks; with the last one, one GEMM sums the gradients of
-// all workers, whatever order they came in. Bulk-synchronous.
+// The factors are stacked in the order of ranks; with the last one, one matrix product sums the
+// gradients of all workers, whatever order they came in. It is cut into slices, as the update is
+// (transport/actor.h, Work). Bulk-synchronous.
 #pragma once
 
 #include <array>
@@ -15,7 +16,7 @@
 #include "core/payload.h"
 #include "core/time.h"
 #include "proto/bucket.h"
-#include "server/gather_result.h"
+#include "transport/frame_status.h"
 
 namespace poseidon {
 
@@ -52,10 +53,15 @@ class FactorLayer {
   bool Initialize(uint32_t chunk, const Payload& values);
   // Likewise the optimizer state, in a plan that does not start at iteration 0.
   bool InitializeState(uint32_t chunk, const Payload& state, const UpdateRule& rule);
-  // Takes a worker's u (factor 0: rows x outputs) or v (1: rows x inputs), row-major. With the last
-  // one applies the update rule and answers all workers.
-  GatherResult Add(int worker, int64_t iteration, uint32_t factor, const Payload& body, Time now,
-                   const UpdateRule& rule);
+  // Takes a worker's u (factor 0: rows x outputs) or v (1: rows x inputs), row-major. If it is the
+  // last one, complete() is true, until RebuildAndUpdate has been carried out and then Finish.
+  FrameStatus Add(int worker, int64_t iteration, uint32_t factor, const Payload& body, Time now);
+  // All factors of the iteration are here.
+  bool complete() const { return arrived_count_ == 2 * shape_.workers; }
+  // What applies the update rule, which must outlive it, to the factors.
+  std::vector<SlicedArithmetic> RebuildAndUpdate(const UpdateRule& rule);
+  // That is done: all workers can be answered.
+  void Finish();
 
   // A chunk's values; empty for phantoms. They change when all workers' next factors are here, so
   // when all have had them.
@@ -64,14 +70,13 @@ class FactorLayer {
   std::span<const float> state(uint32_t chunk) const;
 
   // Whether some but not all factors are here; since when; of whom one or both are missing.
-  bool open() const { return arrived_count_ > 0; }
+  bool open() const { return arrived_count_ > 0 && !complete(); }
   Time open_since() const { return open_since_; }
   std::vector<int> missing() const;
 
  private:
   std::span<float> StateOf(uint32_t chunk) const;
   void Store(int worker, uint32_t factor, const Payload& body);
-  void RebuildAndUpdate(const UpdateRule& rule);
 
   Shape shape_;
   std::vector<Chunk> chunks_;

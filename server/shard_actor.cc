@@ -166,12 +166,18 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, int sender, Factor
   if (sender == 0 && OnStateFrame(envelope, layer, outbox)) return;
   if (envelope.kind != MessageKind::kFactors)
     return dropped_.AddInvalid(envelope, "of a wrong kind");
-  const GatherResult reaction =
-      layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, outbox.now, rule_);
-  if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
-  for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
-    SendChunk(layer, {envelope.bucket, chunk}, outbox);
-  }
+  const FrameStatus status =
+      layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, outbox.now);
+  if (!Accept(envelope, status, outbox) || !layer.complete()) return;
+  const auto answer = [this, &layer, bucket = envelope.bucket](Outbox& later) {
+    layer.Finish();
+    for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
+      SendChunk(layer, {bucket, chunk}, later);
+    }
+  };
+  outbox.work.push_back({.priority = Priority(envelope.bucket, envelope.iteration),
+                         .parts = layer.RebuildAndUpdate(rule_),
+                         .done = answer});
 }
 
 bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair,
@@ -278,10 +284,13 @@ void ShardActor::Send(MessageKind kind, const Key& key, int worker, int64_t iter
   envelope.bucket = key.bucket;
   envelope.chunk = key.chunk;
   // Values for an iteration come of the exchange before.
-  envelope.priority = PriorityOf(fifo_, static_cast<int>(buckets_.size()),
-                                 static_cast<int>(key.bucket), iteration - 1);
+  envelope.priority = Priority(key.bucket, iteration - 1);
   envelope.body = body;
   outbox.Send(std::move(envelope));
+}
+
+int ShardActor::Priority(uint32_t bucket, int64_t exchange) const {
+  return PriorityOf(fifo_, static_cast<int>(buckets_.size()), static_cast<int>(bucket), exchange);
 }
 
 void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {

@@ -97,6 +97,9 @@ class ShardActor : public Actor {
   void Send(MessageKind kind, const Key& key, int worker, int64_t iteration, const Payload& body,
             Outbox& outbox);
 
+  // Of what belongs to the exchange of a bucket's gradients of iteration `exchange`.
+  int Priority(uint32_t bucket, int64_t exchange) const;
+
   // Since when a pair or layer waits for workers, if it does.
   template <typename Owner>
   std::optional<Time> WaitingSince(const Owner& owner) const;

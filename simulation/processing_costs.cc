@@ -11,7 +11,7 @@ namespace poseidon {
 ProcessingCosts::ProcessingCosts(const ClusterModel& cluster)
     : cluster_(cluster), message_cost_(Seconds(cluster.message_cost)) {}
 
-void ProcessingCosts::SetPlan(const Plan& plan, const ModelSpec& model) {
+void ProcessingCosts::SetPlan(const Plan& plan) {
   plan_ = plan;
   // A worker may be an iteration ahead even under BSP.
   window_ = std::max(plan.staleness(), 0) + 2;
@@ -22,12 +22,7 @@ void ProcessingCosts::SetPlan(const Plan& plan, const ModelSpec& model) {
       bucket.add.push_back(Seconds(AddSeconds(chunk.size(), cluster_)));
       bucket.update.push_back(Seconds(UpdateSeconds(chunk.size(), cluster_)));
     }
-    if (planned.scheme() == SFB) bucket.owed.resize(plan.workers());
-    const bool factors = UsesFactors(planned.scheme());
-    if (factors) bucket.rebuild = Seconds(RebuildSeconds(plan, planned, model, cluster_));
-    const int workers = planned.scheme() == SFB ? plan.workers() : 1;
-    const int places = factors ? workers : planned.chunks_size();
-    if (!IsAllReduce(planned.scheme())) bucket.arrived.resize(size_t{1} * places * window_);
+    if (planned.scheme() == PS) bucket.arrived.resize(size_t{1} * planned.chunks_size() * window_);
   }
 }
 
@@ -37,10 +32,13 @@ Duration ProcessingCosts::Of(const Envelope& envelope) {
   return handling + OfExchange(envelope);
 }
 
+Duration ProcessingCosts::Of(const ArithmeticAmount& amount) const {
+  return Seconds(amount.updated * UpdateSeconds(1, cluster_) + amount.operations / cluster_.flops);
+}
+
 Duration ProcessingCosts::OfExchange(const Envelope& envelope) {
   if (envelope.bucket >= buckets_.size()) return {};
   Bucket& bucket = buckets_[envelope.bucket];
-  const BucketPlan& plan = plan_.buckets(static_cast<int>(envelope.bucket));
   switch (envelope.kind) {
     case MessageKind::kGradient:
       return OfGradient(envelope, bucket);
@@ -48,15 +46,6 @@ Duration ProcessingCosts::OfExchange(const Envelope& envelope) {
       return bucket.update[envelope.chunk];
     case MessageKind::kReduce:
       return OfReduce(envelope);
-    case MessageKind::kFactors:
-      return OfFactors(envelope, plan.scheme(), bucket);
-    case MessageKind::kGradientReady:
-      if (plan.scheme() == SFB && envelope.to.lane == kFirstDataLane + plan.lane()) {
-        CountOwn(envelope, bucket);
-      }
-      return {};
-    case MessageKind::kBucketFresh:
-      return OfFresh(envelope, bucket);
     default:
       return {};
   }
@@ -86,30 +75,8 @@ Duration ProcessingCosts::OfReduce(const Envelope& envelope) const {
                       : GatheredUpdateSeconds(operation.range.size, cluster_));
 }
 
-// SFB: a u and a v of every other worker, and the word that one's own are there; Adam: of all.
-Duration ProcessingCosts::OfFactors(const Envelope& envelope, Scheme scheme, Bucket& bucket) const {
-  const bool last = scheme == ADAM ? IsLast(envelope.iteration, 0, 2 * plan_.workers(), bucket)
-                                   : IsLast(envelope.iteration, envelope.to.node.rank,
-                                            2 * plan_.workers() - 1, bucket);
-  return last ? bucket.rebuild : Duration::zero();
-}
-
-void ProcessingCosts::CountOwn(const Envelope& envelope, Bucket& bucket) const {
-  const int worker = envelope.from.node.rank;
-  if (IsLast(envelope.iteration, worker, 2 * plan_.workers() - 1, bucket)) {
-    bucket.owed[worker] = true;
-  }
-}
-
-Duration ProcessingCosts::OfFresh(const Envelope& envelope, Bucket& bucket) const {
-  const size_t worker = envelope.from.node.rank;
-  if (worker >= bucket.owed.size() || !bucket.owed[worker]) return {};
-  bucket.owed[worker] = false;
-  return bucket.rebuild;
-}
-
-bool ProcessingCosts::IsLast(int64_t iteration, int place, int awaited, Bucket& bucket) const {
-  int& arrived = bucket.arrived[place * window_ + iteration % window_];
+bool ProcessingCosts::IsLast(int64_t iteration, int chunk, int awaited, Bucket& bucket) const {
+  int& arrived = bucket.arrived[chunk * window_ + iteration % window_];
   if (++arrived < awaited) return false;
   arrived = 0;
   return true;

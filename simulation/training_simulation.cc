@@ -276,10 +276,11 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
     watch.OnMessage(envelope);
     if (!costs.has_plan() && scheduler->plan) {
       watch.OnPlan(scheduler->plan->plan());
-      costs.SetPlan(scheduler->plan->plan(), scheduler->plan->model());
+      costs.SetPlan(scheduler->plan->plan());
     }
     return costs.Of(envelope);
   };
+  options.network.arithmetic = [&](const ArithmeticAmount& amount) { return costs.Of(amount); };
   SimulatedCluster cluster(options);
   scheduler = &cluster.scheduler();
   if (!cluster.Run(Time::max())) throw Error(ExitCode::kFailure, "the simulated training hangs");

@@ -17,6 +17,7 @@ void Outbox::Clear() {
   attachments.clear();
   messages.clear();
   timers.clear();
+  work.clear();
 }
 
 }  // namespace poseidon

@@ -3,23 +3,43 @@
 // A runtime calls an actor with a message or a timer, always one call at a time; the actor answers
 // by filling an Outbox, which the runtime carries out after the call returns. Nothing an actor does
 // can block. The same actors run on ZmqRuntime (real sockets) and SimRuntime (virtual time).
+//
+// Long arithmetic does not keep messages waiting: an actor leaves it in the outbox as Work, cut
+// into slices, and the runtime carries on with it between messages.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/arithmetic/sliced_arithmetic.h"
 #include "core/time.h"
 #include "transport/envelope.h"
 
 namespace poseidon {
 
 class Actor;
+struct Outbox;
 
 // Which of an actor's timers; the actor chooses the numbers.
 using TimerId = int64_t;
+
+// Arithmetic that an actor has left for later. Its parts are carried out one after the other, slice
+// by slice; then `done` is called as OnMessage would be. Between slices the actor gets what has
+// come, and work that is more urgent goes first. What is left of it when another actor takes the
+// lane is carried out before; it is dropped with a node that ends or an actor that has thrown. What
+// it captures must live as long as the actor.
+//
+//     outbox.work.push_back({.priority = 3, .parts = {rebuild, update},
+//                            .done = [this](Outbox& outbox) { SendAnswers(outbox); }});
+struct Work {
+  int priority = 0;  // as an envelope's: smaller first; among equals first come, first served
+  std::vector<SlicedArithmetic> parts;
+  std::function<void(Outbox&)> done;
+};
 
 // What an actor wants done, and what time it is. A value: tests make one, call the actor and look.
 struct Outbox {
@@ -44,7 +64,8 @@ struct Outbox {
   // When the message or timer that is being handled arrived.
   Time now{};
 
-  // Carried out in this order: identity, window, dropping, routes, attachments, messages, timers.
+  // Carried out in this order: identity, window, dropping, routes, attachments, messages, timers;
+  // work last, when there is nothing else to do.
   std::optional<NodeId> identity;  // the scheduler told this node who it is
   // Bytes of bodies on the way to each peer, from now on, before the rest wait in the priority
   // queue; without effect in virtual time, where nothing waits in sockets.
@@ -60,6 +81,7 @@ struct Outbox {
   std::vector<Attachment> attachments;  // actors to start on other lanes of this node
   std::vector<Envelope> messages;
   std::vector<Timer> timers;
+  std::vector<Work> work;
 
   void Send(Envelope envelope) { messages.push_back(std::move(envelope)); }
   void SetTimer(TimerId id, Duration delay) { timers.push_back({id, delay}); }

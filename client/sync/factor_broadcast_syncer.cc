@@ -84,8 +84,8 @@ FrameStatus FactorBroadcastSyncer::Send(int64_t iteration, Outbox& outbox) {
     }
   }
   sent_ = true;
-  Mark(iteration, context_->place, 0);
-  return Mark(iteration, context_->place, 1);
+  Mark(iteration, context_->place, 0, outbox);
+  return Mark(iteration, context_->place, 1, outbox);
 }
 
 void FactorBroadcastSyncer::SendTo(int worker, int64_t iteration, int chunk, const Payload& body,
@@ -131,31 +131,42 @@ FrameStatus FactorBroadcastSyncer::ReceiveFactor(const Envelope& envelope, Outbo
   if (plan().factor_ring() && worker != Right()) {
     SendTo(Right(), envelope.iteration, static_cast<int>(envelope.chunk), envelope.body, outbox);
   }
-  return Mark(envelope.iteration, worker, factor);
+  return Mark(envelope.iteration, worker, factor, outbox);
 }
 
-FrameStatus FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int factor) {
+FrameStatus FactorBroadcastSyncer::Mark(int64_t iteration, int worker, int factor, Outbox& outbox) {
   Arrivals& arrivals = arrivals_[iteration % 2];
   arrivals.arrived[worker][factor] = true;
   ++arrivals.count;
   if (iteration != fresh_iteration_ || arrivals.count < kFactors * context_->workers()) {
     return FrameStatus::kAccepted;
   }
-  RebuildAndUpdate();
+  context_->Keep(bucket_, fresh_iteration_, 0, FloatCount(plan()));
+  if (ProductUpdateOf(*context_, plan().first_layer())) {
+    FinishIteration();
+    return FrameStatus::kComplete;
+  }
+  outbox.work.push_back({.priority = PriorityOf(context_->plan.plan(), bucket_, iteration),
+                         .parts = RebuildAndUpdate(),
+                         .done = [this](Outbox&) { FinishIteration(); }});
+  return FrameStatus::kAccepted;
+}
+
+void FactorBroadcastSyncer::FinishIteration() {
+  Arrivals& arrivals = arrivals_[fresh_iteration_ % 2];
   arrivals.arrived.assign(context_->workers(), {false, false});
   arrivals.count = 0;
   sent_ = false;
   ++fresh_iteration_;
-  return FrameStatus::kComplete;
 }
 
-void FactorBroadcastSyncer::RebuildAndUpdate() {
-  context_->Keep(bucket_, fresh_iteration_, 0, FloatCount(plan()));
-  if (context_->phantom || ProductUpdateOf(*context_, plan().first_layer())) return;
+std::vector<SlicedArithmetic> FactorBroadcastSyncer::RebuildAndUpdate() const {
   const FactorStack& stack = memory().stacks[fresh_iteration_ % 2];
-  RebuildGradient(product().outputs(), product().inputs(), stack.u, stack.v, memory().gradients[0]);
-  context_->UpdateRange(bucket_, fresh_iteration_, 0, memory().gradients[0],
-                        1.0F / static_cast<float>(context_->workers()));
+  const std::span<float> gradient = memory().gradients[0];
+  const int64_t rows = product().rows() * context_->workers();
+  return {SlicedRebuild(product().outputs(), product().inputs(), rows, stack.u, stack.v, gradient),
+          context_->SlicedUpdateOf(bucket_, fresh_iteration_, 0, FloatCount(plan()), gradient,
+                                   1.0F / static_cast<float>(context_->workers()))};
 }
 
 std::vector<NodeId> FactorBroadcastSyncer::missing() const {

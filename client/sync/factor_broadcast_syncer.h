@@ -8,6 +8,9 @@
 // The update may also be left to the worker's devices (ProductUpdateOf); then this only brings the
 // factors together.
 //
+// The rebuild and the update are Work: this worker's own factors leave, and others' are passed on,
+// while they last.
+//
 // All workers do the same arithmetic on the same stacks in the same order, so their parameters stay
 // bit-identical without a server.
 #pragma once
@@ -47,12 +50,16 @@ class FactorBroadcastSyncer : public Syncer {
   FrameStatus ReceiveFactor(const Envelope& envelope, Outbox& outbox);
   // Whether the frame is one that its sender may send, of the right size.
   bool Fits(const Envelope& envelope) const;
-  // Marks a factor; the status says whether that completed the current iteration.
-  FrameStatus Mark(int64_t iteration, int worker, int factor);
+  // Marks a factor; with the last one of the current iteration leaves the rebuild. The status says
+  // whether that completed the iteration, for there was nothing to do.
+  FrameStatus Mark(int64_t iteration, int worker, int factor, Outbox& outbox);
   void SendTo(int worker, int64_t iteration, int chunk, const Payload& body, Outbox& outbox);
   // This worker's factor as it goes on the wire.
   Payload OwnFactor(int64_t iteration, int factor) const;
-  void RebuildAndUpdate();
+  // What makes new values of the current iteration's factors.
+  std::vector<SlicedArithmetic> RebuildAndUpdate() const;
+  // The values are new.
+  void FinishIteration();
   // Rows of a worker in one of the two factors of an iteration's stack.
   std::span<float> Slot(int64_t iteration, int worker, int factor) const;
   size_t FactorFloats(int factor) const;

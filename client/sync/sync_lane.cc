@@ -89,7 +89,19 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     TraceSend(outbox);
   }
   entry.bytes += BytesToNodes(outbox);
-  OnFrame(status, envelope, entry, outbox);
+  FollowWork(static_cast<int>(envelope.bucket), outbox);
+  OnFrame(status, envelope, outbox);
+}
+
+void SyncLane::FollowWork(int bucket, Outbox& outbox) {
+  for (Work& work : outbox.work) {
+    work.done = [this, bucket, done = std::move(work.done)](Outbox& later) {
+      const Syncer& syncer = *buckets_[bucket].syncer;
+      const int64_t before = syncer.fresh_iteration();
+      done(later);
+      if (syncer.fresh_iteration() > before) Complete(bucket, later);
+    };
+  }
 }
 
 void SyncLane::AwaitInitialValues(Time now) {
@@ -133,7 +145,7 @@ void SyncLane::OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& 
   outbox.Send(std::move(forward));
 }
 
-void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox) {
+void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Outbox& outbox) {
   switch (status) {
     case FrameStatus::kAccepted:
       return;
@@ -142,15 +154,19 @@ void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Entry& entr
     case FrameStatus::kInvalid:
       return dropped_.AddInvalid(envelope, kMisfit);
     case FrameStatus::kComplete:
-      break;
+      return Complete(static_cast<int>(envelope.bucket), outbox);
   }
+}
+
+void SyncLane::Complete(int bucket, Outbox& outbox) {
+  Entry& entry = buckets_[bucket];
   const int64_t iteration = entry.syncer->fresh_iteration();
-  if (iteration == context_->start()) KeepStart(static_cast<int>(envelope.bucket));
+  if (iteration == context_->start()) KeepStart(bucket);
   Envelope fresh;
   fresh.kind = MessageKind::kBucketFresh;
   fresh.to = Here(kApplicationLane);
   fresh.epoch = context_->epoch;
-  fresh.bucket = envelope.bucket;
+  fresh.bucket = static_cast<uint32_t>(bucket);
   fresh.iteration = iteration;
   fresh.happened = outbox.now;
   TraceMoment("fresh", fresh, 0, outbox);

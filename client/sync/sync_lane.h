@@ -47,7 +47,11 @@ class SyncLane : public Actor {
   // Whom a bucket's part waits for.
   std::vector<NodeId> Missing(int bucket, const Entry& entry) const;
   wire::Stalled StallOf(int bucket, const Entry& entry) const;
-  void OnFrame(FrameStatus status, const Envelope& envelope, Entry& entry, Outbox& outbox);
+  void OnFrame(FrameStatus status, const Envelope& envelope, Outbox& outbox);
+  // Work that the bucket's syncer has left may make it fresh, too.
+  void FollowWork(int bucket, Outbox& outbox);
+  // The bucket's part is fresh.
+  void Complete(int bucket, Outbox& outbox);
   // What the plan starts with is here of the bucket.
   void KeepStart(int bucket);
   // That what goes to other nodes is sent, until it has left.

@@ -108,6 +108,16 @@ void SyncContext::UpdateRange(int bucket_index, int64_t iteration, int64_t offse
                     buffers.optimizer_state.subspan(offset * state, size * state));
 }
 
+SlicedArithmetic SyncContext::SlicedUpdateOf(int bucket_index, int64_t iteration, int64_t offset,
+                                             int64_t size, std::span<const float> gradient,
+                                             float gradient_scale) const {
+  if (phantom) return SlicedUpdate(size, {});
+  return SlicedUpdate(size, [=, this](int64_t begin, int64_t floats) {
+    UpdateRange(bucket_index, iteration, offset + begin, gradient.subspan(begin, floats),
+                gradient_scale);
+  });
+}
+
 int FloatsKeptByServers(const SyncContext& context, const BucketPlan& bucket) {
   if (!UsesServers(bucket.scheme())) return 0;
   if (!bucket.update_at_workers()) return OptimizerStatePerParameter(context.rule);

@@ -93,6 +93,9 @@ struct SyncContext {
   // times `gradient_scale`, is in `gradient` (of that size). Nothing for phantoms.
   void UpdateRange(int bucket, int64_t iteration, int64_t offset, std::span<const float> gradient,
                    float gradient_scale) const;
+  // Likewise in slices, while this lives; for phantoms only the amount.
+  SlicedArithmetic SlicedUpdateOf(int bucket, int64_t iteration, int64_t offset, int64_t size,
+                                  std::span<const float> gradient, float gradient_scale) const;
 };
 
 // How many floats a bucket's servers keep for each parameter besides its value: optimizer state or,
@@ -103,7 +106,8 @@ int FloatsKeptByServers(const SyncContext& context, const BucketPlan& bucket);
 // dropped frames.
 void AddTraffic(const SyncContext& context, wire::WorkerReport& report);
 
-// Not thread-safe: lives on its lane.
+// Not thread-safe: lives on its lane. Work that a call leaves in the outbox may make the bucket
+// fresh, as kComplete does: fresh_iteration() tells when it is done.
 class Syncer {
  public:
   virtual ~Syncer() = default;

@@ -182,8 +182,9 @@ void BucketExchange::CountAtServer(const Frame& frame, int c, int awaited) {
   answered.left = 0;
   answered.from = frame.to;
   const int64_t duration = buckets_[frame.bucket].chunks[c].answer_time;
-  if (duration > 0) return network_.Occupy(duration, answered);
-  Answer(answered);
+  if (duration == 0) return Answer(answered);
+  const bool rebuilds = buckets_[frame.bucket].plan->scheme() == ADAM;
+  rebuilds ? network_.Work(duration, answered) : network_.Occupy(duration, answered);
 }
 
 void BucketExchange::Answer(const Frame& frame) {
@@ -208,7 +209,7 @@ void BucketExchange::Count(int w, int b, int iteration) {
   arrived = 0;
   const int64_t duration = buckets_[b].rebuild_time;
   if (duration == 0) return CopyToDevices(w, b, iteration);
-  network_.Occupy(duration, Message(kRebuilt, w, w, b, 0, iteration, 0));
+  network_.Work(duration, Message(kRebuilt, w, w, b, 0, iteration, 0));
 }
 
 void BucketExchange::CopyToDevices(int w, int b, int iteration) {

@@ -4,19 +4,24 @@
 #include <cmath>
 
 namespace poseidon {
+namespace {
+
+constexpr int64_t kTurn = 1'000'000;  // as SimRuntime's, in nanoseconds
+
+}  // namespace
 
 NicModel::NicModel(const NicModelOptions& options)
     : options_(options),
       nanoseconds_per_byte_(1e9 / options.goodput_bytes_per_second),
       machines_(options.machines, Machine(options.send_buffer_bytes)),
-      lane_free_(size_t{2} * options.machines * options.lanes) {}
+      lanes_(size_t{2} * options.machines * options.lanes) {}
 
 uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
   return static_cast<uint64_t>(2 * machine + (server ? 1 : 0)) * options_.lanes + lane;
 }
 
 int64_t NicModel::Handled(const Frame& frame) {
-  int64_t& free = lane_free_[LaneOf(frame.to, frame.to_server, frame.lane)];
+  int64_t& free = lanes_[LaneOf(frame.to, frame.to_server, frame.lane)].free;
   free = std::max(free, now_) + options_.message_cost + frame.processing;
   return free;
 }
@@ -40,9 +45,35 @@ void NicModel::SetTimer(int64_t delay, const Frame& frame) {
 }
 
 void NicModel::Occupy(int64_t duration, const Frame& frame) {
-  int64_t& free = lane_free_[LaneOf(frame.to, frame.to_server, frame.lane)];
+  int64_t& free = lanes_[LaneOf(frame.to, frame.to_server, frame.lane)].free;
   free = std::max(free, now_) + duration;
   Push(free, EventKind::kArrives, Keep(frame));
+}
+
+void NicModel::Work(int64_t duration, const Frame& frame) {
+  const auto lane = static_cast<uint32_t>(LaneOf(frame.to, frame.to_server, frame.lane));
+  lanes_[lane].work.emplace(frame.priority, std::make_pair(duration, frame));
+  if (lanes_[lane].turn == 0) QueueTurn(lane);
+}
+
+void NicModel::QueueTurn(uint32_t index) {
+  Lane& lane = lanes_[index];
+  lane.turn = std::clamp<int64_t>(lane.work.begin()->second.first, 1, kTurn);
+  lane.free = std::max(lane.free, now_) + lane.turn;
+  Push(lane.free, EventKind::kWorked, index);
+}
+
+std::optional<Frame> NicModel::EndTurn(uint32_t index) {
+  Lane& lane = lanes_[index];
+  const auto first = lane.work.begin();
+  first->second.first -= std::exchange(lane.turn, 0);
+  std::optional<Frame> done;
+  if (first->second.first <= 0) {
+    done = first->second.second;
+    lane.work.erase(first);
+  }
+  if (!lane.work.empty()) QueueTurn(index);
+  return done;
 }
 
 std::optional<Frame> NicModel::Next() {
@@ -62,6 +93,9 @@ std::optional<Frame> NicModel::Next() {
       }
       case EventKind::kArrives:
         return Take(event.subject);
+      case EventKind::kWorked:
+        if (std::optional<Frame> done = EndTurn(event.subject)) return done;
+        break;
     }
   }
   return std::nullopt;

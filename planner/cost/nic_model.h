@@ -11,7 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "transport/sim/sim_egress.h"
@@ -65,17 +67,20 @@ class NicModel {
   // Likewise, but the lane that the frame is for is busy for `duration` first, when it is done with
   // what has come so far.
   void Occupy(int64_t duration, const Frame& frame);
+  // Likewise in turns of a millisecond at most, between which the lane handles what has come; the
+  // most urgent first (transport/actor.h, Work).
+  void Work(int64_t duration, const Frame& frame);
   // The next frame that arrives, and now() is when; nothing if there is none.
   std::optional<Frame> Next();
 
  private:
-  enum class EventKind : uint32_t { kEgressFree, kLeavesIngress, kArrives };
+  enum class EventKind : uint32_t { kEgressFree, kLeavesIngress, kArrives, kWorked };
 
   struct Event {
     int64_t time;
     uint64_t order;
     EventKind kind;
-    uint32_t subject;  // machine or frame
+    uint32_t subject;  // machine, frame or lane
     bool operator>(const Event& other) const {
       return time != other.time ? time > other.time : order > other.order;
     }
@@ -90,11 +95,21 @@ class NicModel {
     int64_t ingress_free = 0;
   };
 
+  struct Lane {
+    int64_t free = 0;  // when it is done with what has come so far
+    int64_t turn = 0;  // the length of the turn of work that is among it; 0: there is none
+    // Work that is left, by priority, then in the order in which it came.
+    std::multimap<int, std::pair<int64_t, Frame>> work;
+  };
+
   uint32_t Keep(const Frame& frame);
   Frame Take(uint32_t index);
   void Push(int64_t time, EventKind kind, uint32_t subject);
   int64_t TransferTime(int64_t bytes) const;
   void StartEgress(uint32_t machine);
+  void QueueTurn(uint32_t lane);
+  // The frame whose work is done with the turn that has passed.
+  std::optional<Frame> EndTurn(uint32_t lane);
   uint64_t LaneOf(int machine, bool server, int lane) const;
   // When the lane that the frame is for, which it has reached, is done with it.
   int64_t Handled(const Frame& frame);
@@ -105,7 +120,7 @@ class NicModel {
   uint64_t order_ = 0;
   SimHeap<Event> events_;
   std::vector<Machine> machines_;
-  std::vector<int64_t> lane_free_;  // by LaneOf: when it is done with what has come so far
+  std::vector<Lane> lanes_;  // by LaneOf
   std::vector<Frame> frames_;
   std::vector<uint32_t> free_;
 };

@@ -20,6 +20,7 @@ enum class SimEventKind : uint32_t {
   kLeavesIngress,   // machine: an envelope is all there
   kArrives,         // transfer: arrives without passing a NIC
   kHandled,         // SimRuntime's held transfers: its lane is done with it
+  kWorked,          // SimLane: the time of some slices of its work has passed
 };
 
 struct SimEvent {

@@ -18,11 +18,14 @@
 #include "transport/sim/sim_pool.h"
 #include "transport/sim/sim_routes.h"
 #include "transport/sim/sim_timers.h"
+#include "transport/work_queue.h"
 
 namespace poseidon {
 namespace {
 
 constexpr std::string_view kScheme = "sim://";
+// How much work a lane does before it looks at what has come.
+constexpr Duration kWorkTurn = std::chrono::milliseconds(1);
 
 // Takes a number off the front of `text`; false if there is none.
 bool TakeInt(std::string_view* text, int* value) {
@@ -67,12 +70,19 @@ class SimRuntime::Implementation {
   const SimStatistics& statistics() const { return statistics_; }
 
  private:
+  struct LaneWork {
+    WorkQueue queue;
+    // The turn that is queued at the lane, if one is; and what is left of its time after slices.
+    std::optional<Time> end;
+    Duration time{};
+  };
   struct Lane {
     std::unique_ptr<Actor> actor;
     bool started = false;
     Time busy_until = Time::min();  // with what has arrived so far
     bool has_timers = false;
     SimTimers::LaneIndex timers = 0;  // if has_timers
+    std::unique_ptr<LaneWork> work;   // null: none so far
   };
   struct Node {
     NodeId self;
@@ -94,8 +104,19 @@ class SimRuntime::Implementation {
   void Deliver(SimTransfer transfer);
   // Calls an actor and carries out its outbox.
   template <typename Function>
-  void Call(SimLane lane, const Function& function);
-  void CarryOut(SimLane lane);
+  void Call(SimLane lane, const Function& function) {
+    Call(lane, outbox_, function);
+  }
+  template <typename Function>
+  void Call(SimLane lane, Outbox& outbox, const Function& function);
+  void CarryOut(SimLane lane, Outbox& outbox);
+  Duration TimeOf(const ArithmeticAmount& amount) const;
+  // Takes the lane's next turn of work into its queue.
+  void QueueWork(SimLane lane);
+  void CarryOnWork(SimLane lane);
+  void RunSlice(SimLane lane, Outbox& outbox);
+  // What an actor that is replaced has left to do, at once.
+  void FinishWork(SimLane lane);
   SimLane Resolve(SimNode node, const Address& to, const std::string& endpoint) const;
   void ShareRoutes(SimNode node, std::shared_ptr<const std::vector<Outbox::Route>> routes);
   SimLane FindRoute(SimNode node, const Address& to);
@@ -140,8 +161,9 @@ SimNode SimRuntime::Implementation::AddNode(NodeId self, int machine) {
 
 void SimRuntime::Implementation::Attach(SimNode node, int lane, std::unique_ptr<Actor> actor) {
   CHECK(lane >= SimLane::kFirst && lane <= SimLane::kLast) << "no lane " << lane;
-  std::vector<Lane>& lanes = NodeAt(node).lanes;
   CHECK(network_.alive(node)) << "simulated node " << node << " was killed";
+  FinishWork(SimLane(node, lane));
+  std::vector<Lane>& lanes = NodeAt(node).lanes;
   const size_t index = static_cast<size_t>(lane - SimLane::kFirst);
   if (lanes.size() <= index) lanes.resize(index + 1);
   Retire(&lanes[index]);
@@ -255,6 +277,9 @@ void SimRuntime::Implementation::Handle(const SimEvent& event) {
     case SimEventKind::kHandled:
       Deliver(held_.Take(event.subject));
       break;
+    case SimEventKind::kWorked:
+      CarryOnWork(SimLane::FromPacked(event.subject));
+      break;
   }
 }
 
@@ -306,14 +331,14 @@ void SimRuntime::Implementation::Deliver(SimTransfer transfer) {
 }
 
 template <typename Function>
-void SimRuntime::Implementation::Call(SimLane lane, const Function& function) {
+void SimRuntime::Implementation::Call(SimLane lane, Outbox& outbox, const Function& function) {
   Actor& actor = *FindLane(lane)->actor;
-  outbox_.Clear();
-  outbox_.now = now();
+  outbox.Clear();
+  outbox.now = now();
   try {
-    function(actor, outbox_);
+    function(actor, outbox);
     // The actor, or what it called, may have killed its own node.
-    if (network_.alive(lane.node())) CarryOut(lane);
+    if (network_.alive(lane.node())) CarryOut(lane, outbox);
   } catch (const Error& error) {
     Fail(lane, error.exit_code(), error.what());
   } catch (const std::exception& error) {
@@ -321,19 +346,77 @@ void SimRuntime::Implementation::Call(SimLane lane, const Function& function) {
   }
 }
 
-void SimRuntime::Implementation::CarryOut(SimLane lane) {
+void SimRuntime::Implementation::CarryOut(SimLane lane, Outbox& outbox) {
   const SimNode node = lane.node();
-  if (outbox_.identity) NodeAt(node).self = *outbox_.identity;
-  for (const Outbox::Route& route : outbox_.routes) {
+  if (outbox.identity) NodeAt(node).self = *outbox.identity;
+  for (const Outbox::Route& route : outbox.routes) {
     SetRoute(node, route.to, route.endpoint);
     if (route.lost_after) Watch(lane, route);
   }
-  if (outbox_.shared_routes != nullptr) ShareRoutes(node, outbox_.shared_routes);
-  for (Outbox::Attachment& attachment : outbox_.attachments) {
+  if (outbox.shared_routes != nullptr) ShareRoutes(node, outbox.shared_routes);
+  for (Outbox::Attachment& attachment : outbox.attachments) {
     Attach(node, attachment.lane, std::move(attachment.actor));
   }
-  for (Envelope& envelope : outbox_.messages) Send(lane, std::move(envelope));
-  for (const Outbox::Timer& timer : outbox_.timers) ChangeTimer(lane, timer);
+  for (Envelope& envelope : outbox.messages) Send(lane, std::move(envelope));
+  for (const Outbox::Timer& timer : outbox.timers) ChangeTimer(lane, timer);
+  if (outbox.work.empty()) return;
+  Lane* found = FindLane(lane);
+  if (found->work == nullptr) found->work = std::make_unique<LaneWork>();
+  found->work->queue.Add(std::move(outbox.work));
+  if (!found->work->end) QueueWork(lane);
+}
+
+Duration SimRuntime::Implementation::TimeOf(const ArithmeticAmount& amount) const {
+  return options_.arithmetic ? options_.arithmetic(amount) : Duration::zero();
+}
+
+void SimRuntime::Implementation::QueueWork(SimLane lane) {
+  Lane& found = *FindLane(lane);
+  LaneWork& work = *found.work;
+  const Duration slice = TimeOf(work.queue.NextSlice());
+  const Duration turn = std::max(slice, std::min(kWorkTurn, TimeOf(work.queue.Left())));
+  CHECK(turn >= Duration::zero()) << "work takes a negative time";
+  found.busy_until =
+      std::max(found.busy_until, now()) + std::max(turn - work.time, Duration::zero());
+  work.time = std::max(turn, work.time);
+  work.end = found.busy_until;
+  events_.Push(*work.end, SimEventKind::kWorked, lane.packed());
+}
+
+void SimRuntime::Implementation::CarryOnWork(SimLane lane) {
+  // The actor whose work it was may be gone.
+  const auto work_of = [&]() -> LaneWork* {
+    Lane* found = network_.alive(lane.node()) ? FindLane(lane) : nullptr;
+    return found != nullptr && found->work != nullptr && found->work->end == now()
+               ? found->work.get()
+               : nullptr;
+  };
+  LaneWork* work = work_of();
+  if (work == nullptr) return;
+  do {
+    work->time -= TimeOf(work->queue.NextSlice());
+    RunSlice(lane, outbox_);
+    work = work_of();
+    if (work == nullptr) return;
+  } while (!work->queue.empty() && work->time >= TimeOf(work->queue.NextSlice()));
+  work->end.reset();
+  if (!work->queue.empty()) return QueueWork(lane);
+  work->time = Duration::zero();
+}
+
+void SimRuntime::Implementation::RunSlice(SimLane lane, Outbox& outbox) {
+  const auto done = FindLane(lane)->work->queue.RunSlice();
+  if (!done) return;
+  Call(lane, outbox, [&](Actor&, Outbox& given) { done(given); });
+}
+
+void SimRuntime::Implementation::FinishWork(SimLane lane) {
+  Outbox outbox;  // the lane that attaches an actor here is still using the other one
+  while (true) {
+    Lane* found = FindLane(lane);
+    if (found == nullptr || found->work == nullptr || found->work->queue.empty()) return;
+    RunSlice(lane, outbox);
+  }
 }
 
 void SimRuntime::Implementation::Send(SimLane from, Envelope envelope) {
@@ -426,6 +509,7 @@ void SimRuntime::Implementation::Fail(SimLane lane, ExitCode exit_code, const st
 void SimRuntime::Implementation::Retire(Lane* lane) {
   if (lane->actor != nullptr) retired_.push_back(std::move(lane->actor));
   if (lane->has_timers) timers_.CancelAll(lane->timers);
+  lane->work.reset();
 }
 
 SimRuntime::SimRuntime(const SimOptions& options)

@@ -54,6 +54,10 @@
 // sends leaves then. Other lanes, OnStart and timers do not wait for a busy lane. An envelope whose
 // node is killed before the end is lost.
 //
+// Work that an actor leaves (transport/actor.h) queues at its lane as an envelope does, a
+// millisecond of it at a time, or one slice where that takes longer: so what arrives waits at most
+// for that, and for what came before. Its slices take SimOptions.arithmetic, or no time.
+//
 // Repeatable: the same actors, calls and seed give the same run, event by event, on every machine;
 // what happens at the same time happens in the order in which it was set off. Faults are drawn from
 // the seed per envelope between nodes, of one machine too, when it begins to leave.
@@ -111,6 +115,8 @@ struct SimOptions {
   // within a node, too, which alone have kThisNode as the role that `to` names. It is called once
   // for each, when it arrives, with `to` as its sender wrote it. Empty: nothing takes time.
   std::function<Duration(const Envelope&)> processing;
+  // How long a slice of work takes; not negative. Empty: no time.
+  std::function<Duration(const ArithmeticAmount&)> arithmetic;
 };
 
 // Every envelope between nodes that arrives or fails to, and every copy of one that a fault made,

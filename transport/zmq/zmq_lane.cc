@@ -65,13 +65,15 @@ void ZmqLane::Run() {
 
 void ZmqLane::Turn() {
   Service();
-  const Readable readable = Sleep(drained_ ? UntilNextTimer() : milliseconds(0));
+  const bool rests = drained_ && work_.empty();
+  const Readable readable = Sleep(rests ? UntilNextTimer() : milliseconds(0));
   if (readable.connections) connections_.Collect();
   if (readable.connections || readable.receiver) drained_ = false;
   if (!drained_) drained_ = Receive();
   if (drained_) connections_.Judge();
   if (readable.watched) TellOfLosses();
   FireTimers();
+  CarryOnWork();
 }
 
 void ZmqLane::Finish() {
@@ -131,6 +133,7 @@ void ZmqLane::Handle(ZmqInbox::Item& item) {
   } else if (auto* route = std::get_if<Outbox::Route>(&item)) {
     SetRoute(*route);
   } else {
+    while (!work_.empty()) CarryOnWork();
     actor_ = std::move(std::get<std::unique_ptr<Actor>>(item));
     timers_.Clear();
     CallActor([this](Actor& actor) { actor.OnStart(outbox_); });
@@ -244,6 +247,13 @@ void ZmqLane::FireTimers() {
   }
 }
 
+void ZmqLane::CarryOnWork() {
+  if (work_.empty()) return;
+  CallActor([this](Actor&) {
+    if (const auto done = work_.RunSlice()) done(outbox_);
+  });
+}
+
 template <typename Call>
 void ZmqLane::CallActor(Call call) {
   outbox_.Clear();
@@ -255,6 +265,7 @@ void ZmqLane::CallActor(Call call) {
   if (fine) return;
   actor_.reset();
   timers_.Clear();
+  work_.Clear();
 }
 
 template <typename Call>
@@ -304,6 +315,7 @@ void ZmqLane::CarryOut() {
       timers_.Cancel(timer.id);
     }
   }
+  if (!outbox_.work.empty()) work_.Add(std::move(outbox_.work));
 }
 
 void ZmqLane::Send(Envelope envelope) {

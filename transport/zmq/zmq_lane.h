@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "transport/actor.h"
+#include "transport/work_queue.h"
 #include "transport/zmq/zmq_connections.h"
 #include "transport/zmq/zmq_node.h"
 #include "transport/zmq/zmq_peer.h"
@@ -79,6 +80,8 @@ class ZmqLane {
   void Drop(Message& message, const std::string& fault);
 
   void FireTimers();
+  // Carries out a slice of what the actor has left to do, if there is any.
+  void CarryOnWork();
 
   // Calls the actor and carries out what it wants. An actor that throws is not called again.
   template <typename Call>
@@ -111,6 +114,7 @@ class ZmqLane {
   std::unique_ptr<Actor> actor_;
   Outbox outbox_;
   ZmqTimers timers_;
+  WorkQueue work_;
   std::unordered_map<Address, Outbox::Route, AddressHash> routes_;
   std::unordered_map<Address, std::unique_ptr<ZmqPeer>, AddressHash> peers_;
   std::vector<std::pair<Address, ZmqPeer*>> watched_;  // those whose routes have `lost_after`

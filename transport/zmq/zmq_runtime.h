@@ -16,6 +16,9 @@
 // from the actor's lane. To send an envelope longer than `max_frame_bytes` counts as such an error.
 // A route to what is not an endpoint is logged and forgotten: endpoints come from other nodes.
 //
+// Work (transport/actor.h) is carried out a slice a turn: after each the lane handles what has
+// come, up to 64 messages, and the timers that are due.
+//
 // What arrives from the network is checked before any actor sees it: see TransportCounters. Bad
 // frames are logged once per host and lane.
 #pragma once

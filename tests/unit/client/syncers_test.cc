@@ -1,5 +1,6 @@
 // The syncers and what is around them, call by call. Whole trainings are
 // tests/simulation/bsp_test.cc.
+#include <cblas.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "client/sync/parameter_server_syncer.h"
 #include "client/sync/sync_lane.h"
 #include "core/arithmetic/rebuild.h"
+#include "tests/unit/work_testing.h"
 
 namespace poseidon {
 namespace {
@@ -167,7 +169,13 @@ TEST(FactorBroadcastSyncerTest, RebuildsWhenAllFactorsAreHereInAnyOrder) {
   EXPECT_EQ(receive(2, 0, 1, {0, 1, 0}), FrameStatus::kAccepted);
   EXPECT_EQ(receive(0, 0, 1, {1, 1, 1}), FrameStatus::kAccepted);
   EXPECT_EQ(receive(2, 1, 1, {5, 5, 5}), FrameStatus::kAccepted);  // of the next iteration
-  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), FrameStatus::kComplete);
+  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), FrameStatus::kAccepted);
+  EXPECT_EQ(syncer.fresh_iteration(), 0);  // before the work that this leaves is done
+  EXPECT_EQ(receive(0, 0, 0, {-1, 1}), FrameStatus::kDuplicate);
+  EXPECT_THAT(syncer.missing(), IsEmpty());
+  ASSERT_EQ(outbox.work.size(), 1u);
+  EXPECT_EQ(outbox.work[0].priority, PriorityOf(context->plan.plan(), 1, 0));
+  FinishWork(outbox);
   EXPECT_EQ(syncer.fresh_iteration(), 1);
   // Sum of u v^T: rows (-1, 1)(1 1 1), (3, 4)(1 0 2), (1, 2)(0 1 0); learning rate 3, 3 workers.
   EXPECT_THAT(context->memory->values(1),
@@ -185,9 +193,11 @@ TEST(FactorBroadcastSyncerTest, AWorkerAloneIsFreshAtOnce) {
   FactorBroadcastSyncer syncer(context, 1);
   Outbox outbox;
   EXPECT_EQ(syncer.PublishInitial({}, outbox), FrameStatus::kComplete);
-  EXPECT_EQ(syncer.Send(0, outbox), FrameStatus::kComplete);
-  EXPECT_EQ(syncer.Send(1, outbox), FrameStatus::kComplete);
-  EXPECT_EQ(syncer.fresh_iteration(), 2);
+  for (const int64_t iteration : {0, 1}) {
+    EXPECT_EQ(syncer.Send(iteration, outbox), FrameStatus::kAccepted);
+    FinishWork(outbox);
+    EXPECT_EQ(syncer.fresh_iteration(), iteration + 1);
+  }
   EXPECT_TRUE(outbox.messages.empty());
 }
 
@@ -220,6 +230,65 @@ TEST(RebuildTest, EqualsTheSumOfOuterProducts) {
       }
     }
   }
+}
+
+// Over many blocks, with sizes that no block divides, at rows for which blocks are wide and narrow.
+TEST(RebuildTest, IsCutIntoShortSlices) {
+  std::mt19937 random(6);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  constexpr int64_t kOutputs = 333;
+  constexpr int64_t kInputs = 700;
+  for (const int64_t rows : {100, 1500}) {
+    std::vector<float> u(rows * kOutputs);
+    std::vector<float> v(rows * kInputs);
+    for (float& x : u) x = uniform(random);
+    for (float& x : v) x = uniform(random);
+    std::vector<float> whole(kOutputs * kInputs + kOutputs);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, kOutputs, kInputs, static_cast<int>(rows),
+                1.0F, u.data(), kOutputs, v.data(), kInputs, 0.0F, whole.data(), kInputs);
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t o = 0; o < kOutputs; ++o) whole[kOutputs * kInputs + o] += u[row * kOutputs + o];
+    }
+    std::vector<float> gradient(whole.size(), NAN);
+    const SlicedArithmetic sliced = SlicedRebuild(kOutputs, kInputs, rows, u, v, gradient);
+    const double operations = 2.0 * static_cast<double>(rows * kOutputs * kInputs);
+    EXPECT_EQ(sliced.amount.operations, operations);
+    EXPECT_GE(static_cast<double>(sliced.slices), operations / kSliceOperations);
+    for (int64_t slice = sliced.slices; slice-- > 0;) sliced.run(slice);
+    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(gradient[i], whole[i], 1e-3) << i;
+    EXPECT_FALSE(SlicedRebuild(kOutputs, kInputs, rows, {}, {}, {}).run);
+  }
+}
+
+TEST(SlicedUpdateTest, HasTheBitsOfTheWhole) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  UpdateRule rule;
+  rule.momentum = 0.9F;
+  rule.weight_decay = 0.01F;
+  constexpr int64_t kFloats = 3 * kSliceFloats + 17;
+  const std::vector<UpdateSegment> segments = {
+      {1000, {2, 0}}, {kFloats - 1001, {1, 1}}, {1, {3, 1}}};
+  std::vector<float> gradient(kFloats);
+  std::vector<float> values(kFloats);
+  for (float& x : gradient) x = uniform(random);
+  for (float& x : values) x = uniform(random);
+  std::vector<float> state(kFloats);
+  std::vector<float> sliced_values = values;
+  std::vector<float> sliced_state = state;
+  UpdateSegmentwise(rule, 5, segments, gradient, 0.5F, values, state);
+  const auto update = [&](int64_t offset, int64_t size) {
+    UpdateSegmentwise(rule, 5, CutSegments(segments, offset, size),
+                      std::span(gradient).subspan(offset, size), 0.5F,
+                      std::span(sliced_values).subspan(offset, size),
+                      std::span(sliced_state).subspan(offset, size));
+  };
+  const SlicedArithmetic sliced = SlicedUpdate(kFloats, update);
+  EXPECT_EQ(sliced.slices, 4);
+  EXPECT_EQ(sliced.amount.updated, kFloats);
+  for (int64_t slice = 0; slice < sliced.slices; ++slice) sliced.run(slice);
+  EXPECT_EQ(sliced_values, values);
+  EXPECT_EQ(sliced_state, state);
 }
 
 TEST(FactorBroadcastSyncerTest, PassesFactorsOnAroundTheRing) {

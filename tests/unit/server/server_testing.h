@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/shard_actor.h"
+#include "tests/unit/work_testing.h"
 
 namespace poseidon {
 
@@ -97,10 +98,11 @@ class ShardUnderTest {
     shard_->OnStart(outbox_);
   }
 
-  // What it sends.
+  // What it sends, also when it has done the work that it leaves.
   std::vector<Envelope>& Receive(const Envelope& envelope) {
     outbox_.Clear();
     shard_->OnMessage(envelope, outbox_);
+    FinishWork(outbox_);
     return outbox_.messages;
   }
   // What a scan at `seconds` reports; "" if nothing.
