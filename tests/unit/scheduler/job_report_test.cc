@@ -88,12 +88,14 @@ TEST(JobReportTest, BucketsAreMeasuredAndLayersGetTheirShare) {
 TEST(JobReportTest, AfterASwitchTheNewPlansIterationsAreCompared) {
   JobReport report(1);
   wire::PlanAndModel first = TwoBuckets(true);
+  first.mutable_plan()->set_workers(1);
   first.mutable_plan()->set_start_iteration(40);
   report.OnPlan(first);
   for (int64_t iteration = 40; iteration < 50; ++iteration) {
     if (iteration == 44) {
       wire::PlanAndModel next = TwoBuckets(true);
       next.mutable_plan()->set_number(1);
+      next.mutable_plan()->set_workers(1);
       next.mutable_plan()->set_start_iteration(45);
       report.OnPlan(next);
     }
