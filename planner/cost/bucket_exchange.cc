@@ -10,6 +10,7 @@ namespace poseidon {
 
 enum BucketExchange::Kind : int {
   kReady = BucketExchange::kFirstKind,
+  kBegin,
   kGradient,
   kAnswered,
   kAnswer,
@@ -56,7 +57,9 @@ void BucketExchange::OnFrame(const Frame& frame) {
   if (frame.left > 0) sent_at_[frame.bucket] = std::max(sent_at_[frame.bucket], frame.left);
   switch (static_cast<Kind>(frame.kind)) {
     case kReady:
-      return SendBucket(frame.node, frame.bucket, frame.iteration);
+      return PostToLanes(frame);
+    case kBegin:
+      return SendPart(frame.node, frame.bucket, frame.step, frame.iteration);
     case kGradient:
       return TakeGradient(frame);
     case kAnswered:
@@ -88,7 +91,20 @@ void BucketExchange::GradientReady(int worker, int bucket, int iteration) {
   ready.iteration = iteration;
   const int64_t copying = workers_[worker].to_host_free - network_.now();
   if (copying > 0) return network_.SetTimer(copying, ready);
-  SendBucket(worker, bucket, iteration);
+  PostToLanes(ready);
+}
+
+void BucketExchange::PostToLanes(const Frame& ready) {
+  const std::vector<LanePart>& parts = buckets_[ready.bucket].parts;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    Frame post = ready;
+    post.kind = kBegin;
+    post.from = ready.node;
+    post.to = ready.node;
+    post.lane = parts[part].lane;
+    post.step = static_cast<int>(part);
+    network_.Post(post);
+  }
 }
 
 Frame BucketExchange::Message(Kind kind, int from, int to, int b, int c, int iteration,
@@ -110,7 +126,7 @@ Frame BucketExchange::Message(Kind kind, int from, int to, int b, int c, int ite
   return frame;
 }
 
-void BucketExchange::SendBucket(int w, int b, int iteration) {
+void BucketExchange::SendPart(int w, int b, int part, int iteration) {
   const BucketTable& bucket = buckets_[b];
   switch (bucket.plan->scheme()) {
     case SFB:
@@ -118,7 +134,7 @@ void BucketExchange::SendBucket(int w, int b, int iteration) {
     case ADAM:
       return SendFactors(w, bucket.chunks.front().server_machine, b, iteration, 0);
     case PS:
-      for (const int c : bucket.order) {
+      for (const int c : bucket.parts[part].chunks) {
         const ChunkTable& chunk = bucket.chunks[c];
         Frame frame = Message(kGradient, w, chunk.server_machine, b, c, iteration, chunk.up);
         frame.processing = chunk.add_time;
@@ -126,7 +142,7 @@ void BucketExchange::SendBucket(int w, int b, int iteration) {
       }
       return;
     default:
-      for (const int c : bucket.order) {
+      for (const int c : bucket.parts[part].chunks) {
         workers_[w].reduces[b][c].iteration = iteration;
         workers_[w].reduces[b][c].next = 0;
         Advance(w, b, c);

@@ -61,7 +61,9 @@ class BucketExchange {
   Worker MakeWorker(int worker) const;
   // `c` is the chunk; any of a bucket that travels as factors.
   Frame Message(Kind kind, int from, int to, int b, int c, int iteration, int64_t bytes) const;
-  void SendBucket(int w, int b, int iteration);
+  // A bucket is sent by lanes, when they are done with what has come before.
+  void PostToLanes(const Frame& ready);
+  void SendPart(int w, int b, int part, int iteration);
   // `step` counts the hops of a factor around the ring.
   void SendFactors(int w, int to, int b, int iteration, int step);
   int Right(int w) const { return symmetric_ ? 0 : (w + 1) % plan_.workers(); }

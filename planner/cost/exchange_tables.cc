@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <map>
+#include <utility>
 
 #include "collectives/traffic.h"
 #include "planner/cost/device_copy_cost.h"
@@ -15,6 +16,15 @@ constexpr double kNanosecondsPerSecond = 1e9;
 
 int64_t Nanoseconds(double seconds) { return std::llround(seconds * kNanosecondsPerSecond); }
 
+std::vector<LanePart> PartsOf(const BucketPlan& plan) {
+  if (UsesFactors(plan.scheme())) return {{plan.lane(), {}}};
+  std::map<int, std::vector<int>> by_lane;
+  for (int c = 0; c < plan.chunks_size(); ++c) by_lane[plan.chunks(c).lane()].push_back(c);
+  std::vector<LanePart> parts;
+  for (auto& [lane, chunks] : by_lane) parts.push_back({lane, std::move(chunks)});
+  return parts;
+}
+
 class Maker {
  public:
   Maker(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster, ReduceShapes& shapes)
@@ -24,10 +34,7 @@ class Maker {
     const BucketPlan& plan = plan_.buckets(b);
     BucketTable bucket;
     bucket.plan = &plan;
-    bucket.order.resize(plan.chunks_size());
-    std::iota(bucket.order.begin(), bucket.order.end(), 0);
-    std::stable_sort(bucket.order.begin(), bucket.order.end(),
-                     [&](int x, int y) { return plan.chunks(x).lane() < plan.chunks(y).lane(); });
+    bucket.parts = PartsOf(plan);
     for (int l = 0; l < plan.layer_count(); ++l) {
       const LayerSpec& layer = model_.layers(plan.first_layer() + l);
       bucket.to_host.push_back(Nanoseconds(SecondsToHost(plan, layer, cluster_)));

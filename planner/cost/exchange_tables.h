@@ -25,9 +25,15 @@ struct ChunkTable {
   const ReduceShape* shape = nullptr;  // all-reduces
 };
 
+// What one lane sends of a bucket.
+struct LanePart {
+  int lane = 0;
+  std::vector<int> chunks;  // in their order; none of a bucket that travels as factors
+};
+
 struct BucketTable {
   const BucketPlan* plan = nullptr;
-  std::vector<int> order;  // of its chunks, as they are sent: lane by lane
+  std::vector<LanePart> parts;  // by lane
   std::vector<ChunkTable> chunks;
   FactorBytes factors;
   int64_t rebuild_time = 0;      // SFB: of a worker

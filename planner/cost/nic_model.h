@@ -64,6 +64,9 @@ class NicModel {
   void Send(const Frame& frame);
   // The frame comes back after `delay`.
   void SetTimer(int64_t delay, const Frame& frame);
+  // To a lane of the sender's own, which takes it at no cost when it is done with what has come so
+  // far.
+  void Post(const Frame& frame) { Occupy(0, frame); }
   // Likewise, but the lane that the frame is for is busy for `duration` first, when it is done with
   // what has come so far.
   void Occupy(int64_t duration, const Frame& frame);

@@ -1,0 +1,188 @@
+// Predictions, and what policy TIME chooses, over the whole space that a user can name: nets,
+// workers, networks, rates and batches drawn continuously.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "proto/bucket.h"
+#include "simulation/simulation_size.h"
+#include "simulation/training_simulation.h"
+#include "tests/simulation/planned_training.h"
+#include "tests/unit/planner/reference_models.h"
+
+namespace poseidon {
+namespace {
+
+class Draw {
+ public:
+  explicit Draw(uint32_t seed) : engine_(seed) {}
+
+  int Int(int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(engine_);
+  }
+  // All orders of magnitude alike.
+  double Scale(double least, double most) {
+    return std::exp(std::uniform_real_distribution<double>(std::log(least), std::log(most))(engine_));
+  }
+  template <typename T>
+  T Of(std::initializer_list<T> choices) {
+    return *(choices.begin() + Int(0, static_cast<int>(choices.size()) - 1));
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Convolutions first and fully connected layers last, of any sizes.
+ModelSpec RandomModel(Draw& draw) {
+  ModelSpec model;
+  model.set_batch(draw.Int(1, 256));
+  const int layers = draw.Int(1, 40);
+  const int connected = draw.Int(0, std::min(layers, 4));
+  for (int l = 0; l < layers; ++l) {
+    const std::string name = "layer" + std::to_string(l);
+    if (l >= layers - connected) {
+      AddInnerProduct(name, std::llround(draw.Scale(10, 8000)), std::llround(draw.Scale(10, 8000)),
+                      model);
+    } else {
+      AddConvolution(name, 1, std::llround(draw.Scale(100, 5e6)), 1, 1, false, model);
+    }
+    LayerSpec& layer = *model.mutable_layers(l);
+    layer.set_forward_ms(draw.Scale(0.05, 20));
+    layer.set_backward_ms(draw.Scale(1, 3) * layer.forward_ms());
+  }
+  model.mutable_update_rule()->set_type("SGD");
+  model.mutable_update_rule()->set_base_lr(0.1F);
+  model.mutable_update_rule()->set_lr_policy("fixed");
+  return model;
+}
+
+ModelSpec AnyModel(Draw& draw) {
+  const int net = draw.Int(0, 5);
+  if (net > 2) return RandomModel(draw);
+  ModelSpec model = PlannedNets()[net].model;
+  const double faster = draw.Scale(0.2, 10);
+  for (LayerSpec& layer : *model.mutable_layers()) {
+    layer.set_forward_ms(layer.forward_ms() / faster);
+    layer.set_backward_ms(layer.backward_ms() / faster);
+  }
+  return model;
+}
+
+std::string Rate(double gigabits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0fbps", gigabits * 1e9);
+  return text;
+}
+
+Job AnyJob(Draw& draw, int most_workers) {
+  const int workers = static_cast<int>(draw.Scale(2, most_workers + 0.99));
+  Job job = PlannedJob(workers, workers, Rate(draw.Scale(1, 400)).c_str(), "50us", true);
+  Network& network = *job.mutable_cluster()->mutable_network();
+  network.set_latency(std::to_string(static_cast<int>(draw.Scale(10, 5000))) + "us");
+  network.set_message_cost(std::to_string(static_cast<int>(draw.Scale(1, 40))) + "us");
+  job.mutable_cluster()->set_flops(draw.Scale(1e12, 1e14));
+  job.mutable_cluster()->set_reduction_rate(draw.Scale(1e9, 1e11));
+  job.mutable_cluster()->set_update_rate(draw.Scale(1e9, 1e11));
+  Communication& communication = *job.mutable_communication();
+  communication.set_lanes(draw.Int(1, 4));
+  communication.set_bucket_bytes(draw.Of<int64_t>({0, 1 << 20, 4 << 20, 16 << 20, 32 << 20}));
+  return job;
+}
+
+std::string Describe(const Job& job, const ModelSpec& model) {
+  const Cluster& cluster = job.cluster();
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "%d workers, %s, latency %s, message %s, %d lanes, add %.2g/s, update %.2g/s, "
+                "%.2g flop/s, %d layers, batch %lld, %s, buckets %lld",
+                cluster.workers(), cluster.network().bandwidth().c_str(),
+                cluster.network().latency().c_str(), cluster.network().message_cost().c_str(),
+                job.communication().lanes(), cluster.reduction_rate(), cluster.update_rate(),
+                cluster.flops(), model.layers_size(), static_cast<long long>(model.batch()),
+                Communication::Policy_Name(job.communication().policy()).c_str(),
+                static_cast<long long>(job.communication().bucket_bytes()));
+  return text;
+}
+
+struct Compared {
+  double error = 0;  // predicted / simulated - 1
+  std::string point;
+};
+
+void PrintWorst(std::vector<Compared> all) {
+  std::sort(all.begin(), all.end(), [](const Compared& a, const Compared& b) {
+    return std::abs(a.error) > std::abs(b.error);
+  });
+  std::printf("worst of %zu:\n", all.size());
+  for (size_t i = 0; i < std::min<size_t>(all.size(), 10); ++i) {
+    std::printf("  %+.1f%%  %s\n", 100 * all[i].error, all[i].point.c_str());
+  }
+  for (const double bound : {0.01, 0.02, 0.05, 0.1}) {
+    const auto within = std::count_if(all.begin(), all.end(), [bound](const Compared& c) {
+      return std::abs(c.error) <= bound;
+    });
+    std::printf("  within %.0f%%: %.1f%%\n", 100 * bound,
+                100.0 * static_cast<double>(within) / static_cast<double>(all.size()));
+  }
+}
+
+void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers) {
+  std::vector<Compared> compared;
+  for (uint32_t seed = first_seed; static_cast<int>(compared.size()) < points; ++seed) {
+    Draw draw(seed);
+    const ModelSpec model = AnyModel(draw);
+    Job job = AnyJob(draw, most_workers);
+    job.mutable_communication()->set_policy(
+        draw.Of({Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
+                 Communication::ALL_RING, Communication::ALL_TORUS,
+                 Communication::ALL_HALVING_DOUBLING}));
+    job.mutable_communication()->set_factor_ring(draw.Int(0, 1) == 1);
+    const PlannedOutcome outcome = TrainAsPlanned(job, model);
+    compared.push_back({outcome.predicted / outcome.simulated - 1,
+                        "seed " + std::to_string(seed) + ": " + Describe(job, model)});
+  }
+  PrintWorst(compared);
+  for (const Compared& point : compared) EXPECT_LE(std::abs(point.error), 0.1) << point.point;
+}
+
+TEST(RandomPlansTest, PredictionsHold) { ExpectPredictionsHold(1, 20, 8); }
+TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 1000, 24); }
+
+}  // namespace
+}  // namespace poseidon
+namespace poseidon {
+namespace {
+TEST(RandomPlansTest, DISABLED_Debug) {
+  for (const auto& [seed, most] : std::vector<std::pair<uint32_t,int>>{{1308,24}}) {
+    Draw draw(seed);
+    const ModelSpec model = AnyModel(draw);
+    Job job = AnyJob(draw, most);
+    job.mutable_communication()->set_policy(
+        draw.Of({Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
+                 Communication::ALL_RING, Communication::ALL_TORUS,
+                 Communication::ALL_HALVING_DOUBLING}));
+    job.mutable_communication()->set_factor_ring(draw.Int(0, 1) == 1);
+    std::printf("seed %u: %s\n", seed, Describe(job, model).c_str());
+    for (int k = 0; k < 8; ++k) {
+      Job j = job;
+      Network& network = *j.mutable_cluster()->mutable_network();
+      if (k == 1) network.set_latency("10us");
+      if (k == 2) j.mutable_communication()->set_lanes(1);
+      if (k == 3) j.mutable_cluster()->set_update_rate(1e30);
+      if (k == 4) j.mutable_cluster()->set_reduction_rate(1e30);
+      if (k == 5) network.set_message_cost("0us");
+      if (k == 6) j.mutable_communication()->set_window_bytes(100000);
+      if (k == 7) j.mutable_communication()->set_by_priority(false);
+      const SimulatedTraining t = SimulateTraining(j, model, {.warm_up = 8, .measured = 4});
+      std::printf("%d: predicted %.3f simulated %.3f\n", k, t.plan.iteration_ms(), 1000*t.iteration);
+    }
+  }
+}
+}}
