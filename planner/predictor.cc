@@ -27,7 +27,8 @@ PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   const std::string key = plan.SerializeAsString();
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  ReduceShapes& shapes = OneStandsForAll(plan) ? first_shapes_ : all_shapes_;
+  ReduceShapes& shapes =
+      shapes_.try_emplace(Representatives(plan), Representatives(plan)).first->second;
   PredictedTimes times = SimulateExchange(plan, book_.model(), cluster_, layers_, shapes, give_up);
   // Unless it stopped early.
   if (!times.buckets.empty()) known_.emplace(key, times);

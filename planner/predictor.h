@@ -51,8 +51,7 @@ class Predictor {
   // Message by message, by the plan serialised: a plan that is found is predicted when it is
   // tried, when it is compared with its likes, and when it is annotated.
   std::map<std::string, PredictedTimes> known_;
-  ReduceShapes first_shapes_{true};
-  ReduceShapes all_shapes_{false};
+  std::map<int, ReduceShapes> shapes_;  // by representatives
 };
 
 // Plans of which one iteration has more messages are estimated. Predicting one with that many takes

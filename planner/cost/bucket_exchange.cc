@@ -25,7 +25,6 @@ BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
                                OnFresh on_fresh)
     : plan_(plan),
       cluster_(cluster),
-      symmetric_(OneStandsForAll(plan)),
       // A worker may be one iteration ahead even under BSP: early frames count for the next.
       window_(std::max(plan.staleness(), 0) + 2),
       network_(network),
@@ -35,7 +34,8 @@ BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
   for (const BucketTable& bucket : buckets_) {
     gradients_.emplace_back(bucket.chunks.size() * window_);
   }
-  const int workers = symmetric_ ? 1 : plan.workers();
+  const int representatives = Representatives(plan);
+  const int workers = representatives == 0 ? plan.workers() : representatives;
   for (int w = 0; w < workers; ++w) workers_.push_back(MakeWorker(w));
 }
 
@@ -163,7 +163,7 @@ void BucketExchange::BroadcastFactors(int w, int b, int iteration) {
     SendFactors(w, Right(w), b, iteration, 1);
   } else {
     for (int to = 0; to < plan_.workers(); ++to) {
-      if (to != w) SendFactors(w, to, b, iteration, 1);
+      if (to != w) SendFactors(w, to % simulated(), b, iteration, 1);
     }
   }
   Count(w, b, iteration);  // its own two
@@ -248,8 +248,7 @@ void BucketExchange::Advance(int w, int b, int c) {
     }
     const int64_t floats = std::llround(operation.share * static_cast<double>(chunk.floats));
     const int64_t bytes = CodedBytes(plan_, *bucket.plan, floats) + cluster_.header_bytes;
-    const int peer = symmetric_ ? 0 : operation.peer;
-    Frame frame = Message(kReduce, w, peer, b, c, progress.iteration, bytes);
+    Frame frame = Message(kReduce, w, operation.peer, b, c, progress.iteration, bytes);
     frame.step = operation.awaited_as;
     const double per_float = operation.adds ? bucket.add_time : bucket.update_time;
     frame.processing = std::llround(per_float * static_cast<double>(floats));

@@ -24,7 +24,8 @@ class BucketExchange {
   // Frames of lower kinds belong to whoever shares the network.
   static constexpr int kFirstKind = 2;
 
-  // All but `model` outlives this. The network has one machine if OneStandsForAll(plan).
+  // All but `model` outlives this. The network has a machine for each of
+  // Representatives(plan), if there are any.
   BucketExchange(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster,
                  ReduceShapes& shapes, NicModel& network, OnFresh on_fresh);
 
@@ -66,7 +67,8 @@ class BucketExchange {
   void SendPart(int w, int b, int part, int iteration);
   // `step` counts the hops of a factor around the ring.
   void SendFactors(int w, int to, int b, int iteration, int step);
-  int Right(int w) const { return symmetric_ ? 0 : (w + 1) % plan_.workers(); }
+  int simulated() const { return static_cast<int>(workers_.size()); }
+  int Right(int w) const { return (w + 1) % simulated(); }
   void BroadcastFactors(int w, int b, int iteration);
   void TakeFactor(const Frame& frame);
   void TakeGradient(const Frame& frame);
@@ -82,8 +84,7 @@ class BucketExchange {
 
   const Plan& plan_;
   const ClusterModel& cluster_;
-  bool symmetric_;  // one worker stands for all
-  int window_;      // iterations that are under way at the same time
+  int window_;  // iterations that are under way at the same time
   NicModel& network_;
   OnFresh on_fresh_;
   std::vector<BucketTable> buckets_;

@@ -26,14 +26,14 @@ int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 double InSeconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
 NicModelOptions NetworkOf(const Plan& plan, const ClusterModel& cluster) {
-  const bool symmetric = OneStandsForAll(plan);
-  return {.machines = symmetric ? 1 : cluster.machines(),
+  const int representatives = Representatives(plan);
+  return {.machines = representatives == 0 ? cluster.machines() : representatives,
           .lanes = plan.lanes(),
           .goodput_bytes_per_second = cluster.goodput,
           .latency = Nanoseconds(cluster.latency),
           .message_cost = Nanoseconds(cluster.message_cost),
           .send_buffer_bytes = cluster.send_buffer_bytes,
-          .symmetric = symmetric};
+          .representative = representatives > 0};
 }
 
 // How far one worker's compute loop has come.
@@ -64,7 +64,7 @@ class Simulation {
         exchange_(plan, model, cluster, shapes, network_,
                   [this](int w, int b, int iteration) { MakeFresh(w, b, iteration); }),
         bucket_of_(BucketOfLayer(plan)),
-        workers_(OneStandsForAll(plan) ? 1 : plan.workers()),
+        workers_(Representatives(plan) == 0 ? plan.workers() : Representatives(plan)),
         record_(WorkerCount(), plan.buckets_size()) {
     for (const LayerTime& layer : layers) {
       forward_.push_back(Nanoseconds(layer.forward));

@@ -16,7 +16,8 @@
 namespace poseidon {
 
 // Simulates until iterations take the same time, or one takes clearly more than `give_up` seconds:
-// then no more is said than that. `shapes` must be of first workers only if OneStandsForAll(plan).
+// then no more is said than that. `shapes` must be of
+// Representatives(plan).
 PredictedTimes SimulateExchange(const Plan& plan, const ModelSpec& model,
                                 const ClusterModel& cluster, const std::vector<LayerTime>& layers,
                                 ReduceShapes& shapes, double give_up);

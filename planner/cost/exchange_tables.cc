@@ -1,6 +1,7 @@
 #include "planner/cost/exchange_tables.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -92,27 +93,56 @@ std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& mod
   return buckets;
 }
 
-bool OneStandsForAll(const Plan& plan) {
-  return std::all_of(plan.buckets().begin(), plan.buckets().end(), [&](const BucketPlan& bucket) {
-    return bucket.scheme() == RING || (bucket.scheme() == SFB && bucket.factor_ring());
+namespace {
+
+bool InRing(const BucketPlan& bucket) {
+  return bucket.scheme() == RING || (bucket.scheme() == SFB && bucket.factor_ring());
+}
+
+// Whether all workers do the same, only with other peers.
+bool InStep(const BucketPlan& bucket, const Plan& plan) {
+  const auto in_step = [](Scheme scheme, int workers) {
+    return scheme == RING || std::has_single_bit(static_cast<unsigned>(workers));
+  };
+  if (bucket.scheme() == SFB) return true;
+  if (bucket.scheme() != TORUS)
+    return IsAllReduce(bucket.scheme()) && in_step(bucket.scheme(), plan.workers());
+  return std::all_of(plan.grid().begin(), plan.grid().end(), [&](const GridDimension& dimension) {
+    return in_step(dimension.algorithm(), dimension.size());
   });
 }
 
-int64_t MessagesPerIteration(const Plan& plan) {
+int64_t MessagesOfBucket(const BucketPlan& bucket, const Plan& plan, int64_t simulated) {
   const int64_t workers = plan.workers();
-  const int64_t simulated = OneStandsForAll(plan) ? 1 : workers;
+  const int64_t chunks = bucket.chunks_size();
+  if (bucket.scheme() == SFB) return 2 * simulated * (workers - 1);
+  if (UsesServers(bucket.scheme())) return 2 * workers * chunks;
+  return simulated * chunks * AllReduceRounds(bucket.scheme(), plan, plan.workers());
+}
+
+int64_t Messages(const Plan& plan, int64_t simulated) {
   int64_t messages = 0;
   for (const BucketPlan& bucket : plan.buckets()) {
-    const int64_t chunks = bucket.chunks_size();
-    if (bucket.scheme() == SFB) {
-      messages += 2 * simulated * (workers - 1);
-    } else if (UsesServers(bucket.scheme())) {
-      messages += 2 * workers * chunks;
-    } else {
-      messages += simulated * chunks * AllReduceRounds(bucket.scheme(), plan, plan.workers());
-    }
+    messages += MessagesOfBucket(bucket, plan, simulated);
   }
   return messages;
+}
+
+}  // namespace
+
+int Representatives(const Plan& plan) {
+  const auto all = [&](const auto& holds) {
+    return std::all_of(plan.buckets().begin(), plan.buckets().end(), holds);
+  };
+  if (all(InRing)) return 1;
+  const bool in_step = plan.workers() > kRepresentatives &&
+                       all([&](const BucketPlan& bucket) { return InStep(bucket, plan); });
+  return in_step && Messages(plan, plan.workers()) > kMostOfAll ? kRepresentatives : 0;
+}
+
+int64_t MessagesPerIteration(const Plan& plan) {
+  const int representatives = Representatives(plan);
+  return Messages(plan, representatives == 0 ? plan.workers() : representatives);
 }
 
 }  // namespace poseidon

@@ -49,8 +49,14 @@ struct BucketTable {
 std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& model,
                                           const ClusterModel& cluster, ReduceShapes& shapes);
 
-// Whether one worker stands for all.
-bool OneStandsForAll(const Plan& plan);
+// Plans of more messages in an iteration are predicted with so many workers that stand for all,
+// where all workers do the same. Enough for workers to drift apart, as they do where they exchange
+// in pairs; that costs up to a fifth of the iteration.
+inline constexpr int64_t kMostOfAll = 100000;
+inline constexpr int kRepresentatives = 16;
+
+// The workers that stand for all: one where all stay alike (rings); 0: all workers are simulated.
+int Representatives(const Plan& plan);
 
 // Messages that the exchange model makes for an iteration: what it costs.
 int64_t MessagesPerIteration(const Plan& plan);

@@ -28,7 +28,7 @@ int64_t NicModel::Handled(const Frame& frame) {
 
 void NicModel::Send(const Frame& frame) {
   const uint32_t index = Keep(frame);
-  if (frame.from == frame.to && !options_.symmetric) {
+  if (frame.from == frame.to && !options_.representative) {
     return Push(Handled(frame), EventKind::kArrives, index);
   }
   Machine& sender = machines_[frame.from];

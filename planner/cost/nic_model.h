@@ -29,9 +29,9 @@ struct NicModelOptions {
   int64_t latency = 0;
   int64_t message_cost = 0;
   int64_t send_buffer_bytes = 0;  // of each connection; 0: none
-  // There is one machine that stands for many alike: what it sends comes to itself, over its own
-  // ingress, as what the others send would.
-  bool symmetric = false;
+  // Machines stand for many alike: what one sends to itself comes over its own ingress, as what the
+  // others send would.
+  bool representative = false;
 };
 
 // What travels, and what a timer brings back.

@@ -64,6 +64,32 @@ std::string GridKey(Scheme scheme, const Plan& plan) {
   return key;
 }
 
+Schedule ScheduleOf(const Plan& plan, Scheme scheme, int variant, int64_t floats, int rank) {
+  return AllReduceSchedule(scheme, plan, variant, {0, floats}, rank, plan.workers());
+}
+
+// How the first worker and `peer` exchange: along a ring or in pairs.
+Scheme AlgorithmBetween(const Plan& plan, Scheme scheme, int peer) {
+  if (scheme != TORUS) return scheme;
+  int64_t stride = 1;
+  for (const GridDimension& dimension : plan.grid()) {
+    if (peer < stride * dimension.size()) return dimension.algorithm();
+    stride *= dimension.size();
+  }
+  return RING;
+}
+
+// To whom representative `rank` of so many sends what the first of all workers sends to `peer`.
+int PeerOfRepresentative(const Plan& plan, Scheme scheme, int peer, int rank, int representatives) {
+  if (representatives == 1) return 0;
+  const int distance = std::bit_width(static_cast<unsigned>(std::max(peer, 1))) - 1;
+  const int bits = std::bit_width(static_cast<unsigned>(representatives)) - 1;
+  if (AlgorithmBetween(plan, scheme, peer) == RING) {
+    return (rank + 1 + distance % (representatives - 1)) % representatives;
+  }
+  return rank ^ (1 << distance % bits);
+}
+
 }  // namespace
 
 const ReduceShape& ReduceShapes::Get(const Plan& plan, Scheme scheme, int chunk, int64_t floats) {
@@ -75,30 +101,51 @@ const ReduceShape& ReduceShapes::Get(const Plan& plan, Scheme scheme, int chunk,
   const auto found = shapes_.find(key);
   if (found != shapes_.end()) return found->second;
 
-  std::vector<Schedule> schedules;
-  const int ranks = first_only_ ? 1 : plan.workers();
-  schedules.reserve(ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
-    schedules.push_back(
-        AllReduceSchedule(scheme, plan, variant, {0, scaled}, rank, plan.workers()));
-  }
+  ReduceShape shape = representatives_ == 0 ? OfAll(plan, scheme, variant, scaled)
+                                            : OfRepresentatives(plan, scheme, variant, scaled);
+  return shapes_.emplace(key, std::move(shape)).first->second;
+}
+
+ReduceShape ReduceShapes::OfAll(const Plan& plan, Scheme scheme, int variant,
+                                int64_t floats) const {
   ReduceShape shape;
   std::vector<Awaited> awaited;
-  for (const Schedule& schedule : schedules) {
-    shape.push_back(Convert(schedule, scaled));
+  for (int rank = 0; rank < plan.workers(); ++rank) {
+    const Schedule schedule = ScheduleOf(plan, scheme, variant, floats, rank);
+    shape.push_back(Convert(schedule, floats));
     awaited.emplace_back(schedule);
   }
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < plan.workers(); ++rank) {
     for (ShapeOperation& operation : shape[rank]) {
       if (!operation.send) continue;
-      const int receiver = first_only_ ? 0 : operation.peer;
-      // Around the ring the first gets from the last.
-      const int sender = first_only_ ? plan.workers() - 1 : rank;
-      operation.awaited_as = awaited[receiver].Find(sender, operation.awaited_as);
-      operation.adds = shape[receiver][operation.awaited_as].adds;
+      operation.awaited_as = awaited[operation.peer].Find(rank, operation.awaited_as);
+      operation.adds = shape[operation.peer][operation.awaited_as].adds;
     }
   }
-  return shapes_.emplace(key, std::move(shape)).first->second;
+  return shape;
+}
+
+ReduceShape ReduceShapes::OfRepresentatives(const Plan& plan, Scheme scheme, int variant,
+                                            int64_t floats) const {
+  ShapeOperations first = Convert(ScheduleOf(plan, scheme, variant, floats, 0), floats);
+  std::map<int, Awaited> awaited;  // by rank
+  for (ShapeOperation& operation : first) {
+    if (!operation.send) continue;
+    const int peer = operation.peer;
+    if (!awaited.contains(peer)) {
+      awaited.emplace(peer, ScheduleOf(plan, scheme, variant, floats, peer));
+    }
+    operation.awaited_as = awaited.at(peer).Find(0, operation.awaited_as);
+    // The peer's operations are this one's, too.
+    operation.adds = first[operation.awaited_as].adds;
+  }
+  ReduceShape shape(representatives_, first);
+  for (int rank = 0; rank < representatives_; ++rank) {
+    for (ShapeOperation& operation : shape[rank]) {
+      operation.peer = PeerOfRepresentative(plan, scheme, operation.peer, rank, representatives_);
+    }
+  }
+  return shape;
 }
 
 }  // namespace poseidon

@@ -30,16 +30,21 @@ using ReduceShape = std::vector<ShapeOperations>;
 
 class ReduceShapes {
  public:
-  // With `first_only` shapes have the first worker only, and what it sends is awaited as if it had
-  // come to itself; for schemes under which workers are alike.
-  explicit ReduceShapes(bool first_only) : first_only_(first_only) {}
+  // Above 0 shapes are of so many workers that stand for all; for schemes under which all workers
+  // have the same operations, only with other peers. One of them alone sends to itself; several (a
+  // power of two) send to each other: along rings to a neighbour, in pairs to partners that are
+  // another bit away at every distance.
+  explicit ReduceShapes(int representatives) : representatives_(representatives) {}
 
   // The all-reduce of a chunk of `floats` floats with this index in its bucket; `plan` gives
   // the grid, and the workers, of whom there are as many in all calls.
   const ReduceShape& Get(const Plan& plan, Scheme scheme, int chunk, int64_t floats);
 
  private:
-  bool first_only_;
+  ReduceShape OfAll(const Plan& plan, Scheme scheme, int variant, int64_t floats) const;
+  ReduceShape OfRepresentatives(const Plan& plan, Scheme scheme, int variant, int64_t floats) const;
+
+  int representatives_;
   std::map<std::tuple<Scheme, std::string, int, int64_t>, ReduceShape> shapes_;
 };
 
