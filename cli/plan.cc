@@ -13,12 +13,12 @@
 #include "core/units.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
-#include "planner/job_plan.h"
 #include "planner/model_times.h"
 #include "proto/cluster_rates.h"
 #include "proto/job_config.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
+#include "simulation/plan_trial.h"
 
 namespace poseidon {
 namespace {
@@ -146,7 +146,7 @@ ModelAndJob LoadModelAndJob(const PlanOptions& options) {
 PlannedModel PlanModel(const PlanOptions& options) {
   auto [model, job, inputs] = LoadModelAndJob(options);
   WithTimes(model, job.cluster().flops());  // refuses layers that take too long to predict
-  Plan plan = PlanJob(InformationBook(model, job.cluster()), job);
+  Plan plan = PlanByTrial(InformationBook(model, job.cluster()), job);
   return {std::move(model), std::move(plan), std::move(inputs)};
 }
 

@@ -41,7 +41,8 @@ PlannedModel PlanModel(const PlanOptions& options);
 // For people: a line a layer with its floats, a line a bucket with its times, then totals.
 std::string PlanTable(const PlannedModel& planned);
 
-// For programs: `parameters`, `iteration_ms`, `compute_ms`; `inputs[]` with `layer`, `shape` and
+// For programs: `parameters`, `iteration_ms`, `simulated_ms` (null if the
+// plan was not tried), `compute_ms`; `inputs[]` with `layer`, `shape` and
 // `source` (cli/input/sample_input.h); `layers[]` with `name`, `type`,
 // `shape`, `parameters`, `scheme`, `floats_ps`, `floats_sfb` (null where SFB is impossible),
 // `kv_pairs` of its bucket; `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`,

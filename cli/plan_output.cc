@@ -122,10 +122,13 @@ std::string BucketTable(const Plan& plan) {
 }
 
 std::string Iteration(const Plan& plan) {
-  std::string text = "predicted iteration: " + Digits(plan.iteration_ms(), 2) +
-                     " ms; computing alone: " + Digits(plan.compute_ms(), 2) + " ms";
+  std::string text = "predicted iteration: " + Digits(plan.iteration_ms(), 2) + " ms; ";
+  if (plan.simulated_ms() > 0) {
+    text += "tried in virtual time: " + Digits(plan.simulated_ms(), 2) + " ms; ";
+  }
+  text += "computing alone: " + Digits(plan.compute_ms(), 2) + " ms";
   if (plan.compute_ms() > 0) {
-    text += " (" + Digits(100 * (plan.iteration_ms() / plan.compute_ms() - 1), 1) +
+    text += " (" + Digits(100 * (ExpectedIterationMs(plan) / plan.compute_ms() - 1), 1) +
             "% for communication)";
   }
   if (plan.fifo()) text += "; first come, first served";
@@ -196,6 +199,7 @@ std::string PlanJson(const PlannedModel& planned) {
   json["batch"] = model.batch();
   json["inputs"] = SampleInputsJson(inputs);
   json["iteration_ms"] = plan.iteration_ms();
+  json["simulated_ms"] = plan.simulated_ms() > 0 ? nlohmann::json(plan.simulated_ms()) : nullptr;
   json["compute_ms"] = plan.compute_ms();
   json["fifo"] = plan.fifo();
   json["layers"] = nlohmann::ordered_json::array();

@@ -22,6 +22,7 @@
 #include "scheduler/journal/journal.h"
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
+#include "simulation/plan_trial.h"
 #include "transport/membership/node_setup.h"
 #include "transport/zmq/zmq_runtime.h"
 
@@ -249,7 +250,7 @@ class JobWatch {
     *known.mutable_cluster()->mutable_network() = plan_.network();
     known.mutable_cluster()->set_workers(plan_.plan().workers());
     known.mutable_cluster()->set_servers(plan_.plan().servers());
-    const Replanned replanned = Replan(known, plan_, times);
+    const Replanned replanned = Replan(known, plan_, times, TryPlan);
     Show(replanned.why);
     report_.OnRecalibration(replanned.current);
     if (!replanned.plan) return;
@@ -328,6 +329,7 @@ ExitCode Run() {
   SchedulerOptions scheduler;
   scheduler.job = config.job;
   scheduler.job_fingerprint = config.fingerprint;
+  scheduler.planner = PlanByTrial;
   scheduler.epoch = journal ? journal->state().base : DrawRandom();
   scheduler.host_is_own = host_is_own;
   if (journal) scheduler.journal = journal->state();

@@ -1,7 +1,5 @@
 #include "cli/simulate.h"
 
-#include <glog/logging.h>
-
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,6 +9,8 @@
 #include "cli/table.h"
 #include "core/steady_now.h"
 #include "planner/model_times.h"
+#include "proto/bucket.h"
+#include "simulation/plan_trial.h"
 
 namespace poseidon {
 namespace {
@@ -101,7 +101,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
       {"inputs", SampleInputsJson(answer.inputs)},
       {"compute_ms", kMillisecondsPerSecond * training.compute},
       {"iteration_ms", kMillisecondsPerSecond * training.iteration},
-      {"predicted_ms", training.plan.iteration_ms()},
+      {"predicted_ms", ExpectedIterationMs(training.plan)},
       {"images_per_second", answer.ImagesPerSecond()},
       {"speedup", answer.Speedup()},
       {"efficiency", answer.Efficiency()},
@@ -113,13 +113,13 @@ std::string SimulationJson(const ClusterAnswer& answer) {
 }
 
 ExitCode SimulateVerb() {
-  FLAGS_minloglevel = google::GLOG_WARNING;  // that simulated nodes join is no news
   const bool json = JsonFromFlags();
   const int iterations = FlagGiven("iterations") ? FLAGS_iterations : kIterations;
   PlanOptions options = PlanOptionsFromFlags(SimulatedPolicies());
   SetDevicesFromFlags(*options.job.mutable_cluster());
   SimulationReport report(std::cerr, SteadyNow());
   SimulationControl control;
+  control.planner = PlanByTrial;
   control.progress = [&report](const SimulationProgress& progress) {
     report.On(progress, SteadyNow());
   };

@@ -3,7 +3,8 @@
 #include "core/program.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
-#include "planner/job_plan.h"
+#include "proto/bucket.h"
+#include "simulation/plan_trial.h"
 #include "simulation/training_simulation.h"
 
 namespace poseidon {
@@ -15,6 +16,7 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
   const SteadyIterations steady = {.warm_up = WarmUpIterations(point.job.communication()),
                                    .measured = point.iterations};
   SimulationControl control;
+  control.planner = PlanByTrial;
   if (interrupted) {
     control.progress = [&](const SimulationProgress&) {
       if (interrupted()) throw Interrupted();
@@ -29,16 +31,16 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
   result.bytes_sent = training.bytes_sent;
   result.bytes_received = training.bytes_received;
   result.mean_bytes = training.mean_bytes;
-  result.predicted = training.plan.iteration_ms() / kMillisecondsPerSecond;
+  result.predicted = ExpectedIterationMs(training.plan) / kMillisecondsPerSecond;
   result.schemes = training.schemes;
   return result;
 }
 
 PointResult Planned(const ExperimentPoint& point) {
   const Cluster& cluster = point.job.cluster();
-  const Plan plan = PlanJob(InformationBook(point.model, cluster), point.job);
+  const Plan plan = PlanByTrial(InformationBook(point.model, cluster), point.job);
   PointResult result;
-  result.predicted = plan.iteration_ms() / kMillisecondsPerSecond;
+  result.predicted = ExpectedIterationMs(plan) / kMillisecondsPerSecond;
   result.iteration = result.predicted;
   for (const LayerTime& layer : ComputeTimes(point.model, cluster.flops())) {
     result.compute += layer.forward + layer.backward;

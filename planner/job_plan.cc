@@ -32,7 +32,7 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
 
 }  // namespace
 
-Plan PlanJob(const InformationBook& all, const Job& job) {
+Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial) {
   CheckUpdate(all.model().update_rule(), job);
   // What a lost server kept would be gone with it.
   const InformationBook book =
@@ -40,7 +40,10 @@ Plan PlanJob(const InformationBook& all, const Job& job) {
   const Communication& communication = job.communication();
   Predictor predictor(book, ClusterOf(job));
   const bool by_time = communication.policy() == Communication::TIME;
-  Plan plan = by_time ? PlanByTime(predictor, communication) : MakePlan(book, communication);
+  PlanTrial plan_trial;
+  if (trial) plan_trial = [&](const Plan& plan) { return trial(plan, job, book.model()); };
+  Plan plan =
+      by_time ? PlanByTime(predictor, communication, plan_trial) : MakePlan(book, communication);
   if (!by_time && job.cluster().has_network()) predictor.Annotate(plan);
   if (job.cluster().has_network() && !communication.has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(predictor.cluster()));

@@ -1,6 +1,9 @@
 // The plan of a job: whatever its policy, and with predictions where the network is known.
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "planner/cost/information_book.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
@@ -9,6 +12,14 @@ namespace poseidon {
 
 // The job has been checked (proto/job_config.h). Policy TIME takes the defaults of Network where
 // the job describes none; the other policies then make no predictions.
-Plan PlanJob(const InformationBook& book, const Job& job);
+//
+// `trial` may be empty. It is of policy TIME only, and asked about plans for `job` and the book's
+// model.
+using JobPlanTrial =
+    std::function<std::optional<double>(const Plan&, const Job&, const ModelSpec&)>;
+Plan PlanJob(const InformationBook& book, const Job& job, const JobPlanTrial& trial = {});
+
+// Makes a job's plan of what the workers have declared.
+using JobPlanner = std::function<Plan(const InformationBook&, const Job&)>;
 
 }  // namespace poseidon

@@ -49,7 +49,7 @@ std::string Changes(const Plan& current, const Plan& next) {
 }  // namespace
 
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
-                 const wire::LayerTimes& measured) {
+                 const wire::LayerTimes& measured, const JobPlanTrial& trial) {
   wire::PlanAndModel next;
   *next.mutable_model() = current.model();
   *next.mutable_network() = job.cluster().network();
@@ -65,7 +65,7 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
     *next.mutable_network() = current.network();
   }
   Predictor predictor(book, ClusterOf(measured_job));
-  *next.mutable_plan() = PlanJob(book, job);
+  *next.mutable_plan() = PlanJob(book, job, trial);
   const double stay = predictor.Predict(current.plan()).seconds;
   const double go = predictor.Predict(next.plan()).seconds;
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "planner/job_plan.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 
@@ -21,6 +22,6 @@ struct Replanned {
 // For a checked job under policy TIME. `measured` has the times of all the model's layers. Takes as
 // long as making the first plan did.
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
-                 const wire::LayerTimes& measured);
+                 const wire::LayerTimes& measured, const JobPlanTrial& trial = {});
 
 }  // namespace poseidon

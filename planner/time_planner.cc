@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "planner/cost/exchange_tables.h"
 #include "planner/plan_candidates.h"
 #include "planner/planner.h"
+#include "proto/bucket.h"
 
 namespace poseidon {
 namespace {
@@ -20,6 +22,23 @@ constexpr int64_t kMostSearchMessages = 300000;
 // are, however many they have.
 constexpr int64_t kMostCandidateMessages = 100000;
 constexpr int64_t kAnyMessages = std::numeric_limits<int64_t>::max();
+
+// An exchange that costs less than this is as good as hidden.
+constexpr double kEnough = 1.0005;
+
+// Plans that use the same schemes in the same order of messages are of one kind.
+std::string KindOf(const Plan& plan) {
+  std::set<std::string> schemes;
+  for (const BucketPlan& bucket : plan.buckets()) {
+    schemes.insert(SchemeName(bucket.scheme()) + (bucket.factor_ring() ? " ring" : ""));
+  }
+  std::string kind = plan.fifo() ? "fifo" : "priority";
+  for (const std::string& scheme : schemes) kind += ", " + scheme;
+  return kind;
+}
+
+// By kind: seconds as predicted, and the plan.
+using Rivals = std::map<std::string, std::pair<double, Plan>>;
 
 class Search {
  public:
@@ -45,11 +64,9 @@ class Search {
   // What was found: its time, whether it hides all exchanges, and itself.
   double seconds() const { return seconds_; }
   bool hidden() const { return seconds_ <= predictor_.ComputeSeconds() * kEnough; }
-  Plan plan() const {
-    Plan plan = Build(best_);
-    predictor_.Annotate(plan);
-    return plan;
-  }
+  Plan plan() const { return Build(best_); }
+  // The best of each kind, and their times.
+  const Rivals& rivals() const { return rivals_; }
 
  private:
   Plan Build(const PlanCandidate& candidate) const {
@@ -70,11 +87,18 @@ class Search {
     if (!tried_.insert(plan.SerializeAsString()).second) return false;
     if (predictor_.LeastSeconds(plan) >= seconds_ * worth) return false;
     messages_ += MessagesPerIteration(plan);
-    const double seconds = predictor_.Predict(plan, seconds_).seconds;
+    const double seconds = predictor_.Predict(plan, seconds_ * kRival).seconds;
+    Keep(plan, seconds);
     if (seconds >= seconds_ * worth) return false;
     seconds_ = seconds;
     best_ = candidate;
     return true;
+  }
+
+  // For a trial, which may see it otherwise.
+  void Keep(const Plan& plan, double seconds) {
+    const auto [rival, is_new] = rivals_.try_emplace(KindOf(plan), seconds, plan);
+    if (!is_new && seconds < rival->second.first) rival->second = {seconds, plan};
   }
 
   bool MayGoOn() const { return messages_ < kMostSearchMessages && !hidden(); }
@@ -175,6 +199,10 @@ class Search {
     best_ = std::move(plain);
   }
 
+  // What is predicted to take longer than the best by more is no rival of it: predictions are
+  // within a tenth.
+  static constexpr double kRival = 1.1;
+
   // An iteration that gets longer by less is no reason to give up precision.
   static constexpr double kWorthPrecision = 1.001;
 
@@ -182,35 +210,95 @@ class Search {
   // cores that several nodes share.
   static constexpr double kWorthwhile = 0.999;
 
-  // An exchange that costs less than this is as good as hidden.
-  static constexpr double kEnough = 1.0005;
-
   Predictor& predictor_;
   const InformationBook& book_;
   const Communication& communication_;
   PlanCandidates candidates_;
   std::set<std::string> tried_;
   int64_t messages_ = 0;
+  Rivals rivals_;
   PlanCandidate best_;
   double seconds_ = std::numeric_limits<double>::infinity();  // of the best
 };
 
+// Tries the best plan and, as long as others may be better, these.
+class Trials {
+ public:
+  // No plan takes less than `least` seconds.
+  Trials(const PlanTrial& trial, double least, Plan best, double seconds)
+      : trial_(trial), least_(least) {
+    rivals_.emplace_back(seconds, std::move(best));
+  }
+
+  void Add(const Rivals& rivals) {
+    for (const auto& [kind, rival] : rivals) rivals_.push_back(rival);
+  }
+
+  Plan Run() {
+    // The first stays first among equals.
+    std::stable_sort(rivals_.begin() + 1, rivals_.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    int tried = 0;
+    for (const auto& [predicted, plan] : rivals_) {
+      const bool done = best_ <= least_ * kEnough || predicted * kOptimism >= best_;
+      if (tried == kMostTrials || done) break;
+      const std::optional<double> seconds = trial_(plan);
+      ++tried;
+      // Too large to be tried, as are its likes: the prediction is all there is.
+      if (!seconds) break;
+      if (*seconds >= best_) continue;
+      best_ = *seconds;
+      winner_ = plan;
+    }
+    if (!winner_) return rivals_.front().second;
+    winner_->set_simulated_ms(kMillisecondsPerSecond * best_);
+    return *winner_;
+  }
+
+ private:
+  static constexpr double kMillisecondsPerSecond = 1000;
+  // Each takes up to a second.
+  static constexpr int kMostTrials = 4;
+  // By how much predictions are too high, but for one in fifty.
+  static constexpr double kOptimism = 0.97;
+
+  const PlanTrial& trial_;
+  double least_;
+  std::vector<std::pair<double, Plan>> rivals_;
+  double best_ = std::numeric_limits<double>::infinity();
+  std::optional<Plan> winner_;
+};
+
 }  // namespace
 
-Plan PlanByTime(Predictor& predictor, const Communication& communication) {
+Plan PlanByTime(Predictor& predictor, const Communication& communication, const PlanTrial& trial) {
   Search search(predictor, communication);
   search.Run();
-  if (!communication.by_priority() || search.hidden()) return search.plan();
-  // What is best first come, first served need not be near what is best by priority.
-  Communication in_order = communication;
-  in_order.set_by_priority(false);
-  Search other(predictor, in_order);
-  other.Run();
-  // Order by priority helps where a network is slower than was thought; not for nothing is it given
-  // up.
-  constexpr double kWorthPriority = 0.995;
-  const bool better = other.seconds() < search.seconds() * kWorthPriority;
-  return better ? other.plan() : search.plan();
+  Plan plan = search.plan();
+  Rivals rivals = search.rivals();
+  double seconds = search.seconds();
+  if (communication.by_priority() && !search.hidden()) {
+    // What is best first come, first served need not be near what is best by priority.
+    Communication in_order = communication;
+    in_order.set_by_priority(false);
+    Search other(predictor, in_order);
+    other.Run();
+    rivals.insert(other.rivals().begin(), other.rivals().end());
+    // Order by priority helps where a network is slower than was thought; not for nothing is it
+    // given up.
+    constexpr double kWorthPriority = 0.995;
+    if (other.seconds() < seconds * kWorthPriority) {
+      plan = other.plan();
+      seconds = other.seconds();
+    }
+  }
+  if (trial) {
+    Trials trials(trial, predictor.ComputeSeconds(), std::move(plan), seconds);
+    trials.Add(rivals);
+    plan = trials.Run();
+  }
+  predictor.Annotate(plan);
+  return plan;
 }
 
 }  // namespace poseidon

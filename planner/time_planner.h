@@ -7,9 +7,15 @@
 // step by step by prediction. So it never ends with a plan that is predicted to be slower than what
 // any other policy makes, nor than its own without priorities.
 //
+// Predictions are good, not perfect, so the best plans of different kinds can be tried before one
+// of them is chosen.
+//
 // Deterministic: how long it searches is counted in messages, not in time. About a second for 200
-// layers and 64 workers.
+// layers and 64 workers, three for 4,096.
 #pragma once
+
+#include <functional>
+#include <optional>
 
 #include "planner/predictor.h"
 #include "proto/job.pb.h"
@@ -17,7 +23,12 @@
 
 namespace poseidon {
 
-// With predictions (Predictor::Annotate). communication.policy does not matter.
-Plan PlanByTime(Predictor& predictor, const Communication& communication);
+// Seconds that an iteration takes under the plan; nullopt if that would take too long to find out.
+using PlanTrial = std::function<std::optional<double>(const Plan&)>;
+
+// With predictions (Predictor::Annotate), and simulated_ms if it was tried. communication.policy
+// does not matter. `trial` may be empty; it is asked about a few plans.
+Plan PlanByTime(Predictor& predictor, const Communication& communication,
+                const PlanTrial& trial = {});
 
 }  // namespace poseidon

@@ -136,6 +136,10 @@ int PriorityOf(const Plan& plan, int bucket, int64_t exchange) {
   return PriorityOf(plan.fifo(), plan.buckets_size(), bucket, exchange);
 }
 
+double ExpectedIterationMs(const Plan& plan) {
+  return plan.simulated_ms() > 0 ? plan.simulated_ms() : plan.iteration_ms();
+}
+
 bool NeedsErrorFeedback(WireCodec codec) { return codec == ONE_BIT || codec == TOP_K; }
 
 Codec CodecOf(const Plan& plan, const BucketPlan& bucket) {

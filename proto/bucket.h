@@ -73,4 +73,8 @@ int PriorityOf(const Plan& plan, int bucket, int64_t exchange);
 
 Codec CodecOf(const Plan& plan, const BucketPlan& bucket);
 
+// What an iteration under the plan is expected to take: as it was tried, else as predicted; 0 where
+// neither is known.
+double ExpectedIterationMs(const Plan& plan);
+
 }  // namespace poseidon

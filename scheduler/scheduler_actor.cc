@@ -200,7 +200,7 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
     wire::Node joined = *answer.admitted;
     if (!answer.has_rank) joined.set_rank(-1);
-    LOG(INFO) << Describe(joined) << " joined";
+    if (options_.logs_members) LOG(INFO) << Describe(joined) << " joined";
   }
   TellRank(address.node, answer.has_rank, outbox);
   // It asks again: the view has not reached it.
@@ -240,7 +240,7 @@ void SchedulerActor::MakeView(int32_t number, Outbox& outbox) {
   const std::vector<wire::Node> assigned = roster_.AssignRanks();
   WriteView(outbox);
   for (const wire::Node& node : assigned) {
-    LOG(INFO) << Describe(node) << " has its rank";
+    if (options_.logs_members) LOG(INFO) << Describe(node) << " has its rank";
     // The node that had this place may be another one.
     outbox.routes.push_back({{IdOf(node), kControlLane}, node.endpoints(kControlLane)});
     TellRank(IdOf(node), true, outbox);
@@ -333,7 +333,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   try {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
     const InformationBook book(body.model(), options_.job.cluster());
-    *body.mutable_plan() = PlanJob(book, options_.job);
+    *body.mutable_plan() = options_.planner(book, options_.job);
     body.mutable_plan()->set_start_iteration(first_iteration_);
     if (options_.job.cluster().has_network()) {
       *body.mutable_network() = options_.job.cluster().network();

@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "planner/job_plan.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 #include "scheduler/agreement/input_agreement.h"
@@ -63,6 +64,12 @@ struct SchedulerOptions {
   // What the application has written down of earlier schedulers of the job; the term of the one
   // before is -1 if there was none, and the epoch counts then. nullopt: nothing is written down.
   std::optional<JobState> journal;
+  // Whether the log says who has joined; of simulated nodes that is no news.
+  bool logs_members = true;
+  // Makes the job's plans.
+  JobPlanner planner = [](const InformationBook& book, const Job& planned) {
+    return PlanJob(book, planned);
+  };
 };
 
 // The scheduler's control actor, with a JournalGate around it if there is a journal.

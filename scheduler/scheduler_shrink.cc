@@ -59,7 +59,7 @@ wire::PlanAndModel SchedulerActor::NextPlan(const Cut& cut) const {
     job.mutable_cluster()->set_workers(static_cast<int>(workers.size()));
     job.mutable_cluster()->set_servers(static_cast<int>(servers.size()));
     if (plan_.has_network()) *job.mutable_cluster()->mutable_network() = plan_.network();
-    plan = PlanJob(InformationBook(plan_.model(), job.cluster()), job);
+    plan = options_.planner(InformationBook(plan_.model(), job.cluster()), job);
     plan.set_layout(number);
     SetMembers(workers, servers, plan);
     ContinueTenures(plan_.plan(), start, plan);

@@ -109,6 +109,8 @@ void SimulatedCluster::StartScheduler(Node& node) {
   scheduler.job = options_.job;
   scheduler.job_fingerprint = options_.job_fingerprint;
   scheduler.epoch = options_.epoch;
+  scheduler.logs_members = false;
+  if (options_.planner) scheduler.planner = options_.planner;
   const bool journals = options_.job.recovery().mode() != Recovery::NONE;
   if (journals) scheduler.journal = BeginTerm();
   int workers = journals ? options_.job.cluster().workers() : 0;

@@ -13,6 +13,7 @@
 
 #include "client/sync/syncer.h"
 #include "core/trace.h"
+#include "planner/job_plan.h"
 #include "proto/job.pb.h"
 #include "scheduler/journal/job_state.h"
 #include "simulation/cluster_layout.h"
@@ -35,6 +36,8 @@ struct SimulatedClusterOptions {
   // Asked once, when the workers have measured their layers, which they do under policy TIME. May
   // be empty.
   Replanner replan;
+  // Of the scheduler; empty: PlanJob.
+  JobPlanner planner;
   // Of the scheduler's journal, in a job with `recovery`.
   SimulatedDisk disk;
   // Events that each node's trace keeps; 0: no traces.

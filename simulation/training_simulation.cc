@@ -266,6 +266,7 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   const int64_t iterations = int64_t{steady.warm_up} + steady.measured;
   SimulationWatch watch(control, job.cluster(), model.layers_size(), iterations);
   SimulatedClusterOptions options = OptionsFor(job, model, iterations);
+  options.planner = control.planner;
   Apply(condition, job, options.layout);
   MachineTraffic traffic(options.layout, steady);
   // The network's only sight of every message.

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "core/process/memory.h"
+#include "planner/job_plan.h"
 #include "proto/experiment.pb.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
@@ -44,6 +45,8 @@ struct SimulationControl {
   std::function<void(const SimulationProgress&)> progress = {};
   // Bytes that it may take. It is refused as soon as it is known to need more.
   int64_t memory = AvailableMemory();
+  // Makes the plan; empty: PlanJob.
+  JobPlanner planner = {};
 };
 
 // Means over the measured iterations, and over the workers where they differ.

@@ -203,8 +203,11 @@ std::string JobReport::PlanTable() const {
   table += uses_servers ? Format("fullest server holds %.2f times the mean", LoadImbalance(plan))
                         : "no bucket uses a server";
   if (predicted) {
-    table += Format("\npredicted iteration %.2f ms; without any exchange %.2f ms",
-                    plan.iteration_ms(), plan.compute_ms());
+    table += Format("\npredicted iteration %.2f ms; ", plan.iteration_ms());
+    if (plan.simulated_ms() > 0) {
+      table += Format("tried in virtual time: %.2f ms; ", plan.simulated_ms());
+    }
+    table += Format("without any exchange %.2f ms", plan.compute_ms());
   }
   return table;
 }
@@ -286,8 +289,8 @@ std::string JobReport::PredictionReview() const {
   const double measured = since_switch.value_or(IterationMilliseconds());
   if (plan.iteration_ms() <= 0 || measured <= 0) return "";
   std::string text =
-      Format("\niteration: predicted %.2f ms, measured %.2f ms (%+.0f%%)", plan.iteration_ms(),
-             measured, 100 * (measured / plan.iteration_ms() - 1));
+      Format("\niteration: predicted %.2f ms, measured %.2f ms (%+.0f%%)",
+             ExpectedIterationMs(plan), measured, 100 * (measured / ExpectedIterationMs(plan) - 1));
   if (since_switch) {
     text +=
         Format(" since the plan of iteration %lld", static_cast<long long>(plan.start_iteration()));
@@ -325,7 +328,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["communication_not_hidden"] = ExposedShare();
   json["iteration_ms"] = IterationMilliseconds();
   if (plan_.plan().iteration_ms() > 0) {
-    json["predicted_iteration_ms"] = plan_.plan().iteration_ms();
+    json["predicted_iteration_ms"] = ExpectedIterationMs(plan_.plan());
     json["compute_ms"] = plan_.plan().compute_ms();
   }
   json["loss"] = loss_;

@@ -190,7 +190,7 @@ class Running(unittest.TestCase):
     def test_every_flag_of_the_daemons_is_documented(self):
         page = text_of("docs/running.md")
         for main in [
-            "scheduler/scheduler_main.cc",
+            "cli/scheduler_main.cc",
             "server/server_main.cc",
             "worker/worker_main.cc",
         ]:

@@ -1,6 +1,8 @@
 #include "tests/simulation/planned_training.h"
 
 #include "planner/cost/cluster_model.h"
+#include "proto/bucket.h"
+#include "simulation/plan_trial.h"
 #include "simulation/training_simulation.h"
 #include "tests/unit/planner/reference_models.h"
 
@@ -43,13 +45,15 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
   return job;
 }
 
-PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model) {
+PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model, bool tried) {
   SteadyIterations steady;
   // Two more, for the comparison is to the thousandth.
   steady.warm_up = WarmUpIterations(job.communication()) + 2;
   steady.measured = 4;
-  const SimulatedTraining training = SimulateTraining(job, model, steady);
-  return {training.plan.iteration_ms() / 1000, training.iteration};
+  SimulationControl control;
+  if (tried) control.planner = PlanByTrial;
+  const SimulatedTraining training = SimulateTraining(job, model, steady, {}, control);
+  return {ExpectedIterationMs(training.plan) / 1000, training.iteration};
 }
 
 }  // namespace poseidon

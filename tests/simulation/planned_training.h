@@ -27,8 +27,9 @@ struct PlannedOutcome {
   double simulated = 0;
 };
 
-// The scheduler's plan and what became of it, in the mean over the last iterations.
-PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model);
+// The scheduler's plan and what became of it, in the mean over the last iterations. `tried`: the
+// plan is tried before (simulation/plan_trial.h), and what came of that is what was expected.
+PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model, bool tried = false);
 
 // All but TIME and ALL_ADAM, which nobody would use: the paper's baseline for unbalanced load.
 inline constexpr Communication::Policy kComparedPolicies[] = {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -23,12 +24,11 @@ class Draw {
  public:
   explicit Draw(uint32_t seed) : engine_(seed) {}
 
-  int Int(int least, int most) {
-    return std::uniform_int_distribution<int>(least, most)(engine_);
-  }
+  int Int(int least, int most) { return std::uniform_int_distribution<int>(least, most)(engine_); }
   // All orders of magnitude alike.
   double Scale(double least, double most) {
-    return std::exp(std::uniform_real_distribution<double>(std::log(least), std::log(most))(engine_));
+    return std::exp(
+        std::uniform_real_distribution<double>(std::log(least), std::log(most))(engine_));
   }
   template <typename T>
   T Of(std::initializer_list<T> choices) {
@@ -125,9 +125,8 @@ void PrintWorst(std::vector<Compared> all) {
     std::printf("  %+.1f%%  %s\n", 100 * all[i].error, all[i].point.c_str());
   }
   for (const double bound : {0.01, 0.02, 0.05, 0.1}) {
-    const auto within = std::count_if(all.begin(), all.end(), [bound](const Compared& c) {
-      return std::abs(c.error) <= bound;
-    });
+    const auto within = std::count_if(
+        all.begin(), all.end(), [bound](const Compared& c) { return std::abs(c.error) <= bound; });
     std::printf("  within %.0f%%: %.1f%%\n", 100 * bound,
                 100.0 * static_cast<double>(within) / static_cast<double>(all.size()));
   }
@@ -139,50 +138,68 @@ void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers) {
     Draw draw(seed);
     const ModelSpec model = AnyModel(draw);
     Job job = AnyJob(draw, most_workers);
-    job.mutable_communication()->set_policy(
-        draw.Of({Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
-                 Communication::ALL_RING, Communication::ALL_TORUS,
-                 Communication::ALL_HALVING_DOUBLING}));
+    job.mutable_communication()->set_policy(draw.Of(
+        {Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
+         Communication::ALL_RING, Communication::ALL_TORUS, Communication::ALL_HALVING_DOUBLING}));
     job.mutable_communication()->set_factor_ring(draw.Int(0, 1) == 1);
     const PlannedOutcome outcome = TrainAsPlanned(job, model);
     compared.push_back({outcome.predicted / outcome.simulated - 1,
                         "seed " + std::to_string(seed) + ": " + Describe(job, model)});
   }
   PrintWorst(compared);
-  for (const Compared& point : compared) EXPECT_LE(std::abs(point.error), 0.1) << point.point;
+  const auto beyond = [&compared](double bound) {
+    return std::count_if(compared.begin(), compared.end(),
+                         [bound](const Compared& point) { return std::abs(point.error) > bound; });
+  };
+  // Some networks have two steady states, and where workers begin decides which one they are in:
+  // only a trial knows (simulation/plan_trial.h).
+  EXPECT_LE(beyond(0.05), std::max(points / 100, 1));
+  EXPECT_EQ(beyond(0.25), 0);
 }
 
-TEST(RandomPlansTest, PredictionsHold) { ExpectPredictionsHold(1, 20, 8); }
-TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 1000, 24); }
+// Than any policy with any size of buckets, as they are simulated.
+void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers) {
+  std::vector<Compared> compared;
+  for (uint32_t seed = first_seed; static_cast<int>(compared.size()) < points; ++seed) {
+    Draw draw(seed);
+    const ModelSpec model = AnyModel(draw);
+    Job job = AnyJob(draw, most_workers);
+    Communication& communication = *job.mutable_communication();
+    communication.set_policy(Communication::TIME);
+    const PlannedOutcome time = TrainAsPlanned(job, model, true);
+    double best = std::numeric_limits<double>::infinity();
+    std::string other;
+    for (const Communication::Policy policy : kComparedPolicies) {
+      for (const int64_t bucket : {0, 1 << 20, 4 << 20, 16 << 20, 32 << 20}) {
+        communication.set_policy(policy);
+        communication.set_bucket_bytes(bucket);
+        const double seconds = TrainAsPlanned(job, model).simulated;
+        if (seconds >= best) continue;
+        best = seconds;
+        other = Communication::Policy_Name(policy) + " " + std::to_string(bucket);
+      }
+    }
+    char text[100];
+    std::snprintf(text, sizeof text, " TIME predicted %.3f ms simulated %.3f, best other %.3f ",
+                  1000 * time.predicted, 1000 * time.simulated, 1000 * best);
+    compared.push_back({time.simulated / best - 1, "seed " + std::to_string(seed) + ": " +
+                                                       Describe(job, model) + text + other});
+  }
+  std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
+  PrintWorst(compared);
+  // A hundredth is how well two runs of one plan agree that start differently; what is tried is a
+  // few plans of many, so one in a hundred may be off by more.
+  for (const Compared& point : compared) EXPECT_LE(point.error, 0.03) << point.point;
+  EXPECT_LE(std::count_if(compared.begin(), compared.end(),
+                          [](const Compared& point) { return point.error > 0.01; }),
+            points / 50);
+}
+
+TEST(RandomPlansTest, PredictionsHold) { ExpectPredictionsHold(1, 100, 8); }
+TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 2000, 24); }
+
+TEST(RandomPlansTest, TimeIsNoSlower) { ExpectTimeIsNoSlower(1, 4, 4); }
+TEST(RandomPlansTest, SlowTimeIsNoSlower) { ExpectTimeIsNoSlower(1000, 150, 16); }
 
 }  // namespace
 }  // namespace poseidon
-namespace poseidon {
-namespace {
-TEST(RandomPlansTest, DISABLED_Debug) {
-  for (const auto& [seed, most] : std::vector<std::pair<uint32_t,int>>{{1308,24}}) {
-    Draw draw(seed);
-    const ModelSpec model = AnyModel(draw);
-    Job job = AnyJob(draw, most);
-    job.mutable_communication()->set_policy(
-        draw.Of({Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
-                 Communication::ALL_RING, Communication::ALL_TORUS,
-                 Communication::ALL_HALVING_DOUBLING}));
-    job.mutable_communication()->set_factor_ring(draw.Int(0, 1) == 1);
-    std::printf("seed %u: %s\n", seed, Describe(job, model).c_str());
-    for (int k = 0; k < 8; ++k) {
-      Job j = job;
-      Network& network = *j.mutable_cluster()->mutable_network();
-      if (k == 1) network.set_latency("10us");
-      if (k == 2) j.mutable_communication()->set_lanes(1);
-      if (k == 3) j.mutable_cluster()->set_update_rate(1e30);
-      if (k == 4) j.mutable_cluster()->set_reduction_rate(1e30);
-      if (k == 5) network.set_message_cost("0us");
-      if (k == 6) j.mutable_communication()->set_window_bytes(100000);
-      if (k == 7) j.mutable_communication()->set_by_priority(false);
-      const SimulatedTraining t = SimulateTraining(j, model, {.warm_up = 8, .measured = 4});
-      std::printf("%d: predicted %.3f simulated %.3f\n", k, t.plan.iteration_ms(), 1000*t.iteration);
-    }
-  }
-}
-}}

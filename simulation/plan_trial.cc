@@ -1,0 +1,51 @@
+#include "simulation/plan_trial.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "planner/job_plan.h"
+#include "planner/model_times.h"
+#include "proto/bucket.h"
+#include "simulation/simulation_size.h"
+#include "simulation/training_simulation.h"
+
+namespace poseidon {
+namespace {
+
+// Most of a second on one core.
+constexpr double kMostMessages = 200'000;
+
+// As WarmUpIterations, but by the plan's own schemes.
+SteadyIterations IterationsFor(const Plan& plan) {
+  constexpr int kAlike = 2;
+  constexpr int kInPairs = 6;
+  const bool in_pairs =
+      std::any_of(plan.buckets().begin(), plan.buckets().end(), [](const BucketPlan& bucket) {
+        return bucket.scheme() == HALVING_DOUBLING || bucket.scheme() == TORUS;
+      });
+  return {.warm_up = in_pairs || plan.staleness() != 0 ? kInPairs : kAlike, .measured = 3};
+}
+
+}  // namespace
+
+std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model) {
+  const SteadyIterations steady = IterationsFor(plan);
+  const int iterations = steady.warm_up + steady.measured;
+  if (DataMessages(plan) * iterations > kMostMessages) return std::nullopt;
+  Job tried = job;
+  tried.clear_recovery();  // nobody dies
+  SimulationControl control;
+  control.planner = [&plan](const InformationBook&, const Job&) { return plan; };
+  try {
+    const ModelSpec timed = WithTimes(model, job.cluster().flops());
+    return SimulateTraining(tried, timed, steady, {}, control).iteration;
+  } catch (const Error&) {
+    return std::nullopt;  // what can't be simulated is planned by prediction alone
+  }
+}
+
+Plan PlanByTrial(const InformationBook& book, const Job& job) {
+  return PlanJob(book, job, TryPlan);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,23 @@
+// A trial of a plan: what an iteration takes the actors themselves in virtual time, before a job
+// trains under the plan. What the planner predicts is off by up to a tenth where the order of
+// messages decides; this is not.
+//
+//   Plan plan = PlanByTrial(book, job);
+#pragma once
+
+#include <optional>
+
+#include "planner/cost/information_book.h"
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// Seconds of a steady iteration; nullopt if the trial would take longer than about a second. The
+// plan is of `job`, which has been checked, and `model`, which need not have times. Thread-safe.
+std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model);
+
+// PlanJob with trials: what all programs plan by.
+Plan PlanByTrial(const InformationBook& book, const Job& job);
+
+}  // namespace poseidon
