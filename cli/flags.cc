@@ -57,7 +57,15 @@ DEFINE_bool(
     "i's.");
 DEFINE_double(flops, 0,
               "Floating-point operations a second of a worker, for the times of layers and for "
-              "rebuilding gradients from factors; 4e12 if not given.");
+              "rebuilding gradients from factors. If not given: what --images_per_second makes "
+              "of the net, else --gpu's, else 4e12.");
+DEFINE_string(gpu, "",
+              "titanx, p100, v100, a100 or h100: its published peak rate of single precision as "
+              "--flops. Nets reach a half of it or less; --images_per_second says more.");
+DEFINE_double(update_rate, 0,
+              "Bytes of parameters that a lane updates a second; 2e9 if not given, as one core.");
+DEFINE_double(reduction_rate, 0,
+              "Bytes of gradients that a lane adds up a second; 4e9 if not given, as one core.");
 DEFINE_double(images_per_second, 0,
               "Samples a second of one worker alone, instead of --flops for the times of layers.");
 

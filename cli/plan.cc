@@ -98,11 +98,25 @@ double GoodputShare(const std::string& text, const Network& network) {
   return static_cast<double>(rate) / static_cast<double>(ParseBitRate(network.bandwidth()));
 }
 
+// Operations of single precision a second, as the makers' data sheets have them
+// (docs/cost_model.md, "The machines").
+double PeakOf(const std::string& gpu) {
+  return Choose<double>("gpu", gpu,
+                        {{"titanx", 6.1e12},
+                         {"p100", 10.6e12},
+                         {"v100", 15.7e12},
+                         {"a100", 19.5e12},
+                         {"h100", 66.9e12}});
+}
+
 Cluster ClusterFromFlags() {
   Cluster cluster;
   cluster.set_workers(FLAGS_workers);
   cluster.set_servers(FLAGS_servers);
+  if (!FLAGS_gpu.empty()) cluster.set_flops(PeakOf(FLAGS_gpu));
   if (FlagGiven("flops")) cluster.set_flops(FLAGS_flops);
+  if (FlagGiven("update_rate")) cluster.set_update_rate(FLAGS_update_rate);
+  if (FlagGiven("reduction_rate")) cluster.set_reduction_rate(FLAGS_reduction_rate);
   Network& network = *cluster.mutable_network();
   network.set_bandwidth(FLAGS_bandwidth);
   if (!FLAGS_goodput.empty()) network.set_goodput_share(GoodputShare(FLAGS_goodput, network));
@@ -140,14 +154,19 @@ void Check(const Job& job) {
 ModelAndJob LoadModelAndJob(const PlanOptions& options) {
   Check(options.job);
   LoadedModel loaded = LoadModel(options.source);
-  return {std::move(loaded.model), options.job, std::move(loaded.inputs)};
+  Job job = options.job;
+  // A device that trains so many samples rebuilds gradients at that rate, too.
+  if (loaded.flops && !job.cluster().has_flops()) job.mutable_cluster()->set_flops(*loaded.flops);
+  return {std::move(loaded.model), std::move(job), std::move(loaded.inputs)};
 }
 
 PlannedModel PlanModel(const PlanOptions& options) {
   auto [model, job, inputs] = LoadModelAndJob(options);
   WithTimes(model, job.cluster().flops());  // refuses layers that take too long to predict
-  Plan plan = PlanByTrial(InformationBook(model, job.cluster()), job);
-  return {std::move(model), std::move(plan), std::move(inputs)};
+  const InformationBook book(model, job.cluster());
+  Plan plan = PlanByTrial(book, job);
+  Limits limits = WhatLimits(plan, book, ClusterOf(job));
+  return {std::move(model), std::move(plan), std::move(inputs), std::move(limits)};
 }
 
 PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies) {

@@ -1,12 +1,14 @@
 // `poseidon plan`: the scheduler's plan for a net and a cluster, without either.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "cli/input/model_source.h"
 #include "core/error.h"
 #include "planner/policies.h"
+#include "planner/what_limits.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
@@ -32,7 +34,12 @@ struct PlannedModel {
   ModelSpec model;
   Plan plan;
   std::vector<SampleInput> inputs;
+  Limits limits;
 };
+
+// "what limits: ...", and a line for each change that would gain something.
+std::string LimitsText(const Limits& limits);
+nlohmann::ordered_json LimitsJson(const Limits& limits);
 
 // Throws ConfigError for a net or settings that can't work, DataError where nothing tells the shape
 // of the net's samples (LoadModel).
@@ -48,7 +55,8 @@ std::string PlanTable(const PlannedModel& planned);
 // `kv_pairs` of its bucket; `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`,
 // `chunks`, `bytes_sent`, `bytes_received` (by the most loaded machine), `predicted_ms`,
 // `ready_ms`, `sent_ms`, `fresh_ms`, `needed_ms`, `runner_up` (null if there is none) with `scheme`
-// and `predicted_ms`; `total`, `server_load`.
+// and `predicted_ms`; `total`, `server_load`; `limits` with `by`, `without_ms` and `changes[]`,
+// each with `change` and `iteration_ms` as predicted.
 std::string PlanJson(const PlannedModel& planned);
 
 // From the flags of `poseidon plan --help`. Throws ConfigError for what is missing or wrong.

@@ -1,4 +1,5 @@
 // How `poseidon plan` shows a plan.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -45,14 +46,25 @@ std::vector<LayerRow> LayerRows(const PlannedModel& planned) {
 // Floats that a node sends and receives in an iteration, for the whole net.
 struct Totals {
   int64_t floats_ps = 0;       // if all layers went over parameter servers
-  int64_t floats_planned = 0;  // SFB by its own; the other schemes count as PS
+  int64_t floats_planned = 0;  // as each layer's scheme moves them
 };
 
-Totals Sum(const std::vector<LayerRow>& rows) {
+// Of a layer by its bucket's scheme. ADAM's gradients travel as factors, its values as they are.
+int64_t Planned(const LayerRow& row, int64_t workers) {
+  const Scheme scheme = row.bucket.scheme();
+  if (scheme == SFB) return row.floats_sfb;
+  if (scheme == ADAM)
+    return (row.floats_ps + row.floats_sfb / std::max<int64_t>(workers - 1, 1)) / 2;
+  if (scheme == PS) return row.floats_ps;
+  // Each worker sends and receives all but its own share, twice.
+  return 4 * FloatCount(row.spec) * (workers - 1) / workers;
+}
+
+Totals Sum(const std::vector<LayerRow>& rows, int64_t workers) {
   Totals totals;
   for (const LayerRow& row : rows) {
     totals.floats_ps += row.floats_ps;
-    totals.floats_planned += row.bucket.scheme() == SFB ? row.floats_sfb : row.floats_ps;
+    totals.floats_planned += Planned(row, workers);
   }
   return totals;
 }
@@ -172,25 +184,54 @@ nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& buck
   return json;
 }
 
+constexpr double kMillisecondsPerSecond = 1000;
+
 }  // namespace
 
+std::string LimitsText(const Limits& limits) {
+  const auto milliseconds = [](double seconds) {
+    return Digits(kMillisecondsPerSecond * seconds, 2) + " ms";
+  };
+  std::string text = "what limits: " + limits.by +
+                     "; if that took no time, an iteration would take " +
+                     milliseconds(limits.without) + "\n";
+  if (limits.improvements.empty()) return text;
+  Table table({{"under this plan"}, {"predicted ms", kRight}, {"less", kRight}});
+  for (const Improvement& improvement : limits.improvements) {
+    table.AddRow({improvement.what, Digits(kMillisecondsPerSecond * improvement.seconds, 2),
+                  Digits(100 * (1 - improvement.seconds / limits.seconds), 1) + "%"});
+  }
+  return text + table.ToString();
+}
+
+nlohmann::ordered_json LimitsJson(const Limits& limits) {
+  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
+  for (const Improvement& improvement : limits.improvements) {
+    changes.push_back({{"change", improvement.what},
+                       {"iteration_ms", kMillisecondsPerSecond * improvement.seconds}});
+  }
+  return {{"by", limits.by},
+          {"without_ms", kMillisecondsPerSecond * limits.without},
+          {"changes", std::move(changes)}};
+}
+
 std::string PlanTable(const PlannedModel& planned) {
-  const auto& [model, plan, inputs] = planned;
+  const auto& [model, plan, inputs, limits] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
-  const Totals totals = Sum(rows);
+  const Totals totals = Sum(rows, plan.workers());
   return LayerTable(rows) + "\n" + BucketTable(plan) + "\n" + Grouped(ParameterCount(model)) +
          " parameters; workers: " + std::to_string(plan.workers()) +
          ", servers: " + std::to_string(plan.servers()) +
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
          "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
-         ServerLoad(plan) + "\n" + Iteration(plan);
+         ServerLoad(plan) + "\n" + Iteration(plan) + LimitsText(limits);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
-  const auto& [model, plan, inputs] = planned;
+  const auto& [model, plan, inputs, limits] = planned;
   const std::vector<LayerRow> rows = LayerRows(planned);
-  const Totals totals = Sum(rows);
+  const Totals totals = Sum(rows, plan.workers());
   nlohmann::ordered_json json;
   json["net"] = model.name();
   json["parameters"] = ParameterCount(model);
@@ -221,6 +262,7 @@ std::string PlanJson(const PlannedModel& planned) {
     json["buckets"].push_back(BucketJson(model, bucket));
   json["total"] = {{"floats_ps", totals.floats_ps}, {"floats_planned", totals.floats_planned}};
   json["server_load"] = {{"floats", ServerLoads(plan)}, {"max_over_mean", LoadImbalance(plan)}};
+  json["limits"] = LimitsJson(limits);
   return json.dump(2) + "\n";
 }
 

@@ -53,6 +53,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   answer.batch = model.batch();
   answer.inputs = inputs;
   answer.training = SimulateTraining(job, model, steady, {}, control);
+  answer.limits = WhatLimits(answer.training.plan, InformationBook(model, cluster), ClusterOf(job));
   return answer;
 }
 
@@ -88,7 +89,7 @@ std::string SimulationTable(const ClusterAnswer& answer) {
   return table.ToString() + "\nworkers: " + std::to_string(answer.workers) +
          ", servers: " + std::to_string(answer.servers) +
          ", samples a worker: " + std::to_string(answer.batch) + "\n" +
-         SampleInputLines(answer.inputs);
+         SampleInputLines(answer.inputs) + LimitsText(answer.limits);
 }
 
 std::string SimulationJson(const ClusterAnswer& answer) {
@@ -108,7 +109,8 @@ std::string SimulationJson(const ClusterAnswer& answer) {
       {"gpu_busy", training.busy},
       {"bytes_per_node",
        {{"sent", std::llround(training.bytes_sent)},
-        {"received", std::llround(training.bytes_received)}}}};
+        {"received", std::llround(training.bytes_received)}}},
+      {"limits", LimitsJson(answer.limits)}};
   return json.dump(2) + "\n";
 }
 

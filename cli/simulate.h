@@ -20,6 +20,7 @@ struct ClusterAnswer {
   int64_t batch = 0;  // samples of a worker, all its GPUs together
   std::vector<SampleInput> inputs;
   SimulatedTraining training;
+  Limits limits;  // by prediction
 
   double ImagesPerSecond() const;
   int Gpus() const { return workers * gpus_per_node; }
@@ -59,7 +60,7 @@ std::string SimulationTable(const ClusterAnswer& answer);
 // For programs: `workers`, `servers`, `gpus_per_node`, `batch`, `inputs` (as PlanJson),
 // `compute_ms`, `iteration_ms`, `predicted_ms` (the planner's), `images_per_second`, `speedup`,
 // `efficiency`, `gpu_busy`, `bytes_per_node` with `sent` and `received` (an iteration, by the most
-// loaded machine).
+// loaded machine), `limits` (as PlanJson).
 std::string SimulationJson(const ClusterAnswer& answer);
 
 // Reads the flags of `poseidon simulate --help` and prints the answer. Throws Error.

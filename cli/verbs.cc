@@ -45,7 +45,8 @@ const Verb kPlan{
         "and receives in an iteration: through parameter servers (PS) and, for inner-product "
         "layers, by broadcasting sufficient factors (SFB). Then plans as the scheduler would, and "
         "predicts when each bucket of layers is ready, sent, fresh and needed, how long an "
-        "iteration takes, and which other scheme comes closest. docs/cost_model.md has the "
+        "iteration takes, which other scheme comes closest, what limits the iteration and what "
+        "would change most. docs/cost_model.md has the "
         "formulas. Nothing is trained and no data are needed: where the net's database is not "
         "there, the net mostly tells the shape of its samples, and else --input does.",
     .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},     {"profile", "FILE", ""},
@@ -53,6 +54,7 @@ const Verb kPlan{
               {"policy", "NAME", ""}, {"input", "CxHxW", ""},     {"bandwidth", "RATE", ""},
               {"goodput", "X", ""},   {"latency", "TIME", ""},    {"message_cost", "TIME", ""},
               {"colocated", "", ""},  {"flops", "X", ""},         {"images_per_second", "X", ""},
+              {"gpu", "NAME", ""},    {"update_rate", "X", ""},   {"reduction_rate", "X", ""},
               {"grid", "XxY", ""},    {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},
               {"lanes", "N", ""},     {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
     .example =
@@ -102,7 +104,11 @@ const Verb kSimulate{
          {"colocated", "", ""},
          {"flops", "X",
           "Floating-point operations a second of a GPU, for the times of layers and for "
-          "rebuilding gradients from factors; 4e12 if not given."},
+          "rebuilding gradients from factors. If not given: what --images_per_second makes of "
+          "the net, else --gpu's, else 4e12."},
+         {"gpu", "NAME", ""},
+         {"update_rate", "X", ""},
+         {"reduction_rate", "X", ""},
          {"images_per_second", "X",
           "Samples a second of one GPU alone, instead of --flops for the times of layers."},
          {"grid", "XxY", ""},

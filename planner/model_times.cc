@@ -33,12 +33,17 @@ ModelSpec WithTimes(ModelSpec model, double flops) {
   return Scaled(std::move(model), times, 1);
 }
 
+double OperationsPerSample(const ModelSpec& model) {
+  double operations = 0;
+  for (const LayerTime& layer : ComputeTimes(model, 1))
+    operations += layer.forward + layer.backward;
+  return operations / static_cast<double>(std::max<int64_t>(model.batch(), 1));
+}
+
 ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second) {
   const std::vector<LayerTime> times = ComputeTimes(model, 1);
-  double seconds = 0;
-  for (const LayerTime& layer : times) seconds += layer.forward + layer.backward;
-  const double batch = static_cast<double>(std::max<int64_t>(model.batch(), 1));
-  return Scaled(std::move(model), times, batch / images_per_second / seconds);
+  const double factor = 1 / (images_per_second * OperationsPerSample(model));
+  return Scaled(std::move(model), times, factor);
 }
 
 ModelSpec OnDevices(ModelSpec model, int devices) {

@@ -14,6 +14,10 @@ ModelSpec WithTimes(ModelSpec model, double flops);
 // `images_per_second` says, which is above 0.
 ModelSpec WithImagesPerSecond(ModelSpec model, double images_per_second);
 
+// Floating-point operations of a training step, forward and backward, for one sample. The model has
+// no times.
+double OperationsPerSample(const ModelSpec& model);
+
 // The model of a worker with so many devices, if `model` is that of one device: they compute side
 // by side, each a batch of its own. The model has times.
 ModelSpec OnDevices(ModelSpec model, int devices);

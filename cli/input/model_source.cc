@@ -80,6 +80,7 @@ LoadedModel ModelOf(const ModelSource& source) {
 LoadedModel LoadModel(const ModelSource& source) {
   LoadedModel loaded = ModelOf(source);
   if (source.images_per_second) {
+    loaded.flops = OperationsPerSample(loaded.model) * *source.images_per_second;
     loaded.model = WithImagesPerSecond(std::move(loaded.model), *source.images_per_second);
   }
   return loaded;

@@ -31,6 +31,8 @@ struct ModelSource {
 struct LoadedModel {
   ModelSpec model;
   std::vector<SampleInput> inputs;
+  // What a device does that trains images_per_second; nothing if the source does not say these.
+  std::optional<double> flops = {};
 };
 
 // Needs no data, only the shape of their samples: as given, or as a first record, or else the net

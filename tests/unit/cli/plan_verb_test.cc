@@ -111,6 +111,27 @@ TEST_F(PlanVerbTest, ImagesPerSecondTakeThePlaceOfOperations) {
   EXPECT_NEAR(PlanModel(options_).plan.compute_ms(), 100, 1e-6);
 }
 
+// A device that trains 320 images a second multiplies and adds that fast when it rebuilds, too,
+// unless it is said to be another one.
+TEST_F(PlanVerbTest, ImagesPerSecondSayFlops) {
+  options_.source.images_per_second = 320;
+  const double operations = 2.0 * 3 * (64 * 5 * 64 + 4096 * 4096);
+  EXPECT_NEAR(LoadModelAndJob(options_).job.cluster().flops() / (320 * operations), 1, 1e-9);
+  options_.job.mutable_cluster()->set_flops(1e13);
+  EXPECT_EQ(LoadModelAndJob(options_).job.cluster().flops(), 1e13);
+}
+
+TEST_F(PlanVerbTest, SaysWhatLimits) {
+  options_.job.mutable_communication()->set_policy(Communication::ALL_PS);
+  const PlannedModel planned = PlanModel(options_);
+  EXPECT_THAT(PlanTable(planned), HasSubstr("what limits: the network; if that took no time, "));
+  const auto limits = nlohmann::json::parse(PlanJson(planned))["limits"];
+  EXPECT_EQ(limits["by"], "the network");
+  EXPECT_LT(limits["without_ms"], planned.plan.iteration_ms());
+  EXPECT_EQ(limits["changes"][0]["change"], "twice the bandwidth");
+  EXPECT_LT(limits["changes"][0]["iteration_ms"], planned.plan.iteration_ms());
+}
+
 TEST_F(PlanVerbTest, BatchAndPolicyCount) {
   options_.source.batch = 512;
   EXPECT_EQ(PlanModel(options_).plan.buckets(1).floats_sfb(), 16 * 3670016);

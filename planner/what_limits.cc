@@ -1,0 +1,140 @@
+#include "planner/what_limits.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include "planner/cost/exchange_tables.h"
+#include "planner/model_times.h"
+#include "planner/placement.h"
+#include "planner/predictor.h"
+
+namespace poseidon {
+namespace {
+
+// A rate at which nothing takes any time to speak of.
+constexpr double kFree = 1e18;
+// Layers that take no time at all would be taken for layers of unknown times.
+constexpr double kNothing = 1e-9;
+// Gains below this are not worth a line.
+constexpr double kWorthSaying = 0.99;
+
+// Messages of an iteration above which predictions, of which there are a dozen, are estimates.
+constexpr int64_t kMostPredicted = 50'000;
+
+// A cluster, and what it does.
+struct Variant {
+  ClusterModel cluster;
+  Plan plan;
+  double compute_factor = 1;  // of the layers' times
+};
+
+class Predictions {
+ public:
+  Predictions(const Plan& plan, const InformationBook& book, const ClusterModel& cluster)
+      : plan_(plan),
+        book_(book),
+        cluster_(cluster),
+        // Whatever becomes of flops, the layers take as long as they do.
+        model_(WithTimes(book.model(), cluster.flops)) {}
+
+  double Seconds(const std::function<void(Variant&)>& change) const {
+    Variant variant{cluster_, plan_};
+    change(variant);
+    if (variant.plan.lanes() != plan_.lanes()) Place(book_, variant.plan);
+    ModelSpec model = model_;
+    for (LayerSpec& layer : *model.mutable_layers()) {
+      layer.set_forward_ms(layer.forward_ms() * variant.compute_factor);
+      layer.set_backward_ms(layer.backward_ms() * variant.compute_factor);
+    }
+    const InformationBook book(model, cluster_.workers, cluster_.servers);
+    Predictor predictor(book, variant.cluster);
+    const bool quick = MessagesPerIteration(plan_) <= kMostPredicted;
+    return (quick ? predictor.Predict(variant.plan) : predictor.Estimate(variant.plan)).seconds;
+  }
+
+ private:
+  const Plan& plan_;
+  const InformationBook& book_;
+  const ClusterModel& cluster_;
+  ModelSpec model_;
+};
+
+void FreeNetwork(Variant& variant) {
+  variant.cluster.goodput = kFree;
+  variant.cluster.latency = 0;
+}
+
+void FreeLanes(Variant& variant) {
+  variant.cluster.message_cost = 0;
+  variant.cluster.reduction_rate = kFree;
+  variant.cluster.update_rate = kFree;
+  variant.cluster.flops = kFree;
+}
+
+void FindLimit(const Predictions& predictions, Limits& limits) {
+  const std::pair<const char*, std::function<void(Variant&)>> causes[] = {
+      {"the network", FreeNetwork},
+      {"messages on lanes", [](Variant& v) { v.cluster.message_cost = 0; }},
+      {"updates", [](Variant& v) { v.cluster.update_rate = kFree; }},
+      {"sums of gradients", [](Variant& v) { v.cluster.reduction_rate = kFree; }},
+      {"rebuilding from factors", [](Variant& v) { v.cluster.flops = kFree; }},
+      {"what lanes do", FreeLanes}};
+  limits.by = "computing";
+  limits.without = limits.seconds;
+  for (const auto& [cause, free] : causes) {
+    const double without = predictions.Seconds(free);
+    // What all that lanes do gains must be clearly more than the best part of it.
+    if (without >= limits.without * kWorthSaying) continue;
+    limits.by = cause;
+    limits.without = without;
+  }
+  if (limits.by != "computing") return;
+  limits.without = predictions.Seconds([](Variant& v) { v.compute_factor = kNothing; });
+  const double both = predictions.Seconds([](Variant& v) {
+    FreeNetwork(v);
+    FreeLanes(v);
+  });
+  if (both >= limits.seconds * kWorthSaying) return;
+  limits.by = "several things at once";
+  limits.without = both;
+}
+
+std::string RateChange(const char* name, double rate, double factor) {
+  char text[100];
+  std::snprintf(text, sizeof text, "%s %.3g -> %.3g", name, rate, factor * rate);
+  return text;
+}
+
+}  // namespace
+
+Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterModel& cluster) {
+  constexpr double kCores = 4;  // by as many a sum or an update is quickly spread
+  const Predictions predictions(plan, book, cluster);
+  Limits limits;
+  limits.seconds = predictions.Seconds([](Variant&) {});
+  FindLimit(predictions, limits);
+  const int lanes = std::max(4, 2 * plan.lanes());
+  const std::pair<std::string, std::function<void(Variant&)>> changes[] = {
+      {"twice the bandwidth", [](Variant& v) { v.cluster.goodput *= 2; }},
+      {"half the latency", [](Variant& v) { v.cluster.latency /= 2; }},
+      {"lanes " + std::to_string(plan.lanes()) + " -> " + std::to_string(lanes),
+       [lanes](Variant& v) { v.plan.set_lanes(lanes); }},
+      {RateChange("update_rate", cluster.update_rate, kCores),
+       [](Variant& v) { v.cluster.update_rate *= kCores; }},
+      {RateChange("reduction_rate", cluster.reduction_rate, kCores),
+       [](Variant& v) { v.cluster.reduction_rate *= kCores; }},
+      {"rebuilding from factors four times as fast", [](Variant& v) { v.cluster.flops *= kCores; }},
+      {"half the message_cost", [](Variant& v) { v.cluster.message_cost /= 2; }},
+      {"computing twice as fast", [](Variant& v) { v.compute_factor = 0.5; }}};
+  for (const auto& [what, change] : changes) {
+    const double seconds = predictions.Seconds(change);
+    if (seconds < limits.seconds * kWorthSaying) limits.improvements.push_back({what, seconds});
+  }
+  std::stable_sort(
+      limits.improvements.begin(), limits.improvements.end(),
+      [](const Improvement& a, const Improvement& b) { return a.seconds < b.seconds; });
+  return limits;
+}
+
+}  // namespace poseidon

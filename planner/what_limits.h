@@ -1,0 +1,37 @@
+// What limits the iteration of a plan, and what would change most: predictions of the same plan on
+// clusters that are better in one thing.
+//
+//   const Limits limits = WhatLimits(plan, InformationBook(model, cluster), ClusterOf(job));
+//   // limits.by: "the network"; limits.improvements[0]: "twice the bandwidth", 0.181 s
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/cost/cluster_model.h"
+#include "planner/cost/information_book.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+struct Improvement {
+  std::string what;    // "lanes 1 -> 4"
+  double seconds = 0;  // what the iteration would take, under the same plan
+};
+
+struct Limits {
+  double seconds = 0;  // of the iteration as it is predicted
+  // What would shorten the iteration most if it took no time: "the network", "messages on lanes",
+  // "updates", "sums of gradients", "rebuilding from factors" or "computing"; the latter where
+  // nothing else gains a hundredth, unless several things do together: "several things at once".
+  std::string by;
+  double without = 0;  // seconds of the iteration if that took no time
+  // What gains a hundredth or more, the most first.
+  std::vector<Improvement> improvements;
+};
+
+// The plan is of the book's model and of a cluster such as this. A dozen predictions, or of large
+// plans estimates. Thread-safe.
+Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterModel& cluster);
+
+}  // namespace poseidon

@@ -1,0 +1,94 @@
+#include "planner/what_limits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "planner/planner.h"
+#include "tests/unit/planner/reference_models.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Eight workers and servers, where all but the layers' 300 ms takes no time.
+ClusterModel FreeCluster() {
+  ClusterModel cluster;
+  cluster.workers = 8;
+  cluster.servers = 8;
+  cluster.goodput = 1e18;
+  cluster.latency = 0;
+  cluster.message_cost = 0;
+  cluster.reduction_rate = 1e18;
+  cluster.update_rate = 1e18;
+  cluster.flops = 1e18;
+  return cluster;
+}
+
+Limits LimitsOf(const ClusterModel& cluster, Communication::Policy policy) {
+  ModelSpec model = Vgg19(32);
+  for (LayerSpec& layer : *model.mutable_layers()) {
+    layer.set_forward_ms(100.0 / model.layers_size());
+    layer.set_backward_ms(200.0 / model.layers_size());
+  }
+  const InformationBook book(model, cluster.workers, cluster.servers);
+  Communication communication;
+  communication.set_policy(policy);
+  return WhatLimits(MakePlan(book, communication), book, cluster);
+}
+
+std::string Changes(const Limits& limits) {
+  std::string changes;
+  for (const Improvement& improvement : limits.improvements) changes += improvement.what + "; ";
+  return changes;
+}
+
+TEST(WhatLimitsTest, WhereNothingElseTakesTimeItIsComputing) {
+  const Limits limits = LimitsOf(FreeCluster(), Communication::ALL_PS);
+  EXPECT_EQ(limits.by, "computing");
+  EXPECT_NEAR(limits.seconds, 0.3, 1e-6);
+  EXPECT_LT(limits.without, 1e-3);
+  ASSERT_EQ(limits.improvements.size(), 1);
+  EXPECT_EQ(limits.improvements[0].what, "computing twice as fast");
+  EXPECT_NEAR(limits.improvements[0].seconds, 0.15, 1e-6);
+}
+
+TEST(WhatLimitsTest, NamesTheOneThingThatIsSlow) {
+  struct Case {
+    const char* by;
+    const char* change;
+    Communication::Policy policy;
+    std::function<void(ClusterModel&)> slow;
+  };
+  const Case cases[] = {
+      {"the network", "twice the bandwidth", Communication::ALL_PS,
+       [](ClusterModel& cluster) { cluster.goodput = 5e8; }},
+      {"the network", "half the latency", Communication::ALL_RING,
+       [](ClusterModel& cluster) { cluster.latency = 5e-3; }},
+      {"messages on lanes", "lanes 1 -> 4", Communication::ALL_PS,
+       [](ClusterModel& cluster) { cluster.message_cost = 1e-3; }},
+      {"updates", "update_rate", Communication::ALL_SFB,
+       [](ClusterModel& cluster) { cluster.update_rate = 5e8; }},
+      {"sums of gradients", "reduction_rate", Communication::ALL_RING,
+       [](ClusterModel& cluster) { cluster.reduction_rate = 5e8; }},
+      {"rebuilding from factors", "rebuilding", Communication::ALL_SFB,
+       [](ClusterModel& cluster) { cluster.flops = 1e11; }},
+  };
+  for (const Case& slow : cases) {
+    SCOPED_TRACE(slow.by);
+    ClusterModel cluster = FreeCluster();
+    slow.slow(cluster);
+    const Limits limits = LimitsOf(cluster, slow.policy);
+    EXPECT_EQ(limits.by, slow.by);
+    EXPECT_THAT(Changes(limits), HasSubstr(slow.change));
+    EXPECT_NEAR(limits.without, 0.3, 0.003);
+    for (const Improvement& improvement : limits.improvements) {
+      EXPECT_LT(improvement.seconds, limits.seconds) << improvement.what;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace poseidon
