@@ -152,6 +152,57 @@ void PlanCandidates::AddSchemesOfLargest(const PlanCandidate& candidate,
   }
 }
 
+std::vector<PlanCandidate> PlanCandidates::Combinations(const PlanCandidate& candidate) const {
+  constexpr size_t kMost = 3;
+  const Scheme dense = DenseScheme(candidate);
+  std::vector<PlanCandidate> combinations = {Split(candidate)};
+  size_t combined = 0;
+  for (const size_t b : LargestFirst(combinations[0], combinations[0].buckets.size())) {
+    if (!facts_[combinations[0].buckets[b].first_layer].factorable) continue;
+    std::vector<PlanCandidate> longer;
+    for (const PlanCandidate& before : combinations) {
+      for (const Scheme scheme : {SFB, PS, dense}) {
+        longer.push_back(before);
+        SetScheme(scheme, longer.back().buckets[b]);
+      }
+      longer.push_back(before);
+      SetScheme(SFB, longer.back().buckets[b]);
+      longer.back().buckets[b].factor_ring = true;
+    }
+    combinations = std::move(longer);
+    if (++combined == kMost) break;
+  }
+  // Buckets of several layers as they were.
+  for (PlanCandidate& combination : combinations) {
+    combination = MergedAs(candidate, combination);
+  }
+  return combinations;
+}
+
+Scheme PlanCandidates::DenseScheme(const PlanCandidate& candidate) {
+  for (const BucketChoice& bucket : candidate.buckets) {
+    if (!UsesFactors(bucket.scheme)) return bucket.scheme;
+  }
+  return PS;
+}
+
+PlanCandidate PlanCandidates::MergedAs(const PlanCandidate& merged, const PlanCandidate& split) {
+  PlanCandidate result = split;
+  result.buckets.clear();
+  size_t part = 0;
+  for (const BucketChoice& bucket : merged.buckets) {
+    for (int i = 0; i < bucket.layer_count; ++i) {
+      const BucketChoice& layer = split.buckets[part++];
+      if (i > 0 && CanMerge(result.buckets.back(), layer)) {
+        ++result.buckets.back().layer_count;
+      } else {
+        result.buckets.push_back(layer);
+      }
+    }
+  }
+  return result;
+}
+
 std::vector<size_t> PlanCandidates::LargestFirst(const PlanCandidate& candidate,
                                                  size_t most) const {
   std::vector<size_t> order(candidate.buckets.size());

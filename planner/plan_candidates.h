@@ -48,9 +48,17 @@ class PlanCandidates {
   // Other chunks, other sizes of buckets, other schemes for some buckets.
   std::vector<PlanCandidate> Neighbours(const PlanCandidate& candidate) const;
 
+  // The largest layers with factors, up to three, with every combination of schemes: which of them
+  // should travel as factors depends on the others, for they share links and lanes.
+  std::vector<PlanCandidate> Combinations(const PlanCandidate& candidate) const;
+
   static bool CanMerge(const BucketChoice& a, const BucketChoice& b);
 
  private:
+  // Of the first bucket that does not travel as factors.
+  static Scheme DenseScheme(const PlanCandidate& candidate);
+  // The layers of `split` in the buckets of `merged`, where their schemes allow it.
+  static PlanCandidate MergedAs(const PlanCandidate& merged, const PlanCandidate& split);
   Scheme SchemeOf(const PlanFamily& family, int layer) const;
   int64_t Bytes(const BucketChoice& bucket) const;
   // Neighbours of one kind together, as long as the lower ones have fewer bytes than `bytes`.

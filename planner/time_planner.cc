@@ -52,6 +52,7 @@ class Search {
     TryPolicies();
     messages_ = 0;
     TryFamilies();
+    TryCombinations();
     Improve();
     DropNeedlessCodecs();
     if (!best_.fifo) {
@@ -149,6 +150,13 @@ class Search {
     for (const auto& [estimate, candidate] : finalists) {
       if (!MayGoOn()) return;
       Try(candidate);
+    }
+  }
+
+  void TryCombinations() {
+    for (const PlanCandidate& combination : candidates_.Combinations(best_)) {
+      if (!MayGoOn()) return;
+      Try(combination);
     }
   }
 

@@ -10,8 +10,8 @@
 // Predictions are good, not perfect, so the best plans of different kinds can be tried before one
 // of them is chosen.
 //
-// Deterministic: how long it searches is counted in messages, not in time. About a second for 200
-// layers and 64 workers, three for 4,096.
+// Deterministic: how long it searches is counted in messages, not in time. Some
+// seconds for 200 layers and thousands of workers.
 #pragma once
 
 #include <functional>

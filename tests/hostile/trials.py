@@ -149,14 +149,16 @@ def check_results(test, workshop):
 
 
 def processes_experiment(mode, *flags):
-    """One whose points are trained by processes, for some time each."""
+    """One whose points are trained by processes, which together takes longer than the interruption."""
+    most = 8
 
     def make(workshop):
         surroundings.need_root("an experiment with processes")
         shell = workshop.write("shell", '#!/bin/sh\nshift\nexec sh -c "$*"\n')
         os.chmod(shell, 0o755)
-        workshop.write("hosts", "127.0.0.1\n" * 3)
-        command = experiment(workshop, "workers: 1 workers: 2", parameters=300000)
+        workshop.write("hosts", "127.0.0.1\n" * (most + 1))
+        workers = " ".join(f"workers: {number}" for number in range(1, most + 1))
+        command = experiment(workshop, workers, parameters=300000)
         command[command.index("--mode=simulate")] = f"--mode={mode}"
         return command + [flag.format(folder=workshop.path("")) for flag in flags]
 

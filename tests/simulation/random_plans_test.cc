@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "proto/bucket.h"
 #include "simulation/simulation_size.h"
 #include "simulation/training_simulation.h"
@@ -121,6 +122,7 @@ void PrintWorst(std::vector<Compared> all) {
     return std::abs(a.error) > std::abs(b.error);
   });
   std::printf("worst of %zu:\n", all.size());
+  if (all.empty()) return;
   for (size_t i = 0; i < std::min<size_t>(all.size(), 10); ++i) {
     std::printf("  %+.1f%%  %s\n", 100 * all[i].error, all[i].point.c_str());
   }
@@ -194,6 +196,47 @@ void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers) {
                           [](const Compared& point) { return point.error > 0.01; }),
             points / 50);
 }
+
+// Where a link, a delay or a rate is better, training is not slower.
+void ExpectMoreIsNotWorse(uint32_t first_seed, int points, int most_workers) {
+  std::vector<Compared> compared;
+  for (uint32_t seed = first_seed; seed < first_seed + points; ++seed) {
+    Draw draw(seed);
+    const ModelSpec model = AnyModel(draw);
+    Job job = AnyJob(draw, most_workers);
+    job.mutable_communication()->set_policy(Communication::TIME);
+    const double before = TrainAsPlanned(job, model, true).simulated;
+    Cluster& cluster = *job.mutable_cluster();
+    const double factor = draw.Scale(1.02, 3);
+    const char* better = draw.Of({"bandwidth", "latency", "update_rate", "reduction_rate"});
+    if (better == std::string("bandwidth")) {
+      const double rate = static_cast<double>(ParseBitRate(cluster.network().bandwidth()));
+      cluster.mutable_network()->set_bandwidth(Rate(rate * factor / 1e9));
+    } else if (better == std::string("latency")) {
+      const int latency = std::stoi(cluster.network().latency());
+      cluster.mutable_network()->set_latency(std::to_string(std::lround(latency / factor)) + "us");
+    } else if (better == std::string("update_rate")) {
+      cluster.set_update_rate(cluster.update_rate() * factor);
+    } else {
+      cluster.set_reduction_rate(cluster.reduction_rate() * factor);
+    }
+    const double after = TrainAsPlanned(job, model, true).simulated;
+    char text[100];
+    std::snprintf(text, sizeof text, "; from there %s better by %.2f: %.3f ms -> %.3f", better,
+                  factor, 1000 * before, 1000 * after);
+    compared.push_back(
+        {after / before - 1, "seed " + std::to_string(seed) + ": " + Describe(job, model) + text});
+  }
+  std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
+  PrintWorst(compared);
+  for (const Compared& point : compared) EXPECT_LE(point.error, 0.03) << point.point;
+  EXPECT_LE(std::count_if(compared.begin(), compared.end(),
+                          [](const Compared& point) { return point.error > 0.01; }),
+            points / 50);
+}
+
+TEST(RandomPlansTest, MoreIsNotWorse) { ExpectMoreIsNotWorse(1, 4, 4); }
+TEST(RandomPlansTest, SlowMoreIsNotWorse) { ExpectMoreIsNotWorse(1000, 150, 16); }
 
 TEST(RandomPlansTest, PredictionsHold) { ExpectPredictionsHold(1, 100, 8); }
 TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 2000, 24); }
