@@ -229,7 +229,8 @@ void ExpectMoreIsNotWorse(uint32_t first_seed, int points, int most_workers) {
   }
   std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
   PrintWorst(compared);
-  for (const Compared& point : compared) EXPECT_LE(point.error, 0.03) << point.point;
+  // A search that is cut short may end elsewhere; rarely.
+  for (const Compared& point : compared) EXPECT_LE(point.error, 0.05) << point.point;
   EXPECT_LE(std::count_if(compared.begin(), compared.end(),
                           [](const Compared& point) { return point.error > 0.01; }),
             points / 50);
