@@ -12,7 +12,7 @@
 #include "cli/input/data_command.h"
 #include "cli/input/input_file.h"
 #include "core/program.h"
-#include "launch/local_cluster.h"
+#include "launch/job_cluster.h"
 #include "launch/program_directory.h"
 #include "proto/job_config.h"
 
@@ -168,11 +168,11 @@ std::optional<std::string> GoOnFromSnapshot(const Solver& solver,
 }
 
 // Runs the job, and again after what may pass, as often as --restarts allows.
-ExitCode RunToTheEnd(LocalClusterOptions options, const std::optional<Solver>& solver,
+ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& solver,
                      Interruption& interruption) {
   const auto begin = std::filesystem::file_time_type::clock::now();
   for (int restarts = 0;; ++restarts) {
-    const ExitCode code = LocalCluster(options).Wait(interruption);
+    const ExitCode code = JobCluster(options).Wait(interruption);
     if (!MayPass(code) || restarts == FLAGS_restarts) return code;
     // Whoever asks why it failed wants these.
     const std::string logs = options.out + "/logs";
@@ -193,7 +193,7 @@ ExitCode Run(const std::vector<std::string>& program) {
     throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +
                       "; it must not be negative");
   }
-  LocalClusterOptions options;
+  JobClusterOptions options;
   options.program = program;
   options.config = ReadJobConfig(CheckInputFile(FLAGS_config));
   Job& job = options.config.job;

@@ -1,4 +1,4 @@
-#include "launch/local_cluster.h"
+#include "launch/job_cluster.h"
 
 #include <google/protobuf/text_format.h>
 #include <netinet/in.h>
@@ -87,7 +87,7 @@ void CheckThreads(const Job& job) {
 
 }  // namespace
 
-LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(options)) {
+JobCluster::JobCluster(JobClusterOptions options) : options_(std::move(options)) {
   Job& job = options_.config.job;
   // A user's program has files of its own.
   if (options_.program.empty() && job.training().engine() == Training::TORCH) {
@@ -126,7 +126,7 @@ LocalCluster::LocalCluster(LocalClusterOptions options) : options_(std::move(opt
   for (int rank = 0; rank < job.cluster().workers(); ++rank) StartWorker(rank, common);
 }
 
-void LocalCluster::StartWorker(int rank, const std::vector<std::string>& common) {
+void JobCluster::StartWorker(int rank, const std::vector<std::string>& common) {
   const std::string name = "worker-" + std::to_string(rank);
   if (options_.program.empty()) {
     std::vector<std::string> arguments = common;
@@ -148,14 +148,14 @@ void LocalCluster::StartWorker(int rank, const std::vector<std::string>& common)
   StartCommand(name, std::move(command), false);
 }
 
-void LocalCluster::Start(const std::string& program, const std::string& name,
+void JobCluster::Start(const std::string& program, const std::string& name,
                          const std::vector<std::string>& arguments, bool inherit_output) {
   std::vector<std::string> all = {ProgramDirectory() + "/" + program};
   all.insert(all.end(), arguments.begin(), arguments.end());
   StartCommand(name, std::move(all), inherit_output);
 }
 
-void LocalCluster::StartCommand(const std::string& name, std::vector<std::string> command,
+void JobCluster::StartCommand(const std::string& name, std::vector<std::string> command,
                                 bool inherit_output) {
   ChildOptions child;
   child.name = name;
@@ -170,7 +170,7 @@ void LocalCluster::StartCommand(const std::string& name, std::vector<std::string
   children_.emplace_back(std::move(child));
 }
 
-ChildProcess LocalCluster::Restart(size_t index, int restarts) {
+ChildProcess JobCluster::Restart(size_t index, int restarts) {
   ChildOptions child = commands_[index];
   // The log of the one that died is of use to who asks why.
   child.log =
@@ -184,7 +184,7 @@ ChildProcess LocalCluster::Restart(size_t index, int restarts) {
   return ChildProcess(std::move(child));
 }
 
-ExitCode LocalCluster::Wait(Interruption& interruption) {
+ExitCode JobCluster::Wait(Interruption& interruption) {
   WatchOptions watch;
   watch.heartbeat_deadline =
       Seconds(options_.config.job.communication().heartbeat_deadline_seconds());
@@ -203,7 +203,7 @@ ExitCode LocalCluster::Wait(Interruption& interruption) {
   return result.code;
 }
 
-void LocalCluster::TellLost(size_t index, const std::string& cause) {
+void JobCluster::TellLost(size_t index, const std::string& cause) {
   const auto servers = static_cast<size_t>(options_.config.job.cluster().servers());
   const bool is_server = index <= servers;
   wire::LostProcess lost;
@@ -217,7 +217,7 @@ void LocalCluster::TellLost(size_t index, const std::string& cause) {
   children_.front().Write(line + "\n");
 }
 
-void LocalCluster::CorrectSummary(const WatchResult& result) const {
+void JobCluster::CorrectSummary(const WatchResult& result) const {
   const std::string path = options_.out + "/summary.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
@@ -233,7 +233,7 @@ void LocalCluster::CorrectSummary(const WatchResult& result) const {
   WriteFileAtomically(path, summary.dump(2) + "\n");
 }
 
-void LocalCluster::Explain(ChildProcess& child) const {
+void JobCluster::Explain(ChildProcess& child) const {
   std::cerr << "poseidon run: " << child.name() << " " << child.Poll()->ToString()
             << " (log: " << child.log() << ")" << std::endl;
   std::string reason = LastLines(child.log(), 1);

@@ -1,4 +1,4 @@
-// LocalCluster: all daemons of a job on this machine, from their start to the last one's end.
+// JobCluster: all daemons of a job on this machine, from their start to the last one's end.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace poseidon {
 // (launch/program_directory.h).
 inline constexpr const char* kPreloadedLibrary = "libposeidon_caffe_preload.so";
 
-struct LocalClusterOptions {
+struct JobClusterOptions {
   JobConfig config;                 // checked; workers and servers as they shall be
   bool scheduler_port_set = false;  // by the user: else a free one is taken
   // What each worker is instead of our daemon: a program of the user's and its arguments.
@@ -26,11 +26,11 @@ struct LocalClusterOptions {
   std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
 };
 
-class LocalCluster {
+class JobCluster {
  public:
   // Writes OUT/job.prototxt, the config that all daemons read, and starts them. Throws ConfigError
   // if another job has OUT now.
-  explicit LocalCluster(LocalClusterOptions options);
+  explicit JobCluster(JobClusterOptions options);
 
   // Waits until every daemon has ended and returns the job's exit code. If one dies, the scheduler
   // is told, and the others are given the heartbeat deadline to end by themselves; whoever is still
@@ -49,7 +49,7 @@ class LocalCluster {
   // The scheduler does not know of a node that failed before it joined.
   void CorrectSummary(const WatchResult& result) const;
 
-  LocalClusterOptions options_;
+  JobClusterOptions options_;
   std::optional<DirectoryLock> lock_;   // of OUT
   std::vector<ChildProcess> children_;  // the scheduler first
   std::vector<ChildOptions> commands_;  // by child
