@@ -12,19 +12,25 @@ namespace {
 
 const Verb kRun{
     .name = "run",
-    .summary = "train a job on this machine: scheduler, servers and workers",
+    .summary = "train a job: scheduler, servers and workers, here or on hosts",
     .usage = "run --config=FILE [flags] [-- PROGRAM ...]",
     .text =
         "Starts the daemons that the job config asks for as processes of this machine, shows how "
         "training goes, and ends with all of them, however it ends. The output directory gets "
         "summary.json, job.prototxt (the config as it was run), logs and, if the config wants "
         "them, traces.\n\n"
+        "With --hosts, the servers and workers are processes of the hosts in that file, over ssh; "
+        "the scheduler stays on this machine. docs/deploy.md goes through it, and `poseidon "
+        "doctor` looks at the hosts before.\n\n"
         "With -- PROGRAM, each worker is that program: your own build of BVLC Caffe or a script "
         "that uses it, unmodified, such as `-- caffe train --solver=solver.prototxt`. "
         "docs/caffe.md says which builds it works for.",
     .flags = {{"config", "FILE", ""},
               {"workers", "N", "Number of workers, instead of the config's."},
               {"servers", "N", "Number of parameter servers, instead of the config's."},
+              {"hosts", "FILE", ""},
+              {"remote_shell", "COMMAND", ""},
+              {"remote_programs", "DIR", ""},
               {"weights", "FILES", ""},
               {"snapshot", "FILE", ""},
               {"restarts", "N", ""},

@@ -18,7 +18,9 @@
 #include "core/files/regular_file.h"
 #include "core/process/resource_limits.h"
 #include "core/split.h"
+#include "core/steady_now.h"
 #include "core/utf8.h"
+#include "launch/log_lines.h"
 #include "launch/program_directory.h"
 #include "proto/wire.pb.h"
 #include "transport/membership/node_setup.h"
@@ -27,6 +29,11 @@ namespace poseidon {
 namespace {
 
 constexpr const char* kScheduler = "scheduler";
+
+// How many remote shells a host may be reached by that are not there yet: sshd refuses some of
+// more than ten (MaxStartups). And how long one may take.
+constexpr int kMostConnecting = 8;
+constexpr Duration kConnectingTime = Seconds(15);
 
 std::string IncarnationFlag(const std::string& flag, uint64_t incarnation) {
   return "--" + flag + "=" + std::to_string(incarnation);
@@ -88,15 +95,25 @@ void CheckThreads(const Job& job) {
 }  // namespace
 
 JobCluster::JobCluster(JobClusterOptions options) : options_(std::move(options)) {
+  Prepare();
+  const Cluster& cluster = options_.config.job.cluster();
+  Add(SchedulerNode());
+  for (int rank = 0; rank < cluster.servers(); ++rank) Add(DaemonNode("server", rank));
+  for (int rank = 0; rank < cluster.workers(); ++rank) {
+    Add(options_.program.empty() ? DaemonNode("worker", rank) : ProgramNode(rank));
+  }
+}
+
+void JobCluster::Prepare() {
   Job& job = options_.config.job;
   // A user's program has files of its own.
   if (options_.program.empty() && job.training().engine() == Training::TORCH) {
     job.mutable_training()->set_solver(SolverPath(options_.config));
     ResolveStart(options_.config, *job.mutable_training());
   }
-  CheckThreads(job);
+  if (!options_.hosts) CheckThreads(job);
   if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());
-  if (job.training().threads() == 0) {
+  if (job.training().threads() == 0 && !options_.hosts) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
   }
@@ -107,81 +124,136 @@ JobCluster::JobCluster(JobClusterOptions options) : options_(std::move(options))
   job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
   std::filesystem::remove(options_.out + "/scheduler.journal");
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(job, &text);
-  const std::string path = options_.out + "/job.prototxt";
-  WriteFileAtomically(path, text);
+  google::protobuf::TextFormat::PrintToString(job, &job_text_);
+  WriteFileAtomically(options_.out + "/job.prototxt", job_text_);
+}
 
-  const std::vector<std::string> common = {"--config=" + path, "--out=" + options_.out};
-  std::vector<std::string> launched = common;
-  launched.push_back("--launched");
-  launched.push_back(std::string("--sigint_effect=") + NameOf(options_.effects.sigint));
-  launched.push_back(std::string("--sighup_effect=") + NameOf(options_.effects.sighup));
-  Start("poseidon_scheduler", kScheduler, launched, true);
-  for (int rank = 0; rank < job.cluster().servers(); ++rank) {
-    std::vector<std::string> arguments = common;
-    arguments.push_back("--rank=" + std::to_string(rank));
-    Start("poseidon_server", "server-" + std::to_string(rank), arguments, false);
+JobCluster::Node JobCluster::SchedulerNode() const {
+  Node node;
+  node.name = kScheduler;
+  node.command = {ProgramDirectory() + "/poseidon_scheduler", "--launched",
+                  std::string("--sigint_effect=") + NameOf(options_.effects.sigint),
+                  std::string("--sighup_effect=") + NameOf(options_.effects.sighup)};
+  return node;
+}
+
+JobCluster::Node JobCluster::DaemonNode(const std::string& role, int rank) const {
+  Node node;
+  node.name = role + "-" + std::to_string(rank);
+  node.incarnation = DrawRandom();
+  std::string programs = ProgramDirectory();
+  if (options_.hosts) {
+    const HostRanks& ranks = options_.hosts->ranks;
+    node.host = (role == "worker" ? ranks.workers : ranks.servers).at(static_cast<size_t>(rank));
+    programs = options_.hosts->shell.programs;
   }
-  for (int rank = 0; rank < job.cluster().workers(); ++rank) StartWorker(rank, common);
-}
-
-void JobCluster::StartWorker(int rank, const std::vector<std::string>& common) {
-  const std::string name = "worker-" + std::to_string(rank);
-  if (options_.program.empty()) {
-    std::vector<std::string> arguments = common;
-    arguments.push_back("--rank=" + std::to_string(rank));
-    Start("poseidon_worker", name, arguments, false);
-    return;
+  node.command = {programs + "/poseidon_" + role, "--rank=" + std::to_string(rank)};
+  if (node.host && node.host->address != node.host->name) {
+    node.command.push_back("--host=" + node.host->address);
   }
-  // A program that uses the front door asks the environment for its job and rank
-  // (SessionOptions::FromEnvironment); one that knows nothing of us is made a worker by the library
-  // that is loaded before its own (caffe_adapter/patch/preload.cc).
-  const char* const preloaded = std::getenv("LD_PRELOAD");
-  std::vector<std::string> command = {
-      "/usr/bin/env",
-      "LD_PRELOAD=" + SupportFile(kPreloadedLibrary) +
-          (preloaded == nullptr ? "" : ":" + std::string(preloaded)),
-      "POSEIDON_JOB=" + std::filesystem::absolute(options_.out + "/job.prototxt").string(),
-      "POSEIDON_RANK=" + std::to_string(rank)};
-  command.insert(command.end(), options_.program.begin(), options_.program.end());
-  StartCommand(name, std::move(command), false);
+  return node;
 }
 
-void JobCluster::Start(const std::string& program, const std::string& name,
-                         const std::vector<std::string>& arguments, bool inherit_output) {
-  std::vector<std::string> all = {ProgramDirectory() + "/" + program};
-  all.insert(all.end(), arguments.begin(), arguments.end());
-  StartCommand(name, std::move(all), inherit_output);
+// A program that uses the front door asks the environment for its job and rank
+// (SessionOptions::FromEnvironment); one that knows nothing of us is made a worker by the library
+// that is loaded before its own (caffe_adapter/patch/preload.cc).
+JobCluster::Node JobCluster::ProgramNode(int rank) const {
+  Node node;
+  node.name = "worker-" + std::to_string(rank);
+  node.is_daemon = false;
+  node.command = {"/usr/bin/env"};
+  std::string library = SupportFile(kPreloadedLibrary);
+  if (options_.hosts) {
+    node.host = options_.hosts->ranks.workers.at(static_cast<size_t>(rank));
+    const std::filesystem::path there = options_.hosts->shell.programs;
+    library = (there / std::filesystem::path(library).lexically_relative(ProgramDirectory()))
+                  .lexically_normal()
+                  .string();
+  } else {
+    const char* const preloaded = std::getenv("LD_PRELOAD");
+    if (preloaded != nullptr) library += ":" + std::string(preloaded);
+    node.command.push_back("POSEIDON_JOB=" +
+                           std::filesystem::absolute(options_.out + "/job.prototxt").string());
+  }
+  node.command.push_back("LD_PRELOAD=" + library);
+  node.command.push_back("POSEIDON_RANK=" + std::to_string(rank));
+  node.command.insert(node.command.end(), options_.program.begin(), options_.program.end());
+  return node;
 }
 
-void JobCluster::StartCommand(const std::string& name, std::vector<std::string> command,
-                                bool inherit_output) {
+void JobCluster::Add(Node node) {
+  if (node.host) AwaitRoom(*node.host);
+  std::vector<std::string> more;
+  if (node.incarnation != 0) more.push_back(IncarnationFlag("incarnation", node.incarnation));
+  children_.push_back(Start(node, LogOf(node.name), more));
+  nodes_.push_back(std::move(node));
+}
+
+std::string JobCluster::LogOf(const std::string& name) const {
+  return options_.out + "/logs/" + name + ".log";
+}
+
+ChildProcess JobCluster::Start(const Node& node, const std::string& log,
+                               const std::vector<std::string>& more) const {
+  return node.host ? StartThere(node, log, more) : StartHere(node, log, more);
+}
+
+ChildProcess JobCluster::StartHere(const Node& node, const std::string& log,
+                                   std::vector<std::string> more) const {
   ChildOptions child;
-  child.name = name;
-  child.command = std::move(command);
-  child.log = options_.out + "/logs/" + name + ".log";
-  child.inherit_output = inherit_output;
-  child.piped_input = name == kScheduler;
-  commands_.push_back(child);
-  incarnations_.push_back(DrawRandom());
-  const bool ours = options_.program.empty() && name != kScheduler;
-  if (ours) child.command.push_back(IncarnationFlag("incarnation", incarnations_.back()));
-  children_.emplace_back(std::move(child));
+  child.name = node.name;
+  child.command = node.command;
+  if (node.is_daemon) {
+    more.insert(more.begin(),
+                {"--config=" + options_.out + "/job.prototxt", "--out=" + options_.out});
+  }
+  child.command.insert(child.command.end(), more.begin(), more.end());
+  child.log = log;
+  child.inherit_output = node.name == kScheduler;
+  child.piped_input = node.name == kScheduler;
+  return ChildProcess(std::move(child));
+}
+
+ChildProcess JobCluster::StartThere(const Node& node, const std::string& log,
+                                    const std::vector<std::string>& more) const {
+  RemoteCommand command;
+  command.name = node.name;
+  command.host = node.host->name;
+  command.command = node.command;
+  command.command.insert(command.command.end(), more.begin(), more.end());
+  command.is_daemon = node.is_daemon;
+  command.job = job_text_;
+  command.log = log;
+  if (options_.config.job.training().trace()) {
+    command.result = node.name + ".trace.json";
+    command.output = options_.out + "/" + command.result;
+  }
+  return StartRemotely(options_.hosts->shell, command);
+}
+
+void JobCluster::AwaitRoom(const Host& host) {
+  const Time deadline = SteadyNow() + kConnectingTime;
+  while (SteadyNow() < deadline) {
+    int on_their_way = 0;
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (!nodes_[i].host || nodes_[i].host->name != host.name) continue;
+      on_their_way += children_[i].Poll() || HasStartedRemotely(children_[i]) ? 0 : 1;
+    }
+    if (on_their_way < kMostConnecting) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 ChildProcess JobCluster::Restart(size_t index, int restarts) {
-  ChildOptions child = commands_[index];
-  // The log of the one that died is of use to who asks why.
-  child.log =
-      options_.out + "/logs/" + child.name + ".restart-" + std::to_string(restarts) + ".log";
-  // The scheduler is known by its journal.
-  if (index > 0) {
-    const uint64_t dead = std::exchange(incarnations_[index], DrawRandom());
-    child.command.push_back(IncarnationFlag("incarnation", incarnations_[index]));
-    child.command.push_back(IncarnationFlag("replaces", dead));
+  Node& node = nodes_[index];
+  std::vector<std::string> more;
+  // The scheduler is known by its journal, and a program of the user's does not go back.
+  if (node.incarnation != 0) {
+    const uint64_t dead = std::exchange(node.incarnation, DrawRandom());
+    more = {IncarnationFlag("incarnation", node.incarnation), IncarnationFlag("replaces", dead)};
   }
-  return ChildProcess(std::move(child));
+  // The log of the one that died is of use to who asks why.
+  return Start(node, LogOf(node.name + ".restart-" + std::to_string(restarts)), more);
 }
 
 ExitCode JobCluster::Wait(Interruption& interruption) {
@@ -199,6 +271,7 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
   const WatchResult result = WatchDaemons(children_, watch);
   for (const size_t culprit : result.culprits) Explain(children_[culprit]);
+  RemoveEmptyTraces();
   CorrectSummary(result);
   return result.code;
 }
@@ -231,6 +304,14 @@ void JobCluster::CorrectSummary(const WatchResult& result) const {
     summary["reason"] = culprit.name() + ": " + Printable(LastLines(culprit.log(), 1));
   }
   WriteFileAtomically(path, summary.dump(2) + "\n");
+}
+
+void JobCluster::RemoveEmptyTraces() const {
+  for (const Node& node : nodes_) {
+    const std::string path = options_.out + "/" + node.name + ".trace.json";
+    std::error_code none;
+    if (node.host && std::filesystem::file_size(path, none) == 0) std::filesystem::remove(path);
+  }
 }
 
 void JobCluster::Explain(ChildProcess& child) const {
