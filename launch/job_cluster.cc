@@ -222,6 +222,7 @@ ChildProcess JobCluster::StartThere(const Node& node, const std::string& log,
   command.command = node.command;
   command.command.insert(command.command.end(), more.begin(), more.end());
   command.is_daemon = node.is_daemon;
+  command.is_replaced = options_.config.job.recovery().mode() != Recovery::NONE;
   command.job = job_text_;
   command.log = log;
   if (options_.config.job.training().trace()) {

@@ -49,7 +49,9 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   script += "echo " + ShellQuoted(kStarted) + "\"$here\" >&2\n";
   script += "exec 3<&0\n";
   script += "setsid " + run + " </dev/null >&2 3<&- & daemon=$!\n";
-  script += "{ while read -r line; do :; done; " + signal_all("TERM") + "; sleep 5; " +
+  const std::string ask = signal_all("TERM") +
+                          "; for second in 1 2 3 4 5; do sleep 1; kill -0 $daemon || break; done; ";
+  script += "{ while read -r line; do :; done; " + (command.is_replaced ? "" : ask) +
             signal_all("KILL") + "; " + clean + "; } <&3 >/dev/null 2>&1 3<&- & watcher=$!\n";
   script += "wait $daemon; code=$?\n";
   script += "{ kill $watcher; wait $watcher; kill -KILL -- -$daemon; } 2>/dev/null\n";

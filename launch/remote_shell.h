@@ -34,6 +34,9 @@ struct RemoteCommand {
   // Whether it is one of this project's daemons, which gets --config and --out; a program of the
   // user's finds the job's file in its environment, POSEIDON_JOB, anyway.
   bool is_daemon = true;
+  // Whether another process takes its place when the connection is lost: it is then killed without
+  // a word, since an orderly end would end the job.
+  bool is_replaced = false;
   std::string job;     // the text of the job's file
   std::string log;     // here: what the program and the remote shell say
   std::string result;  // the name of a file that it leaves in its directory; empty: none is wanted
@@ -41,9 +44,9 @@ struct RemoteCommand {
 };
 
 // Sends the job's file to the host and starts the program there in this program's working
-// directory, if there is one of that name. It gets a SIGTERM, and five seconds later a SIGKILL,
-// with all that it has started, when the process that is returned, its input, or the connection
-// has gone. In the end its files are removed there.
+// directory, if there is one of that name. It gets a SIGTERM, and at most five seconds later a
+// SIGKILL, with all that it has started, when the process that is returned, its input, or the
+// connection has gone. In the end its files are removed there.
 //
 // The process ends as the program there does. A connection that is lost once the program has been
 // started is a hang-up: it ends by SIGHUP, and says why. One that can't be made, and a program that
