@@ -70,25 +70,6 @@ void LookAt(const RemoteShell& shell, std::map<std::string, HostPrograms>& hosts
   if (!all.empty()) throw Error(ExitCode::kFailure, all);
 }
 
-// The scheduler is on this machine, so its address is one of this machine's.
-void SetSchedulerHost(JobConfig& config, const HostRanks& ranks) {
-  Cluster& cluster = *config.job.mutable_cluster();
-  if (cluster.has_scheduler_host()) {
-    if (IsOwnAddress(cluster.scheduler_host())) return;
-    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + cluster.scheduler_host() +
-                      "\", and with --hosts the scheduler runs on this machine, which does not "
-                      "have that address; start `poseidon run` there, or leave the field out");
-  }
-  const Host& first = ranks.workers.front();
-  try {
-    cluster.set_scheduler_host(FindPublicHost(first.address));
-  } catch (const ConfigError&) {
-    throw ConfigError(FLAGS_hosts + ": \"" + first.address +
-                      "\" is no address that this machine can find; write the address of " +
-                      first.name + " behind its name");
-  }
-}
-
 // As many as there are cores for on the host that has fewest for each of its workers.
 int ThreadsOf(const std::map<std::string, HostPrograms>& hosts) {
   int threads = 0;
@@ -104,15 +85,37 @@ int ThreadsOf(const std::map<std::string, HostPrograms>& hosts) {
 
 bool HostsGiven() { return !FLAGS_hosts.empty(); }
 
-JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption) {
+RemoteShell ShellFromFlags() {
+  return MakeRemoteShell(FLAGS_remote_shell,
+                         FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory());
+}
+
+HostRanks RanksFromFlags(const Cluster& cluster) {
+  return AssignRanks(ReadHosts(CheckInputFile(FLAGS_hosts)), cluster.workers(), cluster.servers(),
+                     cluster.network().colocated(), FLAGS_hosts);
+}
+
+std::string SchedulerHost(const JobConfig& config, const Host& first) {
   const Cluster& cluster = config.job.cluster();
-  JobHosts job_hosts;
-  job_hosts.ranks = AssignRanks(ReadHosts(CheckInputFile(FLAGS_hosts)), cluster.workers(),
-                                cluster.servers(), cluster.network().colocated(), FLAGS_hosts);
-  job_hosts.shell =
-      MakeRemoteShell(FLAGS_remote_shell,
-                      FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory());
-  SetSchedulerHost(config, job_hosts.ranks);
+  if (cluster.has_scheduler_host()) {
+    if (IsOwnAddress(cluster.scheduler_host())) return cluster.scheduler_host();
+    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + cluster.scheduler_host() +
+                      "\", and with --hosts the scheduler runs on this machine, which does not "
+                      "have that address; start `poseidon` there, or leave the field out");
+  }
+  try {
+    return FindPublicHost(first.address);
+  } catch (const ConfigError&) {
+    throw ConfigError(FLAGS_hosts + ": \"" + first.address +
+                      "\" is no address that this machine can find; write the address of " +
+                      first.name + " behind its name");
+  }
+}
+
+JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption) {
+  JobHosts job_hosts = {RanksFromFlags(config.job.cluster()), ShellFromFlags()};
+  config.job.mutable_cluster()->set_scheduler_host(
+      SchedulerHost(config, job_hosts.ranks.workers.front()));
   std::map<std::string, HostPrograms> hosts;
   for (const Host& host : job_hosts.ranks.workers) {
     HostPrograms& there = hosts[host.name];

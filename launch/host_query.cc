@@ -1,7 +1,5 @@
 #include "launch/host_query.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +12,7 @@
 #include "core/steady_now.h"
 #include "core/utf8.h"
 #include "launch/log_lines.h"
+#include "launch/scratch_directory.h"
 
 namespace poseidon {
 namespace {
@@ -28,30 +27,6 @@ constexpr int kCanNotStart = 127;
 // As many remote shells as any machine can start at once.
 constexpr size_t kMostAtATime = 64;
 
-// A directory for what the answers are written to, until the end.
-class AnswerDirectory {
- public:
-  AnswerDirectory() : path_((fs::temp_directory_path() / "poseidon-ask-XXXXXX").string()) {
-    if (mkdtemp(path_.data()) == nullptr) {
-      throw Error(ExitCode::kFailure, "can't make the directory " + path_ +
-                                          "; is there room, and may this user write there?");
-    }
-  }
-  ~AnswerDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  AnswerDirectory(const AnswerDirectory&) = delete;
-  AnswerDirectory& operator=(const AnswerDirectory&) = delete;
-
-  std::string File(size_t number, const char* kind) const {
-    return path_ + "/" + std::to_string(number) + kind;
-  }
-
- private:
-  std::string path_;
-};
-
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -60,13 +35,13 @@ std::string ReadAll(const std::string& path) {
 // One question under way.
 class Asked {
  public:
-  Asked(std::string name, std::vector<std::string> command, const AnswerDirectory& directory,
+  Asked(std::string name, std::vector<std::string> command, const ScratchDirectory& directory,
         size_t number)
-      : number_(number), output_(directory.File(number, ".out")) {
+      : number_(number), output_(directory.path() + "/" + std::to_string(number) + ".out") {
     ChildOptions child;
     child.name = std::move(name);
     child.command = std::move(command);
-    child.log = directory.File(number, ".log");
+    child.log = directory.path() + "/" + std::to_string(number) + ".log";
     child.output = output_;
     answer_.asked = std::chrono::system_clock::now();
     begun_ = SteadyNow();
@@ -108,7 +83,7 @@ std::string InWorkingDirectory(const std::string& script) {
 std::vector<HostAnswer> Ask(const std::vector<std::vector<std::string>>& commands,
                             const std::vector<std::string>& names, Duration deadline,
                             Interruption* interruption) {
-  const AnswerDirectory directory;
+  const ScratchDirectory directory;
   std::vector<HostAnswer> answers(commands.size());
   std::vector<std::unique_ptr<Asked>> asked;
   for (size_t next = 0; next < commands.size() || !asked.empty();) {

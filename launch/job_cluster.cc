@@ -209,7 +209,7 @@ ChildProcess JobCluster::StartHere(const Node& node, const std::string& log,
   }
   child.command.insert(child.command.end(), more.begin(), more.end());
   child.log = log;
-  child.inherit_output = node.name == kScheduler;
+  child.inherit_output = node.name == kScheduler && !options_.silent;
   child.piped_input = node.name == kScheduler;
   return ChildProcess(std::move(child));
 }
@@ -269,9 +269,13 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
     watch.goes_on_without = [](size_t index) { return index > 0; };
   }
   watch.tell_lost = [this](size_t index, const std::string& cause) { TellLost(index, cause); };
-  watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
+  if (!options_.silent) {
+    watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
+  }
   const WatchResult result = WatchDaemons(children_, watch);
-  for (const size_t culprit : result.culprits) Explain(children_[culprit]);
+  for (const size_t culprit : result.culprits) {
+    if (!options_.silent) Explain(children_[culprit]);
+  }
   RemoveEmptyTraces();
   CorrectSummary(result);
   return result.code;

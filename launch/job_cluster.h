@@ -33,6 +33,7 @@ struct JobClusterOptions {
   // What each worker is instead of our daemon: a program of the user's and its arguments.
   std::vector<std::string> program;
   SignalEffects effects;  // the scheduler gets each signal that asks for something
+  bool silent = false;    // nothing is shown: progress goes to the scheduler's log
   std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
 };
 
