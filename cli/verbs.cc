@@ -13,7 +13,7 @@ namespace {
 
 const Verb kRun{
     .name = "run",
-    .summary = "train a job: scheduler, servers and workers, here or on hosts",
+    .summary = "train a job: scheduler, servers, workers, here or on hosts",
     .usage = "run --config=FILE [flags] [-- PROGRAM ...]",
     .text =
         "Starts the daemons that the job config asks for as processes of this machine, shows how "
