@@ -101,7 +101,7 @@ std::string SchedulerHost(const JobConfig& config, const Host& first) {
     if (IsOwnAddress(cluster.scheduler_host())) return cluster.scheduler_host();
     throw ConfigError(config.path + ": cluster.scheduler_host is \"" + cluster.scheduler_host() +
                       "\", and with --hosts the scheduler runs on this machine, which does not "
-                      "have that address; start `poseidon` there, or leave the field out");
+                      "have that address; start poseidon there, or leave the field out");
   }
   try {
     return FindPublicHost(first.address);
