@@ -1,9 +1,6 @@
 """`poseidon doctor` on hosts that are this machine, fit or not, and on ones that are network namespaces."""
 
 import json
-import os
-import subprocess
-import unittest
 
 import remote
 from remote import cluster
@@ -12,7 +9,13 @@ from remote import cluster
 class DoctorTest(remote.HostsTest):
     def doctor(self, *arguments):
         """Its process, when it has ended."""
-        process = self.start("poseidon", "doctor", *arguments, name=f"doctor-{len(self.processes)}")
+        process = self.start(
+            "poseidon",
+            "doctor",
+            *arguments,
+            name=f"doctor-{len(self.processes)}",
+            prefix=self.enter_home(),
+        )
         process.wait()
         self.assert_nothing_left(cluster.ENDING)
         return process
@@ -71,57 +74,8 @@ class SoundHostsTest(DoctorTest):
         self.assertRegex(doctor.output(), r"(?m)^good +versions .* on this machine")
 
 
-class NamespacesTest(DoctorTest):
+class NamespacesTest(remote.NamespacesTest, DoctorTest):
     """Hosts are network namespaces, joined by a bridge on which the doctor's own machine is, too."""
-
-    HOSTS = 2
-
-    def setUp(self):
-        if os.geteuid() != 0:
-            raise unittest.SkipTest("network namespaces need root")
-        super().setUp()
-        self.names = [f"pdoc{os.getpid()}h{number}" for number in range(self.HOSTS + 1)]
-        bridge = self.names[0]
-        for name in self.names:
-            self.ip("netns", "add", name)
-            self.addCleanup(self.ip, "netns", "del", name)
-            self.ip("-n", name, "link", "set", "lo", "up")
-        self.ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
-        self.ip("-n", bridge, "addr", "add", "10.97.0.100/24", "dev", "bridge")
-        self.ip("-n", bridge, "link", "set", "bridge", "up")
-        for number, name in enumerate(self.names[1:], 1):
-            port = f"port{number}"
-            self.ip(
-                *("-n", bridge, "link", "add", port, "type", "veth"),
-                *("peer", "name", "eth0", "netns", name),
-            )
-            self.ip("-n", bridge, "link", "set", port, "master", "bridge", "up")
-            self.ip("-n", name, "addr", "add", f"10.97.0.{number}/24", "dev", "eth0")
-            self.ip("-n", name, "link", "set", "eth0", "up")
-        self.write(
-            "hosts",
-            "".join(f"{name} 10.97.0.{n}\n" for n, name in enumerate(self.names[1:], 1)),
-        )
-        # The remote shell enters the namespace whose name it gets.
-        path = self.write("enter", '#!/bin/sh\nhost=$1; shift\nexec ip netns exec $host sh -c "$*"\n')
-        os.chmod(path, 0o755)
-        self.shell = path
-
-    @staticmethod
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
-    def doctor(self, *arguments):
-        process = self.start(
-            "poseidon",
-            "doctor",
-            *arguments,
-            name=f"doctor-{len(self.processes)}",
-            prefix=("ip", "netns", "exec", self.names[0]),
-        )
-        process.wait()
-        self.assert_nothing_left(cluster.ENDING)
-        return process
 
     @cluster.slow
     def test_sound(self):

@@ -13,36 +13,49 @@ RECOVERY = "recovery { mode: REPLACE }"
 def endless(**options):
     """A job that computes little, and so leaves the cores to others."""
     return cluster.replay_config(
-        iterations=cluster.ENDLESS, layers=(("layer", 1000, 20),), **options
+        iterations=cluster.ENDLESS, layers=(("layer", 1000, 20),), servers=1, **options
     )
 
 
 class RunOnHostsTest(remote.HostsTest):
     """With a remote shell that runs everything here."""
 
-    def test_is_as_on_one_machine(self):
-        config = cluster.replay_config(
-            training="trace: true threads: 1", communication="deterministic: true"
-        )
-        summary = self.run_job(config)
-        here = {name for name in os.listdir(self.path("out")) if name != "lock"}
-        os.rename(self.path("out"), self.path("alone"))
-        run = self.start_on_hosts(config)
+    CONFIG = cluster.replay_config(
+        training="trace: true threads: 1", communication="deterministic: true"
+    )
+
+    def results(self):
+        """The names of what is in the output directory."""
+        return {name for name in os.listdir(self.path("out")) if name != "lock"}
+
+    def train(self):
+        run = self.start_on_hosts(self.CONFIG)
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertRegex(run.output(), r"2 server\(s\) and 2 worker\(s\) on 2 host\(s\)")
         self.assertRegex(run.output(), r"iteration 30/30 ")
-        there = self.read_json("out/summary.json")
-        self.assertEqual(
-            {name for name in os.listdir(self.path("out")) if name != "lock"}, here
-        )
-        for key in ("exit_code", "iterations"):
-            self.assertEqual(there[key], summary[key])
-        self.assertEqual(
-            self.assert_same_parameters(there, 2), self.assert_same_parameters(summary, 2)
-        )
-        self.assertTrue(self.read_json("out/worker-1.trace.json"))
         self.assertEqual(len(self.remote_directories()), 4)
         self.assert_nothing_there()
+        return self.read_json("out/summary.json")
+
+    def test_trains(self):
+        summary = self.train()
+        self.assertEqual(summary["exit_code"], 0)
+        self.assertEqual(summary["iterations"], 30)
+        self.assert_same_parameters(summary, 2)
+        traces = {f"{role}-{rank}.trace.json" for role in ("server", "worker") for rank in (0, 1)}
+        self.assertEqual(self.results(), {"job.prototxt", "logs", "summary.json", *traces})
+        self.assertTrue(self.read_json("out/worker-1.trace.json"))
+
+    @cluster.slow
+    def test_is_as_on_one_machine(self):
+        here = self.run_job(self.CONFIG)
+        results = self.results()
+        os.rename(self.path("out"), self.path("alone"))
+        there = self.train()
+        self.assertEqual(self.results(), results)
+        self.assertEqual(
+            self.assert_same_parameters(there, 2), self.assert_same_parameters(here, 2)
+        )
 
     def test_hosts_that_can_not_be_used_are_named(self):
         self.write("hosts", "dead1 10.0.0.1\nb 10.0.0.2 slots=2\n")
@@ -79,6 +92,7 @@ class RunOnHostsTest(remote.HostsTest):
         run.wait()
         self.assert_nothing_there(cluster.ENDING + 5)
 
+    @cluster.slow
     def test_killed_there(self):
         run = self.start_on_hosts(endless())
         run.await_output("iteration ")

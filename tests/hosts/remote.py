@@ -42,9 +42,22 @@ class HostsTest(cluster.ClusterTest):
         os.chmod(path, 0o755)
         return path
 
+    def enter_home(self):
+        """What goes before a command that is to run on the machine of the user."""
+        return ()
+
     def start_on_hosts(self, config, *arguments):
-        return self.start_run(
-            config, f"--hosts={self.hosts}", f"--remote_shell={self.shell}", *arguments
+        path = self.write("config.prototxt", config)
+        return self.start(
+            "poseidon",
+            "run",
+            f"--config={path}",
+            f"--out={self.path('out')}",
+            f"--hosts={self.hosts}",
+            f"--remote_shell={self.shell}",
+            *arguments,
+            name="run",
+            prefix=self.enter_home(),
         )
 
     def log(self, name):
@@ -94,58 +107,117 @@ class HostsTest(cluster.ClusterTest):
         raise AssertionError(f"no {name} runs: {self.daemons_left()}")
 
 
-def has_sshd():
-    return os.path.exists(SSHD) and shutil.which("ssh") is not None
+class Sshd:
+    """Keys and files of ssh servers, and of clients that know no others."""
 
-
-class SshTest(HostsTest):
-    """Hosts are loopback addresses at which an sshd of the test's own listens."""
-
-    ADDRESSES = ("127.0.0.2", "127.0.0.3")
-
-    def setUp(self):
-        if not has_sshd():
+    def __init__(self, test, port):
+        if not os.path.exists(SSHD) or shutil.which("ssh") is None:
             raise unittest.SkipTest("there is no sshd; Debian's package is openssh-server")
-        super().setUp()
-        self.hosts = self.write("hosts", "".join(f"{host}\n" for host in self.ADDRESSES))
-        port = cluster.free_port_pair()
+        self.test = test
+        self.port = port
         for key in ("host_key", "user_key"):
             subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.path(key)], check=True
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", test.path(key)], check=True
             )
-        shutil.copy(self.path("user_key.pub"), self.path("authorized_keys"))
+        shutil.copy(test.path("user_key.pub"), test.path("authorized_keys"))
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", exist_ok=True)  # where it gives up its rights; always empty
-        listen = "".join(f"ListenAddress {host}\n" for host in self.ADDRESSES)
-        server = self.write(
-            "sshd_config",
-            f"Port {port}\n{listen}HostKey {self.path('host_key')}\n"
-            f"AuthorizedKeysFile {self.path('authorized_keys')}\n"
-            "StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n",
-        )
-        client = self.write(
+        self.client = test.write(
             "ssh_config",
-            f"Host *\n  Port {port}\n  IdentityFile {self.path('user_key')}\n  IdentitiesOnly yes\n"
-            f"  UserKnownHostsFile {self.path('known_hosts')}\n"
+            f"Host *\n  Port {port}\n  IdentityFile {test.path('user_key')}\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {test.path('known_hosts')}\n"
             "  StrictHostKeyChecking accept-new\n  LogLevel ERROR\n",
         )
-        self.sshd = self.spawn("sshd", [SSHD, "-D", "-e", "-f", server])
-        for host in self.ADDRESSES:
-            self.sshd.await_output(f"Server listening on {host}")
-        self.shell = (
-            f"ssh -F {client} -o BatchMode=yes -o ConnectTimeout=10 "
+
+    def shell(self):
+        """What --remote_shell gets: as the default, but sooner to notice that a host is gone."""
+        return (
+            f"ssh -F {self.client} -o BatchMode=yes -o ConnectTimeout=10 "
             "-o ServerAliveInterval=1 -o ServerAliveCountMax=2"
         )
 
-    def ssh_clients(self):
-        """The ssh processes of a job, by the daemon whose script they carry."""
-        clients = []
+    def start(self, addresses, prefix=()):
+        """A server's process, which listens."""
+        listen = "".join(f"ListenAddress {address}\n" for address in addresses)
+        config = self.test.write(
+            f"sshd_config-{addresses[0]}",
+            f"Port {self.port}\n{listen}HostKey {self.test.path('host_key')}\n"
+            f"AuthorizedKeysFile {self.test.path('authorized_keys')}\n"
+            "StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n",
+        )
+        server = self.test.spawn(f"sshd-{addresses[0]}", [*prefix, SSHD, "-D", "-e", "-f", config])
+        for address in addresses:
+            server.await_output(f"Server listening on {address}")
+        return server
+
+    def clients(self):
+        """The processes of ssh with these keys, and their command lines."""
+        found = []
         for entry in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{entry}/cmdline", encoding="utf-8", errors="replace") as file:
                     words = file.read().split("\0")
             except OSError:
                 continue
-            if words[0].endswith("ssh") and self.path("ssh_config") in words:
-                clients.append((int(entry), " ".join(words)))
-        return clients
+            if words[0].endswith("ssh") and self.client in words:
+                found.append((int(entry), " ".join(words)))
+        return found
+
+
+class NamespacesTest(HostsTest):
+    """Hosts are network namespaces, joined by a bridge on which the user's own machine is, too."""
+
+    HOSTS = 2
+    HOME = "10.97.0.100"
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("network namespaces need root")
+        super().setUp()
+        self.names = [f"phosts{os.getpid()}n{number}" for number in range(self.HOSTS + 1)]
+        self.addresses = [f"10.97.0.{number}" for number in range(1, self.HOSTS + 1)]
+        home = self.names[0]
+        for name in self.names:
+            self.ip("netns", "add", name)
+            self.addCleanup(self.ip, "netns", "del", name)
+            self.ip("-n", name, "link", "set", "lo", "up")
+        self.ip("-n", home, "link", "add", "bridge", "type", "bridge")
+        self.ip("-n", home, "addr", "add", f"{self.HOME}/24", "dev", "bridge")
+        self.ip("-n", home, "link", "set", "bridge", "up")
+        for number, (name, address) in enumerate(zip(self.names[1:], self.addresses), 1):
+            port = self.port_of(number)
+            self.ip(
+                *("-n", home, "link", "add", port, "type", "veth"),
+                *("peer", "name", "eth0", "netns", name),
+            )
+            self.ip("-n", home, "link", "set", port, "master", "bridge", "up")
+            self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            self.ip("-n", name, "link", "set", "eth0", "up")
+        hosts = zip(self.names[1:], self.addresses)
+        self.write("hosts", "".join(f"{name} {address}\n" for name, address in hosts))
+        # The remote shell enters the namespace whose name it gets.
+        path = self.write(
+            "enter", '#!/bin/sh\nhost=$1; shift\nexec ip netns exec $host sh -c "$*"\n'
+        )
+        os.chmod(path, 0o755)
+        self.shell = path
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    @staticmethod
+    def enter(name):
+        return ("ip", "netns", "exec", name)
+
+    def enter_home(self):
+        return self.enter(self.names[0])
+
+    @staticmethod
+    def port_of(number):
+        """The bridge's port to a host, from 1."""
+        return f"port{number}"
+
+    def cut(self, number):
+        """The cable to a host, from 1."""
+        self.ip("-n", self.names[0], "link", "set", self.port_of(number), "down")
