@@ -140,8 +140,29 @@ Findings CheckFiles(const HostFacts& here, const CheckedHosts& hosts) {
   return std::move(report).Done("solver and nets are the same " + CountText(hosts));
 }
 
+// The name under which the others know a host is to be an address of the interface by which it
+// reaches them: else data go by another network than they come.
+void CheckInterface(const CheckedHost& host, Report& report) {
+  const NetworkInterface* const leading = LeadingInterface(host);
+  const auto own = host.facts.resolved.find(host.address);
+  if (leading == nullptr || own == host.facts.resolved.end()) return;
+  const auto named =
+      std::find_if(host.facts.interfaces.begin(), host.facts.interfaces.end(),
+                   [&](const NetworkInterface& one) { return one.address == own->second; });
+  if (named == host.facts.interfaces.end() || named->name == leading->name ||
+      IsLoopback(own->second)) {
+    return;
+  }
+  report.Warn(host.address + " is " + named->name + " of " + host.name +
+                  ", which reaches the others by " + leading->name,
+              "write " + leading->address + " behind " + host.name +
+                  " in the hosts file, or the addresses of the network of " + named->name +
+                  " behind all");
+}
+
 Findings CheckNames(const CheckedHosts& hosts) {
   Report report("names");
+  for (const CheckedHost& host : hosts) CheckInterface(host, report);
   for (const CheckedHost& named : hosts) {
     std::map<std::string, std::string> found;  // by address: who finds it there
     for (const CheckedHost& asking : hosts) {

@@ -143,6 +143,13 @@ TEST_F(HostChecksTest, NamesOfAddressesThatNobodyHas) {
                 HasSubstr("hosts file"));
 }
 
+TEST_F(HostChecksTest, NamesOfAnotherInterfaceThanTheOneThatLeadsToTheOthers) {
+  facts().interfaces.push_back({"eth1", "192.168.0.2", 1500, "fq_codel"});
+  facts().routes["node0"] = "eth1";
+  ExpectWarning(CheckNames(hosts_), "node1 is eth0 of node1, which reaches the others by eth1",
+                HasSubstr("write 192.168.0.2 behind node1"));
+}
+
 TEST_F(HostChecksTest, Clocks) {
   facts().clock = 104.2;
   ExpectError(CheckClocks(hosts_), "the clock of node1 is 3.2 s ahead", HasSubstr("set-ntp"));
