@@ -186,6 +186,18 @@ class Simulations {
   std::vector<std::thread> threads_;
 };
 
+// The hosts' slots, of which each is a machine of the experiment's cluster.
+std::vector<Host> MachinesFromFlags() {
+  std::vector<Host> machines = BySlot(ReadHosts(FLAGS_hosts));
+  for (const Host& host : machines) {
+    if (host.takes_workers && host.takes_servers) continue;
+    throw ConfigError(FLAGS_hosts + ": " + host.name +
+                      " has roles, and an experiment says itself what runs on its machines; leave "
+                      "roles= out");
+  }
+  return machines;
+}
+
 // Executes what is to do and keeps it.
 class Execution {
  public:
@@ -241,8 +253,8 @@ class Execution {
 
   static RemoteOptions RemoteFromFlags() {
     RemoteOptions remote;
-    remote.hosts = ReadHosts(FLAGS_hosts);
-    if (FlagGiven("remote_shell")) remote.shell = FLAGS_remote_shell;
+    remote.hosts = MachinesFromFlags();
+    remote.shell = FLAGS_remote_shell;
     remote.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
     return remote;
   }
@@ -287,7 +299,7 @@ std::string Points(size_t count) {
 
 // The points that lack a result and can have one. Says what the others are.
 std::vector<size_t> PointsToDo(const ExperimentResults& results, ExperimentMode mode) {
-  const size_t hosts = mode == ExperimentMode::kRun ? ReadHosts(FLAGS_hosts).size() : 0;
+  const size_t hosts = mode == ExperimentMode::kRun ? MachinesFromFlags().size() : 0;
   std::vector<size_t> todo;
   size_t there = 0;
   std::map<std::string, int> left_out;

@@ -2,6 +2,8 @@
 
 #include <gflags/gflags.h>
 
+#include "launch/remote_shell.h"
+
 DEFINE_string(config, "", "Job config (docs/configuration.md).");
 DEFINE_string(net, "", "Caffe net prototxt.");
 DEFINE_string(solver, "", "Caffe solver prototxt; its net is taken.");
@@ -83,16 +85,16 @@ DEFINE_string(
     "simulate: in virtual time; emulate: real daemons on a network of namespaces of this "
     "machine, each link shaped (needs root, ip and tc); run: on the machines of --hosts.");
 DEFINE_string(hosts, "",
-              "run: a host a line, as the remote shell calls it, and, if the others know it by "
-              "another name, its address.");
-DEFINE_string(remote_shell, "ssh -o BatchMode=yes",
-              "run: what a host's name and a command are put behind.");
+              "File with a host a line: what the remote shell calls it, then, where they are "
+              "needed, the address at which the others reach it, slots=N, roles=worker,server.");
+DEFINE_string(remote_shell, poseidon::kDefaultRemoteShell,
+              "With --hosts: what a host's name and a command are put behind.");
 DEFINE_int32(
     slow_motion, 1,
     "emulate: computing and links take so many times as long, and the result is divided by "
     "it, so that few cores can stand for many machines. Not of nets that are trained.");
 DEFINE_string(remote_programs, "",
-              "run: where the programs are on the hosts; where they are here, if not given.");
+              "With --hosts: where the programs are there; where they are here, if not given.");
 
 DEFINE_string(input, "",
               "Shape of the data's records, such as 3x32x32 (channels, height, width). Without it "

@@ -45,12 +45,14 @@ DECLARE_int32(gpus_per_node);
 DECLARE_string(gpu_bandwidth);
 DECLARE_string(copy_bandwidth);
 
-// Experiments.
-DECLARE_string(experiment);
-DECLARE_string(mode);
+// Other machines.
 DECLARE_string(hosts);
 DECLARE_string(remote_shell);
 DECLARE_string(remote_programs);
+
+// Experiments.
+DECLARE_string(experiment);
+DECLARE_string(mode);
 DECLARE_int32(slow_motion);
 
 // Data.

@@ -11,8 +11,10 @@
 #include "cli/flags.h"
 #include "cli/input/data_command.h"
 #include "cli/input/input_file.h"
+#include "cli/run_hosts.h"
 #include "core/program.h"
-#include "launch/local_cluster.h"
+#include "launch/host_query.h"
+#include "launch/job_cluster.h"
 #include "launch/program_directory.h"
 #include "proto/job_config.h"
 
@@ -36,7 +38,8 @@ std::optional<Solver> CheckFiles(const JobConfig& config) {
   if (config.job.training().engine() != Training::TORCH) return std::nullopt;
   const Training& training = config.job.training();
   Solver solver = LoadSolver(SolverPath(config));
-  CheckData(config, solver);
+  // Hosts have data of their own; their workers say if they can't be read.
+  if (!HostsGiven()) CheckData(config, solver);
   if (training.snapshot() == "latest" && solver.parameter.snapshot_prefix().empty()) {
     throw ConfigError(solver.locate(""),
                       "there is no snapshot_prefix, so there is no latest snapshot");
@@ -168,32 +171,52 @@ std::optional<std::string> GoOnFromSnapshot(const Solver& solver,
 }
 
 // Runs the job, and again after what may pass, as often as --restarts allows.
-ExitCode RunToTheEnd(LocalClusterOptions options, const std::optional<Solver>& solver,
+ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& solver,
                      Interruption& interruption) {
   const auto begin = std::filesystem::file_time_type::clock::now();
   for (int restarts = 0;; ++restarts) {
-    const ExitCode code = LocalCluster(options).Wait(interruption);
+    const ExitCode code = JobCluster(options).Wait(interruption);
     if (!MayPass(code) || restarts == FLAGS_restarts) return code;
     // Whoever asks why it failed wants these.
     const std::string logs = options.out + "/logs";
     const std::string kept = logs + "." + std::to_string(restarts + 1);
     std::filesystem::remove_all(kept);
     std::filesystem::rename(logs, kept);
-    std::optional<std::string> from;
-    if (solver) from = GoOnFromSnapshot(*solver, begin, *options.config.job.mutable_training());
-    std::cout << "the job starts again from "
-              << (from ? *from : "where it was started, as it has written no snapshot yet")
-              << " (restart " << restarts + 1 << " of " << FLAGS_restarts << "); the logs are in "
-              << kept << std::endl;
+    std::string from = "where it was started, as it has written no snapshot yet";
+    if (options.hosts) {
+      from = "the newest snapshot that worker 0 finds";
+    } else if (solver) {
+      from =
+          GoOnFromSnapshot(*solver, begin, *options.config.job.mutable_training()).value_or(from);
+    }
+    std::cout << "the job starts again from " << from << " (restart " << restarts + 1 << " of "
+              << FLAGS_restarts << "); the logs are in " << kept << std::endl;
   }
 }
 
-ExitCode Run(const std::vector<std::string>& program) {
+// The host of the first worker writes the snapshots, and only it can tell which is the newest.
+void CheckRestarts(const Training& training) {
   if (FLAGS_restarts < 0) {
     throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +
                       "; it must not be negative");
   }
-  LocalClusterOptions options;
+  if (FLAGS_restarts > 0 && HostsGiven() && training.snapshot() != "latest") {
+    throw ConfigError(
+        "--restarts with --hosts needs --snapshot=latest, since the snapshots are on the host of "
+        "worker 0, which then looks for the newest");
+  }
+}
+
+// " on 3 host(s)"; nothing if the job runs on this machine.
+std::string WhereText(const std::optional<JobHosts>& hosts) {
+  if (!hosts) return "";
+  std::vector<Host> all = hosts->ranks.workers;
+  all.insert(all.end(), hosts->ranks.servers.begin(), hosts->ranks.servers.end());
+  return " on " + std::to_string(NamesOf(all).size()) + " host(s)";
+}
+
+ExitCode Run(const std::vector<std::string>& program) {
+  JobClusterOptions options;
   options.program = program;
   options.config = ReadJobConfig(CheckInputFile(FLAGS_config));
   Job& job = options.config.job;
@@ -201,9 +224,10 @@ ExitCode Run(const std::vector<std::string>& program) {
   Cluster& cluster = *job.mutable_cluster();
   cluster.set_workers(Nodes("workers", FLAGS_workers, cluster.workers()));
   cluster.set_servers(Nodes("servers", FLAGS_servers, cluster.servers()));
-  cluster.set_scheduler_host("127.0.0.1");
+  if (!HostsGiven()) cluster.set_scheduler_host("127.0.0.1");
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
   SetStart(program, *job.mutable_training());
+  CheckRestarts(job.training());
   std::optional<Solver> solver;
   if (!program.empty()) {
     CheckProgram(options.config);
@@ -216,10 +240,15 @@ ExitCode Run(const std::vector<std::string>& program) {
 
   options.effects = {EffectOf("sigint_effect", job, program, solver),
                      EffectOf("sighup_effect", job, program, solver)};
+  if (HostsGiven()) {
+    Interruption interruption;
+    options.hosts =
+        HostsFromFlags(options.config, program.empty() ? "poseidon_worker" : "", interruption);
+  }
   Interruption interruption(options.effects);
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
-            << cluster.workers() << " worker(s); logs are in " << options.out << "/logs"
-            << std::endl;
+            << cluster.workers() << " worker(s)" << WhereText(options.hosts) << "; logs are in "
+            << options.out << "/logs" << std::endl;
   const std::string out = options.out;
   const ExitCode code = RunToTheEnd(std::move(options), solver, interruption);
   if (code == ExitCode::kSuccess) std::cout << "summary: " << out << "/summary.json" << std::endl;

@@ -183,6 +183,9 @@ class JobWatch {
       case MessageKind::kPlan:
         OnPlan(body);
         break;
+      case MessageKind::kLinkReport:
+        OnLinkReport(body);
+        break;
       case MessageKind::kLayerTimes:
         OnLayerTimes(body);
         break;
@@ -255,6 +258,11 @@ class JobWatch {
     report_.OnRecalibration(replanned.current);
     if (!replanned.plan) return;
     runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), *replanned.plan));
+  }
+
+  void OnLinkReport(const std::string& body) {
+    wire::LinkReport links;
+    if (links.ParseFromString(body)) report_.OnLinks(links);
   }
 
   void OnProgress(const std::string& body) {

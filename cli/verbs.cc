@@ -1,6 +1,7 @@
 #include "cli/verbs.h"
 
 #include "cli/convert.h"
+#include "cli/doctor.h"
 #include "cli/experiment.h"
 #include "cli/net_verbs.h"
 #include "cli/plan.h"
@@ -12,19 +13,25 @@ namespace {
 
 const Verb kRun{
     .name = "run",
-    .summary = "train a job on this machine: scheduler, servers and workers",
+    .summary = "train a job: scheduler, servers, workers, here or on hosts",
     .usage = "run --config=FILE [flags] [-- PROGRAM ...]",
     .text =
         "Starts the daemons that the job config asks for as processes of this machine, shows how "
         "training goes, and ends with all of them, however it ends. The output directory gets "
         "summary.json, job.prototxt (the config as it was run), logs and, if the config wants "
         "them, traces.\n\n"
+        "With --hosts, the servers and workers are processes of the hosts in that file, over ssh; "
+        "the scheduler stays on this machine. docs/deploy.md goes through it, and `poseidon "
+        "doctor` looks at the hosts before.\n\n"
         "With -- PROGRAM, each worker is that program: your own build of BVLC Caffe or a script "
         "that uses it, unmodified, such as `-- caffe train --solver=solver.prototxt`. "
         "docs/caffe.md says which builds it works for.",
     .flags = {{"config", "FILE", ""},
               {"workers", "N", "Number of workers, instead of the config's."},
               {"servers", "N", "Number of parameter servers, instead of the config's."},
+              {"hosts", "FILE", ""},
+              {"remote_shell", "COMMAND", ""},
+              {"remote_programs", "DIR", ""},
               {"weights", "FILES", ""},
               {"snapshot", "FILE", ""},
               {"restarts", "N", ""},
@@ -34,6 +41,27 @@ const Verb kRun{
     .example = "poseidon run --config=configs/lenet_digits.prototxt",
     .run = RunVerb,
     .run_program = RunProgramVerb};
+
+const Verb kDoctor{
+    .name = "doctor",
+    .summary = "look whether machines are fit for a job, before it runs",
+    .usage = "doctor [--config=FILE] [--hosts=FILE] [flags]",
+    .text =
+        "Looks at the hosts of a job, or at this machine if there are none, and shows a line a "
+        "finding: good, warning or error, with what mends it. It asks the hosts over ssh for "
+        "programs, files, data, names, clocks, limits, memory, disks, GPUs and the settings of the "
+        "network. Then daemons on all of them measure the links between each other, which also "
+        "shows whether the ports are open, and the planner says what the job would be like with "
+        "the network that the config describes and with the measured one. Ends with 2 if there is "
+        "an error. docs/deploy.md tells of each finding.",
+    .flags = {{"config", "FILE",
+               "Job config that is to run; without it the machines are looked at."},
+              {"hosts", "FILE", ""},
+              {"remote_shell", "COMMAND", ""},
+              {"remote_programs", "DIR", ""},
+              {"format", "NAME", ""}},
+    .example = "poseidon doctor --config=configs/lenet_digits.prototxt",
+    .run = DoctorVerb};
 
 const Verb kPlan{
     .name = "plan",
@@ -285,8 +313,8 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,        kPlan,         kSimulate,       kExperiment,      kTime,       kTest,
-      kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
+      kRun,  kDoctor,     kPlan,         kSimulate,       kExperiment,      kTime,
+      kTest, kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

@@ -100,6 +100,7 @@ class BlockedSignals {
 }  // namespace
 
 std::string ExitStatus::ToString() const {
+  if (!words.empty()) return words;
   if (signal != 0) {
     const char* const name = sigabbrev_np(signal);
     return "was killed by signal " + std::to_string(signal) +
@@ -159,6 +160,7 @@ const std::optional<ExitStatus>& ChildProcess::Poll() {
   if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) {
     status_ =
         WIFSIGNALED(status) ? ExitStatus{0, WTERMSIG(status)} : ExitStatus{WEXITSTATUS(status), 0};
+    if (options_.interpret) status_ = options_.interpret(*status_);
   }
   return status_;
 }

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +17,8 @@ namespace poseidon {
 struct ExitStatus {
   int code = 0;    // if it exited by itself
   int signal = 0;  // if a signal ended it; else 0
+  // What ToString says, where somebody knows more than the system does.
+  std::string words = {};
   bool ok() const { return code == 0 && signal == 0; }
   // "exited with code 3" or "was killed by signal 9".
   std::string ToString() const;
@@ -31,6 +34,8 @@ struct ChildOptions {
   bool inherit_output = false;
   // Its standard input is a pipe that Write fills; else it reads nothing.
   bool piped_input = false;
+  // What its end means, where it stands for another process; empty: what it is.
+  std::function<ExitStatus(const ExitStatus&)> interpret = {};
 };
 
 // Movable; belongs to the thread that made it, with whose end the kernel kills the process, however

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <sstream>
 #include <thread>
 
 #include "core/atomic_file.h"
@@ -16,7 +15,6 @@
 #include "experiments/point_summary.h"
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
-#include "launch/remote_shell.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/replay_model.h"
 #include "simulation/training_simulation.h"
@@ -175,11 +173,6 @@ TestbedOptions TestbedFor(const ExperimentPoint& point, int slow_motion) {
   return testbed;
 }
 
-std::vector<std::string> Words(const std::string& text) {
-  std::istringstream stream(text);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
 std::string LogOf(const ProcessOptions& options, const DaemonCommand& command) {
   return options.directory + "/logs/" + command.name + ".log";
 }
@@ -237,25 +230,27 @@ PointResult RunPoint(const ExperimentPoint& point, const ProcessOptions& options
   const Iterations iterations = IterationsOf(point, options);
   const Job job = JobFor(point, iterations, remote.hosts.front().address);
   Prepare(options, job);
-  std::vector<std::string> shell = Words(remote.shell);
-  if (shell.empty()) throw ConfigError("the remote shell has no name; expected such as \"ssh\"");
-  shell.front() = FindProgram(shell.front());
+  RemoteShell shell = MakeRemoteShell(remote.shell, remote.programs);
+  shell.directory = remote.directory;
   const int machines = MachinesOf(job);
   const auto start = [&](int machine, const DaemonCommand& command) {
     const bool scheduler = machine == machines;
     const Host& host = remote.hosts[scheduler ? 0 : machine];
     RemoteCommand started;
     started.name = command.name;
-    started.shell = shell;
     started.host = host.name;
-    started.program = remote.programs + "/" + command.program;
-    started.flags = command.flags;
-    if (!scheduler && host.address != host.name) started.flags.push_back("--host=" + host.address);
-    started.directory = remote.directory;
+    started.command = {remote.programs + "/" + command.program};
+    started.command.insert(started.command.end(), command.flags.begin(), command.flags.end());
+    if (!scheduler && host.address != host.name) {
+      started.command.push_back("--host=" + host.address);
+    }
     started.job = TextOf(job);
     started.log = LogOf(options, command);
-    if (scheduler) started.summary = options.directory + "/summary.json";
-    return StartRemotely(started);
+    if (scheduler) {
+      started.result = "summary.json";
+      started.output = options.directory + "/summary.json";
+    }
+    return StartRemotely(shell, started);
   };
   return Execute(point, options, job, iterations, start);
 }

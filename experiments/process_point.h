@@ -14,6 +14,7 @@
 #include "core/time.h"
 #include "experiments/experiment_point.h"
 #include "launch/host_list.h"
+#include "launch/remote_shell.h"
 
 namespace poseidon {
 
@@ -37,10 +38,10 @@ struct ProcessOptions {
 // The machines to run on. Machine i, which has worker i (and server i if they are colocated, else
 // servers come after the workers), is host i; the scheduler is on the first.
 struct RemoteOptions {
-  std::vector<Host> hosts;
+  std::vector<Host> hosts;  // of one slot each, which takes workers and servers
   // Followed by a host's name and a command for its shell. Words are parted by blanks. Its end, or
   // that of its standard input, ends the command.
-  std::string shell = "ssh -o BatchMode=yes";
+  std::string shell = kDefaultRemoteShell;
   std::string programs;  // their directory on the hosts
   // On the hosts: in which each daemon gets one for the job's file and results, until its end.
   std::string directory = "/tmp";

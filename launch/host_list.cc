@@ -1,13 +1,38 @@
 #include "launch/host_list.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <sstream>
+#include <string_view>
 
 #include "core/error.h"
 #include "core/files/regular_file.h"
+#include "core/split.h"
 
 namespace poseidon {
 namespace {
+
+// More processes than any machine is given.
+constexpr int kMostSlots = 4096;
+
+struct Word {
+  std::string text;
+  Location where;
+};
+
+// Up to the comment.
+std::vector<Word> WordsOf(std::string line, const std::string& path, int number) {
+  constexpr const char* kBlanks = " \t\r\v\f";
+  line = line.substr(0, line.find('#'));
+  std::vector<Word> words;
+  for (size_t begin = 0; (begin = line.find_first_not_of(kBlanks, begin)) != std::string::npos;) {
+    const size_t end = std::min(line.find_first_of(kBlanks, begin), line.size());
+    words.push_back({line.substr(begin, end - begin), {path, number, static_cast<int>(begin) + 1}});
+    begin = end;
+  }
+  return words;
+}
 
 // A name, an address, or either after "user@". Nothing that a remote shell might take for one of
 // its options, or a shell for more than a word.
@@ -16,8 +41,72 @@ bool IsName(const std::string& word, bool with_user) {
     return std::isalnum(letter) != 0 || letter == '.' || letter == '-' || letter == '_' ||
            (with_user && letter == '@');
   };
-  return word.front() != '-' && word.front() != '@' && word.back() != '@' &&
+  return !word.empty() && word.front() != '-' && word.front() != '@' && word.back() != '@' &&
          std::all_of(word.begin(), word.end(), allowed);
+}
+
+// The value of "key=value"; nothing for another word.
+std::optional<std::string> ValueOf(const Word& word, const std::string& key) {
+  if (!word.text.starts_with(key + "=")) return std::nullopt;
+  return word.text.substr(key.size() + 1);
+}
+
+int ParseSlots(const Word& word, const std::string& value) {
+  int slots = 0;
+  const char* const end = value.data() + value.size();
+  const auto [rest, failure] = std::from_chars(value.data(), end, slots);
+  if (failure == std::errc() && rest == end && slots >= 1 && slots <= kMostSlots) return slots;
+  throw ConfigError(word.where, "slots is \"" + value + "\"; it must be between 1 and " +
+                                    std::to_string(kMostSlots));
+}
+
+void ParseRoles(const Word& word, const std::string& value, Host& host) {
+  host.takes_workers = false;
+  host.takes_servers = false;
+  for (const std::string& role : SplitAtCommas(value)) {
+    if (role == "worker") {
+      host.takes_workers = true;
+    } else if (role == "server") {
+      host.takes_servers = true;
+    } else {
+      throw ConfigError(word.where, "\"" + role +
+                                        "\" is no role; expected roles=worker, roles=server or "
+                                        "roles=worker,server");
+    }
+  }
+  if (!host.takes_workers && !host.takes_servers) {
+    throw ConfigError(word.where, "no role stands behind roles=; expected worker, server or both");
+  }
+}
+
+Host ParseHost(const std::vector<Word>& words) {
+  const Word& name = words.front();
+  if (!IsName(name.text, true)) {
+    throw ConfigError(name.where, "\"" + name.text + "\" is no host; expected HOST or USER@HOST");
+  }
+  Host host;
+  host.name = name.text;
+  host.address = name.text.substr(name.text.find('@') + 1);
+  for (size_t i = 1; i < words.size(); ++i) {
+    const Word& word = words[i];
+    if (const auto slots = ValueOf(word, "slots")) {
+      host.slots = ParseSlots(word, *slots);
+    } else if (const auto roles = ValueOf(word, "roles")) {
+      ParseRoles(word, *roles, host);
+    } else if (i > 1 || word.text.find('=') != std::string::npos) {
+      throw ConfigError(word.where, "\"" + word.text +
+                                        "\" is too much; a line has a host and, if need be, its "
+                                        "address, slots=N and roles=worker,server");
+    } else if (!IsName(word.text, false)) {
+      throw ConfigError(word.where, "\"" + word.text +
+                                        "\" is no address; expected a name or an IPv4 address at "
+                                        "which the other hosts reach " +
+                                        host.name);
+    } else {
+      host.address = word.text;
+    }
+  }
+  return host;
 }
 
 // That of the machine that asks for it, whichever that is.
@@ -34,6 +123,24 @@ void RefuseLoopbackAmongOthers(const std::vector<Host>& hosts, const std::string
                     "; write the address at which they do behind its name");
 }
 
+// The first `count` of those with the role, behind the first `skipped` ones.
+std::vector<Host> Take(const std::vector<Host>& slots, bool Host::*role, const char* name,
+                       int count, int skipped, const std::string& path) {
+  std::vector<Host> taken;
+  for (const Host& slot : slots) {
+    if (slot.*role) taken.push_back(slot);
+  }
+  const int there = std::max(0, static_cast<int>(taken.size()) - skipped);
+  if (there < count) {
+    throw ConfigError(path + ": there is room for " + std::to_string(there) + " " + name +
+                      "(s), and the job has " + std::to_string(count) +
+                      "; name more hosts, or give them more slots (slots=N)");
+  }
+  taken.erase(taken.begin(), taken.begin() + skipped);
+  taken.resize(static_cast<size_t>(count));
+  return taken;
+}
+
 }  // namespace
 
 std::vector<Host> ReadHosts(const std::string& path) {
@@ -41,30 +148,35 @@ std::vector<Host> ReadHosts(const std::string& path) {
   std::vector<Host> hosts;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
-    std::istringstream words(line.substr(0, line.find('#')));
-    Host host;
-    std::string more;
-    if (!(words >> host.name)) continue;
-    const Location where{path, number};
-    if (!IsName(host.name, true)) {
-      throw ConfigError(where, "\"" + host.name + "\" is no host; expected HOST or USER@HOST");
-    }
-    if (!(words >> host.address)) host.address = host.name.substr(host.name.find('@') + 1);
-    if (!IsName(host.address, false)) {
-      throw ConfigError(where, "\"" + host.address +
-                                   "\" is no address; expected a name or an IPv4 "
-                                   "address at which the other hosts reach " +
-                                   host.name);
-    }
-    if (words >> more) {
-      throw ConfigError(
-          where, "\"" + more + "\" is too much; a line has a host and, if need be, its address");
-    }
-    hosts.push_back(std::move(host));
+    const std::vector<Word> words = WordsOf(line, path, number);
+    if (!words.empty()) hosts.push_back(ParseHost(words));
   }
   if (hosts.empty()) throw ConfigError(path + ": there is no host; expected one a line");
   RefuseLoopbackAmongOthers(hosts, path);
   return hosts;
+}
+
+std::vector<Host> BySlot(const std::vector<Host>& hosts) {
+  std::vector<Host> slots;
+  for (const Host& host : hosts) {
+    Host slot = host;
+    slot.slots = 1;
+    slots.insert(slots.end(), static_cast<size_t>(host.slots), slot);
+  }
+  return slots;
+}
+
+HostRanks AssignRanks(const std::vector<Host>& hosts, int workers, int servers, bool colocated,
+                      const std::string& path) {
+  const std::vector<Host> slots = BySlot(hosts);
+  HostRanks ranks;
+  ranks.workers = Take(slots, &Host::takes_workers, "worker", workers, 0, path);
+  int used = 0;  // slots of workers that a server might have had
+  if (!colocated) {
+    for (const Host& host : ranks.workers) used += host.takes_servers ? 1 : 0;
+  }
+  ranks.servers = Take(slots, &Host::takes_servers, "server", servers, used, path);
+  return ranks;
 }
 
 }  // namespace poseidon

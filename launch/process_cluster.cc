@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "launch/daemon_watch.h"
+#include "launch/log_lines.h"
 
 namespace poseidon {
 namespace {

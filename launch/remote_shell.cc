@@ -1,34 +1,105 @@
 #include "launch/remote_shell.h"
 
+#include <signal.h>
+
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "core/utf8.h"
+#include "launch/log_lines.h"
 
 namespace poseidon {
 namespace {
 
+// What ssh ends with if it is not the program's own code.
+constexpr int kConnectionFailed = 255;
+// The shell's code of a program that a signal has ended is this and the signal's number.
+constexpr int kSignalBase = 128;
+constexpr int kHighestSignal = 64;
+
+// The line by which a log tells that the program has been started.
+constexpr std::string_view kStarted = "poseidon: started in ";
+
 // For /bin/sh there. Descriptor 3 is the shell's own input, of which the program gets nothing: its
 // end means that nobody waits for the program any more. The one who watches it keeps no stream open
-// that the remote shell would wait for.
-std::string ScriptFor(const RemoteCommand& command) {
-  const std::string job = "\"$here\"/job.prototxt";
+// that the remote shell would wait for. The program leads a process group, so that what it has
+// started ends with it.
+std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
   const std::string out = "\"$here\"";
-  std::string run = ShellQuoted(command.program) + " --config=" + job + " --out=" + out;
-  for (const std::string& flag : command.flags) run += " " + ShellQuoted(flag);
+  const std::string job = out + "/job.prototxt";
+  const std::string program = ShellQuoted(command.command.front());
+  const std::string directory = ShellQuoted(std::filesystem::current_path().string());
+  std::string run = program;
+  if (command.is_daemon) run += " --config=" + job + " --out=" + out;
+  for (size_t i = 1; i < command.command.size(); ++i) run += " " + ShellQuoted(command.command[i]);
   const std::string clean = "rm -rf " + out;
-  std::string script = "here=$(mktemp -d " + ShellQuoted(command.directory) +
+  const auto signal_all = [](const std::string& signal) {
+    return "kill -" + signal + " -- -$daemon || kill -" + signal + " $daemon";
+  };
+  std::string script = "here=$(mktemp -d " + ShellQuoted(shell.directory) +
                        "/poseidon-XXXXXXXXXX) && head -c " + std::to_string(command.job.size()) +
                        " > " + job + " || exit 1\n";
-  script += "cd " + ShellQuoted(std::filesystem::current_path().string()) + " 2>/dev/null\n";
+  script += "cd " + directory + " 2>/dev/null || echo there is no directory " + directory +
+            " on this host, so paths are looked for in \"$(pwd)\" >&2\n";
+  script += "command -v " + program + " >/dev/null || { echo there is no program " + program +
+            " on this host, or it may not be executed >&2; " + clean + "; exit 1; }\n";
+  script += "export POSEIDON_JOB=" + job + "\n";
+  script += "echo " + ShellQuoted(kStarted) + "\"$here\" >&2\n";
   script += "exec 3<&0\n";
-  script += run + " </dev/null >&2 3<&- & daemon=$!\n";
-  script += "{ while read -r line; do :; done; kill $daemon; sleep 5; kill -9 $daemon; " + clean +
-            "; } <&3 >/dev/null 2>&1 3<&- & watcher=$!\n";
-  script += "wait $daemon; code=$?; kill $watcher\n";
-  if (!command.summary.empty()) script += "cat " + out + "/summary.json\n";
+  script += "setsid " + run + " </dev/null >&2 3<&- & daemon=$!\n";
+  const std::string ask = signal_all("TERM") +
+                          "; for second in 1 2 3 4 5; do sleep 1; kill -0 $daemon || break; done; ";
+  script += "{ while read -r line; do :; done; " + (command.is_replaced ? "" : ask) +
+            signal_all("KILL") + "; " + clean + "; } <&3 >/dev/null 2>&1 3<&- & watcher=$!\n";
+  script += "wait $daemon; code=$?\n";
+  script += "{ kill $watcher; wait $watcher; kill -KILL -- -$daemon; } 2>/dev/null\n";
+  if (!command.result.empty()) script += "cat " + out + "/" + command.result + " 2>/dev/null\n";
   script += clean + "\nexit $code\n";
   return script;
 }
 
+bool LogSaysStarted(const std::string& path) {
+  std::ifstream log(path);
+  for (std::string line; std::getline(log, line);) {
+    if (line.starts_with(kStarted)) return true;
+  }
+  return false;
+}
+
+// What the end of the remote shell says of the program there.
+ExitStatus Interpret(const ExitStatus& shell, const std::string& log) {
+  if (shell.signal != 0) return shell;
+  if (shell.code == kConnectionFailed) {
+    const std::string said = LastLines(log, 1);
+    const std::string why =
+        said.empty() ? "" : ": " + Printable(said.substr(0, said.find_last_not_of("\r\n") + 1));
+    if (!LogSaysStarted(log)) {
+      return {static_cast<int>(ExitCode::kFailure), 0, "could not be started there" + why};
+    }
+    return {0, SIGHUP, "has lost its connection" + why};
+  }
+  const int signal = shell.code - kSignalBase;
+  // A program of this project ends so by itself when it is interrupted.
+  const bool interrupted = shell.code == static_cast<int>(ExitCode::kInterrupted);
+  if (signal < 1 || signal > kHighestSignal || interrupted) return shell;
+  return {0, signal};
+}
+
 }  // namespace
+
+RemoteShell MakeRemoteShell(const std::string& command, const std::string& programs) {
+  std::istringstream stream(command);
+  RemoteShell shell;
+  shell.command = {std::istream_iterator<std::string>(stream), {}};
+  if (shell.command.empty()) {
+    throw ConfigError("the remote shell has no name; expected such as \"ssh\"");
+  }
+  shell.command.front() = FindProgram(shell.command.front());
+  shell.programs = programs;
+  return shell;
+}
 
 std::string ShellQuoted(std::string_view text) {
   std::string quoted = "'";
@@ -36,19 +107,22 @@ std::string ShellQuoted(std::string_view text) {
   return quoted + "'";
 }
 
-ChildProcess StartRemotely(const RemoteCommand& command) {
+ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& command) {
   ChildOptions child;
   child.name = command.name + " on " + command.host;
-  child.command = command.shell;
+  child.command = shell.command;
   child.command.push_back(command.host);
   // Whatever shell the user has there.
-  child.command.push_back("exec /bin/sh -c " + ShellQuoted(ScriptFor(command)));
+  child.command.push_back("exec /bin/sh -c " + ShellQuoted(ScriptFor(shell, command)));
   child.log = command.log;
-  child.output = command.summary;
+  child.output = command.output;
   child.piped_input = true;
+  child.interpret = [log = command.log](const ExitStatus& end) { return Interpret(end, log); };
   ChildProcess process(std::move(child));
   process.Write(command.job);
   return process;
 }
+
+bool HasStartedRemotely(const ChildProcess& process) { return LogSaysStarted(process.log()); }
 
 }  // namespace poseidon

@@ -1,5 +1,5 @@
-// Daemons on other machines by a remote shell such as ssh, without anything installed there but the
-// programs themselves. Functions without state.
+// Programs on other machines by a remote shell such as ssh, without anything installed there but
+// the programs themselves. Functions without state.
 #pragma once
 
 #include <string>
@@ -10,25 +10,51 @@
 
 namespace poseidon {
 
-struct RemoteCommand {
-  std::string name;                // of the process, for messages
-  std::vector<std::string> shell;  // the remote shell's program and flags; the host's name follows
-  std::string host;
-  std::string program;             // its path there
-  std::vector<std::string> flags;  // but --config and --out
-  // There: in which it gets one of its own, of a name that nobody can guess, for the job's file
-  // and results.
+// A host that does not answer is given up after ten seconds, one that has gone silent after
+// fifteen.
+inline constexpr const char* kDefaultRemoteShell =
+    "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
+
+// How hosts are reached.
+struct RemoteShell {
+  std::vector<std::string> command;  // the program's path and flags; the host's name follows
+  std::string programs;              // the directory of this project's programs there
+  // There: in which each program gets a directory of its own, of a name that nobody can guess, for
+  // the job's file and results.
   std::string directory = "/tmp";
-  std::string job;      // the text of the job's file
-  std::string log;      // here: what the program and the remote shell say
-  std::string summary;  // here: gets the summary.json that it leaves; empty: none
+};
+
+// From the words of `command`, parted by blanks. Throws Error if there is no such program here.
+RemoteShell MakeRemoteShell(const std::string& command, const std::string& programs);
+
+struct RemoteCommand {
+  std::string name;  // of the process, for messages
+  std::string host;
+  std::vector<std::string> command;  // the program's path there and its flags
+  // Whether it is one of this project's daemons, which gets --config and --out; a program of the
+  // user's finds the job's file in its environment, POSEIDON_JOB, anyway.
+  bool is_daemon = true;
+  // Whether another process takes its place when the connection is lost: it is then killed without
+  // a word, since an orderly end would end the job.
+  bool is_replaced = false;
+  std::string job;     // the text of the job's file
+  std::string log;     // here: what the program and the remote shell say
+  std::string result;  // the name of a file that it leaves in its directory; empty: none is wanted
+  std::string output;  // here: gets that file, and is empty until then
 };
 
 // Sends the job's file to the host and starts the program there in this program's working
-// directory, if there is one of that name. It gets a SIGTERM, and five seconds later a SIGKILL,
-// when the process that is returned, or its input, has gone. In the end its files are removed
-// there.
-ChildProcess StartRemotely(const RemoteCommand& command);
+// directory, if there is one of that name. It gets a SIGTERM, and at most five seconds later a
+// SIGKILL, with all that it has started, when the process that is returned, its input, or the
+// connection has gone. In the end its files are removed there.
+//
+// The process ends as the program there does. A connection that is lost once the program has been
+// started is a hang-up: it ends by SIGHUP, and says why. One that can't be made, and a program that
+// is not there, make kFailure.
+ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& command);
+
+// Whether the program has been started there; it may have ended since.
+bool HasStartedRemotely(const ChildProcess& process);
 
 // As one word of a POSIX shell, whatever is in it.
 std::string ShellQuoted(std::string_view text);

@@ -290,6 +290,8 @@ void SchedulerActor::OnLinkReport(const Envelope& envelope, Outbox& outbox) {
       !IsPlausible(report, options_.job.cluster().workers())) {
     return;
   }
+  report.set_rank(envelope.from.node.rank);
+  outbox.Send(MakeEnvelope(MessageKind::kLinkReport, Here(kApplicationLane), report));
   declarations_.AddLinks(envelope.from.node, std::move(report));
   TryFirstPlan(envelope.from.node, outbox);
 }

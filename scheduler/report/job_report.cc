@@ -341,6 +341,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["buckets"] = BucketsJson(plan_, sums);
   json["workers"] = WorkersJson(finished_);
   json["servers"] = ServersJson(SumServers(plan_.plan(), finished_));
+  if (!links_.empty()) json["links"] = LinksJson(links_, workers_);
   return json.dump(2) + "\n";
 }
 

@@ -30,6 +30,8 @@ class JobReport {
   void Restore(const wire::JournalRecord& record);
 
   void OnPlan(const wire::PlanAndModel& plan);
+  // What a worker has measured before the first plan; its rank is set.
+  void OnLinks(const wire::LinkReport& links) { links_[links.rank()] = links; }
   // The same plan, with better predictions.
   void OnRecalibration(const Plan& plan) { *plan_.mutable_plan() = plan; }
   // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
@@ -93,7 +95,8 @@ class JobReport {
   int workers_;
   OnIteration on_iteration_;
   wire::PlanAndModel plan_;
-  std::map<int64_t, Iteration> open_;  // iterations that some workers have reported
+  std::map<int, wire::LinkReport> links_;  // by the rank of the worker that has measured them
+  std::map<int64_t, Iteration> open_;      // iterations that some workers have reported
   // By iteration, means over the workers; NaN for those of which nobody has told.
   std::optional<int64_t> first_iteration_;
   std::vector<double> loss_;

@@ -110,6 +110,22 @@ nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers
   return list;
 }
 
+nlohmann::ordered_json LinksJson(const std::map<int, wire::LinkReport>& links, int workers) {
+  constexpr double kMilliseconds = 1000;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [rank, report] : links) {
+    for (const wire::LinkMeasurement& link : report.links()) {
+      nlohmann::ordered_json json;
+      json["from"] = rank;
+      json["to"] = (rank + link.distance()) % workers;
+      json["latency_ms"] = kMilliseconds * link.latency_seconds();
+      json["goodput_bytes_per_second"] = link.goodput_bytes_per_second();
+      list.push_back(std::move(json));
+    }
+  }
+  return list;
+}
+
 nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recoveries) {
   auto list = nlohmann::ordered_json::array();
   for (const wire::Recovered& recovered : recoveries) {

@@ -1,6 +1,7 @@
 // The lists of summary.json; docs/running.md says what their keys are.
 #pragma once
 
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
@@ -18,6 +19,8 @@ nlohmann::ordered_json TenuresJson(const Plan& plan);
 nlohmann::ordered_json WorkersJson(const WorkerReports& reports);
 // `servers` by rank.
 nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers);
+// `links` by the rank of the worker that has measured them, one of `workers`.
+nlohmann::ordered_json LinksJson(const std::map<int, wire::LinkReport>& links, int workers);
 nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recoveries);
 
 }  // namespace poseidon

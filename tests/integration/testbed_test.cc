@@ -452,7 +452,7 @@ TEST_F(RemoteTest, MovesTheBytesOfTheSimulation) {
 TEST_F(RemoteTest, AHostThatIsNotThereIsNamed) {
   remote_.hosts[1].name = "nowhere7";
   const std::string message = MessageOf<Error>([&] { RunPoint(point_, Options(), remote_); });
-  EXPECT_THAT(message, AllOf(HasSubstr("on nowhere7 exited with code 255"),
+  EXPECT_THAT(message, AllOf(HasSubstr("on nowhere7 could not be started there: no route"),
                              HasSubstr("no route to nowhere7")));
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/steady_now.h"
+#include "launch/log_lines.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {

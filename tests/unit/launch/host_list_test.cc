@@ -43,14 +43,14 @@ TEST_F(HostListTest, AHostALine) {
 
 TEST_F(HostListTest, WrongLinesAreNamed) {
   EXPECT_THAT(ErrorOf("node0\n# none\nnode1 10.0.0.2 fast\n"),
-              testing::AllOf(HasSubstr("hosts:3: "), HasSubstr("\"fast\" is too much")));
+              testing::AllOf(HasSubstr("hosts:3:16: "), HasSubstr("\"fast\" is too much")));
   for (const char* const name :
        {"-oProxyCommand=evil", "node0;reboot", "$(reboot)", "@node", "a@"}) {
     EXPECT_THAT(ErrorOf(std::string("node0\n") + name),
-                testing::AllOf(HasSubstr("hosts:2: "), HasSubstr("is no host")))
+                testing::AllOf(HasSubstr("hosts:2:1: "), HasSubstr("is no host")))
         << name;
   }
-  EXPECT_THAT(ErrorOf("node0 alice@node0"), HasSubstr("hosts:1: \"alice@node0\" is no address"));
+  EXPECT_THAT(ErrorOf("node0 alice@node0"), HasSubstr("hosts:1:7: \"alice@node0\" is no address"));
   EXPECT_THAT(ErrorOf("node0 fe80::1"), HasSubstr("is no address"));
 }
 
@@ -59,6 +59,63 @@ TEST_F(HostListTest, AnAddressThatMeansAnotherMachineToEachIsRefused) {
   EXPECT_THAT(ErrorOf("node0\nnode1 127.0.0.1\n"), HasSubstr("do not reach node1 at 127.0.0.1"));
   EXPECT_EQ(Read("localhost\nnode7 127.0.0.2\n").size(), 2u) << "all on this machine";
   EXPECT_EQ(Read("localhost 10.0.0.1\nnode1\n").size(), 2u);
+}
+
+TEST_F(HostListTest, SlotsAndRoles) {
+  const std::vector<Host> hosts = Read(
+      "node0 slots=2\n"
+      "node1 10.0.0.1 roles=server slots=3\n"
+      "node2 roles=worker,server\n");
+  ASSERT_EQ(hosts.size(), 3u);
+  EXPECT_EQ(hosts[0].slots, 2);
+  EXPECT_TRUE(hosts[0].takes_workers && hosts[0].takes_servers);
+  EXPECT_EQ(hosts[1].address, "10.0.0.1");
+  EXPECT_EQ(hosts[1].slots, 3);
+  EXPECT_FALSE(hosts[1].takes_workers);
+  EXPECT_TRUE(hosts[1].takes_servers);
+  EXPECT_TRUE(hosts[2].takes_workers && hosts[2].takes_servers);
+  EXPECT_EQ(BySlot(hosts).size(), 6u);
+}
+
+TEST_F(HostListTest, WrongSlotsAndRolesAreNamed) {
+  for (const char* const slots : {"0", "-1", "two", "", "5000", "2x"}) {
+    EXPECT_THAT(ErrorOf(std::string("node0  slots=") + slots),
+                testing::AllOf(HasSubstr("hosts:1:8: slots is \""),
+                               HasSubstr("it must be between 1 and 4096")))
+        << slots;
+  }
+  EXPECT_THAT(ErrorOf("node0\nnode1 roles=worker,boss"),
+              HasSubstr("hosts:2:7: \"boss\" is no role; expected"));
+  EXPECT_THAT(ErrorOf("node0 roles="), HasSubstr("hosts:1:7: no role stands behind"));
+  EXPECT_THAT(ErrorOf("node0 10.0.0.1 port=22"), HasSubstr("hosts:1:16: \"port=22\" is too much"));
+}
+
+std::vector<std::string> NamesIn(const std::vector<Host>& hosts) {
+  std::vector<std::string> names;
+  for (const Host& host : hosts) names.push_back(host.name);
+  return names;
+}
+
+TEST_F(HostListTest, RanksGoToSlotsInTheirOrder) {
+  const std::vector<Host> hosts = Read("a slots=2\nb\nc roles=server\n");
+  const HostRanks together = AssignRanks(hosts, 3, 2, true, "hosts");
+  EXPECT_EQ(NamesIn(together.workers), (std::vector<std::string>{"a", "a", "b"}));
+  EXPECT_EQ(NamesIn(together.servers), (std::vector<std::string>{"a", "a"}));
+  const HostRanks apart = AssignRanks(hosts, 2, 2, false, "hosts");
+  EXPECT_EQ(NamesIn(apart.workers), (std::vector<std::string>{"a", "a"}));
+  EXPECT_EQ(NamesIn(apart.servers), (std::vector<std::string>{"b", "c"}));
+}
+
+TEST_F(HostListTest, TooFewSlotsAreCounted) {
+  const std::vector<Host> hosts = Read("a slots=2\nc roles=server\n");
+  const auto error_of = [&](int workers, int servers, bool colocated) {
+    return MessageOf<ConfigError>(
+        [&] { AssignRanks(hosts, workers, servers, colocated, "hosts"); });
+  };
+  EXPECT_THAT(error_of(3, 1, true),
+              HasSubstr("hosts: there is room for 2 worker(s), and the job has 3; name more"));
+  EXPECT_THAT(error_of(2, 4, true), HasSubstr("room for 3 server(s), and the job has 4"));
+  EXPECT_THAT(error_of(2, 2, false), HasSubstr("room for 1 server(s), and the job has 2"));
 }
 
 TEST_F(HostListTest, WithoutHosts) {

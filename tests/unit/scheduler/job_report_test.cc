@@ -56,6 +56,21 @@ wire::WorkerReport Report(int rank, double exchange_seconds) {
   return report;
 }
 
+TEST(JobReportTest, LinksAreThoseThatWorkersHaveMeasured) {
+  JobReport report(3);
+  EXPECT_FALSE(nlohmann::json::parse(report.Json("job", {})).contains("links"));
+  wire::LinkReport links;
+  links.set_rank(2);
+  wire::LinkMeasurement& link = *links.add_links();
+  link.set_distance(2);
+  link.set_latency_seconds(0.25);
+  link.set_goodput_bytes_per_second(1e6);
+  report.OnLinks(links);
+  const nlohmann::json expected = nlohmann::json::parse(
+      R"([{"from": 2, "to": 1, "latency_ms": 250.0, "goodput_bytes_per_second": 1e6}])");
+  EXPECT_EQ(nlohmann::json::parse(report.Json("job", {}))["links"], expected);
+}
+
 TEST(JobReportTest, BucketsAreMeasuredAndLayersGetTheirShare) {
   JobReport report(2);
   report.OnPlan(TwoBuckets(true));

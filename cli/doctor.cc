@@ -1,0 +1,241 @@
+#include "cli/doctor.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "cli/doctor/doctor_output.h"
+#include "cli/doctor/job_needs.h"
+#include "cli/doctor/network_checks.h"
+#include "cli/flags.h"
+#include "cli/input/input_file.h"
+#include "cli/plan.h"
+#include "cli/run_hosts.h"
+#include "core/program.h"
+#include "launch/doctor/link_measurement.h"
+#include "launch/host_query.h"
+#include "launch/program_directory.h"
+#include "scheduler/link_reports.h"
+
+namespace poseidon {
+namespace {
+
+// Several times what the slowest of the questions takes.
+constexpr Duration kAnswerDeadline = Seconds(30);
+
+constexpr const char* kThisMachine = "this machine";
+
+void Append(Findings more, Findings& findings) {
+  findings.insert(findings.end(), std::make_move_iterator(more.begin()),
+                  std::make_move_iterator(more.end()));
+}
+
+// The job's hosts, each once, in the order in which they get ranks: those with workers first.
+CheckedHosts HostsOf(const HostRanks& ranks) {
+  CheckedHosts hosts;
+  const auto find = [&](const Host& host) -> CheckedHost& {
+    const auto found = std::find_if(hosts.begin(), hosts.end(),
+                                    [&](const auto& one) { return one.name == host.name; });
+    if (found != hosts.end()) return *found;
+    hosts.emplace_back().name = host.name;
+    hosts.back().address = host.address;
+    return hosts.back();
+  };
+  for (const Host& host : ranks.workers) ++find(host).workers;
+  for (const Host& host : ranks.servers) ++find(host).servers;
+  return hosts;
+}
+
+double SecondsSince1970(std::chrono::system_clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+class Doctor {
+ public:
+  explicit Doctor(Interruption& interruption) : interruption_(interruption) {
+    if (!FLAGS_config.empty()) {
+      config_ = ReadJobConfig(CheckInputFile(FLAGS_config));
+      requirements_ = RequirementsOf(config_);
+    }
+    if (HostsGiven()) {
+      shell_ = ShellFromFlags();
+      SetNodesFromHosts();
+      ranks_ = RanksFromFlags(config_.job.cluster());
+      hosts_ = HostsOf(ranks_);
+    } else {
+      CheckedHost& here = hosts_.emplace_back();
+      here.name = kThisMachine;
+      here.workers = config_.job.cluster().workers();
+      here.servers = config_.job.cluster().servers();
+    }
+  }
+
+  Findings Examine() {
+    AskThisMachine();
+    if (HostsGiven()) AskAll();
+    if (hosts_.empty()) return std::move(findings_);
+    CheckMachines();
+    if (!HostsGiven()) return std::move(findings_);
+    if (CountOf(FindingLevel::kError, findings_) > 0) {
+      findings_.push_back({FindingLevel::kWarning, "links",
+                           "have not been measured, as no job can start yet",
+                           "mend the errors and look again"});
+    } else {
+      CheckNetwork();
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  // Without a config there is a worker in every slot that takes one, and likewise servers.
+  void SetNodesFromHosts() {
+    if (!FLAGS_config.empty()) return;
+    int workers = 0;
+    int servers = 0;
+    for (const Host& slot : BySlot(ReadHosts(CheckInputFile(FLAGS_hosts)))) {
+      workers += slot.takes_workers ? 1 : 0;
+      servers += slot.takes_servers ? 1 : 0;
+    }
+    config_.job.mutable_cluster()->set_workers(std::max(1, workers));
+    config_.job.mutable_cluster()->set_servers(std::max(1, servers));
+    requirements_.needs.nodes = workers + servers;
+  }
+
+  HostQuestions QuestionsFor(size_t index, const std::string& programs) const {
+    HostQuestions questions;
+    questions.programs = programs;
+    questions.working_directory = std::filesystem::current_path().string();
+    questions.files = requirements_.files;
+    questions.data = requirements_.data;
+    if (index == 0) {
+      questions.data.insert(questions.data.end(), requirements_.test_data.begin(),
+                            requirements_.test_data.end());
+    }
+    questions.directories = {TemporaryDirectory()};
+    const std::string& snapshots = requirements_.needs.snapshot_directory;
+    if (!snapshots.empty()) questions.directories.push_back(snapshots);
+    if (!HostsGiven()) return questions;
+    for (const CheckedHost& host : hosts_) questions.addresses.push_back(host.address);
+    if (hosts_.size() > 1) questions.next = hosts_[(index + 1) % hosts_.size()].address;
+    return questions;
+  }
+
+  std::string TemporaryDirectory() const {
+    return HostsGiven() ? shell_.directory : std::filesystem::temp_directory_path().string();
+  }
+
+  void AskThisMachine() {
+    const HostAnswer answer =
+        AskHere(FactsScript(QuestionsFor(0, ProgramDirectory())), kAnswerDeadline, &interruption_);
+    here_ = ParseFacts(answer.text);
+    if (HostsGiven()) return;
+    hosts_.front().facts = here_;
+    hosts_.front().asked = SecondsSince1970(answer.asked);
+    hosts_.front().answered = SecondsSince1970(answer.answered);
+  }
+
+  // Those that do not answer are told of, and looked at no more.
+  void AskAll() {
+    std::vector<HostQuestion> questions;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      questions.push_back({hosts_[i].name, FactsScript(QuestionsFor(i, shell_.programs))});
+    }
+    const std::vector<HostAnswer> answers =
+        AskHosts(shell_, questions, kAnswerDeadline, &interruption_);
+    CheckedHosts reached;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      if (!answers[i].failure.empty()) {
+        findings_.push_back(
+            {FindingLevel::kError, "reach",
+             hosts_[i].name + " can't be reached: " + answers[i].failure,
+             "make this work: " + FLAGS_remote_shell + " " + hosts_[i].name + " true"});
+        continue;
+      }
+      hosts_[i].facts = ParseFacts(answers[i].text);
+      hosts_[i].asked = SecondsSince1970(answers[i].asked);
+      hosts_[i].answered = SecondsSince1970(answers[i].answered);
+      reached.push_back(hosts_[i]);
+    }
+    if (findings_.empty()) {
+      findings_.push_back(
+          {FindingLevel::kGood, "reach", std::to_string(reached.size()) + " host(s) answer"});
+    }
+    hosts_ = std::move(reached);
+  }
+
+  void CheckMachines() {
+    const JobNeeds& needs = requirements_.needs;
+    Append(CheckVersions(here_, hosts_), findings_);
+    if (!requirements_.files.empty()) Append(CheckFiles(here_, hosts_), findings_);
+    if (HostsGiven()) {
+      Append(CheckNames(hosts_), findings_);
+      Append(CheckClocks(hosts_), findings_);
+    }
+    Append(CheckLimits(hosts_, needs), findings_);
+    if (requirements_.model) Append(CheckMemory(hosts_, needs), findings_);
+    Append(CheckDisks(hosts_, hosts_.front(), needs, TemporaryDirectory()), findings_);
+    Append(CheckData(hosts_), findings_);
+    Append(CheckGpus(hosts_, needs), findings_);
+    Append(CheckQueues(hosts_), findings_);
+    if (HostsGiven()) Append(CheckMtu(hosts_), findings_);
+  }
+
+  // By a job of one worker a host.
+  void CheckNetwork() {
+    std::vector<Host> hosts;
+    std::vector<std::string> names;
+    for (const CheckedHost& host : hosts_) {
+      Host& one = hosts.emplace_back();
+      one.name = host.name;
+      one.address = host.address;
+      names.push_back(host.name);
+    }
+    Job job = config_.job;
+    try {
+      job.mutable_cluster()->set_scheduler_host(SchedulerHost(config_, hosts.front()));
+    } catch (const ConfigError& error) {
+      findings_.push_back({FindingLevel::kError, "ports", error.what(), "as it says"});
+      return;
+    }
+    const LinkMeasurements measured = MeasureLinks(job, hosts, shell_, interruption_);
+    if (!measured.failure.empty()) {
+      findings_.push_back({FindingLevel::kError, "ports",
+                           "daemons on the hosts could not meet: " + measured.failure,
+                           "let the hosts reach ports 20000 to 60999 of each other and of this "
+                           "machine (docs/running.md, \"Ports and firewalls\")"});
+    } else {
+      findings_.push_back({FindingLevel::kGood, "ports",
+                           "daemons on all hosts reach each other and the scheduler at " +
+                               job.cluster().scheduler_host()});
+    }
+    std::optional<Network> claimed;
+    if (config_.job.cluster().has_network()) claimed = config_.job.cluster().network();
+    Append(CheckLinks(measured.reports, names, claimed), findings_);
+    if (!requirements_.model || !measured.failure.empty() || hosts.size() < 2) return;
+    Append(ComparePlans(config_.job, *requirements_.model,
+                        NetworkOf(measured.reports, config_.job.cluster().network().colocated())),
+           findings_);
+  }
+
+  Interruption& interruption_;
+  JobConfig config_;
+  JobRequirements requirements_;
+  RemoteShell shell_;
+  HostRanks ranks_;
+  CheckedHosts hosts_;
+  HostFacts here_;
+  Findings findings_;
+};
+
+}  // namespace
+
+ExitCode DoctorVerb() {
+  const bool json = JsonFromFlags();
+  Interruption interruption;
+  const Findings findings = Doctor(interruption).Examine();
+  std::cout << (json ? FindingsJson(findings) : FindingsText(findings)) << std::flush;
+  return CountOf(FindingLevel::kError, findings) > 0 ? ExitCode::kConfigError : ExitCode::kSuccess;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,93 @@
+#include "cli/doctor/job_needs.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "caffe_adapter/net/solver.h"
+#include "cli/input/model_source.h"
+#include "proto/model_size.h"
+
+namespace poseidon {
+namespace {
+
+// Whether a layer is one of the phase.
+bool IsIn(const caffe::LayerParameter& layer, caffe::Phase phase) {
+  return layer.include_size() == 0 ||
+         std::any_of(layer.include().begin(), layer.include().end(),
+                     [&](const auto& rule) { return !rule.has_phase() || rule.phase() == phase; });
+}
+
+void AddSources(const SolverNet& net, std::vector<std::string>& sources) {
+  for (const caffe::LayerParameter& layer : net.net.layer()) {
+    if (!IsIn(layer, net.phase)) continue;
+    for (const std::string& source :
+         {layer.data_param().source(), layer.image_data_param().source(),
+          layer.hdf5_data_param().source()}) {
+      if (!source.empty()) sources.push_back(source);
+    }
+  }
+}
+
+std::vector<std::string> FilesOf(const std::string& path, const caffe::SolverParameter& solver) {
+  std::vector<std::string> nets = {solver.net(), solver.train_net()};
+  nets.insert(nets.end(), solver.test_net().begin(), solver.test_net().end());
+  std::vector<std::string> files = {path};
+  for (const std::string& net : nets) {
+    if (!net.empty()) files.push_back(ResolvePath(path, net));
+  }
+  return files;
+}
+
+// Of floats that the optimizer keeps for each of the model's.
+int StatesOf(const UpdateRuleSpec& rule) {
+  return rule.type() == "Adam" || rule.type() == "AdaDelta" ? 2 : 1;
+}
+
+void SetMemory(const Job& job, const ModelSpec& model, JobNeeds& needs) {
+  int64_t floats = 0;
+  for (const LayerSpec& layer : model.layers()) floats += FloatCount(layer);
+  const auto bytes = floats * static_cast<int64_t>(sizeof(float));
+  const int states = StatesOf(model.update_rule());
+  // Values, gradients, optimizer state; with recovery what they were before the last update, too.
+  const int kept = job.recovery().mode() == Recovery::NONE ? 0 : 1 + states;
+  needs.bytes_per_worker = bytes * (2 + states + kept);
+  // Sums, values, optimizer state.
+  needs.bytes_per_server = bytes * (2 + states) / std::max(1, job.cluster().servers());
+  needs.snapshot_bytes = bytes * (1 + states);
+}
+
+}  // namespace
+
+JobRequirements RequirementsOf(const JobConfig& config) {
+  const Job& job = config.job;
+  JobRequirements requirements;
+  JobNeeds& needs = requirements.needs;
+  needs.nodes = job.cluster().workers() + job.cluster().servers();
+  needs.lanes = job.communication().lanes();
+  needs.gpus = job.training().device() == Training::CUDA;
+  needs.gpus_per_worker = job.cluster().devices_per_worker();
+  ModelSource source;
+  if (job.training().engine() == Training::REPLAY) {
+    source.replay = job.training().replay();
+  } else if (!job.training().has_solver()) {
+    return requirements;  // a program of the user's has files of its own
+  } else {
+    source.solver = SolverPath(config);
+    const Solver solver = LoadSolver(source.solver);
+    requirements.files = FilesOf(source.solver, solver.parameter);
+    AddSources(solver.train, requirements.data);
+    if (solver.parameter.test_interval() > 0) {
+      for (const SolverNet& test : solver.tests) AddSources(test, requirements.test_data);
+    }
+    const std::string& prefix = solver.parameter.snapshot_prefix();
+    if (!prefix.empty()) {
+      needs.snapshot_directory = std::filesystem::path(prefix).parent_path().string();
+      if (needs.snapshot_directory.empty()) needs.snapshot_directory = ".";
+    }
+  }
+  requirements.model = LoadModel(source).model;
+  SetMemory(job, *requirements.model, needs);
+  return requirements;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,134 @@
+#include "cli/run_hosts.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "cli/flags.h"
+#include "cli/input/input_file.h"
+#include "launch/host_query.h"
+#include "launch/program_directory.h"
+#include "transport/membership/node_setup.h"
+
+namespace poseidon {
+namespace {
+
+// ssh gives up before.
+constexpr Duration kAnswerDeadline = Seconds(20);
+
+// What a host is to have, and has.
+struct HostPrograms {
+  std::set<std::string> needed;  // paths
+  int workers = 0;
+  int cores = 0;
+};
+
+std::string ScriptFor(const HostPrograms& host) {
+  std::string script;
+  for (const std::string& path : host.needed) {
+    script += "[ -x " + ShellQuoted(path) + " ] || echo missing " + ShellQuoted(path) + "\n";
+  }
+  return script + "echo cores $(nproc)\n";
+}
+
+// What is wrong with a host's answer, as sentences' parts; takes the number of cores from it.
+std::vector<std::string> Problems(const std::string& name, const HostAnswer& answer,
+                                  HostPrograms& host) {
+  if (!answer.failure.empty()) {
+    return {name + " can't be reached: " + answer.failure + "; make `" + FLAGS_remote_shell + " " +
+            name + " true` work"};
+  }
+  std::vector<std::string> problems;
+  std::istringstream lines(answer.text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string key;
+    words >> key;
+    if (key == "cores") words >> host.cores;
+    if (key != "missing") continue;
+    problems.push_back("there is no program " + line.substr(key.size() + 1) + " on " + name +
+                       "; copy the programs there, or say where they are by --remote_programs");
+  }
+  return problems;
+}
+
+// Looks at all hosts at once. Throws Error with all that is wrong.
+void LookAt(const RemoteShell& shell, std::map<std::string, HostPrograms>& hosts,
+            Interruption& interruption) {
+  std::vector<HostQuestion> questions;
+  for (const auto& [name, host] : hosts) questions.push_back({name, ScriptFor(host)});
+  const std::vector<HostAnswer> answers =
+      AskHosts(shell, questions, kAnswerDeadline, &interruption);
+  std::string all;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    const std::string& name = questions[i].host;
+    for (const std::string& problem : Problems(name, answers[i], hosts[name])) {
+      all += (all.empty() ? "" : "\n  ") + problem;
+    }
+  }
+  if (!all.empty()) throw Error(ExitCode::kFailure, all);
+}
+
+// As many as there are cores for on the host that has fewest for each of its workers.
+int ThreadsOf(const std::map<std::string, HostPrograms>& hosts) {
+  int threads = 0;
+  for (const auto& [name, host] : hosts) {
+    if (host.workers == 0) continue;
+    const int here = std::max(1, host.cores / host.workers);
+    threads = threads == 0 ? here : std::min(threads, here);
+  }
+  return std::max(1, threads);
+}
+
+}  // namespace
+
+bool HostsGiven() { return !FLAGS_hosts.empty(); }
+
+RemoteShell ShellFromFlags() {
+  return MakeRemoteShell(FLAGS_remote_shell,
+                         FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory());
+}
+
+HostRanks RanksFromFlags(const Cluster& cluster) {
+  return AssignRanks(ReadHosts(CheckInputFile(FLAGS_hosts)), cluster.workers(), cluster.servers(),
+                     cluster.network().colocated(), FLAGS_hosts);
+}
+
+std::string SchedulerHost(const JobConfig& config, const Host& first) {
+  const Cluster& cluster = config.job.cluster();
+  if (cluster.has_scheduler_host()) {
+    if (IsOwnAddress(cluster.scheduler_host())) return cluster.scheduler_host();
+    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + cluster.scheduler_host() +
+                      "\", and with --hosts the scheduler runs on this machine, which does not "
+                      "have that address; start poseidon there, or leave the field out");
+  }
+  try {
+    return FindPublicHost(first.address);
+  } catch (const ConfigError&) {
+    throw ConfigError(FLAGS_hosts + ": \"" + first.address +
+                      "\" is no address that this machine can find; write the address of " +
+                      first.name + " behind its name");
+  }
+}
+
+JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption) {
+  JobHosts job_hosts = {RanksFromFlags(config.job.cluster()), ShellFromFlags()};
+  config.job.mutable_cluster()->set_scheduler_host(
+      SchedulerHost(config, job_hosts.ranks.workers.front()));
+  std::map<std::string, HostPrograms> hosts;
+  for (const Host& host : job_hosts.ranks.workers) {
+    HostPrograms& there = hosts[host.name];
+    ++there.workers;
+    if (!worker.empty()) there.needed.insert(job_hosts.shell.programs + "/" + worker);
+  }
+  for (const Host& host : job_hosts.ranks.servers) {
+    hosts[host.name].needed.insert(job_hosts.shell.programs + "/poseidon_server");
+  }
+  LookAt(job_hosts.shell, hosts, interruption);
+  Training& training = *config.job.mutable_training();
+  if (training.threads() == 0) training.set_threads(ThreadsOf(hosts));
+  return job_hosts;
+}
+
+}  // namespace poseidon

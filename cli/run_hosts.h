@@ -1,0 +1,33 @@
+// The hosts that `poseidon run` is given, looked at before anything is started there.
+#pragma once
+
+#include <string>
+
+#include "core/program.h"
+#include "launch/job_cluster.h"
+#include "proto/job_config.h"
+
+namespace poseidon {
+
+// Whether --hosts is given.
+bool HostsGiven();
+
+// From --remote_shell and --remote_programs, where programs are on the hosts.
+RemoteShell ShellFromFlags();
+
+// Which of the hosts of --hosts each rank is on. Throws ConfigError for a file that can't be, or
+// that has too few slots.
+HostRanks RanksFromFlags(const Cluster& cluster);
+
+// At which address the hosts reach a scheduler of this machine: the config's, or that of the
+// interface that leads to the `first` of them. Throws ConfigError if there is none.
+std::string SchedulerHost(const JobConfig& config, const Host& first);
+
+// Reads --hosts, --remote_shell, --remote_programs and gives each rank of the job a host. Sets what
+// depends on the hosts: the scheduler's address, which is this machine's, and the threads of a
+// worker. `programs`: of this project's that workers are ("poseidon_worker"); empty: they are the
+// user's. Throws ConfigError for files and flags that can't be, and Error that names each host
+// which does not answer or lacks a program.
+JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption);
+
+}  // namespace poseidon

@@ -1,0 +1,189 @@
+#include "launch/doctor/host_facts.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <functional>
+#include <sstream>
+
+#include "launch/remote_shell.h"
+
+namespace poseidon {
+namespace {
+
+constexpr const char* kPrograms[] = {"poseidon_scheduler", "poseidon_server", "poseidon_worker"};
+
+// Shell functions: a line of a fact; a file's fingerprint; the nearest directory that is there.
+constexpr const char* kFunctions = R"sh(
+PATH=$PATH:/usr/sbin:/sbin
+say() { printf '%s' "$1"; shift; for value; do printf '\t%s' "$value"; done; printf '\n'; }
+sum() { [ -r "$1" ] && sha256sum < "$1" 2>/dev/null | cut -c1-16; }
+there() { at=$1; while [ ! -d "$at" ]; do at=$(dirname "$at"); done; printf %s "$at"; }
+room() {
+  at=$(there "$1")
+  df -Pk "$at" | sed -n 2p | { read -r system blocks used free rest; echo "$free"; }
+  [ -w "$at" ] && echo yes
+}
+can_read() { [ -r "$1" ] && { [ ! -d "$1" ] || [ -r "$1/data.mdb" ] || [ -r "$1/CURRENT" ]; }; }
+)sh";
+
+// What does not depend on the questions.
+constexpr const char* kMachine = R"sh(
+say clock "$(date +%s.%N)"
+say cores "$(nproc)"
+say memory "$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)"
+say files_limit "$(sed -n 's/^Max open files *\([^ ]*\).*/\1/p' /proc/self/limits)"
+say processes_limit "$(sed -n 's/^Max processes *\([^ ]*\).*/\1/p' /proc/self/limits)"
+say congestion_control "$(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null)"
+ip -4 -o addr show 2>/dev/null | while read -r number name inet address rest; do
+  link=$(ip -o link show dev "$name" 2>/dev/null)
+  say interface "$name" "${address%%/*}" "$(cat "/sys/class/net/$name/mtu" 2>/dev/null)" \
+    "$(printf %s "$link" | sed -n 's/.* qdisc \([^ ]*\).*/\1/p')"
+done
+nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null |
+  while IFS=, read -r driver name; do say gpu "${name# }" "$driver"; done
+)sh";
+
+std::string AddressScript(const std::string& address, bool whole_packets) {
+  std::string script = "name=" + ShellQuoted(address) + R"sh(
+device=; address=$(getent ahostsv4 "$name" | sed -n '1s/ .*//p')
+say resolved "$name" "$address"
+[ -n "$address" ] &&
+  device=$(ip -4 -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&
+  say route "$name" "$device"
+)sh";
+  if (!whole_packets) return script;
+  constexpr const char* kHeaders = "28";  // of IPv4 and ICMP
+  return script + R"sh(if [ -n "$device" ] && command -v ping >/dev/null; then
+  size=$(($(cat "/sys/class/net/$device/mtu") - )sh" +
+         kHeaders + R"sh())
+  if ping -c 1 -W 1 -s 56 "$address" >/dev/null 2>&1; then
+    ping -c 1 -W 1 -M do -s $size "$address" >/dev/null 2>&1 && whole=yes || whole=no
+    say whole_packets $whole
+  fi
+fi
+)sh";
+}
+
+std::vector<std::string> Fields(const std::string& line) {
+  std::vector<std::string> fields;
+  std::istringstream stream(line);
+  for (std::string field; std::getline(stream, field, '\t');) fields.push_back(field);
+  return fields;
+}
+
+std::optional<int64_t> Number(const std::string& text) {
+  if (text == "unlimited") return -1;
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, failure] = std::from_chars(text.data(), end, number);
+  if (failure != std::errc() || rest != end || number < 0) return std::nullopt;
+  return number;
+}
+
+std::optional<double> Real(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0') return std::nullopt;
+  return number;
+}
+
+std::optional<std::string> Text(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional(text);
+}
+
+constexpr int64_t kKibibyte = 1024;
+
+using Values = std::vector<std::string>;  // of a line, with empty ones up to five
+using Reader = void (*)(const Values&, HostFacts&);
+
+// By key.
+const std::map<std::string, Reader>& Readers() {
+  static const std::map<std::string, Reader> readers = {
+      {"clock", [](const Values& v, HostFacts& facts) { facts.clock = Real(v[0]); }},
+      {"version", [](const Values& v, HostFacts& facts) { facts.version = Text(v[0]); }},
+      {"program", [](const Values& v, HostFacts& facts) { facts.programs[v[0]] = v[1]; }},
+      {"file", [](const Values& v, HostFacts& facts) { facts.files[v[0]] = v[1]; }},
+      {"resolved", [](const Values& v, HostFacts& facts) { facts.resolved[v[0]] = v[1]; }},
+      {"route", [](const Values& v, HostFacts& facts) { facts.routes[v[0]] = v[1]; }},
+      {"interface",
+       [](const Values& v, HostFacts& facts) {
+         facts.interfaces.push_back({v[0], v[1], static_cast<int>(Number(v[2]).value_or(0)), v[3]});
+       }},
+      {"whole_packets",
+       [](const Values& v, HostFacts& facts) { facts.whole_packets = v[0] == "yes"; }},
+      {"cores",
+       [](const Values& v, HostFacts& facts) {
+         if (const auto cores = Number(v[0])) facts.cores = static_cast<int>(*cores);
+       }},
+      {"memory",
+       [](const Values& v, HostFacts& facts) {
+         if (const auto kibibytes = Number(v[0])) facts.memory = *kibibytes * kKibibyte;
+       }},
+      {"files_limit", [](const Values& v, HostFacts& facts) { facts.open_files = Number(v[0]); }},
+      {"processes_limit",
+       [](const Values& v, HostFacts& facts) { facts.processes = Number(v[0]); }},
+      {"room",
+       [](const Values& v, HostFacts& facts) {
+         facts.rooms[v[0]] = {Number(v[1]).value_or(0) * kKibibyte, v[2] == "yes"};
+       }},
+      {"data", [](const Values& v, HostFacts& facts) { facts.data[v[0]] = v[1] == "yes"; }},
+      {"congestion_control",
+       [](const Values& v, HostFacts& facts) { facts.congestion_control = Text(v[0]); }},
+      {"gpu",
+       [](const Values& v, HostFacts& facts) {
+         facts.gpus.push_back({v[0], v[1]});
+       }},
+      {"working_directory",
+       [](const Values& v, HostFacts& facts) { facts.has_working_directory = v[0] == "yes"; }},
+  };
+  return readers;
+}
+
+}  // namespace
+
+std::string FactsScript(const HostQuestions& questions) {
+  std::string script = kFunctions;
+  script += kMachine;
+  script += "[ \"$(pwd)\" = " + ShellQuoted(questions.working_directory) +
+            " ] && say working_directory yes\n";
+  script += "programs=" + ShellQuoted(questions.programs) + "\n";
+  script += "say version \"$(\"$programs/poseidon\" --version 2>/dev/null)\"\n";
+  for (const char* const program : kPrograms) {
+    script += std::string("say program ") + program + " \"$(sum \"$programs/" + program + "\")\"\n";
+  }
+  for (const std::string& file : questions.files) {
+    script += "say file " + ShellQuoted(file) + " \"$(sum " + ShellQuoted(file) + ")\"\n";
+  }
+  for (const std::string& path : questions.data) {
+    const std::string quoted = ShellQuoted(path);
+    script +=
+        "can_read " + quoted + " && say data " + quoted + " yes || say data " + quoted + " no\n";
+  }
+  for (const std::string& directory : questions.directories) {
+    const std::string quoted = ShellQuoted(directory);
+    script += "say room " + quoted + " $(room " + quoted + ")\n";
+  }
+  for (const std::string& address : questions.addresses) {
+    script += AddressScript(address, address == questions.next);
+  }
+  return script;
+}
+
+HostFacts ParseFacts(const std::string& answer) {
+  constexpr size_t kMostValues = 5;
+  HostFacts facts;
+  std::istringstream lines(answer);
+  for (std::string line; std::getline(lines, line);) {
+    Values fields = Fields(line);
+    if (fields.empty()) continue;
+    const auto reader = Readers().find(fields.front());
+    if (reader == Readers().end()) continue;
+    Values values(fields.begin() + 1, fields.end());
+    values.resize(kMostValues);
+    reader->second(values, facts);
+  }
+  return facts;
+}
+
+}  // namespace poseidon

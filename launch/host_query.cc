@@ -1,0 +1,138 @@
+#include "launch/host_query.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "core/child_process.h"
+#include "core/steady_now.h"
+#include "core/utf8.h"
+#include "launch/log_lines.h"
+#include "launch/scratch_directory.h"
+
+namespace poseidon {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A short one, as clocks are compared by it.
+constexpr Duration kPollInterval = std::chrono::milliseconds(5);
+// What ssh ends with if there is no connection, and a shell if its program can't be started.
+constexpr int kConnectionFailed = 255;
+constexpr int kCanNotStart = 127;
+// As many remote shells as any machine can start at once.
+constexpr size_t kMostAtATime = 64;
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// One question under way.
+class Asked {
+ public:
+  Asked(std::string name, std::vector<std::string> command, const ScratchDirectory& directory,
+        size_t number)
+      : number_(number), output_(directory.path() + "/" + std::to_string(number) + ".out") {
+    ChildOptions child;
+    child.name = std::move(name);
+    child.command = std::move(command);
+    child.log = directory.path() + "/" + std::to_string(number) + ".log";
+    child.output = output_;
+    answer_.asked = std::chrono::system_clock::now();
+    begun_ = SteadyNow();
+    process_.emplace(std::move(child));
+  }
+
+  size_t number() const { return number_; }
+
+  // The answer, once there is one.
+  std::optional<HostAnswer> Take(Duration deadline) {
+    const std::optional<ExitStatus>& status = process_->Poll();
+    if (!status && SteadyNow() - begun_ < deadline) return std::nullopt;
+    answer_.answered = std::chrono::system_clock::now();
+    if (!status) {
+      answer_.failure =
+          "has not answered within " + std::to_string(static_cast<int>(ToSeconds(deadline))) + " s";
+    } else if (status->signal != 0 || status->code == kConnectionFailed ||
+               status->code == kCanNotStart) {
+      const std::string said = LastLines(process_->log(), 1);
+      answer_.failure = said.empty() ? "the remote shell " + status->ToString()
+                                     : Printable(said.substr(0, said.find_last_not_of("\r\n") + 1));
+    }
+    answer_.text = ReadAll(output_);
+    return std::move(answer_);
+  }
+
+ private:
+  size_t number_;
+  std::string output_;
+  HostAnswer answer_;
+  Time begun_;
+  std::optional<ChildProcess> process_;
+};
+
+std::string InWorkingDirectory(const std::string& script) {
+  return "cd " + ShellQuoted(fs::current_path().string()) + " 2>/dev/null\n" + script;
+}
+
+std::vector<HostAnswer> Ask(const std::vector<std::vector<std::string>>& commands,
+                            const std::vector<std::string>& names, Duration deadline,
+                            Interruption* interruption) {
+  const ScratchDirectory directory;
+  std::vector<HostAnswer> answers(commands.size());
+  std::vector<std::unique_ptr<Asked>> asked;
+  for (size_t next = 0; next < commands.size() || !asked.empty();) {
+    if (interruption != nullptr && interruption->Pending()) throw Interrupted();
+    while (next < commands.size() && asked.size() < kMostAtATime) {
+      asked.push_back(std::make_unique<Asked>(names[next], commands[next], directory, next));
+      ++next;
+    }
+    for (auto& question : asked) {
+      if (std::optional<HostAnswer> answer = question->Take(deadline)) {
+        answers[question->number()] = std::move(*answer);
+        question.reset();
+      }
+    }
+    std::erase(asked, nullptr);
+    if (!asked.empty()) std::this_thread::sleep_for(kPollInterval);
+  }
+  return answers;
+}
+
+}  // namespace
+
+std::vector<HostAnswer> AskHosts(const RemoteShell& shell,
+                                 const std::vector<HostQuestion>& questions, Duration deadline,
+                                 Interruption* interruption) {
+  std::vector<std::vector<std::string>> commands;
+  std::vector<std::string> names;
+  for (const HostQuestion& question : questions) {
+    std::vector<std::string> command = shell.command;
+    command.push_back(question.host);
+    command.push_back("exec /bin/sh -c " + ShellQuoted(InWorkingDirectory(question.script)));
+    commands.push_back(std::move(command));
+    names.push_back(question.host);
+  }
+  return Ask(commands, names, deadline, interruption);
+}
+
+HostAnswer AskHere(const std::string& script, Duration deadline, Interruption* interruption) {
+  return Ask({{"/bin/sh", "-c", script}}, {"this machine"}, deadline, interruption).front();
+}
+
+std::vector<std::string> NamesOf(const std::vector<Host>& hosts) {
+  std::vector<std::string> names;
+  for (const Host& host : hosts) {
+    if (std::find(names.begin(), names.end(), host.name) == names.end()) {
+      names.push_back(host.name);
+    }
+  }
+  return names;
+}
+
+}  // namespace poseidon

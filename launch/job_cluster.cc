@@ -1,0 +1,336 @@
+#include "launch/job_cluster.h"
+
+#include <google/protobuf/text_format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "core/atomic_file.h"
+#include "core/files/directories.h"
+#include "core/files/regular_file.h"
+#include "core/process/resource_limits.h"
+#include "core/split.h"
+#include "core/steady_now.h"
+#include "core/utf8.h"
+#include "launch/log_lines.h"
+#include "launch/program_directory.h"
+#include "proto/wire.pb.h"
+#include "transport/membership/node_setup.h"
+
+namespace poseidon {
+namespace {
+
+constexpr const char* kScheduler = "scheduler";
+
+// How many remote shells a host may be reached by that are not there yet: sshd refuses some of
+// more than ten (MaxStartups). And how long one may take.
+constexpr int kMostConnecting = 8;
+constexpr Duration kConnectingTime = Seconds(15);
+
+std::string IncarnationFlag(const std::string& flag, uint64_t incarnation) {
+  return "--" + flag + "=" + std::to_string(incarnation);
+}
+
+// The daemons' config is not beside the user's files. Throws ConfigError for one that is not there.
+void ResolveStart(const JobConfig& config, Training& training) {
+  if (training.has_snapshot() && training.snapshot() != "latest") {
+    training.set_snapshot(ResolvePath(config, training.snapshot()));
+  }
+  for (std::string& entry : *training.mutable_weights()) {
+    std::string resolved;
+    for (const std::string& path : SplitAtCommas(entry)) {
+      resolved += (resolved.empty() ? "" : ",") + ResolvePath(config, path);
+    }
+    entry = resolved;
+  }
+}
+
+bool PortIsFree(int port) {
+  const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  const bool is_free = bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  close(probe);
+  return is_free;
+}
+
+// A port that is free together with the next one.
+int FindPortPair() {
+  std::random_device random;
+  // Below Linux's range for outgoing connections (32768 up), so that none takes it meanwhile.
+  constexpr unsigned kFirst = 20000;
+  constexpr unsigned kPorts = 12000;
+  for (int attempt = 0; attempt < 1000; ++attempt) {
+    const int port = static_cast<int>(kFirst + random() % kPorts);
+    if (PortIsFree(port) && PortIsFree(port + 1)) return port;
+  }
+  throw Error(ExitCode::kFailure, "found no free port for the scheduler");
+}
+
+// Looks before anything is started: each process for itself would find enough, as long as the
+// others have not started theirs.
+void CheckThreads(const Job& job) {
+  const Cluster& cluster = job.cluster();
+  ZmqOptions scheduler = NodeZmqOptions(job, cluster.scheduler_host());
+  scheduler.data_lanes = 0;
+  constexpr int kOwn = 2;  // the program's first one, and BLAS's
+  const int node = ThreadsOf(NodeZmqOptions(job, cluster.scheduler_host())) + kOwn;
+  const int all = ThreadsOf(scheduler) + kOwn + (cluster.workers() + cluster.servers()) * node;
+  const auto shortage = FindThreadShortage(all, "this job");
+  if (shortage) throw Error(ExitCode::kFailure, *shortage);
+}
+
+}  // namespace
+
+JobCluster::JobCluster(JobClusterOptions options) : options_(std::move(options)) {
+  Prepare();
+  const Cluster& cluster = options_.config.job.cluster();
+  Add(SchedulerNode());
+  for (int rank = 0; rank < cluster.servers(); ++rank) Add(DaemonNode("server", rank));
+  for (int rank = 0; rank < cluster.workers(); ++rank) {
+    Add(options_.program.empty() ? DaemonNode("worker", rank) : ProgramNode(rank));
+  }
+}
+
+void JobCluster::Prepare() {
+  Job& job = options_.config.job;
+  // A user's program has files of its own.
+  if (options_.program.empty() && job.training().engine() == Training::TORCH) {
+    job.mutable_training()->set_solver(SolverPath(options_.config));
+    ResolveStart(options_.config, *job.mutable_training());
+  }
+  if (!options_.hosts) CheckThreads(job);
+  if (!options_.scheduler_port_set) job.mutable_cluster()->set_scheduler_port(FindPortPair());
+  if (job.training().threads() == 0 && !options_.hosts) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
+  }
+  MakeDirectories(options_.out + "/logs");
+  lock_.emplace(options_.out, "the job \"" + job.name() + "\"");
+  // Daemons of two runs that have the same port, and the same file, must not take each other for
+  // theirs.
+  job.set_run(std::random_device{}());
+  std::filesystem::remove(options_.out + "/summary.json");
+  std::filesystem::remove(options_.out + "/scheduler.journal");
+  google::protobuf::TextFormat::PrintToString(job, &job_text_);
+  WriteFileAtomically(options_.out + "/job.prototxt", job_text_);
+}
+
+JobCluster::Node JobCluster::SchedulerNode() const {
+  Node node;
+  node.name = kScheduler;
+  node.command = {ProgramDirectory() + "/poseidon_scheduler", "--launched",
+                  std::string("--sigint_effect=") + NameOf(options_.effects.sigint),
+                  std::string("--sighup_effect=") + NameOf(options_.effects.sighup)};
+  return node;
+}
+
+JobCluster::Node JobCluster::DaemonNode(const std::string& role, int rank) const {
+  Node node;
+  node.name = role + "-" + std::to_string(rank);
+  node.incarnation = DrawRandom();
+  std::string programs = ProgramDirectory();
+  if (options_.hosts) {
+    const HostRanks& ranks = options_.hosts->ranks;
+    node.host = (role == "worker" ? ranks.workers : ranks.servers).at(static_cast<size_t>(rank));
+    programs = options_.hosts->shell.programs;
+  }
+  node.command = {programs + "/poseidon_" + role, "--rank=" + std::to_string(rank)};
+  if (node.host && node.host->address != node.host->name) {
+    node.command.push_back("--host=" + node.host->address);
+  }
+  return node;
+}
+
+// A program that uses the front door asks the environment for its job and rank
+// (SessionOptions::FromEnvironment); one that knows nothing of us is made a worker by the library
+// that is loaded before its own (caffe_adapter/patch/preload.cc).
+JobCluster::Node JobCluster::ProgramNode(int rank) const {
+  Node node;
+  node.name = "worker-" + std::to_string(rank);
+  node.is_daemon = false;
+  node.command = {"/usr/bin/env"};
+  std::string library = SupportFile(kPreloadedLibrary);
+  if (options_.hosts) {
+    node.host = options_.hosts->ranks.workers.at(static_cast<size_t>(rank));
+    const std::filesystem::path there = options_.hosts->shell.programs;
+    library = (there / std::filesystem::path(library).lexically_relative(ProgramDirectory()))
+                  .lexically_normal()
+                  .string();
+  } else {
+    const char* const preloaded = std::getenv("LD_PRELOAD");
+    if (preloaded != nullptr) library += ":" + std::string(preloaded);
+    node.command.push_back("POSEIDON_JOB=" +
+                           std::filesystem::absolute(options_.out + "/job.prototxt").string());
+  }
+  node.command.push_back("LD_PRELOAD=" + library);
+  node.command.push_back("POSEIDON_RANK=" + std::to_string(rank));
+  node.command.insert(node.command.end(), options_.program.begin(), options_.program.end());
+  return node;
+}
+
+void JobCluster::Add(Node node) {
+  if (node.host) AwaitRoom(*node.host);
+  std::vector<std::string> more;
+  if (node.incarnation != 0) more.push_back(IncarnationFlag("incarnation", node.incarnation));
+  children_.push_back(Start(node, LogOf(node.name), more));
+  nodes_.push_back(std::move(node));
+}
+
+std::string JobCluster::LogOf(const std::string& name) const {
+  return options_.out + "/logs/" + name + ".log";
+}
+
+ChildProcess JobCluster::Start(const Node& node, const std::string& log,
+                               const std::vector<std::string>& more) const {
+  return node.host ? StartThere(node, log, more) : StartHere(node, log, more);
+}
+
+ChildProcess JobCluster::StartHere(const Node& node, const std::string& log,
+                                   std::vector<std::string> more) const {
+  ChildOptions child;
+  child.name = node.name;
+  child.command = node.command;
+  if (node.is_daemon) {
+    more.insert(more.begin(),
+                {"--config=" + options_.out + "/job.prototxt", "--out=" + options_.out});
+  }
+  child.command.insert(child.command.end(), more.begin(), more.end());
+  child.log = log;
+  child.inherit_output = node.name == kScheduler && !options_.silent;
+  child.piped_input = node.name == kScheduler;
+  return ChildProcess(std::move(child));
+}
+
+ChildProcess JobCluster::StartThere(const Node& node, const std::string& log,
+                                    const std::vector<std::string>& more) const {
+  RemoteCommand command;
+  command.name = node.name;
+  command.host = node.host->name;
+  command.command = node.command;
+  command.command.insert(command.command.end(), more.begin(), more.end());
+  command.is_daemon = node.is_daemon;
+  command.is_replaced = options_.config.job.recovery().mode() != Recovery::NONE;
+  command.job = job_text_;
+  command.log = log;
+  if (options_.config.job.training().trace()) {
+    command.result = node.name + ".trace.json";
+    command.output = options_.out + "/" + command.result;
+  }
+  return StartRemotely(options_.hosts->shell, command);
+}
+
+void JobCluster::AwaitRoom(const Host& host) {
+  const Time deadline = SteadyNow() + kConnectingTime;
+  while (SteadyNow() < deadline) {
+    int on_their_way = 0;
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (!nodes_[i].host || nodes_[i].host->name != host.name) continue;
+      on_their_way += children_[i].Poll() || HasStartedRemotely(children_[i]) ? 0 : 1;
+    }
+    if (on_their_way < kMostConnecting) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+ChildProcess JobCluster::Restart(size_t index, int restarts) {
+  Node& node = nodes_[index];
+  std::vector<std::string> more;
+  // The scheduler is known by its journal, and a program of the user's does not go back.
+  if (node.incarnation != 0) {
+    const uint64_t dead = std::exchange(node.incarnation, DrawRandom());
+    more = {IncarnationFlag("incarnation", node.incarnation), IncarnationFlag("replaces", dead)};
+  }
+  // The log of the one that died is of use to who asks why.
+  return Start(node, LogOf(node.name + ".restart-" + std::to_string(restarts)), more);
+}
+
+ExitCode JobCluster::Wait(Interruption& interruption) {
+  WatchOptions watch;
+  watch.heartbeat_deadline =
+      Seconds(options_.config.job.communication().heartbeat_deadline_seconds());
+  watch.interruption = &interruption;
+  if (options_.config.job.recovery().mode() != Recovery::NONE) {
+    watch.restart = [this](size_t index, int restarts) { return Restart(index, restarts); };
+  }
+  if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
+    watch.goes_on_without = [](size_t index) { return index > 0; };
+  }
+  watch.tell_lost = [this](size_t index, const std::string& cause) { TellLost(index, cause); };
+  if (!options_.silent) {
+    watch.say = [](const std::string& news) { std::cerr << "poseidon run: " << news << std::endl; };
+  }
+  const WatchResult result = WatchDaemons(children_, watch);
+  for (const size_t culprit : result.culprits) {
+    if (!options_.silent) Explain(children_[culprit]);
+  }
+  RemoveEmptyTraces();
+  CorrectSummary(result);
+  return result.code;
+}
+
+void JobCluster::TellLost(size_t index, const std::string& cause) {
+  const auto servers = static_cast<size_t>(options_.config.job.cluster().servers());
+  const bool is_server = index <= servers;
+  wire::LostProcess lost;
+  lost.set_role(static_cast<uint32_t>(is_server ? Role::kServer : Role::kWorker));
+  lost.set_rank(static_cast<int>(is_server ? index - 1 : index - 1 - servers));
+  lost.set_cause(cause);
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string line;
+  printer.PrintToString(lost, &line);
+  children_.front().Write(line + "\n");
+}
+
+void JobCluster::CorrectSummary(const WatchResult& result) const {
+  const std::string path = options_.out + "/summary.json";
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return;
+  auto summary = nlohmann::ordered_json::parse(ReadRegularFile(path, ExitCode::kFailure), nullptr,
+                                               /*allow_exceptions=*/false);
+  const int code = static_cast<int>(result.code);
+  if (!summary.is_object() || summary.value("exit_code", code) == code) return;
+  summary["exit_code"] = code;
+  if (!result.culprits.empty()) {
+    const ChildProcess& culprit = children_[result.culprits.front()];
+    summary["reason"] = culprit.name() + ": " + Printable(LastLines(culprit.log(), 1));
+  }
+  WriteFileAtomically(path, summary.dump(2) + "\n");
+}
+
+void JobCluster::RemoveEmptyTraces() const {
+  for (const Node& node : nodes_) {
+    const std::string path = options_.out + "/" + node.name + ".trace.json";
+    std::error_code none;
+    if (node.host && std::filesystem::file_size(path, none) == 0) std::filesystem::remove(path);
+  }
+}
+
+void JobCluster::Explain(ChildProcess& child) const {
+  std::cerr << "poseidon run: " << child.name() << " " << child.Poll()->ToString()
+            << " (log: " << child.log() << ")" << std::endl;
+  std::string reason = LastLines(child.log(), 1);
+  if (child.Poll()->signal != 0) {
+    reason = LastWords(child.log());
+    if (reason.empty()) return;
+    reason += "\n";
+  } else if (reason.empty()) {
+    reason = "its log says nothing; is there room on its disk?\n";
+  }
+  std::cerr << "  " << Printable(reason) << std::flush;
+}
+
+}  // namespace poseidon

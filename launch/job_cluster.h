@@ -1,0 +1,91 @@
+// JobCluster: all daemons of a job, from their start to the last one's end: the scheduler on this
+// machine, servers and workers here or on other hosts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/child_process.h"
+#include "core/files/directory_lock.h"
+#include "core/program.h"
+#include "launch/daemon_watch.h"
+#include "launch/host_list.h"
+#include "launch/remote_shell.h"
+#include "proto/job_config.h"
+
+namespace poseidon {
+
+// What is loaded into a program of the user's before its own libraries; a SupportFile
+// (launch/program_directory.h).
+inline constexpr const char* kPreloadedLibrary = "libposeidon_caffe_preload.so";
+
+// Where servers and workers run, if not on this machine.
+struct JobHosts {
+  HostRanks ranks;
+  RemoteShell shell;
+};
+
+struct JobClusterOptions {
+  JobConfig config;                 // checked; workers and servers as they shall be
+  bool scheduler_port_set = false;  // by the user: else a free one is taken
+  std::optional<JobHosts> hosts;    // none: all run here
+  // What each worker is instead of our daemon: a program of the user's and its arguments.
+  std::vector<std::string> program;
+  SignalEffects effects;  // the scheduler gets each signal that asks for something
+  bool silent = false;    // nothing is shown: progress goes to the scheduler's log
+  std::string out;        // directory for job.prototxt, summary.json, logs/ and traces
+};
+
+class JobCluster {
+ public:
+  // Writes OUT/job.prototxt, the config that all daemons read, and starts them. Throws ConfigError
+  // if another job has OUT now.
+  explicit JobCluster(JobClusterOptions options);
+
+  // Waits until every daemon has ended and returns the job's exit code. If one dies, the scheduler
+  // is told, and the others are given the heartbeat deadline to end by themselves; whoever is still
+  // there then is killed. An interruption ends the job through the scheduler.
+  ExitCode Wait(Interruption& interruption);
+
+ private:
+  // A process of the job, as it is started and started again.
+  struct Node {
+    std::string name;                  // "worker-3"
+    std::vector<std::string> command;  // the program and its flags, but --config and --out
+    bool is_daemon = true;             // not a program of the user's
+    std::optional<Host> host;          // none: this machine
+    uint64_t incarnation = 0;          // of our own servers and workers; else 0
+  };
+
+  void Prepare();
+  void Add(Node node);
+  Node SchedulerNode() const;
+  Node DaemonNode(const std::string& role, int rank) const;
+  Node ProgramNode(int rank) const;
+  // `more`: further flags.
+  ChildProcess Start(const Node& node, const std::string& log,
+                     const std::vector<std::string>& more) const;
+  ChildProcess StartHere(const Node& node, const std::string& log,
+                         std::vector<std::string> more) const;
+  ChildProcess StartThere(const Node& node, const std::string& log,
+                          const std::vector<std::string>& more) const;
+  // Waits while as many of a host's remote shells are on their way as it may take at once.
+  void AwaitRoom(const Host& host);
+  // Another process in the place of a daemon that has died.
+  ChildProcess Restart(size_t index, int restarts);
+  void TellLost(size_t index, const std::string& cause);
+  void Explain(ChildProcess& child) const;
+  // The scheduler does not know of a node that failed before it joined.
+  void CorrectSummary(const WatchResult& result) const;
+  void RemoveEmptyTraces() const;
+  std::string LogOf(const std::string& name) const;
+
+  JobClusterOptions options_;
+  std::string job_text_;               // of OUT/job.prototxt
+  std::optional<DirectoryLock> lock_;  // of OUT
+  std::vector<Node> nodes_;            // the scheduler first
+  std::vector<ChildProcess> children_;
+};
+
+}  // namespace poseidon

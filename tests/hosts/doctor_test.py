@@ -1,0 +1,103 @@
+"""`poseidon doctor` on hosts that are this machine, fit or not, and on ones that are network namespaces."""
+
+import json
+
+import remote
+from remote import cluster
+
+
+class DoctorTest(remote.HostsTest):
+    def doctor(self, *arguments):
+        """Its process, when it has ended."""
+        process = self.start(
+            "poseidon",
+            "doctor",
+            *arguments,
+            name=f"doctor-{len(self.processes)}",
+            prefix=self.enter_home(),
+        )
+        process.wait()
+        self.assert_nothing_left(cluster.ENDING)
+        return process
+
+    def on_hosts(self, config, *arguments):
+        path = self.write("config.prototxt", config)
+        return self.doctor(
+            f"--config={path}",
+            f"--hosts={self.hosts}",
+            f"--remote_shell={self.shell}",
+            *arguments,
+        )
+
+
+class SoundHostsTest(DoctorTest):
+    NETWORK = 'network { bandwidth: "1Mbps" latency: "100ms" }'
+
+    def test_each_check_is_made(self):
+        doctor = self.on_hosts(cluster.replay_config(cluster=self.NETWORK), "--format=json")
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        result = json.loads(doctor.output())
+        self.assertEqual(result["errors"], 0)
+        checks = {finding["check"] for finding in result["findings"]}
+        self.assertLessEqual(
+            {
+                *("reach", "versions", "names", "clocks", "limits", "memory", "disks", "data"),
+                *("gpus", "queues", "mtu", "ports", "links", "plan"),
+            },
+            checks,
+        )
+        texts = [finding["text"] for finding in result["findings"]]
+        for link in ("a to b: ", "b to a: "):
+            found = [text for text in texts if text.startswith(link)]
+            self.assertEqual(len(found), 1, texts)
+            self.assertRegex(found[0], r"ms, .*b/s; the config says 100\.000 ms, 0\.9 Mb/s")
+        self.assertEqual(len([text for text in texts if "with the measured one" in text]), 1)
+
+    def test_what_is_wrong_is_an_error_with_what_mends_it(self):
+        self.write("hosts", "a 127.0.0.1\ndead1 127.0.0.1\nb 127.0.0.1\n")
+        config = cluster.replay_config(workers=3, servers=1)
+        doctor = self.on_hosts(config, "--remote_programs=/there/is/none")
+        self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR, doctor.output())
+        self.assertRegex(
+            doctor.output(),
+            r"(?m)^error +reach +dead1 can't be reached: ssh: .*refused; mend: make this work: .* dead1",
+        )
+        self.assertRegex(
+            doctor.output(), r"(?m)^error +versions +there is no poseidon_worker on b; mend: copy"
+        )
+        self.assertRegex(doctor.output(), r"(?m)^warning +links +have not been measured")
+        self.assertRegex(doctor.output(), r"\n\d errors, 1 warning\n$")
+
+    def test_this_machine(self):
+        doctor = self.doctor("--config=configs/lenet_digits.prototxt")
+        self.assertRegex(doctor.output(), r"(?m)^\w+ +data .*")
+        self.assertRegex(doctor.output(), r"(?m)^good +versions .* on this machine")
+
+
+class NamespacesTest(remote.NamespacesTest, DoctorTest):
+    """Hosts are network namespaces, joined by a bridge on which the doctor's own machine is, too."""
+
+    @cluster.slow
+    def test_sound(self):
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        self.assertRegex(doctor.output(), r"(?m)^good +mtu +1500 bytes on all 2 hosts")
+        self.assertRegex(doctor.output(), r"(?m)^good +ports .* the scheduler at 10\.97\.0\.100")
+
+    @cluster.slow
+    def test_hosts_that_do_not_reach_each_other(self):
+        """Each reaches the scheduler, and they don't reach each other."""
+        self.ip("-n", self.names[1], "route", "add", "blackhole", "10.97.0.2/32")
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR, doctor.output())
+        self.assertRegex(doctor.output(), r"(?m)^error +ports +daemons on the hosts could not meet")
+
+    @cluster.slow
+    def test_different_mtus(self):
+        self.ip("-n", self.names[2], "link", "set", "eth0", "mtu", "1400")
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertRegex(doctor.output(), r"(?m)^warning +mtu +differs: 1400 on .*; 1500 on")
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,141 @@
+"""`poseidon run --hosts` does on other machines what `poseidon run` does on this one, and however it
+ends, nothing is left there."""
+
+import os
+import signal
+
+import remote
+from remote import cluster
+
+RECOVERY = "recovery { mode: REPLACE }"
+
+
+def endless(**options):
+    """A job that computes little, and so leaves the cores to others."""
+    return cluster.replay_config(
+        iterations=cluster.ENDLESS, layers=(("layer", 1000, 20),), servers=1, **options
+    )
+
+
+class RunOnHostsTest(remote.HostsTest):
+    """With a remote shell that runs everything here."""
+
+    CONFIG = cluster.replay_config(
+        training="trace: true threads: 1", communication="deterministic: true"
+    )
+
+    def results(self):
+        """The names of what is in the output directory."""
+        return {name for name in os.listdir(self.path("out")) if name != "lock"}
+
+    def train(self):
+        run = self.start_on_hosts(self.CONFIG)
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertRegex(run.output(), r"2 server\(s\) and 2 worker\(s\) on 2 host\(s\)")
+        self.assertRegex(run.output(), r"iteration 30/30 ")
+        self.assertEqual(len(self.remote_directories()), 4)
+        self.assert_nothing_there()
+        return self.read_json("out/summary.json")
+
+    def test_trains(self):
+        summary = self.train()
+        self.assertEqual(summary["exit_code"], 0)
+        self.assertEqual(summary["iterations"], 30)
+        self.assert_same_parameters(summary, 2)
+        traces = {f"{role}-{rank}.trace.json" for role in ("server", "worker") for rank in (0, 1)}
+        self.assertEqual(self.results(), {"job.prototxt", "logs", "summary.json", *traces})
+        self.assertTrue(self.read_json("out/worker-1.trace.json"))
+
+    @cluster.slow
+    def test_is_as_on_one_machine(self):
+        here = self.run_job(self.CONFIG)
+        results = self.results()
+        os.rename(self.path("out"), self.path("alone"))
+        there = self.train()
+        self.assertEqual(self.results(), results)
+        self.assertEqual(
+            self.assert_same_parameters(there, 2), self.assert_same_parameters(here, 2)
+        )
+
+    def test_hosts_that_can_not_be_used_are_named(self):
+        self.write("hosts", "dead1 10.0.0.1\nb 10.0.0.2 slots=2\n")
+        run = self.start_on_hosts(endless(), "--remote_programs=/there/is/none")
+        self.assertEqual(run.wait(), 1)
+        self.assertRegex(run.output(), "dead1 can't be reached: ssh: .* Connection refused; make `")
+        self.assertIn("no program /there/is/none/poseidon_worker on b; copy", run.output())
+
+    def test_files_that_can_not_be_used_are_named(self):
+        self.write("hosts", "a 127.0.0.1\nb 127.0.0.1 roles=server\n")
+        run = self.start_on_hosts(endless())
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertRegex(run.output(), r"hosts: there is room for 1 worker\(s\), and the job has 2")
+        self.write("hosts", "a 127.0.0.1 slots=2\n")
+        run = self.start_on_hosts(endless(cluster='scheduler_host: "192.0.2.1"'))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertIn('cluster.scheduler_host is "192.0.2.1", and with --hosts', run.output())
+        run = self.start_on_hosts(endless(), "--restarts=1")
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertIn("--restarts with --hosts needs --snapshot=latest", run.output())
+
+    def test_interruption_ends_all(self):
+        run = self.start_on_hosts(endless())
+        run.await_output("iteration ")
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED, run.output())
+        self.assertIn("training has ended early", run.output())
+        self.assert_nothing_there()
+
+    def test_all_ends_with_the_command(self):
+        run = self.start_on_hosts(endless())
+        run.await_output("iteration ")
+        run.signal(signal.SIGKILL)
+        run.wait()
+        self.assert_nothing_there(cluster.ENDING + 5)
+
+    @cluster.slow
+    def test_killed_there(self):
+        run = self.start_on_hosts(endless())
+        run.await_output("iteration ")
+        os.kill(self.pid_there("worker-1"), signal.SIGABRT)
+        self.assertEqual(run.wait(), cluster.PEER_LOST, run.output())
+        self.assertIn("worker-1 on b was killed by signal 6 (SIGABRT)", run.output())
+        self.assertRegex(self.read_json("out/summary.json")["reason"], "worker 1 .*SIGABRT")
+        self.assert_nothing_there()
+
+    def test_killed_there_with_recovery(self):
+        run = self.start_on_hosts(endless() + RECOVERY)
+        run.await_output("iteration ")
+        os.kill(self.pid_there("worker-1"), signal.SIGKILL)
+        run.await_output("worker-1 on b was killed by signal 9 .*; it is started again")
+        run.await_output("lost worker 1 .*\n(.*\n)*iteration ")
+        os.kill(self.pid_of("scheduler"), signal.SIGKILL)
+        run.await_output("goes on with the job .*\n(.*\n)*iteration ")
+        run.signal(signal.SIGTERM)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED, run.output())
+        self.assert_nothing_there(cluster.ENDING)
+
+    @cluster.slow
+    def test_a_host_that_does_not_answer(self):
+        self.write("hosts", "a 127.0.0.1\nsilent1 127.0.0.1\n")
+        run = self.start_on_hosts(endless())
+        self.assertEqual(run.wait(), 1)
+        self.assertIn("silent1 can't be reached: has not answered within 20 s", run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+    @cluster.slow
+    def test_a_program_of_the_users(self):
+        if not os.path.exists(os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")):
+            self.skipTest("the library that makes a program a worker is not built")
+        script = self.write(
+            "program", "#!/bin/sh\necho rank $POSEIDON_RANK of $POSEIDON_JOB >&2; exit 6\n"
+        )
+        os.chmod(script, 0o755)
+        config = "cluster { workers: 2 servers: 1 }"
+        run = self.start_on_hosts(config, "--", script)
+        self.assertEqual(run.wait(), cluster.DATA_ERROR, run.output())
+        self.assertRegex(self.log("worker-1"), "rank 1 of /tmp/poseidon-.*/job.prototxt")
+        self.assert_nothing_there()
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,132 @@
+// What the doctor says of a measured network, and how it shows what it has found.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/doctor/doctor_output.h"
+#include "cli/doctor/job_needs.h"
+#include "cli/doctor/network_checks.h"
+#include "proto/job_config.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kJob = R"(
+    cluster { workers: 2 servers: 2 network { bandwidth: "10Gbps" latency: "100us" } }
+    communication { policy: BYTES }
+    training { engine: REPLAY replay { batch: 8
+      layers { name: "conv" parameters: 1000000 forward_ms: 2 backward_ms: 4 }
+      layers { name: "fc" type: "InnerProduct" inputs: 1000 outputs: 999 forward_ms: 1 } } })";
+
+std::vector<wire::LinkReport> OneLink(double latency, double goodput) {
+  std::vector<wire::LinkReport> reports(2);
+  reports[1].set_rank(1);
+  wire::LinkMeasurement* const link = reports[1].add_links();
+  link->set_distance(1);
+  link->set_latency_seconds(latency);
+  link->set_goodput_bytes_per_second(goodput);
+  return reports;
+}
+
+Findings Checked(double latency, double goodput) {
+  const Network claimed = ParseJobConfig(kJob, "job").job.cluster().network();
+  return CheckLinks(OneLink(latency, goodput), {"node0", "node1"}, claimed);
+}
+
+TEST(CheckLinks, SaysBothFigures) {
+  const Findings findings = Checked(90e-6, 1.1e9);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].level, FindingLevel::kGood);
+  EXPECT_EQ(findings[0].text,
+            "node1 to node0: 0.090 ms, 8.80 Gb/s; the config says 0.100 ms, 9.40 Gb/s");
+}
+
+TEST(CheckLinks, WarnsOfSlowAndLateOnes) {
+  EXPECT_EQ(Checked(90e-6, 0.9e9)[0].level, FindingLevel::kWarning);
+  EXPECT_EQ(Checked(300e-6, 1.1e9)[0].level, FindingLevel::kWarning);
+  EXPECT_THAT(Checked(300e-6, 1.1e9)[0].mend, HasSubstr("cluster.network"));
+  EXPECT_THAT(Checked(90e-6, 0)[0].text, HasSubstr("no burst has arrived"));
+}
+
+TEST(CheckLinks, ClaimsNothingWithoutANetworkInTheConfig) {
+  const Findings findings = CheckLinks(OneLink(1, 1e6), {"node0", "node1"}, std::nullopt);
+  EXPECT_EQ(findings[0].level, FindingLevel::kGood);
+  EXPECT_EQ(findings[0].text, "node1 to node0: 1000.000 ms, 8.0 Mb/s");
+}
+
+Findings Compared(const std::string& bandwidth) {
+  const JobConfig config = ParseJobConfig(kJob, "job");
+  Network measured;
+  measured.set_bandwidth(bandwidth);
+  measured.set_goodput_share(0.94);
+  measured.set_latency("100us");
+  return ComparePlans(config.job, *RequirementsOf(config).model, measured);
+}
+
+TEST(ComparePlans, TheSameNetworkMakesTheSamePlan) {
+  const Findings findings = Compared("10Gbps");
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].level, FindingLevel::kGood);
+  EXPECT_THAT(findings[0].text, HasSubstr("ms an iteration (1 PS, 1 SFB), with the measured one"));
+}
+
+TEST(ComparePlans, ASlowerOneIsToBeWrittenDown) {
+  const Findings findings = Compared("1Gbps");
+  EXPECT_EQ(findings[0].level, FindingLevel::kWarning);
+  EXPECT_THAT(findings[0].mend, HasSubstr("network { bandwidth: \"1Gbps\""));
+}
+
+TEST(JobNeeds, AreThoseOfTheModel) {
+  const JobRequirements alone = RequirementsOf(ParseJobConfig(kJob, "job"));
+  constexpr int64_t kBytes = 4 * (1000000 + 999 * 1000 + 999);
+  EXPECT_EQ(alone.needs.bytes_per_worker, 3 * kBytes);
+  EXPECT_EQ(alone.needs.bytes_per_server, 3 * kBytes / 2);
+  EXPECT_EQ(alone.needs.snapshot_bytes, 2 * kBytes);
+  EXPECT_EQ(alone.needs.snapshot_directory, "");
+  EXPECT_EQ(alone.needs.nodes, 4);
+  const std::string recovering = std::string(kJob) + "recovery { mode: REPLACE }";
+  EXPECT_EQ(RequirementsOf(ParseJobConfig(recovering, "job")).needs.bytes_per_worker, 5 * kBytes);
+}
+
+TEST(JobNeeds, AreThoseOfASolversFiles) {
+  const JobRequirements lenet = RequirementsOf(ReadJobConfig("configs/lenet_digits.prototxt"));
+  EXPECT_THAT(lenet.files,
+              ::testing::ElementsAre(HasSubstr("solver.prototxt"), HasSubstr("net.prototxt")));
+  EXPECT_THAT(lenet.data, ::testing::ElementsAre("out/digits/train_lmdb"));
+  EXPECT_THAT(lenet.test_data, ::testing::ElementsAre("out/digits/test_lmdb"));
+  EXPECT_EQ(lenet.needs.snapshot_directory, "");
+}
+
+TEST(JobNeeds, SnapshotsGoWhereTheSolverSays) {
+  const JobConfig config = ParseJobConfig(
+      R"(training { solver: "configs/models/cifar10_full/solver.prototxt" })", "job");
+  EXPECT_NE(RequirementsOf(config).needs.snapshot_directory, "");
+}
+
+const Findings kFindings = {
+    {FindingLevel::kGood, "reach", "2 host(s) answer"},
+    {FindingLevel::kError, "clocks", "the clock of node1 is 3.2 s ahead", "timedatectl"}};
+
+TEST(DoctorOutput, ALineAFinding) {
+  EXPECT_EQ(FindingsText(kFindings),
+            "good     reach     2 host(s) answer\n"
+            "error    clocks    the clock of node1 is 3.2 s ahead; mend: timedatectl\n"
+            "1 error, 0 warnings\n");
+}
+
+TEST(DoctorOutput, JsonForPrograms) {
+  const auto json = nlohmann::json::parse(FindingsJson(kFindings));
+  EXPECT_EQ(json["errors"], 1);
+  EXPECT_EQ(json["warnings"], 0);
+  ASSERT_EQ(json["findings"].size(), 2u);
+  EXPECT_TRUE(json["findings"][0]["mend"].is_null());
+  EXPECT_EQ(json["findings"][1]["level"], "error");
+  EXPECT_EQ(json["findings"][1]["check"], "clocks");
+  EXPECT_EQ(json["findings"][1]["mend"], "timedatectl");
+}
+
+}  // namespace
+}  // namespace poseidon

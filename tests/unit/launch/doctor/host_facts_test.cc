@@ -1,0 +1,123 @@
+#include "launch/doctor/host_facts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "launch/host_query.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+TEST(HostFacts, AreReadFromLines) {
+  const HostFacts facts = ParseFacts(
+      "Last login: yesterday\n"
+      "clock\t1700000000.5\n"
+      "version\tposeidon 0.1.0\n"
+      "program\tposeidon_worker\tabc\n"
+      "program\tposeidon_server\n"
+      "resolved\tnode1\t10.0.0.2\n"
+      "resolved\tnode2\n"
+      "route\tnode1\teth0\n"
+      "interface\teth0\t10.0.0.1\t1500\tfq_codel\n"
+      "whole_packets\tno\n"
+      "cores\t8\nmemory\t2048\nfiles_limit\t1024\nprocesses_limit\tunlimited\n"
+      "room\t/tmp\t100\tyes\n"
+      "data\tout/lmdb\tno\n"
+      "congestion_control\tcubic\n"
+      "gpu\tNVIDIA A100\t535.1\n"
+      "working_directory\tyes\n");
+  EXPECT_EQ(facts.clock, 1700000000.5);
+  EXPECT_EQ(facts.version, "poseidon 0.1.0");
+  EXPECT_EQ(facts.programs.at("poseidon_worker"), "abc");
+  EXPECT_EQ(facts.programs.at("poseidon_server"), "");
+  EXPECT_EQ(facts.resolved.at("node1"), "10.0.0.2");
+  EXPECT_EQ(facts.resolved.at("node2"), "");
+  EXPECT_EQ(facts.routes.at("node1"), "eth0");
+  ASSERT_EQ(facts.interfaces.size(), 1u);
+  EXPECT_EQ(facts.interfaces[0].address, "10.0.0.1");
+  EXPECT_EQ(facts.interfaces[0].mtu, 1500);
+  EXPECT_EQ(facts.interfaces[0].queueing_discipline, "fq_codel");
+  EXPECT_EQ(facts.whole_packets, false);
+  EXPECT_EQ(facts.cores, 8);
+  EXPECT_EQ(facts.memory, 2048 * 1024);
+  EXPECT_EQ(facts.open_files, 1024);
+  EXPECT_EQ(facts.processes, -1);
+  EXPECT_EQ(facts.rooms.at("/tmp").bytes, 100 * 1024);
+  EXPECT_TRUE(facts.rooms.at("/tmp").writable);
+  EXPECT_FALSE(facts.data.at("out/lmdb"));
+  EXPECT_EQ(facts.congestion_control, "cubic");
+  ASSERT_EQ(facts.gpus.size(), 1u);
+  EXPECT_EQ(facts.gpus[0].driver, "535.1");
+  EXPECT_TRUE(facts.has_working_directory);
+}
+
+TEST(HostFacts, WhatIsNotThereIsNotKnown) {
+  const HostFacts facts = ParseFacts("clock\tnever\ncores\nmemory\t-1\nversion\t\n\t\nnonsense\n");
+  EXPECT_EQ(facts.clock, std::nullopt);
+  EXPECT_EQ(facts.cores, std::nullopt);
+  EXPECT_EQ(facts.memory, std::nullopt);
+  EXPECT_EQ(facts.version, std::nullopt);
+  EXPECT_FALSE(facts.has_working_directory);
+}
+
+// The script itself, on this machine.
+TEST(HostFacts, ThisMachineAnswers) {
+  const TemporaryDirectory directory;
+  directory.Write("it's a net", "net");
+  directory.Write("lmdb/data.mdb", "records");
+  std::filesystem::create_directory(directory.Path("empty"));
+  HostQuestions questions;
+  questions.programs = directory.path();
+  questions.addresses = {"127.0.0.1", "no.such.host.invalid"};
+  questions.files = {directory.Path("it's a net"), directory.Path("none")};
+  questions.data = {directory.Path("lmdb"), directory.Path("empty"), directory.Path("none")};
+  questions.directories = {directory.Path("not/yet/there")};
+  questions.working_directory = std::filesystem::current_path().string();
+  const HostAnswer answer = AskHere(FactsScript(questions), Seconds(60), nullptr);
+  EXPECT_EQ(answer.failure, "");
+  const HostFacts facts = ParseFacts(answer.text);
+  EXPECT_EQ(facts.cores, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_GT(facts.memory.value_or(0), 0);
+  EXPECT_TRUE(facts.open_files && facts.processes);
+  EXPECT_TRUE(facts.clock);
+  EXPECT_EQ(facts.files.at(directory.Path("it's a net")).size(), 16u);
+  EXPECT_EQ(facts.files.at(directory.Path("none")), "");
+  EXPECT_EQ(facts.programs.at("poseidon_worker"), "");
+  EXPECT_TRUE(facts.data.at(directory.Path("lmdb")));
+  EXPECT_FALSE(facts.data.at(directory.Path("empty")));
+  EXPECT_FALSE(facts.data.at(directory.Path("none")));
+  EXPECT_EQ(facts.resolved.at("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(facts.resolved.at("no.such.host.invalid"), "");
+  const Room room = facts.rooms.at(directory.Path("not/yet/there"));
+  EXPECT_TRUE(room.writable);
+  EXPECT_GT(room.bytes, 1 << 20);
+  EXPECT_TRUE(facts.has_working_directory);
+}
+
+TEST(HostQuery, HostsAreAskedAtOnceAndTheirFailuresTold) {
+  const TemporaryDirectory directory;
+  const std::string shell = directory.Write("shell",
+                                            "case $1 in\n"
+                                            "  lost) echo no route to $1 >&2; exit 255 ;;\n"
+                                            "  silent) exec sleep 100 ;;\n"
+                                            "esac\n"
+                                            "shift; exec sh -c \"$*\"\n");
+  const RemoteShell remote = MakeRemoteShell("sh " + shell, "");
+  const std::vector<HostAnswer> answers =
+      AskHosts(remote, {{"a", "echo it is a; exit 3"}, {"lost", ""}, {"silent", ""}, {"b", "pwd"}},
+               Seconds(2), nullptr);
+  ASSERT_EQ(answers.size(), 4u);
+  EXPECT_EQ(answers[0].text, "it is a\n");
+  EXPECT_EQ(answers[0].failure, "");
+  EXPECT_LE(answers[0].asked, answers[0].answered);
+  EXPECT_EQ(answers[1].failure, "no route to lost");
+  EXPECT_EQ(answers[2].failure, "has not answered within 2 s");
+  EXPECT_EQ(answers[3].text, std::filesystem::current_path().string() + "\n");
+}
+
+}  // namespace
+}  // namespace poseidon
