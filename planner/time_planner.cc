@@ -265,8 +265,8 @@ class Trials {
 
  private:
   static constexpr double kMillisecondsPerSecond = 1000;
-  // Each takes up to a second.
-  static constexpr int kMostTrials = 4;
+  // Each takes up to a second or two, mostly a hundredth of it.
+  static constexpr int kMostTrials = 3;
   // By how much predictions are too high, but for one in fifty.
   static constexpr double kOptimism = 0.97;
 

@@ -13,7 +13,7 @@
 
 namespace poseidon {
 
-// Seconds of a steady iteration; nullopt if the trial would take longer than about a second. The
+// Seconds of a steady iteration; nullopt if the trial would take longer than a second or two. The
 // plan is of `job`, which has been checked, and `model`, which need not have times. Thread-safe.
 std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model);
 

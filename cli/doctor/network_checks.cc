@@ -5,8 +5,8 @@
 
 #include "core/units.h"
 #include "planner/cost/information_book.h"
-#include "planner/job_plan.h"
 #include "proto/bucket.h"
+#include "simulation/plan_trial.h"
 
 namespace poseidon {
 namespace {
@@ -100,11 +100,11 @@ Plan PlanWith(Job job, const ModelSpec& model, const Network& network) {
   const bool colocated = job.cluster().network().colocated();
   *job.mutable_cluster()->mutable_network() = network;
   job.mutable_cluster()->mutable_network()->set_colocated(colocated);
-  return PlanJob(InformationBook(model, job.cluster()), job);
+  return PlanByTrial(InformationBook(model, job.cluster()), job);
 }
 
 std::string PlanText(const Plan& plan) {
-  return Format("%.2f ms an iteration", plan.iteration_ms()) + " (" + SchemesText(plan) + ")";
+  return Format("%.2f ms an iteration", ExpectedIterationMs(plan)) + " (" + SchemesText(plan) + ")";
 }
 
 }  // namespace
@@ -131,9 +131,9 @@ Findings ComparePlans(const Job& job, const ModelSpec& model, const Network& mea
   finding.text = std::string("with ") +
                  (described ? "the config's network " : "the network that is taken by default ") +
                  PlanText(claimed) + ", with the measured one " + PlanText(found);
-  const double difference = found.iteration_ms() - claimed.iteration_ms();
+  const double difference = ExpectedIterationMs(found) - ExpectedIterationMs(claimed);
   const bool alike = SameSchemes(claimed, found) &&
-                     std::abs(difference) < kPlanDifference * claimed.iteration_ms();
+                     std::abs(difference) < kPlanDifference * ExpectedIterationMs(claimed);
   // A plan by time measures what the config does not say.
   if (alike || (!described && job.communication().policy() == Communication::TIME)) {
     return {finding};
