@@ -87,6 +87,10 @@ DEFINE_string(
 DEFINE_string(hosts, "",
               "File with a host a line: what the remote shell calls it, then, where they are "
               "needed, the address at which the others reach it, slots=N, roles=worker,server.");
+DEFINE_int32(nodes, 0, "Machines; as many as there are workers, or servers, if not given.");
+DEFINE_string(sbatch_flags, "",
+              "What else sbatch is given, parted by blanks: \"--partition=gpu --time=8:00:00\".");
+DEFINE_bool(submit, true, "Only write the script.");
 DEFINE_string(remote_shell, poseidon::kDefaultRemoteShell,
               "With --hosts: what a host's name and a command are put behind.");
 DEFINE_int32(

@@ -49,6 +49,9 @@ DECLARE_string(copy_bandwidth);
 DECLARE_string(hosts);
 DECLARE_string(remote_shell);
 DECLARE_string(remote_programs);
+DECLARE_int32(nodes);
+DECLARE_string(sbatch_flags);
+DECLARE_bool(submit);
 
 // Experiments.
 DECLARE_string(experiment);

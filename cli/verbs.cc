@@ -3,6 +3,7 @@
 #include "cli/convert.h"
 #include "cli/doctor.h"
 #include "cli/experiment.h"
+#include "cli/launch_slurm.h"
 #include "cli/net_verbs.h"
 #include "cli/plan.h"
 #include "cli/run.h"
@@ -62,6 +63,31 @@ const Verb kDoctor{
               {"format", "NAME", ""}},
     .example = "poseidon doctor --config=configs/lenet_digits.prototxt",
     .run = DoctorVerb};
+
+const Verb kLaunchSlurm{
+    .name = "launch slurm",
+    .summary = "submit a job to Slurm",
+    .usage = "launch slurm --config=FILE [flags]",
+    .text =
+        "Writes a batch script, OUT/job.sbatch, and submits it: the scheduler on the first node, "
+        "servers and workers as tasks with ranks from SLURM_PROCID. When Slurm queues the job "
+        "again, as after the failure of a node, it goes on from its newest snapshot. Nodes need "
+        "the programs, the job's files and the output directory at the same paths, as on a shared "
+        "file system. docs/deploy.md has an example.",
+    .flags = {{"config", "FILE", ""},
+              {"workers", "N", "Number of workers, instead of the config's."},
+              {"servers", "N", "Number of parameter servers, instead of the config's."},
+              {"nodes", "N", ""},
+              {"restarts", "N",
+               "When the job fails for a reason that may pass, queue it again, up to so many "
+               "times."},
+              {"remote_programs", "DIR",
+               "Where the programs are on the nodes; where they are here, if not given."},
+              {"sbatch_flags", "FLAGS", ""},
+              {"submit", "", ""},
+              {"out", "DIR", "Directory to write to; out/NAME of the job by default."}},
+    .example = "poseidon launch slurm --config=configs/lenet_digits.prototxt --nosubmit",
+    .run = LaunchSlurmVerb};
 
 const Verb kPlan{
     .name = "plan",
@@ -313,7 +339,7 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,  kDoctor,     kPlan,         kSimulate,       kExperiment,      kTime,
+      kRun,  kDoctor,     kLaunchSlurm,  kPlan,           kSimulate,        kExperiment, kTime,
       kTest, kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }

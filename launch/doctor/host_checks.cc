@@ -244,7 +244,8 @@ Findings CheckLimits(const CheckedHosts& hosts, const JobNeeds& needs) {
                       " files, and this job needs " + std::to_string(files),
                   "raise nofile in /etc/security/limits.conf (ulimit -n) on " + host.name);
     }
-    const int64_t threads = (kThreadsOfNode + 2 * needs.lanes) * (host.workers + host.servers);
+    const int64_t threads =
+        (kThreadsOfNode + int64_t{2} * needs.lanes) * (host.workers + host.servers);
     if (*facts.processes >= 0 && *facts.processes < threads) {
       report.Fail("this user may start " + std::to_string(*facts.processes) + " threads on " +
                       host.name + ", and this job needs " + std::to_string(threads),
@@ -337,7 +338,8 @@ Findings CheckGpus(const CheckedHosts& hosts, const JobNeeds& needs) {
   if (!needs.gpus) return std::move(report).Done("the job computes on CPUs");
   std::set<std::string> drivers;
   for (const CheckedHost& host : hosts) {
-    const auto wanted = static_cast<size_t>(host.workers * needs.gpus_per_worker);
+    const auto wanted =
+        static_cast<size_t>(host.workers) * static_cast<size_t>(needs.gpus_per_worker);
     if (wanted == 0) continue;
     for (const Gpu& gpu : host.facts.gpus) drivers.insert(gpu.driver);
     if (host.facts.gpus.empty()) {

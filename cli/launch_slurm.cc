@@ -1,0 +1,100 @@
+#include "cli/launch_slurm.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+
+#include "caffe_adapter/net/solver.h"
+#include "cli/flags.h"
+#include "cli/input/input_file.h"
+#include "core/atomic_file.h"
+#include "core/child_process.h"
+#include "core/files/directories.h"
+#include "launch/log_lines.h"
+#include "launch/program_directory.h"
+#include "launch/slurm_script.h"
+#include "proto/job_config.h"
+
+namespace poseidon {
+namespace {
+
+void SetCount(const char* flag, int value, int most, int& target) {
+  if (!FlagGiven(flag)) return;
+  if (value < 1 || value > most) {
+    throw ConfigError(std::string("--") + flag + " is " + std::to_string(value) +
+                      "; it must be between 1 and " + std::to_string(most));
+  }
+  target = value;
+}
+
+// Daemons of batch jobs work in the directory in which the job was submitted.
+SlurmJob JobFromFlags() {
+  constexpr int kMostNodes = 1000000;
+  JobConfig config = ReadJobConfig(CheckInputFile(FLAGS_config));
+  SlurmJob slurm;
+  Cluster& cluster = *config.job.mutable_cluster();
+  int workers = cluster.workers();
+  int servers = cluster.servers();
+  SetCount("workers", FLAGS_workers, kMostNodes, workers);
+  SetCount("servers", FLAGS_servers, kMostNodes, servers);
+  cluster.set_workers(workers);
+  cluster.set_servers(servers);
+  slurm.nodes = std::max(workers, servers);
+  SetCount("nodes", FLAGS_nodes, slurm.nodes, slurm.nodes);
+  if (FLAGS_restarts < 0) {
+    throw ConfigError("--restarts is " + std::to_string(FLAGS_restarts) +
+                      "; it must not be negative");
+  }
+  slurm.restarts = FLAGS_restarts;
+  Training& training = *config.job.mutable_training();
+  if (training.engine() == Training::TORCH) {
+    training.set_solver(SolverPath(config));
+    slurm.has_snapshots = !LoadSolver(training.solver()).parameter.snapshot_prefix().empty();
+  }
+  slurm.scheduler_port_set = cluster.has_scheduler_port();
+  slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
+  slurm.out = std::filesystem::absolute(FLAGS_out.empty() ? "out/" + config.job.name() : FLAGS_out)
+                  .lexically_normal()
+                  .string();
+  slurm.job = std::move(config.job);
+  return slurm;
+}
+
+ExitCode Submit(const std::string& script, const std::string& log) {
+  std::istringstream flags(FLAGS_sbatch_flags);
+  ChildOptions child;
+  child.name = "sbatch";
+  child.command = {FindProgram("sbatch")};
+  child.command.insert(child.command.end(), std::istream_iterator<std::string>(flags), {});
+  child.command.push_back(script);
+  child.log = log;
+  child.inherit_output = true;
+  ChildProcess sbatch(std::move(child));
+  const ExitStatus& status = sbatch.Wait();
+  if (status.ok()) return ExitCode::kSuccess;
+  const std::string said = LastLines(log, 1);
+  throw Error(ExitCode::kFailure, "sbatch " + status.ToString() +
+                                      (said.empty() ? "" : ": " + said.substr(0, said.size() - 1)) +
+                                      "; the script is " + script);
+}
+
+}  // namespace
+
+ExitCode LaunchSlurmVerb() {
+  const SlurmJob slurm = JobFromFlags();
+  MakeDirectories(slurm.out + "/logs");
+  const std::string script = slurm.out + "/job.sbatch";
+  WriteFileAtomically(script, SlurmScript(slurm));
+  if (!FLAGS_submit) {
+    std::cout << "the script is " << script << "; `sbatch " << script << "` submits it"
+              << std::endl;
+    return ExitCode::kSuccess;
+  }
+  std::cout << "progress will be in " << slurm.out << "/slurm-NUMBER.log, results in " << slurm.out
+            << "/summary.json" << std::endl;
+  return Submit(script, slurm.out + "/logs/sbatch.log");
+}
+
+}  // namespace poseidon
