@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "caffe_adapter/net/solver.h"
-#include "cli/experiment_progress.h"
 #include "cli/flags.h"
 #include "cli/input/input_file.h"
 #include "cli/input/model_source.h"
+#include "cli/output/experiment_progress.h"
 #include "core/child_process.h"
 #include "core/program.h"
 #include "core/steady_now.h"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "caffe_adapter/net/net.h"
+#include "cli/output/table.h"
 #include "cli/plan.h"
-#include "cli/table.h"
 #include "planner/cost/cost_model.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"

@@ -4,9 +4,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/experiment_progress.h"
 #include "cli/flags.h"
-#include "cli/table.h"
+#include "cli/output/experiment_progress.h"
+#include "cli/output/table.h"
 #include "core/steady_now.h"
 #include "planner/model_times.h"
 #include "proto/bucket.h"

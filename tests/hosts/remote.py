@@ -4,6 +4,7 @@ machine's own on loopback addresses."""
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -179,7 +180,7 @@ class NamespacesTest(HostsTest):
         home = self.names[0]
         for name in self.names:
             self.ip("netns", "add", name)
-            self.addCleanup(self.ip, "netns", "del", name)
+            self.addCleanup(self.remove, name)
             self.ip("-n", name, "link", "set", "lo", "up")
         self.ip("-n", home, "link", "add", "bridge", "type", "bridge")
         self.ip("-n", home, "addr", "add", f"{self.HOME}/24", "dev", "bridge")
@@ -205,6 +206,15 @@ class NamespacesTest(HostsTest):
     @staticmethod
     def ip(*words):
         subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def remove(self, name):
+        """A namespace, with what is left in it: a server that waits for a client that is cut off."""
+        left = subprocess.run(
+            ["ip", "netns", "pids", name], check=True, capture_output=True, text=True
+        )
+        for pid in left.stdout.split():
+            os.kill(int(pid), signal.SIGKILL)
+        self.ip("netns", "del", name)
 
     @staticmethod
     def enter(name):

@@ -132,7 +132,10 @@ SchedulerParameters=sched_interval=1
         self.spawn("slurmctld", ["/usr/sbin/slurmctld", "-D"])
         for number in range(NODES):
             os.mkdir(self.path(f"spool-node{number}"))
-            self.spawn(f"slurmd-{number}", ["/usr/sbin/slurmd", "-D", "-N", f"node{number}"])
+            # What it has started ends with it, as a node's processes do.
+            command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+            command += ["/usr/sbin/slurmd", "-D", "-N", f"node{number}"]
+            self.spawn(f"slurmd-{number}", command)
         self.until(lambda: self.ask("sinfo", "-h", "-o", "%T %D").strip() == f"idle {NODES}")
 
     def ask(self, *command):

@@ -10,7 +10,7 @@
 
 #include "cli/flags.h"
 #include "cli/help.h"
-#include "cli/table.h"
+#include "cli/output/table.h"
 #include "cli/verbs.h"
 #include "proto/job.pb.h"
 #include "tests/unit/temporary_directory.h"

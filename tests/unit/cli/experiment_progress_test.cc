@@ -1,5 +1,5 @@
 // What `poseidon experiment` says while it works.
-#include "cli/experiment_progress.h"
+#include "cli/output/experiment_progress.h"
 
 #include <gtest/gtest.h>
 

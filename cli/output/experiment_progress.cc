@@ -1,8 +1,8 @@
-#include "cli/experiment_progress.h"
+#include "cli/output/experiment_progress.h"
 
 #include <cmath>
 
-#include "cli/table.h"
+#include "cli/output/table.h"
 #include "experiments/experiment_points.h"
 #include "experiments/experiment_results.h"
 
