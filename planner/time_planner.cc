@@ -247,11 +247,13 @@ class Trials {
     std::stable_sort(rivals_.begin() + 1, rivals_.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     int tried = 0;
+    int64_t messages = 0;
     for (const auto& [predicted, plan] : rivals_) {
       const bool done = best_ <= least_ * kEnough || predicted * kOptimism >= best_;
-      if (tried == kMostTrials || done) break;
+      if (tried == kMostTrials || messages > kMostTriedMessages || done) break;
       const std::optional<double> seconds = trial_(plan);
       ++tried;
+      messages += MessagesOfAll(plan);
       // Too large to be tried, as are its likes: the prediction is all there is.
       if (!seconds) break;
       if (*seconds >= best_) continue;
@@ -265,8 +267,10 @@ class Trials {
 
  private:
   static constexpr double kMillisecondsPerSecond = 1000;
-  // Each takes up to a second or two, mostly a hundredth of it.
-  static constexpr int kMostTrials = 3;
+  // Mostly the first one agrees with the prediction, and is the only one.
+  static constexpr int kMostTrials = 6;
+  // Of an iteration, in all trials but the last: some five seconds on one core.
+  static constexpr int64_t kMostTriedMessages = 200000;
   // By how much predictions are too high, but for one in fifty.
   static constexpr double kOptimism = 0.97;
 

@@ -130,6 +130,8 @@ int64_t Messages(const Plan& plan, int64_t simulated) {
 
 }  // namespace
 
+int64_t MessagesOfAll(const Plan& plan) { return Messages(plan, plan.workers()); }
+
 int Representatives(const Plan& plan) {
   const auto all = [&](const auto& holds) {
     return std::all_of(plan.buckets().begin(), plan.buckets().end(), holds);
@@ -137,7 +139,7 @@ int Representatives(const Plan& plan) {
   if (all(InRing)) return 1;
   const bool in_step = plan.workers() > kRepresentatives &&
                        all([&](const BucketPlan& bucket) { return InStep(bucket, plan); });
-  return in_step && Messages(plan, plan.workers()) > kMostOfAll ? kRepresentatives : 0;
+  return in_step && MessagesOfAll(plan) > kMostOfAll ? kRepresentatives : 0;
 }
 
 int64_t MessagesPerIteration(const Plan& plan) {

@@ -60,5 +60,7 @@ int Representatives(const Plan& plan);
 
 // Messages that the exchange model makes for an iteration: what it costs.
 int64_t MessagesPerIteration(const Plan& plan);
+// Those of all workers: what trying the plan costs.
+int64_t MessagesOfAll(const Plan& plan);
 
 }  // namespace poseidon

@@ -243,6 +243,10 @@ TEST(RandomPlansTest, PredictionsHold) { ExpectPredictionsHold(1, 100, 8); }
 TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 2000, 24); }
 
 TEST(RandomPlansTest, TimeIsNoSlower) { ExpectTimeIsNoSlower(1, 4, 4); }
+// Points at which no prediction knows which of two steady states the workers come to.
+TEST(RandomPlansTest, SlowTimeIsNoSlowerWhereTrialsDecide) {
+  for (const uint32_t seed : {1026, 1087, 1089}) ExpectTimeIsNoSlower(seed, 1, 16);
+}
 TEST(RandomPlansTest, SlowTimeIsNoSlower) { ExpectTimeIsNoSlower(1000, 150, 16); }
 
 }  // namespace
