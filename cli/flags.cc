@@ -22,6 +22,9 @@ DEFINE_string(sigint_effect, "stop",
 DEFINE_string(sighup_effect, "snapshot",
               "Likewise of SIGHUP, as when the terminal is closed. Where the solver has no "
               "snapshot_prefix it is end if not given.");
+DEFINE_bool(monitor, true,
+            "Do without the monitor, which shows the job on a page. By default it listens on a "
+            "free port of the loopback device, or as the config says.");
 DEFINE_int32(iterations, 0, "Batches.");
 DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 

@@ -16,6 +16,7 @@ DECLARE_string(snapshot);
 DECLARE_int32(restarts);
 DECLARE_string(sigint_effect);
 DECLARE_string(sighup_effect);
+DECLARE_bool(monitor);
 DECLARE_int32(iterations);
 DECLARE_int32(threads);
 

@@ -28,6 +28,7 @@ const Verb kRun{
               {"weights", "FILES", ""},
               {"snapshot", "FILE", ""},
               {"restarts", "N", ""},
+              {"monitor", "", ""},
               {"sigint_effect", "WHAT", ""},
               {"sighup_effect", "WHAT", ""},
               {"out", "DIR", "Directory to write to; out/NAME of the job by default."}},
