@@ -122,6 +122,13 @@ DEFINE_bool(check_size, false,
             "--resize_width the net must crop (crop_size) or all be of one size.");
 DEFINE_int64(train_records, 0, "Images to train on; the others are to test. 0: all.");
 
+DEFINE_string(address, "",
+              "Where the job's monitor is, as its scheduler says it, or the job's output "
+              "directory.");
+DEFINE_bool(watch, false, "Show it again every second, until the job ends.");
+DEFINE_string(token_file, "", "File whose first line is the monitor's token, if it asks for one.");
+DEFINE_string(page, "", "Write a page that shows it to this file, instead.");
+
 DEFINE_string(out, "", "Directory to write to; made if it is not there.");
 DEFINE_string(format, "table", "table: for people; json: for programs.");
 DEFINE_bool(replace, false, "Replace databases that are there already, instead of refusing to.");

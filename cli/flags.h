@@ -71,6 +71,12 @@ DECLARE_bool(encoded);
 DECLARE_string(encode_type);
 DECLARE_bool(check_size);
 
+// Status of a job.
+DECLARE_string(address);
+DECLARE_bool(watch);
+DECLARE_string(token_file);
+DECLARE_string(page);
+
 // Output.
 DECLARE_string(out);
 DECLARE_string(format);

@@ -6,6 +6,7 @@
 #include "cli/plan.h"
 #include "cli/run.h"
 #include "cli/simulate.h"
+#include "cli/status/status.h"
 
 namespace poseidon {
 namespace {
@@ -35,6 +36,26 @@ const Verb kRun{
     .example = "poseidon run --config=configs/lenet_digits.prototxt",
     .run = RunVerb,
     .run_program = RunProgramVerb};
+
+const Verb kStatus{
+    .name = "status",
+    .summary = "show what a job does, or what has become of it",
+    .usage = "status [ADDRESS|DIR] [flags]",
+    .text =
+        "Asks the monitor of a job that runs: which iteration it is at, loss, throughput, what "
+        "each "
+        "node does and waits for, and each bucket's predicted and measured exchange. ADDRESS is "
+        "what the scheduler has said at its start; DIR is the job's output directory, from which a "
+        "job that has ended is shown, too. Without either it is the one job that runs with its "
+        "output in out/. docs/monitoring.md tells about the monitor's page and what programs can "
+        "ask it.",
+    .flags = {{"watch", "", ""},
+              {"page", "FILE", ""},
+              {"token_file", "FILE", ""},
+              {"format", "NAME", ""}},
+    .word_flag = "address",
+    .example = "poseidon status out/lenet_digits --page=out/lenet_digits.html",
+    .run = StatusVerb};
 
 const Verb kPlan{
     .name = "plan",
@@ -280,8 +301,8 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,        kPlan,         kSimulate,       kExperiment,      kTime,       kTest,
-      kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
+      kRun,  kStatus,     kPlan,         kSimulate,       kExperiment,      kTime,
+      kTest, kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

@@ -1,5 +1,7 @@
 #include "client/timeline_recorder.h"
 
+#include <utility>
+
 namespace poseidon {
 namespace {
 
@@ -17,7 +19,7 @@ std::optional<wire::IterationTimeline> TimelineRecorder::EndIteration(
   if (follows && iteration.end >= next_) timeline = Describe(plan, buckets);
   if (timeline) next_ = iteration.end + kInterval;
   before_ = iteration;
-  waits_.clear();
+  waits_before_ = std::exchange(waits_, {});
   return timeline;
 }
 
@@ -34,11 +36,13 @@ std::optional<wire::IterationTimeline> TimelineRecorder::Describe(
     times.set_ready_ms(Milliseconds(exchange->ready - before_.begin));
     times.set_fresh_ms(Milliseconds(exchange->fresh - before_.begin));
   }
-  for (const LayerWait& waited : waits_) {
-    wire::LayerWait& wait = *timeline.add_waits();
-    wait.set_layer(waited.layer);
-    wait.set_begin_ms(Milliseconds(waited.begin - before_.begin));
-    wait.set_end_ms(Milliseconds(waited.end - before_.begin));
+  for (const std::vector<LayerWait>* waits : {&waits_before_, &waits_}) {
+    for (const LayerWait& waited : *waits) {
+      wire::LayerWait& wait = *timeline.add_waits();
+      wait.set_layer(waited.layer);
+      wait.set_begin_ms(Milliseconds(waited.begin - before_.begin));
+      wait.set_end_ms(Milliseconds(waited.end - before_.begin));
+    }
   }
   return timeline;
 }

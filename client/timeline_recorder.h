@@ -44,6 +44,7 @@ class TimelineRecorder {
                                                   const BucketProgress& buckets) const;
 
   Iteration before_;
+  std::vector<LayerWait> waits_before_;
   std::vector<LayerWait> waits_;  // of the present iteration
   Time next_{};                   // when another timeline is due
 };

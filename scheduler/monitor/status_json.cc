@@ -65,23 +65,6 @@ Json BucketsOf(const JobStatus& status) {
   return list;
 }
 
-Json HistoryJson(const History& history) {
-  auto iterations = Json::array();
-  auto losses = Json::array();
-  auto rates = Json::array();
-  auto durations = Json::array();
-  auto exposed = Json::array();
-  for (const History::Point& point : history.points()) {
-    iterations.push_back(point.first + point.iterations);
-    losses.push_back(point.loss());
-    rates.push_back(point.images_per_second());
-    durations.push_back(point.duration_ms());
-    exposed.push_back(point.exposed_ms());
-  }
-  return {{"stride", history.stride()}, {"iteration", iterations},   {"loss", losses},
-          {"images_per_second", rates}, {"iteration_ms", durations}, {"exposed_ms", exposed}};
-}
-
 Json TimelineJson(const JobStatus& status) {
   if (!status.timeline) return nullptr;
   const wire::IterationTimeline& timeline = *status.timeline;
@@ -130,6 +113,23 @@ Json EndJson(const std::optional<wire::End>& end) {
 }
 
 }  // namespace
+
+Json HistoryJson(const History& history) {
+  auto iterations = Json::array();
+  auto losses = Json::array();
+  auto rates = Json::array();
+  auto durations = Json::array();
+  auto exposed = Json::array();
+  for (const History::Point& point : history.points()) {
+    iterations.push_back(point.first + point.iterations);
+    losses.push_back(point.loss());
+    rates.push_back(point.images_per_second());
+    durations.push_back(point.duration_ms());
+    exposed.push_back(point.exposed_ms());
+  }
+  return {{"stride", history.stride()}, {"iteration", iterations},   {"loss", losses},
+          {"images_per_second", rates}, {"iteration_ms", durations}, {"exposed_ms", exposed}};
+}
 
 Json StatusJson(const JobStatus& status) {
   Json json;

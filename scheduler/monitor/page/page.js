@@ -70,7 +70,8 @@ function showNodes(nodes) {
   fillTable('nodes', [
     ['node', '', (node) => node.role + ' ' + node.rank],
     ['state', '', (node) => node.state, (node) => stateClasses[node.state]],
-    ['host', 'name', (node) => node.host ? node.host + ':' + node.pid : ''],
+    ['host', '', (node) => node.host],
+    ['process', 'number', (node) => node.pid ? String(node.pid) : ''],
     ['iteration', 'number', ofWorker((node) => digits(node.iteration, 0))],
     ['lag', 'number', ofWorker((node) => digits(node.lag, 0))],
     ['iteration ms', 'number', ofWorker((node) => significant(node.iteration_ms))],
@@ -138,11 +139,15 @@ function showCurve(id, iterations, values, fromZero) {
 }
 
 function legend(note, timeline) {
-  const swatch = (name) => element('span', '', 'swatch ' + name);
-  note.replaceChildren(swatch('compute'), 'computing', swatch('wire'), 'exchange, ready to fresh',
-    swatch('exposed'), 'computing stands still',
-    element('div', `Worker ${timeline.worker}, iteration ${digits(timeline.iteration, 0)}, ` +
-      `and the next one's wait for its values.`));
+  const entry = (name, text) => {
+    const made = element('span', '', 'entry');
+    made.append(element('span', '', 'swatch ' + name), text);
+    return made;
+  };
+  note.replaceChildren(entry('compute', 'computing'), entry('wire', 'exchange, ready to fresh'),
+    entry('exposed', 'computing stands still'),
+    element('div', `Worker ${timeline.worker}, iteration ${digits(timeline.iteration, 0)}, and ` +
+      'the start of the next one, which waits for its values.'));
 }
 
 // The parts of [0, end) in which computing did not stand still.
