@@ -24,6 +24,9 @@ DEFINE_string(sigint_effect, "stop",
 DEFINE_string(sighup_effect, "snapshot",
               "Likewise of SIGHUP, as when the terminal is closed. Where the solver has no "
               "snapshot_prefix it is end if not given.");
+DEFINE_bool(monitor, true,
+            "Do without the monitor, which shows the job on a page. By default it listens on a "
+            "free port of the loopback device, or as the config says.");
 DEFINE_int32(iterations, 0, "Batches.");
 DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 
@@ -132,6 +135,13 @@ DEFINE_bool(check_size, false,
             "Refuse images that are not of the first one's size. Without --resize_height and "
             "--resize_width the net must crop (crop_size) or all be of one size.");
 DEFINE_int64(train_records, 0, "Images to train on; the others are to test. 0: all.");
+
+DEFINE_string(address, "",
+              "Where the job's monitor is, as its scheduler says it, or the job's output "
+              "directory.");
+DEFINE_bool(watch, false, "Show it again every second, until the job ends.");
+DEFINE_string(token_file, "", "File whose first line is the monitor's token, if it asks for one.");
+DEFINE_string(page, "", "Write a page that shows it to this file, instead.");
 
 DEFINE_string(out, "", "Directory to write to; made if it is not there.");
 DEFINE_string(format, "table", "table: for people; json: for programs.");

@@ -16,6 +16,7 @@ DECLARE_string(snapshot);
 DECLARE_int32(restarts);
 DECLARE_string(sigint_effect);
 DECLARE_string(sighup_effect);
+DECLARE_bool(monitor);
 DECLARE_int32(iterations);
 DECLARE_int32(threads);
 
@@ -77,6 +78,12 @@ DECLARE_bool(gray);
 DECLARE_bool(encoded);
 DECLARE_string(encode_type);
 DECLARE_bool(check_size);
+
+// Status of a job.
+DECLARE_string(address);
+DECLARE_bool(watch);
+DECLARE_string(token_file);
+DECLARE_string(page);
 
 // Output.
 DECLARE_string(out);

@@ -91,6 +91,12 @@ void SetStart(const std::vector<std::string>& program, Training& training) {
   if (!FLAGS_snapshot.empty()) training.set_snapshot(FLAGS_snapshot);
 }
 
+// A job without a monitor of its own has one on a free port.
+void SetMonitor(Job& job) {
+  if (!FLAGS_monitor) return job.clear_monitor();
+  if (!job.has_monitor()) job.mutable_monitor()->set_port(0);
+}
+
 // A program computes where and in what it decides itself, and goes only forward.
 void CheckProgram(const JobConfig& config) {
   if (config.job.recovery().mode() != Recovery::NONE) {
@@ -225,6 +231,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   cluster.set_workers(Nodes("workers", FLAGS_workers, cluster.workers()));
   cluster.set_servers(Nodes("servers", FLAGS_servers, cluster.servers()));
   if (!HostsGiven()) cluster.set_scheduler_host("127.0.0.1");
+  SetMonitor(job);
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
   SetStart(program, *job.mutable_training());
   CheckRestarts(job.training());

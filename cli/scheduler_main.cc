@@ -20,6 +20,7 @@
 #include "proto/job_config.h"
 #include "proto/rate_advice.h"
 #include "scheduler/journal/journal.h"
+#include "scheduler/monitor/job_monitor.h"
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
 #include "simulation/plan_trial.h"
@@ -92,14 +93,17 @@ class JournalWriter {
 // over to a better plan.
 class JobWatch {
  public:
-  // `journal` may be null.
-  JobWatch(ZmqRuntime& runtime, const Job& job, Journal* journal)
-      : runtime_(runtime), job_(job), journal_(journal), report_(MakeReport()) {
+  // `journal` and `monitor` may be null.
+  JobWatch(ZmqRuntime& runtime, const Job& job, Journal* journal, JobMonitor* monitor)
+      : runtime_(runtime), job_(job), journal_(journal), monitor_(monitor), report_(MakeReport()) {
     if (FLAGS_launched) launcher_.emplace(STDIN_FILENO);
     if (journal == nullptr) return;
     shows_joining_ = journal->state().stage == JobState::Stage::kGathering;
     if (journal->state().plan) plan_ = *journal->state().plan;
-    for (const wire::JournalRecord& record : journal->TakeRecords()) report_.Restore(record);
+    for (const wire::JournalRecord& record : journal->TakeRecords()) {
+      report_.Restore(record);
+      if (monitor_ != nullptr) monitor_->tracker().Restore(record);
+    }
   }
 
   const JobReport& report() const { return report_; }
@@ -111,8 +115,12 @@ class JobWatch {
       if (const auto request = interruption.TakeRequest()) PassOn(request->effect);
       if (launcher_) HearLauncher();
       const std::optional<Envelope> envelope = runtime_.mailbox().Take(kTick);
+      if (monitor_ != nullptr) monitor_->Publish(SteadyNow());
       if (!envelope) continue;
-      if (const std::optional<wire::End> end = OnMessage(*envelope)) return *end;
+      if (const std::optional<wire::End> end = OnMessage(*envelope)) {
+        if (monitor_ != nullptr) monitor_->End(*end, SteadyNow());
+        return *end;
+      }
     }
   }
 
@@ -122,6 +130,7 @@ class JobWatch {
       wire::JournalRecord record;
       *record.mutable_iteration() = iteration;
       Write(record, false);
+      if (monitor_ != nullptr) monitor_->tracker().OnIteration(iteration, SteadyNow());
     });
   }
 
@@ -201,6 +210,9 @@ class JobWatch {
       case MessageKind::kRecovered:
         OnRecovered(body);
         break;
+      case MessageKind::kJobPhase:
+        OnJobPhase(body);
+        break;
       case MessageKind::kEnd:
       case MessageKind::kFailed: {
         wire::End end;
@@ -216,6 +228,7 @@ class JobWatch {
   void OnJoined(const std::string& body) {
     wire::View view;
     view.ParseFromString(body);
+    if (monitor_ != nullptr) monitor_->tracker().OnView(view);
     // Later the places of lost nodes are taken; what comes of that is told when training goes on.
     if (!std::exchange(shows_joining_, false)) return;
     const wire::Node first = FindNode(view, {Role::kWorker, 0});
@@ -223,17 +236,24 @@ class JobWatch {
          std::to_string(first.pid()) + " on " + first.host());
   }
 
-  static void OnNotice(const std::string& body) {
+  void OnNotice(const std::string& body) {
     wire::Notice notice;
-    if (notice.ParseFromString(body)) {
-      Show((notice.rank() < 0 ? "" : "worker " + std::to_string(notice.rank()) + ": ") +
-           notice.text());
-    }
+    if (!notice.ParseFromString(body)) return;
+    Show((notice.rank() < 0 ? "" : "worker " + std::to_string(notice.rank()) + ": ") +
+         notice.text());
+    if (monitor_ != nullptr) monitor_->tracker().OnNotice(notice);
+  }
+
+  void OnJobPhase(const std::string& body) {
+    wire::JobPhase phase;
+    if (monitor_ == nullptr || !phase.ParseFromString(body)) return;
+    monitor_->tracker().OnPhase(phase, SteadyNow());
   }
 
   void OnPlan(const std::string& body) {
     plan_.ParseFromString(body);
     report_.OnPlan(plan_);
+    if (monitor_ != nullptr) monitor_->tracker().OnPlan(plan_);
     if (plan_.plan().layout() != plan_.plan().number()) return;  // one that has been shown
     if (plan_.plan().number() > 0) {
       Show("another plan from iteration " + std::to_string(plan_.plan().start_iteration()) + " on");
@@ -256,6 +276,7 @@ class JobWatch {
     const Replanned replanned = Replan(known, plan_, times, TryPlan);
     Show(replanned.why);
     report_.OnRecalibration(replanned.current);
+    if (monitor_ != nullptr) monitor_->tracker().OnRecalibration(replanned.current);
     if (!replanned.plan) return;
     runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), *replanned.plan));
   }
@@ -268,12 +289,16 @@ class JobWatch {
   void OnProgress(const std::string& body) {
     wire::Progress progress;
     if (!progress.ParseFromString(body)) return;
-    if (const auto line = report_.OnProgress(progress, SteadyNow())) Show(*line);
+    const Time now = SteadyNow();
+    if (monitor_ != nullptr) monitor_->tracker().OnProgress(progress, now);
+    if (const auto line = report_.OnProgress(progress, now)) Show(*line);
   }
 
   void OnRecovered(const std::string& body) {
     wire::Recovered recovered;
-    if (recovered.ParseFromString(body)) Show(report_.OnRecovered(recovered));
+    if (!recovered.ParseFromString(body)) return;
+    Show(report_.OnRecovered(recovered));
+    if (monitor_ != nullptr) monitor_->tracker().OnRecovered(recovered);
   }
 
   void OnFinished(const std::string& body) {
@@ -283,11 +308,13 @@ class JobWatch {
     *record.mutable_finished() = worker;
     Write(record, false);
     report_.OnFinished(worker);
+    if (monitor_ != nullptr) monitor_->tracker().OnFinished(worker);
   }
 
   ZmqRuntime& runtime_;
   const Job& job_;
   JournalWriter journal_;
+  JobMonitor* monitor_;  // null: there is none
   JobReport report_;
   std::optional<InputLines> launcher_;
   wire::PlanAndModel plan_;  // the latest
@@ -310,6 +337,13 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
   return journal;
 }
 
+std::unique_ptr<JobMonitor> OpenMonitor(const Job& job) {
+  if (!job.has_monitor()) return nullptr;
+  auto monitor = std::make_unique<JobMonitor>(job, FLAGS_out);
+  Show("monitor: " + monitor->url());
+  return monitor;
+}
+
 void WriteSummary(const std::string& summary, const wire::End& end) {
   try {
     WriteFileAtomically(FLAGS_out + "/summary.json", summary);
@@ -326,6 +360,7 @@ ExitCode Run() {
   Interruption interruption({ParseSignalEffect("sigint_effect", FLAGS_sigint_effect),
                              ParseSignalEffect("sighup_effect", FLAGS_sighup_effect)});
   const std::unique_ptr<Journal> journal = OpenJournal(config);
+  const std::unique_ptr<JobMonitor> monitor = OpenMonitor(config.job);
 
   ZmqOptions options = NodeZmqOptions(config.job, config.job.cluster().scheduler_host());
   options.data_lanes = 0;
@@ -355,7 +390,7 @@ ExitCode Run() {
            "scheduler there";
   }
 
-  JobWatch watch(runtime, config.job, journal.get());
+  JobWatch watch(runtime, config.job, journal.get(), monitor.get());
   const wire::End end = watch.Run(interruption);
   const JobReport& report = watch.report();
   runtime.Stop();

@@ -8,6 +8,7 @@
 #include "cli/plan.h"
 #include "cli/run.h"
 #include "cli/simulate.h"
+#include "cli/status/status.h"
 
 namespace poseidon {
 namespace {
@@ -36,6 +37,7 @@ const Verb kRun{
               {"weights", "FILES", ""},
               {"snapshot", "FILE", ""},
               {"restarts", "N", ""},
+              {"monitor", "", ""},
               {"sigint_effect", "WHAT", ""},
               {"sighup_effect", "WHAT", ""},
               {"out", "DIR", "Directory to write to; out/NAME of the job by default."}},
@@ -88,6 +90,26 @@ const Verb kLaunchSlurm{
               {"out", "DIR", "Directory to write to; out/NAME of the job by default."}},
     .example = "poseidon launch slurm --config=configs/lenet_digits.prototxt --nosubmit",
     .run = LaunchSlurmVerb};
+
+const Verb kStatus{
+    .name = "status",
+    .summary = "show what a job does, or what has become of it",
+    .usage = "status [ADDRESS|DIR] [flags]",
+    .text =
+        "Asks the monitor of a job that runs: which iteration it is at, loss, throughput, what "
+        "each "
+        "node does and waits for, and each bucket's predicted and measured exchange. ADDRESS is "
+        "what the scheduler has said at its start; DIR is the job's output directory, from which a "
+        "job that has ended is shown, too. Without either it is the one job that runs with its "
+        "output in out/. docs/monitoring.md tells about the monitor's page and what programs can "
+        "ask it.",
+    .flags = {{"watch", "", ""},
+              {"page", "FILE", ""},
+              {"token_file", "FILE", ""},
+              {"format", "NAME", ""}},
+    .word_flag = "address",
+    .example = "poseidon status out/lenet_digits --page=out/lenet_digits.html",
+    .run = StatusVerb};
 
 const Verb kPlan{
     .name = "plan",
@@ -339,8 +361,8 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,  kDoctor,     kLaunchSlurm,  kPlan,           kSimulate,        kExperiment, kTime,
-      kTest, kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
+      kRun,  kStatus, kDoctor,     kLaunchSlurm,  kPlan,           kSimulate,        kExperiment,
+      kTime, kTest,   kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

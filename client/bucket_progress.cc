@@ -52,6 +52,7 @@ bool BucketProgress::Report(int index, int64_t iteration, Time happened) {
   // The first iteration became fresh by the initial values, the next by the first exchange.
   if (bucket.fresh > start_ + 1) {
     bucket.exchange += happened - bucket.ready;
+    bucket.last[(bucket.fresh - 1) % 2] = {bucket.ready, happened};
     ++bucket.exchanges;
   }
   return true;
@@ -61,6 +62,15 @@ bool BucketProgress::IsFresh(int layer, int64_t iteration) const {
   const auto fresh = [iteration](const Bucket& bucket) { return bucket.fresh >= iteration; };
   if (wait_for_all_) return std::all_of(buckets_.begin(), buckets_.end(), fresh);
   return fresh(buckets_[bucket_of_layer_[layer]]);
+}
+
+std::optional<BucketProgress::Exchange> BucketProgress::FindExchange(int index,
+                                                                     int64_t iteration) const {
+  const Bucket& bucket = buckets_[index];
+  const bool is_kept = iteration + 1 <= bucket.fresh && iteration + 2 >= bucket.fresh;
+  // The exchange of the plan's first iteration is not kept, as connections are made in it.
+  if (!is_kept || iteration <= start_) return std::nullopt;
+  return bucket.last[iteration % 2];
 }
 
 void BucketProgress::AddTimes(wire::WorkerReport& report) const {

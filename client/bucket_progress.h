@@ -3,7 +3,9 @@
 // lanes report), and how long exchanges took.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/time.h"
@@ -36,6 +38,15 @@ class BucketProgress {
   // The bucket that the layer is in.
   int bucket(int layer) const { return bucket_of_layer_[layer]; }
 
+  // When the bucket's exchange of the iteration's gradients began and ended; nothing of those that
+  // are not over, and of all but the last two that are.
+  struct Exchange {
+    Time ready{};
+    Time fresh{};
+  };
+  std::optional<Exchange> FindExchange(int bucket, int64_t iteration) const;
+  int buckets() const { return static_cast<int>(buckets_.size()); }
+
   // Adds to the report's last buckets, which are this plan's, how long the exchanges took, from
   // ready to fresh, without the first: in that connections are made.
   void AddTimes(wire::WorkerReport& report) const;
@@ -50,6 +61,7 @@ class BucketProgress {
     Time ready{};
     Duration exchange{};
     int64_t exchanges = 0;
+    std::array<Exchange, 2> last;  // by iteration, modulo 2
   };
 
   bool no_overlap_;

@@ -232,6 +232,7 @@ void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
   SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
   if (context_->kept != nullptr) {
     done_.push_back(progress);
+    done_.back().clear_timeline();  // of no use later, and large
     if (done_.size() > kMostRemembered) done_.pop_front();
   }
   ++iteration_;

@@ -84,6 +84,8 @@ class WorkerProtocol {
   // Whether the layer may be used in the forward pass of `iteration`.
   bool IsFresh(int layer, int64_t iteration) const { return progress_->IsFresh(layer, iteration); }
   bool AllFresh() const;
+  // Of the present plan.
+  const BucketProgress& progress() const { return *progress_; }
 
   // What came to the application lane. kEnd and kFailed are the program's: ignored, as is all that
   // does not fit the phase or is of an earlier plan.

@@ -109,6 +109,7 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   }
   const std::string host =
       options_.host.empty() ? FindPublicHost(job.cluster().scheduler_host()) : options_.host;
+  if (job.has_monitor()) timeline_.emplace();
   if (job.training().trace()) trace_ = std::make_unique<Trace>("worker", kTraceEvents);
   runtime_ = std::make_unique<ZmqRuntime>(NodeId{Role::kWorker, -1}, NodeZmqOptions(job, host));
   WorkerOptions worker;
@@ -294,7 +295,9 @@ void WorkerSession::WaitFresh(int layer) {
   HandleWhile([&] { return !protocol_.IsFresh(layer, iteration()); }, FreshDeadline(),
               "the values of layer " + exchange_->LayerName(layer) + ", iteration " +
                   std::to_string(iteration()));
-  exchange_times_.AddExposed(SteadyNow() - begin);
+  const Time end = SteadyNow();
+  exchange_times_.AddExposed(end - begin);
+  if (timeline_) timeline_->Wait(layer, begin, end);
   TraceSpan("wait", layer, begin);
 }
 
@@ -308,6 +311,11 @@ bool WorkerSession::EndIteration(wire::Progress progress) {
   progress.set_exchange_seconds(ToSeconds(exchange_times_.last().exchange));
   progress.set_exposed_seconds(ToSeconds(exchange_times_.last().exposed));
   progress.set_iteration_seconds(ToSeconds(now - iteration_begin_));
+  if (timeline_) {
+    std::optional<wire::IterationTimeline> timeline = timeline_->EndIteration(
+        {iteration(), iteration_begin_, now}, plan().number(), protocol_.progress());
+    if (timeline) *progress.mutable_timeline() = std::move(*timeline);
+  }
   iteration_begin_ = now;
   Do([&](Outbox& outbox) { protocol_.EndIteration(std::move(progress), outbox); });
   Poll();

@@ -46,6 +46,7 @@
 
 #include "client/exchange_times.h"
 #include "client/staging/layer_exchange.h"
+#include "client/timeline_recorder.h"
 #include "client/worker_protocol.h"
 #include "core/arithmetic/gradient_buffers.h"
 #include "core/error.h"
@@ -207,7 +208,8 @@ class WorkerSession {
   WorkerProtocol protocol_;
   std::unique_ptr<Exchange> exchange_;
   ExchangeTimes exchange_times_;
-  Outbox outbox_;  // empty between calls
+  std::optional<TimelineRecorder> timeline_;  // in a job with a monitor
+  Outbox outbox_;                             // empty between calls
   bool going_back_ = false;
   Time iteration_begin_{};
 };

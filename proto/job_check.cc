@@ -7,6 +7,7 @@
 #include "proto/cluster_rates.h"
 #include "proto/compatibility.h"
 #include "proto/job_fields.h"
+#include "proto/loopback.h"
 
 namespace poseidon {
 namespace {
@@ -268,6 +269,20 @@ void CheckClusterAndCommunication(const Job& job, const TextLocations& locations
   CommunicationChecker(fields).Check();
   const std::vector<Refusal> refusals = Refusals(job);
   if (!refusals.empty()) fields.Fail(refusals.front().field, refusals.front().reason);
+}
+
+void CheckMonitor(const Job& job, const TextLocations& locations) {
+  const JobFields fields(job, locations);
+  const Monitor& monitor = job.monitor();
+  fields.CheckRange("monitor.port", monitor.port(), 0, 65535);
+  if (monitor.address().empty()) {
+    fields.Fail("monitor.address", "monitor.address is empty; name the address to listen on");
+  }
+  if (IsLoopbackName(monitor.address()) || !monitor.token_file().empty()) return;
+  fields.Fail("monitor.address",
+              "monitor.address is \"" + monitor.address() +
+                  "\", which other machines reach, but there is no monitor.token_file; name a file "
+                  "with a token, or leave the address out and use an ssh tunnel");
 }
 
 void CheckTraining(const Job& job, const TextLocations& locations) {

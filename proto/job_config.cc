@@ -16,6 +16,7 @@ namespace {
 void Complete(const TextLocations& locations, JobConfig& config) {
   CheckClusterAndCommunication(config.job, locations);
   CheckTraining(config.job, locations);
+  CheckMonitor(config.job, locations);
   config.training = locations.Find(config.job, "training");
   const std::string text = config.job.ShortDebugString();
   config.fingerprint = XXH3_64bits(text.data(), text.size());

@@ -55,6 +55,16 @@ void SchedulerActor::EnterPhase(Phase phase, Outbox& outbox) {
   }
 }
 
+void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  HandleMessage(envelope, outbox);
+  TellPhase(outbox);
+}
+
+void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
+  HandleTimer(timer, outbox);
+  TellPhase(outbox);
+}
+
 std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
   switch (phase) {
     case Phase::kTraining:
@@ -76,7 +86,7 @@ std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
   }
 }
 
-void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
+void SchedulerActor::HandleMessage(const Envelope& envelope, Outbox& outbox) {
   if (phase_ == Phase::kEnded) return;
   if (envelope.kind == MessageKind::kRegister) return OnRegister(envelope, outbox);
   if (envelope.kind == MessageKind::kPeerSilent) return OnSilent(envelope, outbox);
@@ -118,7 +128,7 @@ void SchedulerActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   }
 }
 
-void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
+void SchedulerActor::HandleTimer(TimerId timer, Outbox& outbox) {
   if (timer == kDropSilent) return DropSilentNodes(outbox);
   if (timer == kStallsCollected) return EndStalled(outbox);
   if (phase_ == Phase::kEnded) return;

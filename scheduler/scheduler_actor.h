@@ -22,7 +22,8 @@
 // servers' and workers' stall reports do. The application lane hears kJoined (wire::View), kPlan
 // (wire::PlanAndModel) for each plan, kNotice, kProgress and kFinished as they come (with `rank`
 // filled in; -1 is the scheduler itself), kLayerTimes once (the workers' mean), kRecovered
-// (wire::Recovered) when the job goes on after a loss, kJournal (wire::JournalRecord) if the job is
+// (wire::Recovered) when the job goes on after a loss, kJobPhase (wire::JobPhase) whenever that has
+// changed in a job with a monitor, kJournal (wire::JournalRecord) if the job is
 // to survive its scheduler, and kEnd (wire::End) exactly once. It may
 // send kSwitchPlan (wire::PlanAndModel, the same model) during bulk-synchronous training; nothing
 // comes of it when a switch is already going on, or the training ends before. It may send
@@ -118,6 +119,8 @@ class SchedulerActor : public Actor {
   void WriteView(Outbox& outbox) const;
   void WriteLoss(const std::vector<NodeId>& nodes, const std::string& cause, Outbox& outbox) const;
 
+  void HandleMessage(const Envelope& envelope, Outbox& outbox);
+  void HandleTimer(TimerId timer, Outbox& outbox);
   void OnRegister(const Envelope& envelope, Outbox& outbox);
   void OnDeclareModel(const Envelope& envelope, Outbox& outbox);
   void OnLinkReport(const Envelope& envelope, Outbox& outbox);
@@ -226,6 +229,12 @@ class SchedulerActor : public Actor {
   std::string LostNames() const;
   // A worker has done an iteration.
   void CountProgress(const wire::Progress& progress, Time now);
+  // scheduler_phase.cc. For a monitor, where the job stands, if that is news.
+  void TellPhase(Outbox& outbox);
+  wire::JobPhase DescribePhase() const;
+  static const char* NameOf(Phase phase);
+  // Whom of the view the phase waits for.
+  std::vector<NodeId> Awaited() const;
   // How long a phase may take; nullopt: any time.
   std::optional<Duration> DeadlineOf(Phase phase) const;
   Duration StallDeadline() const {
@@ -272,6 +281,7 @@ class SchedulerActor : public Actor {
   std::map<NodeId, int> losses_without_progress_;
   int64_t first_iteration_ = 0;  // of the training
   int64_t reached_ = 0;          // iterations that some worker has done
+  std::string told_phase_;       // the last wire::JobPhase, serialised
   Time last_progress_{};         // when one has done one; at first when training began
 };
 

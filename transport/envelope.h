@@ -96,6 +96,7 @@ enum class MessageKind : int {
   // Transport -> the lane that asked for it (Outbox::Route): no body; `from` was connected, and is
   // beyond reach.
   kConnectionLost = 68,
+  kJobPhase = 69,  // scheduler's control lane -> application: wire::JobPhase
 };
 
 // `step` of a kPauseAt before whose iteration training ends, instead of going over to another plan.

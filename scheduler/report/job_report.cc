@@ -159,6 +159,7 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   record.set_loss(done.losses > 0 ? done.loss / done.losses : kUnknown);
   record.set_duration_ms(1000 * done.seconds / reports);
   record.set_exposed_ms(1000 * done.exposed / reports);
+  record.set_images(done.images);
   Add(record);
   if (on_iteration_) on_iteration_(record);
   since_line_.images += done.images;

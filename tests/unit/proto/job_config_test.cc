@@ -209,6 +209,26 @@ TEST_F(JobConfigTest, RecoveryIsChecked) {
   EXPECT_EQ(bad("mode: NONE give_up_after: 2"), "");
 }
 
+TEST_F(JobConfigTest, MonitorIsChecked) {
+  const auto bad = [&](const std::string& fields) {
+    return ErrorOf("monitor { " + fields + " }" + kTraining);
+  };
+  EXPECT_EQ(bad("port: 65536"),
+            "job.prototxt:1:11: monitor.port is 65536; it must be between 0 and 65535");
+  EXPECT_EQ(bad("port: 0"), "");
+  EXPECT_THAT(bad("address: \"\""), HasSubstr("monitor.address is empty"));
+  for (const std::string loopback : {"localhost", "127.0.0.1", "127.8.9.1", "::1", "[::1]"}) {
+    EXPECT_EQ(bad("address: \"" + loopback + "\""), "");
+  }
+  // A name may mean anything, and these addresses are every device's, or another machine's.
+  for (const std::string other : {"0.0.0.0", "::", "10.1.2.3", "node7", "127.0.0.1.example"}) {
+    EXPECT_THAT(bad("address: \"" + other + "\""),
+                HasSubstr("1:11: monitor.address is \"" + other +
+                          "\", which other machines reach, but there is no monitor.token_file"));
+    EXPECT_EQ(bad("address: \"" + other + "\" token_file: \"token\""), "");
+  }
+}
+
 TEST_F(JobConfigTest, UnknownFieldsAndFiles) {
   EXPECT_THAT(ErrorOf("cluster {\n  worker: 4\n}\n"), HasSubstr("job.prototxt:2:"));
   EXPECT_THAT(ErrorOf("cluster {\n  worker: 4\n}\n"), HasSubstr("did you mean \"workers\"?"));

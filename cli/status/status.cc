@@ -1,0 +1,149 @@
+#include "cli/status/status.h"
+
+#include <gflags/gflags.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include "cli/flags.h"
+#include "cli/plan.h"
+#include "cli/status/status_text.h"
+#include "core/atomic_file.h"
+#include "core/files/regular_file.h"
+#include "scheduler/monitor/access.h"
+#include "scheduler/monitor/job_monitor.h"
+#include "scheduler/monitor/monitor_client.h"
+#include "scheduler/monitor/page.h"
+#include "scheduler/monitor/status_json.h"
+#include "scheduler/monitor/summary_status.h"
+
+namespace poseidon {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kWatchInterval(1);
+
+std::string UrlFileIn(const std::string& directory) {
+  return (fs::path(directory) / JobMonitor::kUrlFile).string();
+}
+
+// The output directories below out/ whose jobs run now.
+std::vector<std::string> RunningJobs() {
+  std::vector<std::string> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator("out", none)) {
+    if (fs::exists(UrlFileIn(entry.path()), none)) found.push_back(entry.path());
+  }
+  return found;
+}
+
+// What is meant by no address at all: the one job that runs.
+std::string OnlyRunningJob() {
+  const std::vector<std::string> jobs = RunningJobs();
+  if (jobs.size() == 1) return jobs.front();
+  if (jobs.empty()) {
+    throw ConfigError(
+        "no job with a monitor runs with its output in out/; name the job's output directory, or "
+        "the address that its scheduler has said");
+  }
+  std::string all;
+  for (const std::string& job : jobs) all += " " + job;
+  throw ConfigError("several jobs run; name one of" + all);
+}
+
+// Where the directory's job has its monitor, with its token.
+MonitorAddress AddressIn(const std::string& directory) {
+  std::istringstream lines(ReadRegularFile(UrlFileIn(directory), ExitCode::kFailure));
+  std::string url;
+  std::string token_file;
+  std::getline(lines, url);
+  std::getline(lines, token_file);
+  MonitorAddress address = ParseMonitorAddress(url);
+  if (!token_file.empty()) address.token = ReadToken(token_file);
+  return address;
+}
+
+Json Parse(const std::string& text) {
+  Json status = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!status.is_object() || !status.contains("nodes")) {
+    throw Error(ExitCode::kFailure, "what has answered is no monitor of a job");
+  }
+  return status;
+}
+
+// Of a job that runs, or else of one that has ended.
+Json StatusIn(const std::string& directory) {
+  const std::string summary = (fs::path(directory) / "summary.json").string();
+  if (fs::exists(UrlFileIn(directory))) {
+    try {
+      return Parse(FetchStatus(AddressIn(directory)));
+    } catch (const Error&) {
+      // It has just ended, or was killed with the file still there.
+      if (!fs::exists(summary)) throw;
+    }
+  }
+  if (!fs::exists(summary)) {
+    throw ConfigError(directory +
+                      " has neither the monitor.url of a job that runs nor the summary.json of one "
+                      "that has ended; name the job's output directory");
+  }
+  return StatusOfSummary(ReadRegularFile(summary, ExitCode::kDataError), summary);
+}
+
+// Asks once; what is meant by --address is settled now.
+std::function<Json()> SourceOf(const std::string& named) {
+  const std::string job = named.empty() ? OnlyRunningJob() : named;
+  if (fs::is_directory(job)) return [job] { return StatusIn(job); };
+  MonitorAddress address = ParseMonitorAddress(job);
+  if (!FLAGS_token_file.empty()) address.token = ReadToken(FLAGS_token_file);
+  return [address] { return Parse(FetchStatus(address)); };
+}
+
+void Show(const Json& status, bool json) {
+  if (json) {
+    std::cout << JsonText(status) << std::endl;
+  } else {
+    std::cout << StatusText(status) << std::flush;
+  }
+}
+
+ExitCode Watch(const std::function<Json()>& source, bool json) {
+  const bool clears = !json && isatty(STDOUT_FILENO) != 0;
+  while (true) {
+    const Json status = source();
+    if (clears) std::cout << "\x1b[H\x1b[2J";
+    Show(status, json);
+    if (!status.value("end", Json()).is_null()) return ExitCode::kSuccess;
+    if (!clears && !json) std::cout << std::endl;
+    std::this_thread::sleep_for(kWatchInterval);
+  }
+}
+
+}  // namespace
+
+ExitCode StatusVerb() {
+  const bool json = JsonFromFlags();
+  if (FLAGS_watch && !FLAGS_page.empty()) {
+    throw ConfigError("--page writes a file once; leave --watch out, or open the monitor's page");
+  }
+  const std::function<Json()> source = SourceOf(FLAGS_address);
+  if (FLAGS_watch) return Watch(source, json);
+  const Json status = source();
+  if (FLAGS_page.empty()) {
+    Show(status, json);
+    return ExitCode::kSuccess;
+  }
+  WriteFileAtomically(FLAGS_page, StoredPage(JsonText(status)));
+  std::cout << "page: " << FLAGS_page << std::endl;
+  return ExitCode::kSuccess;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,131 @@
+#include "cli/status/status_text.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/output/experiment_progress.h"
+#include "cli/output/table.h"
+#include "core/error.h"
+#include "core/utf8.h"
+
+namespace poseidon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// null is not known.
+double NumberOf(const Json& object, const char* key) {
+  const Json& value = object.at(key);
+  return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+
+std::string TextOf(const Json& object, const char* key) {
+  return Printable(object.at(key).get<std::string>());
+}
+
+// "-" for what is not known.
+std::string DigitsOf(double value, int digits) {
+  return std::isnan(value) ? "-" : Digits(value, digits);
+}
+
+std::string IterationText(const Json& status) {
+  std::string text = "iteration " + Grouped(status.at("iteration").get<int64_t>());
+  const Json& all = status.at("iterations");
+  return all.is_null() ? text : text + " of " + Grouped(all.get<int64_t>());
+}
+
+std::string FiguresText(const Json& status) {
+  std::string text = IterationText(status);
+  const double loss = NumberOf(status, "loss");
+  const double rate = NumberOf(status, "images_per_second");
+  const double iteration = NumberOf(status, "iteration_ms");
+  const double predicted = NumberOf(status, "predicted_iteration_ms");
+  if (!std::isnan(loss)) text += ", loss " + Digits(loss, 4);
+  if (!std::isnan(rate)) text += ", " + Digits(rate, 0) + " images/s";
+  if (!std::isnan(iteration)) {
+    text += ", " + Digits(iteration, 2) + " ms an iteration";
+    if (!std::isnan(predicted)) text += " (predicted " + Digits(predicted, 2) + ")";
+    const double exposed = NumberOf(status, "exposed_ms");
+    if (iteration > 0 && !std::isnan(exposed)) {
+      text += ", communication not hidden " + Digits(100 * exposed / iteration, 0) + "%";
+    }
+  }
+  return text + "\n";
+}
+
+std::string HeadText(const Json& status) {
+  const Json& end = status.at("end");
+  std::string text = TextOf(status, "job") + ": " + TextOf(status, "phase");
+  if (!end.is_null()) {
+    return text + (end.at("exit_code") == 0
+                       ? ", well\n"
+                       : " with code " + std::to_string(end.at("exit_code").get<int>()) + ": " +
+                             TextOf(end, "reason") + "\n");
+  }
+  const std::string waiting_for = TextOf(status, "waiting_for");
+  if (!waiting_for.empty()) text += ", waiting for " + waiting_for;
+  const double left = (NumberOf(status, "iterations") - NumberOf(status, "iteration")) *
+                      NumberOf(status, "iteration_ms") / 1000;
+  if (!std::isnan(left)) text += ", about " + RoughTime(Seconds(std::max(left, 0.0))) + " left";
+  return text + "\n";
+}
+
+std::string NodesText(const Json& status) {
+  using Align = Table::Align;
+  Table table({{"node"},
+               {"state"},
+               {"host"},
+               {"iteration", Align::kRight},
+               {"lag", Align::kRight},
+               {"iteration ms", Align::kRight},
+               {"exposed ms", Align::kRight},
+               {"waits for"}});
+  for (const Json& node : status.at("nodes")) {
+    std::vector<std::string> row = {
+        TextOf(node, "role") + " " + std::to_string(node.at("rank").get<int>()),
+        TextOf(node, "state"), TextOf(node, "host")};
+    if (node.contains("lag")) {
+      row.push_back(Grouped(node.at("iteration").get<int64_t>()));
+      row.push_back(Grouped(node.at("lag").get<int64_t>()));
+      row.push_back(DigitsOf(NumberOf(node, "iteration_ms"), 2));
+      row.push_back(DigitsOf(NumberOf(node, "exposed_ms"), 2));
+    } else {
+      row.resize(row.size() + 4);
+    }
+    row.push_back(TextOf(node, "waits_for"));
+    table.AddRow(std::move(row));
+  }
+  return table.ToString();
+}
+
+std::string BucketsText(const Json& status) {
+  using Align = Table::Align;
+  if (status.at("buckets").empty()) return "";
+  Table table({{"bucket"},
+               {"scheme"},
+               {"codec"},
+               {"bytes", Align::kRight},
+               {"predicted ms", Align::kRight},
+               {"measured ms", Align::kRight}});
+  for (const Json& bucket : status.at("buckets")) {
+    table.AddRow({TextOf(bucket, "name"), TextOf(bucket, "scheme"), TextOf(bucket, "codec"),
+                  Grouped(bucket.at("bytes").get<int64_t>()),
+                  DigitsOf(NumberOf(bucket, "predicted_ms"), 2),
+                  DigitsOf(NumberOf(bucket, "measured_ms"), 2)});
+  }
+  return "\n" + table.ToString();
+}
+
+}  // namespace
+
+std::string StatusText(const Json& status) {
+  try {
+    return HeadText(status) + FiguresText(status) + "\n" + NodesText(status) + BucketsText(status);
+  } catch (const Json::exception& error) {
+    throw Error(ExitCode::kFailure,
+                std::string("what has answered is no monitor of this version: ") + error.what());
+  }
+}
+
+}  // namespace poseidon

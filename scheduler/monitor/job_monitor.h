@@ -1,0 +1,49 @@
+// JobMonitor: the monitor of a scheduler's program: what it hears of the job goes in, and whoever
+// asks over HTTP is answered.
+//
+//   JobMonitor monitor(job, out);
+//   std::cout << monitor.url();
+//   monitor.tracker().OnProgress(progress, SteadyNow());
+//   monitor.Publish(SteadyNow());  // again and again
+//   monitor.End(end, SteadyNow());
+#pragma once
+
+#include <string>
+
+#include "proto/job.pb.h"
+#include "scheduler/monitor/job_status.h"
+#include "scheduler/monitor/monitor_server.h"
+#include "scheduler/monitor/status_board.h"
+
+namespace poseidon {
+
+// For one thread.
+class JobMonitor {
+ public:
+  // The file in the output directory that says where the monitor of a running job is: its URL, and
+  // in a second line the path of the token's file, if there is one.
+  static constexpr const char* kUrlFile = "monitor.url";
+
+  // Serves as job.monitor says; `out` is the output directory, empty: there is none. Throws
+  // ConfigError if the token can't be read, or nothing can listen there.
+  JobMonitor(const Job& job, const std::string& out);
+  ~JobMonitor();
+  JobMonitor(const JobMonitor&) = delete;
+  JobMonitor& operator=(const JobMonitor&) = delete;
+
+  const std::string& url() const { return server_.url(); }
+  StatusTracker& tracker() { return tracker_; }
+  // Shows what the tracker knows, if that has not been done just now.
+  void Publish(Time now);
+  // Shows it for the last time.
+  void End(const wire::End& end, Time now);
+
+ private:
+  StatusTracker tracker_;
+  StatusBoard board_;
+  MonitorServer server_;
+  std::string url_file_;  // empty: there is none
+  Time published_{};
+};
+
+}  // namespace poseidon

@@ -1,0 +1,217 @@
+#include "scheduler/monitor/job_status.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "transport/membership/member.h"
+
+namespace poseidon {
+namespace {
+
+// Enough to see what has happened lately; all of them are in summary.json and the logs.
+constexpr size_t kMostNotices = 50;
+constexpr size_t kMostRecoveries = 50;
+// Rates are of so many iterations, or fewer where these already take so long.
+constexpr size_t kMostForRates = 64;
+constexpr double kMillisecondsForRates = 2000;
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+StatusTracker::StatusTracker(const Job& job, Time now) {
+  status_.job = job.name();
+  status_.started = now;
+  for (int rank = 0; rank < job.cluster().workers(); ++rank) {
+    status_.nodes[{Role::kWorker, rank}];
+  }
+  for (int rank = 0; rank < job.cluster().servers(); ++rank) {
+    status_.nodes[{Role::kServer, rank}];
+  }
+}
+
+void StatusTracker::Restore(const wire::JournalRecord& record) {
+  using Record = wire::JournalRecord;
+  switch (record.record_case()) {
+    case Record::kPlan:
+      return OnPlan(record.plan());
+    case Record::kIteration:
+      return OnIteration(record.iteration(), {});
+    case Record::kStart:
+      if (record.start().has_recovered()) OnRecovered(record.start().recovered());
+      return;
+    case Record::kFinished:
+      return OnFinished(record.finished());
+    default:
+      return;
+  }
+}
+
+void StatusTracker::OnView(const wire::View& view) {
+  // A job that shrinks has fewer nodes from now on; those that are gone stay to be seen as lost.
+  for (const wire::Node& node : view.nodes()) {
+    NodeStatus& status = status_.nodes[IdOf(node)];
+    if (status.pid != node.pid() || status.host != node.host()) status = {};
+    status.host = node.host();
+    status.pid = node.pid();
+    status.lost = false;
+  }
+}
+
+void StatusTracker::OnPhase(const wire::JobPhase& phase, Time now) {
+  status_.phase = phase.phase();
+  status_.waiting_for = phase.waiting_for();
+  if (phase.phase() == "training" && status_.progressed == Time{}) status_.progressed = now;
+  for (auto& [id, node] : status_.nodes) node.awaited = false;
+  for (const wire::Node& node : phase.missing()) status_.nodes[IdOf(node)].awaited = true;
+  for (const wire::Node& node : phase.lost()) status_.nodes[IdOf(node)].lost = true;
+}
+
+void StatusTracker::OnPlan(const wire::PlanAndModel& plan) {
+  status_.plan = std::make_shared<const wire::PlanAndModel>(plan);
+  if (status_.iterations == 0) status_.iterations = plan.model().iterations();
+  status_.iteration = std::max(status_.iteration, plan.plan().start_iteration());
+  status_.timeline.reset();
+  measured_.assign(plan.plan().buckets_size(), {});
+  // Who is not of the plan any more has been lost, and nobody takes its place.
+  const auto forget = [&](Role role, const auto& ranks) {
+    if (ranks.empty()) return;
+    for (auto& [id, node] : status_.nodes) {
+      if (id.role == role && std::ranges::find(ranks, id.rank) == ranks.end()) node.lost = true;
+    }
+  };
+  forget(Role::kWorker, plan.plan().worker_ranks());
+  forget(Role::kServer, plan.plan().server_ranks());
+}
+
+void StatusTracker::OnRecalibration(const Plan& plan) {
+  if (status_.plan == nullptr) return;
+  auto better = std::make_shared<wire::PlanAndModel>(*status_.plan);
+  *better->mutable_plan() = plan;
+  status_.plan = std::move(better);
+}
+
+void StatusTracker::OnProgress(const wire::Progress& progress, Time now) {
+  if (progress.has_test_accuracy() || progress.has_test_loss()) {
+    TestResult test;
+    test.iteration = progress.iteration();
+    if (progress.has_test_accuracy()) test.accuracy = progress.test_accuracy();
+    if (progress.has_test_loss()) test.loss = progress.test_loss();
+    status_.test = test;
+    return;
+  }
+  NodeStatus& node = status_.nodes[{Role::kWorker, progress.rank()}];
+  node.done = progress.iteration() + 1;
+  node.images += progress.images();
+  node.iteration_seconds = progress.iteration_seconds();
+  node.exchange_seconds = progress.exchange_seconds();
+  node.exposed_seconds = progress.exposed_seconds();
+  node.heard = now;
+  status_.images += progress.images();
+  if (progress.total_iterations() > 0) status_.iterations = progress.total_iterations();
+  if (progress.has_timeline()) AddTimeline(progress);
+}
+
+void StatusTracker::AddTimeline(const wire::Progress& progress) {
+  const wire::IterationTimeline& timeline = progress.timeline();
+  const bool fits = status_.plan != nullptr && timeline.plan() == status_.plan->plan().number() &&
+                    timeline.buckets_size() == status_.plan->plan().buckets_size();
+  if (!fits) return;
+  for (int b = 0; b < timeline.buckets_size(); ++b) {
+    measured_[b].sum_ms += timeline.buckets(b).fresh_ms() - timeline.buckets(b).ready_ms();
+    ++measured_[b].count;
+  }
+  // One worker's, so that what is shown does not jump between machines.
+  if (status_.timeline && status_.timeline_rank < progress.rank()) return;
+  status_.timeline = timeline;
+  status_.timeline_rank = progress.rank();
+}
+
+void StatusTracker::OnIteration(const wire::IterationRecord& iteration, Time now) {
+  status_.history.Add(iteration);
+  if (iteration.number() + 1 < status_.iteration) return;  // it has been told late
+  status_.iteration = iteration.number() + 1;
+  status_.loss = iteration.loss();
+  if (now != Time{}) status_.progressed = now;
+  newest_.push_back(iteration);
+  UpdateRates();
+}
+
+void StatusTracker::UpdateRates() {
+  double milliseconds = 0;
+  for (const wire::IterationRecord& iteration : newest_) milliseconds += iteration.duration_ms();
+  while (newest_.size() > kMostForRates ||
+         (newest_.size() > 1 &&
+          milliseconds - newest_.front().duration_ms() >= kMillisecondsForRates)) {
+    milliseconds -= newest_.front().duration_ms();
+    newest_.pop_front();
+  }
+  int64_t images = 0;
+  double exposed = 0;
+  for (const wire::IterationRecord& iteration : newest_) {
+    images += iteration.images();
+    exposed += iteration.exposed_ms();
+  }
+  const auto count = static_cast<double>(newest_.size());
+  status_.iteration_ms = newest_.empty() ? kUnknown : milliseconds / count;
+  status_.exposed_ms = newest_.empty() ? kUnknown : exposed / count;
+  const bool known = images > 0 && milliseconds > 0;
+  status_.images_per_second = known ? 1000 * static_cast<double>(images) / milliseconds : kUnknown;
+}
+
+void StatusTracker::OnRecovered(const wire::Recovered& recovered) {
+  ++status_.recovery_count;
+  status_.recoveries.push_back(recovered);
+  if (status_.recoveries.size() > kMostRecoveries) {
+    status_.recoveries.erase(status_.recoveries.begin());
+  }
+  finished_.clear();
+  ForgetFrom(recovered.iteration());
+}
+
+void StatusTracker::ForgetFrom(int64_t iteration) {
+  status_.history.CutFrom(iteration);
+  status_.iteration = std::min(status_.iteration, iteration);
+  for (auto& [id, node] : status_.nodes) {
+    node.done = std::min(node.done, iteration);
+    node.finished = false;
+  }
+  newest_.clear();
+  UpdateRates();
+}
+
+void StatusTracker::OnNotice(const wire::Notice& notice) {
+  status_.notices.push_back(notice);
+  if (status_.notices.size() > kMostNotices) status_.notices.pop_front();
+}
+
+void StatusTracker::OnFinished(const wire::WorkerReport& report) {
+  finished_[report.rank()] = report;
+  NodeStatus& node = status_.nodes[{Role::kWorker, report.rank()}];
+  node.finished = true;
+  node.awaited = false;
+}
+
+void StatusTracker::OnEnd(const wire::End& end) {
+  status_.end = end;
+  status_.phase = "ended";
+  status_.waiting_for.clear();
+}
+
+JobStatus StatusTracker::status(Time now) const {
+  JobStatus status = status_;
+  status.now = now;
+  for (const Measured& bucket : measured_) {
+    status.measured_ms.push_back(
+        bucket.count > 0 ? bucket.sum_ms / static_cast<double>(bucket.count) : kUnknown);
+  }
+  if (status.plan == nullptr || finished_.empty()) return status;
+  // Who has finished tells of all iterations.
+  const std::vector<BucketSums> sums = SumBuckets(status.plan->plan(), finished_);
+  for (size_t b = 0; b < sums.size(); ++b) {
+    if (sums[b].measured_workers > 0) status.measured_ms[b] = sums[b].milliseconds;
+  }
+  return status;
+}
+
+}  // namespace poseidon

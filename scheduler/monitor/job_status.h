@@ -1,0 +1,121 @@
+// JobStatus: all that a monitor shows of a job at one moment; StatusTracker: puts it together from
+// what the scheduler's actor tells its program.
+//
+//   StatusTracker tracker(job, SteadyNow());
+//   tracker.OnProgress(progress, SteadyNow());
+//   board.Publish(tracker.status(SteadyNow()));
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/time.h"
+#include "proto/job.pb.h"
+#include "proto/journal.pb.h"
+#include "proto/wire.pb.h"
+#include "scheduler/monitor/history.h"
+#include "scheduler/report/job_traffic.h"
+#include "transport/address.h"
+
+namespace poseidon {
+
+// What a worker has told last; of the other nodes, whether they are there.
+struct NodeStatus {
+  std::string host;  // empty until the node has joined
+  int64_t pid = 0;
+  bool lost = false;
+  bool awaited = false;  // the job's phase waits for it
+  bool finished = false;
+  int64_t done = 0;  // iterations
+  int64_t images = 0;
+  double iteration_seconds = 0;
+  double exchange_seconds = 0;
+  double exposed_seconds = 0;
+  Time heard{};  // when it told; 0 before
+};
+
+struct TestResult {
+  int64_t iteration = 0;
+  std::optional<double> accuracy;
+  std::optional<double> loss;
+};
+
+// A value. Copies are cheap enough for several a second: the plan is shared, the lists are bounded.
+struct JobStatus {
+  uint64_t version = 0;  // counts what has been published, from 1
+  std::string job;
+  Time started{};
+  Time now{};
+  std::string phase = "gathering";
+  std::string waiting_for;  // a clause for people; empty: for nothing
+  int64_t iteration = 0;    // done by all workers
+  int64_t iterations = 0;   // of the whole training; 0: not known
+  // Of the newest iteration, means over the workers; NaN if none has told.
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  // Of the newest iterations together: all workers' samples by their time.
+  double images_per_second = std::numeric_limits<double>::quiet_NaN();
+  double iteration_ms = std::numeric_limits<double>::quiet_NaN();
+  double exposed_ms = std::numeric_limits<double>::quiet_NaN();
+  int64_t images = 0;  // that all workers have told of; never goes back
+  Time progressed{};   // when an iteration was done last, or training began; 0 before
+  std::map<NodeId, NodeStatus> nodes;
+  std::shared_ptr<const wire::PlanAndModel> plan;  // null before there is one
+  // By the plan's buckets: from ready to fresh, means over workers and iterations; NaN: not yet.
+  std::vector<double> measured_ms;
+  History history;
+  std::optional<wire::IterationTimeline> timeline;  // the newest, of this worker
+  int timeline_rank = 0;
+  std::optional<TestResult> test;
+  std::vector<wire::Recovered> recoveries;  // the newest of them
+  int64_t recovery_count = 0;
+  std::deque<wire::Notice> notices;  // the newest of them
+  std::optional<wire::End> end;
+};
+
+// Not thread-safe.
+class StatusTracker {
+ public:
+  // The nodes of `job` are there from the start, without a host.
+  StatusTracker(const Job& job, Time now);
+
+  // What an earlier scheduler of the job has written down.
+  void Restore(const wire::JournalRecord& record);
+  void OnView(const wire::View& view);
+  void OnPhase(const wire::JobPhase& phase, Time now);
+  void OnPlan(const wire::PlanAndModel& plan);
+  // The same plan with better predictions.
+  void OnRecalibration(const Plan& plan);
+  void OnProgress(const wire::Progress& progress, Time now);
+  // All workers have done it, or no more will tell (JobReport::OnIteration).
+  void OnIteration(const wire::IterationRecord& iteration, Time now);
+  void OnRecovered(const wire::Recovered& recovered);
+  void OnNotice(const wire::Notice& notice);
+  void OnFinished(const wire::WorkerReport& report);
+  void OnEnd(const wire::End& end);
+
+  JobStatus status(Time now) const;
+
+ private:
+  // Of the present plan, by bucket.
+  struct Measured {
+    double sum_ms = 0;
+    int64_t count = 0;
+  };
+
+  void AddTimeline(const wire::Progress& progress);
+  void ForgetFrom(int64_t iteration);
+  void UpdateRates();
+
+  JobStatus status_;
+  std::vector<Measured> measured_;
+  WorkerReports finished_;
+  std::deque<wire::IterationRecord> newest_;  // for the rates
+};
+
+}  // namespace poseidon

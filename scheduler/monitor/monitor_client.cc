@@ -1,0 +1,68 @@
+#include "scheduler/monitor/monitor_client.h"
+
+#include <httplib.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+constexpr int kPatienceSeconds = 5;
+
+int ParsePort(std::string_view text) {
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && port > 0 && port <= 65535 ? port : 0;
+}
+
+std::string NameOf(const MonitorAddress& address) {
+  return "http://" + address.host + ":" + std::to_string(address.port) + "/";
+}
+
+}  // namespace
+
+MonitorAddress ParseMonitorAddress(const std::string& text) {
+  constexpr std::string_view kScheme = "http://";
+  std::string_view rest = text;
+  if (rest.starts_with(kScheme)) rest.remove_prefix(kScheme.size());
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  MonitorAddress address;
+  const size_t colon = rest.rfind(':');
+  const bool has_host = colon != std::string_view::npos;
+  address.host = has_host ? std::string(rest.substr(0, colon)) : "127.0.0.1";
+  address.port = ParsePort(has_host ? rest.substr(colon + 1) : rest);
+  if (address.port == 0 || address.host.empty() || address.host.find('/') != std::string::npos) {
+    throw ConfigError("\"" + text +
+                      "\" is no address of a monitor; give it as the scheduler says it, such as "
+                      "http://127.0.0.1:9780/, or the job's output directory");
+  }
+  return address;
+}
+
+std::string FetchStatus(const MonitorAddress& address) {
+  const bool bracketed = address.host.front() == '[' && address.host.back() == ']';
+  httplib::Client client(bracketed ? address.host.substr(1, address.host.size() - 2) : address.host,
+                         address.port);
+  client.set_connection_timeout(kPatienceSeconds);
+  client.set_read_timeout(kPatienceSeconds);
+  httplib::Headers headers;
+  if (!address.token.empty()) headers.emplace("Authorization", "Bearer " + address.token);
+  const httplib::Result result = client.Get("/api/job", headers);
+  if (!result) {
+    throw Error(ExitCode::kFailure, "no monitor answers at " + NameOf(address) + " (" +
+                                        httplib::to_string(result.error()) +
+                                        "); has the job ended, or does it run without a monitor?");
+  }
+  if (result->status != 200) {
+    const std::string said = result->body.substr(0, result->body.find('\n'));
+    throw Error(ExitCode::kRefused, "the monitor at " + NameOf(address) + " refuses (HTTP status " +
+                                        std::to_string(result->status) + "): " + said);
+  }
+  return result->body;
+}
+
+}  // namespace poseidon

@@ -1,0 +1,23 @@
+// Asks a monitor for a job's status.
+#pragma once
+
+#include <string>
+
+namespace poseidon {
+
+// Where a monitor is, and what it wants to know.
+struct MonitorAddress {
+  std::string host;
+  int port = 0;
+  std::string token;  // empty: none
+};
+
+// "http://host:port/", "host:port" or "port" of this machine; the host may be "[::1]". Throws
+// ConfigError for anything else.
+MonitorAddress ParseMonitorAddress(const std::string& text);
+
+// What /api/job serves now. Waits a few seconds at most. Throws Error that says why there is no
+// answer.
+std::string FetchStatus(const MonitorAddress& address);
+
+}  // namespace poseidon

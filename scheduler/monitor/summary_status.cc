@@ -1,0 +1,144 @@
+#include "scheduler/monitor/summary_status.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "scheduler/monitor/history.h"
+#include "scheduler/monitor/status_json.h"
+
+namespace poseidon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+constexpr int kBytesPerFloat = 4;
+
+double NumberAt(const Json& list, size_t index) {
+  return index < list.size() && list[index].is_number() ? list[index].get<double>() : kUnknown;
+}
+
+// The first iteration has the number 0, whatever the training began with, as in the summary.
+History HistoryOf(const Json& summary, int64_t images_per_iteration) {
+  History history;
+  for (size_t i = 0; i < summary.at("loss").size(); ++i) {
+    wire::IterationRecord iteration;
+    iteration.set_number(static_cast<int64_t>(i));
+    iteration.set_loss(NumberAt(summary.at("loss"), i));
+    iteration.set_duration_ms(NumberAt(summary.at("duration_ms"), i));
+    iteration.set_exposed_ms(NumberAt(summary.at("exposed_ms"), i));
+    iteration.set_images(images_per_iteration);
+    history.Add(iteration);
+  }
+  return history;
+}
+
+Json NodesOf(const Json& summary) {
+  auto nodes = Json::array();
+  const auto add = [&](const char* role, const Json& entry, int64_t iteration) {
+    nodes.push_back({{"role", role},
+                     {"rank", entry.at("rank")},
+                     {"host", ""},
+                     {"pid", 0},
+                     {"state", "finished"},
+                     {"waits_for", ""}});
+    if (iteration < 0) return;
+    Json& node = nodes.back();
+    const double iterations = static_cast<double>(std::max<int64_t>(iteration, 1));
+    node["iteration"] = iteration;
+    node["lag"] = 0;
+    node["silent_seconds"] = nullptr;
+    node["images"] = entry.at("images");
+    for (const auto& [key, from] : {std::pair{"iteration_ms", "training_seconds"},
+                                    {"exchange_ms", "exchange_seconds"},
+                                    {"exposed_ms", "exposed_seconds"}}) {
+      node[key] = 1000 * entry.at(from).get<double>() / iterations;
+    }
+  };
+  for (const Json& server : summary.at("servers")) add("server", server, -1);
+  for (const Json& worker : summary.at("workers")) {
+    add("worker", worker, summary.at("iterations").get<int64_t>());
+  }
+  return nodes;
+}
+
+Json BucketsOf(const Json& summary) {
+  auto buckets = Json::array();
+  for (const Json& bucket : summary.at("buckets")) {
+    buckets.push_back({{"name", bucket.at("name")},
+                       {"layers", bucket.at("layers")},
+                       {"scheme", bucket.at("scheme")},
+                       {"codec", bucket.at("codec")},
+                       {"parameters", bucket.at("parameters")},
+                       {"bytes", kBytesPerFloat * bucket.at("parameters").get<int64_t>()},
+                       {"predicted_ms", bucket.at("predicted_ms")},
+                       {"measured_ms", bucket.at("measured_ms")}});
+  }
+  return buckets;
+}
+
+Json TestOf(const Json& summary) {
+  if (!summary.contains("test_accuracy") && !summary.contains("test_loss")) return nullptr;
+  return {{"iteration", summary.at("iterations")},
+          {"accuracy", summary.value("test_accuracy", Json())},
+          {"loss", summary.value("test_loss", Json())}};
+}
+
+// All workers' samples an iteration; 0 if none has finished.
+int64_t ImagesPerIteration(const Json& summary) {
+  int64_t images = 0;
+  for (const Json& worker : summary.at("workers")) images += worker.at("images").get<int64_t>();
+  return images / std::max<int64_t>(summary.at("iterations").get<int64_t>(), 1);
+}
+
+double Sum(const Json& list) {
+  double sum = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (const double value = NumberAt(list, i); !std::isnan(value)) sum += value;
+  }
+  return sum;
+}
+
+Json Convert(const Json& summary) {
+  const auto iterations = summary.at("iterations").get<int64_t>();
+  const double count = static_cast<double>(std::max<int64_t>(iterations, 1));
+  Json json;
+  json["version"] = 1;
+  json["job"] = summary.at("job");
+  json["phase"] = "ended";
+  json["waiting_for"] = "";
+  json["elapsed_seconds"] = Sum(summary.at("duration_ms")) / 1000;
+  json["seconds_since_progress"] = nullptr;
+  json["iteration"] = iterations;
+  json["iterations"] = summary.at("exit_code") == 0 ? Json(iterations) : Json();
+  json["loss"] = NumberAt(summary.at("loss"), summary.at("loss").size() - 1);
+  json["images"] = ImagesPerIteration(summary) * iterations;
+  json["images_per_second"] = summary.at("images_per_second");
+  json["iteration_ms"] = Sum(summary.at("duration_ms")) / count;
+  json["exposed_ms"] = Sum(summary.at("exposed_ms")) / count;
+  json["predicted_iteration_ms"] = summary.value("predicted_iteration_ms", Json());
+  json["test"] = TestOf(summary);
+  json["nodes"] = NodesOf(summary);
+  json["buckets"] = BucketsOf(summary);
+  json["timeline"] = nullptr;
+  json["history"] = HistoryJson(HistoryOf(summary, ImagesPerIteration(summary)));
+  json["recovery_count"] = summary.at("recoveries").size();
+  json["recoveries"] = summary.at("recoveries");
+  json["notices"] = Json::array();
+  json["end"] = {{"exit_code", summary.at("exit_code")}, {"reason", summary.at("reason")}};
+  return json;
+}
+
+}  // namespace
+
+Json StatusOfSummary(const std::string& summary, const std::string& name) {
+  try {
+    return Convert(Json::parse(summary));
+  } catch (const Json::exception& error) {
+    throw DataError(name + " is no summary.json of this version: " + error.what());
+  }
+}
+
+}  // namespace poseidon

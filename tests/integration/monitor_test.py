@@ -1,0 +1,291 @@
+"""The monitor of a training: what it serves, what its page shows, and `poseidon status`."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import unittest
+import urllib.request
+
+import cluster
+
+WORKERS, SERVERS, BATCH = 2, 1, 8
+
+# Passes on each connection to PORT of this machine to the port TARGET, until it is killed.
+RELAY = """
+import asyncio, sys
+async def copy(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+async def serve(reader, writer):
+    there = await asyncio.open_connection("127.0.0.1", int(sys.argv[2]))
+    await asyncio.gather(copy(reader, there[1]), copy(there[0], writer), return_exceptions=True)
+async def main():
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
+    print("relays", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+def ask(url, path=""):
+    with urllib.request.urlopen(url + path, timeout=cluster.scaled(20)) as answer:
+        return answer.read().decode()
+
+
+def wait_for(condition, what, seconds=60.0):
+    """Until condition() is true; returns it."""
+    deadline = time.monotonic() + cluster.scaled(seconds)
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"in {cluster.scaled(seconds)} s there was no {what}")
+        time.sleep(0.05)
+
+
+class Browser:
+    """Headless Chromium, driven over WebDriver's HTTP."""
+
+    def __init__(self, test):
+        self.url = f"http://127.0.0.1:{cluster.free_port_pair()}"
+        profile = os.path.join(test.directory, "browser")
+        test.spawn("chromedriver", ["chromedriver", f"--port={self.url.rpartition(':')[2]}"])
+        wait_for(self._is_ready, "chromedriver")
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        options = {"args": [*arguments, f"--user-data-dir={profile}"]}
+        capabilities = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        session = self._call("", {"capabilities": {"alwaysMatch": capabilities}})
+        self.url += f"/session/{session['sessionId']}"
+        test.addCleanup(self._call, "", None, "DELETE")
+
+    def _is_ready(self):
+        try:
+            return json.loads(ask(self.url, "/status"))["value"]["ready"]
+        except OSError:
+            return False
+
+    def _call(self, path, body, method="POST"):
+        request = urllib.request.Request(
+            self.url + (path if "/session/" in self.url else "/session"),
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=cluster.scaled(60)) as answer:
+            return json.load(answer)["value"]
+
+    def open(self, url):
+        self._call("/url", {"url": url})
+
+    def evaluate(self, expression):
+        return self._call("/execute/sync", {"script": f"return {expression}", "args": []})
+
+    def text(self, element):
+        return self.evaluate(f"document.getElementById('{element}').textContent")
+
+    def rows(self, table):
+        """The cells of a table's rows, without its head."""
+        return self.evaluate(
+            f"[...document.querySelectorAll('#{table} tr')].slice(1)"
+            ".map((row) => [...row.children].map((cell) => cell.textContent))"
+        )
+
+    def script_errors(self):
+        """All but requests without an answer, which the page tells of itself."""
+        entries = self._call("/se/log", {"type": "browser"})
+        return [entry for entry in entries if entry["source"] != "network"]
+
+
+class MonitorTest(cluster.ClusterTest):
+    def start_monitored(self, *arguments):
+        """A training that does not end; returns the run, and its monitor's address."""
+        config = cluster.replay_config(
+            workers=WORKERS,
+            servers=SERVERS,
+            batch=BATCH,
+            iterations=cluster.ENDLESS,
+            cluster='network { bandwidth: "10Gbps" }',
+            communication="policy: TIME",
+        )
+        # A worker that is stopped for a while is late, not lost.
+        deadline = f"heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}"
+        self.assertIn(deadline, config)
+        config = config.replace(deadline, f"heartbeat_deadline_seconds: {cluster.PATIENCE}")
+        run = self.start_run(config, *arguments)
+        return run, run.await_output(r"monitor: (http://127\.0\.0\.1:\d+/)")[1]
+
+    def status(self, url):
+        return json.loads(ask(url, "api/job"))
+
+    def states(self, url):
+        return [node["state"] for node in self.status(url)["nodes"]]
+
+    def await_timeline(self, url):
+        wait_for(lambda: self.status(url)["timeline"], "timeline of an iteration")
+        return self.status(url)
+
+    def check_status(self, job):
+        self.assertEqual((job["job"], job["phase"]), ("test", "training"))
+        self.assertGreater(job["images_per_second"], 0)
+        self.assertEqual(job["iterations"], cluster.ENDLESS)
+        roles = [(node["role"], node["rank"]) for node in job["nodes"]]
+        self.assertEqual(roles, [("server", 0), ("worker", 0), ("worker", 1)])
+        layers = [layer for bucket in job["buckets"] for layer in bucket["layers"]]
+        self.assertEqual(layers, [name for name, _, _ in cluster.LAYERS])
+        for bucket in job["buckets"]:
+            self.assertGreater(bucket["predicted_ms"], 0)
+            self.assertGreater(bucket["measured_ms"], 0)
+        self.assertEqual(len(job["history"]["loss"]), len(job["history"]["iteration"]))
+
+    def check_timeline(self, timeline, buckets):
+        self.assertEqual([t["name"] for t in timeline["buckets"]], [b["name"] for b in buckets])
+        for bucket in timeline["buckets"]:
+            self.assertLessEqual(0, bucket["ready_ms"])
+            self.assertLessEqual(bucket["ready_ms"], timeline["duration_ms"])
+            self.assertLessEqual(bucket["ready_ms"], bucket["fresh_ms"])
+        for wait in timeline["waits"]:
+            self.assertLessEqual(wait["begin_ms"], wait["end_ms"])
+
+    def test_serves_a_training(self):
+        run, url = self.start_monitored()
+        job = self.await_timeline(url)
+        self.check_status(job)
+        self.check_timeline(job["timeline"], job["buckets"])
+        metrics = ask(url, "metrics")
+        self.assertIn('\nposeidon_node_up{role="server",rank="0",host="127.0.0.1"} 1\n', metrics)
+        self.assertIn('\nposeidon_job_phase{phase="training"} 1\n', metrics)
+        self.assertEqual(ask(url, "healthz"), "ok\n")
+
+        self.check_command(url)
+        self.check_stopped_worker(url)
+
+        with urllib.request.urlopen(url + "api/events", timeout=cluster.scaled(60)) as events:
+            run.signal(signal.SIGTERM)
+            told = [line for line in events.read().decode().split("\n") if line[:5] == "data:"]
+        self.assertEqual(run.wait(), cluster.INTERRUPTED)
+        self.assertEqual(json.loads(told[-1][5:])["end"]["exit_code"], cluster.INTERRUPTED)
+        self.assert_nothing_left()
+        self.assertFalse(os.path.exists(self.path("out/monitor.url")))
+        # What the command says of a job that has ended comes from its summary.
+        shown = self.start("poseidon", "status", self.path("out"))
+        self.assertEqual(shown.wait(), cluster.SUCCESS)
+        self.assertIn(f"test: ended with code {cluster.INTERRUPTED}", shown.output())
+
+    def check_command(self, url):
+        for address in (url, self.path("out")):
+            shown = self.start("poseidon", "status", address)
+            self.assertEqual(shown.wait(), cluster.SUCCESS)
+            self.assertRegex(shown.output(), "test: training, about .* left\niteration [1-9]")
+            self.assertRegex(shown.output(), r"\nworker 1 +training +127\.0\.0\.1 ")
+
+    def check_stopped_worker(self, url):
+        """Who stands still is named long before the heartbeat's deadline ends the job."""
+        pid = self.pid_of("worker", 1)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_for(lambda: self.states(url)[2] == "late", "late worker")
+            wait_for(lambda: self.states(url)[1] == "waiting", "worker that waits")
+            job = self.status(url)
+            self.assertIn("worker 1, iteration ", job["nodes"][1]["waits_for"])
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        wait_for(lambda: self.states(url)[1:] == ["training"] * WORKERS, "training again")
+
+    def test_can_be_switched_off(self):
+        config = cluster.replay_config(workers=1, servers=1, iterations=2)
+        run = self.start_run(config, "--nomonitor")
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertNotIn("monitor", run.output())
+
+    def relay(self, port, target):
+        arguments = [sys.executable, "-c", RELAY, str(port), target]
+        process = self.spawn(f"relay-{len(self.processes)}", arguments)
+        process.await_output("relays")
+        return process
+
+    @unittest.skipUnless(
+        shutil.which("chromedriver") and shutil.which("chromium"),
+        "there is no browser: install Debian's chromium and chromium-driver",
+    )
+    def test_page(self):
+        run, url = self.start_monitored()
+        self.await_timeline(url)
+        port = cluster.free_port_pair()
+        relay = self.relay(port, url.rstrip("/").rpartition(":")[2])
+        browser = Browser(self)
+        browser.open(f"http://127.0.0.1:{port}/")
+        wait_for(lambda: browser.text("connection") == "live", "live page")
+        self.check_page_equals_api(browser, url)
+
+        relay.popen.kill()
+        relay.wait()
+        wait_for(
+            lambda: browser.text("connection").startswith("no connection"), "notice of the cut"
+        )
+        before = browser.evaluate("shown.iteration")
+        self.relay(port, url.rstrip("/").rpartition(":")[2])
+        wait_for(lambda: browser.text("connection") == "live", "live page again")
+        self.assertGreater(browser.evaluate("shown.iteration"), before)
+
+        run.signal(signal.SIGTERM)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED)
+        wait_for(lambda: browser.text("connection") == "the scheduler has ended", "end")
+        self.assertIn(f"ended with code {cluster.INTERRUPTED}", browser.text("news"))
+        self.check_page_of_summary(browser)
+        self.assertEqual(browser.script_errors(), [])
+
+    def check_page_equals_api(self, browser, url):
+        served = {}
+        shown = None
+
+        def same_version():
+            nonlocal shown
+            job = self.status(url)
+            served[job["version"]] = job
+            shown = browser.evaluate(
+                "[shown.version, document.getElementById('iteration').textContent,"
+                " document.getElementById('loss').textContent,"
+                " document.getElementById('images_per_second').textContent,"
+                " [...document.querySelectorAll('#nodes tr')].slice(1).map("
+                "(row) => row.children[0].textContent + ' ' + row.children[1].textContent),"
+                " [...document.querySelectorAll('#buckets tr')].slice(1).map("
+                "(row) => [0, 1, 4, 5].map((i) => row.children[i].textContent))]"
+            )
+            return shown[0] in served
+
+        wait_for(same_version, "version that page and API both had")
+        version, iteration, loss, rate, nodes, buckets = shown
+        job = served[version]
+        self.assertEqual(iteration, f"{job['iteration']:,}")
+        self.assertEqual(loss, f"{job['loss']:.4f}")
+        self.assert_digits(rate, job["images_per_second"])
+        expected = [f"{n['role']} {n['rank']} {n['state']}" for n in job["nodes"]]
+        self.assertEqual(nodes, expected)
+        self.assertEqual(len(buckets), len(job["buckets"]))
+        for (name, scheme, predicted, measured), bucket in zip(buckets, job["buckets"]):
+            self.assertEqual((name, scheme), (bucket["name"], bucket["scheme"]))
+            self.assert_digits(predicted, bucket["predicted_ms"])
+            self.assert_digits(measured, bucket["measured_ms"])
+
+    def assert_digits(self, text, value):
+        """The page shows four significant digits."""
+        self.assertAlmostEqual(float(text.replace(",", "")) / value, 1, delta=1e-3)
+
+    def check_page_of_summary(self, browser):
+        page = self.path("page.html")
+        command = self.start("poseidon", "status", self.path("out"), f"--page={page}")
+        self.assertEqual(command.wait(), cluster.SUCCESS)
+        browser.open(f"file://{page}")
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(browser.text("iteration"), f"{summary['iterations']:,}")
+        schemes = [row[1] for row in browser.rows("buckets")]
+        self.assertEqual(schemes, [bucket["scheme"] for bucket in summary["buckets"]])
+
+
+if __name__ == "__main__":
+    cluster.main()

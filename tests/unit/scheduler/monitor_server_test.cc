@@ -1,0 +1,307 @@
+// The monitor's server on real sockets of the loopback device: what it answers, whom it refuses,
+// and that no client holds it up.
+#include "scheduler/monitor/monitor_server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "core/error.h"
+#include "core/steady_now.h"
+#include "scheduler/monitor/access.h"
+#include "scheduler/monitor/job_monitor.h"
+#include "scheduler/monitor/monitor_client.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr Duration kDeadline = Seconds(30);
+
+// A connection that a test speaks byte by byte.
+class Client {
+ public:
+  // `waits`: until it is connected, which it may never be where many others are.
+  explicit Client(int port, bool waits = true)
+      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    pollfd connected{socket_, POLLOUT, 0};
+    if (waits) poll(&connected, 1, 10000);
+  }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  ~Client() { close(socket_); }
+
+  void Send(const std::string& text) const {
+    send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
+  }
+  // Until `mark` is there or the other side closes.
+  std::string Read(const std::string& mark = "") {
+    const Time deadline = SteadyNow() + kDeadline;
+    while (SteadyNow() < deadline && (mark.empty() || text_.find(mark) == std::string::npos)) {
+      pollfd waited{socket_, POLLIN, 0};
+      if (poll(&waited, 1, 1000) <= 0) continue;
+      char buffer[4096];
+      const ssize_t size = recv(socket_, buffer, sizeof buffer, 0);
+      if (size <= 0) break;
+      text_.append(buffer, static_cast<size_t>(size));
+    }
+    return text_;
+  }
+
+ private:
+  int socket_;
+  std::string text_;
+};
+
+class MonitorServerTest : public testing::Test {
+ protected:
+  explicit MonitorServerTest(const std::string& token = "")
+      : server_(std::make_unique<MonitorServer>(MonitorOptions{"127.0.0.1", 0, token}, board_)) {}
+
+  void Publish(int64_t iteration, const std::string& name = "digits") {
+    JobStatus status;
+    status.job = name;
+    status.iteration = iteration;
+    status.now = SteadyNow();
+    board_.Publish(std::move(status));
+  }
+
+  std::string Ask(const std::string& path, const std::string& headers = "Host: localhost\r\n",
+                  const std::string& method = "GET") const {
+    Client client(server_->port());
+    client.Send(method + " " + path + " HTTP/1.1\r\n" + headers + "\r\n");
+    return client.Read();
+  }
+
+  StatusBoard board_;
+  std::unique_ptr<MonitorServer> server_;
+};
+
+class GuardedMonitorTest : public MonitorServerTest {
+ protected:
+  static constexpr const char* kToken = "0123456789abcdef";
+  GuardedMonitorTest() : MonitorServerTest(kToken) { Publish(3); }
+};
+
+TEST_F(MonitorServerTest, ServesWhatItSays) {
+  EXPECT_THAT(Ask("/api/job"), StartsWith("HTTP/1.1 503 "));
+  Publish(7);
+  EXPECT_THAT(Ask("/healthz"), HasSubstr("\r\n\r\nok\n"));
+  EXPECT_THAT(Ask("/api/job"), HasSubstr("\"iteration\":7"));
+  EXPECT_THAT(Ask("/metrics"), HasSubstr("\nposeidon_iteration 7\n"));
+  EXPECT_THAT(Ask("/metrics"), HasSubstr("Content-Type: text/plain; version=0.0.4"));
+  EXPECT_THAT(Ask("/"), HasSubstr("Content-Security-Policy: default-src 'none'"));
+  EXPECT_THAT(Ask("/"), HasSubstr("<!DOCTYPE html>"));
+  Publish(8);
+  EXPECT_THAT(Ask("/api/job"), HasSubstr("\"iteration\":8"));
+}
+
+TEST_F(MonitorServerTest, RefusesWhatItDoesNotServe) {
+  Publish(1);
+  EXPECT_THAT(Ask("/etc/passwd"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(Ask("/../../etc/passwd"), Not(HasSubstr("root:")));
+  EXPECT_THAT(Ask("/api/job", "Host: localhost\r\n", "POST"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Ask("/api/job", "Host: localhost\r\n", "DELETE"), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(Ask("/api/job", "Host: localhost\r\n", "\x01\xff"), StartsWith("HTTP/1.1 400 "));
+  EXPECT_THAT(Ask("/" + std::string(100000, 'a')), StartsWith("HTTP/1.1 4"));
+  EXPECT_THAT(Ask("/api/job"), StartsWith("HTTP/1.1 200 "));
+}
+
+// A page of another site can have its name resolve to this machine, and a browser here ask.
+TEST_F(MonitorServerTest, AnswersToNamesOfThisMachineOnly) {
+  Publish(1);
+  for (const std::string host : {"localhost:80", "127.0.0.1", "[::1]:9"}) {
+    EXPECT_THAT(Ask("/api/job", "Host: " + host + "\r\n"), StartsWith("HTTP/1.1 200 ")) << host;
+  }
+  for (const std::string host : {"evil.example", "10.0.0.1:80", "localhost.evil.example", ""}) {
+    EXPECT_THAT(Ask("/api/job", "Host: " + host + "\r\n"), StartsWith("HTTP/1.1 403 ")) << host;
+  }
+}
+
+TEST_F(GuardedMonitorTest, WantsItsToken) {
+  const std::string host = "Host: node7\r\n";
+  for (const std::string path : {"/", "/api/job", "/api/events", "/metrics", "/nothing"}) {
+    EXPECT_THAT(Ask(path, host), StartsWith("HTTP/1.1 401 ")) << path;
+  }
+  EXPECT_THAT(Ask("/healthz", host), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask("/api/job?token=0123456789abcdeF", host), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(Ask("/api/job", host + "Authorization: Bearer 0123456789abcde\r\n"),
+              StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(Ask("/api/job", host + "Authorization: Bearer 0123456789abcdef\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+  const std::string page = Ask("/?token=0123456789abcdef", host);
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200 "));
+  const std::string cookie = "poseidon_" + std::to_string(server_->port()) + "=0123456789abcdef";
+  EXPECT_THAT(page, HasSubstr("Set-Cookie: " + cookie + "; HttpOnly; SameSite=Strict"));
+  EXPECT_THAT(Ask("/api/job", host + "Cookie: a=b; " + cookie + "\r\n"),
+              StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask("/api/job", host + "Cookie: a=b\r\n"), StartsWith("HTTP/1.1 401 "));
+}
+
+TEST_F(MonitorServerTest, TellsThoseWhoFollowUntilTheEnd) {
+  Publish(1);
+  Client client(server_->port());
+  client.Send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(client.Read("\"iteration\":1,"), HasSubstr("Content-Type: text/event-stream"));
+  Publish(2);
+  EXPECT_THAT(client.Read("\"iteration\":2,"), HasSubstr("\"iteration\":2,"));
+  Publish(3);
+  board_.Close();
+  const Time begin = SteadyNow();
+  server_.reset();
+  EXPECT_LT(SteadyNow() - begin, MonitorServer::kPatience);
+  EXPECT_THAT(client.Read(), HasSubstr("\"iteration\":3,"));
+}
+
+TEST_F(MonitorServerTest, AFewFollowAndTheOthersAskNowAndThen) {
+  Publish(1);
+  std::vector<std::unique_ptr<Client>> followers;
+  for (int i = 0; i < MonitorServer::kStreams; ++i) {
+    followers.push_back(std::make_unique<Client>(server_->port()));
+    followers.back()->Send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_THAT(followers.back()->Read("data: "), StartsWith("HTTP/1.1 200 "));
+  }
+  EXPECT_THAT(Ask("/api/events"), HasSubstr("Retry-After: 5"));
+  EXPECT_THAT(Ask("/api/job"), StartsWith("HTTP/1.1 200 "));
+  // Who goes away leaves room.
+  followers.clear();
+  const Time deadline = SteadyNow() + kDeadline;
+  std::string answer;
+  while (!answer.starts_with("HTTP/1.1 200 ") && SteadyNow() < deadline) {
+    Publish(2);
+    Client next(server_->port());
+    next.Send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    answer = next.Read("\r\n\r\n");
+  }
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+}
+
+// What publishes is the loop that hears the job's actors: it must not notice who asks, or who does
+// not even read what it has asked for.
+TEST_F(MonitorServerTest, SlowAndManyClientsHoldUpNobody) {
+  Publish(1, std::string(4 << 20, 'x'));  // more than the kernel takes for who does not read
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 300; ++i) {
+    clients.push_back(std::make_unique<Client>(server_->port(), false));
+    if (i % 3 == 0) clients.back()->Send("GET /api/job HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    if (i % 3 == 1) clients.back()->Send("GET /api/job HT");
+  }
+  // As long as one that nobody asks, but for what a busy machine does to either.
+  Duration longest{};
+  for (int i = 0; i < 200; ++i) {
+    const Time begin = SteadyNow();
+    Publish(i);
+    longest = std::max(longest, SteadyNow() - begin);
+  }
+  EXPECT_LT(longest, MonitorServer::kPatience / 2);
+  const Time begin = SteadyNow();
+  server_.reset();
+  EXPECT_LT(SteadyNow() - begin, MonitorServer::kPatience);
+}
+
+TEST_F(MonitorServerTest, TwoHaveNotOnePort) {
+  try {
+    StatusBoard board;
+    const MonitorServer second({"127.0.0.1", server_->port(), ""}, board);
+    ADD_FAILURE() << "the port was taken twice";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the monitor can't listen at 127.0.0.1:" +
+                                        std::to_string(server_->port())));
+    EXPECT_THAT(error.what(), HasSubstr("set monitor.port to a free port, or to 0"));
+  }
+}
+
+TEST_F(GuardedMonitorTest, TheCommandAsksLikewise) {
+  MonitorAddress address = ParseMonitorAddress(server_->url());
+  try {
+    FetchStatus(address);
+    ADD_FAILURE() << "no token was asked for";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), ExitCode::kRefused);
+    EXPECT_THAT(error.what(), HasSubstr("(HTTP status 401): a token is needed"));
+  }
+  address.token = kToken;
+  EXPECT_EQ(nlohmann::json::parse(FetchStatus(address))["iteration"], 3);
+  server_.reset();
+  try {
+    FetchStatus(address);
+    ADD_FAILURE() << "nobody was there";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), StartsWith("no monitor answers at http://127.0.0.1:"));
+  }
+}
+
+TEST(MonitorAddressTest, IsWhatTheSchedulerSays) {
+  EXPECT_EQ(ParseMonitorAddress("http://node7:9780/").host, "node7");
+  EXPECT_EQ(ParseMonitorAddress("http://[::1]:9780/").host, "[::1]");
+  EXPECT_EQ(ParseMonitorAddress("9781").host, "127.0.0.1");
+  EXPECT_EQ(ParseMonitorAddress("9781").port, 9781);
+  for (const std::string bad : {"", "node7", "node7:0", "node7:65536", "https://node7:1/", ":9780",
+                                "http://node7:9780/api", "node7:97x"}) {
+    EXPECT_THROW(ParseMonitorAddress(bad), ConfigError) << bad;
+  }
+}
+
+class TokenTest : public testing::Test {
+ protected:
+  std::string Write(const std::string& text, mode_t mode = S_IRUSR | S_IWUSR) {
+    const std::string path = directory_.Write("token", text);
+    chmod(path.c_str(), mode);
+    return path;
+  }
+  std::string Refusal(const std::string& path) {
+    try {
+      ReadToken(path);
+      return "";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  }
+  TemporaryDirectory directory_;
+};
+
+TEST_F(TokenTest, IsALineThatOnlyItsOwnerReads) {
+  EXPECT_EQ(ReadToken(Write("0123456789abcdef\n")), "0123456789abcdef");
+  EXPECT_THAT(Refusal(Write("short\n")), HasSubstr("its first line must be 16 to 256 letters"));
+  EXPECT_THAT(Refusal(Write("0123456789abcde;\n")), HasSubstr("must be 16 to 256 letters"));
+  EXPECT_THAT(Refusal(Write("0123456789abcdef\n", S_IRUSR | S_IRGRP)),
+              HasSubstr("can be read by others than its owner; run chmod 600"));
+  EXPECT_THAT(Refusal(directory_.Path("none")), Not(""));
+}
+
+TEST(JobMonitorTest, SaysInTheOutputDirectoryWhereItIs) {
+  const TemporaryDirectory directory;
+  Job job;
+  job.mutable_monitor()->set_port(0);
+  const std::string path = directory.Path(JobMonitor::kUrlFile);
+  {
+    JobMonitor monitor(job, directory.Path(""));
+    std::ifstream file(path);
+    std::string url;
+    std::getline(file, url);
+    EXPECT_EQ(url, monitor.url());
+    EXPECT_EQ(nlohmann::json::parse(FetchStatus(ParseMonitorAddress(url)))["job"], "job");
+  }
+  EXPECT_FALSE(std::ifstream(path).good());
+}
+
+}  // namespace
+}  // namespace poseidon

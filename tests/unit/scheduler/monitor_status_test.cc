@@ -1,0 +1,380 @@
+// What a monitor makes of a job: its status, as JSON and as metrics, and who is late.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+#include "core/error.h"
+#include "scheduler/monitor/history.h"
+#include "scheduler/monitor/job_status.h"
+#include "scheduler/monitor/metrics_text.h"
+#include "scheduler/monitor/node_state.h"
+#include "scheduler/monitor/page.h"
+#include "scheduler/monitor/status_json.h"
+#include "scheduler/monitor/summary_status.h"
+#include "scheduler/report/job_report.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+wire::IterationRecord Iteration(int64_t number, double loss, double duration_ms, int64_t images) {
+  wire::IterationRecord record;
+  record.set_number(number);
+  record.set_loss(loss);
+  record.set_duration_ms(duration_ms);
+  record.set_exposed_ms(duration_ms / 4);
+  record.set_images(images);
+  return record;
+}
+
+TEST(HistoryTest, KeepsBoundedMeansOfAllIterations) {
+  History history;
+  constexpr int64_t kIterations = 100000;
+  for (int64_t i = 0; i < kIterations; ++i) history.Add(Iteration(i, 1, 2, 6));
+  EXPECT_LE(history.points().size(), History::kMostPoints);
+  EXPECT_GE(history.points().size(), History::kMostPoints / 2);
+  int64_t next = 0;
+  for (const History::Point& point : history.points()) {
+    EXPECT_EQ(point.first, next);
+    next += point.iterations;
+    EXPECT_EQ(point.loss(), 1);
+    EXPECT_EQ(point.images_per_second(), 3000);
+  }
+  EXPECT_EQ(next, kIterations);
+}
+
+TEST(HistoryTest, GoesBackWithTheJob) {
+  History history;
+  for (int64_t i = 0; i < 10; ++i) history.Add(Iteration(i, 1, 2, 6));
+  history.CutFrom(6);
+  history.Add(Iteration(6, 5, 2, 6));
+  ASSERT_EQ(history.points().size(), 7);
+  EXPECT_EQ(history.points().back().loss(), 5);
+  history.Add(Iteration(3, 9, 2, 6));  // late
+  EXPECT_EQ(history.points().size(), 7);
+}
+
+TEST(HistoryTest, WhatNobodyToldIsNotANumber) {
+  History history;
+  history.Add(Iteration(0, NAN, 2, 0));
+  EXPECT_TRUE(std::isnan(history.points()[0].loss()));
+  EXPECT_TRUE(std::isnan(history.points()[0].images_per_second()));
+  EXPECT_EQ(history.points()[0].duration_ms(), 2);
+}
+
+class MonitorStatusTest : public testing::Test {
+ protected:
+  MonitorStatusTest() : tracker_(TwoWorkers(), Seconds(100)) {}
+
+  static Job TwoWorkers() {
+    Job job;
+    job.set_name("digits");
+    job.mutable_cluster()->set_workers(2);
+    return job;
+  }
+
+  static wire::Node Node(Role role, int rank) {
+    wire::Node node;
+    node.set_role(static_cast<uint32_t>(role));
+    node.set_rank(rank);
+    node.set_host("host" + std::to_string(rank));
+    node.set_pid(10 + rank);
+    return node;
+  }
+
+  void Join() {
+    wire::View view;
+    *view.add_nodes() = Node(Role::kServer, 0);
+    for (int rank = 0; rank < 2; ++rank) *view.add_nodes() = Node(Role::kWorker, rank);
+    tracker_.OnView(view);
+  }
+
+  void Enter(const std::string& phase, double seconds) {
+    wire::JobPhase message;
+    message.set_phase(phase);
+    tracker_.OnPhase(message, Seconds(seconds));
+  }
+
+  void Plan(const std::string& name = "fc") {
+    wire::PlanAndModel plan;
+    for (const int64_t floats : {3, 7}) {
+      LayerSpec& layer = *plan.mutable_model()->add_layers();
+      layer.set_name("layer" + std::to_string(floats));
+      BucketPlan& bucket = *plan.mutable_plan()->add_buckets();
+      bucket.set_name(name);
+      bucket.set_first_layer(plan.model().layers_size() - 1);
+      bucket.set_layer_count(1);
+      bucket.set_scheme(RING);
+      bucket.add_chunks()->set_size(floats);
+      if (floats == 3) bucket.mutable_prediction()->set_exchange_ms(12.5);
+    }
+    plan.mutable_model()->set_iterations(50);
+    plan.mutable_plan()->set_workers(2);
+    tracker_.OnPlan(plan);
+  }
+
+  static wire::Progress ProgressOf(int rank, int64_t iteration) {
+    wire::Progress progress;
+    progress.set_rank(rank);
+    progress.set_iteration(iteration);
+    progress.set_images(8);
+    progress.set_iteration_seconds(0.1);
+    progress.set_exposed_seconds(0.02);
+    return progress;
+  }
+
+  // With a timeline in which both buckets take so long.
+  void TellTimeline(int rank, double milliseconds) {
+    wire::Progress progress = ProgressOf(rank, 5);
+    wire::IterationTimeline& timeline = *progress.mutable_timeline();
+    timeline.set_iteration(4);
+    for (int b = 0; b < 2; ++b) {
+      timeline.add_buckets()->set_ready_ms(60);
+      timeline.mutable_buckets(b)->set_fresh_ms(60 + milliseconds);
+    }
+    wire::LayerWait& wait = *timeline.add_waits();
+    wait.set_layer(1);
+    wait.set_begin_ms(100);
+    wait.set_end_ms(110);
+    tracker_.OnProgress(progress, Seconds(110));
+  }
+
+  nlohmann::ordered_json Json(double seconds) {
+    return nlohmann::ordered_json::parse(JsonText(StatusJson(tracker_.status(Seconds(seconds)))));
+  }
+
+  std::vector<std::string> States(double seconds) {
+    std::vector<std::string> states;
+    for (const NodeState& state : NodeStates(tracker_.status(Seconds(seconds)))) {
+      states.push_back(state.state);
+    }
+    return states;
+  }
+
+  StatusTracker tracker_;
+};
+
+TEST_F(MonitorStatusTest, HasAllKeysFromTheStart) {
+  const nlohmann::ordered_json json = Json(103);
+  EXPECT_EQ(json["job"], "digits");
+  EXPECT_EQ(json["phase"], "gathering");
+  EXPECT_EQ(json["elapsed_seconds"], 3);
+  for (const char* unknown :
+       {"iterations", "loss", "images_per_second", "iteration_ms", "exposed_ms",
+        "predicted_iteration_ms", "seconds_since_progress", "test", "timeline", "end"}) {
+    EXPECT_TRUE(json.at(unknown).is_null()) << unknown;
+  }
+  EXPECT_EQ(json["nodes"].size(), 3);
+  for (const auto& node : json["nodes"]) EXPECT_EQ(node["state"], "joining");
+  EXPECT_TRUE(json["buckets"].empty());
+}
+
+TEST_F(MonitorStatusTest, ShowsATraining) {
+  Join();
+  Plan();
+  Enter("training", 105);
+  for (int64_t i = 0; i < 10; ++i) {
+    for (int rank = 0; rank < 2; ++rank) tracker_.OnProgress(ProgressOf(rank, i), Seconds(106));
+    tracker_.OnIteration(Iteration(i, 0.5, 100, 16), Seconds(106));
+  }
+  TellTimeline(1, 20);
+  TellTimeline(0, 10);
+  const nlohmann::ordered_json json = Json(110);
+  EXPECT_EQ(json["iteration"], 10);
+  EXPECT_EQ(json["iterations"], 50);
+  EXPECT_EQ(json["loss"], 0.5);
+  EXPECT_DOUBLE_EQ(json["images_per_second"], 160);
+  EXPECT_DOUBLE_EQ(json["iteration_ms"], 100);
+  EXPECT_DOUBLE_EQ(json["exposed_ms"], 25);
+  EXPECT_EQ(json["seconds_since_progress"], 4);
+  EXPECT_EQ(json["nodes"][1]["role"], "worker");
+  EXPECT_EQ(json["nodes"][1]["host"], "host0");
+  EXPECT_EQ(json["nodes"][1]["state"], "training");
+  EXPECT_EQ(json["buckets"][0]["scheme"], "ring");
+  EXPECT_EQ(json["buckets"][0]["bytes"], 12);
+  EXPECT_EQ(json["buckets"][0]["predicted_ms"], 12.5);
+  EXPECT_TRUE(json["buckets"][1]["predicted_ms"].is_null());
+  EXPECT_DOUBLE_EQ(json["buckets"][0]["measured_ms"], 15);  // the mean over the workers
+  EXPECT_EQ(json["timeline"]["worker"], 0);
+  EXPECT_EQ(json["timeline"]["waits"][0]["layer"], "layer7");
+  EXPECT_EQ(json["history"]["loss"].size(), 10);
+}
+
+// A peer may say anything.
+TEST_F(MonitorStatusTest, ATimelineOfAnotherPlanIsLeftOut) {
+  Join();
+  Plan();
+  wire::Progress progress = ProgressOf(0, 5);
+  progress.mutable_timeline()->add_buckets();
+  tracker_.OnProgress(progress, Seconds(110));
+  EXPECT_TRUE(Json(110)["timeline"].is_null());
+  for (int b = 0; b < 1; ++b) progress.mutable_timeline()->add_buckets();
+  progress.mutable_timeline()->add_waits()->set_layer(99);
+  tracker_.OnProgress(progress, Seconds(110));
+  EXPECT_TRUE(Json(110)["timeline"]["waits"].empty());
+}
+
+TEST_F(MonitorStatusTest, NamesWhoIsLateAndWhoWaits) {
+  Join();
+  Plan();
+  Enter("training", 105);
+  tracker_.OnProgress(ProgressOf(0, 6), Seconds(110));
+  tracker_.OnProgress(ProgressOf(1, 5), Seconds(110));
+  EXPECT_THAT(States(111), ElementsAre("serving", "training", "training"));
+  const auto states = NodeStates(tracker_.status(Seconds(120)));
+  EXPECT_EQ(states[1].state, "waiting");
+  EXPECT_EQ(states[1].waits_for, "worker 1, iteration 6");
+  EXPECT_EQ(states[2].state, "late");
+  EXPECT_EQ(states[2].lag, 1);
+  EXPECT_EQ(states[2].silent_seconds, 10);
+}
+
+TEST_F(MonitorStatusTest, NamesWhoIsLostAndWhoIsAwaited) {
+  Join();
+  Plan();
+  Enter("training", 105);
+  wire::JobPhase holding;
+  holding.set_phase("holding");
+  *holding.add_lost() = Node(Role::kWorker, 1);
+  *holding.add_missing() = Node(Role::kWorker, 0);
+  tracker_.OnPhase(holding, Seconds(106));
+  EXPECT_THAT(States(107), ElementsAre("ready", "awaited", "lost"));
+  Join();
+  Enter("training", 108);
+  wire::Recovered recovered;
+  recovered.set_iteration(3);
+  tracker_.OnRecovered(recovered);
+  EXPECT_THAT(States(109), ElementsAre("serving", "training", "training"));
+  EXPECT_EQ(Json(109)["recovery_count"], 1);
+}
+
+TEST_F(MonitorStatusTest, RecoveryGoesBack) {
+  Join();
+  Plan();
+  for (int64_t i = 0; i < 10; ++i) tracker_.OnIteration(Iteration(i, 0.5, 100, 16), Seconds(106));
+  wire::Recovered recovered;
+  recovered.set_iteration(4);
+  tracker_.OnRecovered(recovered);
+  EXPECT_EQ(Json(107)["iteration"], 4);
+  EXPECT_EQ(Json(107)["history"]["loss"].size(), 4);
+}
+
+TEST_F(MonitorStatusTest, EndsWithWhatTheJobEndedWith) {
+  Join();
+  Enter("training", 105);
+  tracker_.OnEnd([] {
+    wire::End end;
+    end.set_exit_code(3);
+    end.set_reason("worker 1 was killed");
+    return end;
+  }());
+  EXPECT_EQ(Json(110)["phase"], "ended");
+  EXPECT_EQ(Json(110)["end"]["exit_code"], 3);
+  EXPECT_THAT(States(110), ElementsAre("ended", "ended", "ended"));
+}
+
+TEST_F(MonitorStatusTest, NoticesAreBounded) {
+  for (int i = 0; i < 1000; ++i) {
+    wire::Notice notice;
+    notice.set_text(std::to_string(i));
+    tracker_.OnNotice(notice);
+  }
+  EXPECT_EQ(Json(110)["notices"].size(), 50);
+  EXPECT_EQ(Json(110)["notices"].back()["text"], "999");
+}
+
+// The grammar of the text format: each line is a comment or a sample, a family's samples follow its
+// head, and no sample comes twice.
+TEST_F(MonitorStatusTest, MetricsAreWellFormed) {
+  Join();
+  Plan("a \"quoted\"\\\nname\xff");
+  Enter("training", 105);
+  for (int rank = 0; rank < 2; ++rank) tracker_.OnProgress(ProgressOf(rank, 0), Seconds(106));
+  TellTimeline(0, 10);
+  const std::string text = MetricsText(tracker_.status(Seconds(110)));
+  const std::regex sample(R"(([a-z_]+)(\{([a-z]+="([^"\\]|\\["\\n])*",?)+\})? (-?[0-9.e+-]+))");
+  std::set<std::string> samples;
+  std::set<std::string> families;
+  std::string family;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch parts;
+    if (line.starts_with("# HELP ")) {
+      family = line.substr(7, line.find(' ', 7) - 7);
+      EXPECT_TRUE(families.insert(family).second) << line;
+    } else if (!line.starts_with("# TYPE " + family + " ")) {
+      ASSERT_TRUE(std::regex_match(line, parts, sample)) << line;
+      EXPECT_EQ(parts[1], family);
+      EXPECT_TRUE(samples.insert(line.substr(0, line.rfind(' '))).second) << line;
+      if (line.find("} ") == std::string::npos) continue;
+    }
+  }
+  EXPECT_THAT(text, HasSubstr("\nposeidon_worker_images_total{rank=\"1\"} 8\n"));
+  EXPECT_THAT(text, HasSubstr("poseidon_bucket_exchange_predicted_seconds{index=\"0\""));
+  EXPECT_THAT(text, HasSubstr("} 0.0125\n"));
+  // What is not known is left out, and not called NaN.
+  EXPECT_THAT(text, Not(HasSubstr("poseidon_loss")));
+  for (const std::string& name : families) {
+    const bool counts = text.find("# TYPE " + name + " counter") != std::string::npos;
+    EXPECT_EQ(counts, name.ends_with("_total")) << name;
+  }
+}
+
+TEST_F(MonitorStatusTest, APageInAFileHoldsTheStatusAndNothingThatEndsItsScript) {
+  const std::string page = StoredPage(R"({"job":"</script><b>"})");
+  EXPECT_THAT(page, HasSubstr(R"({"job":"\u003c/script>\u003cb>"})"));
+  EXPECT_THAT(page, Not(HasSubstr("@STATUS@")));
+  EXPECT_THAT(LivePage(), Not(HasSubstr("@ST")));
+  // Nothing comes from elsewhere.
+  EXPECT_FALSE(std::regex_search(LivePage(), std::regex(R"((src|href)="(?!data:))")));
+}
+
+TEST_F(MonitorStatusTest, ASummaryIsAStatusWithTheSameKeys) {
+  Plan();
+  JobReport report(2);
+  wire::PlanAndModel plan = *tracker_.status(Seconds(1)).plan;
+  plan.mutable_plan()->set_servers(1);
+  for (LayerSpec& layer : *plan.mutable_model()->mutable_layers()) {
+    layer.add_blobs()->add_shape(layer.name() == "layer3" ? 3 : 7);
+  }
+  report.OnPlan(plan);
+  for (int rank = 0; rank < 2; ++rank) {
+    report.OnProgress(ProgressOf(rank, 0), Seconds(1));
+    wire::WorkerReport worker;
+    worker.set_rank(rank);
+    worker.set_images(8);
+    worker.set_iterations(1);
+    report.OnFinished(worker);
+  }
+  const auto status = StatusOfSummary(report.Json("digits", {}), "summary.json");
+  const auto live = Json(110);
+  std::vector<std::string> keys;
+  std::vector<std::string> live_keys;
+  for (const auto& [key, value] : status.items()) keys.push_back(key);
+  for (const auto& [key, value] : live.items()) live_keys.push_back(key);
+  EXPECT_EQ(keys, live_keys);
+  EXPECT_EQ(status["iteration"], 1);
+  EXPECT_EQ(status["images"], 16);
+  EXPECT_DOUBLE_EQ(status["iteration_ms"], 100);
+  EXPECT_EQ(status["nodes"].size(), 3);
+  EXPECT_EQ(status["nodes"][1]["state"], "finished");
+  EXPECT_EQ(status["buckets"][0]["predicted_ms"], 12.5);
+  for (const std::string bad : {"", "[]", "{}", "{\"job\": 3}", "nothing"}) {
+    try {
+      StatusOfSummary(bad, "summary.json");
+      ADD_FAILURE() << bad;
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("summary.json is no summary.json of this version"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace poseidon

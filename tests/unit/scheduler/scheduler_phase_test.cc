@@ -1,0 +1,63 @@
+// What the scheduler's actor tells a monitor of where the job stands.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "scheduler/scheduler_actor.h"
+
+namespace poseidon {
+namespace {
+
+class SchedulerPhaseTest : public testing::Test {
+ protected:
+  void Start(bool monitored) {
+    SchedulerOptions options;
+    if (monitored) options.job.mutable_monitor();
+    scheduler_ = MakeScheduler(std::move(options));
+    scheduler_->OnStart(outbox_);
+  }
+
+  // The phases that the application has been told while the node registers.
+  std::vector<std::string> Register(Role role) {
+    wire::Register request;
+    request.mutable_node()->set_role(static_cast<uint32_t>(role));
+    request.mutable_node()->set_rank(0);
+    request.mutable_node()->set_host("node");
+    for (int lane = 0; lane < 3; ++lane) request.mutable_node()->add_endpoints("somewhere");
+    request.set_incarnation(static_cast<uint64_t>(role));
+    outbox_.Clear();
+    scheduler_->OnMessage(MakeEnvelope(MessageKind::kRegister, Here(kControlLane), request),
+                          outbox_);
+    std::vector<std::string> told;
+    for (const Envelope& envelope : outbox_.messages) {
+      if (envelope.kind != MessageKind::kJobPhase) continue;
+      EXPECT_EQ(envelope.to, Here(kApplicationLane));
+      EXPECT_TRUE(phase_.ParseFromString(envelope.body.ToString()));
+      told.push_back(phase_.phase());
+    }
+    return told;
+  }
+
+  std::unique_ptr<Actor> scheduler_;
+  Outbox outbox_;
+  wire::JobPhase phase_;  // told last
+};
+
+TEST_F(SchedulerPhaseTest, TellsNewsOnce) {
+  Start(true);
+  EXPECT_THAT(Register(Role::kServer), testing::ElementsAre("gathering"));
+  EXPECT_EQ(phase_.waiting_for(), "worker 0 to join");
+  EXPECT_THAT(Register(Role::kServer), testing::IsEmpty());
+  EXPECT_THAT(Register(Role::kWorker), testing::ElementsAre("declaring"));
+  EXPECT_EQ(phase_.waiting_for(), "");
+  ASSERT_EQ(phase_.missing_size(), 1);  // servers declare nothing
+  EXPECT_EQ(phase_.missing(0).role(), static_cast<uint32_t>(Role::kWorker));
+}
+
+TEST_F(SchedulerPhaseTest, WithoutAMonitorNothingIsTold) {
+  Start(false);
+  EXPECT_THAT(Register(Role::kServer), testing::IsEmpty());
+  EXPECT_THAT(Register(Role::kWorker), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace poseidon
