@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 
 import cluster
 
@@ -94,6 +95,8 @@ class KilledBeforeTrainingTest(cluster.ClusterTest):
         daemons = self.start_by_hand(config, NODES[:-1])
         for name in NODES[1:-1]:
             daemons["scheduler"].await_output(re.escape(self.describe(daemons, name)) + " joined")
+        # The scheduler says so before it answers; one that has no answer asks for longer.
+        time.sleep(0.5)
         daemons["scheduler"].signal(signal.SIGKILL)
         # A node looks for the answer to its registration once a second.
         self.assert_others_end(
