@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "caffe_adapter/convert/convert.h"
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 
 namespace poseidon {
 namespace {

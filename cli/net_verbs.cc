@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "launch/program_directory.h"
 

@@ -1,14 +1,14 @@
 #include "cli/verbs.h"
 
 #include "cli/convert.h"
-#include "cli/doctor.h"
-#include "cli/experiment.h"
-#include "cli/launch_slurm.h"
+#include "cli/jobs/doctor.h"
+#include "cli/jobs/launch_slurm.h"
+#include "cli/jobs/run.h"
+#include "cli/jobs/status.h"
 #include "cli/net_verbs.h"
-#include "cli/plan.h"
-#include "cli/run.h"
-#include "cli/simulate.h"
-#include "cli/status/status.h"
+#include "cli/planning/experiment.h"
+#include "cli/planning/plan.h"
+#include "cli/planning/simulate.h"
 
 namespace poseidon {
 namespace {

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <sstream>
 
-#include "cli/flags.h"
 #include "cli/help.h"
+#include "cli/input/flags.h"
 #include "cli/output/table.h"
 #include "cli/verbs.h"
 #include "proto/job.pb.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "cli/plan.h"
+#include "cli/planning/plan.h"
 #include "proto/bucket.h"
 
 namespace poseidon {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "caffe_adapter/convert/dataset_writer.h"
-#include "cli/plan.h"
-#include "cli/simulate.h"
+#include "cli/planning/plan.h"
+#include "cli/planning/simulate.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "cli/command_line.h"
-#include "cli/simulate.h"
+#include "cli/planning/simulate.h"
 
 namespace poseidon {
 namespace {

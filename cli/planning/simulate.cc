@@ -1,10 +1,10 @@
-#include "cli/simulate.h"
+#include "cli/planning/simulate.h"
 
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 #include "cli/output/experiment_progress.h"
 #include "cli/output/table.h"
 #include "core/steady_now.h"

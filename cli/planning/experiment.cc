@@ -1,4 +1,4 @@
-#include "cli/experiment.h"
+#include "cli/planning/experiment.h"
 
 #include <glog/logging.h>
 #include <signal.h>
@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "caffe_adapter/net/solver.h"
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "cli/input/model_source.h"
 #include "cli/output/experiment_progress.h"

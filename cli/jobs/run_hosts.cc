@@ -1,11 +1,11 @@
-#include "cli/run_hosts.h"
+#include "cli/jobs/run_hosts.h"
 
 #include <algorithm>
 #include <map>
 #include <set>
 #include <sstream>
 
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "launch/host_query.h"
 #include "launch/program_directory.h"

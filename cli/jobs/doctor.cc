@@ -1,4 +1,4 @@
-#include "cli/doctor.h"
+#include "cli/jobs/doctor.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,10 +8,10 @@
 #include "cli/doctor/doctor_output.h"
 #include "cli/doctor/job_needs.h"
 #include "cli/doctor/network_checks.h"
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 #include "cli/input/input_file.h"
-#include "cli/plan.h"
-#include "cli/run_hosts.h"
+#include "cli/jobs/run_hosts.h"
+#include "cli/planning/plan.h"
 #include "core/program.h"
 #include "launch/doctor/link_measurement.h"
 #include "launch/host_query.h"

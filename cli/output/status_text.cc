@@ -1,4 +1,4 @@
-#include "cli/status/status_text.h"
+#include "cli/output/status_text.h"
 
 #include <cmath>
 #include <limits>

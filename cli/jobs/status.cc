@@ -1,4 +1,4 @@
-#include "cli/status/status.h"
+#include "cli/jobs/status.h"
 
 #include <gflags/gflags.h>
 #include <unistd.h>
@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "cli/flags.h"
-#include "cli/plan.h"
-#include "cli/status/status_text.h"
+#include "cli/input/flags.h"
+#include "cli/output/status_text.h"
+#include "cli/planning/plan.h"
 #include "core/atomic_file.h"
 #include "core/files/regular_file.h"
 #include "scheduler/monitor/access.h"

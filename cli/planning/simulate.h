@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/plan.h"
+#include "cli/planning/plan.h"
 #include "core/error.h"
 #include "core/time.h"
 #include "simulation/training_simulation.h"

@@ -1,4 +1,4 @@
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 
 #include <gflags/gflags.h>
 

@@ -1,4 +1,4 @@
-#include "cli/plan.h"
+#include "cli/planning/plan.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +9,7 @@
 
 #include "caffe_adapter/net/net.h"
 #include "caffe_adapter/net/solver.h"
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 #include "core/units.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"

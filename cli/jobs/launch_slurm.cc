@@ -1,4 +1,4 @@
-#include "cli/launch_slurm.h"
+#include "cli/jobs/launch_slurm.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "caffe_adapter/net/solver.h"
-#include "cli/flags.h"
+#include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "core/atomic_file.h"
 #include "core/child_process.h"

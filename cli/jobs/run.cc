@@ -1,4 +1,4 @@
-#include "cli/run.h"
+#include "cli/jobs/run.h"
 
 #include <gflags/gflags.h>
 
@@ -8,10 +8,10 @@
 
 #include "caffe_adapter/files/found_snapshot.h"
 #include "caffe_adapter/net/solver.h"
-#include "cli/flags.h"
 #include "cli/input/data_command.h"
+#include "cli/input/flags.h"
 #include "cli/input/input_file.h"
-#include "cli/run_hosts.h"
+#include "cli/jobs/run_hosts.h"
 #include "core/program.h"
 #include "launch/host_query.h"
 #include "launch/job_cluster.h"

@@ -5,7 +5,7 @@
 
 #include "caffe_adapter/net/net.h"
 #include "cli/output/table.h"
-#include "cli/plan.h"
+#include "cli/planning/plan.h"
 #include "planner/cost/cost_model.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"
