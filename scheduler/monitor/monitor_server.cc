@@ -27,6 +27,8 @@ constexpr int kNice = 10;
 constexpr size_t kLongestBody = 4096;
 // Connections that wait for a thread; the kernel keeps the next ones.
 constexpr size_t kWaitingConnections = 64;
+// So many. The library asks for 5; whoever comes then is only heard when it tries again a second later.
+constexpr int kBacklog = 128;
 // Who follows the job hears of it at most so often.
 constexpr Duration kStreamInterval = Seconds(1);
 // A program that has published nothing for so long hangs.
@@ -221,9 +223,10 @@ class MonitorServer::Impl {
     server_.new_task_queue = [] { return new BoundedPool(kThreads); };
     server_.set_payload_max_length(kLongestBody);
     // The library's own lets two jobs have one port.
-    server_.set_socket_options([](socket_t socket) {
+    server_.set_socket_options([this](socket_t socket) {
       const int on = 1;
       setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      listening_ = socket;
     });
     server_.set_default_headers({{"Cache-Control", "no-store"},
                                  {"X-Content-Type-Options", "nosniff"},
@@ -264,6 +267,7 @@ class MonitorServer::Impl {
                         "; set monitor.port to a free port, or to 0, and monitor.address to an "
                         "address of this machine");
     }
+    listen(listening_, kBacklog);
     const bool six = options.address.find(':') != std::string::npos && options.address[0] != '[';
     url_ = "http://" + (six ? "[" + options.address + "]" : options.address) + ":" +
            std::to_string(port_) + "/";
@@ -362,6 +366,7 @@ class MonitorServer::Impl {
   std::atomic<int> streams_{0};
   std::optional<Access> access_;
   int port_ = 0;
+  int listening_ = -1;  // the library's socket
   std::string url_;
   DeadlineServer server_;
   std::thread thread_;
