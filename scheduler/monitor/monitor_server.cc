@@ -27,7 +27,8 @@ constexpr int kNice = 10;
 constexpr size_t kLongestBody = 4096;
 // Connections that wait for a thread; the kernel keeps the next ones.
 constexpr size_t kWaitingConnections = 64;
-// So many. The library asks for 5; whoever comes then is only heard when it tries again a second later.
+// So many. The library asks for 5; whoever comes then is only heard when it tries again a second
+// later.
 constexpr int kBacklog = 128;
 // Who follows the job hears of it at most so often.
 constexpr Duration kStreamInterval = Seconds(1);

@@ -217,8 +217,8 @@ TEST_F(MonitorServerTest, SlowAndManyClientsHoldUpNobody) {
   EXPECT_LT(SteadyNow() - begin, MonitorServer::kPatience);
 }
 
-// A connection that the kernel can't keep is tried again after a second, and until then whoever asks
-// waits.
+// A connection that the kernel can't keep is tried again after a second, and until then whoever
+// asks waits.
 TEST_F(MonitorServerTest, ManyAtOnceAreAllConnected) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 120; ++i) {
