@@ -324,8 +324,9 @@ const follower = {
 function begin() {
   const stored = find('status').textContent.trim();
   if (stored) {
-    show(JSON.parse(stored));
-    connection('as it was at its end', false);
+    const status = JSON.parse(stored);
+    show(status);
+    connection(status.end ? 'as it was at its end' : 'as it was when this file was written', false);
     return;
   }
   // The browser has it as a cookie now; it need not stay in the history.
