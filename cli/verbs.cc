@@ -2,6 +2,7 @@
 
 #include "cli/convert.h"
 #include "cli/jobs/doctor.h"
+#include "cli/jobs/keys.h"
 #include "cli/jobs/launch_slurm.h"
 #include "cli/jobs/run.h"
 #include "cli/jobs/status.h"
@@ -97,8 +98,8 @@ const Verb kStatus{
     .usage = "status [ADDRESS|DIR] [flags]",
     .text =
         "Asks the monitor of a job that runs: which iteration it is at, loss, throughput, what "
-        "each "
-        "node does and waits for, and each bucket's predicted and measured exchange. ADDRESS is "
+        "each node does and waits for, and each bucket's predicted and measured exchange. ADDRESS "
+        "is "
         "what the scheduler has said at its start; DIR is the job's output directory, from which a "
         "job that has ended is shown, too. Without either it is the one job that runs with its "
         "output in out/. docs/monitoring.md tells about the monitor's page and what programs can "
@@ -110,6 +111,21 @@ const Verb kStatus{
     .word_flag = "address",
     .example = "poseidon status out/lenet_digits --page=out/lenet_digits.html",
     .run = StatusVerb};
+
+const Verb kKeys{
+    .name = "keys",
+    .summary = "make the key that admits machines to a job",
+    .usage = "keys --out=DIR",
+    .text =
+        "Writes a new key to DIR/job.key, which only you can read. With `security { mode: CURVE "
+        "key_file: \"DIR/job.key\" }` in the job config, all of the job's connections are "
+        "encrypted and only nodes with this key get in. Copy the file to all machines of the job; "
+        "each makes sure that nobody but its owner may read it. docs/security.md says what that "
+        "protects "
+        "against, and what not.",
+    .flags = {{"out", "DIR", "Directory to write to; made if it is not there."}},
+    .example = "poseidon keys --out=keys",
+    .run = KeysVerb};
 
 const Verb kPlan{
     .name = "plan",
@@ -361,8 +377,9 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,  kStatus, kDoctor,     kLaunchSlurm,  kPlan,           kSimulate,        kExperiment,
-      kTime, kTest,   kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
+      kRun,        kStatus, kDoctor, kKeys,       kLaunchSlurm,  kPlan,           kSimulate,
+      kExperiment, kTime,   kTest,   kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset,
+      kConvertMean};
   return verbs;
 }
 

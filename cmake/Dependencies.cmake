@@ -5,6 +5,7 @@ find_package(Protobuf REQUIRED)
 find_package(gflags REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(GLOG REQUIRED IMPORTED_TARGET libglog)
+find_package(Boost REQUIRED)  # headers only: Asio's networks of addresses
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 find_package(nlohmann_json 3 REQUIRED)

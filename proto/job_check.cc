@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "core/net/ip_networks.h"
 #include "proto/cluster_rates.h"
 #include "proto/compatibility.h"
 #include "proto/job_fields.h"
-#include "proto/loopback.h"
 
 namespace poseidon {
 namespace {
@@ -82,6 +82,40 @@ class ClusterChecker {
                       network.bandwidth());
   }
 
+  const JobFields& fields_;
+};
+
+// Who may take part.
+class SecurityChecker {
+ public:
+  explicit SecurityChecker(const JobFields& fields) : fields_(fields) {}
+
+  void Check() const {
+    const Security& security = fields_.job().security();
+    if (security.mode() == Security::CURVE && security.key_file().empty() &&
+        security.key().empty()) {
+      fields_.Fail("security.mode",
+                   "security.mode is CURVE, and security.key_file is missing; make a key with "
+                   "`poseidon keys --out=DIR` and name its file");
+    }
+    if (security.has_mode() && security.mode() == Security::NONE &&
+        (security.has_key_file() || security.has_key())) {
+      fields_.Fail("security.mode",
+                   "security.mode is NONE, and there is a key, which would not be used; leave one "
+                   "of them out");
+    }
+    if (security.has_key_file() && security.has_key()) {
+      fields_.Fail("security.key",
+                   "there are both security.key_file and security.key; leave one out");
+    }
+    for (int i = 0; i < security.allow_size(); ++i) {
+      fields_.CheckRate(
+          [](const std::string&, const std::string& network) { IpNetworks({network}); },
+          "security.allow." + std::to_string(i), security.allow(i));
+    }
+  }
+
+ private:
   const JobFields& fields_;
 };
 
@@ -267,6 +301,7 @@ void CheckClusterAndCommunication(const Job& job, const TextLocations& locations
   fields.CheckRange("recovery.give_up_after", recovery.give_up_after(), 1, 1e6);
   ClusterChecker(fields).Check();
   CommunicationChecker(fields).Check();
+  SecurityChecker(fields).Check();
   const std::vector<Refusal> refusals = Refusals(job);
   if (!refusals.empty()) fields.Fail(refusals.front().field, refusals.front().reason);
 }

@@ -10,7 +10,16 @@
 #include "proto/text_format.h"
 
 namespace poseidon {
+
+namespace fs = std::filesystem;
+
 namespace {
+
+// Keys are compared by who may connect.
+uint64_t FingerprintOf(const Job& job) {
+  const std::string text = WithoutKey(job).ShortDebugString();
+  return XXH3_64bits(text.data(), text.size());
+}
 
 // Checks a config that has been read and fills in the rest.
 void Complete(const TextLocations& locations, JobConfig& config) {
@@ -18,11 +27,27 @@ void Complete(const TextLocations& locations, JobConfig& config) {
   CheckTraining(config.job, locations);
   CheckMonitor(config.job, locations);
   config.training = locations.Find(config.job, "training");
-  const std::string text = config.job.ShortDebugString();
-  config.fingerprint = XXH3_64bits(text.data(), text.size());
+  const bool has_key_file = config.job.security().has_key_file();
+  if (has_key_file || config.job.security().has_key()) {
+    config.job.mutable_security()->set_mode(Security::CURVE);
+  }
+  config.fingerprint = FingerprintOf(config.job);
+  if (!has_key_file) return;
+  Security& security = *config.job.mutable_security();
+  // Who only plans needs no key.
+  const auto found = FindNamedFile(config.path, security.key_file());
+  security.set_key_file(fs::absolute(found.value_or(security.key_file())).string());
 }
 
 }  // namespace
+
+Job WithoutKey(Job job) {
+  if (job.has_security()) {
+    job.mutable_security()->clear_key_file();
+    job.mutable_security()->clear_key();
+  }
+  return job;
+}
 
 JobConfig ReadJobConfig(const std::string& path) {
   if (path.empty()) throw ConfigError("--config is missing; name a job config");
@@ -49,7 +74,6 @@ bool MeasuresLinks(const Job& job) {
 }
 
 std::string ResolvePath(const std::string& named_in, const std::string& path) {
-  namespace fs = std::filesystem;
   if (fs::path(path).is_absolute()) return path;
   if (const auto found = FindNamedFile(named_in, path)) return *found;
   throw ConfigError(named_in + ": there is no file " + path + " in the working directory, nor " +

@@ -11,11 +11,11 @@ namespace poseidon {
 
 // A checked job config.
 struct JobConfig {
-  Job job;
+  Job job;            // its security.key_file is absolute, and its mode CURVE if it has a key
   std::string path;   // of the file, for messages and for paths relative to it
   Location training;  // where the file says what to train, for messages
   // Equal for all nodes that were started from the same settings: a hash of the parsed config, so
-  // comments and spacing do not count.
+  // comments and spacing do not count, nor where this machine keeps the job's key.
   uint64_t fingerprint = 0;
 };
 
@@ -25,6 +25,9 @@ struct JobConfig {
 JobConfig ReadJobConfig(const std::string& path);
 // Likewise of a config's text; `name` is what messages call it, and paths are relative to.
 JobConfig ParseJobConfig(const std::string& text, const std::string& name);
+
+// The job without its key, and where this machine keeps that: for others to see, and to compare.
+Job WithoutKey(Job job);
 
 // The same checks of a job's cluster and communication alone, for one that is in no file. Throws
 // ConfigError that names the field.

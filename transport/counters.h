@@ -19,6 +19,9 @@ struct TransportCounters {
   // Connections that ended without a single good frame: the peer does not speak ZeroMQ, sent a
   // frame over the size limit first thing, or died between connecting and sending.
   std::atomic<int64_t> rejected_connections{0};
+  // Connections that were refused for what they said in the handshake: without the job's key, or
+  // from an address that is not allowed (ZmqOptions).
+  std::atomic<int64_t> refused_connections{0};
   // Envelopes to a node without a route, or within the node to a lane without actor: a bug, or a
   // peer or an actor that is gone.
   std::atomic<int64_t> unroutable{0};

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/files/regular_file.h"
-#include "proto/loopback.h"
+#include "core/net/ip_networks.h"
 
 namespace poseidon {
 namespace {

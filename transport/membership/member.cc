@@ -14,6 +14,12 @@ constexpr TimerId kRegisterTimer = 1;
 // nodes do not load the scheduler.
 constexpr Duration kRegisterInterval = Seconds(1);
 
+// What a node that nobody answers is to look at, too, where the job has a key.
+std::string AboutKey(const std::shared_ptr<const Job>& job) {
+  const bool has_key = job != nullptr && job->security().mode() == Security::CURVE;
+  return has_key ? " Has it the same security.key_file?" : "";
+}
+
 Address SchedulerControl() { return {{Role::kScheduler, 0}, kControlLane}; }
 
 }  // namespace
@@ -103,7 +109,8 @@ void Member::GiveUpWaiting(Duration waited, Outbox& outbox) {
   }
   End(MakeEnd(ExitCode::kDeadlineExceeded,
               where + " did not answer within " + seconds +
-                  "; is it running, and does the config's cluster.scheduler_host name it?"),
+                  "; is it running, and does the config's cluster.scheduler_host name it?" +
+                  AboutKey(options_.job)),
       outbox);
 }
 
@@ -128,7 +135,8 @@ void Member::WarnOfSilence(Time now) {
   next_warning_ *= 2;
   LOG(WARNING) << "no answer from the scheduler at " << options_.scheduler << " for "
                << static_cast<int>(ToSeconds(waited))
-               << " s; is it running, and does cluster.scheduler_host name its machine? Asking for "
+               << " s; is it running, and does cluster.scheduler_host name its machine?"
+               << AboutKey(options_.job) << " Asking for "
                << static_cast<int>(ToSeconds(options_.join_deadline - waited)) << " s more";
 }
 

@@ -11,6 +11,8 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/net/ip_networks.h"
+#include "proto/job_config.h"
 
 namespace poseidon {
 namespace {
@@ -44,7 +46,22 @@ std::string SchedulerEndpoint(const Cluster& cluster, const std::string& host, i
   return "tcp://" + host + ":" + std::to_string(cluster.scheduler_port() + lane);
 }
 
+void SetSecurity(const Security& security, ZmqOptions& options) {
+  options.allowed.assign(security.allow().begin(), security.allow().end());
+  if (security.has_key_file()) options.key = JobKey::Read(security.key_file());
+  if (security.has_key()) options.key = JobKey::Parse(security.key());
+  if (options.key || !options.allowed.empty() || IsLoopbackName(options.public_host)) return;
+  throw ConfigError(
+      "other machines reach this node at " + options.public_host +
+      ", and the job config has no `security`, so that anybody there could take part in the job; "
+      "make a key with `poseidon keys --out=DIR`, copy it to all machines of the job and write "
+      "`security { key_file: \"DIR/job.key\" }`, or, on a network that you trust, say which "
+      "addresses may connect: `security { mode: NONE allow: \"10.0.0.0/8\" }` (docs/security.md)");
+}
+
 }  // namespace
+
+std::string ResolveHost(const std::string& host) { return AddressText(Resolve(host)); }
 
 std::string FindPublicHost(const std::string& scheduler_host) {
   sockaddr_in scheduler = Resolve(scheduler_host);
@@ -97,6 +114,8 @@ std::optional<Duration> SchedulerDeadline(const Job& job) {
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   ZmqOptions options;
   options.public_host = public_host;
+  if (IsLoopbackName(public_host)) options.bind_host = ResolveHost(public_host);
+  SetSecurity(job.security(), options);
   options.data_lanes = job.communication().lanes();
   options.window_bytes = job.communication().window_bytes();
   // So that who has heard of a death also ends within the deadline (HeartbeatTiming).
@@ -125,7 +144,7 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
   options.scheduler_heartbeat_endpoint = SchedulerEndpoint(job.cluster(), address, kHeartbeatLane);
   options.incarnation = DrawRandom();
   options.job_fingerprint = job_fingerprint;
-  options.job = std::make_shared<const Job>(job);
+  options.job = std::make_shared<const Job>(WithoutKey(job));
   options.join_deadline = Seconds(job.cluster().join_deadline_seconds());
   options.heartbeat = TimingOf(job);
   options.scheduler_deadline = SchedulerDeadline(job);

@@ -28,8 +28,13 @@ HeartbeatTiming TimingOf(const Job& job);
 // How long all workers together may take to pause for another plan.
 Duration PauseDeadline(const Job& job);
 
+// The IPv4 address of a name or address. Throws ConfigError that names it if there is none.
+std::string ResolveHost(const std::string& host);
+
 // A server's or worker's: free ports, reachable at `public_host`. The scheduler changes ports and
-// lanes.
+// lanes. A node at a loopback address listens there alone. Throws ConfigError for a key that can't
+// be read, and where other machines reach the node and job.security neither has a key nor says who
+// may connect.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
 // Draws an incarnation at random, resolves cluster.scheduler_host, and logs whom the node will ask.

@@ -1,12 +1,15 @@
 #include "transport/zmq/zmq_connections.h"
 
+#include <glog/logging.h>
+
 #include <optional>
 #include <utility>
 
 namespace poseidon {
 ZmqConnections::ZmqConnections(zmq::context_t& context, zmq::socket_t& receiver,
                                TransportCounters& counters)
-    : counters_(counters), events_(context, receiver, ZMQ_EVENT_DISCONNECTED) {
+    : counters_(counters),
+      events_(context, receiver, ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) {
   // ZeroMQ makes the descriptor readable only for those who have looked and found nothing.
   Collect();
 }
@@ -19,7 +22,13 @@ bool ZmqConnections::Complained(zmq::message_t& frame) {
 
 void ZmqConnections::Collect() {
   while (const std::optional<ZmqMonitor::Event> event = events_.Next()) {
-    ended_.push_back(event->value);
+    if (event->kind == ZMQ_EVENT_DISCONNECTED) {
+      ended_.push_back(event->value);
+    } else if (!std::exchange(warned_, true)) {
+      LOG(WARNING)
+          << "turned away a connection that does not speak ZeroMQ, or has another key than "
+             "this job or none (security.key_file); further ones are only counted";
+    }
   }
 }
 

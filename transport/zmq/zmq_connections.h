@@ -27,8 +27,9 @@ class ZmqConnections {
   // A bad one. True: it is the first of this host, so worth a line in the log.
   bool Complained(zmq::message_t& frame);
 
-  // Fetches all news. Then, once the receiver has been seen empty, all frames of connections that
-  // had ended by then are in, and Judge() may count.
+  // Fetches all news, and logs the first handshake that has failed. Then, once the receiver has
+  // been seen empty, all frames of connections that had ended by then are in, and Judge() may
+  // count.
   void Collect();
   void Judge();
 
@@ -40,6 +41,7 @@ class ZmqConnections {
   ZmqMonitor events_;
   std::unordered_set<int> spoke_;  // file descriptors, ZeroMQ's only name for a connection
   std::vector<int> ended_;
+  bool warned_ = false;                         // of a handshake that failed
   std::unordered_set<std::string> complained_;  // hosts
 };
 

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/time.h"
+#include "transport/security/job_key.h"
 
 namespace poseidon {
 
@@ -37,6 +40,12 @@ struct ZmqOptions {
   int64_t max_frame_bytes = int64_t{1} << 30;
   // How long Stop() waits for what is queued to leave (the last "end" messages). With 0 it is lost.
   Duration linger = Seconds(2);
+  // With a key all connections are encrypted, and only nodes with the same key get in or are spoken
+  // to (CurveZMQ). Without one, anybody who reaches a port is taken for a node of the job.
+  std::optional<JobKey> key;
+  // Networks that connections may come from and go to, as core/net/ip_networks.h takes them;
+  // empty: all. The machine's own loopback always may.
+  std::vector<std::string> allowed;
 };
 
 // How many threads a node with these options has, besides those of its program.

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/process/resource_limits.h"
+#include "transport/zmq/zmq_admission.h"
 #include "transport/zmq/zmq_lane.h"
 #include "transport/zmq/zmq_node.h"
 #include "transport/zmq/zmq_socket.h"
@@ -17,7 +18,8 @@ namespace poseidon {
 
 class ZmqRuntime::Implementation {
  public:
-  Implementation(NodeId self, const ZmqOptions& options) : node(self, options) {
+  Implementation(NodeId self, const ZmqOptions& options)
+      : node(self, options), admission(node.context, node.options, node.counters) {
     for (int lane = 0; lane < static_cast<int>(node.inboxes.size()); ++lane) {
       int port = 0;
       if (lane == kControlLane) port = options.control_port;
@@ -29,6 +31,7 @@ class ZmqRuntime::Implementation {
   }
 
   ZmqNode node;
+  ZmqAdmission admission;  // after all sockets that it answers for are closed
   std::vector<std::unique_ptr<ZmqLane>> lanes;
   std::vector<std::string> endpoints;
 };
@@ -72,6 +75,7 @@ void ZmqRuntime::Stop() {
   for (const auto& lane : implementation_->lanes) lane->Join();
   implementation_->lanes.clear();
   for (const auto& inbox : node.inboxes) inbox->Close();
+  implementation_->admission.Stop();
   // Waits until ZeroMQ has released all frames.
   node.context.close();
 }

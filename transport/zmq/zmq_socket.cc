@@ -41,13 +41,19 @@ void SetCommonOptions(zmq::socket_t& socket, const ZmqOptions& options, int lane
   // With a ZAP domain ZeroMQ refuses peers of ZMTP 1 and 2. Those protocols have no handshake, so
   // any garbage would pass as one of them and reach the socket.
   socket.set(zmq::sockopt::zap_domain, "poseidon");
+  // Both of a connection's ends have the one key pair of the job.
+  if (options.key) {
+    socket.set(zmq::sockopt::curve_publickey, options.key->public_key);
+    socket.set(zmq::sockopt::curve_secretkey, options.key->secret_key);
+  }
 }
 
 }  // namespace
 
 int ThreadsOf(const ZmqOptions& options) {
   constexpr int kReaper = 1;
-  return kFirstDataLane + options.data_lanes + 1 + DataIoThreads(options) + kReaper;
+  constexpr int kAdmission = 1;
+  return kFirstDataLane + options.data_lanes + 1 + DataIoThreads(options) + kReaper + kAdmission;
 }
 
 zmq::context_t MakeContext(const ZmqOptions& options) {
@@ -61,6 +67,7 @@ zmq::context_t MakeContext(const ZmqOptions& options) {
 zmq::socket_t MakeReceiver(zmq::context_t& context, const ZmqOptions& options, int lane) {
   zmq::socket_t socket(context, zmq::socket_type::router);
   SetCommonOptions(socket, options, lane);
+  if (options.key) socket.set(zmq::sockopt::curve_server, true);
   // Messages per peer that wait for the lane in memory; then TCP makes the peer wait. Each may be a
   // KV pair of megabytes that nothing overtakes, and hundreds of peers may send at once, so no more
   // than lets the I/O thread run ahead of the lane: 2 to 8 are equally fast at 64 KiB and 1 MiB.
@@ -74,6 +81,7 @@ zmq::socket_t MakeSender(zmq::context_t& context, const ZmqOptions& options, int
                          std::optional<Duration> lost_after) {
   zmq::socket_t socket(context, zmq::socket_type::dealer);
   SetCommonOptions(socket, options, lane);
+  if (options.key) socket.set(zmq::sockopt::curve_serverkey, options.key->public_key);
   // The window bounds what the socket holds; without a limit of its own a send never has to wait.
   socket.set(zmq::sockopt::sndhwm, 0);
   // Nobody sends to a DEALER of ours; whoever does is not read and soon waits.
