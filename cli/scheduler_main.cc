@@ -370,7 +370,7 @@ ExitCode Run() {
   const Cluster& cluster = config.job.cluster();
   const bool host_is_own = IsOwnAddress(cluster.scheduler_host());
   SchedulerOptions scheduler;
-  scheduler.job = config.job;
+  scheduler.job = WithoutKey(config.job);
   scheduler.job_fingerprint = config.fingerprint;
   scheduler.planner = PlanByTrial;
   scheduler.epoch = journal ? journal->state().base : DrawRandom();

@@ -13,11 +13,13 @@
 #include "core/files/directories.h"
 #include "core/units.h"
 #include "experiments/point_summary.h"
+#include "launch/handed_key.h"
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/replay_model.h"
 #include "simulation/training_simulation.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
@@ -67,11 +69,33 @@ Iterations IterationsOf(const ExperimentPoint& point, const ProcessOptions& opti
           std::max(point.iterations, options.iterations)};
 }
 
-// As the daemons get it.
+// Of all hosts, as a list of who may connect.
+std::vector<std::string> AddressesOf(const std::vector<std::string>& hosts) {
+  std::vector<std::string> addresses;
+  for (const std::string& host : hosts) {
+    try {
+      addresses.push_back(ResolveHost(host));
+    } catch (const ConfigError&) {
+      throw ConfigError("this machine does not know the address of \"" + host +
+                        "\", which the others are to let in; write the address behind the host's "
+                        "name, or say in the job's `security` who may connect");
+    }
+  }
+  return addresses;
+}
+
+// As the daemons get it, on machines of which the first `hosts` is the scheduler's. Whoever
+// measures links does not want to measure encryption, so without a word in the file none is used,
+// and only the machines themselves may connect.
 Job JobFor(const ExperimentPoint& point, const Iterations& iterations,
-           const std::string& scheduler_host) {
+           const std::vector<std::string>& hosts) {
   Job job = point.job;
-  job.mutable_cluster()->set_scheduler_host(scheduler_host);
+  job.mutable_cluster()->set_scheduler_host(hosts.front());
+  if (!job.has_security()) {
+    job.mutable_security()->set_mode(Security::NONE);
+    for (const std::string& address : AddressesOf(hosts))
+      job.mutable_security()->add_allow(address);
+  }
   if (!IsReplay(point)) return job;
   // With every layer's times, be they of the model or of the cluster's flops.
   ModelSpec model = point.model;
@@ -200,7 +224,9 @@ PointResult EmulatePoint(const ExperimentPoint& real, const ProcessOptions& opti
   const ExperimentPoint point = slow_motion == 1 ? real : InSlowMotion(real, slow_motion);
   const Iterations iterations = IterationsOf(point, options);
   const NetworkTestbed testbed(TestbedFor(point, slow_motion));
-  Job job = JobFor(point, iterations, testbed.address(MachinesOf(point.job)));
+  std::vector<std::string> addresses;
+  for (int i = MachinesOf(point.job); i >= 0; --i) addresses.push_back(testbed.address(i));
+  Job job = JobFor(point, iterations, addresses);
   if (job.training().threads() == 0) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
@@ -228,8 +254,11 @@ PointResult RunPoint(const ExperimentPoint& point, const ProcessOptions& options
                      const RemoteOptions& remote) {
   ThrowIf(WhyNotRun(point, remote.hosts.size()));
   const Iterations iterations = IterationsOf(point, options);
-  const Job job = JobFor(point, iterations, remote.hosts.front().address);
+  std::vector<std::string> addresses;
+  for (const Host& host : remote.hosts) addresses.push_back(host.address);
+  const Job job = JobFor(point, iterations, addresses);
   Prepare(options, job);
+  const std::string text_for_hosts = TextOf(WithKeyInside(job));
   RemoteShell shell = MakeRemoteShell(remote.shell, remote.programs);
   shell.directory = remote.directory;
   const int machines = MachinesOf(job);
@@ -244,7 +273,7 @@ PointResult RunPoint(const ExperimentPoint& point, const ProcessOptions& options
     if (!scheduler && host.address != host.name) {
       started.command.push_back("--host=" + host.address);
     }
-    started.job = TextOf(job);
+    started.job = text_for_hosts;
     started.log = LogOf(options, command);
     if (scheduler) {
       started.result = "summary.json";

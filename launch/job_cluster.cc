@@ -20,6 +20,7 @@
 #include "core/split.h"
 #include "core/steady_now.h"
 #include "core/utf8.h"
+#include "launch/handed_key.h"
 #include "launch/log_lines.h"
 #include "launch/program_directory.h"
 #include "proto/wire.pb.h"
@@ -51,6 +52,12 @@ void ResolveStart(const JobConfig& config, Training& training) {
     }
     entry = resolved;
   }
+}
+
+std::string TextOf(const Job& job) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  return text;
 }
 
 bool PortIsFree(int port) {
@@ -124,8 +131,9 @@ void JobCluster::Prepare() {
   job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
   std::filesystem::remove(options_.out + "/scheduler.journal");
-  google::protobuf::TextFormat::PrintToString(job, &job_text_);
-  WriteFileAtomically(options_.out + "/job.prototxt", job_text_);
+  if (options_.hosts) MakeKeyIfOpen(job, options_.out);
+  WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
+  if (options_.hosts) text_for_hosts_ = TextOf(WithKeyInside(job));
 }
 
 JobCluster::Node JobCluster::SchedulerNode() const {
@@ -223,7 +231,7 @@ ChildProcess JobCluster::StartThere(const Node& node, const std::string& log,
   command.command.insert(command.command.end(), more.begin(), more.end());
   command.is_daemon = node.is_daemon;
   command.is_replaced = options_.config.job.recovery().mode() != Recovery::NONE;
-  command.job = job_text_;
+  command.job = text_for_hosts_;
   command.log = log;
   if (options_.config.job.training().trace()) {
     command.result = node.name + ".trace.json";

@@ -39,7 +39,8 @@ struct JobClusterOptions {
 
 class JobCluster {
  public:
-  // Writes OUT/job.prototxt, the config that all daemons read, and starts them. Throws ConfigError
+  // Writes OUT/job.prototxt, the config that all daemons read, and starts them. A job on hosts
+  // whose config has no `security` gets a key of its own, OUT/job.key. Throws ConfigError
   // if another job has OUT now.
   explicit JobCluster(JobClusterOptions options);
 
@@ -82,7 +83,7 @@ class JobCluster {
   std::string LogOf(const std::string& name) const;
 
   JobClusterOptions options_;
-  std::string job_text_;               // of OUT/job.prototxt
+  std::string text_for_hosts_;         // of OUT/job.prototxt, with the job's key
   std::optional<DirectoryLock> lock_;  // of OUT
   std::vector<Node> nodes_;            // the scheduler first
   std::vector<ChildProcess> children_;

@@ -49,7 +49,8 @@ std::string JobFile(const SlurmJob& slurm) {
   cluster.clear_scheduler_port();
   return Verbatim(TextOf(job)) + "run: $run\ncluster {\nscheduler_host: \"$address\"\n" +
          "scheduler_port: " + port + "\n" + Verbatim(TextOf(cluster)) + "}\ntraining {\n$start\n" +
-         Verbatim(TextOf(training)) + "}\n";
+         Verbatim(TextOf(training)) + "}\n" +
+         (job.has_security() ? "" : "security { key_file: \"$out/job.key\" }\n");
 }
 
 // A daemon for each of `tasks`; `again`: another one when it is killed, or the job has gone on
@@ -98,6 +99,11 @@ std::string SlurmScript(const SlurmJob& slurm) {
     script += "[ \"$restarts\" -eq 0 ] || start='snapshot: \"latest\"'\n";
   }
   script += "mkdir -p \"$out/logs\"\nrm -f \"$out/summary.json\" \"$out/scheduler.journal\"\n";
+  if (!slurm.job.has_security()) {
+    script +=
+        "# A key of this run's own, which every node reads there.\n"
+        "rm -f \"$out/job.key\"\n\"$programs/poseidon\" keys --out=\"$out\" >/dev/null || exit\n";
+  }
   script += "cat > \"$job\" <<END\n" + JobFile(slurm) + "END\n\n";
   const std::string scheduler =
       "\"$programs/poseidon_scheduler\" --config=\"$job\" --out=\"$out\" "

@@ -18,7 +18,7 @@ import atexit
 import os
 import pathlib
 import sys
-from typing import Callable, ContextManager, Optional, Union
+from typing import Callable, ContextManager, List, Optional, Union
 
 import torch
 
@@ -27,7 +27,7 @@ from ._diloco import Rounds
 from ._example import Example, Trace
 from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
-from ._job import Job, JobOptions, Place
+from ._job import Admission, Job, JobOptions, Place
 from ._layers import layers_of
 from ._profile import Profile, profile
 from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version
@@ -75,17 +75,29 @@ class _Process:
 _process = _Process()
 
 
-def init(job: Optional[str] = None, out: Optional[str] = None) -> None:
+def init(
+    job: Optional[str] = None,
+    out: Optional[str] = None,
+    *,
+    key_file: Optional[str] = None,
+    allow: Optional[List[str]] = None,
+) -> None:
     """Takes part in a job.
 
     Without arguments in one that torchrun has started: rank 0 starts a scheduler and each machine's first process a
     parameter server, which end with the job. Or, started by `poseidon run --config=FILE -- python PROGRAM`, in that one.
 
     `job`: path of the job config of daemons that run already (docs/configuration.md); joins at once. `out`: directory
-    for the daemons' logs and summary.json; without it a new one below the temporary directory. Raises PoseidonError.
+    for the daemons' logs and summary.json; without it a new one below the temporary directory.
+
+    Of a job that torchrun has started (docs/security.md): `key_file`, a key made by `poseidon keys`, of which each
+    machine has a copy: everything is encrypted, and only who has it may take part. `allow`: addresses and networks
+    ("10.0.0.0/8") that may connect; without a key those of the job's machines, if not given. Raises PoseidonError.
     """
     if _process.job is not None or _process.session is not None:
         raise ConfigError("init was called twice; a process takes part in one job")
+    if (job is not None or "POSEIDON_JOB" in os.environ) and (key_file or allow):
+        raise ConfigError("key_file, allow: the job config says so itself (docs/security.md)")
     if job is None and "POSEIDON_JOB" in os.environ:
         job = os.environ["POSEIDON_JOB"]
         traces = str(pathlib.Path(job).parent)
@@ -96,7 +108,7 @@ def init(job: Optional[str] = None, out: Optional[str] = None) -> None:
         _process.session = Session(job=job)
     else:
         _process.place = Place.from_environment()
-        _process.job = Job(_process.place, out, _process.jobs)
+        _process.job = Job(_process.place, out, _process.jobs, Admission(key_file, allow))
     _process.jobs += 1
     _process.pid = os.getpid()
     if _process.jobs == 1:

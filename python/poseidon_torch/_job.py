@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import json
 import os
 import pathlib
 import random
@@ -139,8 +140,8 @@ class JobOptions:
     lanes: int = 1
     deadline_seconds: float = 600.0
 
-    def text(self, place: Place, host: str, port: int, run: int) -> str:
-        """The config; the same on all ranks, or the scheduler refuses them."""
+    def text(self, place: Place, host: str, port: int, run: int, security: str) -> str:
+        """The config; the same on all ranks, or the scheduler refuses them. `security` is a field of its own."""
         network = f' network {{ bandwidth: "{self.bandwidth}" }}' if self.bandwidth else ""
         return (
             'name: "torch"\n'
@@ -151,6 +152,7 @@ class JobOptions:
             f"bucket_bytes: {self.bucket_bytes} stall_deadline_seconds: {self.deadline_seconds} "
             f"deterministic: {_bool(self.deterministic)} wait_for_all: {_bool(self.wait_for_all)} }}\n"
             f"run: {run}\n"
+            f"{security}"
         )
 
 
@@ -158,13 +160,31 @@ def _bool(value: bool) -> str:
     return str(value).lower()
 
 
+@dataclasses.dataclass(frozen=True)
+class Admission:
+    """Who may take part in a job on several machines (docs/security.md)."""
+
+    key_file: Optional[str] = None  # the job's key, on each machine
+    allow: Optional[List[str]] = None  # networks; not given: the addresses of the job's machines
+
+    def text(self, machines: List[str]) -> str:
+        """The job config's `security`; `machines` are the addresses of the job's."""
+        networks = self.allow if self.allow is not None else [] if self.key_file else machines
+        allow = " ".join(f"allow: {json.dumps(network)}" for network in networks)
+        if self.key_file:
+            path = json.dumps(str(pathlib.Path(self.key_file).absolute()))
+            return f"security {{ mode: CURVE key_file: {path} {allow} }}\n"
+        return f"security {{ mode: NONE {allow} }}\n"
+
+
 class Job:
     """A job that torchrun has started the workers of, among whom this process is."""
 
-    def __init__(self, place: Place, out: Optional[str], number: int):
+    def __init__(self, place: Place, out: Optional[str], number: int, admission: Admission):
         """`number`: the process' jobs before this one, the same on all ranks."""
         self.place = place
         self._out = out
+        self._admission = admission
         # Of the agent, or of rank 0 at MASTER_ADDR.
         store, _, _ = next(iter(dist.rendezvous("env://", place.rank, place.workers)))
         self._store = dist.PrefixStore(f"poseidon_torch/{number}", store)
@@ -210,12 +230,16 @@ class Job:
             self._store.set("run", str(random.SystemRandom().getrandbits(32)))
         try:
             host, port, run = (self._store.get(key).decode() for key in ("host", "port", "run"))
+            if place.local_rank == 0:
+                self._store.set(f"machine-{place.node}", _own_address(host))
+            machines = [self._store.get(f"machine-{node}").decode() for node in range(place.nodes)]
         except Exception as error:
             raise PoseidonError(
                 f"rank {place.rank} of {place.workers} got no word of the others through torchrun's store at "
                 f"{place.master}: {error}"
             ) from error
-        return options.text(place, host, int(port), int(run))
+        security = self._admission.text(machines)
+        return options.text(place, host, int(port), int(run), security)
 
     def _start_daemons(self, text: str, options: JobOptions) -> None:
         here = [
@@ -253,6 +277,13 @@ def _resolve(host: str) -> str:
         return socket.gethostbyname(host)
     except OSError as error:
         raise ConfigError(f"MASTER_ADDR {host!r} can't be resolved: {error}") from None
+
+
+def _own_address(other: str) -> str:
+    """This machine's, on the way to `other`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((other, 9))  # any port: connecting a UDP socket sends nothing
+        return probe.getsockname()[0]
 
 
 def _is_free(port: int) -> bool:

@@ -43,7 +43,9 @@ class RunOnHostsTest(remote.HostsTest):
         self.assertEqual(summary["iterations"], 30)
         self.assert_same_parameters(summary, 2)
         traces = {f"{role}-{rank}.trace.json" for role in ("server", "worker") for rank in (0, 1)}
-        self.assertEqual(self.results(), {"job.prototxt", "logs", "summary.json", *traces})
+        self.assertEqual(
+            self.results(), {"job.key", "job.prototxt", "logs", "summary.json", *traces}
+        )
         self.assertTrue(self.read_json("out/worker-1.trace.json"))
 
     @cluster.slow

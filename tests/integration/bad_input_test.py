@@ -380,6 +380,7 @@ class BadStartTest(BadInputTest):
         config = self.config.replace(
             "scheduler_port", 'scheduler_host: "192.0.2.1" join_deadline_seconds: 1 scheduler_port'
         )
+        config += 'security { mode: NONE allow: "192.0.2.0/24" }'
         scheduler = self.start_by_hand(config, ["scheduler"])["scheduler"]
         self.assert_ends(
             scheduler,

@@ -88,6 +88,64 @@ class ByHandTest(cluster.ClusterTest):
             self.assertIn("the scheduler was interrupted by a signal", daemon.output())
 
 
+def make_key(test, name):
+    """The path of a new key."""
+    keys = test.start("poseidon", "keys", f"--out={test.path(name)}")
+    test.assertEqual(keys.wait(), cluster.SUCCESS)
+    return os.path.join(test.path(name), "job.key")
+
+
+class SecurityTest(cluster.ClusterTest):
+    def config(self, key):
+        return cluster.replay_config(
+            cluster=f"scheduler_port: {self.port} join_deadline_seconds: {self.deadline}",
+            security=f'key_file: "{key}"' if key else "",
+        )
+
+    def test_only_who_has_the_key_takes_part(self):
+        """Strangers try in vain to take a rank of a job, which then is whole without them."""
+        self.port = cluster.free_port_pair()
+        self.deadline = 60
+        config = self.config(make_key(self, "keys"))
+        daemons = self.start_by_hand(config, NODES[:-1])
+        daemons["scheduler"].await_output("worker 0 .* joined")
+        self.deadline = 2
+        strangers = {}
+        for name, key in (("other", make_key(self, "others")), ("none", None)):
+            path = self.write(f"{name}.prototxt", self.config(key))
+            strangers[name] = self.start("poseidon_worker", f"--config={path}", "--rank=1")
+        for name, stranger in strangers.items():
+            self.assertEqual(stranger.wait(), cluster.DEADLINE_EXCEEDED)
+            self.assertIn("did not answer within 2 s; is it running", stranger.output())
+            asks = "Has it the same security.key_file?" in stranger.output()
+            self.assertEqual(asks, name == "other")
+        self.assertNotIn("worker 1", daemons["scheduler"].output())
+        self.assertIn("turned away", daemons["scheduler"].output())
+        daemons.update(self.start_by_hand(config, NODES[-1:]))
+        for name, daemon in daemons.items():
+            self.assertEqual(daemon.wait(), cluster.SUCCESS, name)
+        self.assert_same_parameters(self.read_json("out/summary.json"), workers=2)
+        with open(self.path("keys/job.key"), encoding="ascii") as file:
+            secret = file.read().split()[-1]
+        for daemon in daemons.values():
+            self.assertNotIn(secret, daemon.output())
+
+    def test_a_node_that_others_reach_says_who_may_connect(self):
+        config = cluster.replay_config(cluster='scheduler_host: "192.0.2.1"')
+        scheduler = self.start_by_hand(config, ["scheduler"])["scheduler"]
+        self.assertEqual(scheduler.wait(), cluster.CONFIG_ERROR)
+        self.assertIn("the job config has no `security`", scheduler.output())
+        self.assertIn("poseidon keys --out=DIR", scheduler.output())
+
+    def test_a_key_that_others_can_read(self):
+        key = make_key(self, "keys")
+        os.chmod(key, 0o644)
+        self.port, self.deadline = cluster.free_port_pair(), 60
+        scheduler = self.start_by_hand(self.config(key), ["scheduler"])["scheduler"]
+        self.assertEqual(scheduler.wait(), cluster.CONFIG_ERROR)
+        self.assertIn(f"chmod 600 {key}", scheduler.output())
+
+
 class Network:
     """Network namespaces ("machines") with the addresses 10.77.0.1, ..., joined by a bridge in one
     more namespace. They have no names and so end with the processes that hold them."""
@@ -131,7 +189,11 @@ class SeveralMachinesTest(cluster.ClusterTest):
         network = Network(self, len(NODES))
         config = self.write(
             "config.prototxt",
-            cluster.replay_config(cluster='scheduler_host: "10.77.0.1"', communication="lanes: 2"),
+            cluster.replay_config(
+                cluster='scheduler_host: "10.77.0.1"',
+                communication="lanes: 2",
+                security=f'key_file: "{make_key(self, "keys")}"',
+            ),
         )
         daemons = {}
         for machine, node in enumerate(NODES):

@@ -333,10 +333,12 @@ def replay_config(
     iterations=30,
     batch=8,
     layers=LAYERS,
+    security="",
 ):
-    """A job config with the replay engine. `cluster`, `communication` and `training` are further
-    fields of these messages."""
+    """A job config with the replay engine. `cluster`, `communication`, `training` and `security` are
+    further fields of these messages."""
     return f"""name: "test"
+{f"security {{ {security} }}" if security else ""}
 cluster {{ workers: {workers} servers: {servers} {cluster} }}
 communication {{
   heartbeat_interval_seconds: {scaled(HEARTBEAT_INTERVAL)}

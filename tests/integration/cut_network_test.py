@@ -46,7 +46,7 @@ class CutNetworkTest(recovery_test.RecoveryTest):
     def start_all(self):
         self.write(
             "config.prototxt",
-            self.config(cluster_fields=f'scheduler_host: "{self.bed.addresses[0]}"'),
+            self.config(cluster_fields=f'scheduler_host: "{self.bed.addresses[0]}"') + testbed.OPEN,
         )
         daemons = {name: self.start_on(name, node) for name, node in self.PLACES.items()}
         daemons["scheduler"].await_output(recovery_test.tested_at(recovery_test.TEST_INTERVAL))
@@ -113,7 +113,7 @@ class UnansweredTest(cluster.ClusterTest):
             self.skipTest(reason)
         path = self.write(
             "config.prototxt",
-            cluster.replay_config(cluster=f'scheduler_host: "{bed.addresses[0]}"'),
+            cluster.replay_config(cluster=f'scheduler_host: "{bed.addresses[0]}"') + testbed.OPEN,
         )
         started = {}
         for node, name, extra in ((0, "scheduler", ()), (1, "worker", ("--host=10.99.0.99",))):

@@ -91,6 +91,7 @@ class Lenet:
     def job(self, nodes, cluster, communication, more, iterations):
         """A job config."""
         return f"""name: "lenet"
+{testbed.OPEN}
 cluster {{ workers: {nodes} servers: {nodes} {cluster} }}
 communication {{ policy: BYTES deterministic: true {HEARTBEAT} {communication} }}
 training {{ solver: "{self.directory}/solver.prototxt" iterations: {iterations} threads: 1 seed: 1 }}
@@ -300,6 +301,7 @@ def report_transfer(programs, rounds, quick):
     for _ in range(rounds):
         with testbed.Testbed(2, stream.BITS_PER_SECOND) as bed:
             config = f"""name: "large"
+{testbed.OPEN}
 cluster {{ workers: 2 servers: 2 scheduler_host: "{bed.addresses[0]}" }}
 communication {{ policy: ALL_PS {HEARTBEAT} }}
 {RECOVERY}

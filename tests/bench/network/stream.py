@@ -93,6 +93,7 @@ def job(address, communication, backward, iterations, factors, more=""):
             f"backward_ms: {milliseconds:.4f} }}\n"
         )
     return f"""name: "stream"
+{testbed.OPEN}
 cluster {{ workers: {NODES} servers: {NODES} scheduler_host: "{address}"
   network {{ bandwidth: "{BITS_PER_SECOND // 10 ** 6}Mbps" latency: "{LATENCY}" }} }}
 communication {{ kv_pair_bytes: {KV_PAIR_BYTES} window_bytes: {WINDOW_BYTES} {communication} }}

@@ -10,6 +10,9 @@ import subprocess
 import tempfile
 import time
 
+# A job's `security`: whoever is on the testbed may take part, and nothing is encrypted.
+OPEN = 'security { mode: NONE allow: "10.99.0.0/24" }'
+
 CONGESTION_CONTROL = "cubic"
 # 96 KiB, above the largest packet that TCP hands to a link in one piece (64 KiB and headers), which
 # tbf would otherwise cut up first, and what passes during a timer's delay; 0.8 ms of 1 Gb/s, so
