@@ -10,6 +10,9 @@
 //   raw       a DEALER and a ROUTER and a loop around each, with the runtime's send buffer; bodies
 //             are sent without a copy; at most 4 MiB, and at least two of them, wait at either end
 //   runtime   an actor on each of two ZmqRuntimes with one data lane
+//   key       the same with a job's key, so that every body is encrypted and decrypted
+// At the end stands what the cipher alone does on one core: XSalsa20 and Poly1305 of libsodium, as
+// CurveZMQ has them, over bodies of 1 MiB, which is the bound of a lane's goodput with a key.
 // Nobody looks at the bodies. Goodput counts bodies (both ways, of an echo) in GB/s (10^9); printed
 // are the slowest round, the median and the 99th percentile. CPU is that of the whole process,
 // kernel included, in seconds per GB. The ratios are those of the medians; above 1 the runtime is
@@ -20,6 +23,7 @@
 //
 // Needs two idle cores: four threads hand each other every body, and a round in which they wait for
 // other programs says little.
+#include <sodium.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -27,6 +31,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -204,8 +209,8 @@ class ReceivingActor : public Actor {
 
 class Runtime : public Contender {
  public:
-  explicit Runtime(const Payload& body)
-      : sender_(kSender.node, Options()), receiver_(kReceiver.node, Options()) {
+  Runtime(const Payload& body, const std::optional<JobKey>& key)
+      : sender_(kSender.node, Options(key)), receiver_(kReceiver.node, Options(key)) {
     sender_.SetRoute(kReceiver, receiver_.endpoint(kFirstDataLane));
     receiver_.SetRoute(kSender, sender_.endpoint(kFirstDataLane));
     sender_.Attach(kFirstDataLane, std::make_unique<SendingActor>(body));
@@ -217,8 +222,9 @@ class Runtime : public Contender {
   void Echo(size_t count) override { Move(count, true); }
 
  private:
-  static ZmqOptions Options() {
+  static ZmqOptions Options(const std::optional<JobKey>& key) {
     ZmqOptions options;
+    options.key = key;
     options.bind_host = "127.0.0.1";
     options.data_lanes = 1;
     options.window_bytes = kUnderWayBytes;
@@ -270,11 +276,19 @@ void Print(const std::string& size, const char* pattern, const char* name, const
               Percentile(samples.goodput, 99), Percentile(samples.cpu, 50));
 }
 
+void PrintRatio(const std::string& size, const char* pattern, const char* name,
+                const Samples& above, const Samples& below) {
+  std::printf("%-7s %-8s %-13s %12.2f %26.2f\n", size.c_str(), pattern, name,
+              Percentile(above.goodput, 50) / Percentile(below.goodput, 50),
+              Percentile(below.cpu, 50) / Percentile(above.cpu, 50));
+}
+
 void Measure(size_t body_bytes, size_t round_bytes, int rounds) {
   const auto bytes = std::make_shared<std::vector<std::byte>>(body_bytes, std::byte{1});
   const Payload body = Payload::View(std::span<const std::byte>(*bytes), bytes);
   Raw raw(body);
-  Runtime runtime(body);
+  Runtime runtime(body, std::nullopt);
+  Runtime encrypted(body, JobKey::Make());
   const size_t count = std::max<size_t>(round_bytes / body_bytes, 4);
   const std::string size = FormatBytes(static_cast<int64_t>(body_bytes));
   for (const bool echo : {false, true}) {
@@ -287,19 +301,43 @@ void Measure(size_t body_bytes, size_t round_bytes, int rounds) {
     Samples warm_up;
     Samples of_raw;
     Samples of_runtime;
+    Samples of_encrypted;
     run(raw, warm_up);
     run(runtime, warm_up);
+    run(encrypted, warm_up);
     for (int round = 0; round < rounds; ++round) {
       run(raw, of_raw);
       run(runtime, of_runtime);
+      run(encrypted, of_encrypted);
     }
     const char* const pattern = echo ? "echo" : "one way";
     Print(size, pattern, "raw", of_raw);
     Print(size, pattern, "runtime", of_runtime);
-    std::printf("%-7s %-8s ratio %20.2f %26.2f\n", size.c_str(), pattern,
-                Percentile(of_runtime.goodput, 50) / Percentile(of_raw.goodput, 50),
-                Percentile(of_raw.cpu, 50) / Percentile(of_runtime.cpu, 50));
+    Print(size, pattern, "key", of_encrypted);
+    PrintRatio(size, pattern, "runtime / raw", of_runtime, of_raw);
+    PrintRatio(size, pattern, "key / runtime", of_encrypted, of_runtime);
   }
+}
+
+// What one core encrypts.
+void MeasureCipher(int rounds) {
+  std::vector<unsigned char> key(crypto_secretbox_KEYBYTES, 1);
+  std::vector<unsigned char> nonce(crypto_secretbox_NONCEBYTES, 2);
+  std::vector<unsigned char> plain(size_t{1} << 20, 3);
+  std::vector<unsigned char> box(plain.size() + crypto_secretbox_MACBYTES);
+  constexpr int kBodies = 64;
+  const double gigabytes = kBodies * static_cast<double>(plain.size()) / 1e9;
+  Samples samples;
+  for (int round = 0; round < rounds; ++round) {
+    TimeRound(
+        [&] {
+          for (int i = 0; i < kBodies; ++i) {
+            crypto_secretbox_easy(box.data(), plain.data(), plain.size(), nonce.data(), key.data());
+          }
+        },
+        gigabytes, samples);
+  }
+  Print("1MiB", "encrypt", "cipher", samples);
 }
 
 void Main(const std::string& round_bytes, const std::string& rounds) {
@@ -308,15 +346,17 @@ void Main(const std::string& round_bytes, const std::string& rounds) {
   for (const size_t body_bytes : kBodyBytes) {
     Measure(body_bytes, static_cast<size_t>(ParseBytes(round_bytes)), std::stoi(rounds));
   }
+  MeasureCipher(std::stoi(rounds));
 }
 
 }  // namespace
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  poseidon::bench::ShowHelp(argc, argv,
-                            "bench_transport [BYTES [ROUNDS]]\n\nThe runtime against raw ZeroMQ; "
-                            "BYTES (512MiB) are moved in each of ROUNDS (11).");
+  poseidon::bench::ShowHelp(
+      argc, argv,
+      "bench_transport [BYTES [ROUNDS]]\n\nThe runtime against raw ZeroMQ, and with a key; "
+      "BYTES (512MiB) are moved in each of ROUNDS (11).");
   try {
     poseidon::Main(argc > 1 ? argv[1] : "512MiB", argc > 2 ? argv[2] : "11");
   } catch (const poseidon::Error& error) {
