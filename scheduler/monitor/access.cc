@@ -82,7 +82,7 @@ std::string ReadToken(const std::string& path) {
     throw ConfigError("monitor.token_file, " + path +
                       ", can be read by others than its owner; run chmod 600 " + path);
   }
-  const std::string token = text.substr(0, text.find_first_of("\r\n"));
+  std::string token = text.substr(0, text.find_first_of("\r\n"));
   if (token.size() < kShortestToken || token.size() > kLongestToken ||
       !std::ranges::all_of(token, IsTokenCharacter)) {
     throw ConfigError("monitor.token_file, " + path +

@@ -35,7 +35,7 @@ TEST(IpNetworks, OfALengthThatIsNoMultipleOfEight) {
 TEST(IpNetworks, NamesWhatIsNone) {
   for (const char* text : {"", "10.0.0.0/33", "fd00::/129", "10.0.0.0/", "node0", "10.0.0/8"}) {
     try {
-      IpNetworks({"10.0.0.0/8", text});
+      const IpNetworks networks({"10.0.0.0/8", text});
       FAIL() << text;
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("\"" + std::string(text) + "\" is no network"));
