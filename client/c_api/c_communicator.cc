@@ -35,6 +35,12 @@ CommunicatorOptions ToOptions(const poseidon_communicator_options* from) {
     options.deadline = std::chrono::duration_cast<std::chrono::nanoseconds>(
         std::chrono::duration<double>(from->deadline_seconds));
   }
+  options.key_file = TextOf(from->key_file);
+  if (from->networks < 0 || (from->networks > 0 && from->allow == nullptr)) {
+    throw ConfigError("allow has " + std::to_string(from->networks) + " networks" +
+                      (from->allow == nullptr ? " at a null pointer" : ""));
+  }
+  for (int i = 0; i < from->networks; ++i) options.allow.push_back(TextOf(from->allow[i]));
   options.interrupted = InterruptedBy(from->interrupted, from->context);
   return options;
 }

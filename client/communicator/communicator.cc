@@ -8,9 +8,12 @@
 #include "client/communicator/collective_lane.h"
 #include "client/communicator/communicator_peers.h"
 #include "core/error.h"
+#include "core/net/ip_networks.h"
 #include "core/steady_now.h"
 #include "core/units.h"
 #include "proto/wire.pb.h"
+#include "transport/membership/node_setup.h"
+#include "transport/security/job_key.h"
 #include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
@@ -19,11 +22,27 @@ namespace {
 // How long a rank that ends keeps trying to send what others still need, or why it failed.
 constexpr Duration kLinger = std::chrono::seconds(1);
 
+void SetSecurity(const CommunicatorOptions& options, ZmqOptions& sockets) {
+  sockets.allowed = options.allow;
+  if (!options.key_file.empty()) {
+    sockets.key = JobKey::Read(options.key_file);
+    return;
+  }
+  for (const std::string& endpoint : options.endpoints) {
+    sockets.allowed.push_back(ResolveHost(Endpoint::Parse(endpoint).host));
+  }
+}
+
 ZmqOptions SocketOptions(const CommunicatorOptions& options) {
   const Endpoint self = Endpoint::Parse(options.endpoints.at(options.rank));
   ZmqOptions sockets;
-  sockets.bind_host = options.bind_host;
+  if (!options.bind_host.empty()) {
+    sockets.bind_host = options.bind_host;
+  } else if (IsLoopbackName(self.host)) {
+    sockets.bind_host = ResolveHost(self.host);
+  }
   sockets.public_host = self.host;
+  SetSecurity(options, sockets);
   sockets.control_port = self.port;
   sockets.data_lanes = options.lanes;
   sockets.linger = kLinger;

@@ -118,7 +118,8 @@ void CommunicatorPeers::Meet() {
     if (!envelope) {
       throw DeadlineExceeded("no word of " + Names(Others(met)) + " for " +
                              FormatDuration(options_.deadline) +
-                             ": is it running, and are the endpoints right?");
+                             ": is it running, are the endpoints right" +
+                             (options_.key_file.empty() ? "?" : ", and has it the same key?"));
     }
     if (envelope->kind == MessageKind::kRegister) {
       TakeRegister(SenderOf(*envelope), *envelope);

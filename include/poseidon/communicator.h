@@ -83,8 +83,9 @@ struct CommunicatorOptions {
   // "host:port" of all ranks, in their order; this rank listens on its own port. Moreover it takes
   // a free port for each lane.
   std::vector<std::string> endpoints = {};
-  // Address that the sockets are bound to; "*" is all interfaces.
-  std::string bind_host = "*";
+  // Address that the sockets are bound to; "*" is all interfaces. Empty: that of this rank's own
+  // endpoint if no other machine reaches it (127.0.0.1), else all interfaces.
+  std::string bind_host = {};
   // Lanes: sockets, threads and connections to each peer. One fills a link of 10 Gb/s; beyond that,
   // and with cores to spare, more are faster.
   int lanes = 1;
@@ -93,6 +94,12 @@ struct CommunicatorOptions {
   // Asked a few times a second while a call waits; if true, the call throws Error with
   // ExitCode::kInterrupted. May be empty.
   std::function<bool()> interrupted = {};
+  // File of a key that `poseidon keys` has made, the same for all ranks: all connections are
+  // encrypted, and who has not the key can't be a rank. Empty: none (docs/security.md).
+  std::string key_file = {};
+  // Addresses and networks ("10.0.0.0/8") that connections may come from. Without a key those of
+  // the endpoints always may; with one and an empty list all may.
+  std::vector<std::string> allow = {};
 };
 
 class Communicator {

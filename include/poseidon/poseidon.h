@@ -160,11 +160,14 @@ typedef struct poseidon_communicator_options {
   int rank;
   int ranks;
   const char* const* endpoints;  // `ranks` of them: "host:port"
-  const char* bind_host;         // not given: all interfaces
+  const char* bind_host;         // not given: the loopback interface for a rank on it, else all
   int lanes;                     // 0: 1
   double deadline_seconds;       // 0: 60
   poseidon_interrupted interrupted;
   void* context;
+  const char* key_file;      // of a key that all ranks share; not given: none
+  const char* const* allow;  // `networks` addresses and networks that connections may come from,
+  int networks;              // besides, without a key, the endpoints' addresses
 } poseidon_communicator_options;
 
 typedef struct poseidon_collective_options {

@@ -111,6 +111,9 @@ class _CommunicatorOptions(ctypes.Structure):
         ("deadline_seconds", c_double),
         ("interrupted", _Interrupted),
         ("context", c_void_p),
+        ("key_file", c_char_p),
+        ("allow", POINTER(c_char_p)),
+        ("networks", c_int),
     ]
 
 

@@ -21,15 +21,17 @@ namespace {
 // then fetches the optimizer state.
 constexpr int kDeadlinesToPause = 4;
 
-sockaddr_in Resolve(const std::string& host) {
+constexpr const char* kSchedulerHost = "cluster.scheduler_host";
+
+// `name`: what the host is in the job or call, for messages.
+sockaddr_in Resolve(const std::string& host, const std::string& name) {
   addrinfo hints{};
   hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
   const int result = getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (result != 0) {
-    throw ConfigError("can't resolve cluster.scheduler_host \"" + host +
-                      "\": " + gai_strerror(result));
+    throw ConfigError("can't resolve " + name + " \"" + host + "\": " + gai_strerror(result));
   }
   const sockaddr_in address = *reinterpret_cast<sockaddr_in*>(found->ai_addr);
   freeaddrinfo(found);
@@ -61,10 +63,10 @@ void SetSecurity(const Security& security, ZmqOptions& options) {
 
 }  // namespace
 
-std::string ResolveHost(const std::string& host) { return AddressText(Resolve(host)); }
+std::string ResolveHost(const std::string& host) { return AddressText(Resolve(host, "the host")); }
 
 std::string FindPublicHost(const std::string& scheduler_host) {
-  sockaddr_in scheduler = Resolve(scheduler_host);
+  sockaddr_in scheduler = Resolve(scheduler_host, kSchedulerHost);
   scheduler.sin_port = htons(9);  // any: connecting a UDP socket sends nothing
   const int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   sockaddr_in own{};
@@ -84,7 +86,7 @@ std::string FindPublicHost(const std::string& scheduler_host) {
 bool IsOwnAddress(const std::string& host) {
   sockaddr_in address{};
   try {
-    address = Resolve(host);
+    address = Resolve(host, "the host");
   } catch (const ConfigError&) {
     return false;
   }
@@ -139,7 +141,7 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
       SchedulerEndpoint(job.cluster(), job.cluster().scheduler_host(), kControlLane);
   // Resolved once. ZeroMQ would ask again whenever it connects anew, in the thread that carries all
   // connections, and behind a link that is cut the resolver's own deadlines hold up the end.
-  const std::string address = AddressText(Resolve(job.cluster().scheduler_host()));
+  const std::string address = AddressText(Resolve(job.cluster().scheduler_host(), kSchedulerHost));
   options.scheduler_control_endpoint = SchedulerEndpoint(job.cluster(), address, kControlLane);
   options.scheduler_heartbeat_endpoint = SchedulerEndpoint(job.cluster(), address, kHeartbeatLane);
   options.incarnation = DrawRandom();

@@ -85,6 +85,11 @@ TEST(CInterface, MistakesAreCodesWithASentence) {
   ranks.deadline_seconds = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(poseidon_communicator_create(&ranks, &all), 2);
   ranks.deadline_seconds = 0;
+  ranks.networks = 1;
+  EXPECT_EQ(poseidon_communicator_create(&ranks, &all), 2);
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("allow"));
+  const char* const network = "10.0.0.0/8";
+  ranks.allow = &network;
   ASSERT_EQ(poseidon_communicator_create(&ranks, &all), 0) << poseidon_last_error();
   EXPECT_EQ(poseidon_communicator_all_reduce(all, nullptr, 3, nullptr), 2);
   float one = 1;

@@ -15,6 +15,8 @@
 #include "core/random.h"
 #include "core/time.h"
 #include "tests/free_endpoints.h"
+#include "tests/unit/temporary_directory.h"
+#include "transport/security/job_key.h"
 
 namespace poseidon {
 namespace {
@@ -287,6 +289,43 @@ TEST(CommunicatorFailureTest, WhatCantWorkIsRefusedAndHarmsNothing) {
   });
 }
 
+// Ranks 0 and 1 with the key files of their names, "" for none; what each says, "" if their sum is
+// right.
+std::vector<std::string> SumWithKeys(const std::vector<std::string>& key_files, Duration deadline) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  std::vector<std::string> said(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Communicator all({.rank = rank,
+                          .endpoints = endpoints,
+                          .deadline = deadline,
+                          .key_file = key_files[rank]});
+        Floats floats = FloatsOf(rank, 5000, 1);
+        all.AllReduce(floats);
+        all.Barrier();
+        if (floats != SumOf(2, 5000, 1)) said[rank] = "a wrong sum";
+      } catch (const Error& error) {
+        said[rank] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return said;
+}
+
+TEST(CommunicatorTest, OnlyWhoHasTheKeyIsARank) {
+  const TemporaryDirectory directory;
+  const std::string ours = directory.path() + "/ours.key";
+  const std::string other = directory.path() + "/other.key";
+  JobKey::Make().Write(ours);
+  JobKey::Make().Write(other);
+  EXPECT_THAT(SumWithKeys({ours, ours}, kPatience), testing::Each(""));
+  EXPECT_THAT(SumWithKeys({ours, other}, kShort), testing::Each(HasSubstr("the same key")));
+  EXPECT_THAT(SumWithKeys({ours, ""}, kShort), testing::Each(HasSubstr("no word of rank")));
+}
+
 TEST(CommunicatorFailureTest, OptionsThatMakeNoSenseAreRefused) {
   const auto refused = [](const CommunicatorOptions& options) {
     return ErrorOf<ConfigError>([&] { Communicator communicator(options); });
@@ -298,6 +337,10 @@ TEST(CommunicatorFailureTest, OptionsThatMakeNoSenseAreRefused) {
   EXPECT_THAT(refused({.endpoints = FreeEndpoints(1), .lanes = 0}), HasSubstr("0 lanes"));
   EXPECT_THAT(refused({.endpoints = FreeEndpoints(1), .deadline = Duration(0)}),
               HasSubstr("deadline"));
+  EXPECT_THAT(refused({.endpoints = FreeEndpoints(1), .key_file = "/nowhere/job.key"}),
+              HasSubstr("/nowhere/job.key"));
+  EXPECT_THAT(refused({.endpoints = FreeEndpoints(1), .allow = {"10.0.0.0/33"}}),
+              HasSubstr("10.0.0.0/33"));
   // Two ranks of different jobs.
   const std::vector<std::string> endpoints = FreeEndpoints(2);
   const auto start = [&](int rank, int lanes) {
