@@ -9,10 +9,11 @@ import unittest
 
 from ranks import Ranks
 
-# Beside an interpreter's start and end: what is seen at once, and what the heartbeat (10 s) or the
-# program's deadline (8 s) shows.
-SOON = 20
-AT_DEADLINE = 40
+# What is seen at once, and what the heartbeat (10 s) or the program's deadline (8 s) shows, beside an
+# interpreter's start and end: PyTorch takes 5 s of a core to load, which on busy cores were 20 s.
+# What hangs, hangs for longer.
+SOON = 60
+AT_DEADLINE = 80
 
 
 class Faults(unittest.TestCase):
@@ -73,7 +74,7 @@ class Faults(unittest.TestCase):
             ranks.wait_for_line(0, "trains")
             time.sleep(1)  # rank 0 waits for rank 1's gradient, in C
             ranks.send(0, signal.SIGINT)
-            ranks.processes[0].wait(5)
+            ranks.processes[0].wait(SOON)
             self.assertIn("KeyboardInterrupt", ranks.output(0))
             ranks.send(1, signal.SIGINT)
             self.expect_end(ranks, SOON, "KeyboardInterrupt")
