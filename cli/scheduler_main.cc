@@ -24,6 +24,7 @@
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
 #include "simulation/plan_trial.h"
+#include "transport/membership/event_writer.h"
 #include "transport/membership/node_setup.h"
 #include "transport/zmq/zmq_runtime.h"
 
@@ -36,7 +37,8 @@ DEFINE_string(sigint_effect, "end",
               "its end; \"snapshot\" has one written and goes on; \"none\"; or \"end\", at once.");
 DEFINE_string(sighup_effect, "end", "Likewise of SIGHUP.");
 DEFINE_string(out, "",
-              "Directory for summary.json and, in a job with `recovery`, scheduler.journal, from "
+              "Directory for summary.json, scheduler.events.json if the job ends badly or wants a "
+              "trace, and, in a job with `recovery`, scheduler.journal, from "
               "which the scheduler goes on that is started after this one; made if it is not "
               "there. Empty: none.");
 
@@ -377,6 +379,9 @@ ExitCode Run() {
   scheduler.host_is_own = host_is_own;
   if (journal) scheduler.journal = journal->state();
   runtime.Attach(kControlLane, MakeScheduler(std::move(scheduler)));
+  const auto events =
+      std::make_shared<EventWriter>(runtime, config.job.cluster().scheduler_host(), FLAGS_out);
+  runtime.Observe([events](const Envelope& envelope) { events->Observe(envelope); });
   runtime.Start();
   LOG(INFO) << "waiting for " << cluster.workers() << " worker(s) and " << cluster.servers()
             << " server(s) at "
@@ -393,6 +398,7 @@ ExitCode Run() {
   JobWatch watch(runtime, config.job, journal.get(), monitor.get());
   const wire::End end = watch.Run(interruption);
   const JobReport& report = watch.report();
+  if (config.job.training().trace()) events->Write(ExitCode::kSuccess, end.reason());
   runtime.Stop();
   if (!FLAGS_out.empty()) WriteSummary(report.Json(config.job.name(), end), end);
   // Where the nodes have ended well, the job may still have been stopped.

@@ -24,6 +24,9 @@ constexpr int kPatienceBeyondOthers = 2;
 // A layer of a big net has a few events an iteration; 20 iterations of 200 layers fit.
 constexpr size_t kTraceEvents = 100000;
 
+// Where it is not known, or there are several, that are waited for.
+constexpr int kAnyLayer = -1;
+
 // How often a waiting call looks for an interruption.
 constexpr Duration kTick = std::chrono::milliseconds(100);
 
@@ -126,6 +129,9 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   worker.measure_links = MeasuresLinks(job);
   worker.workers = job.cluster().workers();
   runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), plans));
+  events_ = std::make_shared<EventWriter>(*runtime_, host, options_.trace_directory);
+  runtime_->Observe([events = events_](const Envelope& envelope) { events->Observe(envelope); });
+  runtime_->Note(Activity::kPreparing, 0);
   runtime_->Start();
 
   // The control actor keeps the joining deadlines; this one only guards against its own failure.
@@ -136,7 +142,14 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
 
 LayerExchange& WorkerSession::exchange() { return *exchange_; }
 
-WorkerSession::~WorkerSession() { runtime_->Stop(); }
+WorkerSession::~WorkerSession() {
+  if (!finished_) events_->Write(ExitCode::kFailure, "the program has left the job before its end");
+  runtime_->Stop();
+}
+
+void WorkerSession::Note(Activity activity) { runtime_->Note(activity, iteration()); }
+
+void WorkerSession::NoteWait(int layer) { runtime_->Note(Activity::kWaiting, iteration(), layer); }
 
 template <typename Call>
 void WorkerSession::Do(const Call& call) {
@@ -200,12 +213,15 @@ void WorkerSession::AwaitEndOf(Phase phase, Duration timeout, const std::string&
 
 void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
   const Time deadline = FreshDeadline();
+  if (done()) return;
+  NoteWait(kAnyLayer);
   while (!done()) {
     const std::optional<Envelope> envelope = NextInTick(deadline, waiting_for);
     if (!envelope) continue;
     if (envelope->kind == MessageKind::kEnd) ThrowEnd(*envelope);
     Handle(*envelope);
   }
+  Note(Activity::kComputing);
 }
 
 Duration WorkerSession::JoinPatience() const {
@@ -264,6 +280,8 @@ std::vector<float> WorkerSession::CollectOptimizerState() {
 void WorkerSession::Begin() {
   Do([&](Outbox& outbox) { protocol_.Begin(outbox); });
   AwaitEndOf(Phase::kStarting, JoinPatience(), "all nodes to get ready");
+  events_->SetNames(LayerNames(protocol_.model()), BucketNames(plan()));
+  Note(Activity::kComputing);
   iteration_begin_ = SteadyNow();
 }
 
@@ -292,6 +310,7 @@ void WorkerSession::GradientReady(int layer) {
 void WorkerSession::WaitFresh(int layer) {
   if (protocol_.IsFresh(layer, iteration())) return;
   const Time begin = SteadyNow();
+  NoteWait(layer);
   HandleWhile([&] { return !protocol_.IsFresh(layer, iteration()); }, FreshDeadline(),
               "the values of layer " + exchange_->LayerName(layer) + ", iteration " +
                   std::to_string(iteration()));
@@ -299,6 +318,7 @@ void WorkerSession::WaitFresh(int layer) {
   exchange_times_.AddExposed(end - begin);
   if (timeline_) timeline_->Wait(layer, begin, end);
   TraceSpan("wait", layer, begin);
+  Note(Activity::kComputing);
 }
 
 void WorkerSession::TraceSpan(const char* name, int layer, Time begin) {
@@ -318,6 +338,7 @@ bool WorkerSession::EndIteration(wire::Progress progress) {
   }
   iteration_begin_ = now;
   Do([&](Outbox& outbox) { protocol_.EndIteration(std::move(progress), outbox); });
+  Note(Activity::kComputing);
   Poll();
   AwaitEndOf(Phase::kAgreeing, StallPatience(), "the iteration to pause before for another plan");
   if (protocol_.stops() && !options_.stops) throw Interrupted();
@@ -364,6 +385,7 @@ void WorkerSession::Finish(wire::WorkerReport report) {
   report.set_exchange_seconds(ToSeconds(exchange_times_.total().exchange));
   report.set_exposed_seconds(ToSeconds(exchange_times_.total().exposed));
   report.set_dropped_frames(report.dropped_frames() + runtime_->counters().malformed_frames);
+  Note(Activity::kFinishing);
   Do([&](Outbox& outbox) { protocol_.Finish(std::move(report), outbox); });
   const Time deadline = SteadyNow() + StallPatience();
   while (true) {
@@ -373,12 +395,14 @@ void WorkerSession::Finish(wire::WorkerReport report) {
       continue;
     }
     if (ParseEnd(next).exit_code() != 0) ThrowEnd(next);
+    finished_ = true;
     return WriteTrace();
   }
 }
 
 void WorkerSession::WriteTrace() const {
   if (trace_ == nullptr || options_.trace_directory.empty()) return;
+  events_->Write(ExitCode::kSuccess, "");
   std::filesystem::create_directories(options_.trace_directory);
   trace_->Write(options_.trace_directory + "/worker-" + std::to_string(rank()) + ".trace.json");
 }
@@ -389,6 +413,7 @@ void WorkerSession::Fail(const Error& error) {
         MakeEnvelope(MessageKind::kFailed, kScheduler, MakeEnd(error.exit_code(), error.what())),
         outbox);
   });
+  events_->Write(error.exit_code(), error.what());
 }
 
 }  // namespace poseidon

@@ -54,6 +54,7 @@
 #include "device/device.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
+#include "transport/membership/event_writer.h"
 #include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
@@ -67,7 +68,8 @@ struct WorkerSessionOptions {
   uint64_t job_fingerprint = 0;  // of the config file
   int wanted_rank = -1;          // -1: whichever is free
   std::string host;              // that other nodes reach this one at; empty: found out
-  // Where Finish writes worker-RANK.trace.json, if the job wants a trace; made if it is not there.
+  // Where Finish writes worker-RANK.trace.json, if the job wants a trace; and where the last events
+  // are written (worker-RANK.events.json), if it does or ends badly. Made if it is not there.
   // Empty: nowhere.
   std::string trace_directory;
   // Asked a few times a second while a call waits; if true, the call throws Interrupted(). May be
@@ -109,6 +111,9 @@ class WorkerSession {
   const UpdateRule& rule() const { return protocol_.context().rule; }
   // Null unless the job wants a trace.
   Trace* trace() { return trace_.get(); }
+  // Notes what the program does from now on, for those who ask why the job has ended. The session
+  // itself notes when it waits, and that the program computes when it has waited.
+  void Note(Activity activity);
 
   // `inputs`: what this worker has found on its machine; the job ends where workers have what does
   // not fit together. Of first_iteration, which is not 0 if training goes on from a snapshot,
@@ -200,17 +205,20 @@ class WorkerSession {
   template <typename Call>
   void Do(const Call& call);
   void TraceSpan(const char* name, int layer, Time begin);
+  void NoteWait(int layer);
   void WriteTrace() const;
 
   WorkerSessionOptions options_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<ZmqRuntime> runtime_;
+  std::shared_ptr<EventWriter> events_;  // with the lanes, which end later
   WorkerProtocol protocol_;
   std::unique_ptr<Exchange> exchange_;
   ExchangeTimes exchange_times_;
   std::optional<TimelineRecorder> timeline_;  // in a job with a monitor
   Outbox outbox_;                             // empty between calls
   bool going_back_ = false;
+  bool finished_ = false;
   Time iteration_begin_{};
 };
 

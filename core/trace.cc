@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/atomic_file.h"
-#include "core/steady_now.h"
+#include "core/process/machine_clock.h"
 
 namespace poseidon {
 namespace {
@@ -79,11 +79,7 @@ std::vector<Placed> Place(const std::deque<Trace::Event>& events) {
 }  // namespace
 
 Trace::Trace(std::string process, size_t capacity)
-    : process_(std::move(process)),
-      capacity_(capacity),
-      wall_clock_(std::chrono::duration_cast<Duration>(
-                      std::chrono::system_clock::now().time_since_epoch()) -
-                  SteadyNow()) {}
+    : process_(std::move(process)), capacity_(capacity), wall_clock_(WallClockOffset()) {}
 
 void Trace::set_process(std::string process) {
   std::lock_guard lock(mutex_);
@@ -134,7 +130,10 @@ void Trace::Write(const std::string& path) const {
     }
     events.push_back(std::move(entry));
   }
-  WriteFileAtomically(path, nlohmann::json({{"traceEvents", events}}).dump() + "\n");
+  const nlohmann::json clock = {
+      {"process", process_}, {"clock", MachineClock()}, {"wall_clock_ns", wall_clock_.count()}};
+  WriteFileAtomically(
+      path, nlohmann::json({{"traceEvents", events}, {"otherData", clock}}).dump() + "\n");
 }
 
 }  // namespace poseidon

@@ -3,7 +3,9 @@
 // Written as Chrome's trace format, which chrome://tracing and Perfetto show. Events have the
 // steady clock's times. What is written has those of the wall clock, which is looked at once, when
 // the trace begins, and counted on by the steady clock: traces of several machines fit together as
-// well as the machines' clocks do, and a clock that is set meanwhile moves nothing.
+// well as the machines' clocks do, and a clock that is set meanwhile moves nothing. `otherData` of
+// the file says of which machine the steady clock is (core/process/machine_clock.h), and what was
+// added to it, for those who know better how the machines' clocks differ.
 //
 //   Trace trace("worker 0", 10000);
 //   trace.Add({"forward", "conv1", "compute", 7, begin, SteadyNow()});

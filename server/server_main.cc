@@ -8,6 +8,7 @@
 #include "core/program.h"
 #include "proto/job_config.h"
 #include "server/server_control.h"
+#include "transport/membership/event_writer.h"
 #include "transport/membership/node_setup.h"
 #include "transport/zmq/zmq_runtime.h"
 
@@ -22,9 +23,10 @@ DEFINE_uint64(
     replaces, 0,
     "In a job with `recovery`: the --incarnation of the dead process whose place this one "
     "takes, at once; 0: none is known to be dead.");
-DEFINE_string(
-    out, "",
-    "Directory for server-RANK.trace.json, if the config wants a trace; made if it is not there.");
+DEFINE_string(out, "",
+              "Directory for server-RANK.trace.json, if the config wants a trace, and "
+              "server-RANK.events.json, "
+              "if it does or the job ends badly; made if it is not there.");
 
 namespace poseidon {
 namespace {
@@ -35,7 +37,8 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 constexpr size_t kTraceEvents = 100000;
 
 // Waits for the job's end; returns why.
-wire::End Serve(ZmqRuntime& runtime, Trace& trace, std::string& name, Interruption& interruption) {
+wire::End Serve(ZmqRuntime& runtime, EventWriter& events, Trace& trace, std::string& name,
+                Interruption& interruption) {
   uint64_t epoch = 0;
   while (true) {
     if (interruption.Pending()) {
@@ -43,6 +46,7 @@ wire::End Serve(ZmqRuntime& runtime, Trace& trace, std::string& name, Interrupti
                                      MakeEnd(ExitCode::kInterrupted, "interrupted by a signal"));
       failed.epoch = epoch;
       runtime.Post(std::move(failed));
+      events.Write(ExitCode::kInterrupted, "interrupted by a signal");
       throw Interrupted();
     }
     const std::optional<Envelope> envelope = runtime.mailbox().Take(kTick);
@@ -90,10 +94,13 @@ ExitCode Run() {
   options.stall_deadline = Seconds(config.job.communication().stall_deadline_seconds());
   options.trace = tracing ? &trace : nullptr;
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
+  const auto events = std::make_shared<EventWriter>(runtime, host, FLAGS_out);
+  runtime.Observe([events](const Envelope& envelope) { events->Observe(envelope); });
   runtime.Start();
 
   std::string name;
-  const wire::End end = Serve(runtime, trace, name, interruption);
+  const wire::End end = Serve(runtime, *events, trace, name, interruption);
+  if (tracing) events->Write(static_cast<ExitCode>(end.exit_code()), end.reason());
   runtime.Stop();
   if (tracing && !name.empty()) trace.Write(FLAGS_out + "/" + name + ".trace.json");
   if (end.exit_code() != 0) throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());

@@ -295,8 +295,11 @@ void Trainer::WriteSnapshot() {
   net_.SyncToHost();
   // A worker that can't look before its gradients leave may have sent what is no number.
   if (net_.runs_ahead()) CheckParameters();
-  const std::string path = snapshots_.Write(net_.engine(), model_, session_.iteration(),
-                                            session_.CollectOptimizerState());
+  std::vector<float> optimizer_state = session_.CollectOptimizerState();
+  session_.Note(Activity::kSnapshot);
+  const std::string path =
+      snapshots_.Write(net_.engine(), model_, session_.iteration(), std::move(optimizer_state));
+  session_.Note(Activity::kComputing);
   snapshot_ = session_.iteration();
   Tell("wrote the snapshot of iteration " + std::to_string(session_.iteration()) + ", " + path);
   testing_ += SteadyNow() - begin;
@@ -316,7 +319,9 @@ void Trainer::Test() {
   if (tested_ == session_.iteration()) return;
   tested_ = session_.iteration();
   const Time begin = SteadyNow();
+  session_.Note(Activity::kTesting);
   last_test_ = net_.Test();
+  session_.Note(Activity::kComputing);
   testing_ += SteadyNow() - begin;
   if (!last_test_.outputs.empty()) TracePhase("test", begin);
   for (const TestOutput& output : last_test_.outputs) {

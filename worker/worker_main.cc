@@ -34,9 +34,10 @@ DEFINE_uint64(
     replaces, 0,
     "In a job with `recovery`: the --incarnation of the dead process whose place this one "
     "takes, at once; 0: none is known to be dead.");
-DEFINE_string(
-    out, "",
-    "Directory for worker-RANK.trace.json, if the config wants a trace; made if it is not there.");
+DEFINE_string(out, "",
+              "Directory for worker-RANK.trace.json, if the config wants a trace, and "
+              "worker-RANK.events.json, "
+              "if it does or the job ends badly; made if it is not there.");
 
 namespace poseidon {
 namespace {

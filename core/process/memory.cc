@@ -46,6 +46,15 @@ int64_t LimitLeaves() {
 
 int64_t AvailableMemory() { return std::min(MachineHasLeft(), LimitLeaves()); }
 
+int64_t OutOfMemoryKills() {
+  std::ifstream file("/proc/vmstat");
+  std::string name;
+  for (int64_t count = 0; file >> name >> count;) {
+    if (name == "oom_kill") return count;
+  }
+  return 0;
+}
+
 int64_t ResidentMemory() { return OwnBytes(1); }
 
 }  // namespace poseidon

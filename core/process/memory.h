@@ -11,6 +11,10 @@ namespace poseidon {
 // looked at. More than any machine has, where neither can be read.
 int64_t AvailableMemory();
 
+// How many processes the machine has killed since its start because it had no memory left, 0 where
+// that can't be read.
+int64_t OutOfMemoryKills();
+
 // Bytes that the process has in memory; 0 where that can't be read.
 int64_t ResidentMemory();
 

@@ -21,6 +21,10 @@ namespace {
 // then fetches the optimizer state.
 constexpr int kDeadlinesToPause = 4;
 
+// Of a lane, where timelines are drawn of them: as long as the traces themselves reach back, and
+// four megabytes.
+constexpr int kTracedEvents = 65536;
+
 constexpr const char* kSchedulerHost = "cluster.scheduler_host";
 
 // `name`: what the host is in the job or call, for messages.
@@ -120,6 +124,7 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   SetSecurity(job.security(), options);
   options.data_lanes = job.communication().lanes();
   options.window_bytes = job.communication().window_bytes();
+  if (job.training().trace()) options.kept_events = kTracedEvents;
   // So that who has heard of a death also ends within the deadline (HeartbeatTiming).
   options.linger = std::min(options.linger, TimingOf(job).interval);
   return options;

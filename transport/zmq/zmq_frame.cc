@@ -6,7 +6,7 @@
 
 namespace poseidon {
 
-std::string EncodeHeader(const Envelope& envelope) {
+std::string EncodeHeader(const Envelope& envelope, uint64_t number) {
   wire::FrameHeader header;
   header.set_version(kProtocolVersion);
   header.set_kind(static_cast<uint32_t>(envelope.kind));
@@ -20,6 +20,7 @@ std::string EncodeHeader(const Envelope& envelope) {
   header.set_step(envelope.step);
   header.set_priority(envelope.priority);
   header.set_body_bytes(envelope.body.size());
+  header.set_number(number);
   return header.SerializeAsString();
 }
 
@@ -69,6 +70,7 @@ DecodedHeader DecodeHeader(std::span<const std::byte> bytes, size_t body_bytes) 
   envelope.chunk = header.chunk();
   envelope.step = header.step();
   envelope.priority = header.priority();
+  decoded.number = header.number();
   return decoded;
 }
 

@@ -14,12 +14,14 @@ namespace poseidon {
 // Goes up when a node could misread a frame of an older one; frames of another version are dropped.
 constexpr uint32_t kProtocolVersion = 3;
 
-// wire::FrameHeader, serialised. `to` and the body itself are not part of it.
-std::string EncodeHeader(const Envelope& envelope);
+// wire::FrameHeader, serialised. `to` and the body itself are not part of it. `number`: of the
+// frame among those of its way; 0: it has none.
+std::string EncodeHeader(const Envelope& envelope, uint64_t number = 0);
 
 struct DecodedHeader {
   // All but `to` and `body`.
   Envelope envelope;
+  uint64_t number = 0;
   // Why the frame must be dropped; empty: it is good.
   std::string fault;
 };

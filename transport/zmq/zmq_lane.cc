@@ -41,6 +41,7 @@ ZmqLane::ZmqLane(ZmqNode& node, int lane, int port)
     : node_(node),
       lane_(lane),
       inbox_(*node.inboxes.at(lane)),
+      events_(*node.events.at(lane)),
       waker_(*inbox_.waker()),
       receiver_(MakeReceiver(node.context, node.options, lane)),
       receiver_fd_(receiver_.get(zmq::sockopt::fd)),
@@ -228,7 +229,11 @@ void ZmqLane::HandleMessage(Message& message) {
     const std::span<const std::byte> bytes(owner->data<std::byte>(), owner->size());
     envelope.body = Payload::View(bytes, std::move(owner));
   }
-  CallActor([&](Actor& actor) { actor.OnMessage(envelope, outbox_); });
+  CallActor([&](Actor& actor) {
+    events_.Add(FrameEvent(NodeEvent::Type::kArrived, outbox_.now, envelope, envelope.from,
+                           decoded.number));
+    actor.OnMessage(envelope, outbox_);
+  });
 }
 
 void ZmqLane::Drop(Message& message, const std::string& fault) {
@@ -345,7 +350,7 @@ ZmqPeer* ZmqLane::FindPeer(const Address& to) {
   if (route == routes_.end()) return nullptr;
   try {
     auto made = std::make_unique<ZmqPeer>(node_.context, node_.options, node_.window_bytes, lane_,
-                                          route->second, inbox_.waker(), node_.counters);
+                                          route->second, inbox_.waker(), node_.counters, events_);
     ZmqPeer* const added = peers_.emplace(to, std::move(made)).first->second.get();
     if (added->loss_fd()) watched_.emplace_back(to, added);
     return added;

@@ -106,6 +106,7 @@ class ZmqLane {
   ZmqNode& node_;
   const int lane_;
   ZmqInbox& inbox_;
+  EventRing& events_;
   ZmqWaker& waker_;
   zmq::socket_t receiver_;
   const int receiver_fd_;

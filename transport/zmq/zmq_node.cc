@@ -12,16 +12,19 @@ namespace poseidon {
 ZmqNode::ZmqNode(NodeId self, const ZmqOptions& node_options)
     : options(node_options),
       window_bytes(std::make_shared<std::atomic<int64_t>>(node_options.window_bytes)),
-      context(MakeContext(node_options)) {
+      context(MakeContext(node_options)),
+      activities(static_cast<size_t>(node_options.kept_events)) {
   SetIdentity(self);
   for (int lane = 0; lane < kFirstDataLane + options.data_lanes; ++lane) {
     inboxes.push_back(std::make_unique<ZmqInbox>());
+    events.push_back(std::make_unique<EventRing>(static_cast<size_t>(options.kept_events)));
   }
 }
 
 void ZmqNode::Deliver(Envelope envelope) {
   const int lane = envelope.to.lane;
   if (lane == kApplicationLane) {
+    if (observer) observer(envelope);
     mailbox.Put(std::move(envelope));
     return;
   }
@@ -30,6 +33,10 @@ void ZmqNode::Deliver(Envelope envelope) {
 }
 
 void ZmqNode::AddRoute(const Outbox::Route& route, int origin) {
+  {
+    std::lock_guard lock(mutex_);
+    endpoints_[route.to] = route.endpoint;
+  }
   for (int lane = 0; lane < static_cast<int>(inboxes.size()); ++lane) {
     if (lane != origin) inboxes[lane]->Put(route);
   }
@@ -38,6 +45,11 @@ void ZmqNode::AddRoute(const Outbox::Route& route, int origin) {
 void ZmqNode::Attach(int lane, std::unique_ptr<Actor> actor) {
   CHECK(lane >= 0 && lane < static_cast<int>(inboxes.size())) << "no lane " << lane;
   inboxes[lane]->Put(std::move(actor));
+}
+
+std::map<Address, std::string> ZmqNode::endpoints() const {
+  std::lock_guard lock(mutex_);
+  return endpoints_;
 }
 
 NodeId ZmqNode::identity() const { return std::bit_cast<NodeId>(identity_.load()); }

@@ -3,11 +3,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <string>
 #include <vector>
 #include <zmq.hpp>
 
 #include "transport/counters.h"
+#include "transport/events/node_event.h"
 #include "transport/mailbox.h"
 #include "transport/zmq/zmq_inbox.h"
 #include "transport/zmq/zmq_options.h"
@@ -27,6 +32,9 @@ class ZmqNode {
   void AddRoute(const Outbox::Route& route, int origin);
   void Attach(int lane, std::unique_ptr<Actor> actor);
 
+  // Where other nodes' lanes can be reached, as the last routes have it.
+  std::map<Address, std::string> endpoints() const;
+
   NodeId identity() const;
   void SetIdentity(NodeId self);
 
@@ -38,8 +46,14 @@ class ZmqNode {
   TransportCounters counters;
   Mailbox mailbox;
   std::vector<std::unique_ptr<ZmqInbox>> inboxes;  // by lane
+  std::vector<std::unique_ptr<EventRing>> events;  // likewise
+  EventRing activities;                            // of the program
+  // Sees what is about to be the application's; set before any lane runs. May be empty.
+  std::function<void(const Envelope&)> observer;
 
  private:
+  mutable std::mutex mutex_;
+  std::map<Address, std::string> endpoints_;
   std::atomic<uint64_t> identity_;  // a NodeId: as such it would need a lock with some compilers
 };
 

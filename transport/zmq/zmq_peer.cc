@@ -33,7 +33,7 @@ Payload Copy(const Payload& payload) {
 ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
                  std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
                  const Outbox::Route& route, std::shared_ptr<ZmqWaker> waker,
-                 TransportCounters& counters)
+                 TransportCounters& counters, EventRing& events)
     : context_(context),
       options_(options),
       window_bytes_(std::move(window_bytes)),
@@ -41,6 +41,7 @@ ZmqPeer::ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
       endpoint_(route.endpoint),
       waker_(std::move(waker)),
       counters_(counters),
+      events_(events),
       lost_after_(route.lost_after) {
   Connect();
 }
@@ -131,7 +132,7 @@ bool ZmqPeer::Pump() {
 
 bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
   const Payload& body = envelope.body;
-  std::string header = EncodeHeader(envelope);
+  std::string header = EncodeHeader(envelope, sent_ + 1);
   // The last frame of the message is the one that gives the charge back.
   if (body.size() == 0) {
     zmq::message_t frame =
@@ -146,6 +147,8 @@ bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
     // What is true of a message's first frame is true of the rest.
     socket_.send(frame, zmq::send_flags::dontwait);
   }
+  ++sent_;
+  events_.Add(FrameEvent(NodeEvent::Type::kSent, SteadyNow(), envelope, envelope.to, sent_));
   ++counters_.frames_sent;
   counters_.bytes_sent += static_cast<int64_t>(body.size());
   return true;

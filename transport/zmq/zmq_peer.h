@@ -13,6 +13,7 @@
 #include "transport/actor.h"
 #include "transport/counters.h"
 #include "transport/envelope.h"
+#include "transport/events/node_event.h"
 #include "transport/zmq/zmq_inbox.h"
 #include "transport/zmq/zmq_monitor.h"
 #include "transport/zmq/zmq_options.h"
@@ -30,7 +31,8 @@ class ZmqPeer {
   // `window_bytes` may change meanwhile.
   ZmqPeer(zmq::context_t& context, const ZmqOptions& options,
           std::shared_ptr<const std::atomic<int64_t>> window_bytes, int lane,
-          const Outbox::Route& route, std::shared_ptr<ZmqWaker> waker, TransportCounters& counters);
+          const Outbox::Route& route, std::shared_ptr<ZmqWaker> waker, TransportCounters& counters,
+          EventRing& events);
 
   // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is
   // queued is not. Nothing happens if the endpoint is the same.
@@ -79,6 +81,8 @@ class ZmqPeer {
   std::string endpoint_;
   const std::shared_ptr<ZmqWaker> waker_;
   TransportCounters& counters_;
+  EventRing& events_;
+  uint64_t sent_ = 0;          // frames
   std::vector<Queued> queue_;  // a heap
   uint64_t count_ = 0;
   std::shared_ptr<ZmqWindow> window_;

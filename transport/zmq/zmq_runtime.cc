@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/process/resource_limits.h"
 #include "transport/zmq/zmq_admission.h"
+#include "core/steady_now.h"
 #include "transport/zmq/zmq_lane.h"
 #include "transport/zmq/zmq_node.h"
 #include "transport/zmq/zmq_socket.h"
@@ -94,6 +95,41 @@ void ZmqRuntime::Post(Envelope envelope) {
 }
 
 Mailbox& ZmqRuntime::mailbox() { return implementation_->node.mailbox; }
+
+void ZmqRuntime::Observe(std::function<void(const Envelope&)> observer) {
+  implementation_->node.observer = std::move(observer);
+}
+
+void ZmqRuntime::Note(Activity activity, int64_t iteration, int layer) {
+  NodeEvent event;
+  event.time = SteadyNow();
+  event.type = NodeEvent::Type::kBegan;
+  event.kind = static_cast<int32_t>(activity);
+  event.iteration = iteration;
+  event.bucket = static_cast<uint32_t>(layer);
+  implementation_->node.activities.Add(event);
+}
+
+EventFile ZmqRuntime::Events() const {
+  const ZmqNode& node = implementation_->node;
+  EventFile file;
+  file.node = node.identity();
+  file.written = SteadyNow();
+  file.lanes.push_back({kApplicationLane, node.activities.Read()});
+  for (int lane = 0; lane < static_cast<int>(node.events.size()); ++lane) {
+    file.lanes.push_back({lane, node.events[lane]->Read()});
+  }
+  const std::vector<TcpConnection> connections = OwnTcpConnections();
+  for (const auto& [to, endpoint] : node.endpoints()) {
+    const bool has_sent = std::ranges::any_of(file.lanes, [&to = to](const EventFile::Lane& lane) {
+      return std::ranges::any_of(lane.events, [&to](const NodeEvent& event) {
+        return event.type == NodeEvent::Type::kSent && event.peer() == to;
+      });
+    });
+    if (has_sent) file.connections.push_back(FindConnection(to, endpoint, connections));
+  }
+  return file;
+}
 
 const TransportCounters& ZmqRuntime::counters() const { return implementation_->node.counters; }
 

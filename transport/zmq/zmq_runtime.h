@@ -24,12 +24,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "transport/actor.h"
 #include "transport/counters.h"
+#include "transport/events/event_file.h"
 #include "transport/mailbox.h"
 #include "transport/zmq/zmq_options.h"
 
@@ -74,6 +76,17 @@ class ZmqRuntime {
   Mailbox& mailbox();
 
   const TransportCounters& counters() const;
+
+  // Has `observer` see each envelope for the mailbox first, in the thread that sends it, so that
+  // what must not wait for the application is done. Before Start.
+  void Observe(std::function<void(const Envelope&)> observer);
+
+  // Notes what the program does from now on. Belongs to one thread. `layer`: that is waited for.
+  void Note(Activity activity, int64_t iteration, int layer = 0);
+  // What the node has kept of the last frames and activities (ZmqOptions.kept_events), and how its
+  // connections to others are; they are none once it has stopped. Of the rest of an EventFile, the
+  // node and the time. From any thread.
+  EventFile Events() const;
 
  private:
   class Implementation;

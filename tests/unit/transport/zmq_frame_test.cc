@@ -38,8 +38,9 @@ wire::FrameHeader SampleHeader() {
 
 TEST(ZmqFrame, CarriesEveryField) {
   const Envelope sent = Sample();
-  const DecodedHeader decoded = Decode(EncodeHeader(sent), 4);
+  const DecodedHeader decoded = Decode(EncodeHeader(sent, 4711), 4);
   ASSERT_EQ(decoded.fault, "");
+  EXPECT_EQ(decoded.number, 4711);
   const Envelope& got = decoded.envelope;
   EXPECT_EQ(got.kind, sent.kind);
   EXPECT_EQ(got.from, sent.from);

@@ -1,0 +1,21 @@
+// Whose steady clock this process reads, for those who put what several processes have measured on
+// one clock. Functions without state; thread-safe.
+#pragma once
+
+#include <string>
+
+#include "core/time.h"
+
+namespace poseidon {
+
+// Processes of the same running machine, containers included, read the same steady clock, and get
+// the same name here, which is that of no other machine and of no other start of this one. Empty
+// where the system does not tell.
+//
+//   MachineClock()  // "0b1d6a52-..."
+std::string MachineClock();
+
+// The wall clock minus the steady clock, now.
+Duration WallClockOffset();
+
+}  // namespace poseidon
