@@ -1,6 +1,8 @@
 #include "cli/verbs.h"
 
 #include "cli/convert.h"
+#include "cli/diagnosis/timeline.h"
+#include "cli/input/flags.h"
 #include "cli/jobs/doctor.h"
 #include "cli/jobs/keys.h"
 #include "cli/jobs/launch_slurm.h"
@@ -66,6 +68,22 @@ const Verb kDoctor{
               {"format", "NAME", ""}},
     .example = "poseidon doctor --config=configs/lenet_digits.prototxt",
     .run = DoctorVerb};
+
+const Verb kTimeline{
+    .name = "timeline",
+    .summary = "what all nodes of a job did when, on one clock, for Perfetto",
+    .usage = "timeline DIR [--out=FILE]",
+    .text =
+        "Merges the traces and events that a job with `trace: true` has left in its output "
+        "directory, or the events of one that ended badly, into one file in Chrome's trace format. "
+        "How the machines' clocks differ is estimated from the frames that they have exchanged, "
+        "and shown with its error. Arrows lead from each frame's send to its arrival, and counters "
+        "say how many bytes are on their way. docs/explain.md has an example.",
+    .flags = {{"job", "DIR", "Output directory of the job."},
+              {"out", "FILE", "The file to write; DIR/timeline.json if not given."}},
+    .word_flag = "job",
+    .example = "poseidon timeline out/lenet_digits",
+    .run = [] { return WriteTimeline(FLAGS_job, FLAGS_out); }};
 
 const Verb kLaunchSlurm{
     .name = "launch slurm",
@@ -376,10 +394,22 @@ const Verb kConvertMean{
 }  // namespace
 
 const std::vector<Verb>& Verbs() {
-  static const std::vector<Verb> verbs = {
-      kRun,        kStatus, kDoctor, kKeys,       kLaunchSlurm,  kPlan,           kSimulate,
-      kExperiment, kTime,   kTest,   kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset,
-      kConvertMean};
+  static const std::vector<Verb> verbs = {kRun,
+                                          kStatus,
+                                          kTimeline,
+                                          kDoctor,
+                                          kKeys,
+                                          kLaunchSlurm,
+                                          kPlan,
+                                          kSimulate,
+                                          kExperiment,
+                                          kTime,
+                                          kTest,
+                                          kConvertCsv,
+                                          kConvertMnist,
+                                          kConvertCifar10,
+                                          kConvertImageset,
+                                          kConvertMean};
   return verbs;
 }
 

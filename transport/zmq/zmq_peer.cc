@@ -133,6 +133,8 @@ bool ZmqPeer::Pump() {
 bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
   const Payload& body = envelope.body;
   std::string header = EncodeHeader(envelope, sent_ + 1);
+  // Before it can arrive.
+  const Time begin = SteadyNow();
   // The last frame of the message is the one that gives the charge back.
   if (body.size() == 0) {
     zmq::message_t frame =
@@ -148,7 +150,7 @@ bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
     socket_.send(frame, zmq::send_flags::dontwait);
   }
   ++sent_;
-  events_.Add(FrameEvent(NodeEvent::Type::kSent, SteadyNow(), envelope, envelope.to, sent_));
+  events_.Add(FrameEvent(NodeEvent::Type::kSent, begin, envelope, envelope.to, sent_));
   ++counters_.frames_sent;
   counters_.bytes_sent += static_cast<int64_t>(body.size());
   return true;
