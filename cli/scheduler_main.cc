@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/atomic_file.h"
@@ -47,6 +48,10 @@ namespace {
 
 // How often the loop looks for a signal.
 constexpr Duration kTick = std::chrono::milliseconds(100);
+
+// What a machine that is there needs to confirm a message is a round trip; what it does not is sent
+// again after a fifth of a second.
+constexpr Duration kConfirmationTime = std::chrono::milliseconds(500);
 
 void Show(const std::string& text) { std::cout << text << std::endl; }
 
@@ -339,11 +344,22 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
   return journal;
 }
 
+<<<<<<< HEAD
 std::unique_ptr<JobMonitor> OpenMonitor(const Job& job) {
   if (!job.has_monitor()) return nullptr;
   auto monitor = std::make_unique<JobMonitor>(job, FLAGS_out);
   Show("monitor: " + monitor->url());
   return monitor;
+=======
+// If the job has ended badly, or wants a trace.
+void WriteEvents(const Job& job, const wire::End& end, EventWriter& events) {
+  const int code = end.job_exit_code() != 0 ? end.job_exit_code() : end.exit_code();
+  if (code == 0 && !job.training().trace()) return;
+  // Who is silent was told of the end, too: whether its machine has confirmed that is evidence.
+  const bool lost = code == static_cast<int>(ExitCode::kPeerLost);
+  if (lost) std::this_thread::sleep_for(kConfirmationTime);
+  events.Write(static_cast<ExitCode>(code), end.reason());
+>>>>>>> 9355881 (poseidon explain: who was first, and the likely cause with its evidence)
 }
 
 void WriteSummary(const std::string& summary, const wire::End& end) {
@@ -379,9 +395,7 @@ ExitCode Run() {
   scheduler.host_is_own = host_is_own;
   if (journal) scheduler.journal = journal->state();
   runtime.Attach(kControlLane, MakeScheduler(std::move(scheduler)));
-  const auto events =
-      std::make_shared<EventWriter>(runtime, config.job.cluster().scheduler_host(), FLAGS_out);
-  runtime.Observe([events](const Envelope& envelope) { events->Observe(envelope); });
+  EventWriter events(runtime, config.job.cluster().scheduler_host(), FLAGS_out);
   runtime.Start();
   LOG(INFO) << "waiting for " << cluster.workers() << " worker(s) and " << cluster.servers()
             << " server(s) at "
@@ -398,7 +412,7 @@ ExitCode Run() {
   JobWatch watch(runtime, config.job, journal.get(), monitor.get());
   const wire::End end = watch.Run(interruption);
   const JobReport& report = watch.report();
-  if (config.job.training().trace()) events->Write(ExitCode::kSuccess, end.reason());
+  WriteEvents(config.job, end, events);
   runtime.Stop();
   if (!FLAGS_out.empty()) WriteSummary(report.Json(config.job.name(), end), end);
   // Where the nodes have ended well, the job may still have been stopped.

@@ -1,6 +1,7 @@
 #include "cli/verbs.h"
 
 #include "cli/convert.h"
+#include "cli/diagnosis/explain.h"
 #include "cli/diagnosis/timeline.h"
 #include "cli/input/flags.h"
 #include "cli/jobs/doctor.h"
@@ -68,6 +69,21 @@ const Verb kDoctor{
               {"format", "NAME", ""}},
     .example = "poseidon doctor --config=configs/lenet_digits.prototxt",
     .run = DoctorVerb};
+
+const Verb kExplain{
+    .name = "explain",
+    .summary = "why a job has ended: who was first, the likely cause, its evidence",
+    .usage = "explain DIR [--json]",
+    .text =
+        "Reads what a job has left in its output directory: summary.json, logs, and the last "
+        "events that its nodes have written when it ended badly. Says which node was first, the "
+        "likely cause (killed, out of memory, network cut, stopped process, slow disk, full disk, "
+        "diverged, slow worker, ...) with its evidence, the last message exchanged, and what the "
+        "others waited for. docs/explain.md has examples.",
+    .flags = {{"job", "DIR", "Output directory of the job."}, {"json", "", ""}},
+    .word_flag = "job",
+    .example = "poseidon explain out/lenet_digits",
+    .run = [] { return ExplainJob(FLAGS_job, FLAGS_json); }};
 
 const Verb kTimeline{
     .name = "timeline",
@@ -394,22 +410,10 @@ const Verb kConvertMean{
 }  // namespace
 
 const std::vector<Verb>& Verbs() {
-  static const std::vector<Verb> verbs = {kRun,
-                                          kStatus,
-                                          kTimeline,
-                                          kDoctor,
-                                          kKeys,
-                                          kLaunchSlurm,
-                                          kPlan,
-                                          kSimulate,
-                                          kExperiment,
-                                          kTime,
-                                          kTest,
-                                          kConvertCsv,
-                                          kConvertMnist,
-                                          kConvertCifar10,
-                                          kConvertImageset,
-                                          kConvertMean};
+  static const std::vector<Verb> verbs = {
+      kRun,         kStatus,       kExplain,        kTimeline,        kDoctor,     kKeys,
+      kLaunchSlurm, kPlan,         kSimulate,       kExperiment,      kTime,       kTest,
+      kConvertCsv,  kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

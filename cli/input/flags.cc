@@ -9,6 +9,7 @@ DEFINE_string(net, "", "Caffe net prototxt.");
 DEFINE_string(solver, "", "Caffe solver prototxt; its net is taken.");
 DEFINE_string(profile, "", "Profile that `poseidon time` has written, instead of a net.");
 DEFINE_string(job, "", "Output directory of a job that has ended.");
+DEFINE_bool(json, false, "For programs instead of people.");
 DEFINE_string(weights, "", ".caffemodel files to start from, comma separated.");
 DEFINE_string(snapshot, "",
               ".solverstate file to go on from; \"latest\" is the newest whole one with the "

@@ -12,6 +12,7 @@ DECLARE_string(net);
 DECLARE_string(solver);
 DECLARE_string(profile);
 DECLARE_string(job);
+DECLARE_bool(json);
 DECLARE_string(weights);
 DECLARE_string(snapshot);
 DECLARE_int32(restarts);

@@ -1,0 +1,232 @@
+#include "diagnosis/explanation.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "diagnosis/last_events.h"
+#include "diagnosis/silence.h"
+#include "diagnosis/suspect.h"
+
+namespace poseidon {
+namespace {
+
+constexpr double kMebibyte = 1 << 20;
+// A machine with less than this has none left for anybody.
+constexpr int64_t kLittleMemory = int64_t{256} << 20;
+
+bool Has(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
+// What a node's own last words say.
+Cause CauseOfMessage(const std::string& message) {
+  if (Has(message, std::strerror(ENOSPC)) || Has(message, std::strerror(EDQUOT))) {
+    return Cause::kFullDisk;
+  }
+  if (Has(message, " is nan") || Has(message, " is inf") || Has(message, " is -nan") ||
+      Has(message, " is -inf") || Has(message, "are no numbers")) {
+    return Cause::kDiverged;
+  }
+  if (Has(message, "not enough memory") || Has(message, "std::bad_alloc") ||
+      Has(message, std::strerror(ENOMEM))) {
+    return Cause::kOutOfMemory;
+  }
+  if (Has(message, "interrupted by a signal")) return Cause::kInterrupted;
+  return Cause::kFailed;
+}
+
+// What its launcher has seen of a process's end.
+Cause CauseOfDeath(const std::string& how) {
+  if (Has(how, "by signal 9 ") || Has(how, "by signal 15 ")) return Cause::kKilled;
+  if (Has(how, "by signal ")) return Cause::kCrashed;
+  return Cause::kFailed;
+}
+
+Judgement JudgeStall(const JobFiles& job, const NodeId& node) {
+  const std::string name = node.ToString();
+  Judgement judgement{Cause::kSlowWorker,
+                      {"The heartbeat of " + name +
+                       " still arrived, so its machine, its network and its process were there."}};
+  const std::optional<size_t> file = FindFile(job, node);
+  if (!file) {
+    judgement.evidence.push_back("It was ended before it could write what it was doing.");
+    return judgement;
+  }
+  const auto activity = FindLastActivity(job.events[*file]);
+  if (!activity) {
+    judgement.evidence.push_back(WaitOf(job, *file));
+    return judgement;
+  }
+  const bool writes = activity->event.kind == static_cast<int>(Activity::kSnapshot);
+  if (writes) judgement.cause = Cause::kSlowDisk;
+  judgement.evidence.push_back("It had been " + ActivityName(activity->event.kind) +
+                               " in iteration " + std::to_string(activity->event.iteration) +
+                               " for " + DurationText(activity->lasted) +
+                               (writes ? ": its disk did not take it." : "."));
+  return judgement;
+}
+
+// Whether the machine of a node that was killed had no memory left, as others there have seen.
+void LookForMemory(const JobFiles& job, const Suspect& suspect, Judgement& judgement) {
+  for (const EventFile& file : job.events) {
+    const bool there = file.node == suspect.node || file.host == suspect.host;
+    if (!there) continue;
+    if (file.out_of_memory_kills > 0) {
+      judgement.cause = Cause::kOutOfMemory;
+      judgement.evidence.push_back("While the job ran the kernel of its machine has killed " +
+                                   std::to_string(file.out_of_memory_kills) +
+                                   " process(es) for lack of memory.");
+      return;
+    }
+    if (file.available_memory < kLittleMemory) {
+      judgement.evidence.push_back(
+          "Its machine had " +
+          std::to_string(std::lround(static_cast<double>(file.available_memory) / kMebibyte)) +
+          " MiB of memory left.");
+      return;
+    }
+  }
+}
+
+Judgement Judge(const JobFiles& job, const Suspect& suspect) {
+  switch (suspect.kind) {
+    case Suspect::Kind::kFailed:
+      return {CauseOfMessage(suspect.detail), {"Its own last words: \"" + suspect.detail + "\"."}};
+    case Suspect::Kind::kSeenToDie: {
+      Judgement judgement{CauseOfDeath(suspect.detail), {"Its process " + suspect.detail + "."}};
+      if (judgement.cause == Cause::kKilled) LookForMemory(job, suspect, judgement);
+      return judgement;
+    }
+    case Suspect::Kind::kSilent: {
+      Judgement judgement = JudgeSilence(job, suspect.node);
+      if (judgement.cause == Cause::kKilled) LookForMemory(job, suspect, judgement);
+      return judgement;
+    }
+    case Suspect::Kind::kStalled:
+      return JudgeStall(job, suspect.node);
+  }
+  return {};
+}
+
+// By summary.json, or where the scheduler has not lived to write it, by a node.
+void TakeAccount(const JobFiles& job, Explanation& why) {
+  if (job.summary) {
+    why.exit_code = job.summary->exit_code;
+    why.reason = job.summary->reason;
+    return;
+  }
+  for (const EventFile& file : job.events) {
+    if (file.reason.empty()) continue;
+    why.exit_code = file.exit_code;
+    why.reason = file.reason;
+    return;
+  }
+}
+
+// The last lines of its log, where the job's own account has not been found.
+void QuoteLog(const JobFiles& job, const NodeId& node, Explanation& why) {
+  const std::string file = EventFileName(node);
+  const auto log = job.logs.find(file.substr(0, file.find('.')));
+  if (log == job.logs.end() || log->second.empty()) return;
+  why.evidence.push_back("Its log ends with: " + log->second.substr(0, log->second.size() - 1));
+}
+
+}  // namespace
+
+const char* NameOf(Cause cause) {
+  switch (cause) {
+    case Cause::kEndedWell:
+      return "ended well";
+    case Cause::kKilled:
+      return "killed";
+    case Cause::kCrashed:
+      return "crashed";
+    case Cause::kOutOfMemory:
+      return "out of memory";
+    case Cause::kNetworkCut:
+      return "network cut";
+    case Cause::kStopped:
+      return "stopped process";
+    case Cause::kSlowDisk:
+      return "slow disk";
+    case Cause::kFullDisk:
+      return "full disk";
+    case Cause::kDiverged:
+      return "diverged";
+    case Cause::kSlowWorker:
+      return "slow worker";
+    case Cause::kInterrupted:
+      return "interrupted";
+    case Cause::kFailed:
+      return "failed";
+    case Cause::kUnknown:
+      return "unknown";
+  }
+  return "unknown";
+}
+
+Explanation Explain(const JobFiles& job) {
+  Explanation why;
+  why.unreadable = job.unreadable;
+  TakeAccount(job, why);
+  if (job.summary && why.exit_code == 0) {
+    why.cause = Cause::kEndedWell;
+    return why;
+  }
+  const std::optional<Suspect> suspect = FindSuspect(job);
+  if (suspect) {
+    Judgement judgement = Judge(job, *suspect);
+    why.cause = judgement.cause;
+    why.first = suspect->node;
+    why.evidence = std::move(judgement.evidence);
+    why.last_message = LastMessageFrom(job, suspect->node);
+    if (why.cause == Cause::kCrashed || why.cause == Cause::kUnknown) {
+      QuoteLog(job, suspect->node, why);
+    }
+  } else if (why.exit_code == static_cast<int>(ExitCode::kInterrupted)) {
+    why.cause = Cause::kInterrupted;
+  } else if (!why.reason.empty()) {
+    why.cause = CauseOfMessage(why.reason);
+  }
+  for (size_t node = 0; node < job.events.size(); ++node) {
+    const NodeId id = job.events[node].node;
+    if (id == why.first || id.role == Role::kScheduler) continue;
+    why.waits.push_back(WaitOf(job, node));
+  }
+  return why;
+}
+
+std::string ExplanationText(const Explanation& why) {
+  if (why.cause == Cause::kEndedWell) return "The job ended well.\n";
+  std::string text = "Likely cause: " + std::string(NameOf(why.cause)) +
+                     (why.first ? " (" + why.first->ToString() + " was first)" : "") + ".\n";
+  if (!why.reason.empty()) {
+    text += "The job ended with code " + std::to_string(why.exit_code) + ": " + why.reason + "\n";
+  }
+  if (!why.evidence.empty()) text += "Evidence:\n";
+  for (const std::string& sentence : why.evidence) text += "  " + sentence + "\n";
+  if (!why.last_message.empty()) text += why.last_message + "\n";
+  if (!why.waits.empty()) text += "The others when they were told of the end:\n";
+  for (const std::string& sentence : why.waits) text += "  " + sentence + "\n";
+  for (const std::string& file : why.unreadable) text += "Left out: " + file + "\n";
+  return text;
+}
+
+std::string ExplanationJson(const Explanation& why) {
+  nlohmann::ordered_json json;
+  json["cause"] = NameOf(why.cause);
+  json["first"] =
+      why.first ? nlohmann::ordered_json(why.first->ToString()) : nlohmann::ordered_json();
+  json["exit_code"] = why.exit_code;
+  json["reason"] = why.reason;
+  json["evidence"] = why.evidence;
+  json["last_message"] = why.last_message;
+  json["waits"] = why.waits;
+  json["unreadable"] = why.unreadable;
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace poseidon

@@ -1,0 +1,86 @@
+#include "diagnosis/suspect.h"
+
+#include <algorithm>
+#include <regex>
+#include <vector>
+
+#include "core/error.h"
+
+namespace poseidon {
+namespace {
+
+// "worker 1 (node1, process 4711)", of which the part in parentheses may be missing.
+constexpr const char* kNode = R"((worker|server) (\d+)(?: \(([^,()]+), process \d+\))?)";
+
+Suspect SuspectOf(const std::smatch& match, Suspect::Kind kind, const std::string& detail) {
+  const Role role = match[1] == "worker" ? Role::kWorker : Role::kServer;
+  return {{role, std::stoi(match[2])}, kind, detail, match[3]};
+}
+
+// Whether the code says that another node was the cause.
+bool BlamesOthers(int code) {
+  return code == static_cast<int>(ExitCode::kSuccess) ||
+         code == static_cast<int>(ExitCode::kPeerLost) ||
+         code == static_cast<int>(ExitCode::kDeadlineExceeded) ||
+         code == static_cast<int>(ExitCode::kGivenUp);
+}
+
+std::optional<Suspect> FirstThatFailed(const JobFiles& job) {
+  std::optional<size_t> first;
+  for (size_t i = 0; i < job.events.size(); ++i) {
+    if (BlamesOthers(job.events[i].exit_code)) continue;
+    // The scheduler says what it was told.
+    if (job.events[i].node.role == Role::kScheduler) continue;
+    const bool earlier = !first || job.Common(i, job.events[i].written) <
+                                       job.Common(*first, job.events[*first].written);
+    if (earlier) first = i;
+  }
+  if (!first) return std::nullopt;
+  const EventFile& file = job.events[*first];
+  return Suspect{file.node, Suspect::Kind::kFailed, file.reason, file.host};
+}
+
+}  // namespace
+
+std::optional<Suspect> FindSuspect(const std::string& reason) {
+  static const std::regex stalled(std::string("from ") + kNode +
+                                  "(?:, .*)?, whose heartbeat still arrives");
+  static const std::regex failed(std::string(kNode) + R"( failed: ([\s\S]*))");
+  static const std::regex died(std::string("lost ") + kNode + R"(: (?:it|its process) ([\s\S]*))");
+  static const std::regex lost(std::string("lost ") + kNode);
+  // What `poseidon run` quotes of the log of a node that had not joined.
+  static const std::regex log(R"(^(worker|server)-(\d+)()\: ([\s\S]*))");
+  std::smatch match;
+  if (std::regex_search(reason, match, stalled)) {
+    return SuspectOf(match, Suspect::Kind::kStalled, "");
+  }
+  if (std::regex_search(reason, match, failed)) {
+    return SuspectOf(match, Suspect::Kind::kFailed, match[4]);
+  }
+  if (std::regex_search(reason, match, died)) {
+    return SuspectOf(match, Suspect::Kind::kSeenToDie, match[4]);
+  }
+  if (std::regex_search(reason, match, log)) {
+    return SuspectOf(match, Suspect::Kind::kFailed, match[4]);
+  }
+  if (std::regex_search(reason, match, lost)) {
+    return SuspectOf(match, Suspect::Kind::kSilent, "");
+  }
+  if (reason.find("lost the scheduler") != std::string::npos) {
+    return Suspect{{Role::kScheduler, 0}, Suspect::Kind::kSilent, "", ""};
+  }
+  return std::nullopt;
+}
+
+std::optional<Suspect> FindSuspect(const JobFiles& job) {
+  if (job.summary) {
+    if (auto suspect = FindSuspect(job.summary->reason)) return suspect;
+  }
+  if (auto suspect = FirstThatFailed(job)) return suspect;
+  for (const EventFile& file : job.events) {
+    if (auto suspect = FindSuspect(file.reason)) return suspect;
+  }
+  return std::nullopt;
+}
+
+}  // namespace poseidon
