@@ -25,10 +25,20 @@ bool BlamesOthers(int code) {
          code == static_cast<int>(ExitCode::kGivenUp);
 }
 
+// Whoever has lost the scheduler may have been asked to end by a signal.
+bool HasNoAccountOfTheScheduler(const JobFiles& job) {
+  return !job.summary && std::ranges::none_of(job.events, [](const EventFile& file) {
+    return file.node.role == Role::kScheduler;
+  });
+}
+
 std::optional<Suspect> FirstThatFailed(const JobFiles& job) {
+  const bool orphaned = HasNoAccountOfTheScheduler(job);
   std::optional<size_t> first;
   for (size_t i = 0; i < job.events.size(); ++i) {
-    if (BlamesOthers(job.events[i].exit_code)) continue;
+    const int code = job.events[i].exit_code;
+    if (BlamesOthers(code)) continue;
+    if (orphaned && code == static_cast<int>(ExitCode::kInterrupted)) continue;
     // The scheduler says what it was told.
     if (job.events[i].node.role == Role::kScheduler) continue;
     const bool earlier = !first || job.Common(i, job.events[i].written) <
@@ -79,6 +89,9 @@ std::optional<Suspect> FindSuspect(const JobFiles& job) {
   if (auto suspect = FirstThatFailed(job)) return suspect;
   for (const EventFile& file : job.events) {
     if (auto suspect = FindSuspect(file.reason)) return suspect;
+  }
+  if (!job.events.empty() && HasNoAccountOfTheScheduler(job)) {
+    return Suspect{{Role::kScheduler, 0}, Suspect::Kind::kSilent, "", ""};
   }
   return std::nullopt;
 }

@@ -293,6 +293,20 @@ class ClusterTest(unittest.TestCase):
             self.assertEqual(daemon.wait(left / scaled(1)), code, name)
             self.assertIn(text, daemon.output(), name)
 
+    def assert_explained(self, cause, first, directory="out"):
+        """`poseidon explain` names the cause of a job's end and who was first: "worker-1"."""
+        explained = subprocess.run(
+            [os.path.join(_options.bin, "poseidon"), "explain", self.path(directory), "--json"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        told = json.loads(explained)
+        name = first.replace("-", " ").replace("scheduler", "the scheduler")
+        self.assertEqual((told["cause"], told["first"]), (cause, name), explained)
+        self.assertTrue(told["evidence"], explained)
+        return told
+
     def assert_same_parameters(self, summary, workers):
         """All workers of a summary have one hash; returns it."""
         self.assertEqual([worker["rank"] for worker in summary["workers"]], list(range(workers)))

@@ -32,6 +32,7 @@ class KilledDaemonTest(cluster.ClusterTest):
             self.assert_others_end(daemons, victim, text=text)
             self.assertEqual(daemons[victim].wait(), -signal.SIGKILL)
             self.assert_nothing_left()
+            self.assert_explained("killed", victim)
 
     def test_worker(self):
         self.kill_twice("worker-1")
@@ -55,8 +56,11 @@ class KilledDaemonTest(cluster.ClusterTest):
         self.assert_others_end(
             daemons, "worker-1", text="lost " + self.describe(daemons, "worker-1")
         )
+        self.assert_explained("stopped process", "worker-1")
         daemons["worker-1"].signal(signal.SIGCONT)
         self.assertEqual(daemons["worker-1"].wait(2 * cluster.END_TIME), cluster.PEER_LOST)
+        # Now by what it has kept itself, too.
+        self.assert_explained("stopped process", "worker-1")
 
     def test_interrupted_worker(self):
         """It says good-bye, so that the others need not wait for the deadline."""
@@ -71,6 +75,7 @@ class KilledDaemonTest(cluster.ClusterTest):
         self.assertEqual(daemons["worker-2"].wait(), cluster.INTERRUPTED)
         # The others' code is that of a lost peer; the job's is its own.
         self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.INTERRUPTED)
+        self.assert_explained("interrupted", "worker-2")
 
 
 class KilledBeforeTrainingTest(cluster.ClusterTest):

@@ -221,6 +221,7 @@ class RunTest(cluster.ClusterTest):
         self.assertEqual(run.wait(cluster.ENDING), cluster.PEER_LOST)
         self.assert_nothing_left()
         self.assertIn(text.format(pid=pid), run.output())
+        self.assert_explained("killed", daemon if rank is None else f"{daemon}-{rank}")
 
     def test_killed_worker(self):
         lost = "lost worker 1 (127.0.0.1, process {pid}): it was killed by signal 9 (SIGKILL)"
@@ -247,6 +248,8 @@ class RunTest(cluster.ClusterTest):
             run.output(), "lost worker [01]: it was killed by signal 6 .SIGABRT.: F1122"
         )
         self.assertIn(said, self.read_json("out/summary.json")["reason"])
+        first = re.search("lost (worker [01])", run.output())[1]
+        self.assert_explained("crashed", first.replace(" ", "-"))
 
     def test_signals(self):
         for number, text in (
@@ -288,6 +291,7 @@ class RunTest(cluster.ClusterTest):
         self.assertEqual(run.wait(cluster.END_TIME + 10), cluster.PEER_LOST)
         self.assert_nothing_left()
         self.assertIn(f"lost worker 1 (127.0.0.1, process {pid})", run.output())
+        self.assert_explained("stopped process", "worker-1")
 
     def test_process_that_does_not_end(self):
         """The job is done, but a process hangs: a server that has nothing to do, as there is just one

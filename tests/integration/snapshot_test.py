@@ -268,6 +268,7 @@ class SnapshotTest(SolverTest):
         run = self.start_run(self.config("policy: ALL_PS"))
         self.assertNotEqual(run.wait(), cluster.SUCCESS)
         self.assertIn("No space left", run.output())
+        self.assert_explained("full disk", "worker-0")
         self.assert_nothing_left(cluster.ENDING)
         # The next model may have found room, its state has not; nothing is there in part.
         self.assertEqual(
@@ -361,6 +362,8 @@ class SolverFieldsTest(SolverTest):
             r'with such numbers is "\w+"',
         )
         self.assert_nothing_left(cluster.ENDING)
+        culprit = re.search(r"loss of worker (\d)", run.output())[1]
+        self.assert_explained("diverged", "worker-" + culprit)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ class StallTest(cluster.ClusterTest):
             )
         self.assertRegex(daemons["scheduler"].output(), text)
         self.assertEqual(daemons[victim].wait(cluster.END_TIME), cluster.DEADLINE_EXCEEDED)
+        self.assert_explained("slow worker", victim)
 
     def test_worker_with_parameter_servers(self):
         self.freeze(
