@@ -344,13 +344,13 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
   return journal;
 }
 
-<<<<<<< HEAD
 std::unique_ptr<JobMonitor> OpenMonitor(const Job& job) {
   if (!job.has_monitor()) return nullptr;
   auto monitor = std::make_unique<JobMonitor>(job, FLAGS_out);
   Show("monitor: " + monitor->url());
   return monitor;
-=======
+}
+
 // If the job has ended badly, or wants a trace.
 void WriteEvents(const Job& job, const wire::End& end, EventWriter& events) {
   const int code = end.job_exit_code() != 0 ? end.job_exit_code() : end.exit_code();
@@ -359,7 +359,6 @@ void WriteEvents(const Job& job, const wire::End& end, EventWriter& events) {
   const bool lost = code == static_cast<int>(ExitCode::kPeerLost);
   if (lost) std::this_thread::sleep_for(kConfirmationTime);
   events.Write(static_cast<ExitCode>(code), end.reason());
->>>>>>> 9355881 (poseidon explain: who was first, and the likely cause with its evidence)
 }
 
 void WriteSummary(const std::string& summary, const wire::End& end) {
