@@ -30,6 +30,7 @@ namespace poseidon {
 namespace {
 
 constexpr const char* kScheduler = "scheduler";
+constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 
 // How many remote shells a host may be reached by that are not there yet: sshd refuses some of
 // more than ten (MaxStartups). And how long one may take.
@@ -86,6 +87,15 @@ int FindPortPair() {
   throw Error(ExitCode::kFailure, "found no free port for the scheduler");
 }
 
+// Those of the job before would be evidence of this one's end.
+void RemoveEvents(const std::string& directory) {
+  std::vector<std::filesystem::path> events;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().string().ends_with(kEvents)) events.push_back(entry.path());
+  }
+  for (const auto& path : events) std::filesystem::remove(path);
+}
+
 // Looks before anything is started: each process for itself would find enough, as long as the
 // others have not started theirs.
 void CheckThreads(const Job& job) {
@@ -131,6 +141,7 @@ void JobCluster::Prepare() {
   job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
   std::filesystem::remove(options_.out + "/scheduler.journal");
+  RemoveEvents(options_.out);
   if (options_.hosts) MakeKeyIfOpen(job, options_.out);
   WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
   if (options_.hosts) text_for_hosts_ = TextOf(WithKeyInside(job));
@@ -233,11 +244,14 @@ ChildProcess JobCluster::StartThere(const Node& node, const std::string& log,
   command.is_replaced = options_.config.job.recovery().mode() != Recovery::NONE;
   command.job = text_for_hosts_;
   command.log = log;
-  if (options_.config.job.training().trace()) {
-    command.result = node.name + ".trace.json";
-    command.output = options_.out + "/" + command.result;
-  }
+  command.result = ResultOf(node);
+  command.output = options_.out + "/" + command.result;
   return StartRemotely(options_.hosts->shell, command);
+}
+
+std::string JobCluster::ResultOf(const Node& node) const {
+  const bool traced = options_.config.job.training().trace();
+  return node.name + (traced ? ".trace.json" : kEvents);
 }
 
 void JobCluster::AwaitRoom(const Host& host) {
@@ -284,7 +298,7 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   for (const size_t culprit : result.culprits) {
     if (!options_.silent) Explain(children_[culprit]);
   }
-  RemoveEmptyTraces();
+  RemoveEmptyResults();
   CorrectSummary(result);
   return result.code;
 }
@@ -319,9 +333,9 @@ void JobCluster::CorrectSummary(const WatchResult& result) const {
   WriteFileAtomically(path, summary.dump(2) + "\n");
 }
 
-void JobCluster::RemoveEmptyTraces() const {
+void JobCluster::RemoveEmptyResults() const {
   for (const Node& node : nodes_) {
-    const std::string path = options_.out + "/" + node.name + ".trace.json";
+    const std::string path = options_.out + "/" + ResultOf(node);
     std::error_code none;
     if (node.host && std::filesystem::file_size(path, none) == 0) std::filesystem::remove(path);
   }

@@ -79,7 +79,9 @@ class JobCluster {
   void Explain(ChildProcess& child) const;
   // The scheduler does not know of a node that failed before it joined.
   void CorrectSummary(const WatchResult& result) const;
-  void RemoveEmptyTraces() const;
+  // The file that a node on another host leaves here.
+  std::string ResultOf(const Node& node) const;
+  void RemoveEmptyResults() const;
   std::string LogOf(const std::string& name) const;
 
   JobClusterOptions options_;

@@ -43,9 +43,8 @@ class RunOnHostsTest(remote.HostsTest):
         self.assertEqual(summary["iterations"], 30)
         self.assert_same_parameters(summary, 2)
         traces = {f"{role}-{rank}.trace.json" for role in ("server", "worker") for rank in (0, 1)}
-        self.assertEqual(
-            self.results(), {"job.key", "job.prototxt", "logs", "summary.json", *traces}
-        )
+        local = {"job.key", "job.prototxt", "logs", "summary.json", "scheduler.events.json"}
+        self.assertEqual(self.results(), {*local, *traces})
         self.assertTrue(self.read_json("out/worker-1.trace.json"))
 
     @cluster.slow

@@ -1,0 +1,183 @@
+#include "diagnosis/explanation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace poseidon {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using State = EventFile::Connection::State;
+
+constexpr NodeId kScheduler{Role::kScheduler, 0};
+constexpr NodeId kServer{Role::kServer, 0};
+constexpr NodeId kCulprit{Role::kWorker, 1};
+constexpr Time kEnd = Seconds(100);
+
+NodeEvent Began(Activity activity, Time time) {
+  NodeEvent event;
+  event.time = time;
+  event.kind = static_cast<int>(activity);
+  event.iteration = 17;
+  return event;
+}
+
+NodeEvent Arrived(Time time) {
+  Envelope envelope;
+  envelope.kind = MessageKind::kGradient;
+  envelope.iteration = 16;
+  return FrameEvent(NodeEvent::Type::kArrived, time, envelope, {kCulprit, kFirstDataLane}, 1);
+}
+
+EventFile FileOf(const NodeId& node, const std::string& reason) {
+  EventFile file;
+  file.node = node;
+  file.host = node == kCulprit ? "node1" : "node0";
+  file.clock = file.host;
+  file.written = kEnd;
+  file.exit_code = 3;
+  file.reason = reason;
+  file.buckets = {"fc"};
+  file.available_memory = int64_t{8} << 30;
+  return file;
+}
+
+// A scheduler and a server, which has last heard of worker 1 three seconds before the end.
+JobFiles JobThatEndedWith(const std::string& reason, int code = 3) {
+  JobFiles job;
+  EventFile server = FileOf(kServer, reason);
+  server.lanes = {{kFirstDataLane, {Arrived(kEnd - Seconds(3))}}};
+  job.events = {FileOf(kScheduler, reason), server};
+  job.summary = {"test", code, reason};
+  job.clocks.resize(3);
+  return job;
+}
+
+EventFile::Connection To(const NodeId& node, State state, int64_t unconfirmed = 0,
+                         int retransmissions = 0) {
+  EventFile::Connection connection;
+  connection.to = {node, kFirstDataLane};
+  connection.state = state;
+  connection.unconfirmed_bytes = unconfirmed;
+  connection.retransmissions = retransmissions;
+  return connection;
+}
+
+const std::string kSilent = "lost worker 1 (node1, process 4711), last heard 3 s ago";
+const std::string kStalled =
+    "server 0 (node0, process 4712) has waited 300 s for the gradient of layer fc, iteration 17, "
+    "from worker 1 (node1, process 4711), whose heartbeat still arrives "
+    "(communication.stall_deadline_seconds)";
+
+void ExpectCause(const JobFiles& job, Cause cause) {
+  const Explanation why = Explain(job);
+  EXPECT_STREQ(NameOf(why.cause), NameOf(cause)) << ExplanationText(why);
+  EXPECT_EQ(why.first, kCulprit) << ExplanationText(why);
+  EXPECT_FALSE(why.evidence.empty());
+  const auto json = nlohmann::json::parse(ExplanationJson(why));
+  EXPECT_EQ(json.at("cause"), NameOf(cause));
+  EXPECT_EQ(json.at("first"), "worker 1");
+}
+
+TEST(Explanation, SilentAndItsConnectionsAreClosed) {
+  JobFiles job = JobThatEndedWith(kSilent);
+  job.events[1].connections = {To(kCulprit, State::kNone)};
+  ExpectCause(job, Cause::kKilled);
+  EXPECT_EQ(Explain(job).last_message,
+            "The last message exchanged with worker 1 was the gradient of fc, iteration 16, from "
+            "worker 1 to server 0, 3.0 s before the job's end.");
+}
+
+TEST(Explanation, SilentAndItsMachineConfirms) {
+  JobFiles job = JobThatEndedWith(kSilent);
+  job.events[1].connections = {To(kCulprit, State::kEstablished)};
+  ExpectCause(job, Cause::kStopped);
+  // A full window is no cut: the machine answers every probe of it.
+  job.events[1].connections[0].unconfirmed_bytes = 1000;
+  job.events[1].connections[0].window_closed = true;
+  ExpectCause(job, Cause::kStopped);
+}
+
+TEST(Explanation, SilentAndItsMachineConfirmsNothing) {
+  JobFiles job = JobThatEndedWith(kSilent);
+  job.events[0].connections = {To(kCulprit, State::kEstablished, 64, 1)};
+  job.events[1].connections = {To(kCulprit, State::kEstablished)};
+  ExpectCause(job, Cause::kNetworkCut);
+}
+
+TEST(Explanation, SilentAndLivedOn) {
+  JobFiles job = JobThatEndedWith(kSilent);
+  EventFile culprit = FileOf(kCulprit, "lost the scheduler at tcp://node0:9700: no heartbeat");
+  std::vector<NodeEvent> heartbeats;
+  for (int i = 0; i < 50; ++i) heartbeats.push_back(Arrived(kEnd - Seconds(5) + Seconds(0.1 * i)));
+  culprit.lanes = {{kHeartbeatLane, heartbeats}};
+  job.events.push_back(culprit);
+  job.events[1].connections = {To(kCulprit, State::kEstablished)};
+  ExpectCause(job, Cause::kNetworkCut);
+  // The same, but it saw nothing in between.
+  auto& own = job.events[2].lanes[0].events;
+  own.erase(own.begin() + 5, own.begin() + 45);
+  ExpectCause(job, Cause::kStopped);
+}
+
+TEST(Explanation, KilledByTheLauncherSAccountOrForMemory) {
+  JobFiles job =
+      JobThatEndedWith("lost worker 1 (node0, process 4711): it was killed by signal 9 (SIGKILL)");
+  ExpectCause(job, Cause::kKilled);
+  job.events[1].out_of_memory_kills = 1;  // of the same machine
+  ExpectCause(job, Cause::kOutOfMemory);
+  job.summary->reason =
+      "lost worker 1 (node0, process 4711): it was killed by signal 6 (SIGABRT): Check failed";
+  ExpectCause(job, Cause::kCrashed);
+}
+
+TEST(Explanation, OwnWords) {
+  const std::string failed = "worker 1 (node1, process 4711) failed: ";
+  for (const auto& [words, cause] :
+       {std::pair("can't write a.solverstate.tmp1: No space left on device", Cause::kFullDisk),
+        std::pair("the loss of worker 1 is nan in iteration 41", Cause::kDiverged),
+        std::pair("the loss of worker 1 is -inf in iteration 41", Cause::kDiverged),
+        std::pair("not enough memory for this server's share", Cause::kOutOfMemory),
+        std::pair("interrupted by a signal", Cause::kInterrupted),
+        std::pair("no such thing", Cause::kFailed)}) {
+    ExpectCause(JobThatEndedWith(failed + words, 1), cause);
+  }
+}
+
+TEST(Explanation, HeldUpByComputingOrByADisk) {
+  JobFiles job = JobThatEndedWith(kStalled, 4);
+  ExpectCause(job, Cause::kSlowWorker);
+  EventFile culprit = FileOf(kCulprit, kStalled);
+  culprit.lanes = {{kApplicationLane, {Began(Activity::kComputing, kEnd - Seconds(301))}}};
+  job.events.push_back(culprit);
+  ExpectCause(job, Cause::kSlowWorker);
+  EXPECT_THAT(Explain(job).evidence, Contains(HasSubstr("computing in iteration 17 for 301.0 s")));
+  job.events[2].lanes[0].events = {Began(Activity::kSnapshot, kEnd - Seconds(301))};
+  ExpectCause(job, Cause::kSlowDisk);
+}
+
+TEST(Explanation, WithoutTheSchedulerItWasTheScheduler) {
+  JobFiles job = JobThatEndedWith("interrupted by a signal");
+  job.summary.reset();
+  job.events.erase(job.events.begin());
+  job.events[0].exit_code = 130;
+  job.events[0].connections = {To(kScheduler, State::kNone)};
+  const Explanation why = Explain(job);
+  EXPECT_EQ(why.first, kScheduler);
+  EXPECT_STREQ(NameOf(why.cause), "killed");
+}
+
+TEST(Explanation, WhatEndedWellNeedsNone) {
+  EXPECT_EQ(ExplanationText(Explain(JobThatEndedWith("", 0))), "The job ended well.\n");
+}
+
+TEST(Explanation, WhatNothingTellsIsUnknownOrFailed) {
+  JobFiles job;
+  EXPECT_STREQ(NameOf(Explain(job).cause), "unknown");
+}
+
+}  // namespace
+}  // namespace poseidon
