@@ -49,6 +49,9 @@ class TemporaryFile {
       if (written < 0) Fail("can't write");
       content.remove_prefix(written);
     }
+  }
+
+  void Sync() {
     if (fsync(descriptor_) != 0) Fail("can't sync");
   }
 
@@ -56,7 +59,6 @@ class TemporaryFile {
     errno = unfinished_.FinishAs(path);
     if (errno != 0) Fail("can't rename");
     renamed_ = true;
-    SyncDirectoryOf(path);
   }
 
  private:
@@ -74,6 +76,14 @@ class TemporaryFile {
 }  // namespace
 
 void WriteFileAtomically(const std::string& path, std::string_view content) {
+  TemporaryFile file(path);
+  file.Write(content);
+  file.Sync();
+  file.RenameTo(path);
+  SyncDirectoryOf(path);
+}
+
+void WriteFileQuickly(const std::string& path, std::string_view content) {
   TemporaryFile file(path);
   file.Write(content);
   file.RenameTo(path);

@@ -11,4 +11,8 @@ namespace poseidon {
 // such directory, disk full, ...).
 void WriteFileAtomically(const std::string& path, std::string_view content);
 
+// Likewise without the sync, which may take seconds where others use the disk: after a power cut
+// the file may be empty. For what nothing depends on.
+void WriteFileQuickly(const std::string& path, std::string_view content);
+
 }  // namespace poseidon

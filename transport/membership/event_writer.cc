@@ -51,7 +51,8 @@ void EventWriter::Write(ExitCode code, const std::string& reason) {
   file.out_of_memory_kills = OutOfMemoryKills() - kills_before_;
   try {
     MakeDirectories(directory_);
-    WriteFileAtomically(directory_ + "/" + EventFileName(file.node), EventFileText(file));
+    // The job's end is not to wait for a disk that is busy.
+    WriteFileQuickly(directory_ + "/" + EventFileName(file.node), EventFileText(file));
   } catch (const Error& error) {
     LOG(WARNING) << error.what();
   }

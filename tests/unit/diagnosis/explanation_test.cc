@@ -25,11 +25,11 @@ NodeEvent Began(Activity activity, Time time) {
   return event;
 }
 
-NodeEvent Arrived(Time time) {
+NodeEvent Arrived(Time time, const NodeId& from = kCulprit) {
   Envelope envelope;
   envelope.kind = MessageKind::kGradient;
   envelope.iteration = 16;
-  return FrameEvent(NodeEvent::Type::kArrived, time, envelope, {kCulprit, kFirstDataLane}, 1);
+  return FrameEvent(NodeEvent::Type::kArrived, time, envelope, {from, kFirstDataLane}, 1);
 }
 
 EventFile FileOf(const NodeId& node, const std::string& reason) {
@@ -112,7 +112,8 @@ TEST(Explanation, SilentAndLivedOn) {
   JobFiles job = JobThatEndedWith(kSilent);
   EventFile culprit = FileOf(kCulprit, "lost the scheduler at tcp://node0:9700: no heartbeat");
   std::vector<NodeEvent> heartbeats;
-  for (int i = 0; i < 50; ++i) heartbeats.push_back(Arrived(kEnd - Seconds(5) + Seconds(0.1 * i)));
+  for (int i = 0; i < 50; ++i)
+    heartbeats.push_back(Arrived(kEnd - Seconds(5) + Seconds(0.1 * i), kServer));
   culprit.lanes = {{kHeartbeatLane, heartbeats}};
   job.events.push_back(culprit);
   job.events[1].connections = {To(kCulprit, State::kEstablished)};
