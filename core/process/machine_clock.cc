@@ -1,9 +1,6 @@
 #include "core/process/machine_clock.h"
 
-#include <chrono>
 #include <fstream>
-
-#include "core/steady_now.h"
 
 namespace poseidon {
 
@@ -14,9 +11,10 @@ std::string MachineClock() {
   return name;
 }
 
-Duration WallClockOffset() {
-  return std::chrono::duration_cast<Duration>(std::chrono::system_clock::now().time_since_epoch()) -
-         SteadyNow();
+std::chrono::nanoseconds WallClockOffset() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::system_clock::now().time_since_epoch() -
+      std::chrono::steady_clock::now().time_since_epoch());
 }
 
 }  // namespace poseidon

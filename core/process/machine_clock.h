@@ -2,9 +2,8 @@
 // one clock. Functions without state; thread-safe.
 #pragma once
 
+#include <chrono>
 #include <string>
-
-#include "core/time.h"
 
 namespace poseidon {
 
@@ -16,6 +15,6 @@ namespace poseidon {
 std::string MachineClock();
 
 // The wall clock minus the steady clock, now.
-Duration WallClockOffset();
+std::chrono::nanoseconds WallClockOffset();
 
 }  // namespace poseidon
