@@ -10,7 +10,7 @@ namespace poseidon {
 namespace {
 
 // "worker 1 (node1, process 4711)", of which the part in parentheses may be missing.
-constexpr const char* kNode = R"((worker|server) (\d+)(?: \(([^,()]+), process \d+\))?)";
+constexpr const char* kNode = R"((worker|server) (\d{1,6})\b(?: \(([^,()]+), process \d+\))?)";
 
 Suspect SuspectOf(const std::smatch& match, Suspect::Kind kind, const std::string& detail) {
   const Role role = match[1] == "worker" ? Role::kWorker : Role::kServer;
@@ -59,7 +59,7 @@ std::optional<Suspect> FindSuspect(const std::string& reason) {
   static const std::regex died(std::string("lost ") + kNode + R"(: (?:it|its process) ([\s\S]*))");
   static const std::regex lost(std::string("lost ") + kNode);
   // What `poseidon run` quotes of the log of a node that had not joined.
-  static const std::regex log(R"(^(worker|server)-(\d+)()\: ([\s\S]*))");
+  static const std::regex log(R"(^(worker|server)-(\d{1,6})\b()\: ([\s\S]*))");
   std::smatch match;
   if (std::regex_search(reason, match, stalled)) {
     return SuspectOf(match, Suspect::Kind::kStalled, "");

@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/process/resource_limits.h"
-#include "transport/zmq/zmq_admission.h"
 #include "core/steady_now.h"
+#include "transport/zmq/zmq_admission.h"
 #include "transport/zmq/zmq_lane.h"
 #include "transport/zmq/zmq_node.h"
 #include "transport/zmq/zmq_socket.h"

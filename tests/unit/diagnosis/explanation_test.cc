@@ -178,6 +178,11 @@ TEST(Explanation, WhatEndedWellNeedsNone) {
 TEST(Explanation, WhatNothingTellsIsUnknownOrFailed) {
   JobFiles job;
   EXPECT_STREQ(NameOf(Explain(job).cause), "unknown");
+  // A file that somebody has changed.
+  for (const char* const reason : {"lost worker 99999999999999999999, last heard 3 s ago",
+                                   "worker-99999999999999999999: gone", "lost worker"}) {
+    EXPECT_EQ(Explain(JobThatEndedWith(reason)).first, std::nullopt) << reason;
+  }
 }
 
 }  // namespace
