@@ -220,6 +220,9 @@ class JobWatch {
       case MessageKind::kJobPhase:
         OnJobPhase(body);
         break;
+      case MessageKind::kOverdue:
+        OnOverdue(body);
+        break;
       case MessageKind::kEnd:
       case MessageKind::kFailed: {
         wire::End end;
@@ -255,6 +258,12 @@ class JobWatch {
     wire::JobPhase phase;
     if (monitor_ == nullptr || !phase.ParseFromString(body)) return;
     monitor_->tracker().OnPhase(phase, SteadyNow());
+  }
+
+  void OnOverdue(const std::string& body) {
+    wire::Silent overdue;
+    if (monitor_ == nullptr || !overdue.ParseFromString(body)) return;
+    monitor_->tracker().OnOverdue(overdue);
   }
 
   void OnPlan(const std::string& body) {

@@ -72,7 +72,7 @@ const Verb kDoctor{
 
 const Verb kExplain{
     .name = "explain",
-    .summary = "why a job has ended: who was first, the likely cause, its evidence",
+    .summary = "why a job has ended: who was first, and the likely cause",
     .usage = "explain DIR [--json]",
     .text =
         "Reads what a job has left in its output directory: summary.json, logs, and the last "

@@ -269,7 +269,8 @@ void SchedulerActor::MakeView(int32_t number, Outbox& outbox) {
   view.set_your_rank(-1);
   view_body_ = Payload::FromString(view.SerializeAsString());
   Broadcast(MessageKind::kView, view_body_, outbox);
-  outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatMonitor>(timing_, view_));
+  outbox.Attach(kHeartbeatLane,
+                std::make_unique<HeartbeatMonitor>(timing_, view_, options_.job.has_monitor()));
   outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view_));
 }
 

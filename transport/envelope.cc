@@ -65,6 +65,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kAskSnapshot, "ask for a snapshot"},
     Name{MessageKind::kStopTraining, "stop training"},
     Name{MessageKind::kConnectionLost, "connection lost"},
+    Name{MessageKind::kJobPhase, "job phase"},
+    Name{MessageKind::kOverdue, "overdue"},
 };
 
 }  // namespace

@@ -97,6 +97,7 @@ enum class MessageKind : int {
   // beyond reach.
   kConnectionLost = 68,
   kJobPhase = 69,  // scheduler's control lane -> application: wire::JobPhase
+  kOverdue = 70,   // scheduler's heartbeat lane -> application: wire::Silent
 };
 
 // `step` of a kPauseAt before whose iteration training ends, instead of going over to another plan.

@@ -55,6 +55,7 @@ void StatusTracker::OnView(const wire::View& view) {
     status.host = node.host();
     status.pid = node.pid();
     status.lost = false;
+    status.overdue = false;
   }
 }
 
@@ -65,6 +66,11 @@ void StatusTracker::OnPhase(const wire::JobPhase& phase, Time now) {
   for (auto& [id, node] : status_.nodes) node.awaited = false;
   for (const wire::Node& node : phase.missing()) status_.nodes[IdOf(node)].awaited = true;
   for (const wire::Node& node : phase.lost()) status_.nodes[IdOf(node)].lost = true;
+}
+
+void StatusTracker::OnOverdue(const wire::Silent& overdue) {
+  for (auto& [id, node] : status_.nodes) node.overdue = false;
+  for (const wire::Node& node : overdue.nodes()) status_.nodes[IdOf(node)].overdue = true;
 }
 
 void StatusTracker::OnPlan(const wire::PlanAndModel& plan) {

@@ -32,7 +32,8 @@ struct NodeStatus {
   bool lost = false;
   bool awaited = false;  // the job's phase waits for it
   bool finished = false;
-  int64_t done = 0;  // iterations
+  bool overdue = false;  // its heartbeat
+  int64_t done = 0;      // iterations
   int64_t images = 0;
   double iteration_seconds = 0;
   double exchange_seconds = 0;
@@ -88,6 +89,8 @@ class StatusTracker {
   void Restore(const wire::JournalRecord& record);
   void OnView(const wire::View& view);
   void OnPhase(const wire::JobPhase& phase, Time now);
+  // All whose heartbeats are overdue.
+  void OnOverdue(const wire::Silent& overdue);
   void OnPlan(const wire::PlanAndModel& plan);
   // The same plan with better predictions.
   void OnRecalibration(const Plan& plan);

@@ -18,10 +18,6 @@ struct Pace {
   std::string slowest;                 // "worker 2, iteration 17" of the late ones; empty: none is
 };
 
-bool Trains(const NodeId& id, const NodeStatus& node) {
-  return id.role == Role::kWorker && !node.lost && !node.finished;
-}
-
 double SilentSeconds(const JobStatus& status, const NodeStatus& node) {
   return node.heard == Time{} ? 0 : ToSeconds(status.now - node.heard);
 }
@@ -32,7 +28,9 @@ double StillSeconds(const JobStatus& status, const NodeStatus& node) {
   return status.progressed == Time{} ? 0 : ToSeconds(status.now - status.progressed);
 }
 
-bool IsLate(const JobStatus& status, const Pace& pace, const NodeStatus& node) {
+// Where all have told of the same iteration only the heartbeat says who keeps the others waiting.
+bool IsLate(const JobStatus& status, const Pace& pace, const NodeId& id, const NodeStatus& node) {
+  if (node.overdue || id.role == Role::kServer) return node.overdue;
   return node.done < pace.furthest && StillSeconds(status, node) > pace.patience;
 }
 
@@ -45,17 +43,17 @@ Pace PaceOf(const JobStatus& status) {
     if (id.role == Role::kWorker && !node.lost) pace.furthest = std::max(pace.furthest, node.done);
   }
   for (const auto& [id, node] : status.nodes) {
-    if (!Trains(id, node) || !IsLate(status, pace, node)) continue;
-    pace.slowest += (pace.slowest.empty() ? "" : "; ") + id.ToString() + ", iteration " +
-                    std::to_string(node.done);
+    if (node.lost || node.finished || !IsLate(status, pace, id, node)) continue;
+    pace.slowest += (pace.slowest.empty() ? "" : "; ") + id.ToString();
+    if (id.role == Role::kWorker) pace.slowest += ", iteration " + std::to_string(node.done);
   }
   return pace;
 }
 
 std::string StateInTraining(const JobStatus& status, const Pace& pace, const NodeId& id,
                             const NodeStatus& node) {
+  if (IsLate(status, pace, id, node)) return "late";
   if (id.role == Role::kServer) return "serving";
-  if (IsLate(status, pace, node)) return "late";
   const bool stands_still = !pace.slowest.empty() && StillSeconds(status, node) > pace.patience;
   return stands_still ? "waiting" : "training";
 }

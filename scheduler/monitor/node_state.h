@@ -24,7 +24,7 @@ struct NodeState {
 };
 
 // Servers, then workers, by rank. A worker is late if it is behind and has told nothing for longer
-// than iterations take.
+// than iterations take; any node is whose heartbeat is overdue.
 std::vector<NodeState> NodeStates(const JobStatus& status);
 
 }  // namespace poseidon

@@ -1,5 +1,7 @@
 #include "transport/membership/heartbeat.h"
 
+#include <utility>
+
 namespace poseidon {
 namespace {
 
@@ -18,6 +20,13 @@ Envelope Beat(MessageKind kind, const Address& to, uint64_t epoch) {
   return envelope;
 }
 
+void AddSilent(const NodeId& node, Duration silence, wire::Silent& silent) {
+  wire::Node& added = *silent.add_nodes();
+  added.set_role(static_cast<uint32_t>(node.role));
+  added.set_rank(node.rank);
+  silent.add_silent_seconds(ToSeconds(silence));
+}
+
 void Report(const wire::Silent& silent, Outbox& outbox) {
   if (silent.nodes_size() == 0) return;
   outbox.Send(MakeEnvelope(MessageKind::kPeerSilent, Here(kControlLane), silent));
@@ -28,6 +37,16 @@ void Report(const wire::Silent& silent, Outbox& outbox) {
 void SilenceDetector::Heard(const NodeId& node, Time now) {
   const auto found = peers_.find(node);
   if (found != peers_.end()) found->second = {now, false};
+}
+
+wire::Silent SilenceDetector::Overdue(Time now) const {
+  wire::Silent overdue;
+  for (const auto& [node, peer] : peers_) {
+    if (now - peer.silent_since > timing_.overdue_after()) {
+      AddSilent(node, now - peer.silent_since, overdue);
+    }
+  }
+  return overdue;
 }
 
 wire::Silent SilenceDetector::Check(Time now) {
@@ -41,10 +60,7 @@ wire::Silent SilenceDetector::Check(Time now) {
       ++entry;
       continue;
     }
-    wire::Node* node = silent.add_nodes();
-    node->set_role(static_cast<uint32_t>(entry->first.role));
-    node->set_rank(entry->first.rank);
-    silent.add_silent_seconds(ToSeconds(silence));
+    AddSilent(entry->first, silence, silent);
     entry = peers_.erase(entry);
   }
   return silent;
@@ -74,8 +90,9 @@ void HeartbeatSender::OnTimer(TimerId timer, Outbox& outbox) {
   }
 }
 
-HeartbeatMonitor::HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view)
-    : timing_(timing), view_(view), detector_(timing) {}
+HeartbeatMonitor::HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view,
+                                   bool tells_overdue)
+    : timing_(timing), view_(view), detector_(timing), tells_overdue_(tells_overdue) {}
 
 void HeartbeatMonitor::OnStart(Outbox& outbox) {
   for (const wire::Node& node : view_.nodes()) {
@@ -95,7 +112,17 @@ void HeartbeatMonitor::OnMessage(const Envelope& envelope, Outbox& outbox) {
 void HeartbeatMonitor::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
   Report(detector_.Check(outbox.now), outbox);
+  if (tells_overdue_) TellOverdue(outbox);
   outbox.SetTimer(kCheck, timing_.check_interval());
+}
+
+void HeartbeatMonitor::TellOverdue(Outbox& outbox) {
+  const wire::Silent silent = detector_.Overdue(outbox.now);
+  std::vector<NodeId> overdue;
+  for (const wire::Node& node : silent.nodes()) overdue.push_back(Id(node));
+  if (overdue == overdue_) return;
+  overdue_ = std::move(overdue);
+  outbox.Send(MakeEnvelope(MessageKind::kOverdue, Here(kApplicationLane), silent));
 }
 
 }  // namespace poseidon

@@ -26,6 +26,8 @@ struct HeartbeatTiming {
   Duration allowed_silence() const { return deadline - interval; }
   // Between two looks at who is silent.
   Duration check_interval() const { return interval / 4; }
+  // Silence after which a peer's heartbeat is overdue: it may be late by as much as an interval.
+  Duration overdue_after() const { return 2 * interval; }
 };
 
 // Decides who has been silent for too long. A value without clock.
@@ -43,6 +45,8 @@ class SilenceDetector {
   void Heard(const NodeId& node, Time now);
   // To be called every check_interval. The nodes given up, each reported once.
   wire::Silent Check(Time now);
+  // Who is not given up yet, and whose heartbeat is overdue, in the order of nodes.
+  wire::Silent Overdue(Time now) const;
 
  private:
   struct Peer {
@@ -69,18 +73,24 @@ class HeartbeatSender : public Actor {
   SilenceDetector detector_;
 };
 
-// The scheduler's half, attached when the view is complete.
+// The scheduler's half, attached when the view is complete. Reports to Here(kControlLane) with
+// kPeerSilent, and, where it `tells_overdue`, to Here(kApplicationLane) with kOverdue.
 class HeartbeatMonitor : public Actor {
  public:
-  HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view);
+  HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view,
+                   bool tells_overdue = false);
   void OnStart(Outbox& outbox) override;
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
+  void TellOverdue(Outbox& outbox);
+
   HeartbeatTiming timing_;
   wire::View view_;
   SilenceDetector detector_;
+  const bool tells_overdue_;
+  std::vector<NodeId> overdue_;  // as it was told last
 };
 
 }  // namespace poseidon

@@ -236,6 +236,25 @@ TEST_F(MonitorStatusTest, NamesWhoIsLateAndWhoWaits) {
   EXPECT_EQ(states[2].silent_seconds, 10);
 }
 
+// A worker that is stopped between telling of an iteration and the end of its exchange.
+TEST_F(MonitorStatusTest, NamesWhoseHeartbeatIsOverdueWhereAllAreEven) {
+  Join();
+  Plan();
+  Enter("training", 105);
+  for (const int rank : {0, 1}) tracker_.OnProgress(ProgressOf(rank, 5), Seconds(110));
+  EXPECT_THAT(States(120), ElementsAre("serving", "training", "training"));
+  wire::Silent overdue;
+  *overdue.add_nodes() = Node(Role::kWorker, 1);
+  tracker_.OnOverdue(overdue);
+  EXPECT_THAT(States(120), ElementsAre("serving", "waiting", "late"));
+  EXPECT_EQ(NodeStates(tracker_.status(Seconds(120)))[1].waits_for, "worker 1, iteration 6");
+  *overdue.add_nodes() = Node(Role::kServer, 0);
+  tracker_.OnOverdue(overdue);
+  EXPECT_THAT(States(120), ElementsAre("late", "waiting", "late"));
+  tracker_.OnOverdue({});
+  EXPECT_THAT(States(120), ElementsAre("serving", "training", "training"));
+}
+
 TEST_F(MonitorStatusTest, NamesWhoIsLostAndWhoIsAwaited) {
   Join();
   Plan();

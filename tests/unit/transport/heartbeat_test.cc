@@ -125,6 +125,43 @@ TEST(HeartbeatMonitorTest, AnswersHeartbeatsOfItsViewOnly) {
   EXPECT_EQ(outbox.messages[0].epoch, kEpoch);
 }
 
+TEST(HeartbeatMonitorTest, TellsWhoseHeartbeatIsOverdueWheneverThatHasChanged) {
+  wire::View view;
+  view.set_epoch(kEpoch);
+  for (int rank = 0; rank < 2; ++rank) {
+    wire::Node* node = view.add_nodes();
+    node->set_role(static_cast<uint32_t>(Role::kWorker));
+    node->set_rank(rank);
+    for (const char* endpoint : {"control", "heartbeat", "data"}) node->add_endpoints(endpoint);
+  }
+  HeartbeatMonitor monitor(Timing(1, 100), view, true);
+  std::vector<std::pair<double, std::vector<int>>> told;  // seconds, ranks
+  // Worker 0 beats all the time; worker 1 does not between seconds 10 and 20.
+  for (int quarter = 0; quarter < 120; ++quarter) {
+    Outbox outbox;
+    outbox.now = Seconds(0.25 * quarter);
+    if (quarter == 0) monitor.OnStart(outbox);
+    const bool stopped = quarter >= 40 && quarter < 80;
+    if (quarter % 4 == 0) {
+      monitor.OnMessage(Frame(MessageKind::kHeartbeat, {Role::kWorker, 0}, kEpoch), outbox);
+      if (!stopped) {
+        monitor.OnMessage(Frame(MessageKind::kHeartbeat, {Role::kWorker, 1}, kEpoch), outbox);
+      }
+    }
+    monitor.OnTimer(2, outbox);
+    for (const Envelope& envelope : outbox.messages) {
+      if (envelope.kind != MessageKind::kOverdue) continue;
+      wire::Silent silent;
+      ASSERT_TRUE(silent.ParseFromString(envelope.body.ToString()));
+      auto& [seconds, ranks] = told.emplace_back(ToSeconds(outbox.now), std::vector<int>());
+      for (const wire::Node& node : silent.nodes()) ranks.push_back(node.rank());
+    }
+  }
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0], std::pair(11.25, std::vector{1}));  // two intervals after the last beat
+  EXPECT_EQ(told[1], std::pair(20.0, std::vector<int>()));
+}
+
 TEST(HeartbeatSenderTest, BeatsAnIntervalAndReportsASilentScheduler) {
   HeartbeatSender sender(Timing(1, 4), kEpoch);
   std::map<TimerId, Time> timers;
