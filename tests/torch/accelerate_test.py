@@ -6,7 +6,7 @@ import os
 import sys
 import unittest
 
-from ranks import Ranks
+from ranks import PATIENCE, Ranks
 
 SKIPPED = 77
 NEEDED = "accelerate huggingface_hub safetensors packaging psutil pyyaml tqdm requests"
@@ -16,7 +16,7 @@ class Accelerate(unittest.TestCase):
     def losses_by(self, backend):
         os.environ["BACKEND"] = backend
         with Ranks("accelerated.py", 2) as ranks:
-            for result in ranks.wait(120):
+            for result in ranks.wait(PATIENCE):
                 self.assertEqual(result.code, 0, result.output)
             (said,) = (line for line in ranks.output(0).splitlines() if " losses [" in line)
         return said

@@ -3,13 +3,13 @@
 
 import unittest
 
-from ranks import Ranks
+from ranks import PATIENCE, Ranks
 
 
 class EqualTraining(unittest.TestCase):
     def test_as_ddp_and_one_process(self):
         with Ranks("equal_training.py", 4) as ranks:
-            results = ranks.wait(150)
+            results = ranks.wait(PATIENCE)
             for rank, result in enumerate(results):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
             self.assertIn("equal", results[0].output.splitlines())
@@ -18,7 +18,7 @@ class EqualTraining(unittest.TestCase):
 
     def test_diloco_as_its_formulas(self):
         with Ranks("diloco.py", 3) as ranks:
-            for rank, result in enumerate(ranks.wait(60)):
+            for rank, result in enumerate(ranks.wait(PATIENCE)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
             said = (ranks.out / "scheduler.log").read_text()
             self.assertIn("8 iterations", said)  # seven whole rounds, and what was left

@@ -4,13 +4,13 @@ checkpoint in whichever way, and name what a user mistypes."""
 
 import unittest
 
-from ranks import Ranks
+from ranks import PATIENCE, Ranks
 
 
 class Examples(unittest.TestCase):
     def test_all_ways_come_to_the_same(self):
         with Ranks("examples.py", 2) as ranks:
-            for rank, result in enumerate(ranks.wait(120)):
+            for rank, result in enumerate(ranks.wait(PATIENCE)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
             self.assertIn("equal", ranks.output(0).splitlines())
             self.assertEqual(ranks.daemons(), [])

@@ -8,12 +8,12 @@ import time
 import unittest
 
 from namespaces import ip, two_machines
-from ranks import Ranks
+from ranks import PATIENCE, Ranks
 
 SKIPPED = 77
 ADDRESSES = ["10.213.0.1", "10.213.0.2"]
 # The heartbeat deadline, and an interpreter's end.
-AT_DEADLINE = 40
+AT_DEADLINE = 80
 
 
 class TwoMachines(unittest.TestCase):
@@ -25,7 +25,7 @@ class TwoMachines(unittest.TestCase):
 
     def test_four_ranks_train_with_a_server_on_each(self):
         with self.start("some") as ranks:
-            for result in ranks.wait(60):
+            for result in ranks.wait(PATIENCE):
                 self.assertEqual(result.code, 0, result.output)
             said = (ranks.out / "scheduler.log").read_text()
             self.assertIn("all workers ended with the same parameters", said)
