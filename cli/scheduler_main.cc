@@ -13,6 +13,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/directories.h"
+#include "core/net/host_address.h"
 #include "core/own_flags.h"
 #include "core/process/input_lines.h"
 #include "core/program.h"

@@ -11,6 +11,7 @@
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/directories.h"
+#include "core/net/host_address.h"
 #include "core/units.h"
 #include "experiments/point_summary.h"
 #include "launch/handed_key.h"

@@ -8,6 +8,8 @@
 
 #include "core/error.h"
 #include "core/files/regular_file.h"
+#include "core/net/host_address.h"
+#include "core/net/ip_networks.h"
 #include "core/split.h"
 
 namespace poseidon {
@@ -97,10 +99,10 @@ Host ParseHost(const std::vector<Word>& words) {
       throw ConfigError(word.where, "\"" + word.text +
                                         "\" is too much; a line has a host and, if need be, its "
                                         "address, slots=N and roles=worker,server");
-    } else if (!IsName(word.text, false)) {
+    } else if (!IsName(word.text, false) && !IsIpAddress(word.text)) {
       throw ConfigError(word.where, "\"" + word.text +
-                                        "\" is no address; expected a name or an IPv4 address at "
-                                        "which the other hosts reach " +
+                                        "\" is no address; expected a name or an address at which "
+                                        "the other hosts reach " +
                                         host.name);
     } else {
       host.address = word.text;
@@ -109,14 +111,9 @@ Host ParseHost(const std::vector<Word>& words) {
   return host;
 }
 
-// That of the machine that asks for it, whichever that is.
-bool IsLoopback(const std::string& address) {
-  return address == "localhost" || address.starts_with("127.");
-}
-
 // A machine whose address means another one to each of the others.
 void RefuseLoopbackAmongOthers(const std::vector<Host>& hosts, const std::string& path) {
-  const auto loopback = [](const Host& host) { return IsLoopback(host.address); };
+  const auto loopback = [](const Host& host) { return IsLoopbackName(host.address); };
   const auto one = std::find_if(hosts.begin(), hosts.end(), loopback);
   if (one == hosts.end() || std::all_of(hosts.begin(), hosts.end(), loopback)) return;
   throw ConfigError(path + ": the others do not reach " + one->name + " at " + one->address +

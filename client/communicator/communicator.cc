@@ -8,11 +8,11 @@
 #include "client/communicator/collective_lane.h"
 #include "client/communicator/communicator_peers.h"
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
 #include "core/steady_now.h"
 #include "core/units.h"
 #include "proto/wire.pb.h"
-#include "transport/membership/node_setup.h"
 #include "transport/security/job_key.h"
 #include "transport/zmq/zmq_runtime.h"
 
@@ -29,17 +29,19 @@ void SetSecurity(const CommunicatorOptions& options, ZmqOptions& sockets) {
     return;
   }
   for (const std::string& endpoint : options.endpoints) {
-    sockets.allowed.push_back(ResolveHost(Endpoint::Parse(endpoint).host));
+    sockets.allowed.push_back(ResolveHost(ParseEndpoint(endpoint).host));
   }
 }
 
 ZmqOptions SocketOptions(const CommunicatorOptions& options) {
-  const Endpoint self = Endpoint::Parse(options.endpoints.at(options.rank));
+  const HostAndPort self = ParseEndpoint(options.endpoints.at(options.rank));
   ZmqOptions sockets;
+  const std::string address = ResolveHost(self.host);
+  sockets.ipv6 = IsIpv6Address(address);
   if (!options.bind_host.empty()) {
     sockets.bind_host = options.bind_host;
   } else if (IsLoopbackName(self.host)) {
-    sockets.bind_host = ResolveHost(self.host);
+    sockets.bind_host = address;
   }
   sockets.public_host = self.host;
   SetSecurity(options, sockets);

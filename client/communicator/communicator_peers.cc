@@ -65,19 +65,10 @@ void CheckOptions(const CommunicatorOptions& options) {
   if (options.deadline <= Duration::zero()) throw ConfigError("the deadline must be positive");
 }
 
-Endpoint Endpoint::Parse(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  Endpoint endpoint;
-  if (colon != std::string::npos && colon > 0) {
-    endpoint.host = text.substr(0, colon);
-    const char* const end = text.data() + text.size();
-    const auto parsed = std::from_chars(text.data() + colon + 1, end, endpoint.port);
-    if (parsed.ec == std::errc() && parsed.ptr == end && endpoint.port > 0 &&
-        endpoint.port <= kMaxPort) {
-      return endpoint;
-    }
-  }
-  throw ConfigError("'" + text + "' is no endpoint; write host:port, as in 10.0.0.1:5000");
+HostAndPort ParseEndpoint(const std::string& text) {
+  if (const auto endpoint = HostAndPort::Parse(text)) return *endpoint;
+  throw ConfigError("'" + text +
+                    "' is no endpoint; write host:port, as in 10.0.0.1:5000 or [fd00::1]:5000");
 }
 
 CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRuntime& runtime)
@@ -85,9 +76,8 @@ CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRunt
   const int workers = static_cast<int>(options.endpoints.size());
   runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers));
   for (const int rank : Others({})) {
-    const Endpoint endpoint = Endpoint::Parse(options.endpoints[rank]);
-    runtime.SetRoute(ControlLaneOf(rank),
-                     "tcp://" + endpoint.host + ":" + std::to_string(endpoint.port));
+    const HostAndPort endpoint = ParseEndpoint(options.endpoints[rank]);
+    runtime.SetRoute(ControlLaneOf(rank), "tcp://" + endpoint.ToString());
   }
 }
 

@@ -13,19 +13,15 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
 
 struct CommunicatorOptions;
 
-// "host:port".
-struct Endpoint {
-  std::string host;
-  int port = 0;
-  // Throws ConfigError.
-  static Endpoint Parse(const std::string& text);
-};
+// Throws ConfigError for what is no "host:port".
+HostAndPort ParseEndpoint(const std::string& text);
 
 // Throws ConfigError if rank, lanes or deadline make no sense.
 void CheckOptions(const CommunicatorOptions& options);

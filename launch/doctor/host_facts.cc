@@ -35,7 +35,7 @@ say memory "$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)"
 say files_limit "$(sed -n 's/^Max open files *\([^ ]*\).*/\1/p' /proc/self/limits)"
 say processes_limit "$(sed -n 's/^Max processes *\([^ ]*\).*/\1/p' /proc/self/limits)"
 say congestion_control "$(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null)"
-ip -4 -o addr show 2>/dev/null | while read -r number name inet address rest; do
+ip -o addr show 2>/dev/null | while read -r number name inet address rest; do
   link=$(ip -o link show dev "$name" 2>/dev/null)
   say interface "$name" "${address%%/*}" "$(cat "/sys/class/net/$name/mtu" 2>/dev/null)" \
     "$(printf %s "$link" | sed -n 's/.* qdisc \([^ ]*\).*/\1/p')"
@@ -46,17 +46,17 @@ nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null |
 
 std::string AddressScript(const std::string& address, bool whole_packets) {
   std::string script = "name=" + ShellQuoted(address) + R"sh(
-device=; address=$(getent ahostsv4 "$name" | sed -n '1s/ .*//p')
+device=; address=$({ getent ahostsv4 "$name" || getent ahostsv6 "$name"; } | sed -n '1s/ .*//p')
 say resolved "$name" "$address"
 [ -n "$address" ] &&
-  device=$(ip -4 -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&
+  device=$(ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&
   say route "$name" "$device"
 )sh";
   if (!whole_packets) return script;
-  constexpr const char* kHeaders = "28";  // of IPv4 and ICMP
+  // What IP and ICMP put before the data.
   return script + R"sh(if [ -n "$device" ] && command -v ping >/dev/null; then
-  size=$(($(cat "/sys/class/net/$device/mtu") - )sh" +
-         kHeaders + R"sh())
+  case "$address" in *:*) headers=48 ;; *) headers=28 ;; esac
+  size=$(($(cat "/sys/class/net/$device/mtu") - headers))
   if ping -c 1 -W 1 -s 56 "$address" >/dev/null 2>&1; then
     ping -c 1 -W 1 -M do -s $size "$address" >/dev/null 2>&1 && whole=yes || whole=no
     say whole_packets $whole

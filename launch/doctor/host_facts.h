@@ -25,7 +25,7 @@ struct HostQuestions {
 
 struct NetworkInterface {
   std::string name;
-  std::string address;  // IPv4
+  std::string address;  // IPv4 or IPv6
   int mtu = 0;          // bytes
   std::string queueing_discipline;
 };

@@ -224,14 +224,14 @@ class Job:
         if place.rank == place.workers - 1:
             # The last rank is where MASTER_ADDR does not mean the machine itself, if any is; there a name does not
             # lead to a loopback address.
-            self._store.set("host", _resolve(place.master))
+            self._store.set("host", resolve(place.master))
         if place.rank == 0:
             self._store.set("port", str(free_ports(2)))
             self._store.set("run", str(random.SystemRandom().getrandbits(32)))
         try:
             host, port, run = (self._store.get(key).decode() for key in ("host", "port", "run"))
             if place.local_rank == 0:
-                self._store.set(f"machine-{place.node}", _own_address(host))
+                self._store.set(f"machine-{place.node}", own_address(host))
             machines = [self._store.get(f"machine-{node}").decode() for node in range(place.nodes)]
         except Exception as error:
             raise PoseidonError(
@@ -272,16 +272,19 @@ class Job:
         )
 
 
-def _resolve(host: str) -> str:
+def resolve(host: str) -> str:
+    """The first IPv4 address of a name, else its first IPv6 one."""
     try:
-        return socket.gethostbyname(host)
+        found = [address for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)]
     except OSError as error:
         raise ConfigError(f"MASTER_ADDR {host!r} can't be resolved: {error}") from None
+    return min((address[0] for address in found), key=lambda address: ":" in address)
 
 
-def _own_address(other: str) -> str:
-    """This machine's, on the way to `other`."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+def own_address(other: str) -> str:
+    """This machine's, on the way to `other`, an address."""
+    family = socket.AF_INET6 if ":" in other else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((other, 9))  # any port: connecting a UDP socket sends nothing
         return probe.getsockname()[0]
 

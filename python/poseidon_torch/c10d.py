@@ -18,7 +18,6 @@ calls in the same order ends with an error.
 import concurrent.futures
 import datetime
 import os
-import socket
 from typing import Callable, List
 
 import torch
@@ -26,7 +25,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 
 from . import _library
-from ._job import free_ports
+from ._job import free_ports, own_address, resolve
 
 # For init_process_group.
 NAME = "poseidon"
@@ -150,10 +149,8 @@ for _name in _DELEGATED:
 
 def _endpoints(store: dist.Store, rank: int, size: int) -> List[str]:
     """The ranks' addresses, each "host:port", by the store."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Sends nothing: it only asks which of this machine's addresses leads there.
-        probe.connect((_host_of(store), 9))
-        host = probe.getsockname()[0]
+    host = own_address(resolve(_host_of(store)))
+    host = f"[{host}]" if ":" in host else host
     store.set(f"endpoint/{rank}", f"{host}:{free_ports(1)}")
     return [store.get(f"endpoint/{other}").decode() for other in range(size)]
 

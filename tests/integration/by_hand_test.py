@@ -76,6 +76,18 @@ class ByHandTest(cluster.ClusterTest):
                 daemons["scheduler"].output(),
             )
 
+    @unittest.skipUnless(os.path.exists("/proc/net/if_inet6"), "this machine has no IPv6")
+    def test_ipv6(self):
+        self.config = cluster.replay_config(
+            cluster=f'scheduler_host: "::1" scheduler_port: {cluster.free_port_pair()}'
+        )
+        daemons = self.start_by_hand(self.config, NODES)
+        self.assert_all_succeed(daemons)
+        self.assert_same_parameters(self.read_json("out/summary.json"), workers=2)
+        for node in NODES[1:]:
+            joined = f"{node.replace('-', ' ')} (::1, process {daemons[node].pid}) joined"
+            self.assertIn(joined, daemons["scheduler"].output())
+
     def test_interrupted_scheduler_ends_the_job(self):
         self.config = cluster.replay_config(
             cluster=f"scheduler_port: {cluster.free_port_pair()}", iterations=cluster.ENDLESS

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "core/utf8.h"
 
 namespace poseidon {
@@ -172,18 +174,15 @@ EventFile::Connection FindConnection(const Address& to, const std::string& endpo
                                      const std::vector<TcpConnection>& all) {
   EventFile::Connection found;
   found.to = to;
-  const size_t colon = endpoint.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos ||
-      std::from_chars(endpoint.data() + colon + 1, endpoint.data() + endpoint.size(), port).ec !=
-          std::errc()) {
-    return found;
-  }
-  const std::string host = endpoint.substr(0, colon);
+  constexpr std::string_view kScheme = "tcp://";
+  const auto there = endpoint.starts_with(kScheme)
+                         ? HostAndPort::Parse(endpoint.substr(kScheme.size()))
+                         : std::nullopt;
+  if (!there) return found;
+  // A name instead of an address: the port has to do.
+  const bool by_name = !IsIpAddress(there->host);
   const auto leads_there = [&](const TcpConnection& one) {
-    // A name instead of an address: the port has to do.
-    const bool by_name = host.find_first_not_of("tcp:/0123456789.") != std::string::npos;
-    return one.port == port && (by_name || host.ends_with("/" + one.address));
+    return one.port == there->port && (by_name || one.address == CanonicalAddress(there->host));
   };
   for (const TcpConnection& one : all) {
     if (!leads_there(one)) continue;

@@ -1,6 +1,7 @@
 #include "transport/events/tcp_connections.h"
 
 #include <algorithm>
+#include <boost/asio/ip/address.hpp>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,8 @@
 
 namespace poseidon {
 namespace {
+
+namespace ip = boost::asio::ip;
 
 // Of include/net/tcp_states.h.
 constexpr uint64_t kEstablished = 1;
@@ -25,18 +28,28 @@ std::optional<uint64_t> Number(std::string_view text, int base) {
   return number;
 }
 
-// "0100007F": the four bytes in the machine's order, which is the other way round.
+// "0100007F", or four of them for an IPv6 address: words in the machine's order, whose bytes are
+// the other way round.
 std::string AddressText(std::string_view hexadecimal) {
-  // The last word of an IPv6 address that stands for an IPv4 one.
   constexpr size_t kDigits = 8;
-  if (hexadecimal.size() < kDigits) return "";
-  const auto word = Number(hexadecimal.substr(hexadecimal.size() - kDigits), 16);
-  if (!word) return "";
-  std::string text;
-  for (int byte = 0; byte < 4; ++byte) {
-    text += (byte == 0 ? "" : ".") + std::to_string(*word >> (8 * byte) & 0xff);
+  ip::address_v6::bytes_type bytes{};
+  const size_t words = hexadecimal.size() / kDigits;
+  if (words != 1 && words != 4) return "";
+  for (size_t i = 0; i < words; ++i) {
+    const auto word = Number(hexadecimal.substr(i * kDigits, kDigits), 16);
+    if (!word) return "";
+    for (size_t byte = 0; byte < 4; ++byte) {
+      bytes[4 * i + byte] = static_cast<unsigned char>(*word >> (8 * byte) & 0xff);
+    }
   }
-  return text;
+  if (words == 1) {
+    return ip::address_v4(ip::address_v4::bytes_type{bytes[0], bytes[1], bytes[2], bytes[3]})
+        .to_string();
+  }
+  const ip::address_v6 address(bytes);
+  // An IPv4 peer of a socket that takes both.
+  return address.is_v4_mapped() ? ip::make_address_v4(ip::v4_mapped, address).to_string()
+                                : address.to_string();
 }
 
 // The part before the colon and the part behind it.

@@ -11,7 +11,7 @@
 namespace poseidon {
 
 struct TcpConnection {
-  std::string address;  // the other end's, IPv4 in numbers: "10.0.0.2"
+  std::string address;  // the other end's, in numbers: "10.0.0.2", "fd00::2"
   int port = 0;
   enum class State { kEstablished, kConnecting, kClosing } state = State::kEstablished;
   int64_t unconfirmed_bytes = 0;  // sent, or still to be sent, and not confirmed by the other end
@@ -22,8 +22,8 @@ struct TcpConnection {
   bool window_closed = false;
 };
 
-// Of Linux's tables in /proc/self/net; none where they can't be read. IPv6 addresses are told if
-// they stand for an IPv4 one.
+// Of Linux's tables in /proc/self/net; none where they can't be read. An IPv6 address that stands
+// for an IPv4 one is told as that.
 std::vector<TcpConnection> OwnTcpConnections();
 
 // Of such a table's text, of the sockets with one of the inodes. For OwnTcpConnections, and tests.

@@ -1,16 +1,13 @@
 #include "transport/membership/node_setup.h"
 
-#include <arpa/inet.h>
 #include <glog/logging.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <random>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
 #include "proto/job_config.h"
 
@@ -27,29 +24,9 @@ constexpr int kTracedEvents = 65536;
 
 constexpr const char* kSchedulerHost = "cluster.scheduler_host";
 
-// `name`: what the host is in the job or call, for messages.
-sockaddr_in Resolve(const std::string& host, const std::string& name) {
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int result = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  if (result != 0) {
-    throw ConfigError("can't resolve " + name + " \"" + host + "\": " + gai_strerror(result));
-  }
-  const sockaddr_in address = *reinterpret_cast<sockaddr_in*>(found->ai_addr);
-  freeaddrinfo(found);
-  return address;
-}
-
-std::string AddressText(const sockaddr_in& address) {
-  char text[INET_ADDRSTRLEN];
-  return inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-}
-
 // "tcp://host:port" of one of the scheduler's lanes.
 std::string SchedulerEndpoint(const Cluster& cluster, const std::string& host, int lane) {
-  return "tcp://" + host + ":" + std::to_string(cluster.scheduler_port() + lane);
+  return "tcp://" + HostAndPort{host, cluster.scheduler_port() + lane}.ToString();
 }
 
 void SetSecurity(const Security& security, ZmqOptions& options) {
@@ -67,40 +44,11 @@ void SetSecurity(const Security& security, ZmqOptions& options) {
 
 }  // namespace
 
-std::string ResolveHost(const std::string& host) { return AddressText(Resolve(host, "the host")); }
-
 std::string FindPublicHost(const std::string& scheduler_host) {
-  sockaddr_in scheduler = Resolve(scheduler_host, kSchedulerHost);
-  scheduler.sin_port = htons(9);  // any: connecting a UDP socket sends nothing
-  const int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  sockaddr_in own{};
-  socklen_t length = sizeof own;
-  const bool found =
-      probe >= 0 &&
-      connect(probe, reinterpret_cast<sockaddr*>(&scheduler), sizeof scheduler) == 0 &&
-      getsockname(probe, reinterpret_cast<sockaddr*>(&own), &length) == 0;
-  if (probe >= 0) close(probe);
-  if (!found) {
-    throw ConfigError("no route to cluster.scheduler_host \"" + scheduler_host +
-                      "\"; is the network up?");
-  }
-  return AddressText(own);
-}
-
-bool IsOwnAddress(const std::string& host) {
-  sockaddr_in address{};
-  try {
-    address = Resolve(host, "the host");
-  } catch (const ConfigError&) {
-    return false;
-  }
-  address.sin_port = 0;
-  // Only an address of this machine can be bound.
-  const int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool own =
-      probe >= 0 && bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-  if (probe >= 0) close(probe);
-  return own;
+  const auto own = OwnAddressTowards(ResolveHost(scheduler_host, kSchedulerHost));
+  if (own) return *own;
+  throw ConfigError("no route to cluster.scheduler_host \"" + scheduler_host +
+                    "\"; is the network up?");
 }
 
 Duration PauseDeadline(const Job& job) {
@@ -120,7 +68,9 @@ std::optional<Duration> SchedulerDeadline(const Job& job) {
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   ZmqOptions options;
   options.public_host = public_host;
-  if (IsLoopbackName(public_host)) options.bind_host = ResolveHost(public_host);
+  const std::string address = ResolveHost(public_host);
+  options.ipv6 = IsIpv6Address(address);
+  if (IsLoopbackName(public_host)) options.bind_host = address;
   SetSecurity(job.security(), options);
   options.data_lanes = job.communication().lanes();
   options.window_bytes = job.communication().window_bytes();
@@ -146,7 +96,7 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
       SchedulerEndpoint(job.cluster(), job.cluster().scheduler_host(), kControlLane);
   // Resolved once. ZeroMQ would ask again whenever it connects anew, in the thread that carries all
   // connections, and behind a link that is cut the resolver's own deadlines hold up the end.
-  const std::string address = AddressText(Resolve(job.cluster().scheduler_host(), kSchedulerHost));
+  const std::string address = ResolveHost(job.cluster().scheduler_host(), kSchedulerHost);
   options.scheduler_control_endpoint = SchedulerEndpoint(job.cluster(), address, kControlLane);
   options.scheduler_heartbeat_endpoint = SchedulerEndpoint(job.cluster(), address, kHeartbeatLane);
   options.incarnation = DrawRandom();

@@ -17,9 +17,6 @@ namespace poseidon {
 // scheduler. Throws ConfigError if `scheduler_host` can't be resolved.
 std::string FindPublicHost(const std::string& scheduler_host);
 
-// Whether `host`, a name or an address, means this machine: false for one that can't be resolved,
-// or that the network translates to this machine's.
-bool IsOwnAddress(const std::string& host);
 // MemberOptions::scheduler_deadline.
 std::optional<Duration> SchedulerDeadline(const Job& job);
 
@@ -27,9 +24,6 @@ HeartbeatTiming TimingOf(const Job& job);
 
 // How long all workers together may take to pause for another plan.
 Duration PauseDeadline(const Job& job);
-
-// The IPv4 address of a name or address. Throws ConfigError that names it if there is none.
-std::string ResolveHost(const std::string& host);
 
 // A server's or worker's: free ports, reachable at `public_host`. The scheduler changes ports and
 // lanes. A node at a loopback address listens there alone. Throws ConfigError for a key that can't

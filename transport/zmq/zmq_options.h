@@ -14,6 +14,8 @@ namespace poseidon {
 struct ZmqOptions {
   // Address that the sockets are bound to; "*" is all interfaces.
   std::string bind_host = "*";
+  // Nodes are reached by IPv6, and by IPv4 where bind_host is "*". Without it IPv4 is all there is.
+  bool ipv6 = false;
   // Address that other nodes reach this one at; part of endpoint().
   std::string public_host = "127.0.0.1";
   // Ports of control and heartbeat lane; 0 takes free ones. Data lanes always take free ones.

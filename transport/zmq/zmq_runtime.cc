@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "core/process/resource_limits.h"
 #include "core/steady_now.h"
 #include "transport/zmq/zmq_admission.h"
@@ -26,8 +27,8 @@ class ZmqRuntime::Implementation {
       if (lane == kControlLane) port = options.control_port;
       if (lane == kHeartbeatLane) port = options.heartbeat_port;
       lanes.push_back(std::make_unique<ZmqLane>(node, lane, port));
-      endpoints.push_back("tcp://" + options.public_host + ":" +
-                          std::to_string(lanes.back()->port()));
+      endpoints.push_back("tcp://" +
+                          HostAndPort{options.public_host, lanes.back()->port()}.ToString());
     }
   }
 

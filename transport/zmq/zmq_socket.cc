@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "transport/address.h"
 
 namespace poseidon {
@@ -31,7 +32,7 @@ void SetCommonOptions(zmq::socket_t& socket, const ZmqOptions& options, int lane
   // The lane itself waits for what is queued (ZmqOptions.linger); closing a socket never waits.
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, options.max_frame_bytes);
-  socket.set(zmq::sockopt::ipv6, false);
+  socket.set(zmq::sockopt::ipv6, options.ipv6);
   // A host that vanished without a word is noticed after 10 + 3 * 5 s, and its connection's memory
   // freed; the heartbeats of the job are quicker but do not close connections.
   socket.set(zmq::sockopt::tcp_keepalive, 1);
@@ -114,7 +115,9 @@ void LimitUnsent(int connection, const ZmqOptions& options) {
 
 int Bind(zmq::socket_t& receiver, const ZmqOptions& options, int port) {
   const std::string wanted =
-      "tcp://" + options.bind_host + ":" + (port == 0 ? "*" : std::to_string(port));
+      "tcp://" +
+      (IsIpv6Address(options.bind_host) ? "[" + options.bind_host + "]" : options.bind_host) + ":" +
+      (port == 0 ? "*" : std::to_string(port));
   try {
     receiver.bind(wanted);
   } catch (const zmq::error_t& error) {

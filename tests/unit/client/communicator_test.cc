@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "core/random.h"
 #include "core/time.h"
 #include "tests/free_endpoints.h"
@@ -313,6 +314,23 @@ std::vector<std::string> SumWithKeys(const std::vector<std::string>& key_files, 
   }
   for (std::thread& thread : threads) thread.join();
   return said;
+}
+
+TEST(CommunicatorTest, RanksAreReachedByIpv6) {
+  if (!IsOwnAddress("::1")) GTEST_SKIP() << "this machine has no IPv6";
+  std::vector<std::string> endpoints = FreeEndpoints(2);
+  for (std::string& endpoint : endpoints) endpoint.replace(0, endpoint.rfind(':'), "[::1]");
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      Communicator all({.rank = rank, .endpoints = endpoints, .deadline = kPatience});
+      Floats floats = FloatsOf(rank, 5000, 1);
+      all.AllReduce(floats);
+      EXPECT_EQ(floats, SumOf(2, 5000, 1));
+      all.Barrier();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST(CommunicatorTest, OnlyWhoHasTheKeyIsARank) {

@@ -61,9 +61,15 @@ TEST(TcpTable, TellsOfOwnConnections) {
       "   2: 0100007F:9C42 0200000A:2694 02 00000001:00000000 01:00000019 00000001     0        0 "
       "99 2 0 20 4 30 10 -1\n"
       "   3: 00000000:2694 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 "
-      "4713 1 0 100 0 0 10 0\n";
+      "4713 1 0 100 0 0 10 0\n"
+      "   4: 00000000000000000000000001000000:9C43 000000FD000000000000000002000000:2694 01 "
+      "00000000:00000000 00:00000000 00000000     0        0 4713 1 0 100 0 0 10 0\n"
+      "   5: 0000000000000000FFFF00000100007F:9C44 0000000000000000FFFF00000200000A:2694 01 "
+      "00000000:00000000 00:00000000 00000000     0        0 4713 1 0 100 0 0 10 0\n";
   const auto connections = ParseTcpTable(table, {4711, 4712, 4713});
-  ASSERT_EQ(connections.size(), 2U);
+  ASSERT_EQ(connections.size(), 4U);
+  EXPECT_EQ(connections[2].address, "fd00::2");
+  EXPECT_EQ(connections[3].address, "10.0.0.2");
   EXPECT_EQ(connections[0].address, "10.0.0.2");
   EXPECT_EQ(connections[0].port, 9876);
   EXPECT_EQ(connections[0].state, TcpConnection::State::kEstablished);
