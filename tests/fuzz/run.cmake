@@ -1,5 +1,6 @@
 # Builds the fuzz targets with clang and runs their tests: cmake -DCLANG=... -DSOURCE=... -DBUILD=...
-# -P run.cmake [build]. With `build` it runs none.
+# -P run.cmake [build|slow]. With `build` it runs none, with `slow` those of the slow tests, a minute
+# each.
 if(NOT CLANG)
   message("no clang++ here, so nothing is fuzzed; apt-get install clang")
   return()
@@ -12,15 +13,23 @@ function(run)
   endif()
 endfunction()
 
+set(last ${CMAKE_ARGC})
+math(EXPR last "${last} - 1")
+set(mode ${CMAKE_ARGV${last}})
+set(label fuzz)
+set(seconds 4)
+if(mode STREQUAL "slow")
+  set(label fuzz_slow)
+  set(seconds 60)
+endif()
+
 string(REPLACE "++" "" c_compiler ${CLANG})
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G Ninja -DCMAKE_BUILD_TYPE=Debug
     -DCMAKE_CXX_COMPILER=${CLANG} -DCMAKE_C_COMPILER=${c_compiler}
     "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
-    -DPOSEIDON_TORCH=OFF -DPOSEIDON_FUZZ=ON
+    -DPOSEIDON_TORCH=OFF -DPOSEIDON_FUZZ=ON -DPOSEIDON_FUZZ_SECONDS=${seconds}
     "-DPOSEIDON_SANITIZER=fuzzer-no-link,address,undefined")
-run(${CMAKE_COMMAND} --build ${BUILD} --target fuzz)
-set(last ${CMAKE_ARGC})
-math(EXPR last "${last} - 1")
-if(NOT CMAKE_ARGV${last} STREQUAL "build")
-  run(${CMAKE_CTEST_COMMAND} --test-dir ${BUILD} -L "^fuzz$" --output-on-failure)
+run(${CMAKE_COMMAND} --build ${BUILD} --target ${label}_targets)
+if(NOT mode STREQUAL "build")
+  run(${CMAKE_CTEST_COMMAND} --test-dir ${BUILD} -L "^${label}$" --output-on-failure)
 endif()

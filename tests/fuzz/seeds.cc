@@ -5,6 +5,9 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/solver_state.h"
+#include "core/files/journal_file.h"
+#include "proto/journal.pb.h"
+#include "proto/wire.pb.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace {
@@ -35,6 +38,14 @@ constexpr const char* kSolvers[] = {
        weight_decay: 0.1 test_iter: 2 test_interval: 5 type: "Nesterov")",
     R"(train_net: "n" base_lr: 0.1 lr_policy: "multistep" stepvalue: 3 stepvalue: 5 gamma: 0.1
        solver_type: ADAM momentum2: 0.9 delta: 1e-8 clip_gradients: 3 iter_size: 2)"};
+
+constexpr const char* kHosts[] = {"node0\nalice@node1  10.0.0.2  slots=2\nnode2 roles=server\n",
+                                  "# hosts\n10.0.0.1\n\n10.0.0.2 roles=server,worker\n"};
+
+// Of worker 1, which has lost the scheduler, and of a server.
+constexpr const char* kEvents[] = {
+    R"({"version":1,"role":3,"rank":1,"process":7,"host":"node1","clock":"a","wall_clock_ns":5,"written_ns":900,"exit_code":3,"reason":"lost the scheduler at tcp://node0:9700","layers":["fc"],"buckets":["fc"],"columns":[],"lanes":[{"lane":2,"events":[[100,1,31,2,0,2,1,64,3,0,0,0],[150,2,32,2,0,2,1,64,3,0,0,0]]}],"connections":[{"role":1,"rank":0,"lane":0,"state":"established","unconfirmed_bytes":5,"retransmissions":1,"window_closed":false}],"available_memory":99,"resident_memory":5,"out_of_memory_kills":0}
+{"version":1,"role":2,"rank":0,"process":8,"host":"node0","clock":"b","wall_clock_ns":6,"written_ns":800,"exit_code":3,"reason":"lost worker 1 (node1, process 7), last heard 3 s ago","layers":[],"buckets":["fc"],"columns":[],"lanes":[{"lane":2,"events":[[120,2,31,3,1,2,1,64,3,0,0,0],[130,1,32,3,1,2,1,64,3,0,0,0]]}],"connections":[],"available_memory":99,"resident_memory":5,"out_of_memory_kills":0})"};
 
 template <size_t Count>
 void WriteTexts(const fs::path& directory, const char* const (&texts)[Count]) {
@@ -84,6 +95,33 @@ void WriteDatums(const fs::path& root) {
   std::ofstream(root / "datum" / "bytes") << datum.SerializeAsString();
 }
 
+// The files of a folder of configs/.
+void CopyConfigs(const fs::path& from, const fs::path& to) {
+  fs::create_directories(to);
+  for (const auto& entry : fs::directory_iterator(fs::path(CONFIGS) / from)) {
+    if (entry.path().extension() == ".prototxt") fs::copy_file(entry, to / entry.path().filename());
+  }
+}
+
+void WriteJournal(const fs::path& directory) {
+  fs::create_directories(directory);
+  poseidon::JournalFile journal(directory / "journal", "the fuzzer");
+  poseidon::wire::JournalRecord record;
+  record.mutable_finished()->set_rank(1);
+  journal.Append(record.SerializeAsString());
+  journal.Append("");
+}
+
+void WriteFrame(const fs::path& directory) {
+  fs::create_directories(directory);
+  poseidon::wire::FrameHeader header;
+  header.set_version(3);
+  header.set_kind(31);
+  header.set_from_role(2);
+  header.set_body_bytes(4);
+  std::ofstream(directory / "frame") << std::string("\x04\0", 2) << header.SerializeAsString();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -97,5 +135,11 @@ int main(int argc, char** argv) {
   WriteTexts(root / "solver", kSolvers);
   WriteModels(root);
   WriteDatums(root);
+  WriteTexts(root / "hosts", kHosts);
+  WriteTexts(root / "events", kEvents);
+  CopyConfigs("", root / "job");
+  CopyConfigs("experiments", root / "experiment");
+  WriteJournal(root / "journal");
+  WriteFrame(root / "frame");
   return 0;
 }
