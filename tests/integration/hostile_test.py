@@ -1,6 +1,11 @@
 """Garbage on every port of every daemon while it trains: dropped, counted, and nothing else."""
 
+import contextlib
 import random
+import re
+import resource
+import statistics
+import time
 
 import cluster
 import zmtp
@@ -125,6 +130,56 @@ class HostileTest(cluster.ClusterTest):
             self.attack(daemon)
         daemons.update(self.start_by_hand(config, ("server-1", "worker-1")))
         self.assert_all_succeed(daemons)
+
+    @cluster.slow
+    def test_ten_thousand_silent_connections(self):
+        """They speak to nobody and slow nothing down; who wants to join later gets in meanwhile."""
+        count = 10000
+        own = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if own[1] < 2 * count:
+            self.skipTest(f"needs ulimit -Hn {2 * count}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (own[1], own[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, own)
+        self.run_command("poseidon", "keys", f"--out={self.path('')}")
+        for security in ("", f'key_file: "{self.path("job.key")}"'):
+            with self.subTest(security=security):
+                self.check_silent(count, security)
+
+    def check_silent(self, count, security):
+        config = cluster.replay_config(
+            cluster=f"scheduler_port: {cluster.free_port_pair()}",
+            iterations=cluster.ENDLESS,
+            layers=[(name, size, 2) for name, size, _ in cluster.LAYERS],
+            security=security,
+        )
+        daemons = self.start_training(config, NODES)
+        victims = [daemons[name] for name in ("scheduler", "server-0", "worker-0")]
+        ports = [port for victim in victims for port in cluster.listening_ports(victim.pid)]
+        # In turns, so that what else the machine does is in both.
+        alone, disturbed = [], []
+        for _ in range(3):
+            alone.append(self.images_per_second(daemons["scheduler"]))
+            with contextlib.ExitStack() as silent:
+                for number in range(count):
+                    silent.enter_context(zmtp.connect(ports[number % len(ports)]))
+                disturbed.append(self.images_per_second(daemons["scheduler"]))
+        ratio = statistics.median(disturbed) / statistics.median(alone)
+        print(f"{count} silent connections: {ratio:.3f} of the images per second without")
+        self.assertGreater(ratio, 0.95, (alone, disturbed))
+        for daemon in daemons.values():
+            self.assertIsNone(daemon.popen.poll())
+        self._end_all()
+
+    def images_per_second(self, scheduler):
+        """The median of the next lines of progress, one a second."""
+        begin = len(scheduler.output())
+        time.sleep(cluster.scaled(6))
+        told = re.findall(r"([0-9.]+) images/s", scheduler.output()[begin:])
+        self.assertGreater(len(told), 3)
+        return statistics.median(map(float, told))
+
+    def run_command(self, program, *arguments):
+        self.assertEqual(self.start(program, *arguments).wait(), cluster.SUCCESS)
 
 
 if __name__ == "__main__":
