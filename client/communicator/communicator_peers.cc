@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -23,7 +22,6 @@ constexpr Duration kRollCall = std::chrono::seconds(1);
 // How often a waiting call looks for an interruption.
 constexpr Duration kTick = std::chrono::milliseconds(100);
 
-constexpr int kMaxPort = 65535;
 // More would be a mistake: each takes two threads.
 constexpr int kMaxLanes = 64;
 
