@@ -308,6 +308,22 @@ class JobWatch {
     const Time now = SteadyNow();
     if (monitor_ != nullptr) monitor_->tracker().OnProgress(progress, now);
     if (const auto line = report_.OnProgress(progress, now)) Show(*line);
+    OnPace(progress);
+  }
+
+  void OnPace(const wire::Progress& progress) {
+    const std::vector<std::string> news = report_.OnPace(progress);
+    if (news.empty()) return;
+    for (const std::string& sentence : news) {
+      LOG(INFO) << sentence;
+      Show(sentence);
+      if (monitor_ == nullptr) continue;
+      wire::Notice notice;
+      notice.set_text(sentence);
+      notice.set_rank(-1);
+      monitor_->tracker().OnNotice(notice);
+    }
+    if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
   }
 
   void OnRecovered(const std::string& body) {

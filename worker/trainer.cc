@@ -167,6 +167,8 @@ wire::WorkerReport Trainer::Report() {
 void Trainer::RunIteration() {
   const int64_t iteration = session_.iteration();
   const bool first = iteration == first_iteration_;
+  const Duration testing = testing_;
+  loading_ = {};
   if (session_.leads() && !first && (snapshots_.IsDue(iteration) || SnapshotIsWanted())) {
     WaitForAllLayers();
     WriteSnapshot();
@@ -176,6 +178,7 @@ void Trainer::RunIteration() {
     WaitForAllLayers();
     Test();
   }
+  const Duration beside = testing_ - testing;
   const int64_t passes = options_.passes.PassesOf(iteration);
   float loss = 0;
   for (int64_t pass = 0; pass < passes; ++pass) {
@@ -186,6 +189,8 @@ void Trainer::RunIteration() {
   progress.set_loss(loss);
   progress.set_images(passes * net_.batch());
   progress.set_total_iterations(options_.max_iter);
+  progress.set_data_seconds(ToSeconds(loading_));
+  progress.set_beside_seconds(ToSeconds(beside));
   if (timer_) {
     if (const std::optional<wire::LayerTimes> times = timer_->EndIteration()) {
       session_.ReportLayerTimes(*times);
@@ -201,6 +206,7 @@ void Trainer::RunIteration() {
 float Trainer::RunPass(const PassOfIteration& pass) {
   const Time begin = SteadyNow();
   net_.LoadBatch(options_.passes.PassesBefore(session_.iteration()) + pass.index);
+  loading_ += SteadyNow() - begin;
   // The first layer can't start earlier.
   Measure(&LayerTimer::AddForward, 0, begin);
   Forward();

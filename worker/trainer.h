@@ -100,6 +100,7 @@ class Trainer {
   std::deque<float> recent_losses_;
   TestResult last_test_;
   Duration testing_{};
+  Duration loading_{};  // in the present iteration
 };
 
 }  // namespace poseidon
