@@ -23,7 +23,8 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       model_(model),
       options_(options),
       snapshots_(options.snapshots),
-      first_iteration_(session.iteration()) {
+      first_iteration_(session.iteration()),
+      counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   SetFirstValues();
   TakeShare();
   if (session_.wants_layer_times()) timer_ = MakeTimer();
@@ -123,13 +124,23 @@ void Trainer::TakePlan() {
 
 void Trainer::TakeShare() {
   const Plan& plan = session_.plan();
-  if (plan.tenures().empty()) return;
-  DataShare share{.place = PlaceOfWorker(plan, session_.rank()), .tenures = {}};
+  if (plan.tenures().empty() && plan.parts().empty()) return;
+  CountImages();
+  DataShare share{.place = PlaceOfWorker(plan, session_.rank()),
+                  .tenures = {},
+                  .parts = {plan.parts().begin(), plan.parts().end()}};
   for (const Tenure& tenure : plan.tenures()) {
     const int64_t start = options_.passes.PassesBefore(tenure.start_iteration());
     share.tenures.push_back({start, tenure.workers()});
   }
+  if (share.tenures.empty()) share.tenures.push_back({0, plan.workers()});
   net_.SetShare(share);
+}
+
+void Trainer::CountImages() {
+  const int64_t passes = options_.passes.PassesBefore(session_.iteration());
+  images_ += (passes - counted_passes_) * net_.batch();
+  counted_passes_ = passes;
 }
 
 wire::WorkerReport Trainer::TrainToEnd() {
@@ -148,9 +159,8 @@ wire::WorkerReport Trainer::Report() {
   wire::WorkerReport report;
   report.set_training_seconds(ToSeconds(training));
   report.set_iterations(session_.iteration() - first_iteration_);
-  report.set_images((options_.passes.PassesBefore(session_.iteration()) -
-                     options_.passes.PassesBefore(first_iteration_)) *
-                    net_.batch());
+  CountImages();
+  report.set_images(images_);
   report.set_parameter_hash(HashOfValues());
   if (session_.leads()) {
     const bool due =

@@ -39,7 +39,7 @@ struct NodeStatus {
   double iteration_seconds = 0;
   double exchange_seconds = 0;
   double exposed_seconds = 0;
-  Time heard{};  // when it told; 0 before
+  Time heard{};                   // when it told; 0 before
   std::optional<Straggler> slow;  // if it is steadily slower than the other workers
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "scheduler/stragglers/own_seconds.h"
+
 namespace poseidon {
 namespace {
 
@@ -88,11 +90,9 @@ void StragglerWatch::Forget() {
 std::vector<std::string> StragglerWatch::Add(const wire::Progress& progress) {
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
   if (is_test || workers_ < 2) return {};
-  const double beside =
-      progress.data_seconds() + progress.exposed_seconds() + progress.beside_seconds();
   std::deque<Times>& recent = times_[progress.rank()];
-  recent.push_back({1000 * std::max(0.0, progress.iteration_seconds() - beside),
-                    1000 * progress.data_seconds(), 1000 * progress.exchange_seconds()});
+  recent.push_back({1000 * ComputeSeconds(progress), 1000 * progress.data_seconds(),
+                    1000 * progress.exchange_seconds()});
   if (recent.size() > kIterations)
     recent.pop_front();
   else if (recent.size() == kIterations)
