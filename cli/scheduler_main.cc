@@ -25,6 +25,7 @@
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
+#include "scheduler/stragglers/batch_balancer.h"
 #include "simulation/plan_trial.h"
 #include "transport/membership/event_writer.h"
 #include "transport/membership/node_setup.h"
@@ -107,7 +108,10 @@ class JobWatch {
     if (FLAGS_launched) launcher_.emplace(STDIN_FILENO);
     if (journal == nullptr) return;
     shows_joining_ = journal->state().stage == JobState::Stage::kGathering;
-    if (journal->state().plan) plan_ = *journal->state().plan;
+    if (journal->state().plan) {
+      plan_ = *journal->state().plan;
+      balancer_.SetPlan(plan_.plan());
+    }
     for (const wire::JournalRecord& record : journal->TakeRecords()) {
       report_.Restore(record);
       if (monitor_ != nullptr) monitor_->tracker().Restore(record);
@@ -270,6 +274,7 @@ class JobWatch {
   void OnPlan(const std::string& body) {
     plan_.ParseFromString(body);
     report_.OnPlan(plan_);
+    balancer_.SetPlan(plan_.plan());
     if (monitor_ != nullptr) monitor_->tracker().OnPlan(plan_);
     if (plan_.plan().layout() != plan_.plan().number()) return;  // one that has been shown
     if (plan_.plan().number() > 0) {
@@ -295,7 +300,9 @@ class JobWatch {
     report_.OnRecalibration(replanned.current);
     if (monitor_ != nullptr) monitor_->tracker().OnRecalibration(replanned.current);
     if (!replanned.plan) return;
-    runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), *replanned.plan));
+    wire::PlanAndModel next = *replanned.plan;
+    *next.mutable_plan()->mutable_parts() = plan_.plan().parts();
+    runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), next));
   }
 
   void OnLinkReport(const std::string& body) {
@@ -309,12 +316,43 @@ class JobWatch {
     const Time now = SteadyNow();
     if (monitor_ != nullptr) monitor_->tracker().OnProgress(progress, now);
     if (const auto line = report_.OnProgress(progress, now)) Show(*line);
+    OnPace(progress);
+    Rebalance(progress);
+  }
+
+  void OnPace(const wire::Progress& progress) {
+    const std::vector<std::string> news = report_.OnPace(progress);
+    if (news.empty()) return;
+    for (const std::string& sentence : news) {
+      LOG(INFO) << sentence;
+      Show(sentence);
+      if (monitor_ == nullptr) continue;
+      wire::Notice notice;
+      notice.set_text(sentence);
+      notice.set_rank(-1);
+      monitor_->tracker().OnNotice(notice);
+    }
+    if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
+  }
+
+  // Goes over to other parts of the batch if they pay.
+  void Rebalance(const wire::Progress& progress) {
+    // Two runs must not differ in what was measured.
+    if (job_.communication().deterministic()) return;
+    const auto rebalanced = balancer_.Add(progress);
+    if (!rebalanced) return;
+    Show(rebalanced->why);
+    wire::PlanAndModel next = plan_;
+    next.mutable_plan()->mutable_parts()->Assign(rebalanced->parts.begin(),
+                                                 rebalanced->parts.end());
+    runtime_.Post(MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), next));
   }
 
   void OnRecovered(const std::string& body) {
     wire::Recovered recovered;
     if (!recovered.ParseFromString(body)) return;
     Show(report_.OnRecovered(recovered));
+    balancer_.Forget();
     if (monitor_ != nullptr) monitor_->tracker().OnRecovered(recovered);
   }
 
@@ -333,6 +371,7 @@ class JobWatch {
   JournalWriter journal_;
   JobMonitor* monitor_;  // null: there is none
   JobReport report_;
+  BatchBalancer balancer_;
   std::optional<InputLines> launcher_;
   wire::PlanAndModel plan_;  // the latest
   bool shows_joining_ = true;

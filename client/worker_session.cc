@@ -110,6 +110,11 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
         "leave recovery out, and let `poseidon run --restarts=N` start the job again from its "
         "newest snapshot");
   }
+  if (job.training().batch() == Training::BALANCED && !options_.shares_batch) {
+    throw ConfigError(
+        "training.batch: this program reads its data itself, so nobody can give it another part of "
+        "the batch, as BALANCED asks for; leave training.batch out");
+  }
   const std::string host =
       options_.host.empty() ? FindPublicHost(job.cluster().scheduler_host()) : options_.host;
   if (job.has_monitor()) timeline_.emplace();

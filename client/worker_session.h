@@ -89,6 +89,9 @@ struct WorkerSessionOptions {
   // The program asks stops() after each iteration. Without it EndIteration throws Interrupted()
   // where the job stops.
   bool stops = false;
+  // The program takes the part of the batch that plan() gives it. Without it a job with
+  // training.batch BALANCED is refused.
+  bool shares_batch = false;
   // The incarnation of this process, 0: drawn; and of the dead one whose place it takes, 0: none.
   uint64_t incarnation = 0;
   uint64_t replaces = 0;

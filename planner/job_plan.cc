@@ -1,6 +1,7 @@
 #include "planner/job_plan.h"
 
 #include "core/error.h"
+#include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/planner.h"
 #include "planner/predictor.h"
@@ -35,8 +36,8 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
 Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial) {
   CheckUpdate(all.model().update_rule(), job);
   // What a lost server kept would be gone with it.
-  const InformationBook book =
-      job.recovery().mode() == Recovery::NONE ? all : all.WithUpdatesAtWorkers();
+  InformationBook book = job.recovery().mode() == Recovery::NONE ? all : all.WithUpdatesAtWorkers();
+  if (job.training().batch() == Training::BALANCED) book = book.WithoutFactors();
   const Communication& communication = job.communication();
   Predictor predictor(book, ClusterOf(job));
   const bool by_time = communication.policy() == Communication::TIME;
@@ -48,6 +49,7 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
   if (job.cluster().has_network() && !communication.has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(predictor.cluster()));
   }
+  SetFirstParts(job.training(), book.model().batch(), plan);
   return plan;
 }
 

@@ -18,6 +18,7 @@ class CompatibilityCheck {
     CheckDeterminism();
     CheckGrid();
     CheckRecovery();
+    CheckBalance();
     return std::move(refusals_);
   }
 
@@ -135,6 +136,43 @@ class CompatibilityCheck {
       Refuse("grid",
              "it is for one number of workers, which recovery.mode SHRINK changes when one is "
              "lost; leave it out, and a grid is chosen for each number");
+    }
+  }
+
+  // What parts of a batch that differ, and change on the way, can't be.
+  void CheckBalance() {
+    const Training& training = job_.training();
+    if (training.batch() != Training::BALANCED) return;
+    const std::string balanced = "with training.batch BALANCED ";
+    const auto refuse = [&](const std::string& field, const std::string& reason) {
+      refusals_.push_back({field, field + ": " + reason});
+    };
+    if (communication_.staleness() != 0) {
+      Refuse("staleness",
+             "workers that differ in their iteration have no common batch to have "
+             "parts of; " +
+                 balanced + "use 0");
+    }
+    if (communication_.policy() == Communication::ALL_SFB ||
+        communication_.policy() == Communication::ALL_ADAM) {
+      Refuse("policy",
+             "sufficient factors have a row for each sample, the same number at all "
+             "workers; " +
+                 balanced + "use another policy");
+    }
+    if (job_.recovery().mode() == Recovery::SHRINK) {
+      refuse("recovery.mode",
+             "the parts are of one number of workers, which SHRINK changes when "
+             "one is lost; " +
+                 balanced + "use REPLACE or NONE");
+    }
+    if (job_.cluster().devices_per_worker() != 1) {
+      refuse("cluster.devices_per_worker",
+             "the devices of a worker have equal parts of its batch; " + balanced +
+                 "start a worker for each device");
+    }
+    if (training.device() != Training::CPU) {
+      refuse("training.device", "a net on a device keeps its batch size; " + balanced + "use CPU");
     }
   }
 

@@ -16,8 +16,9 @@ struct Refusal {
   std::string reason;
 };
 
-// Everything about scheme, codec, staleness, place of the update, summation order, grid and
-// recovery that cannot work as the job asks for it; empty if all can. Looks at no other setting.
+// Everything about scheme, codec, staleness, place of the update, summation order, grid,
+// recovery and division of the batch that cannot work as the job asks for it; empty if all can.
+// Looks at no other setting.
 std::vector<Refusal> Refusals(const Job& job);
 
 // The scheme of every layer under the policy; unspecified if layers may differ.

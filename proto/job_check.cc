@@ -179,6 +179,7 @@ class TrainingChecker {
     if (training.has_batch_per_worker()) {
       fields_.CheckPositive("training.batch_per_worker", training.batch_per_worker());
     }
+    CheckParts(training);
     fields_.CheckRange("training.threads", training.threads(), 0, 4096);
     CheckDevice(training);
     if (training.engine() == Training::REPLAY && training.replay().layers_size() == 0) {
@@ -190,6 +191,35 @@ class TrainingChecker {
   }
 
  private:
+  void CheckParts(const Training& training) const {
+    if (training.part().empty()) return;
+    const auto fail = [this](const std::string& why) { fields_.Fail("training.part.0", why); };
+    if (training.batch() != Training::BALANCED) {
+      fail("training.part is for training.batch BALANCED; add that, or leave the parts out");
+    }
+    const int workers = fields_.job().cluster().workers();
+    if (training.part_size() != workers) {
+      fail("training.part has " + std::to_string(training.part_size()) +
+           " entries; it needs one for each of the " + std::to_string(workers) +
+           " workers (cluster.workers)");
+    }
+    const bool replays = training.engine() == Training::REPLAY;
+    if (!replays && !training.has_batch_per_worker()) {
+      fail("training.part needs training.batch_per_worker, the mean of the parts");
+    }
+    int64_t sum = 0;
+    for (int i = 0; i < training.part_size(); ++i) {
+      fields_.CheckPositive("training.part." + std::to_string(i), training.part(i));
+      sum += training.part(i);
+    }
+    const int64_t all =
+        int64_t{workers} * (replays ? training.replay().batch() : training.batch_per_worker());
+    if (sum != all) {
+      fail("training.part has " + std::to_string(sum) + " samples together; the " +
+           std::to_string(workers) + " workers' batch has " + std::to_string(all));
+    }
+  }
+
   void CheckDevice(const Training& training) const {
     const int devices = fields_.job().cluster().devices_per_worker();
     if (training.has_batch_per_worker() && training.batch_per_worker() % devices != 0) {

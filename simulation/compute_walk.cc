@@ -34,8 +34,9 @@ Duration ComputeWalk::Start(Time now) {
   }
   since_ = now;
   const Duration time = pass_ == Pass::kForward ? step().forward : step().backward;
-  if (options_.compute_factor == 1) return time;
-  return Duration(std::llround(static_cast<double>(time.count()) * options_.compute_factor));
+  const double factor = options_.compute_factor * part_;
+  if (factor == 1) return time;
+  return Duration(std::llround(static_cast<double>(time.count()) * factor));
 }
 
 ComputeWalk::Done ComputeWalk::Finish(Time now) {

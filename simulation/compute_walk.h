@@ -48,6 +48,8 @@ class ComputeWalk {
     bool iteration = false;
   };
 
+  // The worker has so many times the model's batch from now on, and computes as much longer.
+  void SetPart(double part) { part_ = part; }
   void Begin(int64_t iteration, Time now);
   // What is computed counts for nothing.
   void Abandon();
@@ -75,6 +77,7 @@ class ComputeWalk {
 
   Options options_;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
+  double part_ = 1;
   Pass pass_ = Pass::kNone;
   int64_t iteration_ = 0;
   size_t step_ = 0;

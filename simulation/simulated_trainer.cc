@@ -12,6 +12,12 @@ constexpr TimerId kOnHost = 2;
 constexpr TimerId kOnDevices = 3;
 constexpr Address kScheduler{{Role::kScheduler, 0}, kControlLane};
 
+// The worker's samples an iteration under its plan; `batch` where all have as many.
+int64_t PartOf(const SyncContext& context, int64_t batch) {
+  const Plan& plan = context.plan.plan();
+  return plan.parts().empty() ? batch : plan.parts(context.place);
+}
+
 }  // namespace
 
 SimulatedTrainer::SimulatedTrainer(ProgramFrame frame, std::shared_ptr<PlanHandover> plans,
@@ -92,6 +98,10 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
 
 void SimulatedTrainer::OnPlan(Outbox& outbox) {
   options_.record->context = protocol_.shared_context();
+  images_ = PartOf(protocol_.context(), options_.model->batch());
+  walk_.SetPart(options_.model->batch() > 0
+                    ? static_cast<double>(images_) / static_cast<double>(options_.model->batch())
+                    : 1);
   copies_.SetPlan(protocol_.plan(), *options_.model, options_.cluster);
   const bool first = protocol_.plan().start_iteration() == 0 && protocol_.plan().holders().empty();
   if (first && protocol_.leads() && options_.work->arithmetic.initialize) {
@@ -130,7 +140,7 @@ void SimulatedTrainer::FinishIteration(Outbox& outbox) {
   const IterationTimes& times = walk_.times();
   wire::Progress progress;
   progress.set_total_iterations(options_.work->iterations);
-  progress.set_images(options_.work->model.batch());
+  progress.set_images(images_);
   progress.set_iteration_seconds(ToSeconds(times.end - times.begin));
   progress.set_exposed_seconds(ToSeconds(times.exposed));
   protocol_.EndIteration(std::move(progress), outbox);

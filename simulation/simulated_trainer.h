@@ -87,6 +87,7 @@ class SimulatedTrainer : public Actor {
   ProgramFrame frame_;
   Options options_;
   WorkerProtocol protocol_;
+  int64_t images_ = 0;  // an iteration
   ComputeWalk walk_;
   DeviceCopies copies_;
 };

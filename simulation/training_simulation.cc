@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
 #include "proto/cluster_rates.h"
@@ -136,6 +137,16 @@ void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
     layout.machines[worker.machine].goodput_bytes_per_second =
         Goodput(deviation.bandwidth(), job.cluster().network());
   }
+}
+
+// The parts that workers get once it is known how fast the condition lets them compute.
+void BalanceParts(const Condition& condition, int64_t batch, Plan& plan) {
+  std::vector<double> speeds(plan.workers(), 1);
+  for (const Deviation& deviation : condition.deviation()) {
+    speeds.at(deviation.worker()) = 1 / deviation.compute_factor();
+  }
+  const std::vector<int64_t> parts = DivideBatch(plan.workers() * batch, speeds);
+  plan.mutable_parts()->Assign(parts.begin(), parts.end());
 }
 
 Duration ComputeTime(const ComputeTimeline& timeline) {
@@ -267,6 +278,14 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   SimulationWatch watch(control, job.cluster(), model.layers_size(), iterations);
   SimulatedClusterOptions options = OptionsFor(job, model, iterations);
   options.planner = control.planner;
+  // As the scheduler's program would have measured them.
+  if (job.training().batch() == Training::BALANCED && job.training().part().empty()) {
+    options.planner = [&](const InformationBook& book, const Job& planned) {
+      Plan plan = control.planner ? control.planner(book, planned) : PlanJob(book, planned);
+      BalanceParts(condition, model.batch(), plan);
+      return plan;
+    };
+  }
   Apply(condition, job, options.layout);
   MachineTraffic traffic(options.layout, steady);
   // The network's only sight of every message.

@@ -23,7 +23,8 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       model_(model),
       options_(options),
       snapshots_(options.snapshots),
-      first_iteration_(session.iteration()) {
+      first_iteration_(session.iteration()),
+      counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   SetFirstValues();
   TakeShare();
   if (session_.wants_layer_times()) timer_ = MakeTimer();
@@ -123,13 +124,23 @@ void Trainer::TakePlan() {
 
 void Trainer::TakeShare() {
   const Plan& plan = session_.plan();
-  if (plan.tenures().empty()) return;
-  DataShare share{.place = PlaceOfWorker(plan, session_.rank()), .tenures = {}};
+  if (plan.tenures().empty() && plan.parts().empty()) return;
+  CountImages();
+  DataShare share{.place = PlaceOfWorker(plan, session_.rank()),
+                  .tenures = {},
+                  .parts = {plan.parts().begin(), plan.parts().end()}};
   for (const Tenure& tenure : plan.tenures()) {
     const int64_t start = options_.passes.PassesBefore(tenure.start_iteration());
     share.tenures.push_back({start, tenure.workers()});
   }
+  if (share.tenures.empty()) share.tenures.push_back({0, plan.workers()});
   net_.SetShare(share);
+}
+
+void Trainer::CountImages() {
+  const int64_t passes = options_.passes.PassesBefore(session_.iteration());
+  images_ += (passes - counted_passes_) * net_.batch();
+  counted_passes_ = passes;
 }
 
 wire::WorkerReport Trainer::TrainToEnd() {
@@ -148,9 +159,8 @@ wire::WorkerReport Trainer::Report() {
   wire::WorkerReport report;
   report.set_training_seconds(ToSeconds(training));
   report.set_iterations(session_.iteration() - first_iteration_);
-  report.set_images((options_.passes.PassesBefore(session_.iteration()) -
-                     options_.passes.PassesBefore(first_iteration_)) *
-                    net_.batch());
+  CountImages();
+  report.set_images(images_);
   report.set_parameter_hash(HashOfValues());
   if (session_.leads()) {
     const bool due =
@@ -167,6 +177,8 @@ wire::WorkerReport Trainer::Report() {
 void Trainer::RunIteration() {
   const int64_t iteration = session_.iteration();
   const bool first = iteration == first_iteration_;
+  const Duration testing = testing_;
+  loading_ = {};
   if (session_.leads() && !first && (snapshots_.IsDue(iteration) || SnapshotIsWanted())) {
     WaitForAllLayers();
     WriteSnapshot();
@@ -176,6 +188,7 @@ void Trainer::RunIteration() {
     WaitForAllLayers();
     Test();
   }
+  const Duration beside = testing_ - testing;
   const int64_t passes = options_.passes.PassesOf(iteration);
   float loss = 0;
   for (int64_t pass = 0; pass < passes; ++pass) {
@@ -186,6 +199,8 @@ void Trainer::RunIteration() {
   progress.set_loss(loss);
   progress.set_images(passes * net_.batch());
   progress.set_total_iterations(options_.max_iter);
+  progress.set_data_seconds(ToSeconds(loading_));
+  progress.set_beside_seconds(ToSeconds(beside));
   if (timer_) {
     if (const std::optional<wire::LayerTimes> times = timer_->EndIteration()) {
       session_.ReportLayerTimes(*times);
@@ -201,6 +216,7 @@ void Trainer::RunIteration() {
 float Trainer::RunPass(const PassOfIteration& pass) {
   const Time begin = SteadyNow();
   net_.LoadBatch(options_.passes.PassesBefore(session_.iteration()) + pass.index);
+  loading_ += SteadyNow() - begin;
   // The first layer can't start earlier.
   Measure(&LayerTimer::AddForward, 0, begin);
   Forward();

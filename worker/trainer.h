@@ -55,6 +55,8 @@ class Trainer {
   void RestoreOptimizerState();
   // To the log and to whoever watches the job.
   void Tell(const std::string& news);
+  // Those of the passes since the last call; before the batch changes.
+  void CountImages();
   wire::WorkerReport TrainToEnd();
   // After the last iteration.
   wire::WorkerReport Report();
@@ -93,6 +95,8 @@ class Trainer {
   TrainerOptions options_;
   Snapshots snapshots_;
   int64_t first_iteration_;
+  int64_t counted_passes_;  // images_ is of the passes before
+  int64_t images_ = 0;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
   std::optional<int64_t> snapshot_;  // the iteration of the one written last
   std::optional<int64_t> tested_;    // with the parameters of this iteration
@@ -100,6 +104,7 @@ class Trainer {
   std::deque<float> recent_losses_;
   TestResult last_test_;
   Duration testing_{};
+  Duration loading_{};  // in the present iteration
 };
 
 }  // namespace poseidon

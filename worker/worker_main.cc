@@ -11,6 +11,7 @@
 #include "core/own_flags.h"
 #include "core/program.h"
 #include "proto/job_config.h"
+#include "worker/engine/balanced_batch.h"
 #include "worker/engine_factory.h"
 #include "worker/trainer.h"
 #include "worker/worker_devices.h"
@@ -72,11 +73,19 @@ void CheckRecovery(const Job& job, const Engine& engine) {
   }
 }
 
+void CheckBalance(const Job& job, const Engine& engine) {
+  if (job.training().batch() != Training::BALANCED || engine.net() == nullptr) return;
+  const std::string why = WhyNotBalanced(*engine.net());
+  if (why.empty()) return;
+  throw ConfigError("training.batch can't be BALANCED: " + why + "; leave it out");
+}
+
 void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevices& devices,
                     WorkerSession& session, TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
   training.engines = MakeEngines(plan, session.rank(), devices);
   CheckRecovery(job, *training.engines[0]);
+  CheckBalance(job, *training.engines[0]);
   TrainerOptions& options = training.options;
   options = plan.trainer_options();
   options.from = FindStart(plan, session.rank());
@@ -125,6 +134,7 @@ ExitCode Run() {
   options.interrupted = [&interruption] { return interruption.Pending(); };
   options.goes_back = true;
   options.stops = true;
+  options.shares_batch = true;
   options.incarnation = FLAGS_incarnation;
   options.replaces = FLAGS_replaces;
   devices.Describe(options);

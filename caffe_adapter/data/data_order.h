@@ -21,7 +21,8 @@ struct OrderedRecords {
 //   position = (iteration * workers + rank) * batch + i,  i = 0..batch - 1
 //
 // Where the number of workers has changed on the way, iteration * workers is BatchesBefore(share,
-// iteration) and the rank is the place (caffe_adapter/data/data_share.h).
+// iteration) and the rank is the place; where workers have parts of different sizes,
+// (iteration * workers + rank) * batch is FirstPosition (caffe_adapter/data/data_share.h).
 //
 //   epoch    = (position + skip) / records
 //   record   = permutation(epoch)[(position + skip) % records]
@@ -38,7 +39,7 @@ class DataOrder {
 
   // The place of sample `i` of the batch that worker `rank` reads in `iteration`.
   int64_t Position(int64_t iteration, int64_t rank, int64_t i) const {
-    return (BatchesBefore(share_, iteration) + rank) * batch_ + i;
+    return FirstPosition(share_, rank, iteration, batch_) + i;
   }
   // The number of workers changes, or has done so. For positions from the last tenure's start on.
   void SetShare(const DataShare& share) { share_ = share; }

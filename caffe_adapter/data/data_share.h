@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 namespace poseidon {
@@ -21,6 +22,9 @@ struct DataShare {
   int64_t place = 0;  // of the worker among those of the last tenure, from 0
   // Ascending; the first starts at 0, the last has no end.
   std::vector<DataTenure> tenures = {{}};
+  // Samples of each worker's batch, by place, where they differ; then there is one tenure. Empty:
+  // all have as many.
+  std::vector<int64_t> parts = {};
 };
 
 // How many batches all workers together have read before number `batch`; `batch` is not before the
@@ -35,6 +39,18 @@ inline int64_t BatchesBefore(const DataShare& share, int64_t batch) {
     batches += ((last ? batch : share.tenures[i + 1].start) - tenure.start) * tenure.workers;
   }
   return batches;
+}
+
+// Where in the sequence the first sample of batch number `batch` of the worker at `place` is; of
+// equal parts, each has `samples`.
+//
+//   FirstPosition({.tenures = {{0, 2}}, .parts = {5, 3}}, 1, 10, 4)  ->  8 * 10 + 5
+inline int64_t FirstPosition(const DataShare& share, int64_t place, int64_t batch,
+                             int64_t samples) {
+  if (share.parts.empty()) return (BatchesBefore(share, batch) + place) * samples;
+  const auto own = share.parts.begin() + place;
+  const int64_t all = std::accumulate(share.parts.begin(), share.parts.end(), int64_t{0});
+  return batch * all + std::accumulate(share.parts.begin(), own, int64_t{0});
 }
 
 // That of one of a worker's `replicas`, which read as so many workers would.

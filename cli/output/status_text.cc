@@ -71,6 +71,12 @@ std::string HeadText(const Json& status) {
   return text + "\n";
 }
 
+// "compute, 2.0 times"; empty for a worker that is as fast as the others.
+std::string SlowText(const Json& slow) {
+  if (slow.is_null()) return "";
+  return TextOf(slow, "part") + ", " + DigitsOf(NumberOf(slow, "ratio"), 1) + " times";
+}
+
 std::string NodesText(const Json& status) {
   using Align = Table::Align;
   Table table({{"node"},
@@ -80,6 +86,7 @@ std::string NodesText(const Json& status) {
                {"lag", Align::kRight},
                {"iteration ms", Align::kRight},
                {"exposed ms", Align::kRight},
+               {"slow"},
                {"waits for"}});
   for (const Json& node : status.at("nodes")) {
     std::vector<std::string> row = {
@@ -90,8 +97,9 @@ std::string NodesText(const Json& status) {
       row.push_back(Grouped(node.at("lag").get<int64_t>()));
       row.push_back(DigitsOf(NumberOf(node, "iteration_ms"), 2));
       row.push_back(DigitsOf(NumberOf(node, "exposed_ms"), 2));
+      row.push_back(SlowText(node.at("slow")));
     } else {
-      row.resize(row.size() + 4);
+      row.resize(row.size() + 5);
     }
     row.push_back(TextOf(node, "waits_for"));
     table.AddRow(std::move(row));

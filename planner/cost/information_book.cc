@@ -72,6 +72,12 @@ bool InformationBook::updates_at_workers() const {
   return servers_keep_nothing_ || rule.deferred() || rule.type() == "MeanGradient";
 }
 
+InformationBook InformationBook::WithoutFactors() const {
+  InformationBook book = *this;
+  for (LayerSpec& layer : *book.model_.mutable_layers()) layer.clear_inner_product();
+  return book;
+}
+
 InformationBook InformationBook::WithUpdatesAtWorkers() const {
   InformationBook book = *this;
   book.servers_keep_nothing_ = true;

@@ -50,6 +50,9 @@ class InformationBook {
   bool updates_at_workers() const;
   // The same book for a job whose servers must keep nothing.
   InformationBook WithUpdatesAtWorkers() const;
+  // The same book for a job whose workers have different numbers of samples, so that no layer's
+  // gradient can be sent as factors of as many rows at all workers.
+  InformationBook WithoutFactors() const;
 
  private:
   ModelSpec model_;

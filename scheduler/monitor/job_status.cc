@@ -118,6 +118,13 @@ void StatusTracker::OnProgress(const wire::Progress& progress, Time now) {
   if (progress.has_timeline()) AddTimeline(progress);
 }
 
+void StatusTracker::OnStragglers(const std::vector<Straggler>& stragglers) {
+  for (auto& [id, node] : status_.nodes) node.slow.reset();
+  for (const Straggler& straggler : stragglers) {
+    if (!straggler.until) status_.nodes[{Role::kWorker, straggler.rank}].slow = straggler;
+  }
+}
+
 void StatusTracker::AddTimeline(const wire::Progress& progress) {
   const wire::IterationTimeline& timeline = progress.timeline();
   const bool fits = status_.plan != nullptr && timeline.plan() == status_.plan->plan().number() &&

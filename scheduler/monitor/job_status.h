@@ -21,6 +21,7 @@
 #include "proto/wire.pb.h"
 #include "scheduler/monitor/history.h"
 #include "scheduler/report/job_traffic.h"
+#include "scheduler/stragglers/straggler_watch.h"
 #include "transport/address.h"
 
 namespace poseidon {
@@ -38,7 +39,8 @@ struct NodeStatus {
   double iteration_seconds = 0;
   double exchange_seconds = 0;
   double exposed_seconds = 0;
-  Time heard{};  // when it told; 0 before
+  Time heard{};                   // when it told; 0 before
+  std::optional<Straggler> slow;  // if it is steadily slower than the other workers
 };
 
 struct TestResult {
@@ -95,6 +97,8 @@ class StatusTracker {
   // The same plan with better predictions.
   void OnRecalibration(const Plan& plan);
   void OnProgress(const wire::Progress& progress, Time now);
+  // All that are or were slow.
+  void OnStragglers(const std::vector<Straggler>& stragglers);
   // All workers have done it, or no more will tell (JobReport::OnIteration).
   void OnIteration(const wire::IterationRecord& iteration, Time now);
   void OnRecovered(const wire::Recovered& recovered);

@@ -14,6 +14,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kBytesPerFloat = 4;
 
+Json SlowJson(const std::optional<Straggler>& slow) {
+  if (!slow) return nullptr;
+  return {{"part", SlowPartName(slow->part)}, {"ratio", slow->ratio}};
+}
+
 Json NodesJson(const JobStatus& status) {
   auto list = Json::array();
   for (const NodeState& state : NodeStates(status)) {
@@ -32,6 +37,7 @@ Json NodesJson(const JobStatus& status) {
       entry["iteration_ms"] = 1000 * node.iteration_seconds;
       entry["exchange_ms"] = 1000 * node.exchange_seconds;
       entry["exposed_ms"] = 1000 * node.exposed_seconds;
+      entry["slow"] = SlowJson(node.slow);
     }
     list.push_back(std::move(entry));
   }

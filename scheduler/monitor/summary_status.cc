@@ -35,6 +35,15 @@ History HistoryOf(const Json& summary, int64_t images_per_iteration) {
   return history;
 }
 
+// What the worker was slow in at the end; null if it was not.
+Json SlowOf(const Json& summary, int rank) {
+  for (const Json& straggler : summary.at("stragglers")) {
+    if (straggler.at("worker") != rank || !straggler.at("until").is_null()) continue;
+    return {{"part", straggler.at("part")}, {"ratio", straggler.at("ratio")}};
+  }
+  return nullptr;
+}
+
 Json NodesOf(const Json& summary) {
   auto nodes = Json::array();
   const auto add = [&](const char* role, const Json& entry, int64_t iteration) {
@@ -56,6 +65,7 @@ Json NodesOf(const Json& summary) {
                                     {"exposed_ms", "exposed_seconds"}}) {
       node[key] = 1000 * entry.at(from).get<double>() / iterations;
     }
+    node["slow"] = SlowOf(summary, entry.at("rank").get<int>());
   };
   for (const Json& server : summary.at("servers")) add("server", server, -1);
   for (const Json& worker : summary.at("workers")) {

@@ -66,6 +66,7 @@ void JobReport::Restore(const wire::JournalRecord& record) {
 void JobReport::OnPlan(const wire::PlanAndModel& plan) {
   plan_ = plan;
   workers_ = plan.plan().workers();
+  stragglers_.SetWorkers(workers_);
   if (!first_iteration_) first_iteration_ = plan.plan().start_iteration();
 }
 
@@ -106,6 +107,7 @@ std::optional<std::string> JobReport::OnProgress(const wire::Progress& progress,
 std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
   recoveries_.push_back(recovered);
   finished_.clear();
+  stragglers_.Forget();
   RecordOpen(recovered.iteration());
   open_.clear();
   CutFrom(recovered.iteration());
@@ -337,6 +339,7 @@ std::string JobReport::Json(const std::string& job_name, const wire::End& end) c
   json["exposed_ms"] = exposed_ms_;
   json["recoveries"] = RecoveriesJson(recoveries_);
   json["tenures"] = TenuresJson(plan_.plan());
+  json["stragglers"] = StragglersJson(stragglers());
   json["scheduler_restarts"] = terms_;
   json["layers"] = LayersJson(plan_, sums);
   json["buckets"] = BucketsJson(plan_, sums);

@@ -14,6 +14,7 @@
 #include "proto/journal.pb.h"
 #include "proto/wire.pb.h"
 #include "scheduler/report/job_traffic.h"
+#include "scheduler/stragglers/straggler_watch.h"
 
 namespace poseidon {
 
@@ -24,7 +25,9 @@ class JobReport {
   using OnIteration = std::function<void(const wire::IterationRecord&)>;
 
   explicit JobReport(int workers, OnIteration on_iteration = {})
-      : workers_(workers), on_iteration_(std::move(on_iteration)) {}
+      : workers_(workers), on_iteration_(std::move(on_iteration)) {
+    stragglers_.SetWorkers(workers);
+  }
 
   // What an earlier scheduler of the job has written down, in its order, before anything else.
   void Restore(const wire::JournalRecord& record);
@@ -39,6 +42,12 @@ class JobReport {
   // that was not hidden behind computing. Test results get a line of their own. What has been told
   // before is passed over.
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
+  // Who is steadily slower than the other workers. Call it, too, with whatever OnProgress is told
+  // of; returns a line to show for each worker that has turned out to be slow, or to have healed.
+  std::vector<std::string> OnPace(const wire::Progress& progress) {
+    return stragglers_.Add(progress);
+  }
+  const std::vector<Straggler>& stragglers() const { return stragglers_.stragglers(); }
   // Iterations from recovered.iteration() on are to come again. Returns a line to show.
   std::string OnRecovered(const wire::Recovered& recovered);
   void OnFinished(const wire::WorkerReport& report);
@@ -106,6 +115,7 @@ class JobReport {
   SinceLine since_line_;
   WorkerReports finished_;
   std::vector<wire::Recovered> recoveries_;
+  StragglerWatch stragglers_;
   int terms_ = 0;  // schedulers before this one
 };
 

@@ -126,6 +126,20 @@ nlohmann::ordered_json LinksJson(const std::map<int, wire::LinkReport>& links, i
   return list;
 }
 
+nlohmann::ordered_json StragglersJson(const std::vector<Straggler>& stragglers) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Straggler& straggler : stragglers) {
+    const nlohmann::ordered_json until =
+        straggler.until ? nlohmann::ordered_json(*straggler.until) : nlohmann::ordered_json();
+    list.push_back({{"worker", straggler.rank},
+                    {"part", SlowPartName(straggler.part)},
+                    {"ratio", straggler.ratio},
+                    {"from", straggler.from},
+                    {"until", until}});
+  }
+  return list;
+}
+
 nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recoveries) {
   auto list = nlohmann::ordered_json::array();
   for (const wire::Recovered& recovered : recoveries) {

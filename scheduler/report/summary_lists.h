@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/report/job_traffic.h"
+#include "scheduler/stragglers/straggler_watch.h"
 
 namespace poseidon {
 
@@ -21,6 +22,7 @@ nlohmann::ordered_json WorkersJson(const WorkerReports& reports);
 nlohmann::ordered_json ServersJson(const std::vector<wire::PeerTraffic>& servers);
 // `links` by the rank of the worker that has measured them, one of `workers`.
 nlohmann::ordered_json LinksJson(const std::map<int, wire::LinkReport>& links, int workers);
+nlohmann::ordered_json StragglersJson(const std::vector<Straggler>& stragglers);
 nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recoveries);
 
 }  // namespace poseidon

@@ -8,6 +8,7 @@ import rounding
 ITERATIONS = 60
 WORKERS = 4
 BATCH = 16
+PARTS = "part: 5 part: 20 part: 31 part: 8"  # of WORKERS * BATCH samples
 # At the demo's rate, one worker with two threads differs by a percent from itself with one: steps
 # multiply what a rounding has begun. At this rate, whose steps stay below 1e-5, mistakes are seen.
 SMALL_BASE_LR = "base_lr: 0.0003"
@@ -53,6 +54,11 @@ class EquivalenceTest(lenet.LenetTest):
                 losses, found, _ = self.train_hash(WORKERS, BATCH, policy, move=0)
                 self.assertEqual(found, schemes)
                 alone.assert_same(self, losses)
+        with self.subTest("unequal parts of the batch"):
+            losses, _, _ = self.train_hash(
+                WORKERS, BATCH, "ALL_PS", move=0, training=f"batch: BALANCED {PARTS}"
+            )
+            alone.assert_same(self, losses)
         # Without one worker's images: a mistake.
         alone.assert_differs(self, self.train_hash(WORKERS - 1, BATCH, "ALL_PS", move=0)[0])
 

@@ -43,7 +43,9 @@ class LenetTest(cluster.ClusterTest):
             *replacements,
         )
 
-    def train(self, communication, *, workers, batch, servers=2, iterations, move=None):
+    def train(
+        self, communication, *, workers, batch, servers=2, iterations, move=None, training=""
+    ):
         """Trains and returns summary.json. `move`: from first_values(move)."""
         weights = f'weights: "{self.first_values(move)}"' if move is not None else ""
         return self.run_job(
@@ -52,7 +54,7 @@ class LenetTest(cluster.ClusterTest):
             communication {{ {communication} }}
             training {{
               solver: "{self.path("solver.prototxt")}" iterations: {iterations}
-              batch_per_worker: {batch} seed: 3 threads: 1 {weights}
+              batch_per_worker: {batch} seed: 3 threads: 1 {weights} {training}
             }}"""
         )
 

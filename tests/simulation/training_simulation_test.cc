@@ -323,6 +323,39 @@ void ExpectSpareServersToHelp(int n) {
 TEST(TrainingSimulationTest, SpareServersHelpAsMuchAsBytePsSays) { ExpectSpareServersToHelp(2); }
 TEST(TrainingSimulationTest, SlowSpareServersHelpManyWorkers) { ExpectSpareServersToHelp(8); }
 
+// Of four workers one computes half as fast.
+TEST(TrainingSimulationTest, ABalancedBatchHidesASlowWorker) {
+  Condition slow;
+  Deviation& deviation = *slow.add_deviation();
+  deviation.set_worker(2);
+  deviation.set_compute_factor(2);
+  ModelSpec model = Layers(8, 10000, 10, 20);  // 240 ms, and next to nothing to send
+  model.set_batch(32);
+  for (const Communication::Policy policy : {Communication::ALL_PS, Communication::ALL_RING}) {
+    Job job = JobOf(4, 4, policy);
+    const SimulatedTraining even = SimulateTraining(job, model, kSteady);
+    const SimulatedTraining equal = SimulateTraining(job, model, kSteady, slow);
+    job.mutable_training()->set_batch(Training::BALANCED);
+    const SimulatedTraining balanced = SimulateTraining(job, model, kSteady, slow);
+    EXPECT_THAT(balanced.plan.parts(), testing::ElementsAre(37, 37, 18, 36));
+    EXPECT_NEAR(equal.iteration / even.iteration, 2, 0.05);
+    // 37 of 32 samples' time, where equal parts take twice that of 32: 1.73 times the images.
+    EXPECT_NEAR(equal.iteration / balanced.iteration, 2 * 32 / 37.0, 0.05);
+    EXPECT_GT(equal.iteration / balanced.iteration, 1.5);
+  }
+}
+
+TEST(TrainingSimulationTest, GivenPartsOfABatchAreObeyed) {
+  ModelSpec model = Layers(8, 10000, 10, 20);
+  model.set_batch(32);
+  Job job = JobOf(2, 2, Communication::ALL_PS);
+  const double equal = SimulateTraining(job, model, kSteady).iteration;
+  job.mutable_training()->set_batch(Training::BALANCED);
+  job.mutable_training()->add_part(48);
+  job.mutable_training()->add_part(16);
+  EXPECT_NEAR(SimulateTraining(job, model, kSteady).iteration / equal, 1.5, 0.05);
+}
+
 // What is said of a training.
 
 TEST(TrainingSimulationTest, CountsMeanBytesAndSchemes) {

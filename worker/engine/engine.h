@@ -47,7 +47,7 @@ class Engine {
 
   // The layers with parameters; fixed from the start.
   virtual const ModelSpec& model() const = 0;
-  // Samples of one pass.
+  // Samples of one pass, at present.
   virtual int64_t batch() const = 0;
   // What its train net reads, which must be the same on all workers; none where it reads nothing.
   virtual std::vector<wire::TrainingData> data() const { return {}; }
@@ -74,8 +74,10 @@ class Engine {
   // snapshot never has. Throws DataError.
   virtual void ReadTestLayers(const std::string& /*caffemodel*/) {}
 
-  // The number of workers has changed: batches are read as this share's from now on. Nothing where
-  // it reads no data.
+  // The number of workers has changed, or the parts of the batch that they have: batches are read
+  // as this share's from now on, and the loss of a part is weighted so that its mean over the
+  // workers is the mean over all samples. Nothing where it reads no data. Memory that layers'
+  // parameters were bound to stays bound.
   virtual void SetShare(const DataShare& /*share*/) {}
   // Reads the batch of an iteration (from 0). Throws DataError.
   virtual void LoadBatch(int64_t iteration) = 0;

@@ -31,7 +31,8 @@ ReplayEngine::ReplayEngine(Replay replay, int rank, uint64_t seed, double comput
     : replay_(std::move(replay)),
       rank_(static_cast<uint64_t>(rank)),
       seed_(seed),
-      compute_factor_(compute_factor) {
+      compute_factor_(compute_factor),
+      batch_(replay_.batch()) {
   ReplayModel described = DescribeReplay(replay_);
   model_ = std::move(described.model);
   layer_of_step_ = std::move(described.layer_of_step);
@@ -47,6 +48,10 @@ void ReplayEngine::FillParameters() {
   for (int i = 0; i < model_.layers_size(); ++i) {
     FillValues(DeriveSeed(seed_, model_.layers(i).name()), parameters_[i]);
   }
+}
+
+void ReplayEngine::SetShare(const DataShare& share) {
+  if (!share.parts.empty()) batch_ = share.parts.at(share.place);
 }
 
 void ReplayEngine::LoadBatch(int64_t iteration) {
@@ -84,10 +89,12 @@ void ReplayEngine::WriteValues(uint64_t seed, std::span<float> values, Written& 
 }
 
 void ReplayEngine::StartStep(double milliseconds) {
+  const double part = static_cast<double>(batch_) / replay_.batch();
   const Clock::duration spent_by_caller = Clock::now() - returned_;
-  step_end_ += spent_by_caller +
-               std::chrono::duration_cast<Clock::duration>(
-                   std::chrono::duration<double, std::milli>(compute_factor_ * milliseconds));
+  step_end_ +=
+      spent_by_caller +
+      std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double, std::milli>(compute_factor_ * part * milliseconds));
 }
 
 void ReplayEngine::FinishStep() {

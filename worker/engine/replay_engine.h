@@ -34,7 +34,7 @@ class ReplayEngine : public Engine {
   ReplayEngine(Replay replay, int rank, uint64_t seed, double compute_factor = 1);
 
   const ModelSpec& model() const override { return model_; }
-  int64_t batch() const override { return replay_.batch(); }
+  int64_t batch() const override { return batch_; }
 
   int steps() const override { return replay_.layers_size(); }
   const std::string& step_name(int step) const override { return replay_.layers(step).name(); }
@@ -43,6 +43,8 @@ class ReplayEngine : public Engine {
   void BindParameters(int layer, std::span<float> values) override;
   void FillParameters() override;
 
+  // A part of the batch takes its share of the recorded times; gradients stay what they are.
+  void SetShare(const DataShare& share) override;
   void LoadBatch(int64_t iteration) override;
   void Forward(int step) override;
   void Backward(int step, const GradientBuffers& target) override;
@@ -74,6 +76,7 @@ class ReplayEngine : public Engine {
   uint64_t rank_;
   uint64_t seed_;
   double compute_factor_;
+  int64_t batch_;  // the present part
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;
   std::vector<std::span<float>> parameters_;  // of the model's layers

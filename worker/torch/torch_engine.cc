@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -19,14 +20,27 @@
 namespace poseidon {
 namespace {
 
-NetDescription DescribeTrainNet(const TorchEngineOptions& options) {
+// `batch`: instead of the net's. The losses' weights are multiplied by `share`.
+NetDescription DescribeTrainNet(const TorchEngineOptions& options, std::optional<int64_t> batch,
+                                float share) {
   DescribeOptions describe;
   describe.state = options.solver.train.state;
   describe.locate = options.solver.train.locate;
-  describe.batch_size = options.batch_per_worker;
+  describe.batch_size = batch;
   NetDescription net = DescribeNet(options.solver.train.net, caffe::TRAIN, describe);
-  for (LayerDescription& layer : net.layers) layer.label_smoothing = options.label_smoothing;
+  for (LayerDescription& layer : net.layers) {
+    layer.label_smoothing = options.label_smoothing;
+    for (float& weight : layer.loss_weights) weight *= share;
+  }
   return net;
+}
+
+BatchReaderOptions TrainReading(const TorchEngineOptions& options) {
+  return {.rank = options.rank,
+          .workers = options.workers,
+          .shuffle = options.shuffle,
+          .seed = options.seed,
+          .feed = options.feed};
 }
 
 TorchArithmetic ToArithmetic(const TorchEngineOptions& options) {
@@ -59,34 +73,38 @@ class TorchEngine : public Engine {
   explicit TorchEngine(const TorchEngineOptions& options);
 
   const ModelSpec& model() const override { return model_; }
-  int64_t batch() const override { return model_.batch(); }
-  std::vector<wire::TrainingData> data() const override { return train_.data(); }
+  int64_t batch() const override { return batch_; }
+  std::vector<wire::TrainingData> data() const override { return train_->data(); }
 
-  int steps() const override { return static_cast<int>(train_.description().layers.size()); }
+  int steps() const override { return static_cast<int>(train_->description().layers.size()); }
   const std::string& step_name(int step) const override {
-    return train_.description().layers[step].name();
+    return train_->description().layers[step].name();
   }
   std::optional<int> layer_of_step(int step) const override { return layer_of_step_[step]; }
 
   void BindParameters(int layer, std::span<float> values) override;
   void FillParameters() override;
 
-  const NetDescription* net() const override { return &train_.description(); }
+  const NetDescription* net() const override { return &train_->description(); }
   NetValues Values() const override;
   void SetValues(const NetValues& values) override;
   void ReadTestLayers(const std::string& caffemodel) override;
 
-  void SetShare(const DataShare& share) override { train_.SetShare(share); }
-  void LoadBatch(int64_t iteration) override { train_.LoadBatch(iteration, iteration + 1); }
-  void Forward(int step) override { train_.Forward(step); }
-  void Backward(int step, const GradientBuffers& target) override { train_.Backward(step, target); }
-  float loss() const override { return train_.loss(); }
+  void SetShare(const DataShare& share) override;
+  void LoadBatch(int64_t iteration) override { train_->LoadBatch(iteration, iteration + 1); }
+  void Forward(int step) override { train_->Forward(step); }
+  void Backward(int step, const GradientBuffers& target) override {
+    train_->Backward(step, target);
+  }
+  float loss() const override { return train_->loss(); }
   std::string FirstNotFinite() const override;
   void Synchronize() override { poseidon::Synchronize(device_); }
 
   TestResult Test() override;
 
  private:
+  // Makes the train net anew for a part of the batch of all workers.
+  void TakePart(int64_t part, const std::vector<int64_t>& parts);
   void MakeTestNets(const TorchEngineOptions& options);
   // Gives memory of the engine's own to the layers whose parameters the model lacks.
   void BindOwnParameters();
@@ -98,7 +116,10 @@ class TorchEngine : public Engine {
 
   uint64_t seed_;
   at::Device device_;
-  mutable TorchNet train_;  // FirstNotFinite may have to compute what it looks at
+  // Always there. FirstNotFinite may have to compute what it looks at.
+  mutable std::optional<TorchNet> train_;
+  int64_t batch_;  // of the train net
+  TorchEngineOptions options_;
   std::vector<std::unique_ptr<TorchTester>> tests_;
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;
@@ -111,15 +132,12 @@ class TorchEngine : public Engine {
 TorchEngine::TorchEngine(const TorchEngineOptions& options)
     : seed_(options.seed),
       device_(ToTorchDevice(options.cuda_device)),
-      train_(DescribeTrainNet(options),
-             {.rank = options.rank,
-              .workers = options.workers,
-              .shuffle = options.shuffle,
-              .seed = options.seed,
-              .feed = options.feed},
-             ToArithmetic(options)),
-      model_(ToModelSpec(train_.description(), options.solver.parameter)) {
-  for (const LayerDescription& layer : train_.description().layers) {
+      train_(std::in_place, DescribeTrainNet(options, options.batch_per_worker, 1),
+             TrainReading(options), ToArithmetic(options)),
+      batch_(train_->description().batch),
+      options_(options),
+      model_(ToModelSpec(train_->description(), options.solver.parameter)) {
+  for (const LayerDescription& layer : train_->description().layers) {
     const int next = static_cast<int>(step_of_layer_.size());
     layer_of_step_.emplace_back(std::nullopt);
     if (next == model_.layers_size() || model_.layers(next).name() != layer.name()) continue;
@@ -142,7 +160,7 @@ void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
             .rank = 0, .workers = 1, .shuffle = false, .seed = seed_, .feed = options.feed},
         options.solver.parameter.test_iter(static_cast<int>(i)), device_));
     const TorchTester& test = *tests_.back();
-    for (const LayerDescription& layer : train_.description().layers) {
+    for (const LayerDescription& layer : train_->description().layers) {
       const std::optional<int> step = FindLayer(test.description(), layer.name());
       if (step) CheckSameParameters(layer, test.description().layers[*step]);
     }
@@ -150,13 +168,13 @@ void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
 }
 
 void TorchEngine::BindOwnParameters() {
-  const std::vector<LayerDescription>& layers = train_.description().layers;
+  const std::vector<LayerDescription>& layers = train_->description().layers;
   for (size_t step = 0; step < layers.size(); ++step) {
     if (!layer_of_step_[step]) OwnParameters(layers[step]);
   }
   for (const auto& test : tests_) {
     for (const LayerDescription& layer : test->description().layers) {
-      if (!FindLayer(train_.description(), layer.name()) &&
+      if (!FindLayer(train_->description(), layer.name()) &&
           !own_parameters_.contains(layer.name())) {
         OwnParameters(layer);
       }
@@ -180,8 +198,8 @@ void TorchEngine::Fill(const LayerDescription& layer, std::span<float> values) c
 }
 
 void TorchEngine::Bind(const std::string& layer, std::span<float> values) {
-  if (const auto step = FindLayer(train_.description(), layer)) {
-    train_.BindParameters(*step, values);
+  if (const auto step = FindLayer(train_->description(), layer)) {
+    train_->BindParameters(*step, values);
     values_[*step] = values;
   }
   for (const auto& test : tests_) {
@@ -196,7 +214,27 @@ void TorchEngine::BindParameters(int layer, std::span<float> values) {
 
 void TorchEngine::FillParameters() {
   for (const int step : step_of_layer_) {
-    Fill(train_.description().layers[step], values_[step]);
+    Fill(train_->description().layers[step], values_[step]);
+  }
+}
+
+void TorchEngine::SetShare(const DataShare& share) {
+  if (!share.parts.empty()) TakePart(share.parts.at(share.place), share.parts);
+  train_->SetShare(share);
+}
+
+void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
+  if (part == batch_) return;
+  // The mean over workers of what each one's loss, a mean over its part, is multiplied with so is
+  // the mean over all samples.
+  const auto all = static_cast<double>(std::accumulate(parts.begin(), parts.end(), int64_t{0}));
+  const double share = static_cast<double>(part) * static_cast<double>(parts.size()) / all;
+  train_.reset();  // its files can't be open twice
+  train_.emplace(DescribeTrainNet(options_, part, static_cast<float>(share)),
+                 TrainReading(options_), ToArithmetic(options_));
+  batch_ = part;
+  for (int step = 0; step < steps(); ++step) {
+    if (!values_[step].empty()) train_->BindParameters(step, values_[step]);
   }
 }
 
@@ -206,7 +244,7 @@ NetValues TorchEngine::Values() const {
     const std::vector<float> on_host = CopyToHost(values_[step], device_);
     std::span<const float> rest = on_host;
     std::vector<std::vector<float>>& blobs = values.emplace_back();
-    for (const ParameterDescription& parameter : train_.description().layers[step].parameters) {
+    for (const ParameterDescription& parameter : train_->description().layers[step].parameters) {
       blobs.emplace_back();
       if (parameter.owner) continue;
       const std::span<const float> blob = rest.first(Count(parameter.shape));
@@ -220,7 +258,7 @@ NetValues TorchEngine::Values() const {
 void TorchEngine::SetValues(const NetValues& values) {
   for (int step = 0; step < steps(); ++step) {
     std::span<float> rest = values_[step];
-    const LayerDescription& layer = train_.description().layers[step];
+    const LayerDescription& layer = train_->description().layers[step];
     for (size_t b = 0; b < layer.parameters.size(); ++b) {
       if (layer.parameters[b].owner) continue;
       const std::vector<float>& blob = values.at(step).at(b);
@@ -235,7 +273,7 @@ void TorchEngine::ReadTestLayers(const std::string& caffemodel) {
   for (const auto& test : tests_) {
     const std::vector<LayerDescription>& layers = test->description().layers;
     const auto only_here = [this](const LayerDescription& layer) {
-      return layer.owned_floats() > 0 && !FindLayer(train_.description(), layer.name());
+      return layer.owned_floats() > 0 && !FindLayer(train_->description(), layer.name());
     };
     if (std::none_of(layers.begin(), layers.end(), only_here)) continue;
     NetValues read;  // blobs that the file lacks stay empty
@@ -258,10 +296,10 @@ void TorchEngine::ReadTestLayers(const std::string& caffemodel) {
 std::string TorchEngine::FirstNotFinite() const {
   for (int step = 0; step < steps(); ++step) {
     const std::span<float> values = values_[step];
-    const LayerDescription& layer = train_.description().layers[step];
+    const LayerDescription& layer = train_->description().layers[step];
     const std::string name = "\"" + layer.name() + "\" (" + layer.type() + ")";
     if (!AllFinite(values, device_)) return name + ", in its parameters";
-    if (!train_.IsFinite(step)) return name + ", in its result";
+    if (!train_->IsFinite(step)) return name + ", in its result";
   }
   return "";
 }

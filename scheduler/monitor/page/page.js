@@ -65,6 +65,11 @@ const stateClasses = {
   waiting: 'warn', awaited: 'warn', joining: 'warn', late: 'bad', lost: 'bad', ended: 'warn',
 };
 
+// What a worker is slow in, and how many times as long as the others it takes.
+function slowness(node) {
+  return node.slow ? `${node.slow.part}, ${digits(node.slow.ratio, 1)} times` : '';
+}
+
 function showNodes(nodes) {
   const ofWorker = (text) => (node) => node.role === 'worker' ? text(node) : '';
   fillTable('nodes', [
@@ -77,6 +82,7 @@ function showNodes(nodes) {
     ['iteration ms', 'number', ofWorker((node) => significant(node.iteration_ms))],
     ['exposed ms', 'number', ofWorker((node) => significant(node.exposed_ms))],
     ['silent', 'number', ofWorker((node) => span(node.silent_seconds))],
+    ['slow', 'name', ofWorker((node) => slowness(node)), (node) => node.slow ? 'warn' : ''],
     ['waits for', 'name', (node) => node.waits_for || ''],
   ], nodes);
 }
@@ -237,6 +243,9 @@ function showNews(job) {
     .map((node) => `${node.role} ${node.rank} is ${node.state}`);
   let text = job.waiting_for ? 'Waiting for ' + job.waiting_for + '.' : '';
   if (!text && late.length) text = late.join(', ') + '.';
+  const slow = job.nodes.filter((node) => node.slow)
+    .map((node) => `${node.role} ${node.rank} is slow (${slowness(node)})`);
+  if (!text && slow.length) text = slow.join(', ') + '.';
   if (job.end) text = job.end.exit_code ? `The job has ended with code ${job.end.exit_code}: ` +
     job.end.reason : 'The job has ended well.';
   news.hidden = !text;

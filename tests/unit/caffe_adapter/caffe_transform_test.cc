@@ -210,6 +210,24 @@ TEST(CaffeDataOrderTest, TenuresGoOnWhereTheOnesBeforeStopped) {
   }
 }
 
+// However the batch is divided, and whenever anew, each sample is read once.
+TEST(CaffeDataOrderTest, PartsOfABatchAreThatBatch) {
+  constexpr int64_t kAll = 24;
+  Random random(7);
+  int64_t next = 0;
+  for (int64_t iteration = 0; iteration < 50; ++iteration) {
+    DataShare share{.place = 0, .tenures = {{0, 4}}, .parts = {1, 1, 1, 1}};
+    for (int64_t sample = 4; sample < kAll; ++sample) ++share.parts[random.Below(4)];
+    for (int64_t place = 0; place < 4; ++place) {
+      DataOrder order(103, 4, share.parts[static_cast<size_t>(place)], true, 5);
+      order.SetShare(share);
+      for (int64_t i = 0; i < share.parts[static_cast<size_t>(place)]; ++i) {
+        ASSERT_EQ(order.Position(iteration, place, i), next++) << iteration;
+      }
+    }
+  }
+}
+
 TEST(CaffeDataOrderTest, ReplicasReadAsSoManyWorkersWould) {
   const DataShare share = ShareOfReplica({.place = 2, .tenures = {{0, 4}, {10, 3}}}, 1, 2);
   EXPECT_EQ(share.place, 5);

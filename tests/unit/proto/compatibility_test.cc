@@ -39,6 +39,28 @@ TEST(CombinationsTest, WhatWorksIsNotRefused) {
   }
 }
 
+TEST(CombinationsTest, ABalancedBatchIsRefusedWhereItCannotBe) {
+  const auto refused = [](const std::string& text) {
+    Job job;
+    ParseText("cluster { workers: 4 } " + text, "job", job);
+    job.mutable_training()->set_batch(Training::BALANCED);
+    std::string reasons;
+    for (const Refusal& refusal : Refusals(job)) reasons += refusal.reason + "\n";
+    return reasons;
+  };
+  for (const std::string policy : {"BYTES", "TIME", "ALL_PS", "ALL_RING", "ALL_TORUS"}) {
+    EXPECT_EQ(refused("communication { policy: " + policy + " }"), "") << policy;
+  }
+  EXPECT_EQ(refused("recovery { mode: REPLACE }"), "");
+  EXPECT_THAT(refused("communication { policy: ALL_PS staleness: 2 }"),
+              HasSubstr("communication.staleness: workers that differ"));
+  EXPECT_THAT(refused("communication { policy: ALL_SFB }"), HasSubstr("a row for each sample"));
+  EXPECT_THAT(refused("communication { policy: ALL_ADAM }"), HasSubstr("a row for each sample"));
+  EXPECT_THAT(refused("recovery { mode: SHRINK }"), HasSubstr("use REPLACE or NONE"));
+  EXPECT_THAT(refused("cluster { devices_per_worker: 2 }"), HasSubstr("a worker for each device"));
+  EXPECT_THAT(refused("training { device: CUDA }"), HasSubstr("use CPU"));
+}
+
 TEST(CombinationsTest, WhatCannotWorkIsRefusedWithItsReason) {
   EXPECT_THAT(Refused("policy: ALL_RING codec: ONE_BIT"),
               HasSubstr("codec: 1-bit cannot work with ring: partial sums would be rounded again"));

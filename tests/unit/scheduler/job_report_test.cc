@@ -71,6 +71,29 @@ TEST(JobReportTest, LinksAreThoseThatWorkersHaveMeasured) {
   EXPECT_EQ(nlohmann::json::parse(report.Json("job", {}))["links"], expected);
 }
 
+TEST(JobReportTest, StragglersAreInTheSummary) {
+  JobReport report(2);
+  std::vector<std::string> news;
+  for (int i = 0; i < StragglerWatch::kIterations * StragglerWatch::kInARow; ++i) {
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::Progress progress;
+      progress.set_rank(rank);
+      progress.set_iteration(i);
+      progress.set_iteration_seconds(0.75);
+      progress.set_data_seconds(rank == 1 ? 0.5 : 0);
+      progress.set_exposed_seconds(rank == 1 ? 0 : 0.5);
+      for (std::string& sentence : report.OnPace(progress)) news.push_back(std::move(sentence));
+    }
+  }
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_THAT(news[0], HasSubstr("worker 1 is slow: computing and waiting for data take it 3.0 "
+                                 "times as long as the others (750.0 ms an iteration, theirs "
+                                 "250.0 ms), most of it in waiting for data"));
+  const auto summary = nlohmann::json::parse(report.Json("job", {}));
+  EXPECT_EQ(summary["stragglers"], nlohmann::json::parse(R"([{"worker": 1, "part": "disk",
+      "ratio": 3.0, "from": 39, "until": null}])"));
+}
+
 TEST(JobReportTest, BucketsAreMeasuredAndLayersGetTheirShare) {
   JobReport report(2);
   report.OnPlan(TwoBuckets(true));

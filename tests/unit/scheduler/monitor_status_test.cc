@@ -274,6 +274,20 @@ TEST_F(MonitorStatusTest, NamesWhoIsLostAndWhoIsAwaited) {
   EXPECT_EQ(Json(109)["recovery_count"], 1);
 }
 
+TEST_F(MonitorStatusTest, NamesWhoIsSlowUntilItHasHealed) {
+  Plan();
+  const auto slow = [this] { return Json(110)["nodes"][1]["slow"]; };
+  EXPECT_TRUE(slow().is_null());
+  Straggler straggler{1, SlowPart::kData, 2.5, 40, std::nullopt};
+  tracker_.OnStragglers({{0, SlowPart::kLink, 1.3, 0, 20}, straggler});
+  EXPECT_TRUE(slow().is_null());  // worker 0 has healed
+  const auto nodes = Json(110)["nodes"];
+  EXPECT_EQ(nodes.back()["slow"], (nlohmann::json{{"part", "disk"}, {"ratio", 2.5}}));
+  straggler.until = 80;
+  tracker_.OnStragglers({straggler});
+  EXPECT_TRUE(Json(110)["nodes"].back()["slow"].is_null());
+}
+
 TEST_F(MonitorStatusTest, RecoveryGoesBack) {
   Join();
   Plan();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "tests/unit/worker/torch_engine_testing.h"
@@ -54,6 +55,48 @@ TEST_F(TorchEngineTest, FourWorkersTogetherHaveTheGradientOfOne) {
       }
     }
     EXPECT_NEAR(mean_loss, loss, 1e-5);
+    for (size_t layer = 0; layer < mean.size(); ++layer) {
+      EXPECT_LT(LargestDifference(mean[layer], whole.gradients[layer]),
+                1e-5 * Largest(whole.gradients[layer]))
+          << whole.engine().model().layers(static_cast<int>(layer)).name();
+    }
+  }
+}
+
+// Parts that differ, and change on the way as a balanced batch's do.
+TEST_F(TorchEngineTest, UnequalPartsTogetherHaveTheGradientOfTheWholeBatch) {
+  WriteDigits("train", 300, 28, 1);
+  TorchEngineOptions options = LeNet();
+  options.batch_per_worker = 48;
+  Trainee whole(options);
+  std::vector<std::unique_ptr<Trainee>> workers;
+  for (int rank = 0; rank < 3; ++rank) {
+    options.batch_per_worker = 16;
+    options.rank = rank;
+    options.workers = 3;
+    workers.push_back(std::make_unique<Trainee>(options));
+  }
+  const std::vector<std::vector<int64_t>> divisions = {{20, 5, 23}, {16, 16, 16}, {1, 46, 1}};
+  for (int64_t iteration = 4; iteration < 7; ++iteration) {
+    const std::vector<int64_t>& parts = divisions[static_cast<size_t>(iteration - 4)];
+    const float loss = whole.Iterate(iteration);
+    float mean_loss = 0;
+    std::vector<Floats> mean;
+    for (const Floats& gradient : whole.gradients) mean.emplace_back(gradient.size());
+    for (int64_t place = 0; place < 3; ++place) {
+      Trainee& worker = *workers[static_cast<size_t>(place)];
+      worker.engine().SetShare({.place = place, .tenures = {{0, 3}}, .parts = parts});
+      EXPECT_EQ(worker.engine().batch(), parts[static_cast<size_t>(place)]);
+      EXPECT_EQ(worker.engine().model().batch(), 16) << "what was declared has changed";
+      mean_loss += worker.Iterate(iteration) / 3;
+      for (size_t layer = 0; layer < mean.size(); ++layer) {
+        for (size_t i = 0; i < mean[layer].size(); ++i) {
+          mean[layer][i] += worker.gradients[layer][i] / 3;
+        }
+      }
+    }
+    // Sums of 48 samples in another order.
+    EXPECT_NEAR(mean_loss, loss, 48 * std::abs(loss) * std::numeric_limits<float>::epsilon());
     for (size_t layer = 0; layer < mean.size(); ++layer) {
       EXPECT_LT(LargestDifference(mean[layer], whole.gradients[layer]),
                 1e-5 * Largest(whole.gradients[layer]))

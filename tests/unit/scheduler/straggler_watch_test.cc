@@ -1,0 +1,188 @@
+// Workers whose times are drawn: who is slower than the others is named, noise is not.
+#include "scheduler/stragglers/straggler_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+struct Drawn {
+  double compute = 0.1;  // seconds
+  double data = 0.01;
+  double exchange = 0.05;
+};
+
+// A job under BSP: all iterations last as long as those of the slowest worker, and the others stand
+// still meanwhile.
+class Job {
+ public:
+  Job(int workers, uint64_t seed) : workers_(workers), random_(seed) { watch_.SetWorkers(workers); }
+
+  // Times are `of(rank)`'s, each with noise of a tenth.
+  std::vector<std::string> Run(int iterations, const std::function<Drawn(int)>& of) {
+    std::vector<std::string> news;
+    for (int i = 0; i < iterations; ++i) {
+      for (const std::string& sentence : Iterate(of)) news.push_back(sentence);
+    }
+    return news;
+  }
+  StragglerWatch& watch() { return watch_; }
+
+ private:
+  std::vector<std::string> Iterate(const std::function<Drawn(int)>& of) {
+    std::vector<Drawn> drawn;
+    double slowest = 0;
+    for (int rank = 0; rank < workers_; ++rank) {
+      Drawn times = of(rank);
+      for (double* part : {&times.compute, &times.data, &times.exchange}) *part *= Noise();
+      drawn.push_back(times);
+      slowest = std::max(slowest, times.compute + times.data);
+    }
+    std::vector<std::string> news;
+    for (int rank = 0; rank < workers_; ++rank) {
+      const Drawn& times = drawn[rank];
+      const double own = times.compute + times.data;
+      wire::Progress progress;
+      progress.set_rank(rank);
+      progress.set_iteration(iteration_);
+      progress.set_iteration_seconds(slowest + times.exchange);
+      progress.set_data_seconds(times.data);
+      progress.set_exposed_seconds(slowest - own + times.exchange);
+      // It begins when half of the computing is done, and waits for the slowest.
+      progress.set_exchange_seconds(slowest - own / 2 + times.exchange);
+      for (std::string& sentence : watch_.Add(progress)) news.push_back(std::move(sentence));
+    }
+    ++iteration_;
+    return news;
+  }
+  double Noise() { return std::lognormal_distribution<double>(0, 0.1)(random_); }
+
+  int workers_;
+  std::mt19937_64 random_;
+  StragglerWatch watch_;
+  int64_t iteration_ = 0;
+};
+
+constexpr int kToName = StragglerWatch::kIterations * StragglerWatch::kInARow;
+
+TEST(StragglerWatchTest, NoiseIsNoStraggler) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const int workers = 2 + static_cast<int>(seed % 7);
+    Job job(workers, seed);
+    EXPECT_THAT(job.Run(400, [](int) { return Drawn(); }), IsEmpty()) << "seed " << seed;
+    EXPECT_THAT(job.watch().stragglers(), IsEmpty());
+  }
+}
+
+TEST(StragglerWatchTest, WhoIsSlowIsNamedOnceWithItsPartAndHealsOnce) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    std::mt19937_64 random(seed);
+    const int workers = 2 + static_cast<int>(random() % 7);
+    const int slow = static_cast<int>(random() % workers);
+    const double factor = std::uniform_real_distribution<double>(1.5, 4)(random);
+    const auto part = static_cast<SlowPart>(random() % 3);
+    const auto times = [&](int rank) {
+      Drawn drawn;
+      if (rank != slow) return drawn;
+      if (part == SlowPart::kCompute) drawn.compute *= factor;
+      // As long again as all that the others do by themselves, and more.
+      if (part == SlowPart::kData) drawn.data += (factor - 1) * (drawn.compute + drawn.data);
+      if (part == SlowPart::kLink) drawn.exchange += (factor - 1) * 0.2;
+      return drawn;
+    };
+    Job job(workers, seed);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + SlowPartName(part) + ", factor " +
+                 std::to_string(factor));
+    EXPECT_THAT(job.Run(kToName - 1, times), IsEmpty());
+    EXPECT_THAT(job.Run(5 * kToName, times),
+                ElementsAre(HasSubstr("worker " + std::to_string(slow) + " is slow: ")));
+    ASSERT_EQ(job.watch().stragglers().size(), 1u);
+    const Straggler& straggler = job.watch().stragglers()[0];
+    EXPECT_EQ(straggler.rank, slow);
+    EXPECT_EQ(straggler.part, part);
+    EXPECT_GT(straggler.ratio, StragglerWatch::kSlow);
+    EXPECT_EQ(straggler.until, std::nullopt);
+    EXPECT_THAT(job.Run(5 * kToName, [](int) { return Drawn(); }),
+                ElementsAre("worker " + std::to_string(slow) + " is as fast as the others again"));
+    ASSERT_EQ(job.watch().stragglers().size(), 1u);
+    EXPECT_GE(*straggler.until, straggler.from + kToName);
+  }
+}
+
+TEST(StragglerWatchTest, TheRatioIsThatOfTheOwnTime) {
+  Job job(4, 1);
+  job.Run(kToName, [](int rank) {
+    return rank == 2 ? Drawn{.compute = 0.21} : Drawn{};  // 0.22 s by itself, the others 0.11 s
+  });
+  ASSERT_EQ(job.watch().stragglers().size(), 1u);
+  // A median of 20 with noise of a tenth is within 5 standard errors, 1.25 * 0.1 / sqrt(20) each.
+  EXPECT_NEAR(job.watch().stragglers()[0].ratio, 2, 2 * 2 * 5 * 0.028);
+}
+
+TEST(StragglerWatchTest, AShortSpellIsNoStraggler) {
+  Job job(4, 3);
+  const auto slow = [](int rank) { return Drawn{.compute = rank == 1 ? 0.3 : 0.1}; };
+  const auto even = [](int) { return Drawn(); };
+  for (int spell = 0; spell < 10; ++spell) {
+    EXPECT_THAT(job.Run(StragglerWatch::kIterations, slow), IsEmpty());
+    EXPECT_THAT(job.Run(StragglerWatch::kIterations, even), IsEmpty());
+  }
+}
+
+TEST(StragglerWatchTest, TestPhasesAndSnapshotsDoNotCount) {
+  StragglerWatch watch;
+  watch.SetWorkers(2);
+  for (int i = 0; i < 10 * kToName; ++i) {
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::Progress progress;
+      progress.set_rank(rank);
+      progress.set_iteration(i);
+      progress.set_iteration_seconds(1);
+      if (rank == 0) progress.set_beside_seconds(0.5);
+      if (rank == 1) progress.set_exposed_seconds(0.5);
+      EXPECT_THAT(watch.Add(progress), IsEmpty());
+    }
+  }
+}
+
+TEST(StragglerWatchTest, MicrosecondsAreNoStragglers) {
+  Job job(3, 5);
+  const auto tiny = [](int rank) {
+    return Drawn{.compute = rank == 0 ? 8e-4 : 1e-4, .data = 0, .exchange = 1e-4};
+  };
+  EXPECT_THAT(job.Run(10 * kToName, tiny), IsEmpty());
+}
+
+TEST(StragglerWatchTest, OneWorkerHasNobodyToBeComparedWith) {
+  Job job(1, 1);
+  EXPECT_THAT(job.Run(3 * kToName, [](int) { return Drawn(); }), IsEmpty());
+}
+
+TEST(StragglerWatchTest, WhoIsNoWorkerAnyMoreIsNoStraggler) {
+  Job job(3, 7);
+  job.Run(kToName, [](int rank) { return Drawn{.compute = rank == 2 ? 0.3 : 0.1}; });
+  ASSERT_EQ(job.watch().stragglers().size(), 1u);
+  StragglerWatch& watch = job.watch();
+  watch.SetWorkers(2);  // worker 2 is lost
+  for (int i = kToName; i < kToName + StragglerWatch::kIterations; ++i) {
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::Progress progress;
+      progress.set_rank(rank);
+      progress.set_iteration(i);
+      progress.set_iteration_seconds(0.1);
+      EXPECT_THAT(watch.Add(progress), IsEmpty());
+    }
+  }
+  EXPECT_TRUE(watch.stragglers()[0].until.has_value());
+}
+
+}  // namespace
+}  // namespace poseidon
