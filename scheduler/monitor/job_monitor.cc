@@ -4,7 +4,7 @@
 
 #include "core/atomic_file.h"
 #include "core/steady_now.h"
-#include "scheduler/monitor/access.h"
+#include "core/http/access.h"
 
 namespace poseidon {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "core/error.h"
 #include "core/steady_now.h"
-#include "scheduler/monitor/access.h"
+#include "core/http/access.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
 #include "tests/unit/temporary_directory.h"
