@@ -139,9 +139,9 @@ ExitCode Run() {
   std::optional<NodeMonitor> monitor;
   try {
     if (config.job.monitor().has_node_port()) {
-      monitor.emplace(config.job.monitor(),
-                      NodeMonitor::Shown{Role::kWorker, rank, session.shown_iteration(),
-                                         session.counters()});
+      monitor.emplace(
+          config.job.monitor(),
+          NodeMonitor::Shown{Role::kWorker, rank, session.shown_iteration(), session.counters()});
       LOG(INFO) << "metrics: " << monitor->url();
     }
     TrainAndFinish(*plan, config.job, devices, session, training);

@@ -42,9 +42,7 @@ class Connection : public httplib::Stream {
       : socket_(socket), read_deadline_(SteadyNow() + HttpServer::kPatience) {}
 
   bool is_readable() const override { return Await(POLLIN, read_deadline_); }
-  bool is_writable() const override {
-    return Await(POLLOUT, SteadyNow() + HttpServer::kPatience);
-  }
+  bool is_writable() const override { return Await(POLLOUT, SteadyNow() + HttpServer::kPatience); }
   ssize_t read(char* data, size_t size) override {
     if (!is_readable()) return -1;
     return recv(socket_, data, size, 0);

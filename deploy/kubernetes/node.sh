@@ -13,16 +13,16 @@ after=$1
 shift
 "$@" &
 daemon=$!
-trap 'moved=1; kill -KILL $daemon 2>/dev/null' TERM
-trap 'kill -INT $daemon' INT
+trap 'moved=1; kill -KILL "$daemon" 2>/dev/null' TERM
+trap 'kill -INT "$daemon"' INT
 while :; do
-  wait $daemon
+  wait "$daemon"
   code=$?
-  kill -0 $daemon 2>/dev/null || break
+  kill -0 "$daemon" 2>/dev/null || break
 done
-if [ "$after" = leave ] || [ -n "$moved" ]; then exit $code; fi
+if [ "$after" = leave ] || [ -n "$moved" ]; then exit "$code"; fi
 # It was killed, or the job has gone on without it.
-if [ $code -eq 8 ] || { [ $code -gt 128 ] && [ $code -ne 130 ]; }; then exit $code; fi
+if [ "$code" -eq 8 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then exit "$code"; fi
 echo "the daemon has ended with code $code; the pod stays until it is deleted"
 trap 'exit 0' TERM INT
 while :; do

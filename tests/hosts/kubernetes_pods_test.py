@@ -34,7 +34,11 @@ cp "$HOSTS" "$root/etc/hosts.new" && rm "$root/etc/hosts" && mv "$root/etc/hosts
 mount -o remount,ro "$root"
 exec chroot "$root" setpriv --reuid=%d --regid=%d --groups=%d --bounding-set=-all --no-new-privs \
   env -i PATH=/opt/poseidon:/usr/bin:/bin sh -c 'cd "$1" && shift && exec "$@"' sh "$work" "$@"
-""" % (USER, USER, USER)
+""" % (
+    USER,
+    USER,
+    USER,
+)
 
 # Prints the status and the body of an answer.
 ASK = """

@@ -108,7 +108,10 @@ class ManifestTest(unittest.TestCase):
             self.assertEqual(mounted, {*volumes, *claims})
 
     def test_every_file_that_is_named_is_there(self):
-        job_files, keys = self.manifests.files["poseidon-job"], self.manifests.files["poseidon-keys"]
+        job_files, keys = (
+            self.manifests.files["poseidon-job"],
+            self.manifests.files["poseidon-keys"],
+        )
         self.assertIn(find(self.job, "solver"), job_files)
         for field in ("key_file", "token_file"):
             self.assertIn(find(self.job, field), [f"/run/poseidon/{key}" for key in keys])
@@ -152,7 +155,9 @@ class ManifestTest(unittest.TestCase):
             for probe in probes:
                 self.assertEqual(probe["path"], "/healthz")
                 self.assertEqual(probe["port"], "monitor" if is_scheduler else "metrics")
-        services = {service["metadata"]["name"]: service for service in self.manifests.of("Service")}
+        services = {
+            service["metadata"]["name"]: service for service in self.manifests.of("Service")
+        }
         self.assertIn(find(self.job, "scheduler_host"), services)
         served = services["poseidon-scheduler"]["spec"]["ports"]
         self.assertEqual({port["targetPort"]: port["port"] for port in served}, wanted)
@@ -190,7 +195,9 @@ class ManifestTest(unittest.TestCase):
                 self.assertEqual(rights["capabilities"], {"drop": ["ALL"]})
                 self.assertFalse(rights["allowPrivilegeEscalation"])
                 self.assertTrue(rights["readOnlyRootFilesystem"])
-                self.assertEqual(container["image"], self.manifests.kustomization["images"][0]["name"])
+                self.assertEqual(
+                    container["image"], self.manifests.kustomization["images"][0]["name"]
+                )
 
     def test_every_end_that_a_scheduler_has_told_of_is_the_jobs(self):
         codes = [int(code) for code in re.findall(r"(?m)^\| (\d+) \|", read("docs/errors.md"))]
@@ -282,7 +289,9 @@ class NodeScriptTest(cluster.ClusterTest):
             self.assertEqual(pod.wait(), 0)
 
     def test_where_another_is_to_take_its_place_the_pod_ends(self):
-        self.assertEqual(self.run_script("stay", f"exit {cluster.GIVEN_UP}").wait(), cluster.GIVEN_UP)
+        self.assertEqual(
+            self.run_script("stay", f"exit {cluster.GIVEN_UP}").wait(), cluster.GIVEN_UP
+        )
         self.assertEqual(self.run_script("stay", "kill -KILL $$").wait(), KILLED)
 
     def test_a_schedulers_pod_ends_with_its_code(self):

@@ -1,5 +1,5 @@
-// NodeMetricsText: what a server or worker tells of itself, for Prometheus. docs/monitoring.md lists
-// the metrics.
+// NodeMetricsText: what a server or worker tells of itself, for Prometheus. docs/monitoring.md
+// lists the metrics.
 //
 //   response = NodeMetricsText({.role = "worker", .rank = 2, .iteration = 17});
 #pragma once

@@ -14,10 +14,13 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 #include "core/error.h"
 #include "core/http/metrics_writer.h"
+#include "core/steady_now.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/transport/zmq_testing.h"
 #include "transport/monitor/node_metrics.h"
 
 namespace poseidon {
@@ -88,8 +91,10 @@ class Exposition {
       const std::string name = line.substr(at, equals - at);
       std::string value;
       for (at = equals + 2; line.at(at) != '"'; ++at) {
-        if (line[at] == '\\') value += line.at(++at) == 'n' ? '\n' : line[at];
-        else value += line[at];
+        if (line[at] == '\\')
+          value += line.at(++at) == 'n' ? '\n' : line[at];
+        else
+          value += line[at];
       }
       if (!labels.emplace(name, value).second) Fail("a label twice: " + line);
       if (line.at(++at) == '}') return at + 1;
@@ -182,6 +187,46 @@ TEST(NodeMetrics, LeavesOutWhatIsNotKnown) {
   const Exposition read(NodeMetricsText({.role = "server"}));
   EXPECT_EQ(read.value("poseidon_node_joined", {{"role", "server"}}), 0);
   EXPECT_FALSE(read.has("process_resident_memory_bytes"));
+}
+
+// A peer that takes nothing for a while, and then all.
+TEST(ZmqRuntime, CountsWhatQueuesAndHowLongItsActorsTake) {
+  constexpr int kFrames = 64;
+  constexpr int64_t kBytes = 1 << 20;
+  ZmqOptions options = Lanes(1);
+  options.window_bytes = 1 << 20;
+  options.times_actors = true;
+  auto nodes = MakeNodes(2, options);
+  std::atomic<bool> takes{false};
+  nodes[1]->Attach(kFirstDataLane, OnMessage([&takes](const Envelope& envelope, Outbox& outbox) {
+                     while (!takes) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                     outbox.Send(envelope);
+                     outbox.messages.back().to = Here(kApplicationLane);
+                   }));
+  for (auto& node : nodes) node->Start();
+  const Time begin = SteadyNow();
+  const Payload body = Payload::FromString(std::string(kBytes, 'x'));
+  for (int i = 0; i < kFrames; ++i) {
+    nodes[0]->Post(Gradient(WorkerLane(1, kFirstDataLane), body, i));
+  }
+  const TransportCounters& counters = nodes[0]->counters();
+  while (counters.frames_sent + counters.queued_frames < kFrames ||
+         nodes[1]->counters().frames_received == 0) {
+    ASSERT_LT(SteadyNow() - begin, kPatience);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GT(counters.queued_frames, 0);
+  EXPECT_GT(counters.queued_bytes, 0);
+  EXPECT_EQ(counters.queued_bytes % kBytes, 0);
+  const Time still = SteadyNow();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const Duration stood = SteadyNow() - still;
+  takes = true;
+  for (int i = 0; i < kFrames; ++i) ASSERT_TRUE(nodes[1]->mailbox().Take(kPatience));
+  EXPECT_EQ(counters.queued_frames, 0);
+  EXPECT_EQ(counters.queued_bytes, 0);
+  EXPECT_GE(nodes[1]->counters().busy_nanoseconds, stood.count());
+  EXPECT_LE(nodes[1]->counters().busy_nanoseconds, Duration(SteadyNow() - begin).count());
 }
 
 class NodeMonitorTest : public testing::Test {
