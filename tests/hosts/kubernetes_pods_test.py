@@ -157,6 +157,11 @@ class PodsTest(NamespacesTest):
         self.assertEqual(status, 200)
         self.assertRegex(metrics, r'poseidon_node_sent_bytes_total\{role="worker",rank="1"\} [1-9]')
 
+        metrics = self.ask("server-0", 9781, "/metrics", "0123456789abcdef" * 2)[1]
+        for name in ("iteration", "received_bytes_total"):
+            labels = 'role="server",rank="0"'
+            self.assertRegex(metrics, rf"poseidon_node_{name}\{{{labels}\}} [1-9]")
+
         # As when its memory is at an end; the StatefulSet starts another.
         inside = subprocess.run(
             ["ip", "netns", "pids", self.networks["worker-1"]],

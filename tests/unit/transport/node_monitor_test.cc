@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -76,10 +77,10 @@ class Exposition {
     Labels labels;
     if (line.at(at) == '{') at = ReadLabels(line, at + 1, labels);
     if (line.at(at) != ' ') Fail("no space: " + line);
-    size_t read = 0;
-    const std::string number = line.substr(at + 1);
-    const double value = std::stod(number, &read);
-    if (read != number.size()) Fail("no number: " + line);
+    double value = 0;
+    const char* const end = line.data() + line.size();
+    const auto [read, error] = std::from_chars(line.data() + at + 1, end, value);
+    if (error != std::errc() || read != end) Fail("no number: " + line);
     if (!samples_.emplace(std::pair(name, labels), value).second) Fail("twice: " + line);
   }
 
