@@ -287,6 +287,7 @@ void WorkerSession::Begin() {
   AwaitEndOf(Phase::kStarting, JoinPatience(), "all nodes to get ready");
   events_->SetNames(LayerNames(protocol_.model()), BucketNames(plan()));
   Note(Activity::kComputing);
+  shown_iteration_ = iteration();
   iteration_begin_ = SteadyNow();
 }
 
@@ -303,6 +304,7 @@ void WorkerSession::GoBack() {
     AwaitEndOf(Phase::kStarting, patience, "all nodes to get ready");
   }
   going_back_ = false;
+  shown_iteration_ = iteration();
   iteration_begin_ = SteadyNow();
 }
 
@@ -344,6 +346,7 @@ bool WorkerSession::EndIteration(wire::Progress progress) {
   iteration_begin_ = now;
   Do([&](Outbox& outbox) { protocol_.EndIteration(std::move(progress), outbox); });
   Note(Activity::kComputing);
+  shown_iteration_ = iteration();
   Poll();
   AwaitEndOf(Phase::kAgreeing, StallPatience(), "the iteration to pause before for another plan");
   if (protocol_.stops() && !options_.stops) throw Interrupted();

@@ -36,6 +36,7 @@
 // GradientReady, throw Rewound, too.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -109,6 +110,9 @@ class WorkerSession {
   // Whether this worker is the first of the plan's; worker 0, if that has not been lost.
   bool leads() const { return protocol_.leads(); }
   int64_t iteration() const { return protocol_.iteration(); }
+  // The same, and what has crossed the network, for any thread while this lives.
+  const std::atomic<int64_t>& shown_iteration() const { return shown_iteration_; }
+  const TransportCounters& counters() const { return runtime_->counters(); }
   const Plan& plan() const { return protocol_.plan(); }
   // That was declared; once there is a plan.
   const UpdateRule& rule() const { return protocol_.context().rule; }
@@ -223,6 +227,7 @@ class WorkerSession {
   bool going_back_ = false;
   bool finished_ = false;
   Time iteration_begin_{};
+  std::atomic<int64_t> shown_iteration_{0};
 };
 
 }  // namespace poseidon

@@ -340,6 +340,7 @@ void CheckMonitor(const Job& job, const TextLocations& locations) {
   const JobFields fields(job, locations);
   const Monitor& monitor = job.monitor();
   fields.CheckRange("monitor.port", monitor.port(), 0, 65535);
+  fields.CheckRange("monitor.node_port", monitor.node_port(), 0, 65535);
   if (monitor.address().empty()) {
     fields.Fail("monitor.address", "monitor.address is empty; name the address to listen on");
   }

@@ -51,6 +51,7 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
       shard.stall_deadline = options_.stall_deadline;
       shard.phantom = options_.phantom;
       shard.trace = options_.trace;
+      shard.iteration = options_.iteration;
       outbox.Attach(kFirstDataLane + lane, std::make_unique<ShardActor>(plan, shard));
     }
   } catch (const std::bad_alloc&) {

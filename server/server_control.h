@@ -2,6 +2,9 @@
 // those of a later plan take the place of the others, and what the others hold is gone then.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 #include "core/trace.h"
 #include "server/shard_actor.h"
 #include "transport/actor.h"
@@ -14,6 +17,8 @@ struct ServerOptions {
   Duration stall_deadline = Seconds(300);
   bool phantom = false;    // see ShardOptions
   Trace* trace = nullptr;  // outlives the actor; may be null
+  // Told the iteration of each gradient that is taken; outlives the actor, may be null.
+  std::atomic<int64_t>* iteration = nullptr;
 };
 
 // The application lane hears kJoined, kPlan once the shards' memory is there, and kEnd.

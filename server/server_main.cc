@@ -2,6 +2,9 @@
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 
+#include <atomic>
+#include <optional>
+
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/own_flags.h"
@@ -10,6 +13,7 @@
 #include "server/server_control.h"
 #include "transport/membership/event_writer.h"
 #include "transport/membership/node_setup.h"
+#include "transport/monitor/node_monitor.h"
 #include "transport/zmq/zmq_runtime.h"
 
 DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
@@ -38,7 +42,7 @@ constexpr size_t kTraceEvents = 100000;
 
 // Waits for the job's end; returns why.
 wire::End Serve(ZmqRuntime& runtime, EventWriter& events, Trace& trace, std::string& name,
-                Interruption& interruption) {
+                std::atomic<int>& rank, Interruption& interruption) {
   uint64_t epoch = 0;
   while (true) {
     if (interruption.Pending()) {
@@ -55,6 +59,7 @@ wire::End Serve(ZmqRuntime& runtime, EventWriter& events, Trace& trace, std::str
       wire::View view;
       view.ParseFromString(envelope->body.ToString());
       epoch = view.epoch();
+      rank = view.your_rank();
       name = "server-" + std::to_string(view.your_rank());
       trace.set_process("server " + std::to_string(view.your_rank()));
       LOG(INFO) << "joined as server " << view.your_rank();
@@ -85,6 +90,8 @@ ExitCode Run() {
   Trace trace("server", kTraceEvents);
   const bool tracing = config.job.training().trace() && !FLAGS_out.empty();
 
+  std::atomic<int> rank{-1};
+  std::atomic<int64_t> iteration{0};
   ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(config.job, host));
   ServerOptions options;
   options.member =
@@ -93,13 +100,20 @@ ExitCode Run() {
   options.member.replaces = FLAGS_replaces;
   options.stall_deadline = Seconds(config.job.communication().stall_deadline_seconds());
   options.trace = tracing ? &trace : nullptr;
+  options.iteration = &iteration;
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
   const auto events = std::make_shared<EventWriter>(runtime, host, FLAGS_out);
   runtime.Observe([events](const Envelope& envelope) { events->Observe(envelope); });
+  std::optional<NodeMonitor> monitor;
+  if (config.job.monitor().has_node_port()) {
+    monitor.emplace(config.job.monitor(),
+                    NodeMonitor::Shown{Role::kServer, rank, iteration, runtime.counters()});
+    LOG(INFO) << "metrics: " << monitor->url();
+  }
   runtime.Start();
 
   std::string name;
-  const wire::End end = Serve(runtime, *events, trace, name, interruption);
+  const wire::End end = Serve(runtime, *events, trace, name, rank, interruption);
   if (tracing) events->Write(static_cast<ExitCode>(end.exit_code()), end.reason());
   runtime.Stop();
   if (tracing && !name.empty()) trace.Write(FLAGS_out + "/" + name + ".trace.json");

@@ -251,6 +251,7 @@ bool ShardActor::Accept(const Envelope& envelope, FrameStatus status, const Outb
     dropped_.AddInvalid(envelope, "of an iteration or with a body that can't be");
   }
   if (status != FrameStatus::kAccepted) return false;
+  if (options_.iteration != nullptr) *options_.iteration = envelope.iteration;
   if (options_.trace != nullptr) {
     options_.trace->Add({"gradient arrived", buckets_[envelope.bucket].name,
                          "from " + envelope.from.node.ToString(), envelope.iteration, outbox.now,

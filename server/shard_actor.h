@@ -39,6 +39,8 @@ struct ShardOptions {
   // No floats are held; sizes and times are as with them (simulation).
   bool phantom = false;
   Trace* trace = nullptr;  // outlives the actor; may be null
+  // Told the iteration of each gradient that is taken; outlives the actor, may be null.
+  std::atomic<int64_t>* iteration = nullptr;
 };
 
 class ShardActor : public Actor {

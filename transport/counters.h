@@ -25,6 +25,12 @@ struct TransportCounters {
   // Envelopes to a node without a route, or within the node to a lane without actor: a bug, or a
   // peer or an actor that is gone.
   std::atomic<int64_t> unroutable{0};
+  // Now in the priority queues, not yet handed to a socket.
+  std::atomic<int64_t> queued_frames{0};
+  std::atomic<int64_t> queued_bytes{0};  // bodies
+  // Time that the data lanes' actors have taken, sums and updates included; counted only with
+  // ZmqOptions::times_actors.
+  std::atomic<int64_t> busy_nanoseconds{0};
 };
 
 }  // namespace poseidon

@@ -4,6 +4,8 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <atomic>
+#include <optional>
 
 #include "client/worker_session.h"
 #include "core/error.h"
@@ -11,6 +13,7 @@
 #include "core/own_flags.h"
 #include "core/program.h"
 #include "proto/job_config.h"
+#include "transport/monitor/node_monitor.h"
 #include "worker/engine/balanced_batch.h"
 #include "worker/engine_factory.h"
 #include "worker/trainer.h"
@@ -142,7 +145,15 @@ ExitCode Run() {
   // Goes after the job has been told of an error: it waits for its devices then, which may be what
   // has failed.
   TrainingParts training;
+  const std::atomic<int> rank{session.rank()};
+  std::optional<NodeMonitor> monitor;
   try {
+    if (config.job.monitor().has_node_port()) {
+      monitor.emplace(
+          config.job.monitor(),
+          NodeMonitor::Shown{Role::kWorker, rank, session.shown_iteration(), session.counters()});
+      LOG(INFO) << "metrics: " << monitor->url();
+    }
     TrainAndFinish(*plan, config.job, devices, session, training);
   } catch (const Error& error) {
     session.Fail(error);

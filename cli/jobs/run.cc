@@ -95,6 +95,8 @@ void SetStart(const std::vector<std::string>& program, Training& training) {
 void SetMonitor(Job& job) {
   if (!FLAGS_monitor) return job.clear_monitor();
   if (!job.has_monitor()) job.mutable_monitor()->set_port(0);
+  // Here all nodes share one machine's ports.
+  if (!HostsGiven() && job.monitor().has_node_port()) job.mutable_monitor()->set_node_port(0);
 }
 
 // A program computes where and in what it decides itself, and goes only forward.

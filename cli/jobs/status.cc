@@ -16,7 +16,7 @@
 #include "cli/planning/plan.h"
 #include "core/atomic_file.h"
 #include "core/files/regular_file.h"
-#include "scheduler/monitor/access.h"
+#include "core/http/access.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
 #include "scheduler/monitor/page.h"

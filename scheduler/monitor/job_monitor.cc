@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "core/atomic_file.h"
+#include "core/http/access.h"
 #include "core/steady_now.h"
-#include "scheduler/monitor/access.h"
 
 namespace poseidon {
 namespace {

@@ -1,11 +1,8 @@
 #include "scheduler/monitor/metrics_text.h"
 
-#include <array>
-#include <charconv>
 #include <cmath>
-#include <utility>
-#include <vector>
 
+#include "core/http/metrics_writer.h"
 #include "core/utf8.h"
 #include "proto/bucket.h"
 #include "scheduler/monitor/node_state.h"
@@ -13,55 +10,9 @@
 namespace poseidon {
 namespace {
 
-using Labels = std::vector<std::pair<std::string, std::string>>;
+using Labels = MetricsWriter::Labels;
 
 constexpr int kBytesPerFloat = 4;
-
-// As the format wants a label's value.
-std::string Escaped(const std::string& value) {
-  std::string escaped;
-  for (const char character : value) {
-    if (character == '\n') {
-      escaped += "\\n";
-      continue;
-    }
-    if (character == '\\' || character == '"') escaped += '\\';
-    escaped += character;
-  }
-  return escaped;
-}
-
-std::string NumberOf(double value) {
-  std::array<char, 32> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return {text.data(), end};
-}
-
-// The metrics as they are written, one family of samples after the other.
-class MetricsWriter {
- public:
-  void Family(const std::string& name, const std::string& type, const std::string& help) {
-    name_ = name;
-    head_ = "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
-  }
-
-  // Of the family that was begun last.
-  void Sample(double value, const Labels& labels = {}) {
-    if (std::isnan(value)) return;
-    text_ += std::exchange(head_, "") + name_;
-    for (size_t i = 0; i < labels.size(); ++i) {
-      text_ += (i == 0 ? "{" : ",") + labels[i].first + "=\"" + Escaped(labels[i].second) + "\"";
-    }
-    text_ += (labels.empty() ? " " : "} ") + NumberOf(value) + "\n";
-  }
-
-  std::string Take() { return std::move(text_); }
-
- private:
-  std::string name_;
-  std::string head_;  // of a family without a sample yet
-  std::string text_;
-};
 
 void WriteJob(const JobStatus& status, MetricsWriter& out) {
   out.Family("poseidon_job_info", "gauge", "The job, whose name is a label; always 1.");

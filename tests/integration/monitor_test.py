@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -116,6 +117,7 @@ class MonitorTest(cluster.ClusterTest):
         deadline = f"heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}"
         self.assertIn(deadline, config)
         config = config.replace(deadline, f"heartbeat_deadline_seconds: {cluster.PATIENCE}")
+        config += "monitor { port: 0 node_port: 0 }\n"
         run = self.start_run(config, *arguments)
         return run, run.await_output(r"monitor: (http://127\.0\.0\.1:\d+/)")[1]
 
@@ -161,6 +163,7 @@ class MonitorTest(cluster.ClusterTest):
         self.assertIn('\nposeidon_job_phase{phase="training"} 1\n', metrics)
         self.assertEqual(ask(url, "healthz"), "ok\n")
 
+        self.check_nodes()
         self.check_command(url)
         self.check_stopped_worker(url)
 
@@ -175,6 +178,35 @@ class MonitorTest(cluster.ClusterTest):
         shown = self.start("poseidon", "status", self.path("out"))
         self.assertEqual(shown.wait(), cluster.SUCCESS)
         self.assertIn(f"test: ended with code {cluster.INTERRUPTED}", shown.output())
+
+    def check_nodes(self):
+        """What servers and workers tell of themselves; their logs say where."""
+        for node in ("server-0", "worker-0", "worker-1"):
+            with open(self.path(f"out/logs/{node}.log"), encoding="utf-8") as file:
+                url = re.search(r"metrics: (http://127\.0\.0\.1:\d+/)", file.read())[1]
+            self.assertEqual(ask(url, "healthz"), "ok\n")
+            role, rank = node.split("-")
+            labels = f'{{role="{role}",rank="{rank}"}}'
+
+            def value(name):
+                found = re.search(f"(?m)^{name}{re.escape(labels)} (.*)$", ask(url, "metrics"))
+                return float(found[1])
+
+            names = [
+                "iteration",
+                "sent_bytes_total",
+                "received_bytes_total",
+                "update_seconds_total",
+            ]
+            names = [f"poseidon_node_{name}" for name in names]
+            before = [value(name) for name in names]
+            self.assertIn("\nprocess_resident_memory_bytes ", ask(url, "metrics"))
+            if role == "server":
+                continue  # the plan may have all-reduces only
+            wait_for(
+                lambda: all(value(name) > then for name, then in zip(names, before)),
+                f"progress of {node} in {names}, which were {before}",
+            )
 
     def check_command(self, url):
         for address in (url, self.path("out")):

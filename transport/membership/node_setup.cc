@@ -73,6 +73,7 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   if (IsLoopbackName(public_host)) options.bind_host = address;
   SetSecurity(job.security(), options);
   options.data_lanes = job.communication().lanes();
+  options.times_actors = job.monitor().has_node_port();
   options.window_bytes = job.communication().window_bytes();
   if (job.training().trace()) options.kept_events = kTracedEvents;
   // So that who has heard of a death also ends within the deadline (HeartbeatTiming).

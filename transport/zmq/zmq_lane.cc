@@ -267,6 +267,10 @@ void ZmqLane::CallActor(Call call) {
     call(*actor_);
     CarryOut();
   });
+  if (node_.options.times_actors && lane_ >= kFirstDataLane) {
+    const auto taken = std::chrono::nanoseconds(SteadyNow() - outbox_.now);
+    node_.counters.busy_nanoseconds += taken.count();
+  }
   if (fine) return;
   actor_.reset();
   timers_.Clear();

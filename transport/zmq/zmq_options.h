@@ -23,6 +23,9 @@ struct ZmqOptions {
   int heartbeat_port = 0;
   // Number of data lanes.
   int data_lanes = 0;
+  // Whether TransportCounters::busy_nanoseconds is counted, which takes a look at the clock a
+  // message.
+  bool times_actors = false;
   // Bytes of bodies handed to one peer's socket and not yet taken by the kernel; an envelope counts
   // as at least 512, for what ZeroMQ keeps about it. One envelope is always let through.
   int64_t window_bytes = 4 << 20;

@@ -102,8 +102,19 @@ bool ZmqPeer::Later(const Queued& a, const Queued& b) {
 }
 
 void ZmqPeer::Enqueue(Envelope envelope) {
+  CountQueued(envelope, 1);
   queue_.push_back({std::move(envelope), count_++});
   std::push_heap(queue_.begin(), queue_.end(), Later);
+}
+
+void ZmqPeer::DropQueued() {
+  for (const Queued& queued : queue_) CountQueued(queued.envelope, -1);
+  queue_.clear();
+}
+
+void ZmqPeer::CountQueued(const Envelope& envelope, int change) {
+  counters_.queued_frames += change;
+  counters_.queued_bytes += change * static_cast<int64_t>(envelope.body.size());
 }
 
 void ZmqPeer::TuneConnection() {
@@ -124,6 +135,7 @@ bool ZmqPeer::Pump() {
       ReplaceSocket();
       return false;
     }
+    CountQueued(first, -1);
     std::pop_heap(queue_.begin(), queue_.end(), Later);
     queue_.pop_back();
   }

@@ -44,7 +44,7 @@ class ZmqPeer {
   // nobody is woken and the next call tries again.)
   bool Pump();
   // Forgets what is queued.
-  void DropQueued() { queue_.clear(); }
+  void DropQueued();
   // Nothing is queued.
   bool empty() const { return queue_.empty(); }
   // Moreover, the kernel has all that was sent.
@@ -64,6 +64,8 @@ class ZmqPeer {
   // The order of std::push_heap, whose first is the largest: later than.
   static bool Later(const Queued& a, const Queued& b);
 
+  // One more or less of it is queued.
+  void CountQueued(const Envelope& envelope, int change);
   void Connect();
   // Has ZeroMQ tell of the new socket's connection.
   void Watch();

@@ -16,8 +16,8 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/http/access.h"
 #include "core/steady_now.h"
-#include "scheduler/monitor/access.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
 #include "tests/unit/temporary_directory.h"

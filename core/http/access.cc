@@ -1,4 +1,4 @@
-#include "scheduler/monitor/access.h"
+#include "core/http/access.h"
 
 #include <sys/stat.h>
 
