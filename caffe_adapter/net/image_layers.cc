@@ -263,6 +263,37 @@ LayerShapes InferPooling(const LayerInput& input) {
   return {std::vector<Shape>(input.layer.top_size(), top), {}};
 }
 
+// A level may be too fine for its image: then whole windows would lie in the padding, and Caffe
+// ends there, too.
+LayerShapes InferSpp(const LayerInput& input) {
+  CheckImages(input);
+  const Shape& bottom = input.bottoms[0];
+  const uint32_t height = input.layer.spp_param().pyramid_height();
+  if (height == 0) input.Fail("spp_param.pyramid_height", "pyramid_height must be at least 1");
+  int64_t outputs = 0;
+  for (uint32_t level = 0; level < height; ++level) {
+    const auto too_many = [&] {
+      input.Fail("spp_param.pyramid_height",
+                 "level " + std::to_string(level) + " cuts images into 2^" + std::to_string(level) +
+                     " rows and columns, too many for " + input.Bottom(0));
+    };
+    if (level >= 31) too_many();
+    const caffe::LayerParameter pooling =
+        PyramidLevel(input.layer, bottom, static_cast<int>(level));
+    const SlidingWindow window = PoolingWindow(pooling.pooling_param(), bottom);
+    if (window.pad[0] >= window.kernel[0] || window.pad[1] >= window.kernel[1]) too_many();
+    if (window.pad[0] + window.pad[1] > 0 &&
+        pooling.pooling_param().pool() == caffe::PoolingParameter::STOCHASTIC) {
+      input.Fail("spp_param.pool", "STOCHASTIC pooling takes no padding, but level " +
+                                       std::to_string(level) + " pads " + input.Bottom(0));
+    }
+    outputs += bottom[1] << (2 * level);
+  }
+  // A single level is not flattened.
+  if (height == 1) return {{{bottom[0], outputs, 1, 1}}, {}};
+  return {{{bottom[0], outputs}}, {}};
+}
+
 LayerShapes InferLrn(const LayerInput& input) {
   CheckImages(input);
   if (input.layer.lrn_param().local_size() % 2 == 0) {

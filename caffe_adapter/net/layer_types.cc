@@ -37,9 +37,6 @@ constexpr LayerType Refused(std::string_view name, std::string_view reason) {
   return {.name = name, .infer = Refuse, .bottoms = kAny, .tops = kAny, .refused = reason};
 }
 
-constexpr std::string_view kRecurrent =
-    "it is recurrent, and a net is not unrolled over time steps here";
-
 constexpr LayerType kLayerTypes[] = {
     Neuron("AbsVal"),
     {.name = "Accuracy", .infer = InferAccuracy, .bottoms = kTwo, .tops = kOneOrTwo},
@@ -79,8 +76,8 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "InnerProduct", .infer = InferInnerProduct, .bottoms = kOne, .tops = kOne},
     {.name = "Input", .infer = InferInput, .bottoms = kNone, .tops = kSome},
     {.name = "LRN", .infer = InferLrn, .bottoms = kOne, .tops = kOne},
-    Refused("LSTM", kRecurrent),
-    Refused("LSTMUnit", kRecurrent),
+    {.name = "LSTM", .infer = InferLstm, .bottoms = {2, 5}, .tops = {1, 3}},
+    {.name = "LSTMUnit", .infer = InferLstmUnit, .bottoms = {3, 3}, .tops = kTwo},
     Neuron("Log", InferLog),
     {.name = "MVN", .infer = InferMvn, .bottoms = kOne, .tops = kOne, .in_place = true},
     {.name = "MemoryData", .infer = InferMemoryData, .bottoms = kNone, .tops = kTwo},
@@ -90,14 +87,12 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "Pooling", .infer = InferPooling, .bottoms = kOne, .tops = kOneOrTwo},
     Neuron("Power"),
     Refused("Python", "it is a program of the user's own, and no Python runs here"),
-    Refused("RNN", kRecurrent),
+    {.name = "RNN", .infer = InferRnn, .bottoms = {2, 4}, .tops = kOneOrTwo},
     Neuron("ReLU"),
-    Refused("Recurrent", kRecurrent),
+    Refused("Recurrent", "it is what LSTM and RNN have in common and computes nothing by itself"),
     {.name = "Reduction", .infer = InferReduction, .bottoms = kOne, .tops = kOne},
     {.name = "Reshape", .infer = InferReshape, .bottoms = kOne, .tops = kOne},
-    Refused("SPP",
-            "spatial pyramid pooling; Pooling layers of several sizes, Flatten and Concat "
-            "compute the same"),
+    {.name = "SPP", .infer = InferSpp, .bottoms = kOne, .tops = kOne},
     {.name = "Scale", .infer = InferScale, .bottoms = kOneOrTwo, .tops = kOne, .in_place = true},
     Neuron("Sigmoid"),
     Loss("SigmoidCrossEntropyLoss", InferSigmoidCrossEntropyLoss),

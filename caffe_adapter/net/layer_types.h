@@ -77,6 +77,7 @@ LayerShapes InferConvolution(const LayerInput& input);
 LayerShapes InferDeconvolution(const LayerInput& input);
 LayerShapes InferIm2col(const LayerInput& input);
 LayerShapes InferPooling(const LayerInput& input);
+LayerShapes InferSpp(const LayerInput& input);
 LayerShapes InferLrn(const LayerInput& input);
 LayerShapes InferMvn(const LayerInput& input);
 
@@ -99,6 +100,11 @@ LayerShapes InferEltwise(const LayerInput& input);
 LayerShapes InferSoftmax(const LayerInput& input);
 LayerShapes InferReduction(const LayerInput& input);
 LayerShapes InferArgMax(const LayerInput& input);
+
+// recurrent_layers.cc: layers that step through time.
+LayerShapes InferLstm(const LayerInput& input);
+LayerShapes InferRnn(const LayerInput& input);
+LayerShapes InferLstmUnit(const LayerInput& input);
 
 // reshaping_layers.cc: layers that cut, join and reshape blobs without computing.
 LayerShapes InferConcat(const LayerInput& input);

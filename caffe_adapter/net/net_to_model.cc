@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "caffe_adapter/net/net.h"
+#include "caffe_adapter/net/recurrence.h"
 #include "caffe_adapter/net/solver.h"
 #include "proto/model_size.h"
 
@@ -28,6 +29,19 @@ bool GradientIsAProduct(const LayerDescription& layer) {
   return !parameter.transpose() && (parameter.axis() == 1 || parameter.axis() + axes == 1);
 }
 
+// Each step multiplies with all matrices but the static input's, which is the same for all steps.
+int64_t RecurrentMultiplyAdds(const LayerDescription& layer) {
+  const Recurrence recurrence = ToRecurrence(layer.parameter, layer.bottoms[0].shape);
+  int64_t sum = 0;
+  for (size_t i = 0; i < layer.parameters.size(); ++i) {
+    const Shape& shape = layer.parameters[i].shape;
+    if (shape.size() < 2) continue;  // a bias
+    const bool once = recurrence.static_input && i == 2;
+    sum += (once ? 1 : recurrence.steps) * recurrence.streams * Count(shape);
+  }
+  return sum;
+}
+
 // Multiply-adds of a forward pass of the whole batch. A layer without a matrix (Scale, for one)
 // does one for each number that it makes.
 int64_t MultiplyAdds(const LayerDescription& layer) {
@@ -44,6 +58,7 @@ int64_t MultiplyAdds(const LayerDescription& layer) {
   if (layer.type() == "InnerProduct") {
     return outputs * weights[layer.parameter.inner_product_param().transpose() ? 0 : 1];
   }
+  if (layer.type() == "LSTM" || layer.type() == "RNN") return RecurrentMultiplyAdds(layer);
   return outputs;
 }
 

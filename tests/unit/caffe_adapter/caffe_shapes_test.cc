@@ -305,10 +305,64 @@ TEST(CaffeShapesTest, Losses) {
               HasSubstr("top_k is 4; expected 1 to the number of classes, 3"));
 }
 
+// Parameters in the order in which a .caffemodel of Caffe has them.
+TEST(CaffeShapesTest, RecurrentLayers) {
+  const std::string fields = "recurrent_param { num_output: 5 ";
+  const Shape x = {7, 2, 3, 4};
+  const Shape goes_on = {7, 2};
+  EXPECT_THAT(Top("LSTM", {x, goes_on}, fields + "}"), ElementsAre(7, 2, 5));
+  EXPECT_THAT(Parameters("LSTM", {x, goes_on}, fields + "}"),
+              ElementsAre(Shape{20, 12}, Shape{20}, Shape{20, 5}));
+  EXPECT_THAT(Parameters("LSTM", {x, goes_on, {2, 6}}, fields + "}"),
+              ElementsAre(Shape{20, 12}, Shape{20}, Shape{20, 6}, Shape{20, 5}));
+  EXPECT_THAT(Parameters("RNN", {x, goes_on, {2, 3, 2}}, fields + "}"),
+              ElementsAre(Shape{5, 12}, Shape{5}, Shape{5, 6}, Shape{5, 5}, Shape{5, 5}, Shape{5}));
+  const LayerDescription exposed =
+      Layer("LSTM", {x, goes_on, {1, 2, 5}, {1, 2, 5}},
+            fields + "expose_hidden: true } top: 'h' top: 'i' top: 'j'");
+  EXPECT_EQ(exposed.tops[2].shape, (Shape{1, 2, 5}));
+  EXPECT_EQ(exposed.parameters.size(), 3);
+  EXPECT_EQ(Layer("LSTMUnit", {{1, 2, 5}, {1, 2, 20}, {1, 2}}, "top: 'u' top: 'v'").tops[1].shape,
+            (Shape{1, 2, 5}));
+}
+
+TEST(CaffeShapesTest, RecurrentLayersErrors) {
+  const std::string fields = "recurrent_param { num_output: 5 ";
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2}, {7, 2}}, fields + "}"),
+              HasSubstr("bottom \"a\", 7 x 2, should be time steps x streams x inputs"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}}), HasSubstr("num_output must be at least 1"));
+  EXPECT_THAT(ErrorOf("RNN", {{7, 2, 3}, {7, 3}}, fields + "}"),
+              HasSubstr("bottom \"b\", 7 x 3, should be the sequence indicators: 7 x 2"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}, {3, 4}}, fields + "}"),
+              HasSubstr("bottom \"c\", 3 x 4, should be streams x static inputs, with 2 streams"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}, {1, 2, 5}, {1, 2, 5}}, fields + "}"),
+              HasSubstr("has 4 bottoms; expected 2 or 3: x, the sequence indicators"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}, {1, 2, 5}, {1, 2, 5}},
+                      fields + "expose_hidden: true } top: 'h'"),
+              HasSubstr("has 1 tops; expected 3"));
+  EXPECT_THAT(ErrorOf("RNN", {{7, 2, 3}, {7, 2}, {2, 5}},
+                      fields + "expose_hidden: true } top: 'h' top: 'i'"),
+              HasSubstr("bottom \"c\", 2 x 5, should be a state before the first step: 1 x 2 x 5"));
+  EXPECT_THAT(ErrorOf("LSTMUnit", {{1, 2, 5}, {1, 2, 5}, {1, 2}}, "top: 'c' top: 'h'"),
+              HasSubstr("bottom \"b\", 1 x 2 x 5, should be the gate inputs: 1 x 2 x 20"));
+}
+
+TEST(CaffeShapesTest, Pyramids) {
+  const Shape image = {2, 3, 8, 7};
+  EXPECT_THAT(Top("SPP", {image}, "spp_param { pyramid_height: 1 }"), ElementsAre(2, 3, 1, 1));
+  EXPECT_THAT(Top("SPP", {image}, "spp_param { pyramid_height: 3 }"), ElementsAre(2, 3 * 21));
+  EXPECT_THAT(ErrorOf("SPP", {image}), HasSubstr("pyramid_height must be at least 1"));
+  EXPECT_THAT(
+      ErrorOf("SPP", {image}, "spp_param { pyramid_height: 9 }"),
+      HasSubstr("level 3 cuts images into 2^3 rows and columns, too many for bottom \"a\""));
+  EXPECT_THAT(ErrorOf("SPP", {image}, "spp_param { pyramid_height: 2 pool: STOCHASTIC }"),
+              HasSubstr("STOCHASTIC pooling takes no padding, but level 1 pads bottom \"a\""));
+}
+
 TEST(CaffeShapesTest, TypesThatAreRefusedSayWhy) {
-  EXPECT_THAT(ErrorOf("LSTM", {{2, 3}, {2, 3}}), StartsWith("net.prototxt:1:"));
-  EXPECT_THAT(ErrorOf("LSTM", {{2, 3}, {2, 3}}),
-              HasSubstr("layer \"it\" (LSTM): this layer type is not supported: it is recurrent"));
+  EXPECT_THAT(ErrorOf("Recurrent", {{2, 3}, {2, 3}}), StartsWith("net.prototxt:1:"));
+  EXPECT_THAT(ErrorOf("Recurrent", {{2, 3}, {2, 3}}),
+              HasSubstr("layer \"it\" (Recurrent): this layer type is not supported: it is what"));
   EXPECT_THAT(ErrorOf("Python", {}), HasSubstr("no Python runs here. A Caffe of your own"));
   EXPECT_THAT(ErrorOf("Nonsense", {}), HasSubstr("unknown layer type; known are AbsVal, Accuracy"));
   for (const LayerType& type : LayerTypes()) {

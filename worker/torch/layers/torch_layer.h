@@ -104,6 +104,7 @@ std::unique_ptr<TorchLayer> MakeParameter(const TorchLayerInput& input);
 
 // torch_pooling_layers.cc: that slide windows over images.
 std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSpp(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeIm2col(const TorchLayerInput& input);
 
 // torch_normalization_layers.cc
@@ -132,6 +133,11 @@ std::unique_ptr<TorchLayer> MakeArgMax(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeReduction(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input);
+
+// torch_recurrent_layers.cc: that step through time.
+std::unique_ptr<TorchLayer> MakeLstm(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeLstmUnit(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeRnn(const TorchLayerInput& input);
 
 // torch_reshaping_layers.cc: that cut, join and reshape blobs without computing.
 std::unique_ptr<TorchLayer> MakeBatchReindex(const TorchLayerInput& input);
