@@ -1,4 +1,6 @@
 // Shapes of layers that slide a window, or take (num, channels, height, width).
+#include <glog/logging.h>
+
 #include "caffe_adapter/net/layer_types.h"
 #include "caffe_adapter/net/sliding_window.h"
 
@@ -183,6 +185,14 @@ void CheckPooling(const LayerInput& input) {
   if (p.has_stride_h() != p.has_stride_w() || (p.has_stride() && p.has_stride_h())) {
     input.Fail("pooling_param", "give either stride or both stride_h and stride_w");
   }
+  if (p.has_ceil_mode() && p.has_round_mode()) {
+    input.Fail("pooling_param.ceil_mode", "give round_mode or ceil_mode, not both");
+  }
+  if (p.has_ceil_mode()) {
+    LOG_FIRST_N(WARNING, 1) << "layer \"" << input.layer.name()
+                            << "\" has ceil_mode, a field of forks of Caffe; taken as round_mode: "
+                            << (p.ceil_mode() ? "CEIL" : "FLOOR");
+  }
   if (input.layer.top_size() > 1 && p.pool() != caffe::PoolingParameter::MAX) {
     input.Fail("top.1", "only MAX pooling has a second top, the places of the maxima");
   }
@@ -207,7 +217,7 @@ SlidingWindow CheckedPoolingWindow(const LayerInput& input) {
 
 // Caffe's count of windows: rounded up, and without a last one that would start in the padding.
 int64_t PooledExtent(const LayerInput& input, const SlidingWindow& window, int direction) {
-  const bool up = input.layer.pooling_param().round_mode() == caffe::PoolingParameter::CEIL;
+  const bool up = RoundsUp(input.layer.pooling_param());
   const int64_t extent = input.bottoms[0][2 + direction];
   const int64_t stride = window.stride[direction];
   const int64_t pad = window.pad[direction];

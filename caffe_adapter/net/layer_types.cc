@@ -41,6 +41,7 @@ constexpr LayerType kLayerTypes[] = {
     Neuron("AbsVal"),
     {.name = "Accuracy", .infer = InferAccuracy, .bottoms = kTwo, .tops = kOneOrTwo},
     {.name = "ArgMax", .infer = InferArgMax, .bottoms = kOne, .tops = kOne},
+    {.name = "Axpy", .infer = InferAxpy, .bottoms = {3, 3}, .tops = kOne},
     Neuron("BNLL"),
     {.name = "BatchNorm", .infer = InferBatchNorm, .bottoms = kOne, .tops = kOne, .in_place = true},
     {.name = "BatchReindex", .infer = InferBatchReindex, .bottoms = kTwo, .tops = kOne},
@@ -63,9 +64,7 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "Embed", .infer = InferEmbed, .bottoms = kOne, .tops = kOne},
     Loss("EuclideanLoss", InferEuclideanLoss),
     Neuron("Exp", InferExp),
-    Refused("Filter",
-            "how many samples it lets through depends on their values, and blobs have "
-            "one size from the start here"),
+    {.name = "Filter", .infer = InferFilter, .bottoms = {2, kMany}, .tops = kSome},
     {.name = "Flatten", .infer = InferFlatten, .bottoms = kOne, .tops = kOne},
     {.name = "HDF5Data", .infer = InferHdf5Data, .bottoms = kNone, .tops = kSome},
     Refused("HDF5Output", "it writes files in each iteration; nothing else reads them"),

@@ -97,6 +97,7 @@ LayerShapes InferExp(const LayerInput& input);
 LayerShapes InferLog(const LayerInput& input);
 LayerShapes InferClip(const LayerInput& input);
 LayerShapes InferEltwise(const LayerInput& input);
+LayerShapes InferAxpy(const LayerInput& input);
 LayerShapes InferSoftmax(const LayerInput& input);
 LayerShapes InferReduction(const LayerInput& input);
 LayerShapes InferArgMax(const LayerInput& input);
@@ -115,6 +116,7 @@ LayerShapes InferReshape(const LayerInput& input);
 LayerShapes InferCrop(const LayerInput& input);
 LayerShapes InferTile(const LayerInput& input);
 LayerShapes InferBatchReindex(const LayerInput& input);
+LayerShapes InferFilter(const LayerInput& input);
 LayerShapes InferSilence(const LayerInput& input);
 
 // loss_layers.cc: losses, and Accuracy.

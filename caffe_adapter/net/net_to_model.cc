@@ -1,6 +1,7 @@
 // From a net's description to what a worker declares to the scheduler.
 #include <algorithm>
 
+#include "caffe_adapter/net/filtered_blobs.h"
 #include "caffe_adapter/net/net.h"
 #include "caffe_adapter/net/recurrence.h"
 #include "caffe_adapter/net/solver.h"
@@ -21,9 +22,11 @@ bool SharesParameters(const LayerDescription& layer) {
                      [](const ParameterDescription& parameter) { return parameter.shared; });
 }
 
-// What is shared has the sum of several layers' gradients.
-bool GradientIsAProduct(const LayerDescription& layer) {
+// What is shared has the sum of several layers' gradients. Factors have as many rows in each
+// iteration, which samples that come through a Filter layer have not.
+bool GradientIsAProduct(const LayerDescription& layer, const FilteredBlobs& filtered) {
   if (layer.type() != "InnerProduct" || SharesParameters(layer)) return false;
+  if (filtered.contains(layer.bottoms[0].name)) return false;
   const caffe::InnerProductParameter& parameter = layer.parameter.inner_product_param();
   const int axes = static_cast<int>(layer.bottoms[0].shape.size());
   return !parameter.transpose() && (parameter.axis() == 1 || parameter.axis() + axes == 1);
@@ -62,7 +65,7 @@ int64_t MultiplyAdds(const LayerDescription& layer) {
   return outputs;
 }
 
-LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
+LayerSpec ToLayerSpec(const LayerDescription& layer, const FilteredBlobs& filtered, int64_t batch) {
   LayerSpec spec;
   spec.set_name(layer.name());
   spec.set_type(layer.type());
@@ -73,7 +76,7 @@ LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
     blob.set_lr_mult(parameter.lr_mult);
     blob.set_decay_mult(parameter.decay_mult);
   }
-  if (GradientIsAProduct(layer)) {
+  if (GradientIsAProduct(layer, filtered)) {
     InnerProductSpec& product = *spec.mutable_inner_product();
     product.set_outputs(layer.parameters[0].shape[0]);
     product.set_inputs(layer.parameters[0].shape[1]);
@@ -88,8 +91,9 @@ LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
 ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver) {
   ModelSpec model;
   model.set_name(net.name);
+  const FilteredBlobs filtered = FindFilteredBlobs(net);
   for (const LayerDescription& layer : net.layers) {
-    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer, net.batch);
+    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer, filtered, net.batch);
   }
   *model.mutable_update_rule() = ToUpdateRuleSpec(solver);
   model.set_batch(net.batch);

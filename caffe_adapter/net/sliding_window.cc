@@ -47,6 +47,10 @@ SlidingWindow PoolingWindow(const caffe::PoolingParameter& p, const Shape& botto
   return window;
 }
 
+bool RoundsUp(const caffe::PoolingParameter& p) {
+  return p.has_ceil_mode() ? p.ceil_mode() : p.round_mode() == caffe::PoolingParameter::CEIL;
+}
+
 caffe::LayerParameter PyramidLevel(const caffe::LayerParameter& spp, const Shape& bottom,
                                    int level) {
   const int64_t windows = int64_t{1} << level;

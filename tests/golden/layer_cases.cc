@@ -388,6 +388,15 @@ void AddRecurrences(Cases& cases) {
                    {Noise({1, 4, 3}), Noise({1, 4, 12}), Numbers({1, 4}, 2)}});
 }
 
+void AddFilters(Cases& cases) {
+  const GoldenBottom selector = Numbers({7}, 2);
+  cases.push_back({"Filter", "rows", "", {Noise({7, 3}), selector}});
+  cases.push_back({"Filter",
+                   "images and labels",
+                   "top: 'images' top: 'labels'",
+                   {Noise({7, 2, 3, 2}), Numbers({7}, 10), Numbers({7, 1, 1, 1}, 2)}});
+}
+
 void AddPyramids(Cases& cases) {
   for (const char* const method : {"MAX", "AVE"}) {
     const auto add = [&](const std::string& setting, int height, const GoldenBottom& bottom) {
@@ -443,6 +452,7 @@ std::vector<GoldenCase> GoldenCases() {
   AddLosses(cases);
   AddEdges(cases);
   AddRecurrences(cases);
+  AddFilters(cases);
   AddPyramids(cases);
   AddRest(cases);
   return cases;

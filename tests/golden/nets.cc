@@ -224,6 +224,19 @@ std::string Recurrent() {
          InnerProduct("rnn", "scores", 10) + Loss("loss", "scores");
 }
 
+// Learns from the brighter images of a batch only, which are more or fewer.
+std::string Filter() {
+  return Data("small", 8, "scale: 0.01") +
+         Layer("Reduction", "data", "brightness", "reduction_param { axis: 1 }") +
+         Layer("Threshold", "brightness", "bright", "threshold_param { threshold: 18 }") +
+         InnerProduct("data", "ip1", 12) + Layer("TanH", "ip1", "ip1") +
+         "layer { name: 'filter' type: 'Filter' bottom: 'ip1' bottom: 'label' bottom: 'bright' "
+         "top: 'features' top: 'labels' }\n" +
+         Layer("ReLU", "features", "rectified") + InnerProduct("rectified", "ip2", 10) +
+         "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip2' bottom: 'labels' top: 'loss' "
+         "}\n";
+}
+
 }  // namespace
 
 std::string SmallNet() {
@@ -241,6 +254,7 @@ std::string TrainingNet(const std::string& name) {
   if (name == "rules") return Rules();
   if (name == "embedding") return Embedding();
   if (name == "recurrent") return Recurrent();
+  if (name == "filter") return Filter();
   CHECK_EQ(name, "siamese");
   return Siamese();
 }

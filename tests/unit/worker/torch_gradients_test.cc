@@ -350,6 +350,13 @@ const std::map<std::string, std::function<void()>>& Cases() {
        [] {
          ExpectNoGradient("type: 'ArgMax'", {RandomTensor({4, 3})});
        }},
+      {"Axpy",
+       [] {
+         for (const Shape& a : {Shape{2, 3}, Shape{2, 3, 1, 1}}) {
+           CheckGradients(Subject("type: 'Axpy'", {RandomTensor(a), RandomTensor({2, 3, 2, 4}),
+                                                   RandomTensor({2, 3, 2, 4})}));
+         }
+       }},
       {"BNLL", Each("BNLL")},
       {"BatchNorm", BatchNorms},
       {"BatchReindex", BatchReindexes},
@@ -373,6 +380,12 @@ const std::map<std::string, std::function<void()>>& Cases() {
              Subject("type: 'EuclideanLoss'", {RandomTensor({4, 2, 3}), RandomTensor({4, 6})}));
        }},
       {"Exp", Each("Exp", {"", "exp_param { base: 2 scale: 0.5 shift: 1 }"})},
+      {"Filter",
+       [] {
+         const Tensors bottoms = {RandomTensor({6, 3}), RandomTensor({6, 2, 2}),
+                                  RandomLabels({6}, 2)};
+         CheckGradients(Subject("type: 'Filter' top: 'x' top: 'y'", bottoms, {true, true, false}));
+       }},
       {"Flatten", Each("Flatten", {"", "flatten_param { axis: 0 end_axis: -1 }"})},
       {"HingeLoss", HingeLosses},
       {"Im2col", Im2col},

@@ -36,10 +36,8 @@ struct Window {
 Window ToWindow(const LayerDescription& layer) {
   const caffe::PoolingParameter& p = layer.parameter.pooling_param();
   const SlidingWindow w = PoolingWindow(p, layer.bottoms[0].shape);
-  return {{w.kernel[0], w.kernel[1]},
-          {w.stride[0], w.stride[1]},
-          {w.pad[0], w.pad[1]},
-          p.round_mode() == caffe::PoolingParameter::CEIL};
+  return {
+      {w.kernel[0], w.kernel[1]}, {w.stride[0], w.stride[1]}, {w.pad[0], w.pad[1]}, RoundsUp(p)};
 }
 
 at::Tensor MaxPool(const at::Tensor& bottom, const Window& w) {
