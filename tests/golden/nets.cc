@@ -234,7 +234,7 @@ std::string Filter() {
          "top: 'features' top: 'labels' }\n" +
          Layer("ReLU", "features", "rectified") + InnerProduct("rectified", "ip2", 10) +
          "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip2' bottom: 'labels' top: 'loss' "
-         "}\n";
+         "propagate_down: true propagate_down: false }\n";
 }
 
 }  // namespace
