@@ -11,6 +11,7 @@
 #include "core/files/regular_file.h"
 #include "core/nearest.h"
 #include "core/utf8.h"
+#include "proto/caffe_forks.h"
 #include "proto/text_values.h"
 
 namespace poseidon {
@@ -112,9 +113,10 @@ FirstError::Entry Explain(FirstError::Entry error, const std::string& text,
   if (!context.message) return error;
   const FieldDescriptor* field = context.message->FindFieldByName(context.name);
   if (!field && error.message.find("has no field named") != std::string::npos) {
+    const std::string fork = NoteOnForkField(context.message->name(), context.name);
     return {context.line, context.column,
             context.message->name() + " has no field \"" + context.name + "\"" +
-                Suggestion(*context.message, context.name)};
+                (fork.empty() ? Suggestion(*context.message, context.name) : "; " + fork)};
   }
   if (field && field->enum_type()) {
     error.message += " Allowed: " + ValueNames(*field->enum_type()) + ".";

@@ -1,4 +1,6 @@
 // Shapes of layers without parameters that compute on blobs of any shape.
+#include <glog/logging.h>
+
 #include <cmath>
 
 #include "caffe_adapter/net/layer_types.h"
@@ -65,6 +67,27 @@ LayerShapes InferEltwise(const LayerInput& input) {
                                           std::to_string(input.layer.bottom_size()) + " bottoms");
   }
   return InferSameShape(input);
+}
+
+// Of the Caffe that Squeeze-and-Excitation networks came with: a x + y, where a has a value for
+// each channel of x.
+LayerShapes InferAxpy(const LayerInput& input) {
+  const Shape& x = input.bottoms[1];
+  if (x.size() < 2) input.Fail("bottom.1", input.Bottom(1) + ", has no axis 1, the channels");
+  LOG_FIRST_N(WARNING, 1) << "layer \"" << input.layer.name()
+                          << "\" has type Axpy, of Squeeze-and-Excitation networks' fork of Caffe; "
+                             "BVLC's needs Scale and Eltwise for it";
+  const Shape& scale = input.bottoms[0];
+  const bool fits =
+      scale.size() >= 2 && scale[0] == x[0] && scale[1] == x[1] && Count(scale) == x[0] * x[1];
+  if (!fits) {
+    input.Fail("bottom.0", input.Bottom(0) + ", should have a value for each channel of " +
+                               input.Bottom(1) + ": " + ToString({x[0], x[1]}));
+  }
+  if (input.bottoms[2] != x) {
+    input.Fail("bottom.2", input.Bottom(2) + ", has another shape than " + input.Bottom(1));
+  }
+  return {{x}, {}};
 }
 
 LayerShapes InferSoftmax(const LayerInput& input) {

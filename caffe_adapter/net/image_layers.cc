@@ -1,4 +1,6 @@
 // Shapes of layers that slide a window, or take (num, channels, height, width).
+#include <glog/logging.h>
+
 #include "caffe_adapter/net/layer_types.h"
 #include "caffe_adapter/net/sliding_window.h"
 
@@ -183,6 +185,14 @@ void CheckPooling(const LayerInput& input) {
   if (p.has_stride_h() != p.has_stride_w() || (p.has_stride() && p.has_stride_h())) {
     input.Fail("pooling_param", "give either stride or both stride_h and stride_w");
   }
+  if (p.has_ceil_mode() && p.has_round_mode()) {
+    input.Fail("pooling_param.ceil_mode", "give round_mode or ceil_mode, not both");
+  }
+  if (p.has_ceil_mode()) {
+    LOG_FIRST_N(WARNING, 1) << "layer \"" << input.layer.name()
+                            << "\" has ceil_mode, a field of forks of Caffe; taken as round_mode: "
+                            << (p.ceil_mode() ? "CEIL" : "FLOOR");
+  }
   if (input.layer.top_size() > 1 && p.pool() != caffe::PoolingParameter::MAX) {
     input.Fail("top.1", "only MAX pooling has a second top, the places of the maxima");
   }
@@ -207,7 +217,7 @@ SlidingWindow CheckedPoolingWindow(const LayerInput& input) {
 
 // Caffe's count of windows: rounded up, and without a last one that would start in the padding.
 int64_t PooledExtent(const LayerInput& input, const SlidingWindow& window, int direction) {
-  const bool up = input.layer.pooling_param().round_mode() == caffe::PoolingParameter::CEIL;
+  const bool up = RoundsUp(input.layer.pooling_param());
   const int64_t extent = input.bottoms[0][2 + direction];
   const int64_t stride = window.stride[direction];
   const int64_t pad = window.pad[direction];
@@ -261,6 +271,37 @@ LayerShapes InferPooling(const LayerInput& input) {
   const Shape top = {bottom[0], bottom[1], PooledExtent(input, window, 0),
                      PooledExtent(input, window, 1)};
   return {std::vector<Shape>(input.layer.top_size(), top), {}};
+}
+
+// A level may be too fine for its image: then whole windows would lie in the padding, and Caffe
+// ends there, too.
+LayerShapes InferSpp(const LayerInput& input) {
+  CheckImages(input);
+  const Shape& bottom = input.bottoms[0];
+  const uint32_t height = input.layer.spp_param().pyramid_height();
+  if (height == 0) input.Fail("spp_param.pyramid_height", "pyramid_height must be at least 1");
+  int64_t outputs = 0;
+  for (uint32_t level = 0; level < height; ++level) {
+    const auto too_many = [&] {
+      input.Fail("spp_param.pyramid_height",
+                 "level " + std::to_string(level) + " cuts images into 2^" + std::to_string(level) +
+                     " rows and columns, too many for " + input.Bottom(0));
+    };
+    if (level >= 31) too_many();
+    const caffe::LayerParameter pooling =
+        PyramidLevel(input.layer, bottom, static_cast<int>(level));
+    const SlidingWindow window = PoolingWindow(pooling.pooling_param(), bottom);
+    if (window.pad[0] >= window.kernel[0] || window.pad[1] >= window.kernel[1]) too_many();
+    if (window.pad[0] + window.pad[1] > 0 &&
+        pooling.pooling_param().pool() == caffe::PoolingParameter::STOCHASTIC) {
+      input.Fail("spp_param.pool", "STOCHASTIC pooling takes no padding, but level " +
+                                       std::to_string(level) + " pads " + input.Bottom(0));
+    }
+    outputs += bottom[1] << (2 * level);
+  }
+  // A single level is not flattened.
+  if (height == 1) return {{{bottom[0], outputs, 1, 1}}, {}};
+  return {{{bottom[0], outputs}}, {}};
 }
 
 LayerShapes InferLrn(const LayerInput& input) {

@@ -37,13 +37,11 @@ constexpr LayerType Refused(std::string_view name, std::string_view reason) {
   return {.name = name, .infer = Refuse, .bottoms = kAny, .tops = kAny, .refused = reason};
 }
 
-constexpr std::string_view kRecurrent =
-    "it is recurrent, and a net is not unrolled over time steps here";
-
 constexpr LayerType kLayerTypes[] = {
     Neuron("AbsVal"),
     {.name = "Accuracy", .infer = InferAccuracy, .bottoms = kTwo, .tops = kOneOrTwo},
     {.name = "ArgMax", .infer = InferArgMax, .bottoms = kOne, .tops = kOne},
+    {.name = "Axpy", .infer = InferAxpy, .bottoms = {3, 3}, .tops = kOne},
     Neuron("BNLL"),
     {.name = "BatchNorm", .infer = InferBatchNorm, .bottoms = kOne, .tops = kOne, .in_place = true},
     {.name = "BatchReindex", .infer = InferBatchReindex, .bottoms = kTwo, .tops = kOne},
@@ -66,9 +64,7 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "Embed", .infer = InferEmbed, .bottoms = kOne, .tops = kOne},
     Loss("EuclideanLoss", InferEuclideanLoss),
     Neuron("Exp", InferExp),
-    Refused("Filter",
-            "how many samples it lets through depends on their values, and blobs have "
-            "one size from the start here"),
+    {.name = "Filter", .infer = InferFilter, .bottoms = {2, kMany}, .tops = kSome},
     {.name = "Flatten", .infer = InferFlatten, .bottoms = kOne, .tops = kOne},
     {.name = "HDF5Data", .infer = InferHdf5Data, .bottoms = kNone, .tops = kSome},
     Refused("HDF5Output", "it writes files in each iteration; nothing else reads them"),
@@ -79,8 +75,8 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "InnerProduct", .infer = InferInnerProduct, .bottoms = kOne, .tops = kOne},
     {.name = "Input", .infer = InferInput, .bottoms = kNone, .tops = kSome},
     {.name = "LRN", .infer = InferLrn, .bottoms = kOne, .tops = kOne},
-    Refused("LSTM", kRecurrent),
-    Refused("LSTMUnit", kRecurrent),
+    {.name = "LSTM", .infer = InferLstm, .bottoms = {2, 5}, .tops = {1, 3}},
+    {.name = "LSTMUnit", .infer = InferLstmUnit, .bottoms = {3, 3}, .tops = kTwo},
     Neuron("Log", InferLog),
     {.name = "MVN", .infer = InferMvn, .bottoms = kOne, .tops = kOne, .in_place = true},
     {.name = "MemoryData", .infer = InferMemoryData, .bottoms = kNone, .tops = kTwo},
@@ -90,14 +86,12 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "Pooling", .infer = InferPooling, .bottoms = kOne, .tops = kOneOrTwo},
     Neuron("Power"),
     Refused("Python", "it is a program of the user's own, and no Python runs here"),
-    Refused("RNN", kRecurrent),
+    {.name = "RNN", .infer = InferRnn, .bottoms = {2, 4}, .tops = kOneOrTwo},
     Neuron("ReLU"),
-    Refused("Recurrent", kRecurrent),
+    Refused("Recurrent", "it is what LSTM and RNN have in common and computes nothing by itself"),
     {.name = "Reduction", .infer = InferReduction, .bottoms = kOne, .tops = kOne},
     {.name = "Reshape", .infer = InferReshape, .bottoms = kOne, .tops = kOne},
-    Refused("SPP",
-            "spatial pyramid pooling; Pooling layers of several sizes, Flatten and Concat "
-            "compute the same"),
+    {.name = "SPP", .infer = InferSpp, .bottoms = kOne, .tops = kOne},
     {.name = "Scale", .infer = InferScale, .bottoms = kOneOrTwo, .tops = kOne, .in_place = true},
     Neuron("Sigmoid"),
     Loss("SigmoidCrossEntropyLoss", InferSigmoidCrossEntropyLoss),

@@ -77,6 +77,7 @@ LayerShapes InferConvolution(const LayerInput& input);
 LayerShapes InferDeconvolution(const LayerInput& input);
 LayerShapes InferIm2col(const LayerInput& input);
 LayerShapes InferPooling(const LayerInput& input);
+LayerShapes InferSpp(const LayerInput& input);
 LayerShapes InferLrn(const LayerInput& input);
 LayerShapes InferMvn(const LayerInput& input);
 
@@ -96,9 +97,15 @@ LayerShapes InferExp(const LayerInput& input);
 LayerShapes InferLog(const LayerInput& input);
 LayerShapes InferClip(const LayerInput& input);
 LayerShapes InferEltwise(const LayerInput& input);
+LayerShapes InferAxpy(const LayerInput& input);
 LayerShapes InferSoftmax(const LayerInput& input);
 LayerShapes InferReduction(const LayerInput& input);
 LayerShapes InferArgMax(const LayerInput& input);
+
+// recurrent_layers.cc: layers that step through time.
+LayerShapes InferLstm(const LayerInput& input);
+LayerShapes InferRnn(const LayerInput& input);
+LayerShapes InferLstmUnit(const LayerInput& input);
 
 // reshaping_layers.cc: layers that cut, join and reshape blobs without computing.
 LayerShapes InferConcat(const LayerInput& input);
@@ -109,6 +116,7 @@ LayerShapes InferReshape(const LayerInput& input);
 LayerShapes InferCrop(const LayerInput& input);
 LayerShapes InferTile(const LayerInput& input);
 LayerShapes InferBatchReindex(const LayerInput& input);
+LayerShapes InferFilter(const LayerInput& input);
 LayerShapes InferSilence(const LayerInput& input);
 
 // loss_layers.cc: losses, and Accuracy.

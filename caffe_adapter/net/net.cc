@@ -5,9 +5,11 @@
 #include <set>
 
 #include "caffe_adapter/net/filler.h"
+#include "caffe_adapter/net/filtered_blobs.h"
 #include "caffe_adapter/net/layer_types.h"
 #include "caffe_adapter/net/parameter_sharing.h"
 #include "caffe_adapter/net/upgrade.h"
+#include "proto/caffe_forks.h"
 
 namespace poseidon {
 namespace {
@@ -104,6 +106,7 @@ class Describer {
     CheckParameters(input, shapes.parameters);
     sharing_.Add(input, shapes.parameters);
     CheckTops(input, type, shapes.tops);
+    AddFilteredTops(input, shapes.tops, filtered_);
 
     LayerDescription description;
     description.parameter = layer;
@@ -141,8 +144,9 @@ class Describer {
   const LayerType& CheckType(const LayerInput& input) {
     const LayerType* type = FindLayerType(input.layer.type());
     if (!type) {
+      const std::string fork = NoteOnForkLayer(input.layer.type());
       input.Fail(input.layer.has_type() ? "type" : "",
-                 "unknown layer type; known are " + LayerTypeNames());
+                 "unknown layer type; " + (fork.empty() ? "known are " + LayerTypeNames() : fork));
     }
     return *type;
   }
@@ -214,6 +218,7 @@ class Describer {
   const DescribeOptions& options_;
   NetDescription& net_;
   std::map<std::string, Shape> shapes_;         // of the tops so far
+  FilteredBlobs filtered_;                      // of the tops so far
   std::map<std::string, bool> has_parameters_;  // by layer name
   ParameterSharing sharing_;
 };

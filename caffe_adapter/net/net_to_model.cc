@@ -1,7 +1,9 @@
 // From a net's description to what a worker declares to the scheduler.
 #include <algorithm>
 
+#include "caffe_adapter/net/filtered_blobs.h"
 #include "caffe_adapter/net/net.h"
+#include "caffe_adapter/net/recurrence.h"
 #include "caffe_adapter/net/solver.h"
 #include "proto/model_size.h"
 
@@ -20,12 +22,27 @@ bool SharesParameters(const LayerDescription& layer) {
                      [](const ParameterDescription& parameter) { return parameter.shared; });
 }
 
-// What is shared has the sum of several layers' gradients.
-bool GradientIsAProduct(const LayerDescription& layer) {
+// What is shared has the sum of several layers' gradients. Factors have as many rows in each
+// iteration, which samples that come through a Filter layer have not.
+bool GradientIsAProduct(const LayerDescription& layer, const FilteredBlobs& filtered) {
   if (layer.type() != "InnerProduct" || SharesParameters(layer)) return false;
+  if (filtered.contains(layer.bottoms[0].name)) return false;
   const caffe::InnerProductParameter& parameter = layer.parameter.inner_product_param();
   const int axes = static_cast<int>(layer.bottoms[0].shape.size());
   return !parameter.transpose() && (parameter.axis() == 1 || parameter.axis() + axes == 1);
+}
+
+// Each step multiplies with all matrices but the static input's, which is the same for all steps.
+int64_t RecurrentMultiplyAdds(const LayerDescription& layer) {
+  const Recurrence recurrence = ToRecurrence(layer.parameter, layer.bottoms[0].shape);
+  int64_t sum = 0;
+  for (size_t i = 0; i < layer.parameters.size(); ++i) {
+    const Shape& shape = layer.parameters[i].shape;
+    if (shape.size() < 2) continue;  // a bias
+    const bool once = recurrence.static_input && i == 2;
+    sum += (once ? 1 : recurrence.steps) * recurrence.streams * Count(shape);
+  }
+  return sum;
 }
 
 // Multiply-adds of a forward pass of the whole batch. A layer without a matrix (Scale, for one)
@@ -44,10 +61,11 @@ int64_t MultiplyAdds(const LayerDescription& layer) {
   if (layer.type() == "InnerProduct") {
     return outputs * weights[layer.parameter.inner_product_param().transpose() ? 0 : 1];
   }
+  if (layer.type() == "LSTM" || layer.type() == "RNN") return RecurrentMultiplyAdds(layer);
   return outputs;
 }
 
-LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
+LayerSpec ToLayerSpec(const LayerDescription& layer, const FilteredBlobs& filtered, int64_t batch) {
   LayerSpec spec;
   spec.set_name(layer.name());
   spec.set_type(layer.type());
@@ -58,7 +76,7 @@ LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
     blob.set_lr_mult(parameter.lr_mult);
     blob.set_decay_mult(parameter.decay_mult);
   }
-  if (GradientIsAProduct(layer)) {
+  if (GradientIsAProduct(layer, filtered)) {
     InnerProductSpec& product = *spec.mutable_inner_product();
     product.set_outputs(layer.parameters[0].shape[0]);
     product.set_inputs(layer.parameters[0].shape[1]);
@@ -73,8 +91,9 @@ LayerSpec ToLayerSpec(const LayerDescription& layer, int64_t batch) {
 ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver) {
   ModelSpec model;
   model.set_name(net.name);
+  const FilteredBlobs filtered = FindFilteredBlobs(net);
   for (const LayerDescription& layer : net.layers) {
-    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer, net.batch);
+    if (Learns(layer)) *model.add_layers() = ToLayerSpec(layer, filtered, net.batch);
   }
   *model.mutable_update_rule() = ToUpdateRuleSpec(solver);
   model.set_batch(net.batch);

@@ -219,6 +219,27 @@ LayerShapes InferBatchReindex(const LayerInput& input) {
   return {{top}, {}};
 }
 
+// The samples whose value of the last bottom, the selector, is not 0. The tops have the extents
+// that they have when all samples pass.
+LayerShapes InferFilter(const LayerInput& input) {
+  const int tops = input.layer.bottom_size() - 1;
+  if (input.layer.top_size() != tops) {
+    input.Fail("", "has " + std::to_string(input.layer.top_size()) + " tops; expected " +
+                       std::to_string(tops) + ", one for each bottom but the selector, the last");
+  }
+  const Shape& selector = input.bottoms[tops];
+  const std::string field = "bottom." + std::to_string(tops);
+  if (selector.empty() || Count(selector) != selector[0]) {
+    input.Fail(field, input.Bottom(tops) + ", should have one value for each sample");
+  }
+  for (int i = 0; i < tops; ++i) {
+    if (!input.bottoms[i].empty() && input.bottoms[i][0] == selector[0]) continue;
+    input.Fail("bottom." + std::to_string(i),
+               input.Bottom(i) + ", should have as many samples as " + input.Bottom(tops));
+  }
+  return {{input.bottoms.begin(), input.bottoms.end() - 1}, {}};
+}
+
 LayerShapes InferSilence(const LayerInput&) { return {}; }
 
 }  // namespace poseidon

@@ -22,4 +22,14 @@ struct SlidingWindow {
 SlidingWindow ConvolutionWindow(const caffe::ConvolutionParameter& parameter, int directions);
 SlidingWindow PoolingWindow(const caffe::PoolingParameter& parameter, const Shape& bottom);
 
+// Whether there is one more window where they do not fit evenly: `round_mode`, or `ceil_mode` as
+// forks of Caffe call it.
+bool RoundsUp(const caffe::PoolingParameter& parameter);
+
+// The Pooling layer that computes one level of an SPP layer's pyramid: it cuts each image into
+// 2^level x 2^level windows that do not overlap, padded where they do not fit evenly. `level` is
+// less than 31.
+caffe::LayerParameter PyramidLevel(const caffe::LayerParameter& spp, const Shape& bottom,
+                                   int level);
+
 }  // namespace poseidon

@@ -354,6 +354,65 @@ void AddEdges(Cases& cases) {
   cases.push_back({"BatchNorm", "the first training", "", {kImage}, false, true});
 }
 
+// Five steps of three streams, in the middle of which sequences begin.
+void AddRecurrences(Cases& cases) {
+  const GoldenBottom x = Noise({5, 3, 4});
+  const GoldenBottom goes_on = Numbers({5, 3}, 2);
+  const GoldenBottom fixed = Noise({3, 2});
+  const GoldenBottom state = WithoutGradient(Noise({1, 3, 2}));
+  for (const char* const type : {"LSTM", "RNN"}) {
+    const bool lstm = std::string(type) == "LSTM";
+    const auto add = [&](const char* setting, const std::string& fields,
+                         std::vector<GoldenBottom> bottoms) {
+      cases.push_back(
+          {type, setting, "recurrent_param { num_output: 2 " + fields, std::move(bottoms)});
+    };
+    const std::string exposed = lstm ? "expose_hidden: true } top: 'h' top: 'h_T' top: 'c_T'"
+                                     : "expose_hidden: true } top: 'h' top: 'h_T'";
+    std::vector<GoldenBottom> states(lstm ? 2 : 1, state);
+    add("as it is", "}", {x, goes_on});
+    add("one step", "}", {Noise({1, 3, 4}), Numbers({1, 3}, 2)});
+    add("inputs of two axes", "}", {Noise({5, 3, 2, 2}), goes_on});
+    add("static input", "}", {x, goes_on, fixed});
+    add("static input of two axes, without gradient", "}",
+        {x, goes_on, WithoutGradient(Noise({3, 2, 2}))});
+    add("parameters only", "}", {WithoutGradient(x), goes_on});
+    states.insert(states.begin(), {x, goes_on});
+    add("exposed states", exposed, states);
+    states.insert(states.begin() + 2, fixed);
+    add("exposed states and static input", exposed, states);
+  }
+  cases.push_back({"LSTMUnit",
+                   "as it is",
+                   "top: 'c' top: 'h'",
+                   {Noise({1, 4, 3}), Noise({1, 4, 12}), Numbers({1, 4}, 2)}});
+}
+
+void AddFilters(Cases& cases) {
+  const GoldenBottom selector = Numbers({7}, 2);
+  cases.push_back({"Filter", "rows", "", {Noise({7, 3}), selector}});
+  cases.push_back({"Filter",
+                   "images and labels",
+                   "top: 'images' top: 'labels'",
+                   {Noise({7, 2, 3, 2}), Numbers({7}, 10), Numbers({7, 1, 1, 1}, 2)}});
+}
+
+void AddPyramids(Cases& cases) {
+  for (const char* const method : {"MAX", "AVE"}) {
+    const auto add = [&](const std::string& setting, int height, const GoldenBottom& bottom) {
+      cases.push_back({"SPP",
+                       method + (", " + setting),
+                       "spp_param { pool: " + std::string(method) +
+                           " pyramid_height: " + std::to_string(height) + " }",
+                       {bottom}});
+    };
+    add("one level", 1, kImage);
+    add("two levels", 2, kImage);
+    add("three levels, padded", 3, Noise({2, 3, 7, 10}));
+    add("three levels that fit", 3, Noise({2, 3, 8, 4}));
+  }
+}
+
 void AddRest(Cases& cases) {
   const auto add = [&](const char* type, const char* setting, const char* fields,
                        std::vector<GoldenBottom> bottoms) {
@@ -392,6 +451,9 @@ std::vector<GoldenCase> GoldenCases() {
   AddSoftmaxLosses(cases);
   AddLosses(cases);
   AddEdges(cases);
+  AddRecurrences(cases);
+  AddFilters(cases);
+  AddPyramids(cases);
   AddRest(cases);
   return cases;
 }

@@ -207,6 +207,36 @@ std::string Embedding() {
                "loss_weight: -0.001 reduction_param { operation: MEAN axis: 1 }");
 }
 
+// The images' rows are streams, the batch is time, and all sequences go on for ever: each iteration
+// begins with the states that the one before has left.
+std::string Recurrent() {
+  const auto recurrent = [](const std::string& type, const std::string& bottom,
+                            const std::string& top) {
+    return "layer { name: '" + top + "' type: '" + type + "' bottom: '" + bottom +
+           "' bottom: 'goes_on' top: '" + top + "' recurrent_param { num_output: 7" + kXavier +
+           "} }\n";
+  };
+  return Data("small", 8, "scale: 0.01") +
+         "layer { name: 'goes_on' type: 'DummyData' top: 'goes_on' dummy_data_param { shape { dim: "
+         "8 dim: 6 } data_filler { value: 1 } } }\n" +
+         Layer("Reshape", "data", "rows", "reshape_param { shape { dim: 0 dim: 6 dim: 6 } }") +
+         recurrent("LSTM", "rows", "lstm") + recurrent("RNN", "lstm", "rnn") +
+         InnerProduct("rnn", "scores", 10) + Loss("loss", "scores");
+}
+
+// Learns from the brighter images of a batch only, which are more or fewer.
+std::string Filter() {
+  return Data("small", 8, "scale: 0.01") +
+         Layer("Reduction", "data", "brightness", "reduction_param { axis: 1 }") +
+         Layer("Threshold", "brightness", "bright", "threshold_param { threshold: 18 }") +
+         InnerProduct("data", "ip1", 12) + Layer("TanH", "ip1", "ip1") +
+         "layer { name: 'filter' type: 'Filter' bottom: 'ip1' bottom: 'label' bottom: 'bright' "
+         "top: 'features' top: 'labels' }\n" +
+         Layer("ReLU", "features", "rectified") + InnerProduct("rectified", "ip2", 10) +
+         "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip2' bottom: 'labels' top: 'loss' "
+         "propagate_down: true propagate_down: false }\n";
+}
+
 }  // namespace
 
 std::string SmallNet() {
@@ -223,6 +253,8 @@ std::string TrainingNet(const std::string& name) {
   if (name == "segmentation") return Segmentation();
   if (name == "rules") return Rules();
   if (name == "embedding") return Embedding();
+  if (name == "recurrent") return Recurrent();
+  if (name == "filter") return Filter();
   CHECK_EQ(name, "siamese");
   return Siamese();
 }

@@ -10,7 +10,7 @@ std::string SmallNet();
 
 // A small net like one of Caffe's: lenet, cifar10_quick, resnet, inception, autoencoder, siamese;
 // or one of what else nets can have: segmentation, rules (for stage 'tanh' and 'small', level 2),
-// embedding.
+// embedding, recurrent, filter.
 std::string TrainingNet(const std::string& name);
 
 }  // namespace poseidon

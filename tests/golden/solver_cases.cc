@@ -54,6 +54,8 @@ constexpr Named kTrainings[] = {
      "base_lr: 0.02 momentum: 0.9 weight_decay: 0.0005 "
      "train_state { stage: 'tanh' stage: 'small' level: 2 }"},
     {"embedding", "base_lr: 0.02 momentum: 0.9 weight_decay: 0.0005"},
+    {"filter", "base_lr: 0.05 momentum: 0.9 weight_decay: 0.0005"},
+    {"recurrent", "base_lr: 0.2 momentum: 0.9 weight_decay: 0.0005"},
 };
 
 std::string Common(const char* type) {

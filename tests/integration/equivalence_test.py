@@ -1,6 +1,8 @@
 """Training on several workers is training on one: LeNet learns digits on 4 workers x 16 images and on
 1 worker x 64, and the losses agree."""
 
+import math
+
 import cluster
 import lenet
 import rounding
@@ -74,6 +76,109 @@ class EquivalenceTest(lenet.LenetTest):
         self.copy_solver()
         first = self.train_hash(WORKERS, BATCH, "BYTES")
         self.assertEqual(first, self.train_hash(WORKERS, BATCH, "BYTES"))
+
+
+class RecurrentTest(lenet.LenetTest):
+    """An LSTM on two workers with two streams each and on one with all four. Every sequence goes on for
+    ever, so that each iteration begins with what the one before has left."""
+
+    STEPS = 5
+    STREAMS = 4
+    INPUTS = 6
+    BATCHES = 12  # and as many iterations
+
+    def setUp(self):
+        cluster.ClusterTest.setUp(self)
+        self.write_solver()
+        steps = range(self.STEPS * self.BATCHES)
+        self.convert("whole", [self.record(step, range(self.STREAMS)) for step in steps])
+        half = self.STREAMS // 2
+        blocks = [steps[begin : begin + self.STEPS] for begin in steps[:: self.STEPS]]
+        self.convert(
+            "halves",
+            [
+                self.record(step, streams)
+                for block in blocks
+                for streams in (range(half), range(half, self.STREAMS))
+                for step in block
+            ],
+        )
+
+    def record(self, step, streams):
+        """A time step of some streams, as numbers up to 255; then a label that nothing reads."""
+        values = [
+            round(127 + 100 * math.sin((1 + stream) * (step + 3 * place)))
+            for stream in streams
+            for place in range(self.INPUTS)
+        ]
+        return ",".join(map(str, [*values, 0]))
+
+    def convert(self, name, records):
+        convert = self.start(
+            "poseidon",
+            "convert",
+            "csv",
+            f"--source={self.write(f'{name}.csv', chr(10).join(records))}",
+            f"--out={self.path(name)}",
+            f"--height={len(records[0].split(',')) // self.INPUTS}",
+            f"--width={self.INPUTS}",
+            "--noshuffle",
+            name=f"convert-{name}",
+        )
+        self.assertEqual(convert.wait(), cluster.SUCCESS)
+
+    def write_solver(self):
+        self.write(
+            "solver.prototxt",
+            f"""net: "{self.path('net.prototxt')}" base_lr: 0.3 momentum: 0.9 lr_policy: "fixed"
+            max_iter: {self.BATCHES} display: 1""",
+        )
+
+    def write_net(self, name, streams, loss_weight, goes_on):
+        """Which reconstructs its inputs. The loss is of a time step, however many streams that has."""
+        shape = f"dim: {self.STEPS} dim: {streams}"
+        self.write(
+            "net.prototxt",
+            f"""
+            layer {{ name: "data" type: "Data" top: "data"
+              data_param {{ source: "{self.path(name)}/train_lmdb" batch_size: {self.STEPS} backend: LMDB }}
+              transform_param {{ scale: 0.0078 mean_value: 127 }} }}
+            layer {{ name: "x" type: "Reshape" bottom: "data" top: "x"
+              reshape_param {{ shape {{ dim: 0 dim: {streams} dim: {self.INPUTS} }} }} }}
+            layer {{ name: "goes_on" type: "DummyData" top: "goes_on"
+              dummy_data_param {{ shape {{ {shape} }} data_filler {{ value: {goes_on} }} }} }}
+            layer {{ name: "lstm" type: "LSTM" bottom: "x" bottom: "goes_on" top: "lstm"
+              recurrent_param {{ num_output: 8 weight_filler {{ type: "xavier" }} }} }}
+            layer {{ name: "output" type: "InnerProduct" bottom: "lstm" top: "output"
+              inner_product_param {{ num_output: {self.INPUTS} axis: 2
+                                     weight_filler {{ type: "xavier" }} }} }}
+            layer {{ name: "loss" type: "EuclideanLoss" bottom: "output" bottom: "x" top: "loss"
+              loss_weight: {loss_weight} }}""",
+        )
+
+    def train_losses(self, workers, move, goes_on=1):
+        if workers == 1:
+            self.write_net("whole", self.STREAMS, 1 / self.STREAMS, goes_on)
+        else:
+            self.write_net("halves", self.STREAMS // workers, workers / self.STREAMS, goes_on)
+        summary = self.run_job(
+            f"""
+            cluster {{ workers: {workers} servers: 1 }}
+            communication {{ deterministic: true }}
+            training {{
+              solver: "{self.path("solver.prototxt")}" iterations: {self.BATCHES}
+              seed: 3 threads: 1 shuffle: false weights: "{self.first_values(move)}"
+            }}"""
+        )
+        self.assert_same_parameters(summary, workers)
+        return summary["loss"]
+
+    def test_two_workers_are_one(self):
+        alone = rounding.Rounding(lambda move: self.train_losses(1, move), moves=1)
+        self.assertLess(alone.reference[-1], 0.8 * alone.reference[0], "it learns nothing")
+        alone.assert_same(self, self.train_losses(2, 0))
+        # Sequences that end with each batch: a mistake.
+        alone.assert_differs(self, self.train_losses(2, 0, goes_on=0))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ enum class Arithmetic { kHalf, kAsItComes, kFloat32 };
 
 constexpr std::string_view kInHalf[] = {"Convolution", "Deconvolution", "InnerProduct"};
 
-constexpr std::string_view kAsItComes[] = {"BatchNorm", "Bias",    "Concat",  "Crop",  "Dropout",
-                                           "Eltwise",   "Flatten", "Pooling", "ReLU",  "Reshape",
-                                           "Scale",     "Silence", "Slice",   "Split", "Tile"};
+constexpr std::string_view kAsItComes[] = {
+    "Axpy",    "BatchNorm", "Bias",    "Concat", "Crop",    "Dropout", "Eltwise", "Flatten",
+    "Pooling", "ReLU",      "Reshape", "Scale",  "Silence", "Slice",   "Split",   "Tile"};
 
 template <size_t kCount>
 bool Contains(const std::string_view (&names)[kCount], const std::string& name) {

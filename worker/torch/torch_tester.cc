@@ -4,6 +4,8 @@
 #include <map>
 #include <utility>
 
+#include "caffe_adapter/net/filtered_blobs.h"
+
 namespace poseidon {
 namespace {
 
@@ -21,11 +23,14 @@ TorchTester::TorchTester(NetDescription description, const BatchReaderOptions& d
 
 void TorchTester::FindOutputs() {
   std::map<std::string, Output> unread;
+  // What comes through a Filter layer has another number of values in each batch.
+  const FilteredBlobs filtered = FindFilteredBlobs(description());
   for (size_t step = 0; step < description().layers.size(); ++step) {
     const LayerDescription& layer = description().layers[step];
     for (const BlobDescription& bottom : layer.bottoms) unread.erase(bottom.name);
     for (size_t top = 0; top < layer.tops.size(); ++top) {
       if (Count(layer.tops[top].shape) > kMostValues) continue;
+      if (filtered.contains(layer.tops[top].name)) continue;
       unread[layer.tops[top].name] = {static_cast<int>(step), static_cast<int>(top)};
     }
   }

@@ -124,6 +124,8 @@ TEST(CaffeShapesTest, Pooling) {
   };
   EXPECT_EQ(pooled(6, "kernel_size: 3 stride: 2"), 3);  // up
   EXPECT_EQ(pooled(6, "kernel_size: 3 stride: 2 round_mode: FLOOR"), 2);
+  EXPECT_EQ(pooled(6, "kernel_size: 3 stride: 2 ceil_mode: false"), 2);
+  EXPECT_EQ(pooled(6, "kernel_size: 3 stride: 2 ceil_mode: true"), 3);
   EXPECT_EQ(pooled(4, "kernel_size: 5 stride: 2"), 1);  // up, from less than nothing
   EXPECT_EQ(pooled(4, "kernel_size: 2 stride: 2 pad: 1"), 3);
   EXPECT_EQ(
@@ -137,6 +139,8 @@ TEST(CaffeShapesTest, Pooling) {
   EXPECT_THAT(error("kernel_size: 5 stride: 2 round_mode: FLOOR"), HasSubstr("larger than bottom"));
   EXPECT_THAT(error("kernel_size: 1 stride: 4"),
               HasSubstr("the last window is outside of bottom \"a\", 1 x 2 x 4 x 4"));
+  EXPECT_THAT(error("kernel_size: 2 ceil_mode: true round_mode: CEIL"),
+              HasSubstr("give round_mode or ceil_mode, not both"));
   EXPECT_THAT(error("kernel_size: 2 kernel_h: 2 kernel_w: 2"), HasSubstr("either kernel_size or"));
   EXPECT_THAT(error("kernel_size: 2 pad: 2"), HasSubstr("pad must be smaller than the kernel"));
   EXPECT_THAT(error("kernel_size: 2 pad: 1 pool: STOCHASTIC"), HasSubstr("takes no padding"));
@@ -198,6 +202,12 @@ TEST(CaffeShapesTest, BlobsOfAnyShape) {
               ElementsAre(2, 2, 4));
   EXPECT_THAT(ErrorOf("ArgMax", {{2, 3}}, "argmax_param { top_k: 4 }"),
               HasSubstr("top_k is 4; expected 1 to 3"));
+  EXPECT_THAT(Top("Axpy", {{2, 3, 1, 1}, {2, 3, 4, 5}, {2, 3, 4, 5}}), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(
+      ErrorOf("Axpy", {{2, 4}, {2, 3, 4, 5}, {2, 3, 4, 5}}),
+      HasSubstr("bottom \"a\", 2 x 4, should have a value for each channel of bottom \"b\""));
+  EXPECT_THAT(ErrorOf("Axpy", {{2, 3}, {2, 3, 4, 5}, {2, 3, 4, 4}}),
+              HasSubstr("bottom \"c\", 2 x 3 x 4 x 4, has another shape than bottom \"b\""));
   EXPECT_THAT(Top("MVN", {{2, 3}}), ElementsAre(2, 3, 1, 1));
   EXPECT_THAT(ErrorOf("MVN", {{1, 1, 1, 1, 1}}), HasSubstr("expected at most 4 axes"));
   EXPECT_THAT(ErrorOf("Eltwise", {{2}, {2}}, "eltwise_param { operation: PROD coeff: 1 coeff: 2 }"),
@@ -305,11 +315,121 @@ TEST(CaffeShapesTest, Losses) {
               HasSubstr("top_k is 4; expected 1 to the number of classes, 3"));
 }
 
+// Parameters in the order in which a .caffemodel of Caffe has them.
+TEST(CaffeShapesTest, RecurrentLayers) {
+  const std::string fields = "recurrent_param { num_output: 5 ";
+  const Shape x = {7, 2, 3, 4};
+  const Shape goes_on = {7, 2};
+  EXPECT_THAT(Top("LSTM", {x, goes_on}, fields + "}"), ElementsAre(7, 2, 5));
+  EXPECT_THAT(Parameters("LSTM", {x, goes_on}, fields + "}"),
+              ElementsAre(Shape{20, 12}, Shape{20}, Shape{20, 5}));
+  EXPECT_THAT(Parameters("LSTM", {x, goes_on, {2, 6}}, fields + "}"),
+              ElementsAre(Shape{20, 12}, Shape{20}, Shape{20, 6}, Shape{20, 5}));
+  EXPECT_THAT(Parameters("RNN", {x, goes_on, {2, 3, 2}}, fields + "}"),
+              ElementsAre(Shape{5, 12}, Shape{5}, Shape{5, 6}, Shape{5, 5}, Shape{5, 5}, Shape{5}));
+  const LayerDescription exposed =
+      Layer("LSTM", {x, goes_on, {1, 2, 5}, {1, 2, 5}},
+            fields + "expose_hidden: true } top: 'h' top: 'i' top: 'j'");
+  EXPECT_EQ(exposed.tops[2].shape, (Shape{1, 2, 5}));
+  EXPECT_EQ(exposed.parameters.size(), 3);
+  EXPECT_EQ(Layer("LSTMUnit", {{1, 2, 5}, {1, 2, 20}, {1, 2}}, "top: 'u' top: 'v'").tops[1].shape,
+            (Shape{1, 2, 5}));
+}
+
+TEST(CaffeShapesTest, RecurrentLayersErrors) {
+  const std::string fields = "recurrent_param { num_output: 5 ";
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2}, {7, 2}}, fields + "}"),
+              HasSubstr("bottom \"a\", 7 x 2, should be time steps x streams x inputs"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}}), HasSubstr("num_output must be at least 1"));
+  EXPECT_THAT(ErrorOf("RNN", {{7, 2, 3}, {7, 3}}, fields + "}"),
+              HasSubstr("bottom \"b\", 7 x 3, should be the sequence indicators: 7 x 2"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}, {3, 4}}, fields + "}"),
+              HasSubstr("bottom \"c\", 3 x 4, should be streams x static inputs, with 2 streams"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}, {1, 2, 5}, {1, 2, 5}}, fields + "}"),
+              HasSubstr("has 4 bottoms; expected 2 or 3: x, the sequence indicators"));
+  EXPECT_THAT(ErrorOf("LSTM", {{7, 2, 3}, {7, 2}, {1, 2, 5}, {1, 2, 5}},
+                      fields + "expose_hidden: true } top: 'h'"),
+              HasSubstr("has 1 tops; expected 3"));
+  EXPECT_THAT(ErrorOf("RNN", {{7, 2, 3}, {7, 2}, {2, 5}},
+                      fields + "expose_hidden: true } top: 'h' top: 'i'"),
+              HasSubstr("bottom \"c\", 2 x 5, should be a state before the first step: 1 x 2 x 5"));
+  EXPECT_THAT(ErrorOf("LSTMUnit", {{1, 2, 5}, {1, 2, 5}, {1, 2}}, "top: 'c' top: 'h'"),
+              HasSubstr("bottom \"b\", 1 x 2 x 5, should be the gate inputs: 1 x 2 x 20"));
+}
+
+TEST(CaffeShapesTest, Pyramids) {
+  const Shape image = {2, 3, 8, 7};
+  EXPECT_THAT(Top("SPP", {image}, "spp_param { pyramid_height: 1 }"), ElementsAre(2, 3, 1, 1));
+  EXPECT_THAT(Top("SPP", {image}, "spp_param { pyramid_height: 3 }"), ElementsAre(2, 3 * 21));
+  EXPECT_THAT(ErrorOf("SPP", {image}), HasSubstr("pyramid_height must be at least 1"));
+  EXPECT_THAT(
+      ErrorOf("SPP", {image}, "spp_param { pyramid_height: 9 }"),
+      HasSubstr("level 3 cuts images into 2^3 rows and columns, too many for bottom \"a\""));
+  EXPECT_THAT(ErrorOf("SPP", {image}, "spp_param { pyramid_height: 2 pool: STOCHASTIC }"),
+              HasSubstr("STOCHASTIC pooling takes no padding, but level 1 pads bottom \"a\""));
+}
+
+TEST(CaffeShapesTest, Filter) {
+  const LayerDescription filter = Layer("Filter", {{4, 3, 2}, {4}, {4, 1}}, "top: 'x' top: 'y'");
+  EXPECT_EQ(filter.tops[0].shape, (Shape{4, 3, 2}));
+  EXPECT_EQ(filter.tops[1].shape, (Shape{4}));
+  EXPECT_THAT(ErrorOf("Filter", {{4, 3}, {4}}, "top: 'x' top: 'y'"),
+              HasSubstr("has 2 tops; expected 1, one for each bottom but the selector, the last"));
+  EXPECT_THAT(ErrorOf("Filter", {{4, 3}, {4, 2}}),
+              HasSubstr("bottom \"b\", 4 x 2, should have one value for each sample"));
+  EXPECT_THAT(ErrorOf("Filter", {{5, 3}, {4}}),
+              HasSubstr("bottom \"a\", 5 x 3, should have as many samples as bottom \"b\", 4"));
+}
+
+// What reads filtered samples behind them, on bottoms "some" and "chosen" of one Filter layer,
+// "other" of a second one, and "all", which is not filtered.
+std::string ErrorBehindFilter(const std::string& layer) {
+  caffe::NetParameter net;
+  const auto filter = [](const std::string& name, const std::string& tops) {
+    return "layer { name: '" + name +
+           "' type: 'Filter' bottom: 'all' bottom: 'numbers'"
+           " bottom: 'selector' " +
+           tops + " } ";
+  };
+  ParseText(
+      "layer { name: 'in' type: 'Input' top: 'all' top: 'numbers' top: 'selector' input_param {"
+      " shape { dim: 4 dim: 3 } shape { dim: 4 } shape { dim: 4 } } } " +
+          filter("f", "top: 'some' top: 'chosen'") + filter("g", "top: 'other' top: 'rest'") +
+          "layer { name: 'ip' type: 'InnerProduct' bottom: 'some' top: 'ip'"
+          " inner_product_param { num_output: 4 } } layer { name: 'it' " +
+          layer + " }",
+      "net.prototxt", net);
+  return MessageOf<ConfigError>([&] { DescribeNet(net, caffe::TRAIN); });
+}
+
+TEST(CaffeShapesTest, WhatComesThroughAFilterHasAsManySamplesAsPass) {
+  EXPECT_EQ(ErrorBehindFilter("type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'chosen'"), "");
+  EXPECT_EQ(ErrorBehindFilter("type: 'Silence' bottom: 'all' bottom: 'ip'"), "");
+  EXPECT_THAT(ErrorBehindFilter("type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'numbers'"),
+              HasSubstr("bottom \"ip\" has other samples, those that layer \"f\" lets pass, than "
+                        "bottom \"numbers\", all of the batch"));
+  EXPECT_THAT(ErrorBehindFilter("type: 'EuclideanLoss' bottom: 'some' bottom: 'other'"),
+              HasSubstr("than bottom \"other\", those that layer \"g\" lets pass"));
+  EXPECT_THAT(
+      ErrorBehindFilter("type: 'BatchNorm' bottom: 'ip' top: 'x'"),
+      HasSubstr("layer \"f\" (Filter) decides how many samples bottom \"ip\" has, which this "
+                "layer type has to know from the start; AbsVal, Accuracy,"));
+  EXPECT_THAT(ErrorBehindFilter("type: 'Softmax' bottom: 'ip' top: 'x'"),
+              HasSubstr("has to know from the start"));
+  EXPECT_THAT(ErrorBehindFilter("type: 'Filter' bottom: 'ip' bottom: 'chosen' top: 'x'"),
+              HasSubstr("bottom \"ip\" comes through a Filter layer already"));
+  EXPECT_THAT(ErrorBehindFilter("type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'chosen' top: 'x'"
+                                " softmax_param { axis: 0 }"),
+              HasSubstr("classes can't lie along axis 0"));
+}
+
 TEST(CaffeShapesTest, TypesThatAreRefusedSayWhy) {
-  EXPECT_THAT(ErrorOf("LSTM", {{2, 3}, {2, 3}}), StartsWith("net.prototxt:1:"));
-  EXPECT_THAT(ErrorOf("LSTM", {{2, 3}, {2, 3}}),
-              HasSubstr("layer \"it\" (LSTM): this layer type is not supported: it is recurrent"));
+  EXPECT_THAT(ErrorOf("Recurrent", {{2, 3}, {2, 3}}), StartsWith("net.prototxt:1:"));
+  EXPECT_THAT(ErrorOf("Recurrent", {{2, 3}, {2, 3}}),
+              HasSubstr("layer \"it\" (Recurrent): this layer type is not supported: it is what"));
   EXPECT_THAT(ErrorOf("Python", {}), HasSubstr("no Python runs here. A Caffe of your own"));
+  EXPECT_THAT(ErrorOf("PriorBox", {}), HasSubstr("unknown layer type; SSD's fork of Caffe has it"));
+  EXPECT_THAT(ErrorOf("ReLU6", {}), HasSubstr("Clip with min: 0 and max: 6 computes the same"));
   EXPECT_THAT(ErrorOf("Nonsense", {}), HasSubstr("unknown layer type; known are AbsVal, Accuracy"));
   for (const LayerType& type : LayerTypes()) {
     if (type.refused.empty()) continue;

@@ -44,6 +44,16 @@ TEST(TextFormatTest, UnknownMessageFieldAndFieldOfTheRoot) {
                          "\"phase\"?"));
 }
 
+TEST(TextFormatTest, AFieldOfAForkOfCaffeSaysWhose) {
+  EXPECT_EQ(
+      NetError("layer { permute_param { order: 0 } }"),
+      "net.prototxt:1:9: LayerParameter has no field \"permute_param\"; SSD's fork of Caffe has "
+      "it");
+  EXPECT_THAT(
+      NetError("layer { batch_norm_param { scale_bias: true } }"),
+      HasSubstr("has no field \"scale_bias\"; NVIDIA's fork of Caffe has it; write a Scale"));
+}
+
 TEST(TextFormatTest, AFieldLikeNoOtherListsAll) {
   EXPECT_THAT(NetError("layer { include { wxyz: 1 } }"),
               HasSubstr("has no field \"wxyz\"; its fields are phase, min_level, max_level, stage, "

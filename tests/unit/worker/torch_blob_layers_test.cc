@@ -19,6 +19,14 @@ at::Tensor Map(const at::Tensor& x, Function function) {
   return result;
 }
 
+// What BVLC's Caffe has for it.
+TEST(TorchLayersTest, AxpyIsScaleAndSum) {
+  const Tensors bottoms = {RandomTensor({2, 3}), RandomTensor({2, 3, 4, 5}),
+                           RandomTensor({2, 3, 4, 5})};
+  const Subject scale("type: 'Scale' scale_param { axis: 0 }", {bottoms[1], bottoms[0]});
+  CheckForward(Subject("type: 'Axpy'", bottoms), scale.Forward()[0] + bottoms[2]);
+}
+
 TEST(TorchLayersTest, Elementwise) {
   const Tensors x = {RandomTensor({2, 3, 4, 5})};
   const Subject relu("type: 'ReLU'", x);

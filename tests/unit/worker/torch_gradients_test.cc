@@ -298,6 +298,47 @@ void ContrastiveLosses() {
   }
 }
 
+// With and without a static input; states that come in from outside get no gradient, and what they
+// are at the end gives none.
+void Recurrences(const std::string& type, size_t states) {
+  const std::string fields = "type: '" + type + "' recurrent_param { num_output: 3 ";
+  const at::Tensor x = RandomTensor({4, 2, 3});
+  const at::Tensor goes_on = RandomLabels({4, 2}, 2);
+  const at::Tensor fixed = RandomTensor({2, 2});
+  CheckGradients(Subject(fields + "}", {x, goes_on}, {true, false}));
+  CheckGradients(Subject(fields + "}", {x, goes_on, fixed}, {true, false, true}));
+  CheckGradients(Subject(fields + "}", {x, goes_on, fixed}, {false, false, true}));
+  Tensors bottoms = {x, goes_on, fixed};
+  std::string tops = "top: 'h'";
+  for (size_t i = 0; i < states; ++i) {
+    bottoms.push_back(RandomTensor({1, 2, 3}));
+    tops += " top: 'state" + std::to_string(i) + "'";
+  }
+  Bools gradients(bottoms.size(), false);
+  gradients[0] = gradients[2] = true;
+  CheckGradients(Subject(tops + fields + "expose_hidden: true }", bottoms, gradients), {.tops = 1});
+}
+
+void LstmUnits() {
+  CheckGradients(
+      Subject("type: 'LSTMUnit' top: 'c' top: 'h'",
+              {RandomTensor({1, 3, 2}), RandomTensor({1, 3, 8}), RandomLabels({1, 3}, 2)},
+              {true, true, false}));
+}
+
+void Pyramids() {
+  for (const std::string pool : {"MAX", "AVE"}) {
+    for (const int height : {1, 2, 3}) {
+      CheckGradients(
+          Subject("type: 'SPP' spp_param { pool: " + pool + Field("pyramid_height", height) + " }",
+                  {RandomTensor({2, 2, 7, 10})}));
+    }
+  }
+  CheckGradients(Subject("type: 'SPP' spp_param { pool: STOCHASTIC pyramid_height: 2 }",
+                         {Positive({2, 2, 4, 6})}),
+                 {.in_float = false});
+}
+
 const std::map<std::string, std::function<void()>>& Cases() {
   static const std::map<std::string, std::function<void()>> cases = {
       {"AbsVal", Each("AbsVal")},
@@ -308,6 +349,13 @@ const std::map<std::string, std::function<void()>>& Cases() {
       {"ArgMax",
        [] {
          ExpectNoGradient("type: 'ArgMax'", {RandomTensor({4, 3})});
+       }},
+      {"Axpy",
+       [] {
+         for (const Shape& a : {Shape{2, 3}, Shape{2, 3, 1, 1}}) {
+           CheckGradients(Subject("type: 'Axpy'", {RandomTensor(a), RandomTensor({2, 3, 2, 4}),
+                                                   RandomTensor({2, 3, 2, 4})}));
+         }
        }},
       {"BNLL", Each("BNLL")},
       {"BatchNorm", BatchNorms},
@@ -332,12 +380,20 @@ const std::map<std::string, std::function<void()>>& Cases() {
              Subject("type: 'EuclideanLoss'", {RandomTensor({4, 2, 3}), RandomTensor({4, 6})}));
        }},
       {"Exp", Each("Exp", {"", "exp_param { base: 2 scale: 0.5 shift: 1 }"})},
+      {"Filter",
+       [] {
+         const Tensors bottoms = {RandomTensor({6, 3}), RandomTensor({6, 2, 2}),
+                                  RandomLabels({6}, 2)};
+         CheckGradients(Subject("type: 'Filter' top: 'x' top: 'y'", bottoms, {true, true, false}));
+       }},
       {"Flatten", Each("Flatten", {"", "flatten_param { axis: 0 end_axis: -1 }"})},
       {"HingeLoss", HingeLosses},
       {"Im2col", Im2col},
       {"InfogainLoss", InfogainLosses},
       {"InnerProduct", InnerProducts},
       {"LRN", Lrns},
+      {"LSTM", [] { Recurrences("LSTM", 2); }},
+      {"LSTMUnit", LstmUnits},
       {"Log", Logs},
       {"MVN", Mvns},
       {"MultinomialLogisticLoss",
@@ -353,9 +409,11 @@ const std::map<std::string, std::function<void()>>& Cases() {
        }},
       {"Pooling", Poolings},
       {"Power", Powers},
+      {"RNN", [] { Recurrences("RNN", 1); }},
       {"ReLU", Each("ReLU", {"", "relu_param { negative_slope: 0.1 }"})},
       {"Reduction", Reductions},
       {"Reshape", Each("Reshape", {"reshape_param { shape { dim: 0 dim: 1 dim: -1 } }"})},
+      {"SPP", Pyramids},
       {"Scale",
        [] {
          ScalesOrBiases("Scale", "scale_param", {"", "bias_term: true"});

@@ -227,6 +227,72 @@ TEST(TorchLayersTest, InnerProductFactorsMultiplyToTheDenseGradient) {
   }
 }
 
+// --- Recurrent layers. ---
+
+// As one long batch, its halves in two iterations: the second goes on where the first stopped, how
+// often either is computed. An iteration that does not follow starts from zero.
+TEST(TorchLayersTest, RecurrentLayersCarryTheirStatesToTheNextIteration) {
+  for (const std::string type : {"LSTM", "RNN"}) {
+    const std::string text = "type: '" + type + "' recurrent_param { num_output: 3 }";
+    const at::Tensor x = RandomTensor({6, 2, 4});
+    const at::Tensor goes_on = at::ones({6, 2}, at::kDouble);
+    const Subject whole(text, {x, goes_on}, {true, false});
+    Subject half(text, {x.narrow(0, 0, 3), goes_on.narrow(0, 0, 3)}, {true, false});
+    half.parameters = whole.parameters;
+    const auto layer = half.Make();
+    const auto run = [&](int64_t iteration, int64_t first) {
+      return layer->Forward({.iteration = iteration, .data = nullptr, .later = nullptr},
+                            {x.narrow(0, first, 3), goes_on.narrow(0, 0, 3)}, half.parameters)[0];
+    };
+    const at::Tensor expected = whole.Forward()[0];
+    for (int time = 0; time < 2; ++time) {
+      ExpectClose(run(7, 0), expected.narrow(0, 0, 3), 1e-12, type + ", first half");
+    }
+    for (int time = 0; time < 2; ++time) {
+      ExpectClose(run(8, 3), expected.narrow(0, 3, 3), 1e-12, type + ", second half");
+    }
+    ExpectClose(run(0, 0), expected.narrow(0, 0, 3), 1e-12, type + ", another iteration");
+  }
+}
+
+// Streams know nothing of one another: the mean gradient of workers that have some of them each is
+// that of one worker that has them all.
+TEST(TorchLayersTest, RecurrentLayersComputeStreamsOnTheirOwn) {
+  for (const std::string type : {"LSTM", "RNN"}) {
+    const std::string text = "type: '" + type + "' recurrent_param { num_output: 3 }";
+    const Tensors bottoms = {RandomTensor({5, 4, 2}), RandomLabels({5, 4}, 2),
+                             RandomTensor({4, 3})};
+    const std::vector<bool> needs = {true, false, true};
+    const Subject whole(text, bottoms, needs);
+    const at::Tensor weights = RandomTensor({5, 4, 3});
+    const Tensors expected = whole.Backward({weights}, at::kDouble);
+    Tensors sums(whole.parameters.size());
+    for (const int64_t first : {0, 2}) {
+      Subject part(text,
+                   {bottoms[0].narrow(1, first, 2), bottoms[1].narrow(1, first, 2),
+                    bottoms[2].narrow(0, first, 2)},
+                   needs);
+      part.parameters = whole.parameters;
+      const Tensors found = part.Backward({weights.narrow(1, first, 2)}, at::kDouble);
+      ExpectClose(found[0], expected[0].narrow(1, first, 2), 1e-12, "gradient at x");
+      for (size_t i = 0; i < sums.size(); ++i) {
+        sums[i] = sums[i].defined() ? sums[i] + found[3 + i] : found[3 + i];
+      }
+    }
+    for (size_t i = 0; i < sums.size(); ++i) {
+      ExpectClose(sums[i], expected[3 + i], 1e-12, "parameter " + std::to_string(i));
+    }
+  }
+}
+
+TEST(TorchLayersTest, SequenceIndicatorsHaveNoGradient) {
+  const Subject subject("type: 'LSTM' recurrent_param { num_output: 3 }",
+                        {RandomTensor({5, 4, 2}), RandomLabels({5, 4}, 2)});
+  EXPECT_THAT(
+      [&] { subject.Make(); },
+      ThrowsMessage<ConfigError>(HasSubstr("there is no gradient for sequence indicators")));
+}
+
 // --- Pooling and LRN. ---
 
 struct Pool {

@@ -1,6 +1,7 @@
 // Layers without parameters that compute on blobs of any shape.
 #include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/softmax.h>
@@ -75,6 +76,18 @@ std::unique_ptr<TorchLayer> MakeArgMax(const TorchLayerInput& input) {
         const Largest largest = FindLargest(bottoms[0].reshape({top[0], -1}), 1, number);
         if (!with_values) return {largest.indices.reshape(top)};
         return {at::cat({largest.indices, largest.values}, 1).reshape(top)};
+      });
+}
+
+// The bottoms are a, x, y: a x + y, with a value of a for each channel of x.
+std::unique_ptr<TorchLayer> MakeAxpy(const TorchLayerInput& input) {
+  const Shape& x = input.description.bottoms[1].shape;
+  Shape spread(x.size(), 1);
+  spread[0] = x[0];
+  spread[1] = x[1];
+  return MakeAutogradLayer(
+      input, [spread](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+        return {at::addcmul(bottoms[2], bottoms[0].reshape(spread), bottoms[1])};
       });
 }
 

@@ -25,9 +25,9 @@ namespace {
 
 // --- Scores with a label for each of outer x inner places. ---
 
-// How they lie: the classes along the axis between outer and inner.
+// How they lie: the classes along the axis between outer and inner. How many there are is the outer
+// extent, which a bottom says; those of Filter layers' samples are fewer in some iterations.
 struct Labelled {
-  int64_t outer;
   int64_t classes;
   int64_t inner;
   LabelRange range;
@@ -37,8 +37,7 @@ Labelled ToLabelled(const TorchLayerInput& input, int given_axis,
                     std::optional<int64_t> ignore_label) {
   const Shape& shape = input.description.bottoms[0].shape;
   const int axis = input.Axis(given_axis);
-  return {.outer = Count(shape, 0, axis),
-          .classes = shape[axis],
+  return {.classes = shape[axis],
           .inner = Count(shape, axis + 1, static_cast<int>(shape.size())),
           .range = {.layer = input.description.name(),
                     .count = shape[axis],
@@ -51,7 +50,8 @@ std::optional<int64_t> IgnoreLabel(const caffe::LossParameter& p) {
 }
 
 at::Tensor Scores(const Labelled& labelled, const at::Tensor& bottom) {
-  return bottom.reshape({labelled.outer, labelled.classes, labelled.inner});
+  const int64_t outer = bottom.numel() / (labelled.classes * labelled.inner);
+  return bottom.reshape({outer, labelled.classes, labelled.inner});
 }
 
 // The labels as outer x 1 x inner numbers of classes, 0 where one is ignored; and which are not.
@@ -61,8 +61,8 @@ struct Classes {
 };
 
 Classes ToClasses(const Labelled& labelled, const at::Tensor& labels, const Pass& pass) {
-  const at::Tensor indices =
-      ToIndices(labelled.range, labels, pass).reshape({labelled.outer, 1, labelled.inner});
+  const at::Tensor indices = ToIndices(labelled.range, labels, pass)
+                                 .reshape({labels.numel() / labelled.inner, 1, labelled.inner});
   const at::Tensor counted = indices.ne(labelled.range.ignore.value_or(-1));  // -1 is no class
   return {indices.mul(counted), counted};
 }
@@ -75,7 +75,6 @@ class SoftmaxLoss : public TorchLayer {
               caffe::LossParameter::NormalizationMode mode)
       : labelled_(std::move(labelled)),
         mode_(mode),
-        shape_(input.description.bottoms[0].shape),
         bottoms_(input.description.bottoms.size()),
         with_probabilities_(input.description.tops.size() > 1),
         wanted_(input.bottom_needs_gradient[0]) {
@@ -85,8 +84,9 @@ class SoftmaxLoss : public TorchLayer {
   Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors&) override {
     const at::AutoGradMode mode(false);
     const Classes classes = ToClasses(labelled_, bottoms[1], pass);
+    shape_ = bottoms[0].sizes().vec();
     const at::Tensor logarithms = at::log_softmax(Scores(labelled_, bottoms[0]), 1);
-    const at::Tensor normalizer = LossNormalizer(mode_, labelled_.outer, labelled_.inner,
+    const at::Tensor normalizer = LossNormalizer(mode_, logarithms.size(0), labelled_.inner,
                                                  classes.counted, logarithms.options());
     Tensors tops = {Sum(logarithms, classes, bottoms).div(normalizer)};
     if (!with_probabilities_ && !wanted_) return tops;
@@ -117,10 +117,10 @@ class SoftmaxLoss : public TorchLayer {
 
  private:
   caffe::LossParameter::NormalizationMode mode_;
-  Shape shape_;
   size_t bottoms_;
   bool with_probabilities_;
   bool wanted_;
+  Shape shape_;       // of the bottom
   at::Tensor slope_;  // until the backward pass
 };
 
@@ -171,7 +171,7 @@ class InfogainLoss : public SoftmaxLoss {
     const at::Tensor matrix = matrix_.defined() ? matrix_.to(bottoms[0].scalar_type()) : bottoms[2];
     return matrix.reshape({labelled_.classes, labelled_.classes})
         .index_select(0, classes.index.flatten())
-        .reshape({labelled_.outer, labelled_.inner, labelled_.classes})
+        .reshape({classes.index.size(0), labelled_.inner, labelled_.classes})
         .transpose(1, 2);
   }
 
@@ -213,7 +213,6 @@ Labelled ToSamples(const TorchLayerInput& input) {
   const Shape& shape = input.description.bottoms[0].shape;
   const int64_t classes = Count(shape) / shape[0];
   return {
-      .outer = shape[0],
       .classes = classes,
       .inner = 1,
       .range = {
@@ -262,7 +261,7 @@ std::unique_ptr<TorchLayer> MakeMultinomialLogisticLoss(const TorchLayerInput& i
         const at::Tensor taken = of_labels.detach().clamp_min(kLeastProbability);
         const at::Tensor logarithms =
             at::log(taken).add(of_labels.sub(of_labels.detach()).div(taken));
-        return {logarithms.sum().div(-static_cast<double>(labelled.outer))};
+        return {logarithms.sum().div(-static_cast<double>(logarithms.size(0)))};
       });
 }
 
@@ -281,7 +280,7 @@ std::unique_ptr<TorchLayer> MakeHingeLoss(const TorchLayerInput& input) {
         const at::Tensor sign = at::ones_like(scores.detach()).scatter(1, classes.index, -1);
         const at::Tensor missing = at::relu(scores.mul(sign).add(1));
         const at::Tensor losses = squared ? at::square(missing) : missing;
-        return {losses.sum().div(static_cast<double>(labelled.outer))};
+        return {losses.sum().div(static_cast<double>(losses.size(0)))};
       });
 }
 

@@ -16,6 +16,17 @@ std::string DescribeSample(int64_t sample, const Pass& pass) {
                    : "sample " + std::to_string(sample) + " of the batch";
 }
 
+// Where a value comes from. Of the samples that a Filter layer has let pass, only their number is
+// known.
+std::string DescribePlace(const LabelRange& range, int64_t place, const at::Tensor& indices,
+                          const Pass& pass) {
+  if (indices.dim() > 0 && indices.size(0) < range.samples) {
+    return "sample " + std::to_string(place / (indices.numel() / indices.size(0))) +
+           " of those that a Filter layer lets pass";
+  }
+  return DescribeSample(place / std::max<int64_t>(1, indices.numel() / range.samples), pass);
+}
+
 at::Tensor Valid(const LabelRange& range, const at::Tensor& indices) {
   at::Tensor valid = indices.ge(0).logical_and_(indices.lt(range.count));
   if (range.ignore) valid.logical_or_(indices.eq(*range.ignore));
@@ -25,11 +36,10 @@ at::Tensor Valid(const LabelRange& range, const at::Tensor& indices) {
 [[noreturn]] void ThrowFirstInvalid(const LabelRange& range, const at::Tensor& indices,
                                     const Pass& pass) {
   const auto first = at::nonzero(Valid(range, indices).logical_not_().flatten())[0].item<int64_t>();
-  throw DataError(
-      "layer \"" + range.layer + "\": the " + range.value + " of " +
-      DescribeSample(first / std::max<int64_t>(1, indices.numel() / range.samples), pass) + " is " +
-      std::to_string(indices.flatten()[first].item<int64_t>()) + "; the layer has " +
-      range.counted + " 0 to " + std::to_string(range.count - 1));
+  throw DataError("layer \"" + range.layer + "\": the " + range.value + " of " +
+                  DescribePlace(range, first, indices, pass) + " is " +
+                  std::to_string(indices.flatten()[first].item<int64_t>()) + "; the layer has " +
+                  range.counted + " 0 to " + std::to_string(range.count - 1));
 }
 
 }  // namespace

@@ -42,15 +42,17 @@ struct ParameterGradients {
 
 // Tensors are all on one device. There, a layer only puts work in the device's stream: nothing
 // waits for the device, as what reads a value on the host does. Only Embed's backward pass may,
-// inside of libtorch.
+// inside of libtorch, and Filter, whose tops are as large as the values say.
 //
 // One thread at a time.
 class TorchLayer {
  public:
   virtual ~TorchLayer() = default;
 
-  // The tops from the bottoms. Tensors have the description's shapes and require no gradient; their
-  // memory format is any. `parameters` may be kept until Backward and change after it.
+  // The tops from the bottoms. Tensors have the description's shapes, but for the first extent of
+  // what comes through a Filter layer (caffe_adapter/net/filtered_blobs.h), and require no
+  // gradient; their memory format is any. `parameters` may be kept until Backward and change after
+  // it.
   virtual Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors& parameters) = 0;
 
   // After Forward in the training phase, if the layer has parameters or a bottom needs a gradient:
@@ -104,6 +106,7 @@ std::unique_ptr<TorchLayer> MakeParameter(const TorchLayerInput& input);
 
 // torch_pooling_layers.cc: that slide windows over images.
 std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeSpp(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeIm2col(const TorchLayerInput& input);
 
 // torch_normalization_layers.cc
@@ -129,14 +132,21 @@ std::unique_ptr<TorchLayer> MakeThreshold(const TorchLayerInput& input);
 
 // torch_blob_layers.cc: that compute on blobs of any shape.
 std::unique_ptr<TorchLayer> MakeArgMax(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeAxpy(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeReduction(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeSoftmax(const TorchLayerInput& input);
+
+// torch_recurrent_layers.cc: that step through time.
+std::unique_ptr<TorchLayer> MakeLstm(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeLstmUnit(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeRnn(const TorchLayerInput& input);
 
 // torch_reshaping_layers.cc: that cut, join and reshape blobs without computing.
 std::unique_ptr<TorchLayer> MakeBatchReindex(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeConcat(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeCrop(const TorchLayerInput& input);
+std::unique_ptr<TorchLayer> MakeFilter(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeReshape(const TorchLayerInput& input);  // and Flatten
 std::unique_ptr<TorchLayer> MakeSilence(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeSlice(const TorchLayerInput& input);

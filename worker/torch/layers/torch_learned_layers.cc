@@ -33,22 +33,24 @@ class InnerProduct : public TorchLayer {
     const BlobDescription& bottom = input.description.bottoms[0];
     const int axes = static_cast<int>(bottom.shape.size());
     const int axis = input.description.parameter.inner_product_param().axis();
-    rows_ = Count(bottom.shape, 0, axis < 0 ? axis + axes : axis);
-    bottom_shape_ = bottom.shape;
+    inputs_ = Count(bottom.shape, axis < 0 ? axis + axes : axis, axes);
     top_shape_ = input.description.tops[0].shape;
   }
 
   Tensors Forward(const Pass&, const Tensors& bottoms, const Tensors& parameters) override {
     format_ = bottoms[0].suggest_memory_format();
-    data_ = bottoms[0].reshape({rows_, -1});
+    bottom_shape_ = bottoms[0].sizes().vec();
+    rows_ = bottoms[0].numel() / inputs_;
+    data_ = bottoms[0].reshape({rows_, inputs_});
     weights_ = OutputsByInputs(parameters[0]);
     at::Tensor top = parameters.size() > 1 ? at::addmm(parameters[1], data_, weights_.t())
                                            : at::mm(data_, weights_.t());
-    return {top.view(top_shape_)};
+    const bool all = rows_ * top_shape_.back() == Count(top_shape_);
+    return {all ? top.view(top_shape_) : top};  // fewer come through a Filter layer, with axis 1
   }
 
   Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) override {
-    const at::Tensor top_gradient = top_gradients[0].reshape({rows_, -1});
+    const at::Tensor top_gradient = top_gradients[0].reshape({rows_, top_shape_.back()});
     if (gradients.u.defined()) {
       gradients.u.copy_(top_gradient);
       gradients.v.copy_(data_);
@@ -82,11 +84,12 @@ class InnerProduct : public TorchLayer {
 
   bool bottom_needs_gradient_;
   bool transpose_;
-  int64_t rows_;
-  Shape bottom_shape_;
+  int64_t inputs_;
   Shape top_shape_;
 
   // Of the forward pass, until the backward pass.
+  int64_t rows_ = 0;
+  Shape bottom_shape_;
   at::Tensor data_;
   at::Tensor weights_;
   at::MemoryFormat format_ = at::MemoryFormat::Contiguous;

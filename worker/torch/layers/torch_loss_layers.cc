@@ -5,6 +5,7 @@
 #include <ATen/ops/square.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <array>
 
 #include "caffe_adapter/net/shape.h"
@@ -63,12 +64,12 @@ std::unique_ptr<TorchLayer> MakeContrastiveLoss(const TorchLayerInput& input) {
   return std::make_unique<ContrastiveLoss>(input);
 }
 
-// Half the squared distance, the mean over the samples.
+// Half the squared distance, the mean over the samples; 0 if a Filter layer has let none pass.
 std::unique_ptr<TorchLayer> MakeEuclideanLoss(const TorchLayerInput& input) {
-  const auto samples = static_cast<double>(input.description.bottoms[0].shape[0]);
   return MakeAutogradLayer(
-      input, [samples](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+      input, [](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
         const at::Tensor other = bottoms[1].reshape(bottoms[0].sizes());
+        const auto samples = static_cast<double>(std::max<int64_t>(1, bottoms[0].size(0)));
         return {at::square(bottoms[0].sub(other)).sum().div(2 * samples)};
       });
 }
@@ -82,8 +83,7 @@ std::unique_ptr<TorchLayer> MakeSigmoidCrossEntropyLoss(const TorchLayerInput& i
   const bool ignores = p.has_ignore_label();
   const int64_t ignore = p.ignore_label();
   const Shape& shape = input.description.bottoms[0].shape;
-  const int64_t outer = shape[0];
-  const int64_t inner = Count(shape) / outer;
+  const int64_t inner = Count(shape) / shape[0];
   return MakeAutogradLayer(
       input, [=](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
         const at::Tensor targets = bottoms[1].reshape(bottoms[0].sizes());
@@ -92,7 +92,8 @@ std::unique_ptr<TorchLayer> MakeSigmoidCrossEntropyLoss(const TorchLayerInput& i
         const at::Tensor weights = ignores ? counted.to(targets.scalar_type()) : at::Tensor();
         const at::Tensor sum = at::binary_cross_entropy_with_logits(
             bottoms[0], targets, weights, /*pos_weight=*/{}, at::Reduction::Sum);
-        return {sum.div(LossNormalizer(mode, outer, inner, counted, targets.options()))};
+        return {
+            sum.div(LossNormalizer(mode, bottoms[0].size(0), inner, counted, targets.options()))};
       });
 }
 

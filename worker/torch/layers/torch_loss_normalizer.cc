@@ -2,6 +2,8 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
+#include <algorithm>
+
 namespace poseidon {
 
 caffe::LossParameter::NormalizationMode NormalizationMode(
@@ -18,11 +20,11 @@ at::Tensor LossNormalizer(caffe::LossParameter::NormalizationMode mode, int64_t 
     case caffe::LossParameter::NONE:
       return at::scalar_tensor(1, options);
     case caffe::LossParameter::BATCH_SIZE:
-      return at::scalar_tensor(outer, options);
+      return at::scalar_tensor(std::max<int64_t>(1, outer), options);
     case caffe::LossParameter::VALID:
       return counted.sum().clamp_min(1).to(options);
     default:
-      return at::scalar_tensor(outer * inner, options);
+      return at::scalar_tensor(std::max<int64_t>(1, outer * inner), options);
   }
 }
 

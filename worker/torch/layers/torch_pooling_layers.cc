@@ -1,6 +1,7 @@
 // Layers that slide windows over images and have no parameters.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/gather.h>
@@ -16,6 +17,7 @@
 #include <limits>
 
 #include "caffe_adapter/net/sliding_window.h"
+#include "core/random.h"
 #include "worker/torch/layers/torch_layer.h"
 #include "worker/torch/layers/torch_random.h"
 
@@ -34,10 +36,8 @@ struct Window {
 Window ToWindow(const LayerDescription& layer) {
   const caffe::PoolingParameter& p = layer.parameter.pooling_param();
   const SlidingWindow w = PoolingWindow(p, layer.bottoms[0].shape);
-  return {{w.kernel[0], w.kernel[1]},
-          {w.stride[0], w.stride[1]},
-          {w.pad[0], w.pad[1]},
-          p.round_mode() == caffe::PoolingParameter::CEIL};
+  return {
+      {w.kernel[0], w.kernel[1]}, {w.stride[0], w.stride[1]}, {w.pad[0], w.pad[1]}, RoundsUp(p)};
 }
 
 at::Tensor MaxPool(const at::Tensor& bottom, const Window& w) {
@@ -181,21 +181,56 @@ TensorFunction ExpectedPool(const Window& window) {
   };
 }
 
-}  // namespace
-
-std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input) {
+// Of a Pooling layer; keeps nothing of its description.
+TensorFunction PoolingFunction(const TorchLayerInput& input) {
   const LayerDescription& layer = input.description;
   const Window window = ToWindow(layer);
   switch (layer.parameter.pooling_param().pool()) {
     case caffe::PoolingParameter::AVE:
-      return MakeAutogradLayer(input, MeanPoolFunction(input, window));
+      return MeanPoolFunction(input, window);
     case caffe::PoolingParameter::STOCHASTIC:
-      return MakeAutogradLayer(input, layer.parameter.phase() == caffe::TRAIN
-                                          ? StochasticPool(input, window)
-                                          : ExpectedPool(window));
+      return layer.parameter.phase() == caffe::TRAIN ? StochasticPool(input, window)
+                                                     : ExpectedPool(window);
     default:
-      return MakeAutogradLayer(input, MaxPoolFunction(layer, window));
+      return MaxPoolFunction(layer, window);
   }
+}
+
+// A level of an SPP layer's pyramid. Its windows are as many in each direction.
+TensorFunction LevelFunction(const TorchLayerInput& input, int level) {
+  const Shape& bottom = input.description.bottoms[0].shape;
+  LayerDescription pooling = input.description;
+  pooling.parameter = PyramidLevel(input.description.parameter, bottom, level);
+  const int64_t windows = int64_t{1} << level;
+  pooling.tops[0].shape = {bottom[0], bottom[1], windows, windows};
+  return PoolingFunction({.description = pooling,
+                          .bottom_needs_gradient = input.bottom_needs_gradient,
+                          .parameter_needs_gradient = {},
+                          .seed = DeriveSeed(input.seed, static_cast<uint64_t>(level)),
+                          .device = input.device});
+}
+
+}  // namespace
+
+std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input) {
+  return MakeAutogradLayer(input, PoolingFunction(input));
+}
+
+// Each level flattened, one after the other, coarsest first; a single level keeps its axes.
+std::unique_ptr<TorchLayer> MakeSpp(const TorchLayerInput& input) {
+  const auto height = static_cast<int>(input.description.parameter.spp_param().pyramid_height());
+  std::vector<TensorFunction> levels;
+  for (int level = 0; level < height; ++level) levels.push_back(LevelFunction(input, level));
+  if (height == 1) return MakeAutogradLayer(input, levels[0]);
+  return MakeAutogradLayer(
+      input,
+      [levels](const Pass& pass, const Tensors& bottoms, const Tensors& parameters) -> Tensors {
+        Tensors flat;
+        for (const TensorFunction& level : levels) {
+          flat.push_back(level(pass, bottoms, parameters)[0].flatten(1));
+        }
+        return {at::cat(flat, 1)};
+      });
 }
 
 // Each place of the window becomes a channel: channels x kernel, then the places of the window on

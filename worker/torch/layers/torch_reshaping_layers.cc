@@ -1,6 +1,7 @@
 // Layers that cut, join and reshape blobs without computing.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/nonzero.h>
 
 #include "worker/torch/layers/torch_labels.h"
 #include "worker/torch/layers/torch_layer.h"
@@ -56,6 +57,20 @@ std::unique_ptr<TorchLayer> MakeCrop(const TorchLayerInput& input) {
           cropped = cropped.narrow(static_cast<int64_t>(i), offsets[i], top[i]);
         }
         return {cropped};
+      });
+}
+
+// The samples whose selector, the last bottom, is not 0.
+std::unique_ptr<TorchLayer> MakeFilter(const TorchLayerInput& input) {
+  input.CheckNoGradient(input.description.bottoms.size() - 1, "the selector");
+  return MakeAutogradLayer(
+      input, [](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+        const at::Tensor chosen = at::nonzero(bottoms.back().detach().flatten()).flatten();
+        Tensors tops;
+        for (size_t i = 0; i + 1 < bottoms.size(); ++i) {
+          tops.push_back(at::index_select(bottoms[i], 0, chosen));
+        }
+        return tops;
       });
 }
 
