@@ -66,7 +66,7 @@ void JobReport::Restore(const wire::JournalRecord& record) {
 void JobReport::OnPlan(const wire::PlanAndModel& plan) {
   plan_ = plan;
   workers_ = plan.plan().workers();
-  stragglers_.SetWorkers(workers_);
+  stragglers_.SetPlan(plan.plan());
   if (!first_iteration_) first_iteration_ = plan.plan().start_iteration();
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
+#include "proto/plan_members.h"
 #include "scheduler/stragglers/own_seconds.h"
 
 namespace poseidon {
@@ -79,7 +81,17 @@ const char* SlowPartName(SlowPart part) {
 
 void StragglerWatch::SetWorkers(int workers) {
   workers_ = workers;
+  samples_.clear();
   Forget();
+}
+
+void StragglerWatch::SetPlan(const Plan& plan) {
+  SetWorkers(plan.workers());
+  const double all = std::accumulate(plan.parts().begin(), plan.parts().end(), 0.0);
+  for (int place = 0; place < plan.parts_size(); ++place) {
+    samples_[RankOfWorker(plan, place)] =
+        static_cast<double>(plan.parts(place)) * plan.parts_size() / all;
+  }
 }
 
 void StragglerWatch::Forget() {
@@ -91,7 +103,9 @@ std::vector<std::string> StragglerWatch::Add(const wire::Progress& progress) {
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
   if (is_test || workers_ < 2) return {};
   std::deque<Times>& recent = times_[progress.rank()];
-  recent.push_back({1000 * ComputeSeconds(progress), 1000 * progress.data_seconds(),
+  const auto samples = samples_.find(progress.rank());
+  const double own_ms = 1000 / (samples == samples_.end() ? 1 : samples->second);
+  recent.push_back({own_ms * ComputeSeconds(progress), own_ms * progress.data_seconds(),
                     1000 * progress.exchange_seconds()});
   if (recent.size() > kIterations)
     recent.pop_front();

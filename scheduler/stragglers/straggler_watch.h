@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/model.pb.h"
 #include "proto/wire.pb.h"
 
 namespace poseidon {
@@ -50,8 +51,12 @@ class StragglerWatch {
   // A difference below this is no straggler's, whatever the ratio: milliseconds.
   static constexpr double kLeastMilliseconds = 1;
 
-  // So many workers train from now on. What has been measured before counts no more.
+  // So many workers train from now on, each with as many samples as the others. What has been
+  // measured before counts no more.
   void SetWorkers(int workers);
+  // This plan's workers train from now on. Where it gives them different parts of the batch, their
+  // own times are compared as if the parts were equal: who has less to do is not faster for it.
+  void SetPlan(const Plan& plan);
   // What was measured since the last comparison counts no more: the job has lost a node.
   void Forget();
   // An iteration that a worker has done, its rank set. Returns a sentence for each worker that has
@@ -97,6 +102,7 @@ class StragglerWatch {
   Straggler* FindPresent(int rank);
 
   int workers_ = 0;
+  std::map<int, double> samples_;  // by rank, to the mean; 1 where it is missing
   // By rank, since the last comparison; the newest kIterations.
   std::map<int, std::deque<Times>> times_;
   int complete_ = 0;  // of these have kIterations

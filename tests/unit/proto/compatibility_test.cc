@@ -42,7 +42,8 @@ TEST(CombinationsTest, WhatWorksIsNotRefused) {
 TEST(CombinationsTest, ABalancedBatchIsRefusedWhereItCannotBe) {
   const auto refused = [](const std::string& text) {
     Job job;
-    ParseText("cluster { workers: 4 } " + text, "job", job);
+    ParseText(text, "job", job);
+    job.mutable_cluster()->set_workers(4);
     job.mutable_training()->set_batch(Training::BALANCED);
     std::string reasons;
     for (const Refusal& refusal : Refusals(job)) reasons += refusal.reason + "\n";

@@ -127,6 +127,19 @@ TEST(StragglerWatchTest, TheRatioIsThatOfTheOwnTime) {
   EXPECT_NEAR(job.watch().stragglers()[0].ratio, 2, 2 * 2 * 5 * 0.028);
 }
 
+// A slow worker that has been given less to do takes as long as the others, and is slow.
+TEST(StragglerWatchTest, WhoHasASmallPartOfTheBatchIsNotFasterForIt) {
+  Plan plan;
+  plan.set_workers(4);
+  for (const int64_t part : {37, 37, 18, 36}) plan.add_parts(part);
+  Job job(4, 1);
+  job.watch().SetPlan(plan);
+  EXPECT_THAT(job.Run(3 * kToName, [](int) { return Drawn(); }),
+              ElementsAre(HasSubstr("worker 2 is slow: ")));
+  ASSERT_EQ(job.watch().stragglers().size(), 1u);
+  EXPECT_NEAR(job.watch().stragglers()[0].ratio, 2, 2 * 2 * 5 * 0.028);
+}
+
 TEST(StragglerWatchTest, AShortSpellIsNoStraggler) {
   Job job(4, 3);
   const auto slow = [](int rank) { return Drawn{.compute = rank == 1 ? 0.3 : 0.1}; };
