@@ -7,13 +7,12 @@ import signal
 import time
 import unittest
 
-from ranks import Ranks
+from ranks import PATIENCE, Ranks
 
 # What is seen at once, and what the heartbeat (10 s) or the program's deadline (8 s) shows, beside an
-# interpreter's start and end: PyTorch takes 5 s of a core to load, which on busy cores were 20 s.
-# What hangs, hangs for longer.
-SOON = 60
-AT_DEADLINE = 80
+# interpreter's start and end.
+SOON = PATIENCE
+AT_DEADLINE = 20 + PATIENCE
 
 
 class Faults(unittest.TestCase):
