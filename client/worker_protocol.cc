@@ -178,6 +178,7 @@ void WorkerProtocol::Begin(Outbox& outbox) {
 void WorkerProtocol::OnStart(const Envelope& envelope, Outbox& outbox) {
   if (context_ == nullptr || envelope.step != static_cast<uint32_t>(plan().number())) return;
   ReportAgain(envelope.iteration, outbox);
+  if (leaves_) SendLeave(outbox);  // it may be another scheduler
   if (phase_ != Phase::kStarting) return;
   for (int bucket = 0; context_->publishes_start() && bucket < plan().buckets_size(); ++bucket) {
     PostToLanes(MessageKind::kPublishInitial, bucket, iteration_,
@@ -294,6 +295,19 @@ std::vector<float> WorkerProtocol::TakeCollected() {
 void WorkerProtocol::AddToPastPlans() {
   AddTraffic(*context_, past_plans_);
   progress_->AddTimes(past_plans_);
+}
+
+void WorkerProtocol::Leave(Outbox& outbox) {
+  leaves_ = true;
+  // Before there is a plan nobody can leave; it is said again when the training begins.
+  if (context_ != nullptr) SendLeave(outbox);
+}
+
+void WorkerProtocol::SendLeave(Outbox& outbox) const {
+  Envelope leave;
+  leave.kind = MessageKind::kLeave;
+  leave.to = kScheduler;
+  SendToScheduler(std::move(leave), outbox);
 }
 
 void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {

@@ -123,6 +123,10 @@ class WorkerProtocol {
   // When it has come: of all parameters, as RestoreOptimizerState has it.
   std::vector<float> TakeCollected();
 
+  // The worker wants to leave the job. The scheduler ends it when it can be done without, or says
+  // why it can't.
+  void Leave(Outbox& outbox);
+
   // `report` lacks only what the plans have counted: buckets, peers and dropped frames.
   void Finish(wire::WorkerReport report, Outbox& outbox);
 
@@ -143,6 +147,7 @@ class WorkerProtocol {
   void ReportAgain(int64_t from, Outbox& outbox) const;
   void OnOptimizerState(const Envelope& envelope, Outbox& outbox);
   void OnPauseRequest(Outbox& outbox);
+  void SendLeave(Outbox& outbox) const;
   // The phase in which iteration_ begins.
   void EnterIteration();
   void AddResidual(int layer, int64_t iteration);
@@ -173,6 +178,7 @@ class WorkerProtocol {
   bool stops_there_ = false;  // where pause_ has been agreed
   bool stops_ = false;
   bool snapshot_wanted_ = false;
+  bool leaves_ = false;
   // What the present plan has counted is among past_plans_, and what it leaves to the next in
   // transition_.
   bool left_ = false;

@@ -38,14 +38,6 @@ wire::End ParseEnd(const Envelope& envelope) {
   return end;
 }
 
-[[noreturn]] void ThrowEnd(const Envelope& envelope) {
-  const wire::End end = ParseEnd(envelope);
-  if (end.exit_code() == 0) {
-    throw Error(ExitCode::kFailure, "the job ended before this worker had finished");
-  }
-  ThrowAs(static_cast<ExitCode>(end.exit_code()), end.reason());
-}
-
 }  // namespace
 
 // The port that devices use: the protocol's buffers, and the session's ways to wait.
@@ -166,6 +158,7 @@ void WorkerSession::Do(const Call& call) {
 
 std::optional<Envelope> WorkerSession::NextInTick(Time deadline, const std::string& waiting_for) {
   if (options_.interrupted && options_.interrupted()) throw Interrupted();
+  TryLeave();
   if (SteadyNow() >= deadline) {
     throw DeadlineExceeded("worker " + std::to_string(rank()) + " gave up waiting for " +
                            waiting_for);
@@ -198,7 +191,25 @@ void WorkerSession::Handle(const Envelope& envelope) {
   if (protocol_.phase() == Phase::kHeld && !going_back_) throw Rewound();
 }
 
+void WorkerSession::ThrowEnd(const Envelope& envelope) {
+  const wire::End end = ParseEnd(envelope);
+  if (end.left()) {
+    finished_ = true;
+    throw Left{end.reason()};
+  }
+  if (end.exit_code() == 0) {
+    throw Error(ExitCode::kFailure, "the job ended before this worker had finished");
+  }
+  ThrowAs(static_cast<ExitCode>(end.exit_code()), end.reason());
+}
+
+void WorkerSession::TryLeave() {
+  if (!options_.wants_to_leave || !options_.wants_to_leave()) return;
+  Do([&](Outbox& outbox) { protocol_.Leave(outbox); });
+}
+
 void WorkerSession::Poll() {
+  TryLeave();
   while (std::optional<Envelope> envelope = runtime_->mailbox().Take({})) {
     if (envelope->kind == MessageKind::kFailed || envelope->kind == MessageKind::kEnd) {
       ThrowEnd(*envelope);

@@ -64,6 +64,12 @@ namespace poseidon {
 // program has left: what it has computed since counts for nothing. GoBack() is next.
 struct Rewound {};
 
+// Thrown by a session's call when the worker has left the job, as it or somebody had asked for; the
+// job goes on without it, and the session is over.
+struct Left {
+  std::string reason;  // a sentence for people, without its subject
+};
+
 struct WorkerSessionOptions {
   Job job;                       // checked (proto/job_config.h)
   uint64_t job_fingerprint = 0;  // of the config file
@@ -76,6 +82,8 @@ struct WorkerSessionOptions {
   // Asked a few times a second while a call waits; if true, the call throws Interrupted(). May be
   // empty.
   std::function<bool()> interrupted;
+  // Asked likewise, and in each iteration; if true, the worker asks to leave the job. May be empty.
+  std::function<bool()> wants_to_leave;
   // Whose copies all buffers are pinned for; outlives the session. May be null.
   Device* device = nullptr;
   // Layers under SFB are updated by the program's devices, through DeviceStaging
@@ -193,6 +201,10 @@ class WorkerSession {
   // Likewise, but the end of the job is an envelope like any other.
   Envelope NextOrEnd(Time deadline, const std::string& waiting_for);
   void Handle(const Envelope& envelope);
+  // What the job's end, or this worker's, is to the program.
+  [[noreturn]] void ThrowEnd(const Envelope& envelope);
+  // Asks the program whether it wants to leave.
+  void TryLeave();
   // Handles what has come, without waiting.
   void Poll();
   // Handles what comes while `waiting()`.

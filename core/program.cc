@@ -25,6 +25,12 @@ constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 std::atomic<bool> signal_came[NSIG] = {};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler must not lock");
 
+// Of one of kEndingSignals.
+SignalEffect& EffectOf(SignalEffects& effects, int signal) {
+  if (signal == SIGINT) return effects.sigint;
+  return signal == SIGHUP ? effects.sighup : effects.sigterm;
+}
+
 // From now on the ending signals call `handler`.
 void Handle(void (*handler)(int)) {
   // Not a signalfd: that needs the signals blocked in every thread, and libraries (OpenBLAS) start
@@ -132,9 +138,9 @@ Interruption::Interruption(SignalEffects effects) : effects_(effects) {
 Interruption::~Interruption() { EndOnSignals(); }
 
 bool Interruption::Pending() {
-  const bool interrupted = effects_.sigint == SignalEffect::kEnd && signal_came[SIGINT];
-  const bool hung_up = effects_.sighup == SignalEffect::kEnd && signal_came[SIGHUP];
-  if (!pending_ && (interrupted || hung_up || signal_came[SIGTERM])) {
+  for (const int signal : kEndingSignals) {
+    if (pending_ || EffectOf(effects_, signal) != SignalEffect::kEnd) continue;
+    if (!signal_came[signal]) continue;
     pending_ = true;
     EndOnSignals();
   }
@@ -142,13 +148,14 @@ bool Interruption::Pending() {
 }
 
 std::optional<Interruption::Request> Interruption::TakeRequest() {
-  for (const int signal : {SIGINT, SIGHUP}) {
-    const SignalEffect effect = signal == SIGINT ? effects_.sigint : effects_.sighup;
+  for (const int signal : kEndingSignals) {
+    const SignalEffect effect = EffectOf(effects_, signal);
     if (effect != SignalEffect::kStop && effect != SignalEffect::kSnapshot) continue;
     if (!signal_came[signal].exchange(false)) continue;
     if (effect == SignalEffect::kStop) {
-      for (SignalEffect* const other : {&effects_.sigint, &effects_.sighup}) {
-        if (*other == SignalEffect::kStop) *other = SignalEffect::kEnd;
+      for (const int other : kEndingSignals) {
+        SignalEffect& its = EffectOf(effects_, other);
+        if (its == SignalEffect::kStop) its = SignalEffect::kEnd;
       }
     }
     return Request{signal, effect};

@@ -18,6 +18,7 @@ class CompatibilityCheck {
     CheckDeterminism();
     CheckGrid();
     CheckRecovery();
+    CheckElastic();
     CheckBalance();
     return std::move(refusals_);
   }
@@ -137,6 +138,14 @@ class CompatibilityCheck {
              "it is for one number of workers, which recovery.mode SHRINK changes when one is "
              "lost; leave it out, and a grid is chosen for each number");
     }
+  }
+
+  void CheckElastic() {
+    if (!job_.has_elastic() || job_.recovery().mode() == Recovery::SHRINK) return;
+    refusals_.push_back(
+        {"elastic",
+         "elastic: a job whose workers come and go is one that goes on with fewer when it loses "
+         "some; add recovery { mode: SHRINK }"});
   }
 
   // What parts of a batch that differ, and change on the way, can't be.

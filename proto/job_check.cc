@@ -314,6 +314,17 @@ class TrainingChecker {
   const JobFields& fields_;
 };
 
+void CheckElastic(const Job& job, const JobFields& fields) {
+  if (!job.has_elastic()) return;
+  const Elastic& elastic = job.elastic();
+  const int workers = job.cluster().workers();
+  fields.CheckRange("elastic.min_workers", elastic.min_workers(), 1, workers);
+  if (elastic.has_max_workers()) {
+    fields.CheckRange("elastic.max_workers", elastic.max_workers(), workers, 1e6);
+  }
+  fields.CheckRange("elastic.regroup_interval_seconds", elastic.regroup_interval_seconds(), 0, 1e6);
+}
+
 }  // namespace
 
 void CheckClusterAndCommunication(const Job& job, const TextLocations& locations) {
@@ -329,6 +340,7 @@ void CheckClusterAndCommunication(const Job& job, const TextLocations& locations
   fields.CheckRange("recovery.scheduler_deadline_seconds", recovery.scheduler_deadline_seconds(),
                     0.1, 1e6);
   fields.CheckRange("recovery.give_up_after", recovery.give_up_after(), 1, 1e6);
+  CheckElastic(job, fields);
   ClusterChecker(fields).Check();
   CommunicationChecker(fields).Check();
   SecurityChecker(fields).Check();

@@ -17,6 +17,13 @@ int PlaceIn(const Ranks& ranks, int members, int rank) {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
+std::set<int> MembersOf(const Ranks& ranks, int members) {
+  if (!ranks.empty()) return {ranks.begin(), ranks.end()};
+  std::set<int> same;
+  for (int rank = 0; rank < members; ++rank) same.insert(rank);
+  return same;
+}
+
 void SetRanks(const std::set<int>& members, Ranks& ranks) {
   std::vector<int> same(members.size());
   std::iota(same.begin(), same.end(), 0);
@@ -36,6 +43,13 @@ int PlaceOfWorker(const Plan& plan, int rank) {
 
 int PlaceOfServer(const Plan& plan, int rank) {
   return PlaceIn(plan.server_ranks(), plan.servers(), rank);
+}
+
+std::set<int> RanksOfWorkers(const Plan& plan) {
+  return MembersOf(plan.worker_ranks(), plan.workers());
+}
+std::set<int> RanksOfServers(const Plan& plan) {
+  return MembersOf(plan.server_ranks(), plan.servers());
 }
 
 void SetMembers(const std::set<int>& workers, const std::set<int>& servers, Plan& plan) {

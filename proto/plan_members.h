@@ -20,6 +20,10 @@ int RankOfServer(const Plan& plan, int place);
 int PlaceOfWorker(const Plan& plan, int rank);
 int PlaceOfServer(const Plan& plan, int rank);
 
+// Ranks.
+std::set<int> RanksOfWorkers(const Plan& plan);
+std::set<int> RanksOfServers(const Plan& plan);
+
 // Makes these the plan's members; there are as many as the plan has workers and servers.
 void SetMembers(const std::set<int>& workers, const std::set<int>& servers, Plan& plan);
 

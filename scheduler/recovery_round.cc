@@ -31,6 +31,8 @@ void RecoveryRound::BeginHold() {
 wire::Recovered RecoveryRound::End(int64_t iteration, int64_t reached, Time now) {
   wire::Recovered recovered;
   for (wire::Node& node : lost_) *recovered.add_lost() = std::move(node);
+  for (wire::Node& node : left_) *recovered.add_left() = std::move(node);
+  for (wire::Node& node : joined_) *recovered.add_joined() = std::move(node);
   recovered.set_cause(std::exchange(cause_, {}));
   recovered.set_iteration(iteration);
   recovered.set_reached(reached);
@@ -38,6 +40,8 @@ wire::Recovered RecoveryRound::End(int64_t iteration, int64_t reached, Time now)
   recovered.set_restored_seconds(ToSeconds(now - *since_));
   since_.reset();
   lost_.clear();
+  left_.clear();
+  joined_.clear();
   holdings_.clear();
   return recovered;
 }

@@ -38,6 +38,9 @@ class RecoveryRound {
   // a round counts, and begins it.
   void Begin(const std::string& cause, Duration silent, Time now);
   void Lose(const wire::Node& node) { lost_.push_back(node); }
+  // It goes as was asked for; it comes and takes nobody's place.
+  void Leave(const wire::Node& node) { left_.push_back(node); }
+  void Join(const wire::Node& node) { joined_.push_back(node); }
   // A next attempt: the workers are asked anew. No two holds of a job have one number.
   void BeginHold();
   uint32_t hold() const { return hold_; }
@@ -57,6 +60,8 @@ class RecoveryRound {
   uint32_t hold_;
   std::optional<Time> since_;
   std::vector<wire::Node> lost_;
+  std::vector<wire::Node> left_;
+  std::vector<wire::Node> joined_;
   std::string cause_;
   Duration silent_{};
   std::map<int, wire::Holdings> holdings_;

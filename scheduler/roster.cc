@@ -23,16 +23,26 @@ Roster::Answer Refused(std::string reason) {
 Roster::Roster(Job job, uint64_t job_fingerprint, int endpoints_per_node)
     : job_(std::move(job)),
       job_fingerprint_(job_fingerprint),
-      endpoints_per_node_(endpoints_per_node) {}
+      endpoints_per_node_(endpoints_per_node),
+      workers_(job_.cluster().workers()) {}
+
+void Roster::OpenTo(int workers) {
+  open_ = true;
+  for (; workers_ < workers; ++workers_) {
+    const NodeId id{Role::kWorker, workers_};
+    if (!entries_.contains(id)) Vacate(id);
+  }
+}
+
+bool Roster::IsFree(const NodeId& id) const {
+  const bool vacant = vacated_.contains(id) && !(open_ && id.role == Role::kWorker);
+  return id.rank < Limit(id.role) && !entries_.contains(id) && !vacant;
+}
 
 std::optional<int> Roster::FreeRank(Role role, int wanted) const {
-  const auto is_free = [&](int rank) {
-    return rank < Limit(role) && !entries_.contains({role, rank}) &&
-           !vacated_.contains({role, rank});
-  };
-  if (wanted >= 0) return is_free(wanted) ? std::optional(wanted) : std::nullopt;
+  if (wanted >= 0) return IsFree({role, wanted}) ? std::optional(wanted) : std::nullopt;
   for (int rank = 0; rank < Limit(role); ++rank) {
-    if (is_free(rank)) return rank;
+    if (IsFree({role, rank})) return rank;
   }
   return std::nullopt;
 }
@@ -70,6 +80,7 @@ std::vector<Roster::Entry> Roster::TakeEntries(Role role) {
 
 std::vector<wire::Node> Roster::AssignRanks() {
   if (!complete()) return {};
+  opened_.clear();
   if (!vacated_.empty()) return ConfirmPlaces();
   std::vector<Entry> worker_entries = TakeEntries(Role::kWorker);
   std::vector<Entry> server_entries = TakeEntries(Role::kServer);
@@ -143,6 +154,7 @@ std::string Roster::WhyNoRank(Role role, int wanted) const {
 }
 
 const wire::Node& Roster::Admit(const wire::Register& request, const NodeId& id, Time now) {
+  if (vacated_.erase(id) != 0) opened_.insert(id);
   Entry& entry = entries_[id];
   entry.node = request.node();
   entry.node.set_rank(id.rank);
@@ -166,6 +178,7 @@ std::vector<wire::Node> Roster::DropSilent(Time now, Duration allowed_silence,
     if (!members.contains(entry->first) && now - entry->second.last_heard > allowed_silence) {
       dropped.push_back(entry->second.node);
       by_incarnation_.erase({entry->first.role, entry->second.incarnation});
+      if (opened_.erase(entry->first) != 0) Vacate(entry->first);
       entry = entries_.erase(entry);
     } else {
       ++entry;
@@ -180,6 +193,7 @@ void Roster::Forget(const NodeId& id) {
   forgotten_.insert(entry->second.incarnation);
   by_incarnation_.erase({id.role, entry->second.incarnation});
   entries_.erase(entry);
+  if (opened_.erase(id) != 0) Vacate(id);
 }
 
 std::optional<NodeId> Roster::Find(uint64_t incarnation) const {

@@ -44,6 +44,10 @@ class Roster {
   void Forget(const NodeId& id);
   // The job goes on without anybody of this rank, which is free: nobody gets it any more.
   void Vacate(const NodeId& id) { vacated_.insert(id); }
+  // From now on there are this many workers' ranks, no fewer than before, and processes may have
+  // those that the job goes on without. Whoever takes one and falls silent before AssignRanks gives
+  // it back.
+  void OpenTo(int workers);
   const std::set<NodeId>& vacated() const { return vacated_; }
   // Ranks that nobody has and that are not vacated.
   std::vector<NodeId> MissingNodes() const;
@@ -72,9 +76,8 @@ class Roster {
     bool has_rank = false;
   };
 
-  int Limit(Role role) const {
-    return role == Role::kWorker ? job_.cluster().workers() : job_.cluster().servers();
-  }
+  int Limit(Role role) const { return role == Role::kWorker ? workers_ : job_.cluster().servers(); }
+  bool IsFree(const NodeId& id) const;
   // Of one role, by place; and back, by rank, with those added to `assigned` that had none.
   std::vector<Entry> TakeEntries(Role role);
   void PutBack(std::vector<Entry>& entries, const std::vector<int>& ranks,
@@ -96,7 +99,10 @@ class Roster {
   std::map<NodeId, Entry> entries_;
   std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;
   std::set<uint64_t> forgotten_;  // incarnations
+  int workers_;       // ranks
+  bool open_ = false;  // OpenTo
   std::set<NodeId> vacated_;
+  std::set<NodeId> opened_;  // taken again since the last AssignRanks
 };
 
 }  // namespace poseidon

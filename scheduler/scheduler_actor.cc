@@ -111,6 +111,8 @@ void SchedulerActor::HandleMessage(const Envelope& envelope, Outbox& outbox) {
       return OnPauseOffer(envelope, outbox);
     case MessageKind::kPaused:
       return OnPaused(envelope, outbox);
+    case MessageKind::kLeave:
+      return OnLeave(envelope, outbox);
     case MessageKind::kHoldings:
       return OnHoldings(envelope, outbox);
     case MessageKind::kFinished:
@@ -132,6 +134,7 @@ void SchedulerActor::HandleTimer(TimerId timer, Outbox& outbox) {
   if (timer == kDropSilent) return DropSilentNodes(outbox);
   if (timer == kStallsCollected) return EndStalled(outbox);
   if (phase_ == Phase::kEnded) return;
+  if (timer == kRegroup) return TryChangeMembers(outbox);
   if (timer == kRepeatRecovery) return RepeatRecovery(outbox);
   const bool late_for_recovery = phase_ == Phase::kHolding || phase_ == Phase::kPreparing;
   if ((round_.active() || taking_over_) && late_for_recovery)
@@ -221,7 +224,10 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     MakeView(view_number_, outbox);
     EnterPhase(Phase::kDeclaring, outbox);
   }
-  if (answer.news) TryGoOn(outbox);
+  if (answer.news) {
+    TryGoOn(outbox);
+    TryChangeMembers(outbox);
+  }
   // It still asks, so the view has not reached it, and a plan that followed was of no use to it.
   if (phase_ == Phase::kPreparing)
     outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_body_));
@@ -398,7 +404,10 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   EnterPhase(Phase::kTraining, outbox);
   if (taking_over_ && was_training_) Tell("training went on without a scheduler", outbox);
   taking_over_ = false;
+  last_start_ = outbox.now;
+  if (IsElastic()) roster_.OpenTo(MostWorkers());
   AgreeOnStop(outbox);
+  TryChangeMembers(outbox);
 }
 
 void SchedulerActor::SendStart(const NodeId& node, Outbox& outbox) const {

@@ -88,11 +88,13 @@ class SchedulerActor : public Actor {
   static constexpr TimerId kDropSilent = 2;
   static constexpr TimerId kStallsCollected = 3;
   static constexpr TimerId kRepeatRecovery = 4;
+  static constexpr TimerId kRegroup = 5;
 
   // What to go over to, and the first iteration under it, as far as is known.
   struct Switch {
     wire::PlanAndModel plan;
     int64_t start = 0;
+    bool members = false;  // the workers change, and the plan is made when they have paused
   };
 
   enum class Phase {
@@ -192,6 +194,16 @@ class SchedulerActor : public Actor {
   bool Shrinks() const { return options_.job.recovery().mode() == Recovery::SHRINK; }
   // The ranks that are missing are wanted no more, as far as the job can do without.
   void Shrink(Outbox& outbox);
+  // scheduler_elastic.cc
+  bool IsElastic() const { return options_.job.has_elastic(); }
+  int MostWorkers() const;
+  void OnLeave(const Envelope& envelope, Outbox& outbox);
+  // Whether processes have ranks that are not of the view yet.
+  bool HasNewcomers() const;
+  // If somebody wants to come or to leave, and training goes on, the workers are asked to pause.
+  void TryChangeMembers(Outbox& outbox);
+  // All workers have paused.
+  void ChangeMembers(Outbox& outbox);
   // The plan to go on with from the cut: the last one, or one for those that are left.
   wire::PlanAndModel NextPlan(const Cut& cut) const;
   // Of the view.
@@ -276,12 +288,14 @@ class SchedulerActor : public Actor {
   // workers are to tell of again, if they have done it.
   std::optional<int64_t> unreported_;
   int64_t report_from_ = 0;
+  std::set<NodeId> leaving_;  // who has asked to leave
   std::set<NodeId> hung_;  // whom the exchange waited for when it hung last
   // How often each rank has been lost since the last iteration was done.
   std::map<NodeId, int> losses_without_progress_;
   int64_t first_iteration_ = 0;  // of the training
   int64_t reached_ = 0;          // iterations that some worker has done
   std::string told_phase_;       // the last wire::JobPhase, serialised
+  Time last_start_{};            // when the present plan's training began
   Time last_progress_{};         // when one has done one; at first when training began
 };
 

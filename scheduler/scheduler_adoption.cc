@@ -44,6 +44,7 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
     outbox.routes.push_back({{id, kControlLane}, member.node.endpoints(kControlLane)});
   }
   for (const NodeId& id : past.vacated) roster_.Vacate(id);
+  if (IsElastic() && past.plan) roster_.OpenTo(MostWorkers());
   for (const uint64_t incarnation : past.lost_incarnations) roster_.RestoreForgotten(incarnation);
   first_iteration_ = past.declared.first_iteration();
   declared_hash_ = past.declared.model_hash();

@@ -126,6 +126,11 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
                    round_.cause(),
                outbox);
   }
+  for (const wire::Node& node : roster_.nodes()) {
+    const bool replaces = std::ranges::any_of(
+        round_.lost(), [&](const wire::Node& lost) { return IdOf(lost) == IdOf(node); });
+    if (!members_.contains(IdOf(node)) && !replaces) round_.Join(node);
+  }
   MakeView(view_number_ + 1, outbox);
   if (plan_body_.size() == 0) {
     round_.End(0, 0, outbox.now);
@@ -152,6 +157,7 @@ std::optional<wire::Recovered> SchedulerActor::FinishRecovery(Outbox& outbox) {
   if (!round_.active()) return std::nullopt;
   const int64_t start = plan_.plan().start_iteration();
   wire::Recovered recovered = round_.End(start, std::max(reached_, start), outbox.now);
+  recovered.set_workers(Workers());
   recovered.set_still_seconds(ToSeconds(outbox.now - last_progress_));
   outbox.CancelTimer(kRepeatRecovery);
   return recovered;
@@ -171,6 +177,10 @@ bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbo
         roster_.Forget(*dead);  // it had joined, and was not needed yet
       }
     }
+  }
+  // Nobody comes to a job that has all it began with, and has not begun.
+  if (IsElastic() && !HasBegun() && roster_.complete() && !roster_.Find(request.incarnation())) {
+    return true;
   }
   // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
   const bool repeated = roster_.Find(request.incarnation()).has_value();

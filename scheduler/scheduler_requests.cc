@@ -1,4 +1,5 @@
 // SchedulerActor: what people ask of a job that runs: a snapshot, or its end after an iteration.
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -62,7 +63,10 @@ void SchedulerActor::StopAtEnd(Outbox& outbox) {
 }
 
 void SchedulerActor::EndFinished(Outbox& outbox) {
-  const int64_t reached = first_iteration_ + finished_.begin()->second.iterations();
+  // Who took a lost one's rank, or came later, has done fewer.
+  int64_t most = 0;
+  for (const auto& [rank, report] : finished_) most = std::max(most, report.iterations());
+  const int64_t reached = std::max(first_iteration_ + most, reached_);
   if (!stop_wanted_ || reached >= plan_.model().iterations()) {
     return End(ExitCode::kSuccess, "training is finished", outbox);
   }

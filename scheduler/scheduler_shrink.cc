@@ -27,14 +27,13 @@ void SchedulerActor::Shrink(Outbox& outbox) {
     }
     roster_.Vacate(id);
   }
-  const Cluster& cluster = options_.job.cluster();
-  const auto left = [this](Role role, int asked) {
-    return asked - std::ranges::count(roster_.vacated(), role, &NodeId::role);
+  const auto left = [this](Role role) {
+    return std::to_string(std::ranges::count_if(
+        roster_.nodes(), [&](const wire::Node& node) { return IdOf(node).role == role; }));
   };
-  Tell("goes on with " + std::to_string(left(Role::kWorker, cluster.workers())) + " of " +
-           std::to_string(cluster.workers()) + " workers and " +
-           std::to_string(left(Role::kServer, cluster.servers())) + " of " +
-           std::to_string(cluster.servers()) + " servers",
+  Tell("goes on with " + left(Role::kWorker) + " of " + std::to_string(plan_.plan().workers()) +
+           " workers and " + left(Role::kServer) + " of " +
+           std::to_string(plan_.plan().servers()) + " servers",
        outbox);
 }
 
@@ -53,8 +52,7 @@ wire::PlanAndModel SchedulerActor::NextPlan(const Cut& cut) const {
   const std::set<int> servers = RanksOf(Role::kServer);
   const int number = plan.number() + 1;
   const int64_t start = cut.holders.empty() ? plan.start_iteration() : cut.iteration;
-  if (static_cast<int>(workers.size()) != plan.workers() ||
-      static_cast<int>(servers.size()) != plan.servers()) {
+  if (workers != RanksOfWorkers(plan) || servers != RanksOfServers(plan)) {
     Job job = options_.job;
     job.mutable_cluster()->set_workers(static_cast<int>(workers.size()));
     job.mutable_cluster()->set_servers(static_cast<int>(servers.size()));

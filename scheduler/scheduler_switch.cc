@@ -28,6 +28,7 @@ void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   next_.start = 0;
+  next_.members = false;
   wire::JournalRecord record;
   record.mutable_pause();
   Write(record, outbox);
@@ -53,6 +54,7 @@ void SchedulerActor::OnPauseOffer(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::OnPaused(const Envelope& envelope, Outbox& outbox) {
   if (phase_ != Phase::kPausing || envelope.step != PlanNumber()) return;
   if (!CountWorker(envelope)) return;
+  if (next_.members) return ChangeMembers(outbox);
   next_.plan.mutable_plan()->set_number(plan_.plan().number() + 1);
   next_.plan.mutable_plan()->set_start_iteration(next_.start);
   next_.plan.mutable_plan()->set_layout(next_.plan.plan().number());

@@ -43,6 +43,7 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
     if (copies_.ToDevices(part, lane, outbox)) OnFresh(part, outbox);
     return;
   }
+  if (envelope.kind == MessageKind::kLeave) return protocol_.Leave(outbox);
   frame_.OnMessage(envelope, outbox);
   if (frame_.ended()) return;
   protocol_.Receive(envelope, outbox);
@@ -156,7 +157,10 @@ void SimulatedTrainer::Finish(Outbox& outbox) {
   wire::WorkerReport report;
   report.set_iterations(protocol_.iteration());
   report.set_images(protocol_.iteration() * options_.work->model.batch());
-  report.set_training_seconds(ToSeconds(outbox.now - options_.record->iterations.front().begin));
+  // A process that came at the end has done none itself.
+  if (!options_.record->iterations.empty()) {
+    report.set_training_seconds(ToSeconds(outbox.now - options_.record->iterations.front().begin));
+  }
   Duration exposed{};
   for (const IterationTimes& iteration : options_.record->iterations) {
     exposed += iteration.exposed;

@@ -44,6 +44,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kLinkReport, "link report"},
     Name{MessageKind::kNotice, "notice"},
     Name{MessageKind::kWriteSnapshot, "write snapshot"},
+    Name{MessageKind::kLeave, "leave"},
     Name{MessageKind::kHold, "hold"},
     Name{MessageKind::kHoldings, "holdings"},
     Name{MessageKind::kGradientReady, "gradient ready"},

@@ -127,7 +127,10 @@ ExitCode Run() {
   for (const auto& device : devices.devices) LOG(INFO) << "computes on " << device->device().name();
   // SFB's rebuild uses BLAS beside the engine.
   openblas_set_num_threads(std::max(1, config.job.training().threads()));
-  Interruption interruption;
+  // Where workers may leave a job, whoever ends this one means that; a second time ends it at once.
+  SignalEffects effects;
+  if (config.job.has_elastic()) effects.sigterm = SignalEffect::kStop;
+  Interruption interruption(effects);
   WorkerSessionOptions options;
   options.job = config.job;
   options.job_fingerprint = config.fingerprint;
@@ -135,6 +138,9 @@ ExitCode Run() {
   options.host = FLAGS_host;
   options.trace_directory = FLAGS_out;
   options.interrupted = [&interruption] { return interruption.Pending(); };
+  if (config.job.has_elastic()) {
+    options.wants_to_leave = [&interruption] { return interruption.TakeRequest().has_value(); };
+  }
   options.goes_back = true;
   options.stops = true;
   options.shares_batch = true;
@@ -155,6 +161,8 @@ ExitCode Run() {
       LOG(INFO) << "metrics: " << monitor->url();
     }
     TrainAndFinish(*plan, config.job, devices, session, training);
+  } catch (const Left& left) {
+    LOG(INFO) << left.reason;
   } catch (const Error& error) {
     session.Fail(error);
     throw;

@@ -14,10 +14,11 @@ enum class SignalEffect {
   kEnd,       // the program ends at once
 };
 
-// By signal; SIGTERM always has kEnd.
+// By signal.
 struct SignalEffects {
   SignalEffect sigint = SignalEffect::kEnd;
   SignalEffect sighup = SignalEffect::kEnd;
+  SignalEffect sigterm = SignalEffect::kEnd;
 };
 
 // Of "snapshot", "stop", "none" and "end"; nullopt for other text.

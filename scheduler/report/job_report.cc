@@ -10,6 +10,7 @@
 #include "proto/bucket.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "scheduler/report/summary_lists.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {
@@ -39,6 +40,15 @@ std::string TestLine(const wire::Progress& progress) {
   if (progress.has_test_accuracy()) line += Format("  accuracy %.4f", progress.test_accuracy());
   if (progress.has_test_loss()) line += Format("  loss %.4f", progress.test_loss());
   return line;
+}
+
+// "worker 2 (node3, process 7) joined; ", if anybody came or went as was asked for.
+std::string WhoChanged(const wire::Recovered& recovered) {
+  std::string text;
+  for (const wire::Node& node : recovered.joined()) text += Describe(node) + " joined; ";
+  for (const wire::Node& node : recovered.left()) text += Describe(node) + " left; ";
+  if (!text.empty()) text += std::to_string(recovered.workers()) + " worker(s); ";
+  return text;
 }
 
 }  // namespace
@@ -111,7 +121,8 @@ std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
   RecordOpen(recovered.iteration());
   open_.clear();
   CutFrom(recovered.iteration());
-  return Format("goes on from iteration %lld; for %.1f s none was done",
+  return WhoChanged(recovered) +
+         Format("goes on from iteration %lld; for %.1f s none was done",
                 static_cast<long long>(recovered.iteration()), recovered.still_seconds());
 }
 

@@ -140,13 +140,24 @@ nlohmann::ordered_json StragglersJson(const std::vector<Straggler>& stragglers) 
   return list;
 }
 
+namespace {
+
+nlohmann::ordered_json NodesJson(const google::protobuf::RepeatedPtrField<wire::Node>& nodes) {
+  auto list = nlohmann::ordered_json::array();
+  for (const wire::Node& node : nodes) list.push_back(Describe(node));
+  return list;
+}
+
+}  // namespace
+
 nlohmann::ordered_json RecoveriesJson(const std::vector<wire::Recovered>& recoveries) {
   auto list = nlohmann::ordered_json::array();
   for (const wire::Recovered& recovered : recoveries) {
-    auto lost = nlohmann::ordered_json::array();
-    for (const wire::Node& node : recovered.lost()) lost.push_back(Describe(node));
     list.push_back(
-        {{"lost", lost},
+        {{"lost", NodesJson(recovered.lost())},
+         {"left", NodesJson(recovered.left())},
+         {"joined", NodesJson(recovered.joined())},
+         {"workers", recovered.workers()},
          {"cause", recovered.cause()},
          {"iteration", recovered.iteration()},
          {"redone_iterations", recovered.reached() - recovered.iteration()},

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <set>
 
+#include "proto/plan_members.h"
+#include "scheduler/journal/job_state.h"
+
 namespace poseidon {
 
 using testing::HasSubstr;
@@ -164,6 +167,39 @@ Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Paramete
     }
   }
   return envelopes;
+}
+
+SimulatedClusterOptions Shrinking(SimulatedClusterOptions options) {
+  options.job.mutable_recovery()->set_mode(Recovery::SHRINK);
+  options.job.mutable_recovery()->set_replacement_deadline_seconds(5);
+  return options;
+}
+
+WorkersOf TenuresOf(const Plan& plan) {
+  return [plan](int64_t iteration) {
+    int workers = plan.workers();
+    for (const Tenure& tenure : plan.tenures()) {
+      if (tenure.start_iteration() <= iteration) workers = tenure.workers();
+    }
+    return workers;
+  };
+}
+
+Plan LastPlan(const SimulatedCluster& cluster) {
+  JobState state;
+  for (const wire::JournalRecord& record : cluster.scheduler().journal) state.Apply(record);
+  return state.plan ? state.plan->plan() : Plan();
+}
+
+void ExpectTrained(const SimulatedCluster& cluster, const SimulatedClusterOptions& options) {
+  const Plan plan = LastPlan(cluster);
+  const WorkersOf workers = TenuresOf(plan);
+  const Parameters first = ParametersOf(cluster, RankOfWorker(plan, 0));
+  for (int place = 1; place < plan.workers(); ++place) {
+    EXPECT_EQ(ParametersOf(cluster, RankOfWorker(plan, place)), first) << "place " << place;
+  }
+  EXPECT_LE(Difference(first, TrainSerially(options.work, workers)),
+            RoundingBound(options.work, workers));
 }
 
 }  // namespace poseidon

@@ -23,6 +23,18 @@ SimulatedClusterOptions RecoveringTraining(uint64_t seed);
 // Every policy whose updates the workers make, as a job of a few envelopes.
 std::vector<SimulatedClusterOptions> TinyTrainings();
 
+// Likewise, but those that are left go on without the lost.
+SimulatedClusterOptions Shrinking(SimulatedClusterOptions options);
+
+// How many workers trained each iteration.
+WorkersOf TenuresOf(const Plan& plan);
+// A scheduler may have died before its program heard of its last plan, but not before it was
+// written down.
+Plan LastPlan(const SimulatedCluster& cluster);
+// The workers of the last plan have the same parameters, those of the serial training of as many
+// workers as there were.
+void ExpectTrained(const SimulatedCluster& cluster, const SimulatedClusterOptions& options);
+
 struct Loss {
   NodeId node;
   Time when{};

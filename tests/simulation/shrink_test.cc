@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "proto/plan_members.h"
-#include "scheduler/journal/job_state.h"
 #include "tests/simulation/recovery_case.h"
 
 namespace poseidon {
@@ -20,30 +19,6 @@ using testing::HasSubstr;
 
 constexpr uint64_t kQuickSeeds = 25;
 constexpr uint64_t kSeeds = 20000;
-
-SimulatedClusterOptions Shrinking(SimulatedClusterOptions options) {
-  options.job.mutable_recovery()->set_mode(Recovery::SHRINK);
-  options.job.mutable_recovery()->set_replacement_deadline_seconds(5);
-  return options;
-}
-
-WorkersOf TenuresOf(const Plan& plan) {
-  return [plan](int64_t iteration) {
-    int workers = plan.workers();
-    for (const Tenure& tenure : plan.tenures()) {
-      if (tenure.start_iteration() <= iteration) workers = tenure.workers();
-    }
-    return workers;
-  };
-}
-
-// A scheduler may have died before its program heard of its last plan, but not before it was
-// written down.
-Plan LastPlan(const SimulatedCluster& cluster) {
-  JobState state;
-  for (const wire::JournalRecord& record : cluster.scheduler().journal) state.Apply(record);
-  return state.plan ? state.plan->plan() : Plan();
-}
 
 bool Contains(const std::vector<NodeId>& nodes, const NodeId& id) {
   return std::ranges::find(nodes, id) != nodes.end();
@@ -89,18 +64,6 @@ void ExpectTenures(const SimulatedCluster& cluster, int workers) {
                                     }))
         << "tenure from " << tenure.start_iteration();
   }
-}
-
-// The workers that are left have the same parameters, those of the serial training.
-void ExpectTrained(const SimulatedCluster& cluster, const SimulatedClusterOptions& options) {
-  const Plan plan = LastPlan(cluster);
-  const WorkersOf workers = TenuresOf(plan);
-  const Parameters first = ParametersOf(cluster, RankOfWorker(plan, 0));
-  for (int place = 1; place < plan.workers(); ++place) {
-    EXPECT_EQ(ParametersOf(cluster, RankOfWorker(plan, place)), first) << "place " << place;
-  }
-  EXPECT_LE(Difference(first, TrainSerially(options.work, workers)),
-            RoundingBound(options.work, workers));
 }
 
 // Of a job that has run to its end. Whether it has shrunk.

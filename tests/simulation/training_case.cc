@@ -294,27 +294,35 @@ class Asker : public Actor {
 
 constexpr int kSpareLane = 10;
 
-void AskAt(Time when, const Envelope& asked, SimulatedCluster& cluster) {
-  const NodeId scheduler_id{Role::kScheduler, 0};
-  cluster.runtime().At(when, [&cluster, asked, scheduler_id] {
-    const NodeRecord& scheduler = cluster.node(scheduler_id);
-    if (scheduler.killed || scheduler.end) return;
-    cluster.runtime().Attach(cluster.process(scheduler_id), kSpareLane,
-                             std::make_unique<Asker>(asked));
+constexpr NodeId kScheduler{Role::kScheduler, 0};
+
+// A lane of the node sends it.
+void AskAt(Time when, const NodeId& node, const Envelope& asked, SimulatedCluster& cluster) {
+  cluster.runtime().At(when, [&cluster, asked, node] {
+    const NodeRecord& record = cluster.node(node);
+    if (record.killed || record.end) return;
+    cluster.runtime().Attach(cluster.process(node), kSpareLane, std::make_unique<Asker>(asked));
   });
 }
 
 }  // namespace
 
 void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster) {
-  AskAt(when, MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan), cluster);
+  AskAt(when, kScheduler, MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan), cluster);
 }
 
 void AskToStopAt(Time when, SimulatedCluster& cluster) {
   Envelope stop;
   stop.kind = MessageKind::kStopTraining;
   stop.to = Here(kControlLane);
-  AskAt(when, stop, cluster);
+  AskAt(when, kScheduler, stop, cluster);
+}
+
+void AskToLeaveAt(Time when, const NodeId& worker, SimulatedCluster& cluster) {
+  Envelope leave;
+  leave.kind = MessageKind::kLeave;
+  leave.to = Here(kApplicationLane);
+  AskAt(when, worker, leave, cluster);
 }
 
 namespace {

@@ -28,6 +28,8 @@ wire::PlanAndModel RandomPlan(const SimulatedClusterOptions& options, uint64_t s
 void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster);
 // Likewise to end training before its last iteration.
 void AskToStopAt(Time when, SimulatedCluster& cluster);
+// The program of a worker, if it lives, asks to leave the job.
+void AskToLeaveAt(Time when, const NodeId& worker, SimulatedCluster& cluster);
 
 // A layer of one blob.
 LayerSpec DenseLayer(const std::string& name, int64_t floats);

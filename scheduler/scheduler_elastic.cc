@@ -1,0 +1,83 @@
+// SchedulerActor: workers that come to a job under way, and that leave it (docs/recovery.md).
+//
+// One path with losses. All workers pause before the same iteration, as for another plan; then the
+// exchange is held as after a loss. As all stand at that iteration nothing is done again. Whoever
+// comes gets the parameters from the others as one does that takes a lost one's rank, and whoever
+// leaves is needed by nobody any more, for the others have all that it has.
+#include <algorithm>
+
+#include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+
+int SchedulerActor::MostWorkers() const {
+  const Elastic& elastic = options_.job.elastic();
+  return elastic.has_max_workers() ? elastic.max_workers() : options_.job.cluster().workers();
+}
+
+void SchedulerActor::OnLeave(const Envelope& envelope, Outbox& outbox) {
+  const NodeId& node = envelope.from.node;
+  if (node.role != Role::kWorker || leaving_.contains(node)) return;
+  const std::string name = Describe(FindNode(view_, node));
+  if (!IsElastic()) {
+    return Tell(name + " can't leave: the config has no `elastic`, so its loss would end the job",
+                outbox);
+  }
+  const int left = Workers() - static_cast<int>(leaving_.size());
+  if (left <= options_.job.elastic().min_workers()) {
+    return Tell(name + " can't leave: " + std::to_string(left) +
+                    " worker(s) are left, and the job wants that many (elastic.min_workers)",
+                outbox);
+  }
+  leaving_.insert(node);
+  Tell(name + " is about to leave", outbox);
+  TryChangeMembers(outbox);
+}
+
+bool SchedulerActor::HasNewcomers() const {
+  return std::ranges::any_of(roster_.nodes(), [this](const wire::Node& node) {
+    return !members_.contains(IdOf(node));
+  });
+}
+
+void SchedulerActor::TryChangeMembers(Outbox& outbox) {
+  std::erase_if(leaving_, [this](const NodeId& node) { return !members_.contains(node); });
+  // Once one worker has finished the others are about to.
+  if (!IsElastic() || phase_ != Phase::kTraining || !answered_.empty() || stop_wanted_) return;
+  if (leaving_.empty()) {
+    if (!HasNewcomers()) return;
+    const Time due =
+        last_start_ + Seconds(options_.job.elastic().regroup_interval_seconds());
+    if (outbox.now < due) return outbox.SetTimer(kRegroup, due - outbox.now);
+  }
+  next_ = {};
+  next_.members = true;
+  wire::JournalRecord record;
+  record.mutable_pause();
+  Write(record, outbox);
+  BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
+  EnterPhase(Phase::kAgreeing, outbox);
+}
+
+void SchedulerActor::ChangeMembers(Outbox& outbox) {
+  const std::string cause = "the workers change";
+  const std::vector<NodeId> left(leaving_.begin(), leaving_.end());
+  WriteLoss(left, cause, outbox);
+  round_.Begin(cause, {}, outbox.now);
+  wire::End end = MakeEnd(ExitCode::kSuccess, "left the job before iteration " +
+                                                  std::to_string(next_.start) +
+                                                  ", as it was asked to");
+  end.set_left(true);
+  for (const NodeId& id : left) {
+    round_.Leave(FindNode(view_, id));
+    outbox.Send(ToNode(MessageKind::kEnd, id, Payload::FromString(end.SerializeAsString())));
+    members_.erase(id);
+    roster_.Forget(id);
+    roster_.Vacate(id);
+  }
+  leaving_.clear();
+  BeginHold(outbox);
+}
+
+}  // namespace poseidon
