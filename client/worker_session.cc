@@ -241,7 +241,12 @@ void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::stri
 }
 
 Duration WorkerSession::JoinPatience() const {
-  return kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
+  const Duration join =
+      kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
+  if (!options_.job.has_elastic()) return join;
+  // Whoever comes to a job under way is taken in when the workers change next.
+  return join + Seconds(options_.job.elastic().regroup_interval_seconds()) +
+         PauseDeadline(options_.job);
 }
 
 Duration WorkerSession::StallPatience() const {

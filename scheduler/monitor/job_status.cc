@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
+#include "proto/plan_members.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
@@ -80,14 +82,13 @@ void StatusTracker::OnPlan(const wire::PlanAndModel& plan) {
   status_.timeline.reset();
   measured_.assign(plan.plan().buckets_size(), {});
   // Who is not of the plan any more has been lost, and nobody takes its place.
-  const auto forget = [&](Role role, const auto& ranks) {
-    if (ranks.empty()) return;
+  const auto forget = [&](Role role, const std::set<int>& ranks) {
     for (auto& [id, node] : status_.nodes) {
-      if (id.role == role && std::ranges::find(ranks, id.rank) == ranks.end()) node.lost = true;
+      if (id.role == role && !ranks.contains(id.rank)) node.lost = true;
     }
   };
-  forget(Role::kWorker, plan.plan().worker_ranks());
-  forget(Role::kServer, plan.plan().server_ranks());
+  forget(Role::kWorker, RanksOfWorkers(plan.plan()));
+  forget(Role::kServer, RanksOfServers(plan.plan()));
 }
 
 void StatusTracker::OnRecalibration(const Plan& plan) {
@@ -178,6 +179,7 @@ void StatusTracker::OnRecovered(const wire::Recovered& recovered) {
   if (status_.recoveries.size() > kMostRecoveries) {
     status_.recoveries.erase(status_.recoveries.begin());
   }
+  for (const wire::Node& node : recovered.left()) status_.nodes.erase(IdOf(node));
   finished_.clear();
   ForgetFrom(recovered.iteration());
 }

@@ -128,6 +128,14 @@ TEST(CombinationsTest, AGridIsForOneNumberOfWorkers) {
               HasSubstr("with recovery.mode SHRINK use "));
 }
 
+TEST(CombinationsTest, WorkersThatLeaveAreNotWaitedFor) {
+  const std::string elastic = "elastic { max_workers: 4 }";
+  for (const Recovery::Mode mode : {Recovery::NONE, Recovery::REPLACE}) {
+    EXPECT_THAT(RefusedUnderRecovery(elastic, mode), HasSubstr("add recovery { mode: SHRINK }"));
+  }
+  EXPECT_EQ(RefusedUnderRecovery(elastic, Recovery::SHRINK), "");
+}
+
 TEST(CombinationsTest, CodecsThatSchemesCanUse) {
   for (const WireCodec codec : {FP32, FP16, BF16, ONE_BIT, TOP_K}) {
     EXPECT_THAT(WhyNotCodec(PS, codec), IsEmpty());

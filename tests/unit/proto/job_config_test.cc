@@ -209,6 +209,20 @@ TEST_F(JobConfigTest, RecoveryIsChecked) {
   EXPECT_EQ(bad("mode: NONE give_up_after: 2"), "");
 }
 
+TEST_F(JobConfigTest, ElasticIsChecked) {
+  const auto bad = [&](const std::string& fields) {
+    return ErrorOf("cluster { workers: 3 } recovery { mode: SHRINK } elastic { " + fields + " }" +
+                   kTraining);
+  };
+  EXPECT_EQ(bad(""), "");
+  EXPECT_EQ(bad("min_workers: 3 max_workers: 3 regroup_interval_seconds: 0"), "");
+  EXPECT_THAT(bad("min_workers: 4"), HasSubstr("elastic.min_workers is 4; it must be between 1"));
+  EXPECT_THAT(bad("max_workers: 2"), HasSubstr("elastic.max_workers is 2; it must be between 3"));
+  EXPECT_THAT(bad("regroup_interval_seconds: -1"),
+              HasSubstr("elastic.regroup_interval_seconds is -1"));
+  EXPECT_THAT(bad("minworkers: 1"), HasSubstr("did you mean \"min_workers\"?"));
+}
+
 TEST_F(JobConfigTest, MonitorIsChecked) {
   const auto bad = [&](const std::string& fields) {
     return ErrorOf("monitor { " + fields + " }" + kTraining);

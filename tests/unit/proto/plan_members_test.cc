@@ -37,6 +37,15 @@ TEST(PlanMembersTest, RankAndPlaceAreTheSameWhereAllTakePart) {
   EXPECT_EQ(PlaceOfServer(plan, 1), 1);
 }
 
+TEST(PlanMembersTest, RanksAreThoseThatWereSet) {
+  Plan plan = PlanOf(3, 2);
+  EXPECT_THAT(RanksOfWorkers(plan), ElementsAre(0, 1, 2));
+  EXPECT_THAT(RanksOfServers(plan), ElementsAre(0, 1));
+  SetMembers({0, 2, 7}, {1, 2}, plan);
+  EXPECT_THAT(RanksOfWorkers(plan), ElementsAre(0, 2, 7));
+  EXPECT_THAT(RanksOfServers(plan), ElementsAre(1, 2));
+}
+
 TEST(PlanMembersTest, PlacesCountThoseThatTakePart) {
   Plan plan = PlanOf(3, 1);
   SetMembers({0, 2, 3}, {1}, plan);

@@ -196,6 +196,33 @@ TEST_F(RosterTest, VacatedRanksAreNotWanted) {
               HasSubstr("the job has lost worker 1 and goes on without (recovery.mode SHRINK)"));
 }
 
+TEST_F(RosterTest, AnOpenJobHasRanksForThoseThatComeLater) {
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(Rank(Role::kWorker, rank, 1 + rank), rank);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(Rank(Role::kServer, rank, 8 + rank), rank);
+  roster_.AssignRanks();
+  roster_.Forget({Role::kWorker, 1});
+  roster_.Vacate({Role::kWorker, 1});
+  roster_.OpenTo(4);
+  EXPECT_TRUE(roster_.complete());
+  EXPECT_EQ(roster_.Missing(), "");
+  // One that has gone, then a new one; then there is none.
+  EXPECT_EQ(Rank(Role::kWorker, -1, 20, Seconds(1)), 1);
+  EXPECT_EQ(Rank(Role::kWorker, -1, 21, Seconds(20)), 3);
+  EXPECT_EQ(Rank(Role::kWorker, -1, 22, Seconds(20)), -1);
+  EXPECT_TRUE(roster_.complete());
+  // Who falls silent on the way is not missed.
+  const std::set<NodeId> members = {{Role::kWorker, 0}, {Role::kWorker, 2}, {Role::kServer, 0},
+                                    {Role::kServer, 1}};
+  EXPECT_EQ(roster_.DropSilent(Seconds(21), Seconds(8), members).size(), 1u);
+  EXPECT_EQ(roster_.Missing(), "");
+  EXPECT_TRUE(roster_.vacated().contains({Role::kWorker, 1}));
+  EXPECT_EQ(Rank(Role::kWorker, 1, 23, Seconds(21)), 1);
+  // Once the others know of it, it is.
+  roster_.AssignRanks();
+  roster_.Forget({Role::kWorker, 3});
+  EXPECT_EQ(roster_.Missing(), "worker 3");
+}
+
 TEST_F(RosterTest, MembersNeedNotRepeatTheirRegistration) {
   EXPECT_EQ(Rank(Role::kWorker, 0, 1), 0);
   EXPECT_EQ(Rank(Role::kWorker, 1, 2), 1);
