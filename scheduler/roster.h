@@ -99,8 +99,8 @@ class Roster {
   std::map<NodeId, Entry> entries_;
   std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;
   std::set<uint64_t> forgotten_;  // incarnations
-  int workers_;       // ranks
-  bool open_ = false;  // OpenTo
+  int workers_;                   // ranks
+  bool open_ = false;             // OpenTo
   std::set<NodeId> vacated_;
   std::set<NodeId> opened_;  // taken again since the last AssignRanks
 };

@@ -36,9 +36,8 @@ void SchedulerActor::OnLeave(const Envelope& envelope, Outbox& outbox) {
 }
 
 bool SchedulerActor::HasNewcomers() const {
-  return std::ranges::any_of(roster_.nodes(), [this](const wire::Node& node) {
-    return !members_.contains(IdOf(node));
-  });
+  return std::ranges::any_of(
+      roster_.nodes(), [this](const wire::Node& node) { return !members_.contains(IdOf(node)); });
 }
 
 void SchedulerActor::TryChangeMembers(Outbox& outbox) {
@@ -47,8 +46,7 @@ void SchedulerActor::TryChangeMembers(Outbox& outbox) {
   if (!IsElastic() || phase_ != Phase::kTraining || !answered_.empty() || stop_wanted_) return;
   if (leaving_.empty()) {
     if (!HasNewcomers()) return;
-    const Time due =
-        last_start_ + Seconds(options_.job.elastic().regroup_interval_seconds());
+    const Time due = last_start_ + Seconds(options_.job.elastic().regroup_interval_seconds());
     if (outbox.now < due) return outbox.SetTimer(kRegroup, due - outbox.now);
   }
   next_ = {};
@@ -65,9 +63,9 @@ void SchedulerActor::ChangeMembers(Outbox& outbox) {
   const std::vector<NodeId> left(leaving_.begin(), leaving_.end());
   WriteLoss(left, cause, outbox);
   round_.Begin(cause, {}, outbox.now);
-  wire::End end = MakeEnd(ExitCode::kSuccess, "left the job before iteration " +
-                                                  std::to_string(next_.start) +
-                                                  ", as it was asked to");
+  wire::End end =
+      MakeEnd(ExitCode::kSuccess, "left the job before iteration " + std::to_string(next_.start) +
+                                      ", as it was asked to");
   end.set_left(true);
   for (const NodeId& id : left) {
     round_.Leave(FindNode(view_, id));

@@ -32,8 +32,8 @@ void SchedulerActor::Shrink(Outbox& outbox) {
         roster_.nodes(), [&](const wire::Node& node) { return IdOf(node).role == role; }));
   };
   Tell("goes on with " + left(Role::kWorker) + " of " + std::to_string(plan_.plan().workers()) +
-           " workers and " + left(Role::kServer) + " of " +
-           std::to_string(plan_.plan().servers()) + " servers",
+           " workers and " + left(Role::kServer) + " of " + std::to_string(plan_.plan().servers()) +
+           " servers",
        outbox);
 }
 

@@ -121,9 +121,9 @@ std::string JobReport::OnRecovered(const wire::Recovered& recovered) {
   RecordOpen(recovered.iteration());
   open_.clear();
   CutFrom(recovered.iteration());
-  return WhoChanged(recovered) +
-         Format("goes on from iteration %lld; for %.1f s none was done",
-                static_cast<long long>(recovered.iteration()), recovered.still_seconds());
+  return WhoChanged(recovered) + Format("goes on from iteration %lld; for %.1f s none was done",
+                                        static_cast<long long>(recovered.iteration()),
+                                        recovered.still_seconds());
 }
 
 void JobReport::CutFrom(int64_t number) {

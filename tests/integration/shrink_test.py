@@ -75,7 +75,9 @@ class ElasticTest(RecoveryTest):
     ITERATIONS = 3 * ITERATIONS
 
     def config(self, policy="BYTES", *, recovery="", cluster_fields=""):
-        elastic = f"elastic {{ min_workers: 2 max_workers: {WORKERS + 1} regroup_interval_seconds: 0 }}"
+        elastic = (
+            f"elastic {{ min_workers: 2 max_workers: {WORKERS + 1} regroup_interval_seconds: 0 }}"
+        )
         plain = super().config(policy, recovery=recovery, cluster_fields=cluster_fields)
         plain = plain.replace(f"iterations: {ITERATIONS}", f"iterations: {self.ITERATIONS}")
         return elastic + plain.replace("mode: REPLACE", "mode: SHRINK")

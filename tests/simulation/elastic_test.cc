@@ -1,5 +1,5 @@
-// Workers come to a job under way, and leave it: to what one process computes that averages, in each
-// iteration, the gradients of as many workers as there were then.
+// Workers come to a job under way, and leave it: to what one process computes that averages, in
+// each iteration, the gradients of as many workers as there were then.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kQuickSeeds = 40;
+constexpr uint64_t kQuickSeeds = 25;
 constexpr uint64_t kSeeds = 20000;
 
 // Workers that come later than the others.
@@ -78,9 +78,8 @@ void ExpectAllWell(const SimulatedCluster& cluster, const SimulatedClusterOption
     const NodeRecord& node = cluster.node(i);
     ASSERT_TRUE(node.end) << node.id.ToString();
     // It came when the job had ended.
-    const bool too_late =
-        node.id.rank >= options.job.cluster().workers() && node.epoch == 0 &&
-        node.end->exit_code() == static_cast<int>(ExitCode::kDeadlineExceeded);
+    const bool too_late = node.id.rank >= options.job.cluster().workers() && node.epoch == 0 &&
+                          node.end->exit_code() == static_cast<int>(ExitCode::kDeadlineExceeded);
     if (too_late) continue;
     EXPECT_EQ(node.end->exit_code(), 0) << node.id.ToString() << ": " << node.end->reason();
   }
@@ -90,7 +89,8 @@ void ExpectAllWell(const SimulatedCluster& cluster, const SimulatedClusterOption
 
 class Wishes {
  public:
-  Wishes(uint64_t seed, const Undisturbed& undisturbed) : random_(seed), undisturbed_(undisturbed) {}
+  Wishes(uint64_t seed, const Undisturbed& undisturbed)
+      : random_(seed), undisturbed_(undisturbed) {}
 
   Time Draw() {
     const Duration length = undisturbed_.finished - undisturbed_.begun;
@@ -159,8 +159,9 @@ void ExpectElasticWithLosses(uint64_t begin, uint64_t end) {
     const wire::End& over = *cluster.node(kTheScheduler).end;
     if (over.exit_code() != 0) {
       // It was lost before the others had anything to go on from, or the only one of its kind.
-      EXPECT_THAT(over.reason(), testing::AnyOf(HasSubstr("lost every node that had the parameters"),
-                                               HasSubstr("nobody took the place")));
+      EXPECT_THAT(over.reason(),
+                  testing::AnyOf(HasSubstr("lost every node that had the parameters"),
+                                 HasSubstr("nobody took the place")));
       continue;
     }
     ExpectTrained(cluster, options);

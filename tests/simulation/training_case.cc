@@ -308,7 +308,8 @@ void AskAt(Time when, const NodeId& node, const Envelope& asked, SimulatedCluste
 }  // namespace
 
 void AskAt(Time when, const wire::PlanAndModel& plan, SimulatedCluster& cluster) {
-  AskAt(when, kScheduler, MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan), cluster);
+  AskAt(when, kScheduler, MakeEnvelope(MessageKind::kSwitchPlan, Here(kControlLane), plan),
+        cluster);
 }
 
 void AskToStopAt(Time when, SimulatedCluster& cluster) {

@@ -117,6 +117,7 @@ class MonitorStatusTest : public testing::Test {
     }
     plan.mutable_model()->set_iterations(50);
     plan.mutable_plan()->set_workers(2);
+    plan.mutable_plan()->set_servers(1);
     tracker_.OnPlan(plan);
   }
 

@@ -211,8 +211,8 @@ TEST_F(RosterTest, AnOpenJobHasRanksForThoseThatComeLater) {
   EXPECT_EQ(Rank(Role::kWorker, -1, 22, Seconds(20)), -1);
   EXPECT_TRUE(roster_.complete());
   // Who falls silent on the way is not missed.
-  const std::set<NodeId> members = {{Role::kWorker, 0}, {Role::kWorker, 2}, {Role::kServer, 0},
-                                    {Role::kServer, 1}};
+  const std::set<NodeId> members = {
+      {Role::kWorker, 0}, {Role::kWorker, 2}, {Role::kServer, 0}, {Role::kServer, 1}};
   EXPECT_EQ(roster_.DropSilent(Seconds(21), Seconds(8), members).size(), 1u);
   EXPECT_EQ(roster_.Missing(), "");
   EXPECT_TRUE(roster_.vacated().contains({Role::kWorker, 1}));
