@@ -64,8 +64,9 @@ namespace poseidon {
 // program has left: what it has computed since counts for nothing. GoBack() is next.
 struct Rewound {};
 
-// Thrown by a session's call when the worker has left the job, as it or somebody had asked for; the
-// job goes on without it, and the session is over.
+// Thrown by a session's call, or by its making, when the worker has left the job, as it or somebody
+// had asked for, and the job goes on without it; or when the job has ended well and never needed
+// it. The session is over.
 struct Left {
   std::string reason;  // a sentence for people, without its subject
 };

@@ -18,6 +18,7 @@ class CompatibilityCheck {
     CheckDeterminism();
     CheckGrid();
     CheckRecovery();
+    CheckSpares();
     CheckElastic();
     CheckBalance();
     return std::move(refusals_);
@@ -138,6 +139,18 @@ class CompatibilityCheck {
              "it is for one number of workers, which recovery.mode SHRINK changes when one is "
              "lost; leave it out, and a grid is chosen for each number");
     }
+  }
+
+  void CheckSpares() {
+    const Recovery& recovery = job_.recovery();
+    if (recovery.mode() == Recovery::REPLACE) return;
+    const char* field = nullptr;
+    if (recovery.spare_servers() > 0) field = "recovery.spare_servers";
+    if (recovery.spare_workers() > 0) field = "recovery.spare_workers";
+    if (field == nullptr) return;
+    refusals_.push_back({field, std::string(field) +
+                                    ": only recovery.mode REPLACE gives a lost one's rank to "
+                                    "another process; set that, or leave the field out"});
   }
 
   void CheckElastic() {

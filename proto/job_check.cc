@@ -325,6 +325,11 @@ void CheckElastic(const Job& job, const JobFields& fields) {
   fields.CheckRange("elastic.regroup_interval_seconds", elastic.regroup_interval_seconds(), 0, 1e6);
 }
 
+void CheckSpares(const Recovery& recovery, const JobFields& fields) {
+  fields.CheckRange("recovery.spare_workers", recovery.spare_workers(), 0, 1e6);
+  fields.CheckRange("recovery.spare_servers", recovery.spare_servers(), 0, 1e6);
+}
+
 }  // namespace
 
 void CheckClusterAndCommunication(const Job& job, const TextLocations& locations) {
@@ -340,6 +345,7 @@ void CheckClusterAndCommunication(const Job& job, const TextLocations& locations
   fields.CheckRange("recovery.scheduler_deadline_seconds", recovery.scheduler_deadline_seconds(),
                     0.1, 1e6);
   fields.CheckRange("recovery.give_up_after", recovery.give_up_after(), 1, 1e6);
+  CheckSpares(recovery, fields);
   CheckElastic(job, fields);
   ClusterChecker(fields).Check();
   CommunicationChecker(fields).Check();

@@ -28,7 +28,8 @@ SchedulerActor::SchedulerActor(SchedulerOptions options)
     : options_(std::move(options)),
       timing_(TimingOf(options_.job)),
       roster_(options_.job, options_.job_fingerprint,
-              kFirstDataLane + options_.job.communication().lanes()) {
+              kFirstDataLane + options_.job.communication().lanes()),
+      spares_(options_.job.recovery()) {
   if (options_.journal && options_.journal->term >= 0) options_.epoch = options_.journal->base;
 }
 
@@ -148,6 +149,9 @@ void SchedulerActor::DropSilentNodes(Outbox& outbox) {
        roster_.DropSilent(outbox.now, timing_.allowed_silence(), members_)) {
     LOG(WARNING) << Describe(node) << " joined but is silent; it is no longer counted";
   }
+  for (const wire::Node& node : spares_.DropSilent(outbox.now, timing_.allowed_silence())) {
+    LOG(WARNING) << Describe(node) << ", a spare, is silent; it is no longer counted";
+  }
   outbox.SetTimer(kDropSilent, timing_.interval);
 }
 
@@ -202,20 +206,14 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
         "it again to take part in this job",
         outbox, ExitCode::kGivenUp);
   }
-  if (OnLateRegister(request, outbox)) return;
+  if (KeepsAsSpare(request, outbox) || OnLateRegister(request, outbox)) return;
   const Roster::Answer answer = roster_.Register(request, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
-  const Address address{IdOf(*answer.admitted), kControlLane};
-  if (answer.news) {
-    if (phase_ != Phase::kGathering && !Recovers()) {
-      return Refuse(request.node(), "the job has started without it", outbox);
-    }
-    outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
-    wire::Node joined = *answer.admitted;
-    if (!answer.has_rank) joined.set_rank(-1);
-    if (options_.logs_members) LOG(INFO) << Describe(joined) << " joined";
+  if (answer.news && phase_ != Phase::kGathering && !Recovers()) {
+    return Refuse(request.node(), "the job has started without it", outbox);
   }
-  TellRank(address.node, answer.has_rank, outbox);
+  Admit(answer, outbox);
+  const Address address{IdOf(*answer.admitted), kControlLane};
   // It asks again: the view has not reached it.
   if (view_body_.size() > 0 && members_.contains(address.node)) {
     outbox.Send(ToNode(MessageKind::kView, address.node, view_body_));
@@ -231,6 +229,17 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   // It still asks, so the view has not reached it, and a plan that followed was of no use to it.
   if (phase_ == Phase::kPreparing)
     outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_body_));
+}
+
+void SchedulerActor::Admit(const Roster::Answer& answer, Outbox& outbox) {
+  const Address address{IdOf(*answer.admitted), kControlLane};
+  if (answer.news) {
+    outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
+    wire::Node joined = *answer.admitted;
+    if (!answer.has_rank) joined.set_rank(-1);
+    if (options_.logs_members) LOG(INFO) << Describe(joined) << " joined";
+  }
+  TellRank(address.node, answer.has_rank, outbox);
 }
 
 void SchedulerActor::TellRank(const NodeId& node, bool known, Outbox& outbox) {
@@ -452,12 +461,7 @@ void SchedulerActor::End(const wire::End& end, Outbox& outbox) {
   }
   const Payload body = Payload::FromString(end.SerializeAsString());
   Broadcast(MessageKind::kEnd, body, outbox);
-  for (const wire::Node& node : roster_.nodes()) {
-    if (members_.contains(IdOf(node))) continue;
-    Envelope newcomer = ToNode(MessageKind::kEnd, IdOf(node), body);
-    newcomer.epoch = 0;  // it has no view
-    outbox.Send(std::move(newcomer));
-  }
+  EndNewcomers(end, outbox);
   outbox.Send(MakeEnvelope(MessageKind::kEnd, Here(kApplicationLane), end));
   EnterPhase(Phase::kEnded, outbox);
 }

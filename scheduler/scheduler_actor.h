@@ -50,6 +50,7 @@
 #include "scheduler/recovery_round.h"
 #include "scheduler/report/job_traffic.h"
 #include "scheduler/roster.h"
+#include "scheduler/spares.h"
 #include "scheduler/stall_reports.h"
 #include "transport/actor.h"
 #include "transport/membership/heartbeat.h"
@@ -166,6 +167,8 @@ class SchedulerActor : public Actor {
   void OnSilent(const Envelope& envelope, Outbox& outbox);
   // The launcher has seen that a node's process is gone, and starts no other: the job ends.
   void OnLostProcess(const Envelope& envelope, Outbox& outbox);
+  // The roster has admitted a node, now or before.
+  void Admit(const Roster::Answer& answer, Outbox& outbox);
   // Epoch 0: admitted, wait for the others. The rank is not `known` until all are there, unless the
   // node wants a certain one.
   static void TellRank(const NodeId& node, bool known, Outbox& outbox);
@@ -204,6 +207,13 @@ class SchedulerActor : public Actor {
   void TryChangeMembers(Outbox& outbox);
   // All workers have paused.
   void ChangeMembers(Outbox& outbox);
+  // scheduler_spares.cc. The process is one that waits to take a lost one's rank.
+  bool KeepsAsSpare(const wire::Register& request, Outbox& outbox);
+  // The ranks that are missing are those of spares from now on, as far as there are any.
+  void FillWithSpares(Outbox& outbox);
+  // Tells those that the job has not needed of its end: spares, and workers that have come too
+  // late.
+  void EndNewcomers(const wire::End& end, Outbox& outbox) const;
   // The plan to go on with from the cut: the last one, or one for those that are left.
   wire::PlanAndModel NextPlan(const Cut& cut) const;
   // Of the view.
@@ -261,6 +271,7 @@ class SchedulerActor : public Actor {
   SchedulerOptions options_;
   HeartbeatTiming timing_;
   Roster roster_;
+  Spares spares_;
   Phase phase_ = Phase::kGathering;
   int32_t view_number_ = 0;  // of the present view, or of the first
   wire::View view_;

@@ -94,6 +94,8 @@ void SchedulerActor::OnHoldings(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::TryRegroup(Outbox& outbox) {
   if (phase_ != Phase::kHolding || !AllHeld()) return;
   EnterPhase(Phase::kRegrouping, outbox);
+  // Not before: a supervisor may start another process in the place of one that has ended.
+  FillWithSpares(outbox);
   if (!roster_.complete() && Shrinks()) Shrink(outbox);
   if (!roster_.complete()) {
     Tell("waiting for another process to be " + roster_.Missing() + ", for at most " +

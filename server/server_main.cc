@@ -117,6 +117,7 @@ ExitCode Run() {
   if (tracing) events->Write(static_cast<ExitCode>(end.exit_code()), end.reason());
   runtime.Stop();
   if (tracing && !name.empty()) trace.Write(FLAGS_out + "/" + name + ".trace.json");
+  if (end.left()) LOG(INFO) << end.reason();
   if (end.exit_code() != 0) throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
   return ExitCode::kSuccess;
 }

@@ -115,7 +115,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   Trainer(*training.net, session, model, options).Train();
 }
 
-ExitCode Run() {
+void TakePart() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   const std::unique_ptr<EngineConfig> plan = ReadEngineConfig(config, FLAGS_compute_factor);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
@@ -161,14 +161,20 @@ ExitCode Run() {
       LOG(INFO) << "metrics: " << monitor->url();
     }
     TrainAndFinish(*plan, config.job, devices, session, training);
-  } catch (const Left& left) {
-    LOG(INFO) << left.reason;
   } catch (const Error& error) {
     session.Fail(error);
     throw;
   } catch (const std::exception& error) {
     session.Fail(Error(ExitCode::kFailure, error.what()));
     throw;
+  }
+}
+
+ExitCode Run() {
+  try {
+    TakePart();
+  } catch (const Left& left) {
+    LOG(INFO) << left.reason;
   }
   return ExitCode::kSuccess;
 }

@@ -30,18 +30,12 @@ SimulatedClusterOptions Growing(SimulatedClusterOptions options) {
   return options;
 }
 
-// With a machine of its own.
 void AddWorker(Time start, SimulatedClusterOptions& options) {
   int rank = 0;
   for (const NodeSpec& node : options.layout.nodes) {
     if (node.id.role == Role::kWorker) rank = std::max(rank, node.id.rank + 1);
   }
-  NodeSpec worker;
-  worker.id = {Role::kWorker, rank};
-  worker.machine = static_cast<int>(options.layout.machines.size());
-  worker.start = start;
-  options.layout.machines.push_back(options.layout.machines.front());
-  options.layout.nodes.push_back(worker);
+  AddNode({Role::kWorker, rank}, start, options);
 }
 
 // Where nobody was lost all stood at the iteration from which they went on.

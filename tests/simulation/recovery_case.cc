@@ -175,6 +175,15 @@ SimulatedClusterOptions Shrinking(SimulatedClusterOptions options) {
   return options;
 }
 
+void AddNode(const NodeId& id, Time start, SimulatedClusterOptions& options) {
+  NodeSpec node;
+  node.id = id;
+  node.machine = static_cast<int>(options.layout.machines.size());
+  node.start = start;
+  options.layout.machines.push_back(options.layout.machines.front());
+  options.layout.nodes.push_back(node);
+}
+
 WorkersOf TenuresOf(const Plan& plan) {
   return [plan](int64_t iteration) {
     int workers = plan.workers();

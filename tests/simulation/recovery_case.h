@@ -26,6 +26,9 @@ std::vector<SimulatedClusterOptions> TinyTrainings();
 // Likewise, but those that are left go on without the lost.
 SimulatedClusterOptions Shrinking(SimulatedClusterOptions options);
 
+// One that comes at this time, with a machine of its own. Rank -1: any.
+void AddNode(const NodeId& id, Time start, SimulatedClusterOptions& options);
+
 // How many workers trained each iteration.
 WorkersOf TenuresOf(const Plan& plan);
 // A scheduler may have died before its program heard of its last plan, but not before it was

@@ -1,0 +1,146 @@
+"""Who takes the place of a daemon that dies, where daemons are started by hand: another process that
+`poseidon keep` starts, or a spare."""
+
+import re
+import signal
+import subprocess
+
+import cluster
+from recovery_test import NODES, TEST_INTERVAL, RecoveryTest, tested_at
+
+# A tenth of the heartbeat deadline: nobody waits for a silence where the scheduler is told.
+TOLD_MS = cluster.HEARTBEAT_DEADLINE * 1e3 / 10
+
+
+class KeptTest(RecoveryTest):
+    """Each daemon is kept by a `poseidon keep` of its own."""
+
+    def start_kept(self):
+        text = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}")
+        path = self.write("config.prototxt", text)
+        keepers = {}
+        for name in NODES:
+            role, _, rank = name.partition("-")
+            daemon = [f"poseidon_{role}", f"--config={path}", f"--out={self.path('out')}"]
+            if rank:
+                daemon.append(f"--rank={rank}")
+            keepers[name] = self.start("poseidon", "keep", "--", *daemon, name=name)
+        keepers["scheduler"].await_output(tested_at(TEST_INTERVAL))
+        return keepers
+
+    def test_each_is_started_again(self):
+        keepers = self.start_kept()
+        for name in ("worker-0", "server-1", "scheduler"):
+            self.kill(name)
+            keepers[name].await_output(
+                rf"poseidon_{name.partition('-')[0]} was killed by signal 9 \(SIGKILL\); it is "
+                "started again\n"
+            )
+            if name != "scheduler":
+                lost = name.replace("-", " ")
+                keepers["scheduler"].await_output(rf"lost {lost} \(.*\): its process has ended")
+                keepers["scheduler"].await_output(rf"{lost} \(.*\).* goes on from iteration")
+        self.assert_all_succeed(keepers)
+        self.assert_as_undisturbed("BYTES", ["worker-0"], ["server-1"])
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(summary["scheduler_restarts"], 1)
+        for recovery in summary["recoveries"]:
+            self.assertLess(recovery["detected_ms"], cluster.scaled(TOLD_MS))
+
+    def test_a_signal_is_the_daemons(self):
+        """A keeper that is asked to end ends its daemon, and the job with it in an orderly way."""
+        keepers = self.start_kept()
+        keepers["scheduler"].signal(signal.SIGTERM)
+        for name, keeper in keepers.items():
+            self.assertNotEqual(keeper.wait(cluster.END_TIME), cluster.SUCCESS, name)
+            self.assertNotIn("it is started again", keeper.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+    def assert_refused(self, *arguments, text):
+        kept = self.start("poseidon", "keep", *arguments)
+        self.assertEqual(kept.wait(), cluster.CONFIG_ERROR)
+        self.assertIn(text, kept.output())
+
+    def test_what_can_not_be_kept(self):
+        self.assert_refused(text="there is no daemon to keep; name it and its flags behind")
+        self.assert_refused("--", text='there is no program behind "--"')
+        self.assert_refused("--", "sleep", "5", text='"sleep" is none of them')
+        self.assert_refused(
+            "--", "poseidon_worker", "--incarnation=5", text="leave --incarnation out"
+        )
+        # What the daemon refuses it would refuse again.
+        self.assert_refused("--", "poseidon_worker", "--config=/nowhere", text="/nowhere")
+
+
+class SpareTest(RecoveryTest):
+    """Processes that wait take lost ranks when the heartbeat says so."""
+
+    def config(self, policy="BYTES", *, recovery="", cluster_fields=""):
+        return super().config(
+            policy,
+            recovery=recovery + " spare_workers: 1 spare_servers: 1",
+            cluster_fields=cluster_fields,
+        )
+
+    def start_with_spares(self):
+        text = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}")
+        daemons = self.start_by_hand(text, NODES)
+        # Whoever is there when the job begins may be needed for it.
+        daemons["scheduler"].await_output(tested_at(0))
+        for role in ("worker", "server"):
+            spare = f"spare-{role}"
+            daemons[spare] = self.start(
+                f"poseidon_{role}", f"--config={self.path('config.prototxt')}", name=spare
+            )
+            daemons["scheduler"].await_output(
+                rf"{role} \(127.0.0.1, process {daemons[spare].pid}\) waits as a spare"
+            )
+        return daemons
+
+    def test_spares_take_lost_ranks(self):
+        daemons = self.start_with_spares()
+        for name in ("worker-2", "server-0"):
+            daemons.pop(name).signal(signal.SIGKILL)
+        self.assert_all_succeed(daemons)
+        for role, rank in (("worker", 2), ("server", 0)):
+            spare = daemons[f"spare-{role}"]
+            self.assertRegex(
+                daemons["scheduler"].output(),
+                rf"{role} {rank} \(127.0.0.1, process {spare.pid}\), a spare, takes the place",
+            )
+        lost = [["server-0", "worker-2"]]
+        if len(self.read_json("out/summary.json")["recoveries"]) == 2:
+            # One of them was not silent for long enough when the other was given up.
+            lost = sorted([["server-0"], ["worker-2"]], key=self.position)
+        self.assert_as_undisturbed("BYTES", *lost)
+
+    def position(self, names):
+        """Of a loss in what the scheduler has said."""
+        output = self.processes[0].output()
+        return re.search(f"lost {names[0].replace('-', ' ')} ", output).start()
+
+    def test_not_needed(self):
+        daemons = self.start_with_spares()
+        self.assert_all_succeed(daemons)
+        for role in ("worker", "server"):
+            self.assertIn("was not needed: ", daemons[f"spare-{role}"].output())
+        self.assert_as_undisturbed("BYTES")
+
+    def test_only_where_ranks_are_given_again(self):
+        path = self.write("config.prototxt", self.config().replace("mode: REPLACE", "mode: SHRINK"))
+        planned = subprocess.run(
+            [f"{cluster.programs()}/poseidon", "run", f"--config={path}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(planned.returncode, cluster.CONFIG_ERROR)
+        self.assertIn(
+            "recovery.spare_workers: only recovery.mode REPLACE gives a lost one's rank to another "
+            "process",
+            planned.stdout + planned.stderr,
+        )
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,123 @@
+// Processes that wait to take a lost one's rank: the job ends with the parameters of one in which
+// nobody died, though nothing is started again.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/simulation/recovery_case.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kQuickSeeds = 40;
+constexpr uint64_t kSeeds = 20000;
+
+constexpr NodeId kSpareWorker{Role::kWorker, -1};
+constexpr NodeId kSpareServer{Role::kServer, -1};
+
+// From a loss being known to all going on: no time is spent on waiting for another process. Values
+// of these jobs are small.
+constexpr double kSecondsToGoOn = 2;
+
+SimulatedClusterOptions WithSpares(SimulatedClusterOptions options) {
+  options.job.mutable_recovery()->set_spare_workers(1);
+  options.job.mutable_recovery()->set_spare_servers(1);
+  // The others of the job have come long before.
+  AddNode(kSpareWorker, Seconds(0.5), options);
+  AddNode(kSpareServer, Seconds(0.5), options);
+  return options;
+}
+
+void ExpectEndedWell(const SimulatedCluster& cluster) {
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (node.killed) continue;
+    ASSERT_TRUE(node.end) << node.id.ToString() << " has not ended";
+    EXPECT_EQ(node.end->exit_code(), 0) << node.id.ToString() << ": " << node.end->reason();
+  }
+}
+
+// Whether a spare worker was needed; its parameters and those of the others are the undisturbed.
+bool ExpectSame(const SimulatedCluster& cluster, const Parameters& expected) {
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (node.id.role != Role::kWorker || node.killed || node.id == kSpareWorker) continue;
+    EXPECT_EQ(ParametersOf(cluster, node.id.rank), expected) << node.id.ToString();
+  }
+  const NodeRecord& spare = cluster.node(kSpareWorker);
+  if (spare.epoch == 0) {
+    EXPECT_THAT(spare.end->reason(), HasSubstr("was not needed"));
+    return false;
+  }
+  EXPECT_EQ(ParametersOf(cluster, kSpareWorker.rank), expected) << "the spare worker";
+  return true;
+}
+
+// A worker, a server or both die for good, the scheduler in every fourth job, too, which returns.
+bool ExpectSpareTakesOver(uint64_t seed) {
+  const SimulatedClusterOptions plain = RecoveringTraining(seed);
+  const int workers = plain.job.cluster().workers();
+  const int servers = plain.job.cluster().servers();
+  if (workers == 1) return false;  // nobody would have the parameters
+  const Undisturbed undisturbed = TrainUndisturbed(plain);
+  Faults faults(seed, plain, undisturbed);
+  const SimulatedClusterOptions options = WithSpares(plain);
+  SimulatedCluster cluster(options);
+  const Loss worker = faults.Draw({Role::kWorker, static_cast<int>(seed) % workers});
+  const Loss server = faults.Draw({Role::kServer, static_cast<int>(seed / 2) % servers});
+  const Loss scheduler = faults.Draw(kTheScheduler);
+  if (seed % 3 != 1) cluster.KillAt(worker.when, worker.node);
+  if (seed % 3 != 2) cluster.KillAt(server.when, server.node);
+  if (seed % 4 == 0) {
+    cluster.KillAt(scheduler.when, kTheScheduler);
+    cluster.RestartAt(scheduler.when + scheduler.restart_after, kTheScheduler, true);
+  }
+  EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
+  ExpectEndedWell(cluster);
+  if (testing::Test::HasFailure()) return false;
+  for (const wire::Recovered& recovered : cluster.scheduler().recoveries) {
+    if (seed % 4 != 0) EXPECT_LE(recovered.restored_seconds(), kSecondsToGoOn);
+  }
+  return ExpectSame(cluster, undisturbed.parameters);
+}
+
+void ExpectSparesTakeOver(uint64_t begin, uint64_t end) {
+  uint64_t needed = 0;
+  for (uint64_t seed = begin; seed < end; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    needed += ExpectSpareTakesOver(seed);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(needed, (end - begin) / 4);
+}
+
+TEST(SpareTest, TakesTheRankOfOneThatDies) { ExpectSparesTakeOver(0, kQuickSeeds); }
+TEST(SpareTest, SlowTakesTheRankOfOneThatDies) { ExpectSparesTakeOver(kQuickSeeds, kSeeds); }
+
+TEST(SpareTest, HearsThatItWasNotNeeded) {
+  SimulatedClusterOptions options = TinyTrainings().front();
+  options.job.mutable_recovery()->set_spare_workers(1);
+  AddNode(kSpareWorker, Seconds(0.02), options);
+  SimulatedCluster cluster(options);
+  ASSERT_TRUE(cluster.Run(kHung));
+  ExpectEndedWell(cluster);
+  EXPECT_THAT(cluster.node(kSpareWorker).end->reason(), HasSubstr("was not needed"));
+}
+
+// The job ends badly for its spares as for all.
+TEST(SpareTest, HearsOfABadEnd) {
+  SimulatedClusterOptions options = TinyTrainings().front();
+  options.job.mutable_recovery()->set_spare_workers(1);
+  options.job.mutable_recovery()->set_replacement_deadline_seconds(5);
+  AddNode(kSpareWorker, Seconds(0.02), options);
+  SimulatedCluster cluster(options);
+  cluster.KillAt(Seconds(0.03), {Role::kServer, 0});
+  ASSERT_TRUE(cluster.Run(kHung));
+  const wire::End& end = *cluster.node(kSpareWorker).end;
+  EXPECT_EQ(end.exit_code(), static_cast<int>(ExitCode::kDeadlineExceeded));
+  EXPECT_THAT(end.reason(), HasSubstr("nobody took the place"));
+}
+
+}  // namespace
+}  // namespace poseidon
