@@ -5,6 +5,7 @@
 #include "cli/diagnosis/timeline.h"
 #include "cli/input/flags.h"
 #include "cli/jobs/doctor.h"
+#include "cli/jobs/keep.h"
 #include "cli/jobs/keys.h"
 #include "cli/jobs/launch_slurm.h"
 #include "cli/jobs/run.h"
@@ -160,6 +161,23 @@ const Verb kKeys{
     .flags = {{"out", "DIR", "Directory to write to; made if it is not there."}},
     .example = "poseidon keys --out=keys",
     .run = KeysVerb};
+
+const Verb kKeep{
+    .name = "keep",
+    .summary = "start a daemon, and start it again when it dies",
+    .usage = "keep -- DAEMON ...",
+    .text =
+        "For daemons that are started by hand, one on each machine, of a job with `recovery { "
+        "mode: REPLACE }`: runs poseidon_scheduler, poseidon_server or poseidon_worker, and starts "
+        "another process of it when it is killed or the job has gone on without it, at once at "
+        "first, then ever less soon. The scheduler hears whom a server or worker takes the place "
+        "of, so that nobody waits. Give a scheduler its --out. Signals are passed on to the "
+        "daemon; after SIGINT or SIGTERM it is not started again. Ends with the code of the last "
+        "process; docs/recovery.md tells what the job does meanwhile.",
+    .flags = {},
+    .example = "poseidon keep -- poseidon_worker --config=configs/several_machines.prototxt",
+    .run = KeepVerb,
+    .run_program = KeepProgramVerb};
 
 const Verb kPlan{
     .name = "plan",
@@ -411,9 +429,9 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,         kStatus,       kExplain,        kTimeline,        kDoctor,     kKeys,
-      kLaunchSlurm, kPlan,         kSimulate,       kExperiment,      kTime,       kTest,
-      kConvertCsv,  kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
+      kRun,  kStatus,      kExplain,      kTimeline,       kDoctor,          kKeys,
+      kKeep, kLaunchSlurm, kPlan,         kSimulate,       kExperiment,      kTime,
+      kTest, kConvertCsv,  kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

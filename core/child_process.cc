@@ -43,7 +43,9 @@ class Descriptor {
   throw Error(ExitCode::kFailure, "can't " + what + ": " + std::strerror(errno));
 }
 
+// -1 for no path.
 int OpenToWrite(const std::string& path) {
+  if (path.empty()) return -1;
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) Fail("write " + path);
   return descriptor;
@@ -52,7 +54,7 @@ int OpenToWrite(const std::string& path) {
 struct Streams {
   int input = -1;   // -1: nothing to read
   int output = -1;  // -1: the parent's
-  int error = -1;
+  int error = -1;   // -1: the parent's
 };
 
 // Signals are blocked while this lives.
@@ -88,7 +90,7 @@ class BlockedSignals {
   // RunProgram ignores these, and programs inherit that.
   ::signal(SIGPIPE, SIG_DFL);
   ::signal(SIGXFSZ, SIG_DFL);
-  dup2(streams.error, STDERR_FILENO);
+  if (streams.error >= 0) dup2(streams.error, STDERR_FILENO);
   if (streams.output >= 0) dup2(streams.output, STDOUT_FILENO);
   dup2(streams.input >= 0 ? streams.input : open("/dev/null", O_RDONLY), STDIN_FILENO);
   execv(command[0], command);
@@ -111,7 +113,7 @@ std::string ExitStatus::ToString() const {
 
 ChildProcess::ChildProcess(ChildOptions options) : options_(std::move(options)) {
   const Descriptor log(OpenToWrite(options_.log));
-  const Descriptor output(options_.output.empty() ? -1 : OpenToWrite(options_.output));
+  const Descriptor output(OpenToWrite(options_.output));
   Descriptor readable;
   Descriptor writable;
   if (options_.piped_input) {
@@ -122,7 +124,9 @@ ChildProcess::ChildProcess(ChildOptions options) : options_(std::move(options)) 
     writable.Reset(ends[1]);
   }
   Streams streams = {readable.value(), output.value(), log.value()};
-  if (options_.output.empty() && !options_.inherit_output) streams.output = log.value();
+  if (options_.output.empty() && !options_.inherit_output) {
+    streams.output = options_.log.empty() ? STDERR_FILENO : log.value();
+  }
   std::vector<char*> pointers;
   for (std::string& argument : options_.command) pointers.push_back(argument.data());
   pointers.push_back(nullptr);

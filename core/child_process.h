@@ -27,9 +27,9 @@ struct ExitStatus {
 struct ChildOptions {
   std::string name;                  // for messages
   std::vector<std::string> command;  // the program's path and its arguments
-  std::string log;                   // file for standard error
-  // File for standard output: if empty, it goes to the log, or to this program's with
-  // `inherit_output`.
+  std::string log;                   // file for standard error; empty: this program's
+  // File for standard output: if empty, it goes where standard error does, or to this program's
+  // with `inherit_output`.
   std::string output;
   bool inherit_output = false;
   // Its standard input is a pipe that Write fills; else it reads nothing.

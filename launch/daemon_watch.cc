@@ -10,6 +10,7 @@
 #include "core/steady_now.h"
 #include "core/utf8.h"
 #include "launch/log_lines.h"
+#include "launch/restart_policy.h"
 
 namespace poseidon {
 namespace {
@@ -27,19 +28,6 @@ constexpr Duration kToldTime = std::chrono::milliseconds(200);
 constexpr Duration kNewsTime = Seconds(2);
 
 constexpr Time kNever = Time::max();
-
-// A daemon that dies again and again is started ever less soon: at once, then after the first of
-// these, then after twice as long, up to the last.
-constexpr Duration kFirstBackoff = std::chrono::milliseconds(500);
-constexpr Duration kLongestBackoff = Seconds(30);
-// One that has run for so long did not die of what it was started with.
-constexpr Duration kSettled = Seconds(60);
-
-// Whether another process may fare better: this one was killed, or the job has gone on without it.
-// All else it would do again, or the job has ended.
-bool MayStartAgain(const ExitStatus& status) {
-  return status.signal != 0 || status.code == static_cast<int>(ExitCode::kGivenUp);
-}
 
 class Watch {
  public:
@@ -108,8 +96,7 @@ class Watch {
       Restarts& past = restarts_[i];
       if (!past.died) {
         past.died = true;
-        if (now - past.started > kSettled) past.in_a_row = 0;
-        past.due = now + BackoffAfter(past.in_a_row);
+        past.due = past.backoff.AfterDeath(now);
         Say(daemons_[i].name() + " " + daemons_[i].Poll()->ToString() + "; it is started again" +
             (past.due > now ? " in " + std::to_string(ToSeconds(past.due - now)).substr(0, 4) + " s"
                             : ""));
@@ -118,8 +105,7 @@ class Watch {
       if (std::optional<ChildProcess> another = options_.restart(i, ++past.all)) {
         daemons_[i] = std::move(*another);
         past.died = false;
-        past.started = now;
-        ++past.in_a_row;
+        past.backoff.Restarted(now);
       }
     }
   }
@@ -147,14 +133,6 @@ class Watch {
     if (!options_.restart || give_up_ != kNever || IsDispensable(index)) return false;
     const std::optional<ExitStatus>& status = daemons_[index].Poll();
     return status && MayStartAgain(*status) && (index == 0 || !daemons_.front().Poll());
-  }
-
-  static Duration BackoffAfter(int restarts) {
-    Duration backoff{};
-    for (int i = 0; i < restarts && backoff < kLongestBackoff; ++i) {
-      backoff = backoff == Duration{} ? kFirstBackoff : 2 * backoff;
-    }
-    return std::min(backoff, kLongestBackoff);
   }
 
   void NoticeFailure(Time now) {
@@ -278,11 +256,10 @@ class Watch {
 
   struct Restarts {
     int all = 0;
-    int in_a_row = 0;
     bool told = false;  // that the job goes on without it
     bool died = false;  // and `due` is when another is started
     Time due{};
-    Time started{};
+    RestartBackoff backoff;
   };
 
   std::vector<ChildProcess>& daemons_;

@@ -1,0 +1,30 @@
+// Whether another process takes the place of a daemon that has died, and when it is started.
+#pragma once
+
+#include "core/child_process.h"
+#include "core/time.h"
+
+namespace poseidon {
+
+// Whether another process may fare better: this one was killed, or the job has gone on without it.
+// All else it would do again, or the job has ended.
+bool MayStartAgain(const ExitStatus& status);
+
+// A daemon that dies again and again is started ever less soon: at once, then half a second after
+// its death, then after twice as long, up to half a minute. One that has run for a minute did not
+// die of what it was started with, and counts as the first.
+//
+// A value; not thread-safe.
+class RestartBackoff {
+ public:
+  explicit RestartBackoff(Time started = {}) : started_(started) {}
+  // It has died: when another is to be started.
+  Time AfterDeath(Time now);
+  void Restarted(Time now);
+
+ private:
+  Time started_;
+  int in_a_row_ = 0;  // restarts
+};
+
+}  // namespace poseidon

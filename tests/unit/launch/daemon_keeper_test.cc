@@ -1,0 +1,142 @@
+#include "launch/daemon_keeper.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::SizeIs;
+
+// Shell scripts in the place of daemons; each process adds a line to a file: its arguments.
+class DaemonKeeperTest : public testing::Test {
+ protected:
+  // "$runs" in the script is how often it has run, with this time.
+  ExitStatus Keep(const std::string& script, Interruption* interruption = nullptr) {
+    KeepOptions options;
+    const std::string lines = directory_.Path("lines");
+    options.command = {"/bin/sh", "-c",
+                       "echo \"$*\" >> " + lines + "; runs=$(wc -l < " + lines + "); " + script,
+                       "daemon"};
+    options.says_whom_it_replaces = says_whom_it_replaces_;
+    options.interruption = interruption;
+    options.say = [this](const std::string& news) { said_.push_back(news); };
+    return KeepDaemon(options);
+  }
+
+  std::vector<std::string> Lines() const {
+    std::vector<std::string> lines;
+    std::ifstream file(directory_.Path("lines"));
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+
+  // A script that goes on until there is a signal, once it has said that it is there.
+  std::string AwaitSignal() const { return "touch " + directory_.Path("here") + "; sleep 60"; }
+
+  // Sends this program a signal when the script is there.
+  std::thread SendSignal(int signal) const {
+    return std::thread([this, signal] {
+      while (!std::ifstream(directory_.Path("here"))) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      kill(getpid(), signal);
+    });
+  }
+
+  TemporaryDirectory directory_;
+  bool says_whom_it_replaces_ = true;
+  std::vector<std::string> said_;
+};
+
+std::string IncarnationOf(const std::string& line) {
+  const std::string flag = "--incarnation=";
+  std::istringstream words(line);
+  for (std::string word; words >> word;) {
+    if (word.starts_with(flag)) return word.substr(flag.size());
+  }
+  return "";
+}
+
+TEST_F(DaemonKeeperTest, StartsAgainWhatWasKilledOrGivenUp) {
+  const ExitStatus status = Keep("[ $runs = 1 ] && kill -9 $$; [ $runs = 2 ] && exit 8; exit 0");
+  EXPECT_TRUE(status.ok());
+  EXPECT_THAT(Lines(), SizeIs(3));
+  EXPECT_THAT(said_, ElementsAre(MatchesRegex("sh was killed by signal 9 .SIGKILL.; it is started "
+                                              "again"),
+                                 HasSubstr("sh exited with code 8; it is started again in 0.")));
+}
+
+TEST_F(DaemonKeeperTest, EachProcessNamesTheOneBefore) {
+  Keep("[ $runs -lt 3 ] && kill -9 $$; exit 0");
+  const std::vector<std::string> lines = Lines();
+  ASSERT_THAT(lines, SizeIs(3));
+  EXPECT_THAT(lines[0], testing::Not(HasSubstr("--replaces")));
+  for (size_t i = 1; i < lines.size(); ++i) {
+    ASSERT_NE(IncarnationOf(lines[i - 1]), "");
+    EXPECT_NE(IncarnationOf(lines[i]), IncarnationOf(lines[i - 1]));
+    EXPECT_THAT(lines[i], HasSubstr("--replaces=" + IncarnationOf(lines[i - 1])));
+  }
+}
+
+TEST_F(DaemonKeeperTest, ASchedulerHasItsJournal) {
+  says_whom_it_replaces_ = false;
+  Keep("[ $runs = 1 ] && kill -9 $$; exit 0");
+  EXPECT_THAT(Lines(), ElementsAre("", ""));
+}
+
+TEST_F(DaemonKeeperTest, AllElseIsTheEnd) {
+  for (const int code : {0, 1, 2, 3, 4, 5, 6, 130}) {
+    EXPECT_EQ(Keep("exit " + std::to_string(code)).code, code);
+  }
+  EXPECT_THAT(said_, SizeIs(0));
+}
+
+TEST_F(DaemonKeeperTest, PassesASignalOnAndStartsNothingAfterIt) {
+  Interruption interruption(KeptSignalEffects());
+  for (const int signal : {SIGTERM, SIGINT}) {
+    std::thread sender = SendSignal(signal);
+    EXPECT_EQ(Keep(AwaitSignal(), &interruption).signal, signal);
+    sender.join();
+    std::remove(directory_.Path("here").c_str());
+    if (signal == SIGTERM) EXPECT_THAT(Lines(), SizeIs(1));
+  }
+  EXPECT_THAT(said_, SizeIs(0));
+}
+
+TEST_F(DaemonKeeperTest, ASnapshotsSignalIsNoEnd) {
+  Interruption interruption(KeptSignalEffects());
+  std::thread sender = SendSignal(SIGHUP);
+  // The first process is killed after it has had the signal.
+  const ExitStatus status = Keep("[ $runs = 2 ] && exit 0; trap 'kill -9 $$' HUP; touch " +
+                                     directory_.Path("here") + "; while :; do sleep 0.02; done",
+                                 &interruption);
+  sender.join();
+  EXPECT_TRUE(status.ok());
+  EXPECT_THAT(Lines(), SizeIs(2));
+}
+
+// Nothing runs while it waits to start another.
+TEST_F(DaemonKeeperTest, ASignalBetweenTwoProcessesIsTheEnd) {
+  Interruption interruption(KeptSignalEffects());
+  std::thread sender = SendSignal(SIGTERM);
+  const ExitStatus status =
+      Keep("[ $runs = 5 ] && touch " + directory_.Path("here") + "; kill -9 $$", &interruption);
+  sender.join();
+  EXPECT_EQ(status.code, static_cast<int>(ExitCode::kInterrupted));
+  EXPECT_THAT(Lines(), SizeIs(5));
+}
+
+}  // namespace
+}  // namespace poseidon
