@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "proto/bucket.h"
+#include "proto/plan_members.h"
 
 namespace poseidon {
 namespace {
@@ -19,6 +20,7 @@ class CompatibilityCheck {
     CheckGrid();
     CheckRecovery();
     CheckSpares();
+    CheckOtherwise();
     CheckElastic();
     CheckBalance();
     return std::move(refusals_);
@@ -134,11 +136,23 @@ class CompatibilityCheck {
                            "training.device: devices can't go back to an earlier iteration yet; " +
                                WithMode() + " use CPU"});
     }
-    if (job_.recovery().mode() == Recovery::SHRINK && !communication_.grid().empty()) {
+    if (MayShrink(job_.recovery()) && !communication_.grid().empty()) {
       Refuse("grid",
-             "it is for one number of workers, which recovery.mode SHRINK changes when one is "
+             "it is for one number of workers, which recovery by SHRINK changes when one is "
              "lost; leave it out, and a grid is chosen for each number");
     }
+  }
+
+  void CheckOtherwise() {
+    const Recovery& recovery = job_.recovery();
+    if (!recovery.has_otherwise()) return;
+    const bool makes_sense = recovery.mode() == Recovery::REPLACE;
+    if (makes_sense && recovery.otherwise() != Recovery::REPLACE) return;
+    refusals_.push_back({"recovery.otherwise",
+                         "recovery.otherwise: says what happens where nobody takes a lost one's "
+                         "place under mode REPLACE: NONE, the job ends, or SHRINK, the others go "
+                         "on without it" +
+                             std::string(makes_sense ? "" : "; set that mode, or leave it out")});
   }
 
   void CheckSpares() {
@@ -182,8 +196,8 @@ class CompatibilityCheck {
              "workers; " +
                  balanced + "use another policy");
     }
-    if (job_.recovery().mode() == Recovery::SHRINK) {
-      refuse("recovery.mode",
+    if (MayShrink(job_.recovery())) {
+      refuse(job_.recovery().mode() == Recovery::SHRINK ? "recovery.mode" : "recovery.otherwise",
              "the parts are of one number of workers, which SHRINK changes when "
              "one is lost; " +
                  balanced + "use REPLACE or NONE");

@@ -34,6 +34,11 @@ void SetRanks(const std::set<int>& members, Ranks& ranks) {
 
 }  // namespace
 
+bool MayShrink(const Recovery& recovery) {
+  return recovery.mode() == Recovery::SHRINK ||
+         (recovery.mode() == Recovery::REPLACE && recovery.otherwise() == Recovery::SHRINK);
+}
+
 int RankOfWorker(const Plan& plan, int place) { return RankAt(plan.worker_ranks(), place); }
 int RankOfServer(const Plan& plan, int place) { return RankAt(plan.server_ranks(), place); }
 

@@ -1,6 +1,6 @@
-// Who takes part in a plan. Nodes are known by their ranks, which they keep as long as they are in
-// the job; the plan counts those that take part, in the order of their ranks. A node's place is its
-// number in that count: without losses its rank.
+// Who takes part in a plan, and whether that changes. Nodes are known by their ranks, which they
+// keep as long as they are in the job; the plan counts those that take part, in the order of their
+// ranks. A node's place is its number in that count: without losses its rank.
 //
 //   worker_ranks: 0, 2, 3     PlaceOfWorker(plan, 2) -> 1     RankOfWorker(plan, 1) -> 2
 //
@@ -10,9 +10,13 @@
 #include <cstdint>
 #include <set>
 
+#include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
+
+// Whether the job may go on with fewer than it began with.
+bool MayShrink(const Recovery& recovery);
 
 int RankOfWorker(const Plan& plan, int place);
 int RankOfServer(const Plan& plan, int place);

@@ -143,7 +143,7 @@ std::string Roster::WhyNoRank(Role role, int wanted) const {
   }
   if (vacated_.contains({role, wanted})) {
     return "the job has lost " + NodeId{role, wanted}.ToString() +
-           " and goes on without (recovery.mode SHRINK)";
+           " and goes on without (recovery: SHRINK)";
   }
   if (wanted >= Limit(role)) {
     return "there is no " + name + " rank " + std::to_string(wanted) + ": the config has " +

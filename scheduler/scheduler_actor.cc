@@ -140,6 +140,7 @@ void SchedulerActor::HandleTimer(TimerId timer, Outbox& outbox) {
   const bool late_for_recovery = phase_ == Phase::kHolding || phase_ == Phase::kPreparing;
   if ((round_.active() || taking_over_) && late_for_recovery)
     return Lose(LateNodes(), WhatIsLate(), {}, outbox);
+  if (phase_ == Phase::kRegrouping && ShrinksAtLast(outbox)) return;
   End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);
 }
 

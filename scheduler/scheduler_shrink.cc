@@ -37,6 +37,14 @@ void SchedulerActor::Shrink(Outbox& outbox) {
        outbox);
 }
 
+bool SchedulerActor::ShrinksAtLast(Outbox& outbox) {
+  if (!MayShrink(options_.job.recovery())) return false;
+  Shrink(outbox);
+  if (!roster_.complete()) return false;
+  TryGoOn(outbox);
+  return true;
+}
+
 std::set<int> SchedulerActor::RanksOf(Role role) const {
   std::set<int> ranks;
   for (const NodeId& id : members_) {

@@ -7,6 +7,7 @@
 #include "caffe_adapter/net/solver.h"
 #include "core/error.h"
 #include "proto/cluster_rates.h"
+#include "proto/plan_members.h"
 #include "worker/engine/precision.h"
 #include "worker/engine/replay_engine.h"
 #include "worker/recipe.h"
@@ -134,7 +135,7 @@ class TorchEngineConfig : public EngineConfig {
     // Replicas read what so many workers with one device would.
     options.rank = rank * devices() + replica;
     options.workers = job_.cluster().workers() * devices();
-    options.may_test = replica == 0 && job_.recovery().mode() == Recovery::SHRINK;
+    options.may_test = replica == 0 && MayShrink(job_.recovery());
     options.shuffle = training.shuffle();
     options.seed = Seed();
     options.label_smoothing = training.large_batch().label_smoothing();

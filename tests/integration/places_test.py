@@ -6,7 +6,15 @@ import signal
 import subprocess
 
 import cluster
-from recovery_test import NODES, TEST_INTERVAL, RecoveryTest, tested_at
+from recovery_test import (
+    ITERATIONS,
+    NODES,
+    SERVERS,
+    TEST_INTERVAL,
+    WORKERS,
+    RecoveryTest,
+    tested_at,
+)
 
 # A tenth of the heartbeat deadline: nobody waits for a silence where the scheduler is told.
 TOLD_MS = cluster.HEARTBEAT_DEADLINE * 1e3 / 10
@@ -140,6 +148,31 @@ class SpareTest(RecoveryTest):
             "process",
             planned.stdout + planned.stderr,
         )
+
+
+class NobodyTest(RecoveryTest):
+    """Nobody takes the place, and the others go on without."""
+
+    def test_the_others_go_on(self):
+        text = self.config(
+            recovery="replacement_deadline_seconds: 0.5 otherwise: SHRINK",
+            cluster_fields=f"scheduler_port: {cluster.free_port_pair()}",
+        )
+        daemons = self.start_by_hand(text, NODES)
+        daemons["scheduler"].await_output(tested_at(TEST_INTERVAL))
+        daemons.pop("worker-0").signal(signal.SIGKILL)
+        daemons["scheduler"].await_output("waiting for another process to be worker 0")
+        self.assert_all_succeed(daemons)
+        self.assertIn(
+            f"goes on with {WORKERS - 1} of {WORKERS} workers and {SERVERS} of {SERVERS} servers",
+            daemons["scheduler"].output(),
+        )
+        summary = self.read_json("out/summary.json")
+        self.assertEqual([worker["rank"] for worker in summary["workers"]], [1, 2])
+        self.assertEqual(len({worker["parameter_hash"] for worker in summary["workers"]}), 1)
+        self.assertEqual([tenure["workers"] for tenure in summary["tenures"]], [3, 2])
+        # It has tested with what worker 0 can do no more.
+        daemons["scheduler"].await_output(tested_at(ITERATIONS))
 
 
 if __name__ == "__main__":

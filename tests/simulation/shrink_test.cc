@@ -130,6 +130,43 @@ TEST(ShrinkTest, SlowLossesLeaveTheOthersTraining) {
   ExpectShrinking(kQuickSeeds, kSeeds, 2, true);
 }
 
+// Under REPLACE, where others wait in vain for somebody to take the place.
+void ExpectShrinkingAtLast(uint64_t begin, uint64_t end) {
+  int shrunk = 0;
+  for (uint64_t seed = begin; seed < end; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedClusterOptions options = RecoveringTraining(seed);
+    Recovery& recovery = *options.job.mutable_recovery();
+    recovery.set_otherwise(Recovery::SHRINK);
+    recovery.set_replacement_deadline_seconds(1 + 0.5 * static_cast<double>(seed % 4));
+    Faults faults(seed, options, TrainUndisturbed(options));
+    SimulatedCluster cluster(options);
+    std::vector<NodeId> lost;
+    for (uint64_t i = 0; i <= seed % 2; ++i) {
+      // Some come back in time, others too late or never.
+      const Loss loss = faults.Draw();
+      cluster.KillAt(loss.when, loss.node);
+      if (seed % 3 == 0) {
+        cluster.RestartAt(loss.when + 2 * loss.restart_after, loss.node, loss.supervised);
+      }
+      lost.push_back(loss.node);
+    }
+    if (seed % 5 == 0) {
+      const Loss loss = faults.Draw(kTheScheduler);
+      cluster.KillAt(loss.when, kTheScheduler);
+      cluster.RestartAt(loss.when + loss.restart_after, kTheScheduler, true);
+    }
+    EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
+    shrunk += ExpectWentOn(cluster, options, lost) ? 1 : 0;
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(shrunk, static_cast<int>(end - begin) / 5) << "the faults hit nothing";
+}
+
+TEST(ShrinkTest, WhereNobodyTakesThePlaceInTime) { ExpectShrinkingAtLast(0, kQuickSeeds); }
+
+TEST(ShrinkTest, SlowWhereNobodyTakesThePlaceInTime) { ExpectShrinkingAtLast(kQuickSeeds, kSeeds); }
+
 // Kills every node at every `stride`th envelope, and with it what `others` says.
 using OtherLosses =
     std::function<std::vector<LossAtEnvelope>(const SimulatedClusterOptions&, int64_t envelope)>;

@@ -128,6 +128,32 @@ TEST(CombinationsTest, AGridIsForOneNumberOfWorkers) {
               HasSubstr("with recovery.mode SHRINK use "));
 }
 
+TEST(CombinationsTest, SparesTakeRanksThatAreGivenAgain) {
+  for (const std::string field : {"spare_workers", "spare_servers"}) {
+    const std::string spares = "recovery { " + field + ": 1 }";
+    EXPECT_EQ(RefusedUnderRecovery(spares, Recovery::REPLACE), "");
+    for (const Recovery::Mode mode : {Recovery::NONE, Recovery::SHRINK}) {
+      EXPECT_THAT(RefusedUnderRecovery(spares, mode),
+                  testing::StartsWith("recovery." + field + ": only recovery.mode REPLACE"));
+    }
+  }
+}
+
+TEST(CombinationsTest, OtherwiseIsForThoseThatWait) {
+  const std::string shrinks = "recovery { otherwise: SHRINK }";
+  EXPECT_EQ(RefusedUnderRecovery(shrinks, Recovery::REPLACE), "");
+  EXPECT_EQ(RefusedUnderRecovery("recovery { otherwise: NONE }", Recovery::REPLACE), "");
+  for (const Recovery::Mode mode : {Recovery::NONE, Recovery::SHRINK}) {
+    EXPECT_THAT(RefusedUnderRecovery(shrinks, mode), HasSubstr("set that mode, or leave it out"));
+  }
+  EXPECT_THAT(RefusedUnderRecovery("recovery { otherwise: REPLACE }", Recovery::REPLACE),
+              testing::StartsWith("recovery.otherwise: "));
+  EXPECT_THAT(RefusedUnderRecovery(shrinks + "cluster { workers: 4 } communication { policy: "
+                                             "ALL_TORUS grid: 2 grid: 2 }",
+                                   Recovery::REPLACE),
+              testing::StartsWith("communication.grid: it is for one number of workers"));
+}
+
 TEST(CombinationsTest, WorkersThatLeaveAreNotWaitedFor) {
   const std::string elastic = "elastic { max_workers: 4 }";
   for (const Recovery::Mode mode : {Recovery::NONE, Recovery::REPLACE}) {

@@ -193,7 +193,7 @@ TEST_F(RosterTest, VacatedRanksAreNotWanted) {
   const wire::Register late = Request(Role::kWorker, 1, 9);
   EXPECT_FALSE(roster_.IsTaken(late));
   EXPECT_THAT(roster_.Register(late, {}).refusal,
-              HasSubstr("the job has lost worker 1 and goes on without (recovery.mode SHRINK)"));
+              HasSubstr("the job has lost worker 1 and goes on without (recovery: SHRINK)"));
 }
 
 TEST_F(RosterTest, AnOpenJobHasRanksForThoseThatComeLater) {
