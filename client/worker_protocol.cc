@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "client/sync/gradient_buffers.h"
@@ -61,6 +62,9 @@ void WorkerProtocol::Receive(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kOptimizerState:
       if (!IsOfPresentPlan(envelope)) return;
       return OnOptimizerState(envelope, outbox);
+    case MessageKind::kStatistics:
+      if (IsOfPresentPlan(envelope)) statistics_ = envelope.body;
+      return;
     case MessageKind::kPauseRequest:
       return OnPauseRequest(outbox);
     case MessageKind::kPauseAt:
@@ -120,6 +124,7 @@ void WorkerProtocol::OnPlan() {
   iteration_ = plan().start_iteration();
   declaration_ = {};
   report_ = {};
+  statistics_.reset();
   while (!done_.empty() && done_.back().iteration() >= iteration_) done_.pop_back();
   left_ = false;
   phase_ = Phase::kPreparing;
@@ -320,6 +325,27 @@ void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
   report_ = envelope.body;
   SendToScheduler(std::move(envelope), outbox);
   phase_ = Phase::kFinished;
+}
+
+bool WorkerProtocol::sends_statistics() const {
+  const auto& holders = plan().holders();
+  return !holders.empty() && holders[0] == context_->place && holders.size() < plan().workers();
+}
+
+bool WorkerProtocol::awaits_statistics() const {
+  return !plan().holders().empty() && !context_->publishes_start();
+}
+
+void WorkerProtocol::SendStatistics(std::span<const float> statistics, Outbox& outbox) const {
+  const auto& holders = plan().holders();
+  const std::span<const std::byte> bytes = std::as_bytes(statistics);
+  const Payload body =
+      Payload::FromString({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  for (int place = 0; place < plan().workers(); ++place) {
+    if (std::ranges::find(holders, place) != holders.end()) continue;
+    outbox.Send(context_->MakeFrame(MessageKind::kStatistics, context_->Worker(place), /*lane=*/0,
+                                    /*bucket=*/0, /*chunk=*/0, iteration_, body));
+  }
 }
 
 void WorkerProtocol::SendToScheduler(Envelope envelope, Outbox& outbox) const {

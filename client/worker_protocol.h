@@ -123,6 +123,15 @@ class WorkerProtocol {
   // When it has come: of all parameters, as RestoreOptimizerState has it.
   std::vector<float> TakeCollected();
 
+  // What the net has beside the model, and training changes. In kTraining, before the first
+  // iteration of a plan that begins after a loss, the first of the workers that have values sends
+  // its own to those that have none, who await them.
+  bool sends_statistics() const;
+  bool awaits_statistics() const;
+  void SendStatistics(std::span<const float> statistics, Outbox& outbox) const;
+  // That have come; null before, and under a plan without.
+  const std::optional<Payload>& statistics() const { return statistics_; }
+
   // The worker wants to leave the job. The scheduler ends it when it can be done without, or says
   // why it can't.
   void Leave(Outbox& outbox);
@@ -167,9 +176,10 @@ class WorkerProtocol {
   std::unique_ptr<PlanTransition> collected_;  // from BeginCollecting to TakeCollected
   wire::WorkerReport past_plans_;  // buckets, peers and dropped frames of the plans before this one
   // What has been said to the scheduler and may have to be said to another one.
-  Payload declaration_;              // until there is a plan
-  std::deque<wire::Progress> done_;  // the last iterations, in a job that recovers
-  Payload report_;                   // in kFinished
+  Payload declaration_;                // until there is a plan
+  std::deque<wire::Progress> done_;    // the last iterations, in a job that recovers
+  Payload report_;                     // in kFinished
+  std::optional<Payload> statistics_;  // under the present plan
   Phase phase_ = Phase::kJoining;
   uint64_t epoch_ = 0;
   int rank_ = -1;

@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -322,6 +323,25 @@ void WorkerSession::GoBack() {
   going_back_ = false;
   shown_iteration_ = iteration();
   iteration_begin_ = SteadyNow();
+}
+
+void WorkerSession::SendStatistics(std::span<const float> statistics) {
+  Do([&](Outbox& outbox) { protocol_.SendStatistics(statistics, outbox); });
+}
+
+std::vector<float> WorkerSession::AwaitStatistics(size_t floats) {
+  HandleWhile([&] { return !protocol_.statistics(); }, SteadyNow() + StallPatience(),
+              "another worker's statistics");
+  const std::span<const std::byte> bytes = protocol_.statistics()->bytes();
+  if (bytes.size() != floats * sizeof(float)) {
+    throw Error(ExitCode::kProtocolError,
+                "another worker's net has statistics of " + std::to_string(bytes.size()) +
+                    " bytes, this worker's of " + std::to_string(floats * sizeof(float)) +
+                    "; every worker must read the same net");
+  }
+  std::vector<float> statistics(floats);
+  std::memcpy(statistics.data(), bytes.data(), bytes.size());
+  return statistics;
 }
 
 void WorkerSession::GradientReady(int layer) {

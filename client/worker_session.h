@@ -172,6 +172,17 @@ class WorkerSession {
   // iteration(), with the values of that. Spans, as after ChangePlan. Throws no Rewound.
   void GoBack();
 
+  // Whether the job goes back after a loss.
+  bool recovers() const { return options_.job.recovery().mode() != Recovery::NONE; }
+  // What the net has beside the model and training changes, where it has something: after Begin or
+  // GoBack and before the next iteration the worker that sends them does so, and those that await
+  // them have theirs set. Every worker's program does it, or none. AwaitStatistics waits; it throws
+  // Error if what comes are no `floats` floats.
+  bool sends_statistics() const { return protocol_.sends_statistics(); }
+  bool awaits_statistics() const { return protocol_.awaits_statistics(); }
+  void SendStatistics(std::span<const float> statistics);
+  std::vector<float> AwaitStatistics(size_t floats);
+
   // Tells whoever watches the job a sentence, on the scheduler's terminal.
   void Notify(const std::string& text);
   // Sends the result of a test phase.

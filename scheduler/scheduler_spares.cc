@@ -7,9 +7,10 @@
 namespace poseidon {
 
 bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox) {
-  if (roster_.Find(request.incarnation())) return false;
+  const uint64_t incarnation = request.incarnation();
+  if (roster_.Find(incarnation) || roster_.WasForgotten(incarnation)) return false;
   if (!roster_.IsTaken(request)) {
-    spares_.Forget(request.incarnation());
+    spares_.Forget(incarnation);
     return false;
   }
   const size_t before = spares_.all().size();

@@ -47,6 +47,7 @@ constexpr std::array kNames = {
     Name{MessageKind::kLeave, "leave"},
     Name{MessageKind::kHold, "hold"},
     Name{MessageKind::kHoldings, "holdings"},
+    Name{MessageKind::kStatistics, "statistics"},
     Name{MessageKind::kGradientReady, "gradient ready"},
     Name{MessageKind::kPublishInitial, "publish initial values"},
     Name{MessageKind::kBucketFresh, "bucket fresh"},
@@ -69,6 +70,16 @@ constexpr std::array kNames = {
     Name{MessageKind::kJobPhase, "job phase"},
     Name{MessageKind::kOverdue, "overdue"},
 };
+
+constexpr bool AllDiffer() {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (kNames[i].kind == kNames[j].kind) return false;
+    }
+  }
+  return true;
+}
+static_assert(AllDiffer(), "a number means two kinds");
 
 }  // namespace
 

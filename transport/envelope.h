@@ -46,8 +46,11 @@ enum class MessageKind : int {
   kWriteSnapshot = 23,  // scheduler -> worker 0: no body; before its next iteration
   kLeave = 24,          // worker -> scheduler: no body; it wants to leave the job
   // Recovery. Of a hold, its number is `step`, also in the two kinds that answer it.
-  kHold = 21,      // scheduler -> workers: no body; a node is lost, the exchange stops
+  kHold = 26,      // scheduler -> workers: no body; a node is lost, the exchange stops
   kHoldings = 22,  // worker -> scheduler: wire::Holdings; it has stopped
+  // worker -> first data lane of a worker that has taken a lost one's place: floats, what its net
+  // has beside the model
+  kStatistics = 25,
 
   // Heartbeat lane.
   kHeartbeat = 20,     // node -> scheduler: no body

@@ -23,6 +23,7 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       model_(model),
       options_(options),
       snapshots_(options.snapshots),
+      statistics_(session.recovers() ? net.engine().Statistics() : std::vector<std::span<float>>()),
       first_iteration_(session.iteration()),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   SetFirstValues();
@@ -111,6 +112,7 @@ wire::WorkerReport Trainer::Train() {
 
 void Trainer::GoBack() {
   session_.GoBack();
+  statistics_.GoBack(session_.iteration());
   TakePlan();
   if (begin_ == Time{}) begin_ = SteadyNow();
   if (timer_) timer_ = MakeTimer();
@@ -143,7 +145,17 @@ void Trainer::CountImages() {
   counted_passes_ = passes;
 }
 
+void Trainer::ExchangeStatistics() {
+  if (statistics_.floats() == 0) return;
+  if (session_.sends_statistics()) session_.SendStatistics(statistics_.Copy());
+  if (session_.awaits_statistics()) {
+    statistics_.Set(session_.AwaitStatistics(statistics_.floats()));
+    LOG(INFO) << "has another worker's statistics, of " << statistics_.floats() << " numbers";
+  }
+}
+
 wire::WorkerReport Trainer::TrainToEnd() {
+  ExchangeStatistics();
   while (session_.iteration() < options_.max_iter && !session_.stops()) RunIteration();
   wire::WorkerReport report = Report();
   session_.Finish(report);
@@ -151,6 +163,7 @@ wire::WorkerReport Trainer::TrainToEnd() {
 }
 
 wire::WorkerReport Trainer::Report() {
+  statistics_.Keep(session_.iteration());
   WaitForAllLayers();
   net_.Synchronize();  // the last values' way to devices is part of training
   const Duration training = SteadyNow() - begin_ - testing_;
@@ -176,6 +189,7 @@ wire::WorkerReport Trainer::Report() {
 
 void Trainer::RunIteration() {
   const int64_t iteration = session_.iteration();
+  statistics_.Keep(iteration);
   const bool first = iteration == first_iteration_;
   const Duration testing = testing_;
   loading_ = {};

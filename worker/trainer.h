@@ -13,6 +13,7 @@
 #include "client/worker_session.h"
 #include "proto/wire.pb.h"
 #include "worker/deferred_update.h"
+#include "worker/engine/kept_statistics.h"
 #include "worker/pass_schedule.h"
 #include "worker/snapshots.h"
 #include "worker/worker_net.h"
@@ -61,6 +62,8 @@ class Trainer {
   // After the last iteration.
   wire::WorkerReport Report();
   void GoBack();
+  // Whoever has taken a lost one's place gets another worker's statistics.
+  void ExchangeStatistics();
   // The plan has changed.
   void TakePlan();
   // Who reads which data, where that has changed since the job began.
@@ -94,6 +97,7 @@ class Trainer {
   const ModelSpec& model_;
   TrainerOptions options_;
   Snapshots snapshots_;
+  KeptStatistics statistics_;  // in a job that recovers
   int64_t first_iteration_;
   int64_t counted_passes_;  // images_ is of the passes before
   int64_t images_ = 0;

@@ -65,17 +65,6 @@ struct TrainingParts {
   std::unique_ptr<WorkerNet> net;
 };
 
-// What only its own worker has would be gone with it.
-void CheckRecovery(const Job& job, const Engine& engine) {
-  if (job.recovery().mode() == Recovery::NONE || engine.net() == nullptr) return;
-  for (const LayerDescription& layer : engine.net()->layers) {
-    if (layer.type() != "BatchNorm") continue;
-    throw ConfigError("recovery.mode must be NONE: the statistics of layer \"" + layer.name() +
-                      "\" (BatchNorm) are each worker's own, and would be lost with it; `poseidon "
-                      "run --restarts=N` starts such a job again from its newest snapshot");
-  }
-}
-
 void CheckBalance(const Job& job, const Engine& engine) {
   if (job.training().batch() != Training::BALANCED || engine.net() == nullptr) return;
   const std::string why = WhyNotBalanced(*engine.net());
@@ -87,7 +76,6 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
                     WorkerSession& session, TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
   training.engines = MakeEngines(plan, session.rank(), devices);
-  CheckRecovery(job, *training.engines[0]);
   CheckBalance(job, *training.engines[0]);
   TrainerOptions& options = training.options;
   options = plan.trainer_options();

@@ -62,6 +62,7 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
                      envelope.kind == MessageKind::kPublishInitial ||
                      envelope.kind == MessageKind::kCollectOptimizerState;
   if (!local && envelope.epoch != context_->epoch) return dropped_.AddStale();
+  if (envelope.kind == MessageKind::kStatistics) return OnStatistics(envelope, outbox);
   if (!here) {
     if (!local) dropped_.AddInvalid(envelope, kMisfit);
     return;  // the application tells all lanes; this one has no part of the bucket
@@ -139,6 +140,16 @@ void SyncLane::OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& 
   if (fetching->second.empty()) {
     fetching_.erase(fetching);
     entry.waiting_since.reset();
+  }
+  Envelope forward = envelope;
+  forward.to = Here(kApplicationLane);
+  outbox.Send(std::move(forward));
+}
+
+void SyncLane::OnStatistics(const Envelope& envelope, Outbox& outbox) {
+  const auto& holders = context_->plan.plan().holders();
+  if (holders.empty() || envelope.from.node != context_->Worker(holders[0])) {
+    return dropped_.AddInvalid(envelope, kMisfit);
   }
   Envelope forward = envelope;
   forward.to = Here(kApplicationLane);

@@ -42,6 +42,8 @@ class SyncLane : public Actor {
   void AwaitInitialValues(Time now);
   void FetchOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
   void OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& outbox);
+  // Of the worker that is to send its own; for the program.
+  void OnStatistics(const Envelope& envelope, Outbox& outbox);
   // Chunks of the bucket whose kOptimizerState is awaited.
   std::set<int> Fetching(int bucket) const;
   // Whom a bucket's part waits for.

@@ -58,19 +58,11 @@ def quarters(samples):
 class SoakTest(recovery_test.RecoveryTest):
     """`poseidon run` starts what is killed again, again and again."""
 
-    iterations = 0
-
     def setUp(self):
         super().setUp()
         # Results of tests are lines; these would be many.
         self.copy_solver(
             ("test_interval: .*", "test_interval: 1000"), ("test_iter: .*", "test_iter: 1")
-        )
-
-    def config(self, policy="BYTES", *, recovery="", cluster_fields=""):
-        plain = super().config(policy, recovery=recovery, cluster_fields=cluster_fields)
-        return plain.replace(
-            f"iterations: {recovery_test.ITERATIONS}", f"iterations: {self.iterations}"
         )
 
     def train(self, iterations):
@@ -128,7 +120,7 @@ class SoakTest(recovery_test.RecoveryTest):
         # Of several deaths one recovery may come, but not of a dozen.
         self.assertGreater(12 * (len(recoveries) + summary["scheduler_restarts"]), deaths)
         for recovery in recoveries:
-            self.assert_makes_sense(recovery, self.iterations)
+            self.assert_makes_sense(recovery)
         for name, used in usage.items():
             warm, last = quarters(used.bytes)
             self.assertLess(last - warm, MOST_GROWTH, f"{name}: bytes {used.bytes}")

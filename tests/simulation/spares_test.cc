@@ -20,12 +20,13 @@ constexpr NodeId kSpareServer{Role::kServer, -1};
 // of these jobs are small.
 constexpr double kSecondsToGoOn = 2;
 
-SimulatedClusterOptions WithSpares(SimulatedClusterOptions options) {
+// They come when the others of the job have come.
+SimulatedClusterOptions WithSpares(SimulatedClusterOptions options,
+                                   const Undisturbed& undisturbed) {
   options.job.mutable_recovery()->set_spare_workers(1);
   options.job.mutable_recovery()->set_spare_servers(1);
-  // The others of the job have come long before.
-  AddNode(kSpareWorker, Seconds(0.5), options);
-  AddNode(kSpareServer, Seconds(0.5), options);
+  AddNode(kSpareWorker, undisturbed.begun, options);
+  AddNode(kSpareServer, undisturbed.begun, options);
   return options;
 }
 
@@ -38,20 +39,20 @@ void ExpectEndedWell(const SimulatedCluster& cluster) {
   }
 }
 
-// Whether a spare worker was needed; its parameters and those of the others are the undisturbed.
-bool ExpectSame(const SimulatedCluster& cluster, const Parameters& expected) {
-  for (size_t i = 0; i < cluster.nodes(); ++i) {
-    const NodeRecord& node = cluster.node(i);
-    if (node.id.role != Role::kWorker || node.killed || node.id == kSpareWorker) continue;
-    EXPECT_EQ(ParametersOf(cluster, node.id.rank), expected) << node.id.ToString();
+// All workers that live have the undisturbed parameters. Whether the spare one was needed.
+bool ExpectSame(const SimulatedCluster& cluster, const SimulatedClusterOptions& options,
+                const Parameters& expected) {
+  for (const NodeSpec& spec : options.layout.nodes) {
+    const NodeRecord& node = cluster.node(spec.id);
+    if (spec.id.role != Role::kWorker || node.killed) continue;
+    if (node.epoch != 0) {
+      EXPECT_EQ(ParametersOf(cluster, spec.id.rank), expected) << node.id.ToString();
+    } else {
+      EXPECT_EQ(spec.id, kSpareWorker);
+      EXPECT_THAT(node.end->reason(), HasSubstr("was not needed"));
+    }
   }
-  const NodeRecord& spare = cluster.node(kSpareWorker);
-  if (spare.epoch == 0) {
-    EXPECT_THAT(spare.end->reason(), HasSubstr("was not needed"));
-    return false;
-  }
-  EXPECT_EQ(ParametersOf(cluster, kSpareWorker.rank), expected) << "the spare worker";
-  return true;
+  return cluster.node(kSpareWorker).epoch != 0;
 }
 
 // A worker, a server or both die for good, the scheduler in every fourth job, too, which returns.
@@ -62,7 +63,7 @@ bool ExpectSpareTakesOver(uint64_t seed) {
   if (workers == 1) return false;  // nobody would have the parameters
   const Undisturbed undisturbed = TrainUndisturbed(plain);
   Faults faults(seed, plain, undisturbed);
-  const SimulatedClusterOptions options = WithSpares(plain);
+  const SimulatedClusterOptions options = WithSpares(plain, undisturbed);
   SimulatedCluster cluster(options);
   const Loss worker = faults.Draw({Role::kWorker, static_cast<int>(seed) % workers});
   const Loss server = faults.Draw({Role::kServer, static_cast<int>(seed / 2) % servers});
@@ -77,9 +78,10 @@ bool ExpectSpareTakesOver(uint64_t seed) {
   ExpectEndedWell(cluster);
   if (testing::Test::HasFailure()) return false;
   for (const wire::Recovered& recovered : cluster.scheduler().recoveries) {
-    if (seed % 4 != 0) EXPECT_LE(recovered.restored_seconds(), kSecondsToGoOn);
+    if (seed % 4 == 0) continue;  // while there is no scheduler nobody is asked
+    EXPECT_LE(recovered.restored_seconds(), kSecondsToGoOn);
   }
-  return ExpectSame(cluster, undisturbed.parameters);
+  return ExpectSame(cluster, options, undisturbed.parameters);
 }
 
 void ExpectSparesTakeOver(uint64_t begin, uint64_t end) {
@@ -95,24 +97,29 @@ void ExpectSparesTakeOver(uint64_t begin, uint64_t end) {
 TEST(SpareTest, TakesTheRankOfOneThatDies) { ExpectSparesTakeOver(0, kQuickSeeds); }
 TEST(SpareTest, SlowTakesTheRankOfOneThatDies) { ExpectSparesTakeOver(kQuickSeeds, kSeeds); }
 
+SimulatedClusterOptions TinyWithSpares(const Undisturbed& undisturbed) {
+  SimulatedClusterOptions options = WithSpares(TinyTrainings().front(), undisturbed);
+  options.job.mutable_recovery()->set_replacement_deadline_seconds(5);
+  return options;
+}
+
 TEST(SpareTest, HearsThatItWasNotNeeded) {
-  SimulatedClusterOptions options = TinyTrainings().front();
-  options.job.mutable_recovery()->set_spare_workers(1);
-  AddNode(kSpareWorker, Seconds(0.02), options);
-  SimulatedCluster cluster(options);
+  SimulatedCluster cluster(TinyWithSpares(TrainUndisturbed(TinyTrainings().front())));
   ASSERT_TRUE(cluster.Run(kHung));
   ExpectEndedWell(cluster);
-  EXPECT_THAT(cluster.node(kSpareWorker).end->reason(), HasSubstr("was not needed"));
+  for (const NodeId& spare : {kSpareWorker, kSpareServer}) {
+    EXPECT_THAT(cluster.node(spare).end->reason(), HasSubstr("was not needed"));
+  }
 }
 
 // The job ends badly for its spares as for all.
 TEST(SpareTest, HearsOfABadEnd) {
-  SimulatedClusterOptions options = TinyTrainings().front();
-  options.job.mutable_recovery()->set_spare_workers(1);
-  options.job.mutable_recovery()->set_replacement_deadline_seconds(5);
-  AddNode(kSpareWorker, Seconds(0.02), options);
+  const Undisturbed undisturbed = TrainUndisturbed(TinyTrainings().front());
+  const SimulatedClusterOptions options = TinyWithSpares(undisturbed);
   SimulatedCluster cluster(options);
-  cluster.KillAt(Seconds(0.03), {Role::kServer, 0});
+  // One server after the other, until there is no spare any more.
+  cluster.KillAt(undisturbed.begun + Seconds(0.001), {Role::kServer, 0});
+  cluster.KillAt(undisturbed.begun + Seconds(0.001), {Role::kServer, 1});
   ASSERT_TRUE(cluster.Run(kHung));
   const wire::End& end = *cluster.node(kSpareWorker).end;
   EXPECT_EQ(end.exit_code(), static_cast<int>(ExitCode::kDeadlineExceeded));

@@ -70,6 +70,9 @@ class Engine {
   virtual NetValues Values() const { return {}; }
   // All bound parameters and the engine's own.
   virtual void SetValues(const NetValues& /*values*/) {}
+  // What training changes and the model lacks, in memory of the engine's own, which stays where it
+  // is: the statistics of its BatchNorm layers. Nothing where it has none.
+  virtual std::vector<std::span<float>> Statistics() const { return {}; }
   // Layers that only test nets have take their values from a .caffemodel, if it has them; a
   // snapshot never has. Throws DataError.
   virtual void ReadTestLayers(const std::string& /*caffemodel*/) {}

@@ -88,6 +88,7 @@ class TorchEngine : public Engine {
   const NetDescription* net() const override { return &train_->description(); }
   NetValues Values() const override;
   void SetValues(const NetValues& values) override;
+  std::vector<std::span<float>> Statistics() const override;
   void ReadTestLayers(const std::string& caffemodel) override;
 
   void SetShare(const DataShare& share) override;
@@ -267,6 +268,15 @@ void TorchEngine::SetValues(const NetValues& values) {
       rest = rest.subspan(blob.size());
     }
   }
+}
+
+std::vector<std::span<float>> TorchEngine::Statistics() const {
+  std::vector<std::span<float>> statistics;
+  for (int step = 0; step < steps(); ++step) {
+    const bool keeps = train_->description().layers[step].type() == "BatchNorm";
+    if (keeps && !values_[step].empty()) statistics.push_back(values_[step]);
+  }
+  return statistics;
 }
 
 void TorchEngine::ReadTestLayers(const std::string& caffemodel) {
