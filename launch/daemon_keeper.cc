@@ -76,7 +76,7 @@ class Keeper {
       daemon_.Signal(request->signal);
     }
     if (pending_ || !options_.interruption->Pending()) return;
-    pending_ = true;
+    pending_ = stopped_ = true;
     daemon_.RequestEnd();
   }
 
