@@ -24,6 +24,7 @@ std::string TimeText(double seconds) {
   if (seconds >= kMany * kDay) return Digits(seconds / kDay, 1) + " days";
   if (seconds >= kMany * kHour) return Digits(seconds / kHour, 1) + " h";
   if (seconds >= kMany * kMinute) return Digits(seconds / kMinute, 1) + " min";
+  if (seconds < 1) return Digits(kMillisecondsPerSecond * seconds, 1) + " ms";
   return Digits(seconds, 1) + " s";
 }
 
