@@ -202,8 +202,10 @@ const Verb kSimulate{
         "are needed, as for `poseidon plan`. "
         "docs/experiments.md, \"Your own net and cluster\", goes through an example; "
         "docs/cost_model.md says what is not simulated.\n\n"
-        "With --failures, nodes die, and the answer has the goodput: the share of the time that goes "
-        "into iterations that stay done, beside that of a job that is started again from snapshots. "
+        "With --failures, nodes die, and the answer has the goodput: the share of the time that "
+        "goes "
+        "into iterations that stay done, beside that of a job that is started again from "
+        "snapshots. "
         "docs/recovery.md, \"What failures cost\", says how.",
     .flags =
         {{"net", "FILE", ""},

@@ -173,7 +173,8 @@ class SweepChecker {
     const std::string at = field + ".failures";
     const Failures& failures = sweep.failures();
     if (sweep.plan_only()) fields_.Fail(at, "what is only planned has no failures");
-    if (failures.mtbf().empty()) fields_.Fail(at, "failures need mtbf, the time until a node fails");
+    if (failures.mtbf().empty())
+      fields_.Fail(at, "failures need mtbf, the time until a node fails");
     const auto positive = [this](const std::string& of, const std::string& text) {
       fields_.CheckRate(ParsePositiveSeconds, of, text);
     };

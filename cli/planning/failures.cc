@@ -70,8 +70,9 @@ std::string RestartText(const FailureAnswer& answer) {
   return std::string(answer.costs ? "beside it: " : "") +
          "starting all again from a snapshot every " + TimeText(restarts.interval) +
          (restarts.best ? ", the best interval" : "") + ": goodput " +
-         Digits(kPercent * restarts.goodput, 2) + "%\n(computed by Daly's formula; a snapshot takes " +
-         TimeText(restarts.write) + ", a restart " + TimeText(restarts.restart) + ")\n";
+         Digits(kPercent * restarts.goodput, 2) +
+         "%\n(computed by Daly's formula; a snapshot takes " + TimeText(restarts.write) +
+         ", a restart " + TimeText(restarts.restart) + ")\n";
 }
 
 }  // namespace
@@ -121,10 +122,10 @@ std::string FailureText(const FailureAnswer& answer, const Job& job, double imag
   table.AddRow({"goodput", Digits(kPercent * answer.Goodput(), 2), "%"});
   table.AddRow({"throughput", Digits(answer.Goodput() * images_per_second, 1), "images/s"});
   if (answer.costs) AddRecovered(*answer.costs, table);
-  return "\n" + table.ToString() + "\nnodes: " + Grouped(NodesOf(job)) + ", of which one fails every " +
-         TimeText(scenario.mtbf / NodesOf(job)) + "; another process is there after " +
-         TimeText(scenario.replacement) + "\n" + (answer.costs ? RecoveredText(answer) : "") +
-         RestartText(answer);
+  return "\n" + table.ToString() + "\nnodes: " + Grouped(NodesOf(job)) +
+         ", of which one fails every " + TimeText(scenario.mtbf / NodesOf(job)) +
+         "; another process is there after " + TimeText(scenario.replacement) + "\n" +
+         (answer.costs ? RecoveredText(answer) : "") + RestartText(answer);
 }
 
 nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
@@ -140,18 +141,17 @@ nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
                                  {"recovered", nullptr}};
   if (answer.costs) {
     const FailureCosts& costs = *answer.costs;
-    json["recovered"] = {
-        {"losses", costs.losses},
-        {"recoveries", costs.recoveries},
-        {"wall_seconds", costs.wall},
-        {"kept_iterations", costs.kept},
-        {"simulated_iterations", costs.simulated},
-        {"redone_iterations", costs.redone},
-        {"workers", costs.workers},
-        {"detected_ms", kMillisecondsPerSecond * costs.detected},
-        {"restored_ms", kMillisecondsPerSecond * costs.restored},
-        {"total_ms", kMillisecondsPerSecond * (costs.detected + costs.restored)},
-        {"longest_ms", kMillisecondsPerSecond * costs.longest}};
+    json["recovered"] = {{"losses", costs.losses},
+                         {"recoveries", costs.recoveries},
+                         {"wall_seconds", costs.wall},
+                         {"kept_iterations", costs.kept},
+                         {"simulated_iterations", costs.simulated},
+                         {"redone_iterations", costs.redone},
+                         {"workers", costs.workers},
+                         {"detected_ms", kMillisecondsPerSecond * costs.detected},
+                         {"restored_ms", kMillisecondsPerSecond * costs.restored},
+                         {"total_ms", kMillisecondsPerSecond * (costs.detected + costs.restored)},
+                         {"longest_ms", kMillisecondsPerSecond * costs.longest}};
   }
   json["restarted"] = {{"goodput", restarts.goodput},
                        {"interval_seconds", restarts.interval},

@@ -29,9 +29,9 @@ std::string FailureText(const FailureAnswer& answer, const Job& job, double imag
 // For programs: `mtbf_seconds` of a node, `replacement_seconds`, `seed`, `recovery` (replace,
 // shrink, snapshot), `nodes`, `goodput`, `images_per_second`; `recovered` (null if the job starts
 // again) with `losses`, `recoveries`, `wall_seconds`, `kept_iterations`, `simulated_iterations`,
-// `redone_iterations`, `workers` that are left, and as means over the recoveries `detected_ms`, `restored_ms`, `total_ms`,
-// beside `longest_ms`; `restarted` with `goodput`, `interval_seconds`, `best_interval`,
-// `snapshot_seconds`, `restart_seconds`.
+// `redone_iterations`, `workers` that are left, and as means over the recoveries `detected_ms`,
+// `restored_ms`, `total_ms`, beside `longest_ms`; `restarted` with `goodput`, `interval_seconds`,
+// `best_interval`, `snapshot_seconds`, `restart_seconds`.
 nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
                                    double images_per_second);
 

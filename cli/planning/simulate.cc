@@ -100,28 +100,28 @@ std::string SimulationTable(const ClusterAnswer& answer) {
          ", servers: " + std::to_string(answer.servers) +
          ", samples a worker: " + std::to_string(answer.batch) + "\n" +
          SampleInputLines(answer.inputs) + LimitsText(answer.limits) +
-         (answer.failures ? FailureText(*answer.failures, answer.job, answer.ImagesPerSecond()) : "");
+         (answer.failures ? FailureText(*answer.failures, answer.job, answer.ImagesPerSecond())
+                          : "");
 }
 
 std::string SimulationJson(const ClusterAnswer& answer) {
   const SimulatedTraining& training = answer.training;
-  nlohmann::ordered_json json = {
-      {"workers", answer.workers},
-      {"servers", answer.servers},
-      {"gpus_per_node", answer.gpus_per_node},
-      {"batch", answer.batch},
-      {"inputs", SampleInputsJson(answer.inputs)},
-      {"compute_ms", kMillisecondsPerSecond * training.compute},
-      {"iteration_ms", kMillisecondsPerSecond * training.iteration},
-      {"predicted_ms", ExpectedIterationMs(training.plan)},
-      {"images_per_second", answer.ImagesPerSecond()},
-      {"speedup", answer.Speedup()},
-      {"efficiency", answer.Efficiency()},
-      {"gpu_busy", training.busy},
-      {"bytes_per_node",
-       {{"sent", std::llround(training.bytes_sent)},
-        {"received", std::llround(training.bytes_received)}}},
-      {"limits", LimitsJson(answer.limits)}};
+  nlohmann::ordered_json json = {{"workers", answer.workers},
+                                 {"servers", answer.servers},
+                                 {"gpus_per_node", answer.gpus_per_node},
+                                 {"batch", answer.batch},
+                                 {"inputs", SampleInputsJson(answer.inputs)},
+                                 {"compute_ms", kMillisecondsPerSecond * training.compute},
+                                 {"iteration_ms", kMillisecondsPerSecond * training.iteration},
+                                 {"predicted_ms", ExpectedIterationMs(training.plan)},
+                                 {"images_per_second", answer.ImagesPerSecond()},
+                                 {"speedup", answer.Speedup()},
+                                 {"efficiency", answer.Efficiency()},
+                                 {"gpu_busy", training.busy},
+                                 {"bytes_per_node",
+                                  {{"sent", std::llround(training.bytes_sent)},
+                                   {"received", std::llround(training.bytes_received)}}},
+                                 {"limits", LimitsJson(answer.limits)}};
   if (answer.failures) {
     json["failures"] = FailureJson(*answer.failures, answer.job, answer.ImagesPerSecond());
   }

@@ -56,7 +56,7 @@ class InitialBroadcast {
   std::vector<int> chunks_;
   std::vector<Part> parts_;
   std::vector<int> beside_holders_;  // places of those that a holder may have to send to
-  size_t outstanding_;  // frames
+  size_t outstanding_;               // frames
 };
 
 }  // namespace poseidon

@@ -44,9 +44,10 @@ FailureScenario ParseFailures(const std::string& name, const std::string& text) 
                       "until another process is there: 720h:1min");
   }
   FailureScenario scenario;
-  scenario.mtbf = ParsePositiveSeconds(name + ", the time until a node fails", text.substr(0, colon));
-  scenario.replacement =
-      ParsePositiveSeconds(name + ", the time until another process is there", text.substr(colon + 1));
+  scenario.mtbf =
+      ParsePositiveSeconds(name + ", the time until a node fails", text.substr(0, colon));
+  scenario.replacement = ParsePositiveSeconds(name + ", the time until another process is there",
+                                              text.substr(colon + 1));
   return scenario;
 }
 
@@ -83,8 +84,8 @@ FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
   FailureAnswer answer;
   answer.scenario = scenario;
   answer.choice = choice;
-  answer.restarts = AnswerOfRestarts(job, model, scenario, training.start, choice.interval,
-                                     snapshot_seconds);
+  answer.restarts =
+      AnswerOfRestarts(job, model, scenario, training.start, choice.interval, snapshot_seconds);
   if (choice.mode == Recovery::NONE) return answer;
   if (job.cluster().workers() == 1) {
     throw ConfigError(

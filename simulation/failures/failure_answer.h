@@ -1,6 +1,6 @@
 // What a job's failures cost: one that recovers from them, by its actors
-// (simulation/failures/failure_simulation.h), and one that is started again from its newest snapshot,
-// in closed form (simulation/failures/snapshot_restarts.h).
+// (simulation/failures/failure_simulation.h), and one that is started again from its newest
+// snapshot, in closed form (simulation/failures/snapshot_restarts.h).
 //
 //   const RecoveryChoice choice = ParseRecoveryChoice("snapshot:30min");
 //
@@ -30,8 +30,8 @@ RecoveryChoice ParseRecoveryChoice(const std::string& text);
 // A duration above 0. Throws ConfigError that begins with `name`.
 double ParsePositiveSeconds(const std::string& name, const std::string& text);
 
-// "MTBF:DURATION", such as "720h:1min", to a scenario's first fields. Throws ConfigError that begins
-// with `name`.
+// "MTBF:DURATION", such as "720h:1min", to a scenario's first fields. Throws ConfigError that
+// begins with `name`.
 FailureScenario ParseFailures(const std::string& name, const std::string& text);
 
 // Seconds that a snapshot takes if nobody says it: parameters and optimizer state at 1 GB/s.

@@ -227,8 +227,8 @@ class FailureRun {
     if (node.role == Role::kServer) --servers_;
     if (!workers_.empty() && servers_ > 0) return;
     throw ConfigError("nobody comes in the place of the lost, and loss " +
-                      std::to_string(answer_.losses) + " is of the last " +
-                      RoleName(node.role) + "; ask for fewer losses");
+                      std::to_string(answer_.losses) + " is of the last " + RoleName(node.role) +
+                      "; ask for fewer losses");
   }
 
   FailureCosts Answer() {
@@ -247,8 +247,8 @@ class FailureRun {
       answer_.redone += recovered.reached() - recovered.iteration();
       answer_.detected += recovered.detected_seconds() / answer_.recoveries;
       answer_.restored += recovered.restored_seconds() / answer_.recoveries;
-      answer_.longest = std::max(answer_.longest,
-                                 recovered.detected_seconds() + recovered.restored_seconds());
+      answer_.longest =
+          std::max(answer_.longest, recovered.detected_seconds() + recovered.restored_seconds());
     }
     return answer_;
   }

@@ -1,10 +1,10 @@
 // What failures cost a job that is not recovered but started again, all of it, from its newest
 // snapshot: the expectation, in closed form. Nothing is simulated here.
 //
-// J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future
-// Generation Computer Systems 22 (2006), 303-312. Failures come at exponential intervals, while
-// snapshots are written and the job starts again, too; each throws the job back to the snapshot
-// before. Pure functions; all times are seconds.
+// J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps",
+// Future Generation Computer Systems 22 (2006), 303-312. Failures come at exponential intervals,
+// while snapshots are written and the job starts again, too; each throws the job back to the
+// snapshot before. Pure functions; all times are seconds.
 #pragma once
 
 namespace poseidon {

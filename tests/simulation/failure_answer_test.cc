@@ -71,7 +71,8 @@ TEST(LossDrawsTest, TheSameSeedGivesTheSameLossesInProportion) {
     rarer.Replace(other.node, other.when);
   }
   std::set<double> first;
-  for (uint64_t seed = 0; seed < 10; ++seed) first.insert(LossDraws(1, seed, Workers(5)).Next().when);
+  for (uint64_t seed = 0; seed < 10; ++seed)
+    first.insert(LossDraws(1, seed, Workers(5)).Next().when);
   EXPECT_EQ(first.size(), 10U);
 }
 
@@ -130,7 +131,8 @@ TEST(SnapshotRestartsTest, GoodputIsThatOfDrawnFailures) {
     for (const double interval : {10.0, 50.0}) {
       const SnapshotRestarts restarts{mtbf, 2, 7};
       const double drawn = DrawnGoodput(restarts, interval, 1);
-      EXPECT_NEAR(GoodputOfRestarts(restarts, interval) / drawn, 1, 0.05) << mtbf << " " << interval;
+      EXPECT_NEAR(GoodputOfRestarts(restarts, interval) / drawn, 1, 0.05)
+          << mtbf << " " << interval;
     }
   }
   EXPECT_EQ(GoodputOfRestarts({1, 0, 0}, 1e6), 0);
@@ -156,10 +158,13 @@ TEST(FailureAnswerTest, ReadsWhatFails) {
   EXPECT_THAT(refusal("720h"), HasSubstr("it must be MTBF:DURATION"));
   EXPECT_THAT(refusal(""), HasSubstr("it must be MTBF:DURATION"));
   EXPECT_THAT(refusal("0h:1min"), HasSubstr("until a node fails is \"0h\"; it must be above 0"));
-  EXPECT_THAT(refusal("1h:0s"), HasSubstr("another process is there is \"0s\"; it must be above 0"));
+  EXPECT_THAT(refusal("1h:0s"),
+              HasSubstr("another process is there is \"0s\"; it must be above 0"));
   EXPECT_THAT(refusal("-1h:1s"), HasSubstr("--failures, the time until a node fails: "));
-  EXPECT_THAT(refusal("1h:-1s"), HasSubstr("--failures, the time until another process is there: "));
-  for (const char* nonsense : {":", "1h:", ":1s", "1:1", "1 day:1s", "1h:1s:1s", "oo:1s", "nan:1s"}) {
+  EXPECT_THAT(refusal("1h:-1s"),
+              HasSubstr("--failures, the time until another process is there: "));
+  for (const char* nonsense :
+       {":", "1h:", ":1s", "1:1", "1 day:1s", "1h:1s:1s", "oo:1s", "nan:1s"}) {
     EXPECT_THAT(refusal(nonsense), HasSubstr("--failures, ")) << nonsense;
   }
 }
@@ -174,7 +179,8 @@ TEST(FailureAnswerTest, ReadsWhatBecomesOfAJob) {
     return RefusalOf([&] { ParseRecoveryChoice(text); });
   };
   for (const char* nonsense : {"", "REPLACE", "replaced", "none", "snapshots:1h", "replace:1h"}) {
-    EXPECT_THAT(refusal(nonsense), HasSubstr("it must be one of replace, shrink, snapshot:INTERVAL"))
+    EXPECT_THAT(refusal(nonsense),
+                HasSubstr("it must be one of replace, shrink, snapshot:INTERVAL"))
         << nonsense;
   }
   EXPECT_THAT(refusal("snapshot:0min"), HasSubstr("it must be above 0"));

@@ -65,9 +65,8 @@ class FailureSimulationTest : public testing::Test {
 TEST_F(FailureSimulationTest, NothingIsLostWhereNearlyNothingFails) {
   for (const Communication::Policy policy : Policies()) {
     SCOPED_TRACE(Communication::Policy_Name(policy));
-    const FailureCosts costs =
-        SimulateFailures(JobOf(4, 4, policy), SomeModel(),
-                         {.mtbf = 1e9 * kHour, .replacement = 30, .losses = 3});
+    const FailureCosts costs = SimulateFailures(
+        JobOf(4, 4, policy), SomeModel(), {.mtbf = 1e9 * kHour, .replacement = 30, .losses = 3});
     EXPECT_NEAR(costs.Goodput(), 1, 1e-9);
     EXPECT_LT(costs.Goodput(), 1);
   }
@@ -78,9 +77,9 @@ TEST_F(FailureSimulationTest, GoodputRisesWithTheTimeBetweenFailures) {
     double before = 0;
     for (const double hours : {0.2, 1.0, 5.0, 25.0, 1000.0}) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", " + std::to_string(hours) + " h");
-      const FailureCosts costs = SimulateFailures(
-          JobOf(3, 2, Communication::ALL_PS), SomeModel(),
-          {.mtbf = hours * kHour, .replacement = 30, .seed = seed, .losses = 10});
+      const FailureCosts costs =
+          SimulateFailures(JobOf(3, 2, Communication::ALL_PS), SomeModel(),
+                           {.mtbf = hours * kHour, .replacement = 30, .seed = seed, .losses = 10});
       EXPECT_GT(costs.Goodput(), before);
       before = costs.Goodput();
     }
@@ -94,9 +93,9 @@ TEST_F(FailureSimulationTest, EveryLossIsRecovered) {
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       SCOPED_TRACE(Communication::Policy_Name(policy) + ", seed " + std::to_string(seed));
       const Job job = JobOf(4, 3, policy);
-      const FailureCosts costs = SimulateFailures(
-          job, RandomModel(random),
-          {.mtbf = 1000 * kHour, .replacement = 30, .seed = seed, .losses = 12});
+      const FailureCosts costs =
+          SimulateFailures(job, RandomModel(random),
+                           {.mtbf = 1000 * kHour, .replacement = 30, .seed = seed, .losses = 12});
       EXPECT_EQ(costs.losses, 12);
       EXPECT_EQ(costs.recoveries, 12);
       EXPECT_LE(costs.redone, 2 * 12);
@@ -171,7 +170,9 @@ void ExpectSameAsWhole(uint64_t begin, uint64_t end) {
   }
 }
 
-TEST_F(FailureSimulationTest, CountedIterationsAreAsGoodAsSimulatedOnes) { ExpectSameAsWhole(0, 5); }
+TEST_F(FailureSimulationTest, CountedIterationsAreAsGoodAsSimulatedOnes) {
+  ExpectSameAsWhole(0, 5);
+}
 TEST_F(FailureSimulationTest, SlowCountedIterationsAreAsGoodAsSimulatedOnes) {
   ExpectSameAsWhole(5, 500);
 }

@@ -241,7 +241,8 @@ TEST_F(SimulateFailuresTest, SnapshotsAreComputed) {
   EXPECT_EQ(json["restarted"]["snapshot_seconds"], 10);
   EXPECT_FALSE(json["restarted"]["best_interval"]);
   EXPECT_EQ(json["goodput"], json["restarted"]["goodput"]);
-  const auto best = Failures({"--failures=100h:5min", "--recovery=snapshot", "--snapshot_cost=10s"});
+  const auto best =
+      Failures({"--failures=100h:5min", "--recovery=snapshot", "--snapshot_cost=10s"});
   EXPECT_GT(best["goodput"], json["goodput"]);
 }
 
@@ -264,9 +265,11 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
   EXPECT_THAT(Output({"--failures=720h"}), HasSubstr("it must be MTBF:DURATION"));
   EXPECT_THAT(Output({"--failures="}), HasSubstr("it must be MTBF:DURATION"));
   EXPECT_THAT(Output({"--failures=0h:1min"}), HasSubstr("it must be above 0"));
-  EXPECT_THAT(Output({"--failures=-1h:1min"}), HasSubstr("--failures, the time until a node fails"));
-  EXPECT_THAT(Output({failures, "--recovery=replacing"}),
-              HasSubstr("--recovery: recovery is \"replacing\"; it must be one of replace, shrink"));
+  EXPECT_THAT(Output({"--failures=-1h:1min"}),
+              HasSubstr("--failures, the time until a node fails"));
+  EXPECT_THAT(
+      Output({failures, "--recovery=replacing"}),
+      HasSubstr("--recovery: recovery is \"replacing\"; it must be one of replace, shrink"));
   EXPECT_THAT(Output({failures, "--recovery=snapshot:0s"}), HasSubstr("it must be above 0"));
   EXPECT_THAT(Output({failures, "--losses=0"}), HasSubstr("--losses is 0; it must be at least 1"));
   EXPECT_THAT(Output({failures, "--losses=-4"}), HasSubstr("it must be at least 1"));
@@ -278,7 +281,8 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
               HasSubstr("--heartbeat_deadline_seconds"));
   EXPECT_THAT(Output({failures, "--heartbeat_interval_seconds=-1"}),
               HasSubstr("--heartbeat_interval_seconds"));
-  EXPECT_THAT(Output({failures, "--policy=adam"}), HasSubstr("with --recovery REPLACE use another"));
+  EXPECT_THAT(Output({failures, "--policy=adam"}),
+              HasSubstr("with --recovery REPLACE use another"));
   EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=all_ps"}),
               HasSubstr("would be lost with the node that keeps it"));
   EXPECT_THAT(Output({failures, "--workers=1"}),

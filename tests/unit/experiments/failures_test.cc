@@ -111,7 +111,8 @@ TEST_F(FailuresTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(Refusal("replacement: \"30s\"", "replacement: \"-1s\""), HasSubstr("replacement: "));
   EXPECT_THAT(Refusal("losses: 4", "losses: 0"), HasSubstr("losses"));
   EXPECT_THAT(Refusal("\"5s\"", "\"5\""), HasSubstr("snapshot_cost: "));
-  EXPECT_THAT(Refusal("snapshot:10min", "snapshots"), HasSubstr("it must be one of replace, shrink"));
+  EXPECT_THAT(Refusal("snapshot:10min", "snapshots"),
+              HasSubstr("it must be one of replace, shrink"));
   EXPECT_THAT(Refusal("workers: 3\n", "workers: 3 plan_only: true\n"),
               HasSubstr("what is only planned has no failures"));
   EXPECT_THAT(Refusal("system: \"wfbp\" system: \"again\"", "system: \"adam\""),
