@@ -151,10 +151,10 @@ void ExpectSameAsWhole(uint64_t begin, uint64_t end) {
     communication.set_heartbeat_interval_seconds(0.1 * static_cast<double>(1 + random() % 5));
     communication.set_heartbeat_deadline_seconds(2);
     FailureScenario scenario;
-    scenario.mtbf = 60 + static_cast<double>(random() % 1000);
+    scenario.mtbf = 40 + static_cast<double>(random() % 400);
     scenario.replacement = 0.5 + static_cast<double>(random() % 8);
     scenario.seed = seed;
-    scenario.losses = 6;
+    scenario.losses = 4;
     const FailureCosts counted = SimulateFailures(job, model, scenario);
     scenario.whole = true;
     const FailureCosts whole = SimulateFailures(job, model, scenario);
@@ -208,7 +208,7 @@ TEST_F(FailureSimulationTest, SaysHowFarItIs) {
   std::vector<double> shares;
   SimulationControl control;
   control.progress = [&](const SimulationProgress& progress) { shares.push_back(progress.share); };
-  SimulateFailures(JobOf(32, 32, Communication::ALL_RING), SomeModel(),
+  SimulateFailures(JobOf(12, 12, Communication::ALL_RING), SomeModel(),
                    {.mtbf = 1000 * kHour, .replacement = 30, .losses = 6}, control);
   ASSERT_FALSE(shares.empty());
   EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
