@@ -51,13 +51,18 @@ void AddRecovered(const FailureCosts& costs, Table& table) {
   table.AddRow({"the longest", Milliseconds(costs.longest), "ms"});
 }
 
-std::string RecoveredText(const FailureAnswer& answer) {
+std::string RecoveredText(const FailureAnswer& answer, const Job& job) {
   const FailureCosts& costs = *answer.costs;
   std::string text = "goodput: iterations that stay done, of the " + TimeText(costs.wall) +
                      " until the last loss is recovered; recoveries in the mean\n";
   text += "by the actors: " + Grouped(costs.simulated) + " iterations, all that are near a loss; " +
           Grouped(static_cast<int64_t>(costs.kept) - costs.simulated) +
           " between them are counted, not simulated\n";
+  const double deadline = job.recovery().replacement_deadline_seconds();
+  if (answer.choice.mode == Recovery::REPLACE && answer.scenario.replacement > deadline) {
+    text += "such a job needs recovery { replacement_deadline_seconds } above its " +
+            TimeText(deadline) + ", or it ends before a replacement is there\n";
+  }
   if (answer.choice.mode == Recovery::SHRINK) {
     text += "workers left: " + std::to_string(costs.workers) +
             "; an iteration of fewer counts as their share of one of all\n";
@@ -125,7 +130,7 @@ std::string FailureText(const FailureAnswer& answer, const Job& job, double imag
   return "\n" + table.ToString() + "\nnodes: " + Grouped(NodesOf(job)) +
          ", of which one fails every " + TimeText(scenario.mtbf / NodesOf(job)) +
          "; another process is there after " + TimeText(scenario.replacement) + "\n" +
-         (answer.costs ? RecoveredText(answer) : "") + RestartText(answer);
+         (answer.costs ? RecoveredText(answer, job) : "") + RestartText(answer);
 }
 
 nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,

@@ -27,7 +27,13 @@ constexpr double kFar = 1e9;   // seconds; times of the simulation are whole nan
 // The training never comes to its end; when the losses are over it is left.
 constexpr int64_t kEndless = int64_t{1} << 40;
 
+// The job, which waits for replacements as long as they take; and these, as somebody would start
+// them again, until their predecessors' silence is noticed.
 Job Waiting(Job job, const FailureScenario& scenario) {
+  Cluster& cluster = *job.mutable_cluster();
+  cluster.set_join_deadline_seconds(
+      std::max(cluster.join_deadline_seconds(),
+               2 * job.communication().heartbeat_deadline_seconds()));
   Recovery& recovery = *job.mutable_recovery();
   recovery.set_replacement_deadline_seconds(
       std::max(recovery.replacement_deadline_seconds(), 2 * scenario.replacement + kHung));

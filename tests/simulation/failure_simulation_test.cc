@@ -137,6 +137,9 @@ TEST_F(FailureSimulationTest, HeartbeatsAreTheJobs) {
   EXPECT_NEAR(slow.detected - quick.detected, 18, 0.3);
   // Losses of servers without KV pairs cost nothing until they are noticed.
   EXPECT_GT(Lost(slow), Lost(quick) + 18);
+  // Longer than a process asks for a place.
+  job.mutable_communication()->set_heartbeat_deadline_seconds(100);
+  EXPECT_NEAR(SimulateFailures(job, SomeModel(), scenario).detected, 99.9, 0.3);
 }
 
 // With the iterations between losses counted instead of simulated the answer is the same, but for

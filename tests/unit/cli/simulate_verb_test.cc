@@ -257,6 +257,9 @@ TEST_F(SimulateFailuresTest, TextSaysWhatIsSimulatedAndWhatIsNot) {
   EXPECT_THAT(Output({"--failures=720h:1min", "--losses=1", "--recovery=shrink"}),
               HasSubstr("workers left: "));
   EXPECT_THAT(Output({}), ::testing::Not(HasSubstr("goodput")));
+  const std::string deadline = "such a job needs recovery { replacement_deadline_seconds } above ";
+  EXPECT_THAT(text, ::testing::Not(HasSubstr(deadline)));
+  EXPECT_THAT(Output({"--failures=720h:5min", "--losses=1"}), HasSubstr(deadline + "its 120.0 s"));
 }
 
 TEST_F(SimulateFailuresTest, RefusesNonsense) {
