@@ -195,6 +195,24 @@ TEST_F(FailureSimulationTest, ThoseThatGoOnWithoutTheLostTrainFewerSamples) {
   EXPECT_GT(costs.Goodput(), costs.workers / 8.0);
 }
 
+// How long iterations of those that are left take is measured in two of them.
+TEST_F(FailureSimulationTest, CountedIterationsOfFewerWorkersAreAsGood) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Job job = JobOf(8, 8, Policies()[seed]);
+    job.mutable_recovery()->set_mode(Recovery::SHRINK);
+    FailureScenario scenario{.mtbf = 800, .replacement = 30, .seed = seed, .losses = 4};
+    const FailureCosts counted = SimulateFailures(job, SomeModel(), scenario);
+    scenario.whole = true;
+    const FailureCosts whole = SimulateFailures(job, SomeModel(), scenario);
+    EXPECT_EQ(counted.workers, whole.workers);
+    EXPECT_LT(counted.simulated, whole.simulated);
+    const double per_loss = job.communication().heartbeat_interval_seconds() + 2 * whole.iteration;
+    EXPECT_NEAR(counted.Goodput(), whole.Goodput(),
+                scenario.losses * per_loss / whole.wall + 0.002 * whole.Goodput());
+  }
+}
+
 TEST_F(FailureSimulationTest, ShrinkingToNobodyIsRefused) {
   Job job = JobOf(2, 2, Communication::ALL_PS);
   job.mutable_recovery()->set_mode(Recovery::SHRINK);
