@@ -219,7 +219,12 @@ const Verb kSimulate{
         "busy the GPUs are, and how much the machine that moves most sends and receives. No data "
         "are needed, as for `poseidon plan`. "
         "docs/experiments.md, \"Your own net and cluster\", goes through an example; "
-        "docs/cost_model.md says what is not simulated.",
+        "docs/cost_model.md says what is not simulated.\n\n"
+        "With --failures, nodes die, and the answer has the goodput: the share of the time that "
+        "goes "
+        "into iterations that stay done, beside that of a job that is started again from "
+        "snapshots. "
+        "docs/recovery.md, \"What failures cost\", says how.",
     .flags =
         {{"net", "FILE", ""},
          {"solver", "FILE", ""},
@@ -260,6 +265,13 @@ const Verb kSimulate{
          {"bucket_bytes", "N", ""},
          {"lanes", "N", ""},
          {"kv_pair_bytes", "N", ""},
+         {"failures", "MTBF:DURATION", ""},
+         {"recovery", "WHAT", ""},
+         {"losses", "N", ""},
+         {"seed", "N", ""},
+         {"snapshot_cost", "TIME", ""},
+         {"heartbeat_interval_seconds", "X", ""},
+         {"heartbeat_deadline_seconds", "X", ""},
          {"format", "NAME", ""}},
     .example =
         "poseidon simulate --net=configs/models/lenet/net.prototxt \\\n"

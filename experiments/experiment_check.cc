@@ -12,6 +12,7 @@
 #include "experiments/result_columns.h"
 #include "planner/policies.h"
 #include "proto/cluster_rates.h"
+#include "simulation/failures/failure_answer.h"
 
 namespace poseidon {
 namespace {
@@ -115,6 +116,9 @@ class SubjectChecker {
         fields_.Fail(field + ".name", "there are two systems \"" + system.name() + "\"");
       }
       fields_.CheckKnown(field + ".policy", "policy", system.policy(), policies);
+      fields_.CheckRate(
+          [](const std::string&, const std::string& text) { ParseRecoveryChoice(text); },
+          field + ".recovery", system.recovery());
       if (system.has_grid_row()) fields_.CheckAtLeast(field + ".grid_row", system.grid_row(), 1);
     }
   }
@@ -158,10 +162,26 @@ class SweepChecker {
                          });
     fields_.CheckAtLeast(field + ".iterations", sweep.iterations(), 1);
     fields_.CheckAtMost(field + ".iterations", sweep.iterations(), kMostIterations);
+    if (sweep.has_failures()) CheckFailures(field, sweep);
     CheckPoints(field, sweep);
     for (int i = 0; i < sweep.condition_size(); ++i) {
       CheckCondition(field + ".condition." + std::to_string(i), sweep.condition(i));
     }
+  }
+
+  void CheckFailures(const std::string& field, const Sweep& sweep) const {
+    const std::string at = field + ".failures";
+    const Failures& failures = sweep.failures();
+    if (sweep.plan_only()) fields_.Fail(at, "what is only planned has no failures");
+    if (failures.mtbf().empty())
+      fields_.Fail(at, "failures need mtbf, the time until a node fails");
+    const auto positive = [this](const std::string& of, const std::string& text) {
+      fields_.CheckRate(ParsePositiveSeconds, of, text);
+    };
+    FieldChecks::ForEach(at + ".mtbf", failures.mtbf(), positive);
+    positive(at + ".replacement", failures.replacement());
+    if (failures.has_snapshot_cost()) positive(at + ".snapshot_cost", failures.snapshot_cost());
+    fields_.CheckAtLeast(at + ".losses", failures.losses(), 1);
   }
 
   // Before any is made: each has a job config of its own.
@@ -170,7 +190,8 @@ class SweepChecker {
     points *= sweep.net().empty() ? experiment_.net_size() : sweep.net_size();
     for (const int values :
          {sweep.workers_size(), sweep.spare_servers_size(), sweep.bandwidth_size(),
-          sweep.latency_size(), sweep.devices_per_worker_size(), sweep.condition_size()}) {
+          sweep.latency_size(), sweep.devices_per_worker_size(), sweep.condition_size(),
+          sweep.failures().mtbf_size()}) {
       points *= std::max(values, 1);
     }
     if (points <= kMostPoints) return;

@@ -30,6 +30,9 @@ struct ExperimentPoint {
   Condition condition;  // without a name: nothing is different
   bool plan_only = false;
   int iterations = 3;  // that count
+  // With one mtbf; not set: nothing fails.
+  std::optional<Failures> failures;
+  std::string recovery;  // the system's, where nodes fail
 };
 
 // Times in seconds. Bytes are an iteration's: bodies of gradients, values and factors as they are
@@ -50,6 +53,8 @@ struct PointResult {
   // Only where it was really trained: by iteration, mean over workers; the last test's accuracy.
   std::vector<double> losses;
   std::optional<double> accuracy;
+  // Only where nodes fail: the share of the time that goes into iterations that stay done.
+  std::optional<double> goodput;
 };
 
 }  // namespace poseidon

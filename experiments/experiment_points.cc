@@ -12,6 +12,7 @@
 #include "planner/policies.h"
 #include "proto/cluster_rates.h"
 #include "proto/job_config.h"
+#include "simulation/failures/failure_answer.h"
 
 namespace poseidon {
 namespace {
@@ -47,6 +48,7 @@ struct Choice {
   std::optional<std::string> latency;
   std::optional<int> devices;
   std::optional<Condition> condition;
+  std::optional<std::string> mtbf;
 };
 
 Cluster ClusterFor(const Sweep& sweep, const System& system, const Choice& choice) {
@@ -89,6 +91,14 @@ ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const 
   point.plan_only = sweep.plan_only();
   point.iterations = sweep.iterations();
   if (choice.condition) point.condition = *choice.condition;
+  if (choice.mtbf) {
+    point.failures = sweep.failures();
+    point.failures->clear_mtbf();
+    point.failures->add_mtbf(*choice.mtbf);
+    point.recovery = system.recovery();
+    const Recovery::Mode mode = ParseRecoveryChoice(point.recovery).mode;
+    if (mode != Recovery::NONE) point.job.mutable_recovery()->set_mode(mode);
+  }
   *point.job.mutable_cluster() = ClusterFor(sweep, system, choice);
   const Cluster& cluster = point.job.cluster();
   *point.job.mutable_communication() = CommunicationFor(sweep, system, cluster.workers());
@@ -117,6 +127,27 @@ void CheckPoint(const ExperimentPoint& point) {
   }
 }
 
+// All of a net, and a time between failures.
+void AddChoices(const std::string& net, const std::optional<std::string>& mtbf, const Sweep& sweep,
+                std::vector<Choice>& choices) {
+  for (const auto& bandwidth : Axis(sweep.bandwidth())) {
+    for (const auto& latency : Axis(sweep.latency())) {
+      for (const auto& condition : Axis(sweep.condition())) {
+        for (const auto& devices : Axis(sweep.devices_per_worker())) {
+          for (const std::string& system : sweep.system()) {
+            for (const auto& workers : Axis(sweep.workers())) {
+              for (const auto& spare : Axis(sweep.spare_servers())) {
+                choices.push_back(
+                    {net, system, workers, spare, bandwidth, latency, devices, condition, mtbf});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 std::vector<Choice> ChoicesOf(const Experiment& experiment, const Sweep& sweep) {
   std::vector<std::string> nets(sweep.net().begin(), sweep.net().end());
   if (nets.empty()) {
@@ -125,21 +156,8 @@ std::vector<Choice> ChoicesOf(const Experiment& experiment, const Sweep& sweep) 
   std::vector<Choice> choices;
   // The last list changes fastest: small clusters, whose points are quick, come before large ones.
   for (const std::string& net : nets) {
-    for (const auto& bandwidth : Axis(sweep.bandwidth())) {
-      for (const auto& latency : Axis(sweep.latency())) {
-        for (const auto& condition : Axis(sweep.condition())) {
-          for (const auto& devices : Axis(sweep.devices_per_worker())) {
-            for (const std::string& system : sweep.system()) {
-              for (const auto& workers : Axis(sweep.workers())) {
-                for (const auto& spare : Axis(sweep.spare_servers())) {
-                  choices.push_back(
-                      {net, system, workers, spare, bandwidth, latency, devices, condition});
-                }
-              }
-            }
-          }
-        }
-      }
+    for (const auto& mtbf : Axis(sweep.failures().mtbf())) {
+      AddChoices(net, mtbf, sweep, choices);
     }
   }
   return choices;
@@ -211,6 +229,10 @@ std::string KeyOf(const ExperimentPoint& point, ExperimentMode mode) {
   Append(point.job, bytes);
   Append(point.model, bytes);
   Append(point.condition, bytes);
+  if (point.failures) {
+    Append(*point.failures, bytes);
+    bytes += point.recovery + "\n";
+  }
   bytes += point.solver;
   char key[17];
   std::snprintf(key, sizeof key, "%016llx",
@@ -231,6 +253,7 @@ std::string Describe(const ExperimentPoint& point) {
   text += ", " + cluster.network().bandwidth();
   if (cluster.network().has_latency()) text += ", " + cluster.network().latency();
   if (!point.condition.name().empty()) text += ", " + point.condition.name();
+  if (point.failures) text += ", a node lives " + point.failures->mtbf(0);
   return text;
 }
 

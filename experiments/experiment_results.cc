@@ -34,6 +34,7 @@ Json ToJson(const PointResult& result) {
                {"schemes", result.schemes}};
   if (!result.losses.empty()) json["loss"] = result.losses;
   if (result.accuracy) json["accuracy"] = *result.accuracy;
+  if (result.goodput) json["goodput"] = *result.goodput;
   return json;
 }
 
@@ -49,6 +50,7 @@ PointResult FromJson(const Json& json) {
   result.schemes = json.at("schemes");
   if (json.contains("loss")) result.losses = json.at("loss").get<std::vector<double>>();
   if (json.contains("accuracy")) result.accuracy = json.at("accuracy").get<double>();
+  if (json.contains("goodput")) result.goodput = json.at("goodput").get<double>();
   return result;
 }
 
@@ -116,6 +118,12 @@ int64_t ParametersOf(const ModelSpec& model) {
   return floats;
 }
 
+std::optional<double> MtbfHours(const ExperimentPoint& point) {
+  constexpr double kHour = 3600;
+  if (!point.failures) return std::nullopt;
+  return ToSeconds(ParseDuration(point.failures->mtbf(0))) / kHour;
+}
+
 // The columns that say what was run.
 void AddSetting(const ExperimentPoint& point, ExperimentMode mode, CsvRow& row) {
   const Cluster& cluster = point.job.cluster();
@@ -129,6 +137,7 @@ void AddSetting(const ExperimentPoint& point, ExperimentMode mode, CsvRow& row) 
   row.Add(gigabits);
   row.Add(ToSeconds(ParseDuration(cluster.network().latency())) * 1e6);
   row.Add(point.condition.name());
+  row.Add(MtbfHours(point));
   row.Add(std::string(NameOf(mode)));
   row.Add(point.policy);
   row.Add(point.model.batch());
@@ -161,6 +170,7 @@ void AddOutcome(const ExperimentPoint& point, const PointResult& result, CsvRow&
   row.Add(result.predicted > 0 ? std::optional(result.predicted) : std::nullopt);
   row.Add(result.schemes);
   row.Add(result.accuracy);
+  row.Add(result.goodput);
 }
 
 // The columns that compare it with what others have published.

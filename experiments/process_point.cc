@@ -40,6 +40,7 @@ bool IsReplay(const ExperimentPoint& point) {
 
 // Why no real processes can stand for the point, wherever they run.
 std::optional<std::string> WhyNoProcesses(const ExperimentPoint& point) {
+  if (point.failures) return "nodes that fail are only simulated";
   if (point.plan_only) return "only the planner is asked";
   if (point.job.cluster().devices_per_worker() > 1) {
     return "devices of a worker are only simulated";

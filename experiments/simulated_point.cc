@@ -4,6 +4,7 @@
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "proto/bucket.h"
+#include "simulation/failures/failure_answer.h"
 #include "simulation/plan_trial.h"
 #include "simulation/training_simulation.h"
 
@@ -11,6 +12,23 @@ namespace poseidon {
 namespace {
 
 constexpr double kMillisecondsPerSecond = 1000;
+
+double GoodputOf(const ExperimentPoint& point, const SimulatedTraining& training,
+                 const SimulationControl& control) {
+  const Failures& failures = *point.failures;
+  FailureScenario scenario;
+  scenario.mtbf = ParsePositiveSeconds("mtbf", failures.mtbf(0));
+  scenario.replacement = ParsePositiveSeconds("replacement", failures.replacement());
+  scenario.seed = failures.seed();
+  scenario.losses = failures.losses();
+  std::optional<double> snapshot;
+  if (failures.has_snapshot_cost()) {
+    snapshot = ParsePositiveSeconds("snapshot_cost", failures.snapshot_cost());
+  }
+  return AnswerFailures(point.job, point.model, scenario, ParseRecoveryChoice(point.recovery),
+                        snapshot, training, control)
+      .Goodput();
+}
 
 PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>& interrupted) {
   const SteadyIterations steady = {.warm_up = WarmUpIterations(point.job.communication()),
@@ -33,6 +51,7 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
   result.mean_bytes = training.mean_bytes;
   result.predicted = ExpectedIterationMs(training.plan) / kMillisecondsPerSecond;
   result.schemes = training.schemes;
+  if (point.failures) result.goodput = GoodputOf(point, training, control);
   return result;
 }
 

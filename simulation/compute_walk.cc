@@ -16,7 +16,7 @@ void ComputeWalk::Begin(int64_t iteration, Time now) {
   iteration_ = iteration;
   since_ = now;
   pass_ = Pass::kForward;
-  options_.iterations->push_back({now, {}, {}});
+  options_.iterations->push_back({now, {}, {}, iteration});
 }
 
 void ComputeWalk::Abandon() {

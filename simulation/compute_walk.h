@@ -27,6 +27,7 @@ struct IterationTimes {
   Time begin{};        // the first step's forward may still have to wait
   Time end{};          // of the backward pass
   Duration exposed{};  // of these, those that computing stood still for parameters
+  int64_t iteration = 0;
 };
 
 class ComputeWalk {

@@ -5,6 +5,7 @@
 #include "collectives/all_reduce_steps.h"
 #include "planner/cost/bucket_costs.h"
 #include "proto/bucket.h"
+#include "proto/plan_members.h"
 
 namespace poseidon {
 
@@ -37,8 +38,10 @@ Duration ProcessingCosts::Of(const ArithmeticAmount& amount) const {
 }
 
 Duration ProcessingCosts::OfExchange(const Envelope& envelope) {
+  // What is of a plan before, and will be dropped, may be of a chunk or a worker that is no more.
   if (envelope.bucket >= buckets_.size()) return {};
   Bucket& bucket = buckets_[envelope.bucket];
+  if (envelope.chunk >= bucket.add.size()) return {};
   switch (envelope.kind) {
     case MessageKind::kGradient:
       return OfGradient(envelope, bucket);
@@ -65,9 +68,11 @@ Duration ProcessingCosts::OfReduce(const Envelope& envelope) const {
   const int chunk = static_cast<int>(envelope.chunk);
   const BucketPlan& plan = plan_.buckets(static_cast<int>(envelope.bucket));
   const int64_t floats = plan.chunks(chunk).size();
-  const AllReduceSteps steps(plan.scheme(), plan_, chunk, {0, floats}, envelope.to.node.rank,
-                             plan_.workers());
-  const auto index = steps.Awaiting(envelope.from.node.rank, static_cast<int>(envelope.step));
+  const int self = PlaceOfWorker(plan_, envelope.to.node.rank);
+  const int peer = PlaceOfWorker(plan_, envelope.from.node.rank);
+  if (self < 0 || peer < 0) return {};
+  const AllReduceSteps steps(plan.scheme(), plan_, chunk, {0, floats}, self, plan_.workers());
+  const auto index = steps.Awaiting(peer, static_cast<int>(envelope.step));
   if (!index) return {};
   const Operation operation = steps.At(*index);
   const bool adds = operation.kind == Operation::Kind::kAdd;

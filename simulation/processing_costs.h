@@ -13,7 +13,8 @@
 // update_rate, and matrix products, which rebuild gradients from factors, at `flops`.
 //
 // Not thread-safe. Messages are asked about once each, in the order of their arrival; they are
-// those of one simulated cluster whose nodes are all alive.
+// those of one simulated cluster. Nodes may be lost where workers make the updates: what servers
+// add up of an iteration that is done again would be miscounted.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class ProcessingCosts {
  public:
   explicit ProcessingCosts(const ClusterModel& cluster);
 
-  // Before any message of a data lane. It is copied.
+  // Before any message of a data lane under it. It is copied.
   void SetPlan(const Plan& plan);
   bool has_plan() const { return plan_.buckets_size() > 0; }
 

@@ -70,6 +70,7 @@ class SimulatedCluster {
   SimNode process(const NodeId& id) const { return At(id).process; }
   // For other faults and for strangers on the network.
   SimRuntime& runtime() { return runtime_; }
+  const SimRuntime& runtime() const { return runtime_; }
 
   size_t nodes() const { return nodes_.size(); }
   // In the layout's order.

@@ -12,9 +12,9 @@
 #include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
 #include "proto/cluster_rates.h"
+#include "simulation/phantom_training.h"
 #include "simulation/processing_costs.h"
 #include "simulation/simulated_cluster.h"
-#include "simulation/simulation_size.h"
 
 namespace poseidon {
 namespace {
@@ -89,34 +89,6 @@ Job WithoutDeadlines(Job job) {
   return job;
 }
 
-// A net without a solver has no rule; phantoms are updated by any.
-ModelSpec WithUpdateRule(ModelSpec model) {
-  if (!model.update_rule().lr_policy().empty()) return model;
-  model.mutable_update_rule()->set_type("SGD");
-  model.mutable_update_rule()->set_lr_policy("fixed");
-  model.mutable_update_rule()->set_base_lr(1);
-  return model;
-}
-
-SimulatedClusterOptions OptionsFor(const Job& job, const ModelSpec& model, int64_t iterations) {
-  const ClusterModel spec = ClusterOf(job);
-  NicSpec nic;
-  nic.goodput_bytes_per_second = spec.goodput;
-  nic.latency = Seconds(spec.latency);
-  nic.send_buffer_bytes = spec.send_buffer_bytes;
-  SimulatedClusterOptions options;
-  options.job = WithoutDeadlines(job);
-  options.layout = spec.colocated ? ColocatedLayout(job, nic) : SeparateLayout(job, nic);
-  options.work.model = WithUpdateRule(model);
-  options.work.iterations = iterations;
-  const std::vector<LayerTime> times = ComputeTimes(model, spec.flops);
-  for (int l = 0; l < model.layers_size(); ++l) {
-    options.work.timeline.steps.push_back(
-        {l, Seconds(times[l].forward), Seconds(times[l].backward)});
-  }
-  return options;
-}
-
 double Goodput(const std::string& bandwidth, const Network& network) {
   constexpr double kBitsPerByte = 8;
   return static_cast<double>(ParseBitRate(bandwidth)) / kBitsPerByte * network.goodput_share();
@@ -189,55 +161,14 @@ WorkerSeconds SecondsOf(SimulatedCluster& cluster, int workers, const SteadyIter
   return seconds;
 }
 
-// Sees every message that arrives, and from that how far the simulation is and what it takes.
-class SimulationWatch {
- public:
-  SimulationWatch(const SimulationControl& control, const Cluster& cluster, int layers,
-                  int64_t iterations)
-      : control_(control),
-        cluster_(cluster),
-        iterations_(iterations),
-        node_memory_(NodeMemory(cluster, layers, iterations)),
-        memory_before_(ResidentMemory()) {
-    Check(node_memory_);
+// The end of the first iteration at the last worker, without what the iteration computes.
+double StartOf(const SimulatedCluster& cluster, int workers, Duration compute) {
+  Time end{};
+  for (int rank = 0; rank < workers; ++rank) {
+    end = std::max(end, cluster.trainer(rank).iterations.front().end);
   }
-
-  void OnPlan(const Plan& plan) {
-    expected_ = DataMessages(plan) * static_cast<double>(iterations_);
-    Check(node_memory_ + MessageMemory(plan));
-  }
-
-  void OnMessage(const Envelope& envelope) {
-    if (envelope.to.node.role == Role::kThisNode) return;
-    if (envelope.to.lane >= kFirstDataLane) ++data_messages_;
-    if (++messages_ % kMessagesBetween != 0) return;
-    // Whatever was estimated: rather an end with a reason than a machine that swaps.
-    const double taken = static_cast<double>(ResidentMemory() - memory_before_);
-    if (taken > kMostOfMemory * static_cast<double>(control_.memory)) Check(taken / kMostOfMemory);
-    if (control_.progress) control_.progress({messages_, Share()});
-  }
-
- private:
-  static constexpr int64_t kMessagesBetween = 1 << 17;  // about a tenth of a second
-  static constexpr double kMostOfMemory = 0.9;
-
-  double Share() const {
-    return expected_ > 0 ? std::min(1.0, static_cast<double>(data_messages_) / expected_) : 0;
-  }
-
-  void Check(double bytes) const {
-    CheckSimulationMemory(cluster_, iterations_, bytes, control_.memory);
-  }
-
-  const SimulationControl& control_;
-  const Cluster& cluster_;
-  int64_t iterations_;
-  double node_memory_;
-  int64_t memory_before_;
-  int64_t messages_ = 0;
-  int64_t data_messages_ = 0;
-  double expected_ = 0;  // data messages of the whole training
-};
+  return ToSeconds(end - compute);
+}
 
 }  // namespace
 
@@ -276,7 +207,7 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
                                    const SimulationControl& control) {
   const int64_t iterations = int64_t{steady.warm_up} + steady.measured;
   SimulationWatch watch(control, job.cluster(), model.layers_size(), iterations);
-  SimulatedClusterOptions options = OptionsFor(job, model, iterations);
+  SimulatedClusterOptions options = PhantomTraining(WithoutDeadlines(job), model, iterations);
   options.planner = control.planner;
   // As the scheduler's program would have measured them.
   if (job.training().batch() == Training::BALANCED && job.training().part().empty()) {
@@ -313,6 +244,7 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   const WorkerSeconds seconds = SecondsOf(cluster, workers, steady);
   result.iteration = seconds.all / steady.measured / workers;
   result.busy = seconds.all > 0 ? seconds.busy / seconds.all : 1;
+  result.start = StartOf(cluster, workers, ComputeTime(options.work.timeline));
   const MachineTraffic::Bytes busiest = traffic.Busiest();
   result.bytes_sent = static_cast<double>(busiest.sent) / steady.measured;
   result.bytes_received = static_cast<double>(busiest.received) / steady.measured;

@@ -8,15 +8,12 @@
 // threads.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <string>
 
-#include "core/process/memory.h"
-#include "planner/job_plan.h"
 #include "proto/experiment.pb.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
+#include "simulation/simulation_watch.h"
 
 namespace poseidon {
 
@@ -31,30 +28,15 @@ struct SteadyIterations {
 // their lead; else they are steady after the second.
 int WarmUpIterations(const Communication& communication);
 
-// How far a simulation is.
-struct SimulationProgress {
-  int64_t messages = 0;  // of all kinds, that have arrived
-  // Of the training's data messages those that have arrived, from 0 to 1; the rest of the time is
-  // about in proportion. 0 while processes join and the scheduler plans.
-  double share = 0;
-};
-
-// What a simulation does beside simulating.
-struct SimulationControl {
-  // Called now and then, some ten times a second; may throw, which ends the simulation.
-  std::function<void(const SimulationProgress&)> progress = {};
-  // Bytes that it may take. It is refused as soon as it is known to need more.
-  int64_t memory = AvailableMemory();
-  // Makes the plan; empty: PlanJob.
-  JobPlanner planner = {};
-};
-
 // Means over the measured iterations, and over the workers where they differ.
 struct SimulatedTraining {
   Plan plan;             // as the scheduler made it, with its prediction
   double iteration = 0;  // seconds
   double compute = 0;    // seconds of an iteration that a worker alone needs
   double busy = 0;       // share of the iteration that workers compute
+  // Seconds from the begin of all processes until the first iteration could have begun: they join,
+  // and get worker 0's parameters.
+  double start = 0;
   // Bytes an iteration of the machine that sends and receives most: bodies of gradients, values and
   // factors as they are on the network, without headers and control messages.
   double bytes_sent = 0;

@@ -84,6 +84,24 @@ DEFINE_string(gpu_bandwidth, "100Gbps", "Between a worker's GPUs, each direction
 DEFINE_string(copy_bandwidth, "",
               "Between a GPU and its host's memory, each direction; not given: nothing is copied.");
 
+DEFINE_string(failures, "",
+              "Nodes fail: the mean time until a worker or server does, and the time until another "
+              "process is in its place: 720h:1min.");
+DEFINE_string(recovery, "replace",
+              "With --failures: replace, another process takes the place; shrink, the others go on "
+              "without; snapshot:INTERVAL, all starts again from the newest snapshot, one every "
+              "INTERVAL of training; snapshot, at the best interval.");
+DEFINE_int32(losses, 20,
+             "With --failures: how many losses are simulated; more take longer and say more.");
+DEFINE_uint64(seed, 1, "With --failures: of when nodes fail, and which.");
+DEFINE_string(snapshot_cost, "",
+              "With --failures: how long training stands still for a snapshot, and reading one "
+              "takes. If not given: the parameters and the optimizer state at 1 GB/s.");
+DEFINE_double(heartbeat_interval_seconds, 0,
+              "With --failures: of the job config's communication; its default if not given.");
+DEFINE_double(heartbeat_deadline_seconds, 0,
+              "With --failures: likewise; a node that is silent for so long is lost.");
+
 DEFINE_string(experiment, "", "Experiment file (docs/experiments.md).");
 DEFINE_string(
     mode, "simulate",

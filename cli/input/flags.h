@@ -48,6 +48,15 @@ DECLARE_int32(gpus_per_node);
 DECLARE_string(gpu_bandwidth);
 DECLARE_string(copy_bandwidth);
 
+// Nodes that fail, for predictions.
+DECLARE_string(failures);
+DECLARE_string(recovery);
+DECLARE_int32(losses);
+DECLARE_uint64(seed);
+DECLARE_string(snapshot_cost);
+DECLARE_double(heartbeat_interval_seconds);
+DECLARE_double(heartbeat_deadline_seconds);
+
 // Other machines.
 DECLARE_string(hosts);
 DECLARE_string(remote_shell);

@@ -41,7 +41,9 @@ void ExperimentProgress::Done(const ExperimentPoint& point, const PointResult& r
   const Cluster& cluster = point.job.cluster();
   out_ << Digits(kMillisecondsPerSecond * result.iteration, 1) << " ms, speedup "
        << Digits(SpeedupOf(point, result), 2) << " of "
-       << cluster.workers() * cluster.devices_per_worker() << " (" << RoughTime(took);
+       << cluster.workers() * cluster.devices_per_worker();
+  if (result.goodput) out_ << ", goodput " << Digits(100 * *result.goodput, 2) << '%';
+  out_ << " (" << RoughTime(took);
   if (finished_ < count_) {
     const double left = ToSeconds(now - start_) * (work_ - done_) / done_;
     out_ << "; about " << RoughTime(Seconds(left)) << " left";

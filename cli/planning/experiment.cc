@@ -357,6 +357,8 @@ ExitCode ExperimentVerb() {
         "there is no experiment; name a file, such as configs/experiments/busy.prototxt");
   }
   const ExperimentMode mode = ModeFromFlags();
+  // Nor that they are lost.
+  if (mode == ExperimentMode::kSimulate) FLAGS_minloglevel = google::GLOG_ERROR;
   if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
   if (FLAGS_slow_motion < 1) throw ConfigError("--slow_motion must be at least 1");
   if (mode == ExperimentMode::kRun && FLAGS_hosts.empty()) {

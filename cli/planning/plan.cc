@@ -136,6 +136,7 @@ void Check(const Job& job) {
         {"cluster.network.goodput_share", "--goodput"},
         {"cluster.devices_per_worker", "--gpus_per_node"},
         {"cluster.device_bandwidth", "--gpu_bandwidth"},
+        {"recovery.mode", "--recovery"},
         {"cluster.network.", "--"},
         {"cluster.", "--"},
         {"communication.", "--"}};

@@ -1,5 +1,7 @@
 #include "cli/planning/simulate.h"
 
+#include <glog/logging.h>
+
 #include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -36,12 +38,15 @@ double ClusterAnswer::Speedup() const { return Gpus() * Efficiency(); }
 double ClusterAnswer::Efficiency() const { return training.compute / training.iteration; }
 
 ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
-                            const SimulationControl& control) {
+                            const SimulationControl& control,
+                            const std::optional<FailureQuestion>& failures) {
   if (iterations <= kUncounted) {
     throw ConfigError("--iterations is " + std::to_string(iterations) +
                       "; it must be at least 3, for the first two do not count");
   }
-  const auto [one, job, inputs] = LoadModelAndJob(options);
+  PlanOptions recovering = options;
+  if (failures) SetRecovery(*failures, recovering.job);
+  const auto [one, job, inputs] = LoadModelAndJob(recovering);
   const Cluster& cluster = job.cluster();
   const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication()),
@@ -54,6 +59,11 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   answer.inputs = inputs;
   answer.training = SimulateTraining(job, model, steady, {}, control);
   answer.limits = WhatLimits(answer.training.plan, InformationBook(model, cluster), ClusterOf(job));
+  answer.job = job;
+  if (failures) {
+    answer.failures = AnswerFailures(job, model, failures->scenario, failures->choice,
+                                     failures->snapshot_seconds, answer.training, control);
+  }
   return answer;
 }
 
@@ -89,28 +99,32 @@ std::string SimulationTable(const ClusterAnswer& answer) {
   return table.ToString() + "\nworkers: " + std::to_string(answer.workers) +
          ", servers: " + std::to_string(answer.servers) +
          ", samples a worker: " + std::to_string(answer.batch) + "\n" +
-         SampleInputLines(answer.inputs) + LimitsText(answer.limits);
+         SampleInputLines(answer.inputs) + LimitsText(answer.limits) +
+         (answer.failures ? FailureText(*answer.failures, answer.job, answer.ImagesPerSecond())
+                          : "");
 }
 
 std::string SimulationJson(const ClusterAnswer& answer) {
   const SimulatedTraining& training = answer.training;
-  const nlohmann::ordered_json json = {
-      {"workers", answer.workers},
-      {"servers", answer.servers},
-      {"gpus_per_node", answer.gpus_per_node},
-      {"batch", answer.batch},
-      {"inputs", SampleInputsJson(answer.inputs)},
-      {"compute_ms", kMillisecondsPerSecond * training.compute},
-      {"iteration_ms", kMillisecondsPerSecond * training.iteration},
-      {"predicted_ms", ExpectedIterationMs(training.plan)},
-      {"images_per_second", answer.ImagesPerSecond()},
-      {"speedup", answer.Speedup()},
-      {"efficiency", answer.Efficiency()},
-      {"gpu_busy", training.busy},
-      {"bytes_per_node",
-       {{"sent", std::llround(training.bytes_sent)},
-        {"received", std::llround(training.bytes_received)}}},
-      {"limits", LimitsJson(answer.limits)}};
+  nlohmann::ordered_json json = {{"workers", answer.workers},
+                                 {"servers", answer.servers},
+                                 {"gpus_per_node", answer.gpus_per_node},
+                                 {"batch", answer.batch},
+                                 {"inputs", SampleInputsJson(answer.inputs)},
+                                 {"compute_ms", kMillisecondsPerSecond * training.compute},
+                                 {"iteration_ms", kMillisecondsPerSecond * training.iteration},
+                                 {"predicted_ms", ExpectedIterationMs(training.plan)},
+                                 {"images_per_second", answer.ImagesPerSecond()},
+                                 {"speedup", answer.Speedup()},
+                                 {"efficiency", answer.Efficiency()},
+                                 {"gpu_busy", training.busy},
+                                 {"bytes_per_node",
+                                  {{"sent", std::llround(training.bytes_sent)},
+                                   {"received", std::llround(training.bytes_received)}}},
+                                 {"limits", LimitsJson(answer.limits)}};
+  if (answer.failures) {
+    json["failures"] = FailureJson(*answer.failures, answer.job, answer.ImagesPerSecond());
+  }
   return json.dump(2) + "\n";
 }
 
@@ -119,13 +133,15 @@ ExitCode SimulateVerb() {
   const int iterations = FlagGiven("iterations") ? FLAGS_iterations : kIterations;
   PlanOptions options = PlanOptionsFromFlags(SimulatedPolicies());
   SetDevicesFromFlags(*options.job.mutable_cluster());
+  const std::optional<FailureQuestion> failures = FailureQuestionFromFlags();
+  if (failures) FLAGS_minloglevel = google::GLOG_ERROR;  // that simulated nodes are lost is no news
   SimulationReport report(std::cerr, SteadyNow());
   SimulationControl control;
   control.planner = PlanByTrial;
   control.progress = [&report](const SimulationProgress& progress) {
     report.On(progress, SteadyNow());
   };
-  const ClusterAnswer answer = SimulateModel(options, iterations, control);
+  const ClusterAnswer answer = SimulateModel(options, iterations, control, failures);
   std::cout << (json ? SimulationJson(answer) : SimulationTable(answer));
   return ExitCode::kSuccess;
 }

@@ -1,10 +1,12 @@
 // `poseidon simulate`: what a training of a net would do on a cluster, without either.
 #pragma once
 
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "cli/planning/failures.h"
 #include "cli/planning/plan.h"
 #include "core/error.h"
 #include "core/time.h"
@@ -21,6 +23,8 @@ struct ClusterAnswer {
   std::vector<SampleInput> inputs;
   SimulatedTraining training;
   Limits limits;  // by prediction
+  Job job;
+  std::optional<FailureAnswer> failures;  // if it was asked what they cost
 
   double ImagesPerSecond() const;
   int Gpus() const { return workers * gpus_per_node; }
@@ -33,7 +37,8 @@ struct ClusterAnswer {
 // `iterations` as in `poseidon simulate --help`. Throws ConfigError if there are fewer than 3, and
 // as PlanModel and SimulateTraining do.
 ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
-                            const SimulationControl& control = {});
+                            const SimulationControl& control = {},
+                            const std::optional<FailureQuestion>& failures = std::nullopt);
 
 // What `poseidon simulate` says on standard error while it works: nothing for the first seconds,
 // then, every few, how far it is and about how much time is left. Not thread-safe.
@@ -60,7 +65,7 @@ std::string SimulationTable(const ClusterAnswer& answer);
 // For programs: `workers`, `servers`, `gpus_per_node`, `batch`, `inputs` (as PlanJson),
 // `compute_ms`, `iteration_ms`, `predicted_ms` (the planner's), `images_per_second`, `speedup`,
 // `efficiency`, `gpu_busy`, `bytes_per_node` with `sent` and `received` (an iteration, by the most
-// loaded machine), `limits` (as PlanJson).
+// loaded machine), `limits` (as PlanJson), and with failures `failures` (as FailureJson).
 std::string SimulationJson(const ClusterAnswer& answer);
 
 // Reads the flags of `poseidon simulate --help` and prints the answer. Throws Error.

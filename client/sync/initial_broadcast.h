@@ -55,7 +55,8 @@ class InitialBroadcast {
   int bucket_;
   std::vector<int> chunks_;
   std::vector<Part> parts_;
-  size_t outstanding_;  // frames
+  std::vector<int> beside_holders_;  // places of those that a holder may have to send to
+  size_t outstanding_;               // frames
 };
 
 }  // namespace poseidon

@@ -27,6 +27,7 @@ IDENTITY = [
     "latency_us",
     "devices",
     "condition",
+    "mtbf_hours",
     "workers",
     # Not servers, which are mostly as many as the workers: each number of workers would be a line
     # of its own where some points have more.
@@ -55,6 +56,7 @@ COLUMNS = {
     "bandwidth_gbps": Column("number", "bandwidth (Gb/s)", "{} Gb/s"),
     "latency_us": Column("number", "latency (µs)", "{} µs latency"),
     "condition": Column("text", "condition", "{}"),
+    "mtbf_hours": Column("number", "mean time until a node fails (h)", "a node lives {} h"),
     "mode": Column("text", "mode", "{}"),
     "policy": Column("text", "policy", "policy {}"),
     "batch": Column("number", "batch of a worker (samples)", "{} samples per worker"),
@@ -77,6 +79,7 @@ COLUMNS = {
     "predicted_seconds": Column("seconds", "predicted iteration time", "predicted {}"),
     "schemes": Column("text", "schemes", "{}"),
     "accuracy": Column("share", "test accuracy", "accuracy {}"),
+    "goodput": Column("share", "goodput", "goodput {}"),
     "published": Column("number", "published speedup", "published {}"),
     "difference": Column("share", "difference from published", "difference {}"),
     "fitted": Column("text", "fitted", "{}"),

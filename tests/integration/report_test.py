@@ -17,11 +17,11 @@ import report_html
 
 REPORT = os.path.join(cluster.REPOSITORY, "experiments", "report", "report.py")
 COLUMNS = (
-    "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mode,"
+    "system,model,workers,servers,devices,gpus,bandwidth_gbps,latency_us,condition,mtbf_hours,mode,"
     "policy,batch,parameters,goodput_gbps,message_cost_us,flops,reduction_rate,update_rate,"
     "iteration_seconds,compute_seconds,images_per_second,speedup,"
     "efficiency,gpu_busy,bytes_out,bytes_in,bytes_mean,imbalance,predicted_seconds,schemes,"
-    "accuracy,published,difference,fitted,source,key"
+    "accuracy,goodput,published,difference,fitted,source,key"
 ).split(",")
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Prints how many pixels of a picture have each of the colours, in an interpreter with Matplotlib.

@@ -186,6 +186,118 @@ TEST_F(SimulateVerbTest, TakesNetsWithTheSpeedOfOneWorker) {
   EXPECT_NEAR(Simulate("bytes").training.compute, 0.1, 1e-6);
 }
 
+// Of `poseidon simulate` with these flags.
+class SimulateFailuresTest : public SimulateVerbTest {
+ protected:
+  std::string Output(std::vector<std::string> flags) {
+    gflags::FlagSaver saver;
+    std::vector<std::string> words = {"simulate", "--profile=" + path_, "--workers=4",
+                                      "--servers=4"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    std::ostringstream out;
+    ::testing::internal::CaptureStdout();
+    std::string refused;
+    try {
+      RunCommand(words, out);
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+    const std::string output = ::testing::internal::GetCapturedStdout();
+    return refused.empty() ? output : "refused: " + refused;
+  }
+
+  nlohmann::json Failures(std::vector<std::string> flags) {
+    flags.push_back("--format=json");
+    return nlohmann::json::parse(Output(std::move(flags)))["failures"];
+  }
+};
+
+TEST_F(SimulateFailuresTest, JsonSaysWhatTheyCost) {
+  const auto json = Failures({"--failures=720h:1min", "--losses=3", "--seed=5"});
+  EXPECT_EQ(json["recovery"], "replace");
+  EXPECT_EQ(json["nodes"], 8);
+  EXPECT_EQ(json["mtbf_seconds"], 720 * 3600);
+  EXPECT_EQ(json["replacement_seconds"], 60);
+  EXPECT_EQ(json["recovered"]["losses"], 3);
+  EXPECT_EQ(json["recovered"]["recoveries"], 3);
+  EXPECT_GT(json["recovered"]["total_ms"], 50000);
+  EXPECT_LT(json["recovered"]["total_ms"], 65000);
+  EXPECT_GT(json["goodput"], 0.999);
+  EXPECT_LT(json["goodput"], 1);
+  EXPECT_GT(json["goodput"], json["restarted"]["goodput"]);
+  EXPECT_TRUE(json["restarted"]["best_interval"]);
+  // The same command says the same, another seed something else.
+  EXPECT_EQ(Failures({"--failures=720h:1min", "--losses=3", "--seed=5"}), json);
+  EXPECT_NE(Failures({"--failures=720h:1min", "--losses=3", "--seed=6"})["goodput"],
+            json["goodput"]);
+}
+
+TEST_F(SimulateFailuresTest, SnapshotsAreComputed) {
+  const auto json =
+      Failures({"--failures=100h:5min", "--recovery=snapshot:30min", "--snapshot_cost=10s"});
+  EXPECT_EQ(json["recovery"], "snapshot");
+  EXPECT_TRUE(json["recovered"].is_null());
+  EXPECT_EQ(json["restarted"]["interval_seconds"], 1800);
+  EXPECT_EQ(json["restarted"]["snapshot_seconds"], 10);
+  EXPECT_FALSE(json["restarted"]["best_interval"]);
+  EXPECT_EQ(json["goodput"], json["restarted"]["goodput"]);
+  const auto best =
+      Failures({"--failures=100h:5min", "--recovery=snapshot", "--snapshot_cost=10s"});
+  EXPECT_GT(best["goodput"], json["goodput"]);
+}
+
+TEST_F(SimulateFailuresTest, TextSaysWhatIsSimulatedAndWhatIsNot) {
+  const std::string text = Output({"--failures=720h:1min", "--losses=2"});
+  EXPECT_THAT(text, HasSubstr("\nlosses               2\n"));
+  EXPECT_THAT(text, HasSubstr("nodes: 8, of which one fails every 3.8 days; another process is "
+                              "there after 60.0 s\n"));
+  EXPECT_THAT(text, HasSubstr("between them are counted, not simulated\n"));
+  EXPECT_THAT(text, HasSubstr("beside it: starting all again from a snapshot every "));
+  EXPECT_THAT(text, HasSubstr("Daly's formula"));
+  EXPECT_THAT(Output({"--failures=720h:1min", "--losses=1", "--recovery=shrink"}),
+              HasSubstr("workers left: "));
+  EXPECT_THAT(Output({}), ::testing::Not(HasSubstr("goodput")));
+  const std::string deadline = "such a job needs recovery { replacement_deadline_seconds } above ";
+  EXPECT_THAT(text, ::testing::Not(HasSubstr(deadline)));
+  EXPECT_THAT(Output({"--failures=720h:5min", "--losses=1"}), HasSubstr(deadline + "its 120.0 s"));
+}
+
+TEST_F(SimulateFailuresTest, RefusesNonsense) {
+  const std::string failures = "--failures=720h:1min";
+  EXPECT_THAT(Output({"--failure=720h:1min"}), HasSubstr("did you mean --failures?"));
+  EXPECT_THAT(Output({"--failures=720h"}), HasSubstr("it must be MTBF:DURATION"));
+  EXPECT_THAT(Output({"--failures="}), HasSubstr("it must be MTBF:DURATION"));
+  EXPECT_THAT(Output({"--failures=0h:1min"}), HasSubstr("it must be above 0"));
+  EXPECT_THAT(Output({"--failures=-1h:1min"}),
+              HasSubstr("--failures, the time until a node fails"));
+  EXPECT_THAT(
+      Output({failures, "--recovery=replacing"}),
+      HasSubstr("--recovery: recovery is \"replacing\"; it must be one of replace, shrink"));
+  EXPECT_THAT(Output({failures, "--recovery=snapshot:0s"}), HasSubstr("it must be above 0"));
+  EXPECT_THAT(Output({failures, "--losses=0"}), HasSubstr("--losses is 0; it must be at least 1"));
+  EXPECT_THAT(Output({failures, "--losses=-4"}), HasSubstr("it must be at least 1"));
+  EXPECT_THAT(Output({failures, "--losses=many"}), HasSubstr("can't be \"many\""));
+  EXPECT_THAT(Output({failures, "--seed=-1"}), HasSubstr("can't be \"-1\""));
+  EXPECT_THAT(Output({failures, "--snapshot_cost=1"}), HasSubstr("--snapshot_cost: "));
+  EXPECT_THAT(Output({failures, "--snapshot_cost=0s"}), HasSubstr("it must be above 0"));
+  EXPECT_THAT(Output({failures, "--heartbeat_deadline_seconds=0.5"}),
+              HasSubstr("--heartbeat_deadline_seconds"));
+  EXPECT_THAT(Output({failures, "--heartbeat_interval_seconds=-1"}),
+              HasSubstr("--heartbeat_interval_seconds"));
+  EXPECT_THAT(Output({failures, "--policy=adam"}),
+              HasSubstr("with --recovery REPLACE use another"));
+  EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=all_ps"}),
+              HasSubstr("would be lost with the node that keeps it"));
+  EXPECT_THAT(Output({failures, "--workers=1"}),
+              HasSubstr("only a restart from a snapshot is left"));
+  EXPECT_THAT(Output({failures, "--recovery=shrink", "--losses=9"}),
+              HasSubstr("ask for fewer losses"));
+  for (const std::string flag : {"--recovery=shrink", "--losses=3", "--seed=3",
+                                 "--snapshot_cost=1s", "--heartbeat_deadline_seconds=10"}) {
+    EXPECT_THAT(Output({flag}), HasSubstr("give --failures=MTBF:DURATION, too")) << flag;
+  }
+}
+
 TEST_F(SimulateVerbTest, RefusesWhatItCannotSimulate) {
   EXPECT_THROW(SimulateModel(options_, 2), ConfigError);
   const auto refusal = [this](const std::string& flag) -> std::string {

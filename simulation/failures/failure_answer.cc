@@ -1,0 +1,99 @@
+#include "simulation/failures/failure_answer.h"
+
+#include "core/arithmetic/update_rule.h"
+#include "core/error.h"
+#include "core/units.h"
+#include "proto/model_size.h"
+#include "proto/update_rule_message.h"
+#include "simulation/failures/snapshot_restarts.h"
+
+namespace poseidon {
+
+RecoveryChoice ParseRecoveryChoice(const std::string& text) {
+  const std::string snapshot = "snapshot:";
+  if (text == "replace") return {Recovery::REPLACE, {}};
+  if (text == "shrink") return {Recovery::SHRINK, {}};
+  if (text == "snapshot") return {Recovery::NONE, {}};
+  if (text.starts_with(snapshot)) {
+    return {Recovery::NONE,
+            ParsePositiveSeconds("the time between snapshots", text.substr(snapshot.size()))};
+  }
+  throw ConfigError("recovery is \"" + text +
+                    "\"; it must be one of replace, shrink, snapshot:INTERVAL (such as "
+                    "snapshot:30min), snapshot (at the best interval)");
+}
+
+double ParsePositiveSeconds(const std::string& name, const std::string& text) {
+  Duration duration{};
+  try {
+    duration = ParseDuration(text);
+  } catch (const ConfigError& error) {
+    throw ConfigError(name + ": " + error.what());
+  }
+  if (duration <= Duration::zero()) {
+    throw ConfigError(name + " is \"" + text + "\"; it must be above 0");
+  }
+  return ToSeconds(duration);
+}
+
+FailureScenario ParseFailures(const std::string& name, const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    throw ConfigError(name + " is \"" + text +
+                      "\"; it must be MTBF:DURATION, the mean time until a node fails and the time "
+                      "until another process is there: 720h:1min");
+  }
+  FailureScenario scenario;
+  scenario.mtbf =
+      ParsePositiveSeconds(name + ", the time until a node fails", text.substr(0, colon));
+  scenario.replacement = ParsePositiveSeconds(name + ", the time until another process is there",
+                                              text.substr(colon + 1));
+  return scenario;
+}
+
+double SnapshotSeconds(const ModelSpec& model) {
+  constexpr double kBytesPerSecond = 1e9;
+  double floats = 0;
+  for (const LayerSpec& layer : model.layers()) floats += static_cast<double>(FloatCount(layer));
+  // A net without a solver is taken to have the momentum that most have.
+  const int state = model.update_rule().lr_policy().empty()
+                        ? 1
+                        : OptimizerStatePerParameter(ToUpdateRule(model.update_rule()));
+  return floats * sizeof(float) * (1 + state) / kBytesPerSecond;
+}
+
+RestartAnswer AnswerOfRestarts(const Job& job, const ModelSpec& model,
+                               const FailureScenario& scenario, double start,
+                               std::optional<double> interval, std::optional<double> write) {
+  const int nodes = job.cluster().workers() + job.cluster().servers();
+  RestartAnswer answer;
+  answer.write = write.value_or(SnapshotSeconds(model));
+  answer.restart = job.communication().heartbeat_deadline_seconds() + scenario.replacement + start +
+                   answer.write;
+  const SnapshotRestarts restarts{scenario.mtbf / nodes, answer.write, answer.restart};
+  answer.best = !interval;
+  answer.interval = interval.value_or(BestInterval(restarts));
+  answer.goodput = GoodputOfRestarts(restarts, answer.interval);
+  return answer;
+}
+
+FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
+                             const FailureScenario& scenario, const RecoveryChoice& choice,
+                             std::optional<double> snapshot_seconds,
+                             const SimulatedTraining& training, const SimulationControl& control) {
+  FailureAnswer answer;
+  answer.scenario = scenario;
+  answer.choice = choice;
+  answer.restarts =
+      AnswerOfRestarts(job, model, scenario, training.start, choice.interval, snapshot_seconds);
+  if (choice.mode == Recovery::NONE) return answer;
+  if (job.cluster().workers() == 1) {
+    throw ConfigError(
+        "the job has one worker, and when it is lost nobody has the parameters any more; only a "
+        "restart from a snapshot is left");
+  }
+  answer.costs = SimulateFailures(job, model, scenario, control);
+  return answer;
+}
+
+}  // namespace poseidon

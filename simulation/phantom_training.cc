@@ -1,0 +1,40 @@
+#include "simulation/phantom_training.h"
+
+#include <vector>
+
+#include "planner/cost/cluster_model.h"
+
+namespace poseidon {
+namespace {
+
+ModelSpec WithUpdateRule(ModelSpec model) {
+  if (!model.update_rule().lr_policy().empty()) return model;
+  model.mutable_update_rule()->set_type("SGD");
+  model.mutable_update_rule()->set_lr_policy("fixed");
+  model.mutable_update_rule()->set_base_lr(1);
+  return model;
+}
+
+}  // namespace
+
+SimulatedClusterOptions PhantomTraining(const Job& job, const ModelSpec& model,
+                                        int64_t iterations) {
+  const ClusterModel spec = ClusterOf(job);
+  NicSpec nic;
+  nic.goodput_bytes_per_second = spec.goodput;
+  nic.latency = Seconds(spec.latency);
+  nic.send_buffer_bytes = spec.send_buffer_bytes;
+  SimulatedClusterOptions options;
+  options.job = job;
+  options.layout = spec.colocated ? ColocatedLayout(job, nic) : SeparateLayout(job, nic);
+  options.work.model = WithUpdateRule(model);
+  options.work.iterations = iterations;
+  const std::vector<LayerTime> times = ComputeTimes(model, spec.flops);
+  for (int l = 0; l < model.layers_size(); ++l) {
+    options.work.timeline.steps.push_back(
+        {l, Seconds(times[l].forward), Seconds(times[l].backward)});
+  }
+  return options;
+}
+
+}  // namespace poseidon

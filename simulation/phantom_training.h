@@ -1,0 +1,17 @@
+// A training of a net on a cluster as SimulatedCluster takes it: phantom payloads, layers that
+// compute as long as the model says, and machines with the links that the job describes.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+#include "simulation/simulated_cluster.h"
+
+namespace poseidon {
+
+// `job` has been checked (proto/job_config.h). Layers without times take what the job's flops say;
+// a model without an update rule gets one, as phantoms are updated by any.
+SimulatedClusterOptions PhantomTraining(const Job& job, const ModelSpec& model, int64_t iterations);
+
+}  // namespace poseidon
