@@ -212,19 +212,21 @@ def _find(module, name, directory):
 
 
 def _explain(error):
-    """What a layer has thrown, for the user: the error itself, then where in the user's code."""
+    """What a layer has thrown, for the user: in a line, and where in the user's code that was, if there."""
     known = traceback.TracebackException(type(error), error, error.__traceback__)
     each = known
     while each is not None:
         each.stack[:] = [frame for frame in each.stack if _is_users(frame.filename)]
         each = each.__cause__ or (None if each.__suppress_context__ else each.__context__)
-    if isinstance(error, _Refusal):
-        said = str(error)
-        where = "".join(["Traceback (most recent call last):\n", *known.stack.format()])
+    is_refusal = isinstance(error, _Refusal)
+    said = str(error) if is_refusal else "".join(known.format_exception_only())
+    if not known.stack:
+        where = []
+    elif is_refusal:
+        where = ["Traceback (most recent call last):\n", *known.stack.format()]
     else:
-        said = "".join(known.format_exception_only()).strip()
-        where = "".join(known.format())
-    return f"{said}\n{where.rstrip()}" if known.stack else said
+        where = known.format()
+    return " ".join(said.split()), "".join(where)
 
 
 def _is_users(file):

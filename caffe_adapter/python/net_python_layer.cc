@@ -1,7 +1,6 @@
 #include "caffe_adapter/python/net_python_layer.h"
 
 #include <filesystem>
-#include <stdexcept>
 
 #include "caffe_adapter/net/layer_types.h"
 
@@ -39,20 +38,20 @@ void CheckBatch(const LayerInput& input, const std::vector<Shape>& tops) {
   if (tops[0].empty() || tops[0][0] == *input.options.batch_size) return;
   input.Fail("", "top \"" + input.layer.top(0) + "\" is " + ToString(tops[0]) +
                      ", but the batch is to be " + std::to_string(*input.options.batch_size) +
-                     "; how many samples a Python layer makes, it decides by itself");
+                     "; how many samples a Python layer makes, it decides by itself: set "
+                     "training.batch_per_worker to that number for each device of a worker");
 }
 
 }  // namespace
 
 std::unique_ptr<PythonLayer> MakeNetPythonLayer(const caffe::LayerParameter& layer,
                                                 const std::vector<Shape>& bottoms,
-                                                const std::string& net_file,
-                                                const PythonPlace& place) {
+                                                const Location& where, const PythonPlace& place) {
   PythonLayerOptions options;
   options.module = layer.python_param().module();
   options.layer = layer.python_param().layer();
   options.param_str = layer.python_param().param_str();
-  options.directory = DirectoryOf(net_file);
+  options.directory = DirectoryOf(where.file);
   options.test = layer.phase() == caffe::TEST;
   options.rank = place.rank;
   options.workers = place.workers;
@@ -62,32 +61,29 @@ std::unique_ptr<PythonLayer> MakeNetPythonLayer(const caffe::LayerParameter& lay
   options.tops.assign(layer.top().begin(), layer.top().end());
   try {
     return MakePythonLayer(options);
-  } catch (const std::runtime_error& error) {
-    throw std::runtime_error(PythonCallName("setup", layer) + error.what());
+  } catch (const PythonError& error) {
+    ThrowPythonError(error, "setup", layer, where);
   }
 }
 
-std::string PythonCallName(const std::string& function, const caffe::LayerParameter& layer) {
-  return function + " of " + layer.python_param().module() + "." + layer.python_param().layer() +
-         ": ";
+void ThrowPythonError(const PythonError& error, const std::string& function,
+                      const caffe::LayerParameter& layer, const Location& where) {
+  throw ConfigError(error.traceback() + where.ToString() + ": layer \"" + layer.name() +
+                    "\" (Python): " + function + " of " + layer.python_param().module() + "." +
+                    layer.python_param().layer() + ": " + error.what());
 }
 
 LayerShapes InferPython(const LayerInput& input) {
   CheckParameter(input);
   caffe::LayerParameter layer = input.layer;
   if (!layer.has_phase()) layer.set_phase(input.options.state.phase());
-  LayerShapes shapes;
-  try {
-    const std::unique_ptr<PythonLayer> made =
-        MakeNetPythonLayer(layer, input.bottoms, input.options.locate("").file);
-    shapes.tops = made->top_shapes();
-    for (const PythonLayer::Parameter& parameter : made->parameters()) {
-      ParameterDescription& description = shapes.parameters.emplace_back();
-      description.shape = parameter.shape;
-      description.first_values = parameter.values;
-    }
-  } catch (const std::runtime_error& error) {
-    input.Fail("", error.what());
+  const std::unique_ptr<PythonLayer> made =
+      MakeNetPythonLayer(layer, input.bottoms, input.options.locate(input.path));
+  LayerShapes shapes{made->top_shapes(), {}};
+  for (const PythonLayer::Parameter& parameter : made->parameters()) {
+    ParameterDescription& description = shapes.parameters.emplace_back();
+    description.shape = parameter.shape;
+    description.first_values = parameter.values;
   }
   CheckBatch(input, shapes.tops);
   return shapes;

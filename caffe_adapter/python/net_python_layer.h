@@ -7,6 +7,7 @@
 
 #include "caffe_adapter/net/shape.h"
 #include "caffe_adapter/python/python_layer.h"
+#include "core/error.h"
 #include "proto/caffe.pb.h"
 
 namespace poseidon {
@@ -17,14 +18,16 @@ struct PythonPlace {
   int64_t workers = 1;
 };
 
-// `layer` has its phase set, and its module is looked for in the directory of `net_file`. Throws
-// std::runtime_error as MakePythonLayer, with the class before it.
+// `layer` has its phase set, and its module is looked for in the directory of the net's file, which
+// `where` names. Throws ConfigError.
 std::unique_ptr<PythonLayer> MakeNetPythonLayer(const caffe::LayerParameter& layer,
                                                 const std::vector<Shape>& bottoms,
-                                                const std::string& net_file,
+                                                const Location& where,
                                                 const PythonPlace& place = {});
 
-// "forward of pyloss.EuclideanLoss: ": what a layer's error is about.
-std::string PythonCallName(const std::string& function, const caffe::LayerParameter& layer);
+// What a function of the layer ("forward") has thrown, as ConfigError: the traceback, and a last line
+// that is enough alone. It names the layer, its place in the net and its class.
+[[noreturn]] void ThrowPythonError(const PythonError& error, const std::string& function,
+                                   const caffe::LayerParameter& layer, const Location& where);
 
 }  // namespace poseidon

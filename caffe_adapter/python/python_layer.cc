@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <filesystem>
-#include <stdexcept>
 
 #include "core/process/program_directory.h"
 
@@ -12,7 +11,7 @@ namespace poseidon {
 std::unique_ptr<PythonLayer> MakePythonLayer(const PythonLayerOptions& options) {
   const std::string path = SupportFile(kPythonLibrary);
   if (!std::filesystem::exists(path)) {
-    throw std::runtime_error("this build has no Python (" + path +
+    throw PythonError("this build has no Python (" + path +
                              " is not there); install python3-dev and python3-numpy, and build "
                              "again");
   }
@@ -20,12 +19,12 @@ std::unique_ptr<PythonLayer> MakePythonLayer(const PythonLayerOptions& options) 
   // to be there without saying where from.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
-    throw std::runtime_error(std::string("Python can't be loaded: ") + dlerror() +
+    throw PythonError(std::string("Python can't be loaded: ") + dlerror() +
                              "; install the libpython that Poseidon was built with, and "
                              "python3-numpy");
   }
   auto* make = reinterpret_cast<MakePythonLayerFunction*>(dlsym(library, kMakePythonLayerName));
-  if (make == nullptr) throw std::runtime_error(path + " is of another version of Poseidon");
+  if (make == nullptr) throw PythonError(path + " is of another version of Poseidon");
   return std::unique_ptr<PythonLayer>(make(options));
 }
 

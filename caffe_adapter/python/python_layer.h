@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "caffe_adapter/net/shape.h"
@@ -40,8 +42,19 @@ struct PythonMemory {
   std::shared_ptr<const void> owner;
 };
 
-// A layer that has been set up and has its shapes. All that a layer throws comes as
-// std::runtime_error: the error, then the traceback of the user's code. Any thread, one at a time.
+// Whatever a layer throws, and why there is none: in a line, with what to do where that is known.
+class PythonError : public std::runtime_error {
+ public:
+  explicit PythonError(const std::string& what, std::string traceback = "")
+      : std::runtime_error(what), traceback_(std::move(traceback)) {}
+  // Through the user's code, lines each with an end; empty where it was not in there.
+  const std::string& traceback() const { return traceback_; }
+
+ private:
+  std::string traceback_;
+};
+
+// A layer that has been set up and has its shapes. Throws PythonError. Any thread, one at a time.
 class PythonLayer {
  public:
   // What the layer learns, with the values that setup gives.
@@ -70,8 +83,8 @@ class PythonLayer {
                                        const std::vector<bool>& propagate_down) = 0;
 };
 
-// Finds the class, makes a layer of it, and calls setup and reshape. Throws std::runtime_error with
-// what to do also where there is no Python, no NumPy or no such class.
+// Finds the class, makes a layer of it, and calls setup and reshape. Throws PythonError,
+// also where there is no Python, no NumPy or no such class.
 std::unique_ptr<PythonLayer> MakePythonLayer(const PythonLayerOptions& options);
 
 // What the library has: as MakePythonLayer, by a name without C++'s ornaments.

@@ -5,7 +5,6 @@
 // Python's own header comes first, as it wants.
 #include <mutex>
 #include <span>
-#include <stdexcept>
 #include <utility>
 
 #include "caffe_adapter/python/caffe_module.h"
@@ -53,9 +52,14 @@ std::string ToText(PyObject* object) {
   const Object owned_traceback(traceback);
   if (traceback != nullptr) PyException_SetTraceback(value, traceback);
   const Object module(PyImport_ImportModule(kModuleName));
-  Object said(module ? PyObject_CallMethod(module.get(), "_explain", "O", value) : nullptr);
-  if (!said) PyErr_Clear();
-  throw std::runtime_error(ToText(said ? said.get() : value));
+  const Object said(module ? PyObject_CallMethod(module.get(), "_explain", "O", value) : nullptr);
+  const char* what = nullptr;
+  const char* where = nullptr;
+  if (said && PyArg_ParseTuple(said.get(), "ss", &what, &where) != 0) {
+    throw PythonError(what, where);
+  }
+  PyErr_Clear();
+  throw PythonError(ToText(value));
 }
 
 Object Checked(PyObject* object) {
@@ -65,7 +69,7 @@ Object Checked(PyObject* object) {
 
 // Memory of ours as Python's buffers have it. Arrays on it keep it, and it its owner.
 struct Buffer {
-  PyObject_HEAD;
+  PyObject base;
   PythonMemory* memory;
 };
 
@@ -162,8 +166,8 @@ void StartPython() {
     if (PyStatus_Exception(status) == 0) status = Py_InitializeFromConfig(&config);
     PyConfig_Clear(&config);
     if (PyStatus_Exception(status) != 0) {
-      throw std::runtime_error(std::string("Python does not start: ") +
-                               (status.err_msg == nullptr ? "it says not why" : status.err_msg));
+      throw PythonError(std::string("Python does not start: ") +
+                        (status.err_msg == nullptr ? "it says not why" : status.err_msg));
     }
     PyEval_SaveThread();  // which releases the lock
   });

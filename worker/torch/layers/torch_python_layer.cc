@@ -3,7 +3,6 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
-#include <stdexcept>
 #include <utility>
 
 #include "caffe_adapter/data/data_share.h"
@@ -23,9 +22,7 @@ class UsersLayer {
       : description_(std::move(description)) {
     std::vector<Shape> bottoms;
     for (const BlobDescription& bottom : description_.bottoms) bottoms.push_back(bottom.shape);
-    layer_ = Named("", [&] {
-      return MakeNetPythonLayer(description_.parameter, bottoms, description_.where.file, place);
-    });
+    layer_ = MakeNetPythonLayer(description_.parameter, bottoms, description_.where, place);
     CheckShapes();
   }
 
@@ -57,9 +54,8 @@ class UsersLayer {
   auto Named(const std::string& function, Call call) -> decltype(call()) {
     try {
       return call();
-    } catch (const std::runtime_error& error) {
-      Fail((function.empty() ? "" : PythonCallName(function, description_.parameter)) +
-           error.what());
+    } catch (const PythonError& error) {
+      ThrowPythonError(error, function, description_.parameter, description_.where);
     }
   }
 
