@@ -101,7 +101,8 @@ struct DescribeOptions {
 // lr_mult or decay_mult; DataError for data that can't be read, or that are not there while nothing
 // else tells their shape.
 //
-// Python layers are asked for their shapes, so their code runs: setup and reshape, as worker 0 of 1.
+// Python layers are asked for their shapes, so their code runs: setup and reshape, as worker 0
+// of 1.
 //
 // A net of an older format is upgraded (caffe_adapter/net/upgrade.h). `force_backward` has no
 // effect: it asks for gradients that training does not need.

@@ -137,11 +137,10 @@ void CheckNetsFit(const Solver& solver) {
     has_python |= solver.train.net.layer(i).type() == "Python";
   }
   if (!has_loss) {
-    throw ConfigError(
-        solver.train.locate(""),
-        "the net does not fit its solver (" + solver.locate("").ToString() +
-            "): no layer in TRAIN has a loss to train on" +
-            (has_python ? "; a Python layer is a loss only with a loss_weight" : ""));
+    throw ConfigError(solver.train.locate(""),
+                      "the net does not fit its solver (" + solver.locate("").ToString() +
+                          "): no layer in TRAIN has a loss to train on" +
+                          (has_python ? "; a Python layer is a loss only with a loss_weight" : ""));
   }
   for (const SolverNet& test : solver.tests) {
     if (Layers(test).empty()) {

@@ -33,7 +33,8 @@ TEST = 1
 
 class Layer:
     """Base of the layers. Before `setup` a layer is given param_str, phase, rank (of this worker, from 0)
-    and workers (how many there are); before each forward pass `iteration`, the number of the batch."""
+    and workers (how many there are); before each forward pass `iteration`, the number of the batch.
+    """
 
     def __new__(cls, *_arguments, **_named):
         layer = super().__new__(cls)

@@ -25,8 +25,8 @@ std::unique_ptr<PythonLayer> MakeNetPythonLayer(const caffe::LayerParameter& lay
                                                 const Location& where,
                                                 const PythonPlace& place = {});
 
-// What a function of the layer ("forward") has thrown, as ConfigError: the traceback, and a last line
-// that is enough alone. It names the layer, its place in the net and its class.
+// What a function of the layer ("forward") has thrown, as ConfigError: the traceback, and a last
+// line that is enough alone. It names the layer, its place in the net and its class.
 [[noreturn]] void ThrowPythonError(const PythonError& error, const std::string& function,
                                    const caffe::LayerParameter& layer, const Location& where);
 

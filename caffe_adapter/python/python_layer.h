@@ -1,7 +1,7 @@
 // A Python layer: a class of the user's own in Python, derived from caffe.Layer.
 //
-// Python is in a library of its own, which is loaded where a net has such a layer. So programs start
-// on machines without Python, and this header needs none either.
+// Python is in a library of its own, which is loaded where a net has such a layer. So programs
+// start on machines without Python, and this header needs none either.
 #pragma once
 
 #include <cstdint>

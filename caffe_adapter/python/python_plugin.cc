@@ -202,10 +202,10 @@ class EmbeddedLayer : public PythonLayer {
     const Object attributes =
         Checked(Py_BuildValue("{sNsisLsL}", "param_str", ToText(options.param_str).release(),
                               "phase", options.test ? 1 : 0, "rank", rank_, "workers", workers_));
-    layer_ = Checked(PyObject_CallMethod(
-        module.get(), "_NetLayer", "NNNOOO", ToText(options.module).release(),
-        ToText(options.layer).release(), ToText(options.directory).release(), attributes.get(),
-        bottoms.get(), tops.get()));
+    layer_ = Checked(
+        PyObject_CallMethod(module.get(), "_NetLayer", "NNNOOO", ToText(options.module).release(),
+                            ToText(options.layer).release(), ToText(options.directory).release(),
+                            attributes.get(), bottoms.get(), tops.get()));
     ReadShapes();
   }
 

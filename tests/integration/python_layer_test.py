@@ -50,7 +50,9 @@ class Euclidean(caffe.Layer):
         bottom[0].diff[...] = self.difference / bottom[0].num
 '''
 
-PYTHON_LOSS = """type: "Python" loss_weight: 1 python_param { module: "points" layer: "Euclidean" }"""
+PYTHON_LOSS = (
+    """type: "Python" loss_weight: 1 python_param { module: "points" layer: "Euclidean" }"""
+)
 
 SOLVER = """
     net: "%s" base_lr: 0.2 lr_policy: "fixed" max_iter: 100 test_iter: %d test_interval: 1000 display: 1
@@ -97,7 +99,9 @@ class PythonLayerTest(cluster.ClusterTest):
         self.assertAlmostEqual(two["test_loss"], one["test_loss"], delta=one["test_loss"] / 100)
 
     def test_a_loss_in_python_trains_as_the_built_in_one(self):
-        self.write_net(batch=16, loss='type: "EuclideanLoss" propagate_down: true propagate_down: false')
+        self.write_net(
+            batch=16, loss='type: "EuclideanLoss" propagate_down: true propagate_down: false'
+        )
         built_in = self.train(workers=2)
         self.write_net(batch=16)
         own = self.train(workers=2)
@@ -141,7 +145,9 @@ class PythonLayerTest(cluster.ClusterTest):
         os.remove(self.path("points.py"))
         run = self.start_run(self.config(workers=2))
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
-        self.assertIn('layer "data" (Python): setup of points.Points: there is no module', run.output())
+        self.assertIn(
+            'layer "data" (Python): setup of points.Points: there is no module', run.output()
+        )
         self.assertFalse(os.path.exists(self.path("out/logs/worker-0.log")))
 
     def test_without_the_library_such_a_net_is_refused(self):
@@ -149,10 +155,19 @@ class PythonLayerTest(cluster.ClusterTest):
         os.mkdir(self.path("bin"))
         program = shutil.copy(os.path.join(cluster.programs(), "poseidon"), self.path("bin"))
         plan = self.spawn(
-            "plan", [program, "plan", f"--solver={self.path('solver.prototxt')}", "--workers=2", "--servers=1"]
+            "plan",
+            [
+                program,
+                "plan",
+                f"--solver={self.path('solver.prototxt')}",
+                "--workers=2",
+                "--servers=1",
+            ],
         )
         self.assertEqual(plan.wait(), cluster.CONFIG_ERROR)
-        self.assertIn('layer "data" (Python): setup of points.Points: this build has no Python', plan.output())
+        self.assertIn(
+            'layer "data" (Python): setup of points.Points: this build has no Python', plan.output()
+        )
         self.assertIn("install python3-dev and python3-numpy", plan.output())
 
 

@@ -193,9 +193,9 @@ TEST_F(PythonLayerTest, ALayerSeesImagesAsCaffeHasThem) {
         between + InnerProduct(bottom, "a") +
         "layer { name: 'l' type: 'EuclideanLoss' bottom: 'a' bottom: 'y' }\n");
   };
-  ExpectSame(net(Python("Identity", "bottom: 'c' top: 'p'", "2"), "p"),
-             net("layer { name: 'p' type: 'Power' bottom: 'c' top: 'p' power_param { scale: 2 } }",
-                 "p"));
+  ExpectSame(
+      net(Python("Identity", "bottom: 'c' top: 'p'", "2"), "p"),
+      net("layer { name: 'p' type: 'Power' bottom: 'c' top: 'p' power_param { scale: 2 } }", "p"));
 }
 
 TEST_F(PythonLayerTest, GradientsAreThoseOfFiniteDifferences) {
@@ -256,8 +256,8 @@ TEST_F(PythonLayerTest, APassThatIsLookedAtAgainIsNotComputedAgainByADataLayer) 
 
 TEST_F(PythonLayerTest, TheTestNetsLayersSeeTheirPhase) {
   WriteNumber("top[0].data[()] = 5 + (self.phase == caffe.TEST)");
-  Trainee trainee(Options(Python("Number", "top: 'n' loss_weight: 1"),
-                          "test_iter: 2 test_interval: 1"));
+  Trainee trainee(
+      Options(Python("Number", "top: 'n' loss_weight: 1"), "test_iter: 2 test_interval: 1"));
   EXPECT_EQ(trainee.Iterate(0), 5);
   EXPECT_EQ(trainee.engine().Test().loss, 6);
 }
@@ -280,8 +280,9 @@ TEST_F(PythonLayerTest, AnArrayThatALayerKeepsStaysValid) {
       "if self.iteration == 0: self.kept = bottom[0].data\n"
       "        top[0].data[()] = self.kept.sum()");
   Trainee trainee(Options(kData + InnerProduct("x", "a") +
-                          Python("Number", "bottom: 'a' top: 'n' loss_weight: 1 "
-                                           "propagate_down: false")));
+                          Python("Number",
+                                 "bottom: 'a' top: 'n' loss_weight: 1 "
+                                 "propagate_down: false")));
   const float before = trainee.Iterate(0);
   for (float& value : trainee.parameters[0]) value = 1000;
   for (int64_t iteration = 1; iteration < 4; ++iteration) {
@@ -323,9 +324,10 @@ TEST_F(PythonLayerTest, ALayerThatExitsDoesNotEndTheProgram) {
 }
 
 TEST_F(PythonLayerTest, AShapeThatChangesIsRefused) {
-  WriteNumber("top[0].data[()] = 1\n"
-              "    def reshape(self, bottom, top):\n"
-              "        top[0].reshape(*[1, 2, 2][:getattr(self, 'iteration', 0)])");
+  WriteNumber(
+      "top[0].data[()] = 1\n"
+      "    def reshape(self, bottom, top):\n"
+      "        top[0].reshape(*[1, 2, 2][:getattr(self, 'iteration', 0)])");
   Trainee trainee(Options(Python("Number", "top: 'n' loss_weight: 1")));
   EXPECT_EQ(trainee.Iterate(0), 1);
   EXPECT_THAT(MessageOf<ConfigError>([&] { trainee.Iterate(2); }),
@@ -335,23 +337,26 @@ TEST_F(PythonLayerTest, AShapeThatChangesIsRefused) {
 }
 
 TEST_F(PythonLayerTest, AShapeThatIsAnotherInEachSetupIsRefused) {
-  WriteNumber("pass\n"
-              "    made = 0\n"
-              "    def reshape(self, bottom, top):\n"
-              "        Number.made += 1\n"
-              "        top[0].reshape(Number.made, 2)");
+  WriteNumber(
+      "pass\n"
+      "    made = 0\n"
+      "    def reshape(self, bottom, top):\n"
+      "        Number.made += 1\n"
+      "        top[0].reshape(Number.made, 2)");
   EXPECT_THAT(ErrorOf(Python("Number", "top: 'n' loss_weight: 1")),
               HasSubstr("top \"n\" is 2 x 2, but was 1 x 2 when the net was described"));
 }
 
 TEST_F(PythonLayerTest, AShapeThatDoesNotFitIsRefused) {
-  WriteNumber("pass\n"
-              "    def reshape(self, bottom, top):\n"
-              "        top[0].reshape(0, 2)");
+  WriteNumber(
+      "pass\n"
+      "    def reshape(self, bottom, top):\n"
+      "        top[0].reshape(0, 2)");
   EXPECT_THAT(ErrorOf(Python("Number", "top: 'n' loss_weight: 1")),
               HasSubstr("top \"n\" would be 0 x 2; expected extents of at least 1"));
-  EXPECT_THAT(ErrorOf(kData + Python("Euclidean", "bottom: 'x' bottom: 'it' top: 'l' loss_weight: 1")),
-              HasSubstr("bottom \"it\" is no top of a layer before it"));
+  EXPECT_THAT(
+      ErrorOf(kData + Python("Euclidean", "bottom: 'x' bottom: 'it' top: 'l' loss_weight: 1")),
+      HasSubstr("bottom \"it\" is no top of a layer before it"));
 }
 
 TEST_F(PythonLayerTest, WhatBelongsToOtherLayersIsNotWrittenTo) {
@@ -392,7 +397,8 @@ TEST_F(PythonLayerTest, WhatIsNotThereIsSaid) {
   EXPECT_THAT(ErrorOf("layer { name: 'it' type: 'Python' top: 'p' loss_weight: 1 "
                       "python_param { module: 'nowhere' } }"),
               HasSubstr("layer is missing"));
-  EXPECT_THAT(ErrorOf("layer { name: 'it' type: 'Python' top: 'p' loss_weight: 1 python_param { module: 'nowhere' "
+  EXPECT_THAT(ErrorOf("layer { name: 'it' type: 'Python' top: 'p' loss_weight: 1 python_param { "
+                      "module: 'nowhere' "
                       "layer: 'Nothing' share_in_parallel: true } }"),
               HasSubstr("workers are processes, which can't share a layer"));
   EXPECT_THAT(ErrorOf(kData + Python("Identity", "bottom: 'x' top: 'x' loss_weight: 1")),
@@ -403,9 +409,10 @@ TEST_F(PythonLayerTest, WhatIsNotThereIsSaid) {
 }
 
 TEST_F(PythonLayerTest, ABatchThatALayerDoesNotMakeIsRefused) {
-  WriteNumber("pass\n"
-              "    def reshape(self, bottom, top):\n"
-              "        top[0].reshape(4, 2)");
+  WriteNumber(
+      "pass\n"
+      "    def reshape(self, bottom, top):\n"
+      "        top[0].reshape(4, 2)");
   TorchEngineOptions options = Options(Python("Number", "top: 'n' loss_weight: 1"));
   options.batch_per_worker = 4;
   EXPECT_EQ(MakeTorchEngine(options)->batch(), 4);

@@ -143,8 +143,8 @@ class ComputingLayer : public TorchLayer {
     std::vector<PythonMemory> top_memory;
     for (size_t i = 0; i < top_gradients.size(); ++i) {
       const at::Tensor& gradient = top_gradients[i];
-      const at::Tensor on_host = gradient.defined() ? OnHost(gradient)
-                                                    : at::zeros(layer_.description().tops[i].shape);
+      const at::Tensor on_host =
+          gradient.defined() ? OnHost(gradient) : at::zeros(layer_.description().tops[i].shape);
       top_memory.push_back(ToMemory(weight == 1 ? on_host : on_host.div(weight), false));
     }
     const std::vector<float*> found = layer_.Backward(top_memory, bottom_needs_gradient_);
@@ -207,8 +207,7 @@ class PythonDataLayer : public DataLayer {
     Tensors tops;
     for (size_t i = 0; i < tops_.size(); ++i) {
       const Shape& shape = layer_.description().tops[i].shape;
-      tops.push_back(
-          ToBatchTensor({tops_[i], static_cast<size_t>(Count(shape))}, shape, place_));
+      tops.push_back(ToBatchTensor({tops_[i], static_cast<size_t>(Count(shape))}, shape, place_));
     }
     return tops;
   }
