@@ -51,8 +51,9 @@ std::string ToText(PyObject* object) {
   const Object error(value);
   const Object owned_traceback(traceback);
   if (traceback != nullptr) PyException_SetTraceback(value, traceback);
-  const Object module(PyImport_ImportModule(kModuleName));
-  const Object said(module ? PyObject_CallMethod(module.get(), "_explain", "O", value) : nullptr);
+  PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), kModuleName);
+  const Object said(module == nullptr ? nullptr
+                                      : PyObject_CallMethod(module, "_explain", "O", value));
   const char* what = nullptr;
   const char* where = nullptr;
   if (said && PyArg_ParseTuple(said.get(), "ss", &what, &where) != 0) {
@@ -143,46 +144,47 @@ Object ToText(const std::string& text) {
   return Checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
 
-// Python, started once for the process: it has no more than one.
-void StartPython() {
-  static std::once_flag started;
-  std::call_once(started, [] {
-    if (Py_IsInitialized() != 0) return;
-    PyPreConfig before;
-    PyPreConfig_InitPythonConfig(&before);
-    before.configure_locale = 0;  // the programs have one
-    before.coerce_c_locale = 0;
-    before.utf8_mode = 1;
-    PyStatus status = Py_PreInitialize(&before);
-    PyConfig config;
-    PyConfig_InitPythonConfig(&config);
-    config.install_signal_handlers = 0;  // the programs have theirs
-    config.parse_argv = 0;
-    // Python looks for its modules from where its program is. By default it would take whatever
-    // python3 is first in PATH, maybe one of another version.
-    if (PyStatus_Exception(status) == 0) {
-      status = PyConfig_SetBytesString(&config, &config.program_name, POSEIDON_PYTHON);
-    }
-    if (PyStatus_Exception(status) == 0) status = Py_InitializeFromConfig(&config);
-    PyConfig_Clear(&config);
-    if (PyStatus_Exception(status) != 0) {
-      throw PythonError(std::string("Python does not start: ") +
-                        (status.err_msg == nullptr ? "it says not why" : status.err_msg));
-    }
-    PyEval_SaveThread();  // which releases the lock
-  });
+void Initialize() {
+  PyPreConfig before;
+  PyPreConfig_InitPythonConfig(&before);
+  before.configure_locale = 0;  // the programs have one
+  before.coerce_c_locale = 0;
+  before.utf8_mode = 1;
+  PyStatus status = Py_PreInitialize(&before);
+  PyConfig config;
+  PyConfig_InitPythonConfig(&config);
+  config.install_signal_handlers = 0;  // the programs have theirs
+  config.parse_argv = 0;
+  // Python looks for its modules from where its program is. By default it would take whatever
+  // python3 is first in PATH, maybe one of another version.
+  if (PyStatus_Exception(status) == 0) {
+    status = PyConfig_SetBytesString(&config, &config.program_name, POSEIDON_PYTHON);
+  }
+  if (PyStatus_Exception(status) == 0) status = Py_InitializeFromConfig(&config);
+  PyConfig_Clear(&config);
+  if (PyStatus_Exception(status) != 0) {
+    throw PythonError(std::string("Python does not start: ") +
+                      (status.err_msg == nullptr ? "it says not why" : status.err_msg));
+  }
+  PyEval_SaveThread();  // which releases the lock
 }
 
 // Ours, whether or not the machine has a Caffe with such a module.
-Object CaffeModule() {
-  PyObject* modules = PyImport_GetModuleDict();
-  PyObject* known = PyDict_GetItemString(modules, kModuleName);
-  if (known != nullptr) return Object(Py_NewRef(known));
+void LoadCaffeModule() {
   const Object code = Checked(Py_CompileString(kCaffeModule, "<caffe>", Py_file_input));
-  Object module = Checked(PyImport_ExecCodeModule(kModuleName, code.get()));
+  const Object module = Checked(PyImport_ExecCodeModule(kModuleName, code.get()));
   const Object type = MakeBufferType();
   if (PyObject_SetAttrString(module.get(), "_Buffer", type.get()) != 0) Throw();
-  return module;
+}
+
+// Once for the process, which has no more than one Python. Again where it has failed.
+void StartPython() {
+  static std::once_flag started;
+  std::call_once(started, [] {
+    if (Py_IsInitialized() == 0) Initialize();
+    const Lock lock;
+    LoadCaffeModule();
+  });
 }
 
 class EmbeddedLayer : public PythonLayer {
@@ -190,7 +192,7 @@ class EmbeddedLayer : public PythonLayer {
   // With the lock.
   explicit EmbeddedLayer(const PythonLayerOptions& options)
       : rank_(options.rank), workers_(options.workers) {
-    const Object module = CaffeModule();
+    const Object module = Checked(PyImport_ImportModule(kModuleName));
     buffer_type_ = Checked(PyObject_GetAttrString(module.get(), "_Buffer"));
     const Object bottoms = Checked(PyList_New(0));
     for (const PythonLayerOptions::Bottom& bottom : options.bottoms) {

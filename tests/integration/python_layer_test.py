@@ -150,25 +150,52 @@ class PythonLayerTest(cluster.ClusterTest):
         )
         self.assertFalse(os.path.exists(self.path("out/logs/worker-0.log")))
 
+    def plan(self, program="poseidon", **environment):
+        """What planning says, in which no layer computes; and its exit code."""
+        prefix = ["env", *(f"{name}={value}" for name, value in environment.items())]
+        solver = f"--solver={self.path('solver.prototxt')}"
+        plan = self.start(
+            program,
+            "plan",
+            solver,
+            "--workers=2",
+            "--servers=1",
+            prefix=prefix,
+            name=f"plan-{len(self.processes)}",
+        )
+        return plan.wait(), plan.output()
+
+    def test_a_module_may_be_in_pythonpath(self):
+        self.write_net(batch=4)
+        os.mkdir(self.path("modules"))
+        os.rename(self.path("points.py"), self.path("modules/points.py"))
+        self.assertEqual(self.plan()[0], cluster.CONFIG_ERROR)
+        code, said = self.plan(PYTHONPATH=self.path("modules"))
+        self.assertEqual(code, cluster.SUCCESS, said)
+
+    def test_without_numpy_such_a_net_is_refused(self):
+        self.write_net(batch=4)
+        os.mkdir(self.path("modules"))
+        self.write("modules/numpy.py", "raise ImportError('none here')")
+        code, said = self.plan(PYTHONPATH=self.path("modules"))
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertRegex(said, r"Python layers need NumPy, .* \(none here\); .* python3-numpy")
+
     def test_without_the_library_such_a_net_is_refused(self):
         self.write_net(batch=4)
         os.mkdir(self.path("bin"))
         program = shutil.copy(os.path.join(cluster.programs(), "poseidon"), self.path("bin"))
-        plan = self.spawn(
-            "plan",
-            [
-                program,
-                "plan",
-                f"--solver={self.path('solver.prototxt')}",
-                "--workers=2",
-                "--servers=1",
-            ],
-        )
-        self.assertEqual(plan.wait(), cluster.CONFIG_ERROR)
+        code, said = self.plan(program)
+        self.assertEqual(code, cluster.CONFIG_ERROR)
         self.assertIn(
-            'layer "data" (Python): setup of points.Points: this build has no Python', plan.output()
+            'layer "data" (Python): setup of points.Points: this build has no Python', said
         )
-        self.assertIn("install python3-dev and python3-numpy", plan.output())
+        self.assertIn("install python3-dev and python3-numpy", said)
+        # As where the library's own libraries are missing.
+        self.write("bin/libposeidon_python.so", "")
+        code, said = self.plan(program)
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertRegex(said, r"Python can't be loaded: .*; install the libpython")
 
 
 if __name__ == "__main__":
