@@ -9,7 +9,7 @@
 
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
-#include "launch/program_directory.h"
+#include "core/process/program_directory.h"
 
 namespace poseidon {
 namespace {

@@ -44,6 +44,16 @@ poseidon_optional_library(opencv opencv2/imgcodecs.hpp opencv4
 poseidon_optional_library(hdf5 hdf5.h hdf5/serial hdf5_serial libhdf5-dev "HDF5 files")
 poseidon_optional_library(leveldb leveldb/db.h "" leveldb libleveldb-dev "LevelDB databases")
 
+# What Python layers of Caffe nets run in. Not by find_package(Python3), which the tests use: their
+# interpreter may be any, and this one has to have a shared library.
+pkg_check_modules(PYTHON_EMBED IMPORTED_TARGET python3-embed>=3.10)
+if(PYTHON_EMBED_FOUND)
+  pkg_get_variable(python_prefix python3-embed exec_prefix)
+  set(PYTHON_EMBED_PROGRAM ${python_prefix}/bin/python3)
+else()
+  message(STATUS "No python3-dev: without Python layers")
+endif()
+
 # Tests only: another reader of Caffe's files.
 poseidon_optional_library(opencv_dnn opencv2/dnn.hpp opencv4 "opencv_dnn;opencv_core"
                           libopencv-dnn-dev "comparison with OpenCV's dnn module")

@@ -17,7 +17,7 @@
 namespace poseidon {
 
 // What is loaded into a program of the user's before its own libraries; a SupportFile
-// (launch/program_directory.h).
+// (core/process/program_directory.h).
 inline constexpr const char* kPreloadedLibrary = "libposeidon_caffe_preload.so";
 
 // Where servers and workers run, if not on this machine.

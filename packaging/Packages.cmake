@@ -14,10 +14,11 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 
-# Their libraries' packages: what dpkg-shlibdeps finds. The report's scripts are Python's.
+# Their libraries' packages: what dpkg-shlibdeps finds. The report's scripts are Python's, and Python
+# layers want NumPy.
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME poseidon)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "python3, python3-matplotlib, openssh-client")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "python3, python3-matplotlib, python3-numpy, openssh-client")
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "${PROJECT_DESCRIPTION}
  The command poseidon, the scheduler, the parameter server and the worker,
  and the library that programs of your own use.")

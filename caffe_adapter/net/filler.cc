@@ -1,5 +1,6 @@
 #include "caffe_adapter/net/filler.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -151,8 +152,12 @@ void FillLayer(const LayerDescription& layer, uint64_t seed, std::span<float> va
     const ParameterDescription& parameter = layer.parameters[i];
     if (parameter.owner) continue;
     const size_t count = Count(parameter.shape);
-    Fill(parameter.filler, parameter.shape, BlobSeed(seed, layer.name(), static_cast<int>(i)),
-         values.first(count));
+    if (parameter.first_values.empty()) {
+      Fill(parameter.filler, parameter.shape, BlobSeed(seed, layer.name(), static_cast<int>(i)),
+           values.first(count));
+    } else {
+      std::copy(parameter.first_values.begin(), parameter.first_values.end(), values.begin());
+    }
     values = values.subspan(count);
   }
 }

@@ -22,7 +22,7 @@ void Fill(const caffe::FillerParameter& filler, const Shape& shape, uint64_t see
           std::span<float> values);
 
 // Fills the parameters that a layer owns, which lie one after the other in `values`, by their
-// fillers.
+// fillers or with the first values that they have.
 void FillLayer(const LayerDescription& layer, uint64_t seed, std::span<float> values);
 
 // The seed for blob `blob` of a layer, so that its values depend on no other layer.

@@ -85,7 +85,7 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "Parameter", .infer = InferParameter, .bottoms = kNone, .tops = kOne},
     {.name = "Pooling", .infer = InferPooling, .bottoms = kOne, .tops = kOneOrTwo},
     Neuron("Power"),
-    Refused("Python", "it is a program of the user's own, and no Python runs here"),
+    {.name = "Python", .infer = InferPython, .bottoms = kAny, .tops = kAny},
     {.name = "RNN", .infer = InferRnn, .bottoms = {2, 4}, .tops = kOneOrTwo},
     Neuron("ReLU"),
     Refused("Recurrent", "it is what LSTM and RNN have in common and computes nothing by itself"),

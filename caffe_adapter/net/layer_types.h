@@ -129,4 +129,7 @@ LayerShapes InferEuclideanLoss(const LayerInput& input);
 LayerShapes InferContrastiveLoss(const LayerInput& input);
 LayerShapes InferAccuracy(const LayerInput& input);
 
+// caffe_adapter/python/net_python_layer.cc: a layer of the user's own.
+LayerShapes InferPython(const LayerInput& input);
+
 }  // namespace poseidon

@@ -209,7 +209,7 @@ class Describer {
 
   void SetBatch(const LayerDescription& layer) {
     const bool reads = layer.bottoms.empty() && layer.type() != "Parameter";
-    if (net_.batch == 0 && reads && !layer.tops[0].shape.empty()) {
+    if (net_.batch == 0 && reads && !layer.tops.empty() && !layer.tops[0].shape.empty()) {
       net_.batch = layer.tops[0].shape[0];
     }
   }
@@ -267,6 +267,7 @@ NetDescription DescribeNet(const caffe::NetParameter& net, caffe::Phase phase,
     options.locate = UpgradeNet(upgraded, options.locate);
     return DescribeNet(upgraded, phase, options);
   }
+  options.state.set_phase(phase);
   NetDescription description;
   description.name = net.name();
   description.phase = phase;

@@ -35,6 +35,8 @@ struct ParameterDescription {
   // with as many values and, unless share_mode is PERMISSIVE, of its shape.
   std::optional<ParameterOwner> owner = std::nullopt;
   bool shared = false;  // is another's or another is this one
+  // What it comes from instead of the filler, if not empty: a Python layer gives its own.
+  std::vector<float> first_values = {};
 };
 
 // What told the shape of the samples that a layer reads.
@@ -98,6 +100,9 @@ struct DescribeOptions {
 // that does not fit, a parameter out of range, parameters shared by name that differ in shape,
 // lr_mult or decay_mult; DataError for data that can't be read, or that are not there while nothing
 // else tells their shape.
+//
+// Python layers are asked for their shapes, so their code runs: setup and reshape, as worker 0
+// of 1.
 //
 // A net of an older format is upgraded (caffe_adapter/net/upgrade.h). `force_backward` has no
 // effect: it asks for gradients that training does not need.

@@ -131,11 +131,16 @@ bool HasLoss(const caffe::LayerParameter& layer) {
 
 void CheckNetsFit(const Solver& solver) {
   bool has_loss = false;
-  for (const int i : Layers(solver.train)) has_loss |= HasLoss(solver.train.net.layer(i));
+  bool has_python = false;
+  for (const int i : Layers(solver.train)) {
+    has_loss |= HasLoss(solver.train.net.layer(i));
+    has_python |= solver.train.net.layer(i).type() == "Python";
+  }
   if (!has_loss) {
-    throw ConfigError(solver.train.locate(""), "the net does not fit its solver (" +
-                                                   solver.locate("").ToString() +
-                                                   "): no layer in TRAIN has a loss to train on");
+    throw ConfigError(solver.train.locate(""),
+                      "the net does not fit its solver (" + solver.locate("").ToString() +
+                          "): no layer in TRAIN has a loss to train on" +
+                          (has_python ? "; a Python layer is a loss only with a loss_weight" : ""));
   }
   for (const SolverNet& test : solver.tests) {
     if (Layers(test).empty()) {

@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "core/named_file.h"
-#include "launch/program_directory.h"
+#include "core/process/program_directory.h"
 #include "launch/remote_shell.h"
 
 namespace poseidon {

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/named_file.h"
 #include "core/nearest.h"
-#include "launch/program_directory.h"
+#include "core/process/program_directory.h"
 
 namespace poseidon {
 namespace {

@@ -12,10 +12,10 @@
 #include "cli/input/input_file.h"
 #include "cli/jobs/run_hosts.h"
 #include "cli/planning/plan.h"
+#include "core/process/program_directory.h"
 #include "core/program.h"
 #include "launch/doctor/link_measurement.h"
 #include "launch/host_query.h"
-#include "launch/program_directory.h"
 #include "scheduler/link_reports.h"
 
 namespace poseidon {

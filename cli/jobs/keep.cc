@@ -5,7 +5,7 @@
 
 #include "core/child_process.h"
 #include "launch/daemon_keeper.h"
-#include "launch/program_directory.h"
+#include "core/process/program_directory.h"
 
 namespace poseidon {
 namespace {

@@ -12,10 +12,10 @@
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "cli/jobs/run_hosts.h"
+#include "core/process/program_directory.h"
 #include "core/program.h"
 #include "launch/host_query.h"
 #include "launch/job_cluster.h"
-#include "launch/program_directory.h"
 #include "proto/job_config.h"
 
 namespace poseidon {

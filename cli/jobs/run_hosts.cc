@@ -8,8 +8,8 @@
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "core/net/host_address.h"
+#include "core/process/program_directory.h"
 #include "launch/host_query.h"
-#include "launch/program_directory.h"
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {

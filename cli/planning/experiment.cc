@@ -25,6 +25,7 @@
 #include "cli/input/model_source.h"
 #include "cli/output/experiment_progress.h"
 #include "core/child_process.h"
+#include "core/process/program_directory.h"
 #include "core/program.h"
 #include "core/steady_now.h"
 #include "experiments/experiment_file.h"
@@ -34,7 +35,6 @@
 #include "experiments/simulated_point.h"
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
-#include "launch/program_directory.h"
 #include "proto/job_config.h"
 
 namespace poseidon {

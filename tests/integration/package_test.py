@@ -75,6 +75,7 @@ class PackageTest(installed.InstalledTest):
                 "bin/poseidon_worker",
                 "bin/poseidon_demo",
                 "lib/poseidon/libposeidon_caffe_preload.so",
+                "lib/poseidon/libposeidon_python.so",
                 "lib/poseidon/poseidon_report/report.py",
                 "share/bash-completion/completions/poseidon",
                 "share/poseidon/configs/lenet_digits.prototxt",

@@ -53,6 +53,9 @@ std::string WhyNot(const LayerDescription& layer, int64_t batch) {
   if (layer.bottoms.empty() && !ReadsSamples(layer.type())) {
     return "it reads no data base or files, so its samples can't be shared out anew";
   }
+  if (layer.type() == "Python") {
+    return "whether it computes each sample by itself, only its author knows";
+  }
   if (layer.type() == "BatchNorm") {
     return "it normalizes by the statistics of the worker's own samples, which would be of "
            "different numbers of them";

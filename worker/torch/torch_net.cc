@@ -48,7 +48,7 @@ class TorchNet::Builder {
       step.bottoms.push_back(latest_.at(bottom.name));
     }
     SetNeeds(layer, step);
-    step.layer = IsDataLayer(layer.type()) ? MakeData(layer) : MakeComputing(layer, step);
+    step.layer = IsDataLayer(layer) ? MakeData(layer) : MakeComputing(layer, step);
     for (const BlobDescription& top : layer.tops) {
       const int value = static_cast<int>(net_.values_.size());
       step.tops.push_back(value);
@@ -87,7 +87,9 @@ class TorchNet::Builder {
                                 .bottom_needs_gradient = step.bottom_needs_gradient,
                                 .parameter_needs_gradient = step.parameter_needs_gradient,
                                 .seed = DeriveSeed(random_seed_, layer.name()),
-                                .device = net_.arithmetic_.device};
+                                .device = net_.arithmetic_.device,
+                                .rank = data_.rank,
+                                .workers = data_.workers};
     return WithPrecision(MakeTorchLayer(input), input, net_.arithmetic_.precision);
   }
 
@@ -124,7 +126,7 @@ std::vector<wire::TrainingData> TorchNet::data() const {
 }
 
 void TorchNet::SetShare(const DataShare& share) {
-  for (DataLayer* layer : data_layers_) layer->SetShare(share);
+  for (const Step& step : steps_) step.layer->SetShare(share);
 }
 
 void TorchNet::ShareParameters() {

@@ -78,6 +78,8 @@ class MixedLayer : public TorchLayer {
     return bottom_gradients;
   }
 
+  void SetShare(const DataShare& share) override { layer_->SetShare(share); }
+
  private:
   // Of tops and what is read to compute them.
   at::ScalarType ValuesType(const Tensors& bottoms) const {

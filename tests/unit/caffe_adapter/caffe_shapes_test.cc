@@ -427,7 +427,7 @@ TEST(CaffeShapesTest, TypesThatAreRefusedSayWhy) {
   EXPECT_THAT(ErrorOf("Recurrent", {{2, 3}, {2, 3}}), StartsWith("net.prototxt:1:"));
   EXPECT_THAT(ErrorOf("Recurrent", {{2, 3}, {2, 3}}),
               HasSubstr("layer \"it\" (Recurrent): this layer type is not supported: it is what"));
-  EXPECT_THAT(ErrorOf("Python", {}), HasSubstr("no Python runs here. A Caffe of your own"));
+  EXPECT_THAT(ErrorOf("HDF5Output", {}), HasSubstr("nothing else reads them. A Caffe of your own"));
   EXPECT_THAT(ErrorOf("PriorBox", {}), HasSubstr("unknown layer type; SSD's fork of Caffe has it"));
   EXPECT_THAT(ErrorOf("ReLU6", {}), HasSubstr("Clip with min: 0 and max: 6 computes the same"));
   EXPECT_THAT(ErrorOf("Nonsense", {}), HasSubstr("unknown layer type; known are AbsVal, Accuracy"));

@@ -21,13 +21,15 @@ constexpr char kScores[] =
 constexpr char kLoss[] =
     "layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'y' top: 'l' ";
 
-std::string WhyNot(const std::string& text) {
+NetDescription Describe(const std::string& text) {
   caffe::NetParameter net;
   ParseText(text, "net.prototxt", net);
   DescribeOptions options;
   options.record_shape = Shape{3, 8, 8};
-  return WhyNotBalanced(DescribeNet(net, caffe::TRAIN, options));
+  return DescribeNet(net, caffe::TRAIN, options);
 }
+
+std::string WhyNot(const std::string& text) { return WhyNotBalanced(Describe(text)); }
 
 TEST(BalancedBatchTest, NetsThatTakeEachSampleByItselfCan) {
   EXPECT_EQ(WhyNot(std::string(kData) + kScores + kLoss + "}"), "");
@@ -73,6 +75,16 @@ TEST(BalancedBatchTest, OthersCannotAndTheLayerIsNamed) {
                      " shape { dim: 6 dim: 3 } shape { dim: 6 } } }" +
                      std::string(kScores) + kLoss + "}"),
               AllOf(HasSubstr("layer \"d\""), HasSubstr("can't be shared out anew")));
+}
+
+TEST(BalancedBatchTest, WhatAPythonLayerDoesIsNotKnown) {
+  NetDescription net =
+      Describe(std::string(kData) + "layer { name: 'own' type: 'ReLU' bottom: 'x' top: 'x' }" +
+               kScores + kLoss + "}");
+  ASSERT_EQ(WhyNotBalanced(net), "");
+  net.layers[1].parameter.set_type("Python");
+  EXPECT_THAT(WhyNotBalanced(net),
+              AllOf(HasSubstr("layer \"own\" (Python)"), HasSubstr("only its author knows")));
 }
 
 }  // namespace

@@ -19,14 +19,6 @@ at::Tensor ChannelsInnermost(const at::Tensor& images) {
   return images.as_strided(images.sizes(), {image, 1, images.size(3), 1});
 }
 
-// A view, or on a device a copy; of images in the order that is wanted. For at::from_blob, which
-// takes no const memory; no layer writes to its bottoms.
-at::Tensor ToTensor(const std::vector<float>& values, const Shape& shape, const BatchPlace& place) {
-  at::Tensor tensor = at::from_blob(const_cast<float*>(values.data()), shape);
-  if (!place.device.is_cpu()) tensor = CopyInStream(tensor, place.device);
-  return shape.size() == 4 && place.channels_innermost ? ChannelsInnermost(tensor) : tensor;
-}
-
 class FileLayer : public DataLayer {
  public:
   FileLayer(const LayerDescription& layer, const BatchReaderOptions& options,
@@ -40,7 +32,7 @@ class FileLayer : public DataLayer {
   Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
     Tensors tops;
     for (size_t i = 0; i < batch_->tops.size(); ++i) {
-      tops.push_back(ToTensor(batch_->tops[i], reader_.shapes()[i], place_));
+      tops.push_back(ToBatchTensor(batch_->tops[i], reader_.shapes()[i], place_));
     }
     return tops;
   }
@@ -62,7 +54,7 @@ class MemoryLayer : public DataLayer {
   Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
     Tensors tops;
     for (size_t i = 0; i < values_.size(); ++i) {
-      tops.push_back(ToTensor(values_[i], layer_.tops[i].shape, place_));
+      tops.push_back(ToBatchTensor(values_[i], layer_.tops[i].shape, place_));
     }
     return tops;
   }
@@ -156,11 +148,21 @@ class DummyLayer : public MemoryLayer {
 
 }  // namespace
 
+// For at::from_blob, which takes no const memory; no layer writes to its bottoms.
+at::Tensor ToBatchTensor(std::span<const float> values, const Shape& shape,
+                         const BatchPlace& place) {
+  at::Tensor tensor = at::from_blob(const_cast<float*>(values.data()), shape);
+  if (!place.device.is_cpu()) tensor = CopyInStream(tensor, place.device);
+  return shape.size() == 4 && place.channels_innermost ? ChannelsInnermost(tensor) : tensor;
+}
+
 Tensors DataLayer::Backward(const Tensors&, const ParameterGradients&) { return {}; }
 
-bool IsDataLayer(const std::string& layer_type) {
-  return ReadsSamples(layer_type) || layer_type == "DummyData" || layer_type == "Input" ||
-         layer_type == "MemoryData";
+bool IsDataLayer(const LayerDescription& layer) {
+  const std::string& type = layer.type();
+  // A Python layer that learns computes when its parameters are there.
+  if (type == "Python") return layer.bottoms.empty() && layer.parameters.empty();
+  return ReadsSamples(type) || type == "DummyData" || type == "Input" || type == "MemoryData";
 }
 
 std::unique_ptr<DataLayer> MakeDataLayer(const LayerDescription& layer,
@@ -168,6 +170,7 @@ std::unique_ptr<DataLayer> MakeDataLayer(const LayerDescription& layer,
                                          const BatchPlace& place) {
   if (ReadsSamples(layer.type())) return std::make_unique<FileLayer>(layer, options, place);
   if (layer.type() == "DummyData") return std::make_unique<DummyLayer>(layer, options, place);
+  if (layer.type() == "Python") return MakePythonData(layer, options, place);
   return std::make_unique<FedLayer>(layer, options.feed, place);
 }
 

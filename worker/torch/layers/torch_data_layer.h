@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "worker/engine/batch_reader.h"
@@ -28,19 +29,27 @@ class DataLayer : public TorchLayer {
 
   // Names samples in errors; null where there are no records.
   virtual const BatchReader* reader() const { return nullptr; }
-  // The next batch read is this share's.
-  virtual void SetShare(const DataShare& /*share*/) {}
 
   Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) override;
 };
 
-// Whether a layer of this type has a DataLayer.
-bool IsDataLayer(const std::string& layer_type);
+// Whether this layer has a DataLayer.
+bool IsDataLayer(const LayerDescription& layer);
+
+// A view of `values`, or on a device a copy; of images in the order that `place` says.
+at::Tensor ToBatchTensor(std::span<const float> values, const Shape& shape,
+                         const BatchPlace& place);
 
 // Makes the layer for Data, ImageData, HDF5Data (files), DummyData (fillers), Input and MemoryData
-// (options.feed). Throws ConfigError for one of the last two without a feed, and as BatchReader.
+// (options.feed), and Python without bottoms. Throws ConfigError for Input and MemoryData without a
+// feed and for what a Python layer throws, and as BatchReader.
 std::unique_ptr<DataLayer> MakeDataLayer(const LayerDescription& layer,
                                          const BatchReaderOptions& options,
                                          const BatchPlace& place = {});
+
+// torch_python_layer.cc
+std::unique_ptr<DataLayer> MakePythonData(const LayerDescription& layer,
+                                          const BatchReaderOptions& options,
+                                          const BatchPlace& place);
 
 }  // namespace poseidon

@@ -52,6 +52,7 @@ constexpr TorchLayerType kTypes[] = {
     {"Parameter", MakeParameter},
     {"Pooling", MakePooling},
     {"Power", MakePower},
+    {"Python", MakePython},
     {"RNN", MakeRnn},
     {"ReLU", MakeRelu},
     {"Reduction", MakeReduction},

@@ -21,6 +21,7 @@ namespace poseidon {
 
 class BatchReader;
 class LabelChecks;
+struct DataShare;
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -59,6 +60,9 @@ class TorchLayer {
   // the gradients at the bottoms from those at the tops. Undefined stands for zero or not needed;
   // at least one top's is defined. Writes all of `gradients`.
   virtual Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) = 0;
+
+  // The worker's share of the data from the next pass on.
+  virtual void SetShare(const DataShare& /*share*/) {}
 };
 
 // What a layer is made from.
@@ -68,6 +72,9 @@ struct TorchLayerInput {
   std::vector<bool> parameter_needs_gradient;
   uint64_t seed = 0;  // of the layer's random numbers, its own on each worker
   at::Device device = at::kCPU;
+  // Of the worker (BatchReaderOptions); for layers of the user's own.
+  int rank = 0;
+  int workers = 1;
 
   // Throws ConfigError: the layer's place, name and type, and the message.
   [[noreturn]] void Fail(const std::string& message) const;
@@ -164,5 +171,8 @@ std::unique_ptr<TorchLayer> MakeSoftmaxWithLoss(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeContrastiveLoss(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeEuclideanLoss(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeSigmoidCrossEntropyLoss(const TorchLayerInput& input);
+
+// torch_python_layer.cc: with bottoms or parameters, that the user has written.
+std::unique_ptr<TorchLayer> MakePython(const TorchLayerInput& input);
 
 }  // namespace poseidon

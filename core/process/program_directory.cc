@@ -1,4 +1,4 @@
-#include "launch/program_directory.h"
+#include "core/process/program_directory.h"
 
 #include <unistd.h>
 

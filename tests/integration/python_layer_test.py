@@ -1,0 +1,202 @@
+"""Nets with layers that the user has written in Python: several workers train as one does, and a layer
+that throws ends the job with its name and its traceback."""
+
+import os
+import shutil
+
+import cluster
+
+# Samples of two classes by a line that a seed draws; a worker takes every workers-th batch.
+LAYERS = '''
+import caffe
+import numpy as np
+
+
+class Points(caffe.Layer):
+    """Batches of param_str points and what a line says of them."""
+
+    def setup(self, bottom, top):
+        self.batch = int(self.param_str)
+        print(f"this is worker {self.rank} of {self.workers}")
+
+    def reshape(self, bottom, top):
+        top[0].reshape(self.batch, 6)
+        top[1].reshape(self.batch, 1)
+
+    def forward(self, bottom, top):
+        for i in range(self.batch):
+            sample = (self.iteration * self.workers + self.rank) * self.batch + i
+            point = np.random.RandomState(sample).uniform(-1, 1, 6)
+            top[0].data[i] = point
+            top[1].data[i] = point @ [1, -2, 3, -1, 2, 0.5]
+
+    def backward(self, top, propagate_down, bottom):
+        pass
+
+
+class Euclidean(caffe.Layer):
+    def setup(self, bottom, top):
+        pass
+
+    def reshape(self, bottom, top):
+        top[0].reshape(1)
+
+    def forward(self, bottom, top):
+        self.difference = bottom[0].data - bottom[1].data
+        top[0].data[...] = np.sum(self.difference**2) / bottom[0].num / 2
+        FAILS
+
+    def backward(self, top, propagate_down, bottom):
+        bottom[0].diff[...] = self.difference / bottom[0].num
+'''
+
+PYTHON_LOSS = (
+    """type: "Python" loss_weight: 1 python_param { module: "points" layer: "Euclidean" }"""
+)
+
+SOLVER = """
+    net: "%s" base_lr: 0.2 lr_policy: "fixed" max_iter: 100 test_iter: %d test_interval: 1000 display: 1
+    test_initialization: false """
+
+
+class PythonLayerTest(cluster.ClusterTest):
+    def write_net(self, batch, loss=PYTHON_LOSS, fails="pass"):
+        self.write("points.py", LAYERS.replace("FAILS", fails))
+        net = self.write(
+            "net.prototxt",
+            f"""
+            layer {{ name: "data" type: "Python" top: "x" top: "y"
+                    python_param {{ module: "points" layer: "Points" param_str: "{batch}" }} }}
+            layer {{ name: "ip" type: "InnerProduct" bottom: "x" top: "ip"
+                    inner_product_param {{ num_output: 1 }} }}
+            layer {{ name: "loss" bottom: "ip" bottom: "y" top: "loss" {loss} }}""",
+        )
+        self.write("solver.prototxt", SOLVER % (net, 64 // batch))
+
+    def log(self, daemon):
+        with open(self.path(f"out/logs/{daemon}.log"), encoding="utf-8") as file:
+            return file.read()
+
+    def config(self, workers, iterations=60, devices=1, training=""):
+        return f"""
+            cluster {{ workers: {workers} servers: 1 devices_per_worker: {devices} }}
+            communication {{ policy: ALL_PS deterministic: true }}
+            training {{ solver: "{self.path("solver.prototxt")}" iterations: {iterations}
+                       seed: 3 threads: {devices} {training} }}"""
+
+    def train(self, workers, devices=1, training=""):
+        summary = self.run_job(self.config(workers, devices=devices, training=training))
+        self.assert_same_parameters(summary, workers)
+        return summary
+
+    def test_two_workers_train_as_one_with_both_batches(self):
+        self.write_net(batch=16)
+        two = self.train(workers=2)
+        self.write_net(batch=32)
+        one = self.train(workers=1)
+        # Twice as many samples at once, in another order of sums.
+        self.assertLess(two["test_loss"], 1e-3)
+        self.assertAlmostEqual(two["test_loss"], one["test_loss"], delta=one["test_loss"] / 100)
+
+    def test_a_loss_in_python_trains_as_the_built_in_one(self):
+        self.write_net(
+            batch=16, loss='type: "EuclideanLoss" propagate_down: true propagate_down: false'
+        )
+        built_in = self.train(workers=2)
+        self.write_net(batch=16)
+        own = self.train(workers=2)
+        self.assertAlmostEqual(
+            own["test_loss"], built_in["test_loss"], delta=built_in["test_loss"] / 100
+        )
+
+    def test_devices_of_a_worker_have_layers_of_their_own(self):
+        self.write_net(batch=16)
+        apart = self.train(workers=2)
+        together = self.train(workers=1, devices=2, training="batch_per_worker: 32")
+        self.assertAlmostEqual(
+            together["test_loss"], apart["test_loss"], delta=apart["test_loss"] / 100
+        )
+
+    def test_what_a_layer_prints_is_in_the_workers_log(self):
+        self.write_net(batch=4)
+        run = self.start_run(self.config(workers=2, iterations=2))
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertIn("this is worker 1 of 2", self.log("worker-1"))
+
+    def test_a_layer_that_throws_ends_the_job(self):
+        self.write_net(
+            batch=4,
+            fails="if self.rank == 1 and self.iteration == 3: raise RuntimeError('no more')",
+        )
+        run = self.start_run(self.config(workers=2))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assert_nothing_left(cluster.ENDING)
+        said = 'layer "loss" (Python): forward of points.Euclidean: RuntimeError: no more'
+        self.assertIn("worker-1 exited with code 2", run.output())
+        self.assertIn(said, run.output())
+        self.assertIn(said, self.read_json("out/summary.json")["reason"])
+        log = self.log("worker-1")
+        self.assertIn("Traceback (most recent call last):", log)
+        self.assertRegex(log, r'File ".*points.py", line \d+, in forward')
+        self.assertIn(said, self.log("worker-0"))
+
+    def test_a_module_that_is_not_there_is_said_before_anything_starts(self):
+        self.write_net(batch=4)
+        os.remove(self.path("points.py"))
+        run = self.start_run(self.config(workers=2))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertIn(
+            'layer "data" (Python): setup of points.Points: there is no module', run.output()
+        )
+        self.assertFalse(os.path.exists(self.path("out/logs/worker-0.log")))
+
+    def plan(self, program="poseidon", **environment):
+        """What planning says, in which no layer computes; and its exit code."""
+        prefix = ["env", *(f"{name}={value}" for name, value in environment.items())]
+        solver = f"--solver={self.path('solver.prototxt')}"
+        plan = self.start(
+            program,
+            "plan",
+            solver,
+            "--workers=2",
+            "--servers=1",
+            prefix=prefix,
+            name=f"plan-{len(self.processes)}",
+        )
+        return plan.wait(), plan.output()
+
+    def test_a_module_may_be_in_pythonpath(self):
+        self.write_net(batch=4)
+        os.mkdir(self.path("modules"))
+        os.rename(self.path("points.py"), self.path("modules/points.py"))
+        self.assertEqual(self.plan()[0], cluster.CONFIG_ERROR)
+        code, said = self.plan(PYTHONPATH=self.path("modules"))
+        self.assertEqual(code, cluster.SUCCESS, said)
+
+    def test_without_numpy_such_a_net_is_refused(self):
+        self.write_net(batch=4)
+        os.mkdir(self.path("modules"))
+        self.write("modules/numpy.py", "raise ImportError('none here')")
+        code, said = self.plan(PYTHONPATH=self.path("modules"))
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertRegex(said, r"Python layers need NumPy, .* \(none here\); .* python3-numpy")
+
+    def test_without_the_library_such_a_net_is_refused(self):
+        self.write_net(batch=4)
+        os.mkdir(self.path("bin"))
+        program = shutil.copy(os.path.join(cluster.programs(), "poseidon"), self.path("bin"))
+        code, said = self.plan(program)
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertIn(
+            'layer "data" (Python): setup of points.Points: this build has no Python', said
+        )
+        self.assertIn("install python3-dev and python3-numpy", said)
+        # As where the library's own libraries are missing.
+        self.write("bin/libposeidon_python.so", "")
+        code, said = self.plan(program)
+        self.assertEqual(code, cluster.CONFIG_ERROR)
+        self.assertRegex(said, r"Python can't be loaded: .*; install the libpython")
+
+
+if __name__ == "__main__":
+    cluster.main()
