@@ -13,23 +13,9 @@
 #include <string_view>
 
 #include "core/arithmetic/torch_element.h"
+#include "poseidon/parameter_group.h"
 
 namespace poseidon {
-
-// What a parameter group of torch.optim's says of one iteration, in double as Python's numbers are:
-// what is made of them is rounded to float once, as PyTorch does.
-struct ParameterGroup {
-  double learning_rate = 0;
-  double weight_decay = 0;
-  double momentum = 0;    // AdamW: the first of betas
-  double momentum2 = 0;   // AdamW: the second of betas
-  double dampening = 0;   // SGD
-  double delta = 0;       // AdamW: eps
-  bool nesterov = false;  // SGD
-  bool maximize = false;
-
-  bool operator==(const ParameterGroup&) const = default;
-};
 
 inline constexpr std::string_view kTorchSgd = "TorchSGD";
 inline constexpr std::string_view kTorchAdamW = "TorchAdamW";
