@@ -30,8 +30,8 @@ Difference FirstDifference(const ParameterGroup& first, const ParameterGroup& se
       {"betas[1]", first.momentum2, second.momentum2},
       {"dampening", first.dampening, second.dampening},
       {"eps", first.delta, second.delta},
-      {"nesterov", double{first.nesterov}, double{second.nesterov}},
-      {"maximize", double{first.maximize}, double{second.maximize}},
+      {"nesterov", first.nesterov ? 1.0 : 0.0, second.nesterov ? 1.0 : 0.0},
+      {"maximize", first.maximize ? 1.0 : 0.0, second.maximize ? 1.0 : 0.0},
   };
   for (const Difference& setting : settings) {
     if (setting.first != setting.second) return setting;

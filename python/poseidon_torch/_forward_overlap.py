@@ -191,7 +191,7 @@ class ForwardOverlap:
         kind = type(optimizer)
 
         # Methods of the optimizer's, since torch's schedulers bind its step anew.
-        @functools.wraps(kind.step)
+        @functools.wraps(getattr(optimizer.step, "__func__", optimizer.step))
         def step(_optimizer, closure=None):
             self._defer(closure)
 

@@ -23,7 +23,7 @@ class ServerUpdate(unittest.TestCase):
                 self.assertIn("workers do not agree how to update layer", result.output, rank)
                 self.assertIn("in iteration 5: parameter group 0 has lr 0.", result.output)
                 for number in (0, 1):
-                    self.assertIn(f"{('0.05', '0.125')[number]} on worker {number}", result.output)
+                    self.assertIn(f"{('0.3', '0.125')[number]} on worker {number}", result.output)
             self.assertEqual(ranks.daemons(), [])
 
 

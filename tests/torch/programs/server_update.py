@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import warnings
 from typing import Callable
 
 import torch
@@ -17,7 +18,6 @@ import poseidon_torch as psd
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from models import (
-    ConvolutionalNet,
     Perceptron,
     Transformer,
     bound_of,
@@ -55,7 +55,7 @@ def dampened(model):
 
 
 def plain_sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.05)
+    return torch.optim.SGD(model.parameters(), lr=0.3)
 
 
 def adamw(model):
@@ -93,7 +93,7 @@ CASES = [
     Case("SGD, Nesterov, groups", Perceptron, nesterov, steps),
     Case("SGD, Nesterov, groups, forward overlap", Perceptron, nesterov, cycle, "forward"),
     Case("SGD, dampened, accumulated", Perceptron, dampened, steps, accumulates=True),
-    Case("SGD without momentum, convolutions", ConvolutionalNet, plain_sgd, steps),
+    Case("SGD without momentum", Perceptron, plain_sgd, steps),
     # PyTorch's square root is not always the nearest.
     Case("AdamW, groups", transformer, adamw, cycle, same_bits=False),
     Case("AdamW, forward overlap", transformer, adamw, steps, "forward", same_bits=False),
@@ -108,9 +108,11 @@ class Training:
         torch.manual_seed(3)
         self.model = prepared(case.model())
         self.optimizer = case.optimizer(self.model)
+        self.schedule = case.schedule(self.optimizer)
         if checkpoint is not None:
             self.model.load_state_dict(checkpoint["model"])
             self.optimizer.load_state_dict(checkpoint["optimizer"])
+            self.schedule.load_state_dict(checkpoint["schedule"])
         self.rank, self.ranks = 0, 1
         self.update = update
         if update is not None:
@@ -126,9 +128,6 @@ class Training:
                 policy=policy,
                 deterministic=True,
             )
-        self.schedule = case.schedule(self.optimizer)
-        if checkpoint is not None:
-            self.schedule.load_state_dict(checkpoint["schedule"])
 
     def run(self, first, last):
         """The losses of the whole batch after each iteration."""
@@ -271,6 +270,7 @@ def disagree(out):
 
 def main() -> None:
     torch.set_num_threads(1)
+    warnings.simplefilter("error")
     if sys.argv[2:] == ["disagree"]:
         return disagree(sys.argv[1])
     out = pathlib.Path(sys.argv[1])
