@@ -247,6 +247,22 @@ class Misuse(unittest.TestCase):
         optimizer.param_groups[0]["lr"] = -1.0
         with self.assertRaisesRegex(psd.ConfigError, "lr is -1; it must be"):
             model(torch.ones(2, 4)).sum().backward()
+        with self.assertRaises(psd.PoseidonError):
+            psd.shutdown()
+
+    def test_groups_that_change_under_servers_that_update(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, dampening=0.5)
+        psd.distribute(model, optimizer, update="server")
+        pass_of(model, optimizer)
+        optimizer.param_groups[0]["momentum"] = 0.9
+        with self.assertRaisesRegex(psd.ConfigError, "got a momentum after steps without one"):
+            pass_of(model, optimizer)
+        optimizer.param_groups[0]["momentum"] = 0.0
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(1))]})
+        with self.assertRaisesRegex(psd.ConfigError, "got another group after distribute"):
+            pass_of(model, optimizer)
 
     def test_servers_that_update_need_all_gradients(self):
         self.init()
@@ -254,6 +270,8 @@ class Misuse(unittest.TestCase):
         psd.distribute(model, sgd(model), update="server")
         with self.assertRaisesRegex(psd.ConfigError, "no gradient in this pass"):
             model[0](torch.ones(2, 4)).sum().backward()
+        with self.assertRaises(psd.PoseidonError):  # in the middle of an iteration
+            psd.shutdown()
 
     def test_the_state_ends_with_the_servers(self):
         self.init()
