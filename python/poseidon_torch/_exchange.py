@@ -120,8 +120,6 @@ class Exchange:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
         self.synchronize()
         self._remove_hooks()
-        if self._servers is not None:
-            self._servers.end()
         self._shared.finish()
 
     def give_up(self, reason: str) -> None:
@@ -302,6 +300,8 @@ class Exchange:
             parameter.grad.copy_(view)
 
     def _remove_hooks(self) -> None:
+        if self._servers is not None:
+            self._servers.end()
         if self._clock is not None:
             self._clock.remove()
         if self._forward is not None:

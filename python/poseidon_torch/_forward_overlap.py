@@ -87,7 +87,7 @@ class NotAGradient(torch.Tensor):
 class LayerSteps:
     """The optimizer's own step, of one layer at a time. One thread at a time."""
 
-    waits_for_step = "overlap='forward'"
+    option = "overlap='forward'"
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class ForwardOverlap:
         if self._gradients_pending:
             raise ConfigError(
                 "two backward passes without optimizer.step() between them; with "
-                f"{self._updates.waits_for_step} the passes but the last belong into no_sync()"
+                f"{self._updates.option} the passes but the last belong into no_sync()"
             )
         # Layers that the forward pass has not asked for.
         self.synchronize()
@@ -233,7 +233,7 @@ class ForwardOverlap:
             self._not_there.append(value)
         instead = value.expand(parameter.shape).as_subclass(NotAGradient)
         instead.reason = (
-            f"with {self._updates.waits_for_step} there are no gradients between backward() and step(), so that "
+            f"with {self._updates.option} there are no gradients between backward() and step(), so that "
             "clipping, GradScaler and whatever else computes with p.grad can't be used; leave that option out"
         )
         return instead
@@ -241,7 +241,7 @@ class ForwardOverlap:
     def _defer(self, closure) -> None:
         if closure is not None:
             raise ConfigError(
-                f"step(closure) computes the loss anew, which {self._updates.waits_for_step} can't; leave that option "
+                f"step(closure) computes the loss anew, which {self._updates.option} can't; leave that option "
                 "out"
             )
         if not self._gradients_pending:

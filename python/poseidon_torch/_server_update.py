@@ -15,6 +15,9 @@ _RULES = {
     torch.optim.AdamW: ("TorchAdamW", ("exp_avg", "exp_avg_sq")),
 }
 
+# Of an optimizer: the ServerUpdate of its last job.
+_ATTRIBUTE = "_poseidon_server_update"
+
 
 def check_server_update(
     optimizer: torch.optim.Optimizer,
@@ -56,7 +59,7 @@ def check_server_update(
 class ServerUpdate:
     """What the servers are told of an optimizer, and its state on the way to them and back. One thread at a time."""
 
-    waits_for_step = "update='server'"
+    option = "update='server'"
 
     def __init__(self, optimizer: torch.optim.Optimizer, layers: List[Layer]):
         """Takes over the state that the optimizer has, which is worker 0's. Raises ConfigError if it can't."""
@@ -77,8 +80,17 @@ class ServerUpdate:
             List[dict]
         ] = None  # settings that have left with the gradients of the last pass
         self._dampened: Set[int] = set()  # groups that had dampening and no momentum
+        self._before: Optional[ServerUpdate] = getattr(
+            optimizer, _ATTRIBUTE, None
+        )  # of a job before
+        self._handles: list = []
         self.first_iteration = self._steps_done()
         self._steps = self.first_iteration
+        if self._steps == 0 and self._before is not None and self._before.lost_state:
+            raise ConfigError(
+                "the optimizer's state has ended with the servers of the job before; load a checkpoint of it first, or "
+                "make another optimizer"
+            )
         self._state = self._state_of_optimizer() if self.first_iteration > 0 else None
 
     def specs(self) -> List[LayerSpec]:
@@ -102,8 +114,14 @@ class ServerUpdate:
         self._take_values = take_values
         self._state = None
         self._optimizer.state.clear()
-        self._optimizer.register_state_dict_post_hook(self._add_state)
-        self._optimizer.register_load_state_dict_pre_hook(_refuse_loading)
+        if self._before is not None:
+            self._before.remove_hooks()
+            self._before = None
+        setattr(self._optimizer, _ATTRIBUTE, self)
+        self._handles = [
+            self._optimizer.register_state_dict_post_hook(self._add_state),
+            self._optimizer.register_load_state_dict_pre_hook(self._refuse_loading),
+        ]
 
     def send_settings(self) -> None:
         """Before the first gradient of a pass leaves: by what numbers it is to be applied."""
@@ -130,6 +148,16 @@ class ServerUpdate:
     def end(self) -> None:
         """The job has ended, and with it the servers that had the state."""
         self._session = None
+
+    @property
+    def lost_state(self) -> bool:
+        """Whether the optimizer is without the state that it had in the end."""
+        return self._session is None and self._steps > 0 and not self._optimizer.state
+
+    def remove_hooks(self) -> None:
+        """Another job has the optimizer."""
+        for handle in self._handles:
+            handle.remove()
 
     def _settings(self) -> List[dict]:
         groups = self._optimizer.param_groups
@@ -209,6 +237,8 @@ class ServerUpdate:
         return floats
 
     def _add_state(self, _optimizer, state_dict: dict) -> None:
+        if self._session is None and not self.lost_state:
+            return
         if self._session is None:
             raise ConfigError(
                 "the job has ended, and with it the servers, which had the optimizer's state; with update='server' "
@@ -238,6 +268,13 @@ class ServerUpdate:
                 index += 1
         state_dict["state"] = state
 
+    def _refuse_loading(self, *_) -> None:
+        if self._session is not None:
+            raise ConfigError(
+                "load_state_dict after distribute: with update='server' the servers have the optimizer's state; load it "
+                "before"
+            )
+
     def _state_of(self, views: Dict[str, torch.Tensor], parameter: torch.Tensor) -> dict:
         state = {} if self.rule == "TorchSGD" else {"step": torch.tensor(float(self._steps))}
         for name, view in views.items():
@@ -247,9 +284,3 @@ class ServerUpdate:
 
 def _floats(tensor: torch.Tensor) -> Floats:
     return Floats(tensor.data_ptr(), tensor.numel())
-
-
-def _refuse_loading(*_) -> None:
-    raise ConfigError(
-        "load_state_dict after distribute: with update='server' the servers have the optimizer's state; load it before"
-    )

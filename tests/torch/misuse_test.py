@@ -282,6 +282,19 @@ class Misuse(unittest.TestCase):
         psd.shutdown()
         with self.assertRaisesRegex(psd.ConfigError, "before shutdown"):
             optimizer.state_dict()
+        psd.init(out=self._scratch.name)
+        self.expect_refusal("has ended with the servers", model, optimizer, update="server")
+        # With a state it is an optimizer as any other, here and in a next job.
+        momentum = torch.ones(4, 4), torch.ones(4)
+        loaded = optimizer.__class__(model.parameters(), lr=0.1, momentum=0.5)
+        for parameter, value in zip(model.parameters(), momentum):
+            loaded.state[parameter]["momentum_buffer"] = value
+        optimizer.load_state_dict(loaded.state_dict())
+        self.assertEqual(len(optimizer.state_dict()["state"]), 2)
+        psd.distribute(model, optimizer, update="server")
+        state = optimizer.state_dict()["state"]
+        for number, value in enumerate(momentum):
+            self.assertTrue(state[number]["momentum_buffer"].equal(value))
 
     def test_a_fork(self):
         self.init()
