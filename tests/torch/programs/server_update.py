@@ -127,6 +127,10 @@ class Training:
                 overlap=overlap,
                 policy=policy,
                 deterministic=True,
+                # The state is spread over servers, lanes and buckets.
+                servers=2,
+                lanes=2,
+                bucket_bytes=4096,
             )
 
     def run(self, first, last):
