@@ -9,6 +9,7 @@
 #include "core/arithmetic/codec.h"
 #include "core/error.h"
 #include "core/utf8.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
@@ -209,8 +210,22 @@ void WorkerProtocol::BucketFresh(int bucket, int64_t iteration, Time happened) {
 void WorkerProtocol::GradientReady(int layer, int64_t iteration, Time now, Outbox& outbox) {
   AddResidual(layer, iteration);
   for (const int bucket : progress_->LayerReady(layer, now)) {
-    PostToLanes(MessageKind::kGradientReady, bucket, iteration, {}, outbox);
+    Envelope ready;
+    ready.kind = MessageKind::kGradientReady;
+    ready.iteration = iteration;
+    ready.bucket = static_cast<uint32_t>(bucket);
+    ready.settings = SettingsOf(bucket);
+    PostToLanes(std::move(ready), outbox);
   }
+}
+
+Payload WorkerProtocol::SettingsOf(int bucket) const {
+  if (!IsTorchType(context_->rule.type)) return {};
+  std::vector<ParameterGroup> groups;
+  for (const int group : GroupsOf(model(), context_->bucket(bucket))) {
+    groups.push_back(groups_.at(group));
+  }
+  return Payload::FromString(PackSettings(groups));
 }
 
 void WorkerProtocol::AddResidual(int layer, int64_t iteration) {
@@ -355,15 +370,19 @@ void WorkerProtocol::SendToScheduler(Envelope envelope, Outbox& outbox) const {
 
 void WorkerProtocol::PostToLanes(MessageKind kind, int bucket, int64_t iteration,
                                  const Payload& body, Outbox& outbox) const {
+  Envelope envelope;
+  envelope.kind = kind;
+  envelope.iteration = iteration;
+  envelope.bucket = static_cast<uint32_t>(bucket);
+  envelope.body = body;
+  PostToLanes(std::move(envelope), outbox);
+}
+
+void WorkerProtocol::PostToLanes(Envelope envelope, Outbox& outbox) const {
+  envelope.epoch = context_->epoch;
   for (int lane = 0; lane < plan().lanes(); ++lane) {
-    Envelope envelope;
-    envelope.kind = kind;
     envelope.to = Here(kFirstDataLane + lane);
-    envelope.epoch = context_->epoch;
-    envelope.iteration = iteration;
-    envelope.bucket = static_cast<uint32_t>(bucket);
-    envelope.body = body;
-    outbox.Send(std::move(envelope));
+    outbox.Send(envelope);
   }
 }
 

@@ -103,6 +103,9 @@ class WorkerProtocol {
   void RestoreOptimizerState(std::vector<float> state);
   void Begin(Outbox& outbox);
 
+  // Of an update rule of torch.optim's: the parameter groups' numbers for the gradients that are
+  // ready from now on; as many as the model's blobs belong to.
+  void SetGroups(std::vector<ParameterGroup> groups) { groups_ = std::move(groups); }
   // The layer's gradient of `iteration`, the current one or the one before, is in its buffers. Adds
   // to it first what an earlier plan's codec has not sent.
   void GradientReady(int layer, int64_t iteration, Time now, Outbox& outbox);
@@ -160,6 +163,8 @@ class WorkerProtocol {
   // The phase in which iteration_ begins.
   void EnterIteration();
   void AddResidual(int layer, int64_t iteration);
+  // What the bucket's update of this iteration takes from the groups; empty where it takes nothing.
+  Payload SettingsOf(int bucket) const;
   // Counts the present plan's traffic among those before it.
   void AddToPastPlans();
   void FetchOptimizerState(const PlanTransition& transition, Outbox& outbox) const;
@@ -167,11 +172,13 @@ class WorkerProtocol {
   void TryPause(Outbox& outbox);
   void PostToLanes(MessageKind kind, int bucket, int64_t iteration, const Payload& body,
                    Outbox& outbox) const;
+  void PostToLanes(Envelope envelope, Outbox& outbox) const;
 
   std::shared_ptr<PlanHandover> plans_;
   std::shared_ptr<SyncContext> context_;
   std::optional<BucketProgress> progress_;
   PauseAgreement pause_;
+  std::vector<ParameterGroup> groups_;
   PlanTransition transition_;
   std::unique_ptr<PlanTransition> collected_;  // from BeginCollecting to TakeCollected
   wire::WorkerReport past_plans_;  // buckets, peers and dropped frames of the plans before this one

@@ -155,6 +155,8 @@ class WorkerSession {
   std::vector<float> CollectOptimizerState();
 
   void Begin();
+  // Of an update rule of torch.optim's, before the first GradientReady: see WorkerProtocol.
+  void SetGroups(std::vector<ParameterGroup> groups) { protocol_.SetGroups(std::move(groups)); }
   void GradientReady(int layer);
   void WaitFresh(int layer);
   // Sends the iteration's progress and moves to the next. Times are filled in here; those of the

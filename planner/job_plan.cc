@@ -1,5 +1,6 @@
 #include "planner/job_plan.h"
 
+#include "core/arithmetic/torch_update.h"
 #include "core/error.h"
 #include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
@@ -31,6 +32,23 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
   }
 }
 
+// The numbers of torch.optim's rules go to servers with the gradients, and to nobody else.
+void CheckServersUpdate(const UpdateRuleSpec& rule, const Plan& plan) {
+  if (!IsTorchType(rule.type())) return;
+  const std::string what = "the training program wants the servers to update (" + rule.type() + ")";
+  if (plan.staleness() != 0) {
+    throw ConfigError("communication.staleness must be 0: " + what +
+                      ", by the mean gradient of all workers");
+  }
+  for (const BucketPlan& bucket : plan.buckets()) {
+    if (bucket.scheme() == PS && !bucket.update_at_workers()) continue;
+    throw ConfigError(
+        "communication.policy must be ALL_PS, without a codec, update_at WORKERS or " +
+        std::string("recovery: ") + what + ", but by the plan layer " + bucket.name() +
+        " is updated by the workers");
+  }
+}
+
 }  // namespace
 
 Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial) {
@@ -49,6 +67,7 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
   if (job.cluster().has_network() && !communication.has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(predictor.cluster()));
   }
+  CheckServersUpdate(book.model().update_rule(), plan);
   SetFirstParts(job.training(), book.model().batch(), plan);
   return plan;
 }

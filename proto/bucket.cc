@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "proto/model_size.h"
 
@@ -60,16 +61,28 @@ Multipliers MultipliersOf(const BlobSpec& blob) {
           .decay = blob.has_decay_mult() ? blob.decay_mult() : 1};
 }
 
+std::vector<int> GroupsOf(const ModelSpec& model, const BucketPlan& bucket) {
+  std::set<int> groups;
+  for (int l = bucket.first_layer(); l < bucket.first_layer() + bucket.layer_count(); ++l) {
+    for (const BlobSpec& blob : model.layers(l).blobs()) groups.insert(blob.group());
+  }
+  return {groups.begin(), groups.end()};
+}
+
 std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPlan& bucket,
                                           int64_t offset, int64_t size) {
   std::vector<UpdateSegment> segments;
+  const std::vector<int> groups = GroupsOf(model, bucket);
   int64_t blob_begin = 0;
   for (int l = bucket.first_layer(); l < bucket.first_layer() + bucket.layer_count(); ++l) {
     for (const BlobSpec& blob : model.layers(l).blobs()) {
       const int64_t count = FloatCount(blob);
       const int64_t begin = std::max(blob_begin, offset);
       const int64_t end = std::min(blob_begin + count, offset + size);
-      if (begin < end) segments.push_back({end - begin, MultipliersOf(blob)});
+      const auto group = std::ranges::lower_bound(groups, blob.group()) - groups.begin();
+      if (begin < end) {
+        segments.push_back({end - begin, MultipliersOf(blob), static_cast<int>(group)});
+      }
       blob_begin += count;
     }
   }
@@ -80,12 +93,13 @@ void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
                        const std::vector<UpdateSegment>& segments,
                        std::span<const float> gradient_sum, float gradient_scale,
                        std::span<float> parameters, std::span<float> optimizer_state,
-                       float learning_rate_scale) {
+                       float learning_rate_scale, std::span<const ParameterGroup> groups) {
   const size_t state = OptimizerStatePerParameter(rule);
   size_t offset = 0;
   for (const UpdateSegment& segment : segments) {
     const size_t size = segment.size;
-    Update({rule, iteration, segment.multipliers, gradient_scale, learning_rate_scale},
+    Update({rule, iteration, segment.multipliers, gradient_scale, learning_rate_scale,
+            groups.empty() ? nullptr : &groups[segment.group]},
            gradient_sum.subspan(offset, size), parameters.subspan(offset, size),
            optimizer_state.subspan(offset * state, size * state));
     offset += size;
@@ -100,7 +114,7 @@ std::vector<UpdateSegment> CutSegments(const std::vector<UpdateSegment>& segment
     const int64_t first = std::max(begin, offset);
     begin += segment.size;
     const int64_t last = std::min(begin, offset + size);
-    if (first < last) cut.push_back({last - first, segment.multipliers});
+    if (first < last) cut.push_back({last - first, segment.multipliers, segment.group});
   }
   return cut;
 }

@@ -38,18 +38,23 @@ Multipliers MultipliersOf(const BlobSpec& blob);
 struct UpdateSegment {
   int64_t size = 0;
   Multipliers multipliers;
+  int group = 0;  // place of the blob's parameter group among GroupsOf the bucket
 };
+
+// Numbers of the parameter groups that the bucket's blobs belong to, ascending.
+std::vector<int> GroupsOf(const ModelSpec& model, const BucketPlan& bucket);
 
 // The blobs under the `size` floats from `offset` (in the bucket's floats), in their order.
 std::vector<UpdateSegment> UpdateSegments(const ModelSpec& model, const BucketPlan& bucket,
                                           int64_t offset, int64_t size);
 
-// Applies `rule` to such a range, blob by blob; arguments as of core's Update.
+// Applies `rule` to such a range, blob by blob; arguments as of core's Update. `groups`: of a rule
+// of torch.optim's, what GroupsOf the bucket say of this iteration.
 void UpdateSegmentwise(const UpdateRule& rule, int64_t iteration,
                        const std::vector<UpdateSegment>& segments,
                        std::span<const float> gradient_sum, float gradient_scale,
                        std::span<float> parameters, std::span<float> optimizer_state,
-                       float learning_rate_scale = 1);
+                       float learning_rate_scale = 1, std::span<const ParameterGroup> groups = {});
 
 // Those of `segments` that lie under the `size` floats from `offset`, cut to them.
 std::vector<UpdateSegment> CutSegments(const std::vector<UpdateSegment>& segments, int64_t offset,

@@ -12,6 +12,10 @@ UpdateRule ToUpdateRule(const UpdateRuleSpec& spec) {
     rule.deferred = true;
     return rule;
   }
+  if (IsTorchType(rule.type)) {  // likewise
+    Validate(rule);
+    return rule;
+  }
   rule.base_lr = spec.base_lr();
   rule.lr_policy = spec.lr_policy();
   rule.gamma = spec.gamma();
@@ -37,6 +41,46 @@ UpdateRule ToUpdateRule(const UpdateRuleSpec& spec) {
   }
   Validate(rule);
   return rule;
+}
+
+std::string PackSettings(std::span<const ParameterGroup> groups) {
+  UpdateSettings settings;
+  for (const ParameterGroup& group : groups) {
+    GroupSettings& added = *settings.add_groups();
+    added.set_learning_rate(group.learning_rate);
+    added.set_weight_decay(group.weight_decay);
+    added.set_momentum(group.momentum);
+    added.set_momentum2(group.momentum2);
+    added.set_dampening(group.dampening);
+    added.set_delta(group.delta);
+    added.set_nesterov(group.nesterov);
+    added.set_maximize(group.maximize);
+  }
+  return settings.SerializeAsString();
+}
+
+std::optional<std::vector<ParameterGroup>> UnpackSettings(std::span<const std::byte> bytes,
+                                                          std::string_view type, size_t count) {
+  UpdateSettings settings;
+  if (!settings.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return std::nullopt;
+  if (static_cast<size_t>(settings.groups_size()) != count) return std::nullopt;
+  std::vector<ParameterGroup> groups;
+  for (const GroupSettings& from : settings.groups()) {
+    groups.push_back({.learning_rate = from.learning_rate(),
+                      .weight_decay = from.weight_decay(),
+                      .momentum = from.momentum(),
+                      .momentum2 = from.momentum2(),
+                      .dampening = from.dampening(),
+                      .delta = from.delta(),
+                      .nesterov = from.nesterov(),
+                      .maximize = from.maximize()});
+    try {
+      Validate(type, groups.back());
+    } catch (const ConfigError&) {
+      return std::nullopt;
+    }
+  }
+  return groups;
 }
 
 }  // namespace poseidon

@@ -62,7 +62,8 @@ bool KvPair::InitializeState(const Payload& state, const UpdateRule& rule) {
 }
 
 GatherResult KvPair::Add(int worker, int64_t iteration, const Payload& gradient, Time now,
-                         const UpdateRule& rule, AccumulatorPool& pool) {
+                         const UpdateRule& rule, AccumulatorPool& pool,
+                         std::span<const ParameterGroup> groups) {
   int64_t& clock = clocks_[worker];
   if (iteration < clock) return {FrameStatus::kDuplicate, {}};
   // A worker can't be further than what it has been answered.
@@ -73,7 +74,8 @@ GatherResult KvPair::Add(int worker, int64_t iteration, const Payload& gradient,
   ++clock;
   if (asynchronous()) return AddAsynchronous(worker, iteration, sum, now, rule, pool);
   if (iteration == iteration_ && sum.count() == 1) open_since_ = now;
-  if (sum.complete()) return {FrameStatus::kAccepted, CompleteOldest(worker, now, rule, pool)};
+  if (sum.complete())
+    return {FrameStatus::kAccepted, CompleteOldest(worker, now, rule, pool, groups)};
   if (awaited(worker) <= iteration_) return {FrameStatus::kAccepted, {worker}};
   return {FrameStatus::kAccepted, {}};
 }
@@ -82,7 +84,7 @@ GatherResult KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum
                                      const UpdateRule& rule, AccumulatorPool& pool) {
   if (heard_.empty()) heard_.assign(options_.workers, now);
   heard_[worker] = now;
-  Apply(sum, iteration, rule);
+  Apply(sum, iteration, rule, {});
   sum.Reset(pool);
   ++iteration_;
   if (!ended(worker)) return {FrameStatus::kAccepted, {worker}};
@@ -93,9 +95,10 @@ GatherResult KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum
 }
 
 std::vector<int> KvPair::CompleteOldest(int last, Time now, const UpdateRule& rule,
-                                        AccumulatorPool& pool) {
+                                        AccumulatorPool& pool,
+                                        std::span<const ParameterGroup> groups) {
   IterationSum& sum = sums_[iteration_ % sums_.size()];
-  Apply(sum, iteration_, rule);
+  Apply(sum, iteration_, rule, groups);
   sum.Reset(pool);
   ++iteration_;
   // The slowest have kept the others waiting for this iteration only from now on.
@@ -109,7 +112,8 @@ std::vector<int> KvPair::CompleteOldest(int last, Time now, const UpdateRule& ru
   return answer;
 }
 
-void KvPair::Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule) {
+void KvPair::Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule,
+                   std::span<const ParameterGroup> groups) {
   if (sum.sum().empty()) return;  // phantoms
   if (options_.update_at_workers) {
     Encode(options_.codec, sum.sum(), state_,
@@ -118,7 +122,7 @@ void KvPair::Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule)
   }
   const float share = 1.0F / static_cast<float>(options_.workers);
   UpdateSegmentwise(rule, iteration, segments_, sum.sum(), asynchronous() ? 1.0F : share,
-                    values_.first(size_), state_, asynchronous() ? share : 1.0F);
+                    values_.first(size_), state_, asynchronous() ? share : 1.0F, groups);
 }
 
 size_t KvPair::answer_size() const {

@@ -72,9 +72,12 @@ class KvPair {
   bool Initialize(const Payload& values);
   // Likewise the optimizer state, in a plan that does not start at iteration 0, if it is kept here.
   bool InitializeState(const Payload& state, const UpdateRule& rule);
-  // Takes a worker's gradient, applies what is complete, says who can be answered.
+  // Takes a worker's gradient, applies what is complete, says who can be answered. `groups`: of a
+  // rule of torch.optim's, what is said with the gradient (proto/bucket.h: UpdateSegmentwise); the
+  // last gradient's are applied, so all must say the same.
   GatherResult Add(int worker, int64_t iteration, const Payload& gradient, Time now,
-                   const UpdateRule& rule, AccumulatorPool& pool);
+                   const UpdateRule& rule, AccumulatorPool& pool,
+                   std::span<const ParameterGroup> groups = {});
 
   // The iteration whose forward pass the worker is answered for: all its gradients before are here.
   int64_t clock(int worker) const { return clocks_[worker]; }
@@ -108,9 +111,10 @@ class KvPair {
   }
   GatherResult AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
                                const UpdateRule& rule, AccumulatorPool& pool);
-  void Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule);
-  std::vector<int> CompleteOldest(int last, Time now, const UpdateRule& rule,
-                                  AccumulatorPool& pool);
+  void Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule,
+             std::span<const ParameterGroup> groups);
+  std::vector<int> CompleteOldest(int last, Time now, const UpdateRule& rule, AccumulatorPool& pool,
+                                  std::span<const ParameterGroup> groups);
 
   Options options_;
   int64_t size_;

@@ -97,6 +97,13 @@ void ShardActor::MakePair(const wire::PlanAndModel& plan, const Key& key, std::s
   const Chunk& chunk = bucket.chunks(static_cast<int>(key.chunk));
   pairs_.try_emplace(key, PairOptions(plan.plan(), bucket), chunk.size(),
                      UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()), memory);
+  if (!IsTorchType(rule_.type)) return;
+  agreements_.try_emplace(key, LabelOf(key.bucket), GroupsOf(plan.model(), bucket));
+}
+
+std::string ShardActor::LabelOf(uint32_t bucket) const {
+  const BucketInfo& info = buckets_[bucket];
+  return (info.several_layers ? "layers " : "layer ") + info.name;
 }
 
 void ShardActor::MakeFactorLayer(const wire::PlanAndModel& plan, int bucket,
@@ -151,14 +158,28 @@ void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const Key& ke
   if (sender == 0 && OnStateFrame(envelope, key, pair, outbox)) return;
   if (envelope.kind != MessageKind::kGradient)
     return dropped_.AddInvalid(envelope, "of a wrong kind");
+  const auto groups = GroupsFor(envelope, key, pair);
+  if (!groups) return dropped_.AddInvalid(envelope, "without the numbers that its update needs");
   const GatherResult reaction =
-      pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_);
+      pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_, *groups);
   if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
   const Payload body = PairAnswer(pair);
   for (const int worker : reaction.answer) {
     Send(pair.answers_sums() ? MessageKind::kGradientSum : MessageKind::kValues, key, worker,
          pair.clock(worker), body, outbox);
   }
+}
+
+std::optional<std::vector<ParameterGroup>> ShardActor::GroupsFor(const Envelope& envelope,
+                                                                 const Key& key,
+                                                                 const KvPair& pair) {
+  const auto agreement = agreements_.find(key);
+  if (agreement == agreements_.end()) return std::vector<ParameterGroup>{};
+  auto groups = UnpackSettings(envelope.settings.bytes(), rule_.type, agreement->second.groups());
+  if (groups && envelope.iteration == pair.iteration()) {
+    agreement->second.Check(envelope.iteration, envelope.from.node.rank, *groups);
+  }
+  return groups;
 }
 
 void ShardActor::OnFactorLayerFrame(const Envelope& envelope, int sender, FactorLayer& layer,
@@ -322,8 +343,7 @@ std::optional<Time> ShardActor::WaitingSince(const Owner& owner) const {
 template <typename Owner>
 wire::Stalled ShardActor::StallOf(uint32_t bucket, const Owner& owner) const {
   wire::Stalled stalled;
-  const BucketInfo& info = buckets_[bucket];
-  const std::string label = (info.several_layers ? "layers " : "layer ") + info.name;
+  const std::string label = LabelOf(bucket);
   stalled.set_waiting_for(owner.initialized() ? "the gradient of " + label + ", iteration " +
                                                     std::to_string(owner.iteration()) + ","
                                               : "the initial values of " + label);

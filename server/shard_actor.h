@@ -6,7 +6,8 @@
 // optimizer state (kInitialOptimizerState) comes with the values; when a plan is left, worker 0
 // asks for it (kFetchOptimizerState, answered by kOptimizerState). Frames of another epoch, of a
 // past iteration, or that arrive twice are counted and dropped; those that no correct worker could
-// send are logged once per worker, too.
+// send are logged once per worker, too. Workers that want a pair updated by different numbers end
+// the job (server/settings_agreement.h).
 #pragma once
 
 #include <atomic>
@@ -25,6 +26,7 @@
 #include "server/copy_pool.h"
 #include "server/factor_layer.h"
 #include "server/kv_pair.h"
+#include "server/settings_agreement.h"
 #include "server/zeroed_memory.h"
 #include "transport/actor.h"
 #include "transport/dropped_frames.h"
@@ -78,12 +80,19 @@ class ShardActor : public Actor {
   int PlaceOf(const NodeId& worker) const;
   KvPair::Options PairOptions(const Plan& plan, const BucketPlan& bucket) const;
   void MakePair(const wire::PlanAndModel& plan, const Key& key, std::span<float> memory);
+  // "layer fc1", for people.
+  std::string LabelOf(uint32_t bucket) const;
   void MakeFactorLayer(const wire::PlanAndModel& plan, int bucket, std::span<float> memory);
 
   // `sender` and what follows: places of workers.
   void OnPairFrame(const Envelope& envelope, int sender, const Key& key, KvPair& pair,
                    Outbox& outbox);
   void OnFactorLayerFrame(const Envelope& envelope, int sender, FactorLayer& layer, Outbox& outbox);
+  // Of a rule of torch.optim's: by what numbers the gradient's worker wants the pair updated; of
+  // others none. Nothing where the frame does not say it as it must. Throws ConfigError if another
+  // worker has said otherwise.
+  std::optional<std::vector<ParameterGroup>> GroupsFor(const Envelope& envelope, const Key& key,
+                                                       const KvPair& pair);
   // What worker 0 gives or takes where a plan starts or is left; true if the frame was such a one.
   bool OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair, Outbox& outbox);
   bool OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox);
@@ -120,6 +129,7 @@ class ShardActor : public Actor {
   std::shared_ptr<ZeroedMemory> memory_;  // shared with the frames on their way out
   std::map<Key, KvPair> pairs_;
   std::map<uint32_t, FactorLayer> factor_layers_;  // by bucket
+  std::map<Key, SettingsAgreement> agreements_;    // of a rule of torch.optim's
   std::unique_ptr<AccumulatorPool> pool_;
   std::unique_ptr<CopyPool> copies_;
   std::optional<Time> started_;  // when the training started

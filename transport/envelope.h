@@ -135,6 +135,9 @@ struct Envelope {
   Time happened{};
   // In the sender's node only; null: nobody wants to hear of it.
   std::shared_ptr<Departure> departure = nullptr;
+  // kGradientReady, kGradient: UpdateSettings, where the model's update rule is one of
+  // torch.optim's. Part of the header on the wire, so a few hundred bytes at most.
+  Payload settings = {};
   Payload body;
 };
 

@@ -1,5 +1,8 @@
 // The C interface's Session.
+#include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "client/c_api/c_call.h"
@@ -7,6 +10,7 @@
 
 struct poseidon_session : poseidon::CHandle<poseidon::Session> {
   using CHandle::CHandle;
+  bool mean_gradient = true;  // what workers get; else new values
 };
 
 namespace poseidon {
@@ -32,16 +36,25 @@ Layer ToLayer(const poseidon_layer& from) {
     CheckCount(blob.axes, blob.shape, "axes in a blob of layer \"" + layer.name + "\"");
     layer.blobs.push_back({.shape = {blob.shape, blob.shape + blob.axes},
                            .lr_mult = blob.lr_mult,
-                           .decay_mult = blob.decay_mult});
+                           .decay_mult = blob.decay_mult,
+                           .group = blob.group});
   }
   return layer;
+}
+
+OptimizerType ToOptimizerType(const std::string& name) {
+  if (name.empty()) return OptimizerType::kMeanGradient;
+  if (name == "TorchSGD") return OptimizerType::kPyTorchSgd;
+  if (name == "TorchAdamW") return OptimizerType::kPyTorchAdamW;
+  throw ConfigError("the model's optimizer is \"" + name +
+                    "\"; it must be TorchSGD or TorchAdamW, or not given");
 }
 
 Model ToModel(const poseidon_model* from) {
   if (from == nullptr) throw ConfigError("the model is a null pointer");
   Model model;
   model.name = TextOf(from->name);
-  model.optimizer.type = OptimizerType::kMeanGradient;
+  model.optimizer.type = ToOptimizerType(TextOf(from->optimizer));
   model.batch = from->batch;
   model.iterations = from->iterations;
   CheckCount(from->layer_count, from->layers, "layers");
@@ -91,8 +104,11 @@ int poseidon_session_workers(const poseidon_session* session) {
 
 int poseidon_session_declare(poseidon_session* session, const poseidon_model* model,
                              int64_t first_iteration) {
-  return CCallWith(
-      session, [&](Session& object) { object.Declare(poseidon::ToModel(model), first_iteration); });
+  return CCallWith(session, [&](Session& object) {
+    const poseidon::Model declared = poseidon::ToModel(model);
+    session->mean_gradient = declared.optimizer.type == poseidon::OptimizerType::kMeanGradient;
+    object.Declare(declared, first_iteration);
+  });
 }
 
 int poseidon_session_begin(poseidon_session* session) {
@@ -108,6 +124,7 @@ int poseidon_session_memory(poseidon_session* session, int layer, poseidon_layer
     poseidon::Set(gradient.dense, memory->gradient, memory->gradient_size);
     poseidon::Set(gradient.u, memory->u, memory->u_size);
     poseidon::Set(gradient.v, memory->v, memory->v_size);
+    if (!session->mean_gradient) return;
     poseidon::Set(object.mean_gradient(layer), memory->mean_gradient, memory->mean_gradient_size);
   });
 }
@@ -118,6 +135,48 @@ int poseidon_session_gradient_ready(poseidon_session* session, int layer) {
 
 int poseidon_session_wait_fresh(poseidon_session* session, int layer) {
   return CCallWith(session, [&](Session& object) { object.WaitFresh(layer); });
+}
+
+int poseidon_session_set_groups(poseidon_session* session, const poseidon_parameter_group* groups,
+                                int count) {
+  return CCallWith(session, [&](Session& object) {
+    poseidon::CheckCount(count, groups, "parameter groups");
+    std::vector<poseidon::ParameterGroup> copies;
+    for (int g = 0; g < count; ++g) {
+      const poseidon_parameter_group& group = groups[g];
+      copies.push_back({.learning_rate = group.learning_rate,
+                        .weight_decay = group.weight_decay,
+                        .momentum = group.momentum,
+                        .momentum2 = group.momentum2,
+                        .dampening = group.dampening,
+                        .delta = group.delta,
+                        .nesterov = group.nesterov != 0,
+                        .maximize = group.maximize != 0});
+    }
+    object.SetGroups(std::move(copies));
+  });
+}
+
+int poseidon_session_restore_optimizer_state(poseidon_session* session, const float* state,
+                                             int64_t count) {
+  return CCallWith(session, [&](Session& object) {
+    poseidon::CheckCount(count, state, "floats of optimizer state");
+    object.RestoreOptimizerState({state, state + count});
+  });
+}
+
+int poseidon_session_collect_optimizer_state(poseidon_session* session, float* state,
+                                             int64_t count) {
+  return CCallWith(session, [&](Session& object) {
+    poseidon::CheckCount(count, state, "floats of optimizer state");
+    const std::vector<float> collected = object.CollectOptimizerState();
+    if (static_cast<int64_t>(collected.size()) != count) {
+      throw poseidon::Error(poseidon::ExitCode::kFailure,
+                            "the optimizer state has " + std::to_string(collected.size()) +
+                                " floats, there is room for " + std::to_string(count));
+    }
+    std::ranges::copy(collected, state);
+  });
 }
 
 int poseidon_session_end_iteration(poseidon_session* session, float loss, int* plan_changed) {

@@ -25,6 +25,10 @@ const char* NameOf(OptimizerType type) {
       return "AdaDelta";
     case OptimizerType::kAdam:
       return "Adam";
+    case OptimizerType::kPyTorchSgd:
+      return "TorchSGD";
+    case OptimizerType::kPyTorchAdamW:
+      return "TorchAdamW";
     case OptimizerType::kMeanGradient:
       return "MeanGradient";
   }
@@ -94,6 +98,9 @@ void CheckBlobs(const Layer& layer) {
   if (layer.blobs.empty()) Refuse(layer, "has no blobs; leave out layers that learn nothing");
   for (const Blob& blob : layer.blobs) {
     CountFloats(layer, blob);
+    if (blob.group < 0) {
+      Refuse(layer, "has a blob of group " + std::to_string(blob.group) + "; groups count from 0");
+    }
     for (const float multiplier : {blob.lr_mult, blob.decay_mult}) {
       if (std::isfinite(multiplier) && multiplier >= 0) continue;
       Refuse(layer, "has a multiplier of " + std::to_string(multiplier) + "; it must be 0 or more");
@@ -146,6 +153,7 @@ LayerSpec ToLayerSpec(const Layer& layer) {
     added.mutable_shape()->Add(blob.shape.begin(), blob.shape.end());
     added.set_lr_mult(blob.lr_mult);
     added.set_decay_mult(blob.decay_mult);
+    added.set_group(blob.group);
   }
   if (layer.inner_product) {
     CheckInnerProduct(layer, *layer.inner_product);

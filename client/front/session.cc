@@ -97,8 +97,32 @@ class Session::Implementation {
       Misuse("GradientReady was called twice in iteration " + std::to_string(session_.iteration()) +
              " for layer \"" + model_.layers(layer).name() + "\"");
     }
+    if (!has_groups_ && IsTorchType(model_.update_rule().type())) {
+      Misuse("GradientReady was called before SetGroups");
+    }
     ready_[layer] = true;
     Guarded([&] { session_.GradientReady(layer); });
+  }
+
+  void SetGroups(std::vector<ParameterGroup> groups) {
+    Expect(Phase::kTraining, "SetGroups");
+    const std::string& type = model_.update_rule().type();
+    if (!IsTorchType(type)) {
+      Misuse("SetGroups is for models whose optimizer is kPyTorchSgd or kPyTorchAdamW");
+    }
+    if (std::find(ready_.begin(), ready_.end(), true) != ready_.end()) {
+      Misuse("SetGroups after a GradientReady of the iteration");
+    }
+    const size_t expected = CountGroups();
+    if (groups.size() != expected) {
+      Misuse("SetGroups was given " + std::to_string(groups.size()) +
+             " groups; the model's blobs belong to " + std::to_string(expected));
+    }
+    Guarded([&] {
+      for (const ParameterGroup& group : groups) Validate(type, group);
+      session_.SetGroups(std::move(groups));
+    });
+    has_groups_ = true;
   }
 
   void WaitFresh(int layer) {
@@ -224,6 +248,14 @@ class Session::Implementation {
            " floats; the state of this model has " + std::to_string(expected));
   }
 
+  size_t CountGroups() const {
+    int count = 0;
+    for (const LayerSpec& layer : model_.layers()) {
+      for (const BlobSpec& blob : layer.blobs()) count = std::max(count, blob.group() + 1);
+    }
+    return static_cast<size_t>(count);
+  }
+
   // What the session throws ends it: the others hear the reason.
   template <typename Action>
   void Guarded(const Action& action) {
@@ -269,6 +301,7 @@ class Session::Implementation {
   Phase phase_ = Phase::kJoined;
   int64_t first_iteration_ = 0;
   Time begin_{};
+  bool has_groups_ = false;             // SetGroups was called
   std::vector<bool> ready_;             // by layer: its gradient of this iteration
   std::optional<float> test_accuracy_;  // the last test's
   std::optional<float> test_loss_;
@@ -292,6 +325,9 @@ std::span<float> Session::values(int layer) { return implementation_->values(lay
 Session::Gradient Session::gradient(int layer) { return implementation_->gradient(layer); }
 std::span<float> Session::mean_gradient(int layer) { return implementation_->mean_gradient(layer); }
 
+void Session::SetGroups(std::vector<ParameterGroup> groups) {
+  implementation_->SetGroups(std::move(groups));
+}
 void Session::GradientReady(int layer) { implementation_->GradientReady(layer); }
 void Session::WaitFresh(int layer) { implementation_->WaitFresh(layer); }
 bool Session::EndIteration(const IterationResult& result) {

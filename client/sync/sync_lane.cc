@@ -80,6 +80,9 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     entry.waiting_since = outbox.now;
     entry.bytes = 0;
     status = entry.syncer->Send(envelope.iteration, outbox);
+    for (Envelope& sent : outbox.messages) {
+      if (sent.kind == MessageKind::kGradient) sent.settings = envelope.settings;
+    }
     TraceSend(outbox);
   } else {
     status = entry.syncer->Receive(envelope, outbox);

@@ -21,11 +21,11 @@ class SyncLane : public Actor {
   SyncLane(std::shared_ptr<SyncContext> context, int lane, Trace* trace);
 
   void OnStart(Outbox& outbox) override;
-  // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration),
-  // kPublishInitial (bucket, optimizer state as body), kCollectOptimizerState (bucket). From other
-  // nodes: kValues, kGradientSum, kFactors, kReduce, kInitialValues, kInitialOptimizerState,
-  // kOptimizerState. To the application: kBucketFresh (bucket, iteration, happened), and each
-  // kOptimizerState asked for, as it came.
+  // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration,
+  // settings), kPublishInitial (bucket, optimizer state as body), kCollectOptimizerState (bucket).
+  // From other nodes: kValues, kGradientSum, kFactors, kReduce, kInitialValues,
+  // kInitialOptimizerState, kOptimizerState. To the application: kBucketFresh (bucket, iteration,
+  // happened), and each kOptimizerState asked for, as it came.
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 

@@ -68,7 +68,8 @@ constexpr Policy kPolicies[] = {
     {"sigmoid", kAnyGamma | kStepsize, Sigmoid},
 };
 
-// --- Update rules: one row each, the arithmetic in core/arithmetic/update_element.h. ---
+// --- Update rules: one row each, the arithmetic in core/arithmetic/update_element.h; of Torch's in
+// core/arithmetic/torch_update.h. ---
 
 // The vectors of one update. Gradients are in a vector of their own or, deferred, in the
 // optimizer_state behind each parameter's state. Otherwise no two overlap.
@@ -139,6 +140,14 @@ constexpr Type kTypes[] = {
     TypeOf<RmsPropElement>("RMSProp", kRmsDecay | kDelta),
     TypeOf<AdaDeltaElement>("AdaDelta", kMomentum | kDelta),
     TypeOf<AdamElement>("Adam", kMomentum | kMomentum2 | kDelta),
+    {.name = kTorchSgd,
+     .fields = 0,
+     .state_per_parameter = TorchSgdElement::kState,
+     .apply = nullptr},
+    {.name = kTorchAdamW,
+     .fields = 0,
+     .state_per_parameter = TorchAdamWElement::kState,
+     .apply = nullptr},
     {.name = "MeanGradient", .fields = 0, .state_per_parameter = 0, .apply = nullptr},
 };
 
@@ -241,6 +250,8 @@ void Validate(const UpdateRule& rule) {
           rule.warmup_base_lr, "a finite number, at least 0");
   Require(rule.deferred || rule.type != "MeanGradient", "type", rule.type,
           "another one unless the update is deferred");
+  Require(!rule.deferred || !IsTorchType(rule.type), "type", rule.type,
+          "another one where the update is deferred");
 }
 
 int StepsTaken(const std::vector<int>& stepvalue, int64_t iteration) {
@@ -295,6 +306,11 @@ void Update(const UpdateStep& step, std::span<const float> gradient_sum,
       optimizer_state[i * state + state - 1] = gradient_sum[i] * gradient_scale;
     }
     return;
+  }
+  if (IsTorchType(rule.type)) {
+    CHECK(step.group != nullptr);
+    return UpdateByTorch(rule.type, *step.group, step.iteration, gradient_scale, gradient_sum,
+                         parameters, optimizer_state);
   }
   const Vectors vectors{.count = parameters.size(),
                         .gradient = gradient_sum.data(),

@@ -1,4 +1,5 @@
-// Caffe's solver updates as pure functions: learning-rate policies and the update of a blob.
+// Solvers' updates as pure functions: Caffe's, with learning-rate policies, and torch.optim's
+// (core/arithmetic/torch_update.h), whose numbers come with each iteration instead.
 //
 // The server applies them to the KV pairs it owns, a worker to the layers that it updates itself
 // (sufficient-factor broadcast). Both call Update(), so a layer's parameters do not depend on where
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "core/arithmetic/torch_update.h"
 #include "core/arithmetic/update_element.h"
 
 namespace poseidon {
@@ -21,8 +23,9 @@ namespace poseidon {
 struct UpdateRule {
   enum class Regularization { kL1, kL2 };
 
-  // SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam; MeanGradient, which is always deferred and has
-  // no update of ours: the training program does what it likes with the gradient.
+  // SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam; TorchSGD and TorchAdamW, which read no other
+  // field, but UpdateStep.group; MeanGradient, which is always deferred and has no update of ours:
+  // the training program does what it likes with the gradient.
   std::string type = "SGD";
   float base_lr = 0.01F;            // learning rate before policy and multipliers
   std::string lr_policy = "fixed";  // fixed, step, exp, inv, multistep, poly, sigmoid
@@ -79,29 +82,33 @@ int StepsTaken(const std::vector<int>& stepvalue, int64_t iteration);
 // The rule must have passed Validate.
 float LearningRate(const UpdateRule& rule, int64_t iteration);
 
-// How many floats of optimizer state a parameter has under this rule: 1 (SGD, Nesterov: the
-// momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam); one more, the mean
-// gradient behind the others, where the update is deferred.
+// How many floats of optimizer state a parameter has under this rule: 1 (SGD, Nesterov, TorchSGD:
+// the momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam, TorchAdamW); one
+// more, the mean gradient behind the others, where the update is deferred.
 int OptimizerStatePerParameter(const UpdateRule& rule);
 
 // What one update of a blob's parameters has in common for all of them. The rule outlives it.
 struct UpdateStep {
   const UpdateRule& rule;
   int64_t iteration = 0;  // counts updates from 0
-  Multipliers multipliers;
+  Multipliers multipliers = {};
   // 1 / workers where the gradient is the sum of all workers' gradients.
   float gradient_scale = 1;
   // For asynchronous training, where each worker's gradient is an update of its own, with a
   // worker's share of the rate.
   float learning_rate_scale = 1;
+  // Types TorchSGD and TorchAdamW: the numbers of this iteration. They take the place of the rule's
+  // and of the multipliers, and there is no learning_rate_scale.
+  const ParameterGroup* group = nullptr;
 };
 
-// The scalars of the update; Update() says what they are made of.
+// The scalars of an update of Caffe's; Update() says what they are made of.
 UpdateScalars ScalarsOf(const UpdateStep& step);
 
 // One update of n parameters, in place. With S = OptimizerStatePerParameter(rule), parameter i
-// becomes what the rule's formula in core/arithmetic/update_element.h makes of it, of its state
-// optimizer_state[i * S] ... optimizer_state[i * S + S - 1], and of
+// becomes what the rule's formula in core/arithmetic/update_element.h, or torch_element.h, makes of
+// it, of its state optimizer_state[i * S] ... optimizer_state[i * S + S - 1], and of, under
+// Caffe's,
 //   g     = gradient_sum[i] * gradient_scale + decay * (parameter or its sign)
 //   decay = weight_decay * multipliers.decay
 //   rate  = LearningRate(rule, iteration) * learning_rate_scale * multipliers.lr

@@ -1,5 +1,6 @@
 #include <glog/logging.h>
 
+#include "core/arithmetic/torch_element.h"
 #include "core/arithmetic/update_element.h"
 #include "device/cuda/check.h"
 #include "device/cuda/update.h"
@@ -40,6 +41,27 @@ void Launch(UpdateRule::Regularization regularization, const UpdateScalars& scal
   CheckLaunch("UpdateKernel");
 }
 
+template <typename Element>
+__global__ void TorchKernel(TorchScalars scalars, Vectors vectors) {
+  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= vectors.count) return;
+  Element::Update(scalars, vectors.gradient[i], &vectors.parameters[i],
+                  &vectors.optimizer_state[i * Element::kState]);
+}
+
+void ApplyTorch(const UpdateStep& step, const Vectors& vectors, CudaStream stream) {
+  CHECK(step.group != nullptr);
+  const TorchScalars scalars =
+      TorchScalarsOf(step.rule.type, *step.group, step.iteration, step.gradient_scale);
+  const unsigned blocks = BlocksFor(vectors.count);
+  if (step.rule.type == kTorchSgd) {
+    TorchKernel<TorchSgdElement><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
+  } else {
+    TorchKernel<TorchAdamWElement><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
+  }
+  CheckLaunch("TorchKernel");
+}
+
 struct Type {
   const char* name;
   decltype(&Launch<SgdElement>) launch;
@@ -76,8 +98,9 @@ void Update(const UpdateStep& step, std::span<const float> gradient_sum,
   CHECK_EQ(optimizer_state.size(), parameters.size() * state);
   const Vectors vectors{parameters.size(), gradient_sum.data(), parameters.data(),
                         optimizer_state.data()};
+  if (vectors.count == 0) return;  // a launch of no blocks is an error
+  if (IsTorchType(step.rule.type)) return ApplyTorch(step, vectors, stream);
   if (!step.rule.deferred) return Apply(step.rule, ScalarsOf(step), vectors, stream);
-  if (vectors.count == 0) return;
   DeferKernel<<<BlocksFor(vectors.count), kBlockThreads, 0, stream>>>(vectors, state,
                                                                       step.gradient_scale);
   CheckLaunch("DeferKernel");

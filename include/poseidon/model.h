@@ -24,6 +24,9 @@ struct Blob {
   std::vector<int64_t> shape;  // its floats are the product; each extent is at least 1
   float lr_mult = 1;           // multiplies the learning rate; 0: the blob stays as it is
   float decay_mult = 1;        // multiplies the weight decay
+  // Optimizers kPyTorchSgd and kPyTorchAdamW, which read no multipliers: which of
+  // Session::SetGroups' groups it belongs to, from 0.
+  int group = 0;
 };
 
 // The gradient of an inner-product layer's weights over a batch is a product u^T v, u being the
@@ -57,6 +60,11 @@ enum class OptimizerType {
   kRmsProp,
   kAdaDelta,
   kAdam,
+  // torch.optim's, with its bits: the servers carry them out, by the numbers that
+  // Session::SetGroups says, and no field of Optimizer but the type is read. The job's policy has
+  // to be ALL_PS.
+  kPyTorchSgd,
+  kPyTorchAdamW,
   // No update: workers get the mean of their gradients and update their parameters themselves, all
   // in the same way (Session::mean_gradient).
   kMeanGradient,

@@ -83,6 +83,7 @@ typedef struct poseidon_blob {
   int axes;
   float lr_mult;  // 1 for what simply learns; 0: stays as it is
   float decay_mult;
+  int group;  // poseidon::Blob::group
 } poseidon_blob;
 
 typedef struct poseidon_layer {
@@ -99,14 +100,28 @@ typedef struct poseidon_layer {
   double backward_ms;
 } poseidon_layer;
 
-// Updated by the program: all workers get the mean of their gradients.
 typedef struct poseidon_model {
   const char* name;
   const poseidon_layer* layers;  // in forward order, names all different
   int layer_count;
   int64_t batch;       // samples that one worker computes in an iteration
   int64_t iterations;  // of the whole training; 0: not known
+  // Not given: updated by the program, all workers get the mean of their gradients. "TorchSGD",
+  // "TorchAdamW": by the servers, all workers get new values (poseidon::OptimizerType).
+  const char* optimizer;
 } poseidon_model;
+
+// poseidon::ParameterGroup
+typedef struct poseidon_parameter_group {
+  double learning_rate;
+  double weight_decay;
+  double momentum;   // AdamW: the first of betas
+  double momentum2;  // AdamW: the second of betas
+  double dampening;
+  double delta;  // AdamW: eps
+  int nesterov;
+  int maximize;
+} poseidon_parameter_group;
 
 // Where a layer's floats are. Sizes are numbers of floats; 0 with a null pointer: not used. Either
 // `gradient` is to be written, or, where the plan sends factors, u and v.
@@ -139,6 +154,15 @@ int poseidon_session_begin(poseidon_session* session);
 int poseidon_session_memory(poseidon_session* session, int layer, poseidon_layer_memory* memory);
 int poseidon_session_gradient_ready(poseidon_session* session, int layer);
 int poseidon_session_wait_fresh(poseidon_session* session, int layer);
+// poseidon::Session::SetGroups
+int poseidon_session_set_groups(poseidon_session* session, const poseidon_parameter_group* groups,
+                                int count);
+// Worker 0, where the servers update: poseidon::Session::RestoreOptimizerState and
+// CollectOptimizerState, of `count` floats.
+int poseidon_session_restore_optimizer_state(poseidon_session* session, const float* state,
+                                             int64_t count);
+int poseidon_session_collect_optimizer_state(poseidon_session* session, float* state,
+                                             int64_t count);
 // `loss`: the worker's, of its samples; NaN: not known. `plan_changed`, which may be null, becomes
 // 1 if the layers' memory is elsewhere now, else 0.
 int poseidon_session_end_iteration(poseidon_session* session, float loss, int* plan_changed);

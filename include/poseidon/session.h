@@ -55,6 +55,7 @@
 
 #include "poseidon/error.h"
 #include "poseidon/model.h"
+#include "poseidon/parameter_group.h"
 
 namespace poseidon {
 
@@ -125,6 +126,11 @@ class Session {
   // the iteration before. The program updates values(layer) with it.
   std::span<float> mean_gradient(int layer);
 
+  // Optimizers kPyTorchSgd and kPyTorchAdamW: the numbers by which the servers update the
+  // parameters of each group (Blob::group) from this iteration on, on all workers the same; a job
+  // whose workers do not agree ends with their ranks. Before the iteration's first GradientReady,
+  // at least once.
+  void SetGroups(std::vector<ParameterGroup> groups);
   // The layer's gradient of this iteration is in its memory, once an iteration for each layer.
   // Returns at once.
   void GradientReady(int layer);

@@ -30,6 +30,7 @@ from ._forward_overlap import check_optimizer
 from ._job import Admission, Job, JobOptions, Place
 from ._layers import layers_of
 from ._profile import Profile, profile
+from ._server_update import ServerUpdate, check_server_update
 from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version
 
 __all__ = [
@@ -134,6 +135,7 @@ def distribute(
     *,
     example: Optional[Example] = None,
     overlap: str = "backward",
+    update: str = "worker",
     policy: Optional[str] = None,
     codec: Optional[str] = None,
     servers: Optional[int] = None,
@@ -157,6 +159,10 @@ def distribute(
     exchange is hidden, but p.grad is of no use between, so that clipping and GradScaler can't be used, and parameters
     must not be read outside of the forward pass without synchronize(). Compiled modules need "backward".
 
+    `update`: "worker", or "server": the parameter servers carry out torch.optim.SGD or AdamW, with their state, and new
+    parameters come back instead of gradients. What needs the gradients after backward, as clipping and GradScaler, can't
+    be used then, and optimizer.state_dict() is rank 0's (docs/pytorch.md).
+
     `policy`, `codec`, `lanes`, `bucket_bytes` and `deterministic` are communication's of docs/configuration.md,
     `servers` is cluster's (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"). Not given, the policy
     is TIME: the network is measured at the start, the model's passes in the first dozen iterations, and the scheme and
@@ -170,6 +176,8 @@ def distribute(
     """
     if overlap not in ("backward", "forward"):
         raise ConfigError(f"overlap is {overlap!r}; it can be 'backward' or 'forward'")
+    if update not in ("worker", "server"):
+        raise ConfigError(f"update is {update!r}; it can be 'worker' or 'server'")
     options = {
         "policy": policy,
         "codec": codec,
@@ -185,15 +193,23 @@ def distribute(
     layers = layers_of(model)
     if example is not None:
         layers = Trace(model, example).apply(model, layers)
-    if overlap == "forward":
+    server_update: Optional[ServerUpdate] = None
+    if update == "server":
+        check_server_update(optimizer, layers, policy, codec)
+        server_update = ServerUpdate(optimizer, layers)
+    elif overlap == "forward":
         check_optimizer(optimizer)
     if _process.job is not None:  # else the job config says it
         options["wait_for_all"] = overlap == "backward"
         timed = not deterministic and all(layer.on_cpu() for layer in layers)
         options["policy"] = policy or _default_policy(timed, example is not None)
+        if update == "server":
+            options["policy"] = "ALL_PS"
     _start(
         options,
-        lambda session: Exchange(model, optimizer, layers, session, overlap, batch_size),
+        lambda session: Exchange(
+            model, optimizer, layers, session, overlap, batch_size, server_update
+        ),
     )
     return optimizer
 

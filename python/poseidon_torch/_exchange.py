@@ -20,10 +20,11 @@ import torch
 from torch.nn.modules import module as module_hooks
 
 from . import _factors
-from ._forward_overlap import ForwardOverlap
+from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
 from ._library import ConfigError, LayerSpec, Session
+from ._server_update import ServerUpdate
 from ._shared_model import SharedModel
 
 # Declared in front of the model's layers: a float a parameter, 1 where this worker has a gradient of it. The mean says
@@ -43,15 +44,18 @@ class Exchange:
         session: Session,
         overlap: str,
         batch_size: int,
+        servers: Optional[ServerUpdate],
     ):
-        """Declares the model, which has these layers; worker 0's parameters become everybody's.
+        """Declares the model, which has these layers; worker 0's parameters become everybody's. `servers`: these
+        update the parameters, which come back instead of mean gradients.
 
         Raises PoseidonError.
         """
         # By layer, and of their number: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
-        used = LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])
-        self._shared = SharedModel(type(model).__name__, layers, session, batch_size, [used])
+        used = [LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])] if servers is None else []
+        self._shared = SharedModel(type(model).__name__, layers, session, batch_size, used, servers)
+        self._servers = servers
         self._session = session
         self._layers = layers
         self._lock = threading.RLock()
@@ -82,8 +86,12 @@ class Exchange:
         if session.wants_layer_times() and all(layer.on_cpu() for layer in layers):
             self._clock = LayerClock(model, len(layers))
         self._forward: Optional[ForwardOverlap] = None
-        if overlap == "forward":
-            self._forward = ForwardOverlap(model, optimizer, layers, self._take_mean_late)
+        if servers is not None:
+            servers.begin(session, self._take_values_late)
+            self._forward = ForwardOverlap(model, optimizer, layers, servers, overlap == "backward")
+        elif overlap == "forward":
+            steps = LayerSteps(optimizer, layers, self._take_mean_late)
+            self._forward = ForwardOverlap(model, optimizer, layers, steps, False)
 
     @property
     def session(self) -> Session:
@@ -132,7 +140,7 @@ class Exchange:
     def _look_at_plan(self) -> None:
         self._sends_factors.clear()
         for index, layer in enumerate(self._layers):
-            if layer.rows > 0 and self._session.memory(index + 1).u.size > 0:
+            if layer.rows > 0 and self._shared.memory(index).u.size > 0:
                 self._sends_factors.add(index)
 
     def _forget_backward(self) -> None:
@@ -144,6 +152,8 @@ class Exchange:
     def _begin_backward(self) -> None:
         if not self._in_backward:
             self._check_frozen()
+            if self._servers is not None:
+                self._servers.send_settings()
             self._in_backward = True
             torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
 
@@ -168,7 +178,7 @@ class Exchange:
             self._clock.go_on()
 
     def _push_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
-        memory = self._session.memory(index + 1)
+        memory = self._shared.memory(index)
         layer = self._layers[index]
         outputs, inputs = layer.slots[0].parameter.shape
         _factors.fill(view_of(memory.u).view(-1, outputs), top, layer.name)
@@ -196,6 +206,11 @@ class Exchange:
             self._shared.gradient(index), layer.slots, itertools.count(self._first[index])
         ):
             gradient = slot.parameter.grad
+            if gradient is None and self._servers is not None:
+                raise ConfigError(
+                    f"a parameter of layer {layer.name!r} has no gradient in this pass, and with update='server' the "
+                    "servers would update it all the same; freeze it before distribute, or use update='worker'"
+                )
             if gradient is None:
                 view.zero_()
                 self._unused.append(place)
@@ -217,6 +232,8 @@ class Exchange:
         return self._push_factors(index, torch.empty(0, outputs), torch.empty(0, inputs))
 
     def _push_used(self) -> None:
+        if self._servers is not None:
+            return
         used = view_of(self._session.gradient_memory(_USED))
         used.fill_(1)
         used[self._unused] = 0
@@ -255,6 +272,11 @@ class Exchange:
             self._shared.report_layer_times(times.forward, times.backward)
             self._clock = None
 
+    def _take_values_late(self, index: int) -> None:
+        with torch.no_grad():
+            for view, slot in zip(self._shared.wait_for_values(index), self._layers[index].slots):
+                slot.parameter.copy_(view)
+
     def _take_mean_late(self, index: int) -> None:
         """In the forward pass, whose own time this is not."""
         begin = time.perf_counter()
@@ -278,6 +300,8 @@ class Exchange:
             parameter.grad.copy_(view)
 
     def _remove_hooks(self) -> None:
+        if self._servers is not None:
+            self._servers.end()
         if self._clock is not None:
             self._clock.remove()
         if self._forward is not None:

@@ -2,18 +2,21 @@
 of deep layers is hidden behind the forward pass of the shallow ones (as ByteScheduler does; Peng et al., SOSP 2019).
 
 The update is the user's own optimizer's: its step is carried out for the parameters of one layer at a time, with the
-learning rate and the other settings that it had when step() was called.
+learning rate and the other settings that it had when step() was called. Or it is the servers' (_server_update.py), and
+what waits is that its result takes its place; then step() may also wait for all layers at once.
 """
 
 import functools
+import itertools
 import types
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, List, Optional, Set, Union
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from ._layers import Layer
 from ._library import ConfigError
+from ._server_update import ServerUpdate
 
 # Optimizers whose step of one parameter needs nothing of the others, so that layers can be updated on their own.
 _BY_PARAMETER = (
@@ -62,6 +65,68 @@ def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
+class NotAGradient(torch.Tensor):
+    """What stands in p.grad while gradients are not to be had: whoever computes with it is told why."""
+
+    reason = ""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", "") in ("__get__", "__set__", "size", "dim", "__repr__"):
+            return super().__torch_function__(func, types, args, kwargs or {})
+        given = itertools.chain(args, (kwargs or {}).values())
+        flat = itertools.chain.from_iterable(
+            one if isinstance(one, (list, tuple)) else [one] for one in given
+        )
+        raise ConfigError(next(one.reason for one in flat if isinstance(one, NotAGradient)))
+
+    def __repr__(self, **_):
+        return f"NotAGradient({self.reason})"
+
+
+class LayerSteps:
+    """The optimizer's own step, of one layer at a time. One thread at a time."""
+
+    option = "overlap='forward'"
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        layers: List[Layer],
+        take_mean: Callable[[int], None],
+    ):
+        """`take_mean(i)` waits for layer i and puts its mean gradients into p.grad."""
+        self._optimizer = optimizer
+        self._layers = layers
+        self._take_mean = take_mean
+        self._step = optimizer.step
+        self._groups: List[dict] = []
+
+    def step(self) -> None:
+        """Takes note of the settings that the update is to have."""
+        self._groups = [
+            {key: value for key, value in group.items() if key != "params"}
+            for group in self._optimizer.param_groups
+        ]
+
+    def update(self, number: int) -> None:
+        """Carries the noted step out in a layer, whose p.grad are None."""
+        self._take_mean(number)
+        own = {id(slot.parameter) for slot in self._layers[number].slots}
+        whole = self._optimizer.param_groups
+        parts = []
+        for settings, group in zip(self._groups, whole):
+            parameters = [parameter for parameter in group["params"] if id(parameter) in own]
+            if parameters:
+                parts.append({**settings, "params": parameters})
+        self._optimizer.param_groups = parts
+        try:
+            if parts:
+                self._step()
+        finally:
+            self._optimizer.param_groups = whole
+
+
 class ForwardOverlap:
     """Defers the optimizer's steps to the forward pass. One thread at a time.
 
@@ -76,20 +141,19 @@ class ForwardOverlap:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         layers: List[Layer],
-        take_mean: Callable[[int], None],
+        updates: Union[LayerSteps, ServerUpdate],
+        at_once: bool,
     ):
-        """`take_mean(i)` waits for layer i and puts its mean gradients into p.grad."""
+        """`updates`: what a step is in a layer. `at_once`: step() waits until it is carried out in all."""
         self._optimizer = optimizer
         self._layers = layers
-        self._take_mean = take_mean
+        self._updates = updates
+        self._at_once = at_once
         self._layer_of = {
             id(slot.parameter): i for i, layer in enumerate(layers) for slot in layer.slots
         }
         self._step = optimizer.step
-        self._groups: Optional[
-            List[dict]
-        ] = None  # settings of a step() that is not carried out everywhere yet
-        self._outstanding: Set[int] = set()  # layers without it
+        self._outstanding: Set[int] = set()  # layers without the last step()
         self._gradients_pending = False
         self._needs: Dict[int, Set[int]] = {}  # by id of a module: layers
         self._stack: List[torch.nn.Module] = []
@@ -98,7 +162,7 @@ class ForwardOverlap:
         self._called: Set[int] = set()  # ids of modules, in the first forward pass
         self._owners = [_owners(model, layer.module) for layer in layers]
         self._at_start: Set[int] = set()  # layers that are used outside any module's forward
-        self._not_there = [torch.full((), float("nan"))]
+        self._not_there: List[torch.Tensor] = []
         self._handles = self._install(model)
 
     def gradients_left(self) -> None:
@@ -127,7 +191,7 @@ class ForwardOverlap:
         kind = type(optimizer)
 
         # Methods of the optimizer's, since torch's schedulers bind its step anew.
-        @functools.wraps(kind.step)
+        @functools.wraps(getattr(optimizer.step, "__func__", optimizer.step))
         def step(_optimizer, closure=None):
             self._defer(closure)
 
@@ -145,7 +209,7 @@ class ForwardOverlap:
         for layer in self._layers:
             for slot in layer.slots:
                 handles.append(slot.parameter.register_hook(self._before_gradient))
-        for module in model.modules():
+        for module in [] if self._at_once else model.modules():
             handles.append(module.register_forward_pre_hook(self._before_forward))
             handles.append(module.register_forward_hook(self._after_forward, always_call=True))
         return handles
@@ -153,36 +217,42 @@ class ForwardOverlap:
     def _before_gradient(self, _gradient: torch.Tensor) -> None:
         if self._gradients_pending:
             raise ConfigError(
-                "two backward passes without optimizer.step() between them; with overlap='forward' the passes but the "
-                "last belong into no_sync()"
+                "two backward passes without optimizer.step() between them; with "
+                f"{self._updates.option} the passes but the last belong into no_sync()"
             )
         # Layers that the forward pass has not asked for.
         self.synchronize()
 
     def _not_a_gradient(self, parameter: torch.Tensor) -> torch.Tensor:
+        kind = {"device": parameter.device, "dtype": parameter.dtype}
         for value in self._not_there:
             if value.device == parameter.device and value.dtype == parameter.dtype:
-                return value.expand(parameter.shape)
-        self._not_there.append(
-            torch.full((), float("nan"), device=parameter.device, dtype=parameter.dtype)
+                break
+        else:
+            value = torch.full((), float("nan"), **kind)
+            self._not_there.append(value)
+        instead = value.expand(parameter.shape).as_subclass(NotAGradient)
+        instead.reason = (
+            f"with {self._updates.option} there are no gradients between backward() and step(), so that "
+            "clipping, GradScaler and whatever else computes with p.grad can't be used; leave that option out"
         )
-        return self._not_there[-1].expand(parameter.shape)
+        return instead
 
     def _defer(self, closure) -> None:
         if closure is not None:
             raise ConfigError(
-                "step(closure) computes the loss anew, which overlap='forward' can't; use overlap='backward'"
+                f"step(closure) computes the loss anew, which {self._updates.option} can't; leave that option "
+                "out"
             )
         if not self._gradients_pending:
             return
+        self._updates.step()
         self._gradients_pending = False
-        self._groups = [
-            {key: value for key, value in group.items() if key != "params"}
-            for group in self._optimizer.param_groups
-        ]
         self._outstanding = set(range(len(self._layers)))
         # What torch's schedulers look at to see that a step came before theirs.
         self._optimizer._opt_called = True
+        if self._at_once:
+            self.synchronize()
 
     def _zero_grad(self) -> None:
         if self._gradients_pending:
@@ -195,20 +265,7 @@ class ForwardOverlap:
         self._outstanding.discard(number)
         for slot in self._layers[number].slots:
             slot.parameter.grad = None
-        self._take_mean(number)
-        own = {id(slot.parameter) for slot in self._layers[number].slots}
-        whole = self._optimizer.param_groups
-        parts = []
-        for settings, group in zip(self._groups, whole):
-            parameters = [parameter for parameter in group["params"] if id(parameter) in own]
-            if parameters:
-                parts.append({**settings, "params": parameters})
-        self._optimizer.param_groups = parts
-        try:
-            if parts:
-                self._step()
-        finally:
-            self._optimizer.param_groups = whole
+        self._updates.update(number)
         for slot in self._layers[number].slots:
             slot.parameter.grad = None
 

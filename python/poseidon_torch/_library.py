@@ -65,6 +65,7 @@ class _Blob(ctypes.Structure):
         ("axes", c_int),
         ("lr_mult", c_float),
         ("decay_mult", c_float),
+        ("group", c_int),
     ]
 
 
@@ -90,6 +91,22 @@ class _Model(ctypes.Structure):
         ("layer_count", c_int),
         ("batch", c_int64),
         ("iterations", c_int64),
+        ("optimizer", c_char_p),
+    ]
+
+
+class ParameterGroup(ctypes.Structure):
+    """By what numbers servers update the parameters of a group; beta1 is momentum, beta2 momentum2, eps delta."""
+
+    _fields_ = [
+        ("learning_rate", c_double),
+        ("weight_decay", c_double),
+        ("momentum", c_double),
+        ("momentum2", c_double),
+        ("dampening", c_double),
+        ("delta", c_double),
+        ("nesterov", c_int),
+        ("maximize", c_int),
     ]
 
 
@@ -163,6 +180,9 @@ for _name, _arguments in {
     "session_memory": [c_void_p, c_int, POINTER(_LayerMemory)],
     "session_gradient_ready": [c_void_p, c_int],
     "session_wait_fresh": [c_void_p, c_int],
+    "session_set_groups": [c_void_p, POINTER(ParameterGroup), c_int],
+    "session_restore_optimizer_state": [c_void_p, c_void_p, c_int64],
+    "session_collect_optimizer_state": [c_void_p, c_void_p, c_int64],
     "session_end_iteration": [c_void_p, c_float, POINTER(c_int)],
     "session_wants_layer_times": [c_void_p],
     "session_report_layer_times": [c_void_p, POINTER(c_double), POINTER(c_double), c_int],
@@ -249,6 +269,7 @@ class LayerSpec(NamedTuple):
     inner_product: Optional[tuple] = None
     forward_ms: float = 0.0
     backward_ms: float = 0.0
+    groups: Sequence[int] = ()  # parameter groups, by shape, where servers update; not given: 0
 
 
 class Session:
@@ -281,17 +302,29 @@ class Session:
         self.rank: int = _LIB.poseidon_session_rank(self._call.handle)
         self.workers: int = _LIB.poseidon_session_workers(self._call.handle)
 
-    def declare(self, name: str, layers: Sequence[LayerSpec], batch: int, iterations: int) -> None:
-        """Waits for the plan. `batch`: samples a worker computes in an iteration; `iterations`: 0 if not known."""
+    def declare(
+        self,
+        name: str,
+        layers: Sequence[LayerSpec],
+        batch: int,
+        optimizer: str = "",
+        first_iteration: int = 0,
+    ) -> None:
+        """Waits for the plan. `batch`: samples a worker computes in an iteration.
+
+        `optimizer`: "TorchSGD" or "TorchAdamW", which the servers carry out; not given: workers get mean gradients.
+        `first_iteration`: not 0 where the optimizer goes on with a state; worker 0's counts.
+        """
         kept = []  # what the structures point at
 
-        def blob(shape):
+        def blob(shape, group):
             extents = (c_int64 * len(shape))(*shape)
             kept.append(extents)
-            return _Blob(extents, len(shape), 1.0, 1.0)
+            return _Blob(extents, len(shape), 1.0, 1.0, group)
 
         def layer(spec):
-            blobs = (_Blob * len(spec.shapes))(*(blob(shape) for shape in spec.shapes))
+            groups = spec.groups or [0] * len(spec.shapes)
+            blobs = (_Blob * len(spec.shapes))(*map(blob, spec.shapes, groups))
             kept.append(blobs)
             outputs, inputs, rows = spec.inner_product or (0, 0, 0)
             return _Layer(
@@ -307,8 +340,8 @@ class Session:
             )
 
         specs = (_Layer * len(layers))(*(layer(spec) for spec in layers))
-        model = _Model(name.encode(), specs, len(layers), batch, iterations)
-        self._call("session_declare", self._call.handle, model, 0)
+        model = _Model(name.encode(), specs, len(layers), batch, 0, optimizer.encode())
+        self._call("session_declare", self._call.handle, model, first_iteration)
 
     def begin(self) -> None:
         """Waits until all nodes are ready; worker 0's values, as they are now, set out for the others."""
@@ -338,12 +371,25 @@ class Session:
     def _ask_for_memory(self, layer: int) -> None:
         self._call.check(_MEMORY(self._call.handle, layer, self._memory_pointer))
 
+    def set_groups(self, groups: Sequence[ParameterGroup]) -> None:
+        """By what numbers servers update from this iteration on; before its first gradient_ready."""
+        array = (ParameterGroup * len(groups))(*groups)
+        self._call("session_set_groups", self._call.handle, array, len(groups))
+
+    def restore_optimizer_state(self, state: Floats) -> None:
+        """Worker 0, before begin: the state that the servers go on with, of all parameters."""
+        self._call("session_restore_optimizer_state", self._call.handle, *state)
+
+    def collect_optimizer_state(self, state: Floats) -> None:
+        """Worker 0, between iterations: writes the servers' state there."""
+        self._call("session_collect_optimizer_state", self._call.handle, *state)
+
     def gradient_ready(self, layer: int) -> None:
         """The layer's gradient of this iteration is in its memory. Returns at once."""
         self._call.check(_GRADIENT_READY(self._call.handle, layer))
 
     def wait_fresh(self, layer: int) -> None:
-        """Waits until the mean gradient of the iteration before is there."""
+        """Waits until the mean gradient of the iteration before, or the new values, are there."""
         self._call.check(_WAIT_FRESH(self._call.handle, layer))
 
     def end_iteration(self, loss: float = float("nan")) -> bool:

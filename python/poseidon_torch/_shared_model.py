@@ -1,12 +1,13 @@
 """A model's layers in a session: what all ways of training together do with them."""
 
 import contextlib
-from typing import List, Sequence
+from typing import List, Optional, Sequence
 
 import torch
 
 from ._layers import Layer
-from ._library import LayerSpec, PoseidonError, Session
+from ._library import LayerMemory, LayerSpec, PoseidonError, Session
+from ._server_update import ServerUpdate
 
 
 class SharedModel:
@@ -19,23 +20,36 @@ class SharedModel:
         session: Session,
         batch_size: int,
         extra: Sequence[LayerSpec] = (),
+        servers: Optional[ServerUpdate] = None,
     ):
         """Declares the layers behind the `extra` ones; worker 0's parameters become everybody's.
+
+        `servers`: these update the parameters; else workers get mean gradients.
 
         Raises PoseidonError.
         """
         self.session = session
         self.layers = layers
         self._extra = len(extra)
-        specs = [*extra, *(layer.spec() for layer in layers)]
-        session.declare(name, specs, batch_size, 0)
+        own = servers.specs() if servers is not None else [layer.spec() for layer in layers]
+        specs = [*extra, *own]
+        if servers is None:
+            session.declare(name, specs, batch_size)
+        else:
+            session.declare(name, specs, batch_size, servers.rule, servers.first_iteration)
         if session.rank == 0:
             self._put_values()
+            if servers is not None:
+                servers.restore(session)
         session.begin()
         for number in range(len(specs)):
             session.wait_fresh(number)
         if session.rank != 0:
             self._take_values()
+
+    def memory(self, index: int) -> LayerMemory:
+        """Of layer `index`, in this iteration."""
+        return self.session.memory(index + self._extra)
 
     def gradient(self, index: int) -> List[torch.Tensor]:
         """Where layer `index`'s gradients of this iteration are to be written, by parameter."""
@@ -50,6 +64,11 @@ class SharedModel:
         number = index + self._extra
         self.session.wait_fresh(number)
         return self.layers[index].views(self.session.mean_gradient_memory(number))
+
+    def wait_for_values(self, index: int) -> List[torch.Tensor]:
+        """The new values, by parameter, where servers update."""
+        self.session.wait_fresh(index + self._extra)
+        return self._values(index)
 
     def report_layer_times(self, forward_ms: List[float], backward_ms: List[float]) -> None:
         """Of the layers, without the extra ones; once."""

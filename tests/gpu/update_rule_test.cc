@@ -68,6 +68,49 @@ TEST_P(UpdateOnDevice, DeferredHasTheBitsOfTheHost) {
   }
 }
 
+class TorchOnDevice : public testing::TestWithParam<std::tuple<std::string_view, ParameterGroup>> {
+};
+
+TEST_P(TorchOnDevice, HasTheBitsOfTheHost) {
+  const auto& [type, group] = GetParam();
+  UpdateRule rule;
+  rule.type = type;
+  std::mt19937 random(3);
+  std::vector<float> parameters = FloatsOfManySizes(kCount, random);
+  std::vector<float> optimizer_state(kCount * OptimizerStatePerParameter(rule));
+  const OnDevice device_parameters(parameters), device_optimizer_state(optimizer_state);
+  for (int64_t iteration = 0; iteration < 20; ++iteration) {
+    const std::vector<float> gradient = FloatsOfManySizes(kCount, random);
+    const OnDevice device_gradient(gradient);
+    const UpdateStep step{
+        .rule = rule, .iteration = iteration, .gradient_scale = 0.25F, .group = &group};
+    Update(step, gradient, parameters, optimizer_state);
+    cuda::Update(step, device_gradient.span(), device_parameters.span(),
+                 device_optimizer_state.span(), kDefaultStream);
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_parameters.Values(), parameters));
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_optimizer_state.Values(), optimizer_state));
+  }
+}
+
+constexpr ParameterGroup kDampened{.learning_rate = 0.1,
+                                   .weight_decay = 5e-4,
+                                   .momentum = 0.9,
+                                   .dampening = 0.3,
+                                   .maximize = true};
+constexpr ParameterGroup kNesterov{
+    .learning_rate = 0.1, .weight_decay = 5e-4, .momentum = 0.9, .nesterov = true};
+constexpr ParameterGroup kAdamW{.learning_rate = 1e-3,
+                                .weight_decay = 0.01,
+                                .momentum = 0.9,
+                                .momentum2 = 0.999,
+                                .delta = 1e-8};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, TorchOnDevice,
+    testing::Values(std::tuple{kTorchSgd, ParameterGroup{.learning_rate = 0.1}},
+                    std::tuple{kTorchSgd, kDampened}, std::tuple{kTorchSgd, kNesterov},
+                    std::tuple{kTorchAdamW, kAdamW}));
+
 INSTANTIATE_TEST_SUITE_P(All, UpdateOnDevice,
                          testing::Combine(testing::Values("SGD", "Nesterov", "AdaGrad", "RMSProp",
                                                           "AdaDelta", "Adam"),

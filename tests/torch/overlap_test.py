@@ -15,7 +15,7 @@ sys.path.insert(0, str(ranks.ROOT / "python"))
 
 # pylint: disable=wrong-import-position
 from models import Perceptron, Transformer, data_of, loss_of
-from poseidon_torch._forward_overlap import ForwardOverlap
+from poseidon_torch._forward_overlap import ForwardOverlap, LayerSteps
 from poseidon_torch._layer_clock import LayerClock
 from poseidon_torch._layers import layers_of
 
@@ -80,7 +80,9 @@ class Overlap(unittest.TestCase):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for name, module in model.named_modules():
             module.register_forward_pre_hook(lambda *_, name=name: computing.append(name))
-        overlap = ForwardOverlap(model, optimizer, layers, take_mean)
+        overlap = ForwardOverlap(
+            model, optimizer, layers, LayerSteps(optimizer, layers, take_mean), at_once=False
+        )
         for _ in range(2):
             asked.clear()
             optimizer.zero_grad()

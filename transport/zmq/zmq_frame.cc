@@ -1,6 +1,7 @@
 #include "transport/zmq/zmq_frame.h"
 
 #include <limits>
+#include <utility>
 
 #include "proto/wire.pb.h"
 
@@ -21,6 +22,7 @@ std::string EncodeHeader(const Envelope& envelope, uint64_t number) {
   header.set_priority(envelope.priority);
   header.set_body_bytes(envelope.body.size());
   header.set_number(number);
+  if (envelope.settings.size() > 0) header.set_settings(envelope.settings.ToString());
   return header.SerializeAsString();
 }
 
@@ -70,6 +72,9 @@ DecodedHeader DecodeHeader(std::span<const std::byte> bytes, size_t body_bytes) 
   envelope.chunk = header.chunk();
   envelope.step = header.step();
   envelope.priority = header.priority();
+  if (!header.settings().empty()) {
+    envelope.settings = Payload::FromString(std::move(*header.mutable_settings()));
+  }
   decoded.number = header.number();
   return decoded;
 }

@@ -49,6 +49,15 @@ TEST(ModelMessage, BlobsThatSayNothingLearn) {
   EXPECT_EQ(spec.batch(), 1);
 }
 
+TEST(ModelMessage, BlobsOfAModelThatServersUpdateHaveTheirGroups) {
+  Model model = OneLayer();
+  model.layers[0].blobs[0].group = 3;
+  model.optimizer.type = OptimizerType::kPyTorchAdamW;
+  const ModelSpec spec = ToModelSpec(model);
+  EXPECT_EQ(spec.layers(0).blobs(0).group(), 3);
+  EXPECT_EQ(spec.update_rule().type(), "TorchAdamW");
+}
+
 TEST(ModelMessage, AModelThatLearnsNothingIsRefused) {
   Model model = OneLayer();
   model.layers[0].blobs.push_back({.shape = {2}, .lr_mult = 0});
@@ -140,6 +149,8 @@ TEST(ModelMessage, WhatCantWorkIsRefusedByName) {
               HasSubstr("too many floats"));
   EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {1}, .lr_mult = -1}}})),
               HasSubstr("multiplier of -1"));
+  EXPECT_THAT(RefusalOf(with_layer({.name = "fc", .blobs = {{.shape = {1}, .group = -1}}})),
+              HasSubstr("a blob of group -1"));
   EXPECT_THAT(RefusalOf(with_layer({.name = "fc",
                                     .blobs = {{.shape = {2, 3}}},
                                     .inner_product = {{.outputs = 3, .inputs = 3, .rows = 1}}})),

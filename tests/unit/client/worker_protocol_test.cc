@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/error.h"
+#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
@@ -267,6 +269,29 @@ TEST_F(WorkerProtocolTest, HandsEachGradientToTheLanes) {
   EXPECT_EQ(protocol_.iteration(), 1);
   EXPECT_EQ(protocol_.phase(), Phase::kTraining);
   EXPECT_FALSE(protocol_.IsFresh(0, 1));
+}
+
+TEST_F(WorkerProtocolTest, GradientsCarryTheNumbersOfTheirBucketsGroups) {
+  Join();
+  protocol_.Declare(ModelSpec(), {}, outbox_);
+  wire::PlanAndModel plan = TwoLayers(0, 0, false);
+  plan.mutable_model()->mutable_update_rule()->set_type("TorchSGD");
+  plan.mutable_model()->mutable_layers(1)->mutable_blobs(0)->set_group(1);
+  GivePlan(plan);
+  protocol_.Begin(outbox_);
+  Receive(Message(MessageKind::kStart));
+  Sent();
+  for (const double rate : {0.1, 0.2}) {
+    const std::vector<ParameterGroup> groups = {{.learning_rate = rate}, {.learning_rate = 7}};
+    protocol_.SetGroups(groups);
+    Iterate();
+    Sent();
+    ASSERT_EQ(sent_.size(), 4u);  // two lanes
+    EXPECT_EQ(sent_[1].settings.ToString(), PackSettings(std::span(groups).last(1)));
+    EXPECT_EQ(sent_[3].settings.ToString(), PackSettings(std::span(groups).first(1)));
+    EndIteration();
+    Sent();
+  }
 }
 
 TEST_F(WorkerProtocolTest, WhatComesOutOfTurnChangesNothing) {

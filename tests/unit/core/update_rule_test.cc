@@ -402,7 +402,7 @@ TEST(Validate, NamesTheFieldAndWhatItMustBe) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(Refusal([](auto& r) { r.type = "Sdg"; }),
             "type is \"Sdg\"; it must be one of SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam, "
-            "MeanGradient");
+            "TorchSGD, TorchAdamW, MeanGradient");
   EXPECT_EQ(Refusal([](auto& r) { r.lr_policy = "stp"; }),
             "lr_policy is \"stp\"; it must be one of fixed, step, exp, inv, multistep, poly, "
             "sigmoid");

@@ -129,6 +129,37 @@ TEST(JobPlanTest, RecoveryNeedsUpdatesThatCanBeTakenBack) {
   EXPECT_THAT(refusal(), testing::StartsWith("recovery.mode must be NONE: the training program"));
 }
 
+TEST(JobPlanTest, TorchsRulesNeedServersThatUpdate) {
+  Job job;
+  Communication& communication = *job.mutable_communication();
+  ModelSpec model = GoogLeNet(32);
+  model.mutable_update_rule()->Clear();
+  model.mutable_update_rule()->set_type("TorchAdamW");
+  const auto refusal = [&]() -> std::string {
+    try {
+      PlanJob(InformationBook(model, 4, 4), job);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  communication.set_policy(Communication::ALL_PS);
+  EXPECT_EQ(refusal(), "");
+  communication.set_codec(BF16);
+  EXPECT_THAT(refusal(),
+              testing::HasSubstr("communication.policy must be ALL_PS, without a codec"));
+  communication.clear_codec();
+  communication.set_staleness(1);
+  EXPECT_THAT(refusal(), testing::StartsWith("communication.staleness must be 0: the training "
+                                             "program wants the servers to update (TorchAdamW)"));
+  communication.clear_staleness();
+  communication.set_policy(Communication::ALL_RING);
+  EXPECT_THAT(refusal(), testing::HasSubstr("is updated by the workers"));
+  communication.set_policy(Communication::ALL_PS);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  EXPECT_THAT(refusal(), testing::HasSubstr("is updated by the workers"));
+}
+
 TEST(JobPlanTest, PredictsWhereTheNetworkIsKnown) {
   const ModelSpec model = GoogLeNet(32);
   const InformationBook book(model, 4, 4);

@@ -43,5 +43,30 @@ TEST(UpdateSegments, BlobsWithoutMultipliersLearn) {
   EXPECT_EQ(values, (std::array<float, 4>{-0.5F, -0.5F, -1, 0}));
 }
 
+TEST(UpdateSegments, GroupsAreCountedAmongThoseOfTheBucket) {
+  ModelSpec model;
+  for (const int group : {4, 0, 4, 2}) AddBlob(*model.add_layers(), 3).set_group(group);
+  BucketPlan bucket;  // of the last three layers
+  bucket.set_first_layer(1);
+  bucket.set_layer_count(3);
+  EXPECT_EQ(GroupsOf(model, bucket), (std::vector<int>{0, 2, 4}));
+  const std::vector<UpdateSegment> segments = UpdateSegments(model, bucket, 2, 7);
+  ASSERT_EQ(segments.size(), 3);
+  EXPECT_EQ(segments[0].group, 0);
+  EXPECT_EQ(segments[1].group, 2);
+  EXPECT_EQ(segments[2].group, 1);
+  EXPECT_EQ(CutSegments(segments, 1, 3)[0].group, 2);
+
+  UpdateRule rule;
+  rule.type = kTorchSgd;
+  const ParameterGroup groups[] = {
+      {.learning_rate = 1}, {.learning_rate = 2}, {.learning_rate = 4}};
+  std::array<float, 7> values{};
+  const std::array<float, 7> gradient = {1, 1, 1, 1, 1, 1, 1};
+  std::array<float, 7> state{};
+  UpdateSegmentwise(rule, 0, segments, gradient, 1, values, state, 1, groups);
+  EXPECT_EQ(values, (std::array<float, 7>{-1, -4, -4, -4, -2, -2, -2}));
+}
+
 }  // namespace
 }  // namespace poseidon

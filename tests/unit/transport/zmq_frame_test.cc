@@ -26,6 +26,7 @@ Envelope Sample() {
   envelope.bucket = 17;
   envelope.chunk = std::numeric_limits<uint32_t>::max();
   envelope.priority = -5;
+  envelope.settings = Payload::FromString("settings");
   envelope.body = Payload::FromString("body");
   return envelope;
 }
@@ -49,6 +50,7 @@ TEST(ZmqFrame, CarriesEveryField) {
   EXPECT_EQ(got.bucket, sent.bucket);
   EXPECT_EQ(got.chunk, sent.chunk);
   EXPECT_EQ(got.priority, sent.priority);
+  EXPECT_EQ(got.settings.ToString(), "settings");
 }
 
 TEST(ZmqFrame, TakesNodesWithoutRankAndTheApplication) {
