@@ -4,8 +4,8 @@
 #include <iostream>
 
 #include "core/child_process.h"
-#include "launch/daemon_keeper.h"
 #include "core/process/program_directory.h"
+#include "launch/daemon_keeper.h"
 
 namespace poseidon {
 namespace {
