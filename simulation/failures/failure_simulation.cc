@@ -31,9 +31,8 @@ constexpr int64_t kEndless = int64_t{1} << 40;
 // them again, until their predecessors' silence is noticed.
 Job Waiting(Job job, const FailureScenario& scenario) {
   Cluster& cluster = *job.mutable_cluster();
-  cluster.set_join_deadline_seconds(
-      std::max(cluster.join_deadline_seconds(),
-               2 * job.communication().heartbeat_deadline_seconds()));
+  cluster.set_join_deadline_seconds(std::max(cluster.join_deadline_seconds(),
+                                             2 * job.communication().heartbeat_deadline_seconds()));
   Recovery& recovery = *job.mutable_recovery();
   recovery.set_replacement_deadline_seconds(
       std::max(recovery.replacement_deadline_seconds(), 2 * scenario.replacement + kHung));

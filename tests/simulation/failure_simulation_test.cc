@@ -143,8 +143,9 @@ TEST_F(FailureSimulationTest, HeartbeatsAreTheJobs) {
 }
 
 // With the iterations between losses counted instead of simulated the answer is the same, but for
-// when in an iteration and between two heartbeats a node dies, and for the rhythm into which workers
-// fall after a recovery: an iteration then takes up to a hundredth more or less than before.
+// when in an iteration and between two heartbeats a node dies, and for the rhythm into which
+// workers fall after a recovery: an iteration then takes up to a hundredth more or less than
+// before.
 void ExpectSameAsWhole(uint64_t begin, uint64_t end) {
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
