@@ -58,6 +58,10 @@ std::string RecoveredText(const FailureAnswer& answer, const Job& job) {
   text += "by the actors: " + Grouped(costs.simulated) + " iterations, all that are near a loss; " +
           Grouped(static_cast<int64_t>(costs.kept) - costs.simulated) +
           " between them are counted, not simulated\n";
+  if (const std::optional<double> goodput = answer.LongRunGoodput(NodesOf(job))) {
+    text += "in the long run, if each loss costs " + TimeText(costs.SecondsOfALoss()) +
+            " as these do: goodput " + Digits(kPercent * *goodput, 2) + "%\n";
+  }
   const double deadline = job.recovery().replacement_deadline_seconds();
   if (answer.choice.mode == Recovery::REPLACE && answer.scenario.replacement > deadline) {
     text += "such a job needs recovery { replacement_deadline_seconds } above its " +
@@ -152,12 +156,15 @@ nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
                          {"kept_iterations", costs.kept},
                          {"simulated_iterations", costs.simulated},
                          {"redone_iterations", costs.redone},
+                         {"seconds_of_a_loss", costs.SecondsOfALoss()},
                          {"workers", costs.workers},
                          {"detected_ms", kMillisecondsPerSecond * costs.detected},
                          {"restored_ms", kMillisecondsPerSecond * costs.restored},
                          {"total_ms", kMillisecondsPerSecond * (costs.detected + costs.restored)},
                          {"longest_ms", kMillisecondsPerSecond * costs.longest}};
   }
+  const std::optional<double> long_run = answer.LongRunGoodput(NodesOf(job));
+  json["long_run_goodput"] = long_run ? nlohmann::ordered_json(*long_run) : nullptr;
   json["restarted"] = {{"goodput", restarts.goodput},
                        {"interval_seconds", restarts.interval},
                        {"best_interval", restarts.best},

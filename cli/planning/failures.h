@@ -30,8 +30,9 @@ std::string FailureText(const FailureAnswer& answer, const Job& job, double imag
 // shrink, snapshot), `nodes`, `goodput`, `images_per_second`; `recovered` (null if the job starts
 // again) with `losses`, `recoveries`, `wall_seconds`, `kept_iterations`, `simulated_iterations`,
 // `redone_iterations`, `workers` that are left, and as means over the recoveries `detected_ms`,
-// `restored_ms`, `total_ms`, beside `longest_ms`; `restarted` with `goodput`, `interval_seconds`,
-// `best_interval`, `snapshot_seconds`, `restart_seconds`.
+// `restored_ms`, `total_ms`, beside `longest_ms`, and `seconds_of_a_loss`; `long_run_goodput` (null
+// if it is not known); `restarted` with `goodput`, `interval_seconds`, `best_interval`,
+// `snapshot_seconds`, `restart_seconds`.
 nlohmann::ordered_json FailureJson(const FailureAnswer& answer, const Job& job,
                                    double images_per_second);
 

@@ -77,6 +77,13 @@ RestartAnswer AnswerOfRestarts(const Job& job, const ModelSpec& model,
   return answer;
 }
 
+std::optional<double> FailureAnswer::LongRunGoodput(int nodes) const {
+  constexpr double kRare = 0.1;  // of the time
+  if (!costs || choice.mode != Recovery::REPLACE) return std::nullopt;
+  const double lost = costs->SecondsOfALoss() * nodes / scenario.mtbf;
+  return lost < kRare ? std::optional(1 - lost) : std::nullopt;
+}
+
 FailureAnswer AnswerFailures(const Job& job, const ModelSpec& model,
                              const FailureScenario& scenario, const RecoveryChoice& choice,
                              std::optional<double> snapshot_seconds,

@@ -61,6 +61,10 @@ struct FailureAnswer {
   RestartAnswer restarts;  // for comparison, where the job recovers
 
   double Goodput() const { return costs ? costs->Goodput() : restarts.goodput; }
+  // Of very many losses, as they come between `nodes` nodes, if each costs what the simulated ones
+  // do. Not set where the job starts again or nobody comes in the place of the lost, and where
+  // losses are so frequent that they come together.
+  std::optional<double> LongRunGoodput(int nodes) const;
 };
 
 // `job` is checked, has the choice's recovery mode, and `training` is what is simulated of it

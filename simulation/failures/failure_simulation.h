@@ -51,6 +51,8 @@ struct FailureCosts {
 
   // The share of the time that went into what is kept.
   double Goodput() const { return kept * iteration / wall; }
+  // Seconds that went into nothing that is kept, for each loss.
+  double SecondsOfALoss() const { return (wall - kept * iteration) / losses; }
 };
 
 // `job` has been checked, and has a recovery mode. Its heartbeats, deadlines and give_up_after

@@ -143,7 +143,9 @@ TEST_F(FailureSimulationTest, HeartbeatsAreTheJobs) {
 }
 
 // With the iterations between losses counted instead of simulated the answer is the same, but for
-// when in an iteration and between two heartbeats a node dies.
+// when in an iteration and between two heartbeats a node dies, and for the rhythm into which
+// workers fall after a recovery: an iteration then takes up to a hundredth more or less than
+// before.
 void ExpectSameAsWhole(uint64_t begin, uint64_t end) {
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -165,8 +167,10 @@ void ExpectSameAsWhole(uint64_t begin, uint64_t end) {
     EXPECT_EQ(counted.iteration, whole.iteration);
     EXPECT_EQ(whole.simulated, whole.kept);
     EXPECT_LT(counted.simulated, whole.simulated);
+    constexpr double kRhythm = 0.01;
     const double bound =
-        scenario.losses * (communication.heartbeat_interval_seconds() + 2 * whole.iteration);
+        scenario.losses * (communication.heartbeat_interval_seconds() + 2 * whole.iteration) +
+        kRhythm * whole.wall;
     EXPECT_NEAR(Lost(counted), Lost(whole), bound);
     EXPECT_NEAR(counted.Goodput(), whole.Goodput(), bound / whole.wall);
     if (testing::Test::HasFailure()) return;

@@ -226,6 +226,12 @@ TEST_F(SimulateFailuresTest, JsonSaysWhatTheyCost) {
   EXPECT_LT(json["goodput"], 1);
   EXPECT_GT(json["goodput"], json["restarted"]["goodput"]);
   EXPECT_TRUE(json["restarted"]["best_interval"]);
+  const double lost = json["recovered"]["seconds_of_a_loss"];
+  EXPECT_NEAR(
+      lost,
+      (1 - json["goodput"].get<double>()) * json["recovered"]["wall_seconds"].get<double>() / 3,
+      0.01);
+  EXPECT_NEAR(json["long_run_goodput"], 1 - lost * 8 / (720 * 3600), 1e-12);
   // The same command says the same, another seed something else.
   EXPECT_EQ(Failures({"--failures=720h:1min", "--losses=3", "--seed=5"}), json);
   EXPECT_NE(Failures({"--failures=720h:1min", "--losses=3", "--seed=6"})["goodput"],
@@ -237,6 +243,7 @@ TEST_F(SimulateFailuresTest, SnapshotsAreComputed) {
       Failures({"--failures=100h:5min", "--recovery=snapshot:30min", "--snapshot_cost=10s"});
   EXPECT_EQ(json["recovery"], "snapshot");
   EXPECT_TRUE(json["recovered"].is_null());
+  EXPECT_TRUE(json["long_run_goodput"].is_null());
   EXPECT_EQ(json["restarted"]["interval_seconds"], 1800);
   EXPECT_EQ(json["restarted"]["snapshot_seconds"], 10);
   EXPECT_FALSE(json["restarted"]["best_interval"]);
@@ -254,6 +261,7 @@ TEST_F(SimulateFailuresTest, TextSaysWhatIsSimulatedAndWhatIsNot) {
   EXPECT_THAT(text, HasSubstr("between them are counted, not simulated\n"));
   EXPECT_THAT(text, HasSubstr("beside it: starting all again from a snapshot every "));
   EXPECT_THAT(text, HasSubstr("Daly's formula"));
+  EXPECT_THAT(text, HasSubstr("in the long run, if each loss costs "));
   EXPECT_THAT(Output({"--failures=720h:1min", "--losses=1", "--recovery=shrink"}),
               HasSubstr("workers left: "));
   EXPECT_THAT(Output({}), ::testing::Not(HasSubstr("goodput")));
