@@ -85,7 +85,7 @@ constexpr LayerType kLayerTypes[] = {
     {.name = "Parameter", .infer = InferParameter, .bottoms = kNone, .tops = kOne},
     {.name = "Pooling", .infer = InferPooling, .bottoms = kOne, .tops = kOneOrTwo},
     Neuron("Power"),
-    {.name = "Python", .infer = InferPython, .bottoms = kAny, .tops = kAny},
+    {.name = "Python", .infer = InferPython, .bottoms = kAny, .tops = kAny, .in_place = true},
     {.name = "RNN", .infer = InferRnn, .bottoms = {2, 4}, .tops = kOneOrTwo},
     Neuron("ReLU"),
     Refused("Recurrent", "it is what LSTM and RNN have in common and computes nothing by itself"),

@@ -32,8 +32,8 @@ TEST = 1
 
 
 class Layer:
-    """Base of the layers. Before `setup` a layer is given param_str, phase, rank (of this worker, from 0)
-    and workers (how many there are); before each forward pass `iteration`, the number of the batch.
+    """Base of the layers. Before `setup` a layer is given param_str, phase, rank (of this worker, from 0),
+    workers (how many there are) and iteration: the number of the batch, which each forward pass sets.
     """
 
     def __new__(cls, *_arguments, **_named):
@@ -55,6 +55,7 @@ class Blob:
         self._may_reshape = may_reshape
         self._data = None
         self._diff = None
+        self._in_place = False
 
     @property
     def data(self):
@@ -142,6 +143,10 @@ class _NetLayer:
             setattr(self.layer, attribute, value)
         self.bottoms = [Blob(f'bottom "{blob}"', shape) for blob, shape in bottoms]
         self.tops = [Blob(f'top "{blob}"', may_reshape=True) for blob in tops]
+        for i, top in enumerate(tops):
+            if i < len(bottoms) and bottoms[i][0] == top:  # one blob, as in Caffe
+                self.tops[i] = self.bottoms[i]
+                self.tops[i]._in_place = True
         self.layer.setup(self.bottoms, self.tops)
         self.layer.reshape(self.bottoms, self.tops)
         for top in self.tops:
@@ -161,7 +166,10 @@ class _NetLayer:
         for attribute, value in attributes.items():
             setattr(self.layer, attribute, value)
         for blob, memory in zip(self.bottoms, bottoms):
-            blob._data = _array(memory, blob.shape)
+            if blob._in_place:
+                blob.data[...] = _array(memory, blob.shape)
+            else:
+                blob._data = _array(memory, blob.shape)
         for blob, memory in zip(self.layer.blobs, parameters):
             blob._data = _array(memory, blob.shape)
         # A layer may leave something for its backward pass there, but not for the next iteration.
@@ -174,12 +182,18 @@ class _NetLayer:
 
     def backward(self, top_gradients, propagate_down):
         for top, memory in zip(self.tops, top_gradients):
-            top._diff = _array(memory, top.shape)
+            if top._in_place:
+                top.diff[...] = _array(memory, top.shape)
+            else:
+                top._diff = _array(memory, top.shape)
         self.layer.backward(self.tops, propagate_down, self.bottoms)
-        for blob in self.bottoms:
-            blob._data = None  # or it would keep what it was computed from until the next pass
+        # They would keep what they were computed from until the next pass.
+        for bottom in self.bottoms:
+            if not bottom._in_place:
+                bottom._data = None
         for top in self.tops:
-            top._diff = None
+            if not top._in_place:
+                top._diff = None
         return [blob.diff for blob in (*self.bottoms, *self.layer.blobs)]
 
 

@@ -201,9 +201,9 @@ class EmbeddedLayer : public PythonLayer {
     }
     const Object tops = Checked(PyList_New(0));
     for (const std::string& top : options.tops) Append(tops, ToText(top));
-    const Object attributes =
-        Checked(Py_BuildValue("{sNsisLsL}", "param_str", ToText(options.param_str).release(),
-                              "phase", options.test ? 1 : 0, "rank", rank_, "workers", workers_));
+    const Object attributes = Checked(
+        Py_BuildValue("{sNsisLsLsi}", "param_str", ToText(options.param_str).release(), "phase",
+                      options.test ? 1 : 0, "rank", rank_, "workers", workers_, "iteration", 0));
     layer_ = Checked(
         PyObject_CallMethod(module.get(), "_NetLayer", "NNNOOO", ToText(options.module).release(),
                             ToText(options.layer).release(), ToText(options.directory).release(),

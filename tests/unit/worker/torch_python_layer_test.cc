@@ -204,6 +204,25 @@ TEST_F(PythonLayerTest, ALayerSeesImagesAsCaffeHasThem) {
       net("layer { name: 'p' type: 'Power' bottom: 'c' top: 'p' power_param { scale: 2 } }", "p"));
 }
 
+// The second takes for granted that bottom and top are one.
+TEST_F(PythonLayerTest, ALayerMayWorkInPlace) {
+  WriteLayers(R"(    pass
+class Doubling(Identity):
+    def forward(self, bottom, top):
+        bottom[0].data[...] *= 2
+    def backward(self, top, propagate_down, bottom):
+        top[0].diff[...] *= 2
+)");
+  const auto net = [&](const std::string& between) {
+    return Options(kData + InnerProduct("x", "a") + InnerProduct("y", "b") + between +
+                   "layer { name: 'l' type: 'EuclideanLoss' bottom: 'a' bottom: 'b' }\n");
+  };
+  const TorchEngineOptions built_in =
+      net("layer { name: 'it' type: 'Power' bottom: 'a' top: 'a' power_param { scale: 2 } }");
+  ExpectSame(net(Python("Identity", "bottom: 'a' top: 'a'", "2")), built_in);
+  ExpectSame(net(Python("Doubling", "bottom: 'a' top: 'a'")), built_in);
+}
+
 TEST_F(PythonLayerTest, GradientsAreThoseOfFiniteDifferences) {
   Trainee trainee(Options(kData + InnerProduct("x", "a") + InnerProduct("y", "b") +
                           Python("ShiftedSquare", "bottom: 'a' top: 'p'") +
@@ -333,7 +352,7 @@ TEST_F(PythonLayerTest, AShapeThatChangesIsRefused) {
   WriteNumber(
       "top[0].data[()] = 1\n"
       "    def reshape(self, bottom, top):\n"
-      "        top[0].reshape(*[1, 2, 2][:getattr(self, 'iteration', 0)])");
+      "        top[0].reshape(*[1, 2, 2][:self.iteration])");
   Trainee trainee(Options(Python("Number", "top: 'n' loss_weight: 1")));
   EXPECT_EQ(trainee.Iterate(0), 1);
   EXPECT_THAT(MessageOf<ConfigError>([&] { trainee.Iterate(2); }),
@@ -407,8 +426,6 @@ TEST_F(PythonLayerTest, WhatIsNotThereIsSaid) {
                       "module: 'nowhere' "
                       "layer: 'Nothing' share_in_parallel: true } }"),
               HasSubstr("workers are processes, which can't share a layer"));
-  EXPECT_THAT(ErrorOf(kData + Python("Identity", "bottom: 'x' top: 'x' loss_weight: 1")),
-              HasSubstr("this layer type can't work in place"));
   EXPECT_THAT(ErrorOf(kData + Python("Euclidean", "bottom: 'x' bottom: 'y' top: 'l'")),
               HasSubstr("no layer in TRAIN has a loss to train on; a Python layer is a loss only "
                         "with a loss_weight"));
