@@ -187,9 +187,10 @@ TEST_F(TimelineTest, TracesAndActivitiesAreOnThatClockToo) {
       times.emplace(event["name"].get<std::string>(), event["ts"].get<double>());
   }
   // All began when the worker sent the first gradient, which is the first thing that happened.
-  // Traces are written in microseconds of the wall clock, of which doubles keep a quarter.
+  // Traces are written in microseconds of the wall clock, of which doubles keep a quarter; and all
+  // times count from the earliest, which may be the trace's by that.
   EXPECT_NEAR(times.at("backward fc"), 0, 0.5);
-  EXPECT_NEAR(times.at("waiting for first layer"), 0, 0.01);
+  EXPECT_NEAR(times.at("waiting for first layer"), 0, 0.5);
 }
 
 TEST_F(TimelineTest, AProcessInTheSameNumbersIsNoPair) {
