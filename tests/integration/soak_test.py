@@ -124,9 +124,11 @@ class SoakTest(recovery_test.RecoveryTest):
         for name, used in usage.items():
             warm, last = quarters(used.bytes)
             self.assertLess(last - warm, MOST_GROWTH, f"{name}: bytes {used.bytes}")
+            # They go up and down with the connections to who is there.
             for what in ("descriptors", "threads"):
-                warm, last = quarters(getattr(used, what))
-                self.assertLessEqual(last, warm, f"{name}: {what} {getattr(used, what)}")
+                samples = getattr(used, what)
+                begun, last = samples[: len(samples) // 2], samples[-(len(samples) // 4) :]
+                self.assertLessEqual(max(last), max(begun), f"{name}: {what} {samples}")
         self.assert_nothing_left(cluster.ENDING)
         self.check_against_undisturbed(summary)
         self.assertNotIn("differ", run.output())
