@@ -60,8 +60,7 @@ class Keeper {
   void AwaitRestart(const ExitStatus& status) {
     const Time now = SteadyNow();
     const Time due = backoff_.AfterDeath(now);
-    Say(daemon_.name() + " " + status.ToString() + "; it is started again" +
-        (due > now ? " in " + std::to_string(ToSeconds(due - now)).substr(0, 4) + " s" : ""));
+    Say(RestartNews(daemon_.name(), status, due - now));
     while (!stopped_ && SteadyNow() < due) {
       PassOnSignal();
       std::this_thread::sleep_for(kPollInterval);

@@ -97,9 +97,7 @@ class Watch {
       if (!past.died) {
         past.died = true;
         past.due = past.backoff.AfterDeath(now);
-        Say(daemons_[i].name() + " " + daemons_[i].Poll()->ToString() + "; it is started again" +
-            (past.due > now ? " in " + std::to_string(ToSeconds(past.due - now)).substr(0, 4) + " s"
-                            : ""));
+        Say(RestartNews(daemons_[i].name(), *daemons_[i].Poll(), past.due - now));
       }
       if (now < past.due) continue;
       if (std::optional<ChildProcess> another = options_.restart(i, ++past.all)) {

@@ -27,6 +27,12 @@ bool MayStartAgain(const ExitStatus& status) {
   return status.signal != 0 || status.code == static_cast<int>(ExitCode::kGivenUp);
 }
 
+std::string RestartNews(const std::string& name, const ExitStatus& status, Duration wait) {
+  const std::string news = name + " " + status.ToString() + "; it is started again";
+  if (wait <= Duration::zero()) return news;
+  return news + " in " + std::to_string(ToSeconds(wait)).substr(0, 4) + " s";
+}
+
 Time RestartBackoff::AfterDeath(Time now) {
   if (now - started_ > kSettled) in_a_row_ = 0;
   return now + BackoffAfter(in_a_row_);

@@ -1,6 +1,8 @@
 // Whether another process takes the place of a daemon that has died, and when it is started.
 #pragma once
 
+#include <string>
+
 #include "core/child_process.h"
 #include "core/time.h"
 
@@ -9,6 +11,9 @@ namespace poseidon {
 // Whether another process may fare better: this one was killed, or the job has gone on without it.
 // All else it would do again, or the job has ended.
 bool MayStartAgain(const ExitStatus& status);
+
+// "worker-1 was killed by signal 9 (SIGKILL); it is started again in 0.50 s".
+std::string RestartNews(const std::string& name, const ExitStatus& status, Duration wait);
 
 // A daemon that dies again and again is started ever less soon: at once, then half a second after
 // its death, then after twice as long, up to half a minute. One that has run for a minute did not

@@ -30,7 +30,9 @@ void CheckDaemon(const std::vector<std::string>& daemon) {
   }
   for (const std::string& argument : daemon) {
     for (const char* flag : {"incarnation", "replaces"}) {
-      if (argument.find(flag) != 1 && argument.find(flag) != 2) continue;
+      const size_t name_begin = argument.find_first_not_of('-');
+      const bool is_flag = name_begin == 1 || name_begin == 2;
+      if (!is_flag || !argument.substr(name_begin).starts_with(flag)) continue;
       throw ConfigError(std::string("leave --") + flag +
                         " out: poseidon keep gives it to each process of the daemon itself");
     }

@@ -82,6 +82,10 @@ class KeptTest(RecoveryTest):
         self.assert_refused(
             "--", "poseidon_worker", "--incarnation=5", text="leave --incarnation out"
         )
+        # A word that only looks like one of them is the daemon's affair.
+        self.assert_refused(
+            "--", "poseidon_worker", "a/replaces.prototxt", text="--config is missing"
+        )
         # What the daemon refuses it would refuse again.
         self.assert_refused("--", "poseidon_worker", "--config=/nowhere", text="/nowhere")
 
