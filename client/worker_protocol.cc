@@ -2,13 +2,13 @@
 
 #include <glog/logging.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "client/sync/gradient_buffers.h"
 #include "core/arithmetic/codec.h"
 #include "core/error.h"
 #include "core/utf8.h"
+#include "proto/plan_members.h"
 #include "proto/update_rule_message.h"
 
 namespace poseidon {
@@ -344,7 +344,7 @@ void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
 
 bool WorkerProtocol::sends_statistics() const {
   const auto& holders = plan().holders();
-  return !holders.empty() && holders[0] == context_->place && holders.size() < plan().workers();
+  return !holders.empty() && holders[0] == context_->place;
 }
 
 bool WorkerProtocol::awaits_statistics() const {
@@ -352,12 +352,10 @@ bool WorkerProtocol::awaits_statistics() const {
 }
 
 void WorkerProtocol::SendStatistics(std::span<const float> statistics, Outbox& outbox) const {
-  const auto& holders = plan().holders();
   const std::span<const std::byte> bytes = std::as_bytes(statistics);
   const Payload body =
       Payload::FromString({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  for (int place = 0; place < plan().workers(); ++place) {
-    if (std::ranges::find(holders, place) != holders.end()) continue;
+  for (const int place : PlacesBesideHolders(plan())) {
     outbox.Send(context_->MakeFrame(MessageKind::kStatistics, context_->Worker(place), /*lane=*/0,
                                     /*bucket=*/0, /*chunk=*/0, iteration_, body));
   }

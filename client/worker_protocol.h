@@ -128,7 +128,7 @@ class WorkerProtocol {
 
   // What the net has beside the model, and training changes. In kTraining, before the first
   // iteration of a plan that begins after a loss, the first of the workers that have values sends
-  // its own to those that have none, who await them.
+  // its own to those that have none, if there are any, who await them.
   bool sends_statistics() const;
   bool awaits_statistics() const;
   void SendStatistics(std::span<const float> statistics, Outbox& outbox) const;

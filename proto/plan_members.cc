@@ -50,6 +50,17 @@ int PlaceOfServer(const Plan& plan, int rank) {
   return PlaceIn(plan.server_ranks(), plan.servers(), rank);
 }
 
+std::vector<int> PlacesBesideHolders(const Plan& plan) {
+  std::vector<int> places;
+  if (plan.holders().empty()) return places;
+  std::vector<bool> holds(plan.workers());
+  for (const int holder : plan.holders()) holds.at(holder) = true;
+  for (int place = 0; place < plan.workers(); ++place) {
+    if (!holds[place]) places.push_back(place);
+  }
+  return places;
+}
+
 std::set<int> RanksOfWorkers(const Plan& plan) {
   return MembersOf(plan.worker_ranks(), plan.workers());
 }

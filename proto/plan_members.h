@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <set>
+#include <vector>
 
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
@@ -23,6 +24,10 @@ int RankOfServer(const Plan& plan, int place);
 // -1: it takes no part.
 int PlaceOfWorker(const Plan& plan, int rank);
 int PlaceOfServer(const Plan& plan, int rank);
+
+// Places of the workers that the plan's holders send to, ascending; none where worker 0 alone has
+// what the plan begins with.
+std::vector<int> PlacesBesideHolders(const Plan& plan);
 
 // Ranks.
 std::set<int> RanksOfWorkers(const Plan& plan);

@@ -4,23 +4,9 @@
 #include <set>
 
 #include "core/arithmetic/sum.h"
+#include "proto/plan_members.h"
 
 namespace poseidon {
-namespace {
-
-// Places of the workers that the plan's holders send to; none where worker 0 alone has it all.
-std::vector<int> PlacesBeside(const Plan& plan) {
-  std::vector<int> places;
-  if (plan.holders().empty()) return places;
-  std::vector<bool> holds(plan.workers());
-  for (const int holder : plan.holders()) holds.at(holder) = true;
-  for (int place = 0; place < plan.workers(); ++place) {
-    if (!holds[place]) places.push_back(place);
-  }
-  return places;
-}
-
-}  // namespace
 
 InitialBroadcast::InitialBroadcast(std::shared_ptr<SyncContext> context, int bucket,
                                    std::vector<int> chunks, const Contents& contents)
@@ -33,7 +19,7 @@ InitialBroadcast::InitialBroadcast(std::shared_ptr<SyncContext> context, int buc
                       OptimizerStatePerParameter(context_->rule), none});
   }
   outstanding_ = parts_.size() * chunks_.size();
-  if (context_->publishes_start()) beside_holders_ = PlacesBeside(context_->plan.plan());
+  if (context_->publishes_start()) beside_holders_ = PlacesBesideHolders(context_->plan.plan());
 }
 
 void InitialBroadcast::Publish(Outbox& outbox) {

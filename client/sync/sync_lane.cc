@@ -30,6 +30,19 @@ bool OnlyServers(const std::vector<NodeId>& nodes) {
 
 bool LeavesNode(const Envelope& envelope) { return envelope.to.node.role != Role::kThisNode; }
 
+void AddSettings(const Payload& settings, Outbox& outbox) {
+  for (Envelope& sent : outbox.messages) {
+    if (sent.kind == MessageKind::kGradient) sent.settings = settings;
+  }
+}
+
+// What has come is the program's.
+void Forward(const Envelope& envelope, Outbox& outbox) {
+  Envelope forward = envelope;
+  forward.to = Here(kApplicationLane);
+  outbox.Send(std::move(forward));
+}
+
 // Bodies of what a handler sends to other nodes.
 int64_t BytesToNodes(const Outbox& outbox) {
   int64_t bytes = 0;
@@ -80,9 +93,7 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
     entry.waiting_since = outbox.now;
     entry.bytes = 0;
     status = entry.syncer->Send(envelope.iteration, outbox);
-    for (Envelope& sent : outbox.messages) {
-      if (sent.kind == MessageKind::kGradient) sent.settings = envelope.settings;
-    }
+    if (envelope.settings.size() > 0) AddSettings(envelope.settings, outbox);
     TraceSend(outbox);
   } else {
     status = entry.syncer->Receive(envelope, outbox);
@@ -144,9 +155,7 @@ void SyncLane::OnOptimizerState(const Envelope& envelope, Entry& entry, Outbox& 
     fetching_.erase(fetching);
     entry.waiting_since.reset();
   }
-  Envelope forward = envelope;
-  forward.to = Here(kApplicationLane);
-  outbox.Send(std::move(forward));
+  Forward(envelope, outbox);
 }
 
 void SyncLane::OnStatistics(const Envelope& envelope, Outbox& outbox) {
@@ -154,9 +163,7 @@ void SyncLane::OnStatistics(const Envelope& envelope, Outbox& outbox) {
   if (holders.empty() || envelope.from.node != context_->Worker(holders[0])) {
     return dropped_.AddInvalid(envelope, kMisfit);
   }
-  Envelope forward = envelope;
-  forward.to = Here(kApplicationLane);
-  outbox.Send(std::move(forward));
+  Forward(envelope, outbox);
 }
 
 void SyncLane::OnFrame(FrameStatus status, const Envelope& envelope, Outbox& outbox) {

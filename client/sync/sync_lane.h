@@ -24,8 +24,8 @@ class SyncLane : public Actor {
   // From the control lane: kTraining. From the application: kGradientReady (bucket, iteration,
   // settings), kPublishInitial (bucket, optimizer state as body), kCollectOptimizerState (bucket).
   // From other nodes: kValues, kGradientSum, kFactors, kReduce, kInitialValues,
-  // kInitialOptimizerState, kOptimizerState. To the application: kBucketFresh (bucket, iteration,
-  // happened), and each kOptimizerState asked for, as it came.
+  // kInitialOptimizerState, kOptimizerState, kStatistics. To the application: kBucketFresh (bucket,
+  // iteration, happened), and each kOptimizerState asked for and kStatistics, as they came.
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 

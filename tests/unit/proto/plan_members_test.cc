@@ -37,6 +37,17 @@ TEST(PlanMembersTest, RankAndPlaceAreTheSameWhereAllTakePart) {
   EXPECT_EQ(PlaceOfServer(plan, 1), 1);
 }
 
+TEST(PlanMembersTest, WhoIsNoHolderGetsWhatThePlanBeginsWith) {
+  Plan plan = PlanOf(4, 1);
+  EXPECT_THAT(PlacesBesideHolders(plan), ElementsAre());
+  plan.add_holders(3);
+  plan.add_holders(1);
+  EXPECT_THAT(PlacesBesideHolders(plan), ElementsAre(0, 2));
+  plan.add_holders(0);
+  plan.add_holders(2);
+  EXPECT_THAT(PlacesBesideHolders(plan), ElementsAre());
+}
+
 TEST(PlanMembersTest, RanksAreThoseThatWereSet) {
   Plan plan = PlanOf(3, 2);
   EXPECT_THAT(RanksOfWorkers(plan), ElementsAre(0, 1, 2));
