@@ -357,7 +357,7 @@ ExitCode ExperimentVerb() {
         "there is no experiment; name a file, such as configs/experiments/busy.prototxt");
   }
   const ExperimentMode mode = ModeFromFlags();
-  // Nor that they are lost.
+  // Nor that some of them are lost, where an experiment has failures.
   if (mode == ExperimentMode::kSimulate) FLAGS_minloglevel = google::GLOG_ERROR;
   if (FlagGiven("threads") && FLAGS_threads < 1) throw ConfigError("--threads must be at least 1");
   if (FLAGS_slow_motion < 1) throw ConfigError("--slow_motion must be at least 1");
