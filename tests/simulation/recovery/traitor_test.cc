@@ -15,7 +15,7 @@
 
 #include "core/random.h"
 #include "proto/wire.pb.h"
-#include "tests/simulation/recovery_case.h"
+#include "tests/simulation/recovery/recovery_case.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/simulation/recovery_case.h"
+#include "tests/simulation/recovery/recovery_case.h"
 
 namespace poseidon {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/simulation/recovery_case.h"
+#include "tests/simulation/recovery/recovery_case.h"
 
 namespace poseidon {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/simulation/recovery_case.h"
+#include "tests/simulation/recovery/recovery_case.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

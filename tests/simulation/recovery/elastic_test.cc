@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "proto/plan_members.h"
-#include "tests/simulation/recovery_case.h"
+#include "tests/simulation/recovery/recovery_case.h"
 
 namespace poseidon {
 namespace {
