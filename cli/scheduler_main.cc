@@ -116,6 +116,7 @@ class JobWatch {
       report_.Restore(record);
       if (monitor_ != nullptr) monitor_->tracker().Restore(record);
     }
+    if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
   }
 
   const JobReport& report() const { return report_; }
@@ -138,11 +139,10 @@ class JobWatch {
 
  private:
   JobReport MakeReport() {
-    return JobReport(job_.cluster().workers(), [this](const wire::IterationRecord& iteration) {
-      wire::JournalRecord record;
-      *record.mutable_iteration() = iteration;
+    return JobReport(job_.cluster().workers(), [this](const wire::JournalRecord& record) {
       Write(record, false);
-      if (monitor_ != nullptr) monitor_->tracker().OnIteration(iteration, SteadyNow());
+      if (monitor_ == nullptr || !record.has_iteration()) return;
+      monitor_->tracker().OnIteration(record.iteration(), SteadyNow());
     });
   }
 
@@ -359,9 +359,6 @@ class JobWatch {
   void OnFinished(const std::string& body) {
     wire::WorkerReport worker;
     if (!worker.ParseFromString(body)) return;
-    wire::JournalRecord record;
-    *record.mutable_finished() = worker;
-    Write(record, false);
     report_.OnFinished(worker);
     if (monitor_ != nullptr) monitor_->tracker().OnFinished(worker);
   }

@@ -42,7 +42,10 @@ void JobState::Apply(const wire::JournalRecord& record) {
     case Record::kEnd:
       end = record.end();
       return;
-    case Record::kFinished:  // the report's
+    case Record::kFinished:  // this one and the next are the report's
+    case Record::kLinks:
+    case Record::kStraggler:
+    case Record::kRecalibrated:
     case Record::RECORD_NOT_SET:
       return;
   }

@@ -44,6 +44,8 @@ void StatusTracker::Restore(const wire::JournalRecord& record) {
       return;
     case Record::kFinished:
       return OnFinished(record.finished());
+    case Record::kRecalibrated:
+      return OnRecalibration(record.recalibrated());
     default:
       return;
   }

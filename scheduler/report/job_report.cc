@@ -67,10 +67,23 @@ void JobReport::Restore(const wire::JournalRecord& record) {
       if (record.start().has_recovered()) OnRecovered(record.start().recovered());
       return;
     case Record::kFinished:
-      return OnFinished(record.finished());
+      finished_[record.finished().rank()] = record.finished();
+      return;
+    case Record::kLinks:
+      links_[record.links().rank()] = record.links();
+      return;
+    case Record::kStraggler:
+      return stragglers_.Restore(StragglerOf(record.straggler()));
+    case Record::kRecalibrated:
+      *plan_.mutable_plan() = record.recalibrated();
+      return;
     default:
       return;
   }
+}
+
+void JobReport::Tell(const wire::JournalRecord& record) const {
+  if (on_record_) on_record_(record);
 }
 
 void JobReport::OnPlan(const wire::PlanAndModel& plan) {
@@ -80,7 +93,34 @@ void JobReport::OnPlan(const wire::PlanAndModel& plan) {
   if (!first_iteration_) first_iteration_ = plan.plan().start_iteration();
 }
 
+void JobReport::OnLinks(const wire::LinkReport& links) {
+  links_[links.rank()] = links;
+  wire::JournalRecord record;
+  *record.mutable_links() = links;
+  Tell(record);
+}
+
+void JobReport::OnRecalibration(const Plan& plan) {
+  *plan_.mutable_plan() = plan;
+  wire::JournalRecord record;
+  *record.mutable_recalibrated() = plan;
+  Tell(record);
+}
+
+std::vector<std::string> JobReport::OnPace(const wire::Progress& progress) {
+  std::vector<std::string> news = stragglers_.Add(progress);
+  for (const Straggler& straggler : stragglers_.changed()) {
+    wire::JournalRecord record;
+    *record.mutable_straggler() = RecordOf(straggler);
+    Tell(record);
+  }
+  return news;
+}
+
 void JobReport::OnFinished(const wire::WorkerReport& report) {
+  wire::JournalRecord record;
+  *record.mutable_finished() = report;
+  Tell(record);
   finished_[report.rank()] = report;
   if (static_cast<int>(finished_.size()) == workers_) {
     RecordOpen(std::numeric_limits<int64_t>::max());
@@ -166,7 +206,8 @@ void JobReport::RecordOpen(int64_t end) {
 
 void JobReport::Record(int64_t number, const Iteration& done) {
   const auto reports = static_cast<double>(done.reports.size());
-  wire::IterationRecord record;
+  wire::JournalRecord told;
+  wire::IterationRecord& record = *told.mutable_iteration();
   record.set_number(number);
   // What is nobody's is not a number, as for iterations that nobody has told of.
   record.set_loss(done.losses > 0 ? done.loss / done.losses : kUnknown);
@@ -174,7 +215,7 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   record.set_exposed_ms(1000 * done.exposed / reports);
   record.set_images(done.images);
   Add(record);
-  if (on_iteration_) on_iteration_(record);
+  Tell(told);
   since_line_.images += done.images;
   since_line_.exchange += done.exchange;
   since_line_.exposed += done.exposed;

@@ -21,11 +21,13 @@ namespace poseidon {
 // Not thread-safe.
 class JobReport {
  public:
-  // Is told of each iteration once that has come to an end at all workers.
-  using OnIteration = std::function<void(const wire::IterationRecord&)>;
+  // Is told, once each, what a later scheduler's report has to know and nobody tells again: of
+  // each iteration that has come to an end at all workers, of what was measured, and of who was
+  // slow or has finished.
+  using OnRecord = std::function<void(const wire::JournalRecord&)>;
 
-  explicit JobReport(int workers, OnIteration on_iteration = {})
-      : workers_(workers), on_iteration_(std::move(on_iteration)) {
+  explicit JobReport(int workers, OnRecord on_record = {})
+      : workers_(workers), on_record_(std::move(on_record)) {
     stragglers_.SetWorkers(workers);
   }
 
@@ -34,9 +36,9 @@ class JobReport {
 
   void OnPlan(const wire::PlanAndModel& plan);
   // What a worker has measured before the first plan; its rank is set.
-  void OnLinks(const wire::LinkReport& links) { links_[links.rank()] = links; }
+  void OnLinks(const wire::LinkReport& links);
   // The same plan, with better predictions.
-  void OnRecalibration(const Plan& plan) { *plan_.mutable_plan() = plan; }
+  void OnRecalibration(const Plan& plan);
   // A line to show, at most one a second and one at the end of training: iteration, loss (mean over
   // the workers that tell one, if any does), images/s of all workers, and the share of the exchange
   // that was not hidden behind computing. Test results get a line of their own. What has been told
@@ -44,9 +46,7 @@ class JobReport {
   std::optional<std::string> OnProgress(const wire::Progress& progress, Time now);
   // Who is steadily slower than the other workers. Call it, too, with whatever OnProgress is told
   // of; returns a line to show for each worker that has turned out to be slow, or to have healed.
-  std::vector<std::string> OnPace(const wire::Progress& progress) {
-    return stragglers_.Add(progress);
-  }
+  std::vector<std::string> OnPace(const wire::Progress& progress);
   const std::vector<Straggler>& stragglers() const { return stragglers_.stragglers(); }
   // Iterations from recovered.iteration() on are to come again. Returns a line to show.
   std::string OnRecovered(const wire::Recovered& recovered);
@@ -82,6 +82,7 @@ class JobReport {
   // Likewise of those before `end`, of which some worker has not told: it died first.
   void RecordOpen(int64_t end);
   void Add(const wire::IterationRecord& iteration);
+  void Tell(const wire::JournalRecord& record) const;
   // Whether there can be such an iteration.
   bool IsPlausible(int64_t number) const;
   bool IsRecorded(int64_t number) const;
@@ -102,7 +103,7 @@ class JobReport {
   double ExposedShare() const;
 
   int workers_;
-  OnIteration on_iteration_;
+  OnRecord on_record_;
   wire::PlanAndModel plan_;
   std::map<int, wire::LinkReport> links_;  // by the rank of the worker that has measured them
   std::map<int64_t, Iteration> open_;      // iterations that some workers have reported

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <numeric>
 
 #include "proto/plan_members.h"
@@ -79,6 +80,23 @@ const char* SlowPartName(SlowPart part) {
   return "link";
 }
 
+wire::StragglerRecord RecordOf(const Straggler& straggler) {
+  wire::StragglerRecord record;
+  record.set_worker(straggler.rank);
+  record.set_part(static_cast<wire::StragglerRecord::Part>(straggler.part));
+  record.set_ratio(straggler.ratio);
+  record.set_from(straggler.from);
+  if (straggler.until) record.set_until(*straggler.until);
+  return record;
+}
+
+Straggler StragglerOf(const wire::StragglerRecord& record) {
+  const bool is_part = wire::StragglerRecord::Part_IsValid(record.part());
+  return {record.worker(), is_part ? static_cast<SlowPart>(record.part()) : SlowPart::kCompute,
+          record.ratio(), record.from(),
+          record.has_until() ? std::optional<int64_t>(record.until()) : std::nullopt};
+}
+
 void StragglerWatch::SetWorkers(int workers) {
   workers_ = workers;
   samples_.clear();
@@ -100,6 +118,7 @@ void StragglerWatch::Forget() {
 }
 
 std::vector<std::string> StragglerWatch::Add(const wire::Progress& progress) {
+  changed_.clear();
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
   if (is_test || workers_ < 2) return {};
   std::deque<Times>& recent = times_[progress.rank()];
@@ -124,9 +143,19 @@ std::vector<std::string> StragglerWatch::Compare(int64_t iteration) {
   std::map<int, Times> medians;
   for (const auto& [rank, recent] : times_) medians[rank] = MedianOf(recent);
   Forget();
+  const std::vector<Straggler> before = stragglers_;
   for (Straggler& straggler : stragglers_) {
     if (!straggler.until && !medians.contains(straggler.rank)) straggler.until = iteration;
   }
+  std::vector<std::string> news = JudgeAll(medians, iteration);
+  std::ranges::copy_if(stragglers_, std::back_inserter(changed_), [&](const Straggler& straggler) {
+    return std::ranges::find(before, straggler) == before.end();
+  });
+  return news;
+}
+
+std::vector<std::string> StragglerWatch::JudgeAll(const std::map<int, Times>& medians,
+                                                  int64_t iteration) {
   const auto values = [&](const auto& get) {
     return ValuesOf(medians, [&](const auto& of) { return get(of.second); });
   };
@@ -182,14 +211,26 @@ std::optional<std::string> StragglerWatch::Judge(int rank, const Finding& findin
 }
 
 std::string StragglerWatch::Begin(int rank, const Finding& finding, int64_t iteration) {
+  Keep({rank, finding.part, finding.ratio, iteration, std::nullopt});
+  return Format("worker %d is slow: ", rank) +
+         Explanation(finding.part, finding.ratio, finding.milliseconds, finding.others);
+}
+
+void StragglerWatch::Keep(const Straggler& straggler) {
   if (stragglers_.size() == kMost) {
     const auto ended =
         std::ranges::find_if(stragglers_, [](const Straggler& s) { return s.until.has_value(); });
     stragglers_.erase(ended == stragglers_.end() ? stragglers_.begin() : ended);
   }
-  stragglers_.push_back({rank, finding.part, finding.ratio, iteration, std::nullopt});
-  return Format("worker %d is slow: ", rank) +
-         Explanation(finding.part, finding.ratio, finding.milliseconds, finding.others);
+  stragglers_.push_back(straggler);
+}
+
+void StragglerWatch::Restore(const Straggler& straggler) {
+  const auto known = std::ranges::find_if(stragglers_, [&](const Straggler& s) {
+    return s.rank == straggler.rank && s.from == straggler.from;
+  });
+  if (known == stragglers_.end()) return Keep(straggler);
+  *known = straggler;
 }
 
 Straggler* StragglerWatch::FindPresent(int rank) {

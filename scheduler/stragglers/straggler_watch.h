@@ -17,12 +17,14 @@
 #include <string>
 #include <vector>
 
+#include "proto/journal.pb.h"
 #include "proto/model.pb.h"
 #include "proto/wire.pb.h"
 
 namespace poseidon {
 
-enum class SlowPart { kCompute, kData, kLink };
+// With the numbers of wire::StragglerRecord::Part.
+enum class SlowPart { kCompute = 0, kData = 1, kLink = 2 };
 
 // "compute", "disk" or "link".
 const char* SlowPartName(SlowPart part);
@@ -36,7 +38,13 @@ struct Straggler {
   int64_t from = 0;  // the iteration in which that was seen
   std::optional<int64_t>
       until;  // in which it had healed, or was no worker any more; none: it has not
+
+  bool operator==(const Straggler&) const = default;
 };
+
+// For the scheduler's journal, and from there. A part that is none is taken for kCompute.
+wire::StragglerRecord RecordOf(const Straggler& straggler);
+Straggler StragglerOf(const wire::StragglerRecord& record);
 
 // A value; not thread-safe.
 class StragglerWatch {
@@ -63,8 +71,13 @@ class StragglerWatch {
   // turned out to be slow, or to have healed: said once each.
   std::vector<std::string> Add(const wire::Progress& progress);
 
+  // What an earlier watch of the same job had among changed(), in the same order.
+  void Restore(const Straggler& straggler);
+
   // In the order in which they were seen. At most kMost: the oldest that have ended are left out.
   const std::vector<Straggler>& stragglers() const { return stragglers_; }
+  // Those of which the last Add has learnt something.
+  const std::vector<Straggler>& changed() const { return changed_; }
 
  private:
   static constexpr size_t kMost = 200;
@@ -94,10 +107,12 @@ class StragglerWatch {
     double others = 0;
   };
   std::vector<std::string> Compare(int64_t iteration);
+  std::vector<std::string> JudgeAll(const std::map<int, Times>& medians, int64_t iteration);
   static Times MedianOf(const std::deque<Times>& times);
   static Finding FindingOf(const Times& own, const Others& others);
   std::optional<std::string> Judge(int rank, const Finding& finding, int64_t iteration);
   std::string Begin(int rank, const Finding& finding, int64_t iteration);
+  void Keep(const Straggler& straggler);
   // The one of that rank that has not ended, or null.
   Straggler* FindPresent(int rank);
 
@@ -109,6 +124,7 @@ class StragglerWatch {
   // By rank: comparisons in a row that say other than what is known of the worker.
   std::map<int, int> changes_;
   std::vector<Straggler> stragglers_;
+  std::vector<Straggler> changed_;
 };
 
 }  // namespace poseidon

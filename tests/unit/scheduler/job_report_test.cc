@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
 #include <tuple>
 
 #include "transport/address.h"
@@ -252,9 +253,7 @@ class RestoredReportTest : public testing::Test {
   }
 
   std::vector<wire::JournalRecord> journal_;
-  JobReport first_{2, [this](const wire::IterationRecord& iteration) {
-                     *journal_.emplace_back().mutable_iteration() = iteration;
-                   }};
+  JobReport first_{2, [this](const wire::JournalRecord& told) { journal_.push_back(told); }};
   JobReport second_{2};
 };
 
@@ -292,7 +291,7 @@ TEST_F(RestoredReportTest, RecoveriesAndReportsAreTheFirsts) {
   wire::Recovered& recovered = *journal_.emplace_back().mutable_start()->mutable_recovered();
   recovered.set_iteration(1);
   recovered.set_cause("a test");
-  *journal_.emplace_back().mutable_finished() = Report(0, 0.1);
+  first_.OnFinished(Report(0, 0.1));
   Restore();
   second_.OnFinished(Report(1, 0.1));
   const auto json = nlohmann::json::parse(second_.Json("job", {}));
@@ -300,6 +299,32 @@ TEST_F(RestoredReportTest, RecoveriesAndReportsAreTheFirsts) {
   EXPECT_EQ(json["scheduler_restarts"], 1);
   EXPECT_EQ(json["workers"].size(), 2u);
   EXPECT_THAT(Losses(), testing::ElementsAre(1));
+}
+
+TEST_F(RestoredReportTest, TheNextSchedulersSummaryIsTheFirsts) {
+  std::mt19937_64 random(5);
+  wire::LinkReport links;
+  links.set_rank(1);
+  links.add_links()->set_goodput_bytes_per_second(1e6);
+  first_.OnLinks(links);
+  *journal_.emplace_back().mutable_plan() = TwoBuckets(false);
+  first_.OnPlan(TwoBuckets(false));
+  first_.OnRecalibration(TwoBuckets(true).plan());
+  double slowness = 1;
+  for (int64_t iteration = 0; iteration < 1000; ++iteration) {
+    if (iteration % 150 == 0) slowness = 1 + static_cast<double>(random() % 3);
+    for (const int rank : {0, 1}) {
+      wire::Progress progress = ProgressOf(rank, iteration, static_cast<float>(random() % 10));
+      progress.set_iteration_seconds(rank == 0 ? 0.1 : 0.1 * slowness);
+      first_.OnProgress(progress, {});
+      first_.OnPace(progress);
+    }
+  }
+  for (const int rank : {0, 1}) first_.OnFinished(Report(rank, 0.1));
+  Restore();
+  const std::string summary = first_.Json("job", {});
+  EXPECT_GE(nlohmann::json::parse(summary)["stragglers"].size(), 2u);
+  EXPECT_EQ(second_.Json("job", {}), summary);
 }
 
 TEST_F(RestoredReportTest, AnIterationThatNobodyCanHaveReachedIsPassedOver) {

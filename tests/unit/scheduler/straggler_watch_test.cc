@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <random>
+#include <utility>
 
 namespace poseidon {
 namespace {
@@ -35,6 +36,7 @@ class Job {
     return news;
   }
   StragglerWatch& watch() { return watch_; }
+  std::vector<Straggler> TakeChanged() { return std::exchange(changed_, {}); }
 
  private:
   std::vector<std::string> Iterate(const std::function<Drawn(int)>& of) {
@@ -59,6 +61,7 @@ class Job {
       // It begins when half of the computing is done, and waits for the slowest.
       progress.set_exchange_seconds(slowest - own / 2 + times.exchange);
       for (std::string& sentence : watch_.Add(progress)) news.push_back(std::move(sentence));
+      changed_.insert(changed_.end(), watch_.changed().begin(), watch_.changed().end());
     }
     ++iteration_;
     return news;
@@ -68,6 +71,7 @@ class Job {
   int workers_;
   std::mt19937_64 random_;
   StragglerWatch watch_;
+  std::vector<Straggler> changed_;
   int64_t iteration_ = 0;
 };
 
@@ -172,6 +176,32 @@ TEST(StragglerWatchTest, MicrosecondsAreNoStragglers) {
     return Drawn{.compute = rank == 0 ? 8e-4 : 1e-4, .data = 0, .exchange = 1e-4};
   };
   EXPECT_THAT(job.Run(10 * kToName, tiny), IsEmpty());
+}
+
+TEST(StragglerWatchTest, AnotherWatchCanBeToldAllOfIt) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const int workers = 2 + static_cast<int>(random() % 4);
+    Job job(workers, seed);
+    StragglerWatch restored;
+    // More have been slow than are kept.
+    for (int phase = 0; phase < 700; ++phase) {
+      const int slow = static_cast<int>(random() % (workers + 1));
+      for (int i = 0; i < kToName; ++i) {
+        job.Run(1, [&](int rank) {
+          Drawn drawn;
+          if (rank == slow) drawn.compute *= 2;
+          return drawn;
+        });
+        for (const Straggler& changed : job.TakeChanged()) {
+          restored.Restore(StragglerOf(RecordOf(changed)));
+        }
+      }
+      ASSERT_EQ(restored.stragglers(), job.watch().stragglers()) << "phase " << phase;
+    }
+    EXPECT_EQ(restored.stragglers().size(), 200u);
+  }
 }
 
 TEST(StragglerWatchTest, OneWorkerHasNobodyToBeComparedWith) {
