@@ -82,7 +82,9 @@ function(poseidon_test name)
     add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
-  set_tests_properties(${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT ${timeout})
+  # The cost: tests that may take long begin first, so that none of them runs on alone at the end.
+  set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
+    LABELS ${TEST_LABEL} TIMEOUT ${timeout} COST ${timeout})
   set_tests_properties(
     ${tests} PROPERTIES
     ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp)

@@ -1,6 +1,7 @@
 """Starts a program as the ranks of a job on this machine, as torchrun does, without its agent."""
 
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Union
+
+from loaded_python import LoadedProcess, LoadedPython
 
 # Seconds within which what has no deadline of its own comes to its end. Four interpreters that load
 # PyTorch on two busy cores need a minute of them; what hangs, hangs for longer.
@@ -70,6 +73,26 @@ def environment_of(
     }
 
 
+@functools.lru_cache(maxsize=None)
+def _loaded_python() -> LoadedPython:
+    """The one that all of this process's programs come from."""
+    return LoadedPython(environment_of(rank=0, ranks=1, port=0))
+
+
+def _start_in(
+    namespace: str, command: List[str], environment: Dict[str, str], log: pathlib.Path
+) -> subprocess.Popen:
+    """A process of its own interpreter in a network namespace."""
+    with open(log, "wb") as output:
+        return subprocess.Popen(
+            ["ip", "netns", "exec", namespace, sys.executable, *command],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+        )
+
+
 class Ranks:
     """A program's processes; none is left when the context ends.
 
@@ -87,28 +110,16 @@ class Ranks:
         self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
         self.out = pathlib.Path(self._scratch.name)
         port = free_port()
-        self.processes: List[subprocess.Popen] = []
+        command = [HERE / "programs" / program, self.out, *(arguments or [])]
+        self.processes: List[Union[LoadedProcess, subprocess.Popen]] = []
         for rank in range(ranks):
-            there = []
+            environment = environment_of(rank, ranks, port, max(1, len(machines)), master)
+            log = self.out / f"rank-{rank}.log"
             if machines:
                 namespace = machines[rank * len(machines) // ranks]
-                there = ["ip", "netns", "exec", namespace]
-            with open(self.out / f"rank-{rank}.log", "wb") as log:
-                self.processes.append(
-                    subprocess.Popen(
-                        [
-                            *there,
-                            sys.executable,
-                            HERE / "programs" / program,
-                            self.out,
-                            *(arguments or []),
-                        ],
-                        env=environment_of(rank, ranks, port, max(1, len(machines)), master),
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        stdin=subprocess.DEVNULL,
-                    )
-                )
+                self.processes.append(_start_in(namespace, command, environment, log))
+            else:
+                self.processes.append(_loaded_python().start(command, environment, log))
 
     def __enter__(self) -> "Ranks":
         return self

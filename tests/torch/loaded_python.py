@@ -1,0 +1,126 @@
+"""Starts programs in interpreters that have PyTorch loaded already.
+
+Loading PyTorch and its optimizers takes an interpreter about three seconds of computing, and the tests
+start a hundred of them. So one interpreter loads both, and forks a process for each program: it runs as
+the main module, with arguments, environment and output of its own, and ends as any interpreter does.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import pathlib
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from typing import Dict, List, Optional
+
+POLL_SECONDS = 0.02
+
+
+class LoadedPython:
+    """The interpreter that forks. Not thread-safe."""
+
+    def __init__(self, environment: Dict[str, str]):
+        """`environment`: of the interpreter while it loads; each program has its own afterwards."""
+        self._popen = subprocess.Popen(
+            [sys.executable, __file__],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Ends it; processes that it has forked go on."""
+        self._popen.stdin.close()
+        self._popen.wait()
+        self._popen.stdout.close()
+
+    def ask(self, **request) -> dict:
+        """Its answer to one request; see `_serve`."""
+        print(json.dumps(request), file=self._popen.stdin, flush=True)
+        return json.loads(self._popen.stdout.readline())
+
+    def start(
+        self, command: List[str], environment: Dict[str, str], log: pathlib.Path
+    ) -> "LoadedProcess":
+        """Runs the program `command[0]`; `log` gets what it writes to stdout and stderr."""
+        log.touch()  # there before the process has begun
+        answer = self.ask(
+            command=[str(word) for word in command], environment=environment, log=str(log)
+        )
+        return LoadedProcess(self, answer["pid"])
+
+
+class LoadedProcess:
+    """A program's process, with those parts of subprocess.Popen that tests use."""
+
+    def __init__(self, python: LoadedPython, pid: int):
+        self._python = python
+        self.pid = pid
+        self.returncode: Optional[int] = None
+
+    def poll(self) -> Optional[int]:
+        if self.returncode is None:
+            self.returncode = self._python.ask(pid=self.pid)["code"]
+        return self.returncode
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if end is not None and time.monotonic() > end:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            time.sleep(POLL_SECONDS)
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _code_of(pid: int) -> Optional[int]:
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _serve() -> Optional[dict]:
+    """Answers requests, a line of JSON each, until there are no more: then returns None. In a process
+    that it has forked it returns the request: the program to become."""
+    for line in iter(sys.stdin.readline, ""):
+        request = json.loads(line)
+        if "command" in request:
+            pid = os.fork()
+            if pid == 0:
+                return request
+            answer = {"pid": pid}
+        else:
+            answer = {"code": _code_of(request["pid"])}
+        print(json.dumps(answer), flush=True)
+    return None
+
+
+def _become(request: dict) -> None:
+    with open(os.devnull, "rb") as nothing, open(request["log"], "ab") as log:
+        os.dup2(nothing.fileno(), sys.stdin.fileno())
+        os.dup2(log.fileno(), sys.stdout.fileno())
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    sys.stdout.reconfigure(write_through=True)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = request["command"]
+    sys.path[0] = os.path.dirname(sys.argv[0])
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    importlib.import_module("torch._dynamo")  # the first optimizer loads it
+    program = _serve()
+    if program is not None:
+        _become(program)
