@@ -8,6 +8,7 @@
 #include "cli/jobs/keep.h"
 #include "cli/jobs/keys.h"
 #include "cli/jobs/launch_slurm.h"
+#include "cli/jobs/leave.h"
 #include "cli/jobs/run.h"
 #include "cli/jobs/status.h"
 #include "cli/net_verbs.h"
@@ -161,6 +162,24 @@ const Verb kKeys{
     .flags = {{"out", "DIR", "Directory to write to; made if it is not there."}},
     .example = "poseidon keys --out=keys",
     .run = KeysVerb};
+
+const Verb kLeave{
+    .name = "leave",
+    .summary = "let a worker leave a job that goes on",
+    .usage = "leave --config=FILE|--scheduler=HOST:PORT --worker=R",
+    .text =
+        "Asks the scheduler of a job with `elastic { }` to let a worker go. All workers finish "
+        "the iteration that they are at; then the worker's process ends with code 0, and the "
+        "others go on without it from the next one. Ends with 2 and the reason if it can't leave, "
+        "as where fewer workers than elastic.min_workers would be left. SIGTERM to the worker does "
+        "the same. A job with a key wants it here, too: from the config, or --key_file. "
+        "docs/recovery.md tells more.",
+    .flags = {{"config", "FILE", "The job's config."},
+              {"scheduler", "HOST:PORT", ""},
+              {"worker", "R", ""},
+              {"key_file", "FILE", ""}},
+    .example = "poseidon leave --scheduler=node0:29000 --key_file=keys/job.key --worker=2",
+    .run = LeaveVerb};
 
 const Verb kKeep{
     .name = "keep",
@@ -441,9 +460,9 @@ const Verb kConvertMean{
 
 const std::vector<Verb>& Verbs() {
   static const std::vector<Verb> verbs = {
-      kRun,  kStatus,      kExplain,      kTimeline,       kDoctor,          kKeys,
-      kKeep, kLaunchSlurm, kPlan,         kSimulate,       kExperiment,      kTime,
-      kTest, kConvertCsv,  kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
+      kRun,        kStatus,       kExplain,        kTimeline,        kDoctor,     kKeys, kKeep,
+      kLeave,      kLaunchSlurm,  kPlan,           kSimulate,        kExperiment, kTime, kTest,
+      kConvertCsv, kConvertMnist, kConvertCifar10, kConvertImageset, kConvertMean};
   return verbs;
 }
 

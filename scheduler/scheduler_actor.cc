@@ -96,6 +96,9 @@ void SchedulerActor::HandleMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kStopTraining) return OnStopTraining(outbox);
   if (envelope.kind == MessageKind::kStop) return OnStop(envelope, outbox);
   if (envelope.kind == MessageKind::kSwitchPlan) return OnSwitchPlan(envelope, outbox);
+  if (envelope.kind == MessageKind::kLeave && envelope.body.size() > 0) {
+    return OnLeaveRequest(envelope, outbox);
+  }
   // All else comes from members of the view.
   if (phase_ == Phase::kGathering || envelope.epoch != view_.epoch()) return;
   if (!members_.contains(envelope.from.node)) return;
@@ -253,13 +256,18 @@ void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, O
                             ExitCode code) {
   LOG(WARNING) << "refused a " << RoleName(static_cast<Role>(node.role())) << " (" << node.host()
                << ", process " << node.pid() << "): " << reason;
+  Answer(node, MessageKind::kRefused,
+         MakeEnd(code, "the scheduler refused this " +
+                           std::string(RoleName(static_cast<Role>(node.role()))) + ": " + reason),
+         outbox);
+}
+
+void SchedulerActor::Answer(const wire::Node& guest, MessageKind kind, const wire::End& end,
+                            Outbox& outbox) {
   // An address that no admitted node can have, so that its route disturbs nobody.
-  const Address guest{{static_cast<Role>(node.role()), -1}, kControlLane};
-  outbox.routes.push_back({guest, node.endpoints(kControlLane)});
-  outbox.Send(
-      MakeEnvelope(MessageKind::kRefused, guest,
-                   MakeEnd(code, "the scheduler refused this " +
-                                     std::string(RoleName(guest.node.role)) + ": " + reason)));
+  const Address address{{static_cast<Role>(guest.role()), -1}, kControlLane};
+  outbox.routes.push_back({address, guest.endpoints(kControlLane)});
+  outbox.Send(MakeEnvelope(kind, address, end));
 }
 
 void SchedulerActor::MakeView(int32_t number, Outbox& outbox) {

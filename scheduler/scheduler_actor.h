@@ -202,7 +202,11 @@ class SchedulerActor : public Actor {
   // scheduler_elastic.cc
   bool IsElastic() const { return options_.job.has_elastic(); }
   int MostWorkers() const;
+  // Of a worker itself, and of who is no node of the job.
   void OnLeave(const Envelope& envelope, Outbox& outbox);
+  void OnLeaveRequest(const Envelope& envelope, Outbox& outbox);
+  // Why the worker can't leave; otherwise, and from now on, it is about to.
+  std::optional<std::string> LetLeave(const NodeId& worker, Outbox& outbox);
   // Whether processes have ranks that are not of the view yet.
   bool HasNewcomers() const;
   // If somebody wants to come or to leave, and training goes on, the workers are asked to pause.
@@ -232,6 +236,9 @@ class SchedulerActor : public Actor {
   void SendPlan(const wire::PlanAndModel& plan, Outbox& outbox);
   void Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox,
               ExitCode code = ExitCode::kRefused);
+  // To who is no member, but has told where it is.
+  static void Answer(const wire::Node& guest, MessageKind kind, const wire::End& end,
+                     Outbox& outbox);
   void End(ExitCode code, const std::string& reason, Outbox& outbox);
   void End(const wire::End& end, Outbox& outbox);
   void EnterPhase(Phase phase, Outbox& outbox);

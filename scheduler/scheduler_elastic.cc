@@ -10,29 +10,65 @@
 #include "transport/membership/member.h"
 
 namespace poseidon {
+namespace {
+
+// "0, 1, 3".
+std::string TextOf(const std::set<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+}  // namespace
 
 int SchedulerActor::MostWorkers() const {
   const Elastic& elastic = options_.job.elastic();
   return elastic.has_max_workers() ? elastic.max_workers() : options_.job.cluster().workers();
 }
 
-void SchedulerActor::OnLeave(const Envelope& envelope, Outbox& outbox) {
-  const NodeId& node = envelope.from.node;
-  if (node.role != Role::kWorker || leaving_.contains(node)) return;
-  const std::string name = Describe(FindNode(view_, node));
+std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox& outbox) {
+  if (leaving_.contains(worker)) return std::nullopt;
+  const std::string cant = Describe(FindNode(view_, worker)) + " can't leave: ";
   if (!IsElastic()) {
-    return Tell(name + " can't leave: the config has no `elastic`, so its loss would end the job",
-                outbox);
+    return cant + "the config has no `elastic`, so its loss would end the job";
   }
   const int left = Workers() - static_cast<int>(leaving_.size());
   if (left <= options_.job.elastic().min_workers()) {
-    return Tell(name + " can't leave: " + std::to_string(left) +
-                    " worker(s) are left, and the job wants that many (elastic.min_workers)",
-                outbox);
+    return cant + std::to_string(left) +
+           " worker(s) are left, and the job wants that many (elastic.min_workers)";
   }
-  leaving_.insert(node);
-  Tell(name + " is about to leave", outbox);
+  leaving_.insert(worker);
+  Tell(Describe(FindNode(view_, worker)) + " is about to leave", outbox);
   TryChangeMembers(outbox);
+  return std::nullopt;
+}
+
+void SchedulerActor::OnLeave(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.from.node.role != Role::kWorker) return;
+  if (const auto why_not = LetLeave(envelope.from.node, outbox)) Tell(*why_not, outbox);
+}
+
+void SchedulerActor::OnLeaveRequest(const Envelope& envelope, Outbox& outbox) {
+  wire::LeaveRequest request;
+  if (!request.ParseFromString(envelope.body.ToString()) ||
+      request.from().endpoints_size() <= kControlLane) {
+    return;
+  }
+  const NodeId worker{Role::kWorker, request.worker()};
+  std::optional<std::string> why_not;
+  if (!HasBegun()) {
+    why_not = "training has not begun; a worker that does not come to a job need not leave it";
+  } else if (!members_.contains(worker)) {
+    why_not = "the job has no " + worker.ToString() + "; its workers are " +
+              TextOf(RanksOf(Role::kWorker));
+  } else {
+    why_not = LetLeave(worker, outbox);
+  }
+  const std::string about_to =
+      Describe(FindNode(view_, worker)) + " is about to leave; its process ends with code 0";
+  Answer(request.from(), MessageKind::kLeave,
+         MakeEnd(why_not ? ExitCode::kConfigError : ExitCode::kSuccess, why_not.value_or(about_to)),
+         outbox);
 }
 
 bool SchedulerActor::HasNewcomers() const {

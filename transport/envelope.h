@@ -44,7 +44,9 @@ enum class MessageKind : int {
   kLinkReport = 18,     // worker -> scheduler: wire::LinkReport; within a worker, lane -> control
   kNotice = 19,         // worker -> scheduler: wire::Notice, for people
   kWriteSnapshot = 23,  // scheduler -> worker 0: no body; before its next iteration
-  kLeave = 24,          // worker -> scheduler: no body; it wants to leave the job
+  // worker -> scheduler: no body; it wants to leave the job. Or from who is no node of it:
+  // wire::LeaveRequest, and back to there: wire::End, whether the worker will.
+  kLeave = 24,
   // Recovery. Of a hold, its number is `step`, also in the two kinds that answer it.
   kHold = 26,      // scheduler -> workers: no body; a node is lost, the exchange stops
   kHoldings = 22,  // worker -> scheduler: wire::Holdings; it has stopped

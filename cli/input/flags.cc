@@ -163,6 +163,12 @@ DEFINE_bool(watch, false, "Show it again every second, until the job ends.");
 DEFINE_string(token_file, "", "File whose first line is the monitor's token, if it asks for one.");
 DEFINE_string(page, "", "Write a page that shows it to this file, instead.");
 
+DEFINE_int32(worker, -1, "Rank of the worker, from 0.");
+DEFINE_string(scheduler, "",
+              "HOST:PORT of the job's scheduler; by default cluster.scheduler_host and "
+              "scheduler_port of the config.");
+DEFINE_string(key_file, "", "The job's key; by default security.key_file of the config.");
+
 DEFINE_string(out, "", "Directory to write to; made if it is not there.");
 DEFINE_string(format, "table", "table: for people; json: for programs.");
 DEFINE_bool(replace, false, "Replace databases that are there already, instead of refusing to.");

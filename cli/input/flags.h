@@ -96,6 +96,11 @@ DECLARE_bool(watch);
 DECLARE_string(token_file);
 DECLARE_string(page);
 
+// A worker of it.
+DECLARE_int32(worker);
+DECLARE_string(scheduler);
+DECLARE_string(key_file);
+
 // Output.
 DECLARE_string(out);
 DECLARE_string(format);

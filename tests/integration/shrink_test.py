@@ -81,6 +81,12 @@ class ElasticTest(RecoveryTest):
         plain = super().config(policy, recovery=recovery, cluster_fields=cluster_fields)
         return elastic + plain.replace("mode: REPLACE", "mode: SHRINK")
 
+    def leave(self, *arguments):
+        """What `poseidon leave` says, and its exit code."""
+        asked = self.start("poseidon", "leave", *arguments)
+        code = asked.wait()
+        return asked.output(), code
+
     def test_one_joins_and_two_leave(self):
         run = self.start_run(self.config())
         run.await_output(tested_at(0))
@@ -88,9 +94,23 @@ class ElasticTest(RecoveryTest):
         run.await_output(rf"worker 3 \(.*\) joined; {WORKERS + 1} worker\(s\); goes on from")
         os.kill(self.pid_of("worker", "0"), signal.SIGTERM)
         run.await_output(rf"worker 0 \(.*\) left; {WORKERS} worker\(s\); goes on from iteration")
-        os.kill(joined.pid, signal.SIGTERM)
+        said, code = self.leave(f"--config={self.path('out/job.prototxt')}", "--worker=3")
+        self.assertRegex(
+            said, r"^worker 3 \(.*\) is about to leave; its process ends with code 0\n$"
+        )
+        self.assertEqual(code, cluster.SUCCESS)
         self.assertEqual(joined.wait(), cluster.SUCCESS)
         self.assertRegex(joined.output(), r"left the job before iteration \d+, as it was asked to")
+        with open(self.path("out/job.prototxt"), encoding="utf-8") as config:
+            port = re.search(r"scheduler_port: (\d+)", config.read()).group(1)
+        run.await_output(rf"worker 3 \(.*\) left; {WORKERS - 1} worker\(s\); goes on from")
+        for rank, why in (
+            (3, "the job has no worker 3; its workers are 1, 2"),
+            (1, "can't leave: 2 worker(s) are left, and the job wants that many (elastic.min_work"),
+        ):
+            said, code = self.leave(f"--scheduler=localhost:{port}", f"--worker={rank}")
+            self.assertIn(why, said)
+            self.assertEqual(code, cluster.CONFIG_ERROR)
         self.assertEqual(run.wait(), cluster.SUCCESS)
         self.assert_nothing_left(cluster.ENDING)
         run.await_output(tested_at(self.iterations))  # by whoever is the first now
@@ -105,6 +125,17 @@ class ElasticTest(RecoveryTest):
         for recovery in summary["recoveries"]:
             self.assertEqual((recovery["lost"], recovery["redone_iterations"]), ([], 0))
             self.assert_makes_sense(recovery)
+
+    def test_what_can_not_be_asked(self):
+        for arguments, why in (
+            (["--worker=1"], "--config or --scheduler is missing"),
+            (["--scheduler=localhost:1"], "--worker is missing; say which rank is to leave"),
+            (["--worker=1", "--scheduler=localhost"], '"localhost"; write HOST:PORT, such as'),
+            (["--worker=1", "--scheduler=localhost:1", "--key_file=/nowhere"], "/nowhere"),
+        ):
+            said, code = self.leave(*arguments)
+            self.assertIn(why, said)
+            self.assertNotEqual(code, cluster.SUCCESS)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,10 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   return options;
 }
 
+std::string ResolvedSchedulerEndpoint(const Cluster& cluster, int lane) {
+  return SchedulerEndpoint(cluster, ResolveHost(cluster.scheduler_host(), kSchedulerHost), lane);
+}
+
 MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
                                 int wanted_rank, const std::string& public_host,
                                 const ZmqRuntime& runtime) {
@@ -95,11 +99,8 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
   options.endpoints = runtime.endpoints();
   options.scheduler =
       SchedulerEndpoint(job.cluster(), job.cluster().scheduler_host(), kControlLane);
-  // Resolved once. ZeroMQ would ask again whenever it connects anew, in the thread that carries all
-  // connections, and behind a link that is cut the resolver's own deadlines hold up the end.
-  const std::string address = ResolveHost(job.cluster().scheduler_host(), kSchedulerHost);
-  options.scheduler_control_endpoint = SchedulerEndpoint(job.cluster(), address, kControlLane);
-  options.scheduler_heartbeat_endpoint = SchedulerEndpoint(job.cluster(), address, kHeartbeatLane);
+  options.scheduler_control_endpoint = ResolvedSchedulerEndpoint(job.cluster(), kControlLane);
+  options.scheduler_heartbeat_endpoint = ResolvedSchedulerEndpoint(job.cluster(), kHeartbeatLane);
   options.incarnation = DrawRandom();
   options.job_fingerprint = job_fingerprint;
   options.job = std::make_shared<const Job>(WithoutKey(job));

@@ -31,6 +31,12 @@ Duration PauseDeadline(const Job& job);
 // may connect.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
+// "tcp://host:port" of one of the scheduler's lanes, with the host's address: resolved once, for
+// ZeroMQ would ask again whenever it connects anew, in the thread that carries all connections, and
+// behind a link that is cut the resolver's own deadlines hold up the end. Throws ConfigError if
+// cluster.scheduler_host can't be resolved.
+std::string ResolvedSchedulerEndpoint(const Cluster& cluster, int lane);
+
 // Draws an incarnation at random, resolves cluster.scheduler_host, and logs whom the node will ask.
 // `runtime` is bound; nothing is sent yet. Throws ConfigError if `wanted_rank` is below -1 or the
 // host can't be resolved.

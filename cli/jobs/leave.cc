@@ -1,0 +1,98 @@
+#include "cli/jobs/leave.h"
+
+#include <gflags/gflags.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "cli/input/flags.h"
+#include "cli/input/input_file.h"
+#include "core/net/host_address.h"
+#include "core/program.h"
+#include "proto/job_config.h"
+#include "transport/membership/leave_requester.h"
+#include "transport/membership/node_setup.h"
+#include "transport/zmq/zmq_runtime.h"
+
+namespace poseidon {
+namespace {
+
+// A scheduler answers at once; one that another takes the place of, within seconds.
+constexpr Duration kDeadline = Seconds(20);
+constexpr Duration kTick = std::chrono::milliseconds(100);
+
+void SetScheduler(const std::string& text, Cluster& cluster) {
+  const auto address = HostAndPort::Parse(text);
+  if (!address) {
+    throw ConfigError("--scheduler is \"" + text + "\"; write HOST:PORT, such as node0:29000");
+  }
+  cluster.set_scheduler_host(address->host);
+  cluster.set_scheduler_port(address->port);
+}
+
+// What the flags say of the job: where its scheduler is, and its key.
+Job JobFromFlags() {
+  Job job;
+  if (!FLAGS_config.empty()) {
+    job = ReadJobConfig(CheckInputFile(FLAGS_config)).job;
+  } else if (FLAGS_scheduler.empty()) {
+    throw ConfigError("--config or --scheduler is missing; say which job the worker is to leave");
+  }
+  if (!FLAGS_scheduler.empty()) SetScheduler(FLAGS_scheduler, *job.mutable_cluster());
+  Security& security = *job.mutable_security();
+  if (!FLAGS_key_file.empty()) {
+    security.set_mode(Security::CURVE);
+    security.clear_key();
+    security.set_key_file(FLAGS_key_file);
+  }
+  const bool is_open = !security.has_key_file() && !security.has_key() && security.allow().empty();
+  // Nobody but the scheduler need reach this process.
+  if (is_open) security.add_allow(ResolveHost(job.cluster().scheduler_host(), "the scheduler"));
+  return job;
+}
+
+wire::End Await(ZmqRuntime& runtime, Interruption& interruption) {
+  while (true) {
+    if (interruption.Pending()) throw Interrupted();
+    const std::optional<Envelope> envelope = runtime.mailbox().Take(kTick);
+    if (!envelope) continue;
+    if (envelope->kind != MessageKind::kEnd && envelope->kind != MessageKind::kFailed) continue;
+    wire::End end;
+    end.ParseFromString(envelope->body.ToString());
+    return end;
+  }
+}
+
+}  // namespace
+
+ExitCode LeaveVerb() {
+  if (FLAGS_worker < 0)
+    throw ConfigError("--worker is missing; say which rank is to leave, from 0");
+  const Job job = JobFromFlags();
+  Interruption interruption;
+  const std::string host = FindPublicHost(job.cluster().scheduler_host());
+  ZmqRuntime runtime({Role::kWorker, -1}, NodeZmqOptions(job, host));
+  wire::LeaveRequest request;
+  request.set_worker(FLAGS_worker);
+  request.mutable_from()->set_role(static_cast<uint32_t>(Role::kWorker));
+  request.mutable_from()->set_host(host);
+  request.mutable_from()->set_pid(getpid());
+  for (const std::string& endpoint : runtime.endpoints()) {
+    request.mutable_from()->add_endpoints(endpoint);
+  }
+  runtime.Attach(
+      kControlLane,
+      std::make_unique<LeaveRequester>(
+          std::move(request), ResolvedSchedulerEndpoint(job.cluster(), kControlLane), kDeadline));
+  runtime.Start();
+  const wire::End end = Await(runtime, interruption);
+  runtime.Stop();
+  if (end.exit_code() != 0) throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
+  std::cout << end.reason() << std::endl;
+  return ExitCode::kSuccess;
+}
+
+}  // namespace poseidon
