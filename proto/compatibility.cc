@@ -106,20 +106,34 @@ class CompatibilityCheck {
            sizes + " is not the number of workers, " + std::to_string(job_.cluster().workers()));
   }
 
+  // What servers that update keep has a second server that keeps it, too (planner/backups.h).
+  void CheckBackups() {
+    if (!UpdatesAtServers(job_)) return;
+    const bool asked = communication_.update_at() == Communication::SERVERS;
+    const std::string field = asked ? "update_at" : "policy";
+    const std::string instead = asked ? "use WORKERS or AUTOMATIC" : "use another policy";
+    if (job_.cluster().servers() < 2) {
+      Refuse(field, "the optimizer state would be at the only server, and lost with it; " +
+                        WithMode() + " set cluster.servers to 2 or more, or " + instead);
+    }
+    if (MayShrink(job_.recovery())) {
+      Refuse(field,
+             "the servers keep the optimizer state, which SHRINK can't share out among fewer of "
+             "them; use recovery.mode REPLACE, or " +
+                 instead);
+    }
+    const bool balanced = job_.training().batch() == Training::BALANCED;
+    if (communication_.policy() != Communication::TIME && !balanced) return;
+    Refuse(field, "the job goes over to another plan on the way (" +
+                      std::string(balanced ? "training.batch BALANCED" : "policy TIME") +
+                      "), which the optimizer state at the servers does not survive a loss in; " +
+                      WithMode() + " " + instead);
+  }
+
   // What a lost node must not be the only one to keep.
   void CheckRecovery() {
     if (job_.recovery().mode() == Recovery::NONE) return;
-    if (communication_.update_at() == Communication::SERVERS) {
-      Refuse("update_at",
-             "the optimizer state would be at the servers only, and lost with one of them; " +
-                 WithMode() + " use WORKERS or AUTOMATIC");
-    }
-    if (communication_.policy() == Communication::ALL_ADAM) {
-      Refuse("policy",
-             "ALL_ADAM keeps the optimizer state at the servers only, where it would be lost with "
-             "one of them; " +
-                 WithMode() + " use another policy");
-    }
+    CheckBackups();
     if (communication_.staleness() != 0) {
       Refuse("staleness",
              "workers that differ in their iteration have none to which all could go back; " +
@@ -222,6 +236,11 @@ class CompatibilityCheck {
 };
 
 }  // namespace
+
+bool UpdatesAtServers(const Job& job) {
+  return job.communication().update_at() == Communication::SERVERS ||
+         job.communication().policy() == Communication::ALL_ADAM;
+}
 
 Scheme OnlyScheme(Communication::Policy policy) {
   switch (policy) {
