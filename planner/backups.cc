@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <tuple>
 
 #include "proto/bucket.h"
 
@@ -34,21 +33,31 @@ std::vector<Item> ItemsOf(Plan& plan) {
   return items;
 }
 
+// Who may back the server up, beginning with the one after it.
+std::vector<int> OthersOf(int server, int servers, const std::vector<std::string>& hosts) {
+  std::vector<int> all;
+  std::vector<int> elsewhere;
+  for (int step = 1; step < servers; ++step) {
+    const int other = (server + step) % servers;
+    all.push_back(other);
+    if (!ShareHost(hosts, server, other)) elsewhere.push_back(other);
+  }
+  return elsewhere.empty() ? all : elsewhere;
+}
+
 }  // namespace
 
 void PlaceBackups(const std::vector<std::string>& hosts, Plan& plan) {
   if (plan.servers() < 2) return;
-  std::vector<int64_t> loads(plan.servers());
+  std::vector<std::vector<int>> others;
+  for (int server = 0; server < plan.servers(); ++server) {
+    others.push_back(OthersOf(server, plan.servers(), hosts));
+  }
+  std::vector<size_t> backed_up(plan.servers());  // items of each owner
   for (const Item& item : ItemsOf(plan)) {
     const int owner = item.chunks.front()->server();
-    int best = owner == 0 ? 1 : 0;
-    for (int server = 0; server < plan.servers(); ++server) {
-      if (server == owner) continue;
-      const auto cost = [&](int at) { return std::tuple(ShareHost(hosts, owner, at), loads[at]); };
-      if (cost(server) < cost(best)) best = server;
-    }
-    loads[best] += item.size;
-    for (Chunk* chunk : item.chunks) chunk->set_backup(best);
+    const int backup = others[owner][backed_up[owner]++ % others[owner].size()];
+    for (Chunk* chunk : item.chunks) chunk->set_backup(backup);
   }
 }
 

@@ -12,10 +12,11 @@
 
 namespace poseidon {
 
-// Gives each chunk that a server updates a backup: of the other servers one on another host than
-// the owner's, if there is any, that backs up the least so far; under ADAM one for all chunks of a
-// bucket. `hosts`: of the plan's servers, by place; empty: each has a machine of its own. Without
-// effect where there is only one server.
+// Gives each chunk that a server updates a backup: one of the other servers, of those on another
+// host than the owner's if there are any. They take turns, the largest chunks of each owner first,
+// so that as owners have about the same load backups have, too. Under ADAM there is one for all
+// chunks of a bucket. `hosts`: of the plan's servers, by place; empty: each has a machine of its
+// own. Without effect where there is only one server.
 void PlaceBackups(const std::vector<std::string>& hosts, Plan& plan);
 
 // Whether some chunk's owner and backup are on one host.

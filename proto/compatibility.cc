@@ -109,25 +109,24 @@ class CompatibilityCheck {
   // What servers that update keep has a second server that keeps it, too (planner/backups.h).
   void CheckBackups() {
     if (!UpdatesAtServers(job_)) return;
-    const bool asked = communication_.update_at() == Communication::SERVERS;
-    const std::string field = asked ? "update_at" : "policy";
-    const std::string instead = asked ? "use WORKERS or AUTOMATIC" : "use another policy";
-    if (job_.cluster().servers() < 2) {
-      Refuse(field, "the optimizer state would be at the only server, and lost with it; " +
-                        WithMode() + " set cluster.servers to 2 or more, or " + instead);
-    }
-    if (MayShrink(job_.recovery())) {
-      Refuse(field,
-             "the servers keep the optimizer state, which SHRINK can't share out among fewer of "
-             "them; use recovery.mode REPLACE, or " +
-                 instead);
-    }
     const bool balanced = job_.training().batch() == Training::BALANCED;
-    if (communication_.policy() != Communication::TIME && !balanced) return;
-    Refuse(field, "the job goes over to another plan on the way (" +
-                      std::string(balanced ? "training.batch BALANCED" : "policy TIME") +
-                      "), which the optimizer state at the servers does not survive a loss in; " +
-                      WithMode() + " " + instead);
+    const bool asked = communication_.update_at() == Communication::SERVERS;
+    std::string instead = asked ? "use WORKERS or AUTOMATIC" : "use another policy";
+    std::string reason;
+    if (MayShrink(job_.recovery())) {
+      reason = "the servers keep the optimizer state, and when one of them is lost it can't be "
+               "shared out among those that SHRINK leaves";
+    } else if (communication_.policy() == Communication::TIME || balanced) {
+      reason = "the optimizer state that servers keep does not survive a loss while the job goes "
+               "over to another plan, as it does with " +
+               std::string(balanced ? "training.batch BALANCED" : "policy TIME");
+    } else if (job_.cluster().servers() < 2) {
+      reason = "the only server keeps the optimizer state, which would be lost with it";
+      instead += ", or set cluster.servers to 2 or more";
+    } else {
+      return;
+    }
+    Refuse(asked ? "update_at" : "policy", reason + "; " + WithMode() + " " + instead);
   }
 
   // What a lost node must not be the only one to keep.
