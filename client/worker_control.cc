@@ -1,9 +1,9 @@
 #include "client/worker_control.h"
 
 #include "client/link_probe.h"
-#include "transport/held_lane.h"
 #include "client/sync/sync_lane.h"
 #include "proto/plan_members.h"
+#include "transport/held_lane.h"
 
 namespace poseidon {
 

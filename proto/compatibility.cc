@@ -114,12 +114,14 @@ class CompatibilityCheck {
     std::string instead = asked ? "use WORKERS or AUTOMATIC" : "use another policy";
     std::string reason;
     if (MayShrink(job_.recovery())) {
-      reason = "the servers keep the optimizer state, and when one of them is lost it can't be "
-               "shared out among those that SHRINK leaves";
+      reason =
+          "the servers keep the optimizer state, and when one of them is lost it can't be "
+          "shared out among those that SHRINK leaves";
     } else if (communication_.policy() == Communication::TIME || balanced) {
-      reason = "the optimizer state that servers keep does not survive a loss while the job goes "
-               "over to another plan, as it does with " +
-               std::string(balanced ? "training.batch BALANCED" : "policy TIME");
+      reason =
+          "the optimizer state that servers keep does not survive a loss while the job goes "
+          "over to another plan, as it does with " +
+          std::string(balanced ? "training.batch BALANCED" : "policy TIME");
     } else if (job_.cluster().servers() < 2) {
       reason = "the only server keeps the optimizer state, which would be lost with it";
       instead += ", or set cluster.servers to 2 or more";

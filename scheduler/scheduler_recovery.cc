@@ -1,8 +1,9 @@
 // SchedulerActor: going on after the loss of a node (docs/recovery.md).
 //
 // One path for all losses, in whatever phase: the exchange is held at the survivors (workers, and
-// servers that keep what the job goes on from), the lost ranks are filled, and then there is a new view and a plan that begins at the iteration to which
-// all can go back. A loss on the way begins it anew.
+// servers that keep what the job goes on from), the lost ranks are filled, and then there is a new
+// view and a plan that begins at the iteration to which all can go back. A loss on the way begins
+// it anew.
 #include <glog/logging.h>
 
 #include <algorithm>
@@ -87,8 +88,8 @@ void SchedulerActor::RepeatRecovery(Outbox& outbox) {
 
 void SchedulerActor::OnHoldings(const Envelope& envelope, Outbox& outbox) {
   wire::Holdings holdings;
-  if (phase_ != Phase::kHolding || envelope.step != round_.hold() ||
-      !IsHeld(envelope.from.node) || !members_.contains(envelope.from.node) ||
+  if (phase_ != Phase::kHolding || envelope.step != round_.hold() || !IsHeld(envelope.from.node) ||
+      !members_.contains(envelope.from.node) ||
       !holdings.ParseFromString(envelope.body.ToString())) {
     return;
   }
@@ -169,9 +170,10 @@ void SchedulerActor::PlaceBackupsOnHosts(Plan& plan, Outbox& outbox) {
   for (const auto& [rank, host] : by_rank) hosts.push_back(host);
   PlaceBackups(hosts, plan);
   if (!BackupsShareHosts(hosts, plan)) return;
-  Tell("servers of one machine back each other up: the job survives the loss of a server, but not "
-       "of that machine",
-       outbox);
+  Tell(
+      "servers of one machine back each other up: the job survives the loss of a server, but not "
+      "of that machine",
+      outbox);
 }
 
 std::optional<NodeId> SchedulerActor::LostTooOften() const {
@@ -234,8 +236,8 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
 std::vector<NodeId> SchedulerActor::LateNodes() const {
   std::vector<NodeId> late;
   for (const NodeId& node : members_) {
-    const bool holds = phase_ == Phase::kHolding ? IsHeld(node) && !round_.Has(node)
-                                                 : !answered_.contains(node);
+    const bool holds =
+        phase_ == Phase::kHolding ? IsHeld(node) && !round_.Has(node) : !answered_.contains(node);
     if (holds) late.push_back(node);
   }
   return late;

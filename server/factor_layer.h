@@ -73,8 +73,8 @@ class FactorLayer {
   // A chunk's optimizer state; empty for phantoms.
   std::span<const float> state(uint32_t chunk) const;
 
-  // The sum of a chunk's gradients that was applied last, until the next factors are complete; empty
-  // for phantoms.
+  // The sum of a chunk's gradients that was applied last, until the next factors are complete;
+  // empty for phantoms.
   std::span<const float> last_sum(uint32_t chunk) const;
   // As of KvPair, of a chunk.
   std::optional<int64_t> version(uint32_t chunk) const;

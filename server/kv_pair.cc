@@ -15,6 +15,11 @@ int64_t ValueFloats(const KvPair::Options& options, int64_t size) {
   return std::max(size, static_cast<int64_t>((packed + sizeof(float) - 1) / sizeof(float)));
 }
 
+// For the sum that goes to the backup.
+int64_t SumFloats(const KvPair::Options& options, int64_t size) {
+  return options.is_backup ? 0 : size;
+}
+
 }  // namespace
 
 int KvPair::OpenIterations(int staleness) { return std::max(staleness, 0) + 1; }
@@ -26,7 +31,8 @@ int64_t KvPair::StateFloats(const Options& options, const UpdateRule& rule, int6
 
 int64_t KvPair::MemoryFloats(const Options& options, const UpdateRule& rule, int64_t size) {
   const int64_t kept = ValueFloats(options, size) + StateFloats(options, rule, size);
-  return kept + (options.backed_up ? kept + size : 0);
+  if (!options.backed_up) return kept;
+  return 2 * kept + SumFloats(options, size);
 }
 
 KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> segments,
@@ -44,8 +50,8 @@ KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> 
                          options.deterministic && !asynchronous(), options.codec, size)) {
   if (memory.empty()) return;
   if (options.backed_up) {
-    last_sum_ = memory.last(size);
-    memory = memory.first(memory.size() - size);
+    last_sum_ = memory.last(SumFloats(options, size));
+    memory = memory.first(memory.size() - last_sum_.size());
     previous_ = memory.last(memory.size() / 2);
     memory = memory.first(previous_.size());
   }
@@ -166,7 +172,7 @@ void KvPair::Apply(std::span<float> sum, int64_t iteration, const UpdateRule& ru
   if (options_.backed_up) {
     std::ranges::copy(values_, previous_.begin());
     std::ranges::copy(state_, previous_.begin() + static_cast<int64_t>(values_.size()));
-    std::ranges::copy(sum, last_sum_.begin());
+    if (!options_.is_backup) std::ranges::copy(sum, last_sum_.begin());
   }
   const float share = 1.0F / static_cast<float>(options_.workers);
   UpdateSegmentwise(rule, iteration, segments_, sum, asynchronous() ? 1.0F : share,

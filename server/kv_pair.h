@@ -53,6 +53,8 @@ class KvPair {
     int64_t start_iteration = 0;
     // Another server has a pair of the same chunk. Under BSP only, where the servers update.
     bool backed_up = false;
+    // This is the pair that backs the other up.
+    bool is_backup = false;
   };
 
   // How many iterations can be open at once: buffers that a pair borrows for their sums.
@@ -91,7 +93,8 @@ class KvPair {
   // `iteration`, as the owner did.
   FrameStatus Replicate(int64_t iteration, const Payload& sum, const UpdateRule& rule,
                         AccumulatorPool& pool, std::span<const ParameterGroup> groups = {});
-  // backed_up: the sum that was applied last, until the next one is; empty for phantoms.
+  // Of a pair that is backed up by another: the sum that was applied last, until the next one is;
+  // empty for phantoms.
   std::span<const float> last_sum() const { return last_sum_; }
   // For whose forward pass it has values and optimizer state; nullopt before it is initialized.
   std::optional<int64_t> version() const;
@@ -145,11 +148,11 @@ class KvPair {
   std::span<float> values_;
   // Optimizer state; where the workers update, the codec's residual.
   std::span<float> state_;
-  // backed_up: values, then optimizer state, as they were before the last update; that one's sum.
+  // backed_up: values, then optimizer state, as they were before the last update.
   std::span<float> previous_;
-  std::span<float> last_sum_;
-  bool has_values_;  // or never gets any
-  bool has_state_;   // or begins with zeros
+  std::span<float> last_sum_;  // see last_sum()
+  bool has_values_;            // or never gets any
+  bool has_state_;             // or begins with zeros
   int64_t iteration_;
   std::vector<int64_t> clocks_;     // by worker
   std::vector<IterationSum> sums_;  // iteration t is gathered in sums_[t % size]

@@ -65,7 +65,8 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
 }
 
 void ServerControl::MakeShards(const wire::PlanAndModel& plan, Outbox& outbox) {
-  // What the servers keep lives on in the next plan; other jobs' servers have nothing to go on from.
+  // What the servers keep lives on in the next plan; other jobs' servers have nothing to go on
+  // from.
   const bool goes_on = hold_ && layout_ == plan.plan().layout() && !plan.plan().holders().empty();
   const std::vector<std::shared_ptr<ShardState>> before = std::exchange(shards_, {});
   for (int lane = 0; lane < lanes_; ++lane) {

@@ -97,8 +97,8 @@ int ShardActor::PlaceOf(const NodeId& worker) const {
   return static_cast<int>(found - worker_ranks_.begin());
 }
 
-void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const ChunkKey& key, KvPair& pair,
-                             Outbox& outbox) {
+void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const ChunkKey& key,
+                             KvPair& pair, Outbox& outbox) {
   if (sender == 0 && OnStateFrame(envelope, key, pair, outbox)) return;
   if (envelope.kind != MessageKind::kGradient)
     return dropped_.AddInvalid(envelope, "of a wrong kind");

@@ -87,8 +87,8 @@ class ShardActor : public Actor {
   // Of a rule of torch.optim's: by what numbers the gradient's worker wants the pair updated; of
   // others none. Nothing where the frame does not say it as it must. Throws ConfigError if another
   // worker has said otherwise.
-  std::optional<std::vector<ParameterGroup>> GroupsFor(const Envelope& envelope, const ChunkKey& key,
-                                                       const KvPair& pair);
+  std::optional<std::vector<ParameterGroup>> GroupsFor(const Envelope& envelope,
+                                                       const ChunkKey& key, const KvPair& pair);
   // shard_replication.cc. Of a chunk that two servers keep, from the other one of them.
   void OnServerFrame(const Envelope& envelope, Outbox& outbox);
   void OnFrameOfOwner(const Envelope& envelope, const ChunkKey& key, KvPair& copy, Outbox& outbox);
@@ -110,8 +110,8 @@ class ShardActor : public Actor {
   // Whether the state is what worker 0, which asks before its gradient of iteration `asked`, must
   // find: nothing is applied without that gradient. Under staleness it is what it is.
   bool IsSettled(int64_t asked, int64_t applied) const;
-  void SendState(const ChunkKey& key, std::span<const float> state, int64_t floats, int64_t iteration,
-                 Outbox& outbox);
+  void SendState(const ChunkKey& key, std::span<const float> state, int64_t floats,
+                 int64_t iteration, Outbox& outbox);
   // Counts and traces a gradient or factor; whether it was taken.
   bool Accept(const Envelope& envelope, FrameStatus status, const Outbox& outbox);
   Payload PairAnswer(const KvPair& pair);

@@ -76,8 +76,7 @@ void ShardActor::SendStart(const ChunkKey& key, const NodeId& server, Outbox& ou
   const int64_t iteration = *state_->version(key);
   const ChunkState state = *state_->At(key, iteration);
   const int64_t size = state_->size(key);
-  Envelope values =
-      MakeFrame(MessageKind::kInitialValues, key, server, iteration, iteration - 1);
+  Envelope values = MakeFrame(MessageKind::kInitialValues, key, server, iteration, iteration - 1);
   // Without a copy: neither changes before the other server has it and the workers are answered.
   values.body = ViewOf(state.values, size);
   outbox.Send(std::move(values));
@@ -92,8 +91,7 @@ void ShardActor::PublishUpdate(const ChunkKey& key, const Payload& settings, Out
   const Replication::Copy* copy = replication_.Find(key);
   if (copy == nullptr) return AnswerAll(key, outbox);
   const int64_t version = *state_->version(key);
-  Envelope replica =
-      MakeFrame(MessageKind::kReplica, key, copy->backup, version - 1, version - 1);
+  Envelope replica = MakeFrame(MessageKind::kReplica, key, copy->backup, version - 1, version - 1);
   // Without a copy: the next sum is complete only when the workers have been answered.
   replica.body = ViewOf(state_->last_sum(key), state_->size(key));
   replica.settings = settings;

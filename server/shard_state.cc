@@ -19,7 +19,8 @@ FactorLayer::Shape ShapeOf(const wire::PlanAndModel& plan, const BucketPlan& buc
           .backed_up = bucket.chunks(0).has_backup()};
 }
 
-KvPair::Options PairOptions(const wire::PlanAndModel& plan, const BucketPlan& bucket) {
+KvPair::Options PairOptions(const wire::PlanAndModel& plan, const BucketPlan& bucket,
+                            bool is_backup) {
   return {.workers = plan.plan().workers(),
           .deterministic = plan.plan().deterministic(),
           .staleness = plan.plan().staleness(),
@@ -28,7 +29,8 @@ KvPair::Options PairOptions(const wire::PlanAndModel& plan, const BucketPlan& bu
           .codec = CodecOf(plan.plan(), bucket),
           .workers_hold_values = bucket.update_at_workers() && !plan.plan().holders().empty(),
           .start_iteration = plan.plan().start_iteration(),
-          .backed_up = bucket.chunks(0).has_backup()};
+          .backed_up = bucket.chunks(0).has_backup(),
+          .is_backup = is_backup};
 }
 
 void AddTo(wire::Holdings& holdings, const ChunkKey& key, std::optional<int64_t> version) {
@@ -58,7 +60,6 @@ std::vector<ShardState::Place> ShardState::Places(const wire::PlanAndModel& plan
   for (uint32_t b = 0; b < static_cast<uint32_t>(plan.plan().buckets_size()); ++b) {
     const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(b));
     if (!UsesServers(bucket.scheme())) continue;
-    const KvPair::Options pair = PairOptions(plan, bucket);
     bool owns_all = false;
     for (uint32_t c = 0; c < static_cast<uint32_t>(bucket.chunks_size()); ++c) {
       const Chunk& chunk = bucket.chunks(static_cast<int>(c));
@@ -68,7 +69,8 @@ std::vector<ShardState::Place> ShardState::Places(const wire::PlanAndModel& plan
       if (owned && bucket.scheme() == ADAM) {
         owns_all = true;  // all its chunks are here
       } else if (owned || backup) {
-        places.push_back({{b, c}, !owned, KvPair::MemoryFloats(pair, rule_, chunk.size())});
+        const KvPair::Options pair = PairOptions(plan, bucket, backup);
+        places.push_back({{b, c}, backup, KvPair::MemoryFloats(pair, rule_, chunk.size())});
       }
     }
     if (!owns_all) continue;
@@ -81,15 +83,14 @@ void ShardState::Make(const wire::PlanAndModel& plan, const Place& place) {
   const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(place.key.bucket));
   const std::span<float> memory = memory_->Take(options_.phantom ? 0 : place.memory_floats);
   if (bucket.scheme() == ADAM && !place.backup) {
-    factor_layers_.try_emplace(
-        place.key.bucket, ShapeOf(plan, bucket),
-        std::vector<Chunk>(bucket.chunks().begin(), bucket.chunks().end()),
-        UpdateSegments(plan.model(), bucket, 0, FloatCount(bucket)), memory);
+    factor_layers_.try_emplace(place.key.bucket, ShapeOf(plan, bucket),
+                               std::vector<Chunk>(bucket.chunks().begin(), bucket.chunks().end()),
+                               UpdateSegments(plan.model(), bucket, 0, FloatCount(bucket)), memory);
     return;
   }
   const Chunk& chunk = bucket.chunks(static_cast<int>(place.key.chunk));
   (place.backup ? backups_ : pairs_)
-      .try_emplace(place.key, PairOptions(plan, bucket), chunk.size(),
+      .try_emplace(place.key, PairOptions(plan, bucket, place.backup), chunk.size(),
                    UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()), memory);
 }
 

@@ -83,7 +83,8 @@ void KeptState::BeforeUpdate(int bucket, int64_t offset, int64_t size, int64_t i
 
 bool KeptState::complete() const {
   return std::ranges::all_of(buckets_, [](const std::vector<KeptChunk>& chunks) {
-    return std::ranges::all_of(chunks, [](const KeptChunk& chunk) { return chunk.version.has_value(); });
+    return std::ranges::all_of(chunks,
+                               [](const KeptChunk& chunk) { return chunk.version.has_value(); });
   });
 }
 

@@ -14,7 +14,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 300;
+constexpr uint64_t kQuickSeeds = 200;
 constexpr uint64_t kSeeds = 20000;
 
 using C = Communication;
@@ -147,6 +147,37 @@ TEST(BackupTest, TheLossOfBothServersEndsTheJob) {
   }
   EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
   EXPECT_TRUE(LostAll(cluster, losses));
+}
+
+// A server dies for good, and one that has waited takes its place, on a machine of its own.
+TEST(BackupTest, ASpareServerGetsWhatTheLostOneKept) {
+  constexpr NodeId kSpare{Role::kServer, -1};
+  int needed = 0;
+  for (uint64_t seed = 0; seed < kQuickSeeds / 10; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedClusterOptions options = RandomJob(seed);
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const int servers = options.job.cluster().servers();
+    const Loss loss =
+        Faults(seed, options, undisturbed).Draw({Role::kServer, static_cast<int>(seed) % servers});
+    options.job.mutable_recovery()->set_spare_servers(1);
+    AddNode(kSpare, undisturbed.begun, options);
+    SimulatedCluster cluster(options);
+    cluster.KillAt(loss.when, loss.node);
+    EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
+    for (size_t i = 0; i < cluster.nodes(); ++i) {
+      const NodeRecord& node = cluster.node(i);
+      if (node.killed) continue;
+      ASSERT_TRUE(node.end) << node.id.ToString();
+      EXPECT_EQ(node.end->exit_code(), 0) << node.id.ToString() << ": " << node.end->reason();
+    }
+    if (HasFailure()) return;
+    for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+      EXPECT_EQ(ParametersOf(cluster, rank), undisturbed.parameters) << "worker " << rank;
+    }
+    needed += cluster.node(kSpare).epoch != 0;
+  }
+  EXPECT_GT(needed, static_cast<int>(kQuickSeeds) / 20);
 }
 
 // In each iteration the sum of all gradients goes once to a backup.

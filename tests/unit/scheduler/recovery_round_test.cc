@@ -66,11 +66,10 @@ wire::Holdings CompleteWithout() {
 }
 
 TEST(RecoveryRound, TheOldestOfServersCountsWhereTheyUpdate) {
-  const Cut cut = FindCut({{0, CompleteWithout()}},
-                          {{0, Chunks({{0, 5}, {2, 6}})},
-                           {1, Chunks({{0, 6}, {1, 6}})},
-                           {2, Chunks({{1, 6}, {2, 6}})}},
-                          PlanWithBackups());
+  const Cut cut = FindCut(
+      {{0, CompleteWithout()}},
+      {{0, Chunks({{0, 5}, {2, 6}})}, {1, Chunks({{0, 6}, {1, 6}})}, {2, Chunks({{1, 6}, {2, 6}})}},
+      PlanWithBackups());
   EXPECT_EQ(cut.iteration, 5);
   EXPECT_THAT(cut.holders, ElementsAre(0));
   EXPECT_THAT(cut.gaps, IsEmpty());
