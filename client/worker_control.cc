@@ -1,9 +1,9 @@
 #include "client/worker_control.h"
 
 #include "client/link_probe.h"
-#include "client/sync/held_lane.h"
 #include "client/sync/sync_lane.h"
 #include "proto/plan_members.h"
+#include "transport/held_lane.h"
 
 namespace poseidon {
 
@@ -112,10 +112,10 @@ void WorkerControl::TrySendHoldings(Outbox& outbox) {
   if (running_lanes_ > 0 || program_loads_) return;
   wire::Holdings holdings;
   if (context_ != nullptr && context_->kept != nullptr) {
-    const std::optional<int64_t> oldest = context_->kept->OldestVersion();
-    holdings.set_complete(oldest.has_value());
+    holdings.set_complete(context_->kept->complete());
     holdings.set_layout(context_->plan.plan().layout());
-    holdings.set_iteration(oldest.value_or(0));
+    const std::optional<int64_t> oldest = context_->kept->OldestVersion();
+    if (oldest) holdings.set_iteration(*oldest);
   }
   Envelope answer = member_.ToScheduler(MessageKind::kHoldings);
   answer.step = *hold_;

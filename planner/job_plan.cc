@@ -2,11 +2,13 @@
 
 #include "core/arithmetic/torch_update.h"
 #include "core/error.h"
+#include "planner/backups.h"
 #include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/planner.h"
 #include "planner/predictor.h"
 #include "planner/time_planner.h"
+#include "proto/compatibility.h"
 
 namespace poseidon {
 namespace {
@@ -53,8 +55,9 @@ void CheckServersUpdate(const UpdateRuleSpec& rule, const Plan& plan) {
 
 Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial) {
   CheckUpdate(all.model().update_rule(), job);
-  // What a lost server kept would be gone with it.
-  InformationBook book = job.recovery().mode() == Recovery::NONE ? all : all.WithUpdatesAtWorkers();
+  const bool recovers = job.recovery().mode() != Recovery::NONE;
+  // Unless the job asks for it servers keep nothing, which is what the loss of one costs least.
+  InformationBook book = recovers && !UpdatesAtServers(job) ? all.WithUpdatesAtWorkers() : all;
   if (job.training().batch() == Training::BALANCED) book = book.WithoutFactors();
   const Communication& communication = job.communication();
   Predictor predictor(book, ClusterOf(job));
@@ -63,6 +66,7 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
   if (trial) plan_trial = [&](const Plan& plan) { return trial(plan, job, book.model()); };
   Plan plan =
       by_time ? PlanByTime(predictor, communication, plan_trial) : MakePlan(book, communication);
+  if (recovers) PlaceBackups({}, plan);
   if (!by_time && job.cluster().has_network()) predictor.Annotate(plan);
   if (job.cluster().has_network() && !communication.has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(predictor.cluster()));

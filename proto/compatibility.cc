@@ -106,20 +106,35 @@ class CompatibilityCheck {
            sizes + " is not the number of workers, " + std::to_string(job_.cluster().workers()));
   }
 
+  // What servers that update keep has a second server that keeps it, too (planner/backups.h).
+  void CheckBackups() {
+    if (!UpdatesAtServers(job_)) return;
+    const bool balanced = job_.training().batch() == Training::BALANCED;
+    const bool asked = communication_.update_at() == Communication::SERVERS;
+    std::string instead = asked ? "use WORKERS or AUTOMATIC" : "use another policy";
+    std::string reason;
+    if (MayShrink(job_.recovery())) {
+      reason =
+          "the servers keep the optimizer state, and when one of them is lost it can't be "
+          "shared out among those that SHRINK leaves";
+    } else if (communication_.policy() == Communication::TIME || balanced) {
+      reason =
+          "the optimizer state that servers keep does not survive a loss while the job goes "
+          "over to another plan, as it does with " +
+          std::string(balanced ? "training.batch BALANCED" : "policy TIME");
+    } else if (job_.cluster().servers() < 2) {
+      reason = "the only server keeps the optimizer state, which would be lost with it";
+      instead += ", or set cluster.servers to 2 or more";
+    } else {
+      return;
+    }
+    Refuse(asked ? "update_at" : "policy", reason + "; " + WithMode() + " " + instead);
+  }
+
   // What a lost node must not be the only one to keep.
   void CheckRecovery() {
     if (job_.recovery().mode() == Recovery::NONE) return;
-    if (communication_.update_at() == Communication::SERVERS) {
-      Refuse("update_at",
-             "the optimizer state would be at the servers only, and lost with one of them; " +
-                 WithMode() + " use WORKERS or AUTOMATIC");
-    }
-    if (communication_.policy() == Communication::ALL_ADAM) {
-      Refuse("policy",
-             "ALL_ADAM keeps the optimizer state at the servers only, where it would be lost with "
-             "one of them; " +
-                 WithMode() + " use another policy");
-    }
+    CheckBackups();
     if (communication_.staleness() != 0) {
       Refuse("staleness",
              "workers that differ in their iteration have none to which all could go back; " +
@@ -222,6 +237,11 @@ class CompatibilityCheck {
 };
 
 }  // namespace
+
+bool UpdatesAtServers(const Job& job) {
+  return job.communication().update_at() == Communication::SERVERS ||
+         job.communication().policy() == Communication::ALL_ADAM;
+}
 
 Scheme OnlyScheme(Communication::Policy policy) {
   switch (policy) {

@@ -21,6 +21,9 @@ struct Refusal {
 // Looks at no other setting.
 std::vector<Refusal> Refusals(const Job& job);
 
+// Whether the job asks for updates by servers: in so many words, or by a policy that has no others.
+bool UpdatesAtServers(const Job& job);
+
 // The scheme of every layer under the policy; unspecified if layers may differ.
 Scheme OnlyScheme(Communication::Policy policy);
 

@@ -39,6 +39,12 @@ bool MayShrink(const Recovery& recovery) {
          (recovery.mode() == Recovery::REPLACE && recovery.otherwise() == Recovery::SHRINK);
 }
 
+bool KeepsAtServers(const Plan& plan) {
+  return std::ranges::any_of(plan.buckets(), [](const BucketPlan& bucket) {
+    return bucket.chunks_size() > 0 && bucket.chunks(0).has_backup();
+  });
+}
+
 int RankOfWorker(const Plan& plan, int place) { return RankAt(plan.worker_ranks(), place); }
 int RankOfServer(const Plan& plan, int place) { return RankAt(plan.server_ranks(), place); }
 

@@ -19,6 +19,10 @@ namespace poseidon {
 // Whether the job may go on with fewer than it began with.
 bool MayShrink(const Recovery& recovery);
 
+// Whether servers keep a part of what the job goes on from after a loss: each chunk that they
+// update has a backup.
+bool KeepsAtServers(const Plan& plan);
+
 int RankOfWorker(const Plan& plan, int place);
 int RankOfServer(const Plan& plan, int place);
 // -1: it takes no part.

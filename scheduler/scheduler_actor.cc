@@ -371,6 +371,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
     ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
     const InformationBook book(body.model(), options_.job.cluster());
     *body.mutable_plan() = options_.planner(book, options_.job);
+    PlaceBackupsOnHosts(*body.mutable_plan(), outbox);
     body.mutable_plan()->set_start_iteration(first_iteration_);
     if (options_.job.cluster().has_network()) {
       *body.mutable_network() = options_.job.cluster().network();

@@ -186,8 +186,9 @@ class SchedulerActor : public Actor {
   // Nobody is lost, and still it does not go on.
   void Hang(const std::string& cause, Outbox& outbox);
   void BeginHold(Outbox& outbox);
-  // Whether all workers that are left have stopped the exchange.
+  // Whether all that are left have stopped the exchange, of those that are asked to.
   bool AllHeld() const;
+  bool IsHeld(const NodeId& node) const;
   // Says again what recovery waits for an answer to.
   void RepeatRecovery(Outbox& outbox);
   void OnHoldings(const Envelope& envelope, Outbox& outbox);
@@ -220,6 +221,8 @@ class SchedulerActor : public Actor {
   // Tells those that the job has not needed of its end: spares, and workers that have come too
   // late.
   void EndNewcomers(const wire::End& end, Outbox& outbox) const;
+  // Backups, if the plan has any, keep to other machines than the owners', if there are any.
+  void PlaceBackupsOnHosts(Plan& plan, Outbox& outbox);
   // The plan to go on with from the cut: the last one, or one for those that are left.
   wire::PlanAndModel NextPlan(const Cut& cut) const;
   // Of the view.

@@ -33,9 +33,9 @@ std::vector<NodeId> SchedulerActor::Awaited() const {
   const bool waits = phase_ != Phase::kEnded && !(phase_ == Phase::kTraining && answered_.empty());
   std::vector<NodeId> awaited;
   for (const NodeId& node : members_) {
-    const bool answers = node.role == Role::kWorker || phase_ == Phase::kPreparing;
-    const bool answered =
-        phase_ == Phase::kHolding ? round_.Has(node.rank) : answered_.contains(node);
+    const bool answers = node.role == Role::kWorker || phase_ == Phase::kPreparing ||
+                         (phase_ == Phase::kHolding && IsHeld(node));
+    const bool answered = phase_ == Phase::kHolding ? round_.Has(node) : answered_.contains(node);
     if (waits && answers && !answered && phase_ != Phase::kRegrouping) awaited.push_back(node);
   }
   return awaited;

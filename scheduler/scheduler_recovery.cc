@@ -1,13 +1,16 @@
 // SchedulerActor: going on after the loss of a node (docs/recovery.md).
 //
-// One path for all losses, in whatever phase: the exchange is held at the survivors, the lost
-// ranks are filled, and then there is a new view and a plan that begins at the iteration to which
-// all can go back. A loss on the way begins it anew.
+// One path for all losses, in whatever phase: the exchange is held at the survivors (workers, and
+// servers that keep what the job goes on from), the lost ranks are filled, and then there is a new
+// view and a plan that begins at the iteration to which all can go back. A loss on the way begins
+// it anew.
 #include <glog/logging.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "planner/backups.h"
+#include "proto/plan_members.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
@@ -57,15 +60,18 @@ void SchedulerActor::BeginHold(Outbox& outbox) {
 }
 
 bool SchedulerActor::AllHeld() const {
-  return std::ranges::all_of(members_, [this](const NodeId& node) {
-    return node.role != Role::kWorker || round_.Has(node.rank);
-  });
+  return std::ranges::all_of(
+      members_, [this](const NodeId& node) { return !IsHeld(node) || round_.Has(node); });
+}
+
+bool SchedulerActor::IsHeld(const NodeId& node) const {
+  return node.role == Role::kWorker || KeepsAtServers(plan_.plan());
 }
 
 void SchedulerActor::RepeatRecovery(Outbox& outbox) {
   if (phase_ == Phase::kHolding) {
     for (const NodeId& node : members_) {
-      if (node.role != Role::kWorker || round_.Has(node.rank)) continue;
+      if (!IsHeld(node) || round_.Has(node)) continue;
       Envelope hold = ToNode(MessageKind::kHold, node, {});
       hold.step = round_.hold();
       outbox.Send(std::move(hold));
@@ -82,12 +88,12 @@ void SchedulerActor::RepeatRecovery(Outbox& outbox) {
 
 void SchedulerActor::OnHoldings(const Envelope& envelope, Outbox& outbox) {
   wire::Holdings holdings;
-  if (phase_ != Phase::kHolding || envelope.step != round_.hold() ||
-      envelope.from.node.role != Role::kWorker ||
+  if (phase_ != Phase::kHolding || envelope.step != round_.hold() || !IsHeld(envelope.from.node) ||
+      !members_.contains(envelope.from.node) ||
       !holdings.ParseFromString(envelope.body.ToString())) {
     return;
   }
-  round_.Add(envelope.from.node.rank, holdings);
+  round_.Add(envelope.from.node, holdings);
   TryRegroup(outbox);
 }
 
@@ -107,7 +113,7 @@ void SchedulerActor::TryRegroup(Outbox& outbox) {
 
 void SchedulerActor::TryGoOn(Outbox& outbox) {
   if (phase_ != Phase::kRegrouping) return;
-  const Cut cut = round_.FindCut();
+  const Cut cut = round_.FindCut(plan_.plan());
   // A worker that is left and lacks values has sent no gradient. So nobody has updated any, and
   // worker 0, or who takes its place, can begin the job with the first ones once more.
   const bool begun = plan_.plan().start_iteration() != first_iteration_ ||
@@ -116,6 +122,12 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
     return End(ExitCode::kPeerLost,
                "lost every node that had the parameters; poseidon run --restarts=N starts such a "
                "job again from its newest snapshot",
+               outbox);
+  }
+  if (!cut.holders.empty() && cut.lost_chunk) {
+    return End(ExitCode::kPeerLost,
+               "lost both servers that kept a part of the parameters; poseidon run --restarts=N "
+               "starts such a job again from its newest snapshot",
                outbox);
   }
   if (!roster_.complete()) return;
@@ -146,6 +158,22 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
     return End(error.exit_code(), error.what(), outbox);
   }
   SendPlan(next, outbox);
+}
+
+void SchedulerActor::PlaceBackupsOnHosts(Plan& plan, Outbox& outbox) {
+  if (!KeepsAtServers(plan)) return;
+  std::map<int, std::string> by_rank;
+  for (const wire::Node& node : view_.nodes()) {
+    if (IdOf(node).role == Role::kServer) by_rank[node.rank()] = node.host();
+  }
+  std::vector<std::string> hosts;
+  for (const auto& [rank, host] : by_rank) hosts.push_back(host);
+  PlaceBackups(hosts, plan);
+  if (!BackupsShareHosts(hosts, plan)) return;
+  Tell(
+      "servers of one machine back each other up: the job survives the loss of a server, but not "
+      "of that machine",
+      outbox);
 }
 
 std::optional<NodeId> SchedulerActor::LostTooOften() const {
@@ -208,9 +236,8 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
 std::vector<NodeId> SchedulerActor::LateNodes() const {
   std::vector<NodeId> late;
   for (const NodeId& node : members_) {
-    const bool holds = phase_ == Phase::kHolding
-                           ? node.role == Role::kWorker && !round_.Has(node.rank)
-                           : !answered_.contains(node);
+    const bool holds =
+        phase_ == Phase::kHolding ? IsHeld(node) && !round_.Has(node) : !answered_.contains(node);
     if (holds) late.push_back(node);
   }
   return late;

@@ -16,7 +16,7 @@ namespace poseidon {
 void SchedulerActor::Shrink(Outbox& outbox) {
   // As long as nobody has values all workers that were asked for can still come: the job has not
   // lost anything by waiting for them.
-  if (plan_body_.size() == 0 || round_.FindCut().holders.empty()) return;
+  if (plan_body_.size() == 0 || round_.FindCut(plan_.plan()).holders.empty()) return;
   const bool has_server = std::ranges::any_of(
       roster_.nodes(), [](const wire::Node& node) { return IdOf(node).role == Role::kServer; });
   bool keeps_one = !has_server;  // of the servers' ranks, for another process
@@ -74,6 +74,12 @@ wire::PlanAndModel SchedulerActor::NextPlan(const Cut& cut) const {
   plan.set_start_iteration(start);
   plan.clear_holders();
   for (const int rank : cut.holders) plan.add_holders(PlaceOfWorker(plan, rank));
+  for (BucketPlan& bucket : *plan.mutable_buckets()) {
+    for (Chunk& chunk : *bucket.mutable_chunks()) chunk.clear_recipient();
+  }
+  for (const Cut::Gap& gap : cut.gaps) {
+    plan.mutable_buckets(gap.bucket)->mutable_chunks(gap.chunk)->set_recipient(gap.recipient);
+  }
   return next;
 }
 

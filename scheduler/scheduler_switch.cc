@@ -1,6 +1,7 @@
 // SchedulerActor: how long the layers compute, and going over to another plan.
 #include <algorithm>
 
+#include "proto/plan_members.h"
 #include "scheduler/scheduler_actor.h"
 
 namespace poseidon {
@@ -22,6 +23,8 @@ void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
   if (!next_.plan.ParseFromString(envelope.body.ToString())) return;
   // Workers that run apart have no iteration at which all their gradients are in the values.
   if (plan_.plan().staleness() != 0 || next_.plan.plan().staleness() != 0) return;
+  // What servers keep would be at worker 0 alone on the way.
+  if (KeepsAtServers(plan_.plan())) return;
   // It was made when there were others.
   if (next_.plan.plan().workers() != plan_.plan().workers() ||
       next_.plan.plan().servers() != plan_.plan().servers()) {

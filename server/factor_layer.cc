@@ -18,8 +18,9 @@ int64_t FactorFloats(const FactorLayer::Shape& shape, uint32_t factor) {
 }  // namespace
 
 int64_t FactorLayer::MemoryFloats(const Shape& shape, const UpdateRule& rule) {
-  // Values, optimizer state, the summed gradient; the stacks.
-  return shape.floats * (1 + OptimizerStatePerParameter(rule) + 1) +
+  // Values, optimizer state, likewise before the last update, the summed gradient; the stacks.
+  const int copies = shape.backed_up ? 2 : 1;
+  return shape.floats * (copies * (1 + OptimizerStatePerParameter(rule)) + 1) +
          shape.workers * (FactorFloats(shape, 0) + FactorFloats(shape, 1));
 }
 
@@ -42,6 +43,11 @@ FactorLayer::FactorLayer(const Shape& shape, std::vector<Chunk> chunks,
     stacks_[factor] = take_last(shape.workers * FactorFloats(shape, factor));
   }
   gradient_ = take_last(shape.floats);
+  if (shape.backed_up) {
+    const std::span<float> previous = take_last(static_cast<int64_t>(memory.size()) / 2);
+    previous_values_ = previous.first(shape.floats);
+    previous_state_ = previous.subspan(shape.floats);
+  }
   values_ = memory.first(shape.floats);
   optimizer_state_ = memory.subspan(shape.floats);
 }
@@ -70,7 +76,7 @@ bool FactorLayer::InitializeState(uint32_t chunk, const Payload& state, const Up
       state.size() != chunks_[chunk].size() * OptimizerStatePerParameter(rule) * sizeof(float)) {
     return false;
   }
-  if (!state.phantom()) CopyFrom(StateOf(chunk), state.bytes());
+  if (!state.phantom()) CopyFrom(StateOf(chunk, optimizer_state_), state.bytes());
   has_state_[chunk] = true;
   return true;
 }
@@ -104,10 +110,15 @@ std::vector<SlicedArithmetic> FactorLayer::RebuildAndUpdate(const UpdateRule& ru
   if (values_.empty()) return {std::move(rebuild), SlicedUpdate(shape_.floats, {})};  // phantoms
   const auto update = [this, &rule](int64_t offset, int64_t size) {
     const int64_t state = OptimizerStatePerParameter(rule);
+    const std::span<float> values = values_.subspan(offset, size);
+    const std::span<float> own_state = optimizer_state_.subspan(offset * state, size * state);
+    if (shape_.backed_up) {
+      std::ranges::copy(values, previous_values_.begin() + offset);
+      std::ranges::copy(own_state, previous_state_.begin() + offset * state);
+    }
     UpdateSegmentwise(rule, iteration_, CutSegments(segments_, offset, size),
                       gradient_.subspan(offset, size), 1.0F / static_cast<float>(shape_.workers),
-                      values_.subspan(offset, size),
-                      optimizer_state_.subspan(offset * state, size * state));
+                      values, own_state);
   };
   return {std::move(rebuild), SlicedUpdate(shape_.floats, update)};
 }
@@ -118,18 +129,48 @@ void FactorLayer::Finish() {
   arrived_count_ = 0;
 }
 
+std::span<float> FactorLayer::ValuesOf(uint32_t chunk, std::span<float> all) const {
+  if (all.empty()) return {};
+  return all.subspan(chunks_[chunk].offset(), chunks_[chunk].size());
+}
+
+std::span<float> FactorLayer::StateOf(uint32_t chunk, std::span<float> all) const {
+  if (all.empty()) return {};
+  const int64_t state = static_cast<int64_t>(all.size()) / shape_.floats;
+  return all.subspan(chunks_[chunk].offset() * state, chunks_[chunk].size() * state);
+}
+
 std::span<const float> FactorLayer::values(uint32_t chunk) const {
-  if (values_.empty()) return {};
-  return values_.subspan(chunks_[chunk].offset(), chunks_[chunk].size());
+  return ValuesOf(chunk, values_);
 }
 
-std::span<float> FactorLayer::StateOf(uint32_t chunk) const {
-  if (values_.empty()) return {};
-  const int64_t state = static_cast<int64_t>(optimizer_state_.size()) / shape_.floats;
-  return optimizer_state_.subspan(chunks_[chunk].offset() * state, chunks_[chunk].size() * state);
+std::span<const float> FactorLayer::state(uint32_t chunk) const {
+  return StateOf(chunk, optimizer_state_);
 }
 
-std::span<const float> FactorLayer::state(uint32_t chunk) const { return StateOf(chunk); }
+std::span<const float> FactorLayer::last_sum(uint32_t chunk) const {
+  return ValuesOf(chunk, gradient_);
+}
+
+std::optional<int64_t> FactorLayer::version(uint32_t chunk) const {
+  if (!initialized(chunk)) return std::nullopt;
+  return iteration_;
+}
+
+std::optional<ChunkState> FactorLayer::At(uint32_t chunk, int64_t iteration) const {
+  if (!initialized(chunk)) return std::nullopt;
+  if (iteration == iteration_) return ChunkState{values(chunk), state(chunk)};
+  // What it began with has nothing before it.
+  if (iteration != iteration_ - 1 || iteration < shape_.start_iteration) return std::nullopt;
+  return ChunkState{ValuesOf(chunk, previous_values_), StateOf(chunk, previous_state_)};
+}
+
+void FactorLayer::Restore(uint32_t chunk, const ChunkState& before) {
+  std::ranges::copy(before.values, ValuesOf(chunk, values_).begin());
+  std::ranges::copy(before.optimizer_state, StateOf(chunk, optimizer_state_).begin());
+  has_values_[chunk] = true;
+  has_state_[chunk] = true;
+}
 
 std::vector<int> FactorLayer::missing() const {
   std::vector<int> missing;

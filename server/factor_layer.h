@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "core/payload.h"
 #include "core/time.h"
 #include "proto/bucket.h"
+#include "server/chunk_state.h"
 #include "transport/frame_status.h"
 
 namespace poseidon {
@@ -31,6 +33,8 @@ class FactorLayer {
     int64_t floats = 0;  // outputs * inputs, and as many again as outputs where there is a bias
     // The plan's first iteration. Unless it is 0, optimizer state comes with the initial values.
     int64_t start_iteration = 0;
+    // Another server has a KV pair of each of its chunks (server/kv_pair.h).
+    bool backed_up = false;
   };
 
   static int64_t MemoryFloats(const Shape& shape, const UpdateRule& rule);
@@ -69,13 +73,23 @@ class FactorLayer {
   // A chunk's optimizer state; empty for phantoms.
   std::span<const float> state(uint32_t chunk) const;
 
+  // The sum of a chunk's gradients that was applied last, until the next factors are complete;
+  // empty for phantoms.
+  std::span<const float> last_sum(uint32_t chunk) const;
+  // As of KvPair, of a chunk.
+  std::optional<int64_t> version(uint32_t chunk) const;
+  std::optional<ChunkState> At(uint32_t chunk, int64_t iteration) const;
+  void Restore(uint32_t chunk, const ChunkState& state);
+
   // Whether some but not all factors are here; since when; of whom one or both are missing.
   bool open() const { return arrived_count_ > 0 && !complete(); }
   Time open_since() const { return open_since_; }
   std::vector<int> missing() const;
 
  private:
-  std::span<float> StateOf(uint32_t chunk) const;
+  // The chunk's part of such a span of values, or of optimizer state, of the whole layer.
+  std::span<float> ValuesOf(uint32_t chunk, std::span<float> all) const;
+  std::span<float> StateOf(uint32_t chunk, std::span<float> all) const;
   void Store(int worker, uint32_t factor, const Payload& body);
 
   Shape shape_;
@@ -83,6 +97,9 @@ class FactorLayer {
   std::vector<UpdateSegment> segments_;
   std::span<float> values_;
   std::span<float> optimizer_state_;
+  // backed_up: both before the last update.
+  std::span<float> previous_values_;
+  std::span<float> previous_state_;
   std::span<float> gradient_;
   std::array<std::span<float>, 2> stacks_;  // u, v of all workers
   std::vector<bool> has_values_;            // by chunk

@@ -15,6 +15,11 @@ int64_t ValueFloats(const KvPair::Options& options, int64_t size) {
   return std::max(size, static_cast<int64_t>((packed + sizeof(float) - 1) / sizeof(float)));
 }
 
+// For the sum that goes to the backup.
+int64_t SumFloats(const KvPair::Options& options, int64_t size) {
+  return options.is_backup ? 0 : size;
+}
+
 }  // namespace
 
 int KvPair::OpenIterations(int staleness) { return std::max(staleness, 0) + 1; }
@@ -25,7 +30,9 @@ int64_t KvPair::StateFloats(const Options& options, const UpdateRule& rule, int6
 }
 
 int64_t KvPair::MemoryFloats(const Options& options, const UpdateRule& rule, int64_t size) {
-  return ValueFloats(options, size) + StateFloats(options, rule, size);
+  const int64_t kept = ValueFloats(options, size) + StateFloats(options, rule, size);
+  if (!options.backed_up) return kept;
+  return 2 * kept + SumFloats(options, size);
 }
 
 KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> segments,
@@ -42,6 +49,12 @@ KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> 
             IterationSum(asynchronous() ? 1 : options.workers,
                          options.deterministic && !asynchronous(), options.codec, size)) {
   if (memory.empty()) return;
+  if (options.backed_up) {
+    last_sum_ = memory.last(SumFloats(options, size));
+    memory = memory.first(memory.size() - last_sum_.size());
+    previous_ = memory.last(memory.size() / 2);
+    memory = memory.first(previous_.size());
+  }
   values_ = memory.first(ValueFloats(options, size));
   state_ = memory.subspan(values_.size());
 }
@@ -84,7 +97,7 @@ GatherResult KvPair::AddAsynchronous(int worker, int64_t iteration, IterationSum
                                      const UpdateRule& rule, AccumulatorPool& pool) {
   if (heard_.empty()) heard_.assign(options_.workers, now);
   heard_[worker] = now;
-  Apply(sum, iteration, rule, {});
+  Apply(sum.sum(), iteration, rule, {});
   sum.Reset(pool);
   ++iteration_;
   if (!ended(worker)) return {FrameStatus::kAccepted, {worker}};
@@ -98,7 +111,7 @@ std::vector<int> KvPair::CompleteOldest(int last, Time now, const UpdateRule& ru
                                         AccumulatorPool& pool,
                                         std::span<const ParameterGroup> groups) {
   IterationSum& sum = sums_[iteration_ % sums_.size()];
-  Apply(sum, iteration_, rule, groups);
+  Apply(sum.sum(), iteration_, rule, groups);
   sum.Reset(pool);
   ++iteration_;
   // The slowest have kept the others waiting for this iteration only from now on.
@@ -112,16 +125,57 @@ std::vector<int> KvPair::CompleteOldest(int last, Time now, const UpdateRule& ru
   return answer;
 }
 
-void KvPair::Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule,
+FrameStatus KvPair::Replicate(int64_t iteration, const Payload& sum, const UpdateRule& rule,
+                              AccumulatorPool& pool, std::span<const ParameterGroup> groups) {
+  if (iteration < iteration_) return FrameStatus::kDuplicate;
+  if (!initialized() || iteration > iteration_ || sum.size() != size_ * sizeof(float)) {
+    return FrameStatus::kInvalid;
+  }
+  if (!sum.phantom()) {
+    const std::span<float> aligned = pool.Borrow(size_).first(size_);
+    CopyFrom(aligned, sum.bytes());
+    Apply(aligned, iteration, rule, groups);
+    pool.Return(aligned);
+  }
+  ++iteration_;
+  return FrameStatus::kAccepted;
+}
+
+std::optional<int64_t> KvPair::version() const {
+  if (!initialized()) return std::nullopt;
+  return iteration_;
+}
+
+std::optional<ChunkState> KvPair::At(int64_t iteration) const {
+  if (!initialized()) return std::nullopt;
+  if (iteration == iteration_) return ChunkState{values_, state_};
+  // What it began with has nothing before it.
+  if (iteration != iteration_ - 1 || iteration < options_.start_iteration) return std::nullopt;
+  if (previous_.empty()) return ChunkState{};
+  return ChunkState{previous_.first(values_.size()), previous_.subspan(values_.size())};
+}
+
+void KvPair::Restore(const ChunkState& state) {
+  std::ranges::copy(state.values, values_.begin());
+  std::ranges::copy(state.optimizer_state, state_.begin());
+  has_values_ = has_state_ = true;
+}
+
+void KvPair::Apply(std::span<float> sum, int64_t iteration, const UpdateRule& rule,
                    std::span<const ParameterGroup> groups) {
-  if (sum.sum().empty()) return;  // phantoms
+  if (sum.empty()) return;  // phantoms
   if (options_.update_at_workers) {
-    Encode(options_.codec, sum.sum(), state_,
+    Encode(options_.codec, sum, state_,
            std::as_writable_bytes(values_).first(EncodedBytes(options_.codec, size_)));
     return;
   }
+  if (options_.backed_up) {
+    std::ranges::copy(values_, previous_.begin());
+    std::ranges::copy(state_, previous_.begin() + static_cast<int64_t>(values_.size()));
+    if (!options_.is_backup) std::ranges::copy(sum, last_sum_.begin());
+  }
   const float share = 1.0F / static_cast<float>(options_.workers);
-  UpdateSegmentwise(rule, iteration, segments_, sum.sum(), asynchronous() ? 1.0F : share,
+  UpdateSegmentwise(rule, iteration, segments_, sum, asynchronous() ? 1.0F : share,
                     values_.first(size_), state_, asynchronous() ? share : 1.0F, groups);
 }
 

@@ -12,9 +12,14 @@
 // with the learning rate / workers: as many as there are workers move the parameters as far as one
 // update of BSP. After the last iteration all workers are answered together, with what they have
 // come to.
+//
+// In a job that goes on after the loss of a server a second one backs the pair up: it has a pair of
+// the same chunk, to which it applies the sums that the owner sends it. Both keep what they had
+// before the last update, too, for that is how far the job may go back (docs/recovery.md).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +29,7 @@
 #include "core/time.h"
 #include "proto/bucket.h"
 #include "server/accumulator_pool.h"
+#include "server/chunk_state.h"
 #include "server/gather_result.h"
 #include "server/iteration_sum.h"
 
@@ -45,6 +51,10 @@ class KvPair {
     bool workers_hold_values = false;
     // The plan's first iteration. Unless it is 0, optimizer state comes with the initial values.
     int64_t start_iteration = 0;
+    // Another server has a pair of the same chunk. Under BSP only, where the servers update.
+    bool backed_up = false;
+    // This is the pair that backs the other up.
+    bool is_backup = false;
   };
 
   // How many iterations can be open at once: buffers that a pair borrows for their sums.
@@ -79,6 +89,21 @@ class KvPair {
                    const UpdateRule& rule, AccumulatorPool& pool,
                    std::span<const ParameterGroup> groups = {});
 
+  // Of the pair that backs another up, instead of Add: applies the sum of all workers' gradients of
+  // `iteration`, as the owner did.
+  FrameStatus Replicate(int64_t iteration, const Payload& sum, const UpdateRule& rule,
+                        AccumulatorPool& pool, std::span<const ParameterGroup> groups = {});
+  // Of a pair that is backed up by another: the sum that was applied last, until the next one is;
+  // empty for phantoms.
+  std::span<const float> last_sum() const { return last_sum_; }
+  // For whose forward pass it has values and optimizer state; nullopt before it is initialized.
+  std::optional<int64_t> version() const;
+  // backed_up: what it has, or had before the last update, for the forward pass of `iteration`;
+  // nullopt if that is neither.
+  std::optional<ChunkState> At(int64_t iteration) const;
+  // Starts with that of a pair before, in a plan that starts there.
+  void Restore(const ChunkState& state);
+
   // The iteration whose forward pass the worker is answered for: all its gradients before are here.
   int64_t clock(int worker) const { return clocks_[worker]; }
   // Whether answers are sums of gradients: where the workers update, after the initial values.
@@ -111,7 +136,7 @@ class KvPair {
   }
   GatherResult AddAsynchronous(int worker, int64_t iteration, IterationSum& sum, Time now,
                                const UpdateRule& rule, AccumulatorPool& pool);
-  void Apply(IterationSum& sum, int64_t iteration, const UpdateRule& rule,
+  void Apply(std::span<float> sum, int64_t iteration, const UpdateRule& rule,
              std::span<const ParameterGroup> groups);
   std::vector<int> CompleteOldest(int last, Time now, const UpdateRule& rule, AccumulatorPool& pool,
                                   std::span<const ParameterGroup> groups);
@@ -123,8 +148,11 @@ class KvPair {
   std::span<float> values_;
   // Optimizer state; where the workers update, the codec's residual.
   std::span<float> state_;
-  bool has_values_;  // or never gets any
-  bool has_state_;   // or begins with zeros
+  // backed_up: values, then optimizer state, as they were before the last update.
+  std::span<float> previous_;
+  std::span<float> last_sum_;  // see last_sum()
+  bool has_values_;            // or never gets any
+  bool has_state_;             // or begins with zeros
   int64_t iteration_;
   std::vector<int64_t> clocks_;     // by worker
   std::vector<IterationSum> sums_;  // iteration t is gathered in sums_[t % size]

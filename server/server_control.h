@@ -1,9 +1,15 @@
 // ServerControl: a server's control actor. Joins the job, makes the shards when a plan arrives;
 // those of a later plan take the place of the others, and what the others hold is gone then.
+//
+// Where servers keep what the job goes on from after a loss, the lanes are held first, and it is
+// told what they have; the shards of the next plan, which is of the same layout, take that over.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
 
 #include "core/trace.h"
 #include "server/shard_actor.h"
@@ -31,6 +37,11 @@ class ServerControl : public Actor {
 
  private:
   void OnPlan(const Envelope& envelope, Outbox& outbox);
+  void MakeShards(const wire::PlanAndModel& plan, Outbox& outbox);
+  void OnHold(const Envelope& envelope, Outbox& outbox);
+  void OnLaneHeld(const Envelope& envelope, Outbox& outbox);
+  // Answers a hold, if no lane changes its shard any more.
+  void TrySendHoldings(Outbox& outbox) const;
   // The shards of the present plan are there.
   void SendReady(Outbox& outbox) const;
 
@@ -38,6 +49,10 @@ class ServerControl : public Actor {
   Member member_;
   int lanes_ = 0;
   int plans_ = 0;  // one more than the present plan's number; 0 before there is one
+  int layout_ = 0;
+  std::vector<std::shared_ptr<ShardState>> shards_;  // of the present plan, by lane
+  std::optional<uint32_t> hold_;                     // its number, from a hold to the next plan
+  int running_lanes_ = 0;                            // that have not been held
 };
 
 }  // namespace poseidon

@@ -13,25 +13,24 @@ constexpr TimerId kStallScan = 1;
 // A stall is noticed at most this share of the deadline late.
 constexpr int kScansPerDeadline = 10;
 
-FactorLayer::Shape ShapeOf(const wire::PlanAndModel& plan, const BucketPlan& bucket) {
-  const InnerProductSpec& product = plan.model().layers(bucket.first_layer()).inner_product();
-  return {.workers = plan.plan().workers(),
-          .outputs = product.outputs(),
-          .inputs = product.inputs(),
-          .rows = product.rows(),
-          .floats = FloatCount(bucket),
-          .start_iteration = plan.plan().start_iteration()};
-}
-
 }  // namespace
 
 ShardActor::ShardActor(const wire::PlanAndModel& plan, const ShardOptions& options)
+    : ShardActor(plan, options,
+                 std::make_shared<ShardState>(
+                     plan, ToUpdateRule(plan.model().update_rule()),
+                     ShardState::Options{options.server, options.lane, options.phantom})) {}
+
+ShardActor::ShardActor(const wire::PlanAndModel& plan, const ShardOptions& options,
+                       std::shared_ptr<ShardState> state)
     : options_(options),
       workers_(plan.plan().workers()),
-      iterations_(plan.model().iterations()),
       copies_needed_(plan.plan().staleness() != 0),
       fifo_(plan.plan().fifo()),
-      rule_(ToUpdateRule(plan.model().update_rule())) {
+      starts_with_state_(plan.plan().start_iteration() > 0),
+      rule_(ToUpdateRule(plan.model().update_rule())),
+      state_(std::move(state)),
+      replication_(plan.plan(), options.server, options.lane) {
   for (int worker = 0; worker < workers_; ++worker) {
     worker_ranks_.push_back(RankOfWorker(plan.plan(), worker));
   }
@@ -39,66 +38,22 @@ ShardActor::ShardActor(const wire::PlanAndModel& plan, const ShardOptions& optio
     const BucketPlan& bucket = plan.plan().buckets(b);
     buckets_.push_back({bucket.name(), bucket.layer_count() > 1});
   }
-  const std::vector<Place> places = Places(plan);
-  int64_t floats = 0;
-  for (const Place& place : places) floats += place.memory_floats;
-  memory_ = std::make_shared<ZeroedMemory>(options.phantom ? 0 : floats);
-  for (const Place& place : places) {
-    const int bucket = static_cast<int>(place.key.bucket);
-    const std::span<float> memory = memory_->Take(options.phantom ? 0 : place.memory_floats);
-    if (plan.plan().buckets(bucket).scheme() == PS) {
-      MakePair(plan, place.key, memory);
-    } else {
-      MakeFactorLayer(plan, bucket, memory);
-    }
-  }
-  int64_t largest = 0;
-  for (const auto& [key, pair] : pairs_) largest = std::max(largest, pair.size());
-  // One more, which a pair borrows for a moment only.
-  const size_t sums = pairs_.size() * KvPair::OpenIterations(plan.plan().staleness()) + 1;
-  pool_ = std::make_unique<AccumulatorPool>(options.phantom ? 0 : sums, largest);
+  MakeAgreements(plan);
+  const int64_t largest = state_->largest_pair();
+  pool_ = std::make_unique<AccumulatorPool>(options.phantom ? 0 : state_->sums(), largest);
   copies_ = std::make_unique<CopyPool>(largest * sizeof(float));
 }
 
 ShardActor::~ShardActor() = default;
 
-std::vector<ShardActor::Place> ShardActor::Places(const wire::PlanAndModel& plan) const {
-  std::vector<Place> places;
-  for (uint32_t b = 0; b < static_cast<uint32_t>(plan.plan().buckets_size()); ++b) {
-    const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(b));
-    if (!UsesServers(bucket.scheme())) continue;
-    for (uint32_t c = 0; c < static_cast<uint32_t>(bucket.chunks_size()); ++c) {
-      const Chunk& chunk = bucket.chunks(static_cast<int>(c));
-      if (chunk.server() != options_.server || chunk.lane() != options_.lane) continue;
-      if (bucket.scheme() == ADAM) {
-        places.push_back({{b, 0}, FactorLayer::MemoryFloats(ShapeOf(plan, bucket), rule_)});
-        break;  // all its chunks are here
-      }
-      places.push_back(
-          {{b, c}, KvPair::MemoryFloats(PairOptions(plan.plan(), bucket), rule_, chunk.size())});
+void ShardActor::MakeAgreements(const wire::PlanAndModel& plan) {
+  if (!IsTorchType(rule_.type)) return;
+  for (const auto* pairs : {&state_->pairs(), &state_->backups()}) {
+    for (const auto& [key, pair] : *pairs) {
+      const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(key.bucket));
+      agreements_.try_emplace(key, LabelOf(key.bucket), GroupsOf(plan.model(), bucket));
     }
   }
-  return places;
-}
-
-KvPair::Options ShardActor::PairOptions(const Plan& plan, const BucketPlan& bucket) const {
-  return {.workers = workers_,
-          .deterministic = plan.deterministic(),
-          .staleness = plan.staleness(),
-          .iterations = iterations_,
-          .update_at_workers = bucket.update_at_workers(),
-          .codec = CodecOf(plan, bucket),
-          .workers_hold_values = bucket.update_at_workers() && !plan.holders().empty(),
-          .start_iteration = plan.start_iteration()};
-}
-
-void ShardActor::MakePair(const wire::PlanAndModel& plan, const Key& key, std::span<float> memory) {
-  const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(key.bucket));
-  const Chunk& chunk = bucket.chunks(static_cast<int>(key.chunk));
-  pairs_.try_emplace(key, PairOptions(plan.plan(), bucket), chunk.size(),
-                     UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()), memory);
-  if (!IsTorchType(rule_.type)) return;
-  agreements_.try_emplace(key, LabelOf(key.bucket), GroupsOf(plan.model(), bucket));
 }
 
 std::string ShardActor::LabelOf(uint32_t bucket) const {
@@ -106,20 +61,7 @@ std::string ShardActor::LabelOf(uint32_t bucket) const {
   return (info.several_layers ? "layers " : "layer ") + info.name;
 }
 
-void ShardActor::MakeFactorLayer(const wire::PlanAndModel& plan, int bucket,
-                                 std::span<float> memory) {
-  const BucketPlan& spec = plan.plan().buckets(bucket);
-  factor_layers_.try_emplace(static_cast<uint32_t>(bucket), ShapeOf(plan, spec),
-                             std::vector<Chunk>(spec.chunks().begin(), spec.chunks().end()),
-                             UpdateSegments(plan.model(), spec, 0, FloatCount(spec)), memory);
-}
-
-int64_t ShardActor::floats() const {
-  int64_t floats = 0;
-  for (const auto& [key, pair] : pairs_) floats += pair.size();
-  for (const auto& [bucket, layer] : factor_layers_) floats += layer.size();
-  return floats;
-}
+int64_t ShardActor::floats() const { return state_->owned_floats(); }
 
 void ShardActor::OnStart(Outbox& outbox) {
   outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
@@ -127,20 +69,22 @@ void ShardActor::OnStart(Outbox& outbox) {
 
 void ShardActor::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kTraining) {
+    if (!started_) PublishStart(outbox);
     started_ = outbox.now;
     return;
   }
   if (envelope.epoch != options_.epoch) return dropped_.AddStale();
+  if (envelope.from.node.role == Role::kServer) return OnServerFrame(envelope, outbox);
   const int sender = PlaceOf(envelope.from.node);
   if (sender < 0) {
     return dropped_.AddInvalid(envelope, "from a node that is no worker of this job");
   }
-  const auto pair = pairs_.find({envelope.bucket, envelope.chunk});
-  if (pair != pairs_.end()) {
+  const auto pair = state_->pairs().find({envelope.bucket, envelope.chunk});
+  if (pair != state_->pairs().end()) {
     return OnPairFrame(envelope, sender, pair->first, pair->second, outbox);
   }
-  const auto layer = factor_layers_.find(envelope.bucket);
-  if (layer != factor_layers_.end()) {
+  const auto layer = state_->factor_layers().find(envelope.bucket);
+  if (layer != state_->factor_layers().end()) {
     return OnFactorLayerFrame(envelope, sender, layer->second, outbox);
   }
   dropped_.AddInvalid(envelope, "for a KV pair that is not here");
@@ -153,8 +97,8 @@ int ShardActor::PlaceOf(const NodeId& worker) const {
   return static_cast<int>(found - worker_ranks_.begin());
 }
 
-void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const Key& key, KvPair& pair,
-                             Outbox& outbox) {
+void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const ChunkKey& key,
+                             KvPair& pair, Outbox& outbox) {
   if (sender == 0 && OnStateFrame(envelope, key, pair, outbox)) return;
   if (envelope.kind != MessageKind::kGradient)
     return dropped_.AddInvalid(envelope, "of a wrong kind");
@@ -163,6 +107,7 @@ void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const Key& ke
   const GatherResult reaction =
       pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_, *groups);
   if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
+  if (replication_.Find(key) != nullptr) return PublishUpdate(key, envelope.settings, outbox);
   const Payload body = PairAnswer(pair);
   for (const int worker : reaction.answer) {
     Send(pair.answers_sums() ? MessageKind::kGradientSum : MessageKind::kValues, key, worker,
@@ -171,7 +116,7 @@ void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const Key& ke
 }
 
 std::optional<std::vector<ParameterGroup>> ShardActor::GroupsFor(const Envelope& envelope,
-                                                                 const Key& key,
+                                                                 const ChunkKey& key,
                                                                  const KvPair& pair) {
   const auto agreement = agreements_.find(key);
   if (agreement == agreements_.end()) return std::vector<ParameterGroup>{};
@@ -193,7 +138,7 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, int sender, Factor
   const auto answer = [this, &layer, bucket = envelope.bucket](Outbox& later) {
     layer.Finish();
     for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
-      SendChunk(layer, {bucket, chunk}, later);
+      PublishUpdate({bucket, chunk}, {}, later);
     }
   };
   outbox.work.push_back({.priority = Priority(envelope.bucket, envelope.iteration),
@@ -201,7 +146,7 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, int sender, Factor
                          .done = answer});
 }
 
-bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair,
+bool ShardActor::OnStateFrame(const Envelope& envelope, const ChunkKey& key, KvPair& pair,
                               Outbox& outbox) {
   if (envelope.kind == MessageKind::kFetchOptimizerState) {
     if (!pair.initialized() || !IsSettled(envelope.iteration, pair.iteration())) {
@@ -217,16 +162,13 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, const Key& key, KvPair& 
   if (values ? !pair.Initialize(envelope.body) : !pair.InitializeState(envelope.body, rule_)) {
     dropped_.AddStale();
   } else if (pair.initialized()) {
-    const Payload body = PairAnswer(pair);
-    for (int worker = 0; worker < workers_; ++worker) {
-      Send(MessageKind::kValues, key, worker, pair.clock(worker), body, outbox);
-    }
+    PublishStart(key, outbox);
   }
   return true;
 }
 
 bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox) {
-  const Key key{envelope.bucket, envelope.chunk};
+  const ChunkKey key{envelope.bucket, envelope.chunk};
   if (envelope.kind == MessageKind::kFetchOptimizerState) {
     if (!layer.initialized() || !IsSettled(envelope.iteration, layer.iteration()) ||
         key.chunk >= layer.chunks().size()) {
@@ -244,12 +186,12 @@ bool ShardActor::OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outb
              : !layer.InitializeState(key.chunk, envelope.body, rule_)) {
     dropped_.AddStale();
   } else if (layer.initialized(key.chunk)) {
-    SendChunk(layer, key, outbox);
+    PublishStart(key, outbox);
   }
   return true;
 }
 
-void ShardActor::SendState(const Key& key, std::span<const float> state, int64_t floats,
+void ShardActor::SendState(const ChunkKey& key, std::span<const float> state, int64_t floats,
                            int64_t iteration, Outbox& outbox) {
   Payload body = Payload::Phantom(floats * sizeof(float));
   if (!options_.phantom) {
@@ -257,7 +199,7 @@ void ShardActor::SendState(const Key& key, std::span<const float> state, int64_t
     body =
         copies_needed_
             ? Payload::FromString({reinterpret_cast<const char*>(state.data()), state.size_bytes()})
-            : Payload::View(state, memory_);
+            : Payload::View(state, state_->memory());
   }
   Send(MessageKind::kOptimizerState, key, 0, iteration, body, outbox);
 }
@@ -284,31 +226,52 @@ bool ShardActor::Accept(const Envelope& envelope, FrameStatus status, const Outb
 Payload ShardActor::PairAnswer(const KvPair& pair) {
   if (options_.phantom) return Payload::Phantom(pair.answer_size());
   if (copies_needed_) return copies_->Copy(pair.answer());
-  return Payload::View(pair.answer(), memory_);
+  return Payload::View(pair.answer(), state_->memory());
 }
 
-void ShardActor::SendChunk(const FactorLayer& layer, const Key& key, Outbox& outbox) {
-  const Payload body = options_.phantom
-                           ? Payload::Phantom(layer.chunks()[key.chunk].size() * sizeof(float))
-                           : Payload::View(layer.values(key.chunk), memory_);
+void ShardActor::AnswerAll(const ChunkKey& key, Outbox& outbox) {
+  const auto pair = state_->pairs().find(key);
+  if (pair == state_->pairs().end()) {
+    return SendChunk(state_->factor_layers().at(key.bucket), key, outbox);
+  }
+  const Payload body = PairAnswer(pair->second);
+  for (int worker = 0; worker < workers_; ++worker) {
+    Send(MessageKind::kValues, key, worker, pair->second.clock(worker), body, outbox);
+  }
+}
+
+void ShardActor::SendChunk(const FactorLayer& layer, const ChunkKey& key, Outbox& outbox) {
+  const Payload body = ViewOf(layer.values(key.chunk), layer.chunks()[key.chunk].size());
   for (int worker = 0; worker < workers_; ++worker) {
     Send(MessageKind::kValues, key, worker, layer.iteration(), body, outbox);
   }
 }
 
-void ShardActor::Send(MessageKind kind, const Key& key, int worker, int64_t iteration,
+Payload ShardActor::ViewOf(std::span<const float> floats, int64_t size) const {
+  return options_.phantom ? Payload::Phantom(size * sizeof(float))
+                          : Payload::View(floats, state_->memory());
+}
+
+void ShardActor::Send(MessageKind kind, const ChunkKey& key, int worker, int64_t iteration,
                       const Payload& body, Outbox& outbox) {
+  // Values for an iteration come of the exchange before.
+  Envelope envelope =
+      MakeFrame(kind, key, {Role::kWorker, worker_ranks_[worker]}, iteration, iteration - 1);
+  envelope.body = body;
+  outbox.Send(std::move(envelope));
+}
+
+Envelope ShardActor::MakeFrame(MessageKind kind, const ChunkKey& key, const NodeId& to,
+                               int64_t iteration, int64_t exchange) const {
   Envelope envelope;
   envelope.kind = kind;
-  envelope.to = {{Role::kWorker, worker_ranks_[worker]}, kFirstDataLane + options_.lane};
+  envelope.to = {to, kFirstDataLane + options_.lane};
   envelope.epoch = options_.epoch;
   envelope.iteration = iteration;
   envelope.bucket = key.bucket;
   envelope.chunk = key.chunk;
-  // Values for an iteration come of the exchange before.
-  envelope.priority = Priority(key.bucket, iteration - 1);
-  envelope.body = body;
-  outbox.Send(std::move(envelope));
+  envelope.priority = Priority(key.bucket, exchange);
+  return envelope;
 }
 
 int ShardActor::Priority(uint32_t bucket, int64_t exchange) const {
@@ -320,14 +283,16 @@ void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {
   // The oldest stall: a worker that hangs soon leaves other pairs waiting, too.
   Time oldest = outbox.now - options_.stall_deadline;
   std::optional<wire::Stalled> stalled;
-  const auto consider = [&](uint32_t bucket, const auto& owner) {
+  const auto consider = [&](const ChunkKey& key, const auto& owner) {
     const std::optional<Time> since = WaitingSince(owner);
     if (!since || *since > oldest) return;
     oldest = *since;
-    stalled = StallOf(bucket, owner);
+    stalled = StallOf(key, owner);
   };
-  for (const auto& [key, pair] : pairs_) consider(key.bucket, pair);
-  for (const auto& [bucket, layer] : factor_layers_) consider(bucket, layer);
+  for (const auto& [key, pair] : state_->pairs()) consider(key, pair);
+  for (const auto& [bucket, layer] : state_->factor_layers()) consider({bucket, 0}, layer);
+  const auto awaited = replication_.oldest();
+  if (awaited && awaited->since <= oldest) stalled = StallOf(*awaited);
   if (!stalled) return outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
   // Once is enough, the scheduler ends the job.
   outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), *stalled));
@@ -341,17 +306,35 @@ std::optional<Time> ShardActor::WaitingSince(const Owner& owner) const {
 }
 
 template <typename Owner>
-wire::Stalled ShardActor::StallOf(uint32_t bucket, const Owner& owner) const {
+wire::Stalled ShardActor::StallOf(const ChunkKey& key, const Owner& owner) const {
   wire::Stalled stalled;
-  const std::string label = LabelOf(bucket);
-  stalled.set_waiting_for(owner.initialized() ? "the gradient of " + label + ", iteration " +
-                                                    std::to_string(owner.iteration()) + ","
-                                              : "the initial values of " + label);
-  for (const int worker : owner.initialized() ? owner.missing() : std::vector<int>{0}) {
+  const std::string label = LabelOf(key.bucket);
+  const auto miss = [&stalled](const NodeId& id) {
     wire::Node* node = stalled.add_missing();
-    node->set_role(static_cast<uint32_t>(Role::kWorker));
-    node->set_rank(worker_ranks_[worker]);
+    node->set_role(static_cast<uint32_t>(id.role));
+    node->set_rank(id.rank);
+  };
+  if (owner.initialized()) {
+    stalled.set_waiting_for("the gradient of " + label + ", iteration " +
+                            std::to_string(owner.iteration()) + ",");
+    for (const int worker : owner.missing()) miss({Role::kWorker, worker_ranks_[worker]});
+  } else {
+    stalled.set_waiting_for("the initial values of " + label);
+    const Replication::Copy* copy = replication_.Find(key);
+    const bool from_backup = copy != nullptr && replication_.starts_from_servers();
+    miss(from_backup ? copy->backup : NodeId{Role::kWorker, worker_ranks_[0]});
   }
+  return stalled;
+}
+
+wire::Stalled ShardActor::StallOf(const Replication::Awaited& awaited) const {
+  wire::Stalled stalled;
+  stalled.set_waiting_for("the copy of " + LabelOf(awaited.key.bucket) + " for iteration " +
+                          std::to_string(awaited.iteration) + ",");
+  const NodeId backup = replication_.Find(awaited.key)->backup;
+  wire::Node* node = stalled.add_missing();
+  node->set_role(static_cast<uint32_t>(backup.role));
+  node->set_rank(backup.rank);
   return stalled;
 }
 

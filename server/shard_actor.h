@@ -5,9 +5,13 @@
 // to those who can go on, without being asked. Where a plan does not start at iteration 0,
 // optimizer state (kInitialOptimizerState) comes with the values; when a plan is left, worker 0
 // asks for it (kFetchOptimizerState, answered by kOptimizerState). Frames of another epoch, of a
-// past iteration, or that arrive twice are counted and dropped; those that no correct worker could
-// send are logged once per worker, too. Workers that want a pair updated by different numbers end
+// past iteration, or that arrive twice are counted and dropped; those that no correct node could
+// send are logged once per node, too. Workers that want a pair updated by different numbers end
 // the job (server/settings_agreement.h).
+//
+// Where the plan has a second server keep a chunk, too, kValues go out when that one has it
+// (server/replication.h). In a plan that goes on after a loss these servers have what it starts
+// with, or get it from each other, when the training begins.
 #pragma once
 
 #include <atomic>
@@ -26,8 +30,9 @@
 #include "server/copy_pool.h"
 #include "server/factor_layer.h"
 #include "server/kv_pair.h"
+#include "server/replication.h"
 #include "server/settings_agreement.h"
-#include "server/zeroed_memory.h"
+#include "server/shard_state.h"
 #include "transport/actor.h"
 #include "transport/dropped_frames.h"
 
@@ -47,7 +52,11 @@ struct ShardOptions {
 
 class ShardActor : public Actor {
  public:
-  // Makes all memory. The plan and model must come from the scheduler's planner.
+  // Of what it has, the state must be that of the plan's first iteration. The plan and model must
+  // come from the scheduler's planner.
+  ShardActor(const wire::PlanAndModel& plan, const ShardOptions& options,
+             std::shared_ptr<ShardState> state);
+  // Makes the state, and so all memory, itself.
   ShardActor(const wire::PlanAndModel& plan, const ShardOptions& options);
   ~ShardActor() override;
 
@@ -60,53 +69,59 @@ class ShardActor : public Actor {
   int64_t dropped_frames() const { return dropped_frames_; }
 
  private:
-  struct Key {
-    uint32_t bucket = 0;
-    uint32_t chunk = 0;
-    auto operator<=>(const Key&) const = default;
-  };
-  // What the plan gives to this lane: a KV pair, or a whole bucket as a factor layer.
-  struct Place {
-    Key key;  // chunk 0 of a factor layer
-    int64_t memory_floats = 0;
-  };
   struct BucketInfo {
     std::string name;
     bool several_layers = false;
   };
 
-  std::vector<Place> Places(const wire::PlanAndModel& plan) const;
   // Of the worker among the plan's; -1: it is none.
   int PlaceOf(const NodeId& worker) const;
-  KvPair::Options PairOptions(const Plan& plan, const BucketPlan& bucket) const;
-  void MakePair(const wire::PlanAndModel& plan, const Key& key, std::span<float> memory);
+  void MakeAgreements(const wire::PlanAndModel& plan);
   // "layer fc1", for people.
   std::string LabelOf(uint32_t bucket) const;
-  void MakeFactorLayer(const wire::PlanAndModel& plan, int bucket, std::span<float> memory);
 
   // `sender` and what follows: places of workers.
-  void OnPairFrame(const Envelope& envelope, int sender, const Key& key, KvPair& pair,
+  void OnPairFrame(const Envelope& envelope, int sender, const ChunkKey& key, KvPair& pair,
                    Outbox& outbox);
   void OnFactorLayerFrame(const Envelope& envelope, int sender, FactorLayer& layer, Outbox& outbox);
   // Of a rule of torch.optim's: by what numbers the gradient's worker wants the pair updated; of
   // others none. Nothing where the frame does not say it as it must. Throws ConfigError if another
   // worker has said otherwise.
-  std::optional<std::vector<ParameterGroup>> GroupsFor(const Envelope& envelope, const Key& key,
-                                                       const KvPair& pair);
+  std::optional<std::vector<ParameterGroup>> GroupsFor(const Envelope& envelope,
+                                                       const ChunkKey& key, const KvPair& pair);
+  // shard_replication.cc. Of a chunk that two servers keep, from the other one of them.
+  void OnServerFrame(const Envelope& envelope, Outbox& outbox);
+  void OnFrameOfOwner(const Envelope& envelope, const ChunkKey& key, KvPair& copy, Outbox& outbox);
+  void OnFrameOfBackup(const Envelope& envelope, const ChunkKey& key, Outbox& outbox);
+  // The training begins: what the servers have of the plan's start goes to who lacks it.
+  void PublishStart(Outbox& outbox);
+  // A chunk that is owned here has what the plan starts with, or what the sum of all gradients came
+  // to: tells its backup, if it has one, else all workers.
+  void PublishStart(const ChunkKey& key, Outbox& outbox);
+  void PublishUpdate(const ChunkKey& key, const Payload& settings, Outbox& outbox);
+  void AnswerAll(const ChunkKey& key, Outbox& outbox);
+  // Values, and optimizer state, of what is kept here of the chunk.
+  void SendStart(const ChunkKey& key, const NodeId& server, Outbox& outbox);
+  // Takes such a frame into what is kept here. True: now all of the chunk is.
+  bool TakeStart(const Envelope& envelope, const ChunkKey& key);
   // What worker 0 gives or takes where a plan starts or is left; true if the frame was such a one.
-  bool OnStateFrame(const Envelope& envelope, const Key& key, KvPair& pair, Outbox& outbox);
+  bool OnStateFrame(const Envelope& envelope, const ChunkKey& key, KvPair& pair, Outbox& outbox);
   bool OnStateFrame(const Envelope& envelope, FactorLayer& layer, Outbox& outbox);
   // Whether the state is what worker 0, which asks before its gradient of iteration `asked`, must
   // find: nothing is applied without that gradient. Under staleness it is what it is.
   bool IsSettled(int64_t asked, int64_t applied) const;
-  void SendState(const Key& key, std::span<const float> state, int64_t floats, int64_t iteration,
-                 Outbox& outbox);
+  void SendState(const ChunkKey& key, std::span<const float> state, int64_t floats,
+                 int64_t iteration, Outbox& outbox);
   // Counts and traces a gradient or factor; whether it was taken.
   bool Accept(const Envelope& envelope, FrameStatus status, const Outbox& outbox);
   Payload PairAnswer(const KvPair& pair);
-  void SendChunk(const FactorLayer& layer, const Key& key, Outbox& outbox);
-  void Send(MessageKind kind, const Key& key, int worker, int64_t iteration, const Payload& body,
-            Outbox& outbox);
+  void SendChunk(const FactorLayer& layer, const ChunkKey& key, Outbox& outbox);
+  void Send(MessageKind kind, const ChunkKey& key, int worker, int64_t iteration,
+            const Payload& body, Outbox& outbox);
+  // `exchange`: the iteration whose gradients the frame belongs to.
+  Envelope MakeFrame(MessageKind kind, const ChunkKey& key, const NodeId& to, int64_t iteration,
+                     int64_t exchange) const;
+  Payload ViewOf(std::span<const float> floats, int64_t size) const;
 
   // Of what belongs to the exchange of a bucket's gradients of iteration `exchange`.
   int Priority(uint32_t bucket, int64_t exchange) const;
@@ -116,20 +131,20 @@ class ShardActor : public Actor {
   std::optional<Time> WaitingSince(const Owner& owner) const;
   // What it waits for, and from whom.
   template <typename Owner>
-  wire::Stalled StallOf(uint32_t bucket, const Owner& owner) const;
+  wire::Stalled StallOf(const ChunkKey& key, const Owner& owner) const;
+  wire::Stalled StallOf(const Replication::Awaited& awaited) const;
 
   ShardOptions options_;
   int workers_;
   std::vector<int> worker_ranks_;  // by place
-  int64_t iterations_;             // of the training; 0: not known
   bool copies_needed_;             // values may change while frames with them are under way
   bool fifo_;                      // priorities are all the same
+  bool starts_with_state_;         // optimizer state is among what the plan starts with
   UpdateRule rule_;
   std::vector<BucketInfo> buckets_;
-  std::shared_ptr<ZeroedMemory> memory_;  // shared with the frames on their way out
-  std::map<Key, KvPair> pairs_;
-  std::map<uint32_t, FactorLayer> factor_layers_;  // by bucket
-  std::map<Key, SettingsAgreement> agreements_;    // of a rule of torch.optim's
+  std::shared_ptr<ShardState> state_;
+  Replication replication_;
+  std::map<ChunkKey, SettingsAgreement> agreements_;  // of a rule of torch.optim's
   std::unique_ptr<AccumulatorPool> pool_;
   std::unique_ptr<CopyPool> copies_;
   std::optional<Time> started_;  // when the training started

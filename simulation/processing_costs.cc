@@ -46,6 +46,7 @@ Duration ProcessingCosts::OfExchange(const Envelope& envelope) {
     case MessageKind::kGradient:
       return OfGradient(envelope, bucket);
     case MessageKind::kGradientSum:
+    case MessageKind::kReplica:
       return bucket.update[envelope.chunk];
     case MessageKind::kReduce:
       return OfReduce(envelope);

@@ -39,6 +39,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kInitialOptimizerState, "initial optimizer state"},
     Name{MessageKind::kFetchOptimizerState, "fetch optimizer state"},
     Name{MessageKind::kOptimizerState, "optimizer state"},
+    Name{MessageKind::kReplica, "replica"},
+    Name{MessageKind::kReplicated, "replicated"},
     Name{MessageKind::kProbe, "probe"},
     Name{MessageKind::kProbeEcho, "probe echo"},
     Name{MessageKind::kLinkReport, "link report"},

@@ -48,8 +48,10 @@ enum class MessageKind : int {
   // wire::LeaveRequest, and back to there: wire::End, whether the worker will.
   kLeave = 24,
   // Recovery. Of a hold, its number is `step`, also in the two kinds that answer it.
-  kHold = 26,      // scheduler -> workers: no body; a node is lost, the exchange stops
-  kHoldings = 22,  // worker -> scheduler: wire::Holdings; it has stopped
+  // scheduler -> workers, and servers that keep what the job goes on from: no body; a node is lost,
+  // the exchange stops
+  kHold = 26,
+  kHoldings = 22,  // answer: wire::Holdings; it has stopped
   // worker -> first data lane of a worker that has taken a lost one's place: floats, what its net
   // has beside the model
   kStatistics = 25,
@@ -59,7 +61,8 @@ enum class MessageKind : int {
   kHeartbeatAck = 21,  // scheduler -> node: no body
 
   // Data lanes; bucket, chunk and iteration are set.
-  kInitialValues = 30,  // worker -> server or worker: worker 0's floats of one chunk
+  kInitialValues = 30,  // worker -> server or worker: worker 0's floats of one chunk; also between
+                        // the two servers that keep it
   kGradient = 31,       // worker -> server: floats of one chunk
   kValues = 32,         // server -> worker: floats of one chunk, for the forward of `iteration`
   kFactors = 33,      // worker -> worker (SFB): chunk 2 w is u (rows x outputs) of worker w, chunk
@@ -68,10 +71,13 @@ enum class MessageKind : int {
   kReduce = 34,       // worker -> worker: floats of a range of a chunk; step is set
   kGradientSum = 35,  // server -> worker: sum of all workers' gradients of one chunk
   // A switch of plans.
-  // worker -> server or worker: worker 0's optimizer state of one chunk
+  // likewise: the optimizer state of one chunk
   kInitialOptimizerState = 36,
   kFetchOptimizerState = 37,  // worker 0 -> server: no body; wants kOptimizerState of one chunk
   kOptimizerState = 38,       // server -> worker 0: what it keeps of one chunk besides the values
+  // Between the two servers that keep a chunk, in a job that recovers.
+  kReplica = 41,     // owner -> backup: the sum of all workers' gradients of one chunk
+  kReplicated = 42,  // backup -> owner: no body; it has the chunk for the forward of `iteration`
   // Before there is a plan; step is set.
   kProbe = 39,      // worker -> worker: floats that nobody reads; step 0: no echo is wanted
   kProbeEcho = 40,  // worker -> worker: no body; the probe has come
@@ -137,7 +143,7 @@ struct Envelope {
   Time happened{};
   // In the sender's node only; null: nobody wants to hear of it.
   std::shared_ptr<Departure> departure = nullptr;
-  // kGradientReady, kGradient: UpdateSettings, where the model's update rule is one of
+  // kGradientReady, kGradient, kReplica: UpdateSettings, where the model's update rule is one of
   // torch.optim's. Part of the header on the wire, so a few hundred bytes at most.
   Payload settings = {};
   Payload body;

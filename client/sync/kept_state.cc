@@ -26,7 +26,9 @@ KeptState::KeptState(std::shared_ptr<const wire::PlanAndModel> plan,
   if (phantom) return;
   const int64_t kept = 1 + state_;
   int64_t parameters = 0;
-  for (const BucketPlan& bucket : plan_->plan().buckets()) parameters += FloatCount(bucket);
+  for (const BucketPlan& bucket : plan_->plan().buckets()) {
+    if (bucket.update_at_workers()) parameters += FloatCount(bucket);
+  }
   try {
     floats_.resize(parameters * kept);
   } catch (const std::bad_alloc&) {
@@ -36,12 +38,17 @@ KeptState::KeptState(std::shared_ptr<const wire::PlanAndModel> plan,
             std::to_string((parameters * kept * 4) >> 20) + " MiB");
   }
   std::span<float> rest(floats_);
-  for (std::vector<KeptChunk>& chunks : buckets_) {
-    for (KeptChunk& chunk : chunks) {
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (!UpdatesItself(bucket)) continue;
+    for (KeptChunk& chunk : buckets_[bucket]) {
       chunk.before = rest.first(chunk.size * kept);
       rest = rest.subspan(chunk.before.size());
     }
   }
+}
+
+bool KeptState::UpdatesItself(size_t bucket) const {
+  return plan_->plan().buckets(static_cast<int>(bucket)).update_at_workers();
 }
 
 std::span<float> KeptState::Values(int bucket, const KeptChunk& chunk) const {
@@ -74,10 +81,18 @@ void KeptState::BeforeUpdate(int bucket, int64_t offset, int64_t size, int64_t i
   }
 }
 
+bool KeptState::complete() const {
+  return std::ranges::all_of(buckets_, [](const std::vector<KeptChunk>& chunks) {
+    return std::ranges::all_of(chunks,
+                               [](const KeptChunk& chunk) { return chunk.version.has_value(); });
+  });
+}
+
 std::optional<int64_t> KeptState::OldestVersion() const {
   std::optional<int64_t> oldest;
-  for (const std::vector<KeptChunk>& chunks : buckets_) {
-    for (const KeptChunk& chunk : chunks) {
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (!UpdatesItself(bucket)) continue;
+    for (const KeptChunk& chunk : buckets_[bucket]) {
       if (!chunk.version) return std::nullopt;
       oldest = std::min(oldest.value_or(*chunk.version), *chunk.version);
     }
@@ -87,6 +102,7 @@ std::optional<int64_t> KeptState::OldestVersion() const {
 
 void KeptState::GoBack(int64_t iteration) {
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (!UpdatesItself(bucket)) continue;
     for (KeptChunk& chunk : buckets_[bucket]) {
       CHECK(chunk.version == iteration || chunk.version == iteration + 1)
           << "iteration " << iteration << " is not kept";

@@ -8,6 +8,9 @@
 // all are t or t + 1, for one t; and nobody has sent more than gradients of t + 1, which without
 // those of a lost worker update nothing. All can go back to t.
 //
+// What servers update they keep likewise, and send all workers once more (server/replication.h). Of
+// such chunks it is only known here that they have come.
+//
 // Thread safety: different lanes update different chunks at the same time. The rest may be called
 // when no lane does; docs/recovery.md says how that is brought about.
 #pragma once
@@ -38,7 +41,10 @@ class KeptState {
   // with the gradients of `iteration`: keeps them.
   void BeforeUpdate(int bucket, int64_t offset, int64_t size, int64_t iteration);
 
-  // The oldest version of all chunks; nullopt if some have not arrived.
+  // All chunks have arrived.
+  bool complete() const;
+  // The oldest version of all chunks that the worker updates; nullopt if some have not arrived, or
+  // there are none.
   std::optional<int64_t> OldestVersion() const;
   // All chunks are for the forward pass of `iteration` again: the oldest version, or the one after
   // it if that is what all have.
@@ -58,6 +64,7 @@ class KeptState {
     std::span<float> before;
   };
 
+  bool UpdatesItself(size_t bucket) const;
   std::span<float> Values(int bucket, const KeptChunk& chunk) const;
   std::span<float> OptimizerState(int bucket, const KeptChunk& chunk) const;
 

@@ -37,9 +37,15 @@ bool ParameterServerSyncer::values_from_servers() const {
   return context_->plan.plan().holders().empty() || !plan().update_at_workers();
 }
 
+bool ParameterServerSyncer::servers_hold() const {
+  return !context_->plan.plan().holders().empty() && !plan().update_at_workers();
+}
+
 FrameStatus ParameterServerSyncer::PublishInitial(const Payload& optimizer_state, Outbox& outbox) {
   if (from_workers_) from_workers_->Publish(outbox);
   if (!values_from_servers()) return CountDown();
+  // They are the only ones to have its optimizer state.
+  if (servers_hold()) return FrameStatus::kAccepted;
   // Servers answer all workers, so one of those that have the values is enough.
   if (context_->place != context_->publisher()) return FrameStatus::kAccepted;
   const bool to_servers = context_->starts_with_optimizer_state() && !plan().update_at_workers();

@@ -35,6 +35,8 @@ class ParameterServerSyncer : public Syncer {
   bool IsSum(const Envelope& envelope) const;
   // Whether the plan's first values come from the servers; else some workers have them.
   bool values_from_servers() const;
+  // Whether the servers have what the plan starts with: after a loss, where they update.
+  bool servers_hold() const;
   // Whether a frame that answers a gradient, or brings initial values, has the chunk's size.
   bool Fits(const Envelope& envelope, const Chunk& chunk) const;
   const BucketPlan& plan() const { return context_->bucket(bucket_); }

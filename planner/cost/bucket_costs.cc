@@ -28,6 +28,15 @@ class ServerTraffic {
       received_[owner] += up;
     }
   }
+  // The sum of all gradients of a chunk, to the server that backs it up.
+  void AddReplica(const Chunk& chunk) {
+    if (!chunk.has_backup()) return;
+    const int owner = cluster_.MachineOfServer(chunk.server());
+    const int backup = cluster_.MachineOfServer(chunk.backup());
+    if (owner == backup) return;
+    sent_[owner] += chunk.size() * kFloatBytes;
+    received_[backup] += chunk.size() * kFloatBytes;
+  }
   BucketBytes Most() const {
     return {*std::max_element(sent_.begin(), sent_.end()),
             *std::max_element(received_.begin(), received_.end())};
@@ -107,11 +116,13 @@ BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const Mode
   if (bucket.scheme() == ADAM) {
     const FactorBytes factors = FactorBytesOf(plan, bucket, model);
     traffic.Add(bucket.chunks(0).server(), factors.u + factors.v, FloatCount(bucket) * kFloatBytes);
+    for (const Chunk& chunk : bucket.chunks()) traffic.AddReplica(chunk);
     return traffic.Most();
   }
   for (const Chunk& chunk : bucket.chunks()) {
     traffic.Add(chunk.server(), CodedBytes(plan, bucket, chunk.size()),
                 AnswerBytes(plan, bucket, chunk.size()));
+    traffic.AddReplica(chunk);
   }
   return traffic.Most();
 }

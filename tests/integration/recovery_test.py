@@ -174,6 +174,26 @@ class RestartedByRunTest(RecoveryTest):
     def test_worker_0_and_a_server_at_once(self):
         self.check("BYTES", "worker-0", "server-1")
 
+    def test_server_that_updates(self):
+        """What it owned its backup has, and what it backed up its owner."""
+        self.check("BYTES update_at: SERVERS", "server-1")
+        with open(self.path("out/logs/scheduler.log"), encoding="utf-8") as log:
+            self.assertIn("servers of one machine back each other up", log.read())
+
+    @cluster.slow
+    def test_nodes_of_a_job_whose_servers_update(self):
+        for policy in ("ALL_PS update_at: SERVERS", "ALL_ADAM"):
+            for names in (("server-0",), ("worker-0",), ("server-1", "worker-2")):
+                with self.subTest(policy=policy, names=names):
+                    self.check(policy, *names)
+
+    @cluster.slow
+    def test_both_servers_that_update(self):
+        run = self.start_killing("ALL_PS update_at: SERVERS", "server-0", "server-1")
+        self.assertEqual(run.wait(), cluster.PEER_LOST)
+        self.assertIn("lost both servers that kept a part of the parameters", run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
     def test_scheduler_twice(self):
         """Nobody stops for it, and the last one tells what all have seen."""
         run = self.start_killing("BYTES", "scheduler")
@@ -271,6 +291,14 @@ class RefusedTest(RecoveryTest):
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())
         self.assertIn(text, run.output())
         self.assert_nothing_left(cluster.ENDING)
+
+    def test_updates_by_the_only_server(self):
+        self.assert_refused(
+            config=self.config("ALL_PS update_at: SERVERS").replace(
+                f"servers: {SERVERS}", "servers: 1"
+            ),
+            text="communication.update_at: the only server keeps the optimizer state",
+        )
 
     def test_clipped_gradients(self):
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:

@@ -23,6 +23,10 @@ SimulatedClusterOptions RecoveringTraining(uint64_t seed);
 // Every policy whose updates the workers make, as a job of a few envelopes.
 std::vector<SimulatedClusterOptions> TinyTrainings();
 
+// Likewise, but the servers update, of which there are two at least; under a policy that uses them.
+SimulatedClusterOptions UpdatingAtServers(SimulatedClusterOptions options,
+                                          Communication::Policy policy);
+
 // Likewise, but those that are left go on without the lost.
 SimulatedClusterOptions Shrinking(SimulatedClusterOptions options);
 
@@ -56,7 +60,7 @@ struct Undisturbed {
 
 Undisturbed TrainUndisturbed(const SimulatedClusterOptions& options);
 
-// Whether every worker has died, and the job has ended for that.
+// Whether every worker has died, or both servers that kept a chunk, and the job has ended for that.
 bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses);
 
 // Trains with losses to the parameters of the undisturbed job. Returns how many recoveries there

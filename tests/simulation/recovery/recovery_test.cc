@@ -96,10 +96,16 @@ void ExpectSameDespite(const SimulatedClusterOptions& options, const Undisturbed
   }
 }
 
+// Every third one's servers update.
+SimulatedClusterOptions AnyTraining(uint64_t seed) {
+  const SimulatedClusterOptions options = RecoveringTraining(seed);
+  return seed % 3 == 1 ? UpdatingAtServers(options, Communication::BYTES) : options;
+}
+
 TEST(RecoveryTest, LostFramesDoNotEndTheJob) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    SimulatedClusterOptions options = RecoveringTraining(seed);
+    SimulatedClusterOptions options = AnyTraining(seed);
     const Undisturbed undisturbed = TrainUndisturbed(options);
     options.network.seed = seed;
     options.network.faults = {
@@ -119,7 +125,7 @@ TEST(RecoveryTest, LostFramesDoNotEndTheJob) {
 TEST(RecoveryTest, ACutThatHealsChangesNothing) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    SimulatedClusterOptions options = RecoveringTraining(seed);
+    SimulatedClusterOptions options = AnyTraining(seed);
     const Undisturbed undisturbed = TrainUndisturbed(options);
     Loss cut = Faults(seed, options, undisturbed).Draw();
     SCOPED_TRACE("cut off: " + ToString(cut));

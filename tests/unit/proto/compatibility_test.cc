@@ -98,7 +98,11 @@ std::string RefusedUnderRecovery(const std::string& fields,
 TEST(CombinationsTest, RecoveryNeedsNothingThatALostNodeAloneHas) {
   const std::pair<std::string, std::string> cases[] = {
       {"communication { policy: ALL_PS update_at: SERVERS }", "communication.update_at: "},
-      {"communication { policy: ALL_ADAM }", "communication.policy: ALL_ADAM"},
+      {"communication { policy: ALL_ADAM }", "communication.policy: the only server"},
+      {"cluster { servers: 3 } communication { policy: TIME update_at: SERVERS }",
+       "communication.update_at: the optimizer state that servers keep"},
+      {"cluster { servers: 3 } communication { update_at: SERVERS } training { batch: BALANCED }",
+       "communication.update_at: the optimizer state that servers keep"},
       {"communication { policy: ALL_PS staleness: 2 }", "communication.staleness: "},
       {"communication { policy: ALL_PS staleness: -1 }", "communication.staleness: "},
       {"communication { codec: ONE_BIT }", "communication.codec: 1-bit"},
@@ -113,7 +117,9 @@ TEST(CombinationsTest, RecoveryNeedsNothingThatALostNodeAloneHas) {
   for (const std::string fields :
        {"", "communication { update_at: WORKERS }", "communication { policy: ALL_PS codec: FP16 }",
         "communication { policy: ALL_RING deterministic: true }",
-        "communication { policy: ALL_SFB }", "communication { policy: TIME }"}) {
+        "communication { policy: ALL_SFB }", "communication { policy: TIME }",
+        "cluster { servers: 2 } communication { policy: ALL_PS update_at: SERVERS }",
+        "cluster { servers: 2 } communication { policy: ALL_ADAM }"}) {
     EXPECT_EQ(RefusedUnderRecovery(fields), "") << fields;
   }
 }

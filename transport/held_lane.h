@@ -1,6 +1,6 @@
-// HeldLane: what takes a SyncLane's place when the job has lost a node: drops whatever comes, so
-// that nobody but the training program touches the plan's memory any more, and tells the node's
-// control lane when it is there.
+// HeldLane: what takes the place of a data lane's actor when the job has lost a node: drops
+// whatever comes, so that nobody touches the plan's memory any more (but a worker's training
+// program), and tells the node's control lane when it is there.
 #pragma once
 
 #include <cstdint>
