@@ -91,4 +91,13 @@ void ContinueTenures(const Plan& before, int64_t start, Plan& plan) {
   *plan.mutable_tenures() = std::move(tenures);
 }
 
+void ScaleRateByTenures(const Plan& plan, int workers, UpdateRuleSpec& rule) {
+  rule.clear_rate_scales();
+  for (const Tenure& tenure : plan.tenures()) {
+    RateScale& scale = *rule.add_rate_scales();
+    scale.set_start_iteration(tenure.start_iteration());
+    scale.set_scale(static_cast<float>(tenure.workers()) / static_cast<float>(workers));
+  }
+}
+
 }  // namespace poseidon

@@ -44,4 +44,8 @@ void SetMembers(const std::set<int>& workers, const std::set<int>& servers, Plan
 // until there. What `before` had planned to come later does not come.
 void ContinueTenures(const Plan& before, int64_t start, Plan& plan);
 
+// Elastic.LINEAR: makes the learning rate the rule's times the workers of each of the plan's
+// tenures by `workers`, those that the rule's rate is for.
+void ScaleRateByTenures(const Plan& plan, int workers, UpdateRuleSpec& rule);
+
 }  // namespace poseidon

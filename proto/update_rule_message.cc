@@ -28,6 +28,9 @@ UpdateRule ToUpdateRule(const UpdateRuleSpec& spec) {
   rule.warmup_iterations = spec.warmup_iterations();
   rule.warmup_base_lr = spec.warmup_base_lr();
   rule.momentum_correction = spec.momentum_correction();
+  for (const RateScale& scale : spec.rate_scales()) {
+    rule.rate_scales.push_back({scale.start_iteration(), scale.scale()});
+  }
   if (spec.has_delta()) rule.delta = spec.delta();
   if (spec.has_momentum2()) rule.momentum2 = spec.momentum2();
   if (spec.has_rms_decay()) rule.rms_decay = spec.rms_decay();

@@ -368,7 +368,8 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   *declared.mutable_inputs() = declared_inputs_.inputs;
   Write(record, outbox);
   try {
-    ToUpdateRule(body.model().update_rule());  // throws here what would else end every node
+    // Throws here what would else end every node.
+    CheckRate(ToUpdateRule(body.model().update_rule()));
     const InformationBook book(body.model(), options_.job.cluster());
     *body.mutable_plan() = options_.planner(book, options_.job);
     PlaceBackupsOnHosts(*body.mutable_plan(), outbox);

@@ -202,6 +202,8 @@ class SchedulerActor : public Actor {
   bool ShrinksAtLast(Outbox& outbox);
   // scheduler_elastic.cc
   bool IsElastic() const { return options_.job.has_elastic(); }
+  // Throws ConfigError if the rate is to change with the workers and is the program's.
+  void CheckRate(const UpdateRule& rule) const;
   int MostWorkers() const;
   // Of a worker itself, and of who is no node of the job.
   void OnLeave(const Envelope& envelope, Outbox& outbox);

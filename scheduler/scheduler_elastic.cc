@@ -6,6 +6,7 @@
 // leaves is needed by nobody any more, for the others have all that it has.
 #include <algorithm>
 
+#include "core/error.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
@@ -24,6 +25,14 @@ std::string TextOf(const std::set<int>& ranks) {
 int SchedulerActor::MostWorkers() const {
   const Elastic& elastic = options_.job.elastic();
   return elastic.has_max_workers() ? elastic.max_workers() : options_.job.cluster().workers();
+}
+
+void SchedulerActor::CheckRate(const UpdateRule& rule) const {
+  if (options_.job.elastic().learning_rate() != Elastic::LINEAR) return;
+  if (!rule.deferred && !IsTorchType(rule.type)) return;
+  throw ConfigError(
+      "elastic.learning_rate is LINEAR, but the training program makes the updates itself or sends "
+      "their rates; leave the field out, and scale the rate there");
 }
 
 std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox& outbox) {

@@ -69,6 +69,10 @@ wire::PlanAndModel SchedulerActor::NextPlan(const Cut& cut) const {
     plan.set_layout(number);
     SetMembers(workers, servers, plan);
     ContinueTenures(plan_.plan(), start, plan);
+    if (options_.job.elastic().learning_rate() == Elastic::LINEAR) {
+      ScaleRateByTenures(plan, options_.job.cluster().workers(),
+                         *next.mutable_model()->mutable_update_rule());
+    }
   }
   plan.set_number(number);
   plan.set_start_iteration(start);

@@ -163,12 +163,25 @@ const Row& Find(const Row (&rows)[kRows], std::string_view name, const char* fie
                     (kRows > 1 ? "one of " : "") + known);
 }
 
-double Rate(const UpdateRule& rule, int64_t iteration) {
+double ScaleAt(const std::vector<UpdateRule::RateScale>& scales, int64_t iteration) {
+  double scale = 1;
+  for (const UpdateRule::RateScale& next : scales) {
+    if (next.start_iteration <= iteration) scale = next.scale;
+  }
+  return scale;
+}
+
+// Without rate_scales.
+double PlainRate(const UpdateRule& rule, int64_t iteration) {
   const Policy& policy = Find(kPolicies, rule.lr_policy, "lr_policy");
   const double rate = rule.base_lr * policy.factor(rule, iteration);
   if (iteration >= rule.warmup_iterations) return rate;
   const double share = static_cast<double>(iteration) / static_cast<double>(rule.warmup_iterations);
   return rule.warmup_base_lr + (rate - rule.warmup_base_lr) * share;
+}
+
+double Rate(const UpdateRule& rule, int64_t iteration) {
+  return PlainRate(rule, iteration) * ScaleAt(rule.rate_scales, iteration);
 }
 
 // What Adam multiplies the rate with, because its means start at 0 (Kingma and Ba 2015, section 2).
@@ -248,6 +261,10 @@ void Validate(const UpdateRule& rule) {
   Require(rule.warmup_iterations >= 0, "warmup_iterations", rule.warmup_iterations, "at least 0");
   Require(std::isfinite(rule.warmup_base_lr) && rule.warmup_base_lr >= 0, "warmup_base_lr",
           rule.warmup_base_lr, "a finite number, at least 0");
+  for (const UpdateRule::RateScale& scale : rule.rate_scales) {
+    Require(std::isfinite(scale.scale) && scale.scale > 0, "a scale of the learning rate",
+            scale.scale, "a finite number above 0");
+  }
   Require(rule.deferred || rule.type != "MeanGradient", "type", rule.type,
           "another one unless the update is deferred");
   Require(!rule.deferred || !IsTorchType(rule.type), "type", rule.type,

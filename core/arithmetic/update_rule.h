@@ -51,6 +51,13 @@ struct UpdateRule {
   // SGD, Nesterov: state of the iteration before is multiplied with the ratio of its rate to the
   // present one (ibid., section 3, remark 2).
   bool momentum_correction = false;
+  // What the rate, after warm-up, is multiplied with from an iteration on, until the next of these;
+  // by ascending iterations. Before the first: 1.
+  struct RateScale {
+    int64_t start_iteration = 0;
+    float scale = 1;
+  };
+  std::vector<RateScale> rate_scales;
 };
 
 // What a blob multiplies the global values with (Caffe's ParamSpec).
@@ -79,6 +86,7 @@ int StepsTaken(const std::vector<int>& stepvalue, int64_t iteration);
 //   exp        gamma ^ i                   inv      (1 + gamma i) ^ -power
 //   multistep  gamma ^ StepsTaken(i)       poly     (1 - i / max_iter) ^ power, 0 after max_iter
 //   sigmoid    1 / (1 + e ^ (-gamma (i - stepsize)))
+// and with the one of rate_scales that holds at i.
 // The rule must have passed Validate.
 float LearningRate(const UpdateRule& rule, int64_t iteration);
 

@@ -22,11 +22,18 @@ constexpr uint64_t kSeeds = 20000;
 // Workers that come later than the others.
 constexpr int kNewcomers = 2;
 
-SimulatedClusterOptions Growing(SimulatedClusterOptions options) {
+// Of a third of the seeds the learning rate changes with the workers.
+Elastic::LearningRate RateOf(uint64_t seed) {
+  return seed % 3 == 0 ? Elastic::LINEAR : Elastic::KEEP;
+}
+
+SimulatedClusterOptions Growing(SimulatedClusterOptions options,
+                                Elastic::LearningRate rate = Elastic::KEEP) {
   options = Shrinking(std::move(options));
   Elastic& elastic = *options.job.mutable_elastic();
   elastic.set_max_workers(options.job.cluster().workers() + kNewcomers);
   elastic.set_regroup_interval_seconds(0);
+  elastic.set_learning_rate(rate);
   return options;
 }
 
@@ -99,7 +106,7 @@ class Wishes {
 
 // Two workers come, and up to two leave, at any time. How many did before the training ended.
 Changes ExpectElastic(uint64_t seed) {
-  SimulatedClusterOptions options = Growing(RecoveringTraining(seed));
+  SimulatedClusterOptions options = Growing(RecoveringTraining(seed), RateOf(seed));
   Wishes wishes(seed, TrainUndisturbed(options));
   const int workers = options.job.cluster().workers();
   for (int i = 0; i < kNewcomers; ++i) AddWorker(wishes.Draw(), options);
@@ -134,7 +141,7 @@ void ExpectElasticWithLosses(uint64_t begin, uint64_t end) {
   Changes all;
   for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    SimulatedClusterOptions options = Growing(RecoveringTraining(seed));
+    SimulatedClusterOptions options = Growing(RecoveringTraining(seed), RateOf(seed));
     const Undisturbed undisturbed = TrainUndisturbed(options);
     Wishes wishes(seed, undisturbed);
     Faults faults(seed, options, undisturbed);

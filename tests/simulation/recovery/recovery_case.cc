@@ -220,6 +220,19 @@ Plan LastPlan(const SimulatedCluster& cluster) {
   return state.plan ? state.plan->plan() : Plan();
 }
 
+// What is to be trained, with the learning rate of each of the plan's tenures.
+TrainingWork WithRates(const SimulatedClusterOptions& options, const Plan& plan) {
+  TrainingWork work = options.work;
+  if (options.job.elastic().learning_rate() != Elastic::LINEAR) return work;
+  for (const Tenure& tenure : plan.tenures()) {
+    RateScale& scale = *work.model.mutable_update_rule()->add_rate_scales();
+    scale.set_start_iteration(tenure.start_iteration());
+    scale.set_scale(static_cast<float>(tenure.workers()) /
+                    static_cast<float>(options.job.cluster().workers()));
+  }
+  return work;
+}
+
 void ExpectTrained(const SimulatedCluster& cluster, const SimulatedClusterOptions& options) {
   const Plan plan = LastPlan(cluster);
   const WorkersOf workers = TenuresOf(plan);
@@ -227,8 +240,8 @@ void ExpectTrained(const SimulatedCluster& cluster, const SimulatedClusterOption
   for (int place = 1; place < plan.workers(); ++place) {
     EXPECT_EQ(ParametersOf(cluster, RankOfWorker(plan, place)), first) << "place " << place;
   }
-  EXPECT_LE(Difference(first, TrainSerially(options.work, workers)),
-            RoundingBound(options.work, workers));
+  const TrainingWork work = WithRates(options, plan);
+  EXPECT_LE(Difference(first, TrainSerially(work, workers)), RoundingBound(work, workers));
 }
 
 }  // namespace poseidon

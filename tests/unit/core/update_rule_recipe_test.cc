@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/arithmetic/update_rule.h"
+#include "core/error.h"
 
 namespace poseidon {
 namespace {
@@ -60,6 +61,31 @@ TEST(MomentumCorrectionTest, IsTheMomentumOfGradients) {
     value -= LearningRate(rule, i) * velocity;
     EXPECT_NEAR(parameters[0], value, 1e-5) << i;
   }
+}
+
+// As if the policy itself had said so: the momentum of gradients sees the rates before and after.
+TEST(RateScaleTest, HoldsFromItsIterationOn) {
+  std::mt19937 random(4);
+  UpdateRule rule;
+  rule.base_lr = 0.5F;
+  rule.momentum = 0.9F;
+  rule.momentum_correction = true;
+  rule.rate_scales = {{3, 2.0F}, {7, 0.5F}};
+  std::vector<float> parameters{1};
+  std::vector<float> optimizer_state{0};
+  double value = 1;
+  double velocity = 0;
+  for (int i = 0; i < 12; ++i) {
+    const double rate = i < 3 ? 0.5 : i < 7 ? 1.0 : 0.25;
+    EXPECT_EQ(LearningRate(rule, i), rate) << i;
+    const std::vector<float> gradient = Random(1, random);
+    Update({rule, i, {}, 1}, gradient, parameters, optimizer_state);
+    velocity = double{rule.momentum} * velocity + gradient[0];
+    value -= rate * velocity;
+    EXPECT_NEAR(parameters[0], value, 1e-5) << i;
+  }
+  rule.rate_scales[1].scale = -1;
+  EXPECT_THROW(Validate(rule), ConfigError);
 }
 
 TEST(DeferredTest, IsTheSameUpdateLater) {

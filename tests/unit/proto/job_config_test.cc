@@ -220,6 +220,8 @@ TEST_F(JobConfigTest, ElasticIsChecked) {
   EXPECT_THAT(bad("max_workers: 2"), HasSubstr("elastic.max_workers is 2; it must be between 3"));
   EXPECT_THAT(bad("regroup_interval_seconds: -1"),
               HasSubstr("elastic.regroup_interval_seconds is -1"));
+  EXPECT_EQ(bad("learning_rate: LINEAR"), "");
+  EXPECT_THAT(bad("learning_rate: LINEER"), HasSubstr("LINEER"));
   EXPECT_THAT(bad("minworkers: 1"), HasSubstr("did you mean \"min_workers\"?"));
 }
 
