@@ -25,10 +25,26 @@ DataOrder::DataOrder(OrderedRecords of, int64_t workers, int64_t batch, bool shu
 }
 
 int64_t DataOrder::Record(int64_t position) {
+  if (of_.drawn) return Draw(*of_.drawn, position);
   const int64_t at = position + skip_;
   if (!shuffle_) return at % of_.records;
   if (at / of_.records != epoch_) Permute(at / of_.records);
   return permutation_[at % of_.records];
+}
+
+int64_t DataOrder::Draw(const DrawnRecords& drawn, int64_t position) const {
+  // Whole numbers, so that a batch of 10 has 7 of 70 % wherever it stands in the sequence. Taken
+  // apart, for a product with the position itself could overflow.
+  const auto of_first_kind = [&](int64_t positions) {
+    return positions / DrawnRecords::kMillion * drawn.first_kind_of_a_million +
+           positions % DrawnRecords::kMillion * drawn.first_kind_of_a_million /
+               DrawnRecords::kMillion;
+  };
+  const bool first = of_first_kind(position + 1) > of_first_kind(position);
+  const int64_t begin = first ? 0 : drawn.first_kind;
+  const int64_t end = first ? drawn.first_kind : of_.records;
+  Random random(DeriveSeed(DeriveSeed(seed_, "drawn"), static_cast<uint64_t>(position)));
+  return begin + static_cast<int64_t>(random.Below(static_cast<uint64_t>(end - begin)));
 }
 
 void DataOrder::Permute(int64_t epoch) {

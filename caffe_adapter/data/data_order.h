@@ -2,17 +2,29 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "caffe_adapter/data/data_share.h"
 
 namespace poseidon {
 
+// Records of two kinds that are drawn at random, so that one may come again before another has
+// come: the windows of a WindowData layer.
+struct DrawnRecords {
+  static constexpr int64_t kMillion = 1'000'000;
+
+  int64_t first_kind = 0;  // records; those behind them are of the second kind
+  // Of a million positions, which are spread evenly: a quarter is each fourth position.
+  int64_t first_kind_of_a_million = 0;
+};
+
 // What an order is of. Either `records` in all, or, where records come in files that are read
 // whole, how many each file has.
 struct OrderedRecords {
   int64_t records = 0;
   std::vector<int64_t> files = {};
+  std::optional<DrawnRecords> drawn = std::nullopt;
 };
 
 // All workers read parts of one sequence of records: P workers with batch B read in an iteration
@@ -29,7 +41,8 @@ struct OrderedRecords {
 //
 // Shuffled, an epoch has a random permutation of its own (Fisher and Yates, with the draws of
 // core/random.h: the same on every platform), of the files and of the records in each file where
-// there are files; otherwise records come in database order, as in Caffe.
+// there are files; otherwise records come in database order, as in Caffe. Drawn records have no
+// epochs: which one a position has depends on seed and position alone.
 class DataOrder {
  public:
   DataOrder(OrderedRecords of, int64_t workers, int64_t batch, bool shuffle, uint64_t seed,
@@ -49,6 +62,7 @@ class DataOrder {
   int64_t Record(int64_t position);
 
  private:
+  int64_t Draw(const DrawnRecords& drawn, int64_t position) const;
   void Permute(int64_t epoch);
   void PermuteFiles(uint64_t seed);
 

@@ -94,13 +94,13 @@ ByteImage ToByteImage(const cv::Mat& image) {
   return result;
 }
 
-cv::Mat ToMat(const ByteImage& image) {
+cv::Mat ToMat(const ByteImage& image, const ImageRegion& region) {
   const auto channels = static_cast<int>(image.shape[0]);
-  cv::Mat mat(static_cast<int>(image.shape[1]), static_cast<int>(image.shape[2]), CV_8UC(channels));
-  const size_t plane = static_cast<size_t>(image.shape[1] * image.shape[2]);
-  size_t pixel = 0;
+  cv::Mat mat(static_cast<int>(region.height), static_cast<int>(region.width), CV_8UC(channels));
+  const int64_t plane = image.shape[1] * image.shape[2];
   for (int y = 0; y < mat.rows; ++y) {
     uint8_t* row = mat.ptr<uint8_t>(y);
+    int64_t pixel = (region.top + y) * image.shape[2] + region.left;
     for (int x = 0; x < mat.cols; ++x, ++pixel) {
       for (int c = 0; c < channels; ++c) {
         *row++ = static_cast<uint8_t>(image.bytes[c * plane + pixel]);
@@ -108,6 +108,12 @@ cv::Mat ToMat(const ByteImage& image) {
     }
   }
   return mat;
+}
+
+cv::Mat Resize(const cv::Mat& image, int64_t height, int64_t width) {
+  cv::Mat resized;
+  cv::resize(image, resized, cv::Size(static_cast<int>(width), static_cast<int>(height)));
+  return resized;
 }
 
 }  // namespace
@@ -121,19 +127,21 @@ ByteImage DecodeImage(std::string_view file, ImageChannels channels, const std::
 ByteImage ReadImageFile(const std::string& path, ImageChannels channels, int64_t height,
                         int64_t width) {
   cv::Mat image = Decode(ReadFile(path), channels, path);
-  if (height > 0 && width > 0) {
-    cv::Mat resized;
-    cv::resize(image, resized, cv::Size(static_cast<int>(width), static_cast<int>(height)));
-    image = resized;
-  }
+  if (height > 0 && width > 0) image = Resize(image, height, width);
   return ToByteImage(image);
+}
+
+ByteImage ResizeRegion(const ByteImage& image, const ImageRegion& region, int64_t height,
+                       int64_t width) {
+  return ToByteImage(Resize(ToMat(image, region), height, width));
 }
 
 std::string EncodeImage(const ByteImage& image, const std::string& type) {
   UseOneThread();
   std::vector<uint8_t> bytes;
   try {
-    if (cv::imencode("." + type, ToMat(image), bytes)) return {bytes.begin(), bytes.end()};
+    const cv::Mat mat = ToMat(image, {0, 0, image.shape[1], image.shape[2]});
+    if (cv::imencode("." + type, mat, bytes)) return {bytes.begin(), bytes.end()};
   } catch (const cv::Exception&) {  // an unknown type
   }
   throw DataError("can't encode an image as \"" + type + "\"; jpg and png always can be");
@@ -156,6 +164,10 @@ bool HasImageFiles() { return false; }
 ByteImage DecodeImage(std::string_view, ImageChannels, const std::string& name) { Refuse(name); }
 
 ByteImage ReadImageFile(const std::string& path, ImageChannels, int64_t, int64_t) { Refuse(path); }
+
+ByteImage ResizeRegion(const ByteImage&, const ImageRegion&, int64_t, int64_t) {
+  Refuse("a window of an image");
+}
 
 std::string EncodeImage(const ByteImage&, const std::string& type) { Refuse(type); }
 

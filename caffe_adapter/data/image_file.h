@@ -33,6 +33,19 @@ ByteImage DecodeImage(std::string_view file, ImageChannels channels, const std::
 ByteImage ReadImageFile(const std::string& path, ImageChannels channels, int64_t height,
                         int64_t width);
 
+// A part of an image, in pixels.
+struct ImageRegion {
+  int64_t top = 0;
+  int64_t left = 0;
+  int64_t height = 0;
+  int64_t width = 0;
+};
+
+// A region that lies in the image, resized by OpenCV's bilinear interpolation. Nothing that is
+// asked for is empty.
+ByteImage ResizeRegion(const ByteImage& image, const ImageRegion& region, int64_t height,
+                       int64_t width);
+
 // The bytes of an image file of a type: "jpg", "png", ... Throws DataError for an unknown one.
 std::string EncodeImage(const ByteImage& image, const std::string& type);
 

@@ -7,6 +7,7 @@
 
 #include "caffe_adapter/data/sample_source.h"
 #include "caffe_adapter/data/transform.h"
+#include "caffe_adapter/files/file.h"
 #include "caffe_adapter/stores/record_store.h"
 
 namespace poseidon {
@@ -23,9 +24,12 @@ bool DataIsThere(const caffe::LayerParameter& layer) {
     return HasRecordStore(layer.data_param().source(), layer.data_param().backend());
   }
   std::error_code ignored;
-  return std::filesystem::exists(layer.type() == "ImageData" ? layer.image_data_param().source()
-                                                             : layer.hdf5_data_param().source(),
-                                 ignored);
+  const auto exists = [&](const std::string& path) {
+    return std::filesystem::exists(path, ignored);
+  };
+  if (layer.type() == "ImageData") return exists(layer.image_data_param().source());
+  if (layer.type() == "WindowData") return exists(layer.window_data_param().source());
+  return exists(layer.hdf5_data_param().source());
 }
 
 // One sample of the blob, by an Input layer that makes one of this name. A layer of the phase
@@ -109,10 +113,19 @@ SampleShapes ShapesOfRows(const LayerInput& input) {
   return {FirstHdf5Shapes(input.layer), ShapeSource::kData};
 }
 
+SampleShapes ShapesOfWindows(const LayerInput& input) {
+  const bool there = DataIsThere(input.layer);
+  if (!there && !input.options.data_optional && !input.options.record_shape) {
+    ReadFile(input.layer.window_data_param().source());  // throws, with the reason
+  }
+  return {{WindowShape(input.layer), {}}, there ? ShapeSource::kData : ShapeSource::kCropSize};
+}
+
 }  // namespace
 
 SampleShapes ShapesOfSamples(const LayerInput& input) {
   if (IsHdf5(input)) return ShapesOfRows(input);
+  if (input.layer.type() == "WindowData") return ShapesOfWindows(input);
   const RecordShape record = ShapeOfRecords(input);
   SampleShapes samples;
   samples.source = record.source;

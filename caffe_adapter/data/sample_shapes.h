@@ -14,7 +14,8 @@ struct SampleShapes {
   ShapeSource source = ShapeSource::kData;
 };
 
-// The shapes of one sample of a Data, ImageData or HDF5Data layer: from DescribeOptions::
+// The shapes of one sample of a Data, ImageData, HDF5Data or WindowData layer. Of WindowData its
+// crop_size is all that matters. Of the others: from DescribeOptions::
 // record_shape, which is the first top's (a label is taken to be one number); else from the first
 // record of the data. Where these are not there and DescribeOptions::data_optional is set, from, in
 // this order,

@@ -5,13 +5,15 @@
 namespace poseidon {
 
 bool ReadsSamples(const std::string& layer_type) {
-  return layer_type == "Data" || layer_type == "ImageData" || layer_type == "HDF5Data";
+  return layer_type == "Data" || layer_type == "ImageData" || layer_type == "HDF5Data" ||
+         layer_type == "WindowData";
 }
 
 std::unique_ptr<SampleSource> MakeSampleSource(const LayerDescription& layer) {
   CHECK(ReadsSamples(layer.type())) << layer.type();
   if (layer.type() == "ImageData") return MakeImageListSource(layer);
   if (layer.type() == "HDF5Data") return MakeHdf5Source(layer);
+  if (layer.type() == "WindowData") return MakeWindowSource(layer);
   return MakeDatumSource(layer);
 }
 

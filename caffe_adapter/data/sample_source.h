@@ -1,4 +1,4 @@
-// Where the layers that read files get their samples from: Data, ImageData, HDF5Data.
+// Where the layers that read files get their samples from: Data, ImageData, HDF5Data, WindowData.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,10 @@ SampleOrder OrderOf(const caffe::LayerParameter& layer);
 std::unique_ptr<SampleSource> MakeDatumSource(const LayerDescription& layer);      // Data
 std::unique_ptr<SampleSource> MakeImageListSource(const LayerDescription& layer);  // ImageData
 std::unique_ptr<SampleSource> MakeHdf5Source(const LayerDescription& layer);       // HDF5Data
+std::unique_ptr<SampleSource> MakeWindowSource(const LayerDescription& layer);     // WindowData
 Shape FirstDatumShape(const caffe::LayerParameter& layer, const Location& where);
 Shape FirstListedImageShape(const caffe::LayerParameter& layer);
 std::vector<Shape> FirstHdf5Shapes(const caffe::LayerParameter& layer);
+Shape WindowShape(const caffe::LayerParameter& layer);  // after scaling, whatever the images are
 
 }  // namespace poseidon

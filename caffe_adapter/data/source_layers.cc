@@ -1,5 +1,6 @@
 // Shapes of layers without bottoms.
 #include "caffe_adapter/data/sample_shapes.h"
+#include "caffe_adapter/data/transform.h"
 #include "caffe_adapter/net/layer_types.h"
 
 namespace poseidon {
@@ -102,6 +103,43 @@ LayerShapes InferHdf5Data(const LayerInput& input) {
   }
   CheckSource(input, input.layer.hdf5_data_param(), "hdf5_data_param");
   return SampleTops(input, input.layer.hdf5_data_param().batch_size());
+}
+
+LayerShapes InferWindowData(const LayerInput& input) {
+  const caffe::WindowDataParameter& data = input.layer.window_data_param();
+  const caffe::TransformationParameter& transform = input.layer.transform_param();
+  if (data.has_mean_file() || data.has_crop_size() || data.has_mirror()) {
+    input.Fail("window_data_param",
+               "mean_file, crop_size and mirror belong into transform_param, not "
+               "window_data_param");
+  }
+  if (data.has_scale() && transform.has_scale()) {
+    input.Fail("window_data_param.scale",
+               "give scale in window_data_param or in transform_param, not in both");
+  }
+  CheckSource(input, data, "window_data_param");
+  if (transform.crop_size() == 0) {
+    input.Fail("transform_param",
+               "transform_param.crop_size, the extent that windows are scaled "
+               "to, is missing");
+  }
+  if (ChannelsOf(transform) == ImageChannels::kGray) {
+    input.Fail("transform_param.force_gray", "the images are read in color; leave force_gray out");
+  }
+  if (int64_t{2} * data.context_pad() >= transform.crop_size()) {
+    input.Fail("window_data_param.context_pad", "context_pad is " +
+                                                    std::to_string(data.context_pad()) +
+                                                    "; expected less than half of crop_size, " +
+                                                    std::to_string(transform.crop_size()));
+  }
+  if (data.crop_mode() != "warp" && data.crop_mode() != "square") {
+    input.Fail("window_data_param.crop_mode",
+               "crop_mode is \"" + data.crop_mode() + "\"; expected \"warp\" or \"square\"");
+  }
+  if (!(data.fg_fraction() >= 0 && data.fg_fraction() <= 1)) {
+    input.Fail("window_data_param.fg_fraction", "fg_fraction must be from 0 to 1");
+  }
+  return SampleTops(input, data.batch_size());
 }
 
 LayerShapes InferMemoryData(const LayerInput& input) {

@@ -104,7 +104,7 @@ constexpr LayerType kLayerTypes[] = {
     Neuron("TanH"),
     Neuron("Threshold"),
     {.name = "Tile", .infer = InferTile, .bottoms = kOne, .tops = kOne},
-    Refused("WindowData", "it cuts windows out of images by a list of Caffe's R-CNN example"),
+    {.name = "WindowData", .infer = InferWindowData, .bottoms = kNone, .tops = kTwo},
 };
 
 }  // namespace

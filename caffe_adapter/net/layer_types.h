@@ -71,6 +71,7 @@ LayerShapes InferDummyData(const LayerInput& input);
 LayerShapes InferHdf5Data(const LayerInput& input);
 LayerShapes InferImageData(const LayerInput& input);
 LayerShapes InferMemoryData(const LayerInput& input);
+LayerShapes InferWindowData(const LayerInput& input);
 
 // image_layers.cc: layers that slide a window, or take (num, channels, height, width).
 LayerShapes InferConvolution(const LayerInput& input);

@@ -8,6 +8,7 @@ namespace {
 std::string PathOf(const caffe::LayerParameter& layer) {
   if (layer.type() == "ImageData") return layer.image_data_param().source();
   if (layer.type() == "HDF5Data") return layer.hdf5_data_param().source();
+  if (layer.type() == "WindowData") return layer.window_data_param().source();
   return layer.data_param().source();
 }
 

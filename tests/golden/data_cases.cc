@@ -161,6 +161,33 @@ std::vector<DataCase> RandomDataCases() {
   return cases;
 }
 
+std::vector<DataCase> WindowCases() {
+  Cases cases;
+  const auto add = [&](const char* setting, const std::string& fields,
+                       const std::string& transform) {
+    cases.push_back({"WindowData", setting,
+                     "top: 'data' top: 'label' " + Transform(transform) +
+                         "window_data_param { source: 'windows.txt' root_folder: 'images/' "
+                         "batch_size: 50 fg_fraction: 0.5 " +
+                         fields + "}",
+                     8, true});
+  };
+  add("warp", "", "crop_size: 6");
+  add("warp, mirror, mean_value a channel, scale", "scale: 0.5 ",
+      "crop_size: 5 mirror: true mean_value: 104 mean_value: 117 mean_value: 123");
+  add("warp, context_pad, mirror, mean_file", "context_pad: 1 ",
+      "crop_size: 6 mirror: true mean_file: 'mean_windows.binaryproto'");
+  add("warp, much context_pad, mirror", "context_pad: 3 crop_mode: 'warp' ",
+      "crop_size: 8 mirror: true");
+  add("square", "crop_mode: 'square' ", "crop_size: 6");
+  add("square, context_pad, mirror, mean_file, scale",
+      "crop_mode: 'square' context_pad: 2 scale: 0.25 ",
+      "crop_size: 7 mirror: true mean_file: 'mean_windows.binaryproto'");
+  add("other thresholds, images kept in memory",
+      "fg_threshold: 0.75 bg_threshold: 0.2 cache_images: true ", "crop_size: 4 mirror: true");
+  return cases;
+}
+
 // Of so many values that their quantiles are within 1% of their spread.
 std::vector<DataCase> FillerCases() {
   Cases cases;

@@ -20,6 +20,9 @@ std::vector<DataCase> DataCases();
 // Layers that read one record of one image and crop or mirror it at random.
 std::vector<DataCase> RandomDataCases();
 
+// WindowData layers, whose windows Caffe draws at random.
+std::vector<DataCase> WindowCases();
+
 // DummyData layers with one blob that a filler fills with random numbers.
 std::vector<DataCase> FillerCases();
 

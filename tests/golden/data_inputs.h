@@ -111,6 +111,7 @@ class DataInputs {
     WriteMean("mean.binaryproto", {3, 5, 4}, true);
     WriteMean("mean_shape.binaryproto", {3, 5, 4}, false);
     WriteMean("mean_one.binaryproto", {1, 3, 4}, true);
+    WriteMean("mean_windows.binaryproto", {3, 9, 9}, true);
   }
 
   std::string directory_;

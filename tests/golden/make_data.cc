@@ -109,6 +109,38 @@ class DataRun {
   return layer;
 }
 
+// The windows that are different, in ascending order of their labels and pixels: a blob of samples,
+// a blob of labels.
+::caffe::LayerParameter Windows(const DataCase& golden) {
+  ::caffe::Caffe::set_random_seed(37);
+  DataRun run(golden);
+  std::set<std::vector<float>> windows;  // the label, then the pixels
+  for (int batch = 0; batch < golden.batches; ++batch) {
+    run.Forward();
+    const Blob& data = *run.tops()[0];
+    const int count = data.count() / data.shape(0);
+    for (int i = 0; i < data.shape(0); ++i) {
+      std::vector<float> window = {run.tops()[1]->cpu_data()[i]};
+      const float* const pixels = data.cpu_data() + i * count;
+      window.insert(window.end(), pixels, pixels + count);
+      windows.insert(window);
+    }
+  }
+  ::caffe::LayerParameter layer = run.parameter();
+  for (const auto& top : run.tops()) {
+    ::caffe::BlobProto& blob = *layer.add_blobs();
+    blob.mutable_shape()->add_dim(static_cast<int64_t>(windows.size()));
+    for (int axis = 1; axis < top->num_axes(); ++axis) {
+      blob.mutable_shape()->add_dim(top->shape(axis));
+    }
+  }
+  for (const std::vector<float>& window : windows) {
+    for (size_t i = 1; i < window.size(); ++i) layer.mutable_blobs(0)->add_data(window[i]);
+    layer.mutable_blobs(1)->add_data(window[0]);
+  }
+  return layer;
+}
+
 // Every twentieth quantile of a filler's values.
 ::caffe::LayerParameter Quantiles(const DataCase& golden) {
   ::caffe::Caffe::set_random_seed(31);
@@ -148,6 +180,7 @@ void MakeDataFiles(const std::string& directory, const std::string& scratch) {
   const WorkingDirectory there(scratch + "/inputs");
   WriteCases(DataCases(), folder + "data/", Batches);
   WriteCases(RandomDataCases(), folder + "random/", Samples);
+  WriteCases(WindowCases(), folder + "random/", Windows);
   WriteCases(FillerCases(), folder + "random/", Quantiles);
 }
 

@@ -100,6 +100,15 @@ void MakeImageLists(const std::string& directory) {
   WriteText(directory + "images.txt", images);
   WriteText(directory + "names.txt", names);
   WriteText(directory + "turned.txt", "turned.jpg 2\n");
+  // Some windows reach the images' edges, some are thin, and one is a whole image.
+  WriteText(directory + "windows.txt",
+            "# 0\ncolor.png\n3 9 10\n4\n"
+            "3 0.9 2 1 7 6\n1 0.6 0 0 3 8\n2 0.2 5 4 9 8\n0 0 3 3 3 3\n"
+            "# 1\nalpha.png\n3 9 10\n3\n"
+            "5 1 0 0 9 8\n0 0.1 1 2 9 3\n4 0.5 6 0 9 1\n"
+            "# 2\ngray.png\n3 9 10\n0\n"
+            "# 3\ndeep.png\n3 9 10\n2\n"
+            "7 0.75 4 2 8 8\n1 0.49 0 5 2 8\n");
   WriteText(directory + "one.txt", "images/one.png 8\n");
 }
 

@@ -328,7 +328,7 @@ TEST(CaffeNetTest, LayersThatReadNoFile) {
               HasSubstr("must all be at least 1; they are 4 x 3 x 2 x 0"));
   EXPECT_THAT(DescribeError("layer { name: 'd' type: 'HDF5Output' bottom: 'x' }"),
               HasSubstr("bottom \"x\" is no top"));
-  EXPECT_THAT(DescribeError("layer { name: 'd' type: 'WindowData' top: 'x' }"),
+  EXPECT_THAT(DescribeError("layer { name: 'd' type: 'HDF5Output' }"),
               HasSubstr("this layer type is not supported"));
 }
 

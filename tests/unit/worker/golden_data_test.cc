@@ -143,6 +143,50 @@ TEST_F(GoldenDataTest, RandomCropsAndMirrors) {
   }
 }
 
+// Whether some row of `rows` is `row`, up to what versions of OpenCV differ by in scaling.
+bool HasNear(const std::vector<Floats>& rows, const Floats& row, float tolerance) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Floats& other) {
+    return std::equal(row.begin(), row.end(), other.begin(), other.end(),
+                      [&](float a, float b) { return std::abs(a - b) <= tolerance; });
+  });
+}
+
+// All windows that Caffe has cut, with their labels, and no others.
+TEST_F(GoldenDataTest, Windows) {
+  CheckAll("random/WindowData", [](const caffe::LayerParameter& golden,
+                                   const LayerDescription& description) {
+    const Shape shape = BlobProtoShape(golden.blobs(0));
+    const auto values = static_cast<size_t>(Count(shape) / shape[0]);
+    std::vector<Floats> expected;  // the label, then the pixels
+    for (int i = 0; i < shape[0]; ++i) {
+      expected.push_back({golden.blobs(1).data(i)});
+      const auto begin = golden.blobs(0).data().begin() + static_cast<int64_t>(i * values);
+      expected.back().insert(expected.back().end(), begin, begin + static_cast<int64_t>(values));
+    }
+    const auto source = MakeSampleSource(description);
+    // Each window is mirrored or not, but for a chance of 2^-29.
+    constexpr uint64_t kDraws = 30;
+    std::set<Floats> cut;
+    for (int64_t record = 0; record < source->records().records; ++record) {
+      for (uint64_t seed = 0; seed < kDraws; ++seed) {
+        Floats window(1 + values);
+        const std::span<float> all(window);
+        source->Read(record, seed, std::vector<std::span<float>>{all.subspan(1), all.first(1)});
+        cut.insert(window);
+      }
+    }
+    const std::vector<Floats> found(cut.begin(), cut.end());
+    const float tolerance = 1.001F * description.parameter.window_data_param().scale();
+    EXPECT_EQ(found.size(), expected.size());
+    for (const Floats& window : expected) {
+      EXPECT_TRUE(HasNear(found, window, tolerance)) << "Caffe's, label " << window[0];
+    }
+    for (const Floats& window : found) {
+      EXPECT_TRUE(HasNear(expected, window, tolerance)) << "ours, label " << window[0];
+    }
+  });
+}
+
 // The same values as Caffe's Dropout with the mask that it drew, which its top shows; and as likely
 // a mask.
 TEST_F(GoldenDataTest, DropoutInTraining) {
