@@ -193,14 +193,15 @@ const Verb kPlan{
         "would change most. docs/cost_model.md has the "
         "formulas. Nothing is trained and no data are needed: where the net's database is not "
         "there, the net mostly tells the shape of its samples, and else --input does.",
-    .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},     {"profile", "FILE", ""},
-              {"workers", "P", ""},   {"servers", "S", ""},       {"batch", "K", ""},
-              {"policy", "NAME", ""}, {"input", "CxHxW", ""},     {"bandwidth", "RATE", ""},
-              {"goodput", "X", ""},   {"latency", "TIME", ""},    {"message_cost", "TIME", ""},
-              {"colocated", "", ""},  {"flops", "X", ""},         {"images_per_second", "X", ""},
-              {"gpu", "NAME", ""},    {"update_rate", "X", ""},   {"reduction_rate", "X", ""},
-              {"grid", "XxY", ""},    {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},
-              {"lanes", "N", ""},     {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
+    .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},   {"profile", "FILE", ""},
+              {"workers", "P", ""},   {"servers", "S", ""},     {"batch", "K", ""},
+              {"policy", "NAME", ""}, {"input", "CxHxW", ""},   {"bandwidth", "RATE", ""},
+              {"goodput", "X", ""},   {"latency", "TIME", ""},  {"message_cost", "TIME", ""},
+              {"colocated", "", ""},  {"flops", "X", ""},       {"images_per_second", "X", ""},
+              {"gpu", "NAME", ""},    {"update_rate", "X", ""}, {"reduction_rate", "X", ""},
+              {"grid", "XxY", ""},    {"codec", "NAME", ""},    {"bucket_bytes", "N", ""},
+              {"lanes", "N", ""},     {"cores", "N", ""},       {"kv_pair_bytes", "N", ""},
+              {"format", "NAME", ""}},
     .example =
         "poseidon plan --net=configs/models/vgg19/net.prototxt \\\n"
         "    --workers=8 --servers=8 --batch=32",
@@ -264,6 +265,7 @@ const Verb kSimulate{
          {"codec", "NAME", ""},
          {"bucket_bytes", "N", ""},
          {"lanes", "N", ""},
+         {"cores", "N", ""},
          {"kv_pair_bytes", "N", ""},
          {"failures", "MTBF:DURATION", ""},
          {"recovery", "WHAT", ""},

@@ -78,6 +78,8 @@ Communication CommunicationFor(const Sweep& sweep, const System& system, int wor
     communication.add_grid(std::min(system.grid_row(), workers));
     communication.add_grid(workers / std::min(system.grid_row(), workers));
   }
+  // Points differ in what the file names, not in what a planner makes of each.
+  if (!communication.has_lanes()) communication.set_lanes(1);
   return communication;
 }
 

@@ -4,9 +4,11 @@
 #include "core/error.h"
 #include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
+#include "planner/lane_choice.h"
 #include "planner/planner.h"
 #include "planner/predictor.h"
 #include "planner/time_planner.h"
+#include "proto/lanes.h"
 
 namespace poseidon {
 namespace {
@@ -56,14 +58,20 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
   // What a lost server kept would be gone with it.
   InformationBook book = job.recovery().mode() == Recovery::NONE ? all : all.WithUpdatesAtWorkers();
   if (job.training().batch() == Training::BALANCED) book = book.WithoutFactors();
-  const Communication& communication = job.communication();
+  Communication communication = job.communication();
   Predictor predictor(book, ClusterOf(job));
   const bool by_time = communication.policy() == Communication::TIME;
   PlanTrial plan_trial;
   if (trial) plan_trial = [&](const Plan& plan) { return trial(plan, job, book.model()); };
-  Plan plan =
-      by_time ? PlanByTime(predictor, communication, plan_trial) : MakePlan(book, communication);
-  if (!by_time && job.cluster().has_network()) predictor.Annotate(plan);
+  const PlanForLanes plan_for = [&](int lanes) {
+    communication.set_lanes(lanes);
+    if (by_time) return PlanByTime(predictor, communication, plan_trial);
+    Plan made = MakePlan(book, communication);
+    if (job.cluster().has_network()) predictor.Annotate(made);
+    return made;
+  };
+  const int most = static_cast<int>(book.Query(Property::kLanes));
+  Plan plan = PlansLanes(job) ? PlanWithLanes(most, plan_for) : plan_for(communication.lanes());
   if (job.cluster().has_network() && !communication.has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(predictor.cluster()));
   }

@@ -14,6 +14,7 @@ Communication PapersOwn(Communication::Policy policy) {
   communication.set_policy(policy);
   communication.set_by_priority(false);
   communication.set_wait_for_all(true);
+  communication.set_lanes(1);
   return communication;
 }
 

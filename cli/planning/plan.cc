@@ -72,7 +72,7 @@ void CheckAtLeastOne(const char* name, const char* what, int64_t value) {
 Communication CommunicationFromFlags(const NamedPolicies& policies) {
   Communication communication = Choose<Communication>("policy", FLAGS_policy, policies);
   communication.set_codec(ParseCodec(FLAGS_codec));
-  communication.set_lanes(FLAGS_lanes);
+  if (FlagGiven("lanes")) communication.set_lanes(FLAGS_lanes);
   if (FlagGiven("kv_pair_bytes") || !communication.has_kv_pair_bytes()) {
     communication.set_kv_pair_bytes(FLAGS_kv_pair_bytes);
   }
@@ -115,6 +115,7 @@ Cluster ClusterFromFlags() {
   cluster.set_servers(FLAGS_servers);
   if (!FLAGS_gpu.empty()) cluster.set_flops(PeakOf(FLAGS_gpu));
   if (FlagGiven("flops")) cluster.set_flops(FLAGS_flops);
+  if (FlagGiven("cores")) cluster.set_cores(FLAGS_cores);
   if (FlagGiven("update_rate")) cluster.set_update_rate(FLAGS_update_rate);
   if (FlagGiven("reduction_rate")) cluster.set_reduction_rate(FLAGS_reduction_rate);
   Network& network = *cluster.mutable_network();

@@ -37,6 +37,9 @@ struct PlannedModel {
   Limits limits;
 };
 
+// How many data lanes, whether they were `planned`, and what `others` would take.
+nlohmann::ordered_json LanesJson(const Plan& plan);
+
 // "what limits: ...", and a line for each change that would gain something.
 std::string LimitsText(const Limits& limits);
 nlohmann::ordered_json LimitsJson(const Limits& limits);
@@ -49,7 +52,7 @@ PlannedModel PlanModel(const PlanOptions& options);
 std::string PlanTable(const PlannedModel& planned);
 
 // For programs: `parameters`, `iteration_ms`, `simulated_ms` (null if the
-// plan was not tried), `compute_ms`; `inputs[]` with `layer`, `shape` and
+// plan was not tried), `compute_ms`, `lanes`; `inputs[]` with `layer`, `shape` and
 // `source` (cli/input/sample_input.h); `layers[]` with `name`, `type`,
 // `shape`, `parameters`, `scheme`, `floats_ps`, `floats_sfb` (null where SFB is impossible),
 // `kv_pairs` of its bucket; `buckets[]` with `name`, `layers`, `scheme`, `codec`, `parameters`,

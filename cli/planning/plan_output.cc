@@ -7,6 +7,7 @@
 #include "cli/output/table.h"
 #include "cli/planning/plan.h"
 #include "planner/cost/cost_model.h"
+#include "planner/lane_choice.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"
 #include "proto/model_size.h"
@@ -188,6 +189,14 @@ constexpr double kMillisecondsPerSecond = 1000;
 
 }  // namespace
 
+nlohmann::ordered_json LanesJson(const Plan& plan) {
+  nlohmann::ordered_json others = nlohmann::ordered_json::array();
+  for (const OtherLanes& other : plan.other_lanes()) {
+    others.push_back({{"lanes", other.lanes()}, {"iteration_ms", other.iteration_ms()}});
+  }
+  return {{"lanes", plan.lanes()}, {"planned", plan.planned_lanes()}, {"others", others}};
+}
+
 std::string LimitsText(const Limits& limits) {
   const auto milliseconds = [](double seconds) {
     return Digits(kMillisecondsPerSecond * seconds, 2) + " ms";
@@ -225,7 +234,7 @@ std::string PlanTable(const PlannedModel& planned) {
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
          "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
-         ServerLoad(plan) + "\n" + Iteration(plan) + LimitsText(limits);
+         ServerLoad(plan) + "\n" + LanesText(plan) + "\n" + Iteration(plan) + LimitsText(limits);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
@@ -243,6 +252,7 @@ std::string PlanJson(const PlannedModel& planned) {
   json["simulated_ms"] = plan.simulated_ms() > 0 ? nlohmann::json(plan.simulated_ms()) : nullptr;
   json["compute_ms"] = plan.compute_ms();
   json["fifo"] = plan.fifo();
+  json["lanes"] = LanesJson(plan);
   json["layers"] = nlohmann::ordered_json::array();
   for (const LayerRow& row : rows) {
     const bool pairs = UsesServers(row.bucket.scheme());

@@ -76,7 +76,7 @@ TEST_F(CommandLine, HelpFitsATerminal) {
 TEST_F(CommandLine, DefaultsAreTheJobConfigs) {
   const Communication defaults;
   EXPECT_EQ(FLAGS_kv_pair_bytes, defaults.kv_pair_bytes());
-  EXPECT_EQ(FLAGS_lanes, defaults.lanes());
+  EXPECT_EQ(FLAGS_cores, Cluster().cores());
   EXPECT_EQ(FLAGS_message_cost, Network().message_cost());
   EXPECT_EQ(FLAGS_latency, Network().latency());
 }
