@@ -32,10 +32,7 @@ const System& SystemNamed(const Experiment& experiment, const std::string& name)
 }
 
 Communication PolicyNamed(const std::string& name) {
-  const NamedPolicies policies = SimulatedPolicies();
-  return std::find_if(policies.begin(), policies.end(),
-                      [&](const auto& policy) { return policy.first == name; })
-      ->second;
+  return FindPolicy(SimulatedPolicies(), name)->second;
 }
 
 // One combination of a sweep's lists.

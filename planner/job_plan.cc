@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
+#include "planner/grid_choice.h"
 #include "planner/lane_choice.h"
 #include "planner/planner.h"
 #include "planner/predictor.h"
@@ -67,7 +68,12 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
     communication.set_lanes(lanes);
     if (by_time) return PlanByTime(predictor, communication, plan_trial);
     Plan made = MakePlan(book, communication);
-    if (job.cluster().has_network()) predictor.Annotate(made);
+    if (!job.cluster().has_network()) return made;
+    // A grid that is named is somebody's who knows the links; along it go rings.
+    if (made.grid_size() > 0 && communication.grid().empty()) {
+      SetGrid(BestGrid(predictor, made, GridsFor(book, communication)), made);
+    }
+    predictor.Annotate(made);
     return made;
   };
   const int most = static_cast<int>(book.Query(Property::kLanes));

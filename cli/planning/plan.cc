@@ -1,5 +1,7 @@
 #include "cli/planning/plan.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -70,7 +72,13 @@ void CheckAtLeastOne(const char* name, const char* what, int64_t value) {
 }
 
 Communication CommunicationFromFlags(const NamedPolicies& policies) {
-  Communication communication = Choose<Communication>("policy", FLAGS_policy, policies);
+  const auto found = FindPolicy(policies, FLAGS_policy);
+  // Refuses what is no name, with those that are.
+  if (!found) Choose<Communication>("policy", FLAGS_policy, policies);
+  if (const std::string renamed = RenamingOf(FLAGS_policy, found->first); !renamed.empty()) {
+    LOG(WARNING) << "--policy: " << renamed;
+  }
+  Communication communication = found->second;
   communication.set_codec(ParseCodec(FLAGS_codec));
   if (FlagGiven("lanes")) communication.set_lanes(FLAGS_lanes);
   if (FlagGiven("kv_pair_bytes") || !communication.has_kv_pair_bytes()) {
