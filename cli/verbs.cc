@@ -212,14 +212,15 @@ const Verb kPlan{
         "would change most. docs/cost_model.md has the "
         "formulas. Nothing is trained and no data are needed: where the net's database is not "
         "there, the net mostly tells the shape of its samples, and else --input does.",
-    .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},     {"profile", "FILE", ""},
-              {"workers", "P", ""},   {"servers", "S", ""},       {"batch", "K", ""},
-              {"policy", "NAME", ""}, {"input", "CxHxW", ""},     {"bandwidth", "RATE", ""},
-              {"goodput", "X", ""},   {"latency", "TIME", ""},    {"message_cost", "TIME", ""},
-              {"colocated", "", ""},  {"flops", "X", ""},         {"images_per_second", "X", ""},
-              {"gpu", "NAME", ""},    {"update_rate", "X", ""},   {"reduction_rate", "X", ""},
-              {"grid", "XxY", ""},    {"codec", "NAME", ""},      {"bucket_bytes", "N", ""},
-              {"lanes", "N", ""},     {"kv_pair_bytes", "N", ""}, {"format", "NAME", ""}},
+    .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},   {"profile", "FILE", ""},
+              {"workers", "P", ""},   {"servers", "S", ""},     {"batch", "K", ""},
+              {"policy", "NAME", ""}, {"input", "CxHxW", ""},   {"bandwidth", "RATE", ""},
+              {"goodput", "X", ""},   {"latency", "TIME", ""},  {"message_cost", "TIME", ""},
+              {"colocated", "", ""},  {"flops", "X", ""},       {"images_per_second", "X", ""},
+              {"gpu", "NAME", ""},    {"update_rate", "X", ""}, {"reduction_rate", "X", ""},
+              {"grid", "XxY", ""},    {"codec", "NAME", ""},    {"bucket_bytes", "N", ""},
+              {"lanes", "N", ""},     {"cores", "N", ""},       {"kv_pair_bytes", "N", ""},
+              {"format", "NAME", ""}},
     .example =
         "poseidon plan --net=configs/models/vgg19/net.prototxt \\\n"
         "    --workers=8 --servers=8 --batch=32",
@@ -256,14 +257,15 @@ const Verb kSimulate{
          {"copy_bandwidth", "RATE", ""},
          {"input", "CxHxW", ""},
          {"policy", "NAME",
-          "The paper's: ps, parameter servers with a whole layer on one server, after the "
-          "backward pass; wfbp, KV pairs sent during the backward pass; poseidon, that with "
+          "The paper's: CAFFE_PS, parameter servers with a whole layer on one server, after the "
+          "backward pass; WFBP, KV pairs sent during the backward pass; POSEIDON, that with "
           "Algorithm 1. These wait for all layers at the end of an iteration. As in `poseidon "
-          "plan`, waiting for each layer before its own forward pass: all_ps (ps there), "
-          "bytes, time, sfb, ring, halving_doubling, torus, adam."},
+          "plan`, waiting for each layer before its own forward pass: BYTES, TIME, ALL_PS, "
+          "ALL_SFB, ALL_RING, ALL_HALVING_DOUBLING, ALL_TORUS, ALL_ADAM."},
          {"iterations", "N",
           "Iterations; the first two do not count. Under policies that take longer to be "
-          "steady more come before: 4 under torus, 18 under time and halving_doubling. 5 if not "
+          "steady more come before: 4 under ALL_TORUS, 18 under TIME and ALL_HALVING_DOUBLING. 5 "
+          "if not "
           "given."},
          {"bandwidth", "RATE", ""},
          {"goodput", "X", ""},
@@ -283,6 +285,7 @@ const Verb kSimulate{
          {"codec", "NAME", ""},
          {"bucket_bytes", "N", ""},
          {"lanes", "N", ""},
+         {"cores", "N", ""},
          {"kv_pair_bytes", "N", ""},
          {"failures", "MTBF:DURATION", ""},
          {"recovery", "WHAT", ""},

@@ -34,7 +34,10 @@ Names NetNames(const Experiment& experiment) {
 Names SystemNames(const Experiment& experiment) {
   Names names;
   for (const System& system : experiment.system()) names.push_back(system.name());
-  for (const auto& [name, communication] : SimulatedPolicies()) names.push_back(name);
+  for (const auto& [policy, communication] : SimulatedPolicies()) {
+    names.push_back(SystemOf(policy));
+    names.push_back(policy);
+  }
   return names;
 }
 
@@ -115,7 +118,9 @@ class SubjectChecker {
       if (!names.insert(system.name()).second) {
         fields_.Fail(field + ".name", "there are two systems \"" + system.name() + "\"");
       }
-      fields_.CheckKnown(field + ".policy", "policy", system.policy(), policies);
+      if (!FindPolicy(SimulatedPolicies(), system.policy())) {
+        fields_.CheckKnown(field + ".policy", "policy", system.policy(), policies);
+      }
       fields_.CheckRate(
           [](const std::string&, const std::string& text) { ParseRecoveryChoice(text); },
           field + ".recovery", system.recovery());

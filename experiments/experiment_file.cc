@@ -1,5 +1,7 @@
 #include "experiments/experiment_file.h"
 
+#include <glog/logging.h>
+
 #include <set>
 
 #include "experiments/experiment_check.h"
@@ -12,11 +14,24 @@ namespace {
 void AddKnownSystems(Experiment& experiment) {
   std::set<std::string> names;
   for (const System& system : experiment.system()) names.insert(system.name());
-  for (const auto& [name, communication] : SimulatedPolicies()) {
-    if (names.contains(name)) continue;
-    System& system = *experiment.add_system();
-    system.set_name(name);
-    system.set_policy(name);
+  for (const auto& [policy, communication] : SimulatedPolicies()) {
+    for (const std::string& name : {SystemOf(policy), policy}) {
+      if (!names.insert(name).second) continue;
+      System& system = *experiment.add_system();
+      system.set_name(name);
+      system.set_policy(policy);
+    }
+  }
+}
+
+// From here on policies have the names that results have.
+void RenamePolicies(const std::string& path, Experiment& experiment) {
+  for (System& system : *experiment.mutable_system()) {
+    const std::string policy = FindPolicy(SimulatedPolicies(), system.policy())->first;
+    if (const std::string renamed = RenamingOf(system.policy(), policy); !renamed.empty()) {
+      LOG(WARNING) << path << ": system \"" << system.name() << "\": policy " << renamed;
+    }
+    system.set_policy(policy);
   }
 }
 
@@ -27,6 +42,7 @@ ExperimentFile ReadExperiment(const std::string& path) {
   file.path = path;
   file.locations = ReadTextFile(path, file.experiment);
   CheckExperiment(file);
+  RenamePolicies(path, file.experiment);
   AddKnownSystems(file.experiment);
   return file;
 }

@@ -32,10 +32,7 @@ const System& SystemNamed(const Experiment& experiment, const std::string& name)
 }
 
 Communication PolicyNamed(const std::string& name) {
-  const NamedPolicies policies = SimulatedPolicies();
-  return std::find_if(policies.begin(), policies.end(),
-                      [&](const auto& policy) { return policy.first == name; })
-      ->second;
+  return FindPolicy(SimulatedPolicies(), name)->second;
 }
 
 // One combination of a sweep's lists.
@@ -78,6 +75,8 @@ Communication CommunicationFor(const Sweep& sweep, const System& system, int wor
     communication.add_grid(std::min(system.grid_row(), workers));
     communication.add_grid(workers / std::min(system.grid_row(), workers));
   }
+  // Points differ in what the file names, not in what a planner makes of each.
+  if (!communication.has_lanes()) communication.set_lanes(1);
   return communication;
 }
 

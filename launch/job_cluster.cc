@@ -23,6 +23,7 @@
 #include "core/utf8.h"
 #include "launch/handed_key.h"
 #include "launch/log_lines.h"
+#include "proto/lanes.h"
 #include "proto/wire.pb.h"
 #include "transport/membership/node_setup.h"
 
@@ -133,6 +134,10 @@ void JobCluster::Prepare() {
   if (job.training().threads() == 0 && !options_.hosts) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     job.mutable_training()->set_threads(std::max(1, cores / job.cluster().workers()));
+  }
+  if (!job.cluster().has_cores() && !options_.hosts && PlansLanes(job)) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    job.mutable_cluster()->set_cores(std::max(1, cores / job.cluster().workers()));
   }
   MakeDirectories(options_.out + "/logs");
   lock_.emplace(options_.out, "the job \"" + job.name() + "\"");

@@ -5,10 +5,13 @@
 #include "planner/backups.h"
 #include "planner/batch_parts.h"
 #include "planner/cost/cluster_model.h"
+#include "planner/grid_choice.h"
+#include "planner/lane_choice.h"
 #include "planner/planner.h"
 #include "planner/predictor.h"
 #include "planner/time_planner.h"
 #include "proto/compatibility.h"
+#include "proto/lanes.h"
 
 namespace poseidon {
 namespace {
@@ -59,15 +62,26 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
   // Unless the job asks for it servers keep nothing, which is what the loss of one costs least.
   InformationBook book = recovers && !UpdatesAtServers(job) ? all.WithUpdatesAtWorkers() : all;
   if (job.training().batch() == Training::BALANCED) book = book.WithoutFactors();
-  const Communication& communication = job.communication();
+  Communication communication = job.communication();
   Predictor predictor(book, ClusterOf(job));
   const bool by_time = communication.policy() == Communication::TIME;
   PlanTrial plan_trial;
   if (trial) plan_trial = [&](const Plan& plan) { return trial(plan, job, book.model()); };
-  Plan plan =
-      by_time ? PlanByTime(predictor, communication, plan_trial) : MakePlan(book, communication);
-  if (recovers) PlaceBackups({}, plan);
-  if (!by_time && job.cluster().has_network()) predictor.Annotate(plan);
+  const PlanForLanes plan_for = [&](int lanes) {
+    communication.set_lanes(lanes);
+    Plan made =
+        by_time ? PlanByTime(predictor, communication, plan_trial) : MakePlan(book, communication);
+    if (recovers) PlaceBackups({}, made);
+    if (by_time || !job.cluster().has_network()) return made;
+    // A grid that is named is somebody's who knows the links; along it go rings.
+    if (made.grid_size() > 0 && communication.grid().empty()) {
+      SetGrid(BestGrid(predictor, made, GridsFor(book, communication)), made);
+    }
+    predictor.Annotate(made);
+    return made;
+  };
+  const int most = static_cast<int>(book.Query(Property::kLanes));
+  Plan plan = PlansLanes(job) ? PlanWithLanes(most, plan_for) : plan_for(communication.lanes());
   if (job.cluster().has_network() && !communication.has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(predictor.cluster()));
   }

@@ -48,9 +48,8 @@ std::vector<PlanFamily> PlanCandidates::Families() const {
          {FactorUse::kNone, FactorUse::kBroadcast, FactorUse::kRing, FactorUse::kPaper}) {
       if (use != FactorUse::kNone && !factors) continue;
       for (const Scheme dense : {PS, RING, HALVING_DOUBLING, TORUS}) {
-        families.push_back({dense, use, RING, codec});
+        families.push_back({dense, use, codec});
       }
-      families.push_back({TORUS, use, HALVING_DOUBLING, codec});
     }
   }
   return families;
@@ -65,7 +64,6 @@ Scheme PlanCandidates::SchemeOf(const PlanFamily& family, int layer) const {
 PlanCandidate PlanCandidates::Make(const PlanFamily& family, int64_t chunk_bytes,
                                    int64_t merge_bytes) const {
   PlanCandidate candidate;
-  candidate.grid_algorithm = family.grid_algorithm;
   for (int layer = 0; layer < static_cast<int>(facts_.size()); ++layer) {
     BucketChoice bucket;
     bucket.first_layer = layer;

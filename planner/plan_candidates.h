@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "planner/cost/information_book.h"
+#include "planner/grid_choice.h"
 #include "planner/planner.h"
 #include "proto/model.pb.h"
 
@@ -23,7 +24,7 @@ inline constexpr int64_t kMergeBytes[] = {0, 65536, 524288, 4194304, 33554432};
 
 struct PlanCandidate {
   std::vector<BucketChoice> buckets;
-  Scheme grid_algorithm = RING;
+  Grid grid;  // of tori
   bool fifo = false;
 };
 
@@ -33,7 +34,6 @@ enum class FactorUse { kNone, kBroadcast, kRing, kPaper };
 struct PlanFamily {
   Scheme dense = PS;
   FactorUse factors = FactorUse::kNone;
-  Scheme grid_algorithm = RING;
   WireCodec codec = FP32;
 };
 

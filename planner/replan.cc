@@ -65,7 +65,9 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
     *next.mutable_network() = current.network();
   }
   Predictor predictor(book, ClusterOf(measured_job));
-  *next.mutable_plan() = PlanJob(book, job, trial);
+  Job planned = job;
+  planned.mutable_communication()->set_lanes(current.plan().lanes());  // nodes may offer no more
+  *next.mutable_plan() = PlanJob(book, planned, trial);
   const double stay = predictor.Predict(current.plan()).seconds;
   const double go = predictor.Predict(next.plan()).seconds;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/cost/exchange_tables.h"
+#include "planner/grid_choice.h"
 #include "planner/plan_candidates.h"
 #include "planner/planner.h"
 #include "proto/bucket.h"
@@ -22,6 +23,9 @@ constexpr int64_t kMostSearchMessages = 300000;
 // are, however many they have.
 constexpr int64_t kMostCandidateMessages = 100000;
 constexpr int64_t kAnyMessages = std::numeric_limits<int64_t>::max();
+
+// Of chunks and buckets, where a family's grid is chosen before its sizes are.
+constexpr int64_t kUsualBytes = 4 << 20;
 
 // An exchange that costs less than this is as good as hidden.
 constexpr double kEnough = 1.0005;
@@ -46,7 +50,8 @@ class Search {
       : predictor_(predictor),
         book_(predictor.book()),
         communication_(communication),
-        candidates_(predictor.book(), communication.codec()) {}
+        candidates_(predictor.book(), communication.codec()),
+        grids_(GridsFor(predictor.book(), communication)) {}
 
   void Run() {
     TryPolicies();
@@ -73,9 +78,7 @@ class Search {
   Plan Build(const PlanCandidate& candidate) const {
     Plan plan = MakePlan(book_, communication_, candidate.buckets);
     if (candidate.fifo) plan.set_fifo(true);
-    for (GridDimension& dimension : *plan.mutable_grid()) {
-      dimension.set_algorithm(candidate.grid_algorithm);
-    }
+    if (plan.grid_size() > 0) SetGrid(candidate.grid, plan);
     return plan;
   }
 
@@ -112,10 +115,13 @@ class Search {
           Communication::ALL_ADAM}) {
       Communication communication = communication_;
       communication.set_policy(policy);
-      PlanCandidate candidate{ChooseBuckets(book_, communication), RING,
-                              !communication.by_priority()};
+      PlanCandidate candidate{
+          ChooseBuckets(book_, communication), {}, !communication.by_priority()};
       const std::vector<BucketChoice> coded = candidate.buckets;
       for (BucketChoice& bucket : candidate.buckets) bucket.codec = FP32;
+      if (policy == Communication::ALL_TORUS) {
+        candidate.grid = BestGrid(predictor_, Build(candidate), grids_);
+      }
       Try(candidate, kAnyMessages);
       candidate.buckets = coded;
       Try(candidate, kAnyMessages);
@@ -134,15 +140,18 @@ class Search {
     for (const PlanFamily& family : candidates_.Families()) {
       double least = std::numeric_limits<double>::infinity();
       PlanCandidate best;
+      const Grid grid = EstimatedGrid(candidates_.Make(family, kUsualBytes, kUsualBytes));
       for (const int64_t merge : kMergeBytes) {
         for (const int64_t chunk : chunk_bytes) {
-          const PlanCandidate candidate = candidates_.Make(family, chunk, merge);
+          PlanCandidate candidate = candidates_.Make(family, chunk, merge);
+          candidate.grid = grid;
           const double estimate = Estimate(candidate);
           if (estimate >= least) continue;
           least = estimate;
           best = candidate;
         }
       }
+      best.grid = EstimatedGrid(best);
       finalists.push_back({least, std::move(best)});
     }
     std::stable_sort(finalists.begin(), finalists.end(),
@@ -151,6 +160,13 @@ class Search {
       if (!MayGoOn()) return;
       Try(candidate);
     }
+  }
+
+  // Empty where nothing goes over a torus.
+  Grid EstimatedGrid(const PlanCandidate& candidate) const {
+    const Plan plan = Build(candidate);
+    if (plan.grid_size() == 0) return {};
+    return BestByEstimate(predictor_, plan, grids_, 1).front();
   }
 
   void TryCombinations() {
@@ -167,10 +183,21 @@ class Search {
       improved = false;
       std::vector<PlanCandidate> neighbours = candidates_.Neighbours(best_);
       neighbours.push_back(Merged(best_));
+      AddGrids(neighbours);
       for (const PlanCandidate& neighbour : neighbours) {
         if (!MayGoOn()) return;
         improved = Try(neighbour, kMostCandidateMessages, kWorthwhile) || improved;
       }
+    }
+  }
+
+  void AddGrids(std::vector<PlanCandidate>& neighbours) const {
+    constexpr size_t kMost = 3;
+    const Plan plan = Build(best_);
+    if (plan.grid_size() == 0) return;
+    for (const Grid& grid : BestByEstimate(predictor_, plan, grids_, kMost)) {
+      neighbours.push_back(best_);
+      neighbours.back().grid = grid;
     }
   }
 
@@ -222,6 +249,7 @@ class Search {
   const InformationBook& book_;
   const Communication& communication_;
   PlanCandidates candidates_;
+  std::vector<Grid> grids_;  // that tori may have
   std::set<std::string> tried_;
   int64_t messages_ = 0;
   Rivals rivals_;

@@ -64,6 +64,7 @@ class ClusterChecker {
     const Cluster& cluster = job().cluster();
     // More than any machine has; times the workers it is still an int.
     fields_.CheckRange("cluster.devices_per_worker", cluster.devices_per_worker(), 1, 1024);
+    fields_.CheckRange("cluster.cores", cluster.cores(), 1, 65536);
     fields_.CheckRate(CheckBitRate, "cluster.device_bandwidth", cluster.device_bandwidth());
     if (cluster.has_copy_bandwidth())
       fields_.CheckRate(CheckBitRate, "cluster.copy_bandwidth", cluster.copy_bandwidth());

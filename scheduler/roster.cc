@@ -1,5 +1,8 @@
 #include "scheduler/roster.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "scheduler/agreement/config_difference.h"
 #include "transport/membership/member.h"
 
@@ -20,10 +23,10 @@ Roster::Answer Refused(std::string reason) {
 
 }  // namespace
 
-Roster::Roster(Job job, uint64_t job_fingerprint, int endpoints_per_node)
+Roster::Roster(Job job, uint64_t job_fingerprint, int least_endpoints)
     : job_(std::move(job)),
       job_fingerprint_(job_fingerprint),
-      endpoints_per_node_(endpoints_per_node),
+      least_endpoints_(least_endpoints),
       workers_(job_.cluster().workers()) {}
 
 void Roster::OpenTo(int workers) {
@@ -122,14 +125,23 @@ void Roster::PutBack(std::vector<Entry>& entries, const std::vector<int>& ranks,
   }
 }
 
+int Roster::LeastEndpoints() const {
+  int least = std::numeric_limits<int>::max();
+  for (const auto& [id, entry] : entries_) least = std::min(least, entry.node.endpoints_size());
+  return least;
+}
+
 std::string Roster::DifferenceFromJob(const wire::Register& request) const {
   if (request.job_fingerprint() != job_fingerprint_) {
     return DescribeDifference(job_, request.has_job() ? &request.job() : nullptr);
   }
-  if (request.node().endpoints_size() != endpoints_per_node_) {
-    return "it offers " + std::to_string(request.node().endpoints_size()) +
-           " endpoints instead of " + std::to_string(endpoints_per_node_) +
-           "; is it the same version of Poseidon?";
+  if (request.node().endpoints_size() < least_endpoints_) {
+    const std::string needed = std::to_string(least_endpoints_ - kFirstDataLane);
+    return "it offers " + std::to_string(request.node().endpoints_size() - kFirstDataLane) +
+           " data lane(s), and the job's plan has " + needed +
+           "; its machine has fewer cores than the others, so name the number in the job config: "
+           "communication { lanes: " +
+           needed + " }";
   }
   return "";
 }

@@ -30,10 +30,14 @@ class Roster {
     bool news = false;      // admitted now for the first time
   };
 
-  // `job` is the scheduler's, `endpoints_per_node` how many lanes a node must offer.
-  Roster(Job job, uint64_t job_fingerprint, int endpoints_per_node);
+  // `job` is the scheduler's, `least_endpoints` how many lanes a node must offer.
+  Roster(Job job, uint64_t job_fingerprint, int least_endpoints);
 
   Answer Register(const wire::Register& request, Time now);
+  // Who registers from now on must offer so many lanes.
+  void Require(int least_endpoints) { least_endpoints_ = least_endpoints; }
+  // The fewest lanes that one of those here offers; there is somebody.
+  int LeastEndpoints() const;
   // If complete: gives those without a rank theirs, for good. Returns them.
   std::vector<wire::Node> AssignRanks();
   // Forgets nodes that stopped repeating their registration; returns them. Those of `members`,
@@ -95,7 +99,7 @@ class Roster {
 
   Job job_;
   uint64_t job_fingerprint_;
-  int endpoints_per_node_;
+  int least_endpoints_;
   std::map<NodeId, Entry> entries_;
   std::map<std::pair<Role, uint64_t>, NodeId> by_incarnation_;
   std::set<uint64_t> forgotten_;  // incarnations

@@ -9,6 +9,7 @@
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
 #include "proto/job_config.h"
+#include "proto/lanes.h"
 #include "proto/update_rule_message.h"
 #include "scheduler/agreement/input_agreement.h"
 #include "scheduler/agreement/model_difference.h"
@@ -27,8 +28,9 @@ std::string SchedulerActor::SecondsText(Duration duration) {
 SchedulerActor::SchedulerActor(SchedulerOptions options)
     : options_(std::move(options)),
       timing_(TimingOf(options_.job)),
-      roster_(options_.job, options_.job_fingerprint,
-              kFirstDataLane + options_.job.communication().lanes()),
+      roster_(
+          options_.job, options_.job_fingerprint,
+          kFirstDataLane + (PlansLanes(options_.job) ? 1 : options_.job.communication().lanes())),
       spares_(options_.job.recovery()) {
   if (options_.journal && options_.journal->term >= 0) options_.epoch = options_.journal->base;
 }
@@ -370,8 +372,10 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   try {
     // Throws here what would else end every node.
     CheckRate(ToUpdateRule(body.model().update_rule()));
-    const InformationBook book(body.model(), options_.job.cluster());
+    const InformationBook book = InformationBook(body.model(), options_.job.cluster())
+                                     .WithLanes(roster_.LeastEndpoints() - kFirstDataLane);
     *body.mutable_plan() = options_.planner(book, options_.job);
+    roster_.Require(kFirstDataLane + body.plan().lanes());
     PlaceBackupsOnHosts(*body.mutable_plan(), outbox);
     body.mutable_plan()->set_start_iteration(first_iteration_);
     if (options_.job.cluster().has_network()) {

@@ -53,6 +53,7 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
     plan_ = *past.plan;
     plan_body_ = Payload::FromString(plan_.SerializeAsString());
     unreported_ = past.iterations_done;
+    roster_.Require(kFirstDataLane + plan_.plan().lanes());
   }
   losses_without_progress_ = past.losses_without_progress;
   reached_ = past.reached;

@@ -64,6 +64,8 @@ wire::PlanAndModel SchedulerActor::NextPlan(const Cut& cut) const {
     Job job = options_.job;
     job.mutable_cluster()->set_workers(static_cast<int>(workers.size()));
     job.mutable_cluster()->set_servers(static_cast<int>(servers.size()));
+    // Those that come offer as many.
+    job.mutable_communication()->set_lanes(plan.lanes());
     if (plan_.has_network()) *job.mutable_cluster()->mutable_network() = plan_.network();
     plan = options_.planner(InformationBook(plan_.model(), job.cluster()), job);
     plan.set_layout(number);

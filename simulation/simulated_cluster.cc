@@ -5,6 +5,7 @@
 #include "client/worker_control.h"
 #include "core/error.h"
 #include "proto/job_config.h"
+#include "proto/lanes.h"
 #include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
 #include "transport/membership/node_setup.h"
@@ -175,7 +176,7 @@ MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSp
   member.wanted_rank = spec.id.rank;
   member.host = "machine" + std::to_string(spec.machine);
   member.pid = node.process;
-  const int lanes = kFirstDataLane + options_.job.communication().lanes();
+  const int lanes = kFirstDataLane + OfferedLanes(options_.job, options_.job.cluster().cores());
   for (int lane = 0; lane < lanes; ++lane) {
     member.endpoints.push_back(runtime_.endpoint(node.process, lane));
   }

@@ -5,6 +5,7 @@
 
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/model_source.h"
+#include "proto/lanes.h"
 #include "proto/model_size.h"
 
 namespace poseidon {
@@ -63,7 +64,7 @@ JobRequirements RequirementsOf(const JobConfig& config) {
   JobRequirements requirements;
   JobNeeds& needs = requirements.needs;
   needs.nodes = job.cluster().workers() + job.cluster().servers();
-  needs.lanes = job.communication().lanes();
+  needs.lanes = OfferedLanes(job, job.cluster().cores());
   needs.gpus = job.training().device() == Training::CUDA;
   needs.gpus_per_worker = job.cluster().devices_per_worker();
   ModelSource source;

@@ -35,20 +35,24 @@ DEFINE_int32(threads, 1, "Threads of the arithmetic.");
 DEFINE_int32(workers, 0, "Number of workers.");
 DEFINE_int32(servers, 0, "Number of parameter servers.");
 DEFINE_int64(batch, 0, "Samples a worker processes per iteration, instead of the net's.");
-DEFINE_string(policy, "bytes",
-              "bytes: the paper's Algorithm 1, whichever moves fewer floats; time: whatever makes "
-              "the predicted iteration shortest; or one scheme for all layers that can use it: ps, "
-              "sfb, ring, halving_doubling, torus, adam.");
-DEFINE_int32(lanes, 1, "Data lanes of every node.");
+DEFINE_string(policy, "BYTES",
+              "BYTES: the paper's Algorithm 1, whichever moves fewer floats; TIME: whatever makes "
+              "the predicted iteration shortest; or one scheme for all layers that can use it: "
+              "ALL_PS, ALL_SFB, ALL_RING, ALL_HALVING_DOUBLING, ALL_TORUS, ALL_ADAM.");
+DEFINE_int32(lanes, 0,
+             "Data lanes of every node. Not given: as few, up to a quarter of --cores, as come "
+             "within a hundredth of what most would make.");
+DEFINE_int32(cores, 16,
+             "Cores of a machine, for its worker and server; their lanes get at most half.");
 DEFINE_int64(kv_pair_bytes, 2097152, "Largest size of a KV pair, in bytes.");
 DEFINE_int64(bucket_bytes, 0,
-             "Merge consecutive layers of one scheme up to so many bytes; 0: not. Policy time "
+             "Merge consecutive layers of one scheme up to so many bytes; 0: not. Policy TIME "
              "decides itself.");
 DEFINE_string(grid, "",
               "Grid of workers under the torus, such as 4x8; as square as can be by default.");
 DEFINE_string(codec, "fp32",
               "How floats are packed on the wire where the scheme can use it: fp32, fp16, bf16, "
-              "1bit, topk. Policy time uses it where it pays.");
+              "1bit, topk. Policy TIME uses it where it pays.");
 
 DEFINE_string(bandwidth, "10Gbps", "Line rate of a machine's link, each direction.");
 DEFINE_string(

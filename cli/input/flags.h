@@ -28,6 +28,7 @@ DECLARE_int32(servers);
 DECLARE_int64(batch);
 DECLARE_string(policy);
 DECLARE_int32(lanes);
+DECLARE_int32(cores);
 DECLARE_int64(kv_pair_bytes);
 DECLARE_int64(bucket_bytes);
 DECLARE_string(grid);

@@ -10,6 +10,7 @@
 #include "core/net/host_address.h"
 #include "core/process/program_directory.h"
 #include "launch/host_query.h"
+#include "proto/lanes.h"
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
@@ -71,15 +72,15 @@ void LookAt(const RemoteShell& shell, std::map<std::string, HostPrograms>& hosts
   if (!all.empty()) throw Error(ExitCode::kFailure, all);
 }
 
-// As many as there are cores for on the host that has fewest for each of its workers.
-int ThreadsOf(const std::map<std::string, HostPrograms>& hosts) {
-  int threads = 0;
+// On the host that has fewest.
+int CoresForEachWorker(const std::map<std::string, HostPrograms>& hosts) {
+  int cores = 0;
   for (const auto& [name, host] : hosts) {
     if (host.workers == 0) continue;
     const int here = std::max(1, host.cores / host.workers);
-    threads = threads == 0 ? here : std::min(threads, here);
+    cores = cores == 0 ? here : std::min(cores, here);
   }
-  return std::max(1, threads);
+  return std::max(1, cores);
 }
 
 }  // namespace
@@ -128,7 +129,10 @@ JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interrupti
   }
   LookAt(job_hosts.shell, hosts, interruption);
   Training& training = *config.job.mutable_training();
-  if (training.threads() == 0) training.set_threads(ThreadsOf(hosts));
+  if (training.threads() == 0) training.set_threads(CoresForEachWorker(hosts));
+  if (!config.job.cluster().has_cores() && PlansLanes(config.job)) {
+    config.job.mutable_cluster()->set_cores(CoresForEachWorker(hosts));
+  }
   return job_hosts;
 }
 

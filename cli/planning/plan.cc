@@ -1,5 +1,7 @@
 #include "cli/planning/plan.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -70,9 +72,15 @@ void CheckAtLeastOne(const char* name, const char* what, int64_t value) {
 }
 
 Communication CommunicationFromFlags(const NamedPolicies& policies) {
-  Communication communication = Choose<Communication>("policy", FLAGS_policy, policies);
+  const auto found = FindPolicy(policies, FLAGS_policy);
+  // Refuses what is no name, with those that are.
+  if (!found) Choose<Communication>("policy", FLAGS_policy, policies);
+  if (const std::string renamed = RenamingOf(FLAGS_policy, found->first); !renamed.empty()) {
+    LOG(WARNING) << "--policy: " << renamed;
+  }
+  Communication communication = found->second;
   communication.set_codec(ParseCodec(FLAGS_codec));
-  communication.set_lanes(FLAGS_lanes);
+  if (FlagGiven("lanes")) communication.set_lanes(FLAGS_lanes);
   if (FlagGiven("kv_pair_bytes") || !communication.has_kv_pair_bytes()) {
     communication.set_kv_pair_bytes(FLAGS_kv_pair_bytes);
   }
@@ -115,6 +123,7 @@ Cluster ClusterFromFlags() {
   cluster.set_servers(FLAGS_servers);
   if (!FLAGS_gpu.empty()) cluster.set_flops(PeakOf(FLAGS_gpu));
   if (FlagGiven("flops")) cluster.set_flops(FLAGS_flops);
+  if (FlagGiven("cores")) cluster.set_cores(FLAGS_cores);
   if (FlagGiven("update_rate")) cluster.set_update_rate(FLAGS_update_rate);
   if (FlagGiven("reduction_rate")) cluster.set_reduction_rate(FLAGS_reduction_rate);
   Network& network = *cluster.mutable_network();

@@ -7,6 +7,8 @@
 #include "cli/output/table.h"
 #include "cli/planning/plan.h"
 #include "planner/cost/cost_model.h"
+#include "planner/grid_choice.h"
+#include "planner/lane_choice.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"
 #include "proto/model_size.h"
@@ -156,6 +158,18 @@ std::string ServerLoad(const Plan& plan) {
   return "no bucket uses a server";
 }
 
+std::string TorusLine(const Plan& plan) {
+  return plan.grid_size() == 0 ? "" : "the torus is " + GridText(plan) + "\n";
+}
+
+nlohmann::ordered_json GridJson(const Plan& plan) {
+  nlohmann::ordered_json grid = nlohmann::ordered_json::array();
+  for (const GridDimension& dimension : plan.grid()) {
+    grid.push_back({{"size", dimension.size()}, {"algorithm", SchemeName(dimension.algorithm())}});
+  }
+  return grid;
+}
+
 nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& bucket) {
   const BucketPrediction& prediction = bucket.prediction();
   std::vector<std::string> layers;
@@ -187,6 +201,14 @@ nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& buck
 constexpr double kMillisecondsPerSecond = 1000;
 
 }  // namespace
+
+nlohmann::ordered_json LanesJson(const Plan& plan) {
+  nlohmann::ordered_json others = nlohmann::ordered_json::array();
+  for (const OtherLanes& other : plan.other_lanes()) {
+    others.push_back({{"lanes", other.lanes()}, {"iteration_ms", other.iteration_ms()}});
+  }
+  return {{"lanes", plan.lanes()}, {"planned", plan.planned_lanes()}, {"others", others}};
+}
 
 std::string LimitsText(const Limits& limits) {
   const auto milliseconds = [](double seconds) {
@@ -225,7 +247,8 @@ std::string PlanTable(const PlannedModel& planned) {
          ", samples a worker: " + std::to_string(model.batch()) + "\n" + SampleInputLines(inputs) +
          "floats that a node sends and receives in an iteration: " + Grouped(totals.floats_ps) +
          " all over PS, " + Grouped(totals.floats_planned) + " as planned" + Saving(totals) + "\n" +
-         ServerLoad(plan) + "\n" + Iteration(plan) + LimitsText(limits);
+         ServerLoad(plan) + "\n" + TorusLine(plan) + LanesText(plan) + "\n" + Iteration(plan) +
+         LimitsText(limits);
 }
 
 std::string PlanJson(const PlannedModel& planned) {
@@ -243,6 +266,8 @@ std::string PlanJson(const PlannedModel& planned) {
   json["simulated_ms"] = plan.simulated_ms() > 0 ? nlohmann::json(plan.simulated_ms()) : nullptr;
   json["compute_ms"] = plan.compute_ms();
   json["fifo"] = plan.fifo();
+  json["lanes"] = LanesJson(plan);
+  json["grid"] = GridJson(plan);
   json["layers"] = nlohmann::ordered_json::array();
   for (const LayerRow& row : rows) {
     const bool pairs = UsesServers(row.bucket.scheme());

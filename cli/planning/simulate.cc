@@ -10,6 +10,7 @@
 #include "cli/output/experiment_progress.h"
 #include "cli/output/table.h"
 #include "core/steady_now.h"
+#include "planner/lane_choice.h"
 #include "planner/model_times.h"
 #include "proto/bucket.h"
 #include "simulation/plan_trial.h"
@@ -99,7 +100,8 @@ std::string SimulationTable(const ClusterAnswer& answer) {
   return table.ToString() + "\nworkers: " + std::to_string(answer.workers) +
          ", servers: " + std::to_string(answer.servers) +
          ", samples a worker: " + std::to_string(answer.batch) + "\n" +
-         SampleInputLines(answer.inputs) + LimitsText(answer.limits) +
+         SampleInputLines(answer.inputs) + LanesText(training.plan) + "\n" +
+         LimitsText(answer.limits) +
          (answer.failures ? FailureText(*answer.failures, answer.job, answer.ImagesPerSecond())
                           : "");
 }
@@ -121,6 +123,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
                                  {"bytes_per_node",
                                   {{"sent", std::llround(training.bytes_sent)},
                                    {"received", std::llround(training.bytes_received)}}},
+                                 {"lanes", LanesJson(training.plan)},
                                  {"limits", LimitsJson(answer.limits)}};
   if (answer.failures) {
     json["failures"] = FailureJson(*answer.failures, answer.job, answer.ImagesPerSecond());

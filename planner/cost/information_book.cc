@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "proto/lanes.h"
 #include "proto/model_size.h"
 
 namespace poseidon {
@@ -34,13 +35,17 @@ void Check(const LayerSpec& layer) {
 }  // namespace
 
 InformationBook::InformationBook(ModelSpec model, int workers, int servers)
-    : model_(std::move(model)), workers_(workers), servers_(servers) {
+    : model_(std::move(model)),
+      workers_(workers),
+      servers_(servers),
+      lanes_(MostPlannedLanes(Cluster().cores())) {
   if (model_.layers_size() == 0) throw ConfigError("the model has no layers with parameters");
   for (const LayerSpec& layer : model_.layers()) Check(layer);
 }
 
 InformationBook::InformationBook(ModelSpec model, const Cluster& cluster)
     : InformationBook(std::move(model), cluster.workers(), cluster.servers()) {
+  lanes_ = MostPlannedLanes(cluster.cores());
   if (!cluster.has_network() || !cluster.network().colocated()) return;
   spare_servers_ = std::max(servers_ - workers_, 0);
 }
@@ -53,6 +58,8 @@ int64_t InformationBook::Query(Property property) const {
       return servers_;
     case Property::kSpareServers:
       return spare_servers_;
+    case Property::kLanes:
+      return lanes_;
     case Property::kBatch:
       return model_.batch();
     case Property::kLayers:
@@ -70,6 +77,12 @@ int64_t InformationBook::Query(Property property) const {
 bool InformationBook::updates_at_workers() const {
   const UpdateRuleSpec& rule = model_.update_rule();
   return servers_keep_nothing_ || rule.deferred() || rule.type() == "MeanGradient";
+}
+
+InformationBook InformationBook::WithLanes(int lanes) const {
+  InformationBook book = *this;
+  book.lanes_ = lanes;
+  return book;
 }
 
 InformationBook InformationBook::WithoutFactors() const {

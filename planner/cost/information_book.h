@@ -17,6 +17,7 @@ enum class Property {
   kServers,       // P2, number of server nodes
   kSpareServers,  // of these, the last ones, on machines without a worker, while each of the others
                   // shares one's; 0 where the network is not known
+  kLanes,         // the most data lanes that a plan may give a node
   kBatch,         // K, samples a worker processes per iteration
   kLayers,        // number of layers with parameters
   kParameters     // floats of the whole model
@@ -48,6 +49,8 @@ class InformationBook {
   // Whether all updates are the workers' own, whatever the scheme: where the training program makes
   // them itself, from the mean gradient, and in WithUpdatesAtWorkers().
   bool updates_at_workers() const;
+  // The same book for nodes that offer so many data lanes.
+  InformationBook WithLanes(int lanes) const;
   // The same book for a job whose servers must keep nothing.
   InformationBook WithUpdatesAtWorkers() const;
   // The same book for a job whose workers have different numbers of samples, so that no layer's
@@ -59,6 +62,7 @@ class InformationBook {
   int workers_;
   int servers_;
   int spare_servers_ = 0;
+  int lanes_;
   bool servers_keep_nothing_ = false;
 };
 

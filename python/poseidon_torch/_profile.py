@@ -58,7 +58,7 @@ class Profile:
         pathlib.Path(path).write_text(self.text(), encoding="utf-8")
 
     def plan(
-        self, workers: int, bandwidth: str = "10Gbps", policy: str = "time", **options
+        self, workers: int, bandwidth: str = "10Gbps", policy: str = "TIME", **options
     ) -> Dict[str, Any]:
         """How the layers would be exchanged: `poseidon plan`'s JSON. `options` are its other flags, as servers=8."""
         return self._ask("plan", workers, bandwidth, policy, options)
@@ -67,7 +67,7 @@ class Profile:
         self,
         workers: Sequence[int],
         bandwidth: str = "10Gbps",
-        policies: Sequence[str] = ("time",),
+        policies: Sequence[str] = ("TIME",),
         **options,
     ) -> List[Dict[str, Any]]:
         """What training would take on so many workers, one result for each number and policy.
@@ -115,7 +115,7 @@ class Profile:
                 f"--profile={path}",
                 f"--workers={workers}",
                 f"--bandwidth={bandwidth}",
-                f"--policy={policy.lower()}",
+                f"--policy={policy}",
                 "--format=json",
                 *flags,
             ]

@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "planner/lane_choice.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"
 #include "scheduler/report/parameter_agreement.h"
@@ -258,6 +259,7 @@ std::string JobReport::PlanTable() const {
   table += uses_servers ? Format("fullest server holds %.2f times the mean", LoadImbalance(plan))
                         : "no bucket uses a server";
   if (predicted) {
+    table += "\n" + LanesText(plan);
     table += Format("\npredicted iteration %.2f ms; ", plan.iteration_ms());
     if (plan.simulated_ms() > 0) {
       table += Format("tried in virtual time: %.2f ms; ", plan.simulated_ms());

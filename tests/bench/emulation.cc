@@ -3,7 +3,8 @@
 // other work on the machine shows in the emulated seconds.
 //
 //   bench_emulation [--profile=FILE] [--workers=2,4,8] [--bandwidths=1Gbps,2Gbps]
-//                   [--systems=wfbp,bytes,ring] [--repeat=3] [--message_cost=..] [--latency=..]
+//                   [--policies=WFBP,BYTES,ALL_RING] [--repeat=3] [--message_cost=..]
+//                   [--latency=..]
 //                   [--goodput_share=..]
 //
 // Of the repetitions the median counts.
@@ -26,7 +27,7 @@
 DEFINE_string(profile, "", "A job config with a replay; empty: a net of LeNet's shape.");
 DEFINE_string(workers, "2,4,8", "Numbers of workers, each with a server on its machine.");
 DEFINE_string(bandwidths, "1Gbps,2Gbps", "Of every link.");
-DEFINE_string(systems, "wfbp,bytes,ring", "Policies of `poseidon simulate`.");
+DEFINE_string(policies, "WFBP,BYTES,ALL_RING", "Policies of `poseidon simulate`.");
 DEFINE_int32(repeat, 3, "How often each point is emulated.");
 DEFINE_int32(iterations, 20, "That count, of each emulation.");
 DEFINE_int32(slow_motion, 1, "How many times as long everything takes in the emulation.");
@@ -60,10 +61,9 @@ std::string ProgramsBesideThis() {
 }
 
 Communication Policy(const std::string& name) {
-  for (const auto& [known, communication] : SimulatedPolicies()) {
-    if (known == name) return communication;
-  }
-  throw ConfigError("there is no system " + name);
+  const auto found = FindPolicy(SimulatedPolicies(), name);
+  if (!found) throw ConfigError("there is no policy " + name);
+  return found->second;
 }
 
 ExperimentPoint MakePoint(const Replay& replay, const std::string& system, int workers,
@@ -80,7 +80,8 @@ ExperimentPoint MakePoint(const Replay& replay, const std::string& system, int w
   network.set_latency(FLAGS_latency);
   network.set_goodput_share(FLAGS_goodput_share);
   *point.job.mutable_communication() = Policy(system);
-  if (system != "ps") point.job.mutable_communication()->set_kv_pair_bytes(FLAGS_kv_pair_bytes);
+  if (system != "CAFFE_PS")
+    point.job.mutable_communication()->set_kv_pair_bytes(FLAGS_kv_pair_bytes);
   point.job.mutable_training()->set_engine(Training::REPLAY);
   return point;
 }
@@ -141,7 +142,7 @@ ExitCode Run() {
   Interruption interruption;
   std::printf("system   P   links     simulated  emulated (of %d)  simulated is\n", FLAGS_repeat);
   for (const std::string& bandwidth : SplitAtCommas(FLAGS_bandwidths)) {
-    for (const std::string& system : SplitAtCommas(FLAGS_systems)) {
+    for (const std::string& system : SplitAtCommas(FLAGS_policies)) {
       for (const std::string& workers : SplitAtCommas(FLAGS_workers)) {
         Compare(MakePoint(replay, system, std::stoi(workers), bandwidth), system, interruption);
       }

@@ -54,7 +54,7 @@ layer {{ name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: 
 EXPERIMENT = """name: "small"
 title: "A small experiment"
 net {{ name: "n" replay {{ batch: 32 layers {{ name: "a" parameters: {parameters} forward_ms: 1 backward_ms: 2 }} }} }}
-system {{ name: "s" policy: "ps" cluster {{ servers: 1 }} }}
+system {{ name: "s" policy: "CAFFE_PS" cluster {{ servers: 1 }} }}
 sweep {{ system: "s" {axes} cluster {{ network {{ bandwidth: "1Gbps" latency: "10us" }} }} }}
 figure {{ name: "f" title: "Speedup" }}
 """

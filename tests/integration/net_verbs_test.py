@@ -34,7 +34,7 @@ class NetVerbsTest(lenet.LenetTest):
             f"--profile={profile}",
             "--workers=4",
             "--servers=4",
-            "--policy=time",
+            "--policy=TIME",
             "--format=json",
         )
         self.assertIn('"parameters": 431080', plan)

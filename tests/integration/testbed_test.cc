@@ -87,9 +87,7 @@ ExperimentPoint MakePoint(const std::string& layers, int workers, const std::str
   point.job.mutable_cluster()->set_workers(workers);
   point.job.mutable_cluster()->set_servers(workers);
   point.job.mutable_cluster()->mutable_network()->set_bandwidth("1Gbps");
-  for (const auto& [name, communication] : SimulatedPolicies()) {
-    if (name == system) *point.job.mutable_communication() = communication;
-  }
+  *point.job.mutable_communication() = FindPolicy(SimulatedPolicies(), system)->second;
   point.job.mutable_training()->set_engine(Training::REPLAY);
   point.iterations = 3;
   return point;
@@ -163,7 +161,7 @@ class TestbedTest : public ::testing::Test {
       options.interruption = &interruption;
       int code = 0;
       try {
-        execute(MakePoint(kLenet, 2, "wfbp"), options);
+        execute(MakePoint(kLenet, 2, "WFBP"), options);
       } catch (const Error& error) {
         code = static_cast<int>(error.exit_code());
       }
@@ -195,7 +193,8 @@ class EmulationTest : public TestbedTest {
 
 TEST_F(EmulationTest, MovesTheBytesOfTheSimulation) {
   for (const int workers : {2, 4}) {
-    for (const char* const system : {"ps", "wfbp", "sfb", "adam", "ring", "halving_doubling"}) {
+    for (const char* const system :
+         {"CAFFE_PS", "WFBP", "ALL_SFB", "ALL_ADAM", "ALL_RING", "ALL_HALVING_DOUBLING"}) {
       SCOPED_TRACE(system);
       const ExperimentPoint point = MakePoint(kLenet, workers, system);
       const PointResult emulated = Emulate(point);
@@ -212,7 +211,7 @@ TEST_F(EmulationTest, MovesTheBytesOfTheSimulation) {
 }
 
 TEST_F(EmulationTest, MovesTheBytesOfTheSimulationWithMachinesOfTheirOwn) {
-  ExperimentPoint point = MakePoint(kLenet, 3, "wfbp");
+  ExperimentPoint point = MakePoint(kLenet, 3, "WFBP");
   point.job.mutable_cluster()->set_servers(2);
   point.job.mutable_cluster()->mutable_network()->set_colocated(false);
   const PointResult emulated = Emulate(point);
@@ -227,7 +226,7 @@ TEST_F(EmulationTest, MovesTheBytesOfTheSimulationWithMachinesOfTheirOwn) {
 constexpr double kLeastShare = 0.9;
 
 TEST_F(EmulationTest, LinksLetTheirRateThrough) {
-  ExperimentPoint point = MakePoint(kLarge, 2, "wfbp");
+  ExperimentPoint point = MakePoint(kLarge, 2, "WFBP");
   for (const auto& [bandwidth, megabits] : {std::pair{"200Mbps", 200.0}, {"1Gbps", 1000.0}}) {
     point.job.mutable_cluster()->mutable_network()->set_bandwidth(bandwidth);
     const PointResult result = Emulate(point);
@@ -238,7 +237,7 @@ TEST_F(EmulationTest, LinksLetTheirRateThrough) {
 }
 
 TEST_F(EmulationTest, OneLinkAndOneWorkerAreSlow) {
-  ExperimentPoint point = MakePoint(kLarge, 2, "wfbp");
+  ExperimentPoint point = MakePoint(kLarge, 2, "WFBP");
   Deviation& deviation = *point.condition.add_deviation();
   deviation.set_worker(1);
   deviation.set_bandwidth("100Mbps");
@@ -252,7 +251,7 @@ TEST_F(EmulationTest, OneLinkAndOneWorkerAreSlow) {
 }
 
 TEST_F(EmulationTest, SlowMotionTakesLongerAndSaysTheSame) {
-  const ExperimentPoint point = MakePoint(kLenet, 2, "wfbp");
+  const ExperimentPoint point = MakePoint(kLenet, 2, "WFBP");
   ProcessOptions options = Options();
   options.slow_motion = 20;
   const auto begin = std::chrono::steady_clock::now();
@@ -270,7 +269,7 @@ TEST_F(EmulationTest, SlowMotionTakesLongerAndSaysTheSame) {
 }
 
 TEST_F(EmulationTest, TiersShareUplinks) {
-  ExperimentPoint point = MakePoint(kLarge, 4, "wfbp");
+  ExperimentPoint point = MakePoint(kLarge, 4, "WFBP");
   Tier& rack = *point.job.mutable_cluster()->mutable_network()->add_tier();
   rack.set_members(2);
   rack.set_bandwidth("200Mbps");
@@ -352,7 +351,7 @@ TEST_F(EmulationTest, FailuresAreQuoted) {
       "programs/poseidon_worker", "#!/bin/sh\necho loading >&2\necho out of luck >&2\nexit 6\n");
   chmod(worker.c_str(), 0755);
   const std::string message =
-      MessageOf<Error>([&] { EmulatePoint(MakePoint(kLenet, 2, "wfbp"), options); });
+      MessageOf<Error>([&] { EmulatePoint(MakePoint(kLenet, 2, "WFBP"), options); });
   EXPECT_THAT(message, AllOf(HasSubstr("worker-"), HasSubstr("exited with code 6"),
                              HasSubstr("loading\nout of luck"), HasSubstr("logs/worker-")));
 }
@@ -361,7 +360,7 @@ TEST_F(EmulationTest, ADeadlineEndsIt) {
   ProcessOptions options = Options();
   options.iterations = 1000000;
   options.deadline = Seconds(4);
-  EXPECT_THROW(EmulatePoint(MakePoint(kLenet, 2, "wfbp"), options), DeadlineExceeded);
+  EXPECT_THROW(EmulatePoint(MakePoint(kLenet, 2, "WFBP"), options), DeadlineExceeded);
 }
 
 TEST_F(EmulationTest, AnInterruptionLeavesNothing) {
@@ -397,7 +396,7 @@ TEST(WatchDaemonsTest, WhoIsSlowToEndHasNotFailed) {
 }
 
 TEST(WhyNotTest, PointsThatOnlyASimulationCanDo) {
-  ExperimentPoint point = MakePoint(kLenet, 2, "wfbp");
+  ExperimentPoint point = MakePoint(kLenet, 2, "WFBP");
   EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
   EXPECT_EQ(WhyNotRun(point, 2), std::nullopt);
   EXPECT_EQ(WhyNotRun(point, 1), "it needs 2 hosts, and there are 1");
@@ -428,7 +427,7 @@ class RemoteTest : public TestbedTest {
                                                "exec sh -c \"$*\"\n");
     chmod(shell.c_str(), 0755);
     remote_.shell = shell + " -x";
-    point_ = MakePoint(kLenet, 2, "wfbp");
+    point_ = MakePoint(kLenet, 2, "WFBP");
     point_.job.mutable_cluster()->set_scheduler_port(FreePortPair());
   }
   void TearDown() override {

@@ -42,6 +42,7 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
   network.set_goodput_share(1);
   network.set_latency(latency);
   network.set_colocated(colocated);
+  job.mutable_communication()->set_lanes(1);  // all plans alike
   return job;
 }
 

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <random>
+#include <thread>
 
 #include "core/error.h"
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
 #include "proto/job_config.h"
+#include "proto/lanes.h"
 
 namespace poseidon {
 namespace {
@@ -72,7 +74,7 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   options.ipv6 = IsIpv6Address(address);
   if (IsLoopbackName(public_host)) options.bind_host = address;
   SetSecurity(job.security(), options);
-  options.data_lanes = job.communication().lanes();
+  options.data_lanes = OfferedLanes(job, static_cast<int>(std::thread::hardware_concurrency()));
   options.times_actors = job.monitor().has_node_port();
   options.window_bytes = job.communication().window_bytes();
   if (job.training().trace()) options.kept_events = kTracedEvents;

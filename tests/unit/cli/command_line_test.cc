@@ -76,7 +76,7 @@ TEST_F(CommandLine, HelpFitsATerminal) {
 TEST_F(CommandLine, DefaultsAreTheJobConfigs) {
   const Communication defaults;
   EXPECT_EQ(FLAGS_kv_pair_bytes, defaults.kv_pair_bytes());
-  EXPECT_EQ(FLAGS_lanes, defaults.lanes());
+  EXPECT_EQ(FLAGS_cores, Cluster().cores());
   EXPECT_EQ(FLAGS_message_cost, Network().message_cost());
   EXPECT_EQ(FLAGS_latency, Network().latency());
 }
@@ -156,8 +156,8 @@ TEST_F(CommandLine, PlanRefusesWhatItCannotPlan) {
   };
   EXPECT_EQ(with("--batch=0"), "--batch is 0; it must be at least 1");
   EXPECT_EQ(with("--policy=best"),
-            "--policy is \"best\"; it must be one of bytes, time, ps, sfb, ring, halving_doubling, "
-            "torus, adam");
+            "--policy is \"best\"; it must be one of BYTES, TIME, ALL_PS, ALL_SFB, ALL_RING, "
+            "ALL_HALVING_DOUBLING, ALL_TORUS, ALL_ADAM");
   EXPECT_EQ(with("--lanes=65"), "--lanes is 65; it must be between 1 and 64");
   EXPECT_THAT(with("--message_cost=fast"), HasSubstr("--message_cost: \"fast\" is not a duration"));
   EXPECT_EQ(with("--flops=1e-300"), "--flops is 1e-300; it must be between 1000000 and 1e+18");

@@ -65,12 +65,10 @@ class SimulateVerbTest : public ::testing::Test {
   }
 
   ClusterAnswer Simulate(const std::string& policy) {
-    for (const auto& [name, communication] : SimulatedPolicies()) {
-      if (name != policy) continue;
-      *options_.job.mutable_communication() = communication;
-      return SimulateModel(options_, 5);
-    }
-    throw ConfigError("no policy " + policy);
+    const auto found = FindPolicy(SimulatedPolicies(), policy);
+    if (!found) throw ConfigError("no policy " + policy);
+    *options_.job.mutable_communication() = found->second;
+    return SimulateModel(options_, 5);
   }
 
   std::string path_;
@@ -124,7 +122,7 @@ TEST_F(SimulateVerbTest, SlowNetworksShowWhatOverlapGains) {
     SCOPED_TRACE(bandwidth);
     SetNetwork(bandwidth, "50us");
     std::map<std::string, double> seconds;
-    for (const std::string policy : {"ps", "wfbp", "bytes", "ring"}) {
+    for (const std::string policy : {"CAFFE_PS", "WFBP", "BYTES", "ALL_RING"}) {
       const ClusterAnswer answer = Simulate(policy);
       seconds[policy] = answer.training.iteration;
       EXPECT_GE(1000 * answer.training.iteration, kComputeMs - 1e-6) << policy;
@@ -133,7 +131,7 @@ TEST_F(SimulateVerbTest, SlowNetworksShowWhatOverlapGains) {
         EXPECT_LE(seconds[policy], before[policy]) << policy;
       }
     }
-    EXPECT_GT(seconds["ps"], seconds["wfbp"]);
+    EXPECT_GT(seconds["CAFFE_PS"], seconds["WFBP"]);
     before = seconds;
   }
 }
@@ -142,7 +140,7 @@ TEST_F(SimulateVerbTest, SlowNetworksShowWhatOverlapGains) {
 TEST_F(SimulateVerbTest, CountsBytesOfTheMostLoadedMachine) {
   SetNetwork("1Gbps", "50us");
   const double floats = 80000 + 1000 * 1000;
-  const ClusterAnswer ring = Simulate("ring");
+  const ClusterAnswer ring = Simulate("ALL_RING");
   EXPECT_EQ(ring.training.bytes_sent, 4 * floats * 2 * (kWorkers - 1) / kWorkers);
   EXPECT_EQ(ring.training.bytes_received, ring.training.bytes_sent);
   EXPECT_GE(ring.training.iteration, ring.training.bytes_sent / (0.94 * 1e9 / 8));
@@ -150,17 +148,17 @@ TEST_F(SimulateVerbTest, CountsBytesOfTheMostLoadedMachine) {
   network().set_colocated(false);
   options_.job.mutable_cluster()->set_servers(2);
   // fc is two KV pairs of 2 MB, one for each server; conv is one of 320 kB.
-  const ClusterAnswer wfbp = Simulate("wfbp");
+  const ClusterAnswer wfbp = Simulate("WFBP");
   EXPECT_EQ(wfbp.training.bytes_received, kWorkers * (2000000 + 320000));
   EXPECT_EQ(wfbp.training.bytes_sent, wfbp.training.bytes_received);
   // Whole layers: fc on one server, conv on the other.
-  const ClusterAnswer ps = Simulate("ps");
+  const ClusterAnswer ps = Simulate("CAFFE_PS");
   EXPECT_EQ(ps.training.bytes_received, kWorkers * 4000000);
   EXPECT_EQ(ps.training.bytes_sent, ps.training.bytes_received);
 }
 
 TEST_F(SimulateVerbTest, OutputSaysIt) {
-  const ClusterAnswer answer = Simulate("wfbp");
+  const ClusterAnswer answer = Simulate("WFBP");
   const auto json = nlohmann::json::parse(SimulationJson(answer));
   EXPECT_EQ(json["workers"], kWorkers);
   EXPECT_EQ(json["batch"], 16);
@@ -183,7 +181,7 @@ TEST_F(SimulateVerbTest, TakesNetsWithTheSpeedOfOneWorker) {
   options_.source.net = path_;
   options_.source.record_shape = Shape{3, 8, 8};
   options_.source.images_per_second = 320;  // 32 samples: 100 ms
-  EXPECT_NEAR(Simulate("bytes").training.compute, 0.1, 1e-6);
+  EXPECT_NEAR(Simulate("BYTES").training.compute, 0.1, 1e-6);
 }
 
 // Of `poseidon simulate` with these flags.
@@ -292,9 +290,9 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
               HasSubstr("--heartbeat_deadline_seconds"));
   EXPECT_THAT(Output({failures, "--heartbeat_interval_seconds=-1"}),
               HasSubstr("--heartbeat_interval_seconds"));
-  EXPECT_THAT(Output({failures, "--policy=adam"}),
+  EXPECT_THAT(Output({failures, "--policy=ALL_ADAM"}),
               HasSubstr("with --recovery REPLACE use another"));
-  EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=all_ps"}),
+  EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=ALL_PS"}),
               HasSubstr("would be lost with the node that keeps it"));
   EXPECT_THAT(Output({failures, "--workers=1"}),
               HasSubstr("only a restart from a snapshot is left"));
@@ -319,8 +317,8 @@ TEST_F(SimulateVerbTest, RefusesWhatItCannotSimulate) {
     return "not refused";
   };
   EXPECT_EQ(refusal("--policy=best"),
-            "--policy is \"best\"; it must be one of ps, wfbp, poseidon, bytes, time, all_ps, sfb, "
-            "ring, halving_doubling, torus, adam");
+            "--policy is \"best\"; it must be one of CAFFE_PS, WFBP, POSEIDON, BYTES, TIME, "
+            "ALL_PS, ALL_SFB, ALL_RING, ALL_HALVING_DOUBLING, ALL_TORUS, ALL_ADAM");
   EXPECT_THAT(refusal("--iterations=2"), HasSubstr("it must be at least 3"));
   EXPECT_THAT(refusal("--images_per_second=9"), HasSubstr("can't change a profile"));
   EXPECT_THAT(refusal("--format=xml"), HasSubstr("it must be table or json"));

@@ -36,11 +36,11 @@ net {
 net { name: "other" replay { layers { name: "a" parameters: 7 forward_ms: 1 } } }
 system {
   name: "calibrated"
-  policy: "wfbp"
+  policy: "WFBP"
   communication { kv_pair_bytes: 400 }
   cluster { network { goodput_share: 0.5 bandwidth: "7Gbps" } }
 }
-system { name: "rows" policy: "torus" grid_row: 2 }
+system { name: "rows" policy: "ALL_TORUS" grid_row: 2 }
 sweep {
   net: "small"
   system: "wfbp" system: "calibrated"
@@ -195,7 +195,7 @@ TEST_F(ExperimentTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(changed("system: \"wfbp\"", "system: \"wfpb\""),
               HasSubstr("e.prototxt:20:3: there is no system \"wfpb\"; did you mean \"wfbp\"?"));
   EXPECT_THAT(changed("net: \"small\"", "net: \"smal\""), HasSubstr("did you mean \"small\"?"));
-  EXPECT_THAT(changed("policy: \"torus\"", "policy: \"tours\""),
+  EXPECT_THAT(changed("policy: \"ALL_TORUS\"", "policy: \"tours\""),
               HasSubstr("did you mean \"torus\"?"));
   EXPECT_THAT(changed("workers: 2", "workers: 0"), HasSubstr("workers must be at least 1"));
   EXPECT_THAT(changed("\"1Gbps\"", "\"1\""), HasSubstr("e.prototxt:22:3: "));
@@ -276,7 +276,7 @@ TEST_F(ExperimentTest, FiguresAreCheckedBeforeAnythingStarts) {
 TEST_F(ExperimentTest, AListIsReplacedAsAWhole) {
   const std::vector<ExperimentPoint> points = Points(
       "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
-      " system { name: \"own\" policy: \"torus\" communication { grid: 4 grid: 1 }"
+      " system { name: \"own\" policy: \"ALL_TORUS\" communication { grid: 4 grid: 1 }"
       "   cluster { network { tier { members: 4 bandwidth: \"1Gbps\" } } } }"
       " sweep { system: \"torus\" system: \"own\" workers: 4 communication { grid: 2 grid: 2 }"
       "   cluster { network { tier { members: 2 bandwidth: \"2Gbps\" } } } }");

@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr char kExperiment[] = R"(name: "test"
 net { name: "a" replay { layers { name: "a" parameters: 70000 forward_ms: 5 backward_ms: 10 } } }
-system { name: "again" policy: "wfbp" recovery: "snapshot:10min" }
+system { name: "again" policy: "WFBP" recovery: "snapshot:10min" }
 sweep {
   system: "wfbp" system: "again"
   workers: 3

@@ -130,8 +130,9 @@ TEST_F(RosterTest, SaysWhyItRefuses) {
                         "the scheduler (name: \"job\"), which has the same "
                         "cluster.scheduler_port; give each job a port"));
   wire::Register other_version = Request(Role::kServer, -1, 2);
-  other_version.mutable_node()->add_endpoints("one more");
-  EXPECT_THAT(refusal(other_version), HasSubstr("it offers 4 endpoints instead of 3"));
+  other_version.mutable_node()->mutable_endpoints()->RemoveLast();
+  EXPECT_THAT(refusal(other_version),
+              HasSubstr("it offers 0 data lane(s), and the job's plan has 1"));
   Rank(Role::kWorker, -1, 3);
   Rank(Role::kWorker, -1, 4);
   EXPECT_EQ(refusal(Request(Role::kWorker, -1, 5)),

@@ -1,0 +1,30 @@
+// How many data lanes a job's nodes have where its config does not say.
+//
+// A lane is a thread: it carries about one TCP flow, and handles messages, sums and updates at the
+// rate of one core. So a fast network wants several, and what hides behind computing anyway wants
+// no more than one, for each costs sockets, and a core that others could use.
+//
+//   Plan plan = PlanWithLanes(4, [&](int lanes) { ... });
+//   // plan.lanes(): 2; plan.other_lanes(): what 1 and 4 would take
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// A plan for so many lanes, with predictions.
+using PlanForLanes = std::function<Plan(int lanes)>;
+
+// The plan with the fewest lanes, up to `most`, whose iteration is expected to take within a
+// hundredth of the least that any number makes, or of computing alone. Sets planned_lanes and
+// other_lanes. `plan_for` is asked for 1, 2, 4, ... and `most`, until an exchange is hidden.
+Plan PlanWithLanes(int most, const PlanForLanes& plan_for);
+
+// "2 data lanes, planned: 1 would take 117.52 ms, 4 92.61 ms"; "1 data lane, as the exchange is
+// hidden behind computing"; "2 data lanes, as given".
+std::string LanesText(const Plan& plan);
+
+}  // namespace poseidon

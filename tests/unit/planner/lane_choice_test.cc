@@ -1,0 +1,98 @@
+#include "planner/lane_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "planner/job_plan.h"
+#include "proto/lanes.h"
+#include "tests/unit/planner/reference_models.h"
+
+namespace poseidon {
+namespace {
+
+Job JobOf(int workers, const char* bandwidth, Communication::Policy policy) {
+  Job job;
+  job.mutable_cluster()->set_workers(workers);
+  job.mutable_cluster()->set_servers(workers);
+  job.mutable_cluster()->mutable_network()->set_bandwidth(bandwidth);
+  job.mutable_cluster()->set_flops(20e12);
+  job.mutable_communication()->set_policy(policy);
+  return job;
+}
+
+Plan PlanOf(const ModelSpec& model, const Job& job) {
+  return PlanJob(InformationBook(model, job.cluster()), job);
+}
+
+TEST(LaneChoiceTest, AsFewAsComeWithinAHundredthOfMost) {
+  const ModelSpec model = ResNet50(32);
+  for (const Communication::Policy policy :
+       {Communication::ALL_PS, Communication::ALL_RING, Communication::ALL_HALVING_DOUBLING,
+        Communication::TIME}) {
+    for (const char* bandwidth : {"1Gbps", "10Gbps", "100Gbps"}) {
+      SCOPED_TRACE(Communication::Policy_Name(policy) + ", " + bandwidth);
+      // Searches take seconds where nothing can be hidden.
+      if (policy == Communication::TIME && bandwidth != std::string("100Gbps")) continue;
+      Job job = JobOf(8, bandwidth, policy);
+      const Plan plan = PlanOf(model, job);
+      EXPECT_TRUE(plan.planned_lanes());
+      job.mutable_communication()->set_lanes(4);
+      EXPECT_LE(plan.iteration_ms(), 1.01 * PlanOf(model, job).iteration_ms());
+      if (plan.lanes() == 1 || policy == Communication::TIME) continue;
+      job.mutable_communication()->set_lanes(plan.lanes() / 2);
+      EXPECT_GT(PlanOf(model, job).iteration_ms(), plan.iteration_ms());
+    }
+  }
+}
+
+TEST(LaneChoiceTest, MoreWhereLanesLimitAndOneWhereTheNetworkDoes) {
+  const ModelSpec model = ResNet50(32);
+  EXPECT_EQ(PlanOf(model, JobOf(8, "100Mbps", Communication::ALL_RING)).lanes(), 1);
+  const Plan fast = PlanOf(model, JobOf(8, "100Gbps", Communication::ALL_PS));
+  EXPECT_GT(fast.lanes(), 1);
+  EXPECT_THAT(LanesText(fast), testing::HasSubstr(" data lanes, planned: 1 would take "));
+}
+
+TEST(LaneChoiceTest, CoresAllowSoMany) {
+  const ModelSpec model = ResNet50(32);
+  Job job = JobOf(8, "400Gbps", Communication::ALL_PS);
+  job.mutable_cluster()->set_update_rate(4e8);
+  const auto lanes = [&](int cores) {
+    job.mutable_cluster()->set_cores(cores);
+    return PlanOf(model, job).lanes();
+  };
+  EXPECT_EQ(lanes(2), 1);
+  EXPECT_EQ(lanes(8), 2);
+  EXPECT_GE(lanes(64), 4);
+  EXPECT_EQ(PlanJob(InformationBook(model, job.cluster()).WithLanes(2), job).lanes(), 2);
+  job.mutable_cluster()->set_cores(2);
+  EXPECT_EQ(LanesText(PlanOf(model, job)), "1 data lane, as the machines have no cores for more");
+}
+
+TEST(LaneChoiceTest, ANamedNumberIsKept) {
+  const ModelSpec model = GoogLeNet(32);
+  Job job = JobOf(4, "100Mbps", Communication::ALL_PS);
+  job.mutable_communication()->set_lanes(3);
+  const Plan plan = PlanOf(model, job);
+  EXPECT_EQ(plan.lanes(), 3);
+  EXPECT_EQ(LanesText(plan), "3 data lanes, as given");
+  EXPECT_EQ(OfferedLanes(job, 64), 3);
+}
+
+TEST(LaneChoiceTest, OneWhereNobodyKnowsTheNetwork) {
+  const ModelSpec model = GoogLeNet(32);
+  Job job = JobOf(4, "100Gbps", Communication::ALL_PS);
+  EXPECT_EQ(OfferedLanes(job, 16), 4);
+  job.mutable_cluster()->clear_network();
+  EXPECT_EQ(PlanOf(model, job).lanes(), 1);
+  EXPECT_EQ(OfferedLanes(job, 16), 1);
+  job.mutable_communication()->set_policy(Communication::TIME);  // measures it
+  EXPECT_EQ(OfferedLanes(job, 16), 4);
+  job.mutable_cluster()->set_cores(8);
+  EXPECT_EQ(OfferedLanes(job, 16), 2);
+}
+
+}  // namespace
+}  // namespace poseidon
