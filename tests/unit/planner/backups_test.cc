@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/job_plan.h"
+
 namespace poseidon {
 namespace {
 
@@ -67,6 +69,33 @@ TEST(BackupsTest, OfALayerUnderAdamAreOneServer) {
   plan.mutable_buckets(0)->set_scheme(ADAM);
   PlaceBackups({}, plan);
   EXPECT_THAT(BackupsOf(plan), testing::ElementsAre(0, 0, 0));
+}
+
+// Four servers, each with a quarter of the layer, which it sends to another one.
+TEST(BackupsTest, CostTheSumOfGradientsOnce) {
+  constexpr int64_t kQuarter = 1024;
+  ModelSpec model;
+  LayerSpec& layer = *model.add_layers();
+  layer.set_name("layer");
+  layer.add_blobs()->add_shape(4 * kQuarter);
+  layer.set_forward_ms(10);
+  layer.set_backward_ms(20);
+  Job job;
+  job.mutable_cluster()->set_workers(4);
+  job.mutable_cluster()->set_servers(4);
+  job.mutable_cluster()->mutable_network()->set_bandwidth("8Gbps");
+  job.mutable_communication()->set_policy(Communication::ALL_PS);
+  job.mutable_communication()->set_update_at(Communication::SERVERS);
+  job.mutable_communication()->set_kv_pair_bytes(4 * kQuarter);
+  const auto predict = [&](Recovery::Mode mode) {
+    job.mutable_recovery()->set_mode(mode);
+    const Plan plan = PlanJob(InformationBook(model, job.cluster()), job);
+    return plan.buckets(0).prediction();
+  };
+  const BucketPrediction without = predict(Recovery::NONE);
+  const BucketPrediction with = predict(Recovery::REPLACE);
+  EXPECT_EQ(with.bytes_sent(), without.bytes_sent() + 4 * kQuarter);
+  EXPECT_EQ(with.bytes_received(), without.bytes_received() + 4 * kQuarter);
 }
 
 TEST(BackupsTest, NeedASecondServer) {
