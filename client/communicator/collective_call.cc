@@ -17,10 +17,14 @@ constexpr int64_t kFrameBytes = 1 << 20;
 // Smaller chunks would be mostly headers.
 constexpr int64_t kSmallestChunk = 1024;
 
-// Up to so many bytes halving and doubling beats the ring among a power of two of ranks: measured
-// over loopback, where it wins by 10 to 50% up to 1 MiB among 4 and 8 ranks and loses from 4 MiB
-// on; over 1 Gb/s the two are equal from 256 KiB to 1 MiB.
+// Up to so many bytes halving and doubling beats the ring among a power of two of ranks that are on
+// one machine: by 10 to 50% up to 1 MiB among 4 and 8 ranks; it loses from 4 MiB on among 4.
 constexpr int64_t kHalvingBytes = 1 << 20;
+// Over a network its tail decides: each step is one large message to one partner, and while that
+// one is late the link stands still, as a ring's, which passes on many small pieces, does not. Over
+// 1 Gb/s its 90th percentile is below the ring's up to 256 KiB and above it from 512 KiB on, among
+// 4 and among 8 ranks (tests/bench/network/run.py --part=choice).
+constexpr int64_t kHalvingBytesOverNetwork = 256 << 10;
 // Among other numbers of ranks a chunk passes through the smaller blocks' links twice as a whole:
 // over 1 Gb/s the ring wins from 64 KiB on (3 ranks).
 constexpr int64_t kBinaryBlocksBytes = 32 << 10;
@@ -152,10 +156,11 @@ Range Cut(const Range& range, int64_t count, int64_t index) {
   return {range.offset + edge(index), edge(index + 1) - edge(index)};
 }
 
-Scheme AutomaticAllReduce(int64_t bytes, int workers) {
+Scheme AutomaticAllReduce(int64_t bytes, int workers, bool one_machine) {
   if (workers <= 2) return RING;  // both send the same in the same number of rounds
   const bool power = std::has_single_bit(static_cast<unsigned>(workers));
-  return bytes <= (power ? kHalvingBytes : kBinaryBlocksBytes) ? HALVING_DOUBLING : RING;
+  const int64_t most = one_machine ? kHalvingBytes : kHalvingBytesOverNetwork;
+  return bytes <= (power ? most : kBinaryBlocksBytes) ? HALVING_DOUBLING : RING;
 }
 
 // Doubling needs no blocks of powers of two to gather.
@@ -194,10 +199,10 @@ std::string CallTerms::ToString() const {
 }
 
 CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, int rank,
-                             int workers) {
+                             int workers, bool one_machine) {
   CollectiveCall call;
   const Scheme automatic =
-      options.grid.empty() ? AutomaticAllReduce(Bytes(floats), workers) : TORUS;
+      options.grid.empty() ? AutomaticAllReduce(Bytes(floats), workers, one_machine) : TORUS;
   const Scheme scheme = SchemeOf(options.scheme).value_or(automatic);
   if (scheme == TORUS) CheckGrid(options, workers);
   const int count = ChunkCount(Bytes(floats), options, LargestFrames(scheme, options, workers));

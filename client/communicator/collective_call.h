@@ -41,9 +41,10 @@ struct CollectiveCall {
   std::shared_ptr<const void> lease;
 };
 
-// The calls, without number, floats and lease. Throw ConfigError if the options can't work.
+// The calls, without number, floats and lease. Throw ConfigError if the options can't work. All
+// ranks must agree on whether they are on one machine, which the automatic choice depends on.
 CollectiveCall AllReduceCall(int64_t floats, const CollectiveOptions& options, int rank,
-                             int workers);
+                             int workers, bool one_machine);
 // blocks[r] is where rank r's floats are.
 CollectiveCall AllGatherCall(const std::vector<Range>& blocks, const CollectiveOptions& options,
                              int rank);

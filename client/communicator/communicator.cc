@@ -1,5 +1,6 @@
 #include "poseidon/communicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <optional>
@@ -82,6 +83,12 @@ class Communicator::Implementation {
 
   int rank() const { return options_.rank; }
   int workers() const { return static_cast<int>(options_.endpoints.size()); }
+  // By what all ranks call each other, so that they agree.
+  bool on_one_machine() const {
+    const std::string host = ParseEndpoint(options_.endpoints.front()).host;
+    return std::all_of(options_.endpoints.begin(), options_.endpoints.end(),
+                       [&](const std::string& other) { return ParseEndpoint(other).host == host; });
+  }
 
   // Carries `call` out on `floats`.
   void Run(CollectiveCall call, std::span<float> floats) {
@@ -107,7 +114,7 @@ class Communicator::Implementation {
   void RunWithoutFloats(const CallTerms& terms) {
     float nothing = 0;
     CollectiveCall call =
-        AllReduceCall(1, {.scheme = CollectiveScheme::kHalvingDoubling}, rank(), workers());
+        AllReduceCall(1, {.scheme = CollectiveScheme::kHalvingDoubling}, rank(), workers(), false);
     call.terms = terms;
     Run(std::move(call), {&nothing, 1});
   }
@@ -202,8 +209,8 @@ int Communicator::rank() const { return implementation_->rank(); }
 int Communicator::workers() const { return implementation_->workers(); }
 
 void Communicator::AllReduce(std::span<float> floats, const CollectiveOptions& options) {
-  CollectiveCall call =
-      AllReduceCall(static_cast<int64_t>(floats.size()), options, rank(), workers());
+  CollectiveCall call = AllReduceCall(static_cast<int64_t>(floats.size()), options, rank(),
+                                      workers(), implementation_->on_one_machine());
   if (floats.empty()) {
     // The others must hear of it all the same, or an empty span by mistake would go unseen.
     implementation_->RunWithoutFloats(call.terms);

@@ -10,6 +10,9 @@ import testbed
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB)
 
+# Around where the automatic choice changes from halving and doubling to the ring.
+CHOICE_SIZES = (16 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB)
+
 # Names as the programs know them, with what to call them.
 POSEIDON = {"automatic": "automatic", "ring": "ring", "halving_doubling": "halving-doubling"}
 GLOO = {
@@ -283,6 +286,40 @@ def table(bed, samples, sizes, systems):
                 f"{bound} | {ratio} | {one.cpu_per_gigabyte:.2f} |"
             )
     return lines
+
+
+def report_choice(program, shapes, sizes, rounds):
+    """Ring against halving and doubling, in turns of new processes: what the automatic choice goes
+    by. Prints milliseconds: the median of all calls, the 90th and the 99th percentile, and the
+    least and the greatest median of a turn."""
+    for ranks, bits_per_second in shapes:
+        with testbed.Testbed(ranks, bits_per_second) as bed:
+            runner = Runner({"Poseidon": program}, bed)
+            turns = {}
+            for _ in range(rounds):
+                for size in sizes:
+                    count = calls(ranks, size, bed.bits_per_second)
+                    cells = [
+                        (algorithm, size, *count) for algorithm in ("ring", "halving_doubling")
+                    ]
+                    for key, (seconds, _) in runner.run("Poseidon", cells).items():
+                        turns.setdefault(key, []).append(sorted(seconds))
+        link = f"{bits_per_second / 1e9:g} Gb/s" if bits_per_second else "unshaped"
+        print(f"\n{ranks} ranks, {link}, {rounds} turns\n")
+        print("| bytes | algorithm | median ms | p90 | p99 | turns' medians |")
+        print("|---|---|---|---|---|---|")
+        for (algorithm, size), of_turns in sorted(turns.items(), key=lambda item: item[0][1]):
+            every = sorted(second for turn in of_turns for second in turn)
+            medians = [1e3 * statistics.median(turn) for turn in of_turns]
+            percentiles = " | ".join(
+                f"{1e3 * every[min(len(every) - 1, len(every) * percent // 100)]:.2f}"
+                for percent in (50, 90, 99)
+            )
+            print(
+                f"| {human(size)} | {POSEIDON[algorithm]} | {percentiles} | "
+                f"{min(medians):.2f} to {max(medians):.2f} |",
+                flush=True,
+            )
 
 
 def all_medians(samples, sizes):

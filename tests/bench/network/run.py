@@ -1,7 +1,7 @@
 """Poseidon beside Gloo and OpenMPI on networks of this machine's own (namespaces, a bridge, tc
 tbf).
 
-    sudo python3 tests/bench/network/run.py [--part=all-reduce|stream|link] [--quick]
+    sudo python3 tests/bench/network/run.py [--part=all-reduce|stream|link|choice] [--quick]
 
 Prints Markdown tables. The full run takes about nine minutes on two cores that do nothing else;
 watch the processor's share. Needs root, ip and tc; without them it says so and ends with 77.
@@ -89,7 +89,7 @@ def parse():
     )
     parser.add_argument(
         "--part",
-        choices=("link", "all-reduce", "stream"),
+        choices=("link", "all-reduce", "stream", "choice"),
         action="append",
         help="only this part; may be repeated",
     )
@@ -117,6 +117,11 @@ def run(options):
     if "all-reduce" in options.part:
         shapes = [(ranks, rate) for rate in (GIGABIT, None) for ranks in options.ranks or (2, 4)]
         all_reduce.report(found, shapes, all_reduce.SIZES, options.rounds or 2, options.details)
+    if "choice" in options.part:
+        shapes = [(ranks, rate) for rate in (GIGABIT, None) for ranks in options.ranks or (4, 8)]
+        all_reduce.report_choice(
+            found["Poseidon"], shapes, all_reduce.CHOICE_SIZES, options.rounds or 5
+        )
     if "stream" in options.part:
         stream.report(options.bin, "Gloo" in found, 12, options.rounds or 1, False)
 
