@@ -6,6 +6,7 @@
 // leaves is needed by nobody any more, for the others have all that it has.
 #include <algorithm>
 
+#include "core/arithmetic/torch_update.h"
 #include "core/error.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
