@@ -292,8 +292,8 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
               HasSubstr("--heartbeat_deadline_seconds"));
   EXPECT_THAT(Output({failures, "--heartbeat_interval_seconds=-1"}),
               HasSubstr("--heartbeat_interval_seconds"));
-  EXPECT_THAT(Output({failures, "--policy=adam"}),
-              HasSubstr("with --recovery REPLACE use another"));
+  EXPECT_THAT(Output({failures, "--policy=adam", "--recovery=shrink"}),
+              HasSubstr("with --recovery SHRINK use another"));
   EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=all_ps"}),
               HasSubstr("would be lost with the node that keeps it"));
   EXPECT_THAT(Output({failures, "--workers=1"}),
