@@ -38,6 +38,7 @@
 #include <string>
 #include <vector>
 
+#include "core/arithmetic/update_rule.h"
 #include "core/error.h"
 #include "planner/job_plan.h"
 #include "proto/job.pb.h"

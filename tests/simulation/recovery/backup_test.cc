@@ -128,6 +128,24 @@ void ExpectLossAtAnyEnvelope(bool pairs) {
   }
 }
 
+// Kills the scheduler at every envelope, alone and with a server a few envelopes later.
+TEST(BackupTest, TheSchedulersLossAtAnyEnvelopeChangesNothing) {
+  for (const C::Policy policy : kPolicies) {
+    SCOPED_TRACE(C::Policy_Name(policy));
+    const SimulatedClusterOptions options = UpdatingAtServers(TinyTrainings().front(), policy);
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
+    for (int64_t at = 1; at <= envelopes; ++at) {
+      SCOPED_TRACE("envelope " + std::to_string(at));
+      const LossAtEnvelope scheduler{kTheScheduler, at};
+      const LossAtEnvelope server{{Role::kServer, static_cast<int>(at % 2)}, at + 1 + at % 97};
+      TrainWithLosses(options, undisturbed.parameters, {scheduler});
+      TrainWithLosses(options, undisturbed.parameters, {scheduler, server});
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST(BackupTest, ALossAtAnyEnvelopeChangesNothing) { ExpectLossAtAnyEnvelope(false); }
 TEST(BackupTest, TwoLossesAtAnyEnvelopesChangeNothing) { ExpectLossAtAnyEnvelope(true); }
 
@@ -178,6 +196,20 @@ TEST(BackupTest, ASpareServerGetsWhatTheLostOneKept) {
     needed += cluster.node(kSpare).epoch != 0;
   }
   EXPECT_GT(needed, static_cast<int>(kQuickSeeds) / 20);
+}
+
+// Without floats, as large clusters are simulated.
+TEST(BackupTest, PhantomsRecoverToo) {
+  for (const C::Policy policy : kPolicies) {
+    SCOPED_TRACE(C::Policy_Name(policy));
+    SimulatedClusterOptions options = UpdatingAtServers(TinyTrainings().front(), policy);
+    options.work.arithmetic = {};
+    const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
+    LossesAtEnvelopes job(options, {{{Role::kServer, 1}, envelopes / 2}});
+    EXPECT_TRUE(job.Run()) << "it hangs";
+    EXPECT_EQ(job.cluster().scheduler().recoveries.size(), 1u);
+    EXPECT_EQ(job.cluster().node(kTheScheduler).end->exit_code(), 0);
+  }
 }
 
 // In each iteration the sum of all gradients goes once to a backup.

@@ -290,8 +290,8 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
               HasSubstr("--heartbeat_deadline_seconds"));
   EXPECT_THAT(Output({failures, "--heartbeat_interval_seconds=-1"}),
               HasSubstr("--heartbeat_interval_seconds"));
-  EXPECT_THAT(Output({failures, "--policy=ALL_ADAM"}),
-              HasSubstr("with --recovery REPLACE use another"));
+  EXPECT_THAT(Output({failures, "--policy=ALL_ADAM", "--recovery=shrink"}),
+              HasSubstr("with --recovery SHRINK use another"));
   EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=ALL_PS"}),
               HasSubstr("would be lost with the node that keeps it"));
   EXPECT_THAT(Output({failures, "--workers=1"}),

@@ -115,8 +115,8 @@ TEST_F(FailuresTest, SaysWhatIsWrongAndWhere) {
               HasSubstr("it must be one of replace, shrink"));
   EXPECT_THAT(Refusal("workers: 3\n", "workers: 3 plan_only: true\n"),
               HasSubstr("what is only planned has no failures"));
-  EXPECT_THAT(Refusal("system: \"wfbp\" system: \"again\"", "system: \"adam\""),
-              HasSubstr("ALL_ADAM keeps the optimizer state at the servers only"));
+  EXPECT_THAT(Refusal("\"wfbp\" recovery: \"snapshot:10min\"", "\"adam\" recovery: \"shrink\""),
+              HasSubstr("the servers keep the optimizer state"));
 }
 
 }  // namespace
