@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "transport/lane_holds.h"
+
 namespace poseidon {
 
 // Written by lane threads, read by anybody; each number is exact, the set is not a snapshot.
@@ -31,6 +33,10 @@ struct TransportCounters {
   // Time that the data lanes' actors have taken, sums and updates included; counted only with
   // ZmqOptions::times_actors.
   std::atomic<int64_t> busy_nanoseconds{0};
+  // Likewise, how long each of their calls took; and how much processor time, which is without what
+  // the kernel gave to other threads meanwhile.
+  LaneHolds lane_holds;
+  LaneHolds lane_work;
 };
 
 }  // namespace poseidon

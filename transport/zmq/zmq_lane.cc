@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -33,6 +34,13 @@ void BlockSignals() {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
+// That this thread has used.
+Duration ProcessorTime() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 }  // namespace
@@ -263,13 +271,17 @@ template <typename Call>
 void ZmqLane::CallActor(Call call) {
   outbox_.Clear();
   outbox_.now = SteadyNow();
+  const bool timed = node_.options.times_actors && lane_ >= kFirstDataLane;
+  const Duration worked = timed ? ProcessorTime() : Duration();
   const bool fine = Guarded([&] {
     call(*actor_);
     CarryOut();
   });
-  if (node_.options.times_actors && lane_ >= kFirstDataLane) {
+  if (timed) {
     const auto taken = std::chrono::nanoseconds(SteadyNow() - outbox_.now);
     node_.counters.busy_nanoseconds += taken.count();
+    node_.counters.lane_holds.Add(taken);
+    node_.counters.lane_work.Add(ProcessorTime() - worked);
   }
   if (fine) return;
   actor_.reset();
