@@ -138,21 +138,21 @@ class Search {
     std::vector<int64_t> chunk_bytes(std::begin(kChunkBytes), std::end(kChunkBytes));
     chunk_bytes.push_back(communication_.kv_pair_bytes());
     for (const PlanFamily& family : candidates_.Families()) {
-      double least = std::numeric_limits<double>::infinity();
-      PlanCandidate best;
-      const Grid grid = EstimatedGrid(candidates_.Make(family, kUsualBytes, kUsualBytes));
-      for (const int64_t merge : kMergeBytes) {
-        for (const int64_t chunk : chunk_bytes) {
-          PlanCandidate candidate = candidates_.Make(family, chunk, merge);
-          candidate.grid = grid;
-          const double estimate = Estimate(candidate);
-          if (estimate >= least) continue;
-          least = estimate;
-          best = candidate;
+      for (const Grid& grid : GridsOf(candidates_.Make(family, kUsualBytes, kUsualBytes))) {
+        double least = std::numeric_limits<double>::infinity();
+        PlanCandidate best;
+        for (const int64_t merge : kMergeBytes) {
+          for (const int64_t chunk : chunk_bytes) {
+            PlanCandidate candidate = candidates_.Make(family, chunk, merge);
+            candidate.grid = grid;
+            const double estimate = Estimate(candidate);
+            if (estimate >= least) continue;
+            least = estimate;
+            best = candidate;
+          }
         }
+        finalists.push_back({least, std::move(best)});
       }
-      best.grid = EstimatedGrid(best);
-      finalists.push_back({least, std::move(best)});
     }
     std::stable_sort(finalists.begin(), finalists.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -162,11 +162,17 @@ class Search {
     }
   }
 
-  // Empty where nothing goes over a torus.
-  Grid EstimatedGrid(const PlanCandidate& candidate) const {
+  // Of a torus the grid that is best by estimate, which knows little of workers that wait for each
+  // other in pairs; and the job's own, or as square as can be, with rings and with halving and
+  // doubling along all dimensions. Else one that is empty.
+  std::vector<Grid> GridsOf(const PlanCandidate& candidate) const {
     const Plan plan = Build(candidate);
-    if (plan.grid_size() == 0) return {};
-    return BestByEstimate(predictor_, plan, grids_, 1).front();
+    if (plan.grid_size() == 0) return {Grid()};
+    Grid halving;
+    for (const GridDimension& dimension : plan.grid()) {
+      halving.push_back({dimension.size(), HALVING_DOUBLING});
+    }
+    return {BestByEstimate(predictor_, plan, grids_, 1).front(), Grid(), halving};
   }
 
   void TryCombinations() {

@@ -63,6 +63,23 @@ class SummaryTest(cluster.ClusterTest):
             self.assertRegex(worker["parameter_hash"], "^[0-9a-f]{32}$")
             self.assertEqual(worker["dropped_frames"], 0)
 
+    def test_planned_lanes_train(self):
+        """The plan has more lanes than one, of those that nodes have opened, and says why."""
+        config = """name: "lanes"
+            cluster { workers: 2 servers: 2 cores: 16 update_rate: 2e8 network { bandwidth: "100Gbps" } }
+            communication { policy: ALL_PS kv_pair_bytes: 65536 LANES }
+            training { engine: REPLAY replay { iterations: 3 batch: 4
+              layers { name: "a" parameters: 400000 forward_ms: 1 backward_ms: 1 }
+              layers { name: "b" parameters: 400000 forward_ms: 1 backward_ms: 1 } } }"""
+        for lanes, expected in (
+            ("", "4 data lanes, planned: 1 would take"),
+            ("lanes: 3", "3 data lanes, as given"),
+        ):
+            with self.subTest(lanes):
+                summary = self.run_job(config.replace("LANES", lanes))
+                self.assert_same_parameters(summary, workers=2)
+                self.assertIn(expected, self.processes[-1].output())
+
     def test_bytes_are_the_formulas(self):
         for policy, schemes in (
             ("ALL_PS", ("PS", "PS", "PS", "PS")),

@@ -195,8 +195,8 @@ TEST_F(ExperimentTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(changed("system: \"wfbp\"", "system: \"wfpb\""),
               HasSubstr("e.prototxt:20:3: there is no system \"wfpb\"; did you mean \"wfbp\"?"));
   EXPECT_THAT(changed("net: \"small\"", "net: \"smal\""), HasSubstr("did you mean \"small\"?"));
-  EXPECT_THAT(changed("policy: \"ALL_TORUS\"", "policy: \"tours\""),
-              HasSubstr("did you mean \"torus\"?"));
+  EXPECT_THAT(changed("policy: \"ALL_TORUS\"", "policy: \"ALL_TOURS\""),
+              HasSubstr("did you mean \"ALL_TORUS\"?"));
   EXPECT_THAT(changed("workers: 2", "workers: 0"), HasSubstr("workers must be at least 1"));
   EXPECT_THAT(changed("\"1Gbps\"", "\"1\""), HasSubstr("e.prototxt:22:3: "));
   EXPECT_THAT(changed("\"1Gbps\"", "\"1bps\""), HasSubstr("22:3: bandwidth is 1bps; it must be"));
