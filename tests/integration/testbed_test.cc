@@ -88,6 +88,8 @@ ExperimentPoint MakePoint(const std::string& layers, int workers, const std::str
   point.job.mutable_cluster()->set_servers(workers);
   point.job.mutable_cluster()->mutable_network()->set_bandwidth("1Gbps");
   *point.job.mutable_communication() = FindPolicy(SimulatedPolicies(), system)->second;
+  // As points of experiments have it: how many are planned depends on the machine's cores.
+  point.job.mutable_communication()->set_lanes(1);
   point.job.mutable_training()->set_engine(Training::REPLAY);
   point.iterations = 3;
   return point;
