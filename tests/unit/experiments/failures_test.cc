@@ -115,7 +115,7 @@ TEST_F(FailuresTest, SaysWhatIsWrongAndWhere) {
               HasSubstr("it must be one of replace, shrink"));
   EXPECT_THAT(Refusal("workers: 3\n", "workers: 3 plan_only: true\n"),
               HasSubstr("what is only planned has no failures"));
-  EXPECT_THAT(Refusal("\"wfbp\" recovery: \"snapshot:10min\"", "\"adam\" recovery: \"shrink\""),
+  EXPECT_THAT(Refusal("\"WFBP\" recovery: \"snapshot:10min\"", "\"ALL_ADAM\" recovery: \"shrink\""),
               HasSubstr("the servers keep the optimizer state"));
 }
 
