@@ -27,8 +27,8 @@
 
 #include "client/worker_session.h"
 #include "core/error.h"
-#include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
+#include "tests/bench/local_job.h"
 #include "tests/bench/usage.h"
 #include "tests/unit/planner/reference_models.h"
 #include "transport/membership/node_setup.h"
@@ -116,27 +116,8 @@ Job JobOf(const std::string& policy) {
   return job;
 }
 
-void Await(ZmqRuntime& runtime, MessageKind kind) {
-  while (true) {
-    const std::optional<Envelope> envelope = runtime.mailbox().Take(Seconds(120));
-    CHECK(envelope) << "no " << KindName(kind);
-    if (envelope->kind == kind) return;
-    CHECK(envelope->kind != MessageKind::kEnd) << "the job ended early";
-  }
-}
-
 Counts Scheduler(const Job& job) {
-  ZmqOptions options;
-  options.control_port = kPort;
-  options.heartbeat_port = kPort + 1;
-  ZmqRuntime runtime({Role::kScheduler, 0}, options);
-  SchedulerOptions actor;
-  actor.job = job;
-  actor.epoch = DrawRandom();
-  runtime.Attach(kControlLane, MakeScheduler(std::move(actor)));
-  runtime.Start();
-  Await(runtime, MessageKind::kEnd);
-  runtime.Stop();
+  RunScheduler(job);
   return {};
 }
 
@@ -147,7 +128,7 @@ Counts Server(const Job& job, int rank) {
   options.member = NodeMemberOptions(job, 0, Role::kServer, rank, "127.0.0.1", runtime);
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
   runtime.Start();
-  Await(runtime, MessageKind::kEnd);
+  AwaitEnvelope(runtime, MessageKind::kEnd);
   const Counts counts = CountsOf(runtime.counters());
   runtime.Stop();
   return counts;

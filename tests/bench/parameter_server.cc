@@ -32,8 +32,8 @@
 #include "client/worker_session.h"
 #include "core/arithmetic/sum.h"
 #include "core/time.h"
-#include "scheduler/scheduler_actor.h"
 #include "server/server_control.h"
+#include "tests/bench/local_job.h"
 #include "tests/bench/usage.h"
 #include "transport/membership/node_setup.h"
 
@@ -213,28 +213,8 @@ ModelSpec MakeModel(const Setup& setup) {
   return model;
 }
 
-Envelope AwaitEnvelope(ZmqRuntime& runtime, MessageKind kind) {
-  while (true) {
-    std::optional<Envelope> envelope = runtime.mailbox().Take(Seconds(60));
-    CHECK(envelope) << "no " << KindName(kind);
-    if (envelope->kind == kind) return std::move(*envelope);
-    CHECK(envelope->kind != MessageKind::kEnd) << "the job ended early";
-  }
-}
-
 Usage Scheduler(const Setup& setup) {
-  const Job job = MakeJob(setup);
-  ZmqOptions options;
-  options.control_port = kPort;
-  options.heartbeat_port = kPort + 1;
-  ZmqRuntime runtime({Role::kScheduler, 0}, options);
-  SchedulerOptions actor;
-  actor.job = job;
-  actor.epoch = DrawRandom();
-  runtime.Attach(kControlLane, MakeScheduler(std::move(actor)));
-  runtime.Start();
-  AwaitEnvelope(runtime, MessageKind::kEnd);
-  runtime.Stop();
+  RunScheduler(MakeJob(setup));
   return {};
 }
 

@@ -105,26 +105,11 @@ TEST(BackupTest, SlowLossesChangeNothing) {
   ExpectRecoveries(kQuickSeeds, kSeeds / 4, 2, true);
 }
 
-// Kills every node at every envelope of a tiny job; with `pairs` another one a few envelopes later.
 void ExpectLossAtAnyEnvelope(bool pairs) {
   for (const C::Policy policy : kPolicies) {
     SCOPED_TRACE(C::Policy_Name(policy));
-    const SimulatedClusterOptions options = UpdatingAtServers(TinyTrainings().front(), policy);
-    const Undisturbed undisturbed = TrainUndisturbed(options);
-    const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
-    for (const NodeSpec& victim : options.layout.nodes) {
-      if (victim.id.role == Role::kScheduler) continue;
-      for (int64_t at = 1; at <= envelopes; ++at) {
-        std::vector<LossAtEnvelope> losses{{victim.id, at}};
-        if (pairs) {
-          const size_t other = 1 + static_cast<size_t>(at) % (options.layout.nodes.size() - 1);
-          losses.push_back({options.layout.nodes[other].id, at + 1 + at % 97});
-        }
-        SCOPED_TRACE(victim.id.ToString() + " at envelope " + std::to_string(at));
-        TrainWithLosses(options, undisturbed.parameters, losses);
-        if (testing::Test::HasFailure()) return;
-      }
-    }
+    ExpectLossAtAnyEnvelope(UpdatingAtServers(TinyTrainings().front(), policy), pairs);
+    if (testing::Test::HasFailure()) return;
   }
 }
 

@@ -178,6 +178,24 @@ Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Paramete
   return envelopes;
 }
 
+void ExpectLossAtAnyEnvelope(const SimulatedClusterOptions& options, bool pairs) {
+  const Undisturbed undisturbed = TrainUndisturbed(options);
+  const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
+  for (const NodeSpec& victim : options.layout.nodes) {
+    if (victim.id.role == Role::kScheduler) continue;
+    for (int64_t at = 1; at <= envelopes; ++at) {
+      std::vector<LossAtEnvelope> losses{{victim.id, at}};
+      if (pairs) {
+        const size_t other = 1 + static_cast<size_t>(at) % (options.layout.nodes.size() - 1);
+        losses.push_back({options.layout.nodes[other].id, at + 1 + at % 97});
+      }
+      SCOPED_TRACE(victim.id.ToString() + " at envelope " + std::to_string(at));
+      TrainWithLosses(options, undisturbed.parameters, losses);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
 SimulatedClusterOptions UpdatingAtServers(SimulatedClusterOptions options,
                                           Communication::Policy policy) {
   Communication& communication = *options.job.mutable_communication();

@@ -160,4 +160,8 @@ struct Envelopes {
 Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Parameters& expected,
                           const std::vector<LossAtEnvelope>& losses);
 
+// Kills every server and worker at every envelope of a tiny job; with `pairs` another node a few
+// envelopes later.
+void ExpectLossAtAnyEnvelope(const SimulatedClusterOptions& options, bool pairs);
+
 }  // namespace poseidon
