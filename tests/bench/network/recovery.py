@@ -6,8 +6,8 @@
 Prints Markdown tables. `cost`: an iteration with recovery and without, of LeNet and of a net with a
 sixteenth of VGG19's floats (stream.py), on four nodes at 1 Gb/s; the trainings take turns. `kill`: from
 `kill -9` to the end of the next iteration of LeNet under `poseidon run`, which starts another process.
-`transfer`: the same for a worker with as many floats as VGG19 over a link of 1 Gb/s, to the moment when
-training goes on; it needs 9 GB of memory. All three need half an hour on two cores that do nothing else.
+`transfer`: the same for a worker with as many floats as VGG19 over a link of 1 Gb/s, less what an iteration
+takes; it needs 9 GB of memory. All three need half an hour on two cores that do nothing else.
 `cost` and `transfer` need root, ip and tc; without them the program says so and ends with 77."""
 
 import argparse
@@ -305,7 +305,7 @@ def report_transfer(programs, rounds, quick):
 cluster {{ workers: 2 servers: 2 scheduler_host: "{bed.addresses[0]}" }}
 communication {{ policy: ALL_PS {HEARTBEAT} }}
 {RECOVERY}
-training {{ engine: REPLAY replay {{ iterations: 6 batch: 8 {layers} }} }}
+training {{ engine: REPLAY replay {{ iterations: 8 batch: 8 {layers} }} }}
 """
             seconds.append(replace_worker(Cluster(programs, bed), config))
     aim = AIM_TRANSFER * transfer + AIM_TRANSFER_SECONDS
@@ -313,7 +313,8 @@ training {{ engine: REPLAY replay {{ iterations: 6 batch: 8 {layers} }} }}
         f"\n{4 * LARGE_LAYERS * floats / 1e6:.0f} MB of values, and as much of momentum, at 1 Gb/s\n"
     )
     print(
-        "| transfer at line rate, s | from the kill until training goes on, median s (least to most) |"
+        "| transfer at line rate, s | from the kill to the end of the next iteration, less one iteration, "
+        "median s (least to most) |"
     )
     print("|---|---|")
     print(f"| {transfer:.2f} | {median_range(seconds)} |")
@@ -322,29 +323,34 @@ training {{ engine: REPLAY replay {{ iterations: 6 batch: 8 {layers} }} }}
 
 
 def replace_worker(cluster, config):
-    """Kills worker 1 in its third iteration and starts another at once; the seconds until training goes
-    on."""
+    """Kills worker 1 in its fourth iteration and starts another at once; the seconds until the next
+    iteration has ended, less those that one takes undisturbed. What the new worker needs comes to it
+    in that iteration, layer by layer, as its forward pass waits for it."""
     processes, out = cluster.start(config, 2, 2)
     scheduler = processes["scheduler"]
-    await_text(scheduler, r"iteration [2-9]/")
+    await_text(scheduler, r"iteration 2/")  # of the first one it does not tell
+    second = time.monotonic()
+    await_text(scheduler, r"iteration 3/")
     killed = time.monotonic()
+    iteration = killed - second
     processes["worker-1"].kill()
     processes["worker-1"].wait()
     cluster.start_daemon("worker", 1, out, "--incarnation=5000", "--replaces=1002")
-    await_text(scheduler, "goes on from iteration")
-    seconds = time.monotonic() - killed
+    start = int(await_text(scheduler, r"goes on from iteration (\d+)").group(1))
+    await_text(scheduler, rf"(?s)goes on from iteration.*iteration {start + 1}/")
+    seconds = time.monotonic() - killed - iteration
     for process in processes.values():
         process.kill()
     return seconds
 
 
 def await_text(process, pattern):
-    """Until a process has said it."""
+    """Until a process has said it; the match."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline and process.poll() is None:
         with open(process.log, encoding="utf-8", errors="replace") as file:
-            if re.search(pattern, file.read()):
-                return
+            if match := re.search(pattern, file.read()):
+                return match
         time.sleep(0.01)
     raise RuntimeError(f"the scheduler has not said {pattern}; see {process.log}")
 
