@@ -290,6 +290,23 @@ class Links(unittest.TestCase):
                 self.assertTrue(found or part, f"{page}: {path}")
 
 
+class ReadMe(unittest.TestCase):
+    """Whoever begins there finds everything."""
+
+    def test_every_page_is_linked(self):
+        linked = set(re.findall(r"\]\((docs/\w+\.md)\)", text_of("README.md")))
+        there = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+        self.assertEqual(there - linked, set())
+
+    def test_every_verb_is_listed(self):
+        verbs = re.findall(r'^    \.name = "([\w ]+)",', text_of("cli/verbs.cc"), re.M)
+        self.assertGreater(len(verbs), 10)
+        first_cells = " ".join(row[0] for row in rows(text_of("README.md")))
+        for verb in verbs:
+            # What a verb of several words makes, as in `convert csv`, may be told in its row.
+            self.assertRegex(first_cells, f"`{verb}`|`{verb.split()[0]}`")
+
+
 class Layout(unittest.TestCase):
     def test_prose_is_at_most_120_columns_wide(self):
         wide = [
