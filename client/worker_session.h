@@ -53,16 +53,13 @@
 #include "core/error.h"
 #include "core/trace.h"
 #include "device/device.h"
+#include "poseidon/rewound.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
 #include "transport/membership/event_writer.h"
 #include "transport/zmq/zmq_runtime.h"
 
 namespace poseidon {
-
-// Thrown by a session's call when the job has lost a node, and goes back to an iteration that this
-// program has left: what it has computed since counts for nothing. GoBack() is next.
-struct Rewound {};
 
 // Thrown by a session's call, or by its making, when the worker has left the job, as it or somebody
 // had asked for, and the job goes on without it; or when the job has ended well and never needed

@@ -38,8 +38,17 @@ constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 constexpr int kMostConnecting = 8;
 constexpr Duration kConnectingTime = Seconds(15);
 
-std::string IncarnationFlag(const std::string& flag, uint64_t incarnation) {
-  return "--" + flag + "=" + std::to_string(incarnation);
+// How a node's process is told its number, and that of the dead one whose place it takes: a daemon
+// by flags, a program of the user's by variables of its environment.
+std::vector<std::string> IdentityOf(bool is_daemon, uint64_t incarnation, uint64_t replaces) {
+  if (incarnation == 0) return {};
+  std::vector<std::string> identity = {(is_daemon ? "--incarnation=" : "POSEIDON_INCARNATION=") +
+                                       std::to_string(incarnation)};
+  if (replaces != 0) {
+    identity.push_back((is_daemon ? "--replaces=" : "POSEIDON_REPLACES=") +
+                       std::to_string(replaces));
+  }
+  return identity;
 }
 
 // The daemons' config is not beside the user's files. Throws ConfigError for one that is not there.
@@ -185,6 +194,7 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
   Node node;
   node.name = "worker-" + std::to_string(rank);
   node.is_daemon = false;
+  if (Recovers()) node.incarnation = DrawRandom();
   node.command = {"/usr/bin/env"};
   std::string library = SupportFile(kPreloadedLibrary);
   if (options_.hosts) {
@@ -207,9 +217,8 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
 
 void JobCluster::Add(Node node) {
   if (node.host) AwaitRoom(*node.host);
-  std::vector<std::string> more;
-  if (node.incarnation != 0) more.push_back(IncarnationFlag("incarnation", node.incarnation));
-  children_.push_back(Start(node, LogOf(node.name), more));
+  const std::vector<std::string> identity = IdentityOf(node.is_daemon, node.incarnation, 0);
+  children_.push_back(Start(node, LogOf(node.name), identity));
   nodes_.push_back(std::move(node));
 }
 
@@ -218,20 +227,24 @@ std::string JobCluster::LogOf(const std::string& name) const {
 }
 
 ChildProcess JobCluster::Start(const Node& node, const std::string& log,
-                               const std::vector<std::string>& more) const {
-  return node.host ? StartThere(node, log, more) : StartHere(node, log, more);
+                               const std::vector<std::string>& identity) const {
+  std::vector<std::string> command = node.command;
+  // A program's variables stand behind `env`, before the program.
+  command.insert(node.is_daemon ? command.end() : command.begin() + 1, identity.begin(),
+                 identity.end());
+  return node.host ? StartThere(node, log, std::move(command))
+                   : StartHere(node, log, std::move(command));
 }
 
 ChildProcess JobCluster::StartHere(const Node& node, const std::string& log,
-                                   std::vector<std::string> more) const {
+                                   std::vector<std::string> command) const {
   ChildOptions child;
   child.name = node.name;
-  child.command = node.command;
+  child.command = std::move(command);
   if (node.is_daemon) {
-    more.insert(more.begin(),
-                {"--config=" + options_.out + "/job.prototxt", "--out=" + options_.out});
+    child.command.push_back("--config=" + options_.out + "/job.prototxt");
+    child.command.push_back("--out=" + options_.out);
   }
-  child.command.insert(child.command.end(), more.begin(), more.end());
   child.log = log;
   child.inherit_output = node.name == kScheduler && !options_.silent;
   child.piped_input = node.name == kScheduler;
@@ -239,19 +252,22 @@ ChildProcess JobCluster::StartHere(const Node& node, const std::string& log,
 }
 
 ChildProcess JobCluster::StartThere(const Node& node, const std::string& log,
-                                    const std::vector<std::string>& more) const {
-  RemoteCommand command;
-  command.name = node.name;
-  command.host = node.host->name;
-  command.command = node.command;
-  command.command.insert(command.command.end(), more.begin(), more.end());
-  command.is_daemon = node.is_daemon;
-  command.is_replaced = options_.config.job.recovery().mode() != Recovery::NONE;
-  command.job = text_for_hosts_;
-  command.log = log;
-  command.result = ResultOf(node);
-  command.output = options_.out + "/" + command.result;
-  return StartRemotely(options_.hosts->shell, command);
+                                    std::vector<std::string> command) const {
+  RemoteCommand remote;
+  remote.name = node.name;
+  remote.host = node.host->name;
+  remote.command = std::move(command);
+  remote.is_daemon = node.is_daemon;
+  remote.is_replaced = Recovers();
+  remote.job = text_for_hosts_;
+  remote.log = log;
+  remote.result = ResultOf(node);
+  remote.output = options_.out + "/" + remote.result;
+  return StartRemotely(options_.hosts->shell, remote);
+}
+
+bool JobCluster::Recovers() const {
+  return options_.config.job.recovery().mode() != Recovery::NONE;
 }
 
 std::string JobCluster::ResultOf(const Node& node) const {
@@ -274,14 +290,11 @@ void JobCluster::AwaitRoom(const Host& host) {
 
 ChildProcess JobCluster::Restart(size_t index, int restarts) {
   Node& node = nodes_[index];
-  std::vector<std::string> more;
-  // The scheduler is known by its journal, and a program of the user's does not go back.
-  if (node.incarnation != 0) {
-    const uint64_t dead = std::exchange(node.incarnation, DrawRandom());
-    more = {IncarnationFlag("incarnation", node.incarnation), IncarnationFlag("replaces", dead)};
-  }
+  uint64_t dead = 0;  // the scheduler, which has no number, is known by its journal
+  if (node.incarnation != 0) dead = std::exchange(node.incarnation, DrawRandom());
   // The log of the one that died is of use to who asks why.
-  return Start(node, LogOf(node.name + ".restart-" + std::to_string(restarts)), more);
+  return Start(node, LogOf(node.name + ".restart-" + std::to_string(restarts)),
+               IdentityOf(node.is_daemon, node.incarnation, dead));
 }
 
 ExitCode JobCluster::Wait(Interruption& interruption) {
@@ -289,7 +302,7 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   watch.heartbeat_deadline =
       Seconds(options_.config.job.communication().heartbeat_deadline_seconds());
   watch.interruption = &interruption;
-  if (options_.config.job.recovery().mode() != Recovery::NONE) {
+  if (Recovers()) {
     watch.restart = [this](size_t index, int restarts) { return Restart(index, restarts); };
   }
   if (options_.config.job.recovery().mode() == Recovery::SHRINK) {

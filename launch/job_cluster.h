@@ -56,7 +56,7 @@ class JobCluster {
     std::vector<std::string> command;  // the program and its flags, but --config and --out
     bool is_daemon = true;             // not a program of the user's
     std::optional<Host> host;          // none: this machine
-    uint64_t incarnation = 0;          // of our own servers and workers; else 0
+    uint64_t incarnation = 0;          // the present process's; the scheduler has none
   };
 
   void Prepare();
@@ -64,13 +64,14 @@ class JobCluster {
   Node SchedulerNode() const;
   Node DaemonNode(const std::string& role, int rank) const;
   Node ProgramNode(int rank) const;
-  // `more`: further flags.
+  // `identity`: by what the process is told its incarnation.
   ChildProcess Start(const Node& node, const std::string& log,
-                     const std::vector<std::string>& more) const;
+                     const std::vector<std::string>& identity) const;
   ChildProcess StartHere(const Node& node, const std::string& log,
-                         std::vector<std::string> more) const;
+                         std::vector<std::string> command) const;
   ChildProcess StartThere(const Node& node, const std::string& log,
-                          const std::vector<std::string>& more) const;
+                          std::vector<std::string> command) const;
+  bool Recovers() const;
   // Waits while as many of a host's remote shells are on their way as it may take at once.
   void AwaitRoom(const Host& host);
   // Another process in the place of a daemon that has died.

@@ -38,19 +38,22 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
 }
 
 // The numbers of torch.optim's rules go to servers with the gradients, and to nobody else.
-void CheckServersUpdate(const UpdateRuleSpec& rule, const Plan& plan) {
+void CheckServersUpdate(const UpdateRuleSpec& rule, const Job& job, const Plan& plan) {
   if (!IsTorchType(rule.type())) return;
   const std::string what = "the training program wants the servers to update (" + rule.type() + ")";
   if (plan.staleness() != 0) {
     throw ConfigError("communication.staleness must be 0: " + what +
                       ", by the mean gradient of all workers");
   }
+  if (job.recovery().mode() != Recovery::NONE && !UpdatesAtServers(job)) {
+    throw ConfigError("communication.update_at must be SERVERS: " + what +
+                      ", which a job with recovery does where it says so");
+  }
   for (const BucketPlan& bucket : plan.buckets()) {
     if (bucket.scheme() == PS && !bucket.update_at_workers()) continue;
     throw ConfigError(
-        "communication.policy must be ALL_PS, without a codec, update_at WORKERS or " +
-        std::string("recovery: ") + what + ", but by the plan layer " + bucket.name() +
-        " is updated by the workers");
+        "communication.policy must be ALL_PS, without a codec or update_at WORKERS: " + what +
+        ", but by the plan layer " + bucket.name() + " is updated by the workers");
   }
 }
 
@@ -85,7 +88,7 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
   if (job.cluster().has_network() && !communication.has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(predictor.cluster()));
   }
-  CheckServersUpdate(book.model().update_rule(), plan);
+  CheckServersUpdate(book.model().update_rule(), job, plan);
   SetFirstParts(job.training(), book.model().batch(), plan);
   return plan;
 }

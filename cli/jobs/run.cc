@@ -99,13 +99,8 @@ void SetMonitor(Job& job) {
   if (!HostsGiven() && job.monitor().has_node_port()) job.mutable_monitor()->set_node_port(0);
 }
 
-// A program computes where and in what it decides itself, and goes only forward.
+// A program computes where and in what it decides itself.
 void CheckProgram(const JobConfig& config) {
-  if (config.job.recovery().mode() != Recovery::NONE) {
-    throw ConfigError(config.path +
-                      ": recovery.mode must be NONE: a program of yours can't go back to an "
-                      "earlier iteration, as recovery asks for");
-  }
   if (const std::string library = SupportFile(kPreloadedLibrary);
       !std::filesystem::exists(library)) {
     throw Error(ExitCode::kFailure,

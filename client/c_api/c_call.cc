@@ -34,9 +34,9 @@ std::function<bool()> InterruptedBy(poseidon_interrupted interrupted, void* cont
   return [interrupted, context] { return interrupted(context) != 0; };
 }
 
-int Failed(ExitCode code, const std::string& message) {
+int Failed(int code, const std::string& message) {
   last_error = message;
-  return static_cast<int>(code);
+  return code;
 }
 
 }  // namespace poseidon

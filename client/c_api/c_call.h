@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "poseidon/poseidon.h"
+#include "poseidon/rewound.h"
 
 namespace poseidon {
 
@@ -26,21 +27,25 @@ std::string TextOf(const char* text);
 // Empty for null.
 std::function<bool()> InterruptedBy(poseidon_interrupted interrupted, void* context);
 
-// Sets the thread's poseidon_last_error; returns the exit code.
-int Failed(ExitCode code, const std::string& message);
+constexpr int kUnknownFailure = static_cast<int>(ExitCode::kFailure);
 
-// 0, or what the action has thrown as an exit code.
+// Sets the thread's poseidon_last_error; returns the code.
+int Failed(int code, const std::string& message);
+
+// 0, or what the action has thrown: an exit code, or POSEIDON_REWOUND.
 template <typename Action>
 int CCall(const Action& action) {
   try {
     action();
     return 0;
+  } catch (const Rewound& rewound) {
+    return Failed(POSEIDON_REWOUND, rewound.what());
   } catch (const Error& error) {
-    return Failed(error.exit_code(), error.what());
+    return Failed(static_cast<int>(error.exit_code()), error.what());
   } catch (const std::exception& error) {  // std::bad_alloc
-    return Failed(ExitCode::kFailure, std::string("the C interface failed: ") + error.what());
+    return Failed(kUnknownFailure, std::string("the C interface failed: ") + error.what());
   } catch (...) {
-    return Failed(ExitCode::kFailure, "the C interface failed for an unknown reason");
+    return Failed(kUnknownFailure, "the C interface failed for an unknown reason");
   }
 }
 

@@ -86,7 +86,10 @@ int poseidon_session_create(const poseidon_session_options* options, poseidon_se
         .rank = options->rank,
         .host = poseidon::TextOf(options->host),
         .trace_directory = poseidon::TextOf(options->trace_directory),
-        .interrupted = poseidon::InterruptedBy(options->interrupted, options->context)});
+        .interrupted = poseidon::InterruptedBy(options->interrupted, options->context),
+        .goes_back = options->goes_back != 0,
+        .incarnation = options->incarnation,
+        .replaces = options->replaces});
   });
 }
 
@@ -100,6 +103,14 @@ int poseidon_session_rank(const poseidon_session* session) {
 
 int poseidon_session_workers(const poseidon_session* session) {
   return session == nullptr ? -1 : session->object().workers();
+}
+
+int64_t poseidon_session_iteration(const poseidon_session* session) {
+  return session == nullptr ? -1 : session->object().iteration();
+}
+
+int poseidon_session_recovers(const poseidon_session* session) {
+  return session != nullptr && session->object().recovers() ? 1 : 0;
 }
 
 int poseidon_session_declare(poseidon_session* session, const poseidon_model* model,
@@ -204,6 +215,33 @@ int poseidon_session_report_layer_times(poseidon_session* session, const double*
 
 int poseidon_session_finish(poseidon_session* session) {
   return CCallWith(session, [](Session& object) { object.Finish(); });
+}
+
+int poseidon_session_go_back(poseidon_session* session) {
+  return CCallWith(session, [](Session& object) { object.GoBack(); });
+}
+
+int poseidon_session_sends_statistics(const poseidon_session* session) {
+  return session != nullptr && session->object().SendsStatistics() ? 1 : 0;
+}
+
+int poseidon_session_awaits_statistics(const poseidon_session* session) {
+  return session != nullptr && session->object().AwaitsStatistics() ? 1 : 0;
+}
+
+int poseidon_session_send_statistics(poseidon_session* session, const float* statistics,
+                                     int64_t count) {
+  return CCallWith(session, [&](Session& object) {
+    poseidon::CheckCount(count, statistics, "floats of statistics");
+    object.SendStatistics({statistics, static_cast<size_t>(count)});
+  });
+}
+
+int poseidon_session_await_statistics(poseidon_session* session, float* statistics, int64_t count) {
+  return CCallWith(session, [&](Session& object) {
+    poseidon::CheckCount(count, statistics, "floats of statistics");
+    std::ranges::copy(object.AwaitStatistics(static_cast<size_t>(count)), statistics);
+  });
 }
 
 int poseidon_session_fail(poseidon_session* session, const char* reason) {

@@ -65,10 +65,31 @@ class Session::Implementation {
   void Begin() {
     Expect(Phase::kDeclared, "Begin");
     Guarded([&] { session_.Begin(); });
-    first_iteration_ = session_.iteration();
-    begin_ = SteadyNow();
-    ready_.assign(model_.layers_size(), false);
-    phase_ = Phase::kTraining;
+    BeginTraining();
+  }
+
+  void GoBack() {
+    if (phase_ != Phase::kDeclared) Expect(Phase::kTraining, "GoBack");
+    Guarded([&] { session_.GoBack(); });
+    if (phase_ == Phase::kDeclared) BeginTraining();
+    ready_.assign(ready_.size(), false);
+  }
+
+  // From Declare on; nobody does before.
+  bool SendsStatistics() const { return phase_ != Phase::kJoined && session_.sends_statistics(); }
+  bool AwaitsStatistics() const { return phase_ != Phase::kJoined && session_.awaits_statistics(); }
+
+  void SendStatistics(std::span<const float> statistics) {
+    Expect(Phase::kTraining, "SendStatistics");
+    Guarded([&] { session_.SendStatistics(statistics); });
+  }
+
+  std::vector<float> AwaitStatistics(size_t floats) {
+    Expect(Phase::kTraining, "AwaitStatistics");
+    if (!AwaitsStatistics()) Misuse("AwaitStatistics where none are awaited");
+    std::vector<float> statistics;
+    Guarded([&] { statistics = session_.AwaitStatistics(floats); });
+    return statistics;
   }
 
   std::span<float> values(int layer) {
@@ -205,6 +226,13 @@ class Session::Implementation {
   }
 
  private:
+  void BeginTraining() {
+    first_iteration_ = session_.iteration();
+    begin_ = SteadyNow();
+    ready_.assign(model_.layers_size(), false);
+    phase_ = Phase::kTraining;
+  }
+
   [[noreturn]] static void Misuse(const std::string& what) {
     throw Error(ExitCode::kFailure, "the program uses its session wrongly: " + what);
   }
@@ -256,7 +284,7 @@ class Session::Implementation {
     return static_cast<size_t>(count);
   }
 
-  // What the session throws ends it: the others hear the reason.
+  // An error ends the session, and the others hear the reason. Rewound does not.
   template <typename Action>
   void Guarded(const Action& action) {
     try {
@@ -348,6 +376,18 @@ std::vector<float> Session::CollectOptimizerState() {
 }
 
 void Session::Finish() { implementation_->Finish(); }
+
+bool Session::recovers() const { return implementation_->session().recovers(); }
+void Session::GoBack() { implementation_->GoBack(); }
+bool Session::SendsStatistics() const { return implementation_->SendsStatistics(); }
+bool Session::AwaitsStatistics() const { return implementation_->AwaitsStatistics(); }
+void Session::SendStatistics(std::span<const float> statistics) {
+  implementation_->SendStatistics(statistics);
+}
+std::vector<float> Session::AwaitStatistics(size_t floats) {
+  return implementation_->AwaitStatistics(floats);
+}
+
 void Session::Fail(const std::string& reason) { implementation_->Fail(reason); }
 
 }  // namespace poseidon

@@ -33,6 +33,9 @@
 // do. No exception leaves the library. Arguments that a caller can get wrong (a null handle, a
 // layer that is not there, calls out of order) are errors of code 1, too.
 //
+// In a job with `recovery`, a session's call returns POSEIDON_REWOUND, which is no exit code, where
+// the class throws poseidon::Rewound (poseidon/rewound.h).
+//
 // Text is UTF-8 and ends with a zero. A null pointer or an empty text means that an option is not
 // given, and an options structure that is all zeros holds the defaults unless its comment says
 // otherwise. What a call is given is copied; the caller keeps it.
@@ -66,6 +69,8 @@ typedef int (*poseidon_interrupted)(void* context);
 
 // ---- Session ---------------------------------------------------------------------------------
 
+enum { POSEIDON_REWOUND = -1 };
+
 typedef struct poseidon_session poseidon_session;
 
 typedef struct poseidon_session_options {
@@ -76,6 +81,9 @@ typedef struct poseidon_session_options {
   int rank;                          // from 0; -1: whichever is free
   poseidon_interrupted interrupted;  // may be null
   void* context;                     // what it is called with
+  int goes_back;                     // 1: the program calls poseidon_session_go_back
+  uint64_t incarnation;              // poseidon::SessionOptions::incarnation
+  uint64_t replaces;                 // poseidon::SessionOptions::replaces
 } poseidon_session_options;
 
 typedef struct poseidon_blob {
@@ -145,6 +153,10 @@ void poseidon_session_destroy(poseidon_session* session);
 
 int poseidon_session_rank(const poseidon_session* session);     // -1 for null
 int poseidon_session_workers(const poseidon_session* session);  // -1 for null
+// That which is computed, or is next; -1 for null.
+int64_t poseidon_session_iteration(const poseidon_session* session);
+// 1 if the job goes back after a loss; 0 if not, or for null.
+int poseidon_session_recovers(const poseidon_session* session);
 
 int poseidon_session_declare(poseidon_session* session, const poseidon_model* model,
                              int64_t first_iteration);
@@ -173,6 +185,15 @@ int poseidon_session_wants_layer_times(const poseidon_session* session);
 int poseidon_session_report_layer_times(poseidon_session* session, const double* forward_ms,
                                         const double* backward_ms, int layer_count);
 int poseidon_session_finish(poseidon_session* session);
+// After POSEIDON_REWOUND: poseidon::Session::GoBack.
+int poseidon_session_go_back(poseidon_session* session);
+// poseidon::Session::SendsStatistics and so on; 0 for null. Awaited statistics are written to
+// `count` floats.
+int poseidon_session_sends_statistics(const poseidon_session* session);
+int poseidon_session_awaits_statistics(const poseidon_session* session);
+int poseidon_session_send_statistics(poseidon_session* session, const float* statistics,
+                                     int64_t count);
+int poseidon_session_await_statistics(poseidon_session* session, float* statistics, int64_t count);
 // Ends the job for all nodes, which say `reason`.
 int poseidon_session_fail(poseidon_session* session, const char* reason);
 

@@ -42,6 +42,9 @@
 // of another node. Calls out of order throw Error with what is missing. After an error the session
 // can only be destroyed, which tells the other nodes, so that they end at once.
 //
+// In a job with `recovery` a program that sets SessionOptions::goes_back survives the loss of other
+// workers and of servers, and another process may take its own place: see poseidon/rewound.h.
+//
 // Thread safety: one thread, at a time.
 #pragma once
 
@@ -56,6 +59,7 @@
 #include "poseidon/error.h"
 #include "poseidon/model.h"
 #include "poseidon/parameter_group.h"
+#include "poseidon/rewound.h"
 
 namespace poseidon {
 
@@ -72,10 +76,17 @@ struct SessionOptions {
   // Asked a few times a second while a call waits; if true, the call throws Error with
   // ExitCode::kInterrupted. May be empty.
   std::function<bool()> interrupted = {};
+  // The program catches Rewound and calls GoBack. Without it a job with `recovery` is refused.
+  bool goes_back = false;
+  // A number of this process's own, 0: drawn; and that of the dead process whose place it takes, 0:
+  // none. Of use to who starts processes again: nobody then waits until the dead one is missed.
+  uint64_t incarnation = 0;
+  uint64_t replaces = 0;
 
   // Of a program that `poseidon run -- PROGRAM` has started: `job` is the environment's
   // POSEIDON_JOB, `rank` its POSEIDON_RANK, and traces go to the job's output directory, where that
-  // config is. Throws ConfigError if they are not there.
+  // config is; with `recovery`, `incarnation` and `replaces` are POSEIDON_INCARNATION and
+  // POSEIDON_REPLACES. Throws ConfigError if the first two are not there, or one is no number.
   static SessionOptions FromEnvironment();
 };
 
@@ -155,6 +166,22 @@ class Session {
 
   // After the last iteration: waits until all layers are fresh and the job has ended well.
   void Finish();
+
+  // Whether the job goes back after a loss. Then all calls from Begin to Finish may throw Rewound,
+  // but for those that only read.
+  bool recovers() const;
+  // After Rewound: waits until the lost nodes' places are taken and the job goes on. iteration() is
+  // the one that was left or the one before it, and all gradients of it are to be computed anew;
+  // all layers' memory is elsewhere. Throws no Rewound.
+  void GoBack();
+  // What the program has beside the model and training changes, as statistics of normalization:
+  // after Begin or GoBack, before the first WaitFresh, one worker is to send its own, and those
+  // that have taken a lost one's place await them. Every worker's program does so, or none.
+  // AwaitStatistics waits; it throws Error if what comes has another size, and Rewound.
+  bool SendsStatistics() const;
+  bool AwaitsStatistics() const;
+  void SendStatistics(std::span<const float> statistics);
+  std::vector<float> AwaitStatistics(size_t floats);
   // Ends the job for all nodes, which say `reason`.
   void Fail(const std::string& reason);
 

@@ -42,6 +42,7 @@ __all__ = [
     "Profile",
     "distribute",
     "init",
+    "iteration",
     "no_sync",
     "profile",
     "rank",
@@ -103,7 +104,11 @@ def init(
         job = os.environ["POSEIDON_JOB"]
         traces = str(pathlib.Path(job).parent)
         _process.session = Session(
-            job=job, rank=int(os.environ["POSEIDON_RANK"]), trace_directory=traces
+            job=job,
+            rank=int(os.environ["POSEIDON_RANK"]),
+            trace_directory=traces,
+            incarnation=int(os.environ.get("POSEIDON_INCARNATION", 0)),
+            replaces=int(os.environ.get("POSEIDON_REPLACES", 0)),
         )
     elif job is not None:
         _process.session = Session(job=job)
@@ -127,6 +132,18 @@ def size() -> int:
     """The job's workers."""
     _process.expect_init()
     return _process.place.workers if _process.place is not None else _process.session.workers
+
+
+def iteration() -> int:
+    """Which iteration is next: 0 at first, and where the program should begin its loop.
+
+    for step in range(psd.iteration(), steps):
+
+    It is not 0 where the optimizer has gone on from a checkpoint with update="server", and where this process has taken
+    a lost one's place (docs/pytorch.md): then the learning rate's schedule and the data are to be those of that
+    iteration, too. Of DiLoCo, the rounds.
+    """
+    return _exchange().iteration
 
 
 def distribute(
@@ -189,6 +206,8 @@ def distribute(
         "deadline_seconds": deadline_seconds,
     }
     _check_start(model, optimizer)
+    if update != "server":
+        _refuse_recovery("with update='worker'", "use update='server'")
     check_compilation(model, overlap)
     layers = layers_of(model)
     if example is not None:
@@ -239,6 +258,7 @@ def DiLoCo(  # pylint: disable=invalid-name
     if every < 1:
         raise ConfigError(f"every is {every}; it must be at least 1")
     _check_start(model, optimizer)
+    _refuse_recovery("with DiLoCo", "use distribute(update='server')")
     layers = layers_of(model)
     _start(
         options,
@@ -310,6 +330,15 @@ def _check_start(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> No
             "distribute was called twice; a process trains one model, to which all parts belong"
         )
     _check_optimizer(model, optimizer)
+
+
+def _refuse_recovery(what: str, instead: str) -> None:
+    if _process.session is not None and _process.session.recovers:
+        raise ConfigError(
+            f"recovery: {what} each process has an optimizer's state of its own, which nobody could give to the process "
+            f"that takes the place of a lost one; {instead}, or leave recovery out of the job config and begin again "
+            "from a checkpoint"
+        )
 
 
 def _start(options: dict, exchange_of: Callable[[Session], Union[Exchange, Rounds]]) -> None:

@@ -50,9 +50,9 @@ class Rounds:
         self._handle = optimizer.register_step_post_hook(self._after_step)
 
     @property
-    def session(self) -> Session:
-        """For rank and size."""
-        return self._shared.session
+    def iteration(self) -> int:
+        """The round that is done next."""
+        return self._shared.session.iteration
 
     def report(self, loss: float) -> None:
         """For the job's progress: this worker's loss, the last of a round counts."""

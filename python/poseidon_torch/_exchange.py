@@ -24,6 +24,7 @@ from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
 from ._library import ConfigError, LayerSpec, Session
+from ._recovery import RecoveringSession
 from ._server_update import ServerUpdate
 from ._shared_model import SharedModel
 
@@ -51,6 +52,8 @@ class Exchange:
 
         Raises PoseidonError.
         """
+        if session.recovers:
+            session = RecoveringSession(session, list(model.buffers()))
         # By layer, and of their number: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
         used = [LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])] if servers is None else []
@@ -94,9 +97,9 @@ class Exchange:
             self._forward = ForwardOverlap(model, optimizer, layers, steps, False)
 
     @property
-    def session(self) -> Session:
-        """For rank and size."""
-        return self._session
+    def iteration(self) -> int:
+        """That which is done next."""
+        return self._session.iteration
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ import ctypes
 import pathlib
 import shutil
 import sys
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_uint64, c_void_p
 from typing import Callable, NamedTuple, Optional, Sequence
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
@@ -42,7 +42,12 @@ class DeadlineExceeded(PoseidonError):
     """A wait took too long; the message names who is missing."""
 
 
+class Rewound(Exception):
+    """The job goes back to an iteration that this process has left, as it has lost another; Session.go_back is next."""
+
+
 _CLASSES = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
+_REWOUND = -1  # POSEIDON_REWOUND
 
 _Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
 
@@ -56,6 +61,9 @@ class _SessionOptions(ctypes.Structure):
         ("rank", c_int),
         ("interrupted", _Interrupted),
         ("context", c_void_p),
+        ("goes_back", c_int),
+        ("incarnation", c_uint64),
+        ("replaces", c_uint64),
     ]
 
 
@@ -187,6 +195,13 @@ for _name, _arguments in {
     "session_wants_layer_times": [c_void_p],
     "session_report_layer_times": [c_void_p, POINTER(c_double), POINTER(c_double), c_int],
     "session_finish": [c_void_p],
+    "session_iteration": [c_void_p],
+    "session_recovers": [c_void_p],
+    "session_go_back": [c_void_p],
+    "session_sends_statistics": [c_void_p],
+    "session_awaits_statistics": [c_void_p],
+    "session_send_statistics": [c_void_p, c_void_p, c_int64],
+    "session_await_statistics": [c_void_p, c_void_p, c_int64],
     "session_fail": [c_void_p, c_char_p],
     "communicator_create": [POINTER(_CommunicatorOptions), POINTER(c_void_p)],
     "communicator_all_reduce": [c_void_p, c_void_p, c_int64, POINTER(_CollectiveOptions)],
@@ -197,6 +212,7 @@ for _name, _arguments in {
 for _name in ("session_destroy", "communicator_destroy"):
     getattr(_LIB, "poseidon_" + _name).argtypes = [c_void_p]
     getattr(_LIB, "poseidon_" + _name).restype = None
+_LIB.poseidon_session_iteration.restype = c_int64
 
 
 # Those that are called for each layer of each iteration.
@@ -236,6 +252,8 @@ class _Calls:
         """Raises what a call's code says."""
         if code == 0:
             return
+        if code == _REWOUND:
+            raise Rewound()
         if self._raised is not None:
             raised, self._raised = self._raised, None
             raise raised
@@ -282,11 +300,14 @@ class Session:
         rank: int = -1,
         trace_directory: str = "",
         watch: Callable[[], None] = lambda: None,
+        incarnation: int = 0,
+        replaces: int = 0,
     ):
         """Joins the job, of which either the config's path or its text is given; waits until all its nodes are there.
 
-        `watch` is called a few times a second while a call waits; what it raises leaves that call. Raises
-        PoseidonError.
+        `watch` is called a few times a second while a call waits; what it raises leaves that call. `incarnation`: a
+        number of this process's own; `replaces`: that of the dead one whose place it takes. Raises PoseidonError. In a
+        job with `recovery` all calls from begin to finish may raise Rewound.
         """
         self._call = _Calls(watch)
         self._memory = _LayerMemory()
@@ -297,6 +318,9 @@ class Session:
             trace_directory=trace_directory.encode(),
             rank=rank,
             interrupted=self._call.interrupted,
+            goes_back=1,
+            incarnation=incarnation,
+            replaces=replaces,
         )
         self._call("session_create", options, ctypes.byref(self._call.handle))
         self.rank: int = _LIB.poseidon_session_rank(self._call.handle)
@@ -412,6 +436,36 @@ class Session:
             kind(*backward_ms),
             len(forward_ms),
         )
+
+    @property
+    def iteration(self) -> int:
+        """That which is computed, or is next."""
+        return _LIB.poseidon_session_iteration(self._call.handle)
+
+    @property
+    def recovers(self) -> bool:
+        """Whether the job goes back after a loss."""
+        return bool(_LIB.poseidon_session_recovers(self._call.handle))
+
+    def go_back(self) -> None:
+        """After Rewound: waits until the job goes on, from `iteration`; all layers' memory is elsewhere."""
+        self._call("session_go_back", self._call.handle)
+
+    def sends_statistics(self) -> bool:
+        """After begin or go_back: whether this worker is to send_statistics."""
+        return bool(_LIB.poseidon_session_sends_statistics(self._call.handle))
+
+    def awaits_statistics(self) -> bool:
+        """After declare: whether this worker has come to a job under way, and is to await_statistics."""
+        return bool(_LIB.poseidon_session_awaits_statistics(self._call.handle))
+
+    def send_statistics(self, statistics: Floats) -> None:
+        """What the model has beside its parameters."""
+        self._call("session_send_statistics", self._call.handle, *statistics)
+
+    def await_statistics(self, statistics: Floats) -> None:
+        """Waits for another worker's, which are written there."""
+        self._call("session_await_statistics", self._call.handle, *statistics)
 
     def finish(self) -> None:
         """Waits until all workers have finished."""

@@ -112,6 +112,9 @@ class ServerUpdate:
         """Training begins; `take_values(i)` waits for layer i's new values and puts them into its parameters."""
         self._session = session
         self._take_values = take_values
+        self._steps = (
+            session.iteration
+        )  # of worker 0's optimizer, or of the job that this process has come to
         self._state = None
         self._optimizer.state.clear()
         if self._before is not None:

@@ -1,12 +1,13 @@
 """A model's layers in a session: what all ways of training together do with them."""
 
 import contextlib
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Union
 
 import torch
 
 from ._layers import Layer
 from ._library import LayerMemory, LayerSpec, PoseidonError, Session
+from ._recovery import RecoveringSession
 from ._server_update import ServerUpdate
 
 
@@ -17,7 +18,7 @@ class SharedModel:
         self,
         name: str,
         layers: List[Layer],
-        session: Session,
+        session: Union[Session, RecoveringSession],
         batch_size: int,
         extra: Sequence[LayerSpec] = (),
         servers: Optional[ServerUpdate] = None,
@@ -30,6 +31,8 @@ class SharedModel:
         """
         self.session = session
         self.layers = layers
+        if isinstance(session, RecoveringSession):
+            session.on_move = self._forget_memory
         self._extra = len(extra)
         own = servers.specs() if servers is not None else [layer.spec() for layer in layers]
         specs = [*extra, *own]
@@ -44,8 +47,8 @@ class SharedModel:
         session.begin()
         for number in range(len(specs)):
             session.wait_fresh(number)
-        if session.rank != 0:
-            self._take_values()
+        # Rank 0's, too, are others where its process has taken a lost one's place.
+        self._take_values()
 
     def memory(self, index: int) -> LayerMemory:
         """Of layer `index`, in this iteration."""

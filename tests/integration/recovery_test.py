@@ -307,12 +307,6 @@ class RefusedTest(RecoveryTest):
             text="recovery.mode must be NONE: the training program makes the updates"
         )
 
-    def test_program_of_the_users_own(self):
-        """It is not even started."""
-        self.assert_refused(
-            "--", "/bin/false", text="recovery.mode must be NONE: a program of yours can't go back"
-        )
-
     def test_patched_program(self):
         config = self.write(
             "config.prototxt",

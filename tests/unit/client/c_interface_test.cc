@@ -73,6 +73,13 @@ TEST(CInterface, MistakesAreCodesWithASentence) {
   EXPECT_EQ(poseidon_session_report_layer_times(nullptr, nullptr, nullptr, 0), 1);
   EXPECT_EQ(poseidon_session_wants_layer_times(nullptr), 0);
   EXPECT_EQ(poseidon_session_rank(nullptr), -1);
+  EXPECT_EQ(poseidon_session_iteration(nullptr), -1);
+  EXPECT_EQ(poseidon_session_recovers(nullptr), 0);
+  EXPECT_EQ(poseidon_session_go_back(nullptr), 1);
+  EXPECT_EQ(poseidon_session_sends_statistics(nullptr), 0);
+  EXPECT_EQ(poseidon_session_awaits_statistics(nullptr), 0);
+  EXPECT_EQ(poseidon_session_send_statistics(nullptr, nullptr, 0), 1);
+  EXPECT_EQ(poseidon_session_await_statistics(nullptr, nullptr, 0), 1);
   poseidon_session_destroy(nullptr);
 
   poseidon_communicator* all = nullptr;

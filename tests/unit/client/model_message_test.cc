@@ -187,6 +187,36 @@ TEST(SessionOptionsTest, AreReadFromTheEnvironment) {
   unsetenv("POSEIDON_RANK");
 }
 
+TEST(SessionOptionsTest, WhomTheProcessReplacesIsInTheEnvironment) {
+  ASSERT_EQ(setenv("POSEIDON_JOB", "/a/job.prototxt", 1), 0);
+  ASSERT_EQ(setenv("POSEIDON_RANK", "0", 1), 0);
+  EXPECT_EQ(SessionOptions::FromEnvironment().incarnation, 0U);
+  EXPECT_EQ(SessionOptions::FromEnvironment().replaces, 0U);
+  ASSERT_EQ(setenv("POSEIDON_INCARNATION", "18446744073709551615", 1), 0);
+  ASSERT_EQ(setenv("POSEIDON_REPLACES", "7", 1), 0);
+  EXPECT_EQ(SessionOptions::FromEnvironment().incarnation, UINT64_MAX);
+  EXPECT_EQ(SessionOptions::FromEnvironment().replaces, 7U);
+  ASSERT_EQ(setenv("POSEIDON_REPLACES", "worker 1", 1), 0);
+  EXPECT_THAT(RefusalOf([] { SessionOptions::FromEnvironment(); }),
+              HasSubstr("POSEIDON_REPLACES is \"worker 1\""));
+  for (const char* name :
+       {"POSEIDON_JOB", "POSEIDON_RANK", "POSEIDON_INCARNATION", "POSEIDON_REPLACES"}) {
+    unsetenv(name);
+  }
+}
+
+TEST(SessionOptionsTest, AProgramThatGoesBackIsToldWhereItCannot) {
+  const auto options_of = [](const std::string& recovery) {
+    return ToWorkerSessionOptions(
+        {.job_text = "cluster { workers: 3 } recovery { " + recovery + " }", .goes_back = true});
+  };
+  EXPECT_TRUE(options_of("mode: REPLACE").goes_back);
+  for (const char* recovery : {"mode: SHRINK", "mode: REPLACE otherwise: SHRINK"}) {
+    EXPECT_THAT(RefusalOf([&] { options_of(recovery); }),
+                HasSubstr("a program of yours reads its data itself"));
+  }
+}
+
 TEST(SessionOptionsTest, AJobIsAPathOrAText) {
   const WorkerSessionOptions options = ToWorkerSessionOptions(
       {.job_text = "name: \"mine\" cluster { workers: 3 }", .rank = 2, .host = "10.0.0.7"});

@@ -157,7 +157,9 @@ TEST(JobPlanTest, TorchsRulesNeedServersThatUpdate) {
   EXPECT_THAT(refusal(), testing::HasSubstr("is updated by the workers"));
   communication.set_policy(Communication::ALL_PS);
   job.mutable_recovery()->set_mode(Recovery::REPLACE);
-  EXPECT_THAT(refusal(), testing::HasSubstr("is updated by the workers"));
+  EXPECT_THAT(refusal(), testing::StartsWith("communication.update_at must be SERVERS"));
+  communication.set_update_at(Communication::SERVERS);
+  EXPECT_EQ(refusal(), "");
 }
 
 TEST(JobPlanTest, PredictsWhereTheNetworkIsKnown) {

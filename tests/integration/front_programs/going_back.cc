@@ -1,0 +1,92 @@
+// Trains three layers on numbers that are drawn from the worker's rank and the iteration, for so
+// many iterations as the first argument says, and goes back when the job has lost somebody. With
+// "only-forward" it does not.
+#include <poseidon/session.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <iostream>
+#include <random>
+#include <string>
+#include <thread>
+
+namespace {
+
+constexpr int kLayers = 3;
+constexpr int kFloats = 500;  // a layer's; several KV pairs where they are of 1 KiB
+constexpr int kShown = 50;    // iterations from one line to the next
+// So that a signal comes in the middle of the training.
+constexpr auto kPause = std::chrono::milliseconds(2);
+
+// The gradient of half the squared distance from points that are drawn anew in each iteration.
+float Compute(poseidon::Session& session, int layer) {
+  const std::span<const float> values = session.values(layer);
+  const std::span<float> gradient = session.gradient(layer).dense;
+  std::seed_seq seed{session.rank(), static_cast<int>(session.iteration()), layer};
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> point(-1, 1);
+  float loss = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float error = values[i] - point(random);
+    gradient[i] = error;
+    loss += error * error / 2;
+  }
+  return loss;
+}
+
+void RunIteration(poseidon::Session& session) {
+  if (session.iteration() % kShown == 0) {
+    std::cout << "iteration " << session.iteration() << std::endl;
+  }
+  for (int layer = 0; layer < kLayers; ++layer) session.WaitFresh(layer);
+  float loss = 0;
+  for (int layer = kLayers - 1; layer >= 0; --layer) {
+    loss += Compute(session, layer);
+    session.GradientReady(layer);
+    std::this_thread::sleep_for(kPause);
+  }
+  session.EndIteration({.loss = loss});
+}
+
+void Train(poseidon::Session& session, int64_t iterations) {
+  while (session.iteration() < iterations) RunIteration(session);
+  session.Finish();
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  try {
+    const int64_t iterations = std::stoll(words[1]);
+    poseidon::SessionOptions options = poseidon::SessionOptions::FromEnvironment();
+    options.goes_back = count < 3;
+    poseidon::Session session(options);
+    poseidon::Model model{.optimizer = {.base_lr = 0.05F, .momentum = 0.9F},
+                          .iterations = iterations};
+    for (int layer = 0; layer < kLayers; ++layer) {
+      model.layers.push_back(
+          {.name = "layer" + std::to_string(layer), .blobs = {{.shape = {kFloats}}}});
+    }
+    session.Declare(model);
+    bool begun = false;
+    while (true) {
+      try {
+        if (begun) {
+          session.GoBack();
+        } else {
+          begun = true;
+          session.Begin();
+        }
+        std::cout << "worker " << session.rank() << " is process " << getpid() << " at iteration "
+                  << session.iteration() << std::endl;
+        Train(session, iterations);
+        return 0;
+      } catch (const poseidon::Rewound& rewound) {
+        std::cout << rewound.what() << std::endl;
+      }
+    }
+  } catch (const poseidon::Error& error) {
+    std::cerr << error.what() << std::endl;
+    return static_cast<int>(error.exit_code());
+  }
+}

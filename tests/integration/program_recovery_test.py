@@ -1,0 +1,108 @@
+"""Programs that use the front door go back when their job has lost a node, and end with the bits of one that nothing
+happened to."""
+
+import os
+import re
+import signal
+import time
+
+import cluster
+
+ITERATIONS = 300
+WORKERS, SERVERS = 3, 2
+KILL_AT = 50  # with the pauses of going_back.cc the training goes on for a second and a half
+PROGRAM = "../tests/going_back"
+
+
+class ProgramRecoveryTest(cluster.ClusterTest):
+    # By communication: the hash of the parameters that a training ends with.
+    undisturbed = {}
+
+    def config(self, communication, *, recovery="mode: REPLACE"):
+        return f"""
+            cluster {{ workers: {WORKERS} servers: {SERVERS} }}
+            recovery {{ {recovery} }}
+            communication {{ {communication} deterministic: true kv_pair_bytes: 1024 }}"""
+
+    def program(self, *arguments):
+        return ("--", os.path.join(cluster.programs(), PROGRAM), str(ITERATIONS), *arguments)
+
+    def hash_of(self, config):
+        run = self.start_run(config, *self.program())
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        return self.assert_same_parameters(self.read_json("out/summary.json"), WORKERS)
+
+    def reference(self, communication):
+        if communication not in self.undisturbed:
+            config = self.config(communication, recovery="mode: NONE")
+            self.undisturbed[communication] = self.hash_of(config)
+        return self.undisturbed[communication]
+
+    def log(self, name):
+        with open(self.path(f"out/logs/{name}.log"), encoding="utf-8") as file:
+            return file.read()
+
+    def pid_of_node(self, name):
+        """Of a daemon, or of the program that worker-0, ... is."""
+        role, _, rank = name.partition("-")
+        if role != "worker":
+            return self.pid_of(role, rank or None)
+        return int(re.search(r"is process (\d+)", self.log(name)).group(1))
+
+    def await_iteration(self):
+        end = time.monotonic() + cluster.PATIENCE
+        while f"iteration {KILL_AT}\n" not in self.log("worker-0"):
+            self.assertLess(time.monotonic(), end, self.log("worker-0"))
+            time.sleep(0.01)
+
+    def check(self, communication, *names):
+        expected = self.reference(communication)
+        run = self.start_run(self.config(communication), *self.program())
+        self.await_iteration()
+        for name in names:
+            os.kill(self.pid_of_node(name), signal.SIGKILL)
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assert_nothing_left(cluster.ENDING)
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(self.assert_same_parameters(summary, WORKERS), expected)
+        self.assertEqual(summary["iterations"], ITERATIONS)
+        self.assertEqual(len(summary["recoveries"]), 1, run.output())
+        for name in names:
+            if name.startswith("worker"):
+                begin = re.search(r"at iteration (\d+)", self.log(f"{name}.restart-1"))
+                self.assertEqual(int(begin.group(1)), summary["recoveries"][0]["iteration"])
+
+    def test_worker(self):
+        self.check("policy: ALL_RING", "worker-1")
+
+    def test_worker_0_and_a_server_where_servers_update(self):
+        self.check("policy: ALL_PS update_at: SERVERS", "worker-0", "server-1")
+
+    def test_program_that_only_goes_forward_is_refused(self):
+        run = self.start_run(self.config("policy: ALL_PS"), *self.program("only-forward"))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())
+        self.assertIn("recovery.mode: this program can't go back", run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+    def test_going_on_with_fewer_is_refused(self):
+        run = self.start_run(
+            self.config("policy: ALL_PS", recovery="mode: SHRINK"), *self.program()
+        )
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())
+        self.assertIn("a program of yours reads its data itself", run.output())
+        self.assert_nothing_left(cluster.ENDING)
+
+    @cluster.slow
+    def test_every_node_under_every_scheme(self):
+        for communication in (
+            "policy: ALL_PS",
+            "policy: ALL_PS update_at: SERVERS",
+            "policy: ALL_HALVING_DOUBLING",
+        ):
+            for names in (("worker-0",), ("worker-2",), ("server-0",), ("worker-0", "worker-1")):
+                with self.subTest(communication=communication, names=names):
+                    self.check(communication, *names)
+
+
+if __name__ == "__main__":
+    cluster.main()

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""A job with `recovery` whose PyTorch processes or servers are killed ends with the bits of one that nothing happened
+to; the program does not notice that others were lost."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from ranks import HERE, PATIENCE, ROOT
+
+WORKERS, SERVERS = 2, 2
+ITERATIONS = 150
+KILL_AT = 40
+
+
+class Job:
+    """`poseidon run` of a program of PyTorch's; nothing of it is left when the context ends."""
+
+    def __init__(self, program, *arguments, recovery="", update_at="SERVERS"):
+        self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
+        self.out = pathlib.Path(self._scratch.name)
+        config = self.out / "config.prototxt"
+        config.write_text(
+            f"""name: "recovering" cluster {{ workers: {WORKERS} servers: {SERVERS} }}
+            {recovery}
+            communication {{ policy: ALL_PS update_at: {update_at} deterministic: true }}"""
+        )
+        command = [ROOT / "build/bin/poseidon", "run", f"--config={config}", f"--out={self.out}"]
+        command += ["--", sys.executable, HERE / "programs" / program, *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
+        with open(self.out / "said", "wb") as said:
+            self.process = subprocess.Popen(
+                [str(word) for word in command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()  # and all that it has started ends with it
+        self.process.wait()
+        self._scratch.cleanup()
+
+    def said(self):
+        """By the scheduler and the launcher, and by all processes."""
+        logs = sorted((self.out / "logs").glob("*.log"))
+        return "\n".join(path.read_text(errors="replace") for path in [self.out / "said", *logs])
+
+    def log(self, name):
+        """Empty while there is none."""
+        path = self.out / f"logs/{name}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for(self, name, line):
+        end = time.monotonic() + PATIENCE
+        while line not in self.log(name).splitlines():
+            if time.monotonic() > end or self.process.poll() is not None:
+                raise AssertionError(f"{name} did not print {line!r}:\n{self.said()}")
+            time.sleep(0.02)
+
+    def kill(self, name):
+        os.kill(self.pid_of(name), signal.SIGKILL)
+
+    def pid_of(self, name):
+        role, _, rank = name.partition("-")
+        if role == "worker":
+            return int(re.search(r"is process (\d+)", self.log(name)).group(1))
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            mine = f"--out={self.out}".encode() in words and f"--rank={rank}".encode() in words
+            if mine and words[0].endswith(b"poseidon_server"):
+                return int(entry.name)
+        raise AssertionError(f"there is no {name}")
+
+    def summary(self):
+        """Of a job that has ended well."""
+        self.process.wait(PATIENCE)
+        if self.process.returncode != 0:
+            raise AssertionError(f"code {self.process.returncode}:\n{self.said()}")
+        return json.loads((self.out / "summary.json").read_text())
+
+
+def hash_of(summary):
+    hashes = {worker["parameter_hash"] for worker in summary["workers"]}
+    if len(hashes) != 1:
+        raise AssertionError(f"workers ended with different parameters: {hashes}")
+    return hashes.pop()
+
+
+@functools.lru_cache(maxsize=None)
+def undisturbed_hash():
+    with Job("recovering.py", "backward", ITERATIONS) as job:
+        return hash_of(job.summary())
+
+
+class Recovery(unittest.TestCase):
+    def check(self, overlap, *names):
+        expected = undisturbed_hash()
+        with Job(
+            "recovering.py", overlap, ITERATIONS, recovery="recovery { mode: REPLACE }"
+        ) as job:
+            job.wait_for("worker-0", f"iteration {KILL_AT}")
+            for name in names:
+                job.kill(name)
+            summary = job.summary()
+            self.assertEqual(hash_of(summary), expected, job.said())
+            self.assertEqual(len(summary["recoveries"]), 1, job.said())
+            first = summary["recoveries"][0]["iteration"]
+            self.assertGreaterEqual(first, KILL_AT - 1)
+            for rank in range(WORKERS):
+                name = f"worker-{rank}" + (".restart-1" if f"worker-{rank}" in names else "")
+                if name.endswith("restart-1"):
+                    self.assertIn(f"at iteration {first}\n", job.log(name))
+                # Whoever takes a lost one's place has the others' BatchNorm statistics, with what these have counted.
+                counted = re.search(r"batches \[(\d+)", job.log(name))
+                self.assertIsNotNone(counted, job.said())
+                self.assertAlmostEqual(int(counted.group(1)), ITERATIONS, delta=2)
+            name = "worker-0.restart-1" if "worker-0" in names else "worker-0"
+            self.assertIn(f"steps {{{ITERATIONS}}}", job.log(name))
+
+    def test_a_killed_worker(self):
+        self.check("backward", "worker-1")
+
+    def test_a_server_and_worker_0_with_overlap_forward(self):
+        self.check("forward", "server-1", "worker-0")
+
+    def test_what_the_job_config_has_to_say(self):
+        with Job(
+            "recovering.py",
+            "backward",
+            ITERATIONS,
+            recovery="recovery { mode: REPLACE }",
+            update_at="AUTOMATIC",
+        ) as job:
+            self.assertEqual(job.process.wait(PATIENCE), 2, job.said())
+            self.assertIn("communication.update_at must be SERVERS", job.said())
+
+
+if __name__ == "__main__":
+    unittest.main()
