@@ -2,6 +2,7 @@
 happened to."""
 
 import os
+import pathlib
 import re
 import signal
 import time
@@ -27,20 +28,21 @@ class ProgramRecoveryTest(cluster.ClusterTest):
     def program(self, *arguments):
         return ("--", os.path.join(cluster.programs(), PROGRAM), str(ITERATIONS), *arguments)
 
-    def hash_of(self, config):
-        run = self.start_run(config, *self.program())
-        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
-        return self.assert_same_parameters(self.read_json("out/summary.json"), WORKERS)
-
     def reference(self, communication):
         if communication not in self.undisturbed:
             config = self.config(communication, recovery="mode: NONE")
-            self.undisturbed[communication] = self.hash_of(config)
+            path = self.write("undisturbed.prototxt", config)
+            out = self.path("undisturbed")
+            run = self.start("poseidon", "run", f"--config={path}", f"--out={out}", *self.program())
+            self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+            summary = self.read_json("undisturbed/summary.json")
+            self.undisturbed[communication] = self.assert_same_parameters(summary, WORKERS)
         return self.undisturbed[communication]
 
     def log(self, name):
-        with open(self.path(f"out/logs/{name}.log"), encoding="utf-8") as file:
-            return file.read()
+        """Empty while there is none."""
+        path = pathlib.Path(self.path(f"out/logs/{name}.log"))
+        return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def pid_of_node(self, name):
         """Of a daemon, or of the program that worker-0, ... is."""

@@ -19,19 +19,20 @@ from ranks import HERE, PATIENCE, ROOT
 WORKERS, SERVERS = 2, 2
 ITERATIONS = 150
 KILL_AT = 40
+RECOVERY = "recovery { mode: REPLACE }"
 
 
 class Job:
     """`poseidon run` of a program of PyTorch's; nothing of it is left when the context ends."""
 
-    def __init__(self, program, *arguments, recovery="", update_at="SERVERS"):
+    def __init__(self, program, *arguments, recovery=""):
         self._scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
         self.out = pathlib.Path(self._scratch.name)
         config = self.out / "config.prototxt"
         config.write_text(
             f"""name: "recovering" cluster {{ workers: {WORKERS} servers: {SERVERS} }}
             {recovery}
-            communication {{ policy: ALL_PS update_at: {update_at} deterministic: true }}"""
+            communication {{ policy: ALL_PS update_at: SERVERS deterministic: true }}"""
         )
         command = [ROOT / "build/bin/poseidon", "run", f"--config={config}", f"--out={self.out}"]
         command += ["--", sys.executable, HERE / "programs" / program, *arguments]
@@ -114,9 +115,7 @@ def undisturbed_hash():
 class Recovery(unittest.TestCase):
     def check(self, overlap, *names):
         expected = undisturbed_hash()
-        with Job(
-            "recovering.py", overlap, ITERATIONS, recovery="recovery { mode: REPLACE }"
-        ) as job:
+        with Job("recovering.py", overlap, ITERATIONS, recovery=RECOVERY) as job:
             job.wait_for("worker-0", f"iteration {KILL_AT}")
             for name in names:
                 job.kill(name)
@@ -142,16 +141,10 @@ class Recovery(unittest.TestCase):
     def test_a_server_and_worker_0_with_overlap_forward(self):
         self.check("forward", "server-1", "worker-0")
 
-    def test_what_the_job_config_has_to_say(self):
-        with Job(
-            "recovering.py",
-            "backward",
-            ITERATIONS,
-            recovery="recovery { mode: REPLACE }",
-            update_at="AUTOMATIC",
-        ) as job:
-            self.assertEqual(job.process.wait(PATIENCE), 2, job.said())
-            self.assertIn("communication.update_at must be SERVERS", job.said())
+    def test_optimizers_of_the_workers_own_are_refused(self):
+        with Job("recovering.py", "backward", ITERATIONS, "worker", recovery=RECOVERY) as job:
+            self.assertNotEqual(job.process.wait(PATIENCE), 0, job.said())
+            self.assertIn("recovery: with update='worker' each process has", job.said())
 
 
 if __name__ == "__main__":

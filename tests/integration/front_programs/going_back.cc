@@ -61,8 +61,10 @@ int main(int count, char** words) {
     poseidon::SessionOptions options = poseidon::SessionOptions::FromEnvironment();
     options.goes_back = count < 3;
     poseidon::Session session(options);
-    poseidon::Model model{.optimizer = {.base_lr = 0.05F, .momentum = 0.9F},
-                          .iterations = iterations};
+    poseidon::Model model;
+    model.optimizer.base_lr = 0.05F;
+    model.optimizer.momentum = 0.9F;
+    model.iterations = iterations;
     for (int layer = 0; layer < kLayers; ++layer) {
       model.layers.push_back(
           {.name = "layer" + std::to_string(layer), .blobs = {{.shape = {kFloats}}}});

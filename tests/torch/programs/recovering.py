@@ -1,6 +1,6 @@
 """A training that is started by `poseidon run`, and may be started again in the place of a process that was lost.
 
-    recovering.py OVERLAP [ITERATIONS]
+    recovering.py OVERLAP ITERATIONS [UPDATE]
 """
 
 import os
@@ -28,13 +28,14 @@ def data_of_iteration(rank: int, iteration: int):
 
 def main() -> None:
     overlap, iterations = sys.argv[1], int(sys.argv[2])
+    update = sys.argv[3] if len(sys.argv) > 3 else "server"
     torch.set_num_threads(1)
     torch.manual_seed(1)
     psd.init()
     model = ConvolutionalNet()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.8)
-    psd.distribute(model, optimizer, overlap=overlap, update="server")
+    psd.distribute(model, optimizer, overlap=overlap, update=update)
     print(f"rank {psd.rank()} is process {os.getpid()} at iteration {psd.iteration()}", flush=True)
     for _ in range(psd.iteration()):
         scheduler.step()
