@@ -144,16 +144,22 @@ void WorkerProtocol::TakeStart(const std::shared_ptr<SyncContext>& before) {
   if (context_->publishes_start() && !plan().holders().empty()) {
     context_->kept->GoBack(plan().start_iteration());
   } else {
-    context_->kept->Forget();
+    context_->kept->Forget(plan().start_iteration());
   }
 }
 
 void WorkerProtocol::TakeStartAfterHold(const std::shared_ptr<SyncContext>& before) {
-  transition_ = {};
-  if (plan().holders().empty() || !context_->publishes_start()) return;
+  if (plan().holders().empty() || !context_->publishes_start()) {
+    transition_ = {};
+    return;
+  }
   // Nobody uses the memory of the plan before any more: neither a lane nor the program.
   before->kept->GoBack(plan().start_iteration());
-  transition_.SaveFrom(before);
+  // A worker that had paused there has all, and what the servers' codecs had not sent, too.
+  if (iteration_ != plan().start_iteration() || !transition_.has(before)) {
+    transition_ = {};
+    transition_.SaveFrom(before);
+  }
   transition_.LoadInto(context_);
   context_->kept->AllArrived(plan().start_iteration());
 }

@@ -23,8 +23,9 @@
 //
 // If the model's update rule is deferred (core/arithmetic/update_rule.h), WaitFresh(l) in iteration
 // t + 1 says that the mean gradient of iteration t is in optimizer_state(l), and nobody has changed
-// the values: the program makes the update before it goes on. Between GradientReady(l) and
-// WaitFresh(l) the state belongs to the lanes, too.
+// the values: the program makes the update before it goes on (client/deferred/deferred_layers.h),
+// and before it leaves the plan. Between GradientReady(l) and WaitFresh(l) the state belongs to the
+// lanes, too.
 //
 // A program whose gradients and parameters are in the memory of devices has DeviceStaging
 // (client/staging/device_staging.h) between them and exchange(). What devices have changed is in
@@ -198,6 +199,8 @@ class WorkerSession {
 
   // For DeviceStaging; from Declare on.
   LayerExchange& exchange();
+  // For DeferredLayers (client/deferred/deferred_layers.h); from Declare on.
+  const WorkerProtocol& protocol() const { return protocol_; }
 
  private:
   class Exchange;

@@ -27,10 +27,10 @@ void CheckUpdate(const UpdateRuleSpec& rule, const Job& job) {
     throw ConfigError("communication.staleness must be 0: " + what +
                       ", from the gradients of all workers");
   }
-  if (job.recovery().mode() != Recovery::NONE) {
+  if (rule.type() == "MeanGradient" && job.recovery().mode() != Recovery::NONE) {
     throw ConfigError("recovery.mode must be NONE: " + what +
-                      ", and can't take one back; `poseidon run --restarts=N` starts such a job "
-                      "again from its newest snapshot");
+                      ", and nobody but the program knows how to take one back; `poseidon run "
+                      "--restarts=N` starts such a job again from its newest snapshot");
   }
   if (communication.update_at() == Communication::SERVERS) {
     throw ConfigError("communication.update_at must not be SERVERS: " + what);

@@ -140,12 +140,6 @@ class CompatibilityCheck {
              "workers that differ in their iteration have none to which all could go back; " +
                  WithMode() + " use 0");
     }
-    if (NeedsErrorFeedback(communication_.codec())) {
-      Refuse("codec", CodecName(communication_.codec()) +
-                          " leaves a part of each gradient for the next iteration, which would be "
-                          "lost with the node that keeps it; " +
-                          WithMode() + " use FP16, BF16 or FP32");
-    }
     if (job_.training().device() != Training::CPU) {
       refusals_.push_back({"training.device",
                            "training.device: devices can't go back to an earlier iteration yet; " +

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <vector>
 
+#include "proto/bucket.h"
+
 namespace poseidon {
 namespace {
 
@@ -43,6 +45,12 @@ bool KeepsAtServers(const Plan& plan) {
   return std::ranges::any_of(plan.buckets(), [](const BucketPlan& bucket) {
     return bucket.chunks_size() > 0 && bucket.chunks(0).has_backup();
   });
+}
+
+bool GoesBackAtServers(const Plan& plan) {
+  return KeepsAtServers(plan) || std::ranges::any_of(plan.buckets(), [](const BucketPlan& bucket) {
+           return UsesServers(bucket.scheme()) && NeedsErrorFeedback(bucket.codec());
+         });
 }
 
 int RankOfWorker(const Plan& plan, int place) { return RankAt(plan.worker_ranks(), place); }

@@ -22,6 +22,9 @@ bool MayShrink(const Recovery& recovery);
 // Whether servers keep a part of what the job goes on from after a loss: each chunk that they
 // update has a backup.
 bool KeepsAtServers(const Plan& plan);
+// Whether servers keep something that goes back with the job: that, or what codecs with error
+// feedback have not sent of the sums.
+bool GoesBackAtServers(const Plan& plan);
 
 int RankOfWorker(const Plan& plan, int place);
 int RankOfServer(const Plan& plan, int place);

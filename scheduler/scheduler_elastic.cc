@@ -30,10 +30,10 @@ int SchedulerActor::MostWorkers() const {
 
 void SchedulerActor::CheckRate(const UpdateRule& rule) const {
   if (options_.job.elastic().learning_rate() != Elastic::LINEAR) return;
-  if (!rule.deferred && !IsTorchType(rule.type)) return;
+  if (rule.type != "MeanGradient" && !IsTorchType(rule.type)) return;
   throw ConfigError(
-      "elastic.learning_rate is LINEAR, but the training program makes the updates itself or sends "
-      "their rates; leave the field out, and scale the rate there");
+      "elastic.learning_rate is LINEAR, but the training program has a solver of its own or sends "
+      "the rates; leave the field out, and scale the rate there");
 }
 
 std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox& outbox) {

@@ -53,7 +53,9 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   if (answered_.empty()) {
-    outbox.SetTimer(kPhaseDeadline, StallDeadline());
+    // What holds the others up may be a lost frame, which lanes report later than this deadline and
+    // after which a job that recovers goes back.
+    outbox.SetTimer(kPhaseDeadline, (Recovers() ? 2 : 1) * StallDeadline());
   }
   answered_.insert(envelope.from.node);
   report.set_rank(envelope.from.node.rank);

@@ -65,7 +65,7 @@ bool SchedulerActor::AllHeld() const {
 }
 
 bool SchedulerActor::IsHeld(const NodeId& node) const {
-  return node.role == Role::kWorker || KeepsAtServers(plan_.plan());
+  return node.role == Role::kWorker || GoesBackAtServers(plan_.plan());
 }
 
 void SchedulerActor::RepeatRecovery(Outbox& outbox) {

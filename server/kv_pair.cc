@@ -31,6 +31,7 @@ int64_t KvPair::StateFloats(const Options& options, const UpdateRule& rule, int6
 
 int64_t KvPair::MemoryFloats(const Options& options, const UpdateRule& rule, int64_t size) {
   const int64_t kept = ValueFloats(options, size) + StateFloats(options, rule, size);
+  if (options.keeps_residual) return kept + StateFloats(options, rule, size);
   if (!options.backed_up) return kept;
   return 2 * kept + SumFloats(options, size);
 }
@@ -56,6 +57,10 @@ KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> 
     memory = memory.first(previous_.size());
   }
   values_ = memory.first(ValueFloats(options, size));
+  if (options.keeps_residual) {
+    previous_ = memory.last(static_cast<size_t>(size));
+    memory = memory.first(memory.size() - previous_.size());
+  }
   state_ = memory.subspan(values_.size());
 }
 
@@ -148,11 +153,12 @@ std::optional<int64_t> KvPair::version() const {
 
 std::optional<ChunkState> KvPair::At(int64_t iteration) const {
   if (!initialized()) return std::nullopt;
-  if (iteration == iteration_) return ChunkState{values_, state_};
+  const std::span<const float> values = options_.keeps_residual ? std::span<float>() : values_;
+  if (iteration == iteration_) return ChunkState{values, state_};
   // What it began with has nothing before it.
   if (iteration != iteration_ - 1 || iteration < options_.start_iteration) return std::nullopt;
   if (previous_.empty()) return ChunkState{};
-  return ChunkState{previous_.first(values_.size()), previous_.subspan(values_.size())};
+  return ChunkState{previous_.first(values.size()), previous_.subspan(values.size())};
 }
 
 void KvPair::Restore(const ChunkState& state) {
@@ -165,6 +171,7 @@ void KvPair::Apply(std::span<float> sum, int64_t iteration, const UpdateRule& ru
                    std::span<const ParameterGroup> groups) {
   if (sum.empty()) return;  // phantoms
   if (options_.update_at_workers) {
+    if (options_.keeps_residual) std::ranges::copy(state_, previous_.begin());
     Encode(options_.codec, sum, state_,
            std::as_writable_bytes(values_).first(EncodedBytes(options_.codec, size_)));
     return;

@@ -55,6 +55,9 @@ class KvPair {
     bool backed_up = false;
     // This is the pair that backs the other up.
     bool is_backup = false;
+    // The job may go back by an iteration: what the codec had not sent of the sums before the last
+    // one is kept, too.
+    bool keeps_residual = false;
   };
 
   // How many iterations can be open at once: buffers that a pair borrows for their sums.
@@ -98,8 +101,9 @@ class KvPair {
   std::span<const float> last_sum() const { return last_sum_; }
   // For whose forward pass it has values and optimizer state; nullopt before it is initialized.
   std::optional<int64_t> version() const;
-  // backed_up: what it has, or had before the last update, for the forward pass of `iteration`;
-  // nullopt if that is neither.
+  // What it has, or had before the last update, for the forward pass of `iteration`; nullopt if
+  // that is neither. backed_up: values and optimizer state; keeps_residual: that, in the latter's
+  // place.
   std::optional<ChunkState> At(int64_t iteration) const;
   // Starts with that of a pair before, in a plan that starts there.
   void Restore(const ChunkState& state);
@@ -148,7 +152,8 @@ class KvPair {
   std::span<float> values_;
   // Optimizer state; where the workers update, the codec's residual.
   std::span<float> state_;
-  // backed_up: values, then optimizer state, as they were before the last update.
+  // backed_up: values, then optimizer state, as they were before the last update; keeps_residual:
+  // the residual.
   std::span<float> previous_;
   std::span<float> last_sum_;  // see last_sum()
   bool has_values_;            // or never gets any

@@ -68,6 +68,7 @@ void ServerControl::MakeShards(const wire::PlanAndModel& plan, Outbox& outbox) {
   // What the servers keep lives on in the next plan; other jobs' servers have nothing to go on
   // from.
   const bool goes_on = hold_ && layout_ == plan.plan().layout() && !plan.plan().holders().empty();
+  const bool recovers = options_.member.scheduler_deadline.has_value();
   const std::vector<std::shared_ptr<ShardState>> before = std::exchange(shards_, {});
   for (int lane = 0; lane < lanes_; ++lane) {
     ShardOptions shard;
@@ -81,9 +82,10 @@ void ServerControl::MakeShards(const wire::PlanAndModel& plan, Outbox& outbox) {
     shard.iteration = options_.iteration;
     auto state = std::make_shared<ShardState>(
         plan, ToUpdateRule(plan.model().update_rule()),
-        ShardState::Options{.server = shard.server, .lane = lane, .phantom = shard.phantom});
+        ShardState::Options{
+            .server = shard.server, .lane = lane, .phantom = shard.phantom, .recovers = recovers});
     if (goes_on) state->TakeOver(*before[lane], plan.plan());
-    if (KeepsAtServers(plan.plan())) shards_.push_back(state);
+    if (recovers && GoesBackAtServers(plan.plan())) shards_.push_back(state);
     outbox.Attach(kFirstDataLane + lane,
                   std::make_unique<ShardActor>(plan, shard, std::move(state)));
   }

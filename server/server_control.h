@@ -1,7 +1,7 @@
 // ServerControl: a server's control actor. Joins the job, makes the shards when a plan arrives;
 // those of a later plan take the place of the others, and what the others hold is gone then.
 //
-// Where servers keep what the job goes on from after a loss, the lanes are held first, and it is
+// Where servers keep what goes back with the job after a loss, the lanes are held first, and it is
 // told what they have; the shards of the next plan, which is of the same layout, take that over.
 #pragma once
 

@@ -20,7 +20,7 @@ FactorLayer::Shape ShapeOf(const wire::PlanAndModel& plan, const BucketPlan& buc
 }
 
 KvPair::Options PairOptions(const wire::PlanAndModel& plan, const BucketPlan& bucket,
-                            bool is_backup) {
+                            bool is_backup, bool recovers) {
   return {.workers = plan.plan().workers(),
           .deterministic = plan.plan().deterministic(),
           .staleness = plan.plan().staleness(),
@@ -30,7 +30,9 @@ KvPair::Options PairOptions(const wire::PlanAndModel& plan, const BucketPlan& bu
           .workers_hold_values = bucket.update_at_workers() && !plan.plan().holders().empty(),
           .start_iteration = plan.plan().start_iteration(),
           .backed_up = bucket.chunks(0).has_backup(),
-          .is_backup = is_backup};
+          .is_backup = is_backup,
+          .keeps_residual =
+              recovers && bucket.update_at_workers() && NeedsErrorFeedback(bucket.codec())};
 }
 
 void AddTo(wire::Holdings& holdings, const ChunkKey& key, std::optional<int64_t> version) {
@@ -69,7 +71,7 @@ std::vector<ShardState::Place> ShardState::Places(const wire::PlanAndModel& plan
       if (owned && bucket.scheme() == ADAM) {
         owns_all = true;  // all its chunks are here
       } else if (owned || backup) {
-        const KvPair::Options pair = PairOptions(plan, bucket, backup);
+        const KvPair::Options pair = PairOptions(plan, bucket, backup, options_.recovers);
         places.push_back({{b, c}, backup, KvPair::MemoryFloats(pair, rule_, chunk.size())});
       }
     }
@@ -90,7 +92,7 @@ void ShardState::Make(const wire::PlanAndModel& plan, const Place& place) {
   }
   const Chunk& chunk = bucket.chunks(static_cast<int>(place.key.chunk));
   (place.backup ? backups_ : pairs_)
-      .try_emplace(place.key, PairOptions(plan, bucket, place.backup), chunk.size(),
+      .try_emplace(place.key, PairOptions(plan, bucket, place.backup, options_.recovers), chunk.size(),
                    UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()), memory);
 }
 
@@ -181,7 +183,7 @@ void ShardState::TakeOver(const ShardState& before, const Plan& plan) {
     return before.At(key, plan.start_iteration());
   };
   for (auto& [key, pair] : pairs_) {
-    if (!pair.options().backed_up) continue;
+    if (!pair.options().backed_up && !pair.options().keeps_residual) continue;
     if (const auto kept = state(key, Chunk::OWNER)) pair.Restore(*kept);
   }
   for (auto& [key, pair] : backups_) {

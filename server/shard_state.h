@@ -34,6 +34,7 @@ class ShardState {
     int server = 0;  // place among the plan's servers
     int lane = 0;    // data lane, from 0
     bool phantom = false;
+    bool recovers = false;  // the job may go back
   };
 
   // Makes all memory. The plan and model must come from the scheduler's planner.
@@ -63,7 +64,8 @@ class ShardState {
   // What it has of a chunk, its own or a copy, for the forward pass of `iteration`.
   std::optional<ChunkState> At(const ChunkKey& key, int64_t iteration) const;
   // In a plan with holders: takes what the plan starts with from what the lane kept under an
-  // earlier plan, of the same layout, all but what other servers send.
+  // earlier plan, of the same layout, all but what other servers send. What a lost server's codec
+  // had not sent is lost: the one in its place begins with nothing owed.
   void TakeOver(const ShardState& before, const Plan& plan);
 
  private:

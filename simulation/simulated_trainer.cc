@@ -84,13 +84,13 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
       return OnPlan(outbox);
     case Phase::kTraining:
       if (protocol_.iteration() == options_.work->iterations || protocol_.stops()) {
-        if (protocol_.AllFresh()) Finish(outbox);
+        if (AllReady()) Finish(outbox);
         return;
       }
       walk_.Begin(protocol_.iteration(), outbox.now);
       return TryStep(outbox);
     case Phase::kPausing:
-      if (protocol_.AllFresh()) protocol_.LeavePlan(outbox);
+      if (AllReady()) protocol_.LeavePlan(outbox);
       return;
     default:
       return;
@@ -99,6 +99,11 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
 
 void SimulatedTrainer::OnPlan(Outbox& outbox) {
   options_.record->context = protocol_.shared_context();
+  if (deferred_) deferred_->PlanChanged();
+  if (!deferred_ && options_.model->update_rule().deferred()) {
+    deferred_.emplace(protocol_, *options_.model, options_.work->deferred,
+                      [](int64_t) { return int64_t{1}; });
+  }
   images_ = PartOf(protocol_.context(), options_.model->batch());
   walk_.SetPart(options_.model->batch() > 0
                     ? static_cast<double>(images_) / static_cast<double>(options_.model->batch())
@@ -113,9 +118,19 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
   protocol_.Begin(outbox);
 }
 
+bool SimulatedTrainer::IsReady(int layer) {
+  return protocol_.IsFresh(layer, protocol_.iteration()) && (!deferred_ || deferred_->Update(layer));
+}
+
+bool SimulatedTrainer::AllReady() {
+  bool all = true;
+  for (int layer = 0; layer < options_.model->layers_size(); ++layer) all = IsReady(layer) && all;
+  return all;
+}
+
 void SimulatedTrainer::TryStep(Outbox& outbox) {
   const std::optional<int> layer = walk_.awaited();
-  if (layer && !protocol_.IsFresh(*layer, protocol_.iteration())) return walk_.Wait();
+  if (layer && !IsReady(*layer)) return walk_.Wait();
   outbox.SetTimer(kStepDone, walk_.Start(outbox.now));
 }
 

@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "client/deferred/deferred_layers.h"
 #include "client/worker_protocol.h"
 #include "core/arithmetic/gradient_buffers.h"
 #include "core/trace.h"
@@ -42,6 +44,7 @@ struct TrainingWork {
   ComputeTimeline timeline;
   int64_t iterations = 1;
   Arithmetic arithmetic;
+  DeferredUpdate::Options deferred;  // if the model's update rule is
 };
 
 struct TrainerRecord {
@@ -77,6 +80,10 @@ class SimulatedTrainer : public Actor {
   void OnPlan(Outbox& outbox);
   // The job has lost a node: whatever is being done is of no use.
   void Abandon(Outbox& outbox);
+  // Whether the layer has the parameters for this iteration, updated here where that is the
+  // program's to do.
+  bool IsReady(int layer);
+  bool AllReady();
   // Goes on if what the next step waits for is there.
   void TryStep(Outbox& outbox);
   void OnStepDone(Outbox& outbox);
@@ -87,6 +94,7 @@ class SimulatedTrainer : public Actor {
   ProgramFrame frame_;
   Options options_;
   WorkerProtocol protocol_;
+  std::optional<DeferredLayers> deferred_;  // if the rule is, once there is a plan
   int64_t images_ = 0;  // an iteration
   ComputeWalk walk_;
   DeviceCopies copies_;

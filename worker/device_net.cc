@@ -246,7 +246,10 @@ void DeviceNet::SyncToHost() {
 
 // As good as DeviceStaging::PlanChanged, but the new plan may send factors where the old one did
 // not.
-void DeviceNet::PlanChanged() { MakeStaging(); }
+void DeviceNet::PlanChanged() {
+  if (deferred_ != nullptr) deferred_->PlanChanged();
+  MakeStaging();
+}
 
 float DeviceNet::Loss() {
   std::vector<float> losses(replicas_.size());

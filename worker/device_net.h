@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
+#include "client/deferred/deferred_layers.h"
 #include "client/staging/device_staging.h"
 #include "client/staging/stream_trace.h"
 #include "client/worker_session.h"
 #include "device/local_reduction.h"
 #include "worker/compute_device.h"
-#include "worker/deferred_layers.h"
 #include "worker/worker_net.h"
 
 namespace poseidon {

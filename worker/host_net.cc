@@ -38,8 +38,15 @@ void HostNet::BindParameters() {
 }
 
 void HostNet::WaitFresh(int layer) {
-  if (deferred_ != nullptr) return deferred_->WaitAndUpdate(layer);
   session_.WaitFresh(layer);
+  if (deferred_ == nullptr || deferred_->Update(layer)) return;
+  for (int other = 0; other < engine_.model().layers_size(); ++other) session_.WaitFresh(other);
+  deferred_->Update(layer);
+}
+
+void HostNet::PlanChanged() {
+  BindParameters();
+  if (deferred_ != nullptr) deferred_->PlanChanged();
 }
 
 void HostNet::Forward(int step) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "client/deferred/deferred_layers.h"
 #include "client/worker_session.h"
-#include "worker/deferred_layers.h"
 #include "worker/pass_schedule.h"
 #include "worker/worker_net.h"
 
@@ -35,7 +35,7 @@ class HostNet : public WorkerNet {
   bool runs_ahead() const override { return false; }
   void EndIteration() override {}
   void SyncToHost() override {}  // nothing is elsewhere
-  void PlanChanged() override { BindParameters(); }
+  void PlanChanged() override;
 
   float Loss() override { return engine_.loss(); }
   std::string FirstNotFinite() override { return engine_.FirstNotFinite(); }

@@ -222,6 +222,7 @@ void Trainer::RunIteration() {
     }
   }
   if (!session_.EndIteration(std::move(progress))) return;
+  WaitForAllLayers();  // with the updates that are the worker's own to do
   net_.SyncToHost();
   session_.ChangePlan();
   TakePlan();

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "caffe_adapter/files/found_snapshot.h"
+#include "client/deferred/deferred_update.h"
 #include "client/layer_timer.h"
 #include "client/worker_session.h"
 #include "proto/wire.pb.h"
-#include "worker/deferred_update.h"
 #include "worker/engine/kept_statistics.h"
 #include "worker/pass_schedule.h"
 #include "worker/snapshots.h"

@@ -84,7 +84,9 @@ std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engin
                                          const ModelSpec& model, const TrainerOptions& options) {
   std::unique_ptr<DeferredLayers> deferred;
   if (model.update_rule().deferred()) {
-    deferred = std::make_unique<DeferredLayers>(session, model, options.deferred, options.passes);
+    deferred = std::make_unique<DeferredLayers>(
+        session.protocol(), model, options.deferred,
+        [passes = options.passes](int64_t iteration) { return passes.PassesOf(iteration); });
   }
   const int64_t most_passes = options.passes.most();
   if (devices.devices.empty()) {

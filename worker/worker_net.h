@@ -49,7 +49,7 @@ class WorkerNet {
   // Number `pass` of the training.
   virtual void LoadBatch(int64_t pass) = 0;
   // A layer's parameters are needed for the current iteration. Waits until they have come; updated
-  // here where that is the worker's own to do (worker/deferred_update.h).
+  // here where that is the worker's own to do (client/deferred/deferred_update.h).
   virtual void WaitFresh(int layer) = 0;
   virtual void Forward(int step) = 0;
   // Adds to the gradient of the iteration, which is the mean of its passes'.

@@ -11,115 +11,166 @@
 #include "proto/update_rule_message.h"
 
 namespace poseidon {
+namespace {
+
+void CopyPart(std::span<const float> from, int64_t offset, int64_t size, std::span<float> to) {
+  if (from.empty() || to.empty()) return;
+  std::ranges::copy(from.subspan(offset, size), to.begin() + offset);
+}
+
+}  // namespace
 
 KeptState::KeptState(std::shared_ptr<const wire::PlanAndModel> plan,
                      std::shared_ptr<const ModelMemory> memory, bool phantom)
     : plan_(std::move(plan)),
       memory_(std::move(memory)),
-      state_(OptimizerStatePerParameter(ToUpdateRule(plan_->model().update_rule()))) {
+      state_(OptimizerStatePerParameter(ToUpdateRule(plan_->model().update_rule()))),
+      updated_(plan_->model().update_rule().deferred() ? plan_->model().layers_size() : 0) {
+  const int64_t start = plan_->plan().start_iteration();
+  SetUpdated(start);
   for (const BucketPlan& bucket : plan_->plan().buckets()) {
-    std::vector<KeptChunk>& chunks = buckets_.emplace_back();
+    KeptBucket& kept = buckets_.emplace_back();
+    kept.updates_itself = bucket.update_at_workers();
     for (const Chunk& chunk : bucket.chunks()) {
-      chunks.push_back({chunk.offset(), chunk.size(), std::nullopt, {}});
+      kept.chunks.push_back(
+          {.offset = chunk.offset(), .size = chunk.size(), .version = {}, .sent = start});
     }
   }
-  if (phantom) return;
-  const int64_t kept = 1 + state_;
-  int64_t parameters = 0;
-  for (const BucketPlan& bucket : plan_->plan().buckets()) {
-    if (bucket.update_at_workers()) parameters += FloatCount(bucket);
+  if (!phantom) Allocate();
+}
+
+void KeptState::Allocate() {
+  const auto unsent = [this](size_t bucket) {
+    return NeedsErrorFeedback(plan_->plan().buckets(static_cast<int>(bucket)).codec());
+  };
+  int64_t floats = 0;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const int64_t kept = (buckets_[b].updates_itself ? 1 + state_ : 0) + (unsent(b) ? 2 : 0);
+    floats += kept * FloatCount(plan_->plan().buckets(static_cast<int>(b)));
   }
   try {
-    floats_.resize(parameters * kept);
+    floats_.resize(floats);
   } catch (const std::bad_alloc&) {
     throw Error(
         ExitCode::kFailure,
         "not enough memory to keep what the job goes back to after a loss (recovery.mode): " +
-            std::to_string((parameters * kept * 4) >> 20) + " MiB");
+            std::to_string((floats * 4) >> 20) + " MiB");
   }
   std::span<float> rest(floats_);
-  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (!UpdatesItself(bucket)) continue;
-    for (KeptChunk& chunk : buckets_[bucket]) {
-      chunk.before = rest.first(chunk.size * kept);
-      rest = rest.subspan(chunk.before.size());
+  const auto take = [&rest](int64_t count) {
+    const std::span<float> taken = rest.first(count);
+    rest = rest.subspan(count);
+    return taken;
+  };
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    KeptBucket& bucket = buckets_[b];
+    const int64_t parameters = FloatCount(plan_->plan().buckets(static_cast<int>(b)));
+    if (bucket.updates_itself) {
+      bucket.values = take(parameters);
+      bucket.optimizer_state = take(parameters * state_);
     }
+    if (!unsent(b)) continue;
+    for (std::span<float>& before : bucket.unsent) before = take(parameters);
   }
 }
 
-bool KeptState::UpdatesItself(size_t bucket) const {
-  return plan_->plan().buckets(static_cast<int>(bucket)).update_at_workers();
+void KeptState::SetUpdated(int64_t iteration) {
+  for (std::atomic<int64_t>& updated : updated_) updated = iteration;
 }
 
-std::span<float> KeptState::Values(int bucket, const KeptChunk& chunk) const {
-  return memory_->bucket(bucket).values.subspan(chunk.offset, chunk.size);
-}
-
-std::span<float> KeptState::OptimizerState(int bucket, const KeptChunk& chunk) const {
-  return memory_->bucket(bucket).optimizer_state.subspan(chunk.offset * state_,
-                                                         chunk.size * state_);
-}
+void KeptState::Updated(int layer, int64_t iteration) { updated_[layer] = iteration; }
 
 void KeptState::Arrived(int bucket, int chunk, int64_t iteration) {
-  buckets_[bucket][chunk].version = iteration;
+  buckets_[bucket].chunks[chunk].version = iteration;
 }
 
 void KeptState::AllArrived(int64_t iteration) {
-  for (std::vector<KeptChunk>& chunks : buckets_) {
-    for (KeptChunk& chunk : chunks) chunk.version = iteration;
+  SetUpdated(iteration);
+  for (KeptBucket& bucket : buckets_) {
+    for (KeptChunk& chunk : bucket.chunks) chunk.version = chunk.sent = iteration;
   }
 }
 
-void KeptState::BeforeUpdate(int bucket, int64_t offset, int64_t size, int64_t iteration) {
-  for (KeptChunk& chunk : buckets_[bucket]) {
+void KeptState::BeginUpdate(int bucket, int64_t offset, int64_t size, int64_t iteration) {
+  for (KeptChunk& chunk : buckets_[bucket].chunks) {
     if (chunk.offset < offset || chunk.offset >= offset + size) continue;
     CHECK(chunk.version == iteration) << "an update of values that are not for its iteration";
     chunk.version = iteration + 1;
-    if (chunk.before.empty()) continue;
-    std::ranges::copy(Values(bucket, chunk), chunk.before.begin());
-    std::ranges::copy(OptimizerState(bucket, chunk), chunk.before.begin() + chunk.size);
   }
 }
 
+void KeptState::BeforeUpdate(int bucket, int64_t offset, int64_t size) {
+  const BucketMemory& memory = memory_->bucket(bucket);
+  CopyPart(memory.values, offset, size, buckets_[bucket].values);
+  CopyPart(memory.optimizer_state, offset * state_, size * state_,
+           buckets_[bucket].optimizer_state);
+}
+
+void KeptState::BeforeSend(int bucket, int chunk, int64_t iteration) {
+  KeptChunk& kept = buckets_[bucket].chunks[chunk];
+  CHECK_EQ(kept.sent, iteration);
+  kept.sent = iteration + 1;
+  CopyPart(memory_->bucket(bucket).residual, kept.offset, kept.size,
+           buckets_[bucket].unsent[iteration % 2]);
+}
+
 bool KeptState::complete() const {
-  return std::ranges::all_of(buckets_, [](const std::vector<KeptChunk>& chunks) {
-    return std::ranges::all_of(chunks,
+  return std::ranges::all_of(buckets_, [](const KeptBucket& bucket) {
+    return std::ranges::all_of(bucket.chunks,
                                [](const KeptChunk& chunk) { return chunk.version.has_value(); });
   });
 }
 
 std::optional<int64_t> KeptState::OldestVersion() const {
   std::optional<int64_t> oldest;
-  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (!UpdatesItself(bucket)) continue;
-    for (const KeptChunk& chunk : buckets_[bucket]) {
+  for (const KeptBucket& bucket : buckets_) {
+    if (!bucket.updates_itself) continue;
+    for (const KeptChunk& chunk : bucket.chunks) {
       if (!chunk.version) return std::nullopt;
       oldest = std::min(oldest.value_or(*chunk.version), *chunk.version);
     }
+  }
+  // No server makes a deferred update: all layers are updated here.
+  for (const std::atomic<int64_t>& updated : updated_) {
+    oldest = std::min<int64_t>(oldest.value_or(updated), updated);
   }
   return oldest;
 }
 
 void KeptState::GoBack(int64_t iteration) {
-  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (!UpdatesItself(bucket)) continue;
-    for (KeptChunk& chunk : buckets_[bucket]) {
-      CHECK(chunk.version == iteration || chunk.version == iteration + 1)
-          << "iteration " << iteration << " is not kept";
-      if (chunk.version == iteration) continue;
-      chunk.version = iteration;
-      if (chunk.before.empty()) continue;
-      const auto values = Values(static_cast<int>(bucket), chunk);
-      const auto state = OptimizerState(static_cast<int>(bucket), chunk);
-      std::copy_n(chunk.before.begin(), values.size(), values.begin());
-      std::ranges::copy(chunk.before.subspan(values.size()), state.begin());
+  SetUpdated(iteration);
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (!buckets_[b].updates_itself) continue;
+    for (KeptChunk& chunk : buckets_[b].chunks) {
+      GoBack(buckets_[b], memory_->bucket(static_cast<int>(b)), iteration, chunk);
     }
   }
 }
 
-void KeptState::Forget() {
-  for (std::vector<KeptChunk>& chunks : buckets_) {
-    for (KeptChunk& chunk : chunks) chunk.version.reset();
+void KeptState::GoBack(const KeptBucket& bucket, const BucketMemory& memory, int64_t iteration,
+                       KeptChunk& chunk) const {
+  CHECK(chunk.version == iteration || chunk.version == iteration + 1)
+      << "iteration " << iteration << " is not kept";
+  if (chunk.version > iteration) {
+    CopyPart(bucket.values, chunk.offset, chunk.size, memory.values);
+    CopyPart(bucket.optimizer_state, chunk.offset * state_, chunk.size * state_,
+             memory.optimizer_state);
+  }
+  chunk.version = iteration;
+  CHECK_LE(chunk.sent, iteration + 2) << "what was not sent then is not kept";
+  if (chunk.sent > iteration) {
+    CopyPart(bucket.unsent[iteration % 2], chunk.offset, chunk.size, memory.residual);
+    chunk.sent = iteration;
+  }
+}
+
+void KeptState::Forget(int64_t iteration) {
+  SetUpdated(iteration);
+  for (KeptBucket& bucket : buckets_) {
+    for (KeptChunk& chunk : bucket.chunks) {
+      chunk.version.reset();
+      chunk.sent = iteration;
+    }
   }
 }
 

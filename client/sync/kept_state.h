@@ -8,13 +8,24 @@
 // all are t or t + 1, for one t; and nobody has sent more than gradients of t + 1, which without
 // those of a lost worker update nothing. All can go back to t.
 //
+// Where updates are deferred (core/arithmetic/update_rule.h) the gradient of t changes no more than
+// the state's share of it, and a chunk is of version t + 1 when the training program has made the
+// update. What is kept is what was there before the gradient.
+//
+// What a codec with error feedback has not sent goes back, too. A worker may have sent gradients of
+// t + 1 when all go back to t, so of that it keeps what there was before each of the last two.
+//
 // What servers update they keep likewise, and send all workers once more (server/replication.h). Of
 // such chunks it is only known here that they have come.
 //
-// Thread safety: different lanes update different chunks at the same time. The rest may be called
-// when no lane does; docs/recovery.md says how that is brought about.
+// Thread safety: different lanes update different chunks at the same time. Updated() is the training
+// thread's; OldestVersion() may be called meanwhile and then says that version or the one before,
+// to either of which the worker can go back. The rest may be called when no lane updates;
+// docs/recovery.md says how that is brought about.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -38,8 +49,15 @@ class KeptState {
   // Likewise all chunks.
   void AllArrived(int64_t iteration);
   // Floats [offset, offset + size) of a bucket, which are whole chunks, are about to be updated
-  // with the gradients of `iteration`: keeps them.
-  void BeforeUpdate(int bucket, int64_t offset, int64_t size, int64_t iteration);
+  // with the gradients of `iteration`, piece by piece.
+  void BeginUpdate(int bucket, int64_t offset, int64_t size, int64_t iteration);
+  // A piece of them is about to be: keeps it.
+  void BeforeUpdate(int bucket, int64_t offset, int64_t size);
+  // The codec of the bucket is about to pack the chunk's gradient of `iteration`: keeps what it has
+  // not sent of those before.
+  void BeforeSend(int bucket, int chunk, int64_t iteration);
+  // Deferred rules: the layer's update is made, its values are for the forward pass of `iteration`.
+  void Updated(int layer, int64_t iteration);
 
   // All chunks have arrived.
   bool complete() const;
@@ -49,8 +67,8 @@ class KeptState {
   // All chunks are for the forward pass of `iteration` again: the oldest version, or the one after
   // it if that is what all have.
   void GoBack(int64_t iteration);
-  // Nothing here counts any more.
-  void Forget();
+  // Nothing here counts any more: the values for the forward pass of `iteration` are still to come.
+  void Forget(int64_t iteration);
 
   // Floats allocated.
   int64_t floats() const { return static_cast<int64_t>(floats_.size()); }
@@ -59,19 +77,31 @@ class KeptState {
   struct KeptChunk {
     int64_t offset = 0;  // in the bucket's floats
     int64_t size = 0;
-    std::optional<int64_t> version;
-    // What it was before: values, then optimizer state; empty for phantoms.
-    std::span<float> before;
+    std::optional<int64_t> version;  // deferred: or of the next one, but for the update
+    int64_t sent = 0;                // the first iteration whose gradient has not been
   };
 
-  bool UpdatesItself(size_t bucket) const;
-  std::span<float> Values(int bucket, const KeptChunk& chunk) const;
-  std::span<float> OptimizerState(int bucket, const KeptChunk& chunk) const;
+  struct KeptBucket {
+    bool updates_itself = false;
+    std::vector<KeptChunk> chunks;
+    // What all of it was before the last updates; empty for phantoms, and where servers update.
+    std::span<float> values;
+    std::span<float> optimizer_state;
+    // Of a codec with error feedback: what had not been sent before the gradient of t was, at t % 2.
+    std::array<std::span<float>, 2> unsent;
+  };
+
+  void SetUpdated(int64_t iteration);
+  void Allocate();
+  void GoBack(const KeptBucket& bucket, const BucketMemory& memory, int64_t iteration,
+              KeptChunk& chunk) const;
 
   std::shared_ptr<const wire::PlanAndModel> plan_;
   std::shared_ptr<const ModelMemory> memory_;
   int64_t state_;  // floats of optimizer state for each parameter
-  std::vector<std::vector<KeptChunk>> buckets_;
+  std::vector<KeptBucket> buckets_;
+  // Deferred rules, by layer: the iteration for whose forward pass its values are.
+  std::vector<std::atomic<int64_t>> updated_;
   std::vector<float> floats_;
 };
 

@@ -67,6 +67,7 @@ FrameStatus ParameterServerSyncer::PublishInitial(const Payload& optimizer_state
 FrameStatus ParameterServerSyncer::Send(int64_t iteration, Outbox& outbox) {
   for (const int c : chunks_) {
     const Chunk& chunk = plan().chunks(c);
+    if (context_->kept != nullptr) context_->kept->BeforeSend(bucket_, c, iteration);
     Envelope envelope =
         context_->MakeFrame(MessageKind::kGradient, context_->Server(chunk.server()), lane_,
                             bucket_, c, iteration, GradientBody(c, iteration));

@@ -50,6 +50,8 @@ class PlanTransition {
   std::vector<int> BucketsToFetch() const;
   // A kOptimizerState frame that a lane has passed on.
   void Receive(const Envelope& envelope);
+  // Whether it has all that the context's plan leaves, and LoadInto has not taken it.
+  bool has(const std::shared_ptr<SyncContext>& from) const { return from_ == from && complete(); }
   // Whether nothing is still to be fetched.
   bool complete() const { return outstanding_ == 0; }
 

@@ -87,7 +87,7 @@ struct SyncContext {
   // Part of one of the memory's buffers, without a copy; for phantoms, whose buffers are empty, its
   // size only.
   Payload ViewOf(std::span<const float> buffer, int64_t offset, int64_t size) const;
-  // Before UpdateRange, also of phantoms: keeps what the job may go back to.
+  // Before UpdateRange, also of phantoms, of whole chunks: that keeps what the job may go back to.
   void Keep(int bucket, int64_t iteration, int64_t offset, int64_t size) const;
   // Applies the update rule to floats [offset, offset + size) of a bucket whose gradients' sum,
   // times `gradient_scale`, is in `gradient` (of that size). Nothing for phantoms.

@@ -300,13 +300,6 @@ class RefusedTest(RecoveryTest):
             text="communication.update_at: the only server keeps the optimizer state",
         )
 
-    def test_clipped_gradients(self):
-        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
-            file.write("clip_gradients: 5\n")
-        self.assert_refused(
-            text="recovery.mode must be NONE: the training program makes the updates"
-        )
-
     def test_patched_program(self):
         config = self.write(
             "config.prototxt",

@@ -379,6 +379,13 @@ Parameters TrainSerially(const TrainingWork& work, const WorkersOf& workers_of,
                std::span(optimizer_state[layer]).subspan(offset * state, count * state));
         offset += count;
       }
+      if (!rule.deferred) Move(moves, values[layer], Largest(values[layer]));
+    }
+    if (!rule.deferred) continue;
+    DeferredUpdate deferred(work.model, work.deferred);
+    deferred.Begin(1, [&](int layer) { return std::span<const float>(optimizer_state[layer]); });
+    for (int layer = 0; layer < work.model.layers_size(); ++layer) {
+      deferred.Apply(rule, layer, iteration, values[layer], optimizer_state[layer]);
       Move(moves, values[layer], Largest(values[layer]));
     }
   }

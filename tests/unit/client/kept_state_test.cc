@@ -120,7 +120,7 @@ TEST_P(KeptStateTest, GoesBackToTheOldestVersionBitByBit) {
 
 TEST_P(KeptStateTest, HasNoVersionWhileSomethingIsMissing) {
   MakeContext(7);
-  context_->kept->Forget();
+  context_->kept->Forget(0);
   EXPECT_FALSE(context_->kept->OldestVersion());
   for (int b = 0; b < 2; ++b) {
     for (int c = 0; c < context_->bucket(b).chunks_size(); ++c) {

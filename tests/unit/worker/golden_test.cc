@@ -15,7 +15,7 @@
 #include "tests/golden/records.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/worker/torch_layer_testing.h"
-#include "worker/deferred_update.h"
+#include "client/deferred/deferred_update.h"
 #include "worker/pass_schedule.h"
 #include "worker/torch/torch_engine.h"
 
@@ -307,7 +307,7 @@ class GoldenSolver {
     deferred.Begin(parameter_.iter_size(),
                    [&](int layer) { return std::span<const float>(state_[layer]); });
     for (int layer = 0; layer < model_.layers_size(); ++layer) {
-      deferred.Apply(layer, iteration, values_[layer], state_[layer]);
+      deferred.Apply(rule_, layer, iteration, values_[layer], state_[layer]);
     }
   }
 

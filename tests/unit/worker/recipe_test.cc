@@ -53,7 +53,7 @@ TEST(DeferredUpdateTest, ClipsByTheNormOfTheSumOverPasses) {
     std::vector<float> values{1, 1, 1};
     std::vector<float> state{0, 3, 0, 0, 0, 4};  // momentum and gradient in turn: norm 5
     update.Begin(2, [&](int) { return std::span<const float>(state); });
-    update.Apply(0, 0, values, state);
+    update.Apply(ToUpdateRule(model.update_rule()), 0, 0, values, state);
     const double scale = std::min(1.0, limit / 10);
     EXPECT_NEAR(values[0], 1 - 0.1 * 3 * scale, 1e-6);
     EXPECT_NEAR(values[2], 1 - 0.1 * 4 * scale, 1e-6);
@@ -71,7 +71,7 @@ TEST(DeferredUpdateTest, LarsTrustsLargeWeightsAndLeavesBiasesAlone) {
   std::vector<float> values{3, 4, 1};
   std::vector<float> state{0, 6, 0, 8, 0, 1};
   update.Begin(1, [&](int) { return std::span<const float>(state); });
-  update.Apply(0, 0, values, state);
+  update.Apply(ToUpdateRule(model.update_rule()), 0, 0, values, state);
   // |w| = 5, |g| = 10: the rate times 0.01 * 5 / (10 + 0.5 * 5).
   const double rate = 0.1 * 0.01 * 5 / 12.5;
   EXPECT_NEAR(values[0], 3 - rate * (6 + 0.5 * 3), 1e-6);

@@ -9,7 +9,7 @@
 //                    multiplied with trust |w| / (|g| + decay |w| + epsilon)
 //
 // Norms are summed in float64 in the order of the parameters, so all workers get the same bits. Not
-// thread-safe; the training thread's.
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +38,19 @@ class DeferredUpdate {
   // Before the updates of an iteration with `passes` passes; `state` gives a layer's optimizer
   // state with its gradient.
   void Begin(int64_t passes, const std::function<std::span<const float>(int layer)>& state);
-  // The update of a layer's values by the gradient of `iteration`.
-  void Apply(int layer, int64_t iteration, std::span<float> values, std::span<float> state) const;
+  // The update of a layer's values by the gradient of `iteration`. `rule` is the model's, with the
+  // plan's rates.
+  void Apply(const UpdateRule& rule, int layer, int64_t iteration, std::span<float> values,
+             std::span<float> state) const;
 
  private:
-  float LearningRateScale(const BlobSpec& blob, std::span<const float> values,
-                          std::span<const float> state) const;
+  float LearningRateScale(const UpdateRule& rule, const BlobSpec& blob,
+                          std::span<const float> values, std::span<const float> state) const;
   // The squared norm of the gradients that lie behind the state.
   double SquaredNorm(std::span<const float> state) const;
 
   const ModelSpec& model_;
   Options options_;
-  UpdateRule rule_;
   size_t stride_;             // floats of state for each parameter
   float gradient_scale_ = 1;  // by clipping
 };

@@ -1,4 +1,4 @@
-#include "worker/deferred_update.h"
+#include "client/deferred/deferred_update.h"
 
 #include <glog/logging.h>
 
@@ -13,9 +13,9 @@ namespace poseidon {
 DeferredUpdate::DeferredUpdate(const ModelSpec& model, const Options& options)
     : model_(model),
       options_(options),
-      rule_(ToUpdateRule(model.update_rule())),
-      stride_(static_cast<size_t>(OptimizerStatePerParameter(rule_))) {
-  CHECK(rule_.deferred);
+      stride_(
+          static_cast<size_t>(OptimizerStatePerParameter(ToUpdateRule(model.update_rule())))) {
+  CHECK(model.update_rule().deferred());
 }
 
 double DeferredUpdate::SquaredNorm(std::span<const float> state) const {
@@ -38,7 +38,8 @@ void DeferredUpdate::Begin(int64_t passes,
   }
 }
 
-float DeferredUpdate::LearningRateScale(const BlobSpec& blob, std::span<const float> values,
+float DeferredUpdate::LearningRateScale(const UpdateRule& rule, const BlobSpec& blob,
+                                        std::span<const float> values,
                                         std::span<const float> state) const {
   if (!options_.lars || blob.shape_size() < 2 || blob.decay_mult() == 0) return 1;
   double squares = 0;
@@ -47,19 +48,19 @@ float DeferredUpdate::LearningRateScale(const BlobSpec& blob, std::span<const fl
   const double gradient = std::sqrt(SquaredNorm(state)) * gradient_scale_;
   // Neither says how far to go: at the start, or where nothing has reached the blob.
   if (parameters == 0 || gradient == 0) return 1;
-  const double decay = static_cast<double>(rule_.weight_decay) * MultipliersOf(blob).decay;
+  const double decay = static_cast<double>(rule.weight_decay) * MultipliersOf(blob).decay;
   return static_cast<float>(options_.lars->trust_coefficient() * parameters /
                             (gradient + decay * parameters + options_.lars->epsilon()));
 }
 
-void DeferredUpdate::Apply(int layer, int64_t iteration, std::span<float> values,
-                           std::span<float> state) const {
+void DeferredUpdate::Apply(const UpdateRule& rule, int layer, int64_t iteration,
+                           std::span<float> values, std::span<float> state) const {
   for (const BlobSpec& blob : model_.layers(layer).blobs()) {
     const auto size = static_cast<size_t>(FloatCount(blob));
     const std::span<float> blob_values = values.first(size);
     const std::span<float> blob_state = state.first(size * stride_);
-    UpdateDeferred({rule_, iteration, MultipliersOf(blob), gradient_scale_,
-                    LearningRateScale(blob, blob_values, blob_state)},
+    UpdateDeferred({rule, iteration, MultipliersOf(blob), gradient_scale_,
+                    LearningRateScale(rule, blob, blob_values, blob_state)},
                    blob_values, blob_state);
     values = values.subspan(size);
     state = state.subspan(size * stride_);
