@@ -52,6 +52,7 @@ WorkerSessionOptions ToWorkerSessionOptions(const SessionOptions& options) {
   session.host = options.host;
   session.trace_directory = options.trace_directory;
   session.interrupted = options.interrupted;
+  session.trains_locally = true;
   return session;
 }
 
