@@ -212,14 +212,15 @@ const Verb kPlan{
         "would change most. docs/cost_model.md has the "
         "formulas. Nothing is trained and no data are needed: where the net's database is not "
         "there, the net mostly tells the shape of its samples, and else --input does.",
-    .flags = {{"net", "FILE", ""},    {"solver", "FILE", ""},   {"profile", "FILE", ""},
-              {"workers", "P", ""},   {"servers", "S", ""},     {"batch", "K", ""},
-              {"policy", "NAME", ""}, {"input", "CxHxW", ""},   {"bandwidth", "RATE", ""},
-              {"goodput", "X", ""},   {"latency", "TIME", ""},  {"message_cost", "TIME", ""},
-              {"colocated", "", ""},  {"flops", "X", ""},       {"images_per_second", "X", ""},
-              {"gpu", "NAME", ""},    {"update_rate", "X", ""}, {"reduction_rate", "X", ""},
-              {"grid", "XxY", ""},    {"codec", "NAME", ""},    {"bucket_bytes", "N", ""},
-              {"lanes", "N", ""},     {"cores", "N", ""},       {"kv_pair_bytes", "N", ""},
+    .flags = {{"net", "FILE", ""},      {"solver", "FILE", ""},   {"profile", "FILE", ""},
+              {"workers", "P", ""},     {"servers", "S", ""},     {"batch", "K", ""},
+              {"policy", "NAME", ""},   {"input", "CxHxW", ""},   {"bandwidth", "RATE", ""},
+              {"goodput", "X", ""},     {"latency", "TIME", ""},  {"message_cost", "TIME", ""},
+              {"colocated", "", ""},    {"flops", "X", ""},       {"images_per_second", "X", ""},
+              {"gpu", "NAME", ""},      {"update_rate", "X", ""}, {"reduction_rate", "X", ""},
+              {"grid", "XxY", ""},      {"codec", "NAME", ""},    {"bucket_bytes", "N", ""},
+              {"lanes", "N", ""},       {"cores", "N", ""},       {"kv_pair_bytes", "N", ""},
+              {"local_steps", "N", ""}, {"fragments", "N", ""},   {"overlap_steps", "N", ""},
               {"format", "NAME", ""}},
     .example =
         "poseidon plan --net=configs/models/vgg19/net.prototxt \\\n"
@@ -287,6 +288,9 @@ const Verb kSimulate{
          {"lanes", "N", ""},
          {"cores", "N", ""},
          {"kv_pair_bytes", "N", ""},
+         {"local_steps", "N", ""},
+         {"fragments", "N", ""},
+         {"overlap_steps", "N", ""},
          {"failures", "MTBF:DURATION", ""},
          {"recovery", "WHAT", ""},
          {"losses", "N", ""},

@@ -120,7 +120,7 @@ void WorkerProtocol::OnPlan() {
   const bool first = context_ == nullptr;
   if (!first && !left_) AddToPastPlans();
   const std::shared_ptr<SyncContext> before = std::exchange(context_, std::move(next));
-  progress_.emplace(plan(), context().rule.type != "MeanGradient");
+  progress_.emplace(plan(), context().rule.type != "MeanGradient" && plan().local_steps() <= 1);
   if (!first) TakeStart(before);
   iteration_ = plan().start_iteration();
   declaration_ = {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 #include <utility>
 
 #include "client/sync/factor_broadcast_syncer.h"
@@ -108,6 +109,11 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
         "training.batch: this program reads its data itself, so nobody can give it another part of "
         "the batch, as BALANCED asks for; leave training.batch out");
   }
+  if (job.communication().local_steps() > 1 && !options_.trains_locally) {
+    throw ConfigError(
+        "communication.local_steps: this program exchanges gradients in every step; use 1, or a "
+        "program of your own with poseidon_torch.DiLoCo");
+  }
   const std::string host =
       options_.host.empty() ? FindPublicHost(job.cluster().scheduler_host()) : options_.host;
   if (job.has_monitor()) timeline_.emplace();
@@ -119,7 +125,7 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   if (options_.incarnation != 0) worker.member.incarnation = options_.incarnation;
   worker.member.replaces = options_.replaces;
   worker.recovers = worker.member.scheduler_deadline.has_value();
-  worker.stall_deadline = Seconds(job.communication().stall_deadline_seconds());
+  worker.stall_deadline = StallDeadline(job);
   worker.trace = trace_.get();
   worker.device = options_.device;
   worker.devices_pack = options_.devices_pack;
@@ -251,7 +257,7 @@ Duration WorkerSession::JoinPatience() const {
 }
 
 Duration WorkerSession::StallPatience() const {
-  return kPatienceBeyondOthers * Seconds(options_.job.communication().stall_deadline_seconds());
+  return kPatienceBeyondOthers * StallDeadline(options_.job);
 }
 
 Duration WorkerSession::RecoveryPatience() const {
@@ -350,13 +356,20 @@ void WorkerSession::GradientReady(int layer) {
   Do([&](Outbox& outbox) { protocol_.GradientReady(layer, iteration(), outbox.now, outbox); });
 }
 
-void WorkerSession::WaitFresh(int layer) {
-  if (protocol_.IsFresh(layer, iteration())) return;
+std::vector<int> WorkerSession::layers_sent_with(int layer) const {
+  const BucketPlan& bucket = plan().buckets(protocol_.progress().bucket(layer));
+  std::vector<int> layers(bucket.layer_count());
+  std::iota(layers.begin(), layers.end(), bucket.first_layer());
+  return layers;
+}
+
+void WorkerSession::WaitFresh(int layer, int64_t of) {
+  if (protocol_.IsFresh(layer, of)) return;
   const Time begin = SteadyNow();
   NoteWait(layer);
-  HandleWhile([&] { return !protocol_.IsFresh(layer, iteration()); }, FreshDeadline(),
-              "the values of layer " + exchange_->LayerName(layer) + ", iteration " +
-                  std::to_string(iteration()));
+  HandleWhile(
+      [&] { return !protocol_.IsFresh(layer, of); }, FreshDeadline(),
+      "the values of layer " + exchange_->LayerName(layer) + ", iteration " + std::to_string(of));
   const Time end = SteadyNow();
   exchange_times_.AddExposed(end - begin);
   if (timeline_) timeline_->Wait(layer, begin, end);

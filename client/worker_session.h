@@ -100,6 +100,9 @@ struct WorkerSessionOptions {
   // The program takes the part of the batch that plan() gives it. Without it a job with
   // training.batch BALANCED is refused.
   bool shares_batch = false;
+  // What the program calls an iteration is communication.local_steps of its steps. Without it a job
+  // with more than one is refused.
+  bool trains_locally = false;
   // The incarnation of this process, 0: drawn; and of the dead one whose place it takes, 0: none.
   uint64_t incarnation = 0;
   uint64_t replaces = 0;
@@ -156,7 +159,12 @@ class WorkerSession {
   // Of an update rule of torch.optim's, before the first GradientReady: see WorkerProtocol.
   void SetGroups(std::vector<ParameterGroup> groups) { protocol_.SetGroups(std::move(groups)); }
   void GradientReady(int layer);
-  void WaitFresh(int layer);
+  void WaitFresh(int layer) { WaitFresh(layer, iteration()); }
+  // Likewise for an iteration's forward pass, the current one or the next. For the next only after
+  // GradientReady of this one, and of all layers of the bucket.
+  void WaitFresh(int layer, int64_t of);
+  // Those of its bucket, itself among them.
+  std::vector<int> layers_sent_with(int layer) const;
   // Sends the iteration's progress and moves to the next. Times are filled in here; those of the
   // exchange are the previous iteration's, the newest that is complete. True, with all layers
   // fresh, if the job goes over to another plan now: ChangePlan is next. Waits only for that.

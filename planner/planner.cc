@@ -122,6 +122,11 @@ Plan MakePlan(const InformationBook& book, const Communication& communication,
   plan.set_fifo(!communication.by_priority());
   plan.set_no_overlap(!communication.overlap());
   plan.set_wait_for_all(communication.wait_for_all() || !communication.overlap());
+  if (communication.local_steps() > 1) {
+    plan.set_local_steps(communication.local_steps());
+    plan.set_fragments(communication.fragments());
+    plan.set_overlap_steps(communication.overlap_steps());
+  }
   if (Uses(buckets, TORUS)) SetGrid(communication, plan);
   for (const BucketChoice& bucket : buckets) AddBucket(book, communication, bucket, plan);
   const BucketPlan& last = plan.buckets(plan.buckets_size() - 1);

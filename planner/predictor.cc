@@ -4,6 +4,7 @@
 
 #include "planner/cost/bucket_costs.h"
 #include "planner/cost/exchange_tables.h"
+#include "planner/cost/local_steps_model.h"
 #include "planner/cost/overlap_estimate.h"
 #include "planner/placement.h"
 #include "planner/planner.h"
@@ -29,14 +30,25 @@ PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   if (known != known_.end()) return known->second;
   ReduceShapes& shapes =
       shapes_.try_emplace(Representatives(plan), Representatives(plan)).first->second;
-  PredictedTimes times = SimulateExchange(plan, book_.model(), cluster_, layers_, shapes, give_up);
+  const auto simulate = [&](const Plan& part, const ModelSpec& model,
+                            const std::vector<LayerTime>& layers) {
+    return SimulateExchange(part, model, cluster_, layers, shapes, give_up);
+  };
+  PredictedTimes times = plan.local_steps() > 1
+                             ? PredictLocalSteps(plan, book_.model(), layers_, simulate)
+                             : simulate(plan, book_.model(), layers_);
   // Unless it stopped early.
   if (!times.buckets.empty()) known_.emplace(key, times);
   return times;
 }
 
 PredictedTimes Predictor::Estimate(const Plan& plan) const {
-  return EstimateIteration(plan, BucketLoads(plan, book_.model(), cluster_), layers_);
+  const auto estimate = [&](const Plan& part, const ModelSpec& model,
+                            const std::vector<LayerTime>& layers) {
+    return EstimateIteration(part, BucketLoads(part, model, cluster_), layers);
+  };
+  return plan.local_steps() > 1 ? PredictLocalSteps(plan, book_.model(), layers_, estimate)
+                                : estimate(plan, book_.model(), layers_);
 }
 
 double Predictor::LeastSeconds(const Plan& plan) const {
@@ -47,7 +59,7 @@ void Predictor::Annotate(Plan& plan) {
   const PredictedTimes times = Predict(plan);
   const std::vector<BucketLoad> loads = BucketLoads(plan, book_.model(), cluster_);
   plan.set_iteration_ms(times.seconds / kMillisecond);
-  plan.set_compute_ms(compute_ / kMillisecond);
+  plan.set_compute_ms(std::max(1, plan.local_steps()) * compute_ / kMillisecond);
   // Copied for every bucket and scheme, so it must not have all the buckets.
   Plan without_buckets = plan;
   without_buckets.clear_buckets();

@@ -37,6 +37,8 @@ std::string CodecName(WireCodec codec) {
       return "1-bit";
     case TOP_K:
       return "top-k";
+    case INT8:
+      return "int8";
     default:
       return "fp32";
   }
@@ -154,7 +156,9 @@ double ExpectedIterationMs(const Plan& plan) {
   return plan.simulated_ms() > 0 ? plan.simulated_ms() : plan.iteration_ms();
 }
 
-bool NeedsErrorFeedback(WireCodec codec) { return codec == ONE_BIT || codec == TOP_K; }
+bool LosesMost(WireCodec codec) { return codec == ONE_BIT || codec == TOP_K; }
+
+bool NeedsErrorFeedback(WireCodec codec) { return LosesMost(codec) || codec == INT8; }
 
 Codec CodecOf(const Plan& plan, const BucketPlan& bucket) {
   switch (bucket.codec()) {
@@ -166,6 +170,8 @@ Codec CodecOf(const Plan& plan, const BucketPlan& bucket) {
       return {CodecType::kOneBit, 0};
     case TOP_K:
       return {CodecType::kTopK, plan.top_k_share()};
+    case INT8:
+      return {CodecType::kInt8, 0};
     default:
       return {CodecType::kFp32, 0};
   }

@@ -18,6 +18,8 @@ namespace poseidon {
 std::string SchemeName(Scheme scheme);
 // "fp32", "fp16", "bf16", "1-bit", "top-k".
 std::string CodecName(WireCodec codec);
+// Whether most of a gradient waits in a residual for iterations to come, so that updates are late.
+bool LosesMost(WireCodec codec);
 // As NeedsErrorFeedback(Codec).
 bool NeedsErrorFeedback(WireCodec codec);
 

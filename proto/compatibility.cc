@@ -16,6 +16,7 @@ class CompatibilityCheck {
     CheckCodec();
     CheckUpdate();
     CheckStaleness();
+    CheckLocalSteps();
     CheckDeterminism();
     CheckGrid();
     CheckRecovery();
@@ -75,6 +76,38 @@ class CompatibilityCheck {
       Refuse("staleness",
              "which gradients a worker's values hold depends on timing then, so no two runs are "
              "the same; switch deterministic off, or use 0");
+    }
+  }
+
+  // Where workers train on their own between exchanges.
+  void CheckLocalSteps() {
+    if (communication_.local_steps() == 1) return;
+    switch (communication_.policy()) {
+      case Communication::ALL_PS:
+      case Communication::ALL_RING:
+      case Communication::ALL_HALVING_DOUBLING:
+      case Communication::ALL_TORUS:
+        break;
+      case Communication::TIME:
+        Refuse("policy",
+               "TIME hides exchanges behind each step's backward pass; with local_steps use "
+               "ALL_RING or ALL_PS");
+        break;
+      default:
+        Refuse("policy",
+               "what many steps have changed has no factors; with local_steps use ALL_RING or "
+               "ALL_PS");
+    }
+    if (communication_.staleness() != 0) {
+      Refuse("staleness", "with local_steps all workers go on from the same parameters; use 0");
+    }
+    if (!communication_.overlap()) {
+      Refuse("overlap",
+             "with local_steps nothing is exchanged during a backward pass; leave it on");
+    }
+    if (communication_.fragments() > 1 && communication_.bucket_bytes() > 0) {
+      Refuse("bucket_bytes",
+             "layers of one bucket would have to be in the same one of the fragments; use 0");
     }
   }
 

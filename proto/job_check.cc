@@ -162,6 +162,11 @@ class CommunicationChecker {
                        communication.heartbeat_deadline_seconds(), 3 * interval, 1e6);
     fields_.CheckRange("communication.stall_deadline_seconds",
                        communication.stall_deadline_seconds(), 0.1, 1e6);
+    const int steps = communication.local_steps();
+    fields_.CheckRange("communication.local_steps", steps, 1, 1000000);
+    fields_.CheckRange("communication.fragments", communication.fragments(), 1, steps);
+    fields_.CheckRange("communication.overlap_steps", communication.overlap_steps(), 0,
+                       steps / communication.fragments() - 1);
   }
 
   const JobFields& fields_;

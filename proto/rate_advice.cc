@@ -26,7 +26,7 @@ std::optional<Lateness> LatenessOf(const Plan& plan) {
   }
   constexpr int kErrorFeedback = 3;  // measured
   for (const BucketPlan& bucket : plan.buckets()) {
-    if (!NeedsErrorFeedback(bucket.codec())) continue;
+    if (!LosesMost(bucket.codec())) continue;
     return Lateness{"a part of each gradient is sent iterations later (communication.codec: " +
                         WireCodec_Name(bucket.codec()) + ")",
                     kErrorFeedback};

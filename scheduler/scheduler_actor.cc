@@ -68,6 +68,8 @@ void SchedulerActor::OnTimer(TimerId timer, Outbox& outbox) {
   TellPhase(outbox);
 }
 
+Duration SchedulerActor::StallDeadline() const { return poseidon::StallDeadline(options_.job); }
+
 std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
   switch (phase) {
     case Phase::kTraining:

@@ -274,9 +274,7 @@ class SchedulerActor : public Actor {
   std::vector<NodeId> Awaited() const;
   // How long a phase may take; nullopt: any time.
   std::optional<Duration> DeadlineOf(Phase phase) const;
-  Duration StallDeadline() const {
-    return Seconds(options_.job.communication().stall_deadline_seconds());
-  }
+  Duration StallDeadline() const;
   Duration JoinDeadline() const { return Seconds(options_.job.cluster().join_deadline_seconds()); }
   static std::string SecondsText(Duration duration);
   // "worker 1 (host, process 7), server 0 (host, process 8)" of those in the view that are not in

@@ -31,9 +31,7 @@ void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
   wire::Stalled stalled;
   if (!stalled.ParseFromString(envelope.body.ToString())) return;
   if (stalls_.empty()) {
-    outbox.SetTimer(
-        kStallsCollected,
-        Seconds(kStallCollection * options_.job.communication().stall_deadline_seconds()));
+    outbox.SetTimer(kStallsCollected, Seconds(kStallCollection * ToSeconds(StallDeadline())));
   }
   stalls_.Add(envelope.from.node, std::move(stalled));
 }
@@ -61,9 +59,8 @@ void SchedulerActor::EndStalled(Outbox& outbox) {
     missing += Describe(FindNode(view_, node));
   }
   const std::string reason =
-      Describe(FindNode(view_, cause.waiting)) + " has waited " +
-      SecondsText(Seconds(options_.job.communication().stall_deadline_seconds())) + " for " +
-      cause.waiting_for + " from " + missing +
+      Describe(FindNode(view_, cause.waiting)) + " has waited " + SecondsText(StallDeadline()) +
+      " for " + cause.waiting_for + " from " + missing +
       ", whose heartbeat still arrives (communication.stall_deadline_seconds)";
   if (!Recovers()) return End(ExitCode::kDeadlineExceeded, reason, outbox);
   // A frame may have been lost with a connection: once more. Who is waited for again is given up.

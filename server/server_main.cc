@@ -98,7 +98,7 @@ ExitCode Run() {
       NodeMemberOptions(config.job, config.fingerprint, Role::kServer, FLAGS_rank, host, runtime);
   if (FLAGS_incarnation != 0) options.member.incarnation = FLAGS_incarnation;
   options.member.replaces = FLAGS_replaces;
-  options.stall_deadline = Seconds(config.job.communication().stall_deadline_seconds());
+  options.stall_deadline = StallDeadline(config.job);
   options.trace = tracing ? &trace : nullptr;
   options.iteration = &iteration;
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));

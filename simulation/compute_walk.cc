@@ -4,8 +4,27 @@
 #include <string>
 
 namespace poseidon {
+namespace {
 
-ComputeWalk::ComputeWalk(const Options& options) : options_(options) {
+using Pass = ComputeMove::Pass;
+
+const char* NameOf(Pass pass) {
+  switch (pass) {
+    case Pass::kForward:
+      return "forward";
+    case Pass::kBackward:
+      return "backward";
+    case Pass::kLocalSteps:
+      return "local steps";
+  }
+  return "never";
+}
+
+}  // namespace
+
+ComputeWalk::ComputeWalk(const Options& options)
+    : options_(options),
+      moves_(MovesOf(*options.timeline, *options.model, *options.communication)) {
   if (!options_.measure) return;
   std::vector<std::optional<int>> layers;
   for (const ComputeStep& step : options_.timeline->steps) layers.push_back(step.layer);
@@ -15,15 +34,14 @@ ComputeWalk::ComputeWalk(const Options& options) : options_(options) {
 void ComputeWalk::Begin(int64_t iteration, Time now) {
   iteration_ = iteration;
   since_ = now;
-  pass_ = Pass::kForward;
+  move_ = 0;
+  computing_ = true;
   options_.iterations->push_back({now, {}, {}, iteration});
 }
 
 void ComputeWalk::Abandon() {
-  if (computing()) options_.iterations->pop_back();
-  pass_ = Pass::kNone;
-  step_ = 0;
-  waiting_ = false;
+  if (computing_) options_.iterations->pop_back();
+  computing_ = waiting_ = false;
 }
 
 Duration ComputeWalk::Start(Time now) {
@@ -33,36 +51,27 @@ Duration ComputeWalk::Start(Time now) {
     AddTrace("wait", since_, now);
   }
   since_ = now;
-  const Duration time = pass_ == Pass::kForward ? step().forward : step().backward;
   const double factor = options_.compute_factor * part_;
-  if (factor == 1) return time;
-  return Duration(std::llround(static_cast<double>(time.count()) * factor));
+  if (factor == 1) return move().time;
+  return Duration(std::llround(static_cast<double>(move().time.count()) * factor));
 }
 
 ComputeWalk::Done ComputeWalk::Finish(Time now) {
-  const bool forward = pass_ == Pass::kForward;
-  AddTrace(forward ? "forward" : "backward", since_, now);
-  if (timer_) {
-    const auto add = forward ? &LayerTimer::AddForward : &LayerTimer::AddBackward;
-    ((*timer_).*add)(static_cast<int>(step_), now - since_);
-  }
+  AddTrace(NameOf(move().pass), since_, now);
+  AddTime(now - since_);
   since_ = now;
-  if (forward) {
-    if (step_ + 1 < options_.timeline->steps.size()) {
-      ++step_;
-    } else {
-      pass_ = Pass::kBackward;
-    }
-    return {};
-  }
-  const Done done{step().layer, step_ == 0};
+  Done done{move().gradients, ++move_ == moves_.size()};
   if (done.iteration) {
-    pass_ = Pass::kNone;
+    computing_ = false;
     options_.iterations->back().end = now;
-  } else {
-    --step_;
   }
   return done;
+}
+
+void ComputeWalk::AddTime(Duration time) {
+  if (!timer_) return;
+  if (move().pass == Pass::kForward) timer_->AddForward(move().step, time);
+  if (move().pass == Pass::kBackward) timer_->AddBackward(move().step, time);
 }
 
 std::optional<wire::LayerTimes> ComputeWalk::Measured() {
@@ -74,9 +83,13 @@ std::optional<wire::LayerTimes> ComputeWalk::Measured() {
 
 void ComputeWalk::AddTrace(const char* name, Time begin, Time end) {
   if (options_.trace == nullptr) return;
-  const std::string layer =
-      step().layer ? options_.model->layers(*step().layer).name() : "step " + std::to_string(step_);
-  options_.trace->Add({name, layer, "compute", iteration_, begin, end});
+  const int step = move().step;
+  const std::optional<int> layer = options_.timeline->steps[step].layer;
+  const bool all = move().pass == Pass::kLocalSteps;
+  const std::string of = all     ? "all layers"
+                         : layer ? options_.model->layers(*layer).name()
+                                 : "step " + std::to_string(step);
+  options_.trace->Add({name, of, "compute", iteration_, begin, end});
 }
 
 }  // namespace poseidon

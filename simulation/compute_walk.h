@@ -1,11 +1,11 @@
-// ComputeWalk: how far a simulated worker's computing is in an iteration: forward through the steps
-// of its timeline, then backward, a step at a time; and what that took.
+// ComputeWalk: how far a simulated worker's computing is in an iteration, which is a list of moves
+// (simulation/compute_moves.h), and what that took.
 //
 //   walk.Begin(iteration, now);
 //   until Finish says that the iteration is done:
-//     walk.awaited()          the layer whose parameters the next step needs, if any
+//     walk.awaited()          the layers whose parameters the next move needs, if any
 //     walk.Wait()             they are not there
-//     walk.Start(now)         they are: the step's computing takes so long
+//     walk.Start(now)         they are: the move's computing takes so long
 //     walk.Finish(now)
 //
 // A value that is part of an actor.
@@ -18,14 +18,16 @@
 #include "client/layer_timer.h"
 #include "core/time.h"
 #include "core/trace.h"
+#include "proto/job.pb.h"
 #include "proto/model.pb.h"
+#include "simulation/compute_moves.h"
 #include "simulation/compute_timeline.h"
 
 namespace poseidon {
 
 struct IterationTimes {
-  Time begin{};        // the first step's forward may still have to wait
-  Time end{};          // of the backward pass
+  Time begin{};        // the first move may still have to wait
+  Time end{};          // of the last move
   Duration exposed{};  // of these, those that computing stood still for parameters
   int64_t iteration = 0;
 };
@@ -36,6 +38,7 @@ class ComputeWalk {
   struct Options {
     const ComputeTimeline* timeline = nullptr;
     const ModelSpec* model = nullptr;
+    const Communication* communication = nullptr;       // for its local_steps
     double compute_factor = 1;                          // computing takes so many times as long
     bool measure = false;                               // how long layers compute
     Trace* trace = nullptr;                             // may be null
@@ -43,9 +46,9 @@ class ComputeWalk {
   };
   explicit ComputeWalk(const Options& options);
 
-  // What is done with a step.
+  // What is done with a move.
   struct Done {
-    std::optional<int> gradient;  // of this layer
+    std::vector<int> gradients;  // of these layers
     bool iteration = false;
   };
 
@@ -55,12 +58,10 @@ class ComputeWalk {
   // What is computed counts for nothing.
   void Abandon();
   // From Begin until the iteration is done.
-  bool computing() const { return pass_ != Pass::kNone; }
+  bool computing() const { return computing_; }
   // Between Wait and Start.
   bool waiting() const { return waiting_; }
-  std::optional<int> awaited() const {
-    return pass_ == Pass::kForward ? step().layer : std::nullopt;
-  }
+  const std::vector<ComputeMove::Awaited>& awaited() const { return move().awaited; }
   void Wait() { waiting_ = true; }
   Duration Start(Time now);
   Done Finish(Time now);
@@ -71,19 +72,19 @@ class ComputeWalk {
   std::optional<wire::LayerTimes> Measured();
 
  private:
-  enum class Pass { kNone, kForward, kBackward };
-
-  const ComputeStep& step() const { return options_.timeline->steps[step_]; }
+  const ComputeMove& move() const { return moves_[move_]; }
   void AddTrace(const char* name, Time begin, Time end);
+  void AddTime(Duration time);
 
   Options options_;
+  std::vector<ComputeMove> moves_;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
   double part_ = 1;
-  Pass pass_ = Pass::kNone;
   int64_t iteration_ = 0;
-  size_t step_ = 0;
+  size_t move_ = 0;
+  bool computing_ = false;
   bool waiting_ = false;
-  Time since_{};  // when the step began to wait or to compute
+  Time since_{};  // when the move began to wait or to compute
 };
 
 }  // namespace poseidon

@@ -135,7 +135,7 @@ void SimulatedCluster::RouteToScheduler(SimNode scheduler) {
 void SimulatedCluster::StartServer(Node& node, const NodeSpec& spec) {
   ServerOptions server;
   server.member = MakeMemberOptions(node, spec);
-  server.stall_deadline = Seconds(options_.job.communication().stall_deadline_seconds());
+  server.stall_deadline = StallDeadline(options_.job);
   server.phantom = !options_.work.arithmetic.gradient;
   server.trace = node.trace.get();
   runtime_.Attach(node.process, kApplicationLane,
@@ -146,7 +146,7 @@ void SimulatedCluster::StartServer(Node& node, const NodeSpec& spec) {
 void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   WorkerOptions worker;
   worker.member = MakeMemberOptions(node, spec);
-  worker.stall_deadline = Seconds(options_.job.communication().stall_deadline_seconds());
+  worker.stall_deadline = StallDeadline(options_.job);
   worker.phantom = !options_.work.arithmetic.gradient;
   worker.count_peers = false;
   worker.trace = node.trace.get();
@@ -157,6 +157,7 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   trainer.work = &options_.work;
   trainer.inputs = spec.inputs;
   trainer.model = spec.model != nullptr ? spec.model.get() : &options_.work.model;
+  trainer.communication = &options_.job.communication();
   trainer.record = &node.trainer;
   trainer.cluster = ClusterOf(options_.job);
   trainer.compute_factor = spec.compute_factor;

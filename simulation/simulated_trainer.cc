@@ -27,6 +27,7 @@ SimulatedTrainer::SimulatedTrainer(ProgramFrame frame, std::shared_ptr<PlanHando
       protocol_(std::move(plans)),
       walk_({.timeline = &options.work->timeline,
              .model = options.model,
+             .communication = options.communication,
              .compute_factor = options.compute_factor,
              .measure = options.measure,
              .trace = options.trace,
@@ -118,34 +119,38 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
   protocol_.Begin(outbox);
 }
 
-bool SimulatedTrainer::IsReady(int layer) {
-  return protocol_.IsFresh(layer, protocol_.iteration()) && (!deferred_ || deferred_->Update(layer));
+bool SimulatedTrainer::IsReady(int layer, int64_t iteration) {
+  return protocol_.IsFresh(layer, iteration) && (!deferred_ || deferred_->Update(layer));
 }
 
 bool SimulatedTrainer::AllReady() {
   bool all = true;
-  for (int layer = 0; layer < options_.model->layers_size(); ++layer) all = IsReady(layer) && all;
+  for (int layer = 0; layer < options_.model->layers_size(); ++layer) {
+    all = IsReady(layer, protocol_.iteration()) && all;
+  }
   return all;
 }
 
 void SimulatedTrainer::TryStep(Outbox& outbox) {
-  const std::optional<int> layer = walk_.awaited();
-  if (layer && !IsReady(*layer)) return walk_.Wait();
+  for (const ComputeMove::Awaited& awaited : walk_.awaited()) {
+    const int64_t iteration = protocol_.iteration() + (awaited.next_iteration ? 1 : 0);
+    if (!IsReady(awaited.layer, iteration)) return walk_.Wait();
+  }
   outbox.SetTimer(kStepDone, walk_.Start(outbox.now));
 }
 
 void SimulatedTrainer::OnStepDone(Outbox& outbox) {
   const ComputeWalk::Done done = walk_.Finish(outbox.now);
-  if (done.gradient) {
-    const int64_t iteration = protocol_.iteration();
-    const SyncContext& context = protocol_.context();
+  const int64_t iteration = protocol_.iteration();
+  const SyncContext& context = protocol_.context();
+  for (const int layer : done.gradients) {
     if (options_.work->arithmetic.gradient) {
-      options_.work->arithmetic.gradient(context.place, iteration, *done.gradient,
-                                         context.memory->values(*done.gradient),
-                                         GradientBuffersOf(context, *done.gradient, iteration));
+      options_.work->arithmetic.gradient(context.place, iteration, layer,
+                                         context.memory->values(layer),
+                                         GradientBuffersOf(context, layer, iteration));
     }
-    if (copies_.ToHost({*done.gradient, iteration, outbox.now}, outbox)) {
-      protocol_.GradientReady(*done.gradient, iteration, outbox.now, outbox);
+    if (copies_.ToHost({layer, iteration, outbox.now}, outbox)) {
+      protocol_.GradientReady(layer, iteration, outbox.now, outbox);
     }
   }
   if (done.iteration) return FinishIteration(outbox);

@@ -2,9 +2,9 @@
 // copies take. What it may do when is the same WorkerProtocol's (client/worker_protocol.h) that a
 // real worker runs.
 //
-// Forward of a step begins when its layer's parameters for this iteration are there; then backward
-// in descending order, each layer's gradient handed to the protocol as soon as it is done
-// (simulation/compute_walk.h) and has come to the host (simulation/device_copies.h).
+// Computing goes on when the parameters that it needs are there (simulation/compute_walk.h), and a
+// layer's gradient is handed to the protocol as soon as it is done and has come to the host
+// (simulation/device_copies.h).
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,8 @@ class SimulatedTrainer : public Actor {
  public:
   struct Options {
     const TrainingWork* work = nullptr;
-    const ModelSpec* model = nullptr;  // that this worker declares, with its inputs
+    const ModelSpec* model = nullptr;              // that this worker declares, with its inputs
+    const Communication* communication = nullptr;  // of the job
     wire::TrainingInputs inputs;
     TrainerRecord* record = nullptr;
     ClusterModel cluster;       // of which the devices count
@@ -80,9 +81,9 @@ class SimulatedTrainer : public Actor {
   void OnPlan(Outbox& outbox);
   // The job has lost a node: whatever is being done is of no use.
   void Abandon(Outbox& outbox);
-  // Whether the layer has the parameters for this iteration, updated here where that is the
-  // program's to do.
-  bool IsReady(int layer);
+  // Whether the layer has the parameters for `iteration`, updated here where that is the program's
+  // to do.
+  bool IsReady(int layer, int64_t iteration);
   bool AllReady();
   // Goes on if what the next step waits for is there.
   void TryStep(Outbox& outbox);

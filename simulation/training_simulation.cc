@@ -121,12 +121,6 @@ void BalanceParts(const Condition& condition, int64_t batch, Plan& plan) {
   plan.mutable_parts()->Assign(parts.begin(), parts.end());
 }
 
-Duration ComputeTime(const ComputeTimeline& timeline) {
-  Duration sum{};
-  for (const ComputeStep& step : timeline.steps) sum += step.forward + step.backward;
-  return sum;
-}
-
 void ThrowIfFailed(const SimulatedCluster& cluster) {
   for (size_t i = 0; i < cluster.nodes(); ++i) {
     const NodeRecord& node = cluster.node(i);
@@ -242,13 +236,15 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   result.compute = ToSeconds(ComputeTime(options.work.timeline));
   const int workers = job.cluster().workers();
   const WorkerSeconds seconds = SecondsOf(cluster, workers, steady);
-  result.iteration = seconds.all / steady.measured / workers;
+  const int steps = job.communication().local_steps();
+  const double measured = static_cast<double>(steady.measured) * steps;
+  result.iteration = seconds.all / measured / workers;
   result.busy = seconds.all > 0 ? seconds.busy / seconds.all : 1;
-  result.start = StartOf(cluster, workers, ComputeTime(options.work.timeline));
+  result.start = StartOf(cluster, workers, steps * ComputeTime(options.work.timeline));
   const MachineTraffic::Bytes busiest = traffic.Busiest();
-  result.bytes_sent = static_cast<double>(busiest.sent) / steady.measured;
-  result.bytes_received = static_cast<double>(busiest.received) / steady.measured;
-  result.mean_bytes = traffic.Mean() / steady.measured;
+  result.bytes_sent = static_cast<double>(busiest.sent) / measured;
+  result.bytes_received = static_cast<double>(busiest.received) / measured;
+  result.mean_bytes = traffic.Mean() / measured;
   result.schemes = SchemeSummary(result.plan);
   return result;
 }

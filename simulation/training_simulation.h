@@ -28,11 +28,13 @@ struct SteadyIterations {
 // their lead; else they are steady after the second.
 int WarmUpIterations(const Communication& communication);
 
-// Means over the measured iterations, and over the workers where they differ.
+// Means over the measured iterations, and over the workers where they differ. With local steps
+// (communication.local_steps) of a step; the plan's prediction is of an iteration, which is so
+// many.
 struct SimulatedTraining {
   Plan plan;             // as the scheduler made it, with its prediction
   double iteration = 0;  // seconds
-  double compute = 0;    // seconds of an iteration that a worker alone needs
+  double compute = 0;    // seconds of it that a worker alone needs
   double busy = 0;       // share of the iteration that workers compute
   // Seconds from the begin of all processes until the first iteration could have begun: they join,
   // and get worker 0's parameters.

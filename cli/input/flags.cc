@@ -52,7 +52,12 @@ DEFINE_string(grid, "",
               "Grid of workers under the torus, such as 4x8; as square as can be by default.");
 DEFINE_string(codec, "fp32",
               "How floats are packed on the wire where the scheme can use it: fp32, fp16, bf16, "
-              "1bit, topk. Policy TIME uses it where it pays.");
+              "int8, 1bit, topk. Policy TIME uses it where it pays.");
+DEFINE_int32(local_steps, 1,
+             "Steps that workers train on their own between two exchanges of a layer (DiLoCo). "
+             "Times and bytes are of a step.");
+DEFINE_int32(fragments, 1, "With --local_steps: parts of the model that are exchanged in turn.");
+DEFINE_int32(overlap_steps, 0, "With --local_steps: steps that go on while a part is exchanged.");
 
 DEFINE_string(bandwidth, "10Gbps", "Line rate of a machine's link, each direction.");
 DEFINE_string(

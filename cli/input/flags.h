@@ -33,6 +33,9 @@ DECLARE_int64(kv_pair_bytes);
 DECLARE_int64(bucket_bytes);
 DECLARE_string(grid);
 DECLARE_string(codec);
+DECLARE_int32(local_steps);
+DECLARE_int32(fragments);
+DECLARE_int32(overlap_steps);
 
 // The machines, for predictions.
 DECLARE_string(bandwidth);

@@ -40,9 +40,13 @@ Value Choose(const std::string& flag, const std::string& name, const Choices<Val
 }
 
 WireCodec ParseCodec(const std::string& name) {
-  return Choose<WireCodec>(
-      "codec", name,
-      {{"fp32", FP32}, {"fp16", FP16}, {"bf16", BF16}, {"1bit", ONE_BIT}, {"topk", TOP_K}});
+  return Choose<WireCodec>("codec", name,
+                           {{"fp32", FP32},
+                            {"fp16", FP16},
+                            {"bf16", BF16},
+                            {"int8", INT8},
+                            {"1bit", ONE_BIT},
+                            {"topk", TOP_K}});
 }
 
 // "4x8", "2x2x2".
@@ -85,6 +89,9 @@ Communication CommunicationFromFlags(const NamedPolicies& policies) {
     communication.set_kv_pair_bytes(FLAGS_kv_pair_bytes);
   }
   communication.set_bucket_bytes(FLAGS_bucket_bytes);
+  communication.set_local_steps(FLAGS_local_steps);
+  communication.set_fragments(FLAGS_fragments);
+  communication.set_overlap_steps(FLAGS_overlap_steps);
   if (!FLAGS_grid.empty()) {
     for (const int size : ParseGrid(FLAGS_grid)) communication.add_grid(size);
   }

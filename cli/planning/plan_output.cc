@@ -145,6 +145,10 @@ std::string Iteration(const Plan& plan) {
     text += " (" + Digits(100 * (ExpectedIterationMs(plan) / plan.compute_ms() - 1), 1) +
             "% for communication)";
   }
+  if (plan.local_steps() > 1) {
+    text += "; of " + std::to_string(plan.local_steps()) + " local steps, " +
+            Digits(plan.iteration_ms() / plan.local_steps(), 2) + " ms each";
+  }
   if (plan.fifo()) text += "; first come, first served";
   return text + "\n";
 }
@@ -265,6 +269,7 @@ std::string PlanJson(const PlannedModel& planned) {
   json["iteration_ms"] = plan.iteration_ms();
   json["simulated_ms"] = plan.simulated_ms() > 0 ? nlohmann::json(plan.simulated_ms()) : nullptr;
   json["compute_ms"] = plan.compute_ms();
+  json["local_steps"] = std::max(1, plan.local_steps());
   json["fifo"] = plan.fifo();
   json["lanes"] = LanesJson(plan);
   json["grid"] = GridJson(plan);

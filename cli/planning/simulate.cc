@@ -28,6 +28,23 @@ void SetDevicesFromFlags(Cluster& cluster) {
   if (!FLAGS_copy_bandwidth.empty()) cluster.set_copy_bandwidth(FLAGS_copy_bandwidth);
 }
 
+// What was predicted of an iteration of so many local steps.
+void OfAStep(int steps, Limits& limits) {
+  limits.seconds /= steps;
+  limits.without /= steps;
+  for (Improvement& improvement : limits.improvements) improvement.seconds /= steps;
+}
+
+// Where an iteration is a number of local steps, all times and bytes are of a step.
+std::string LocalStepsLine(const Communication& communication) {
+  if (communication.local_steps() == 1) return "";
+  return "an iteration is a step, of which there are " +
+         std::to_string(communication.local_steps()) +
+         " from one exchange of a layer to the next, in fragments: " +
+         std::to_string(communication.fragments()) +
+         ", overlap: " + std::to_string(communication.overlap_steps()) + " steps\n";
+}
+
 }  // namespace
 
 double ClusterAnswer::ImagesPerSecond() const {
@@ -60,6 +77,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   answer.inputs = inputs;
   answer.training = SimulateTraining(job, model, steady, {}, control);
   answer.limits = WhatLimits(answer.training.plan, InformationBook(model, cluster), ClusterOf(job));
+  OfAStep(job.communication().local_steps(), answer.limits);
   answer.job = job;
   if (failures) {
     answer.failures = AnswerFailures(job, model, failures->scenario, failures->choice,
@@ -100,14 +118,15 @@ std::string SimulationTable(const ClusterAnswer& answer) {
   return table.ToString() + "\nworkers: " + std::to_string(answer.workers) +
          ", servers: " + std::to_string(answer.servers) +
          ", samples a worker: " + std::to_string(answer.batch) + "\n" +
-         SampleInputLines(answer.inputs) + LanesText(training.plan) + "\n" +
-         LimitsText(answer.limits) +
+         LocalStepsLine(answer.job.communication()) + SampleInputLines(answer.inputs) +
+         LanesText(training.plan) + "\n" + LimitsText(answer.limits) +
          (answer.failures ? FailureText(*answer.failures, answer.job, answer.ImagesPerSecond())
                           : "");
 }
 
 std::string SimulationJson(const ClusterAnswer& answer) {
   const SimulatedTraining& training = answer.training;
+  const int steps = answer.job.communication().local_steps();
   nlohmann::ordered_json json = {{"workers", answer.workers},
                                  {"servers", answer.servers},
                                  {"gpus_per_node", answer.gpus_per_node},
@@ -115,7 +134,8 @@ std::string SimulationJson(const ClusterAnswer& answer) {
                                  {"inputs", SampleInputsJson(answer.inputs)},
                                  {"compute_ms", kMillisecondsPerSecond * training.compute},
                                  {"iteration_ms", kMillisecondsPerSecond * training.iteration},
-                                 {"predicted_ms", ExpectedIterationMs(training.plan)},
+                                 {"predicted_ms", ExpectedIterationMs(training.plan) / steps},
+                                 {"local_steps", steps},
                                  {"images_per_second", answer.ImagesPerSecond()},
                                  {"speedup", answer.Speedup()},
                                  {"efficiency", answer.Efficiency()},

@@ -149,11 +149,15 @@ class Session::Implementation {
   void WaitFresh(int layer) {
     Expect(Phase::kTraining, "WaitFresh");
     ExpectLayer(layer, "WaitFresh");
-    if (ready_[layer]) {
+    const int64_t iteration = session_.iteration();
+    if (!ready_[layer]) return Guarded([&] { session_.WaitFresh(layer, iteration); });
+    for (const int other : session_.layers_sent_with(layer)) {
+      if (ready_[other]) continue;
       Misuse("WaitFresh was called for layer \"" + model_.layers(layer).name() +
-             "\" between its GradientReady and EndIteration");
+             "\" between its GradientReady and EndIteration, but it is sent together with \"" +
+             model_.layers(other).name() + "\", whose gradient is not ready");
     }
-    Guarded([&] { session_.WaitFresh(layer); });
+    Guarded([&] { session_.WaitFresh(layer, iteration + 1); });
   }
 
   bool EndIteration(const IterationResult& result) {

@@ -36,9 +36,12 @@ void EncodeFp32(std::span<const float> values, std::span<std::byte> out) {
 
 const CodecFunctions& FunctionsOf(CodecType codec) {
   // In the order of enum CodecType.
-  static const std::array<CodecFunctions, 5> functions = {
-      Fp32Functions(), Fp16Functions(Instructions::kFastest), Bf16Functions(Instructions::kFastest),
-      OneBitFunctions(), TopKFunctions(Instructions::kFastest)};
+  static const std::array<CodecFunctions, 6> functions = {Fp32Functions(),
+                                                          Fp16Functions(Instructions::kFastest),
+                                                          Bf16Functions(Instructions::kFastest),
+                                                          OneBitFunctions(),
+                                                          TopKFunctions(Instructions::kFastest),
+                                                          Int8Functions(Instructions::kFastest)};
   return functions.at(static_cast<size_t>(codec));
 }
 

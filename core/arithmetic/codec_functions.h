@@ -37,6 +37,7 @@ CodecFunctions Fp16Functions(Instructions instructions);
 CodecFunctions Bf16Functions(Instructions instructions);
 CodecFunctions OneBitFunctions();
 CodecFunctions TopKFunctions(Instructions instructions);
+CodecFunctions Int8Functions(Instructions instructions);
 
 // How a decoded float meets the one in its place.
 struct Assign {

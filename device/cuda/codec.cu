@@ -72,6 +72,8 @@ void Apply(const Codec& spec, std::span<const std::byte> encoded, std::span<floa
       return ApplyOneBit(encoded, x, meeting, stream);
     case CodecType::kTopK:
       return ApplyTopK(encoded, x, meeting, stream);
+    case CodecType::kInt8:
+      return ApplyInt8(encoded, x, meeting, stream);
   }
 }
 
@@ -93,6 +95,8 @@ void Encode(const Codec& spec, std::span<const float> values, std::span<float> r
       return EncodeOneBit(values, residual, out, stream);
     case CodecType::kTopK:
       return EncodeTopK(values, residual, out, scratch, stream);
+    case CodecType::kInt8:
+      return EncodeInt8(values, residual, out, stream);
   }
 }
 

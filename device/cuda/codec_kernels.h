@@ -11,6 +11,8 @@ namespace poseidon::cuda {
 // Sizes fit each other and none is 0. An empty residual stands for zeros that nobody wants back.
 void EncodeOneBit(std::span<const float> values, std::span<float> residual,
                   std::span<std::byte> out, CudaStream stream);
+void EncodeInt8(std::span<const float> values, std::span<float> residual, std::span<std::byte> out,
+                CudaStream stream);
 void EncodeTopK(std::span<const float> values, std::span<float> residual, std::span<std::byte> out,
                 CodecScratch& scratch, CudaStream stream);
 
@@ -18,6 +20,8 @@ void EncodeTopK(std::span<const float> values, std::span<float> residual, std::s
 enum class Meeting { kAssign, kAdd };
 void ApplyOneBit(std::span<const std::byte> encoded, std::span<float> x, Meeting meeting,
                  CudaStream stream);
+void ApplyInt8(std::span<const std::byte> encoded, std::span<float> x, Meeting meeting,
+               CudaStream stream);
 void ApplyTopK(std::span<const std::byte> encoded, std::span<float> x, Meeting meeting,
                CudaStream stream);
 

@@ -145,7 +145,10 @@ class Session {
   // The layer's gradient of this iteration is in its memory, once an iteration for each layer.
   // Returns at once.
   void GradientReady(int layer);
-  // Waits until the layer has the parameters for this iteration's forward pass.
+  // Waits until the layer has the parameters for this iteration's forward pass. After the layer's
+  // GradientReady: until it has those for the next one's, which a program may do that exchanges
+  // some layers much earlier in an iteration than others; all layers that the plan has put into one
+  // bucket with it must be ready.
   void WaitFresh(int layer);
   // All layers' gradients are ready. True: the job went over to another plan and the layers' memory
   // is elsewhere; ask for values(l) anew. Waits only for that.

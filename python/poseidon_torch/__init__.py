@@ -23,13 +23,13 @@ from typing import Callable, ContextManager, List, Optional, Union
 import torch
 
 from ._compilation import check_compilation
-from ._diloco import Rounds
+from ._diloco import Outer, Rounds
 from ._example import Example, Trace
 from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
-from ._job import Admission, Job, JobOptions, Place
+from ._job import Admission, Job, JobOptions, Place, needs_servers
 from ._layers import layers_of
-from ._profile import Profile, profile
+from ._profile import LocalSteps, Profile, profile
 from ._server_update import ServerUpdate, check_server_update
 from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version
 
@@ -37,6 +37,7 @@ __all__ = [
     "ConfigError",
     "DiLoCo",
     "DeadlineExceeded",
+    "LocalSteps",
     "PeerLost",
     "PoseidonError",
     "Profile",
@@ -221,7 +222,7 @@ def distribute(
     if _process.job is not None:  # else the job config says it
         options["wait_for_all"] = overlap == "backward"
         timed = not deterministic and all(layer.on_cpu() for layer in layers)
-        options["policy"] = policy or _default_policy(timed, example is not None)
+        options["policy"] = policy or _default_policy(timed, example is not None, codec)
         if update == "server":
             options["policy"] = "ALL_PS"
     _start(
@@ -240,6 +241,10 @@ def DiLoCo(  # pylint: disable=invalid-name
     every: int = 100,
     outer_lr: float = 0.7,
     outer_momentum: float = 0.9,
+    fragments: int = 1,
+    overlap_steps: int = 0,
+    mixing: Optional[float] = None,
+    step_deadline_seconds: Optional[float] = None,
     **options,
 ) -> torch.optim.Optimizer:
     """Instead of distribute, where even a few bytes an iteration are too many: DiLoCo (arXiv 2311.08105).
@@ -249,21 +254,35 @@ def DiLoCo(  # pylint: disable=invalid-name
     `outer_momentum`) applies; all go on from there. The training is another one than with the whole batch. What of the
     optimizer is state stays each worker's own. Returns `optimizer`.
 
-    `options` are distribute's `policy`, `codec`, `servers`, `bandwidth`, `lanes`, `bucket_bytes`, `deterministic` and
-    `deadline_seconds`, which must be longer than `every` steps of the slowest worker take. A round that has begun when
-    the training ends is exchanged by shutdown().
+    `fragments`, `overlap_steps` and `mixing` are Streaming DiLoCo's (arXiv 2501.18512). The layers are divided into
+    so many fragments of about the same size, each of which is exchanged every `every` steps, one after the other, so
+    that a fragment's bytes are the most that move at a time. Training goes on for `overlap_steps` steps before the
+    result is waited for; then `mixing` of the worker's own parameters remains, and the rest becomes the outer ones
+    (not given: 0.5 with an overlap, as in the paper, else 0).
+
+    `step_deadline_seconds`: an exchange is waited for as many times as long as there are steps between two of them
+    (60). `options` are distribute's `policy` (not given: ALL_RING, or ALL_PS for a codec that needs servers), `codec`,
+    `servers`, `bandwidth`, `lanes`, `bucket_bytes` (of one fragment only), `deterministic` and `deadline_seconds`. What
+    was learned since the last exchange when the training ends is exchanged by shutdown().
 
     Raises ConfigError for what can't be trained so, PoseidonError for what happens on the way.
     """
-    if every < 1:
-        raise ConfigError(f"every is {every}; it must be at least 1")
+    if mixing is None:
+        mixing = 0.5 if overlap_steps > 0 else 0.0
+    outer = Outer(every, fragments, overlap_steps, mixing, outer_lr, outer_momentum)
     _check_start(model, optimizer)
     _refuse_recovery("with DiLoCo", "use distribute(update='server')")
     layers = layers_of(model)
-    _start(
-        options,
-        lambda session: Rounds(model, optimizer, layers, session, every, outer_lr, outer_momentum),
-    )
+    if step_deadline_seconds is not None:
+        options["step_deadline_seconds"] = step_deadline_seconds
+    if _process.job is not None:  # else the job config says it
+        options.setdefault("step_deadline_seconds", 60.0)
+        options.update(local_steps=every, fragments=fragments, overlap_steps=overlap_steps)
+        if fragments > 1:
+            options.setdefault("bucket_bytes", 0)  # a bucket's layers are exchanged together
+        if needs_servers(options.get("codec")):
+            options.setdefault("policy", "ALL_PS")
+    _start(options, lambda session: Rounds(model, optimizer, layers, session, outer))
     return optimizer
 
 
@@ -315,11 +334,13 @@ def _exchange() -> Union[Exchange, Rounds]:
     return _process.exchange
 
 
-def _default_policy(timed: bool, has_example: bool) -> str:
+def _default_policy(timed: bool, has_example: bool, codec: Optional[str]) -> str:
     # TIME plans by what is measured. That is not the same in two runs; and layers that nobody has timed, as those on a
     # GPU, would be planned by their sizes, which makes plans that are worse than a plain ring.
     if timed:
         return "TIME"
+    if needs_servers(codec):
+        return "ALL_PS"
     return "BYTES" if has_example else JobOptions.policy
 
 

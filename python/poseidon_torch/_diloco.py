@@ -1,11 +1,13 @@
 """DiLoCo (Douillard et al., arXiv 2311.08105): workers train on their own for many steps, and then exchange how far
-each has come, so that the network moves a hundredth of the bytes.
+each has come, so that the network moves a hundredth of the bytes. Streamed by fragments of layers as in Streaming DiLoCo
+(Douillard et al., arXiv 2501.18512), so that it moves less at a time, and while training goes on.
 
-The difference between the parameters at the start of a round and those at its end is taken for a gradient; its mean over
-all workers is what the outer optimizer, Nesterov's momentum, is given. All workers carry it out alike.
+The difference between the outer parameters, which all workers have alike, and a worker's own is taken for a gradient; its
+mean over all workers is what the outer optimizer, Nesterov's momentum, is given. All workers carry it out alike.
 """
 
-from typing import List
+import dataclasses
+from typing import List, Optional
 
 import torch
 
@@ -14,8 +16,84 @@ from ._library import ConfigError, Session
 from ._shared_model import SharedModel
 
 
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    """What DiLoCo is given beside the model and its optimizer; see there. Raises ConfigError."""
+
+    every: int
+    fragments: int
+    overlap_steps: int
+    mixing: float
+    lr: float
+    momentum: float
+
+    def __post_init__(self):
+        if self.every < 1:
+            raise ConfigError(f"every is {self.every}; it must be at least 1")
+        if not 1 <= self.fragments <= self.every:
+            raise ConfigError(
+                f"fragments is {self.fragments}; it must be at least 1, and at most every, {self.every}, as each is "
+                "exchanged after a step of its own"
+            )
+        if not 0 <= self.overlap_steps < self.every // self.fragments:
+            raise ConfigError(
+                f"overlap_steps is {self.overlap_steps}; it must be at least 0 and below every / fragments, "
+                f"{self.every // self.fragments}, as one fragment at a time is exchanged"
+            )
+        if not 0 <= self.mixing <= 1:
+            raise ConfigError(f"mixing is {self.mixing}; it must be from 0 to 1")
+
+    def sent_after(self, fragment: int) -> int:
+        """The step of a round, from 1 to every, after which the fragment is sent."""
+        return (fragment + 1) * self.every // self.fragments
+
+
+class _Fragment:
+    """Layers that are exchanged together; what of them all workers have alike."""
+
+    def __init__(self, layers: List[int], all_layers: List[Layer], outer: Outer):
+        self.layers = layers
+        self.parameters = [slot.parameter for index in layers for slot in all_layers[index].slots]
+        self.outer = [
+            torch.nn.Parameter(parameter.detach().float().cpu().clone())
+            for parameter in self.parameters
+        ]
+        self._optimizer = torch.optim.SGD(
+            self.outer, lr=outer.lr, momentum=outer.momentum, nesterov=outer.momentum > 0
+        )
+        self.steps = 0  # since it was sent last
+        self.due = -1  # steps until what was sent is awaited; below 0: nothing is on its way
+
+    def step(self, means: List[torch.Tensor]) -> None:
+        """The outer optimizer's."""
+        for outer, mean in zip(self.outer, means):
+            outer.grad = mean
+        self._optimizer.step()
+        for outer in self.outer:
+            outer.grad = None
+
+    def mix(self, own: float) -> None:
+        """So much of a worker's own parameters remains; the rest becomes the outer ones."""
+        for parameter, outer in zip(self.parameters, self.outer):
+            parameter.copy_(outer if own == 0 else torch.lerp(outer, parameter.to(outer), own))
+
+
+def fragments_of(sizes: List[int], fragments: int) -> List[List[int]]:
+    """The layers of each fragment, ascending. As the planner deals them out (proto/local_steps.h): largest first to
+    the fragment with fewest floats so far, of equals to the first.
+    """
+    loads = [0] * fragments
+    parts: List[List[int]] = [[] for _ in loads]
+    for layer in sorted(range(len(sizes)), key=lambda layer: -sizes[layer]):
+        least = loads.index(min(loads))
+        loads[least] += sizes[layer]
+        parts[least].append(layer)
+    return [sorted(part) for part in parts if part]
+
+
 class Rounds:
-    """Counts the steps of the inner optimizer, and exchanges after each `every` of them."""
+    """Counts the steps of the inner optimizer, and exchanges each fragment once a round, which is an iteration of the
+    session's."""
 
     def __init__(
         self,
@@ -23,30 +101,17 @@ class Rounds:
         optimizer: torch.optim.Optimizer,
         layers: List[Layer],
         session: Session,
-        every: int,
-        outer_lr: float,
-        outer_momentum: float,
+        outer: Outer,
     ):
         """Worker 0's parameters become everybody's. Raises PoseidonError."""
         self._shared = SharedModel(type(model).__name__, layers, session, batch_size=1)
-        self._layers = layers
-        self._every = every
-        self._steps = 0
+        self._options = outer
+        self._step = 0  # of the round
         self._loss = float("nan")
-        # Where the round began; what the outer optimizer changes.
-        self._starts = [
-            [
-                torch.nn.Parameter(slot.parameter.detach().float().cpu().clone())
-                for slot in layer.slots
-            ]
-            for layer in layers
+        sizes = [layer.size for layer in layers]
+        self._fragments = [
+            _Fragment(part, layers, outer) for part in fragments_of(sizes, outer.fragments)
         ]
-        self._outer = torch.optim.SGD(
-            [start for starts in self._starts for start in starts],
-            lr=outer_lr,
-            momentum=outer_momentum,
-            nesterov=outer_momentum > 0,
-        )
         self._handle = optimizer.register_step_post_hook(self._after_step)
 
     @property
@@ -59,10 +124,10 @@ class Rounds:
         self._loss = float(loss)
 
     def finish(self) -> None:
-        """After the last step: a round that has begun ends here, then the others are waited for."""
+        """After the last step: what has been learned since the last exchanges is exchanged, then the others are waited
+        for."""
         self._handle.remove()
-        if self._steps > 0:
-            self._exchange()
+        self._finish_rounds()
         self._shared.finish()
 
     def give_up(self, reason: str) -> None:
@@ -79,26 +144,63 @@ class Rounds:
     def synchronize(self) -> None:
         """Parameters are always up to date."""
 
-    def _after_step(self, *_) -> None:
-        self._steps += 1
-        if self._steps == self._every:
-            self._exchange()
-
     @torch.no_grad()
-    def _exchange(self) -> None:
-        self._steps = 0
-        for index in reversed(range(len(self._layers))):
-            slots = self._layers[index].slots
-            for view, slot, start in zip(self._shared.gradient(index), slots, self._starts[index]):
+    def _after_step(self, *_) -> None:
+        self._step += 1
+        for fragment in self._fragments:
+            fragment.steps += 1
+            fragment.due -= 1
+        for number, fragment in enumerate(self._fragments):
+            if self._step == self._options.sent_after(number):
+                self._send(fragment)
+        if self._step == self._options.every:
+            self._end_round()
+        for fragment in self._fragments:
+            if fragment.due == 0:
+                self._receive(fragment, self._options.mixing)
+
+    def _send(self, fragment: _Fragment) -> None:
+        outer = dict(zip(map(id, fragment.parameters), fragment.outer))
+        for index in reversed(fragment.layers):
+            slots = self._shared.layers[index].slots
+            for view, slot in zip(self._shared.gradient(index), slots):
+                start = outer[id(slot.parameter)]
                 torch.sub(start, slot.parameter.to(start), out=view)
             self._shared.ready(index)
+        fragment.steps = 0
+        fragment.due = self._options.overlap_steps
+
+    def _receive(self, fragment: _Fragment, mixing: float) -> None:
+        means = [view for index in fragment.layers for view in self._shared.wait_for_mean(index)]
+        fragment.step(means)
+        fragment.mix(mixing)
+        fragment.due = -1
+
+    def _end_round(self) -> None:
+        self._step = 0
         self._shared.end_iteration(self._loss)
         self._loss = float("nan")
-        for index, starts in enumerate(self._starts):
-            for view, start in zip(self._shared.wait_for_mean(index), starts):
-                start.grad = view
-        self._outer.step()
-        for layer, starts in zip(self._layers, self._starts):
-            for slot, start in zip(layer.slots, starts):
-                start.grad = None
-                slot.parameter.copy_(start)
+
+    @torch.no_grad()
+    def _finish_rounds(self) -> None:
+        for fragment in self._fragments:
+            if fragment.due >= 0:
+                self._receive(fragment, self._options.mixing)
+        numbered = list(enumerate(self._fragments))
+        left = [part for number, part in numbered if self._step < self._options.sent_after(number)]
+        if len(left) < len(self._fragments):
+            self._exchange(left)  # the round is to be whole
+        learned = [fragment for fragment in self._fragments if fragment.steps > 0]
+        for fragment in self._fragments:
+            if fragment not in learned:
+                fragment.mix(0)
+        if learned:
+            self._exchange(self._fragments, learned)
+
+    def _exchange(self, sent: List[_Fragment], learned: Optional[List[_Fragment]] = None) -> None:
+        """At once, with nothing of a worker's own remaining. Those that have not `learned` anything stay as they are."""
+        for fragment in sent:
+            self._send(fragment)
+        self._end_round()
+        for fragment in sent if learned is None else learned:
+            self._receive(fragment, mixing=0)

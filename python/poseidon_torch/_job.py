@@ -139,21 +139,33 @@ class JobOptions:
     deterministic: bool = False
     lanes: int = 1
     deadline_seconds: float = 600.0
+    # Of DiLoCo.
+    local_steps: int = 1
+    fragments: int = 1
+    overlap_steps: int = 0
+    step_deadline_seconds: Optional[float] = None
 
     def text(self, place: Place, host: str, port: int, run: int, security: str) -> str:
         """The config; the same on all ranks, or the scheduler refuses them. `security` is a field of its own."""
         network = f' network {{ bandwidth: "{self.bandwidth}" }}' if self.bandwidth else ""
+        stall = self.step_deadline_seconds or self.deadline_seconds
         return (
             'name: "torch"\n'
             f"cluster {{ workers: {place.workers} servers: {self.servers or place.nodes} "
             f'scheduler_host: "{host}" scheduler_port: {port} '
             f"join_deadline_seconds: {self.deadline_seconds}{network} }}\n"
             f"communication {{ policy: {self.policy} codec: {self.codec} lanes: {self.lanes} "
-            f"bucket_bytes: {self.bucket_bytes} stall_deadline_seconds: {self.deadline_seconds} "
-            f"deterministic: {_bool(self.deterministic)} wait_for_all: {_bool(self.wait_for_all)} }}\n"
+            f"bucket_bytes: {self.bucket_bytes} stall_deadline_seconds: {stall} "
+            f"deterministic: {_bool(self.deterministic)} wait_for_all: {_bool(self.wait_for_all)} "
+            f"local_steps: {self.local_steps} fragments: {self.fragments} overlap_steps: {self.overlap_steps} }}\n"
             f"run: {run}\n"
             f"{security}"
         )
+
+
+def needs_servers(codec: Optional[str]) -> bool:
+    """Whether only servers can use it: what it leaves out is kept for the next time, which all-reduces can't."""
+    return codec in ("INT8", "ONE_BIT", "TOP_K")
 
 
 def _bool(value: bool) -> str:

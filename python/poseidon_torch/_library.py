@@ -485,12 +485,21 @@ class Communicator:
     """All-reduce and all-gather without a job (include/poseidon/communicator.h). One thread at a time."""
 
     def __init__(
-        self, rank: int, endpoints: Sequence[str], lanes: int = 1, deadline_seconds: float = 60.0
+        self,
+        rank: int,
+        endpoints: Sequence[str],
+        lanes: int = 1,
+        deadline_seconds: float = 60.0,
+        key_file: str = "",
+        allow: Sequence[str] = (),
     ):
-        """`endpoints`: "host:port" of all ranks; this one listens on its own. Waits for all. Raises PoseidonError."""
+        """`endpoints`: "host:port" of all ranks; this one listens on its own. Waits for all. `key_file`: of a key that
+        all ranks share; `allow`: networks that connections may come from (docs/security.md). Raises PoseidonError.
+        """
         self._call = _Calls(lambda: None)
         self._ranks = len(endpoints)
         texts = (c_char_p * len(endpoints))(*(endpoint.encode() for endpoint in endpoints))
+        networks = (c_char_p * len(allow))(*(network.encode() for network in allow))
         options = _CommunicatorOptions(
             rank=rank,
             ranks=len(endpoints),
@@ -498,6 +507,9 @@ class Communicator:
             lanes=lanes,
             deadline_seconds=deadline_seconds,
             interrupted=self._call.interrupted,
+            key_file=key_file.encode(),
+            allow=networks,
+            networks=len(allow),
         )
         self._call("communicator_create", options, ctypes.byref(self._call.handle))
 

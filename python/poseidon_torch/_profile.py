@@ -1,22 +1,53 @@
 """What a model takes on this machine, layer by layer, and from that what it would take on many."""
 
+import dataclasses
 import json
 import pathlib
 import statistics
 import subprocess
 import tempfile
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import torch
 
 from . import _library
 from ._example import Example, Trace, call
+from ._job import needs_servers
 from ._layers import Layer, layers_of
 from ._library import ConfigError
 
 # The first passes allocate memory and choose kernels.
 _WARM_UP = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalSteps:
+    """DiLoCo in the place of a policy, for Profile.plan and simulate: what DiLoCo's arguments of these names say."""
+
+    every: int = 100
+    fragments: int = 1
+    overlap_steps: int = 0
+    codec: str = "FP32"
+    policy: Optional[str] = None  # as DiLoCo chooses it
+
+    def __str__(self) -> str:
+        """As a table's row is called."""
+        parts = f"/{self.fragments}" if self.fragments > 1 else ""
+        overlap = f"+{self.overlap_steps}" if self.overlap_steps > 0 else ""
+        codec = f" {self.codec}" if self.codec != "FP32" else ""
+        return f"DiLoCo {self.every}{parts}{overlap}{codec}"
+
+    def flags(self) -> Dict[str, Any]:
+        """Of `poseidon plan` and `poseidon simulate`."""
+        names = {"FP32": "fp32", "ONE_BIT": "1bit", "TOP_K": "topk"}
+        return {
+            "policy": self.policy or ("ALL_PS" if needs_servers(self.codec) else "ALL_RING"),
+            "codec": names.get(self.codec, self.codec.lower()),
+            "local_steps": self.every,
+            "fragments": self.fragments,
+            "overlap_steps": self.overlap_steps,
+        }
 
 
 class Profile:
@@ -58,7 +89,11 @@ class Profile:
         pathlib.Path(path).write_text(self.text(), encoding="utf-8")
 
     def plan(
-        self, workers: int, bandwidth: str = "10Gbps", policy: str = "TIME", **options
+        self,
+        workers: int,
+        bandwidth: str = "10Gbps",
+        policy: Union[str, LocalSteps] = "TIME",
+        **options,
     ) -> Dict[str, Any]:
         """How the layers would be exchanged: `poseidon plan`'s JSON. `options` are its other flags, as servers=8."""
         return self._ask("plan", workers, bandwidth, policy, options)
@@ -67,25 +102,30 @@ class Profile:
         self,
         workers: Sequence[int],
         bandwidth: str = "10Gbps",
-        policies: Sequence[str] = ("TIME",),
+        policies: Sequence[Union[str, LocalSteps]] = ("TIME",),
         **options,
     ) -> List[Dict[str, Any]]:
         """What training would take on so many workers, one result for each number and policy.
 
         Results are `poseidon simulate`'s: among others iteration_ms, compute_ms, images_per_second, speedup and
-        efficiency; with `policy`. `options` are its other flags, as latency="30us". Prints a table.
+        efficiency; with `policy`, and `waiting`, the share of the time that workers do not compute. `options` are its
+        other flags, as latency="30us". A policy can be LocalSteps(...), for what DiLoCo would give; then an iteration
+        is a step. Prints a table, in which MB are what the machine that moves most sends for an iteration.
         """
         results = []
         print(
-            f"{'workers':>7}  {'policy':18}  {'iteration ms':>12}  {'samples/s':>10}  {'speedup':>8}"
+            f"{'workers':>7}  {'policy':22}  {'iteration ms':>12}  {'samples/s':>10}  {'speedup':>8}  {'MB':>9}  "
+            f"{'waiting':>7}"
         )
         for count in [workers] if isinstance(workers, int) else workers:
             for policy in policies:
                 result = self._ask("simulate", count, bandwidth, policy, dict(options))
-                results.append({**result, "policy": policy})
+                waiting = 1 - result["gpu_busy"]
+                results.append({**result, "policy": policy, "waiting": waiting})
                 print(
-                    f"{count:7}  {policy:18}  {result['iteration_ms']:12.2f}  "
-                    f"{result['images_per_second']:10.0f}  {result['speedup']:8.2f}",
+                    f"{count:7}  {str(policy):22}  {result['iteration_ms']:12.2f}  "
+                    f"{result['images_per_second']:10.0f}  {result['speedup']:8.2f}  "
+                    f"{result['bytes_per_node']['sent'] / 1e6:9.3f}  {waiting:7.1%}",
                     flush=True,
                 )
         return results
@@ -103,8 +143,16 @@ class Profile:
             f"rows_per_sample: {layer.rows // self.batch} bias: {bias} {times} }}\n"
         )
 
-    def _ask(self, verb: str, workers: int, bandwidth: str, policy: str, options: dict) -> dict:
+    def _ask(
+        self,
+        verb: str,
+        workers: int,
+        bandwidth: str,
+        policy: Union[str, LocalSteps],
+        options: dict,
+    ) -> dict:
         options.setdefault("servers", workers)
+        options.update(policy.flags() if isinstance(policy, LocalSteps) else {"policy": policy})
         with tempfile.TemporaryDirectory(prefix="poseidon_torch.") as folder:
             path = f"{folder}/model.profile"
             self.save(path)
@@ -115,7 +163,6 @@ class Profile:
                 f"--profile={path}",
                 f"--workers={workers}",
                 f"--bandwidth={bandwidth}",
-                f"--policy={policy}",
                 "--format=json",
                 *flags,
             ]

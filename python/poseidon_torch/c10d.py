@@ -11,14 +11,21 @@ Sums and means of float32 tensors on the processor, from 64 KiB on, go to a Comm
 devices and operations, small tensors, all-gathers) goes to gloo. It brings reach, not the best speed: what knows a
 model's layers is poseidon_torch.distribute.
 
+    options = poseidon_torch.c10d.Options(key_file="job.key")  # made by `poseidon keys`, on each machine
+    torch.distributed.init_process_group("poseidon", pg_options=options)
+
+encrypts what goes to the Communicator, in which only who has the key can be a rank; what goes to gloo is open
+(docs/security.md).
+
 Ranks are named in errors, and no call waits for longer than the group's timeout. A job whose ranks do not make the same
 calls in the same order ends with an error.
 """
 
 import concurrent.futures
+import dataclasses
 import datetime
 import os
-from typing import Callable, List
+from typing import Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -26,6 +33,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from . import _library
 from ._job import free_ports, own_address, resolve
+from ._library import ConfigError
 
 # For init_process_group.
 NAME = "poseidon"
@@ -62,18 +70,39 @@ _DELEGATED = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Who may be a rank, for init_process_group's pg_options; all groups have those of the first one."""
+
+    key_file: str = ""  # of a key that all ranks share; not given: none
+    # Addresses and networks ("10.0.0.0/8") that connections may come from, besides, without a key, the ranks' own.
+    allow: Sequence[str] = ()
+
+
 class PoseidonProcessGroup(dist.ProcessGroup):
     """Ranks with a Communicator, and a gloo group for the rest. Calls return at once, and one thread carries out
     the all-reduces in the order of the calls; a call that is waited for is carried out where it is made.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta):
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        timeout: datetime.timedelta,
+        options: Options = Options(),
+    ):
         super().__init__(rank, size)
+        self.poseidon_options = options
         self._name = ""
         self._size = size
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self._communicator = _library.Communicator(
-            rank, _endpoints(store, rank, size), deadline_seconds=timeout.total_seconds()
+            rank,
+            _endpoints(store, rank, size),
+            deadline_seconds=timeout.total_seconds(),
+            key_file=options.key_file,
+            allow=options.allow,
         )
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "poseidon all-reduce")
         self._last = self._thread.submit(int)  # call of the thread's
@@ -162,8 +191,20 @@ def _host_of(store: dist.Store) -> str:
     return getattr(store, "host", None) or os.environ.get("MASTER_ADDR", "127.0.0.1")
 
 
-def _create(store, rank, size, timeout) -> PoseidonProcessGroup:
-    return PoseidonProcessGroup(store, rank, size, timeout)
+def _options_of(given: Optional[object]) -> Options:
+    if isinstance(given, Options):
+        return given
+    if given is not None:
+        raise ConfigError(f"pg_options is {given!r}; it must be a poseidon_torch.c10d.Options")
+    # A group of some ranks, as FSDP's, must not be more open than that of all.
+    world = dist.GroupMember.WORLD
+    return world.poseidon_options if isinstance(world, PoseidonProcessGroup) else Options()
 
 
-dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+def _create(group, options: Optional[object]) -> PoseidonProcessGroup:
+    return PoseidonProcessGroup(
+        group.store, group.group_rank, group.group_size, group.timeout, _options_of(options)
+    )
+
+
+dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])

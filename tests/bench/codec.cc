@@ -95,11 +95,10 @@ void Register(const std::string& name, Arguments&&... arguments) {
 }
 
 void RegisterAll() {
-  const std::pair<const char*, Codec> codecs[] = {{"fp32", {CodecType::kFp32}},
-                                                  {"fp16", {CodecType::kFp16}},
-                                                  {"bf16", {CodecType::kBf16}},
-                                                  {"one_bit", {CodecType::kOneBit}},
-                                                  {"top_k", {CodecType::kTopK, 0.01}}};
+  const std::pair<const char*, Codec> codecs[] = {
+      {"fp32", {CodecType::kFp32}},      {"fp16", {CodecType::kFp16}},
+      {"bf16", {CodecType::kBf16}},      {"int8", {CodecType::kInt8}},
+      {"one_bit", {CodecType::kOneBit}}, {"top_k", {CodecType::kTopK, 0.01}}};
   for (const auto& [name, spec] : codecs) {
     Register(std::string("Encode/") + name, TimeEncode, spec, true);
     Register(std::string("EncodePlain/") + name, TimeEncode, spec, false);

@@ -57,6 +57,7 @@ void BenchCodecs(Device& device, std::span<float> values, std::span<float> resid
   PrintHeading("GB/s, codecs");
   const std::pair<const char*, Codec> codecs[] = {{"FP16", {CodecType::kFp16}},
                                                   {"BF16", {CodecType::kBf16}},
+                                                  {"INT8", {CodecType::kInt8}},
                                                   {"ONE_BIT", {CodecType::kOneBit}},
                                                   {"TOP_K", {CodecType::kTopK, 0.01}}};
   for (const auto& [name, spec] : codecs) {

@@ -88,6 +88,7 @@ TEST_P(FeedbackOnGpu, PacksTheHostsBytes) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackOnGpu,
                          testing::Values(Codec{.type = CodecType::kOneBit},
+                                         Codec{.type = CodecType::kInt8},
                                          Codec{.type = CodecType::kTopK, .top_k_share = 0.01}));
 
 }  // namespace

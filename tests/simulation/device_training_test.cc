@@ -342,12 +342,13 @@ TEST_P(PackingOnDevices, OfRandomTrainingsComesToTheBitsOfHosts) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, PackingOnDevices, testing::Values(FP16, BF16, ONE_BIT, TOP_K));
+INSTANTIATE_TEST_SUITE_P(Codecs, PackingOnDevices,
+                         testing::Values(FP16, BF16, ONE_BIT, TOP_K, INT8));
 
 // Under the same KV pairs in other lanes: whenever the job goes over, nothing that was not sent may
 // get lost on its way from the device to the host, to the new plan's memory, and back.
 TEST(DeviceTraining, WhatWasNotSentIsKeptWhenThePlanChanges) {
-  for (const WireCodec codec : {ONE_BIT, TOP_K}) {
+  for (const WireCodec codec : {ONE_BIT, TOP_K, INT8}) {
     SimulatedClusterOptions options = PackedTraining(FactorTraining(100), codec);
     options.job.mutable_communication()->set_update_at(Communication::SERVERS);
     options.job.mutable_communication()->set_bucket_bytes(100000);

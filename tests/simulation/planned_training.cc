@@ -1,5 +1,7 @@
 #include "tests/simulation/planned_training.h"
 
+#include <algorithm>
+
 #include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
 #include "simulation/plan_trial.h"
@@ -54,7 +56,8 @@ PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model, bool tried
   SimulationControl control;
   if (tried) control.planner = PlanByTrial;
   const SimulatedTraining training = SimulateTraining(job, model, steady, {}, control);
-  return {ExpectedIterationMs(training.plan) / 1000, training.iteration};
+  const int steps = std::max(1, training.plan.local_steps());
+  return {ExpectedIterationMs(training.plan) / 1000 / steps, training.iteration};
 }
 
 }  // namespace poseidon

@@ -174,7 +174,7 @@ Arithmetic IndependentGradients(const ModelSpec& model) {
 }
 
 TEST(SwitchTest, WhatACodecHasNotSentIsSentUnderTheNextPlan) {
-  for (const WireCodec codec : {ONE_BIT, TOP_K}) {
+  for (const WireCodec codec : {ONE_BIT, TOP_K, INT8}) {
     SCOPED_TRACE(WireCodec_Name(codec));
     SimulatedClusterOptions options =
         SmallTraining(3, 2, {DenseLayer("a", 50), InnerProductLayer("b", 6, 5, 2)}, 12,

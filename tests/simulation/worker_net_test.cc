@@ -280,7 +280,7 @@ TEST(WorkerNetTest, DevicesUpdateFromFactorsAndPack) {
 // Of one replica or several, whose sum is packed once; and so under another plan with the same KV
 // pairs.
 TEST(WorkerNetTest, DevicesPackAsHostsDo) {
-  for (const WireCodec codec : {FP16, ONE_BIT, TOP_K}) {
+  for (const WireCodec codec : {FP16, ONE_BIT, TOP_K, INT8}) {
     for (const int devices : {1, 3}) {
       SCOPED_TRACE(WireCodec_Name(codec));
       SCOPED_TRACE(devices);

@@ -1,9 +1,17 @@
 #!/usr/bin/env python3
 """DistributedDataParallel and FSDP2 train by the backend "poseidon" as they do by gloo."""
 
+import pathlib
+import subprocess
+import sys
+import tempfile
 import unittest
 
-from ranks import PATIENCE, Ranks
+from ranks import PATIENCE, ROOT, Ranks
+
+sys.path.insert(0, str(ROOT / "python"))
+
+from poseidon_torch import _library  # pylint: disable=wrong-import-position
 
 
 class C10d(unittest.TestCase):
@@ -14,6 +22,16 @@ class C10d(unittest.TestCase):
                     self.assertEqual(result.code, 0, result.output)
                     self.assertIn("equal", result.output.splitlines())
                 print(processes.output(0))
+
+    def test_a_key_keeps_others_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = _library.find_program("poseidon")
+            subprocess.run([program, "keys", f"--out={folder}"], check=True, capture_output=True)
+            key = str(pathlib.Path(folder) / "job.key")
+            with Ranks("c10d_key.py", 3, [key]) as processes:
+                for result in processes.wait(PATIENCE):
+                    self.assertEqual(result.code, 0, result.output)
+                    self.assertIn("kept out", result.output.splitlines())
 
 
 if __name__ == "__main__":

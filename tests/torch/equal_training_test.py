@@ -20,9 +20,14 @@ class EqualTraining(unittest.TestCase):
         with Ranks("diloco.py", 3) as ranks:
             for rank, result in enumerate(ranks.wait(PATIENCE)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
-            said = (ranks.out / "scheduler.log").read_text()
-            self.assertIn("8 iterations", said)  # seven whole rounds, and what was left
-            self.assertIn("all workers ended with the same parameters", said)
+            said = {
+                path.parent.name: path.read_text() for path in ranks.out.glob("*/scheduler.log")
+            }
+            self.assertEqual(len(said), 5)
+            # Seven whole rounds, and what was left.
+            self.assertIn("8 iterations", said["job0"])
+            for log in said.values():
+                self.assertIn("all workers ended with the same parameters", log)
 
 
 if __name__ == "__main__":

@@ -296,6 +296,28 @@ class Misuse(unittest.TestCase):
         for number, value in enumerate(momentum):
             self.assertTrue(state[number]["momentum_buffer"].equal(value))
 
+    def test_diloco_that_cannot_be(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        for said, options in (
+            ("every is 0; it must be at least 1", {"every": 0}),
+            (
+                "fragments is 3; it must be at least 1, and at most every, 2",
+                {"every": 2, "fragments": 3},
+            ),
+            (
+                "overlap_steps is 5; it must be at least 0 and below every / fragments, 5",
+                {"every": 10, "fragments": 2, "overlap_steps": 5},
+            ),
+            ("mixing is 1.5; it must be from 0 to 1", {"mixing": 1.5}),
+        ):
+            with self.subTest(said), self.assertRaises(psd.ConfigError) as refused:
+                psd.DiLoCo(model, sgd(model), **options)
+            self.assertIn(said, str(refused.exception))
+        # What the job config's own check finds.
+        with self.assertRaisesRegex(psd.PoseidonError, "TIME hides exchanges behind each step"):
+            psd.DiLoCo(model, sgd(model), policy="TIME")
+
     def test_a_fork(self):
         self.init()
         model = torch.nn.Linear(4, 4)

@@ -55,6 +55,26 @@ class ProfileTest(unittest.TestCase):
             self.assertAlmostEqual(result["compute_ms"], compute, delta=0.01 * compute)
             self.assertGreaterEqual(result["iteration_ms"], 0.99 * compute)
 
+    def test_local_steps_beside_policies(self):
+        profile = self.profile_of(WidePerceptron)
+        local = psd.LocalSteps(every=50, fragments=2, overlap_steps=3, codec="INT8")
+        results = profile.simulate(4, "1Gbps", ["ALL_RING", psd.LocalSteps(every=50), local])
+        ring, plain, streamed = results
+        self.assertEqual(streamed["policy"], local)
+        # A ring's bytes once in fifty steps; a quarter of them, and steps of blocks, with a byte a float.
+        sent = [result["bytes_per_node"]["sent"] for result in results]
+        self.assertAlmostEqual(sent[0] / sent[1], 50, delta=0.5)
+        self.assertAlmostEqual(sent[1] / sent[2], 4 / (1 + 4 / 256), delta=0.1)
+        self.assertLess(plain["waiting"], ring["waiting"])
+        self.assertLessEqual(streamed["waiting"], plain["waiting"])
+        for result in (plain, streamed):
+            self.assertAlmostEqual(
+                result["waiting"], 1 - result["compute_ms"] / result["iteration_ms"], delta=1e-3
+            )
+        planned = profile.plan(4, "1Gbps", local)
+        self.assertEqual(planned["local_steps"], 50)
+        self.assertEqual({bucket["codec"] for bucket in planned["buckets"]}, {"int8"})
+
     def test_mistakes(self):
         profile = self.profile_of(ConvolutionalNet)
         with self.assertRaisesRegex(psd.ConfigError, "bandwidth"):

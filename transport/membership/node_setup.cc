@@ -53,9 +53,15 @@ std::string FindPublicHost(const std::string& scheduler_host) {
                     "\"; is the network up?");
 }
 
-Duration PauseDeadline(const Job& job) {
-  return kDeadlinesToPause * Seconds(job.communication().stall_deadline_seconds());
+Duration StallDeadline(const Job& job) {
+  constexpr double longest = 1e8;  // three years; much more has no nanoseconds
+  const Communication& communication = job.communication();
+  const int fragments = communication.fragments();
+  const int steps = (communication.local_steps() + fragments - 1) / fragments;
+  return Seconds(std::min(longest, communication.stall_deadline_seconds() * steps));
 }
+
+Duration PauseDeadline(const Job& job) { return kDeadlinesToPause * StallDeadline(job); }
 
 HeartbeatTiming TimingOf(const Job& job) {
   return {Seconds(job.communication().heartbeat_interval_seconds()),

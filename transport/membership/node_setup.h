@@ -22,6 +22,11 @@ std::optional<Duration> SchedulerDeadline(const Job& job);
 
 HeartbeatTiming TimingOf(const Job& job);
 
+// How long a node waits for others that are alive before the job ends: stall_deadline_seconds for
+// each local step from one exchange to the next, as workers that train on their own drift apart by
+// some of each step's time.
+Duration StallDeadline(const Job& job);
+
 // How long all workers together may take to pause for another plan.
 Duration PauseDeadline(const Job& job);
 

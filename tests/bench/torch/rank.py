@@ -16,7 +16,7 @@ from typing import Callable, Iterator, List
 
 import torch
 import torch.distributed as dist
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import nets
@@ -54,6 +54,12 @@ def ddp(training: Training, options) -> Iterator[None]:
         training.model = DistributedDataParallel(training.model, **options)
         if hook == "bf16":
             training.model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        elif hook == "powersgd":
+            # From the third iteration on; DDP's first one is there to find the buckets.
+            state = powerSGD_hook.PowerSGDState(
+                process_group=None, matrix_approximation_rank=1, start_powerSGD_iter=2
+            )
+            training.model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
         yield
     finally:
         training.model = None

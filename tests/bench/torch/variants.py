@@ -8,7 +8,8 @@ MIB = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """`bytes`: those of equal kind are compared with one another ("dense", "half", "fewer").
+    """`bytes`: those of equal kind are compared with one another ("dense", "half", "fewer",
+    "low rank").
     `means`: how exact its means are ("exact", "rounded", or "" where they are not means)."""
 
     name: str
@@ -22,7 +23,7 @@ ALONE = Variant("no exchange", "alone", {}, "none", "")
 
 
 def ddp() -> List[Variant]:
-    """Over gloo. Without powerSGD_hook: over several buckets gloo ends some of its trainings, as sizes of
+    """Over gloo. powerSGD_hook has one bucket: over several gloo ends some of its trainings, as sizes of
     all-reduces on different ranks do not match."""
     found = [Variant("DDP", "ddp", {})]
     for size in (4, 1):
@@ -39,6 +40,14 @@ def ddp() -> List[Variant]:
             {"bucket_cap_mb": 4, "hook": "bf16"},
             "half",
             "rounded",
+        ),
+        # What it sends is an approximation of the mean, of rank 1.
+        Variant(
+            "DDP, powerSGD_hook, one bucket",
+            "ddp",
+            {"bucket_cap_mb": 1 << 20, "hook": "powersgd"},
+            "low rank",
+            "",
         ),
     ]
     return found

@@ -78,8 +78,10 @@ class FeedbackStageTest : public testing::TestWithParam<int> {};
 
 TEST_P(FeedbackStageTest, PacksTheHostsBytes) {
   Random random(GetParam());
-  const Codec codec = random.Chance(0.5) ? Codec{.type = CodecType::kOneBit}
-                                         : Codec{.type = CodecType::kTopK, .top_k_share = 0.1};
+  const Codec codecs[] = {{.type = CodecType::kOneBit},
+                          {.type = CodecType::kTopK, .top_k_share = 0.1},
+                          {.type = CodecType::kInt8}};
+  const Codec codec = codecs[random.Below(std::size(codecs))];
   std::vector<size_t> layers(1 + random.Below(8));
   size_t floats = 0;
   for (size_t& size : layers) floats += size = 1 + random.Below(random.Chance(0.5) ? 10 : 4000);

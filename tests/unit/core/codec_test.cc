@@ -29,6 +29,7 @@ TEST(Codec, SizesAreFixed) {
   EXPECT_EQ(EncodedBytes(kOneBit, 1024), 136U);
   EXPECT_EQ(EncodedBytes(kOneBit, 1025), 136U + 9U);
   EXPECT_EQ(EncodedBytes(kOneBit, 4096), 4 * 136U);
+  EXPECT_EQ(EncodedBytes(kInt8, 257), 265U);
   EXPECT_EQ(EncodedBytes(kTopK, 1), 8U);
   EXPECT_EQ(EncodedBytes(kTopK, 10), 8U);
   EXPECT_EQ(EncodedBytes(kTopK, 11), 16U);

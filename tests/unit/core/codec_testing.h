@@ -26,7 +26,8 @@ inline const Codec kFp16{CodecType::kFp16};
 inline const Codec kBf16{CodecType::kBf16};
 inline const Codec kOneBit{CodecType::kOneBit};
 inline const Codec kTopK{CodecType::kTopK, 0.1};
-inline const Codec kAll[] = {kFp32, kFp16, kBf16, kOneBit, kTopK, {CodecType::kTopK, 1}};
+inline const Codec kInt8{CodecType::kInt8};
+inline const Codec kAll[] = {kFp32, kFp16, kBf16, kOneBit, kTopK, {CodecType::kTopK, 1}, kInt8};
 
 // None, one, primes, and both sides of vectors, bytes of bits, buffers and blocks.
 inline const size_t kSizes[] = {0,  1,   2,   3,    7,    8,    9,    15,   16,   17,   31,   61,

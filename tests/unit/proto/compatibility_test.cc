@@ -28,9 +28,9 @@ std::string Refused(const std::string& communication, int workers = 6) {
 TEST(CombinationsTest, WhatWorksIsNotRefused) {
   for (const std::string communication :
        {"", "policy: ALL_PS codec: ONE_BIT", "policy: ALL_PS codec: TOP_K", "codec: TOP_K",
-        "policy: ALL_RING codec: FP16", "policy: ALL_TORUS codec: BF16 grid: 2 grid: 3",
-        "policy: ALL_SFB codec: ONE_BIT", "policy: ALL_ADAM codec: FP16",
-        "policy: TIME codec: FP16", "policy: ALL_PS staleness: 3",
+        "policy: ALL_PS codec: INT8", "codec: INT8", "policy: ALL_RING codec: FP16",
+        "policy: ALL_TORUS codec: BF16 grid: 2 grid: 3", "policy: ALL_SFB codec: ONE_BIT",
+        "policy: ALL_ADAM codec: FP16", "policy: TIME codec: FP16", "policy: ALL_PS staleness: 3",
         "policy: ALL_PS staleness: -1 update_at: SERVERS", "policy: ALL_PS update_at: SERVERS",
         "update_at: WORKERS codec: FP16", "policy: ALL_RING deterministic: true",
         "policy: ALL_RING update_at: WORKERS", "policy: ALL_TORUS grid: 6",
@@ -66,6 +66,7 @@ TEST(CombinationsTest, WhatCannotWorkIsRefusedWithItsReason) {
   EXPECT_THAT(Refused("policy: ALL_RING codec: ONE_BIT"),
               HasSubstr("codec: 1-bit cannot work with ring: partial sums would be rounded again"));
   EXPECT_THAT(Refused("policy: ALL_HALVING_DOUBLING codec: TOP_K"), HasSubstr("halving-doubling"));
+  EXPECT_THAT(Refused("policy: ALL_RING codec: INT8"), HasSubstr("int8 cannot work with ring"));
   EXPECT_THAT(Refused("policy: TIME deterministic: true"),
               HasSubstr("communication.deterministic"));
   EXPECT_THAT(Refused("policy: ALL_PS staleness: 1 deterministic: true"),
@@ -169,7 +170,7 @@ TEST(CombinationsTest, WorkersThatLeaveAreNotWaitedFor) {
 }
 
 TEST(CombinationsTest, CodecsThatSchemesCanUse) {
-  for (const WireCodec codec : {FP32, FP16, BF16, ONE_BIT, TOP_K}) {
+  for (const WireCodec codec : {FP32, FP16, BF16, ONE_BIT, TOP_K, INT8}) {
     EXPECT_THAT(WhyNotCodec(PS, codec), IsEmpty());
     EXPECT_EQ(WhyNotCodec(ADAM, codec).empty(), codec == FP32);
     const bool halves = codec == FP32 || codec == FP16 || codec == BF16;
@@ -177,6 +178,25 @@ TEST(CombinationsTest, CodecsThatSchemesCanUse) {
       EXPECT_EQ(WhyNotCodec(scheme, codec).empty(), halves);
     }
   }
+}
+
+TEST(CombinationsTest, LocalStepsNeedExchangesOfTheirOwn) {
+  for (const char* policy : {"ALL_PS", "ALL_RING", "ALL_HALVING_DOUBLING", "ALL_TORUS"}) {
+    EXPECT_EQ(Refused(std::string("local_steps: 10 policy: ") + policy), "");
+  }
+  EXPECT_EQ(Refused("local_steps: 10 fragments: 5 overlap_steps: 1 policy: ALL_PS codec: INT8"),
+            "");
+  EXPECT_THAT(Refused("local_steps: 10 policy: TIME"), HasSubstr("each step's backward pass"));
+  for (const char* policy : {"BYTES", "ALL_SFB", "ALL_ADAM"}) {
+    EXPECT_THAT(Refused(std::string("local_steps: 10 policy: ") + policy),
+                HasSubstr("what many steps have changed has no factors"));
+  }
+  EXPECT_THAT(Refused("local_steps: 10 policy: ALL_PS staleness: 1"),
+              HasSubstr("all workers go on from the same parameters"));
+  EXPECT_THAT(Refused("local_steps: 10 policy: ALL_PS overlap: false"),
+              HasSubstr("nothing is exchanged during a backward pass"));
+  EXPECT_THAT(Refused("local_steps: 10 fragments: 2 bucket_bytes: 100 policy: ALL_PS"),
+              HasSubstr("same one of the fragments"));
 }
 
 TEST(CombinationsTest, GridsAreAsSquareAsCanBe) {

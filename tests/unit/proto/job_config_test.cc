@@ -73,6 +73,10 @@ TEST_F(JobConfigTest, BadValuesAreNamedWithTheirPlace) {
               HasSubstr("heartbeat_deadline_seconds is inf"));
   EXPECT_THAT(bad("communication { stall_deadline_seconds: 0 }\n"),
               HasSubstr("stall_deadline_seconds is 0"));
+  EXPECT_THAT(bad("communication { local_steps: 0 }\n"), HasSubstr("local_steps is 0"));
+  EXPECT_THAT(bad("communication { local_steps: 4 fragments: 5 }\n"), HasSubstr("fragments is 5"));
+  EXPECT_THAT(bad("communication { local_steps: 9 fragments: 2 overlap_steps: 4 }\n"),
+              HasSubstr("overlap_steps is 4"));
   EXPECT_THAT(bad("communication { heartbeat_interval_seconds: 0 }\n"),
               HasSubstr("heartbeat_interval_seconds is 0"));
 }

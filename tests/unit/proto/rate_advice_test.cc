@@ -32,7 +32,7 @@ TEST(RateAdvice, NamesTheRateToTryWhereGradientsComeLate) {
 }
 
 TEST(RateAdvice, SaysNothingWhereNoneComesLate) {
-  for (const WireCodec codec : {FP32, FP16, BF16}) {
+  for (const WireCodec codec : {FP32, FP16, BF16, INT8}) {
     EXPECT_FALSE(RateAdvice(PlanOf(0, codec), 0.03F)) << WireCodec_Name(codec);
   }
   Plan alone = PlanOf(-1, FP32);

@@ -13,7 +13,7 @@
 namespace poseidon {
 namespace {
 
-constexpr WireCodec kCodecs[] = {FP32, FP16, BF16, ONE_BIT, TOP_K};
+constexpr WireCodec kCodecs[] = {FP32, FP16, BF16, ONE_BIT, TOP_K, INT8};
 
 wire::PlanAndModel SumPlan(int workers, WireCodec codec, int64_t size, bool deterministic) {
   wire::PlanAndModel plan = EmptyPlan(workers);
@@ -31,7 +31,7 @@ Codec SpecOf(const wire::PlanAndModel& plan) {
 
 Payload Packed(const Codec& spec, const Floats& values, Floats& residual) {
   std::string bytes(EncodedBytes(spec, static_cast<int64_t>(values.size())), '\0');
-  const bool feedback = spec.type == CodecType::kOneBit || spec.type == CodecType::kTopK;
+  const bool feedback = NeedsErrorFeedback(spec);
   Encode(spec, values, feedback ? std::span<float>(residual) : std::span<float>(),
          std::as_writable_bytes(std::span(bytes)));
   return Payload::FromString(std::move(bytes));

@@ -1,0 +1,72 @@
+#include "planner/cost/local_steps_model.h"
+
+#include <algorithm>
+
+#include "planner/cost/fragments.h"
+
+namespace poseidon {
+namespace {
+
+// The layers of one fragment as a model, and the part of the plan that is about them.
+struct FragmentPlan {
+  Plan plan;
+  ModelSpec model;
+  std::vector<int> buckets;  // of the whole plan, in the order of the part's
+};
+
+FragmentPlan FragmentOf(const Plan& plan, const ModelSpec& model,
+                        const std::vector<int>& fragment_of, int fragment) {
+  FragmentPlan part{.plan = plan, .model = model, .buckets = {}};
+  part.plan.clear_buckets();
+  part.plan.clear_local_steps();
+  part.model.clear_layers();
+  for (int b = 0; b < plan.buckets_size(); ++b) {
+    const int first = plan.buckets(b).first_layer();
+    if (fragment_of[first] != fragment) continue;
+    BucketPlan& bucket = *part.plan.add_buckets();
+    bucket = plan.buckets(b);
+    bucket.set_first_layer(part.model.layers_size());
+    for (int layer = 0; layer < bucket.layer_count(); ++layer) {
+      *part.model.add_layers() = model.layers(first + layer);
+    }
+    part.buckets.push_back(b);
+  }
+  return part;
+}
+
+}  // namespace
+
+PredictedTimes PredictLocalSteps(const Plan& plan, const ModelSpec& model,
+                                 const std::vector<LayerTime>& layers,
+                                 const PredictIteration& predict) {
+  double step = 0;
+  for (const LayerTime& layer : layers) step += layer.forward + layer.backward;
+  Communication communication;
+  communication.set_local_steps(plan.local_steps());
+  communication.set_fragments(plan.fragments());
+  const std::vector<int> fragment_of = FragmentOfLayer(model, plan.fragments());
+  PredictedTimes times;
+  times.seconds = plan.local_steps() * step;
+  times.buckets.resize(plan.buckets_size());
+  for (int fragment = 0; fragment < plan.fragments(); ++fragment) {
+    const FragmentPlan part = FragmentOf(plan, model, fragment_of, fragment);
+    if (part.buckets.empty()) continue;  // there are more fragments than layers
+    // Where nothing computes an iteration is its exchange.
+    const PredictedTimes exchange =
+        predict(part.plan, part.model, std::vector<LayerTime>(part.model.layers_size()));
+    const double hidden = plan.overlap_steps() * step;
+    times.seconds += std::max(0.0, exchange.seconds - hidden);
+    const double begin = StepOfFragment(communication, fragment) * step;
+    for (size_t i = 0; i < part.buckets.size(); ++i) {
+      BucketTimes& bucket = times.buckets[part.buckets[i]];
+      bucket = exchange.buckets[i];
+      bucket.ready = begin;
+      bucket.sent = begin + exchange.buckets[i].sent;
+      bucket.fresh = begin + exchange.buckets[i].exchange;
+      bucket.needed = begin + hidden;
+    }
+  }
+  return times;
+}
+
+}  // namespace poseidon
