@@ -4,10 +4,11 @@
 // that what is built on devices is tested everywhere.
 //
 // A stream is work in order; events order streams among each other. Each device has two streams of
-// its own for copies, one a direction, so that both directions of its bus are used at once, and one
-// for updates of parameters, which copies of other layers need not wait for. The others are the
-// program's ("compute"). Nothing here but Allocate waits on the host for a stream or the device
-// that has not failed.
+// its own for copies, one a direction, so that both directions of its bus are used at once, one for
+// updates of parameters, which copies of other layers need not wait for, and one for copies of
+// batches, so that neither they nor parameters wait for the other. The others are the
+// program's ("compute"). Nothing here but Await and Allocate waits on the host for a stream or the
+// device that has not failed.
 //
 // Thread safety: any thread may call any function. Those of a stream take effect in the order of
 // the calls.
@@ -50,6 +51,8 @@ class Device {
   virtual const std::string& name() const = 0;
   virtual DeviceStream copy_stream(CopyDirection direction) const = 0;
   virtual DeviceStream update_stream() const = 0;
+  // For copies of batches, which nobody waits for but who computes with them.
+  virtual DeviceStream batch_stream() const = 0;
 
   virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
   // An event that Elapsed takes, too.
@@ -59,6 +62,11 @@ class Device {
   // What is put in the stream from now on is done after the event as it was last recorded; without
   // effect if it never was.
   virtual void Wait(DeviceStream stream, const DeviceEvent& event) = 0;
+  // Blocks this thread, which sleeps, until the moment that was recorded last has come. Throws
+  // Error if the device fails.
+  virtual void Await(const DeviceEvent& event) = 0;
+  // Whether it has come; not if the device has failed before.
+  virtual bool HasCome(const DeviceEvent& event) = 0;
   // From one event of a stream to another behind it, as they were last recorded; none before both
   // moments have come.
   virtual std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) = 0;

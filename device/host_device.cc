@@ -32,10 +32,10 @@ class Moment {
     changed_.wait(lock, [&] { return reached_.has_value(); });
     if (failed_) throw std::runtime_error("it waited for a device that has failed");
   }
-  // When it was reached, if it has been.
+  // When it was reached, if it has been, and not by failing.
   std::optional<std::chrono::steady_clock::time_point> reached() const {
     const std::lock_guard lock(mutex_);
-    return reached_;
+    return failed_ ? std::nullopt : reached_;
   }
 
  private:
@@ -146,7 +146,8 @@ HostDevice::HostDevice(Options options)
     : options_(std::move(options)),
       to_host_(AddStream(CopyDirection::kToHost)),
       to_device_(AddStream(CopyDirection::kToDevice)),
-      updates_(AddStream(CopyDirection::kToDevice)) {}
+      updates_(AddStream(CopyDirection::kToDevice)),
+      batches_(AddStream(CopyDirection::kToDevice)) {}
 
 HostDevice::~HostDevice() {
   // Streams wait for each other, and so must all be there until the last has come to its end.
@@ -189,6 +190,24 @@ void HostDevice::Wait(DeviceStream stream, const DeviceEvent& event) {
   const std::shared_ptr<Moment> moment = static_cast<const HostEvent&>(event).Latest();
   if (moment == nullptr) return;
   static_cast<Stream*>(stream)->Put({[moment] { moment->Await(); }, {}});
+}
+
+void HostDevice::Await(const DeviceEvent& event) {
+  const std::shared_ptr<Moment> moment = static_cast<const HostEvent&>(event).Latest();
+  if (moment == nullptr) return;
+  try {
+    moment->Await();
+  } catch (const std::exception& error) {
+    // Not by Check, which would wait for the stream that this is called in.
+    const std::lock_guard lock(mutex_);
+    throw Error(ExitCode::kFailure,
+                options_.name + " has failed: " + (failure_.empty() ? error.what() : failure_));
+  }
+}
+
+bool HostDevice::HasCome(const DeviceEvent& event) {
+  const std::shared_ptr<Moment> moment = static_cast<const HostEvent&>(event).Latest();
+  return moment != nullptr && moment->reached();
 }
 
 std::optional<Duration> HostDevice::Elapsed(const DeviceEvent& begin, const DeviceEvent& end) {

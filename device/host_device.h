@@ -39,10 +39,13 @@ class HostDevice : public Device {
   const std::string& name() const override { return options_.name; }
   DeviceStream copy_stream(CopyDirection direction) const override;
   DeviceStream update_stream() const override { return updates_; }
+  DeviceStream batch_stream() const override { return batches_; }
   std::unique_ptr<DeviceEvent> MakeEvent() override;
   std::unique_ptr<DeviceEvent> MakeTimedEvent() override { return MakeEvent(); }
   void Record(DeviceEvent& event, DeviceStream stream) override;
   void Wait(DeviceStream stream, const DeviceEvent& event) override;
+  void Await(const DeviceEvent& event) override;
+  bool HasCome(const DeviceEvent& event) override;
   std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) override;
   void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override;
   void Notify(DeviceStream stream, std::function<void()> function) override;
@@ -68,6 +71,7 @@ class HostDevice : public Device {
   DeviceStream to_host_;
   DeviceStream to_device_;
   DeviceStream updates_;
+  DeviceStream batches_;
 };
 
 }  // namespace poseidon

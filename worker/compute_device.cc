@@ -10,6 +10,7 @@ HostComputeDevice::HostComputeDevice(const std::string& name, bool like_a_gpu)
     : device_({.name = name, .before_copy = {}}),
       stream_(device_.MakeStream()),
       like_a_gpu_(like_a_gpu),
+      engine_device_(device_, DeviceOfEngine::Computes::kOnThread, stream_, std::nullopt),
       factor_update_(device_),
       packer_(device_) {}
 

@@ -16,6 +16,7 @@
 #include "device/factor_update.h"
 #include "device/gradient_packer.h"
 #include "device/host_device.h"
+#include "worker/device_of_engine.h"
 
 namespace poseidon {
 
@@ -27,6 +28,8 @@ class ComputeDevice {
   virtual DeviceStream stream() const = 0;
   // The GPU's number, if it is one.
   virtual std::optional<int> cuda_device() const { return std::nullopt; }
+  // What engines see of it; null: they compute in the host's own memory.
+  virtual EngineDevice* engine_device() { return nullptr; }
   // By which layers under SFB are updated on the device; null: they are on the host.
   virtual FactorUpdate* factor_update() { return nullptr; }
   // By which gradients are packed on the device; null: they are on the host.
@@ -54,12 +57,13 @@ class ComputeDevice {
 // A thread of the host's.
 class HostComputeDevice : public ComputeDevice {
  public:
-  // `like_a_gpu`: updates and packs, for tests. On one host it is done once better than for each
-  // replica.
+  // `like_a_gpu`: updates and packs, and batches are copied to it, for tests. On one host it is
+  // done once better than for each replica, and batches are where they are needed.
   explicit HostComputeDevice(const std::string& name, bool like_a_gpu = false);
 
   HostDevice& device() override { return device_; }
   DeviceStream stream() const override { return stream_; }
+  EngineDevice* engine_device() override { return like_a_gpu_ ? &engine_device_ : nullptr; }
   FactorUpdate* factor_update() override { return like_a_gpu_ ? &factor_update_ : nullptr; }
   GradientPacker* packer() override { return like_a_gpu_ ? &packer_ : nullptr; }
   void Run(std::function<void()> work) override;
@@ -74,6 +78,7 @@ class HostComputeDevice : public ComputeDevice {
   HostDevice device_;          // whose thread may still write what is above
   DeviceStream stream_;
   bool like_a_gpu_;
+  DeviceOfEngine engine_device_;
   HostFactorUpdate factor_update_;
   HostGradientPacker packer_;
 };

@@ -29,12 +29,14 @@ class CudaComputeDevice : public ComputeDevice {
   explicit CudaComputeDevice(int index)
       : index_(index),
         device_(MakeCudaDevice(index)),
+        engine_device_(*device_, DeviceOfEngine::Computes::kInStream, nullptr, index),
         factor_update_(MakeCudaFactorUpdate(index)),
         packer_(MakeCudaGradientPacker(index)) {}
 
   Device& device() override { return *device_; }
   DeviceStream stream() const override { return nullptr; }
   std::optional<int> cuda_device() const override { return index_; }
+  EngineDevice* engine_device() override { return &engine_device_; }
   FactorUpdate* factor_update() override { return factor_update_.get(); }
   GradientPacker* packer() override { return packer_.get(); }
   void Run(std::function<void()> work) override { work(); }
@@ -58,6 +60,7 @@ class CudaComputeDevice : public ComputeDevice {
  private:
   int index_;
   std::unique_ptr<Device> device_;
+  DeviceOfEngine engine_device_;
   std::unique_ptr<FactorUpdate> factor_update_;
   std::unique_ptr<GradientPacker> packer_;
 };

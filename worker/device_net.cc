@@ -212,16 +212,22 @@ void DeviceNet::Backward(int step, const PassOfIteration& pass) {
 }
 
 void DeviceNet::CheckLosses() {
-  for (const Member& replica : replicas_) {
+  for (Member& replica : replicas_) {
     if (replica.device->cuda_device()) continue;
-    replica.device->Run([engine = replica.engine, rank = session_.rank(),
-                         iteration = session_.iteration(), &plan = session_.plan(),
-                         base_lr = session_.rule().base_lr] {
-      const float loss = engine->loss();
-      if (!std::isfinite(loss)) {
-        ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite(),
-                           DivergenceAdvice(plan, base_lr));
-      }
+    const auto check = std::make_shared<std::packaged_task<float()>>(
+        [engine = replica.engine, rank = session_.rank(), iteration = session_.iteration(),
+         &plan = session_.plan(), base_lr = session_.rule().base_lr] {
+          const float loss = engine->loss();
+          if (!std::isfinite(loss)) {
+            ThrowLossNotFinite(rank, iteration, loss, engine->FirstNotFinite(),
+                               DivergenceAdvice(plan, base_lr));
+          }
+          return loss;
+        });
+    replica.loss = check->get_future().share();
+    replica.device->Run([check, loss = replica.loss] {
+      (*check)();
+      loss.get();  // throws what the check has thrown, and so nothing is done behind it
     });
   }
 }
@@ -252,13 +258,19 @@ void DeviceNet::PlanChanged() {
 }
 
 float DeviceNet::Loss() {
-  std::vector<float> losses(replicas_.size());
-  for (size_t r = 0; r < replicas_.size(); ++r) {
-    replicas_[r].device->Run(
-        [&loss = losses[r], engine = replicas_[r].engine] { loss = engine->loss(); });
+  return std::accumulate(
+      replicas_.begin(), replicas_.end(), 0.0F,
+      [this](float sum, const Member& replica) { return sum + LossOf(replica); });
+}
+
+float DeviceNet::LossOf(const Member& replica) {
+  if (replica.device->cuda_device()) return replica.engine->loss();
+  try {
+    return replica.loss.get();
+  } catch (const std::future_error&) {
+    WaitAll();  // throws why it has not been computed
+    throw;
   }
-  WaitAll();
-  return std::accumulate(losses.begin(), losses.end(), 0.0F);
 }
 
 std::string DeviceNet::FirstNotFinite() {

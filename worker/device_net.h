@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -75,6 +76,7 @@ class DeviceNet : public WorkerNet {
     Engine* engine = nullptr;
     std::vector<Layer> layers;
     std::span<float> pass_gradient;
+    std::shared_future<float> loss;    // of a host device's last pass
     std::vector<DeviceMemory> memory;  // of all spans
   };
 
@@ -94,6 +96,8 @@ class DeviceNet : public WorkerNet {
   // Has replicas on hosts look at their losses behind the forward pass: no gradient of a loss that
   // is no number leaves. GPUs would have to be waited for.
   void CheckLosses();
+  // Waits for the forward pass, and not for what has been asked for since.
+  float LossOf(const Member& replica);
   // With a trace: what `work` puts in the first replica's stream is an entry on it.
   void Traced(const char* name, int step, const std::function<void()>& work);
 

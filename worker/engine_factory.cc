@@ -28,8 +28,7 @@ class ReplayEngineConfig : public EngineConfig {
                                                         : job_.training().replay().iterations();
     return options;
   }
-  std::unique_ptr<Engine> Make(int rank, int /*replica*/,
-                               std::optional<int> /*cuda_device*/) const override {
+  std::unique_ptr<Engine> Make(int rank, int /*replica*/, EngineDevice* /*device*/) const override {
     const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
     return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_);
   }
@@ -127,8 +126,7 @@ class TorchEngineConfig : public EngineConfig {
     return ReadSnapshot(*path);
   }
 
-  std::unique_ptr<Engine> Make(int rank, int replica,
-                               std::optional<int> cuda_device) const override {
+  std::unique_ptr<Engine> Make(int rank, int replica, EngineDevice* device) const override {
     const Training& training = job_.training();
     TorchEngineOptions options;
     options.solver = solver_;
@@ -141,7 +139,7 @@ class TorchEngineConfig : public EngineConfig {
     options.label_smoothing = training.large_batch().label_smoothing();
     options.batch_per_worker = batch_per_device_;
     options.threads = std::max(1, training.threads() / devices());
-    options.cuda_device = cuda_device;
+    options.device = device;
     options.deterministic = job_.communication().deterministic();
     options.precision = PrecisionOf(training);
     options.loss_scaling = {.initial_scale = training.loss_scale().initial(),

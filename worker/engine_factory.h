@@ -6,6 +6,7 @@
 
 #include "proto/job_config.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_device.h"
 #include "worker/trainer.h"
 
 namespace poseidon {
@@ -18,10 +19,9 @@ class EngineConfig {
   virtual TrainerOptions trainer_options() const = 0;
   // Throws ConfigError with what to do if no engine can compute on this GPU; none: on the CPU.
   virtual void CheckDevice(std::optional<int> /*cuda_device*/) const {}
-  // The engine of one of a worker's replicas, for the thread that calls this (and what it computes
-  // on, if that is a GPU).
-  virtual std::unique_ptr<Engine> Make(int rank, int replica,
-                                       std::optional<int> cuda_device) const = 0;
+  // The engine of one of a worker's replicas, for the thread that calls this and the device that it
+  // computes on, which outlives it; null: in the host's memory.
+  virtual std::unique_ptr<Engine> Make(int rank, int replica, EngineDevice* device) const = 0;
   // The model of all replicas of a worker as the job trains it: with what its recipe changes.
   virtual ModelSpec ModelOf(const Engine& engine) const { return engine.model(); }
   // Whether the job asks for a snapshot to go on from.

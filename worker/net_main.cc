@@ -88,7 +88,7 @@ void Print(const Engine& engine, const LayerMeasurement& measured) {
               1000 * static_cast<double>(engine.batch()) / pass, measured.data_ms);
 }
 
-ExitCode Time() {
+ExitCode TimeNet() {
   TorchEngineOptions options;
   options.solver = TrainSolver();
   if (FLAGS_batch > 0) options.batch_per_worker = FLAGS_batch;
@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
   const std::string verb = argc == 2 ? argv[1] : "";
   return poseidon::RunProgram("poseidon " + verb, argv[0], [&verb] {
     poseidon::CheckFlags();
-    if (verb == "time") return poseidon::Time();
+    if (verb == "time") return poseidon::TimeNet();
     if (verb == "test") return poseidon::Test();
     throw poseidon::ConfigError("say what to do: time or test");
   });

@@ -70,11 +70,11 @@ void CheckEngines(const EngineConfig& plan, const WorkerDevices& devices) {
 std::vector<std::unique_ptr<Engine>> MakeEngines(const EngineConfig& plan, int rank,
                                                  const WorkerDevices& devices) {
   std::vector<std::unique_ptr<Engine>> engines;
-  if (devices.devices.empty()) engines.push_back(plan.Make(rank, 0, std::nullopt));
+  if (devices.devices.empty()) engines.push_back(plan.Make(rank, 0, nullptr));
   for (const auto& device : devices.devices) {
     const auto replica = static_cast<int>(engines.size());
     std::unique_ptr<Engine>& engine = engines.emplace_back();
-    device->RunAndWait([&] { engine = plan.Make(rank, replica, device->cuda_device()); });
+    device->RunAndWait([&] { engine = plan.Make(rank, replica, device->engine_device()); });
   }
   return engines;
 }

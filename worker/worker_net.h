@@ -68,7 +68,8 @@ class WorkerNet {
   // The session has gone over to another plan, and its buffers are others.
   virtual void PlanChanged() = 0;
 
-  // The loss of the forward pass before. Waits for it, so if the net runs ahead one asks late.
+  // The loss of the forward pass before. Waits for that pass; a net that runs ahead is asked when
+  // the backward pass has been asked for, and goes on with that meanwhile.
   virtual float Loss() = 0;
   // What is wrong where that is no number (worker/engine/engine.h), at the first replica that finds
   // it.

@@ -55,12 +55,14 @@ class CudaDevice : public Device {
   DeviceStream copy_stream(CopyDirection direction) const override {
     return streams_.at(static_cast<size_t>(direction));
   }
-  DeviceStream update_stream() const override { return streams_.back(); }
+  DeviceStream update_stream() const override { return streams_[kUpdates]; }
+  DeviceStream batch_stream() const override { return streams_[kBatches]; }
 
-  // Without time stamps, which would make the streams that wait for it slower.
+  // Without time stamps, which would make the streams that wait for it slower. A thread that waits
+  // for it sleeps, and leaves its core to the training thread.
   std::unique_ptr<DeviceEvent> MakeEvent() override {
     const CurrentCudaDevice current(index_);
-    return std::make_unique<CudaEvent>(cudaEventDisableTiming);
+    return std::make_unique<CudaEvent>(cudaEventDisableTiming | cudaEventBlockingSync);
   }
 
   std::unique_ptr<DeviceEvent> MakeTimedEvent() override {
@@ -76,6 +78,16 @@ class CudaDevice : public Device {
   void Wait(DeviceStream stream, const DeviceEvent& event) override {
     const CurrentCudaDevice current(index_);
     CheckCuda(cudaStreamWaitEvent(Of(stream), Of(event)), "wait for an event on " + name_);
+  }
+
+  void Await(const DeviceEvent& event) override {
+    CheckCuda(cudaEventSynchronize(Of(event)), "go on: " + name_ + " has failed");
+  }
+
+  bool HasCome(const DeviceEvent& event) override {
+    const cudaError_t error = cudaEventQuery(Of(event));
+    if (error != cudaSuccess) cudaGetLastError();  // or this thread's next launch would be blamed
+    return error == cudaSuccess;
   }
 
   std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) override {
@@ -142,7 +154,9 @@ class CudaDevice : public Device {
  private:
   int index_;
   std::string name_;
-  std::array<cudaStream_t, 3> streams_{};  // copies by direction, updates
+  static constexpr size_t kUpdates = 2;
+  static constexpr size_t kBatches = 3;
+  std::array<cudaStream_t, 4> streams_{};  // copies by direction, then those
 };
 
 }  // namespace

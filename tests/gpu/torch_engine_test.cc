@@ -15,6 +15,7 @@
 #include "proto/model_size.h"
 #include "tests/unit/worker/torch_engine_testing.h"
 #include "tests/unit/worker/torch_layer_testing.h"
+#include "worker/cuda_compute_device.h"
 #include "worker/torch/layers/torch_device.h"
 
 namespace poseidon {
@@ -29,7 +30,7 @@ constexpr int kGpu = 0;
 class GpuTrainee {
  public:
   explicit GpuTrainee(TorchEngineOptions options) {
-    options.cuda_device = kGpu;
+    options.device = device_->engine_device();
     engine_ = MakeTorchEngine(options);
     for (const LayerSpec& layer : engine_->model().layers()) {
       const auto count = static_cast<int64_t>(FloatCount(layer));
@@ -66,6 +67,7 @@ class GpuTrainee {
     return {tensor.data_ptr<float>(), static_cast<size_t>(tensor.numel())};
   }
 
+  std::unique_ptr<ComputeDevice> device_ = MakeCudaComputeDevice(kGpu);
   std::unique_ptr<Engine> engine_;
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> gradients_;
@@ -200,6 +202,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   try {
     poseidon::ToTorchDevice(poseidon::kGpu);
+    poseidon::MakeCudaComputeDevice(poseidon::kGpu);  // of a build without CUDA, there is none
   } catch (const poseidon::ConfigError& error) {
     std::printf("skipped: no GPU can be used: %s\n", error.what());
     return 77;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <random>
 #include <thread>
@@ -64,6 +65,9 @@ class ArithmeticEngine : public Engine {
   }
   void Backward(int step, const GradientBuffers& target) override {
     if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
+    if (goes_backward_after.valid()) {
+      EXPECT_EQ(goes_backward_after.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    }
     if (step == 0) return;
     const std::span<float> values = values_[step - 1];
     work_.arithmetic.gradient(rank_, pass_, step - 1, values, {target.dense, target.u, target.v});
@@ -90,6 +94,7 @@ class ArithmeticEngine : public Engine {
   int64_t fails_at = -1;
   int64_t diverges_at = -1;
   std::chrono::milliseconds loss_takes{0};
+  std::shared_future<void> goes_backward_after;
 
  private:
   const TrainingWork& work_;
@@ -376,6 +381,49 @@ TEST(WorkerNetTest, DevicesStandStillAsLongAsHostsDo) {
     EXPECT_LE(reports[0].exchange_seconds(), reports[0].training_seconds());
     EXPECT_LT(reports[1].exposed_seconds(), 0.5 * waited);
   }
+}
+
+// The training thread waits for the forward pass and no longer, so that a device need not stand
+// still until it has the next iteration's work.
+TEST(WorkerNetTest, TheLossIsThereWhileTheBackwardPassIsComputed) {
+  TestCase test = MixedCase(1, 2);
+  test.cluster.job.mutable_cluster()->set_workers(1);
+  RunOverSockets(test.cluster.job, nullptr, [&](WorkerSessionOptions options) {
+    const WorkerDevices devices = DevicesOf(test);
+    devices.Describe(options);
+    WorkerSession session(options);
+    std::promise<void> has_loss;
+    const std::shared_future<void> later = has_loss.get_future().share();
+    std::vector<std::unique_ptr<Engine>> engines;
+    for (int replica = 0; replica < test.devices; ++replica) {
+      auto engine = std::make_unique<ArithmeticEngine>(test.cluster.work, replica, 0.5F, false);
+      engine->goes_backward_after = later;
+      engines.push_back(std::move(engine));
+    }
+    const ModelSpec model = DeclaredModel(test);
+    session.Declare(model);
+    const auto net = MakeWorkerNet(engines, devices, session, model, test.trainer);
+    net->engine().FillParameters();
+    net->PublishValues();
+    session.Begin();
+    net->LoadBatch(0);
+    float expected = 0;
+    for (int layer = 0; layer < model.layers_size(); ++layer) {
+      net->WaitFresh(layer);
+      expected += std::abs(session.values(layer)[0]);
+    }
+    for (int step = 0; step < engines[0]->steps(); ++step) net->Forward(step);
+    for (int step = engines[0]->steps() - 1; step >= 0; --step) net->Backward(step, {});
+    EXPECT_FLOAT_EQ(net->Loss(), expected);
+    has_loss.set_value();
+    for (int layer = model.layers_size() - 1; layer >= 0; --layer) net->GradientReady(layer);
+    net->EndIteration();
+    session.EndIteration({});
+    for (int layer = 0; layer < model.layers_size(); ++layer) net->WaitFresh(layer);
+    net->Synchronize();
+    session.Finish({});
+    return Parameters();
+  });
 }
 
 // How the one worker of a training ends.

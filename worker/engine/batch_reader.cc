@@ -1,5 +1,8 @@
 #include "worker/engine/batch_reader.h"
 
+#include <glog/logging.h>
+
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -14,6 +17,12 @@ std::vector<Shape> TopShapes(const LayerDescription& layer) {
   std::vector<Shape> shapes;
   for (const BlobDescription& top : layer.tops) shapes.push_back(top.shape);
   return shapes;
+}
+
+std::vector<size_t> FloatsOf(const std::vector<Shape>& shapes) {
+  std::vector<size_t> floats;
+  for (const Shape& shape : shapes) floats.push_back(static_cast<size_t>(Count(shape)));
+  return floats;
 }
 
 // As many records as Caffe's rand_skip leaves out at the start, the same on all workers.
@@ -47,16 +56,22 @@ wire::TrainingData DescribeData(const LayerDescription& layer, SampleSource& sou
 
 }  // namespace
 
-BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions& options)
+BatchReader::BatchReader(const LayerDescription& layer, const BatchReaderOptions& options,
+                         EngineDevice* device)
     : source_(MakeSampleSource(layer)),
       data_(DescribeData(layer, *source_)),
       shapes_(TopShapes(layer)),
       batch_(shapes_[0][0]),
       order_(MakeOrder(layer, *source_, options)),
       rank_(options.rank),
-      transform_seed_(DeriveSeed(options.seed, "transform")) {
-  for (Batch& batch : batches_) {
-    for (const Shape& shape : shapes_) batch.tops.emplace_back(Count(shape));
+      transform_seed_(DeriveSeed(options.seed, "transform")),
+      memory_(device, FloatsOf(shapes_)) {
+  for (int slot = 0; slot < BatchMemory::kSlots; ++slot) {
+    Batch& batch = batches_[slot];
+    batch.slot = slot;
+    for (size_t top = 0; top < shapes_.size(); ++top) {
+      batch.tops.push_back(memory_.host(slot, top));
+    }
     batch.records.resize(batch_);
   }
   thread_ = std::thread([this] { Run(); });
@@ -79,10 +94,31 @@ const Batch& BatchReader::Read(int64_t iteration, int64_t next) {
     Request(iteration);
     changed_.wait(lock, idle);
   }
-  done_.reset();
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
-  current_ = 1 - current_;
+  if (error_) {
+    done_.reset();
+    std::rethrow_exception(std::exchange(error_, nullptr));
+  }
+  const Batch& batch = Take(iteration);
   Request(next);
+  return batch;
+}
+
+const Batch* BatchReader::TakeIfRead(int64_t iteration) {
+  const std::lock_guard lock(mutex_);
+  if (requested_ || done_ != iteration || error_) return nullptr;
+  return &Take(iteration);
+}
+
+void BatchReader::ReadAhead(int64_t next) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !requested_; });
+  Request(next);
+}
+
+const Batch& BatchReader::Take(int64_t iteration) {
+  done_.reset();
+  current_ = 1 - current_;
+  taken_[current_] = iteration;
   return batches_[current_];
 }
 
@@ -97,6 +133,7 @@ void BatchReader::SetShare(const DataShare& share) {
 
 void BatchReader::Request(int64_t iteration) {
   requested_ = iteration;
+  taken_[1 - current_].reset();
   error_ = nullptr;
   changed_.notify_all();
 }
@@ -124,6 +161,7 @@ void BatchReader::Run() {
 }
 
 void BatchReader::Fill(int64_t iteration, Batch& batch) {
+  memory_.AwaitHost(batch.slot);
   std::vector<std::span<float>> sample(batch.tops.size());
   for (int64_t i = 0; i < batch_; ++i) {
     const int64_t position = order_.Position(iteration, rank_, i);
@@ -137,8 +175,10 @@ void BatchReader::Fill(int64_t iteration, Batch& batch) {
   }
 }
 
-std::string BatchReader::DescribeSample(int64_t sample) const {
-  return source_->Describe(batches_[current_].records[sample]);
+std::string BatchReader::DescribeSample(int64_t iteration, int64_t sample) const {
+  const auto slot = std::ranges::find(taken_, iteration);
+  CHECK(slot != taken_.end());
+  return source_->Describe(batches_[slot - taken_.begin()].records[sample]);
 }
 
 }  // namespace poseidon

@@ -17,6 +17,7 @@
 #include "caffe_adapter/data/sample_source.h"
 #include "caffe_adapter/net/net.h"
 #include "proto/wire.pb.h"
+#include "worker/engine/batch_memory.h"
 #include "worker/engine/data_feed.h"
 
 namespace poseidon {
@@ -32,17 +33,21 @@ struct BatchReaderOptions {
 };
 
 struct Batch {
-  std::vector<std::vector<float>> tops;  // one a top of the layer, of its shape
-  std::vector<int64_t> records;          // one a sample: where it was read
+  int slot = 0;                        // of the reader's memory
+  std::vector<std::span<float>> tops;  // one a top of the layer, of its shape, on the host
+  std::vector<int64_t> records;        // one a sample: where it was read
 };
 
 // Reads and transforms the samples of a layer's batches. While the caller works on a batch, a
-// thread of the reader's own makes the next, so memory is two batches. All calls from one thread.
+// thread of the reader's own makes the next, so memory is two batches; for an engine with a device
+// it is pinned, and the thread waits until what the caller has sent from there has arrived. All
+// calls from one thread.
 class BatchReader {
  public:
-  // `layer` is one that ReadsSamples. Throws as MakeSampleSource, and DataError for a rand_skip
-  // beyond the last record.
-  BatchReader(const LayerDescription& layer, const BatchReaderOptions& options);
+  // `layer` is one that ReadsSamples. The engine's device, which may be null, outlives this. Throws
+  // as MakeSampleSource, DataError for a rand_skip beyond the last record, and as BatchMemory.
+  BatchReader(const LayerDescription& layer, const BatchReaderOptions& options,
+              EngineDevice* device = nullptr);
   ~BatchReader();
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
@@ -53,21 +58,30 @@ class BatchReader {
   // The shape of each top.
   const std::vector<Shape>& shapes() const { return shapes_; }
 
-  // The batch of `iteration`, valid until the next call; then `next` is read ahead. Waits for the
-  // reading only if `iteration` was not the `next` of the call before or is not done yet. Throws
-  // the DataError of reading `iteration`.
+  // The batch of `iteration`, valid until the next batch is read; then `next` is read ahead. Waits
+  // for the reading only if `iteration` was not the `next` of the call before or is not done yet.
+  // Throws the DataError of reading `iteration`.
   const Batch& Read(int64_t iteration, int64_t next);
+  // The same in two steps, for who looks whether the batch has been read ahead and does not wait:
+  // null if it has not, or if reading it has failed.
+  const Batch* TakeIfRead(int64_t iteration);
+  void ReadAhead(int64_t next);
+
+  BatchMemory& memory() { return memory_; }
 
   // The next batch read is this share's, whatever had been read ahead.
   void SetShare(const DataShare& share);
 
-  // "record 17 of PATH", of a sample of the batch last read.
-  std::string DescribeSample(int64_t sample) const;
+  // "record 17 of PATH", of a sample of the batch last read or, until the next is read ahead, of
+  // the one before.
+  std::string DescribeSample(int64_t iteration, int64_t sample) const;
 
  private:
   void Run();
   void Fill(int64_t iteration, Batch& batch);
-  void Request(int64_t iteration);  // with the lock held, while nothing is requested
+  // With the lock held, while nothing is requested:
+  void Request(int64_t iteration);
+  const Batch& Take(int64_t iteration);
 
   std::unique_ptr<SampleSource> source_;
   wire::TrainingData data_;
@@ -78,8 +92,10 @@ class BatchReader {
   uint64_t transform_seed_;
 
   // The caller reads batches_[current_] while the thread may write the other.
-  std::array<Batch, 2> batches_;
+  BatchMemory memory_;
+  std::array<Batch, BatchMemory::kSlots> batches_;
   int current_ = 0;
+  std::array<std::optional<int64_t>, BatchMemory::kSlots> taken_;  // iterations, by slot
 
   std::mutex mutex_;
   std::condition_variable changed_;

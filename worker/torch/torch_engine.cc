@@ -43,9 +43,14 @@ BatchReaderOptions TrainReading(const TorchEngineOptions& options) {
           .feed = options.feed};
 }
 
+at::Device DeviceOf(const TorchEngineOptions& options) {
+  return ToTorchDevice(options.device != nullptr ? options.device->cuda_device() : std::nullopt);
+}
+
 TorchArithmetic ToArithmetic(const TorchEngineOptions& options) {
   TorchArithmetic arithmetic;
-  arithmetic.device = ToTorchDevice(options.cuda_device);
+  arithmetic.device = DeviceOf(options);
+  arithmetic.engine_device = options.device;
   arithmetic.precision = options.precision;
   if (options.precision == Precision::kFloat16) arithmetic.loss_scaling = options.loss_scaling;
   return arithmetic;
@@ -117,7 +122,7 @@ class TorchEngine : public Engine {
 
   uint64_t seed_;
   at::Device device_;
-  // Always there. FirstNotFinite may have to compute what it looks at.
+  // Always there. FirstNotFinite may have to compute what it looks at, and loss() to wait for it.
   mutable std::optional<TorchNet> train_;
   int64_t batch_;  // of the train net
   TorchEngineOptions options_;
@@ -132,7 +137,7 @@ class TorchEngine : public Engine {
 
 TorchEngine::TorchEngine(const TorchEngineOptions& options)
     : seed_(options.seed),
-      device_(ToTorchDevice(options.cuda_device)),
+      device_(DeviceOf(options)),
       train_(std::in_place, DescribeTrainNet(options, options.batch_per_worker, 1),
              TrainReading(options), ToArithmetic(options)),
       batch_(train_->description().batch),
@@ -159,7 +164,7 @@ void TorchEngine::MakeTestNets(const TorchEngineOptions& options) {
         DescribeNet(options.solver.tests[i]),
         BatchReaderOptions{
             .rank = 0, .workers = 1, .shuffle = false, .seed = seed_, .feed = options.feed},
-        options.solver.parameter.test_iter(static_cast<int>(i)), device_));
+        options.solver.parameter.test_iter(static_cast<int>(i)), device_, options.device));
     const TorchTester& test = *tests_.back();
     for (const LayerDescription& layer : train_->description().layers) {
       const std::optional<int> step = FindLayer(test.description(), layer.name());
@@ -347,7 +352,7 @@ std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options) {
   KeepFreedMemory();
   at::set_num_threads(options.threads);
   openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's
-  if (options.cuda_device) SetCudaArithmetic(options.deterministic);
+  if (!DeviceOf(options).is_cpu()) SetCudaArithmetic(options.deterministic);
   return std::make_unique<TorchEngine>(options);
 }
 

@@ -8,6 +8,7 @@
 #include "caffe_adapter/net/solver.h"
 #include "worker/engine/data_feed.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_device.h"
 #include "worker/engine/precision.h"
 
 namespace poseidon {
@@ -26,7 +27,7 @@ struct TorchEngineOptions {
   int threads = 1;                            // of the arithmetic, at least 1
   float label_smoothing = 0;                  // of SoftmaxWithLoss in the train net
   DataFeed feed = nullptr;                    // for Input and MemoryData layers of either net
-  std::optional<int> cuda_device;             // computes there; unset: on the CPU
+  EngineDevice* device = nullptr;             // computes there; null: on the CPU
   Precision precision = Precision::kFloat32;  // of the train net; test nets are float32
   LossScaling loss_scaling;                   // if the precision is float16
   // A CUDA device's convolutions give the same bits in each run, at the price of speed. CPUs do in
@@ -43,13 +44,16 @@ void CheckTorchDevice(std::optional<int> cuda_device);
 // Layers without learned parameters in the model (lr_mult 0, or in the test net only) get theirs
 // from their fillers, the same on each worker.
 //
-// With a CUDA device, all spans that the engine is given are that device's memory, and it computes
-// in CUDA's legacy default stream: LoadBatch, Forward and Backward only put work there, and a
-// gradient is there when that work is done. What returns numbers, takes them or fills memory waits
-// for it: loss(), FirstNotFinite, Test, Values, SetValues, FillParameters and Synchronize. loss()
-// is also what finds out about a label that is no class; best call it after the backward pass.
-// FirstNotFinite after the backward pass computes the net forward again. Float32 is float32 there,
-// not TF32. Random layers draw other numbers than on the CPU.
+// With a device, all spans that the engine is given are that device's memory, and batches are
+// copied to it while the pass before is computed backward. loss() is what finds out about a label
+// that is no class; best call it after the backward pass, as it waits for the forward pass.
+//
+// If it is a CUDA device, the engine computes in CUDA's legacy default stream: LoadBatch, Forward
+// and Backward only put work there, and a gradient is there when that work is done. What returns
+// numbers, takes them or fills memory waits for it: loss() for the forward pass, FirstNotFinite,
+// Test, Values, SetValues, FillParameters and Synchronize for all. FirstNotFinite after the
+// backward pass computes the net forward again. Float32 is float32 there, not TF32. Random layers
+// draw other numbers than on the CPU.
 //
 // Float16 is with loss scaling (worker/torch/torch_loss_scaler.h). Half types are for GPUs: the CPU
 // only imitates them (worker/torch/torch_precision.h).

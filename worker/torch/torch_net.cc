@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "core/random.h"
@@ -36,11 +37,18 @@ bool ChannelsInnermost(const TorchArithmetic& arithmetic) {
 
 }  // namespace
 
+// Whose backward pass reads none of its tops, which are memory of their own.
+constexpr std::string_view kForgetTops[] = {"BatchNorm",     "Concat",  "Convolution",
+                                            "Deconvolution", "Eltwise", "InnerProduct",
+                                            "Pooling",       "Scale"};
+
 // Connects a net's layers.
 class TorchNet::Builder {
  public:
   Builder(TorchNet& net, const BatchReaderOptions& data)
-      : net_(net), data_(data), random_seed_(DeriveSeed(data.seed, data.rank)) {}
+      : net_(net), data_(data), random_seed_(DeriveSeed(data.seed, data.rank)) {
+    CountReaders();
+  }
 
   void Add(const LayerDescription& layer) {
     Step step;
@@ -54,11 +62,23 @@ class TorchNet::Builder {
       step.tops.push_back(value);
       latest_[top.name] = value;
       net_.values_.push_back({.needs_gradient = step.has_backward, .data = {}, .gradient = {}});
+      makers_.push_back(net_.steps_.size());
     }
     net_.steps_.push_back(std::move(step));
   }
 
  private:
+  void CountReaders() {
+    std::map<std::string, size_t> latest;
+    for (const LayerDescription& layer : net_.description_.layers) {
+      for (const BlobDescription& bottom : layer.bottoms) ++readers_[latest.at(bottom.name)];
+      for (size_t top = 0; top < layer.tops.size(); ++top) {
+        latest[layer.tops[top].name] = readers_.size();
+        readers_.push_back(layer.loss_weights[top] != 0 ? 1 : 0);  // the net itself
+      }
+    }
+  }
+
   void SetNeeds(const LayerDescription& layer, Step& step) {
     const bool training = net_.description_.phase == caffe::TRAIN;
     for (size_t i = 0; i < step.bottoms.size(); ++i) {
@@ -77,26 +97,58 @@ class TorchNet::Builder {
   std::unique_ptr<TorchLayer> MakeData(const LayerDescription& layer) {
     auto data_layer = MakeDataLayer(layer, data_,
                                     {.device = net_.arithmetic_.device,
+                                     .engine_device = net_.arithmetic_.engine_device,
                                      .channels_innermost = ChannelsInnermost(net_.arithmetic_)});
     net_.data_layers_.push_back(data_layer.get());
     return data_layer;
   }
 
-  std::unique_ptr<TorchLayer> MakeComputing(const LayerDescription& layer, const Step& step) const {
-    const TorchLayerInput input{.description = layer,
-                                .bottom_needs_gradient = step.bottom_needs_gradient,
-                                .parameter_needs_gradient = step.parameter_needs_gradient,
-                                .seed = DeriveSeed(random_seed_, layer.name()),
-                                .device = net_.arithmetic_.device,
-                                .rank = data_.rank,
-                                .workers = data_.workers};
-    return WithPrecision(MakeTorchLayer(input), input, net_.arithmetic_.precision);
+  std::unique_ptr<TorchLayer> MakeComputing(const LayerDescription& layer, const Step& step) {
+    const TorchLayerInput input = InputOf(layer, step);
+    const std::optional<size_t> norm = NormOf(layer, step);
+    if (!norm) return WithPrecision(MakeTorchLayer(input), input, net_.arithmetic_.precision);
+    Step& norm_step = net_.steps_[*norm];
+    const TorchLayerInput norm_input = InputOf(net_.description_.layers[*norm], norm_step);
+    ScaledBatchNorm both = MakeScaledBatchNorm(norm_input, input);
+    norm_step.layer = WithPrecision(std::move(both.norm), norm_input, net_.arithmetic_.precision);
+    return WithPrecision(std::move(both.scale), input, net_.arithmetic_.precision);
+  }
+
+  TorchLayerInput InputOf(const LayerDescription& layer, const Step& step) const {
+    return {.description = layer,
+            .bottom_needs_gradient = step.bottom_needs_gradient,
+            .parameter_needs_gradient = step.parameter_needs_gradient,
+            .may_overwrite_bottom = !step.bottoms.empty() && MayOverwrite(step.bottoms[0]),
+            .seed = DeriveSeed(random_seed_, layer.name()),
+            .device = net_.arithmetic_.device,
+            .rank = data_.rank,
+            .workers = data_.workers};
+  }
+
+  const LayerDescription& MakerOf(int value) const {
+    return net_.description_.layers[makers_[value]];
+  }
+
+  // Of a value with one reader.
+  bool MayOverwrite(int value) const {
+    const auto* const forgets = std::ranges::find(kForgetTops, MakerOf(value).type());
+    return readers_[value] == 1 && forgets != std::end(kForgetTops);
+  }
+
+  // The step of the BatchNorm layer that a Scale layer is computed with.
+  std::optional<size_t> NormOf(const LayerDescription& layer, const Step& step) const {
+    if (step.bottoms.size() != 1 || readers_[step.bottoms[0]] != 1) return std::nullopt;
+    if (!CanScaleBatchNorm(MakerOf(step.bottoms[0]), layer)) return std::nullopt;
+    return makers_[step.bottoms[0]];
   }
 
   TorchNet& net_;
   const BatchReaderOptions& data_;
   uint64_t random_seed_;
   std::map<std::string, int> latest_;  // value by blob name
+  // By value:
+  std::vector<int> readers_;
+  std::vector<size_t> makers_;  // steps
 };
 
 TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data,
@@ -105,7 +157,10 @@ TorchNet::TorchNet(NetDescription description, const BatchReaderOptions& data,
   Builder builder(*this, data);
   for (const LayerDescription& layer : description_.layers) builder.Add(layer);
   ShareParameters();
-  if (!arithmetic_.device.is_cpu()) label_checks_ = std::make_unique<LabelChecks>();
+  if (arithmetic_.engine_device != nullptr) {
+    label_checks_ = std::make_unique<LabelChecks>();
+    report_.emplace(*arithmetic_.engine_device);
+  }
   pass_.later = label_checks_.get();
   if (arithmetic_.loss_scaling) {
     std::vector<std::string> names;
@@ -176,7 +231,11 @@ void TorchNet::BindParameters(int step, std::span<float> values) {
 }
 
 void TorchNet::LoadBatch(int64_t iteration, int64_t next) {
-  if (label_checks_) label_checks_->Check(pass_);
+  if (report_) {
+    if (report_->sent()) loss();  // whose labels somebody has to look at
+    report_->Clear();
+    label_checks_->Clear();
+  }
   if (scaler_) scaler_->EndPass();
   pass_.iteration = iteration;
   for (DataLayer* layer : data_layers_) layer->Load(iteration, next);
@@ -189,9 +248,12 @@ void TorchNet::Forward(int step_index) {
   for (const int bottom : step.bottoms) bottoms.push_back(values_[bottom].data);
   Tensors tops = step.layer->Forward(pass_, bottoms, step.parameters);
   for (size_t i = 0; i < tops.size(); ++i) values_[step.tops[i]].data = std::move(tops[i]);
+  const bool last = step_index + 1 == static_cast<int>(steps_.size());
+  if (last && report_ && !report_->sent()) SendReport();
 }
 
 void TorchNet::Backward(int step_index, const GradientBuffers& target) {
+  for (DataLayer* layer : data_layers_) layer->SendAhead();
   const Step& step = steps_[step_index];
   const Tensors top_gradients = TakeTopGradients(step_index);
   const bool reached = std::any_of(top_gradients.begin(), top_gradients.end(),
@@ -308,16 +370,36 @@ bool TorchNet::IsFinite(int step) {
                      [this](int top) { return values_[top].data.isfinite().all().item<bool>(); });
 }
 
-float TorchNet::loss() const {
-  if (label_checks_) label_checks_->Check(pass_);
-  double loss = 0;
+template <typename Function>
+void TorchNet::ForEachLoss(const Function& function) const {
   for (size_t step = 0; step < steps_.size(); ++step) {
     const std::vector<float>& weights = description_.layers[step].loss_weights;
     for (size_t i = 0; i < weights.size(); ++i) {
-      if (weights[i] == 0) continue;
-      loss += weights[i] * values_[steps_[step].tops[i]].data.sum().item<double>();
+      if (weights[i] != 0) function(weights[i], values_[steps_[step].tops[i]].data);
     }
   }
+}
+
+void TorchNet::SendReport() {
+  Tensors numbers;
+  ForEachLoss([&](float, const at::Tensor& top) { numbers.push_back(top.sum()); });
+  for (const at::Tensor& all_valid : label_checks_->all_valid()) numbers.push_back(all_valid);
+  report_->Send(numbers);
+}
+
+float TorchNet::loss() {
+  double loss = 0;
+  if (!report_) {
+    ForEachLoss(
+        [&](float weight, const at::Tensor& top) { loss += weight * top.sum().item<double>(); });
+    return static_cast<float>(loss);
+  }
+  std::span<const double> numbers = report_->Read();
+  ForEachLoss([&](float weight, const at::Tensor&) {
+    loss += weight * numbers.front();
+    numbers = numbers.subspan(1);
+  });
+  label_checks_->Check(numbers, pass_);
   return static_cast<float>(loss);
 }
 

@@ -9,10 +9,12 @@
 #include "caffe_adapter/net/net.h"
 #include "worker/engine/batch_reader.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/engine_device.h"
 #include "worker/engine/precision.h"
 #include "worker/torch/layers/torch_data_layer.h"
 #include "worker/torch/layers/torch_labels.h"
 #include "worker/torch/layers/torch_layer.h"
+#include "worker/torch/pass_report.h"
 #include "worker/torch/torch_loss_scaler.h"
 
 namespace poseidon {
@@ -20,6 +22,8 @@ namespace poseidon {
 // Where and in what arithmetic a net is computed.
 struct TorchArithmetic {
   at::Device device = at::kCPU;
+  // Whose memory all memory is that is given here; null: the host's. Outlives the net.
+  EngineDevice* engine_device = nullptr;
   Precision precision = Precision::kFloat32;
   std::optional<LossScaling> loss_scaling;  // of gradients, in any precision
 };
@@ -32,8 +36,9 @@ struct TorchArithmetic {
 // uses it. Its gradient is the sum over all of them. As the owner's backward pass is the last of
 // them, the gradients of its other users wait in memory of the net until then.
 //
-// On a device, memory that is given here is the device's, and nothing waits for it but what returns
-// numbers. Labels are checked then: loss() of each pass finds out about one that is no class.
+// With an engine device, nothing waits for it but what returns numbers. Labels are checked then:
+// loss() of each pass finds out about one that is no class. It waits for the forward pass only, and
+// the next batch goes to the device during the backward pass.
 //
 // Intermediate values live until the backward pass of the layer that made them, or else until the
 // next forward pass. One thread at a time.
@@ -64,9 +69,9 @@ class TorchNet {
   // steps that share them add, too.
   void Backward(int step, const GradientBuffers& target);
 
-  // The forward pass's sum of losses by their weights, also after the backward pass. On a
+  // The forward pass's sum of losses by their weights, also after the backward pass. With an engine
   // device throws DataError for a label that is none.
-  float loss() const;
+  float loss();
   // A step's first top, a scalar.
   float Scalar(int step) const;
   // The values of a step's top.
@@ -107,6 +112,12 @@ class TorchNet {
 
   // The gradients at a step's tops, those of its own losses included.
   Tensors TakeTopGradients(int step);
+  // Of the losses by their weights, in the order of steps, one for each weight that is not 0.
+  template <typename Function>
+  void ForEachLoss(const Function& function) const;
+  // Puts what loss() returns and checks on its way to the host.
+  void SendReport();
+
   ParameterGradients Views(int step, const GradientBuffers& target) const;
   Tensors OwnedViews(int step, std::span<float> values) const;
   void AddBottomGradients(const Step& step, const Tensors& gradients);
@@ -117,6 +128,7 @@ class TorchNet {
   std::vector<Value> values_;
   std::vector<DataLayer*> data_layers_;        // of steps_
   std::unique_ptr<LabelChecks> label_checks_;  // null where labels are checked at once
+  std::optional<PassReport> report_;           // with an engine device
   std::optional<LossScaler> scaler_;
   Pass pass_;
 };

@@ -15,8 +15,9 @@ constexpr int64_t kMostValues = 1000;
 }  // namespace
 
 TorchTester::TorchTester(NetDescription description, const BatchReaderOptions& data,
-                         int64_t batches, at::Device device)
-    : net_(std::move(description), data, {.device = device, .precision = {}, .loss_scaling = {}}),
+                         int64_t batches, at::Device device, EngineDevice* engine_device)
+    : net_(std::move(description), data,
+           {.device = device, .engine_device = engine_device, .precision = {}, .loss_scaling = {}}),
       batches_(batches) {
   FindOutputs();
 }

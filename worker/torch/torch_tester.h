@@ -17,7 +17,7 @@ class TorchTester {
  public:
   // `batches`, at least 1, make a test. Throws as TorchNet does.
   TorchTester(NetDescription description, const BatchReaderOptions& data, int64_t batches,
-              at::Device device = at::kCPU);
+              at::Device device = at::kCPU, EngineDevice* engine_device = nullptr);
 
   const NetDescription& description() const { return net_.description(); }
   // Makes `values` the parameters that the step owns. The memory must outlive this.

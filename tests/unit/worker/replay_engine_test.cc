@@ -156,7 +156,7 @@ TEST(PlanEngineTest, OnlyAReplayCanBeSlowed) {
   JobConfig config;
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
   config.job.mutable_training()->set_engine(Training::REPLAY);
-  EXPECT_EQ(ReadEngineConfig(config, 2)->Make(0, 0, std::nullopt)->batch(), 8);
+  EXPECT_EQ(ReadEngineConfig(config, 2)->Make(0, 0, nullptr)->batch(), 8);
   for (const double factor : {0.0, -1.0, 1e7, std::nan("")}) {
     EXPECT_THAT([&] { ReadEngineConfig(config, factor); },
                 ThrowsMessage<ConfigError>(HasSubstr("it must be between 0.001 and 1000")));

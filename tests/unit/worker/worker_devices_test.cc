@@ -101,7 +101,7 @@ TEST(WorkerDevices, EnginesMustBeAbleToComputeOnThem) {
   class Plan : public EngineConfig {
    public:
     TrainerOptions trainer_options() const override { return TrainerOptions(); }
-    std::unique_ptr<Engine> Make(int, int, std::optional<int>) const override { return nullptr; }
+    std::unique_ptr<Engine> Make(int, int, EngineDevice*) const override { return nullptr; }
     void CheckDevice(std::optional<int> cuda_device) const override {
       if (cuda_device == 6) throw ConfigError("no engine on 6");
     }

@@ -42,6 +42,22 @@ std::vector<float> EltwiseWeights(const TorchLayerInput& input) {
   return {p.coeff().begin(), p.coeff().end()};
 }
 
+std::unique_ptr<TorchLayer> MakeWeightedSum(const TorchLayerInput& input) {
+  const std::vector<float> weights = EltwiseWeights(input);
+  return MakeLayerWithGradient(
+      input,
+      [weights](const Pass&, const Tensors& bottoms) -> Computed {
+        return {{WeightedSum(bottoms, weights)}, {}};
+      },
+      [weights](const Tensors& top_gradients, const Tensors&) -> Tensors {
+        Tensors gradients;
+        for (const float weight : weights) {
+          gradients.push_back(weight == 1 ? top_gradients[0] : top_gradients[0].mul(weight));
+        }
+        return gradients;
+      });
+}
+
 // The largest values along an axis and their indices, largest first. Of equal values Caffe takes
 // those with the higher index first: the stable sort goes from the back.
 struct Largest {
@@ -85,25 +101,26 @@ std::unique_ptr<TorchLayer> MakeAxpy(const TorchLayerInput& input) {
   Shape spread(x.size(), 1);
   spread[0] = x[0];
   spread[1] = x[1];
-  return MakeAutogradLayer(
-      input, [spread](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-        return {at::addcmul(bottoms[2], bottoms[0].reshape(spread), bottoms[1])};
+  return MakeLayerWithGradient(
+      input,
+      [spread](const Pass&, const Tensors& bottoms) -> Computed {
+        return {{at::addcmul(bottoms[2], bottoms[0].reshape(spread), bottoms[1])},
+                {bottoms[0], bottoms[1]}};
+      },
+      [spread](const Tensors& top_gradients, const Tensors& kept) -> Tensors {
+        const at::Tensor& given = top_gradients[0];
+        return {given.mul(kept[1]).sum_to_size(spread).reshape(kept[0].sizes()),
+                given.mul(kept[0].reshape(spread)), given};
       });
 }
 
 std::unique_ptr<TorchLayer> MakeEltwise(const TorchLayerInput& input) {
   const auto operation = input.description.parameter.eltwise_param().operation();
-  const std::vector<float> weights = EltwiseWeights(input);
+  if (operation == caffe::EltwiseParameter::SUM) return MakeWeightedSum(input);
+  const bool maximum = operation == caffe::EltwiseParameter::MAX;
   return MakeAutogradLayer(
-      input, [operation, weights](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
-        switch (operation) {
-          case caffe::EltwiseParameter::PROD:
-            return {Product(bottoms)};
-          case caffe::EltwiseParameter::MAX:
-            return {Maximum(bottoms)};
-          default:
-            return {WeightedSum(bottoms, weights)};
-        }
+      input, [maximum](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
+        return {maximum ? Maximum(bottoms) : Product(bottoms)};
       });
 }
 

@@ -19,20 +19,54 @@ at::Tensor ChannelsInnermost(const at::Tensor& images) {
   return images.as_strided(images.sizes(), {image, 1, images.size(3), 1});
 }
 
+at::Tensor InOrder(const at::Tensor& tensor, const BatchPlace& place) {
+  return tensor.dim() == 4 && place.channels_innermost ? ChannelsInnermost(tensor) : tensor;
+}
+
+// A view of memory of the place's device. For at::from_blob, which takes no const memory; no layer
+// writes to its bottoms.
+at::Tensor ViewInOrder(std::span<const float> values, const Shape& shape, const BatchPlace& place) {
+  const std::span<float> readable(const_cast<float*>(values.data()), values.size());
+  return InOrder(View(readable, shape, place.device), place);
+}
+
 class FileLayer : public DataLayer {
  public:
   FileLayer(const LayerDescription& layer, const BatchReaderOptions& options,
             const BatchPlace& place)
-      : reader_(layer, options), place_(place) {}
+      : reader_(layer, options, place.engine_device), place_(place) {}
 
   const BatchReader* reader() const override { return &reader_; }
-  void SetShare(const DataShare& share) override { reader_.SetShare(share); }
-  void Load(int64_t iteration, int64_t next) override { batch_ = &reader_.Read(iteration, next); }
+
+  void SetShare(const DataShare& share) override {
+    reader_.SetShare(share);
+    ahead_ = nullptr;
+  }
+
+  void Load(int64_t iteration, int64_t next) override {
+    const Batch* const ahead = std::exchange(ahead_, nullptr);
+    if (ahead != nullptr && iteration == next_) {
+      batch_ = ahead;
+      reader_.ReadAhead(next);
+    } else {
+      batch_ = &reader_.Read(iteration, next);
+      reader_.memory().Send(batch_->slot);
+    }
+    reader_.memory().Use(batch_->slot);
+    next_ = next;
+  }
+
+  void SendAhead() override {
+    if (place_.engine_device == nullptr || ahead_ != nullptr) return;
+    ahead_ = reader_.TakeIfRead(next_);
+    if (ahead_ != nullptr) reader_.memory().Send(ahead_->slot);
+  }
 
   Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
     Tensors tops;
-    for (size_t i = 0; i < batch_->tops.size(); ++i) {
-      tops.push_back(ToBatchTensor(batch_->tops[i], reader_.shapes()[i], place_));
+    for (size_t i = 0; i < reader_.shapes().size(); ++i) {
+      tops.push_back(
+          ViewInOrder(reader_.memory().values(batch_->slot, i), reader_.shapes()[i], place_));
     }
     return tops;
   }
@@ -41,32 +75,61 @@ class FileLayer : public DataLayer {
   BatchReader reader_;
   BatchPlace place_;
   const Batch* batch_ = nullptr;
+  const Batch* ahead_ = nullptr;  // of next_, on its way
+  int64_t next_ = -1;
 };
 
-// Memory for the tops of a layer that reads no file.
+// Memory for the tops of a layer that reads no file: it writes them in each Load, or once.
 class MemoryLayer : public DataLayer {
  public:
   MemoryLayer(const LayerDescription& layer, const BatchPlace& place)
       : layer_(layer), place_(place) {
-    for (const BlobDescription& top : layer.tops) values_.emplace_back(Count(top.shape));
+    for (const BlobDescription& top : layer.tops) {
+      memory_.push_back(std::make_unique<BatchMemory>(
+          place.engine_device, std::vector<size_t>{static_cast<size_t>(Count(top.shape))}));
+    }
+    slots_.resize(memory_.size());
+    constants_.resize(memory_.size());
   }
 
   Tensors Forward(const Pass&, const Tensors&, const Tensors&) override {
     Tensors tops;
-    for (size_t i = 0; i < values_.size(); ++i) {
-      tops.push_back(ToBatchTensor(values_[i], layer_.tops[i].shape, place_));
+    for (size_t i = 0; i < memory_.size(); ++i) {
+      tops.push_back(constants_[i].defined() ? constants_[i] : Top(i));
     }
     return tops;
   }
 
  protected:
   const LayerDescription& layer() const { return layer_; }
-  std::vector<std::vector<float>>& values() { return values_; }
+
+  // Memory to write the top to, of another batch than what is computed with.
+  std::span<float> Other(size_t top) {
+    slots_[top] = (slots_[top] + 1) % BatchMemory::kSlots;
+    memory_[top]->AwaitHost(slots_[top]);
+    return memory_[top]->host(slots_[top], 0);
+  }
+  // It is written.
+  void Use(size_t top) {
+    memory_[top]->Send(slots_[top]);
+    memory_[top]->Use(slots_[top]);
+  }
+  // And never will be again: what is computed from it once stays where it is.
+  void Keep(size_t top) {
+    Use(top);
+    constants_[top] = Top(top);
+  }
 
  private:
+  at::Tensor Top(size_t top) const {
+    return ViewInOrder(memory_[top]->values(slots_[top], 0), layer_.tops[top].shape, place_);
+  }
+
   LayerDescription layer_;
   BatchPlace place_;
-  std::vector<std::vector<float>> values_;
+  std::vector<std::unique_ptr<BatchMemory>> memory_;  // by top
+  std::vector<int> slots_;
+  Tensors constants_;  // undefined where a top is not
 };
 
 class FedLayer : public MemoryLayer {
@@ -81,8 +144,10 @@ class FedLayer : public MemoryLayer {
   }
 
   void Load(int64_t iteration, int64_t) override {
-    std::vector<std::span<float>> tops(values().begin(), values().end());
+    std::vector<std::span<float>> tops;
+    for (size_t top = 0; top < layer().tops.size(); ++top) tops.push_back(Other(top));
     feed_(layer(), iteration, tops);
+    for (size_t top = 0; top < tops.size(); ++top) Use(top);
   }
 
  private:
@@ -100,17 +165,21 @@ class DummyLayer : public MemoryLayer {
                0),
         rank_(options.rank),
         seed_(DeriveSeed(options.seed, layer.name())) {
-    for (size_t top = 0; top < values().size(); ++top) {
+    for (size_t top = 0; top < layer.tops.size(); ++top) {
       const std::string error = FillerError(FillerOf(top), SampleShape(top));
       if (!error.empty())
         throw ConfigError(layer.where, "layer \"" + layer.name() + "\": " + error);
-      if (IsConstant(top)) FillTop(top, 0);
+      if (!IsConstant(top)) continue;
+      FillTop(top, 0);
+      Keep(top);
     }
   }
 
   void Load(int64_t iteration, int64_t) override {
-    for (size_t top = 0; top < values().size(); ++top) {
-      if (!IsConstant(top)) FillTop(top, iteration);
+    for (size_t top = 0; top < layer().tops.size(); ++top) {
+      if (IsConstant(top)) continue;
+      FillTop(top, iteration);
+      Use(top);
     }
   }
 
@@ -132,7 +201,7 @@ class DummyLayer : public MemoryLayer {
   void FillTop(size_t top, int64_t iteration) {
     const Shape shape = SampleShape(top);
     const size_t values_a_sample = Count(shape);
-    std::span<float> left(values()[top]);
+    std::span<float> left = Other(top);
     for (int64_t i = 0; !left.empty(); ++i) {
       const auto position = static_cast<uint64_t>(order_.Position(iteration, rank_, i));
       Fill(FillerOf(top), shape, DeriveSeed(DeriveSeed(seed_, position), top),
@@ -148,12 +217,11 @@ class DummyLayer : public MemoryLayer {
 
 }  // namespace
 
-// For at::from_blob, which takes no const memory; no layer writes to its bottoms.
 at::Tensor ToBatchTensor(std::span<const float> values, const Shape& shape,
                          const BatchPlace& place) {
-  at::Tensor tensor = at::from_blob(const_cast<float*>(values.data()), shape);
-  if (!place.device.is_cpu()) tensor = CopyInStream(tensor, place.device);
-  return shape.size() == 4 && place.channels_innermost ? ChannelsInnermost(tensor) : tensor;
+  if (place.device.is_cpu()) return ViewInOrder(values, shape, place);
+  const at::Tensor on_host = at::from_blob(const_cast<float*>(values.data()), shape);
+  return InOrder(CopyInStream(on_host, place.device), place);
 }
 
 Tensors DataLayer::Backward(const Tensors&, const ParameterGradients&) { return {}; }

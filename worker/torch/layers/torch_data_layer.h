@@ -14,18 +14,22 @@ namespace poseidon {
 // Where a batch goes.
 struct BatchPlace {
   at::Device device = at::kCPU;
+  EngineDevice* engine_device = nullptr;  // that batches are copied to; null: they stay on the host
   // Whether images' channels are to lie innermost. A layer's tops take the memory format of its
   // bottoms, so this decides for the whole net.
   bool channels_innermost = true;
 };
 
-// A layer that gives a batch an iteration. Its tops are views of memory that the next Load writes
-// or, on a device, tensors that nothing writes, whose copying is in the device's stream.
+// A layer that gives a batch an iteration. Its tops are views of memory that the next Load writes.
 class DataLayer : public TorchLayer {
  public:
   // The batch of `iteration`, which the next Forward gives; then `next` may be read ahead. Throws
   // DataError.
   virtual void Load(int64_t iteration, int64_t next) = 0;
+
+  // During the backward pass, again and again: if the next batch has been read, it is on its way to
+  // the device. Waits for nothing.
+  virtual void SendAhead() {}
 
   // Names samples in errors; null where there are no records.
   virtual const BatchReader* reader() const { return nullptr; }
@@ -36,7 +40,7 @@ class DataLayer : public TorchLayer {
 // Whether this layer has a DataLayer.
 bool IsDataLayer(const LayerDescription& layer);
 
-// A view of `values`, or on a device a copy; of images in the order that `place` says.
+// A view of memory of the host, or on a device a copy; of images in the order that `place` says.
 at::Tensor ToBatchTensor(std::span<const float> values, const Shape& shape,
                          const BatchPlace& place);
 

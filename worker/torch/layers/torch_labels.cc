@@ -12,7 +12,7 @@ namespace poseidon {
 namespace {
 
 std::string DescribeSample(int64_t sample, const Pass& pass) {
-  return pass.data ? pass.data->DescribeSample(sample)
+  return pass.data ? pass.data->DescribeSample(pass.iteration, sample)
                    : "sample " + std::to_string(sample) + " of the batch";
 }
 
@@ -48,9 +48,15 @@ void LabelChecks::Add(LabelRange range, at::Tensor indices, at::Tensor all_valid
   labels_.push_back({std::move(range), std::move(indices), std::move(all_valid)});
 }
 
-void LabelChecks::Check(const Pass& pass) {
-  for (const Labels& labels : std::exchange(labels_, {})) {
-    if (!labels.all_valid.item<bool>()) ThrowFirstInvalid(labels.range, labels.indices, pass);
+std::vector<at::Tensor> LabelChecks::all_valid() const {
+  std::vector<at::Tensor> all;
+  for (const Labels& labels : labels_) all.push_back(labels.all_valid);
+  return all;
+}
+
+void LabelChecks::Check(std::span<const double> valid, const Pass& pass) const {
+  for (size_t i = 0; i < valid.size(); ++i) {
+    if (valid[i] == 0) ThrowFirstInvalid(labels_[i].range, labels_[i].indices, pass);
   }
 }
 

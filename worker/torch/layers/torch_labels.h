@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,13 @@ class LabelChecks {
  public:
   // `all_valid` is a truth value, a scalar.
   void Add(LabelRange range, at::Tensor indices, at::Tensor all_valid);
-  // Throws the DataError of ToIndices if what was added since the last call has one. Waits for the
-  // device if anything was added.
-  void Check(const Pass& pass);
+  // Of what was added, in order.
+  std::vector<at::Tensor> all_valid() const;
+  // `valid` is what all_valid() has turned out to be, 0 or 1 each. Throws the DataError of
+  // ToIndices if one is 0, which waits for the device.
+  void Check(std::span<const double> valid, const Pass& pass) const;
+  // A new pass begins.
+  void Clear() { labels_.clear(); }
 
  private:
   struct Labels {

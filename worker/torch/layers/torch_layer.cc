@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -158,6 +159,34 @@ class AutogradLayer : public TorchLayer {
   Tensors tops_;
 };
 
+class LayerWithGradient : public TorchLayer {
+ public:
+  LayerWithGradient(const TorchLayerInput& input, ComputeFunction function,
+                    GradientFunction gradient)
+      : learns_(std::ranges::find(input.bottom_needs_gradient, true) !=
+                input.bottom_needs_gradient.end()),
+        function_(std::move(function)),
+        gradient_(std::move(gradient)) {}
+
+  Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors&) override {
+    const at::AutoGradMode mode(false);
+    Computed computed = function_(pass, bottoms);
+    if (learns_) kept_ = std::move(computed.kept);
+    return std::move(computed.tops);
+  }
+
+  Tensors Backward(const Tensors& top_gradients, const ParameterGradients&) override {
+    const at::AutoGradMode mode(false);
+    return gradient_(top_gradients, std::exchange(kept_, {}));
+  }
+
+ private:
+  bool learns_;
+  ComputeFunction function_;
+  GradientFunction gradient_;
+  Tensors kept_;  // of the forward pass, until the backward pass
+};
+
 [[noreturn]] void FailOn(const LayerDescription& layer, const std::string& message) {
   throw ConfigError(layer.where,
                     "layer \"" + layer.name() + "\" (" + layer.type() + "): " + message);
@@ -210,6 +239,12 @@ std::unique_ptr<TorchLayer> MakeTorchLayer(const TorchLayerInput& input) {
 std::unique_ptr<TorchLayer> MakeAutogradLayer(const TorchLayerInput& input,
                                               TensorFunction function) {
   return std::make_unique<AutogradLayer>(input, std::move(function));
+}
+
+std::unique_ptr<TorchLayer> MakeLayerWithGradient(const TorchLayerInput& input,
+                                                  ComputeFunction function,
+                                                  GradientFunction gradient) {
+  return std::make_unique<LayerWithGradient>(input, std::move(function), std::move(gradient));
 }
 
 std::unique_ptr<TorchLayer> MakeLayerWithoutGradient(const TorchLayerInput& input,

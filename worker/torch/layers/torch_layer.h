@@ -1,8 +1,10 @@
 // Layers on libtorch: what one step of a net computes forward and backward.
 //
-// A layer type is a maker function and one line of the table in torch_layer.cc. Most are a function
-// on tensors that autograd differentiates (MakeAutogradLayer); a type whose gradient must not be
-// computed that way implements TorchLayer.
+// A layer type is a maker function and one line of the table in torch_layer.cc. Types that nets
+// have many layers of compute their gradients themselves, by libtorch's own functions
+// (MakeLayerWithGradient, or an implementation of TorchLayer): autograd would hand each layer's
+// backward pass over to another thread, and wait for it. The others are a function on tensors that
+// autograd differentiates (MakeAutogradLayer).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -70,6 +72,8 @@ struct TorchLayerInput {
   const LayerDescription& description;  // outlives the layer
   std::vector<bool> bottom_needs_gradient;
   std::vector<bool> parameter_needs_gradient;
+  // Whether nobody but the layer will read bottom 0 from now on, so that a top may take its memory.
+  bool may_overwrite_bottom = false;
   uint64_t seed = 0;  // of the layer's random numbers, its own on each worker
   at::Device device = at::kCPU;
   // Of the worker (BatchReaderOptions); for layers of the user's own.
@@ -95,8 +99,22 @@ using TensorFunction =
 std::unique_ptr<TorchLayer> MakeAutogradLayer(const TorchLayerInput& input,
                                               TensorFunction function);
 
-// The same of a function that has no gradient. It may depend on learned parameters as long as no
-// loss depends on it: its backward pass throws ConfigError.
+// What a forward pass gives: the tops, and what the gradient needs of it besides.
+struct Computed {
+  Tensors tops;
+  Tensors kept;
+};
+
+// A layer without parameters, given by a function from bottoms to tops and by its gradient, from
+// the gradients at the tops and what was kept to those at the bottoms.
+using ComputeFunction = std::function<Computed(const Pass& pass, const Tensors& bottoms)>;
+using GradientFunction = std::function<Tensors(const Tensors& top_gradients, const Tensors& kept)>;
+std::unique_ptr<TorchLayer> MakeLayerWithGradient(const TorchLayerInput& input,
+                                                  ComputeFunction function,
+                                                  GradientFunction gradient);
+
+// A layer given by a function that has no gradient. It may depend on learned parameters as long as
+// no loss depends on it: its backward pass throws ConfigError.
 std::unique_ptr<TorchLayer> MakeLayerWithoutGradient(const TorchLayerInput& input,
                                                      TensorFunction function);
 
@@ -107,6 +125,8 @@ std::unique_ptr<TorchLayer> MakeConvolution(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeDeconvolution(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeInnerProduct(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeEmbed(const TorchLayerInput& input);
+// Whether a Scale layer learns a number for each channel, the second axis.
+bool IsScaleOfChannels(const LayerDescription& layer);
 std::unique_ptr<TorchLayer> MakeScale(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeBias(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeParameter(const TorchLayerInput& input);
@@ -118,6 +138,15 @@ std::unique_ptr<TorchLayer> MakeIm2col(const TorchLayerInput& input);
 
 // torch_normalization_layers.cc
 std::unique_ptr<TorchLayer> MakeBatchNorm(const TorchLayerInput& input);
+// Whether a Scale layer on the top of a BatchNorm layer can be computed with it.
+bool CanScaleBatchNorm(const LayerDescription& norm, const LayerDescription& scale);
+// If so, if nobody else reads that top: it is the bottom then, and the second layer does the work
+// of both, in fewer passes over the data.
+struct ScaledBatchNorm {
+  std::unique_ptr<TorchLayer> norm;
+  std::unique_ptr<TorchLayer> scale;
+};
+ScaledBatchNorm MakeScaledBatchNorm(const TorchLayerInput& norm, const TorchLayerInput& scale);
 std::unique_ptr<TorchLayer> MakeMvn(const TorchLayerInput& input);
 std::unique_ptr<TorchLayer> MakeLrn(const TorchLayerInput& input);
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/native_batch_norm.h>
@@ -12,6 +13,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <utility>
 
@@ -97,32 +99,100 @@ class InnerProduct : public TorchLayer {
 
 // --- Convolution and its inverse. ---
 
-std::unique_ptr<TorchLayer> MakeConvolutionOrInverse(const TorchLayerInput& input, bool inverse) {
-  const caffe::ConvolutionParameter& p = input.description.parameter.convolution_param();
-  const Shape& bottom = input.description.bottoms[0].shape;
-  const Shape top = input.description.tops[0].shape;
-  const int axis = input.Axis(p.axis());
-  const int directions = static_cast<int>(bottom.size()) - axis - 1;
-  const SlidingWindow window = ConvolutionWindow(p, directions);
-  const std::vector<int64_t> output_padding(directions, 0);
-  const int64_t group = p.group();
-  // All axes before the channels' are samples.
-  Shape images = {Count(bottom, 0, axis)};
-  images.insert(images.end(), bottom.begin() + axis, bottom.end());
-  const bool as_images = axis == 1;
-  return MakeAutogradLayer(
-      input, [=](const Pass&, const Tensors& bottoms, const Tensors& parameters) -> Tensors {
-        const at::Tensor bias = parameters.size() > 1 ? parameters[1] : at::Tensor();
-        Tensors tops;
-        for (const at::Tensor& given : bottoms) {
-          const at::Tensor convolved = at::convolution(
-              as_images ? given : given.reshape(images), parameters[0], bias, window.stride,
-              window.pad, window.dilation, inverse, output_padding, group);
-          tops.push_back(as_images ? convolved : convolved.reshape(top));
-        }
-        return tops;
-      });
+// All axes before the channels' are samples.
+Shape AsImages(const Shape& shape, int axis) {
+  Shape images = {Count(shape, 0, axis)};
+  images.insert(images.end(), shape.begin() + axis, shape.end());
+  return images;
 }
+
+// With several bottoms, each is convolved with the same weights, whose gradient is the sum.
+class Convolution : public TorchLayer {
+ public:
+  Convolution(const TorchLayerInput& input, bool inverse)
+      : inverse_(inverse),
+        bottom_needs_gradient_(input.bottom_needs_gradient),
+        group_(input.description.parameter.convolution_param().group()),
+        bottom_(input.description.bottoms[0].shape),
+        top_(input.description.tops[0].shape) {
+    const caffe::ConvolutionParameter& p = input.description.parameter.convolution_param();
+    const int axis = input.Axis(p.axis());
+    const int directions = static_cast<int>(bottom_.size()) - axis - 1;
+    window_ = ConvolutionWindow(p, directions);
+    output_padding_.resize(directions, 0);
+    images_ = AsImages(bottom_, axis);
+    convolved_ = AsImages(top_, axis);
+    as_images_ = axis == 1;
+  }
+
+  Tensors Forward(const Pass&, const Tensors& bottoms, const Tensors& parameters) override {
+    const at::AutoGradMode mode(false);
+    bottoms_ = bottoms;
+    weights_ = parameters[0];
+    const at::Tensor bias = parameters.size() > 1 ? parameters[1] : at::Tensor();
+    Tensors tops;
+    for (at::Tensor& bottom : bottoms_) {
+      if (!as_images_) bottom = bottom.reshape(images_);
+      const at::Tensor top = at::convolution(bottom, weights_, bias, window_.stride, window_.pad,
+                                             window_.dilation, inverse_, output_padding_, group_);
+      tops.push_back(as_images_ ? top : top.reshape(top_));
+    }
+    return tops;
+  }
+
+  Tensors Backward(const Tensors& top_gradients, const ParameterGradients& gradients) override {
+    const at::AutoGradMode mode(false);
+    Tensors bottom_gradients(bottoms_.size());
+    bool written = false;
+    for (size_t i = 0; i < bottoms_.size(); ++i) {
+      if (!top_gradients[i].defined()) continue;
+      Gradients found = GradientsAt(i, top_gradients[i], gradients.blobs);
+      bottom_gradients[i] = std::move(found.bottom);
+      for (size_t blob = 0; blob < gradients.blobs.size(); ++blob) {
+        const at::Tensor& target = gradients.blobs[blob];
+        if (!target.defined()) continue;
+        written ? target.add_(found.parameters[blob]) : target.copy_(found.parameters[blob]);
+      }
+      written = true;
+    }
+    bottoms_.clear();
+    weights_.reset();
+    return bottom_gradients;
+  }
+
+ private:
+  struct Gradients {
+    at::Tensor bottom;
+    std::array<at::Tensor, 2> parameters;  // weights, bias
+  };
+
+  Gradients GradientsAt(size_t i, const at::Tensor& top_gradient, const Tensors& wanted) const {
+    const at::Tensor given = as_images_ ? top_gradient : top_gradient.reshape(convolved_);
+    const bool bias = wanted.size() > 1 && wanted[1].defined();
+    auto [bottom, weights, biases] = at::convolution_backward(
+        given, bottoms_[i], weights_, given.sizes().slice(1, 1), window_.stride, window_.pad,
+        window_.dilation, inverse_, output_padding_, group_,
+        {bottom_needs_gradient_[i], wanted[0].defined(), bias});
+    if (!as_images_ && bottom.defined()) bottom = bottom.reshape(bottom_);
+    return {std::move(bottom), {std::move(weights), std::move(biases)}};
+  }
+
+ private:
+  bool inverse_;
+  std::vector<bool> bottom_needs_gradient_;
+  int64_t group_;
+  Shape bottom_;
+  Shape top_;
+  SlidingWindow window_;
+  std::vector<int64_t> output_padding_;
+  Shape images_;     // the bottom's
+  Shape convolved_;  // and the top's
+  bool as_images_;   // they are like that already
+
+  // Of the forward pass, until the backward pass.
+  Tensors bottoms_;
+  at::Tensor weights_;
+};
 
 // --- Scale and Bias. ---
 
@@ -179,11 +249,11 @@ Shape SpreadOver(const Shape& blob, const Shape& small, int axis) {
 }  // namespace
 
 std::unique_ptr<TorchLayer> MakeConvolution(const TorchLayerInput& input) {
-  return MakeConvolutionOrInverse(input, /*inverse=*/false);
+  return std::make_unique<Convolution>(input, /*inverse=*/false);
 }
 
 std::unique_ptr<TorchLayer> MakeDeconvolution(const TorchLayerInput& input) {
-  return MakeConvolutionOrInverse(input, /*inverse=*/true);
+  return std::make_unique<Convolution>(input, /*inverse=*/true);
 }
 
 std::unique_ptr<TorchLayer> MakeInnerProduct(const TorchLayerInput& input) {
@@ -209,15 +279,20 @@ std::unique_ptr<TorchLayer> MakeEmbed(const TorchLayerInput& input) {
       });
 }
 
+bool IsScaleOfChannels(const LayerDescription& layer) {
+  const int given = layer.parameter.scale_param().axis();
+  const auto axes = static_cast<int>(layer.bottoms[0].shape.size());
+  return layer.bottoms.size() == 1 && (given < 0 ? given + axes : given) == 1 &&
+         layer.parameters[0].shape.size() == 1;
+}
+
 // The bottom times a scale, plus a bias: parameters, the scale also a second bottom.
 std::unique_ptr<TorchLayer> MakeScale(const TorchLayerInput& input) {
   const LayerDescription& layer = input.description;
   const bool learned = layer.bottoms.size() == 1;
   const bool with_bias = layer.parameter.scale_param().bias_term();
   const int axis = input.Axis(layer.parameter.scale_param().axis());
-  if (learned && axis == 1 && layer.parameters[0].shape.size() == 1) {
-    return std::make_unique<ChannelScale>(input);
-  }
+  if (IsScaleOfChannels(layer)) return std::make_unique<ChannelScale>(input);
   const Shape spread = SpreadOver(
       layer.bottoms[0].shape, learned ? layer.parameters[0].shape : layer.bottoms[1].shape, axis);
   return MakeAutogradLayer(

@@ -3,16 +3,22 @@
 #include <ATen/ops/clamp_max.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/elu.h>
+#include <ATen/ops/elu_backward.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/leaky_relu.h>
+#include <ATen/ops/leaky_relu_backward.h>
 #include <ATen/ops/log.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sigmoid_backward.h>
 #include <ATen/ops/softplus.h>
+#include <ATen/ops/softplus_backward.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/tanh_backward.h>
+#include <ATen/ops/threshold_backward.h>
 
 #include <cmath>
 
@@ -22,12 +28,41 @@
 namespace poseidon {
 namespace {
 
-// A layer that is a function of its one bottom.
+// A layer that is a function of its one bottom, which autograd differentiates.
 template <typename Function>
 std::unique_ptr<TorchLayer> MakeNeuron(const TorchLayerInput& input, Function function) {
   return MakeAutogradLayer(
       input, [function](const Pass&, const Tensors& bottoms, const Tensors&) -> Tensors {
         return {function(bottoms[0])};
+      });
+}
+
+// The same with its gradient: a function of the top's gradient and the bottom's values.
+template <typename Function, typename Gradient>
+std::unique_ptr<TorchLayer> MakeNeuronOfBottom(const TorchLayerInput& input, Function function,
+                                               Gradient gradient) {
+  return MakeLayerWithGradient(
+      input,
+      [function](const Pass&, const Tensors& bottoms) -> Computed {
+        return {{function(bottoms[0])}, {bottoms[0]}};
+      },
+      [gradient](const Tensors& top_gradients, const Tensors& kept) -> Tensors {
+        return {gradient(top_gradients[0], kept[0])};
+      });
+}
+
+// Or of the top's gradient and the top's values.
+template <typename Function, typename Gradient>
+std::unique_ptr<TorchLayer> MakeNeuronOfTop(const TorchLayerInput& input, Function function,
+                                            Gradient gradient) {
+  return MakeLayerWithGradient(
+      input,
+      [function](const Pass&, const Tensors& bottoms) -> Computed {
+        const at::Tensor top = function(bottoms[0]);
+        return {{top}, {top}};
+      },
+      [gradient](const Tensors& top_gradients, const Tensors& kept) -> Tensors {
+        return {gradient(top_gradients[0], kept[0])};
       });
 }
 
@@ -43,13 +78,19 @@ double LogOfBase(double base) { return base == -1 ? 1 : std::log(base); }
 }  // namespace
 
 std::unique_ptr<TorchLayer> MakeAbsVal(const TorchLayerInput& input) {
-  return MakeNeuron(input, [](const at::Tensor& x) { return at::abs(x); });
+  return MakeNeuronOfBottom(
+      input, [](const at::Tensor& x) { return at::abs(x); },
+      [](const at::Tensor& given, const at::Tensor& x) { return given.mul(x.sgn()); });
 }
 
 // log(1 + exp(x)). Where exp(-x) is below a double's precision, that is x.
 std::unique_ptr<TorchLayer> MakeBnll(const TorchLayerInput& input) {
   constexpr double kThreshold = 50;
-  return MakeNeuron(input, [](const at::Tensor& x) { return at::softplus(x, 1, kThreshold); });
+  return MakeNeuronOfBottom(
+      input, [](const at::Tensor& x) { return at::softplus(x, 1, kThreshold); },
+      [](const at::Tensor& given, const at::Tensor& x) {
+        return at::softplus_backward(given, x, 1, kThreshold);
+      });
 }
 
 std::unique_ptr<TorchLayer> MakeClip(const TorchLayerInput& input) {
@@ -65,20 +106,28 @@ std::unique_ptr<TorchLayer> MakeDropout(const TorchLayerInput& input) {
   if (input.description.parameter.phase() != caffe::TRAIN) return MakeSplit(input);
   const double kept =
       1 - static_cast<double>(input.description.parameter.dropout_param().dropout_ratio());
-  return MakeAutogradLayer(
+  return MakeLayerWithGradient(
       input,
-      [kept, seed = input.seed](const Pass& pass, const Tensors& bottoms,
-                                const Tensors&) -> Tensors {
+      [kept, seed = input.seed](const Pass& pass, const Tensors& bottoms) -> Computed {
         const at::Generator generator = MakeGenerator(bottoms[0], seed, pass.iteration);
         const at::Tensor mask = at::empty_like(bottoms[0]).bernoulli_(kept, generator);
-        return {bottoms[0].mul(mask.mul_(1 / kept))};
+        mask.mul_(1 / kept);
+        return {{bottoms[0].mul(mask)}, {mask}};
+      },
+      [](const Tensors& top_gradients, const Tensors& mask) -> Tensors {
+        return {top_gradients[0].mul(mask[0])};
       });
 }
 
 // x above zero, else alpha * (exp(x) - 1).
 std::unique_ptr<TorchLayer> MakeElu(const TorchLayerInput& input) {
   const float alpha = input.description.parameter.elu_param().alpha();
-  return MakeNeuron(input, [alpha](const at::Tensor& x) { return at::elu(x, alpha); });
+  return MakeNeuronOfBottom(
+      input, [alpha](const at::Tensor& x) { return at::elu(x, alpha); },
+      [alpha](const at::Tensor& given, const at::Tensor& x) {
+        return at::elu_backward(given, alpha, /*scale=*/1, /*input_scale=*/1, /*is_result=*/false,
+                                x);
+      });
 }
 
 // base^(scale * x + shift).
@@ -134,12 +183,27 @@ std::unique_ptr<TorchLayer> MakePower(const TorchLayerInput& input) {
 
 std::unique_ptr<TorchLayer> MakeRelu(const TorchLayerInput& input) {
   const float slope = input.description.parameter.relu_param().negative_slope();
-  if (slope == 0) return MakeNeuron(input, [](const at::Tensor& x) { return at::relu(x); });
-  return MakeNeuron(input, [slope](const at::Tensor& x) { return at::leaky_relu(x, slope); });
+  if (slope == 0) {
+    const bool in_place = input.may_overwrite_bottom;
+    return MakeNeuronOfTop(
+        input, [in_place](const at::Tensor& x) { return in_place ? x.relu_() : at::relu(x); },
+        [](const at::Tensor& given, const at::Tensor& top) {
+          return at::threshold_backward(given, top, 0);
+        });
+  }
+  return MakeNeuronOfBottom(
+      input, [slope](const at::Tensor& x) { return at::leaky_relu(x, slope); },
+      [slope](const at::Tensor& given, const at::Tensor& x) {
+        return at::leaky_relu_backward(given, x, slope, /*self_is_result=*/false);
+      });
 }
 
 std::unique_ptr<TorchLayer> MakeSigmoid(const TorchLayerInput& input) {
-  return MakeNeuron(input, [](const at::Tensor& x) { return at::sigmoid(x); });
+  return MakeNeuronOfTop(
+      input, [](const at::Tensor& x) { return at::sigmoid(x); },
+      [](const at::Tensor& given, const at::Tensor& top) {
+        return at::sigmoid_backward(given, top);
+      });
 }
 
 // x * sigmoid(beta * x).
@@ -150,7 +214,9 @@ std::unique_ptr<TorchLayer> MakeSwish(const TorchLayerInput& input) {
 }
 
 std::unique_ptr<TorchLayer> MakeTanh(const TorchLayerInput& input) {
-  return MakeNeuron(input, [](const at::Tensor& x) { return at::tanh(x); });
+  return MakeNeuronOfTop(
+      input, [](const at::Tensor& x) { return at::tanh(x); },
+      [](const at::Tensor& given, const at::Tensor& top) { return at::tanh_backward(given, top); });
 }
 
 // 1 above the threshold, else 0.

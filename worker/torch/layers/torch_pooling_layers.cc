@@ -1,6 +1,7 @@
 // Layers that slide windows over images and have no parameters.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/avg_pool2d.h>
+#include <ATen/ops/avg_pool2d_backward.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
@@ -8,6 +9,7 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/max_pool2d_with_indices.h>
+#include <ATen/ops/max_pool2d_with_indices_backward.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/square.h>
@@ -181,6 +183,38 @@ TensorFunction ExpectedPool(const Window& window) {
   };
 }
 
+// --- Layers that find their gradients themselves, which is the usual case. ---
+
+std::unique_ptr<TorchLayer> MakeMaxPool(const TorchLayerInput& input, const Window& w) {
+  const bool with_places = input.description.tops.size() > 1;
+  return MakeLayerWithGradient(
+      input,
+      [=](const Pass&, const Tensors& bottoms) -> Computed {
+        const Maxima maxima = MaxPoolWithPlaces(bottoms[0], w);
+        Computed computed = {{maxima.values}, {bottoms[0], maxima.places}};
+        if (with_places) computed.tops.push_back(maxima.places.to(maxima.values.scalar_type()));
+        return computed;
+      },
+      [w](const Tensors& top_gradients, const Tensors& kept) -> Tensors {
+        if (!top_gradients[0].defined()) return {at::Tensor()};  // places have none
+        return {at::max_pool2d_with_indices_backward(top_gradients[0], kept[0], w.kernel, w.stride,
+                                                     w.pad, {1, 1}, w.round_up, kept[1])};
+      });
+}
+
+std::unique_ptr<TorchLayer> MakeMeanPool(const TorchLayerInput& input, const Window& w) {
+  return MakeLayerWithGradient(
+      input,
+      [w](const Pass&, const Tensors& bottoms) -> Computed {
+        return {{MeanPool(bottoms[0], w)}, {bottoms[0]}};
+      },
+      [w](const Tensors& top_gradients, const Tensors& kept) -> Tensors {
+        return {at::avg_pool2d_backward(top_gradients[0], kept[0], w.kernel, w.stride, w.pad,
+                                        w.round_up, /*count_include_pad=*/true,
+                                        /*divisor_override=*/{})};
+      });
+}
+
 // Of a Pooling layer; keeps nothing of its description.
 TensorFunction PoolingFunction(const TorchLayerInput& input) {
   const LayerDescription& layer = input.description;
@@ -213,7 +247,16 @@ TensorFunction LevelFunction(const TorchLayerInput& input, int level) {
 }  // namespace
 
 std::unique_ptr<TorchLayer> MakePooling(const TorchLayerInput& input) {
-  return MakeAutogradLayer(input, PoolingFunction(input));
+  const Window window = ToWindow(input.description);
+  if (NeedsWidePadding(window)) return MakeAutogradLayer(input, PoolingFunction(input));
+  switch (input.description.parameter.pooling_param().pool()) {
+    case caffe::PoolingParameter::AVE:
+      return MakeMeanPool(input, window);
+    case caffe::PoolingParameter::MAX:
+      return MakeMaxPool(input, window);
+    default:
+      return MakeAutogradLayer(input, PoolingFunction(input));
+  }
 }
 
 // Each level flattened, one after the other, coarsest first; a single level keeps its axes.
