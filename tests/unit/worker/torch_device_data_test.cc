@@ -118,7 +118,7 @@ TEST_F(TorchDeviceDataTest, ConstantsAreCopiedOnce) {
     const Tensors expected = on_host->Forward({}, {}, {});
     EXPECT_TRUE(tops[0].equal(expected[0]));
     EXPECT_TRUE(tops[1].equal(expected[1]));
-    if (constant != nullptr) EXPECT_EQ(tops[0].data_ptr(), constant) << "it has moved";
+    EXPECT_TRUE(constant == nullptr || constant == tops[0].data_ptr()) << "it has moved";
     constant = tops[0].data_ptr();
     EXPECT_EQ(device.copies(), 1 + iteration + 1);
   }
@@ -155,7 +155,7 @@ TEST_F(TorchDeviceDataTest, NamesTheRecordOfABadLabelAfterThePass) {
       engine.Backward(0, {});
       ASSERT_LT(std::chrono::steady_clock::now() - begin, kPatience);
     }
-    if (iteration + 1 < found) EXPECT_NO_THROW(engine.loss());
+    if (iteration + 1 < found) engine.loss();  // throws nothing
   }
   EXPECT_THAT([&] { engine.loss(); }, ThrowsMessage<DataError>(expected));
   EXPECT_THAT([&] { engine.LoadBatch(found); }, ThrowsMessage<DataError>(expected));
