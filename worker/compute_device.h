@@ -16,7 +16,7 @@
 #include "device/factor_update.h"
 #include "device/gradient_packer.h"
 #include "device/host_device.h"
-#include "worker/device_of_engine.h"
+#include "worker/engine/device_of_engine.h"
 
 namespace poseidon {
 

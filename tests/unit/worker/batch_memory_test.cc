@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "device/host_device.h"
-#include "worker/device_of_engine.h"
+#include "worker/engine/device_of_engine.h"
 
 namespace poseidon {
 namespace {

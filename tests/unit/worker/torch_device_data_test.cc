@@ -11,7 +11,7 @@
 #include "device/host_device.h"
 #include "proto/text_format.h"
 #include "tests/unit/worker/torch_engine_testing.h"
-#include "worker/device_of_engine.h"
+#include "worker/engine/device_of_engine.h"
 #include "worker/torch/layers/torch_data_layer.h"
 
 namespace poseidon {

@@ -63,6 +63,54 @@ TEST_F(TorchEngineTest, FourWorkersTogetherHaveTheGradientOfOne) {
   }
 }
 
+// A Silence layer that reads a blob keeps its memory from being overwritten, and a BatchNorm layer
+// from being computed with the Scale layer on it.
+TEST_F(TorchEngineTest, WhatIsComputedTogetherIsWhatIsComputedApart) {
+  WriteDigits("train", 40, 10, 1);
+  const auto silence = [](const std::string& blob) {
+    return "layer { name: 'silence_" + blob + "' type: 'Silence' bottom: '" + blob + "' }\n";
+  };
+  for (const std::string setting : {"", "use_global_stats: true"}) {
+    const auto net = [&](bool together) {
+      std::string text = R"(
+        layer { name: 'conv' type: 'Convolution' bottom: 'data' top: 'conv' convolution_param {
+                num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: 'msra' } } }
+        layer { name: 'norm' type: 'BatchNorm' bottom: 'conv' top: 'norm'
+                batch_norm_param { eps: 0.1 )" +
+                         setting + R"( } }
+        layer { name: 'scale' type: 'Scale' bottom: 'norm' top: 'scale' scale_param {
+                bias_term: true filler { type: 'uniform' min: 0.5 max: 2 }
+                bias_filler { type: 'uniform' min: -1 max: 1 } } }
+        layer { name: 'relu' type: 'ReLU' bottom: 'scale' top: 'relu' }
+        layer { name: 'conv2' type: 'Convolution' bottom: 'relu' top: 'conv2' convolution_param {
+                num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: 'msra' } } }
+        layer { name: 'sum' type: 'Eltwise' bottom: 'relu' bottom: 'conv2' top: 'sum' }
+        layer { name: 'relu2' type: 'ReLU' bottom: 'sum' top: 'relu2' }
+        layer { name: 'ip' type: 'InnerProduct' bottom: 'relu2' top: 'ip' inner_product_param {
+                num_output: 10 weight_filler { type: 'xavier' } } }
+        layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'ip' bottom: 'label' top: 'loss' })";
+      for (const std::string blob : {"conv", "norm", "scale", "sum"}) {
+        if (!together) text += silence(blob);
+      }
+      return text;
+    };
+    Trainee together(Options(net(true), 16));
+    Trainee apart(Options(net(false), 16));
+    ASSERT_EQ(together.parameters, apart.parameters);
+    for (int64_t iteration = 0; iteration < 3; ++iteration) {
+      EXPECT_NEAR(together.Iterate(iteration), apart.Iterate(iteration), 1e-5);
+      EXPECT_EQ(together.engine().Statistics().size(), 1U);
+      for (size_t i = 0; i < 3; ++i) {
+        EXPECT_NEAR(together.engine().Statistics()[0][i], apart.engine().Statistics()[0][i], 1e-5);
+      }
+      for (size_t layer = 0; layer < together.gradients.size(); ++layer) {
+        EXPECT_LT(RelativeDistance(together.gradients[layer], apart.gradients[layer]), 1e-5)
+            << together.engine().model().layers(static_cast<int>(layer)).name();
+      }
+    }
+  }
+}
+
 // Parts that differ, and change on the way as a balanced batch's do.
 TEST_F(TorchEngineTest, UnequalPartsTogetherHaveTheGradientOfTheWholeBatch) {
   WriteDigits("train", 300, 28, 1);

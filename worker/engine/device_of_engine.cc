@@ -1,4 +1,4 @@
-#include "worker/device_of_engine.h"
+#include "worker/engine/device_of_engine.h"
 
 namespace poseidon {
 
