@@ -119,7 +119,8 @@ void SimulatedTrainer::OnPlan(Outbox& outbox) {
 }
 
 bool SimulatedTrainer::IsReady(int layer) {
-  return protocol_.IsFresh(layer, protocol_.iteration()) && (!deferred_ || deferred_->Update(layer));
+  return protocol_.IsFresh(layer, protocol_.iteration()) &&
+         (!deferred_ || deferred_->Update(layer));
 }
 
 bool SimulatedTrainer::AllReady() {
