@@ -130,10 +130,12 @@ std::shared_ptr<SyncContext> WorkerControl::MakeContext(
   std::shared_ptr<const ModelMemory> memory =
       goes_on ? context_->memory
               : std::make_shared<const ModelMemory>(
-                    *plan, options_.phantom,
-                    ModelMemory::Devices{.pinned_for = options_.device,
-                                         .update_factors = options_.devices_update_factors,
-                                         .pack = options_.devices_pack});
+                    *plan, ModelMemory::Options{
+                               .phantom = options_.phantom,
+                               .recovers = options_.recovers,
+                               .devices = {.pinned_for = options_.device,
+                                           .update_factors = options_.devices_update_factors,
+                                           .pack = options_.devices_pack}});
   auto context = std::make_shared<SyncContext>(plan, std::move(memory));
   if (goes_on) {
     context->kept = context_->kept;

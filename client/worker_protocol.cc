@@ -158,7 +158,7 @@ void WorkerProtocol::TakeStartAfterHold(const std::shared_ptr<SyncContext>& befo
   // A worker that had paused there has all, and what the servers' codecs had not sent, too.
   if (iteration_ != plan().start_iteration() || !transition_.has(before)) {
     transition_ = {};
-    transition_.SaveFrom(before);
+    transition_.SaveFrom(before, plan().start_iteration());
   }
   transition_.LoadInto(context_);
   context_->kept->AllArrived(plan().start_iteration());
@@ -280,7 +280,7 @@ void WorkerProtocol::LeavePlan(Outbox& outbox) {
   CHECK(phase_ == Phase::kPausing && AllFresh());
   AddToPastPlans();
   left_ = true;
-  transition_.SaveFrom(context_);
+  transition_.SaveFrom(context_, iteration_);
   FetchOptimizerState(transition_, outbox);
   phase_ = Phase::kFetching;
   TryPause(outbox);
@@ -310,7 +310,7 @@ void WorkerProtocol::TryPause(Outbox& outbox) {
 
 void WorkerProtocol::BeginCollecting(Outbox& outbox) {
   collected_ = std::make_unique<PlanTransition>();
-  collected_->SaveFrom(context_);
+  collected_->SaveFrom(context_, iteration_);
   FetchOptimizerState(*collected_, outbox);
 }
 

@@ -291,7 +291,8 @@ std::span<float> WorkerSession::optimizer_state(int layer) const {
   const LayerPlace& place = context.memory->place(layer);
   const int64_t floats = OptimizerStatePerParameter(context.rule);
   return context.memory->bucket(place.bucket)
-      .optimizer_state.subspan(place.offset * floats, place.size * floats);
+      .optimizer_state[iteration() % 2]
+      .subspan(place.offset * floats, place.size * floats);
 }
 
 void WorkerSession::RestoreOptimizerState(std::vector<float> state) {

@@ -92,8 +92,9 @@ void ShardState::Make(const wire::PlanAndModel& plan, const Place& place) {
   }
   const Chunk& chunk = bucket.chunks(static_cast<int>(place.key.chunk));
   (place.backup ? backups_ : pairs_)
-      .try_emplace(place.key, PairOptions(plan, bucket, place.backup, options_.recovers), chunk.size(),
-                   UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()), memory);
+      .try_emplace(place.key, PairOptions(plan, bucket, place.backup, options_.recovers),
+                   chunk.size(), UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()),
+                   memory);
 }
 
 int64_t ShardState::largest_pair() const {

@@ -96,7 +96,7 @@ class SimulatedTrainer : public Actor {
   Options options_;
   WorkerProtocol protocol_;
   std::optional<DeferredLayers> deferred_;  // if the rule is, once there is a plan
-  int64_t images_ = 0;  // an iteration
+  int64_t images_ = 0;                      // an iteration
   ComputeWalk walk_;
   DeviceCopies copies_;
 };

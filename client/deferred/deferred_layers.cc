@@ -20,7 +20,8 @@ std::span<float> DeferredLayers::StateOf(int layer) const {
   const LayerPlace& place = context.memory->place(layer);
   const int64_t floats = OptimizerStatePerParameter(context.rule);
   return context.memory->bucket(place.bucket)
-      .optimizer_state.subspan(place.offset * floats, place.size * floats);
+      .optimizer_state[protocol_.iteration() % 2]
+      .subspan(place.offset * floats, place.size * floats);
 }
 
 bool DeferredLayers::Update(int layer) {

@@ -9,7 +9,8 @@
 //
 // An update is made in the iteration whose forward pass needs it, when its gradient is there. In a
 // job that recovers only then does the layer count as the next version (client/sync/kept_state.h):
-// whoever goes on from a plan, or takes a lost one's place, has values that need no update any more.
+// whoever goes on from a plan, or takes a lost one's place, has values that need no update any
+// more.
 //
 // Not thread-safe; the training thread's, or the simulated program's lane's.
 #pragma once

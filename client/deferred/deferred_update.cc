@@ -13,8 +13,7 @@ namespace poseidon {
 DeferredUpdate::DeferredUpdate(const ModelSpec& model, const Options& options)
     : model_(model),
       options_(options),
-      stride_(
-          static_cast<size_t>(OptimizerStatePerParameter(ToUpdateRule(model.update_rule())))) {
+      stride_(static_cast<size_t>(OptimizerStatePerParameter(ToUpdateRule(model.update_rule())))) {
   CHECK(model.update_rule().deferred());
 }
 

@@ -162,7 +162,7 @@ void FactorBroadcastSyncer::FinishIteration() {
 
 std::vector<SlicedArithmetic> FactorBroadcastSyncer::RebuildAndUpdate() const {
   const FactorStack& stack = memory().stacks[fresh_iteration_ % 2];
-  const std::span<float> gradient = memory().gradients[0];
+  const std::span<float> gradient = memory().gradients[fresh_iteration_ % 2];
   const int64_t rows = product().rows() * context_->workers();
   return {SlicedRebuild(product().outputs(), product().inputs(), rows, stack.u, stack.v, gradient),
           context_->SlicedUpdateOf(bucket_, fresh_iteration_, 0, FloatCount(plan()), gradient,

@@ -15,7 +15,8 @@ InitialBroadcast::InitialBroadcast(std::shared_ptr<SyncContext> context, int buc
   const std::vector<bool> none(plan().chunks_size());
   if (contents.values) parts_.push_back({MessageKind::kInitialValues, memory.values, 1, none});
   if (contents.optimizer_state) {
-    parts_.push_back({MessageKind::kInitialOptimizerState, memory.optimizer_state,
+    parts_.push_back({MessageKind::kInitialOptimizerState,
+                      memory.optimizer_state[context_->start() % 2],
                       OptimizerStatePerParameter(context_->rule), none});
   }
   outstanding_ = parts_.size() * chunks_.size();

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <new>
 
-#include "core/arithmetic/update_rule.h"
 #include "core/error.h"
 #include "proto/bucket.h"
-#include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
@@ -24,7 +22,6 @@ KeptState::KeptState(std::shared_ptr<const wire::PlanAndModel> plan,
                      std::shared_ptr<const ModelMemory> memory, bool phantom)
     : plan_(std::move(plan)),
       memory_(std::move(memory)),
-      state_(OptimizerStatePerParameter(ToUpdateRule(plan_->model().update_rule()))),
       updated_(plan_->model().update_rule().deferred() ? plan_->model().layers_size() : 0) {
   const int64_t start = plan_->plan().start_iteration();
   SetUpdated(start);
@@ -40,37 +37,29 @@ KeptState::KeptState(std::shared_ptr<const wire::PlanAndModel> plan,
 }
 
 void KeptState::Allocate() {
-  const auto unsent = [this](size_t bucket) {
+  const auto feeds_back = [this](size_t bucket) {
     return NeedsErrorFeedback(plan_->plan().buckets(static_cast<int>(bucket)).codec());
   };
+  const auto floats_of = [this](size_t bucket) {
+    return FloatCount(plan_->plan().buckets(static_cast<int>(bucket)));
+  };
   int64_t floats = 0;
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    const int64_t kept = (buckets_[b].updates_itself ? 1 + state_ : 0) + (unsent(b) ? 2 : 0);
-    floats += kept * FloatCount(plan_->plan().buckets(static_cast<int>(b)));
-  }
+  for (size_t b = 0; b < buckets_.size(); ++b) floats += feeds_back(b) ? 2 * floats_of(b) : 0;
   try {
     floats_.resize(floats);
   } catch (const std::bad_alloc&) {
-    throw Error(
-        ExitCode::kFailure,
-        "not enough memory to keep what the job goes back to after a loss (recovery.mode): " +
-            std::to_string((floats * 4) >> 20) + " MiB");
+    throw Error(ExitCode::kFailure,
+                "not enough memory to keep what the codec has not sent, for the job may go back "
+                "after a loss (recovery.mode): " +
+                    std::to_string((floats * 4) >> 20) + " MiB");
   }
   std::span<float> rest(floats_);
-  const auto take = [&rest](int64_t count) {
-    const std::span<float> taken = rest.first(count);
-    rest = rest.subspan(count);
-    return taken;
-  };
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    KeptBucket& bucket = buckets_[b];
-    const int64_t parameters = FloatCount(plan_->plan().buckets(static_cast<int>(b)));
-    if (bucket.updates_itself) {
-      bucket.values = take(parameters);
-      bucket.optimizer_state = take(parameters * state_);
+    if (!feeds_back(b)) continue;
+    for (std::span<float>& before : buckets_[b].unsent) {
+      before = rest.first(floats_of(b));
+      rest = rest.subspan(before.size());
     }
-    if (!unsent(b)) continue;
-    for (std::span<float>& before : bucket.unsent) before = take(parameters);
   }
 }
 
@@ -99,14 +88,8 @@ void KeptState::BeginUpdate(int bucket, int64_t offset, int64_t size, int64_t it
   }
 }
 
-void KeptState::BeforeUpdate(int bucket, int64_t offset, int64_t size) {
-  const BucketMemory& memory = memory_->bucket(bucket);
-  CopyPart(memory.values, offset, size, buckets_[bucket].values);
-  CopyPart(memory.optimizer_state, offset * state_, size * state_,
-           buckets_[bucket].optimizer_state);
-}
-
 void KeptState::BeforeSend(int bucket, int chunk, int64_t iteration) {
+  if (buckets_[bucket].unsent[0].empty()) return;
   KeptChunk& kept = buckets_[bucket].chunks[chunk];
   CHECK_EQ(kept.sent, iteration);
   kept.sent = iteration + 1;
@@ -148,13 +131,12 @@ void KeptState::GoBack(int64_t iteration) {
 }
 
 void KeptState::GoBack(const KeptBucket& bucket, const BucketMemory& memory, int64_t iteration,
-                       KeptChunk& chunk) const {
+                       KeptChunk& chunk) {
   CHECK(chunk.version == iteration || chunk.version == iteration + 1)
       << "iteration " << iteration << " is not kept";
   if (chunk.version > iteration) {
-    CopyPart(bucket.values, chunk.offset, chunk.size, memory.values);
-    CopyPart(bucket.optimizer_state, chunk.offset * state_, chunk.size * state_,
-             memory.optimizer_state);
+    // The optimizer state of the iteration is still in its place.
+    CopyPart(memory.before[iteration % 2], chunk.offset, chunk.size, memory.values);
   }
   chunk.version = iteration;
   CHECK_LE(chunk.sent, iteration + 2) << "what was not sent then is not kept";

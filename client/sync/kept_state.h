@@ -1,6 +1,7 @@
 // KeptState: what a worker keeps so that it can go back by one iteration after the job has lost a
-// node: of each chunk that it updates itself, the values and optimizer state before the last
-// update, and which iteration's forward pass the present ones are for.
+// node: of each chunk that it updates itself, which iteration's forward pass its values are for.
+// What they and the optimizer state were before the last update each update leaves in the model's
+// memory (client/sync/model_memory.h).
 //
 // Why one is enough. A worker updates a chunk for iteration t + 1 only with every worker's gradient
 // of t, so after every worker has finished the forward pass of t, so after every worker had all
@@ -18,9 +19,9 @@
 // What servers update they keep likewise, and send all workers once more (server/replication.h). Of
 // such chunks it is only known here that they have come.
 //
-// Thread safety: different lanes update different chunks at the same time. Updated() is the training
-// thread's; OldestVersion() may be called meanwhile and then says that version or the one before,
-// to either of which the worker can go back. The rest may be called when no lane updates;
+// Thread safety: different lanes update different chunks at the same time. Updated() is the
+// training thread's; OldestVersion() may be called meanwhile and then says that version or the one
+// before, to either of which the worker can go back. The rest may be called when no lane updates;
 // docs/recovery.md says how that is brought about.
 #pragma once
 
@@ -39,8 +40,8 @@ namespace poseidon {
 
 class KeptState {
  public:
-  // Memory for what is kept of the plan's buckets. With `phantom` only versions are kept. Throws
-  // Error if the machine does not have the memory.
+  // `memory` is of a job that recovers. With `phantom` only versions are kept. Throws Error if the
+  // machine does not have the memory for what codecs have not sent.
   KeptState(std::shared_ptr<const wire::PlanAndModel> plan,
             std::shared_ptr<const ModelMemory> memory, bool phantom);
 
@@ -49,10 +50,8 @@ class KeptState {
   // Likewise all chunks.
   void AllArrived(int64_t iteration);
   // Floats [offset, offset + size) of a bucket, which are whole chunks, are about to be updated
-  // with the gradients of `iteration`, piece by piece.
+  // with the gradients of `iteration`.
   void BeginUpdate(int bucket, int64_t offset, int64_t size, int64_t iteration);
-  // A piece of them is about to be: keeps it.
-  void BeforeUpdate(int bucket, int64_t offset, int64_t size);
   // The codec of the bucket is about to pack the chunk's gradient of `iteration`: keeps what it has
   // not sent of those before.
   void BeforeSend(int bucket, int chunk, int64_t iteration);
@@ -70,39 +69,34 @@ class KeptState {
   // Nothing here counts any more: the values for the forward pass of `iteration` are still to come.
   void Forget(int64_t iteration);
 
-  // Floats allocated.
-  int64_t floats() const { return static_cast<int64_t>(floats_.size()); }
-
  private:
   struct KeptChunk {
     int64_t offset = 0;  // in the bucket's floats
     int64_t size = 0;
     std::optional<int64_t> version;  // deferred: or of the next one, but for the update
-    int64_t sent = 0;                // the first iteration whose gradient has not been
+    // Of a codec with error feedback: the first iteration whose gradient has not been sent.
+    int64_t sent = 0;
   };
 
   struct KeptBucket {
     bool updates_itself = false;
     std::vector<KeptChunk> chunks;
-    // What all of it was before the last updates; empty for phantoms, and where servers update.
-    std::span<float> values;
-    std::span<float> optimizer_state;
-    // Of a codec with error feedback: what had not been sent before the gradient of t was, at t % 2.
+    // Of a codec with error feedback: what had not been sent before the gradient of t was, at t
+    // % 2.
     std::array<std::span<float>, 2> unsent;
   };
 
   void SetUpdated(int64_t iteration);
   void Allocate();
-  void GoBack(const KeptBucket& bucket, const BucketMemory& memory, int64_t iteration,
-              KeptChunk& chunk) const;
+  static void GoBack(const KeptBucket& bucket, const BucketMemory& memory, int64_t iteration,
+                     KeptChunk& chunk);
 
   std::shared_ptr<const wire::PlanAndModel> plan_;
   std::shared_ptr<const ModelMemory> memory_;
-  int64_t state_;  // floats of optimizer state for each parameter
   std::vector<KeptBucket> buckets_;
   // Deferred rules, by layer: the iteration for whose forward pass its values are.
   std::vector<std::atomic<int64_t>> updated_;
-  std::vector<float> floats_;
+  std::vector<float> floats_;  // of what was not sent
 };
 
 }  // namespace poseidon

@@ -24,10 +24,11 @@ bool HasPeers(const Plan& plan, const BucketPlan& bucket) {
 
 void ModelMemory::Free::operator()(float* memory) const { std::free(memory); }
 
-ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, const Devices& devices)
-    : phantom_(phantom), buckets_(phantom ? 1 : plan.plan().buckets_size()) {
+ModelMemory::ModelMemory(const wire::PlanAndModel& plan, const Options& options)
+    : phantom_(options.phantom), buckets_(options.phantom ? 1 : plan.plan().buckets_size()) {
   PlaceLayers(plan);
-  if (phantom) return;
+  if (phantom_) return;
+  const Devices& devices = options.devices;
   if (devices.pinned_for != nullptr) pinned_.emplace(*devices.pinned_for);
   const UpdateRule rule = ToUpdateRule(plan.model().update_rule());
   for (int b = 0; b < plan.plan().buckets_size(); ++b) {
@@ -37,12 +38,9 @@ ModelMemory::ModelMemory(const wire::PlanAndModel& plan, bool phantom, const Dev
     memory.values = Allocate(parameters);
     // The host makes deferred updates itself, or has the mean in the gradient's place.
     const bool on_devices = devices.update_factors && bucket.scheme() == SFB && !rule.deferred;
-    if (bucket.scheme() != ADAM && !on_devices) {
-      memory.gradients[0] = Allocate(parameters);
-      memory.gradients[1] =
-          HasPeers(plan.plan(), bucket) ? Allocate(parameters) : memory.gradients[0];
-    }
-    if (bucket.update_at_workers()) AllocateOptimizerState(rule, parameters, memory);
+    const bool keeps = options.recovers && bucket.update_at_workers();
+    if (bucket.scheme() != ADAM && !on_devices) AllocateGradients(plan, bucket, keeps, memory);
+    if (bucket.update_at_workers()) AllocateOptimizerState(rule, parameters, keeps, memory);
     if (NeedsErrorFeedback(bucket.codec())) {
       memory.residual = Allocate(parameters);
     }
@@ -65,14 +63,26 @@ void ModelMemory::PlaceLayers(const wire::PlanAndModel& plan) {
   }
 }
 
-void ModelMemory::AllocateOptimizerState(const UpdateRule& rule, int64_t parameters,
+void ModelMemory::AllocateGradients(const wire::PlanAndModel& plan, const BucketPlan& bucket,
+                                    bool keeps, BucketMemory& memory) {
+  const int64_t parameters = FloatCount(bucket);
+  const bool has_peers = HasPeers(plan.plan(), bucket);
+  memory.gradients[0] = Allocate(parameters);
+  memory.gradients[1] = has_peers || keeps ? Allocate(parameters) : memory.gradients[0];
+  if (keeps && has_peers) memory.before.fill(Allocate(parameters));
+  if (keeps && !has_peers) memory.before = memory.gradients;
+}
+
+void ModelMemory::AllocateOptimizerState(const UpdateRule& rule, int64_t parameters, bool keeps,
                                          BucketMemory& memory) {
   const bool one_gradient = memory.gradients[0].data() == memory.gradients[1].data();
   if (rule.type == "MeanGradient" && one_gradient) {
-    memory.optimizer_state = memory.gradients[0];
-  } else {
-    memory.optimizer_state = Allocate(parameters * OptimizerStatePerParameter(rule));
+    memory.optimizer_state.fill(memory.gradients[0]);
+    return;
   }
+  const int64_t floats = parameters * OptimizerStatePerParameter(rule);
+  memory.optimizer_state.fill(Allocate(floats));
+  if (keeps) memory.optimizer_state[1] = Allocate(floats);
 }
 
 void ModelMemory::AllocateFactors(const wire::PlanAndModel& plan, const BucketPlan& bucket,

@@ -24,11 +24,16 @@ struct BucketMemory {
   // memory where a server's answer proves that it has taken the gradient. In an all-reduce nothing
   // proves that a peer has taken what was last sent to it until that peer has taken part in the
   // next iteration; so they are two, unless there is no peer. Under SFB the rebuilt sum; none where
-  // devices rebuild it.
+  // devices rebuild it. In a job that recovers they are always two, see `before`.
   std::array<std::span<float>, 2> gradients;
-  // Optimizer state, if the workers update. That of rule MeanGradient, a mean of gradients, takes
-  // the place of this worker's gradient, gradients[0], where the two above are the same memory.
-  std::span<float> optimizer_state;
+  // Optimizer state, if the workers update, for the forward pass of iteration t at t % 2; the same
+  // memory unless the job recovers. That of rule MeanGradient, a mean of gradients, takes the place
+  // of this worker's gradient, gradients[0], where the two above are the same memory.
+  std::array<std::span<float>, 2> optimizer_state;
+  // In a job that recovers, if the workers update: what the values were before the update by the
+  // gradients of iteration t, at t % 2. It takes the place of those gradients, which the update is
+  // the last to read; of an all-reduce, whose frames may still be under way, one of its own.
+  std::array<std::span<float>, 2> before;
   std::span<float> residual;  // what a codec with error feedback has not sent yet
   // Where devices pack: the gradient as it goes on the wire, instead of gradients[0]; and of each
   // chunk its part of that.
@@ -57,9 +62,16 @@ class ModelMemory {
     bool update_factors = false;
     bool pack = false;
   };
+  struct Options {
+    bool phantom = false;   // nothing is allocated
+    bool recovers = false;  // an update leaves what was there before
+    Devices devices;
+  };
 
-  // Throws Error if the machine does not have the memory. With `phantom` nothing is allocated.
-  ModelMemory(const wire::PlanAndModel& plan, bool phantom, const Devices& devices);
+  // Throws Error if the machine does not have the memory.
+  ModelMemory(const wire::PlanAndModel& plan, const Options& options);
+  ModelMemory(const wire::PlanAndModel& plan, bool phantom, const Devices& devices)
+      : ModelMemory(plan, Options{.phantom = phantom, .recovers = false, .devices = devices}) {}
   ModelMemory(const wire::PlanAndModel& plan, bool phantom)
       : ModelMemory(plan, phantom, Devices()) {}
 
@@ -74,7 +86,11 @@ class ModelMemory {
 
  private:
   void PlaceLayers(const wire::PlanAndModel& plan);
-  void AllocateOptimizerState(const UpdateRule& rule, int64_t parameters, BucketMemory& memory);
+  // `keeps`: an update leaves what was there before.
+  void AllocateGradients(const wire::PlanAndModel& plan, const BucketPlan& bucket, bool keeps,
+                         BucketMemory& memory);
+  void AllocateOptimizerState(const UpdateRule& rule, int64_t parameters, bool keeps,
+                              BucketMemory& memory);
   void AllocateFactors(const wire::PlanAndModel& plan, const BucketPlan& bucket,
                        BucketMemory& memory);
   void AllocatePacked(const Codec& codec, const BucketPlan& bucket, BucketMemory& memory);

@@ -151,7 +151,8 @@ void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
     return CopyFrom(memory().values.subspan(chunk.offset(), chunk.size()), envelope.body.bytes());
   }
   // The server has answered, so it has the gradient: its memory is free for the sum.
-  const std::span<float> sum = memory().gradients[0].subspan(chunk.offset(), chunk.size());
+  const std::span<float> sum =
+      memory().gradients[fresh_iteration_ % 2].subspan(chunk.offset(), chunk.size());
   // Of the right size; what else may be wrong in it leaves harmless values.
   Decode(codec_, envelope.body.bytes(), sum);
   // The mean takes the gradient's place, not the sum: an engine that replays leaves it there.

@@ -35,7 +35,7 @@ int64_t PauseAgreement::Offer(int64_t iteration) {
   return *offered_;
 }
 
-void PlanTransition::SaveFrom(std::shared_ptr<const SyncContext> from) {
+void PlanTransition::SaveFrom(std::shared_ptr<const SyncContext> from, int64_t iteration) {
   from_ = std::move(from);
   to_.reset();
   state_ = OptimizerStatePerParameter(from_->rule);
@@ -43,7 +43,7 @@ void PlanTransition::SaveFrom(std::shared_ptr<const SyncContext> from) {
   for (const int bucket : BucketsToFetch()) outstanding_ += from_->bucket(bucket).chunks_size();
   if (from_->phantom) return;
   SaveResidual();
-  if (MovesOptimizerState(*from_)) SaveOptimizerState();
+  if (MovesOptimizerState(*from_)) SaveOptimizerState(iteration);
 }
 
 void PlanTransition::CountParameters(const ModelSpec& model) {
@@ -82,10 +82,10 @@ void PlanTransition::SaveResidual() {
   }
 }
 
-void PlanTransition::SaveOptimizerState() {
+void PlanTransition::SaveOptimizerState(int64_t iteration) {
   optimizer_state_ = std::make_shared<std::vector<float>>(begins_.back() * state_);
   for (int bucket = 0; bucket < from_->plan.plan().buckets_size(); ++bucket) {
-    const std::span<const float> own = from_->memory->bucket(bucket).optimizer_state;
+    const std::span<const float> own = from_->memory->bucket(bucket).optimizer_state[iteration % 2];
     std::copy(own.begin(), own.end(), optimizer_state_->begin() + Begin(*from_, bucket) * state_);
   }
 }
@@ -140,7 +140,7 @@ void PlanTransition::LoadResidual() {
 
 void PlanTransition::LoadOptimizerState() {
   for (int bucket = 0; bucket < to_->plan.plan().buckets_size(); ++bucket) {
-    const std::span<float> own = to_->memory->bucket(bucket).optimizer_state;
+    const std::span<float> own = to_->memory->bucket(bucket).optimizer_state[to_->start() % 2];
     Copy(std::span(*optimizer_state_).subspan(Begin(*to_, bucket) * state_, own.size()), own);
   }
 }

@@ -43,9 +43,9 @@ class PauseAgreement {
 // between SaveFrom and LoadInto: nothing is under way then.
 class PlanTransition {
  public:
-  // All layers are fresh. On worker 0, and with rule MeanGradient on all, allocates the whole
-  // model's optimizer state.
-  void SaveFrom(std::shared_ptr<const SyncContext> from);
+  // All layers are fresh for `iteration`. On worker 0, and with rule MeanGradient on all, allocates
+  // the whole model's optimizer state.
+  void SaveFrom(std::shared_ptr<const SyncContext> from, int64_t iteration);
   // Worker 0: the buckets whose servers keep something that has to be fetched; empty for others.
   std::vector<int> BucketsToFetch() const;
   // A kOptimizerState frame that a lane has passed on.
@@ -83,7 +83,7 @@ class PlanTransition {
   void SaveResidual();
   // What is owed of buckets with error feedback becomes their residual.
   void LoadResidual();
-  void SaveOptimizerState();
+  void SaveOptimizerState(int64_t iteration);
   // Room for what the layers of a bucket of the plan left have not sent.
   void ReserveResidual(const BucketPlan& bucket);
   // Where a bucket's parameters begin in the model's.

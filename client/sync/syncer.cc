@@ -6,16 +6,12 @@
 #include "client/sync/all_reduce_syncer.h"
 #include "client/sync/factor_broadcast_syncer.h"
 #include "client/sync/parameter_server_syncer.h"
+#include "core/arithmetic/keeping_update.h"
 #include "proto/plan_members.h"
 #include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
-
-// What is kept and then updated at once, so that the update finds in the cache what the copy has
-// read: with a float of state each and the gradients 48 KiB, of the 512 KiB or more that cores have
-// nearest to them but one.
-constexpr int64_t kKeptFloats = 4096;
 
 wire::PeerTraffic& EntryOf(const NodeId& peer, wire::WorkerReport& report) {
   for (wire::PeerTraffic& entry : *report.mutable_peers()) {
@@ -107,18 +103,26 @@ void SyncContext::UpdateRange(int bucket_index, int64_t iteration, int64_t offse
   const auto size = static_cast<int64_t>(gradient.size());
   const BucketMemory& buffers = memory->bucket(bucket_index);
   const int64_t state = OptimizerStatePerParameter(rule);
+  const std::span<float> values = buffers.values.subspan(offset, size);
+  const std::span<float> after =
+      buffers.optimizer_state[(iteration + 1) % 2].subspan(offset * state, size * state);
   const auto segments = UpdateSegments(plan.model(), bucket(bucket_index), offset, size);
-  const auto update = [&](int64_t begin, int64_t floats) {
-    UpdateSegmentwise(rule, iteration, CutSegments(segments, begin, floats),
-                      gradient.subspan(begin, floats), gradient_scale,
-                      buffers.values.subspan(offset + begin, floats),
-                      buffers.optimizer_state.subspan((offset + begin) * state, floats * state));
-  };
-  if (kept == nullptr) return update(0, size);
-  for (int64_t begin = 0; begin < size; begin += kKeptFloats) {
-    const int64_t floats = std::min(kKeptFloats, size - begin);
-    kept->BeforeUpdate(bucket_index, offset + begin, floats);
-    update(begin, floats);
+  if (kept == nullptr) {
+    return UpdateSegmentwise(rule, iteration, segments, gradient, gradient_scale, values, after);
+  }
+  const std::span<float> before = buffers.before[iteration % 2].subspan(offset, size);
+  const std::span<const float> state_before =
+      buffers.optimizer_state[iteration % 2].subspan(offset * state, size * state);
+  int64_t begin = 0;
+  for (const UpdateSegment& segment : segments) {
+    const int64_t floats = segment.size;
+    UpdateKeeping({rule, iteration, segment.multipliers, gradient_scale},
+                  {.gradient_sum = gradient.subspan(begin, floats),
+                   .parameters = values.subspan(begin, floats),
+                   .before = before.subspan(begin, floats),
+                   .state_before = state_before.subspan(begin * state, floats * state),
+                   .state = after.subspan(begin * state, floats * state)});
+    begin += floats;
   }
 }
 

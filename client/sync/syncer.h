@@ -87,10 +87,13 @@ struct SyncContext {
   // Part of one of the memory's buffers, without a copy; for phantoms, whose buffers are empty, its
   // size only.
   Payload ViewOf(std::span<const float> buffer, int64_t offset, int64_t size) const;
-  // Before UpdateRange, also of phantoms, of whole chunks: that keeps what the job may go back to.
+  // Before UpdateRange, also of phantoms, of whole chunks: notes that these are of the next
+  // version.
   void Keep(int bucket, int64_t iteration, int64_t offset, int64_t size) const;
   // Applies the update rule to floats [offset, offset + size) of a bucket whose gradients' sum,
-  // times `gradient_scale`, is in `gradient` (of that size). Nothing for phantoms.
+  // times `gradient_scale`, is in `gradient` (of that size). In a job that recovers what
+  // was there before stays (client/sync/model_memory.h), values perhaps in the gradient's place.
+  // Nothing for phantoms.
   void UpdateRange(int bucket, int64_t iteration, int64_t offset, std::span<const float> gradient,
                    float gradient_scale) const;
   // Likewise in slices, while this lives; for phantoms only the amount.

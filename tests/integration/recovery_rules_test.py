@@ -2,8 +2,7 @@
 LARS), or whose codec has error feedback."""
 
 import cluster
-import lenet
-from recovery_test import TEST_INTERVAL, WORKERS, RecoveryTest, tested_at
+from recovery_test import TEST_INTERVAL, WORKERS, RecoveryTest
 
 # Of a norm that the gradients of the first iterations have, and not those of the last.
 CLIP = 0.5

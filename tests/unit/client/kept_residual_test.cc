@@ -49,7 +49,9 @@ class KeptResidualTest : public testing::Test {
   void MakeContext(WireCodec codec, bool deferred, uint64_t seed) {
     random_.seed(seed);
     const auto plan = TwoLayers(codec, deferred);
-    context_ = std::make_unique<SyncContext>(plan, std::make_shared<ModelMemory>(*plan, false));
+    context_ = std::make_unique<SyncContext>(
+        plan, std::make_shared<ModelMemory>(
+                  *plan, ModelMemory::Options{.phantom = false, .recovers = true, .devices = {}}));
     context_->kept = std::make_shared<KeptState>(plan, context_->memory, false);
     Fill(memory().values);
     context_->kept->AllArrived(0);

@@ -41,7 +41,7 @@ TEST(ModelMemory, HasNoRoomForAGradientThatDevicesRebuild) {
   EXPECT_EQ(host.bucket(0).gradients[0].size(), kParameters);
   EXPECT_TRUE(devices.bucket(0).gradients[0].empty());
   EXPECT_TRUE(devices.bucket(0).gradients[1].empty());
-  EXPECT_EQ(devices.bucket(0).optimizer_state.size(), kParameters);
+  EXPECT_EQ(devices.bucket(0).optimizer_state[0].size(), kParameters);
   EXPECT_EQ(devices.bucket(0).values.size(), kParameters);
   EXPECT_GE(host.bytes() - devices.bytes(), kParameters * static_cast<int64_t>(sizeof(float)));
 }
@@ -50,7 +50,7 @@ TEST(ModelMemory, HasRoomForAGradientThatTheHostRebuilds) {
   const ModelMemory deferred(FactorPlan("SGD", true), false, {.update_factors = true});
   EXPECT_EQ(deferred.bucket(0).gradients[0].size(), kParameters);
   const ModelMemory mean(FactorPlan("MeanGradient", true), false, {.update_factors = true});
-  EXPECT_EQ(mean.bucket(0).optimizer_state.size(), kParameters);
+  EXPECT_EQ(mean.bucket(0).optimizer_state[0].size(), kParameters);
 }
 
 }  // namespace

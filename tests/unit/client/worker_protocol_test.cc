@@ -340,7 +340,7 @@ TEST_F(WorkerProtocolTest, GoesOverToAnotherPlan) {
   for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, offer + 1));
   ASSERT_TRUE(protocol_.AllFresh());
   std::ranges::fill(protocol_.context().memory->values(1), 4.0F);
-  std::ranges::fill(protocol_.context().memory->bucket(1).optimizer_state, 7.0F);
+  std::ranges::fill(protocol_.context().memory->bucket(1).optimizer_state[0], 7.0F);
   Sent();
 
   protocol_.LeavePlan(outbox_);  // workers update: nothing has to be fetched
@@ -352,7 +352,7 @@ TEST_F(WorkerProtocolTest, GoesOverToAnotherPlan) {
   EXPECT_EQ(protocol_.phase(), Phase::kPreparing);
   EXPECT_EQ(protocol_.iteration(), offer + 1);
   EXPECT_EQ(protocol_.context().memory->values(1)[0], 4.0F);
-  EXPECT_EQ(protocol_.context().memory->bucket(1).optimizer_state[4], 7.0F);
+  EXPECT_EQ(protocol_.context().memory->bucket(1).optimizer_state[0][4], 7.0F);
   protocol_.Begin(outbox_);
   Receive(Message(MessageKind::kStart));
   Receive(Fresh(0, offer + 1, kEpoch));  // late, of the plan before

@@ -9,13 +9,13 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/net/upgrade.h"
+#include "client/deferred/deferred_update.h"
 #include "core/arithmetic/update_rule.h"
 #include "proto/text_format.h"
 #include "proto/update_rule_message.h"
 #include "tests/golden/records.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/worker/torch_layer_testing.h"
-#include "client/deferred/deferred_update.h"
 #include "worker/pass_schedule.h"
 #include "worker/torch/torch_engine.h"
 
