@@ -144,11 +144,7 @@ void SchedulerActor::HandleTimer(TimerId timer, Outbox& outbox) {
   if (phase_ == Phase::kEnded) return;
   if (timer == kRegroup) return TryChangeMembers(outbox);
   if (timer == kRepeatRecovery) return RepeatRecovery(outbox);
-  const bool late_for_recovery = phase_ == Phase::kHolding || phase_ == Phase::kPreparing;
-  if ((round_.active() || taking_over_) && late_for_recovery)
-    return Lose(LateNodes(), WhatIsLate(), {}, outbox);
-  if (phase_ == Phase::kRegrouping && ShrinksAtLast(outbox)) return;
-  End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);
+  OnPhaseDeadline(outbox);
 }
 
 void SchedulerActor::DropSilentNodes(Outbox& outbox) {

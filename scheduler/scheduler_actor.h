@@ -161,8 +161,13 @@ class SchedulerActor : public Actor {
   void StopAtEnd(Outbox& outbox);
   // All workers have finished, at the training's end or where they stopped.
   void EndFinished(Outbox& outbox);
-  // The stall report that names who holds up the rest ends the job.
+  // The stall report that names who holds up the rest ends the job, or has the exchange begin anew.
   void EndStalled(Outbox& outbox);
+  // The exchange waits for these nodes: it begins anew, without those for whom it has waited
+  // before.
+  void BeginAnew(const std::vector<NodeId>& awaited, const std::string& reason, Outbox& outbox);
+  // The phase has taken too long: the job ends, or goes on without those who are late.
+  void OnPhaseDeadline(Outbox& outbox);
   // A worker that has ended its training while another goes on ends the job.
   void EndUneven(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
@@ -261,8 +266,7 @@ class SchedulerActor : public Actor {
   void DropSilentNodes(Outbox& outbox);
   // Who has not done what the present phase waits for, when its deadline has passed.
   std::string WhatIsLate() const;
-  // These nodes; and those that the present recovery goes on without.
-  std::vector<NodeId> LateNodes() const;
+  // Those that the present recovery goes on without.
   std::string LostNames() const;
   // A worker has done an iteration.
   void CountProgress(const wire::Progress& progress, Time now);

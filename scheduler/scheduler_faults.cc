@@ -63,13 +63,32 @@ void SchedulerActor::EndStalled(Outbox& outbox) {
       " for " + cause.waiting_for + " from " + missing +
       ", whose heartbeat still arrives (communication.stall_deadline_seconds)";
   if (!Recovers()) return End(ExitCode::kDeadlineExceeded, reason, outbox);
+  BeginAnew(cause.missing, reason, outbox);
+}
+
+void SchedulerActor::BeginAnew(const std::vector<NodeId>& awaited, const std::string& reason,
+                               Outbox& outbox) {
   // A frame may have been lost with a connection: once more. Who is waited for again is given up.
   std::vector<NodeId> again;
-  for (const NodeId& node : cause.missing) {
+  for (const NodeId& node : awaited) {
     if (!hung_.insert(node).second && members_.contains(node)) again.push_back(node);
   }
   if (again.empty()) return Hang(reason, outbox);
   Lose(again, reason, StallDeadline(), outbox);
+}
+
+void SchedulerActor::OnPhaseDeadline(Outbox& outbox) {
+  if (phase_ == Phase::kRegrouping && ShrinksAtLast(outbox)) return;
+  const std::vector<NodeId> late = Awaited();
+  if (!Recovers() || late.empty()) {
+    return End(ExitCode::kDeadlineExceeded, WhatIsLate(), outbox);
+  }
+  // Who trains may wait for a frame that is lost; who is to answer the scheduler is at fault
+  // itself.
+  const bool trains =
+      phase_ == Phase::kTraining || phase_ == Phase::kAgreeing || phase_ == Phase::kPausing;
+  if (trains) return BeginAnew(late, WhatIsLate(), outbox);
+  Lose(late, WhatIsLate(), {}, outbox);
 }
 
 void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {

@@ -233,16 +233,6 @@ void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
       outbox);
 }
 
-std::vector<NodeId> SchedulerActor::LateNodes() const {
-  std::vector<NodeId> late;
-  for (const NodeId& node : members_) {
-    const bool holds =
-        phase_ == Phase::kHolding ? IsHeld(node) && !round_.Has(node) : !answered_.contains(node);
-    if (holds) late.push_back(node);
-  }
-  return late;
-}
-
 std::string SchedulerActor::LostNames() const {
   std::string names;
   for (const wire::Node& node : round_.lost()) {

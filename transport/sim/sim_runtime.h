@@ -117,6 +117,9 @@ struct SimOptions {
   std::function<Duration(const Envelope&)> processing;
   // How long a slice of work takes; not negative. Empty: no time.
   std::function<Duration(const ArithmeticAmount&)> arithmetic;
+  // Asked for each actor that a lane is given; what it returns takes the actor's place: one around
+  // it that sees, or changes, what it gets and sends. Empty: the actor itself.
+  std::function<std::unique_ptr<Actor>(SimNode node, int lane, std::unique_ptr<Actor> actor)> wrap;
 };
 
 // Every envelope between nodes that arrives or fails to, and every copy of one that a fault made,

@@ -58,6 +58,7 @@ void SimRuntime::Implementation::Attach(SimNode node, int lane, std::unique_ptr<
   const size_t index = static_cast<size_t>(lane - SimLane::kFirst);
   if (lanes.size() <= index) lanes.resize(index + 1);
   Retire(&lanes[index]);
+  if (options_.wrap) actor = options_.wrap(node, lane, std::move(actor));
   lanes[index].actor = std::move(actor);
   lanes[index].started = false;
   events_.Push(now(), SimEventKind::kStart, SimLane(node, lane).packed());

@@ -237,8 +237,21 @@ void TorchNet::LoadBatch(int64_t iteration, int64_t next) {
     label_checks_->Clear();
   }
   if (scaler_) scaler_->EndPass();
+  if (in_backward_pass_) ForgetGradients();
   pass_.iteration = iteration;
   for (DataLayer* layer : data_layers_) layer->Load(iteration, next);
+}
+
+void TorchNet::ForgetGradients() {
+  for (Value& value : values_) value.gradient.reset();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;
+    for (size_t blob = 0; blob < parameters.size(); ++blob) {
+      const at::Tensor& sum = steps_[i].shared_gradients[blob];
+      if (!parameters[blob].owner && sum.defined()) sum.zero_();
+    }
+  }
+  in_backward_pass_ = false;
 }
 
 void TorchNet::Forward(int step_index) {
@@ -255,6 +268,7 @@ void TorchNet::Forward(int step_index) {
 void TorchNet::Backward(int step_index, const GradientBuffers& target) {
   for (DataLayer* layer : data_layers_) layer->SendAhead();
   const Step& step = steps_[step_index];
+  in_backward_pass_ = step_index > 0;
   const Tensors top_gradients = TakeTopGradients(step_index);
   const bool reached = std::any_of(top_gradients.begin(), top_gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });

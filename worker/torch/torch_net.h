@@ -61,7 +61,8 @@ class TorchNet {
   // Batches are read as this share's from now on.
   void SetShare(const DataShare& share);
 
-  // The batch of an iteration for the data layers; then `next` is read ahead.
+  // The batch of an iteration for the data layers; then `next` is read ahead. What a backward pass
+  // that was given up on its way has left does not count.
   void LoadBatch(int64_t iteration, int64_t next);
 
   void Forward(int step);
@@ -105,6 +106,8 @@ class TorchNet {
   class Builder;
 
   void ShareParameters();
+  // Those that the layers below would have taken.
+  void ForgetGradients();
   // To the sums at their owners, and from the sums to `target`.
   void AddToOwners(int step);
   void AddFromUsers(int step, const GradientBuffers& target);
@@ -131,6 +134,7 @@ class TorchNet {
   std::optional<PassReport> report_;           // with an engine device
   std::optional<LossScaler> scaler_;
   Pass pass_;
+  bool in_backward_pass_ = false;  // it has begun, and has not come to the first step
 };
 
 }  // namespace poseidon

@@ -14,8 +14,9 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 200;
+constexpr uint64_t kQuickSeeds = 60;
 constexpr uint64_t kSeeds = 20000;
+constexpr uint64_t kSpareSeeds = 20;
 
 using C = Communication;
 constexpr std::array kPolicies = {C::ALL_PS, C::BYTES, C::ALL_ADAM};
@@ -143,11 +144,9 @@ TEST(BackupTest, TheLossOfBothServersEndsTheJob) {
   for (int rank = 0; rank < 2; ++rank) {
     losses.push_back({{Role::kServer, rank}, when, Seconds(0.05), /*supervised=*/true});
   }
-  SimulatedCluster cluster(options);
-  for (const Loss& loss : losses) {
-    cluster.KillAt(loss.when, loss.node);
-    cluster.RestartAt(loss.when + loss.restart_after, loss.node, loss.supervised);
-  }
+  WatchedJob job(options);
+  for (const Loss& loss : losses) Lose(loss, job);
+  SimulatedCluster& cluster = job.cluster();
   EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
   EXPECT_TRUE(LostAll(cluster, losses));
 }
@@ -156,7 +155,7 @@ TEST(BackupTest, TheLossOfBothServersEndsTheJob) {
 TEST(BackupTest, ASpareServerGetsWhatTheLostOneKept) {
   constexpr NodeId kSpare{Role::kServer, -1};
   int needed = 0;
-  for (uint64_t seed = 0; seed < kQuickSeeds / 10; ++seed) {
+  for (uint64_t seed = 0; seed < kSpareSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedClusterOptions options = RandomJob(seed);
     const Undisturbed undisturbed = TrainUndisturbed(options);
@@ -165,8 +164,9 @@ TEST(BackupTest, ASpareServerGetsWhatTheLostOneKept) {
         Faults(seed, options, undisturbed).Draw({Role::kServer, static_cast<int>(seed) % servers});
     options.job.mutable_recovery()->set_spare_servers(1);
     AddNode(kSpare, undisturbed.begun, options);
-    SimulatedCluster cluster(options);
-    cluster.KillAt(loss.when, loss.node);
+    WatchedJob job(options);
+    SimulatedCluster& cluster = job.cluster();
+    job.KillAt(loss.when, loss.node);
     EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
     for (size_t i = 0; i < cluster.nodes(); ++i) {
       const NodeRecord& node = cluster.node(i);
@@ -180,7 +180,7 @@ TEST(BackupTest, ASpareServerGetsWhatTheLostOneKept) {
     }
     needed += cluster.node(kSpare).epoch != 0;
   }
-  EXPECT_GT(needed, static_cast<int>(kQuickSeeds) / 20);
+  EXPECT_GT(needed, static_cast<int>(kSpareSeeds) / 2);
 }
 
 // Without floats, as large clusters are simulated.
@@ -203,7 +203,8 @@ TEST(BackupTest, BackupsGetTheSumOfGradientsOnce) {
     SimulatedClusterOptions options = UpdatingAtServers(TinyTrainings().front(), policy);
     AnswerWatch watch;
     watch.Observe(options);
-    SimulatedCluster cluster(options);
+    WatchedJob job(options);
+    SimulatedCluster& cluster = job.cluster();
     ASSERT_TRUE(cluster.Run(kHung));
     int64_t floats = 0;
     const Plan plan = LastPlan(cluster);

@@ -110,7 +110,8 @@ Changes ExpectElastic(uint64_t seed) {
   Wishes wishes(seed, TrainUndisturbed(options));
   const int workers = options.job.cluster().workers();
   for (int i = 0; i < kNewcomers; ++i) AddWorker(wishes.Draw(), options);
-  SimulatedCluster cluster(options);
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
   for (int i = 0; i < 2; ++i) {
     AskToLeaveAt(wishes.Draw(), {Role::kWorker, wishes.DrawBelow(workers + kNewcomers)}, cluster);
   }
@@ -149,12 +150,13 @@ void ExpectElasticWithLosses(uint64_t begin, uint64_t end) {
     const Loss loss = faults.Draw();
     const Loss scheduler = faults.Draw(kTheScheduler);
     for (int i = 0; i < kNewcomers; ++i) AddWorker(wishes.Draw(), options);
-    SimulatedCluster cluster(options);
+    WatchedJob job(options);
+    SimulatedCluster& cluster = job.cluster();
     AskToLeaveAt(wishes.Draw(), {Role::kWorker, wishes.DrawBelow(workers)}, cluster);
-    cluster.KillAt(loss.when, loss.node);
+    job.KillAt(loss.when, loss.node);
     if (seed % 2 == 0) {
-      cluster.KillAt(scheduler.when, kTheScheduler);
-      cluster.RestartAt(scheduler.when + scheduler.restart_after, kTheScheduler, true);
+      job.KillAt(scheduler.when, kTheScheduler);
+      job.RestartAt(scheduler.when + scheduler.restart_after, kTheScheduler, true);
     }
     ASSERT_TRUE(cluster.Run(kHung)) << "it hangs";
     const wire::End& over = *cluster.node(kTheScheduler).end;
@@ -194,7 +196,8 @@ TEST(ElasticTest, OneWhoComesGetsARankThatIsFree) {
     options.work.iterations = 40;
     options.layout.nodes.back().id.rank = -1;  // any
     options.layout.nodes.back().start = Seconds(0.1);
-    SimulatedCluster cluster(options);
+    WatchedJob job(options);
+    SimulatedCluster& cluster = job.cluster();
     AskToLeaveAt(Seconds(0.03), {Role::kWorker, 1}, cluster);
     ASSERT_TRUE(cluster.Run(kHung));
     ASSERT_EQ(cluster.node(kTheScheduler).end->exit_code(), 0);
@@ -210,7 +213,8 @@ TEST(ElasticTest, MinWorkersStay) {
   SimulatedClusterOptions options = TwoAndAnother(TinyTrainings().front());
   options.job.mutable_elastic()->set_min_workers(3);
   options.layout.nodes.pop_back();
-  SimulatedCluster cluster(options);
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
   AskToLeaveAt(Seconds(0.03), {Role::kWorker, 1}, cluster);
   ASSERT_TRUE(cluster.Run(kHung));
   ExpectAllEnded(cluster, ExitCode::kSuccess);
@@ -221,7 +225,8 @@ TEST(ElasticTest, MinWorkersStay) {
 TEST(ElasticTest, OnlyWhereTheJobSaysSo) {
   SimulatedClusterOptions options = TwoAndAnother(TinyTrainings().front());
   options.job.clear_elastic();
-  SimulatedCluster cluster(options);
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
   AskToLeaveAt(Seconds(0.03), {Role::kWorker, 1}, cluster);
   ASSERT_TRUE(cluster.Run(kHung));
   EXPECT_EQ(cluster.node(kTheScheduler).end->exit_code(), 0);

@@ -63,7 +63,8 @@ std::string ToString(const Loss& loss) {
 }
 
 Undisturbed TrainUndisturbed(const SimulatedClusterOptions& options) {
-  SimulatedCluster cluster(options);
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
   EXPECT_TRUE(cluster.Run(kForever));
   ExpectAllEnded(cluster, ExitCode::kSuccess);
   if (testing::Test::HasFailure()) return {};
@@ -93,9 +94,8 @@ bool LostAllOf(const SimulatedCluster& cluster, const std::vector<NodeId>& losse
     return true;
   }
   EXPECT_THAT(end->reason(), HasSubstr("lost every node that had the parameters"));
-  ptrdiff_t all = 0;
-  for (size_t i = 0; i < cluster.nodes(); ++i) all += cluster.node(i).id.role == Role::kWorker;
-  EXPECT_EQ(count(Role::kWorker), all) << "a worker that had the parameters is left";
+  EXPECT_GE(count(Role::kWorker), LastPlan(cluster).workers())
+      << "a worker that had the parameters is left";
   return true;
 }
 
@@ -127,6 +127,22 @@ void ExpectAllReported(const SimulatedCluster& cluster, const SimulatedClusterOp
 
 }  // namespace
 
+void Lose(const Loss& loss, WatchedJob& job) {
+  job.KillAt(loss.when, loss.node);
+  job.RestartAt(loss.when + loss.restart_after, loss.node, loss.supervised);
+}
+
+void Supervise(SimulatedCluster& cluster) {
+  for (size_t i = 0; i < cluster.nodes(); ++i) {
+    const NodeRecord& node = cluster.node(i);
+    if (!node.end || node.end->exit_code() != static_cast<int>(ExitCode::kGivenUp)) continue;
+    cluster.RestartAt(cluster.runtime().now(), node.id, false);
+  }
+  const NodeRecord& scheduler = cluster.node({Role::kScheduler, 0});
+  if (scheduler.end) return;
+  cluster.runtime().At(cluster.runtime().now() + Seconds(0.5), [&cluster] { Supervise(cluster); });
+}
+
 bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses) {
   return LostAllOf(cluster, NodesOf(losses));
 }
@@ -136,21 +152,15 @@ int ExpectSameAfter(const SimulatedClusterOptions& options, const Undisturbed& e
   std::string faults;
   for (const Loss& loss : losses) faults += ToString(loss);
   SCOPED_TRACE(faults);
-  SimulatedCluster cluster(options);
-  for (const Loss& loss : losses) {
-    cluster.KillAt(loss.when, loss.node);
-    cluster.RestartAt(loss.when + loss.restart_after, loss.node, loss.supervised);
-  }
+  WatchedJob job(options);
+  for (const Loss& loss : losses) Lose(loss, job);
+  SimulatedCluster& cluster = job.cluster();
   EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
   if (LostAll(cluster, losses)) return 1;
   ExpectEnded(cluster, NodesOf(losses));
   if (testing::Test::HasFailure()) return 0;
   for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
     EXPECT_EQ(ParametersOf(cluster, rank), expected.parameters) << "worker " << rank;
-  }
-  for (const wire::Recovered& recovery : cluster.scheduler().recoveries) {
-    EXPECT_LE(recovery.reached() - recovery.iteration(), 2);
-    EXPECT_GE(recovery.reached(), recovery.iteration());
   }
   return static_cast<int>(cluster.scheduler().recoveries.size());
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/simulation/recovery/watched_job.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {
@@ -50,6 +51,11 @@ struct Loss {
 };
 
 std::string ToString(const Loss& loss);
+// The process is killed, and another one started.
+void Lose(const Loss& loss, WatchedJob& job);
+
+// From now on somebody looks for processes that have been given up, and starts others.
+void Supervise(SimulatedCluster& cluster);
 
 // What a job comes to when nothing happens to it.
 struct Undisturbed {
@@ -116,10 +122,10 @@ struct LossAtEnvelope {
 class LossesAtEnvelopes {
  public:
   LossesAtEnvelopes(SimulatedClusterOptions options, std::vector<LossAtEnvelope> losses)
-      : losses_(std::move(losses)), cluster_(Counting(std::move(options))) {}
+      : losses_(std::move(losses)), job_(Counting(std::move(options))) {}
 
-  const SimulatedCluster& cluster() const { return cluster_; }
-  bool Run() { return cluster_.Run(kHung); }
+  const SimulatedCluster& cluster() const { return job_.cluster(); }
+  bool Run() { return job_.cluster().Run(kHung); }
   int64_t envelopes() const { return envelopes_; }
   int64_t envelopes_since_restart() const { return since_restart_; }
 
@@ -133,14 +139,14 @@ class LossesAtEnvelopes {
   }
 
   void Count() {
-    const Time now = cluster_.runtime().now();
+    const Time now = cluster().runtime().now();
     ++envelopes_;
     if (restarted_ && now >= *restarted_) ++since_restart_;
     for (const LossAtEnvelope& loss : losses_) {
       if (loss.envelope != (loss.since_restart ? since_restart_ : envelopes_)) continue;
       if (!restarted_) restarted_ = now + loss.restart_after;
-      cluster_.KillAt(now, loss.node);
-      if (loss.restarts) cluster_.RestartAt(now + loss.restart_after, loss.node, true);
+      job_.KillAt(now, loss.node);
+      if (loss.restarts) job_.RestartAt(now + loss.restart_after, loss.node, true);
     }
   }
 
@@ -148,7 +154,7 @@ class LossesAtEnvelopes {
   int64_t envelopes_ = 0;
   int64_t since_restart_ = 0;
   std::optional<Time> restarted_;  // when the first of the lost is
-  SimulatedCluster cluster_;
+  WatchedJob job_;
 };
 
 struct Envelopes {

@@ -64,15 +64,16 @@ bool ExpectSpareTakesOver(uint64_t seed) {
   const Undisturbed undisturbed = TrainUndisturbed(plain);
   Faults faults(seed, plain, undisturbed);
   const SimulatedClusterOptions options = WithSpares(plain, undisturbed);
-  SimulatedCluster cluster(options);
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
   const Loss worker = faults.Draw({Role::kWorker, static_cast<int>(seed) % workers});
   const Loss server = faults.Draw({Role::kServer, static_cast<int>(seed / 2) % servers});
   const Loss scheduler = faults.Draw(kTheScheduler);
-  if (seed % 3 != 1) cluster.KillAt(worker.when, worker.node);
-  if (seed % 3 != 2) cluster.KillAt(server.when, server.node);
+  if (seed % 3 != 1) job.KillAt(worker.when, worker.node);
+  if (seed % 3 != 2) job.KillAt(server.when, server.node);
   if (seed % 4 == 0) {
-    cluster.KillAt(scheduler.when, kTheScheduler);
-    cluster.RestartAt(scheduler.when + scheduler.restart_after, kTheScheduler, true);
+    job.KillAt(scheduler.when, kTheScheduler);
+    job.RestartAt(scheduler.when + scheduler.restart_after, kTheScheduler, true);
   }
   EXPECT_TRUE(cluster.Run(kHung)) << "it hangs";
   ExpectEndedWell(cluster);
@@ -104,7 +105,8 @@ SimulatedClusterOptions TinyWithSpares(const Undisturbed& undisturbed) {
 }
 
 TEST(SpareTest, HearsThatItWasNotNeeded) {
-  SimulatedCluster cluster(TinyWithSpares(TrainUndisturbed(TinyTrainings().front())));
+  WatchedJob job(TinyWithSpares(TrainUndisturbed(TinyTrainings().front())));
+  SimulatedCluster& cluster = job.cluster();
   ASSERT_TRUE(cluster.Run(kHung));
   ExpectEndedWell(cluster);
   for (const NodeId& spare : {kSpareWorker, kSpareServer}) {
@@ -116,10 +118,11 @@ TEST(SpareTest, HearsThatItWasNotNeeded) {
 TEST(SpareTest, HearsOfABadEnd) {
   const Undisturbed undisturbed = TrainUndisturbed(TinyTrainings().front());
   const SimulatedClusterOptions options = TinyWithSpares(undisturbed);
-  SimulatedCluster cluster(options);
+  WatchedJob job(options);
+  SimulatedCluster& cluster = job.cluster();
   // One server after the other, until there is no spare any more.
-  cluster.KillAt(undisturbed.begun + Seconds(0.001), {Role::kServer, 0});
-  cluster.KillAt(undisturbed.begun + Seconds(0.001), {Role::kServer, 1});
+  job.KillAt(undisturbed.begun + Seconds(0.001), {Role::kServer, 0});
+  job.KillAt(undisturbed.begun + Seconds(0.001), {Role::kServer, 1});
   ASSERT_TRUE(cluster.Run(kHung));
   const wire::End& end = *cluster.node(kSpareWorker).end;
   EXPECT_EQ(end.exit_code(), static_cast<int>(ExitCode::kDeadlineExceeded));

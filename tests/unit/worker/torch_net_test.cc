@@ -51,10 +51,11 @@ class Subject {
     engine->FillParameters();
   }
 
-  float Iterate(int64_t iteration) {
+  // The backward pass goes down to the step `last`.
+  float Iterate(int64_t iteration, int last = 0) {
     engine->LoadBatch(iteration);
     for (int step = 0; step < engine->steps(); ++step) engine->Forward(step);
-    for (int step = engine->steps() - 1; step >= 0; --step) {
+    for (int step = engine->steps() - 1; step >= last; --step) {
       GradientBuffers target;
       if (const auto layer = engine->layer_of_step(step)) target.dense = gradients[*layer];
       engine->Backward(step, target);
@@ -109,6 +110,19 @@ TEST_F(TorchNetTest, ASharedGradientIsTheSumOverTheLayersThatUseIt) {
     for (size_t i = 0; i < 3; ++i) {
       EXPECT_NEAR(shared.gradients[1][i], apart.gradients[2][9 + i], 1e-5) << i;
     }
+  }
+}
+
+// A job that has lost a node goes back, in whatever step the worker is.
+TEST_F(TorchNetTest, ABackwardPassThatIsGivenUpLeavesNothing) {
+  const std::string net = Chain("name: 'w'", "name: 'v'");
+  Subject whole(Options(net));
+  whole.Iterate(1);
+  for (int last = 1; last < whole.engine->steps(); ++last) {
+    Subject given_up(Options(net));
+    given_up.Iterate(1, last);
+    given_up.Iterate(1);
+    EXPECT_EQ(given_up.gradients, whole.gradients) << "given up after step " << last;
   }
 }
 
