@@ -6,8 +6,8 @@
 // A stream is work in order; events order streams among each other. Each device has two streams of
 // its own for copies, one a direction, so that both directions of its bus are used at once, and one
 // for updates of parameters, which copies of other layers need not wait for. The others are the
-// program's ("compute"). Nothing here but Allocate waits on the host for a stream or the device
-// that has not failed.
+// program's ("compute"). Nothing here but Await and Allocate waits on the host for a stream or the
+// device that has not failed.
 //
 // Thread safety: any thread may call any function. Those of a stream take effect in the order of
 // the calls.
@@ -59,6 +59,11 @@ class Device {
   // What is put in the stream from now on is done after the event as it was last recorded; without
   // effect if it never was.
   virtual void Wait(DeviceStream stream, const DeviceEvent& event) = 0;
+  // Blocks this thread, which sleeps, until the moment that was recorded last has come. Throws
+  // Error if the device fails.
+  virtual void Await(const DeviceEvent& event) = 0;
+  // Whether it has come; not if the device has failed before.
+  virtual bool HasCome(const DeviceEvent& event) = 0;
   // From one event of a stream to another behind it, as they were last recorded; none before both
   // moments have come.
   virtual std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) = 0;

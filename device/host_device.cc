@@ -32,10 +32,10 @@ class Moment {
     changed_.wait(lock, [&] { return reached_.has_value(); });
     if (failed_) throw std::runtime_error("it waited for a device that has failed");
   }
-  // When it was reached, if it has been.
+  // When it was reached, if it has been, and not by failing.
   std::optional<std::chrono::steady_clock::time_point> reached() const {
     const std::lock_guard lock(mutex_);
-    return reached_;
+    return failed_ ? std::nullopt : reached_;
   }
 
  private:
@@ -191,6 +191,22 @@ void HostDevice::Wait(DeviceStream stream, const DeviceEvent& event) {
   static_cast<Stream*>(stream)->Put({[moment] { moment->Await(); }, {}});
 }
 
+void HostDevice::Await(const DeviceEvent& event) {
+  const std::shared_ptr<Moment> moment = static_cast<const HostEvent&>(event).Latest();
+  if (moment == nullptr) return;
+  try {
+    moment->Await();
+  } catch (const std::exception& error) {
+    Check();  // says why
+    throw Error(ExitCode::kFailure, options_.name + ": " + error.what());
+  }
+}
+
+bool HostDevice::HasCome(const DeviceEvent& event) {
+  const std::shared_ptr<Moment> moment = static_cast<const HostEvent&>(event).Latest();
+  return moment != nullptr && moment->reached();
+}
+
 std::optional<Duration> HostDevice::Elapsed(const DeviceEvent& begin, const DeviceEvent& end) {
   const auto first = static_cast<const HostEvent&>(begin).Latest()->reached();
   const auto last = static_cast<const HostEvent&>(end).Latest()->reached();
@@ -211,7 +227,10 @@ void HostDevice::Notify(DeviceStream stream, std::function<void()> function) {
 }
 
 DeviceMemory HostDevice::AllocatePinned(size_t bytes) { return AllocateZeros(bytes); }
-DeviceMemory HostDevice::Allocate(size_t bytes) { return AllocateZeros(bytes); }
+DeviceMemory HostDevice::Allocate(size_t bytes) {
+  if (options_.before_allocate != nullptr) options_.before_allocate(bytes);
+  return AllocateZeros(bytes);
+}
 
 void HostDevice::Check() const {
   std::unique_lock lock(mutex_);

@@ -20,7 +20,9 @@ class HostDevice : public Device {
     std::string name = "host device";
     // Called by the stream's thread before each copy, if set: may sleep, for as long as the copy
     // should take, and what it throws makes the device fail.
-    std::function<void(CopyDirection, size_t bytes)> before_copy;
+    std::function<void(CopyDirection, size_t bytes)> before_copy = {};
+    // Called before memory is found, if set: may throw Error, as where there is none left.
+    std::function<void(size_t bytes)> before_allocate = {};
   };
 
   explicit HostDevice(Options options);
@@ -43,6 +45,8 @@ class HostDevice : public Device {
   std::unique_ptr<DeviceEvent> MakeTimedEvent() override { return MakeEvent(); }
   void Record(DeviceEvent& event, DeviceStream stream) override;
   void Wait(DeviceStream stream, const DeviceEvent& event) override;
+  void Await(const DeviceEvent& event) override;
+  bool HasCome(const DeviceEvent& event) override;
   std::optional<Duration> Elapsed(const DeviceEvent& begin, const DeviceEvent& end) override;
   void Copy(DeviceStream stream, void* to, const void* from, size_t bytes) override;
   void Notify(DeviceStream stream, std::function<void()> function) override;
