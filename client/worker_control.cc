@@ -134,7 +134,7 @@ std::shared_ptr<SyncContext> WorkerControl::MakeContext(
                                .phantom = options_.phantom,
                                .recovers = options_.recovers,
                                .devices = {.pinned_for = options_.device,
-                                           .update_factors = options_.devices_update_factors,
+                                           .update_factors = DevicesUpdate(),
                                            .pack = options_.devices_pack}});
   auto context = std::make_shared<SyncContext>(plan, std::move(memory));
   if (goes_on) {
@@ -165,7 +165,7 @@ void WorkerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
   context->epoch = member_.base() + static_cast<uint64_t>(number);
   context->stall_deadline = options_.stall_deadline;
   context->phantom = options_.phantom;
-  context->devices_update_factors = options_.devices_update_factors;
+  context->devices_update = DevicesUpdate();
   if (options_.count_peers) context->CountPeers();
   for (int lane = 0; lane < context->plan.plan().lanes(); ++lane) {
     outbox.Attach(kFirstDataLane + lane, std::make_unique<SyncLane>(context, lane, options_.trace));

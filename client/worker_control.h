@@ -24,8 +24,8 @@ struct WorkerOptions {
   bool count_peers = true;   // SyncContext::CountPeers
   Trace* trace = nullptr;    // outlives the actor; may be null
   Device* device = nullptr;  // likewise; the model's memory is pinned for its copies
-  // WorkerSessionOptions::devices_update_factors.
-  bool devices_update_factors = false;
+  // WorkerSessionOptions::devices_update.
+  bool devices_update = false;
   bool devices_pack = false;  // likewise
   // Measure the links to other workers after joining (client/link_probe.h).
   bool measure_links = false;
@@ -60,6 +60,8 @@ class WorkerControl : public Actor {
   void TrySendHoldings(Outbox& outbox);
   // The number of the present plan.
   uint32_t PlanNumber() const;
+  // Not in a job that recovers: what it may go back to is kept by the lanes, on the host.
+  bool DevicesUpdate() const { return options_.devices_update && !options_.recovers; }
   void StartProbe(Outbox& outbox) const;
   static void Forward(const Envelope& envelope, Outbox& outbox);
 

@@ -109,6 +109,9 @@ class WorkerProtocol {
   // The layer's gradient of `iteration`, the current one or the one before, is in its buffers. Adds
   // to it first what an earlier plan's codec has not sent.
   void GradientReady(int layer, int64_t iteration, Time now, Outbox& outbox);
+  // Whether there is such; the layer's first gradient under this plan must come to its buffers
+  // then.
+  bool HasResidual(int layer) const { return transition_.HasResidual(layer); }
   // `progress` lacks only the iteration. Without total_iterations none is the last.
   void EndIteration(wire::Progress progress, Outbox& outbox);
   // Whether the job ends training before iteration(), because somebody has asked for it.

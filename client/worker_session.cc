@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "client/sync/dense_update.h"
 #include "client/sync/factor_broadcast_syncer.h"
 #include "client/sync/gradient_buffers.h"
 #include "client/worker_control.h"
@@ -51,6 +52,13 @@ class WorkerSession::Exchange : public LayerExchange {
   const std::string& LayerName(int layer) const override {
     return protocol_.model().layers(layer).name();
   }
+  std::vector<Bucket> buckets() const override {
+    std::vector<Bucket> buckets;
+    for (const BucketPlan& bucket : protocol_.plan().buckets()) {
+      buckets.push_back({bucket.first_layer(), bucket.layer_count(), bucket.name()});
+    }
+    return buckets;
+  }
   Buffers buffers(int layer) const override {
     const bool mean = protocol_.context().rule.type == "MeanGradient";
     return {mean ? session_.optimizer_state(layer) : session_.values(layer),
@@ -71,6 +79,16 @@ class WorkerSession::Exchange : public LayerExchange {
   FactorStack factors(int layer, int64_t iteration) const override {
     const ModelMemory& memory = *protocol_.context().memory;
     return memory.bucket(memory.place(layer).bucket).stacks[iteration % 2];
+  }
+  std::optional<DenseUpdate> dense_update(int layer) const override {
+    return DenseUpdateOf(protocol_.context(), layer);
+  }
+  bool gradient_stays(int layer) const override {
+    // What an earlier plan has not sent is added on the host.
+    return IsAlone(protocol_.context(), layer) && !protocol_.HasResidual(layer);
+  }
+  std::span<float> reduced_gradient(int layer, int64_t iteration) const override {
+    return protocol_.context().memory->gradient(layer, iteration);
   }
   std::span<float> optimizer_state(int layer) const override {
     return session_.optimizer_state(layer);
@@ -129,7 +147,7 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   worker.trace = trace_.get();
   worker.device = options_.device;
   worker.devices_pack = options_.devices_pack;
-  worker.devices_update_factors = options_.devices_update_factors;
+  worker.devices_update = options_.devices_update;
   worker.measure_links = MeasuresLinks(job);
   worker.workers = job.cluster().workers();
   runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), plans));

@@ -85,10 +85,13 @@ struct WorkerSessionOptions {
   std::function<bool()> wants_to_leave;
   // Whose copies all buffers are pinned for; outlives the session. May be null.
   Device* device = nullptr;
-  // Layers under SFB are updated by the program's devices, through DeviceStaging
-  // (client/staging/factor_staging.h): all devices of all workers do it, or none, and their
-  // arithmetic has the same bits. Not those of a deferred rule other than MeanGradient.
-  bool devices_update_factors = false;
+  // What the plan has workers update is updated by the program's devices, through DeviceStaging:
+  // layers under SFB from all workers' factors (client/staging/factor_staging.h), others from the
+  // gradient that has been reduced (client/staging/dense_staging.h). All devices of all workers do
+  // it, or none, and their arithmetic has the same bits. Not under a deferred rule, but for factors
+  // under MeanGradient; and not in a job with `recovery`, whose lanes keep on the host what it may
+  // go back to.
+  bool devices_update = false;
   // Gradients that go to servers in a codec are packed by the program's devices, through
   // DeviceStaging (client/staging/pack_staging.h, client/staging/feedback_staging.h).
   bool devices_pack = false;
@@ -204,6 +207,10 @@ class WorkerSession {
   void Finish(wire::WorkerReport report);
   // Tells the scheduler that this worker can't go on, so that the others end at once.
   void Fail(const Error& error);
+
+  // Sends what is still to be sent, and takes no part in the job any more: after Fail, where the
+  // session can't be destroyed.
+  void Stop() { runtime_->Stop(); }
 
   // For DeviceStaging; from Declare on.
   LayerExchange& exchange();

@@ -118,6 +118,13 @@ int RunProgram(const std::string& name, const char* argv0, const std::function<E
   return static_cast<int>(code);
 }
 
+void EndAtOnce(const std::string& name, const Error& error) {
+  std::cerr << name << ": " << error.what() << std::endl;
+  google::FlushLogFiles(google::INFO);
+  RemoveUnfinishedFiles();
+  _exit(static_cast<int>(error.exit_code()));
+}
+
 void EndOnSignals() {
   Handle([](int) {
     RemoveUnfinishedFiles();

@@ -230,7 +230,10 @@ void HostDevice::Notify(DeviceStream stream, std::function<void()> function) {
 }
 
 DeviceMemory HostDevice::AllocatePinned(size_t bytes) { return AllocateZeros(bytes); }
-DeviceMemory HostDevice::Allocate(size_t bytes) { return AllocateZeros(bytes); }
+DeviceMemory HostDevice::Allocate(size_t bytes) {
+  if (options_.before_allocate != nullptr) options_.before_allocate(bytes);
+  return AllocateZeros(bytes);
+}
 
 void HostDevice::Check() const {
   std::unique_lock lock(mutex_);

@@ -20,7 +20,9 @@ class HostDevice : public Device {
     std::string name = "host device";
     // Called by the stream's thread before each copy, if set: may sleep, for as long as the copy
     // should take, and what it throws makes the device fail.
-    std::function<void(CopyDirection, size_t bytes)> before_copy;
+    std::function<void(CopyDirection, size_t bytes)> before_copy = {};
+    // Called before memory is found, if set: may throw Error, as where there is none left.
+    std::function<void(size_t bytes)> before_allocate = {};
   };
 
   explicit HostDevice(Options options);

@@ -42,6 +42,8 @@ class LocalReduction {
   virtual void ReduceScatter(std::span<const Member> members) = 0;
   // All members' floats become each one's own share.
   virtual void AllGather(std::span<const Member> members) = 0;
+  // Throws Error with the reason if what was put in the streams has failed; from any thread.
+  virtual void Check() const {}
 };
 
 // Among devices whose memory is the host's. Sums are taken in the order of devices.

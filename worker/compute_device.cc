@@ -6,27 +6,38 @@
 
 namespace poseidon {
 
-HostComputeDevice::HostComputeDevice(const std::string& name, bool like_a_gpu)
-    : device_({.name = name, .before_copy = {}}),
+HostComputeDevice::HostComputeDevice(HostDevice::Options options, bool like_a_gpu)
+    : device_(std::move(options)),
       stream_(device_.MakeStream()),
       like_a_gpu_(like_a_gpu),
       engine_device_(device_, DeviceOfEngine::Computes::kOnThread, stream_, std::nullopt),
       factor_update_(device_),
-      packer_(device_) {}
+      parameter_update_(device_),
+      packer_(device_) {
+  if (like_a_gpu) launches_.emplace();
+}
 
 void HostComputeDevice::Run(std::function<void()> work) {
-  device_.Run(stream_, [this, work = std::move(work)] {
-    try {
-      work();
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      thrown_ = std::current_exception();
-      throw;  // so that nothing that comes after it in the stream is done
-    }
-  });
+  const auto launch = [this, work = std::move(work)] {
+    device_.Run(stream_, [this, work] {
+      try {
+        work();
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        thrown_ = std::current_exception();
+        throw;  // so that nothing that comes after it in the stream is done
+      }
+    });
+  };
+  launches_ ? launches_->Run(launch) : launch();
+}
+
+void HostComputeDevice::AwaitLaunches() {
+  if (launches_) launches_->Await();
 }
 
 void HostComputeDevice::Wait() {
+  AwaitLaunches();
   device_.Synchronize(stream_);
   RethrowFromWork();
   device_.Check();

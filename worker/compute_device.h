@@ -16,6 +16,8 @@
 #include "device/factor_update.h"
 #include "device/gradient_packer.h"
 #include "device/host_device.h"
+#include "device/launch_thread.h"
+#include "device/parameter_update.h"
 #include "worker/engine/device_of_engine.h"
 
 namespace poseidon {
@@ -30,15 +32,21 @@ class ComputeDevice {
   virtual std::optional<int> cuda_device() const { return std::nullopt; }
   // What engines see of it; null: they compute in the host's own memory.
   virtual EngineDevice* engine_device() { return nullptr; }
-  // By which layers under SFB are updated on the device; null: they are on the host.
+  // By which layers that workers update are updated on the device, those under SFB and others; both
+  // null: they are on the host.
   virtual FactorUpdate* factor_update() { return nullptr; }
+  virtual ParameterUpdate* parameter_update() { return nullptr; }
   // By which gradients are packed on the device; null: they are on the host.
   virtual GradientPacker* packer() { return nullptr; }
 
-  // Does the work of an engine. On a GPU, before this returns: what the engine makes the GPU do is
-  // in the stream then. On a host, in the stream, by its thread: which is always the same, so that
-  // what libraries keep for each thread is the engine's own.
+  // Does the work of an engine. On a GPU, before this returns, or in a thread of its own
+  // (device/launch_thread.h): when AwaitLaunches returns, what the engine makes the GPU do is in
+  // the stream. On a host, in the stream, by its thread. A thread is always the same, so that what
+  // libraries keep for each thread is the engine's own.
   virtual void Run(std::function<void()> work) = 0;
+  // Until all that was asked for is in the stream: before anybody else puts something there. Throws
+  // what work has thrown.
+  virtual void AwaitLaunches() {}
   // Until all that is in the stream is done. Throws what work has thrown, or Error if the device
   // has failed.
   virtual void Wait() = 0;
@@ -57,16 +65,21 @@ class ComputeDevice {
 // A thread of the host's.
 class HostComputeDevice : public ComputeDevice {
  public:
-  // `like_a_gpu`: updates and packs, and batches are copied to it, for tests. On one host it is
-  // done once better than for each replica, and batches are where they are needed.
-  explicit HostComputeDevice(const std::string& name, bool like_a_gpu = false);
+  // `like_a_gpu`: updates, packs, has a thread that launches, and batches are copied to it, for
+  // tests. On one host it is done once better than for each replica, and batches are where they are
+  // needed.
+  explicit HostComputeDevice(HostDevice::Options options, bool like_a_gpu = false);
 
   HostDevice& device() override { return device_; }
   DeviceStream stream() const override { return stream_; }
   EngineDevice* engine_device() override { return like_a_gpu_ ? &engine_device_ : nullptr; }
   FactorUpdate* factor_update() override { return like_a_gpu_ ? &factor_update_ : nullptr; }
+  ParameterUpdate* parameter_update() override {
+    return like_a_gpu_ ? &parameter_update_ : nullptr;
+  }
   GradientPacker* packer() override { return like_a_gpu_ ? &packer_ : nullptr; }
   void Run(std::function<void()> work) override;
+  void AwaitLaunches() override;
   void Wait() override;
   void RethrowFromWork() override;
   void AddInto(std::span<float> sum, std::span<const float> addend) override;
@@ -80,7 +93,9 @@ class HostComputeDevice : public ComputeDevice {
   bool like_a_gpu_;
   DeviceOfEngine engine_device_;
   HostFactorUpdate factor_update_;
+  HostParameterUpdate parameter_update_;
   HostGradientPacker packer_;
+  std::optional<LaunchThread> launches_;
 };
 
 }  // namespace poseidon

@@ -1,7 +1,5 @@
 #include "worker/cuda_compute_device.h"
 
-#include <chrono>
-#include <future>
 #include <utility>
 
 #include "core/error.h"
@@ -11,6 +9,7 @@
 #include "device/cuda/current_device.h"
 #include "device/cuda/factor_update.h"
 #include "device/cuda/gradient_packer.h"
+#include "device/cuda/parameter_update.h"
 #include "device/cuda/sum.h"
 #endif
 #if POSEIDON_WITH_NCCL
@@ -21,40 +20,55 @@ namespace poseidon {
 namespace {
 
 #if POSEIDON_WITH_CUDA
-// How often a wait looks whether the device has failed, after which nobody is called back.
-constexpr std::chrono::milliseconds kTick(100);
-
 class CudaComputeDevice : public ComputeDevice {
  public:
-  explicit CudaComputeDevice(int index)
+  // Launches from a thread of its own, or from whoever asks.
+  CudaComputeDevice(int index, bool own_thread)
       : index_(index),
         device_(MakeCudaDevice(index)),
         engine_device_(*device_, DeviceOfEngine::Computes::kInStream, nullptr, index),
         factor_update_(MakeCudaFactorUpdate(index)),
-        packer_(MakeCudaGradientPacker(index)) {}
+        parameter_update_(MakeCudaParameterUpdate(index)),
+        packer_(MakeCudaGradientPacker(index)),
+        done_(device_->MakeEvent()) {
+    if (own_thread) launches_.emplace();
+  }
 
   Device& device() override { return *device_; }
   DeviceStream stream() const override { return nullptr; }
   std::optional<int> cuda_device() const override { return index_; }
   EngineDevice* engine_device() override { return &engine_device_; }
   FactorUpdate* factor_update() override { return factor_update_.get(); }
+  ParameterUpdate* parameter_update() override { return parameter_update_.get(); }
   GradientPacker* packer() override { return packer_.get(); }
-  void Run(std::function<void()> work) override { work(); }
+  void Run(std::function<void()> work) override {
+    if (!launches_) return work();
+    launches_->Run([index = index_, work = std::move(work)] {
+      const CurrentCudaDevice current(index);
+      work();
+    });
+  }
+  void AwaitLaunches() override {
+    if (launches_) launches_->Await();
+  }
 
   void Wait() override {
-    const auto done = std::make_shared<std::promise<void>>();
-    const std::future<void> future = done->get_future();
-    device_->Notify(stream(), [done] { done->set_value(); });
-    while (future.wait_for(kTick) != std::future_status::ready) device_->Check();
+    AwaitLaunches();
+    device_->Record(*done_, stream());
+    device_->Await(*done_);
   }
 
   void AddInto(std::span<float> sum, std::span<const float> addend) override {
-    const CurrentCudaDevice current(index_);
-    cuda::AddInto(sum, addend, nullptr);
+    Run([=, index = index_] {
+      const CurrentCudaDevice current(index);
+      cuda::AddInto(sum, addend, nullptr);
+    });
   }
   void Scale(std::span<float> floats, float factor) override {
-    const CurrentCudaDevice current(index_);
-    cuda::Scale(floats, factor, nullptr);
+    Run([=, index = index_] {
+      const CurrentCudaDevice current(index);
+      cuda::Scale(floats, factor, nullptr);
+    });
   }
 
  private:
@@ -62,15 +76,18 @@ class CudaComputeDevice : public ComputeDevice {
   std::unique_ptr<Device> device_;
   DeviceOfEngine engine_device_;
   std::unique_ptr<FactorUpdate> factor_update_;
+  std::unique_ptr<ParameterUpdate> parameter_update_;
   std::unique_ptr<GradientPacker> packer_;
+  std::unique_ptr<DeviceEvent> done_;
+  std::optional<LaunchThread> launches_;  // ends before what it uses
 };
 #endif
 
 }  // namespace
 
-std::unique_ptr<ComputeDevice> MakeCudaComputeDevice(int index) {
+std::unique_ptr<ComputeDevice> MakeCudaComputeDevice(int index, [[maybe_unused]] bool own_thread) {
 #if POSEIDON_WITH_CUDA
-  return std::make_unique<CudaComputeDevice>(index);
+  return std::make_unique<CudaComputeDevice>(index, own_thread);
 #else
   MakeCudaDevice(index);  // says that there is none
   return nullptr;

@@ -10,8 +10,9 @@
 namespace poseidon {
 
 // The GPU number `index` of this machine. Its stream is CUDA's default one, in which libtorch
-// computes if nobody says otherwise. Throws ConfigError if it can't be used.
-std::unique_ptr<ComputeDevice> MakeCudaComputeDevice(int index);
+// computes if nobody says otherwise. With `own_thread` work is launched from a thread of its own.
+// Throws ConfigError if it can't be used.
+std::unique_ptr<ComputeDevice> MakeCudaComputeDevice(int index, bool own_thread = false);
 
 // Among the worker's GPUs. Throws ConfigError in a build without NCCL.
 std::unique_ptr<LocalReduction> MakeCudaReduction(const std::vector<int>& indices);

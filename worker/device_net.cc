@@ -15,6 +15,11 @@
 namespace poseidon {
 namespace {
 
+// Layers begin at 64 bytes, as vector units of CPUs and GPUs like them. So in the order of the
+// model those of a bucket follow each other on the device as on the host, if they have that many
+// floats, as most nets' layers have; what follows each other is copied as one.
+constexpr size_t kAlignedFloats = 16;
+
 struct DeviceArithmetic {
   ComputeDevice& device;
 
@@ -63,12 +68,30 @@ std::span<float> DeviceNet::Allocate(Member& member, size_t floats) {
   return {reinterpret_cast<float*>(memory.get()), floats};
 }
 
+std::vector<std::span<float>> DeviceNet::AllocateInOrder(Member& member,
+                                                         const std::vector<size_t>& floats) {
+  const auto rounded = [](size_t count) {
+    return (count + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats;
+  };
+  size_t all = 0;
+  for (const size_t count : floats) all += rounded(count);
+  std::span<float> rest = Allocate(member, all);
+  std::vector<std::span<float>> spans;
+  for (const size_t count : floats) {
+    spans.push_back(rest.first(count));
+    rest = rest.subspan(rounded(count));
+  }
+  return spans;
+}
+
 void DeviceNet::AllocateValues(Member& member) {
   member.layers.resize(member.engine->model().layers_size());
+  std::vector<size_t> floats;
   for (size_t l = 0; l < member.layers.size(); ++l) {
-    const int layer = static_cast<int>(l);
-    member.layers[l].values = Allocate(member, session_.values(layer).size());
+    floats.push_back(session_.values(static_cast<int>(l)).size());
   }
+  const std::vector<std::span<float>> values = AllocateInOrder(member, floats);
+  for (size_t l = 0; l < member.layers.size(); ++l) member.layers[l].values = values[l];
   member.device->RunAndWait([&member] {
     for (size_t l = 0; l < member.layers.size(); ++l) {
       member.engine->BindParameters(static_cast<int>(l), member.layers[l].values);
@@ -82,10 +105,17 @@ void DeviceNet::AllocateGradients(Member& member) {
     CHECK(floats == 0 || floats == span.size());
   };
   size_t largest = 0;
+  std::vector<size_t> missing;
+  for (size_t l = 0; l < member.layers.size(); ++l) {
+    const size_t floats = session_.gradient(static_cast<int>(l)).dense.size();
+    missing.push_back(member.layers[l].dense.empty() ? floats : 0);
+  }
+  const std::vector<std::span<float>> dense = AllocateInOrder(member, missing);
   for (size_t l = 0; l < member.layers.size(); ++l) {
     Layer& layer = member.layers[l];
     const GradientBuffers host = session_.gradient(static_cast<int>(l));
-    provide(layer.dense, host.dense.size());
+    if (missing[l] > 0) layer.dense = dense[l];
+    CHECK(host.dense.empty() || host.dense.size() == layer.dense.size());
     provide(layer.u, host.u.size() / replicas_.size());
     provide(layer.v, host.v.size() / replicas_.size());
     largest = std::max(largest, host.dense.size());
@@ -103,6 +133,7 @@ void DeviceNet::MakeStaging() {
     DeviceReplica& replica = on_devices.emplace_back();
     replica.device = &member.device->device();
     replica.factor_update = member.device->factor_update();
+    replica.parameter_update = member.device->parameter_update();
     replica.packer = member.device->packer();
     for (const Layer& layer : member.layers) {
       replica.layers.push_back({{layer.values}, {layer.dense}, layer.u, layer.v});
@@ -183,7 +214,14 @@ void DeviceNet::LoadBatch(int64_t pass) {
 }
 
 void DeviceNet::WaitFresh(int layer) {
-  Guard([&] { staging_->WaitFresh(layer, streams_); });
+  Guard([&] {
+    AwaitLaunches();
+    staging_->WaitFresh(layer, streams_);
+  });
+}
+
+void DeviceNet::AwaitLaunches() {
+  for (const Member& replica : replicas_) replica.device->AwaitLaunches();
 }
 
 void DeviceNet::Forward(int step) {
@@ -239,7 +277,10 @@ GradientBuffers DeviceNet::IterationBuffers(const Member& member, int layer) con
 }
 
 void DeviceNet::GradientReady(int layer) {
-  Guard([&] { staging_->GradientReady(layer, streams_); });
+  Guard([&] {
+    AwaitLaunches();
+    staging_->GradientReady(layer, streams_);
+  });
 }
 
 void DeviceNet::EndIteration() {
@@ -264,7 +305,10 @@ float DeviceNet::Loss() {
 }
 
 float DeviceNet::LossOf(const Member& replica) {
-  if (replica.device->cuda_device()) return replica.engine->loss();
+  if (replica.device->cuda_device()) {
+    replica.device->AwaitLaunches();
+    return replica.engine->loss();
+  }
   try {
     return replica.loss.get();
   } catch (const std::future_error&) {
@@ -297,8 +341,10 @@ TestResult DeviceNet::Test() {
 void DeviceNet::Traced(const char* name, int step, const std::function<void()>& work) {
   if (!trace_.on()) return work();
   Device& device = replicas_[0].device->device();
+  replicas_[0].device->AwaitLaunches();
   const StreamTrace::Moment begin = trace_.Begin(device, streams_[0]);
   work();
+  replicas_[0].device->AwaitLaunches();
   trace_.End(device, streams_[0], begin,
              {name, engine().step_name(step), "compute", session_.iteration(), {}, {}});
 }

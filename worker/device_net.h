@@ -2,7 +2,7 @@
 // memory. DeviceStaging (client/staging/device_staging.h) moves both between there and the session,
 // while the devices compute: calls put work in the devices' streams and return.
 //
-//   bound to the engine    values, of all layers one block each
+//   bound to the engine    values, of all layers one block
 //   Backward's target      the layer's gradient, or its factors where the plan sends those; of the
 //                          second pass on what is then added to it, which all layers share
 //
@@ -84,9 +84,14 @@ class DeviceNet : public WorkerNet {
   // What the present plan needs and no plan before it.
   void AllocateGradients(Member& member);
   static std::span<float> Allocate(Member& member, size_t floats);
+  // One block for spans of so many floats each.
+  static std::vector<std::span<float>> AllocateInOrder(Member& member,
+                                                       const std::vector<size_t>& floats);
   void MakeStaging();
   // Has all engines do it, each in its stream.
   void RunAll(const std::function<void(Engine& engine)>& work);
+  // Until what they were asked for is in the streams, to which staging adds events.
+  void AwaitLaunches();
   // Until all are done, even if one has failed.
   void WaitAll();
   // Does what throws that a device has failed; throws instead why, if it was its engine.

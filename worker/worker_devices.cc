@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/program.h"
 #include "device/cuda/cuda_device.h"
 #include "worker/cuda_compute_device.h"
 #include "worker/device_net.h"
@@ -18,7 +19,8 @@ WorkerDevices MakeHostDevices(int count) {
   if (count == 1) return made;
   std::vector<HostDevice*> hosts;
   for (int i = 0; i < count; ++i) {
-    auto device = std::make_unique<HostComputeDevice>("CPU replica " + std::to_string(i));
+    auto device = std::make_unique<HostComputeDevice>(
+        HostDevice::Options{.name = "CPU replica " + std::to_string(i)});
     hosts.push_back(&device->device());
     made.devices.push_back(std::move(device));
   }
@@ -39,7 +41,7 @@ WorkerDevices MakeCudaDevices(const JobConfig& config, int first) {
   for (int i = 0; i < count; ++i) {
     indices.push_back((first + i) % std::max(there, 1));
     // Where there is none, says why.
-    made.devices.push_back(MakeCudaComputeDevice(indices.back()));
+    made.devices.push_back(MakeCudaComputeDevice(indices.back(), /*own_thread=*/count > 1));
   }
   if (count > 1) made.reduction = MakeCudaReduction(indices);
   return made;
@@ -50,7 +52,7 @@ WorkerDevices MakeCudaDevices(const JobConfig& config, int first) {
 void WorkerDevices::Describe(WorkerSessionOptions& options) const {
   if (devices.empty()) return;
   options.device = &devices[0]->device();
-  options.devices_update_factors = devices[0]->factor_update() != nullptr;
+  options.devices_update = devices[0]->factor_update() != nullptr;
   options.devices_pack = devices[0]->packer() != nullptr;
 }
 
@@ -98,6 +100,14 @@ std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engin
   }
   return std::make_unique<DeviceNet>(replicas, devices.reduction.get(), session, most_passes,
                                      std::move(deferred));
+}
+
+void FailTraining(const std::string& name, const WorkerDevices& devices, WorkerSession& session,
+                  const Error& error) {
+  session.Fail(error);
+  if (devices.devices.empty()) return;
+  session.Stop();
+  EndAtOnce(name, error);
 }
 
 }  // namespace poseidon

@@ -4,9 +4,11 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "client/worker_session.h"
+#include "core/error.h"
 #include "device/local_reduction.h"
 #include "proto/job_config.h"
 #include "worker/compute_device.h"
@@ -45,5 +47,12 @@ std::vector<std::unique_ptr<Engine>> MakeEngines(const EngineConfig& plan, int r
 std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engine>>& engines,
                                          const WorkerDevices& devices, WorkerSession& session,
                                          const ModelSpec& model, const TrainerOptions& options);
+
+// Tells the job of the error that ends its training. Where the worker has devices the process then
+// ends, as program `name`, with the error's exit code and without another destructor: those of a
+// net wait for its devices, one of which may never answer again, and what libraries give back to a
+// device that has failed may throw.
+void FailTraining(const std::string& name, const WorkerDevices& devices, WorkerSession& session,
+                  const Error& error);
 
 }  // namespace poseidon

@@ -46,6 +46,8 @@ DEFINE_string(out, "",
 namespace poseidon {
 namespace {
 
+constexpr char kProgram[] = "poseidon_worker";
+
 // Workers other than 0 may do without the files (worker/trainer.h).
 std::optional<FoundSnapshot> FindStart(const EngineConfig& plan, int rank) {
   try {
@@ -136,9 +138,7 @@ void TakePart() {
   options.replaces = FLAGS_replaces;
   devices.Describe(options);
   WorkerSession session(options);
-  // Goes after the job has been told of an error: it waits for its devices then, which may be what
-  // has failed.
-  TrainingParts training;
+  TrainingParts training;  // goes after the job has been told of an error
   const std::atomic<int> rank{session.rank()};
   std::optional<NodeMonitor> monitor;
   try {
@@ -150,10 +150,10 @@ void TakePart() {
     }
     TrainAndFinish(*plan, config.job, devices, session, training);
   } catch (const Error& error) {
-    session.Fail(error);
+    FailTraining(kProgram, devices, session, error);
     throw;
   } catch (const std::exception& error) {
-    session.Fail(Error(ExitCode::kFailure, error.what()));
+    FailTraining(kProgram, devices, session, Error(ExitCode::kFailure, error.what()));
     throw;
   }
 }
@@ -175,5 +175,5 @@ int main(int argc, char** argv) {
       "A worker of a job: trains on its part of the data and exchanges each layer's update as soon "
       "as it is there.\n\n  poseidon_worker --config=job.prototxt [--rank=N]",
       __FILE__, &argc, &argv);
-  return poseidon::RunProgram("poseidon_worker", argv[0], poseidon::Run);
+  return poseidon::RunProgram(poseidon::kProgram, argv[0], poseidon::Run);
 }

@@ -105,7 +105,7 @@ WorkerSessionOptions ToSessionOptions(const CaffePatchOptions& options, Device* 
   session.host = options.host;
   session.trace_directory = options.trace_directory;
   session.device = device;
-  session.devices_update_factors = device != nullptr;
+  session.devices_update = device != nullptr;
   return session;
 }
 

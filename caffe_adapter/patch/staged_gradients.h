@@ -32,7 +32,7 @@ class SolverOnDevice {
   // A session with a solver on a device pins its buffers for it (WorkerSessionOptions::device).
   virtual Device& device() = 0;
   virtual DeviceStream stream() const = 0;
-  // For a session whose devices update with factors (WorkerSessionOptions::devices_update_factors):
+  // For a session whose devices update with factors (WorkerSessionOptions::devices_update):
   // here they rebuild the mean gradient. Null: of no such session.
   virtual FactorUpdate* factor_update() { return nullptr; }
   // A layer's gradients, blob by blob: read there, and replaced by their mean, until the solver's

@@ -2,64 +2,43 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
-#include <future>
 #include <utility>
 
 #include "core/error.h"
+#include "core/steady_now.h"
 #include "device/profiler_range.h"
 
 namespace poseidon {
 namespace {
 
-// How often the destructor looks whether a device has failed.
-constexpr std::chrono::milliseconds kTick(100);
+// How often a wait asks the devices whether they have failed. A failure in the way of a gradient is
+// heard of at once.
+constexpr Duration kTick = std::chrono::milliseconds(100);
 
-size_t FloatsIn(std::span<const std::span<float>> blobs) {
-  size_t floats = 0;
-  for (const std::span<float> blob : blobs) floats += blob.size();
-  return floats;
+// ArrivalThread's numbers are those of buckets, and this one of AwaitStreams.
+constexpr int kStreams = -1;
+
+DeviceStream ToHost(Device& device) { return device.copy_stream(CopyDirection::kToHost); }
+DeviceStream ToDevice(Device& device) { return device.copy_stream(CopyDirection::kToDevice); }
+DeviceStream Updates(Device& device) { return device.update_stream(); }
+
+std::array<DeviceStream, 3> StreamsOf(Device& device) {
+  return {ToHost(device), ToDevice(device), Updates(device)};
 }
 
-const char* NameOf(CopyDirection direction) {
-  return direction == CopyDirection::kToHost ? "copy to host" : "copy to device";
-}
-
-// Until all that is in the device's own streams is done; throws Error if the device fails.
-void AwaitStreams(Device& device) {
-  for (const DeviceStream stream :
-       {device.copy_stream(CopyDirection::kToHost), device.copy_stream(CopyDirection::kToDevice),
-        device.update_stream()}) {
-    const auto done = std::make_shared<std::promise<void>>();
-    std::future<void> future = done->get_future();
-    device.Notify(stream, [done] { done->set_value(); });
-    while (future.wait_for(kTick) != std::future_status::ready) device.Check();
+std::vector<ArrivalThread::Moment> MomentsOf(const std::vector<DeviceReplica>& replicas,
+                                             const StagedBucket::Events& events) {
+  std::vector<ArrivalThread::Moment> moments;
+  for (size_t r = 0; r < replicas.size(); ++r) {
+    moments.push_back({replicas[r].device, events[r].get()});
   }
+  return moments;
 }
 
 }  // namespace
-
-struct DeviceStaging::Layer {
-  // A replica each.
-  std::vector<std::unique_ptr<DeviceEvent>> gradient_ready;
-  std::vector<std::unique_ptr<DeviceEvent>> values_there;
-  // Around the first replica's wait for values of the iteration `awaited`.
-  std::unique_ptr<DeviceEvent> wait_begins;
-  std::unique_ptr<DeviceEvent> wait_ends;
-  int64_t awaited = -1;
-  int64_t wanted = 0;    // the iteration whose values the device needs next
-  int64_t moved = 0;     // whose values are there, or on their way
-  bool leaving = false;  // the gradient is on its way to the host
-  std::shared_ptr<const void> gradient_owner;
-  std::shared_ptr<const void> values_owner;
-  // Of layers that devices update: they have the plan's first values; they have made others of them
-  // that the host has not.
-  bool loaded = false;
-  bool host_is_behind = false;
-  // What profilers call the layer's way to the host, and back.
-  std::string gradient_name;
-  std::string values_name;
-};
 
 DeviceStaging::DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
                              LocalReduction* reduction, Admission admission)
@@ -70,25 +49,32 @@ DeviceStaging::DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica>
       trace_(exchange.trace()) {
   CHECK(!replicas_.empty());
   CHECK(replicas_.size() == 1 || reduction_ != nullptr);
-  const size_t layers = replicas_[0].layers.size();
-  arrivals_ = std::make_shared<CopyArrivals>(exchange, layers, replicas_.size());
-  arrived_.reserve(layers);
-  for (size_t l = 0; l < layers; ++l) {
-    Layer& layer = *layers_.emplace_back(std::make_unique<Layer>());
-    layer.wait_begins = replicas_[0].device->MakeTimedEvent();
-    layer.wait_ends = replicas_[0].device->MakeTimedEvent();
-    layer.wanted = exchange.iteration();
-    layer.moved = layer.wanted - 1;
-    layer.gradient_name = "gradient of " + exchange.LayerName(static_cast<int>(l));
-    layer.values_name = "values of " + exchange.LayerName(static_cast<int>(l));
-    for (const DeviceReplica& replica : replicas_) {
-      CHECK_EQ(replica.layers.size(), layers);
-      layer.gradient_ready.push_back(replica.device->MakeEvent());
-      layer.values_there.push_back(replica.device->MakeEvent());
+  for (const DeviceReplica& replica : replicas_) {
+    CHECK_EQ(replica.layers.size(), replicas_[0].layers.size());
+    for (size_t s = 0; s < StreamsOf(*replica.device).size(); ++s) {
+      ends_.push_back(replica.device->MakeEvent());
     }
   }
+  MakeBuckets();
+  arrivals_.emplace(exchange);
+}
+
+void DeviceStaging::MakeBuckets() {
+  buckets_.clear();
+  bucket_of_layer_.clear();
+  wanting_.clear();
+  for (const LayerExchange::Bucket& planned : exchange_.buckets()) {
+    CHECK_EQ(planned.first_layer, static_cast<int>(bucket_of_layer_.size()));
+    bucket_of_layer_.resize(bucket_of_layer_.size() + planned.layers, buckets_.size());
+    wanting_.insert(buckets_.size());
+    buckets_.push_back(std::make_unique<StagedBucket>(exchange_, planned, replicas_));
+  }
+  CHECK_EQ(bucket_of_layer_.size(), replicas_[0].layers.size());
   MakeFactorStaging();
-  MakePackStaging();
+  dense_.reset();  // its memory first
+  dense_.emplace(exchange_, replicas_, reduction_);
+  packing_.reset();
+  packing_.emplace(exchange_, replicas_);
   MakeFeedbackStaging();
 }
 
@@ -103,19 +89,10 @@ void DeviceStaging::MakeFactorStaging() {
   CHECK(replicas.empty() || replicas.size() == replicas_.size());
   factors_.reset();  // its memory first
   factors_.emplace(exchange_, std::move(replicas), trace_);
-  for (size_t l = 0; l < layers_.size(); ++l) {
+  for (size_t l = 0; l < bucket_of_layer_.size(); ++l) {
     const int layer = static_cast<int>(l);
     CHECK(factors_->Has(layer) || !exchange_.product_update(layer)) << "nobody updates the layer";
   }
-}
-
-void DeviceStaging::MakePackStaging() {
-  std::vector<PackingReplica> replicas;
-  for (const DeviceReplica& replica : replicas_) {
-    replicas.push_back({replica.device, replica.packer});
-  }
-  packing_.reset();  // its memory first
-  packing_.emplace(exchange_, std::move(replicas), layers_.size());
 }
 
 void DeviceStaging::MakeFeedbackStaging() {
@@ -125,332 +102,396 @@ void DeviceStaging::MakeFeedbackStaging() {
   feedback_.reset();  // its memory first
   feedback_.emplace(exchange_.packed_chunks(), PackingReplica{first.device, first.packer},
                     gradients);
-  if (!feedback_->empty()) ExpectOther(first);
-}
-
-void DeviceStaging::ExpectOther(const DeviceReplica& replica) {
-  arrivals_->ExpectOther();
-  replica.device->Notify(replica.device->copy_stream(CopyDirection::kToHost),
-                         [arrivals = arrivals_] { arrivals->ArriveOther(); });
 }
 
 DeviceStaging::~DeviceStaging() {
   for (const DeviceReplica& replica : replicas_) {
     try {
-      AwaitStreams(*replica.device);
+      for (const DeviceStream stream : StreamsOf(*replica.device)) {
+        const std::unique_ptr<DeviceEvent> end = replica.device->MakeEvent();
+        replica.device->Record(*end, stream);
+        replica.device->Await(*end);
+      }
     } catch (const Error& error) {
       LOG(WARNING) << error.what();
     }
   }
-  arrivals_->Close();
 }
 
 void DeviceStaging::GradientReady(int layer, std::span<const DeviceStream> compute) {
   CHECK_EQ(compute.size(), replicas_.size());
-  Layer& state = *layers_[layer];
-  CHECK(!state.leaving && state.moved == state.wanted) << "no WaitFresh before GradientReady";
-  state.leaving = true;
-  ++state.wanted;
-  SendToHost(layer, compute);
+  StagedBucket& bucket = BucketOf(layer);
+  CHECK(!bucket.leaving && bucket.moved == bucket.wanted) << "no WaitFresh before GradientReady";
+  if (++bucket.ready == bucket.layers.size()) {
+    bucket.ready = 0;
+    Leave(bucket_of_layer_[layer], compute);
+  }
   Pump();
 }
 
-void DeviceStaging::SendToHost(int layer, std::span<const DeviceStream> compute) {
-  Layer& state = *layers_[layer];
-  const ProfilerRange range(state.gradient_name.c_str());
-  const LayerExchange::Buffers host = exchange_.buffers(layer);
-  state.gradient_owner = host.owner;
+void DeviceStaging::Leave(size_t number, std::span<const DeviceStream> compute) {
+  StagedBucket& bucket = *buckets_[number];
+  const ProfilerRange range(bucket.gradient_name.c_str());
+  bucket.leaving = true;
+  bucket.stays = std::all_of(bucket.layers.begin(), bucket.layers.end(),
+                             [this](int layer) { return exchange_.gradient_stays(layer); });
+  ++bucket.wanted;
+  wanting_.insert(number);
+  const bool uses_copies = !bucket.stays || reduction_ != nullptr;
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
-    device.Record(*state.gradient_ready[r], compute[r]);
-    device.Wait(device.copy_stream(CopyDirection::kToHost), *state.gradient_ready[r]);
+    device.Record(*bucket.gradient_ready[r], compute[r]);
+    if (uses_copies) device.Wait(ToHost(device), *bucket.gradient_ready[r]);
   }
-  const bool factors = host.gradient.dense.empty();
-  if (factors) {
-    Traced(NameOf(CopyDirection::kToHost), layer, CopyDirection::kToHost,
-           [&] { SendFactors(layer, host.gradient); });
+  if (!bucket.stays) return SendToHost(number);
+  if (reduction_ != nullptr) {
+    ReduceGradients(bucket);
+    for (size_t r = 0; r < replicas_.size(); ++r) {
+      Device& device = *replicas_[r].device;
+      device.Record(*bucket.gradient_ready[r], ToHost(device));
+    }
+  }
+  HandOver(bucket);
+}
+
+void DeviceStaging::HandOver(StagedBucket& bucket) {
+  bucket.leaving = false;
+  RecordExposedTime();  // those of the forward pass, which is over
+  for (auto layer = bucket.layers.rbegin(); layer != bucket.layers.rend(); ++layer) {
+    exchange_.GradientReady(*layer);
+  }
+}
+
+void DeviceStaging::SendToHost(size_t number) {
+  StagedBucket& bucket = *buckets_[number];
+  const LayerExchange::Buffers host = exchange_.buffers(bucket.layers[0]);
+  bucket.gradient_owner = host.owner;
+  if (host.gradient.dense.empty()) {
+    CHECK_EQ(bucket.layers.size(), 1U);
+    Traced("copy to host", "copy to host", bucket, bucket.wanted - 1, ToHost,
+           [&] { SendFactors(bucket.layers[0], host.gradient); });
   } else {
-    SendGradient(layer, host.gradient.dense);
+    SendGradients(bucket);
   }
-  // Not before: if a device refuses a copy, nobody will say that it is done.
-  arrivals_->Expect(layer, CopyDirection::kToHost);
-  for (const DeviceReplica& replica : replicas_) {
-    replica.device->Notify(
-        replica.device->copy_stream(CopyDirection::kToHost),
-        [=, arrivals = arrivals_] { arrivals->Arrive(layer, CopyDirection::kToHost); });
+  for (size_t r = 0; r < replicas_.size(); ++r) {
+    Device& device = *replicas_[r].device;
+    device.Record(*bucket.on_host[r], ToHost(device));
   }
+  // Not before: if a device refuses a copy, nobody waits for it.
+  arrivals_->Expect(static_cast<int>(number), MomentsOf(replicas_, bucket.on_host));
 }
 
 void DeviceStaging::SendFactors(int layer, const GradientBuffers& host) {
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
-    const DeviceStream stream = device.copy_stream(CopyDirection::kToHost);
     const DeviceLayer& from = replicas_[r].layers[layer];
     CHECK_EQ(from.u.size() * replicas_.size(), host.u.size());
     CHECK_EQ(from.v.size() * replicas_.size(), host.v.size());
-    device.Copy(stream, &host.u[r * from.u.size()], from.u.data(), from.u.size_bytes());
-    device.Copy(stream, &host.v[r * from.v.size()], from.v.data(), from.v.size_bytes());
+    device.Copy(ToHost(device), &host.u[r * from.u.size()], from.u.data(), from.u.size_bytes());
+    device.Copy(ToHost(device), &host.v[r * from.v.size()], from.v.data(), from.v.size_bytes());
   }
 }
 
-void DeviceStaging::SendGradient(int layer, std::span<float> host) {
-  using Step = void (LocalReduction::*)(std::span<const LocalReduction::Member>);
-  const auto reduce = [&](const char* name, Step step) {
-    Traced(name, layer, CopyDirection::kToHost, [&] {
-      EachBlob(layer, &DeviceLayer::gradient, CopyDirection::kToHost,
-               [&] { (reduction_->*step)(members_); });
-    });
-  };
-  const bool feedback = feedback_->Has(layer);
-  if (reduction_ != nullptr) reduce("reduce-scatter", &LocalReduction::ReduceScatter);
-  if (reduction_ != nullptr && feedback) reduce("all-gather", &LocalReduction::AllGather);
-  Traced(NameOf(CopyDirection::kToHost), layer, CopyDirection::kToHost, [&] {
-    if (feedback) return feedback_->Send(layer);
+void DeviceStaging::ReduceGradients(const StagedBucket& bucket) {
+  Traced("reduce-scatter", "copy to host", bucket, bucket.wanted - 1, ToHost,
+         [&] { EachBlob(bucket, &DeviceLayer::gradient, ToHost, &LocalReduction::ReduceScatter); });
+}
+
+void DeviceStaging::SendGradients(const StagedBucket& bucket) {
+  const auto& layers = bucket.layers;
+  const auto feedback = [&](int layer) { return feedback_->Has(layer); };
+  if (reduction_ != nullptr) ReduceGradients(bucket);
+  if (reduction_ != nullptr && std::any_of(layers.begin(), layers.end(), feedback)) {
+    Traced("all-gather", "copy to host", bucket, bucket.wanted - 1, ToHost,
+           [&] { EachBlob(bucket, &DeviceLayer::gradient, ToHost, &LocalReduction::AllGather); });
+  }
+  Traced("copy to host", "copy to host", bucket, bucket.wanted - 1, ToHost, [&] {
+    for (const int layer : layers) {
+      if (feedback(layer)) feedback_->Send(layer);
+    }
     for (size_t r = 0; r < replicas_.size(); ++r) {
-      const DeviceReplica& replica = replicas_[r];
-      if (packing_->Has(layer)) {
-        packing_->Send(layer, r, replica.layers[layer].gradient);
-      } else {
-        CopyShare(replica, replica.layers[layer].gradient, host, CopyDirection::kToHost);
+      runs_.clear();
+      for (const int layer : layers) {
+        const std::vector<std::span<float>>& blobs = replicas_[r].layers[layer].gradient;
+        if (feedback(layer)) continue;
+        if (packing_->Has(layer)) {
+          packing_->Send(layer, r, blobs);
+        } else {
+          AddShare(blobs, exchange_.buffers(layer).gradient.dense, r, replicas_.size(), runs_);
+        }
       }
+      CopyRuns(*replicas_[r].device, CopyDirection::kToHost, runs_);
     }
   });
 }
 
-void DeviceStaging::SendToDevice(int layer) {
-  Layer& state = *layers_[layer];
-  const ProfilerRange range(state.values_name.c_str());
-  const LayerExchange::Buffers host = exchange_.buffers(layer);
-  state.values_owner = host.owner;
-  const bool updates = factors_->Has(layer) && state.loaded;
+bool DeviceStaging::HasUpdates(const StagedBucket& bucket) const {
+  return factors_->Has(bucket.layers[0]) || dense_->Has(bucket.layers[0]);
+}
+
+void DeviceStaging::SendToDevice(StagedBucket& bucket) {
+  const ProfilerRange range(bucket.values_name.c_str());
+  bucket.values_owner = exchange_.buffers(bucket.layers[0]).owner;
+  const bool updates = HasUpdates(bucket) && bucket.loaded;
   if (updates) {
-    factors_->Apply(layer, state.wanted - 1);
-    state.host_is_behind = true;
+    UpdateOnDevices(bucket);
+    bucket.host_is_behind = true;
   } else {
-    CopyValues(layer, host.values);
+    CopyValues(bucket);
   }
-  arrivals_->Expect(layer, CopyDirection::kToDevice);
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
-    const DeviceStream stream =
-        updates ? device.update_stream() : device.copy_stream(CopyDirection::kToDevice);
-    device.Record(*state.values_there[r], stream);
-    device.Notify(stream,
-                  [=, arrivals = arrivals_] { arrivals->Arrive(layer, CopyDirection::kToDevice); });
+    device.Record(*bucket.values_there[r], updates ? Updates(device) : ToDevice(device));
   }
-  state.moved = state.wanted;
+  bucket.moved = bucket.wanted;
+  bucket.there = false;
 }
 
-void DeviceStaging::CopyValues(int layer, std::span<float> host) {
-  if (factors_->Has(layer)) {
-    factors_->LoadOptimizerState(layer);
-    layers_[layer]->loaded = true;
+void DeviceStaging::UpdateOnDevices(StagedBucket& bucket) {
+  const int64_t iteration = bucket.wanted - 1;
+  if (factors_->Has(bucket.layers[0])) return factors_->Apply(bucket.layers[0], iteration);
+  if (!bucket.stays) {
+    Traced("copy to device", "copy to device", bucket, bucket.wanted, ToDevice,
+           [&] { dense_->CopyGradients(bucket.layers, iteration); });
   }
-  Traced(NameOf(CopyDirection::kToDevice), layer, CopyDirection::kToDevice, [&] {
-    for (const DeviceReplica& replica : replicas_) {
-      CopyShare(replica, replica.layers[layer].values, host, CopyDirection::kToDevice);
+  for (size_t r = 0; r < replicas_.size(); ++r) {
+    Device& device = *replicas_[r].device;
+    if (!bucket.stays) device.Record(*bucket.reduced[r], ToDevice(device));
+    device.Wait(Updates(device), bucket.stays ? *bucket.gradient_ready[r] : *bucket.reduced[r]);
+  }
+  Traced("update", "update on device", bucket, bucket.wanted, Updates, [&] {
+    for (const int layer : bucket.layers) dense_->Update(layer, iteration);
+  });
+}
+
+void DeviceStaging::CopyValues(StagedBucket& bucket) {
+  if (HasUpdates(bucket)) {
+    for (const int layer : bucket.layers) {
+      if (dense_->Has(layer)) dense_->LoadOptimizerState(layer);
+      if (factors_->Has(layer)) factors_->LoadOptimizerState(layer);
+    }
+    bucket.loaded = true;
+  }
+  Traced("copy to device", "copy to device", bucket, bucket.wanted, ToDevice, [&] {
+    for (size_t r = 0; r < replicas_.size(); ++r) {
+      runs_.clear();
+      for (const int layer : bucket.layers) {
+        AddShare(replicas_[r].layers[layer].values, exchange_.buffers(layer).values, r,
+                 replicas_.size(), runs_);
+      }
+      CopyRuns(*replicas_[r].device, CopyDirection::kToDevice, runs_);
     }
   });
-  if (reduction_ != nullptr) {
-    Traced("all-gather", layer, CopyDirection::kToDevice, [&] {
-      EachBlob(layer, &DeviceLayer::values, CopyDirection::kToDevice,
-               [&] { reduction_->AllGather(members_); });
-    });
-  }
+  if (reduction_ == nullptr) return;
+  Traced("all-gather", "copy to device", bucket, bucket.wanted, ToDevice,
+         [&] { EachBlob(bucket, &DeviceLayer::values, ToDevice, &LocalReduction::AllGather); });
 }
 
 void DeviceStaging::SyncToHost() {
-  for (size_t layer = 0; layer < layers_.size(); ++layer) SyncToHost(static_cast<int>(layer));
+  bool copies = false;
+  for (const auto& bucket : buckets_) copies |= CopyToHost(*bucket);
+  if (copies) AwaitStreams("values to come to the host");
 }
 
-void DeviceStaging::SyncToHost(int layer) {
-  Layer& state = *layers_[layer];
-  const std::string what = "the values of layer " + exchange_.LayerName(layer) + " to come from " +
-                           replicas_[0].device->name();
-  if (state.loaded) {  // else the host has what it published, or has yet to get
-    // All replicas': a switch of plan may follow, and updates under way are still the old one's.
-    WaitUntil([&] { return IsOnDevices(layer); }, what);
+bool DeviceStaging::CopyToHost(StagedBucket& bucket) {
+  if (bucket.loaded) {  // else the host has what it published, or has yet to get
+    WaitUntil(
+        [&] { return bucket.moved == bucket.wanted; },
+        "the values of layer " + bucket.name + ", iteration " + std::to_string(bucket.wanted));
   }
-  const bool values = std::exchange(state.host_is_behind, false);
-  if (values) factors_->CopyToHost(layer);
-  const bool residuals = feedback_->CopyToHost(layer);
-  if (!values && !residuals) return;
-  ExpectOther(replicas_[0]);
-  WaitUntil([&] { return !arrivals_->IsOtherUnderWay(); }, what);
+  bool copies = std::exchange(bucket.host_is_behind, false);
+  if (copies) {
+    for (size_t r = 0; r < replicas_.size(); ++r) {
+      Device& device = *replicas_[r].device;
+      device.Wait(ToHost(device), *bucket.values_there[r]);
+    }
+    for (const int layer : bucket.layers) {
+      if (dense_->Has(layer)) dense_->CopyToHost(layer);
+      if (factors_->Has(layer)) factors_->CopyToHost(layer);
+    }
+  }
+  for (const int layer : bucket.layers) copies |= feedback_->CopyToHost(layer);
+  return copies;
 }
 
-void DeviceStaging::Traced(const char* name, int layer, CopyDirection direction,
+void DeviceStaging::AwaitStreams(const std::string& waiting_for) {
+  std::vector<ArrivalThread::Moment> moments;
+  for (const DeviceReplica& replica : replicas_) {
+    for (const DeviceStream stream : StreamsOf(*replica.device)) {
+      const DeviceEvent& end = *ends_[moments.size()];
+      replica.device->Record(*ends_[moments.size()], stream);
+      moments.push_back({replica.device, &end});
+    }
+  }
+  awaits_streams_ = true;
+  arrivals_->Expect(kStreams, std::move(moments));
+  WaitUntil([&] { return !awaits_streams_; }, waiting_for);
+}
+
+void DeviceStaging::Traced(const char* name, const std::string& track, const StagedBucket& bucket,
+                           int64_t iteration, StreamOf stream_of,
                            const std::function<void()>& work) {
   if (!trace_.on()) return work();
   begins_.clear();
   for (const DeviceReplica& replica : replicas_) {
-    begins_.push_back(trace_.Begin(*replica.device, replica.device->copy_stream(direction)));
+    begins_.push_back(trace_.Begin(*replica.device, stream_of(*replica.device)));
   }
   work();
-  const int64_t wanted = layers_[layer]->wanted;
   for (size_t r = 0; r < replicas_.size(); ++r) {
     Device& device = *replicas_[r].device;
     const std::string number = replicas_.size() > 1 ? " " + std::to_string(r) : "";
-    trace_.End(device, device.copy_stream(direction), begins_[r],
-               {.name = name,
-                .layer = exchange_.LayerName(layer),
-                .track = NameOf(direction) + number,
-                .iteration = direction == CopyDirection::kToHost ? wanted - 1 : wanted});
+    trace_.End(
+        device, stream_of(device), begins_[r],
+        {.name = name, .layer = bucket.name, .track = track + number, .iteration = iteration});
   }
 }
 
-void DeviceStaging::EachBlob(int layer, std::vector<std::span<float>> DeviceLayer::*blobs,
-                             CopyDirection direction, const std::function<void()>& reduce) {
-  const size_t count = (replicas_[0].layers[layer].*blobs).size();
-  for (size_t b = 0; b < count; ++b) {
-    members_.clear();
-    for (const DeviceReplica& replica : replicas_) {
-      members_.push_back(
-          {(replica.layers[layer].*blobs)[b], replica.device->copy_stream(direction)});
+void DeviceStaging::EachBlob(const StagedBucket& bucket,
+                             std::vector<std::span<float>> DeviceLayer::*blobs, StreamOf stream_of,
+                             Step step) {
+  for (const int layer : bucket.layers) {
+    for (size_t b = 0; b < (replicas_[0].layers[layer].*blobs).size(); ++b) {
+      members_.clear();
+      for (const DeviceReplica& replica : replicas_) {
+        members_.push_back({(replica.layers[layer].*blobs)[b], stream_of(*replica.device)});
+      }
+      (reduction_->*step)(members_);
     }
-    reduce();
-  }
-}
-
-void DeviceStaging::CopyShare(const DeviceReplica& replica, std::span<const std::span<float>> blobs,
-                              std::span<float> host, CopyDirection direction) {
-  CHECK_EQ(FloatsIn(blobs), host.size());
-  const DeviceStream stream = replica.device->copy_stream(direction);
-  const auto index = static_cast<size_t>(&replica - replicas_.data());
-  for (const std::span<float> blob : blobs) {
-    const LocalShare share = ShareOf(blob.size(), replicas_.size(), index);
-    const std::span<float> on_device = blob.subspan(share.begin, share.size);
-    const std::span<float> on_host = host.subspan(share.begin, share.size);
-    host = host.subspan(blob.size());
-    if (share.size == 0) continue;
-    const bool leaves = direction == CopyDirection::kToHost;
-    replica.device->Copy(stream, leaves ? on_host.data() : on_device.data(),
-                         leaves ? on_device.data() : on_host.data(), on_host.size_bytes());
   }
 }
 
 void DeviceStaging::Pump() {
-  CheckDevices();
-  arrivals_->Take(arrived_);
-  for (const int layer : arrived_) {
-    layers_[layer]->leaving = false;
-    RecordExposedTime();  // those of the forward pass, which is over
-    exchange_.GradientReady(layer);
+  try {
+    arrivals_->Take(arrived_);
+  } catch (const Error& error) {
+    ThrowFailed(error);
   }
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const Layer& layer = *layers_[l];
+  for (const int number : arrived_) {
+    if (number == kStreams) {
+      awaits_streams_ = false;
+    } else {
+      HandOver(*buckets_[number]);
+    }
+  }
+  std::erase_if(wanting_, [&](size_t number) {
+    StagedBucket& bucket = *buckets_[number];
     // What leaves is a sign that the device still reads the old values.
-    const bool may_change = layer.moved < layer.wanted && !layer.leaving;
-    if (may_change && MayLeave(static_cast<int>(l))) SendToDevice(static_cast<int>(l));
-  }
+    if (bucket.leaving || !MayLeave(bucket)) return false;
+    SendToDevice(bucket);
+    return true;
+  });
 }
 
-bool DeviceStaging::MayLeave(int layer) {
-  const int64_t wanted = layers_[layer]->wanted;
-  return exchange_.IsFresh(layer, wanted) && (!admission_ || admission_(layer, wanted));
+bool DeviceStaging::MayLeave(const StagedBucket& bucket) {
+  return std::all_of(bucket.layers.begin(), bucket.layers.end(), [&](int layer) {
+    return exchange_.IsFresh(layer, bucket.wanted) &&
+           (!admission_ || admission_(layer, bucket.wanted));
+  });
 }
 
 void DeviceStaging::WaitFresh(int layer, std::span<const DeviceStream> compute) {
   CHECK_EQ(compute.size(), replicas_.size());
-  Layer& state = *layers_[layer];
+  StagedBucket& bucket = BucketOf(layer);
   // Whoever asks again for the same values finds them behind the first wait.
-  const bool stands_still =
-      std::exchange(state.awaited, state.wanted) != state.wanted && !IsOnDevices(layer);
-  if (stands_still) replicas_[0].device->Record(*state.wait_begins, compute[0]);
-  WaitUntil([&] { return state.moved == state.wanted; },
+  if (bucket.awaited == bucket.wanted) return;
+  const bool stands_still = !bucket.booking && !IsOnDevices(bucket);
+  if (stands_still) replicas_[0].device->Record(*bucket.wait_begins, compute[0]);
+  WaitUntil([&] { return bucket.moved == bucket.wanted; },
             "the values of layer " + exchange_.LayerName(layer) + ", iteration " +
-                std::to_string(state.wanted));
+                std::to_string(bucket.wanted));
   for (size_t r = 0; r < replicas_.size(); ++r) {
-    replicas_[r].device->Wait(compute[r], *state.values_there[r]);
+    replicas_[r].device->Wait(compute[r], *bucket.values_there[r]);
   }
+  bucket.awaited = bucket.wanted;
   if (!stands_still) return;
-  replicas_[0].device->Record(*state.wait_ends, compute[0]);
-  waits_.push_back(layer);
+  replicas_[0].device->Record(*bucket.wait_ends, compute[0]);
+  bucket.booking = true;
+  waits_.push_back(&bucket);
 }
 
-bool DeviceStaging::IsOnDevices(int layer) const {
-  const Layer& state = *layers_[layer];
-  return state.moved == state.wanted && !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice);
+bool DeviceStaging::IsOnDevices(StagedBucket& bucket) {
+  return bucket.moved == bucket.wanted && LastMoveIsDone(bucket);
+}
+
+bool DeviceStaging::LastMoveIsDone(StagedBucket& bucket) {
+  bucket.there = bucket.there || replicas_[0].device->HasCome(*bucket.values_there[0]);
+  return bucket.there;
 }
 
 void DeviceStaging::RecordExposedTime() {
-  const auto booked = [&](int layer) {
-    const Layer& state = *layers_[layer];
+  std::erase_if(waits_, [&](StagedBucket* bucket) {
     const std::optional<Duration> stood_still =
-        replicas_[0].device->Elapsed(*state.wait_begins, *state.wait_ends);
-    if (stood_still) exchange_.AddExposed(*stood_still);
-    return stood_still.has_value();
-  };
-  std::erase_if(waits_, booked);
+        replicas_[0].device->Elapsed(*bucket->wait_begins, *bucket->wait_ends);
+    if (!stood_still) return false;
+    exchange_.AddExposed(*stood_still);
+    bucket->booking = false;
+    return true;
+  });
 }
 
 void DeviceStaging::EndIteration() {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const Layer& layer = *layers_[l];
-    if (!layer.leaving) continue;
-    WaitUntil([&] { return !layer.leaving; },
-              "the gradient of layer " + exchange_.LayerName(static_cast<int>(l)) + ", iteration " +
-                  std::to_string(layer.wanted - 1) + ", to come from " +
+  // In the order in which they leave, so that the first that does not come is named.
+  for (auto next = buckets_.rbegin(); next != buckets_.rend(); ++next) {
+    StagedBucket* const bucket = next->get();
+    if (!bucket->leaving) continue;
+    WaitUntil([&] { return !bucket->leaving; },
+              "the gradient of layer " + bucket->name + ", iteration " +
+                  std::to_string(bucket->wanted - 1) + ", to come from " +
                   replicas_[0].device->name());
   }
 }
 
 void DeviceStaging::PlanChanged() {
-  for (const auto& layer : layers_) {
-    CHECK(!layer->leaving) << "no EndIteration before PlanChanged";
+  for (const auto& bucket : buckets_) {
+    CHECK(!bucket->leaving && bucket->ready == 0) << "no EndIteration before PlanChanged";
   }
   Drain();  // what the old plan's device memory is used by
-  for (const auto& layer : layers_) {
-    layer->moved = layer->wanted - 1;
-    layer->loaded = false;
-    layer->host_is_behind = false;
-  }
-  MakeFactorStaging();
-  MakePackStaging();
-  MakeFeedbackStaging();
+  RecordExposedTime();
+  waits_.clear();
+  MakeBuckets();
 }
 
 void DeviceStaging::Drain() {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const int layer = static_cast<int>(l);
-    WaitUntil(
-        [&] {
-          return !layers_[l]->leaving && !arrivals_->IsUnderWay(layer, CopyDirection::kToDevice) &&
-                 !arrivals_->IsOtherUnderWay();
-        },
-        "the copies of layer " + exchange_.LayerName(layer));
+  for (const auto& bucket : buckets_) {
+    WaitUntil([&] { return !bucket->leaving; }, "the copies of layer " + bucket->name);
   }
+  AwaitStreams("the copies of all layers");
 }
 
 void DeviceStaging::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
   exchange_.WaitUntil(
       [&] {
+        CheckDevices();
         Pump();
         return done();
       },
       waiting_for);
 }
 
-void DeviceStaging::CheckDevices() const {
-  for (const DeviceReplica& replica : replicas_) {
-    try {
-      replica.device->Check();
-    } catch (const Error& error) {
-      throw Error(error.exit_code(), "worker's " + Unfinished() + ": " + error.what());
-    }
+void DeviceStaging::CheckDevices() {
+  const Time now = SteadyNow();
+  if (now - checked_ < kTick) return;
+  checked_ = now;
+  try {
+    for (const DeviceReplica& replica : replicas_) replica.device->Check();
+    if (reduction_ != nullptr) reduction_->Check();
+  } catch (const Error& error) {
+    ThrowFailed(error);
   }
 }
 
-std::string DeviceStaging::Unfinished() const {
+void DeviceStaging::ThrowFailed(const Error& error) {
+  throw Error(error.exit_code(), "worker's " + Unfinished() + ": " + error.what());
+}
+
+std::string DeviceStaging::Unfinished() {
   std::string layers;
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const int layer = static_cast<int>(l);
-    const auto add = [&](CopyDirection direction, const char* what) {
-      if (!arrivals_->IsUnderWay(layer, direction)) return;
-      layers += (layers.empty() ? "" : ", ") + std::string(what) + exchange_.LayerName(layer);
-    };
-    add(CopyDirection::kToHost, "gradient of layer ");
-    add(CopyDirection::kToDevice, "values of layer ");
+  const auto add = [&](const char* what, const StagedBucket& bucket) {
+    layers += (layers.empty() ? "" : ", ") + std::string(what) + bucket.name;
+  };
+  for (const auto& bucket : buckets_) {
+    if (bucket->leaving) add("gradient of layer ", *bucket);
+    if (!LastMoveIsDone(*bucket)) add("values of layer ", *bucket);
   }
   return layers.empty() ? "device" : layers + " can't be copied";
 }

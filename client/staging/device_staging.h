@@ -6,10 +6,13 @@
 //   WaitFresh(l)       when l is fresh: the host's values -> the device's parameters; what the
 //                      program then puts in its stream comes after them
 //
-// Copies are ordered by events behind what the program has in its streams; neither a stream nor a
-// device is ever waited for on the host. A layer's new values leave for the device as soon as this
-// thread hears of them, in any call of the stage, lowest layer first. So one layer's way to the
-// host, another's over the wire and a third's back go on at the same time.
+// The layers of a bucket leave together, when the last of their gradients is there, and come back
+// together. Copies are ordered by events behind what the program has in its streams, and nothing in
+// a stream calls back: a thread of the stage's own waits until a gradient is on the host
+// (client/staging/arrival_thread.h), and on the device nobody waits but streams. A bucket's new
+// values leave for the device as soon as the training thread hears of them, in any call of the
+// stage, lowest layer first. So one bucket's way to the host, another's over the wire and a third's
+// back go on at the same time.
 //
 // With several devices, replicas of one net, a layer's gradients are added up among them first,
 // each copies its own share, and the shares of new values are gathered again
@@ -25,9 +28,11 @@
 //       staging.SyncToHost();  session.ChangePlan();  staging.PlanChanged();
 //     }
 //
-// Layers under SFB may be updated by the devices themselves (LayerExchange::product_update): when
-// all factors are on the host they go to each device, which rebuilds the gradient and updates its
-// parameters. The host has their values only after SyncToHost.
+// What workers update may be updated by the devices themselves: layers under SFB from factors
+// (LayerExchange::product_update), which all go to each device when they are on the host, others
+// from what has been reduced of all workers' gradients (LayerExchange::dense_update). Where the
+// worker is alone its gradient never leaves the devices, and the stage only tells the exchange of
+// it. The host has the values only after SyncToHost.
 //
 // Gradients may be packed by the devices, behind the reduction: each device packs its share
 // (LayerExchange::packed_gradient), or, with error feedback, the first one packs KV pairs
@@ -51,41 +56,26 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "client/staging/copy_arrivals.h"
+#include "client/staging/arrival_thread.h"
+#include "client/staging/dense_staging.h"
+#include "client/staging/device_replica.h"
 #include "client/staging/factor_staging.h"
 #include "client/staging/feedback_staging.h"
 #include "client/staging/layer_exchange.h"
 #include "client/staging/pack_staging.h"
+#include "client/staging/share_copy.h"
+#include "client/staging/staged_bucket.h"
 #include "client/staging/stream_trace.h"
+#include "core/time.h"
 #include "device/device.h"
 #include "device/local_reduction.h"
 
 namespace poseidon {
-
-// A layer in a device's memory: parameters and gradient in the order and the sizes of the layer's
-// blobs. Under a scheme of factors u and v are sent instead of the gradient; each device has
-// 1 / devices of the rows.
-struct DeviceLayer {
-  std::vector<std::span<float>> values;
-  std::vector<std::span<float>> gradient;
-  std::span<const float> u;
-  std::span<const float> v;
-};
-
-// A device with its replica of the net.
-struct DeviceReplica {
-  Device* device = nullptr;
-  std::vector<DeviceLayer> layers;
-  // For layers that the exchange leaves to devices; unless the rule is MeanGradient their values
-  // lie one blob behind the other.
-  FactorUpdate* factor_update = nullptr;
-  // For gradients that the exchange wants packed.
-  GradientPacker* packer = nullptr;
-};
 
 class DeviceStaging {
  public:
@@ -98,13 +88,13 @@ class DeviceStaging {
   // `admission` all values that are fresh leave.
   DeviceStaging(LayerExchange& exchange, std::vector<DeviceReplica> replicas,
                 LocalReduction* reduction = nullptr, Admission admission = nullptr);
-  // Waits for copies that are under way, unless their device has failed.
+  // Waits for what is under way, unless its device has failed.
   ~DeviceStaging();
   DeviceStaging(const DeviceStaging&) = delete;
   DeviceStaging& operator=(const DeviceStaging&) = delete;
 
   // The layer's gradient of this iteration is there when all that is in `compute` (a stream for
-  // each replica) is done, and its parameters are no longer read. Returns at once.
+  // each replica, always the same) is done, and its parameters are no longer read. Returns at once.
   void GradientReady(int layer, std::span<const DeviceStream> compute);
   // What is put in `compute` after this finds the layer's parameters for the current iteration.
   // Waits until they have come over the wire, not for their way to the device.
@@ -126,39 +116,49 @@ class DeviceStaging {
   void RecordExposedTime();
 
  private:
-  struct Layer;
+  // Which stream of a device.
+  using StreamOf = DeviceStream (*)(Device& device);
 
-  bool IsOnDevices(int layer) const;
+  StagedBucket& BucketOf(int layer) { return *buckets_[bucket_of_layer_[layer]]; }
+  // Whether the values that are needed next are there, on the first device; those moved last.
+  bool IsOnDevices(StagedBucket& bucket);
+  bool LastMoveIsDone(StagedBucket& bucket);
   // Hands on what has come, either way.
   void Pump();
-  void SendToHost(int layer, std::span<const DeviceStream> compute);
+  void Leave(size_t number, std::span<const DeviceStream> compute);
+  void SendToHost(size_t number);
   void SendFactors(int layer, const GradientBuffers& host);
-  void SendGradient(int layer, std::span<float> host);
-  void SendToDevice(int layer);
-  void CopyValues(int layer, std::span<float> host);
+  void SendGradients(const StagedBucket& bucket);
+  void ReduceGradients(const StagedBucket& bucket);
+  // The gradient of the present iteration is where the exchange needs it.
+  void HandOver(StagedBucket& bucket);
+  void SendToDevice(StagedBucket& bucket);
+  void CopyValues(StagedBucket& bucket);
+  void UpdateOnDevices(StagedBucket& bucket);
+  // Whether devices update the bucket's layers.
+  bool HasUpdates(const StagedBucket& bucket) const;
+  void MakeBuckets();
   // What the stage has for the exchange's plan.
   void MakeFactorStaging();
-  void MakePackStaging();
   void MakeFeedbackStaging();
-  // Something that is no layer's gradient or values is in the replica's stream of copies to the
-  // host.
-  void ExpectOther(const DeviceReplica& replica);
-  void SyncToHost(int layer);
-  // Whether the exchange and the admission let the layer's next values go to the devices.
-  bool MayLeave(int layer);
+  // Returns when all that is in the devices' own streams now is done.
+  void AwaitStreams(const std::string& waiting_for);
+  // Puts what the host lacks of the bucket in the streams; false if it lacks nothing.
+  bool CopyToHost(StagedBucket& bucket);
+  // Whether the exchange and the admission let the bucket's next values go to the devices.
+  bool MayLeave(const StagedBucket& bucket);
   // Has `work` put work in the streams, and these write down when they did it.
-  void Traced(const char* name, int layer, CopyDirection direction,
-              const std::function<void()>& work);
-  // Calls `reduce` with each of the layer's blobs in members_.
-  void EachBlob(int layer, std::vector<std::span<float>> DeviceLayer::*blobs,
-                CopyDirection direction, const std::function<void()>& reduce);
-  // Between the replica's share of each blob and its place in the layer.
-  void CopyShare(const DeviceReplica& replica, std::span<const std::span<float>> blobs,
-                 std::span<float> host, CopyDirection direction);
+  void Traced(const char* name, const std::string& track, const StagedBucket& bucket,
+              int64_t iteration, StreamOf stream_of, const std::function<void()>& work);
+  // Calls `step` with each of the bucket's blobs.
+  using Step = void (LocalReduction::*)(std::span<const LocalReduction::Member>);
+  void EachBlob(const StagedBucket& bucket, std::vector<std::span<float>> DeviceLayer::*blobs,
+                StreamOf stream_of, Step step);
   void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
-  void CheckDevices() const;
-  // Layers whose copies are not done, for messages.
-  std::string Unfinished() const;
+  void CheckDevices();
+  [[noreturn]] void ThrowFailed(const Error& error);
+  // What is on its way, for messages.
+  std::string Unfinished();
 
   LayerExchange& exchange_;
   std::vector<DeviceReplica> replicas_;
@@ -166,14 +166,21 @@ class DeviceStaging {
   Admission admission_;
   StreamTrace trace_;
   std::optional<FactorStaging> factors_;
+  std::optional<DenseStaging> dense_;
   std::optional<PackStaging> packing_;
   std::optional<FeedbackStaging> feedback_;
-  std::shared_ptr<CopyArrivals> arrivals_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<int> waits_;                       // layers whose wait has not been booked
+  std::vector<std::unique_ptr<StagedBucket>> buckets_;
+  std::vector<size_t> bucket_of_layer_;
+  std::set<size_t> wanting_;          // buckets whose next values have not left for the devices
+  std::vector<StagedBucket*> waits_;  // whose wait has not been booked
+  StagedBucket::Events ends_;         // of AwaitStreams, each device's streams
+  bool awaits_streams_ = false;
+  Time checked_{};                               // when the devices were asked last
   std::vector<int> arrived_;                     // of this Pump
+  std::vector<CopyRun> runs_;                    // of this copy
   std::vector<LocalReduction::Member> members_;  // of this reduction
   std::vector<StreamTrace::Moment> begins_;      // a replica each, of what Traced has put there
+  std::optional<ArrivalThread> arrivals_;        // ends before what it waits for
 };
 
 }  // namespace poseidon

@@ -31,7 +31,6 @@ FactorStaging::FactorStaging(LayerExchange& exchange, std::vector<FactorReplica>
                              StreamTrace trace)
     : exchange_(exchange), replicas_(std::move(replicas)), trace_(trace) {
   if (replicas_.empty()) return;
-  updated_ = replicas_[0].device->MakeEvent();
   const size_t count = replicas_[0].blobs.size();
   layers_.resize(count);
   size_t largest = 0;
@@ -138,8 +137,6 @@ void FactorStaging::CopyToHost(int layer) {
   Device& device = *replicas_[0].device;
   const FactorUpdate::Memory& memory = layers_[layer]->memory[0];
   const DeviceStream copies = device.copy_stream(CopyDirection::kToHost);
-  device.Record(*updated_, device.update_stream());
-  device.Wait(copies, *updated_);
   if (!IsMean(layers_[layer]->description)) {
     CopyFloats(device, copies, exchange_.buffers(layer).values, memory.parameters);
   }

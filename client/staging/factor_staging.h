@@ -38,8 +38,8 @@ class FactorStaging {
   // All factors of `iteration` are here: in each device's update stream, after which its parameters
   // are those of the next iteration.
   void Apply(int layer, int64_t iteration);
-  // Replica 0's parameters (but of MeanGradient, which has none) and state -> the host, behind what
-  // is in its update stream. Not to be called again before the device has done it.
+  // Replica 0's parameters (but of MeanGradient, which has none) and state -> the host, in its
+  // stream of copies, which must be behind the update.
   void CopyToHost(int layer);
 
  private:
@@ -61,7 +61,6 @@ class FactorStaging {
   std::vector<DeviceMemory> owned_;
   std::vector<std::span<float>> scratch_;  // a replica each, used by its layers in turn
   std::vector<std::optional<Layer>> layers_;
-  std::unique_ptr<DeviceEvent> updated_;  // of replica 0
 };
 
 }  // namespace poseidon

@@ -13,11 +13,16 @@
 #include <span>
 #include <vector>
 
-#include "client/staging/pack_staging.h"
 #include "client/sync/gradient_buffers.h"
 #include "device/device.h"
+#include "device/gradient_packer.h"
 
 namespace poseidon {
+
+struct PackingReplica {
+  Device* device = nullptr;
+  GradientPacker* packer = nullptr;  // null: the exchange must not want packed gradients
+};
 
 class FeedbackStaging {
  public:

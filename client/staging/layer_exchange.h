@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "client/sync/dense_update.h"
 #include "core/arithmetic/gradient_buffers.h"
 #include "core/time.h"
 #include "core/trace.h"
@@ -31,8 +32,18 @@ class LayerExchange {
     std::shared_ptr<const void> owner;
   };
 
+  // Consecutive layers that leave for the network, and become fresh, together. Their values, and
+  // their gradients, lie one behind the other.
+  struct Bucket {
+    int first_layer = 0;
+    int layers = 1;
+    std::string name;
+  };
+
   virtual ~LayerExchange() = default;
 
+  // Of the present plan: all layers, in order.
+  virtual std::vector<Bucket> buckets() const = 0;
   virtual int64_t iteration() const = 0;
   virtual const std::string& LayerName(int layer) const = 0;
   virtual Buffers buffers(int layer) const = 0;
@@ -52,9 +63,18 @@ class LayerExchange {
 
   // A layer that the devices update themselves: but for the first time under a plan, fresh for an
   // iteration is to say that all factors of the one before are here. None: the layer's values come
-  // from the exchange.
+  // from the exchange, or there is a dense_update.
   virtual std::optional<ProductUpdate> product_update(int /*layer*/) const { return std::nullopt; }
-  // What such a layer needs: all factors of an iteration, valid until its next gradient leaves; and
+  // Likewise of a layer whose update is made from a gradient: fresh is to say that what has been
+  // reduced of all workers' is in reduced_gradient.
+  virtual std::optional<DenseUpdate> dense_update(int /*layer*/) const { return std::nullopt; }
+  // Whether the gradient of the current iteration is all that there is for such an update, so that
+  // it needs not come to the host. A bucket's stay if all of its layers' do.
+  virtual bool gradient_stays(int /*layer*/) const { return false; }
+  virtual std::span<float> reduced_gradient(int /*layer*/, int64_t /*iteration*/) const {
+    return {};
+  }
+  // What such layers need: all factors of an iteration, valid until its next gradient leaves; and
   // the optimizer state with which the plan began. Values and state in the host's memory are those
   // of an earlier iteration until DeviceStaging::SyncToHost.
   virtual FactorStack factors(int /*layer*/, int64_t /*iteration*/) const { return {}; }

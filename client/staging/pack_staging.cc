@@ -3,19 +3,17 @@
 #include <glog/logging.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace poseidon {
 
-PackStaging::PackStaging(LayerExchange& exchange, std::vector<PackingReplica> replicas,
-                         size_t layers)
-    : exchange_(exchange), replicas_(std::move(replicas)) {
+PackStaging::PackStaging(LayerExchange& exchange, const std::vector<DeviceReplica>& replicas)
+    : exchange_(exchange), replicas_(replicas) {
   size_t largest = 0;
-  for (size_t l = 0; l < layers; ++l) {
+  for (size_t l = 0; l < replicas[0].layers.size(); ++l) {
     largest = std::max(largest, exchange.packed_gradient(static_cast<int>(l)).bytes.size());
   }
   if (largest == 0) return;
-  for (const PackingReplica& replica : replicas_) {
+  for (const DeviceReplica& replica : replicas_) {
     CHECK(replica.packer != nullptr) << "nobody packs gradients";
     packed_.push_back(replica.device->Allocate(largest));
   }

@@ -10,23 +10,18 @@
 #include <span>
 #include <vector>
 
+#include "client/staging/device_replica.h"
 #include "client/staging/layer_exchange.h"
 #include "device/device.h"
-#include "device/gradient_packer.h"
 #include "device/local_reduction.h"
 
 namespace poseidon {
 
-struct PackingReplica {
-  Device* device = nullptr;
-  GradientPacker* packer = nullptr;  // null: the exchange must not want packed gradients
-};
-
 class PackStaging {
  public:
-  // Makes device memory for the largest of `layers` layers of which the exchange wants packed
-  // gradients. Throws Error if a device does not have so much.
-  PackStaging(LayerExchange& exchange, std::vector<PackingReplica> replicas, size_t layers);
+  // Makes device memory for the largest of the layers of which the exchange wants packed
+  // gradients; `replicas` outlive this. Throws Error if a device does not have so much.
+  PackStaging(LayerExchange& exchange, const std::vector<DeviceReplica>& replicas);
 
   bool Has(int layer) const { return !exchange_.packed_gradient(layer).bytes.empty(); }
   // A replica's share of each of the layer's blobs, packed, to the host.
@@ -34,7 +29,7 @@ class PackStaging {
 
  private:
   LayerExchange& exchange_;
-  std::vector<PackingReplica> replicas_;
+  const std::vector<DeviceReplica>& replicas_;
   std::vector<DeviceMemory> packed_;  // a replica each, for one blob after the other
 };
 

@@ -155,6 +155,7 @@ void ParameterServerSyncer::Move(const Envelope& envelope, const Chunk& chunk) {
       memory().gradients[fresh_iteration_ % 2].subspan(chunk.offset(), chunk.size());
   // Of the right size; what else may be wrong in it leaves harmless values.
   Decode(codec_, envelope.body.bytes(), sum);
+  if (context_->DevicesUpdateDense(bucket_)) return;  // they are told to divide it
   // The mean takes the gradient's place, not the sum: an engine that replays leaves it there.
   const float share = 1.0F / static_cast<float>(context_->workers());
   for (float& value : sum) value *= share;

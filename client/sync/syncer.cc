@@ -88,6 +88,11 @@ bool SyncContext::publishes_start() const {
   return holders.empty() ? place == 0 : std::ranges::find(holders, place) != holders.end();
 }
 
+bool SyncContext::DevicesUpdateDense(int index) const {
+  return devices_update && !phantom && !rule.deferred && bucket(index).update_at_workers() &&
+         !UsesFactors(bucket(index).scheme());
+}
+
 void SyncContext::Keep(int bucket_index, int64_t iteration, int64_t offset, int64_t size) const {
   if (kept != nullptr) kept->BeginUpdate(bucket_index, offset, size, iteration);
 }
@@ -99,7 +104,7 @@ Payload SyncContext::ViewOf(std::span<const float> buffer, int64_t offset, int64
 
 void SyncContext::UpdateRange(int bucket_index, int64_t iteration, int64_t offset,
                               std::span<const float> gradient, float gradient_scale) const {
-  if (phantom) return;
+  if (phantom || DevicesUpdateDense(bucket_index)) return;
   const auto size = static_cast<int64_t>(gradient.size());
   const BucketMemory& buffers = memory->bucket(bucket_index);
   const int64_t state = OptimizerStatePerParameter(rule);

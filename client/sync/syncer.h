@@ -52,8 +52,8 @@ struct SyncContext {
   uint64_t epoch = 0;
   Duration stall_deadline = Seconds(300);
   bool phantom = false;
-  // What factors come to is left to the worker's devices (client/staging/factor_staging.h).
-  bool devices_update_factors = false;
+  // Updates that workers make are left to their devices (client/staging/device_staging.h).
+  bool devices_update = false;
 
   SyncContext(wire::PlanAndModel plan_and_model, std::shared_ptr<const ModelMemory> model_memory);
   SyncContext(std::shared_ptr<const wire::PlanAndModel> plan_and_model,
@@ -74,6 +74,9 @@ struct SyncContext {
   // plan.
   bool starts_with_optimizer_state() const { return start() > 0 && rule.type != "MeanGradient"; }
   const BucketPlan& bucket(int index) const { return plan.plan().buckets(index); }
+  // Whether the bucket's update is left to the devices, and its gradient is a float a parameter.
+  // Not where the rule is deferred: the program makes the update from what is on the host.
+  bool DevicesUpdateDense(int index) const;
 
   // A data frame of this worker for data lane `lane` of `to`.
   Envelope MakeFrame(MessageKind kind, const NodeId& to, int lane, int bucket, int chunk,
@@ -93,7 +96,7 @@ struct SyncContext {
   // Applies the update rule to floats [offset, offset + size) of a bucket whose gradients' sum,
   // times `gradient_scale`, is in `gradient` (of that size). In a job that recovers what
   // was there before stays (client/sync/model_memory.h), values perhaps in the gradient's place.
-  // Nothing for phantoms.
+  // Nothing for phantoms, and where devices do it.
   void UpdateRange(int bucket, int64_t iteration, int64_t offset, std::span<const float> gradient,
                    float gradient_scale) const;
   // Likewise in slices, while this lives; for phantoms only the amount.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "device/cuda/check.h"
@@ -13,13 +14,27 @@
 namespace poseidon {
 namespace {
 
+// Of the device that is current. Its last owner may be on another device, and behind a fault, which
+// the training has told of: what a deleter's calls answer is not looked at.
 struct CudaEvent : DeviceEvent {
-  explicit CudaEvent(unsigned flags) {
+  CudaEvent(int on, unsigned flags) : device(on) {
     CheckCuda(cudaEventCreateWithFlags(&event, flags), "make an event");
   }
-  ~CudaEvent() override { cudaEventDestroy(event); }
+  ~CudaEvent() override {
+    const CurrentCudaDevice current(device, std::nothrow);
+    cudaEventDestroy(event);
+  }
+  int device;
   cudaEvent_t event = nullptr;
 };
+
+// The last owner of memory may be a thread of ZeroMQ's, which has no device.
+DeviceMemory Owned(int index, void* memory, cudaError_t (*free)(void*)) {
+  return {static_cast<std::byte*>(memory), [index, free](std::byte* freed) {
+            const CurrentCudaDevice current(index, std::nothrow);
+            free(freed);
+          }};
+}
 
 cudaEvent_t Of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).event; }
 cudaStream_t Of(DeviceStream stream) { return static_cast<cudaStream_t>(stream); }
@@ -41,12 +56,18 @@ class CudaDevice : public Device {
     CheckCuda(cudaGetDeviceProperties(&properties, index), "describe device");
     name_ = "cuda device " + std::to_string(index) + " (" + properties.name + ")";
     const CurrentCudaDevice current(index);
+    int least = 0, greatest = 0;
+    CheckCuda(cudaDeviceGetStreamPriorityRange(&least, &greatest), "describe device");
     for (cudaStream_t& stream : streams_) {
-      // Independent of the default stream, in which a program's own work may be.
-      CheckCuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "make a stream");
+      // Independent of the default stream, in which a program's own work may be. What is packed,
+      // reduced and updated is waited for by the network, or by the next forward pass: its blocks
+      // go before those of the backward pass that still wait for a multiprocessor.
+      CheckCuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+                "make a stream");
     }
   }
   ~CudaDevice() override {
+    const CurrentCudaDevice current(index_, std::nothrow);
     for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
   }
 
@@ -62,12 +83,12 @@ class CudaDevice : public Device {
   // for it sleeps, and leaves its core to the training thread.
   std::unique_ptr<DeviceEvent> MakeEvent() override {
     const CurrentCudaDevice current(index_);
-    return std::make_unique<CudaEvent>(cudaEventDisableTiming | cudaEventBlockingSync);
+    return std::make_unique<CudaEvent>(index_, cudaEventDisableTiming | cudaEventBlockingSync);
   }
 
   std::unique_ptr<DeviceEvent> MakeTimedEvent() override {
     const CurrentCudaDevice current(index_);
-    return std::make_unique<CudaEvent>(cudaEventDefault);
+    return std::make_unique<CudaEvent>(index_, cudaEventDefault);
   }
 
   void Record(DeviceEvent& event, DeviceStream stream) override {
@@ -81,10 +102,12 @@ class CudaDevice : public Device {
   }
 
   void Await(const DeviceEvent& event) override {
+    const CurrentCudaDevice current(index_);  // or the thread would get a context on GPU 0
     CheckCuda(cudaEventSynchronize(Of(event)), "go on: " + name_ + " has failed");
   }
 
   bool HasCome(const DeviceEvent& event) override {
+    const CurrentCudaDevice current(index_);
     const cudaError_t error = cudaEventQuery(Of(event));
     if (error != cudaSuccess) cudaGetLastError();  // or this thread's next launch would be blamed
     return error == cudaSuccess;
@@ -126,7 +149,7 @@ class CudaDevice : public Device {
     // Portable: pinned for the worker's other devices, too.
     CheckCuda(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
               "pin " + Mebibytes(bytes) + " of the host's memory");
-    DeviceMemory owner(static_cast<std::byte*>(memory), [](std::byte* m) { cudaFreeHost(m); });
+    DeviceMemory owner = Owned(index_, memory, cudaFreeHost);
     std::fill_n(owner.get(), bytes, std::byte{0});
     return owner;
   }
@@ -135,7 +158,7 @@ class CudaDevice : public Device {
     const CurrentCudaDevice current(index_);
     void* memory = nullptr;
     CheckCuda(cudaMalloc(&memory, bytes), "find " + Mebibytes(bytes) + " of memory on " + name_);
-    DeviceMemory owner(static_cast<std::byte*>(memory), [](std::byte* m) { cudaFree(m); });
+    DeviceMemory owner = Owned(index_, memory, cudaFree);
     CheckCuda(cudaMemset(memory, 0, bytes), "clear memory of " + name_);
     // That is work in the default stream, for which the others do not wait.
     CheckCuda(cudaStreamSynchronize(nullptr), "clear memory of " + name_);

@@ -43,6 +43,14 @@ CurrentCudaDevice::CurrentCudaDevice(int index) : index_(index) {
   CheckCuda(cudaSetDevice(index), "use device " + std::to_string(index));
 }
 
+CurrentCudaDevice::CurrentCudaDevice(int index, std::nothrow_t /*nothrow*/) noexcept
+    : index_(index), before_(index) {
+  if (cudaGetDevice(&before_) != cudaSuccess || cudaSetDevice(index) != cudaSuccess) {
+    before_ = index;  // nothing to go back to
+    cudaGetLastError();
+  }
+}
+
 CurrentCudaDevice::~CurrentCudaDevice() {
   if (before_ != index_ && HasContext(before_)) cudaSetDevice(before_);
 }

@@ -35,15 +35,50 @@ class Group {
   bool open_ = true;
 };
 
+// One for each device, in their order.
+class Communicators {
+ public:
+  explicit Communicators(const std::vector<int>& devices) : all_(devices.size()) {
+    CheckNccl(ncclCommInitAll(all_.data(), static_cast<int>(devices.size()), devices.data()),
+              "join the worker's devices");
+  }
+  // Where a device has died, one that is destroyed in good order may wait for ever.
+  ~Communicators() {
+    const bool failed = Failure() != ncclSuccess;
+    for (ncclComm_t communicator : all_) {
+      failed ? ncclCommAbort(communicator) : ncclCommDestroy(communicator);
+    }
+  }
+  Communicators(const Communicators&) = delete;
+  Communicators& operator=(const Communicators&) = delete;
+
+  size_t size() const { return all_.size(); }
+  ncclComm_t operator[](size_t device) const { return all_[device]; }
+  // What has gone wrong in a stream, if something has.
+  ncclResult_t Failure() const {
+    for (ncclComm_t communicator : all_) {
+      ncclResult_t result = ncclSuccess;
+      const ncclResult_t asked = ncclCommGetAsyncError(communicator, &result);
+      if (asked != ncclSuccess) return asked;
+      if (result != ncclSuccess && result != ncclInProgress) return result;
+    }
+    return ncclSuccess;
+  }
+
+ private:
+  std::vector<ncclComm_t> all_;
+};
+
+// What one communicator is asked for it does in that order, whatever the streams: so values would
+// be gathered only when all gradients that wait for their backward passes have been added up. Each
+// has communicators of its own, therefore.
 class NcclReduction : public LocalReduction {
  public:
-  explicit NcclReduction(const std::vector<int>& devices) : communicators_(devices.size()) {
-    CheckNccl(
-        ncclCommInitAll(communicators_.data(), static_cast<int>(devices.size()), devices.data()),
-        "join the worker's devices");
-  }
-  ~NcclReduction() override {
-    for (ncclComm_t communicator : communicators_) ncclCommDestroy(communicator);
+  explicit NcclReduction(const std::vector<int>& devices) : adding_(devices), gathering_(devices) {}
+
+  void Check() const override {
+    CheckNccl(adding_.Failure(), "add up gradients");
+    CheckNccl(gathering_.Failure(), "gather values");
   }
 
   void ReduceScatter(std::span<const Member> members) override {
@@ -52,12 +87,12 @@ class NcclReduction : public LocalReduction {
       const auto [floats, share, stream] = Of(members, d);
       if (share > 0) {
         CheckNccl(ncclReduceScatter(floats, floats + d * share, share, ncclFloat, ncclSum,
-                                    communicators_[d], stream),
+                                    adding_[d], stream),
                   "add up gradients");
       }
       if (const size_t rest = Rest(members); rest > 0) {
-        float* const end = floats + share * communicators_.size();
-        CheckNccl(ncclReduce(end, end, rest, ncclFloat, ncclSum, Last(), communicators_[d], stream),
+        float* const end = floats + share * adding_.size();
+        CheckNccl(ncclReduce(end, end, rest, ncclFloat, ncclSum, Last(), adding_[d], stream),
                   "add up gradients");
       }
     }
@@ -70,12 +105,12 @@ class NcclReduction : public LocalReduction {
       const auto [floats, share, stream] = Of(members, d);
       if (share > 0) {
         CheckNccl(
-            ncclAllGather(floats + d * share, floats, share, ncclFloat, communicators_[d], stream),
+            ncclAllGather(floats + d * share, floats, share, ncclFloat, gathering_[d], stream),
             "gather values");
       }
       if (const size_t rest = Rest(members); rest > 0) {
-        float* const end = floats + share * communicators_.size();
-        CheckNccl(ncclBroadcast(end, end, rest, ncclFloat, Last(), communicators_[d], stream),
+        float* const end = floats + share * gathering_.size();
+        CheckNccl(ncclBroadcast(end, end, rest, ncclFloat, Last(), gathering_[d], stream),
                   "gather values");
       }
     }
@@ -90,7 +125,7 @@ class NcclReduction : public LocalReduction {
   };
 
   size_t Count(std::span<const Member> members) const {
-    CHECK_EQ(members.size(), communicators_.size());
+    CHECK_EQ(members.size(), adding_.size());
     return members.size();
   }
   Part Of(std::span<const Member> members, size_t d) const {
@@ -100,9 +135,10 @@ class NcclReduction : public LocalReduction {
   static size_t Rest(std::span<const Member> members) {
     return members[0].floats.size() % members.size();
   }
-  int Last() const { return static_cast<int>(communicators_.size()) - 1; }
+  int Last() const { return static_cast<int>(adding_.size()) - 1; }
 
-  std::vector<ncclComm_t> communicators_;
+  Communicators adding_;
+  Communicators gathering_;
 };
 
 }  // namespace

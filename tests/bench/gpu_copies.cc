@@ -4,18 +4,17 @@
 //   bench_gpu_copies
 //
 // As DeviceStaging does, each bucket is ordered behind an event of another stream, copied on the
-// direction's stream, and its end called back; so many buckets follow each other that they are 256
-// MiB. Rows are sizes of buckets, to the host, to the device, and both ways at once.
+// direction's stream, and its end an event that a thread waits for; so many buckets follow each
+// other that they are 256 MiB. Rows are sizes of buckets, to the host, to the device, and both ways
+// at once.
 //
 // The ceiling is one plain copy of 256 MiB between pinned memory and the device in the same
 // direction, the median of as many repetitions; of both ways, the sum of the two. The aim is 0.9.
 // Memory that is not pinned stands below, for comparison. GB/s (10^9).
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,26 +28,6 @@ namespace {
 constexpr size_t kTotal = size_t{256} << 20U;
 constexpr size_t kBuckets[] = {size_t{256} << 10U, size_t{2} << 20U, size_t{16} << 20U,
                                size_t{64} << 20U};
-
-// Counts calls, and waits for so many of them.
-class Counter {
- public:
-  void Add() {
-    const std::lock_guard lock(mutex_);
-    ++count_;
-    changed_.notify_all();
-  }
-  void Await(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return count_ >= count; });
-    count_ = 0;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t count_ = 0;
-};
 
 class Bench {
  public:
@@ -101,17 +80,22 @@ class Bench {
   void Row(const std::string& name, size_t bucket, const std::vector<CopyDirection>& directions,
            double ceiling) {
     Timings timings;
+    std::vector<std::unique_ptr<DeviceEvent>> ends;
+    for (size_t at = 0; at < kTotal * directions.size(); at += bucket) {
+      ends.push_back(device_->MakeEvent());
+    }
     for (int i = 0; i < kWarmUp + kRepetitions; ++i) {
       const auto begin = std::chrono::steady_clock::now();
+      size_t end = 0;
       for (size_t at = 0; at < kTotal; at += bucket) {
         for (const CopyDirection direction : directions) {
           device_->Record(*event_, compute_);
           device_->Wait(device_->copy_stream(direction), *event_);
           Copy(direction, at, bucket);
-          device_->Notify(device_->copy_stream(direction), [this] { counter_.Add(); });
+          device_->Record(*ends[end++], device_->copy_stream(direction));
         }
       }
-      counter_.Await(kTotal / bucket * directions.size());
+      for (const auto& event : ends) device_->Await(*event);
       const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
       if (i >= kWarmUp) timings.seconds.push_back(elapsed.count());
     }
@@ -125,7 +109,6 @@ class Bench {
   std::vector<std::byte> pageable_;
   std::unique_ptr<DeviceEvent> event_;
   cudaStream_t compute_ = nullptr;
-  Counter counter_;
 };
 
 }  // namespace

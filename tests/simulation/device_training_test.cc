@@ -40,6 +40,18 @@ class CountingUpdate : public HostFactorUpdate {
   int64_t calls = 0;
 };
 
+class CountingParameterUpdate : public HostParameterUpdate {
+ public:
+  using HostParameterUpdate::HostParameterUpdate;
+  void Apply(const UpdateStep& step, std::span<const float> gradient_sum,
+             std::span<float> parameters, std::span<float> optimizer_state,
+             DeviceStream stream) override {
+    floats += static_cast<int64_t>(parameters.size());
+    HostParameterUpdate::Apply(step, gradient_sum, parameters, optimizer_state, stream);
+  }
+  int64_t floats = 0;
+};
+
 // The net of a worker in a device's memory.
 class DeviceNet {
  public:
@@ -62,6 +74,7 @@ class DeviceNet {
   DeviceReplica replica() {
     DeviceReplica replica{&device_, {}};
     replica.factor_update = &factor_update;
+    replica.parameter_update = &parameter_update;
     replica.packer = &packer;
     for (const auto& layer : layers_) {
       replica.layers.push_back({{layer->values}, {layer->gradient}, layer->u, layer->v});
@@ -73,7 +86,8 @@ class DeviceNet {
   // updates them.
   void Backward(int l) {
     const bool dense = !session_.gradient(l).dense.empty();
-    const bool updated = session_.exchange().product_update(l).has_value();
+    const bool updated =
+        session_.exchange().product_update(l) || session_.exchange().dense_update(l);
     device_.Run(compute_, [this, l, dense, updated, rank = session_.rank(),
                            iteration = session_.iteration()] {
       Layer& layer = *layers_[l];
@@ -108,6 +122,7 @@ class DeviceNet {
 
  public:
   CountingUpdate factor_update{device_};
+  CountingParameterUpdate parameter_update{device_};
   CountingPacker packer{device_};
 };
 
@@ -141,7 +156,7 @@ Parameters TrainWithUpdatesOnDevice(WorkerSessionOptions options, const Training
                                     std::vector<float>& state) {
   HostDevice device({});
   options.device = &device;
-  options.devices_update_factors = true;
+  options.devices_update = true;
   options.devices_pack = true;
   WorkerSession session(options);
   session.Declare(work.model);
@@ -184,16 +199,20 @@ Parameters TrainWithUpdatesOnDevice(WorkerSessionOptions options, const Training
   for (int layer = 0; layer < layers; ++layer) {
     EXPECT_EQ(values()[layer], net.values(layer)) << "layer " << layer;
   }
-  int64_t updated = 0, packed = 0;  // layers of the last plan, or KV pairs
+  int64_t updated = 0, floats = 0, packed = 0;  // layers of the last plan, or KV pairs
   for (int layer = 0; layer < layers; ++layer) {
     updated += session.exchange().product_update(layer) ? 1 : 0;
+    if (session.exchange().dense_update(layer)) {
+      floats += static_cast<int64_t>(net.values(layer).size());
+    }
     packed += session.exchange().packed_gradient(layer).bytes.empty() ? 0 : 1;
   }
   packed += static_cast<int64_t>(session.exchange().packed_chunks().size());
   if (session.plan().number() == 0) {
     EXPECT_EQ(net.factor_update.calls, updated * work.iterations);
+    EXPECT_EQ(net.parameter_update.floats, floats * work.iterations);
     EXPECT_EQ(net.packer.calls, packed * work.iterations);
-    EXPECT_GT(updated + packed, 0);
+    EXPECT_GT(updated + floats + packed, 0);
   }
   session.Finish({});
   return values();
@@ -254,11 +273,23 @@ Parameters TrainWithUpdatesOnDevices(const SimulatedClusterOptions& options,
   });
 }
 
-class UpdatesOnDevices : public testing::TestWithParam<WireCodec> {};
+struct UpdatedPlan {
+  Communication::Policy policy = Communication::ALL_SFB;
+  WireCodec codec = FP32;
+  int workers = 4;
+};
+
+class UpdatesOnDevices : public testing::TestWithParam<UpdatedPlan> {};
 
 TEST_P(UpdatesOnDevices, ComeToTheBitsOfHosts) {
   SimulatedClusterOptions options = FactorTraining(10);
-  options.job.mutable_communication()->set_codec(GetParam());
+  options.job.mutable_cluster()->set_workers(GetParam().workers);
+  Communication& communication = *options.job.mutable_communication();
+  communication.set_policy(GetParam().policy);
+  communication.set_codec(GetParam().codec);
+  communication.set_update_at(Communication::WORKERS);
+  communication.set_deterministic(true);
+  communication.set_bucket_bytes(200);  // two of the layers
   std::vector<float> on_devices, on_hosts;
   const Parameters parameters = TrainWithUpdatesOnDevices(options, nullptr, on_devices);
   const Parameters expected =
@@ -274,7 +305,19 @@ TEST_P(UpdatesOnDevices, ComeToTheBitsOfHosts) {
   EXPECT_NE(on_devices.back(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, UpdatesOnDevices, testing::Values(FP32, FP16));
+// Of one worker nothing leaves the device, unless it is rounded.
+INSTANTIATE_TEST_SUITE_P(
+    Plans, UpdatesOnDevices,
+    testing::Values(UpdatedPlan{}, UpdatedPlan{.codec = FP16},
+                    UpdatedPlan{.policy = Communication::ALL_RING},
+                    UpdatedPlan{.policy = Communication::ALL_RING, .codec = BF16},
+                    UpdatedPlan{.policy = Communication::ALL_HALVING_DOUBLING},
+                    UpdatedPlan{.policy = Communication::ALL_TORUS},
+                    UpdatedPlan{.policy = Communication::ALL_RING, .workers = 1},
+                    UpdatedPlan{.policy = Communication::ALL_RING, .codec = FP16, .workers = 1},
+                    UpdatedPlan{.policy = Communication::ALL_PS},
+                    UpdatedPlan{.policy = Communication::ALL_PS, .codec = FP16},
+                    UpdatedPlan{.policy = Communication::ALL_PS, .codec = ONE_BIT}));
 
 // The state goes from the devices to the host, to the new plan's memory, and back.
 TEST(DeviceTraining, UpdatesOnDevicesGoOverToAnotherPlan) {
@@ -286,6 +329,36 @@ TEST(DeviceTraining, UpdatesOnDevicesGoOverToAnotherPlan) {
   *next.mutable_plan() = MakePlan(InformationBook(options.work.model, 4, 2), other);
   std::vector<float> state;
   EXPECT_EQ(TrainWithUpdatesOnDevices(options, &next, state), TrainOverSockets(options));
+}
+
+// What they may go back to is kept on the host, before each update that is made there.
+TEST(DeviceTraining, JobsThatRecoverUpdateOnHosts) {
+  for (const auto policy : {Communication::ALL_SFB, Communication::ALL_RING}) {
+    SimulatedClusterOptions options = FactorTraining(3);
+    options.job.mutable_communication()->set_policy(policy);
+    const Parameters expected = TrainOverSockets(options);
+    options.job.mutable_recovery()->set_mode(Recovery::REPLACE);
+    EXPECT_EQ(RunOverSockets(options.job, nullptr,
+                             [&](WorkerSessionOptions session_options) {
+                               HostDevice device({});
+                               session_options.device = &device;
+                               session_options.devices_update = true;
+                               session_options.goes_back = true;
+                               WorkerSession session(session_options);
+                               session.Declare(options.work.model);
+                               for (int l = 0; l < options.work.model.layers_size(); ++l) {
+                                 EXPECT_FALSE(session.exchange().product_update(l));
+                                 EXPECT_FALSE(session.exchange().dense_update(l));
+                                 if (session.rank() > 0) continue;
+                                 options.work.arithmetic.initialize(l, session.values(l));
+                               }
+                               session.Begin();
+                               Parameters parameters = TrainOnHosts(session, options.work);
+                               session.Finish({});
+                               return parameters;
+                             }),
+              expected);
+  }
 }
 
 // What the servers or the hosts have updated until then the devices go on with.

@@ -230,7 +230,7 @@ Parameters Train(const SimulatedClusterOptions& options, int passes, Place place
           .name = "host device", .before_copy = [&](auto, auto) { delays.Wait(); }});
     }
     session_options.device = device.get();
-    session_options.devices_update_factors = place == Place::kDeviceRebuilds;
+    session_options.devices_update = place == Place::kDeviceRebuilds;
     session_options.job.mutable_training()->set_trace(true);
     WorkerSession session(session_options);
     ToySolver solver(work, passes, device.get(), place, session.rank());

@@ -6,191 +6,16 @@
 #include <chrono>
 #include <cmath>
 #include <future>
-#include <limits>
 #include <random>
-#include <thread>
 
 #include "planner/cost/information_book.h"
 #include "planner/planner.h"
-#include "tests/simulation/socket_training.h"
-#include "worker/host_net.h"
-#include "worker/trainer.h"
-#include "worker/worker_devices.h"
+#include "tests/simulation/net_training.h"
 
 namespace poseidon {
 namespace {
 
 using testing::HasSubstr;
-
-struct TestCase {
-  SimulatedClusterOptions cluster;  // its model is that of a device and of one pass
-  int devices = 1;                  // of a worker
-  bool staged = true;               // their memory is their own
-  bool like_a_gpu = false;          // devices update from factors and pack gradients
-  TrainerOptions trainer;
-};
-
-// A stand-in for a net: a step without parameters, then one for each layer. Its gradients depend on
-// the parameters that it finds.
-class ArithmeticEngine : public Engine {
- public:
-  // `share` of the worker's loss is this replica's.
-  ArithmeticEngine(const TrainingWork& work, int rank, float share, bool poisons)
-      : work_(work), rank_(rank), share_(share), poisons_(poisons) {
-    names_.emplace_back("data");
-    for (const LayerSpec& layer : work.model.layers()) names_.push_back(layer.name());
-    values_.resize(work.model.layers_size());
-  }
-
-  const ModelSpec& model() const override { return work_.model; }
-  int64_t batch() const override { return work_.model.batch(); }
-  int steps() const override { return static_cast<int>(names_.size()); }
-  const std::string& step_name(int step) const override { return names_[step]; }
-  std::optional<int> layer_of_step(int step) const override {
-    return step == 0 ? std::nullopt : std::optional(step - 1);
-  }
-  void BindParameters(int layer, std::span<float> values) override { values_[layer] = values; }
-  void FillParameters() override {
-    for (size_t layer = 0; layer < values_.size(); ++layer) {
-      work_.arithmetic.initialize(static_cast<int>(layer), values_[layer]);
-    }
-  }
-  void LoadBatch(int64_t iteration) override {
-    if (iteration == fails_at) throw DataError("record 17 is lost");
-    pass_ = iteration;
-    loss_ = 0;
-  }
-  void Forward(int step) override {
-    if (step > 0 && !values_[step - 1].empty()) loss_ += std::abs(values_[step - 1][0]);
-  }
-  void Backward(int step, const GradientBuffers& target) override {
-    if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
-    if (goes_backward_after.valid()) {
-      EXPECT_EQ(goes_backward_after.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-    }
-    if (step == 0) return;
-    const std::span<float> values = values_[step - 1];
-    work_.arithmetic.gradient(rank_, pass_, step - 1, values, {target.dense, target.u, target.v});
-    // A GPU's engine would be asked too late.
-    EXPECT_NE(pass_, diverges_at) << "gradients of a loss that is no number are made";
-    for (float& value : target.dense) value *= share_;
-    for (float& value : target.u) value *= share_;
-    if (poisons_) {
-      std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
-    }
-  }
-  float loss() const override {
-    return pass_ == diverges_at ? std::numeric_limits<float>::infinity() : share_ * loss_;
-  }
-  std::string FirstNotFinite() const override {
-    return pass_ == diverges_at ? "\"fc\", in its result" : "";
-  }
-  TestResult Test() override { return {}; }
-
-  std::span<const float> values(int layer) const { return values_[layer]; }
-
-  int rank() const { return rank_; }
-
-  int64_t fails_at = -1;
-  int64_t diverges_at = -1;
-  std::chrono::milliseconds loss_takes{0};
-  std::shared_future<void> goes_backward_after;
-
- private:
-  const TrainingWork& work_;
-  int rank_;
-  float share_;
-  bool poisons_;  // memory that others fill for the next iteration
-  std::vector<std::string> names_;
-  std::vector<std::span<float>> values_;
-  int64_t pass_ = 0;
-  float loss_ = 0;
-};
-
-ModelSpec DeclaredModel(const TestCase& test) {
-  ModelSpec model = test.cluster.work.model;
-  const auto times = static_cast<int64_t>(test.devices) * test.trainer.passes.most();
-  model.set_batch(model.batch() * times);
-  for (LayerSpec& layer : *model.mutable_layers()) {
-    if (!layer.has_inner_product()) continue;
-    layer.mutable_inner_product()->set_rows(layer.inner_product().rows() * times);
-  }
-  return model;
-}
-
-JobConfig ConfigOf(const TestCase& test) {
-  JobConfig config;
-  config.job = test.cluster.job;
-  config.job.mutable_cluster()->set_devices_per_worker(test.devices);
-  return config;
-}
-
-WorkerDevices DevicesOf(const TestCase& test) {
-  if (!test.staged) return {};
-  if (test.devices > 1 && !test.like_a_gpu) return MakeWorkerDevices(ConfigOf(test), 0);
-  WorkerDevices devices;
-  std::vector<HostDevice*> hosts;
-  for (int i = 0; i < test.devices; ++i) {
-    auto device = std::make_unique<HostComputeDevice>("host device", test.like_a_gpu);
-    hosts.push_back(&device->device());
-    devices.devices.push_back(std::move(device));
-  }
-  if (test.devices > 1) devices.reduction = std::make_unique<HostLocalReduction>(hosts);
-  return devices;
-}
-
-// Whether all values come from the host for each pass.
-bool Poisons(const TestCase& test) {
-  return test.staged && !test.like_a_gpu && test.trainer.passes.most() == 1;
-}
-
-using Prepare = std::function<void(int replica, ArithmeticEngine& engine)>;
-
-Parameters TrainWorker(const TestCase& test, WorkerSessionOptions options, const Prepare& prepare) {
-  const WorkerDevices devices = DevicesOf(test);
-  devices.Describe(options);
-  WorkerSession session(options);
-  std::vector<std::unique_ptr<Engine>> engines;
-  for (int replica = 0; replica < test.devices; ++replica) {
-    auto engine = std::make_unique<ArithmeticEngine>(
-        test.cluster.work, session.rank() * test.devices + replica,
-        1.0F / static_cast<float>(test.devices), Poisons(test));
-    if (prepare) prepare(replica, *engine);
-    engines.push_back(std::move(engine));
-  }
-  const ModelSpec model = DeclaredModel(test);
-  session.Declare(model);
-  const std::unique_ptr<WorkerNet> net =
-      MakeWorkerNet(engines, devices, session, model, test.trainer);
-  Trainer trainer(*net, session, model, test.trainer);
-  wire::WorkerReport report;
-  try {
-    report = trainer.Train();
-  } catch (const Error& error) {
-    session.Fail(error);
-    throw;
-  }
-  EXPECT_EQ(report.images(), model.batch() / test.trainer.passes.most() *
-                                 test.trainer.passes.PassesBefore(test.trainer.max_iter));
-  net->Synchronize();
-  Parameters parameters;
-  for (int layer = 0; layer < model.layers_size(); ++layer) {
-    const std::span<const float> values = session.values(layer);
-    parameters.emplace_back(values.begin(), values.end());
-    for (const auto& engine : engines) {
-      const auto replica = static_cast<ArithmeticEngine&>(*engine).values(layer);
-      EXPECT_TRUE(std::equal(values.begin(), values.end(), replica.begin(), replica.end()))
-          << "layer " << layer;
-    }
-  }
-  return parameters;
-}
-
-Parameters Train(const TestCase& test, const wire::PlanAndModel* next = nullptr) {
-  return RunOverSockets(test.cluster.job, next, [&](const WorkerSessionOptions& options) {
-    return TrainWorker(test, options, nullptr);
-  });
-}
 
 // Each device a worker of its own, whose engine computes on the host.
 TestCase OnHosts(TestCase test) {
@@ -278,6 +103,54 @@ TEST(WorkerNetTest, DevicesUpdateFromFactorsAndPack) {
       // A sum of replicas is packed once, those of workers each by itself: to ten bits and a sign.
       const double tolerance = codec == FP16 ? 1e-2 : RoundingBound(test);
       EXPECT_LE(Difference(Train(test), Train(OnHosts(test))), devices == 1 ? 0 : tolerance);
+    }
+  }
+}
+
+// Whatever brings the gradients together, one worker or several, each with so many replicas.
+TEST(WorkerNetTest, DevicesUpdateAsHostsDo) {
+  using C = Communication;
+  for (const int devices : {1, 2, 4, 8}) {
+    for (uint64_t seed = 0; seed < 2; ++seed) {
+      SCOPED_TRACE(devices);
+      SCOPED_TRACE(seed);
+      std::mt19937 random(seed * 8 + static_cast<uint64_t>(devices));
+      SimulatedClusterOptions options = RandomTraining(random());
+      options.job.mutable_cluster()->set_workers(1 + static_cast<int>(random() % 3));
+      Communication& communication = *options.job.mutable_communication();
+      const C::Policy policies[] = {C::ALL_RING, C::ALL_TORUS, C::ALL_HALVING_DOUBLING, C::ALL_PS};
+      communication.set_policy(policies[random() % 4]);
+      communication.set_update_at(C::WORKERS);
+      TestCase test = MakeCase(options, devices, RandomPasses(random));
+      const Parameters expected = Train(test);
+      test.like_a_gpu = true;
+      EXPECT_EQ(Train(test), expected) << C::Policy_Name(communication.policy());
+    }
+  }
+}
+
+// One worker, of whom all plans make the same bits: so state that gets lost on its way from the
+// devices to the host, and from there to servers or back, shows whenever the job goes over.
+TEST(WorkerNetTest, StateOfDevicesGoesOverToAnotherPlan) {
+  for (const int devices : {1, 3}) {
+    for (const bool to_servers : {true, false}) {
+      SCOPED_TRACE(devices);
+      SCOPED_TRACE(to_servers);
+      TestCase test = MixedCase(100, devices);
+      test.cluster.job.mutable_cluster()->set_workers(1);
+      Communication& communication = *test.cluster.job.mutable_communication();
+      Communication other = communication;
+      communication.set_policy(to_servers ? Communication::ALL_RING : Communication::ALL_PS);
+      other.set_policy(to_servers ? Communication::ALL_PS : Communication::ALL_RING);
+      UpdateRuleSpec& rule = *test.cluster.work.model.mutable_update_rule();
+      rule.set_base_lr(0.001F);
+      rule.set_momentum(0.9F);
+      const Parameters expected = Train(test);
+      test.like_a_gpu = true;
+      wire::PlanAndModel next;
+      *next.mutable_model() = DeclaredModel(test);
+      *next.mutable_plan() = MakePlan(InformationBook(next.model(), 1, 2), other);
+      EXPECT_EQ(Train(test, &next), expected);
     }
   }
 }
@@ -442,8 +315,9 @@ std::string ErrorOf(const TestCase& test, const Prepare& prepare, ExitCode code)
 }
 
 TEST(WorkerNetTest, AnEngineThatFailsEndsTheTrainingWithItsOwnError) {
-  for (const int failing : {0, 2}) {
+  for (const int failing : {0, 1, 2}) {
     TestCase test = MixedCase(10, 3);
+    test.like_a_gpu = failing == 1;
     test.cluster.job.mutable_cluster()->set_workers(1);
     const Prepare prepare = [=](int replica, ArithmeticEngine& engine) {
       if (replica == failing) engine.fails_at = 4;

@@ -10,7 +10,7 @@
 
 #include "core/random.h"
 #include "device/host_device.h"
-#include "tests/unit/client/device_staging_testing.h"
+#include "tests/unit/client/staged_worker.h"
 
 namespace poseidon {
 namespace {
@@ -21,117 +21,19 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
-// A replica of the net as a training program has it: two blobs a layer, where there is more than
-// one float, and work in a stream.
-class Replica {
- public:
-  Replica(const std::vector<TestLayer>& layers, size_t devices, HostDevice::Options options)
-      : layers_(layers), device_(std::move(options)), compute_(device_.MakeStream()) {
-    for (const TestLayer& layer : layers) {
-      Memory& memory = *memory_.emplace_back(std::make_unique<Memory>());
-      memory.values.assign(layer.floats, kPoison);
-      memory.gradient.assign(layer.floats, kPoison);
-      memory.u.assign(layer.rows / devices * layer.outputs, kPoison);
-      memory.v.assign(layer.factors() ? layer.rows / devices * layer.inputs() : 0, kPoison);
-    }
-  }
-
-  // `updates`, `packs`: where the layers' factors are the device's to update with, and gradients to
-  // pack.
-  DeviceReplica description(bool updates, bool packs) {
-    DeviceReplica replica{&device_, {}};
-    updates_ = updates;
-    if (updates) replica.factor_update = &factor_update_;
-    if (packs) replica.packer = &packer_;
-    for (const auto& memory : memory_) {
-      replica.layers.push_back(
-          {Blobs(memory->values), Blobs(memory->gradient), memory->u, memory->v});
-    }
-    return replica;
-  }
-
-  // Puts the layer's backward pass in the stream: reads values, writes gradient or factors. After
-  // it nobody may read the values that were there, unless the device makes the next of them.
-  void Backward(int layer, int index, int64_t iteration) {
-    device_.Run(compute_, [=, this] {
-      Memory& memory = *memory_[layer];
-      if (layers_[layer].factors()) {
-        TestGradient(memory.values, index, iteration, memory.u);
-        TestGradient(memory.values, index + 1, iteration, memory.v);
-      } else {
-        TestGradient(memory.values, index, iteration, memory.gradient);
-      }
-      if (poisons(layer)) std::fill(memory.values.begin(), memory.values.end(), kPoison);
-    });
-  }
-  bool poisons(int layer) const { return !updates_ || !layers_[layer].factors(); }
-
-  const Floats& values(int layer) const { return memory_[layer]->values; }
-  HostDevice& device() { return device_; }
-  DeviceStream compute() { return compute_; }
-
- private:
-  struct Memory {
-    Floats values, gradient, u, v;
-  };
-  static std::vector<std::span<float>> Blobs(Floats& floats) {
-    const size_t first = floats.size() / 3;
-    return {std::span(floats).first(first), std::span(floats).subspan(first)};
-  }
-
-  std::vector<TestLayer> layers_;
-  bool updates_ = false;
-  std::vector<std::unique_ptr<Memory>> memory_;
-  HostDevice device_;
-  TestFactorUpdate factor_update_{device_};
-  HostGradientPacker packer_{device_};
-  DeviceStream compute_;
-};
-
-// A worker with its replicas.
-struct Worker {
-  Worker(TestExchange& to, const std::vector<TestLayer>& layers, size_t devices,
-         const HostDevice::Options& options)
-      : exchange(to) {
-    std::vector<DeviceReplica> descriptions;
-    std::vector<HostDevice*> members;
-    for (size_t d = 0; d < devices; ++d) {
-      replicas.push_back(std::make_unique<Replica>(layers, devices, options));
-      descriptions.push_back(replicas.back()->description(to.devices_update(), to.devices_pack()));
-      members.push_back(&replicas.back()->device());
-      streams.push_back(replicas.back()->compute());
-    }
-    if (devices > 1) reduction = std::make_unique<HostLocalReduction>(members);
-    stage = std::make_unique<DeviceStaging>(exchange, descriptions, reduction.get());
-  }
-  ~Worker() { stage.reset(); }
-
-  // Backward in the order of `order`, which a real net would not change.
-  void Iterate(int rank, const std::vector<int>& order) {
-    for (size_t l = 0; l < order.size(); ++l) stage->WaitFresh(static_cast<int>(l), streams);
-    for (const int layer : order) {
-      for (size_t d = 0; d < replicas.size(); ++d) {
-        const int index = rank * static_cast<int>(replicas.size()) + static_cast<int>(d);
-        replicas[d]->Backward(layer, index, exchange.iteration());
-      }
-      stage->GradientReady(layer, streams);
-    }
-    stage->EndIteration();
-    exchange.EndIteration();
-  }
-
-  TestExchange& exchange;
-  std::vector<std::unique_ptr<Replica>> replicas;
-  std::vector<DeviceStream> streams;
-  std::unique_ptr<LocalReduction> reduction;
-  std::unique_ptr<DeviceStaging> stage;
-};
-
 // The same training without devices, threads or buffers between.
-std::vector<Floats> TrainDirectly(const std::vector<TestLayer>& layers, int workers, int devices,
-                                  int64_t iterations, bool packs) {
-  std::vector<Floats> all;
-  for (const TestLayer& layer : layers) {
+struct Trained {
+  Floats values;
+  Floats state;  // where devices update from gradients
+};
+std::vector<Trained> TrainDirectly(const std::vector<TestLayer>& layers, int devices,
+                                   int64_t iterations, TestNetwork& network) {
+  const int workers = static_cast<int>(network.workers());
+  std::vector<Trained> all;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const TestLayer& layer = layers[l];
+    const std::optional<DenseUpdate> dense = network.worker(0).dense_update(static_cast<int>(l));
+    Floats state(layer.floats, 0.0F);
     Floats values(layer.floats, 1.0F);
     for (int64_t iteration = 0; iteration < iterations; ++iteration) {
       Floats sum(layer.floats, 0.0F);
@@ -151,12 +53,16 @@ std::vector<Floats> TrainDirectly(const std::vector<TestLayer>& layers, int work
           TestGradient(values, index, iteration, gradient);
           for (size_t i = 0; i < gradient.size(); ++i) of_worker[i] += gradient[i];
         }
-        if (packs) Round(kPacked, of_worker);
+        if (network.devices_pack) Round(kPacked, of_worker);
         for (size_t i = 0; i < sum.size(); ++i) sum[i] += of_worker[i];
+      }
+      if (dense) {
+        UpdateSegmentwise(*dense->rule, iteration, dense->segments, sum, 1, values, state);
+        continue;
       }
       for (size_t i = 0; i < sum.size(); ++i) values[i] -= kStep * sum[i];
     }
-    all.push_back(values);
+    all.push_back({values, state});
   }
   return all;
 }
@@ -171,6 +77,20 @@ std::vector<TestLayer> RandomLayers(size_t devices, Random& random) {
     layer.rows = devices * (1 + random.Below(3));
   }
   return layers;
+}
+
+// Consecutive layers of gradients may share one; factors have one to themselves.
+std::vector<int> RandomBuckets(const std::vector<TestLayer>& layers, Random& random) {
+  std::vector<int> buckets;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const bool joins = l > 0 && !layers[l].factors() && !layers[l - 1].factors();
+    if (joins && random.Chance(0.5)) {
+      ++buckets.back();
+    } else {
+      buckets.push_back(1);
+    }
+  }
+  return buckets;
 }
 
 bool SameBits(const Floats& a, const Floats& b) {
@@ -198,9 +118,14 @@ TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
   const bool devices_update = random.Chance(0.5);
   network.devices_update = devices_update;
   network.devices_pack = random.Chance(0.5);
+  network.devices_update_dense = random.Chance(0.5);
+  network.buckets = RandomBuckets(layers, random);
+  for (size_t l = 0; l < layers.size(); ++l) {
+    if (random.Chance(0.2)) network.to_the_host.insert(static_cast<int>(l));
+  }
   std::vector<std::thread> threads;
-  const std::vector<Floats> expected =
-      TrainDirectly(layers, workers, static_cast<int>(devices), iterations, network.devices_pack);
+  const std::vector<Trained> expected =
+      TrainDirectly(layers, static_cast<int>(devices), iterations, network);
   for (int rank = 0; rank < workers; ++rank) {
     threads.emplace_back([&, rank, seed = random.Next()] {
       std::atomic<uint64_t> copies = 0;
@@ -217,14 +142,18 @@ TEST_P(DeviceStageTest, TrainsToTheBitsOfTheDirectWay) {
       worker.stage->SyncToHost();
       for (const auto& replica : worker.replicas) {
         for (size_t l = 0; l < layers.size(); ++l) {
-          EXPECT_TRUE(SameBits(replica->values(static_cast<int>(l)), expected[l]))
+          EXPECT_TRUE(SameBits(replica->values(static_cast<int>(l)), expected[l].values))
               << "worker " << rank << ", layer " << l << " of " << layers[l].floats;
         }
       }
       for (size_t l = 0; l < layers.size(); ++l) {
         const int layer = static_cast<int>(l);
-        EXPECT_TRUE(SameBits(worker.exchange.Values(layer), expected[l]))
+        EXPECT_TRUE(SameBits(worker.exchange.Values(layer), expected[l].values))
             << "on the host of worker " << rank << ", layer " << l;
+        const std::span<float> state = worker.exchange.optimizer_state(layer);
+        if (network.devices_update_dense && !layers[l].factors()) {
+          EXPECT_TRUE(SameBits({state.begin(), state.end()}, expected[l].state)) << "layer " << l;
+        }
         if (!devices_update || !layers[l].factors()) continue;
         EXPECT_EQ(worker.exchange.optimizer_state(layer)[0], iterations);
       }
@@ -241,11 +170,9 @@ TEST(DeviceStaging, CopiesBothWaysWhileTheWireWorks) {
   const std::vector<TestLayer> layers(kLayers, {.floats = 100});
   TestNetwork network(1, layers, [&](int) { return kEach; });
   std::atomic<bool> slow = false;
-  std::atomic<int> copies = 0;
   HostDevice::Options options;
   options.before_copy = [&](CopyDirection, size_t) {
-    // A layer has two blobs.
-    if (slow && ++copies % 2 == 0) std::this_thread::sleep_for(kEach);
+    if (slow) std::this_thread::sleep_for(kEach);
   };
   Worker worker(network.worker(0), layers, 1, options);
   const std::vector<int> order = {5, 4, 3, 2, 1, 0};
@@ -289,8 +216,8 @@ std::string FailOnCopy(CopyDirection direction, size_t floats) {
   TestNetwork network(1, layers, [](int) { return microseconds(100); });
   HostDevice::Options options;
   options.before_copy = [=, first = true](CopyDirection d, size_t bytes) mutable {
-    // Of a blob, two thirds of a layer; not in the first iteration.
-    if (d != direction || bytes != floats * sizeof(float) * 2 / 3) return;
+    // Of a layer, whose blobs follow each other; not in the first iteration.
+    if (d != direction || bytes != floats * sizeof(float)) return;
     if (!std::exchange(first, false)) throw std::runtime_error("the bus caught fire");
   };
   Worker worker(network.worker(0), layers, 1, options);
@@ -436,9 +363,8 @@ TEST(DeviceStaging, WritesDownWhenCopiesWereDone) {
               TheEvent(trace, "copy to device", name, "copy to device" + row, i);
           const Trace::Event next =
               TheEvent(trace, "copy to device", name, "copy to device" + row, i + 1);
-          // Each has two blobs, or two factors.
-          EXPECT_GE(to_host.end - to_host.begin, 2 * kCopy);
-          EXPECT_GE(next.end - next.begin, 2 * kCopy);
+          EXPECT_GE(to_host.end - to_host.begin, (layers[l].factors() ? 2 : 1) * kCopy);
+          EXPECT_GE(next.end - next.begin, kCopy);
           EXPECT_GE(to_host.begin, values.end) << "nobody had computed yet";
           EXPECT_GE(next.begin, to_host.end) << "what was still read was overwritten";
           EXPECT_GE(to_host.begin - called, kCompute);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -54,6 +55,14 @@ inline void AddProduct(const TestLayer& layer, std::span<const float> u, std::sp
   }
 }
 
+inline UpdateRule TestRule() {
+  UpdateRule rule;
+  rule.base_lr = kStep;
+  rule.momentum = 0.5F;
+  rule.weight_decay = 0.01F;
+  return rule;
+}
+
 class TestNetwork;
 
 class TestExchange : public LayerExchange {
@@ -61,21 +70,35 @@ class TestExchange : public LayerExchange {
   // Its buffers are pinned for `device`.
   TestExchange(TestNetwork& network, const std::vector<TestLayer>& layers, Device& device)
       : network_(network), layers_(layers), memory_(device, 1 << 20), fresh_(layers.size(), 0) {
+    const auto allocate = [&](size_t floats) {
+      return memory_.Allocate(static_cast<int64_t>(floats));
+    };
+    // A session has a bucket's in one piece; here it is all layers'.
+    size_t values = 0, gradients = 0;
     for (const TestLayer& layer : layers) {
-      const auto allocate = [&](size_t floats) {
-        return memory_.Allocate(static_cast<int64_t>(floats));
-      };
+      values += layer.floats;
+      gradients += layer.factors() ? 0 : layer.floats;
+    }
+    std::span<float> all_values = allocate(values), all_gradients = allocate(gradients);
+    const auto take = [](std::span<float>& rest, size_t floats) {
+      const std::span<float> taken = rest.first(floats);
+      rest = rest.subspan(floats);
+      return taken;
+    };
+    for (const TestLayer& layer : layers) {
       names_.push_back("layer" + std::to_string(hosts_.size()));
-      hosts_.push_back({allocate(layer.floats), allocate(layer.factors() ? 0 : layer.floats),
+      hosts_.push_back({take(all_values, layer.floats),
+                        take(all_gradients, layer.factors() ? 0 : layer.floats),
                         allocate(layer.rows * layer.outputs),
                         allocate(layer.factors() ? layer.rows * layer.inputs() : 0)});
       std::fill(hosts_.back().values.begin(), hosts_.back().values.end(), 1.0F);
-      hosts_.back().optimizer_state.assign(layer.factors() ? layer.floats : 0, 0.0F);
+      hosts_.back().optimizer_state.assign(layer.floats, 0.0F);
       hosts_.back().packed.resize(
           layer.factors() ? 0 : EncodedBytes(kPacked, static_cast<int64_t>(layer.floats)));
     }
   }
 
+  std::vector<Bucket> buckets() const override;
   int64_t iteration() const override { return iteration_; }
   const std::string& LayerName(int layer) const override { return names_[layer]; }
   Buffers buffers(int layer) const override {
@@ -140,6 +163,15 @@ class TestExchange : public LayerExchange {
     std::fill(host.gradient.begin(), host.gradient.end(), kPoison);
     std::fill(host.u.begin(), host.u.end(), kPoison);
   }
+  // Instead of new values: the devices make them of it.
+  void TakeSum(int layer, const Floats& sum) {
+    std::copy(sum.begin(), sum.end(), hosts_[layer].gradient.begin());
+    {
+      const std::lock_guard lock(mutex_);
+      ++fresh_[layer];
+    }
+    Wake();
+  }
   void Step(int layer, const Floats& sum) {
     Host& host = hosts_[layer];
     for (size_t i = 0; i < sum.size(); ++i) host.values[i] -= kStep * sum[i];
@@ -157,6 +189,13 @@ class TestExchange : public LayerExchange {
 
   Trace* trace() override { return timeline; }
   std::optional<ProductUpdate> product_update(int layer) const override;
+  std::optional<DenseUpdate> dense_update(int layer) const override;
+  std::span<float> reduced_gradient(int layer, int64_t /*iteration*/) const override {
+    return hosts_[layer].gradient;
+  }
+  bool gradient_stays(int layer) const override;
+  // Whether all of the layer's bucket do.
+  bool BucketStays(int layer) const;
   FactorStack factors(int layer, int64_t iteration) const override {
     // As a session has it: the floats are not the exchange's own.
     auto& host = const_cast<Host&>(hosts_[layer]);
@@ -253,6 +292,14 @@ class TestNetwork {
   bool devices_update = false;
   // And gradients to pack, as bf16.
   bool devices_pack = false;
+  // And updates to make from gradients, with momentum; those of one worker stay where they are,
+  // unless they are packed.
+  bool devices_update_dense = false;
+  // But for those of these layers, to which the host has something to add.
+  std::set<int> to_the_host;
+  UpdateRule rule = TestRule();
+  // How many layers each bucket has; the rest have one each.
+  std::vector<int> buckets;
 
   void LayerReady(int layer) {
     {
@@ -290,8 +337,15 @@ class TestNetwork {
         continue;
       }
       Floats sum(layers_[layer].floats, 0.0F);
+      const bool dense = devices_update_dense && !layers_[layer].factors();
+      if (dense && workers_[0]->BucketStays(layer)) {
+        workers_[0]->TakeSum(layer, Floats(sum.size(), kPoison));  // nobody looks there
+        continue;
+      }
       for (const auto& worker : workers_) worker->AddTo(layer, sum);
-      for (const auto& worker : workers_) worker->Step(layer, sum);
+      for (const auto& worker : workers_) {
+        dense ? worker->TakeSum(layer, sum) : worker->Step(layer, sum);
+      }
     }
   }
 
@@ -309,6 +363,43 @@ class TestNetwork {
 inline void TestExchange::GradientReady(int layer) {
   if (std::exchange(sent_, iteration_) != iteration_) exposed.emplace_back();
   network_.LayerReady(layer);
+}
+
+inline std::vector<LayerExchange::Bucket> TestExchange::buckets() const {
+  std::vector<Bucket> buckets;
+  int first = 0;
+  const auto add = [&](int layers) {
+    std::string name = names_[first];
+    for (int l = 1; l < layers; ++l) name += "+" + names_[first + l];
+    buckets.push_back({first, layers, name});
+    first += layers;
+  };
+  for (const int layers : network_.buckets) add(layers);
+  while (first < static_cast<int>(names_.size())) add(1);
+  return buckets;
+}
+
+inline std::optional<DenseUpdate> TestExchange::dense_update(int layer) const {
+  if (!network_.devices_update_dense || layers_[layer].factors()) return std::nullopt;
+  const auto floats = static_cast<int64_t>(layers_[layer].floats);
+  // Weights, and a third that are biases, whose rate is twice as high.
+  return DenseUpdate{.rule = &network_.rule,
+                     .segments = {{floats - floats / 3, {}}, {floats / 3, {.lr = 2}}}};
+}
+
+inline bool TestExchange::gradient_stays(int layer) const {
+  return dense_update(layer) && network_.workers() == 1 && !network_.devices_pack &&
+         !network_.to_the_host.contains(layer);
+}
+
+inline bool TestExchange::BucketStays(int layer) const {
+  for (const Bucket& bucket : buckets()) {
+    if (layer < bucket.first_layer || layer >= bucket.first_layer + bucket.layers) continue;
+    for (int l = 0; l < bucket.layers; ++l) {
+      if (!gradient_stays(bucket.first_layer + l)) return false;
+    }
+  }
+  return true;
 }
 
 inline bool TestExchange::devices_update() const { return network_.devices_update; }

@@ -65,7 +65,7 @@ TEST(WorkerDevices, AReplicaForEachDevice) {
   EXPECT_FALSE(three.devices[2]->cuda_device());
   three.Describe(options);
   EXPECT_EQ(options.device, &three.devices[0]->device());
-  EXPECT_FALSE(options.devices_update_factors);
+  EXPECT_FALSE(options.devices_update);
   EXPECT_FALSE(options.devices_pack);
 }
 

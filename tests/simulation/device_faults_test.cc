@@ -1,0 +1,125 @@
+// What becomes of a worker whose device fails, hangs or has no memory left: a process of its own
+// ends with a documented code and says which layer it was, within the deadlines of the job.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+#include <string>
+
+#include "core/error.h"
+#include "tests/simulation/net_training.h"
+
+namespace poseidon {
+namespace {
+
+// After which a wait of the one worker's gives up: twice this (WorkerSession).
+constexpr int kStallDeadlineSeconds = 1;
+// A layer of MixedTraining's, and its bytes.
+constexpr size_t kFcBytes = sizeof(float) * (30 * 40 + 30);
+
+struct Fault {
+  std::string name{};
+  Communication::Policy policy = Communication::ALL_PS;
+  int devices = 1;
+  std::function<void(TestCase& test)> plant = {};
+  // Makes work that fails, on the device of replica 0.
+  bool kernel = false;
+  ExitCode code = ExitCode::kFailure;
+  std::string says{};  // a regular expression
+};
+
+std::function<void(CopyDirection, size_t)> OnThirdCopyOf(CopyDirection direction,
+                                                         std::function<void()> fault) {
+  const auto copies = std::make_shared<std::atomic<int>>(0);
+  return [=](CopyDirection d, size_t bytes) {
+    if (d == direction && bytes == kFcBytes && ++*copies == 3) fault();
+  };
+}
+
+void BreakDown() { throw std::runtime_error("unspecified launch failure"); }
+void Hang() { std::promise<void>().get_future().wait(); }
+
+const Fault kFaults[] = {
+    {.name = "CopyToHostFails",
+     .plant =
+         [](TestCase& t) {
+           t.device.before_copy = OnThirdCopyOf(CopyDirection::kToHost, BreakDown);
+         },
+     .says =
+         "the worker: worker.s .*gradient of layer fc.* can.t be copied: host device has failed: "
+         "unspecified launch failure"},
+    {.name = "CopyToDeviceFails",
+     .plant =
+         [](TestCase& t) {
+           t.device.before_copy = OnThirdCopyOf(CopyDirection::kToDevice, BreakDown);
+         },
+     .says = "values of layer fc.* can.t be copied: host device has failed"},
+    {.name = "CopyToHostHangs",
+     .plant =
+         [](TestCase& t) { t.device.before_copy = OnThirdCopyOf(CopyDirection::kToHost, Hang); },
+     .code = ExitCode::kDeadlineExceeded,
+     .says = "gave up waiting for the gradient of layer fc, iteration 2, to come from host device"},
+    // On the way to the device nobody waits on the host; what comes of it does not come. The second
+    // values, after those that the device has published.
+    {.name = "CopyToDeviceHangs",
+     .plant =
+         [](TestCase& t) { t.device.before_copy = OnThirdCopyOf(CopyDirection::kToDevice, Hang); },
+     .code = ExitCode::kDeadlineExceeded,
+     .says = "gave up waiting for the gradient of layer fc, iteration 1, to come from host device"},
+    {.name = "KernelFails",
+     .kernel = true,
+     .says = "gradient of layer fc.* can.t be copied: host device has failed: trap"},
+    {.name = "KernelFailsWhereNothingLeavesTheDevice",
+     .policy = Communication::ALL_RING,
+     .kernel = true,
+     .says = "host device has failed: trap"},
+    {.name = "KernelOfOneOfSeveralFails",
+     .devices = 4,
+     .kernel = true,
+     .says = "host device has failed"},
+    {.name = "MemoryIsFull",
+     .plant =
+         [](TestCase& t) {
+           t.device.before_allocate = [](size_t bytes) {
+             if (bytes < kFcBytes) return;
+             throw Error(ExitCode::kFailure, "CUDA can't find 4 MiB of memory on host device");
+           };
+         },
+     .says = "can.t find 4 MiB of memory"},
+};
+
+class DeviceFaults : public testing::TestWithParam<Fault> {};
+
+void TrainWith(const Fault& fault) {
+  TestCase test;
+  test.cluster = MixedTraining(1000, {});
+  test.cluster.job.mutable_cluster()->set_workers(1);
+  test.cluster.job.mutable_communication()->set_policy(fault.policy);
+  test.cluster.job.mutable_communication()->set_stall_deadline_seconds(kStallDeadlineSeconds);
+  test.devices = fault.devices;
+  test.like_a_gpu = true;
+  test.ends_at_once = true;
+  test.trainer.max_iter = test.cluster.work.iterations;
+  if (fault.plant) fault.plant(test);
+  RunOverSockets(test.cluster.job, nullptr, [&](const WorkerSessionOptions& options) {
+    return TrainWorker(test, options, [&](int replica, ArithmeticEngine& engine) {
+      if (!fault.kernel || replica != 0) return;
+      engine.device_fails_at = 2;
+    });
+  });
+}
+
+// The process may take the deadline, and what a busy machine adds; it must not take for ever, which
+// the time limit of the test holds.
+TEST_P(DeviceFaults, EndTheProcessWithACodeAndTheLayer) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const Fault& fault = GetParam();
+  EXPECT_EXIT(TrainWith(fault), testing::ExitedWithCode(static_cast<int>(fault.code)), fault.says);
+}
+
+INSTANTIATE_TEST_SUITE_P(Planted, DeviceFaults, testing::ValuesIn(kFaults),
+                         [](const auto& drawn) { return drawn.param.name; });
+
+}  // namespace
+}  // namespace poseidon
