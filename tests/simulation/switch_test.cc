@@ -186,7 +186,8 @@ TEST(SwitchTest, WhatACodecHasNotSentIsSentUnderTheNextPlan) {
     options.work.arithmetic = IndependentGradients(options.work.model);
     const Parameters expected = TrainSerially(options.work, options.job.cluster().workers());
     const Result plain = Train(options, {});
-    EXPECT_GT(Difference(plain.parameters, expected), 0.01);
+    const double bound = RoundingBound(options.work, 3);
+    EXPECT_GT(Difference(plain.parameters, expected), 10 * bound);  // int8 loses least, 50 times it
     // Under SFB nothing can be added to a gradient, so there it is kept.
     SimulatedClusterOptions dense = options;
     dense.job.mutable_communication()->set_codec(FP32);
@@ -201,7 +202,7 @@ TEST(SwitchTest, WhatACodecHasNotSentIsSentUnderTheNextPlan) {
         options,
         {{plain.begun + third, factors}, {plain.begun + 2 * third, OtherServers(dense, 7, false)}});
     EXPECT_EQ(result.switches, 2);
-    EXPECT_LE(Difference(result.parameters, expected), RoundingBound(options.work, 3));
+    EXPECT_LE(Difference(result.parameters, expected), bound);
   }
 }
 
