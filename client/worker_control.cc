@@ -130,12 +130,11 @@ std::shared_ptr<SyncContext> WorkerControl::MakeContext(
   std::shared_ptr<const ModelMemory> memory =
       goes_on ? context_->memory
               : std::make_shared<const ModelMemory>(
-                    *plan, ModelMemory::Options{
-                               .phantom = options_.phantom,
-                               .recovers = options_.recovers,
-                               .devices = {.pinned_for = options_.device,
-                                           .update_factors = DevicesUpdate(),
-                                           .pack = options_.devices_pack}});
+                    *plan, ModelMemory::Options{.phantom = options_.phantom,
+                                                .recovers = options_.recovers,
+                                                .devices = {.pinned_for = options_.device,
+                                                            .update_factors = DevicesUpdate(),
+                                                            .pack = options_.devices_pack}});
   auto context = std::make_shared<SyncContext>(plan, std::move(memory));
   if (goes_on) {
     context->kept = context_->kept;
