@@ -192,6 +192,7 @@ class ElasticTrainingTest(lenet.LenetTest):
         if it had always had that batch, so its records begin elsewhere. Returns the losses.
         """
         losses = []
+        snapshot = ""
         for index, (begin, end, workers, position) in enumerate(tenures):
             batch = workers * BATCH
             name = f"serial-{move}-{index}-{len(self.processes)}"
