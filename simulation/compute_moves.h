@@ -27,9 +27,9 @@ struct ComputeMove {
 
   Pass pass = Pass::kForward;
   int step = 0;  // of the timeline; 0 for local steps
-  Duration time{};
-  std::vector<Awaited> awaited;  // before it begins
-  std::vector<int> gradients;    // layers, when it ends
+  Duration time = {};
+  std::vector<Awaited> awaited = {};  // before it begins
+  std::vector<int> gradients = {};    // layers, when it ends
 };
 
 // `job` is checked (proto/job_config.h).
