@@ -24,7 +24,7 @@ JobConfig Config(int devices, Training::Device device) {
 }
 
 TEST(HostComputeDevice, ComputesInOrderByAThreadOfItsOwn) {
-  HostComputeDevice device("replica");
+  HostComputeDevice device({.name = "replica"});
   std::vector<float> sum = {1, 2, 3};
   const std::vector<float> addend = {10, 20, 30};
   std::thread::id first, second;
@@ -41,7 +41,7 @@ TEST(HostComputeDevice, ComputesInOrderByAThreadOfItsOwn) {
 }
 
 TEST(HostComputeDevice, ThrowsWhatItsWorkHasThrown) {
-  HostComputeDevice device("replica");
+  HostComputeDevice device({.name = "replica"});
   EXPECT_NO_THROW(device.RethrowFromWork());
   std::atomic<bool> went_on = false;
   device.Run([] { throw DataError("record 17 is lost"); });
@@ -92,7 +92,7 @@ TEST(WorkerDevices, SaysWhyThereIsNoGpu) {
 TEST(WorkerDevices, EnginesMustBeAbleToComputeOnThem) {
   class Gpu : public HostComputeDevice {
    public:
-    explicit Gpu(int number) : HostComputeDevice("gpu"), number_(number) {}
+    explicit Gpu(int number) : HostComputeDevice({.name = "gpu"}), number_(number) {}
     std::optional<int> cuda_device() const override { return number_; }
 
    private:
@@ -107,7 +107,8 @@ TEST(WorkerDevices, EnginesMustBeAbleToComputeOnThem) {
     }
   };
   WorkerDevices devices;
-  devices.devices.push_back(std::make_unique<HostComputeDevice>("host"));
+  devices.devices.push_back(
+      std::make_unique<HostComputeDevice>(HostDevice::Options{.name = "host"}));
   devices.devices.push_back(std::make_unique<Gpu>(5));
   EXPECT_NO_THROW(CheckEngines(Plan(), devices));
   devices.devices.push_back(std::make_unique<Gpu>(6));
