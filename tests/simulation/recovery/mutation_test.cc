@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -100,8 +99,8 @@ void ExpectNeeded(const std::function<SimulatedClusterOptions(uint64_t seed)>& j
 
 std::vector<Loss> OneLoss(Faults& faults) { return {faults.Draw()}; }
 
-// A worker's program that goes back, as far as its iteration is concerned, with the values and the
-// optimizer state as they are.
+// A worker's program that goes back, as far as its iteration is concerned, with the values as they
+// are.
 class KeepsNothing : public Around {
  public:
   KeepsNothing(std::unique_ptr<Actor> inner, std::function<const SyncContext*()> context)
@@ -117,24 +116,16 @@ class KeepsNothing : public Around {
     const int buckets = context->plan.plan().buckets_size();
     std::vector<std::vector<float>> before;
     for (int bucket = 0; bucket < buckets; ++bucket) {
-      for (const std::span<float> floats : FloatsOf(*memory, bucket)) {
-        before.emplace_back(floats.begin(), floats.end());
-      }
+      const std::span<const float> values = memory->bucket(bucket).values;
+      before.emplace_back(values.begin(), values.end());
     }
     inner().OnMessage(envelope, outbox);
-    auto next = before.begin();
     for (int bucket = 0; bucket < buckets; ++bucket) {
-      for (const std::span<float> floats : FloatsOf(*memory, bucket)) {
-        std::ranges::copy(*next++, floats.begin());
-      }
+      std::ranges::copy(before[bucket], memory->bucket(bucket).values.begin());
     }
   }
 
  private:
-  static std::array<std::span<float>, 2> FloatsOf(const ModelMemory& memory, int bucket) {
-    return {memory.bucket(bucket).values, memory.bucket(bucket).optimizer_state};
-  }
-
   std::function<const SyncContext*()> context_;
 };
 
@@ -280,7 +271,7 @@ class ReleasesAtThePlan : public Around {
     const SyncContext* const context = context_();
     if (envelope.kind != MessageKind::kPlan || context == nullptr) return;
     if (context->plan.plan().holders().empty() || !context->publishes_start()) return;
-    context->kept->Forget();
+    context->kept->Forget(context->start());
     released_ = true;
   }
 
