@@ -46,10 +46,13 @@ class TwoJobsTest(cluster.ClusterTest):
         self.assertEqual(second.wait(), cluster.CONFIG_ERROR)
         self.assertIn("another program listens on this port", second.output())
         self.assertEqual(first.wait(), cluster.SUCCESS, first.output())
-        # The second one's nodes have asked the first one's scheduler, and were told why not.
+        # The second one's nodes have asked the first one's scheduler, and were told why not; but for a worker that was
+        # ended while it still loaded its libraries.
         for node in ("server-0", "worker-0"):
             with open(self.path(f"two/logs/{node}.log"), encoding="utf-8") as log:
-                self.assertIn("it was started for another run", log.read())
+                said = log.read()
+            if node == "server-0" or said:
+                self.assertIn("it was started for another run", said)
 
     def test_same_port_at_the_same_time(self):
         port = cluster.free_port_pair()
@@ -242,7 +245,8 @@ class RunTest(cluster.ClusterTest):
         crash = f"echo '{said}' >&2; kill -ABRT $$"
         config = cluster.replay_config(workers=2, servers=1)
         run = self.start_run(config, "--", "/bin/sh", "-c", crash)
-        self.assertEqual(run.wait(cluster.ENDING), cluster.PEER_LOST)
+        # Long before the deadline to join (60 s).
+        self.assertEqual(run.wait(30), cluster.PEER_LOST)
         self.assert_nothing_left()
         self.assertRegex(
             run.output(), "lost worker [01]: it was killed by signal 6 .SIGABRT.: F1122"

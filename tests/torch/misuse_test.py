@@ -32,7 +32,7 @@ def pass_of(model, optimizer):
 
 def in_a_fork(queue):
     try:
-        psd._process.exchange.session.wait_fresh(0)  # pylint: disable=protected-access
+        psd._process.session.wait_fresh(0)  # pylint: disable=protected-access
         queue.put("nothing was said")
     except psd.PoseidonError as error:
         queue.put(str(error))

@@ -58,13 +58,17 @@ class ProfileTest(unittest.TestCase):
     def test_local_steps_beside_policies(self):
         profile = self.profile_of(WidePerceptron)
         local = psd.LocalSteps(every=50, fragments=2, overlap_steps=3, codec="INT8")
-        results = profile.simulate(4, "1Gbps", ["ALL_RING", psd.LocalSteps(every=50), local])
-        ring, plain, streamed = results
+        floats = psd.LocalSteps(every=50, fragments=2, overlap_steps=3, policy="ALL_PS")
+        policies = ["ALL_RING", psd.LocalSteps(every=50), local, floats]
+        ring, plain, streamed, unpacked = profile.simulate(4, "1Gbps", policies)
         self.assertEqual(streamed["policy"], local)
-        # A ring's bytes once in fifty steps; a quarter of them, and steps of blocks, with a byte a float.
-        sent = [result["bytes_per_node"]["sent"] for result in results]
-        self.assertAlmostEqual(sent[0] / sent[1], 50, delta=0.5)
-        self.assertAlmostEqual(sent[1] / sent[2], 4 / (1 + 4 / 256), delta=0.1)
+
+        def sent(result):
+            return result["bytes_per_node"]["sent"]
+
+        # A ring's bytes once in fifty steps; over servers a quarter of theirs, and steps of blocks, with a byte a float.
+        self.assertAlmostEqual(sent(ring) / sent(plain), 50, delta=0.5)
+        self.assertAlmostEqual(sent(unpacked) / sent(streamed), 4 / (1 + 4 / 256), delta=0.1)
         self.assertLess(plain["waiting"], ring["waiting"])
         self.assertLessEqual(streamed["waiting"], plain["waiting"])
         for result in (plain, streamed):

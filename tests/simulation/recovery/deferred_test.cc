@@ -10,7 +10,7 @@
 namespace poseidon {
 namespace {
 
-constexpr uint64_t kQuickSeeds = 24;
+constexpr uint64_t kQuickSeeds = 12;
 constexpr uint64_t kSeeds = 5000;
 
 // By turns clipping, at a norm that most gradients, some or none exceed, LARS, and both.
