@@ -292,8 +292,7 @@ TEST_F(SimulateFailuresTest, RefusesNonsense) {
               HasSubstr("--heartbeat_interval_seconds"));
   EXPECT_THAT(Output({failures, "--policy=ALL_ADAM", "--recovery=shrink"}),
               HasSubstr("with --recovery SHRINK use another"));
-  EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=ALL_PS"}),
-              HasSubstr("would be lost with the node that keeps it"));
+  EXPECT_THAT(Output({failures, "--codec=1bit", "--policy=ALL_PS"}), HasSubstr("goodput"));
   EXPECT_THAT(Output({failures, "--workers=1"}),
               HasSubstr("only a restart from a snapshot is left"));
   EXPECT_THAT(Output({failures, "--recovery=shrink", "--losses=9"}),
