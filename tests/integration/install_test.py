@@ -109,7 +109,7 @@ class InstallTest(installed.InstalledTest):
         ours = re.compile(
             r"((typeinfo|vtable) for )?poseidon::"
             r"(Session|SessionOptions|Communicator|CaffeWorker|Location|\w*Error|PeerLost|"
-            r"DeadlineExceeded)\b"
+            r"DeadlineExceeded|Rewound)\b"
             r"|poseidon_\w+$"
         )
         names = interface(library)
