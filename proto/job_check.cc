@@ -165,8 +165,9 @@ class CommunicationChecker {
     const int steps = communication.local_steps();
     fields_.CheckRange("communication.local_steps", steps, 1, 1000000);
     fields_.CheckRange("communication.fragments", communication.fragments(), 1, steps);
+    const int between_fragments = steps / communication.fragments();
     fields_.CheckRange("communication.overlap_steps", communication.overlap_steps(), 0,
-                       steps / communication.fragments() - 1);
+                       between_fragments - 1);
   }
 
   const JobFields& fields_;

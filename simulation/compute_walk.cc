@@ -76,7 +76,7 @@ void ComputeWalk::AddTime(Duration time) {
 
 std::optional<wire::LayerTimes> ComputeWalk::Measured() {
   if (!timer_) return std::nullopt;
-  const std::optional<wire::LayerTimes> times = timer_->EndIteration();
+  std::optional<wire::LayerTimes> times = timer_->EndIteration();
   if (times) timer_.reset();
   return times;
 }
