@@ -66,8 +66,9 @@ void ServerControl::OnPlan(const Envelope& envelope, Outbox& outbox) {
 
 void ServerControl::MakeShards(const wire::PlanAndModel& plan, Outbox& outbox) {
   // What the servers keep lives on in the next plan; other jobs' servers have nothing to go on
-  // from.
-  const bool goes_on = hold_ && layout_ == plan.plan().layout() && !plan.plan().holders().empty();
+  // from, and neither has one that was asked to hold before its first plan.
+  const bool goes_on = hold_ && !shards_.empty() && layout_ == plan.plan().layout() &&
+                       !plan.plan().holders().empty();
   const bool recovers = options_.member.scheduler_deadline.has_value();
   const std::vector<std::shared_ptr<ShardState>> before = std::exchange(shards_, {});
   for (int lane = 0; lane < lanes_; ++lane) {
