@@ -187,9 +187,10 @@ std::string SchemeSummary(const Plan& plan) {
   for (const BucketPlan& bucket : plan.buckets()) floats[bucket.scheme()] += FloatCount(bucket);
   std::string summary;
   for (const auto& [scheme, count] : floats) {
-    const bool millions = count >= kMillion;
+    const auto all = static_cast<double>(count);
+    const bool millions = all >= kMillion;
     char text[32];
-    std::snprintf(text, sizeof text, " %.1f%c", count / (millions ? kMillion : kThousand),
+    std::snprintf(text, sizeof text, " %.1f%c", all / (millions ? kMillion : kThousand),
                   millions ? 'M' : 'K');
     summary += (summary.empty() ? "" : ", ") + SchemeName(scheme) + text;
   }
