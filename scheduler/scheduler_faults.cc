@@ -29,7 +29,8 @@ void SchedulerActor::OnStop(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::OnStalled(const Envelope& envelope, Outbox& outbox) {
   wire::Stalled stalled;
-  if (!stalled.ParseFromString(envelope.body.ToString())) return;
+  // What began before a recovery ends with it.
+  if (round_.active() || !stalled.ParseFromString(envelope.body.ToString())) return;
   if (stalls_.empty()) {
     outbox.SetTimer(kStallsCollected, Seconds(kStallCollection * ToSeconds(StallDeadline())));
   }

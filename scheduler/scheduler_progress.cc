@@ -13,7 +13,7 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
       !progress.ParseFromString(envelope.body.ToString())) {
     return;
   }
-  if (phase_ == Phase::kTraining) CountProgress(progress, outbox.now);
+  CountProgress(progress, outbox.now);
   progress.set_rank(envelope.from.node.rank);
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
   if (!is_test) iteration_counts_.Done(progress.rank(), progress.iteration());
@@ -24,6 +24,8 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
 void SchedulerActor::CountProgress(const wire::Progress& progress, Time now) {
   if (progress.iteration() < plan_.plan().start_iteration()) return;
   reached_ = std::max(reached_, progress.iteration() + 1);
+  // What was done before a loss says nothing of how the job goes on after it.
+  if (round_.active()) return;
   last_progress_ = now;
   losses_without_progress_.clear();
   hung_.clear();

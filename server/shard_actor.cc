@@ -293,8 +293,9 @@ void ShardActor::OnTimer(TimerId timer, Outbox& outbox) {
   for (const auto& [bucket, layer] : state_->factor_layers()) consider({bucket, 0}, layer);
   const auto awaited = replication_.oldest();
   if (awaited && awaited->since <= oldest) stalled = StallOf(*awaited);
-  if (!stalled) return outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
-  // Once is enough, the scheduler ends the job.
+  outbox.SetTimer(kStallScan, options_.stall_deadline / kScansPerDeadline);
+  if (!stalled) return;
+  // Again and again: the scheduler may have died before it did anything about it.
   outbox.Send(MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), *stalled));
 }
 

@@ -289,10 +289,9 @@ void SyncLane::OnTimer(TimerId timer, Outbox& outbox) {
     oldest = &entry;
     oldest_bucket = bucket;
   }
-  if (oldest == nullptr) {
-    return outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
-  }
-  // Once is enough, the scheduler ends the job.
+  outbox.SetTimer(kStallScan, context_->stall_deadline / kScansPerDeadline);
+  if (oldest == nullptr) return;
+  // Again and again: the scheduler may have died before it did anything about it.
   outbox.Send(
       MakeEnvelope(MessageKind::kLaneStalled, Here(kControlLane), StallOf(oldest_bucket, *oldest)));
 }

@@ -302,9 +302,10 @@ void WatchedJob::ExpectNothingBeyond() const {
     if (start && record.furthest) {
       EXPECT_LE(*record.furthest, *start + 1) << "sent under plan " << plan->first;
     }
-    // Where all who had any values are dead the job begins once more.
+    // Where all who had any values are dead the job begins once more: what was before is no part
+    // of it.
     const bool once_more = record.plan.holders().empty() && record.plan.start_iteration() == 0;
-    if (once_more) continue;
+    if (once_more) return;
     start = std::min(start.value_or(record.plan.start_iteration()), record.plan.start_iteration());
   }
 }

@@ -415,6 +415,7 @@ TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
     Outbox outbox;
     outbox.now = Seconds(seconds);
     lane.OnTimer(1, outbox);
+    EXPECT_EQ(outbox.timers.size(), 1u) << "it looks no more";
     if (outbox.messages.empty()) return std::string();
     wire::Stalled stalled;
     EXPECT_TRUE(stalled.ParseFromString(outbox.messages[0].body.ToString()));
@@ -429,6 +430,7 @@ TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
   servers_only.OnMessage(training, outbox);
   EXPECT_EQ(scan(servers_only, 114), "");
   EXPECT_EQ(scan(servers_only, 115), "the initial values of layer conv");
+  EXPECT_EQ(scan(servers_only, 116), "the initial values of layer conv");  // to a later scheduler
   SyncLane both(context, 1, nullptr);
   both.OnMessage(training, outbox);
   EXPECT_EQ(scan(both, 109), "");
