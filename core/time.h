@@ -16,4 +16,6 @@ constexpr double ToSeconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+constexpr double kMillisecondsPerSecond = 1000;
+
 }  // namespace poseidon

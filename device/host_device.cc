@@ -8,12 +8,11 @@
 #include <thread>
 #include <utility>
 
+#include "core/alignment.h"
 #include "core/error.h"
 
 namespace poseidon {
 namespace {
-
-constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector unit
 
 // An event as it was recorded once: a moment in one stream. The next recording, in another stream
 // perhaps, which may come there earlier, is another moment.
@@ -64,8 +63,8 @@ class HostEvent : public DeviceEvent {
 };
 
 DeviceMemory AllocateZeros(size_t bytes) {
-  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded));
+  const size_t rounded = (bytes + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kVectorAlignment, rounded));
   if (memory == nullptr) {
     throw Error(ExitCode::kFailure,
                 "the host has no " + std::to_string(bytes >> 20U) + " MiB of memory left");

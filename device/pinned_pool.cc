@@ -2,19 +2,16 @@
 
 #include <algorithm>
 
+#include "core/alignment.h"
+
 namespace poseidon {
-namespace {
-
-constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector unit
-
-}  // namespace
 
 PinnedPool::PinnedPool(Device& device, size_t block_bytes)
     : device_(device), block_bytes_(block_bytes) {}
 
 std::span<float> PinnedPool::Allocate(int64_t floats) {
   const size_t size = static_cast<size_t>(floats) * sizeof(float);
-  const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t rounded = (size + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
   if (rounded > rest_.size()) {
     const size_t bytes = std::max(rounded, block_bytes_);
     blocks_.push_back(device_.AllocatePinned(bytes));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/time.h"
 #include "launch/process_cluster.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/bucket.h"
@@ -15,8 +16,6 @@ namespace poseidon {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr double kMillisecondsPerSecond = 1000;
 
 // Seconds, mean over iterations and workers.
 struct SteadyTimes {

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/net/host_address.h"
+#include "core/time.h"
 #include "core/units.h"
 #include "experiments/point_summary.h"
 #include "launch/handed_key.h"
@@ -102,7 +103,6 @@ Job JobFor(const ExperimentPoint& point, const Iterations& iterations,
   // With every layer's times, be they of the model or of the cluster's flops.
   ModelSpec model = point.model;
   const std::vector<LayerTime> times = ComputeTimes(model, job.cluster().flops());
-  constexpr double kMillisecondsPerSecond = 1000;
   for (int layer = 0; layer < model.layers_size(); ++layer) {
     model.mutable_layers(layer)->set_forward_ms(kMillisecondsPerSecond * times[layer].forward);
     model.mutable_layers(layer)->set_backward_ms(kMillisecondsPerSecond * times[layer].backward);

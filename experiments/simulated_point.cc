@@ -1,6 +1,7 @@
 #include "experiments/simulated_point.h"
 
 #include "core/program.h"
+#include "core/time.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "proto/bucket.h"
@@ -10,8 +11,6 @@
 
 namespace poseidon {
 namespace {
-
-constexpr double kMillisecondsPerSecond = 1000;
 
 double GoodputOf(const ExperimentPoint& point, const SimulatedTraining& training,
                  const SimulationControl& control) {

@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/time.h"
 #include "planner/cost/cluster_model.h"
 
 namespace poseidon {
 namespace {
 
-constexpr double kMillisecondsPerSecond = 1000;
 constexpr double kMaxSeconds = 3600;  // as of a profile's layer (proto/replay_model.cc)
 
 ModelSpec Scaled(ModelSpec model, const std::vector<LayerTime>& times, double factor) {

@@ -4,11 +4,10 @@
 
 #include "planner/cost/cost_model.h"
 #include "proto/bucket.h"
+#include "proto/model_size.h"
 
 namespace poseidon {
 namespace {
-
-constexpr int64_t kFloatBytes = sizeof(float);
 
 // Every layer on its own.
 PlanCandidate Split(const PlanCandidate& candidate) {

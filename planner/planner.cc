@@ -6,11 +6,10 @@
 #include "planner/placement.h"
 #include "proto/bucket.h"
 #include "proto/compatibility.h"
+#include "proto/model_size.h"
 
 namespace poseidon {
 namespace {
-
-constexpr int64_t kFloatBytes = sizeof(float);
 
 int64_t Floats(const InformationBook& book, const BucketChoice& choice) {
   int64_t floats = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/time.h"
 #include "planner/cost/exchange_tables.h"
 #include "planner/grid_choice.h"
 #include "planner/plan_candidates.h"
@@ -300,7 +301,6 @@ class Trials {
   }
 
  private:
-  static constexpr double kMillisecondsPerSecond = 1000;
   // Mostly the first one agrees with the prediction, and is the only one.
   static constexpr int kMostTrials = 6;
   // Of an iteration, in all trials but the last: some five seconds on one core.

@@ -7,6 +7,8 @@
 
 namespace poseidon {
 
+constexpr int64_t kFloatBytes = sizeof(float);
+
 // The product of the blob's extents; 1 for a blob without axes, as in Caffe.
 int64_t FloatCount(const BlobSpec& blob);
 

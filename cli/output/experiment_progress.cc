@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cli/output/table.h"
+#include "core/time.h"
 #include "experiments/experiment_points.h"
 #include "experiments/experiment_results.h"
 
@@ -36,7 +37,6 @@ void ExperimentProgress::Begin(const ExperimentPoint& point) {
 
 void ExperimentProgress::Done(const ExperimentPoint& point, const PointResult& result,
                               Duration took, Time now) {
-  constexpr double kMillisecondsPerSecond = 1000;
   Begin(point);
   const Cluster& cluster = point.job.cluster();
   out_ << Digits(kMillisecondsPerSecond * result.iteration, 1) << " ms, speedup "

@@ -6,11 +6,11 @@
 #include "cli/output/experiment_progress.h"
 #include "cli/output/table.h"
 #include "core/error.h"
+#include "core/time.h"
 
 namespace poseidon {
 namespace {
 
-constexpr double kMillisecondsPerSecond = 1000;
 constexpr int kPercent = 100;
 
 int NodesOf(const Job& job) { return job.cluster().workers() + job.cluster().servers(); }

@@ -6,6 +6,7 @@
 #include "caffe_adapter/net/net.h"
 #include "cli/output/table.h"
 #include "cli/planning/plan.h"
+#include "core/time.h"
 #include "planner/cost/cost_model.h"
 #include "planner/grid_choice.h"
 #include "planner/lane_choice.h"
@@ -201,8 +202,6 @@ nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& buck
   }
   return json;
 }
-
-constexpr double kMillisecondsPerSecond = 1000;
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include "cli/output/experiment_progress.h"
 #include "cli/output/table.h"
 #include "core/steady_now.h"
+#include "core/time.h"
 #include "planner/lane_choice.h"
 #include "planner/model_times.h"
 #include "proto/bucket.h"
@@ -18,7 +19,6 @@
 namespace poseidon {
 namespace {
 
-constexpr double kMillisecondsPerSecond = 1000;
 constexpr int kIterations = 5;  // if the command line does not say: two to get steady, three count
 constexpr int kUncounted = 2;
 

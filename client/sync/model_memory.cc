@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/alignment.h"
 #include "core/arithmetic/update_rule.h"
 #include "core/error.h"
 #include "proto/bucket.h"
@@ -12,8 +13,6 @@
 
 namespace poseidon {
 namespace {
-
-constexpr size_t kAlignment = 64;  // a cache line, and enough for any vector unit
 
 // Whether the bucket's gradients go to other workers, who may be slower than this one.
 bool HasPeers(const Plan& plan, const BucketPlan& bucket) {
@@ -128,8 +127,9 @@ std::span<float> ModelMemory::Allocate(int64_t count) {
     return pinned;
   }
   const size_t size = count * sizeof(float);
-  const size_t rounded = (size + kAlignment - 1) / kAlignment * kAlignment;
-  std::unique_ptr<float, Free> block(static_cast<float*>(std::aligned_alloc(kAlignment, rounded)));
+  const size_t rounded = (size + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
+  std::unique_ptr<float, Free> block(
+      static_cast<float*>(std::aligned_alloc(kVectorAlignment, rounded)));
   if (block == nullptr) {
     throw Error(ExitCode::kFailure,
                 "not enough memory for the model's buffers: " + std::to_string(bytes_ >> 20) +

@@ -5,11 +5,10 @@
 
 #include "collectives/traffic.h"
 #include "proto/bucket.h"
+#include "proto/model_size.h"
 
 namespace poseidon {
 namespace {
-
-constexpr int64_t kFloatBytes = sizeof(float);
 
 // What each machine sends and receives of a bucket with servers: `up` bytes from every worker to
 // the chunk's server, `down` back.

@@ -7,6 +7,7 @@
 #include "planner/cost/bucket_exchange.h"
 #include "planner/cost/exchange_tables.h"
 #include "planner/cost/iteration_record.h"
+#include "planner/cost/nanoseconds.h"
 #include "planner/cost/nic_model.h"
 #include "proto/bucket.h"
 
@@ -21,9 +22,6 @@ constexpr double kClearly = 1.1;
 // The compute loop's frames; the exchange has others.
 enum Kind : int { kStart, kStepDone };
 static_assert(kStepDone < BucketExchange::kFirstKind);
-
-int64_t Nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
-double InSeconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
 NicModelOptions NetworkOf(const Plan& plan, const ClusterModel& cluster) {
   const int representatives = Representatives(plan);

@@ -8,14 +8,11 @@
 
 #include "collectives/traffic.h"
 #include "planner/cost/device_copy_cost.h"
+#include "planner/cost/nanoseconds.h"
 #include "proto/bucket.h"
 
 namespace poseidon {
 namespace {
-
-constexpr double kNanosecondsPerSecond = 1e9;
-
-int64_t Nanoseconds(double seconds) { return std::llround(seconds * kNanosecondsPerSecond); }
 
 std::vector<LanePart> PartsOf(const BucketPlan& plan) {
   if (UsesFactors(plan.scheme())) return {{plan.lane(), {}}};

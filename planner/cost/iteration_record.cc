@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/cost/nanoseconds.h"
+
 namespace poseidon {
 namespace {
 
@@ -13,8 +15,6 @@ constexpr double kSteady = 0.002;
 constexpr int kFirstSteady = 2;
 constexpr int kMostIterations = 7;
 constexpr int kAveraged = 4;
-
-double InSeconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
 }  // namespace
 

@@ -5,14 +5,13 @@
 #include "core/http/metrics_writer.h"
 #include "core/utf8.h"
 #include "proto/bucket.h"
+#include "proto/model_size.h"
 #include "scheduler/monitor/node_state.h"
 
 namespace poseidon {
 namespace {
 
 using Labels = MetricsWriter::Labels;
-
-constexpr int kBytesPerFloat = 4;
 
 void WriteJob(const JobStatus& status, MetricsWriter& out) {
   out.Family("poseidon_job_info", "gauge", "The job, whose name is a label; always 1.");
@@ -108,7 +107,7 @@ void WriteBuckets(const JobStatus& status, MetricsWriter& out) {
   };
   out.Family("poseidon_bucket_parameter_bytes", "gauge", "Size of the bucket's parameters.");
   for (int b = 0; b < plan.buckets_size(); ++b) {
-    out.Sample(static_cast<double>(kBytesPerFloat * FloatCount(plan.buckets(b))), labels(b));
+    out.Sample(static_cast<double>(kFloatBytes * FloatCount(plan.buckets(b))), labels(b));
   }
   out.Family("poseidon_bucket_exchange_predicted_seconds", "gauge",
              "From the bucket's gradients ready to its new values, as the plan has it.");

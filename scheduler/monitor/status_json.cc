@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "proto/bucket.h"
+#include "proto/model_size.h"
 #include "scheduler/monitor/node_state.h"
 #include "scheduler/report/summary_lists.h"
 
@@ -11,8 +12,6 @@ namespace poseidon {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr int kBytesPerFloat = 4;
 
 Json SlowJson(const std::optional<Straggler>& slow) {
   if (!slow) return nullptr;
@@ -62,7 +61,7 @@ Json BucketsOf(const JobStatus& status) {
                   {"scheme", SchemeName(bucket.scheme())},
                   {"codec", CodecName(bucket.codec())},
                   {"parameters", FloatCount(bucket)},
-                  {"bytes", kBytesPerFloat * FloatCount(bucket)},
+                  {"bytes", kFloatBytes * FloatCount(bucket)},
                   {"predicted_ms", nullptr},
                   {"measured_ms", status.measured_ms[b]}};
     if (bucket.has_prediction()) entry["predicted_ms"] = bucket.prediction().exchange_ms();

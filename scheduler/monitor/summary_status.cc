@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "proto/model_size.h"
 #include "scheduler/monitor/history.h"
 #include "scheduler/monitor/status_json.h"
 
@@ -14,7 +15,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr int kBytesPerFloat = 4;
 
 double NumberAt(const Json& list, size_t index) {
   return index < list.size() && list[index].is_number() ? list[index].get<double>() : kUnknown;
@@ -82,7 +82,7 @@ Json BucketsOf(const Json& summary) {
                        {"scheme", bucket.at("scheme")},
                        {"codec", bucket.at("codec")},
                        {"parameters", bucket.at("parameters")},
-                       {"bytes", kBytesPerFloat * bucket.at("parameters").get<int64_t>()},
+                       {"bytes", kFloatBytes * bucket.at("parameters").get<int64_t>()},
                        {"predicted_ms", bucket.at("predicted_ms")},
                        {"measured_ms", bucket.at("measured_ms")}});
   }
