@@ -1,5 +1,26 @@
-# One library a room: poseidon_room(NAME SOURCES ... DEPENDS ...). Headers are included by their
-# path from the root ("core/error.h").
+# Where CMAKE_UNITY_BUILD is on (CMakePresets.json), the sources of one folder are compiled together, a
+# dozen at a time: parsing what they all include takes most of a source's time. So what is local to a
+# source has a name that is its own in the folder. SEPARATE sources are compiled alone: their names are
+# meant to be alike, as those of the tests that say the same of different things.
+function(poseidon_compile_together target)
+  cmake_parse_arguments(TOGETHER "" "" "SOURCES;SEPARATE" ${ARGN})
+  set(most 12)
+  foreach(source ${TOGETHER_SOURCES})
+    if(source IN_LIST TOGETHER_SEPARATE OR NOT source MATCHES "[.]cc$")
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      continue()
+    endif()
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
+    math(EXPR ${folder}_count "${${folder}_count} + 1")
+    math(EXPR group "${${folder}_count} / ${most}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${folder}_${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+endfunction()
+
+# One library a room: poseidon_room(NAME SOURCES ... DEPENDS ... [SEPARATE ...]). Headers are included
+# by their path from the root ("core/error.h").
 function(poseidon_compile_options target)
   target_compile_options(${target} PRIVATE
     "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${POSEIDON_WARNINGS}>"
@@ -9,8 +30,9 @@ function(poseidon_compile_options target)
 endfunction()
 
 function(poseidon_room name)
-  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "" "" "SOURCES;DEPENDS;SEPARATE" ${ARGN})
   add_library(poseidon_${name} STATIC ${ROOM_SOURCES})
+  poseidon_compile_together(poseidon_${name} SOURCES ${ROOM_SOURCES} SEPARATE ${ROOM_SEPARATE})
   poseidon_compile_options(poseidon_${name})
   target_link_libraries(poseidon_${name} PUBLIC ${ROOM_DEPENDS})
 endfunction()
@@ -54,9 +76,11 @@ endfunction()
 # A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...
 # DEPENDS ... [ARGUMENTS ...] [HEADERS torch_test_headers]). One ctest entry a program: starting a
 # program costs more than most tests. HEADERS: what is precompiled for it, if not test_headers.
-# SLOW_TIMEOUT: cases with "Slow" in their name are an entry of their own, slow.NAME, with this limit.
+# SEPARATE: see poseidon_compile_together. SLOW_TIMEOUT: cases with "Slow" in their name are an entry
+# of their own, slow.NAME, with this limit.
 function(poseidon_test name)
-  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS" "SOURCES;DEPENDS;ARGUMENTS" ${ARGN})
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS"
+                        "SOURCES;DEPENDS;ARGUMENTS;SEPARATE" ${ARGN})
   if(NOT TEST_HEADERS)
     set(TEST_HEADERS test_headers)
   endif()
@@ -65,6 +89,7 @@ function(poseidon_test name)
   endif()
   math(EXPR timeout "${TEST_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
   add_executable(${name} ${TEST_SOURCES})
+  poseidon_compile_together(${name} SOURCES ${TEST_SOURCES} SEPARATE ${TEST_SEPARATE})
   poseidon_test_options(${name})
   target_precompile_headers(${name} REUSE_FROM ${TEST_HEADERS})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)

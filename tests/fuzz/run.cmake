@@ -26,7 +26,7 @@ endif()
 string(REPLACE "++" "" c_compiler ${CLANG})
 run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G Ninja -DCMAKE_BUILD_TYPE=Debug
     -DCMAKE_CXX_COMPILER=${CLANG} -DCMAKE_C_COMPILER=${c_compiler}
-    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1"
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -g1" -DCMAKE_UNITY_BUILD=ON
     -DPOSEIDON_TORCH=OFF -DPOSEIDON_FUZZ=ON -DPOSEIDON_FUZZ_SECONDS=${seconds}
     "-DPOSEIDON_SANITIZER=fuzzer-no-link,address,undefined")
 run(${CMAKE_COMMAND} --build ${BUILD} --target ${label}_targets)

@@ -82,6 +82,12 @@ class Tree(unittest.TestCase):
         self.assertEqual(tidy.in_order({"core/other.cc"}), (["core/other.cc"], ["core/a.cc"]))
         self.assertEqual(tidy.in_order({"README.md"})[0], [])
 
+    def test_sources_that_are_compiled_together_are_looked_at_alone(self):
+        together = self.lint.ROOT / "Unity" / "unity_0.cxx"
+        self.write("Unity/unity_0.cxx", '/* 1 */\n#include "/x/a.cc"\n\n#include "/x/b.cc"\n')
+        self.assertEqual(self.lint.sources_of(str(together)), ["/x/a.cc", "/x/b.cc"])
+        self.assertEqual(self.lint.sources_of("/x/a.cc"), ["/x/a.cc"])
+
     def test_nothing_is_looked_at_after_the_deadline(self):
         self.assertIsNone(self.lint.Tidy(self.commands).look_at("core/a.cc", 0))
 
