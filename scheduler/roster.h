@@ -34,6 +34,8 @@ class Roster {
   Roster(Job job, uint64_t job_fingerprint, int least_endpoints);
 
   Answer Register(const wire::Register& request, Time now);
+  // What of the node does not fit this job; empty if all does.
+  std::string DifferenceFromJob(const wire::Register& request) const;
   // Who registers from now on must offer so many lanes.
   void Require(int least_endpoints) { least_endpoints_ = least_endpoints; }
   // The fewest lanes that one of those here offers; there is somebody.
@@ -90,8 +92,6 @@ class Roster {
   std::vector<wire::Node> ConfirmPlaces();
   static std::vector<RankWish> WishesOf(const std::vector<Entry>& entries);
   std::optional<int> FreeRank(Role role, int wanted) const;
-  // What of the node does not fit this job; empty if all does.
-  std::string DifferenceFromJob(const wire::Register& request) const;
   // Why FreeRank found none.
   std::string WhyNoRank(Role role, int wanted) const;
   // Returns the node with its rank.

@@ -92,8 +92,8 @@ std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
 }
 
 void SchedulerActor::HandleMessage(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ == Phase::kEnded) return;
   if (envelope.kind == MessageKind::kRegister) return OnRegister(envelope, outbox);
+  if (phase_ == Phase::kEnded) return;
   if (envelope.kind == MessageKind::kPeerSilent) return OnSilent(envelope, outbox);
   if (envelope.kind == MessageKind::kLostProcess) return OnLostProcess(envelope, outbox);
   if (envelope.kind == MessageKind::kAskSnapshot) return OnAskSnapshot(outbox);
@@ -210,7 +210,11 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
         "it again to take part in this job",
         outbox, ExitCode::kGivenUp);
   }
+  if (end_) return AnswerAfterEnd(request, outbox);
   if (KeepsAsSpare(request, outbox) || OnLateRegister(request, outbox)) return;
+  // That this one takes a dead one's place may be how the scheduler has learned of its death, and
+  // with it nobody may be left.
+  if (end_) return AnswerAfterEnd(request, outbox);
   const Roster::Answer answer = roster_.Register(request, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
   if (answer.news && phase_ != Phase::kGathering && !Recovers()) {
@@ -466,6 +470,7 @@ void SchedulerActor::End(ExitCode code, const std::string& reason, Outbox& outbo
 }
 
 void SchedulerActor::End(const wire::End& end, Outbox& outbox) {
+  end_ = end;
   // A job that has had no view can begin anew.
   if (view_body_.size() > 0) {
     wire::JournalRecord record;

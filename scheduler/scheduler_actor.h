@@ -86,6 +86,7 @@ class SchedulerActor : public Actor {
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
+  static constexpr char kGoneOnWithout[] = "the job has gone on without it; start it again";
   static constexpr TimerId kPhaseDeadline = 1;
   static constexpr TimerId kDropSilent = 2;
   static constexpr TimerId kStallsCollected = 3;
@@ -173,6 +174,8 @@ class SchedulerActor : public Actor {
   void OnSilent(const Envelope& envelope, Outbox& outbox);
   // The launcher has seen that a node's process is gone, and starts no other: the job ends.
   void OnLostProcess(const Envelope& envelope, Outbox& outbox);
+  // A registration after the end: the end has not reached the node, or it has come too late.
+  void AnswerAfterEnd(const wire::Register& request, Outbox& outbox);
   // The roster has admitted a node, now or before.
   void Admit(const Roster::Answer& answer, Outbox& outbox);
   // Epoch 0: admitted, wait for the others. The rank is not `known` until all are there, unless the
@@ -226,6 +229,8 @@ class SchedulerActor : public Actor {
   bool KeepsAsSpare(const wire::Register& request, Outbox& outbox);
   // The ranks that are missing are those of spares from now on, as far as there are any.
   void FillWithSpares(Outbox& outbox);
+  // The job's end as it is told to who is not in it.
+  static wire::End ForNewcomer(wire::End end);
   // Tells those that the job has not needed of its end: spares, and workers that have come too
   // late.
   void EndNewcomers(const wire::End& end, Outbox& outbox) const;
@@ -320,11 +325,12 @@ class SchedulerActor : public Actor {
   std::set<NodeId> hung_;     // whom the exchange waited for when it hung last
   // How often each rank has been lost since the last iteration was done.
   std::map<NodeId, int> losses_without_progress_;
-  int64_t first_iteration_ = 0;  // of the training
-  int64_t reached_ = 0;          // iterations that some worker has done
-  std::string told_phase_;       // the last wire::JobPhase, serialised
-  Time last_start_{};            // when the present plan's training began
-  Time last_progress_{};         // when one has done one; at first when training began
+  int64_t first_iteration_ = 0;   // of the training
+  int64_t reached_ = 0;           // iterations that some worker has done
+  std::string told_phase_;        // the last wire::JobPhase, serialised
+  std::optional<wire::End> end_;  // in kEnded
+  Time last_start_{};             // when the present plan's training began
+  Time last_progress_{};          // when one has done one; at first when training began
 };
 
 }  // namespace poseidon

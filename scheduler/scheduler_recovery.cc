@@ -195,8 +195,7 @@ std::optional<wire::Recovered> SchedulerActor::FinishRecovery(Outbox& outbox) {
 
 bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbox) {
   if (roster_.WasForgotten(request.incarnation())) {
-    Refuse(request.node(), "the job has gone on without it; start it again", outbox,
-           ExitCode::kGivenUp);
+    Refuse(request.node(), kGoneOnWithout, outbox, ExitCode::kGivenUp);
     return true;
   }
   if (request.replaces() != 0) {

@@ -1,4 +1,5 @@
-// SchedulerActor: processes that wait to take a lost one's rank (docs/recovery.md).
+// SchedulerActor: processes that wait to take a lost one's rank (docs/recovery.md), and those that
+// come when the job has ended.
 #include <glog/logging.h>
 
 #include "scheduler/scheduler_actor.h"
@@ -34,12 +35,31 @@ void SchedulerActor::FillWithSpares(Outbox& outbox) {
   }
 }
 
-void SchedulerActor::EndNewcomers(const wire::End& end, Outbox& outbox) const {
-  wire::End told = end;
-  if (end.exit_code() == 0) {
-    told.set_reason("was not needed: " + end.reason());
-    told.set_left(true);
+wire::End SchedulerActor::ForNewcomer(wire::End end) {
+  if (end.exit_code() != 0) return end;
+  end.set_reason("was not needed: " + end.reason());
+  end.set_left(true);
+  return end;
+}
+
+void SchedulerActor::AnswerAfterEnd(const wire::Register& request, Outbox& outbox) {
+  const std::optional<NodeId> node = roster_.Find(request.incarnation());
+  if (node && members_.contains(*node)) {
+    // It may not have heard of the view either, under which it is told.
+    outbox.Send(ToNode(MessageKind::kView, *node, view_body_));
+    const Payload body = Payload::FromString(end_->SerializeAsString());
+    return outbox.Send(ToNode(MessageKind::kEnd, *node, body));
   }
+  if (roster_.WasForgotten(request.incarnation())) {
+    return Refuse(request.node(), kGoneOnWithout, outbox, ExitCode::kGivenUp);
+  }
+  const std::string difference = roster_.DifferenceFromJob(request);
+  if (!difference.empty()) return Refuse(request.node(), difference, outbox);
+  Answer(request.node(), MessageKind::kEnd, ForNewcomer(*end_), outbox);
+}
+
+void SchedulerActor::EndNewcomers(const wire::End& end, Outbox& outbox) const {
+  const wire::End told = ForNewcomer(end);
   // Both without an epoch, as they have no view.
   for (const Spare& spare : spares_.all()) {
     outbox.Send(MakeEnvelope(MessageKind::kEnd, spare.address, told));

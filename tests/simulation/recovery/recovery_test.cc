@@ -1,4 +1,5 @@
 // Nodes of a job die, and it ends as if none had.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,7 +13,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 60;
+constexpr uint64_t kQuickSeeds = 30;
 constexpr uint64_t kSeeds = 20000;
 
 // With `schedulers` losses of the scheduler among those of others.
@@ -209,6 +210,30 @@ TEST(RecoveryTest, SlowLossesChangeNothing) {
 
 TEST(RecoveryTest, SlowLossesOfAllNodesChangeNothing) {
   ExpectRecoveries(kQuickSeeds, kSeeds / 4, 2, 2);
+}
+
+// The process that takes the last one's place is how the scheduler learns that nobody is left.
+TEST(RecoveryTest, WhoComesToAJobThatNobodyIsLeftOfHearsHowItEnded) {
+  for (const SimulatedClusterOptions& options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const Time half = undisturbed.begun + (undisturbed.finished - undisturbed.begun) / 2;
+    WatchedJob job(options);
+    for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+      job.KillAt(half, {Role::kWorker, rank});
+      job.RestartAt(half + std::chrono::milliseconds(10 + 10 * rank), {Role::kWorker, rank}, true);
+    }
+    EXPECT_TRUE(job.cluster().Run(kHung)) << "it hangs";
+    for (size_t i = 0; i < job.cluster().nodes(); ++i) {
+      const NodeRecord& node = job.cluster().node(i);
+      if (node.killed) continue;
+      ASSERT_TRUE(node.end) << node.id.ToString();
+      EXPECT_EQ(node.end->exit_code(), static_cast<int>(ExitCode::kPeerLost));
+      EXPECT_THAT(node.end->reason(), testing::HasSubstr("lost every node that had the parameters"))
+          << node.id.ToString();
+    }
+    if (HasFailure()) return;
+  }
 }
 
 }  // namespace

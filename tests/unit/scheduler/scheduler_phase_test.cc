@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 namespace {
@@ -57,6 +58,34 @@ TEST_F(SchedulerPhaseTest, WithoutAMonitorNothingIsTold) {
   Start(false);
   EXPECT_THAT(Register(Role::kServer), testing::IsEmpty());
   EXPECT_THAT(Register(Role::kWorker), testing::IsEmpty());
+}
+
+// Who comes when the job has ended hears how, but for who belongs to another job.
+TEST_F(SchedulerPhaseTest, WhoComesTooLateHearsOfTheEnd) {
+  Start(false);
+  Register(Role::kServer);
+  Register(Role::kWorker);
+  scheduler_->OnMessage(
+      MakeEnvelope(MessageKind::kStop, Here(kControlLane), MakeEnd(ExitCode::kSuccess, "is done")),
+      outbox_);
+  const auto answer = [&](uint64_t incarnation, uint64_t job) {
+    wire::Register request;
+    request.mutable_node()->set_role(static_cast<uint32_t>(Role::kWorker));
+    for (int lane = 0; lane < 3; ++lane) request.mutable_node()->add_endpoints("somewhere");
+    request.set_incarnation(incarnation);
+    request.set_job_fingerprint(job);
+    outbox_.Clear();
+    scheduler_->OnMessage(MakeEnvelope(MessageKind::kRegister, Here(kControlLane), request),
+                          outbox_);
+    const Envelope& last = outbox_.messages.back();
+    wire::End end;
+    EXPECT_TRUE(end.ParseFromString(last.body.ToString()));
+    return std::to_string(end.exit_code()) + " " + end.reason() +
+           (last.epoch == 0 ? "" : ", as a member");
+  };
+  EXPECT_EQ(answer(static_cast<uint64_t>(Role::kWorker), 0), "0 is done, as a member");
+  EXPECT_EQ(answer(99, 0), "0 was not needed: is done");
+  EXPECT_THAT(answer(99, 1), testing::StartsWith("5 the scheduler refused this worker: "));
 }
 
 }  // namespace
