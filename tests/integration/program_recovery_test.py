@@ -4,6 +4,7 @@ happened to."""
 import os
 import pathlib
 import re
+import shutil
 import signal
 import time
 
@@ -59,6 +60,7 @@ class ProgramRecoveryTest(cluster.ClusterTest):
 
     def check(self, communication, *names):
         expected = self.reference(communication)
+        shutil.rmtree(self.path("out"), ignore_errors=True)  # of the case before
         run = self.start_run(self.config(communication), *self.program())
         self.await_iteration()
         for name in names:
