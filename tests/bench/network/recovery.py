@@ -1,13 +1,14 @@
 """What `recovery { mode: REPLACE }` costs while nobody dies, and how long it takes when somebody does.
 
-    sudo python3 tests/bench/network/recovery.py [--part=cost|kill|transfer] [--net=lenet|vgg19]
+    sudo python3 tests/bench/network/recovery.py [--part=cost|kill|spare|transfer] [--net=lenet|vgg19]
         [--rounds=5] [--quick]
 
 Prints Markdown tables. `cost`: an iteration with recovery and without, of LeNet and of a net with a
 sixteenth of VGG19's floats (stream.py), on four nodes at 1 Gb/s; the trainings take turns. `kill`: from
 `kill -9` to the end of the next iteration of LeNet under `poseidon run`, which starts another process.
+`spare`: the same of daemons that nobody starts again, from the moment at which the scheduler has noticed.
 `transfer`: the same for a worker with as many floats as VGG19 over a link of 1 Gb/s, less what an iteration
-takes; it needs 9 GB of memory. All three need half an hour on two cores that do nothing else.
+takes; it needs 9 GB of memory. All of them need half an hour on two cores that do nothing else.
 `cost` and `transfer` need root, ip and tc; without them the program says so and ends with 77."""
 
 import argparse
@@ -16,6 +17,7 @@ import json
 import os
 import re
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -39,6 +41,9 @@ VARIANTS = {
 AIM_COST = 1.01
 # From the kill to the next iteration, of LeNet.
 AIM_KILL_SECONDS = 3
+# From the loss being noticed, where a spare waits.
+AIM_SPARE_SECONDS = 2
+SPARES = "recovery { mode: REPLACE spare_workers: 1 spare_servers: 1 }"
 # The transfer's time, and what all else may take.
 AIM_TRANSFER, AIM_TRANSFER_SECONDS = 1.2, 3
 HEARTBEAT = "heartbeat_interval_seconds: 1 heartbeat_deadline_seconds: 10"
@@ -199,7 +204,32 @@ def print_cost(name, results):
 def log_seconds(line):
     """The moment of a line of a log, in seconds of the wall clock."""
     text = " ".join(line.split()[:2])
-    return datetime.datetime.strptime(text, "I%Y%m%d %H:%M:%S.%f").timestamp()
+    return datetime.datetime.strptime(text[1:], "%Y%m%d %H:%M:%S.%f").timestamp()
+
+
+def iterations_of(path, went_on):
+    """When worker 0 has done iterations, by its log; unless `went_on` those since it has gone back."""
+    if not os.path.exists(path):
+        return []
+    moments = []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file.read().split("\n")[:-1]:
+            if "goes on from iteration" in line:
+                went_on = True
+            if went_on and re.search(r"\] Iteration \d+, loss", line):
+                moments.append(log_seconds(line))
+    return moments
+
+
+def await_iterations(path, went_on, count):
+    """The moment at which so many of them were done."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        moments = iterations_of(path, went_on)
+        if len(moments) >= count:
+            return moments[count - 1]
+        time.sleep(0.005)
+    raise RuntimeError(f"no iteration in {path}")
 
 
 class KillRun:
@@ -218,38 +248,16 @@ class KillRun:
 
     def kill(self, role, rank):
         """Returns the seconds from the kill to the end of the next iteration."""
-        self._await_iterations("worker-0", 0, 100)
+        await_iterations(f"{self._out}/logs/worker-0.log", True, 100)
         pid = self._pid_of(role, rank)
         killed = time.time()
         os.kill(pid, signal.SIGKILL)
         restarted = (role, rank) == ("worker", 0)
-        done = self._await_iterations("worker-0.restart-1" if restarted else "worker-0", killed, 1)
+        log = "worker-0.restart-1" if restarted else "worker-0"
+        done = await_iterations(f"{self._out}/logs/{log}.log", restarted, 1)
         if self._process.wait(300) != 0:
             raise RuntimeError(f"the job did not end well: {self._out}/logs")
         return done - killed
-
-    def _await_iterations(self, log, after, count):
-        """The moment at which so many iterations were done after `after` and after going back."""
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            moments = self._iterations(f"{self._out}/logs/{log}.log", after)
-            if len(moments) >= count:
-                return moments[count - 1]
-            time.sleep(0.005)
-        raise RuntimeError(f"no iteration in {self._out}/logs/{log}.log")
-
-    def _iterations(self, path, after):
-        if not os.path.exists(path):
-            return []
-        moments = []
-        went_on = after == 0 or "restart" in path
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for line in file.read().split("\n")[:-1]:
-                if "goes on from iteration" in line:
-                    went_on = True
-                if went_on and re.search(r"\] Iteration \d+, loss", line):
-                    moments.append(log_seconds(line))
-        return moments
 
     def _pid_of(self, role, rank):
         for entry in filter(str.isdigit, os.listdir("/proc")):
@@ -283,6 +291,89 @@ def report_kill(programs, rounds):
             everything += values
     verdict = "met" if max(everything) <= AIM_KILL_SECONDS else "missed"
     print(f"\nAim: at most {AIM_KILL_SECONDS} s, every time: {verdict}.", flush=True)
+
+
+def free_port_pair():
+    """A port that nobody listens on now, and neither on the next one: the scheduler's two."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+class SpareRun:
+    """LeNet on this machine by daemons that nobody starts again, and a spare of each role."""
+
+    def __init__(self, lenet, out):
+        self._out = out
+        self._programs = lenet.programs
+        os.makedirs(out)
+        with open(f"{out}/job.prototxt", "w", encoding="utf-8") as file:
+            place = f'scheduler_host: "127.0.0.1" scheduler_port: {free_port_pair()}'
+            file.write(lenet.job(2, place, "", SPARES, 400))
+        self._daemons = {"scheduler": self._start("scheduler")}
+        for role in ("server", "worker"):
+            for rank in range(2):
+                self._daemons[f"{role}-{rank}"] = self._start(role, rank)
+        self._await("scheduler", "all 4 nodes have joined")
+        for role in ("server", "worker"):
+            self._daemons[f"{role}-spare"] = self._start(role, "spare")
+
+    def _start(self, role, rank=0):
+        command = [f"{self._programs}/poseidon_{role}", f"--config={self._out}/job.prototxt"]
+        command.append(f"--out={self._out}")
+        if role != "scheduler" and rank != "spare":
+            command.append(f"--rank={rank}")
+        name = role if role == "scheduler" else f"{role}-{rank}"
+        with open(f"{self._out}/{name}.log", "w", encoding="utf-8") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        process.log = log.name
+        return process
+
+    def _await(self, name, pattern):
+        return await_text(self._daemons[name], pattern)
+
+    def kill(self, role, rank):
+        """Seconds from the kill to its being noticed, and from then to the end of the next iteration."""
+        for kind in ("server", "worker"):
+            self._await("scheduler", rf"{kind} .* waits as a spare")
+        await_iterations(f"{self._out}/worker-0.log", True, 100)
+        killed = time.time()
+        self._daemons[f"{role}-{rank}"].kill()
+        noticed = log_seconds(
+            self._await("scheduler", rf"W\S+ \S+ .*lost {role} {rank}.*").group(0)
+        )
+        done = await_iterations(f"{self._out}/worker-0.log", False, 1)
+        for process in self._daemons.values():
+            process.wait(300)
+        if self._daemons["scheduler"].returncode != 0:
+            raise RuntimeError(f"the job did not end well: {self._out}")
+        return noticed - killed, done - noticed
+
+
+def report_spare(programs, rounds):
+    """How long until LeNet's next iteration where a spare takes the place."""
+    print("\nLeNet, 2 workers and 2 servers on this machine, and a spare of each\n")
+    print("| killed | until it is noticed, s | from then to the end of the next iteration, s |")
+    print("|---|---|---|")
+    everything = []
+    with tempfile.TemporaryDirectory(prefix="poseidon-recovery-") as directory:
+        lenet = Lenet(programs, directory)
+        for role, rank in (("worker", 1), ("server", 0)):
+            runs = [
+                SpareRun(lenet, f"{directory}/{role}-{rank}-{turn}").kill(role, rank)
+                for turn in range(rounds)
+            ]
+            noticed, done = zip(*runs)
+            print(f"| {role} {rank} | {median_range(noticed)} | {median_range(done)} |")
+            everything += done
+    verdict = "met" if max(everything) <= AIM_SPARE_SECONDS else "missed"
+    print(f"\nAim: at most {AIM_SPARE_SECONDS} s, every time: {verdict}.", flush=True)
 
 
 LARGE_LAYERS, LARGE_LAYER_FLOATS = 10, 14366702  # VGG19's floats, in equal parts
@@ -359,12 +450,12 @@ def main():
     """The exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", default=os.path.join(REPOSITORY, "build", "bin"))
-    parser.add_argument("--part", choices=("cost", "kill", "transfer"), action="append")
+    parser.add_argument("--part", choices=("cost", "kill", "spare", "transfer"), action="append")
     parser.add_argument("--net", choices=("lenet", "vgg19"), action="append", help="of cost")
     parser.add_argument("--rounds", type=int, default=5, help="turns that the trainings take")
     parser.add_argument("--quick", action="store_true", help="does it work? Measures little")
     options = parser.parse_args()
-    parts = options.part or ["cost", "kill", "transfer"]
+    parts = options.part or ["cost", "kill", "spare", "transfer"]
     rounds = 1 if options.quick else options.rounds
     # As exceptions, so that namespaces are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -375,6 +466,8 @@ def main():
     try:
         if "kill" in parts:
             report_kill(options.bin, rounds)
+        if "spare" in parts:
+            report_spare(options.bin, rounds)
         if "cost" in parts:
             report_cost(options.bin, options.net or ["lenet", "vgg19"], rounds, options.quick)
         if "transfer" in parts:
