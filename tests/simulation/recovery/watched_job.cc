@@ -180,7 +180,8 @@ SimulatedClusterOptions WatchedJob::Watched(SimulatedClusterOptions options) {
     compute(place, iteration, layer, values, buffers);
     if (!computing_) return;
     std::vector<int>& counts = plans_[*computing_].gradients[iteration];
-    const size_t index = static_cast<size_t>(place * layers_ + layer);
+    const size_t index =
+        static_cast<size_t>(place) * static_cast<size_t>(layers_) + static_cast<size_t>(layer);
     if (counts.size() <= index) counts.resize(index + 1);
     ++counts[index];
   };
@@ -321,7 +322,8 @@ void WatchedJob::ExpectGradientsOnce() const {
     ASSERT_NE(last[iteration], nullptr) << "nobody has trained iteration " << iteration;
     const auto gradients = last[iteration]->gradients.find(iteration);
     ASSERT_NE(gradients, last[iteration]->gradients.end()) << "iteration " << iteration;
-    const auto all = static_cast<size_t>(last[iteration]->plan.workers() * layers_);
+    const auto all =
+        static_cast<size_t>(last[iteration]->plan.workers()) * static_cast<size_t>(layers_);
     EXPECT_EQ(gradients->second, std::vector<int>(all, 1))
         << "gradients of iteration " << iteration << ", by place and layer";
   }
