@@ -1,10 +1,15 @@
-# Where CMAKE_UNITY_BUILD is on (CMakePresets.json), the sources of one folder are compiled together, a
-# dozen at a time: parsing what they all include takes most of a source's time. So what is local to a
+# Where CMAKE_UNITY_BUILD is on (CMakePresets.json), the sources of one folder are compiled together, at
+# most a dozen at a time: parsing what they all include takes most of a source's time. So what is local to a
 # source has a name that is its own in the folder. SEPARATE sources are compiled alone: their names are
 # meant to be alike, as those of the tests that say the same of different things.
 function(poseidon_compile_together target)
   cmake_parse_arguments(TOGETHER "" "" "SOURCES;SEPARATE" ${ARGN})
   set(most 12)
+  foreach(source ${TOGETHER_SEPARATE})
+    if(NOT source IN_LIST TOGETHER_SOURCES)
+      message(FATAL_ERROR "${target}: ${source}, which is SEPARATE, is none of its SOURCES")
+    endif()
+  endforeach()
   foreach(source ${TOGETHER_SOURCES})
     if(source IN_LIST TOGETHER_SEPARATE OR NOT source MATCHES "[.]cc$")
       set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

@@ -86,7 +86,6 @@ class SchedulerActor : public Actor {
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
-  static constexpr char kGoneOnWithout[] = "the job has gone on without it; start it again";
   static constexpr TimerId kPhaseDeadline = 1;
   static constexpr TimerId kDropSilent = 2;
   static constexpr TimerId kStallsCollected = 3;
@@ -126,6 +125,7 @@ class SchedulerActor : public Actor {
 
   void HandleMessage(const Envelope& envelope, Outbox& outbox);
   void HandleTimer(TimerId timer, Outbox& outbox);
+  // scheduler_registration.cc
   void OnRegister(const Envelope& envelope, Outbox& outbox);
   void OnDeclareModel(const Envelope& envelope, Outbox& outbox);
   void OnLinkReport(const Envelope& envelope, Outbox& outbox);
@@ -225,7 +225,7 @@ class SchedulerActor : public Actor {
   void TryChangeMembers(Outbox& outbox);
   // All workers have paused.
   void ChangeMembers(Outbox& outbox);
-  // scheduler_spares.cc. The process is one that waits to take a lost one's rank.
+  // scheduler_registration.cc. The process is one that waits to take a lost one's rank.
   bool KeepsAsSpare(const wire::Register& request, Outbox& outbox);
   // The ranks that are missing are those of spares from now on, as far as there are any.
   void FillWithSpares(Outbox& outbox);

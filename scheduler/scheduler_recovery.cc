@@ -193,29 +193,6 @@ std::optional<wire::Recovered> SchedulerActor::FinishRecovery(Outbox& outbox) {
   return recovered;
 }
 
-bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbox) {
-  if (roster_.WasForgotten(request.incarnation())) {
-    Refuse(request.node(), kGoneOnWithout, outbox, ExitCode::kGivenUp);
-    return true;
-  }
-  if (request.replaces() != 0) {
-    if (const std::optional<NodeId> dead = roster_.Find(request.replaces())) {
-      if (members_.contains(*dead) && Recovers()) {
-        Lose({*dead}, "its process has ended", {}, outbox);
-      } else if (!members_.contains(*dead)) {
-        roster_.Forget(*dead);  // it had joined, and was not needed yet
-      }
-    }
-  }
-  // Nobody comes to a job that has all it began with, and has not begun.
-  if (IsElastic() && !HasBegun() && roster_.complete() && !roster_.Find(request.incarnation())) {
-    return true;
-  }
-  // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
-  const bool repeated = roster_.Find(request.incarnation()).has_value();
-  return Recovers() && !repeated && roster_.IsTaken(request);
-}
-
 void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
   wire::Declaration declaration;
   if (!declaration.ParseFromString(envelope.body.ToString())) return;

@@ -6,12 +6,13 @@
 #include <cstdlib>
 #include <new>
 
+#include "core/alignment.h"
+
 namespace poseidon {
 namespace {
 
 // A cache line: buffers do not share one, and sums start aligned for any vector unit.
-constexpr int64_t kAlignment = 64;
-constexpr int64_t kAlignedFloats = kAlignment / sizeof(float);
+constexpr int64_t kAlignedFloats = kVectorAlignment / sizeof(float);
 
 }  // namespace
 
@@ -21,8 +22,8 @@ AccumulatorPool::AccumulatorPool(size_t buffers, int64_t floats)
     : stride_((floats + kAlignedFloats - 1) / kAlignedFloats * kAlignedFloats), buffers_(buffers) {
   if (buffers == 0 || floats == 0) return;
   // Not zeroed: that would touch every page.
-  memory_.reset(static_cast<float*>(
-      std::aligned_alloc(kAlignment, buffers * static_cast<size_t>(stride_) * sizeof(float))));
+  memory_.reset(static_cast<float*>(std::aligned_alloc(
+      kVectorAlignment, buffers * static_cast<size_t>(stride_) * sizeof(float))));
   if (memory_ == nullptr) throw std::bad_alloc();
   for (size_t i = buffers; i > 0; --i) {
     free_.push_back(memory_.get() + static_cast<int64_t>(i - 1) * stride_);

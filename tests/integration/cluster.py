@@ -70,6 +70,13 @@ def has_torch():
     return _options.torch
 
 
+def with_heartbeat_deadline(config, seconds):
+    """A config of these tests with another deadline than theirs."""
+    deadline = f"heartbeat_deadline_seconds: {scaled(HEARTBEAT_DEADLINE)}"
+    assert deadline in config
+    return config.replace(deadline, f"heartbeat_deadline_seconds: {seconds}")
+
+
 def free_port_pair():
     """A port that is free together with the next one, below those of outgoing connections."""
     while True:

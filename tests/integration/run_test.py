@@ -15,12 +15,6 @@ import cluster
 NEWS_TIME = 2.0
 
 
-def with_long_heartbeat_deadline(config):
-    deadline = f"heartbeat_deadline_seconds: {cluster.scaled(cluster.HEARTBEAT_DEADLINE)}"
-    assert deadline in config
-    return config.replace(deadline, "heartbeat_deadline_seconds: 100")
-
-
 class TwoJobsTest(cluster.ClusterTest):
     """Jobs that are started with the same directory or the same port."""
 
@@ -218,8 +212,8 @@ class RunTest(cluster.ClusterTest):
     def kill(self, daemon, rank, text):
         """The launcher sees it at once, and nobody waits for the heartbeat deadline."""
         run = self.start_run(
-            with_long_heartbeat_deadline(
-                cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS)
+            cluster.with_heartbeat_deadline(
+                cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS), 100
             )
         )
         run.await_output("iteration ")
@@ -306,7 +300,7 @@ class RunTest(cluster.ClusterTest):
         """The job is done, but a process hangs: a server that has nothing to do, as there is just one
         KV pair."""
         config = cluster.replay_config(servers=2, layers=(("conv", 10, 4),), iterations=300)
-        run = self.start_run(with_long_heartbeat_deadline(config))
+        run = self.start_run(cluster.with_heartbeat_deadline(config, 100))
         run.await_output("iteration ")
         pid = self.pid_of("server", 1)
         os.kill(pid, signal.SIGSTOP)

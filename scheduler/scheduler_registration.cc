@@ -1,0 +1,171 @@
+// SchedulerActor: who registers: as one of the job's nodes, in a lost one's place, as a spare that
+// waits for one (docs/recovery.md), or too late.
+#include <glog/logging.h>
+
+#include "proto/lanes.h"
+#include "scheduler/scheduler_actor.h"
+#include "transport/membership/member.h"
+
+namespace poseidon {
+
+void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
+  wire::Register request;
+  if (!request.ParseFromString(envelope.body.ToString()) ||
+      request.node().endpoints_size() <= kControlLane) {
+    return;
+  }
+  if (request.base() != 0 && request.base() != options_.epoch) {
+    return Refuse(
+        request.node(),
+        "it is in a job of another scheduler, whose journal this one does not have; start "
+        "it again to take part in this job",
+        outbox, ExitCode::kGivenUp);
+  }
+  if (roster_.WasForgotten(request.incarnation())) {
+    return Refuse(request.node(), "the job has gone on without it; start it again", outbox,
+                  ExitCode::kGivenUp);
+  }
+  if (end_) return AnswerAfterEnd(request, outbox);
+  if (KeepsAsSpare(request, outbox) || OnLateRegister(request, outbox)) return;
+  // That this one takes a dead one's place may be how the scheduler has learned of its death, and
+  // with it nobody may be left.
+  if (end_) return AnswerAfterEnd(request, outbox);
+  const Roster::Answer answer = roster_.Register(request, outbox.now);
+  if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
+  if (answer.news && phase_ != Phase::kGathering && !Recovers()) {
+    return Refuse(request.node(), "the job has started without it", outbox);
+  }
+  Admit(answer, outbox);
+  const Address address{IdOf(*answer.admitted), kControlLane};
+  // It asks again: the view has not reached it.
+  if (view_body_.size() > 0 && members_.contains(address.node)) {
+    outbox.Send(ToNode(MessageKind::kView, address.node, view_body_));
+  }
+  if (phase_ == Phase::kGathering && roster_.complete()) {
+    MakeView(view_number_, outbox);
+    EnterPhase(Phase::kDeclaring, outbox);
+  }
+  if (answer.news) {
+    TryGoOn(outbox);
+    TryChangeMembers(outbox);
+  }
+  // It still asks, so the view has not reached it, and a plan that followed was of no use to it.
+  if (phase_ == Phase::kPreparing)
+    outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_body_));
+}
+
+bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbox) {
+  if (request.replaces() != 0) {
+    if (const std::optional<NodeId> dead = roster_.Find(request.replaces())) {
+      if (members_.contains(*dead) && Recovers()) {
+        Lose({*dead}, "its process has ended", {}, outbox);
+      } else if (!members_.contains(*dead)) {
+        roster_.Forget(*dead);  // it had joined, and was not needed yet
+      }
+    }
+  }
+  // Nobody comes to a job that has all it began with, and has not begun.
+  if (IsElastic() && !HasBegun() && roster_.complete() && !roster_.Find(request.incarnation())) {
+    return true;
+  }
+  // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
+  const bool repeated = roster_.Find(request.incarnation()).has_value();
+  return Recovers() && !repeated && roster_.IsTaken(request);
+}
+
+void SchedulerActor::Admit(const Roster::Answer& answer, Outbox& outbox) {
+  const Address address{IdOf(*answer.admitted), kControlLane};
+  if (answer.news) {
+    outbox.routes.push_back({address, answer.admitted->endpoints(kControlLane)});
+    wire::Node joined = *answer.admitted;
+    if (!answer.has_rank) joined.set_rank(-1);
+    if (options_.logs_members) LOG(INFO) << Describe(joined) << " joined";
+  }
+  TellRank(address.node, answer.has_rank, outbox);
+}
+
+void SchedulerActor::TellRank(const NodeId& node, bool known, Outbox& outbox) {
+  wire::View rank;
+  rank.set_your_rank(known ? node.rank : -1);
+  outbox.Send(MakeEnvelope(MessageKind::kView, {node, kControlLane}, rank));
+}
+
+void SchedulerActor::Refuse(const wire::Node& node, const std::string& reason, Outbox& outbox,
+                            ExitCode code) {
+  LOG(WARNING) << "refused a " << RoleName(static_cast<Role>(node.role())) << " (" << node.host()
+               << ", process " << node.pid() << "): " << reason;
+  Answer(node, MessageKind::kRefused,
+         MakeEnd(code, "the scheduler refused this " +
+                           std::string(RoleName(static_cast<Role>(node.role()))) + ": " + reason),
+         outbox);
+}
+
+void SchedulerActor::Answer(const wire::Node& guest, MessageKind kind, const wire::End& end,
+                            Outbox& outbox) {
+  // An address that no admitted node can have, so that its route disturbs nobody.
+  const Address address{{static_cast<Role>(guest.role()), -1}, kControlLane};
+  outbox.routes.push_back({address, guest.endpoints(kControlLane)});
+  outbox.Send(MakeEnvelope(kind, address, end));
+}
+
+void SchedulerActor::AnswerAfterEnd(const wire::Register& request, Outbox& outbox) {
+  const std::optional<NodeId> node = roster_.Find(request.incarnation());
+  if (node && members_.contains(*node)) {
+    // It may not have heard of the view either, under which it is told.
+    outbox.Send(ToNode(MessageKind::kView, *node, view_body_));
+    const Payload body = Payload::FromString(end_->SerializeAsString());
+    return outbox.Send(ToNode(MessageKind::kEnd, *node, body));
+  }
+  const std::string difference = roster_.DifferenceFromJob(request);
+  if (!difference.empty()) return Refuse(request.node(), difference, outbox);
+  Answer(request.node(), MessageKind::kEnd, ForNewcomer(*end_), outbox);
+}
+
+bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox) {
+  const uint64_t incarnation = request.incarnation();
+  if (roster_.Find(incarnation)) return false;
+  if (!roster_.IsTaken(request)) {
+    spares_.Forget(incarnation);
+    return false;
+  }
+  const size_t before = spares_.all().size();
+  const std::optional<Address> address = spares_.Keep(request, outbox.now);
+  if (!address) return false;
+  if (spares_.all().size() > before && options_.logs_members) {
+    LOG(INFO) << Describe(request.node()) << " waits as a spare";
+  }
+  outbox.routes.push_back({*address, request.node().endpoints(kControlLane)});
+  TellRank(address->node, false, outbox);
+  return true;
+}
+
+void SchedulerActor::FillWithSpares(Outbox& outbox) {
+  for (const NodeId& missing : roster_.MissingNodes()) {
+    const std::optional<wire::Register> request = spares_.Take(missing.role);
+    if (!request) continue;
+    const Roster::Answer answer = roster_.Register(*request, outbox.now);
+    Admit(answer, outbox);
+    Tell(Describe(*answer.admitted) + ", a spare, takes the place", outbox);
+  }
+}
+
+wire::End SchedulerActor::ForNewcomer(wire::End end) {
+  if (end.exit_code() != 0) return end;
+  end.set_reason("was not needed: " + end.reason());
+  end.set_left(true);
+  return end;
+}
+
+void SchedulerActor::EndNewcomers(const wire::End& end, Outbox& outbox) const {
+  const wire::End told = ForNewcomer(end);
+  // Both without an epoch, as they have no view.
+  for (const Spare& spare : spares_.all()) {
+    outbox.Send(MakeEnvelope(MessageKind::kEnd, spare.address, told));
+  }
+  for (const wire::Node& node : roster_.nodes()) {
+    if (members_.contains(IdOf(node))) continue;
+    outbox.Send(MakeEnvelope(MessageKind::kEnd, {IdOf(node), kControlLane}, told));
+  }
+}
+
+}  // namespace poseidon
