@@ -12,7 +12,7 @@
 #include "device/local_reduction.h"
 #include "proto/job_config.h"
 #include "worker/compute_device.h"
-#include "worker/engine_factory.h"
+#include "worker/engine_config.h"
 #include "worker/worker_net.h"
 
 namespace poseidon {

@@ -1,179 +1,58 @@
-// poseidon_worker: the worker daemon.
-#include <cblas.h>
-#include <gflags/gflags.h>
-#include <glog/logging.h>
+// poseidon_worker: the worker daemon. It replays itself; with engine TORCH it becomes
+// poseidon_torch_worker, so that only who computes with libtorch takes the second that loading it
+// needs.
+#include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
-#include <optional>
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <vector>
 
-#include "client/worker_session.h"
 #include "core/error.h"
-#include "core/files/directories.h"
-#include "core/own_flags.h"
-#include "core/program.h"
-#include "proto/job_config.h"
-#include "transport/monitor/node_monitor.h"
-#include "worker/engine/balanced_batch.h"
-#include "worker/engine_factory.h"
-#include "worker/trainer.h"
-#include "worker/worker_devices.h"
-
-DEFINE_string(config, "", "The job config (docs/configuration.md); the same for all nodes.");
-DEFINE_int32(rank, -1, "This worker's rank, from 0; -1 takes whichever is free.");
-DEFINE_int32(
-    first_device, -1,
-    "With training.device CUDA: the first of this worker's GPUs, from 0, the others follow; "
-    "-1: the rank times cluster.devices_per_worker. Counted on from 0 after the machine's "
-    "last.");
-DEFINE_double(compute_factor, 1,
-              "With engine REPLAY: this worker's computing takes so many times as long as the "
-              "config says.");
-DEFINE_string(host, "",
-              "Address at which other nodes reach this machine; empty: that of the interface which "
-              "leads to the scheduler.");
-DEFINE_uint64(incarnation, 0,
-              "Number of this process, which no other of the job has; 0 draws one.");
-DEFINE_uint64(
-    replaces, 0,
-    "In a job with `recovery`: the --incarnation of the dead process whose place this one "
-    "takes, at once; 0: none is known to be dead.");
-DEFINE_string(out, "",
-              "Directory for worker-RANK.trace.json, if the config wants a trace, and "
-              "worker-RANK.events.json, "
-              "if it does or the job ends badly; made if it is not there.");
+#include "core/process/program_directory.h"
+#include "worker/replay_config.h"
+#include "worker/worker_daemon.h"
 
 namespace poseidon {
 namespace {
 
-constexpr char kProgram[] = "poseidon_worker";
+constexpr char kTorchWorker[] = "poseidon_torch_worker";
 
-// Workers other than 0 may do without the files (worker/trainer.h).
-std::optional<FoundSnapshot> FindStart(const EngineConfig& plan, int rank) {
+// Whether the config says so; if it can't be read, who needs it says why.
+bool WantsTorch(const std::string& path) {
   try {
-    return plan.FindStart();
-  } catch (const Error& error) {
-    if (rank == 0) throw;
-    LOG(INFO) << "no snapshot here: " << error.what();
-    return std::nullopt;
+    return ReadJobConfig(path).job.training().engine() == Training::TORCH;
+  } catch (const Error&) {
+    return false;
   }
 }
 
-// What a training is made of, in the order in which it is made.
-struct TrainingParts {
-  std::vector<std::unique_ptr<Engine>> engines;
-  TrainerOptions options;
-  ModelSpec model;
-  std::unique_ptr<WorkerNet> net;
-};
-
-void CheckBalance(const Job& job, const Engine& engine) {
-  if (job.training().batch() != Training::BALANCED || engine.net() == nullptr) return;
-  const std::string why = WhyNotBalanced(*engine.net());
-  if (why.empty()) return;
-  throw ConfigError("training.batch can't be BALANCED: " + why + "; leave it out");
-}
-
-void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevices& devices,
-                    WorkerSession& session, TrainingParts& training) {
-  LOG(INFO) << "joined as worker " << session.rank();
-  training.engines = MakeEngines(plan, session.rank(), devices);
-  CheckBalance(job, *training.engines[0]);
-  TrainerOptions& options = training.options;
-  options = plan.trainer_options();
-  options.from = FindStart(plan, session.rank());
-  if (options.from && options.from->state.iteration >= options.max_iter) {
-    throw ConfigError(options.from->path + ": is of iteration " +
-                      std::to_string(options.from->state.iteration) + ", and training ends at " +
-                      std::to_string(options.max_iter) +
-                      " (max_iter, or the job's training.iterations): nothing is left to do");
+std::unique_ptr<EngineConfig> ReadConfig(const JobConfig& config, double compute_factor,
+                                         int torch_error) {
+  if (config.job.training().engine() == Training::REPLAY) {
+    return ReadReplayConfig(config, compute_factor);
   }
-  ModelSpec& model = training.model;
-  model = plan.ModelOf(*training.engines[0]);
-  model.set_iterations(options.max_iter);
-  wire::TrainingInputs inputs;
-  for (wire::TrainingData& data : training.engines[0]->data()) *inputs.add_data() = std::move(data);
-  if (options.from) {
-    inputs.set_first_iteration(options.from->state.iteration);
-    inputs.set_snapshot(options.from->path);
-  }
-  session.Declare(model, inputs);
-  if (plan.wants_snapshot() && !options.from && session.rank() == 0) {
-    session.Notify("found no snapshot to go on from; training starts at iteration 0");
-  }
-  training.net = MakeWorkerNet(training.engines, devices, session, model, options);
-  Trainer(*training.net, session, model, options).Train();
-}
-
-void TakePart() {
-  const JobConfig config = ReadJobConfig(FLAGS_config);
-  const std::unique_ptr<EngineConfig> plan = ReadEngineConfig(config, FLAGS_compute_factor);
-  if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
-  // Before it joins, so that it does not if there is no GPU for it, or for its engines.
-  const int first =
-      FLAGS_first_device >= 0 ? FLAGS_first_device : FirstDevice(config.job, FLAGS_rank);
-  const WorkerDevices devices = MakeWorkerDevices(config, first);
-  CheckEngines(*plan, devices);
-  for (const auto& device : devices.devices) LOG(INFO) << "computes on " << device->device().name();
-  // SFB's rebuild uses BLAS beside the engine.
-  openblas_set_num_threads(std::max(1, config.job.training().threads()));
-  // Where workers may leave a job, whoever ends this one means that; a second time ends it at once.
-  SignalEffects effects;
-  if (config.job.has_elastic()) effects.sigterm = SignalEffect::kStop;
-  Interruption interruption(effects);
-  WorkerSessionOptions options;
-  options.job = config.job;
-  options.job_fingerprint = config.fingerprint;
-  options.wanted_rank = FLAGS_rank;
-  options.host = FLAGS_host;
-  options.trace_directory = FLAGS_out;
-  options.interrupted = [&interruption] { return interruption.Pending(); };
-  if (config.job.has_elastic()) {
-    options.wants_to_leave = [&interruption] { return interruption.TakeRequest().has_value(); };
-  }
-  options.goes_back = true;
-  options.stops = true;
-  options.shares_batch = true;
-  options.incarnation = FLAGS_incarnation;
-  options.replaces = FLAGS_replaces;
-  devices.Describe(options);
-  WorkerSession session(options);
-  TrainingParts training;  // goes after the job has been told of an error
-  const std::atomic<int> rank{session.rank()};
-  std::optional<NodeMonitor> monitor;
-  try {
-    if (config.job.monitor().has_node_port()) {
-      monitor.emplace(
-          config.job.monitor(),
-          NodeMonitor::Shown{Role::kWorker, rank, session.shown_iteration(), session.counters()});
-      LOG(INFO) << "metrics: " << monitor->url();
-    }
-    TrainAndFinish(*plan, config.job, devices, session, training);
-  } catch (const Error& error) {
-    FailTraining(kProgram, devices, session, error);
-    throw;
-  } catch (const std::exception& error) {
-    FailTraining(kProgram, devices, session, Error(ExitCode::kFailure, error.what()));
-    throw;
-  }
-}
-
-ExitCode Run() {
-  try {
-    TakePart();
-  } catch (const Left& left) {
-    LOG(INFO) << left.reason;
-  }
-  return ExitCode::kSuccess;
+  throw ConfigError(config.path + ": training.engine is TORCH, but " + SupportFile(kTorchWorker) +
+                    " can't be run: " + std::generic_category().message(torch_error) +
+                    "; a build without libtorch (CMake's POSEIDON_TORCH is off) lacks it, and only "
+                    "REPLAY works there");
 }
 
 }  // namespace
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
-  poseidon::ReadOwnFlags(
-      "A worker of a job: trains on its part of the data and exchanges each layer's update as soon "
-      "as it is there.\n\n  poseidon_worker --config=job.prototxt [--rank=N]",
-      __FILE__, &argc, &argv);
-  return poseidon::RunProgram(poseidon::kProgram, argv[0], poseidon::Run);
+  // Reading the flags takes them off argv.
+  const std::vector<char*> arguments(argv, argv + argc + 1);
+  const std::string config = poseidon::ReadWorkerFlags(&argc, &argv);
+  int torch_error = 0;
+  // Before the job is told of this worker and before a signal only asks it to end.
+  if (poseidon::WantsTorch(config)) {
+    execv(poseidon::SupportFile(poseidon::kTorchWorker).c_str(), arguments.data());
+    torch_error = errno;
+  }
+  return poseidon::RunWorker(argv[0],
+                             [torch_error](const poseidon::JobConfig& job, double compute_factor) {
+                               return poseidon::ReadConfig(job, compute_factor, torch_error);
+                             });
 }

@@ -11,13 +11,14 @@
 namespace poseidon {
 namespace {
 
-constexpr const char* kPrograms[] = {"poseidon_scheduler", "poseidon_server", "poseidon_worker"};
+constexpr const char* kPrograms[] = {"poseidon_scheduler", "poseidon_server"};
 
 // Shell functions: a line of a fact; a file's fingerprint; the nearest directory that is there.
 constexpr const char* kFunctions = R"sh(
 PATH=$PATH:/usr/sbin:/sbin
 say() { printf '%s' "$1"; shift; for value; do printf '\t%s' "$value"; done; printf '\n'; }
 sum() { [ -r "$1" ] && sha256sum < "$1" 2>/dev/null | cut -c1-16; }
+sum_of_all() { [ -r "$1" ] && cat "$@" 2>/dev/null | sha256sum 2>/dev/null | cut -c1-16; }
 there() { at=$1; while [ ! -d "$at" ]; do at=$(dirname "$at"); done; printf %s "$at"; }
 room() {
   at=$(there "$1")
@@ -152,6 +153,11 @@ std::string FactsScript(const HostQuestions& questions) {
   for (const char* const program : kPrograms) {
     script += std::string("say program ") + program + " \"$(sum \"$programs/" + program + "\")\"\n";
   }
+  // With what it becomes for engine TORCH, beside it or where it is installed.
+  script +=
+      "say program poseidon_worker \"$(sum_of_all \"$programs/poseidon_worker\" "
+      "\"$programs/poseidon_torch_worker\" "
+      "\"$programs/../lib/poseidon/poseidon_torch_worker\")\"\n";
   for (const std::string& file : questions.files) {
     script += "say file " + ShellQuoted(file) + " \"$(sum " + ShellQuoted(file) + ")\"\n";
   }

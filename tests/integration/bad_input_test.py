@@ -2,6 +2,7 @@
 documented exit code."""
 
 import os
+import shutil
 import socket
 
 import cluster
@@ -195,6 +196,45 @@ class BadConfigTest(BadInputTest):
             cluster.CONFIG_ERROR,
             "--rank is -2; ranks count from 0",
         )
+
+
+class MissingPartTest(BadInputTest):
+    """Programs that have been copied without what they load or become."""
+
+    def start_alone(self, program, *arguments):
+        os.makedirs(self.path("bin"), exist_ok=True)
+        copy = shutil.copy(os.path.join(cluster.programs(), program), self.path("bin"))
+        return self.spawn(f"alone-{len(self.processes)}", [copy, *arguments])
+
+    def test_a_worker_without_libtorch(self):
+        self.write("solver.prototxt", SOLVER)
+        config = self.write("config.prototxt", 'training { solver: "solver.prototxt" }')
+        self.assert_ends(
+            self.start_alone("poseidon_worker", f"--config={config}"),
+            cluster.CONFIG_ERROR,
+            f"{config}: training.engine is TORCH, but {self.path('bin/poseidon_torch_worker')} "
+            "can't be run: No such file or directory",
+        )
+
+    def test_images_without_opencv(self):
+        images = os.path.join(cluster.REPOSITORY, "tests/golden/data/inputs/images")
+        command = (
+            "poseidon",
+            "convert",
+            "imageset",
+            f"--source={self.write('list.txt', 'alpha.png 0')}",
+            f"--root_folder={images}/",
+            f"--out={self.path('database')}",
+        )
+        library = self.path("bin/libposeidon_images.so")
+        self.assert_ends(
+            self.start_alone(*command),
+            cluster.DATA_ERROR,
+            f"needs OpenCV, which this build lacks ({library} is not there); install "
+            "libopencv-imgcodecs-dev and build again",
+        )
+        self.write("bin/libposeidon_images.so", "")  # as where OpenCV is not installed
+        self.assert_ends(self.start_alone(*command), cluster.DATA_ERROR, "can't be loaded: ")
 
 
 class BadNetTest(BadInputTest):

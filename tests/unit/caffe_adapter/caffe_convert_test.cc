@@ -4,8 +4,8 @@
 #include <set>
 
 #include "caffe_adapter/convert/convert.h"
+#include "caffe_adapter/convert/image.h"
 #include "caffe_adapter/data/dataset.h"
-#include "caffe_adapter/data/image.h"
 #include "caffe_adapter/files/caffemodel.h"
 #include "core/error.h"
 #include "tests/unit/temporary_directory.h"

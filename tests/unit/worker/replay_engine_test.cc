@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "worker/engine_factory.h"
+#include "worker/replay_config.h"
 
 namespace poseidon {
 namespace {
@@ -152,18 +152,15 @@ TEST(ReplayEngineTest, ASlowWorkerTakesLongerAndDeclaresTheSame) {
   EXPECT_GE(lasted.count(), 2.5 * 23);
 }
 
-TEST(PlanEngineTest, OnlyAReplayCanBeSlowed) {
+TEST(PlanEngineTest, AReplayIsSlowedByAFactorInBounds) {
   JobConfig config;
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
   config.job.mutable_training()->set_engine(Training::REPLAY);
-  EXPECT_EQ(ReadEngineConfig(config, 2)->Make(0, 0, nullptr)->batch(), 8);
+  EXPECT_EQ(ReadReplayConfig(config, 2)->Make(0, 0, nullptr)->batch(), 8);
   for (const double factor : {0.0, -1.0, 1e7, std::nan("")}) {
-    EXPECT_THAT([&] { ReadEngineConfig(config, factor); },
+    EXPECT_THAT([&] { ReadReplayConfig(config, factor); },
                 ThrowsMessage<ConfigError>(HasSubstr("it must be between 0.001 and 1000")));
   }
-  config.job.mutable_training()->set_engine(Training::TORCH);
-  EXPECT_THAT([&] { ReadEngineConfig(config, 2); },
-              ThrowsMessage<ConfigError>(HasSubstr("--compute_factor is for REPLAY")));
 }
 
 TEST(PlanEngineTest, AReplayHasOneDevice) {
@@ -172,7 +169,7 @@ TEST(PlanEngineTest, AReplayHasOneDevice) {
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);
   config.job.mutable_training()->set_engine(Training::REPLAY);
   config.job.mutable_cluster()->set_devices_per_worker(4);
-  EXPECT_THAT([&] { ReadEngineConfig(config); },
+  EXPECT_THAT([&] { ReadReplayConfig(config); },
               ThrowsMessage<ConfigError>(HasSubstr(
                   "job.prototxt: cluster.devices_per_worker is 4, but training.engine is REPLAY")));
 }

@@ -1,4 +1,4 @@
-// From a job config to its engine.
+// EngineConfig: what a job trains with.
 #pragma once
 
 #include <memory>
@@ -29,10 +29,5 @@ class EngineConfig {
   // The snapshot that the job goes on from, if any. Throws DataError.
   virtual std::optional<FoundSnapshot> FindStart() const { return std::nullopt; }
 };
-
-// A replay's times are multiplied by `compute_factor`; of the model that is declared they are not.
-// Throws ConfigError or DataError, also for engine TORCH in a build without libtorch, and with
-// another factor than 1, and for REPLAY with several devices.
-std::unique_ptr<EngineConfig> ReadEngineConfig(const JobConfig& config, double compute_factor = 1);
 
 }  // namespace poseidon

@@ -1,44 +1,20 @@
-#include "worker/engine_factory.h"
+#include "worker/torch/torch_config.h"
 
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <string>
 
 #include "caffe_adapter/net/solver.h"
 #include "core/error.h"
-#include "proto/cluster_rates.h"
 #include "proto/plan_members.h"
 #include "worker/engine/precision.h"
-#include "worker/engine/replay_engine.h"
 #include "worker/recipe.h"
 #include "worker/torch/torch_engine.h"
 
 namespace poseidon {
 namespace {
 
-class ReplayEngineConfig : public EngineConfig {
- public:
-  ReplayEngineConfig(const JobConfig& config, double compute_factor)
-      : job_(config.job), compute_factor_(compute_factor) {
-    ValidateReplay(job_.training().replay());
-  }
-  TrainerOptions trainer_options() const override {
-    TrainerOptions options;
-    options.max_iter = job_.training().has_iterations() ? job_.training().iterations()
-                                                        : job_.training().replay().iterations();
-    return options;
-  }
-  std::unique_ptr<Engine> Make(int rank, int /*replica*/, EngineDevice* /*device*/) const override {
-    const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
-    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_);
-  }
-
- private:
-  Job job_;
-  double compute_factor_;
-};
-
-#if POSEIDON_TORCH
 // The model of a worker, if `model` is that of one of its devices: they compute side by side, each
 // a batch of its own.
 void OnDevices(int devices, ModelSpec& model) {
@@ -169,33 +145,11 @@ class TorchEngineConfig : public EngineConfig {
   Solver solver_;
   std::optional<int64_t> batch_per_device_;  // instead of the net's
 };
-#endif
 
 }  // namespace
 
-std::unique_ptr<EngineConfig> ReadEngineConfig(const JobConfig& config, double compute_factor) {
-  CheckComputeFactor("--compute_factor", compute_factor);
-  if (config.job.training().engine() == Training::REPLAY) {
-    if (const int devices = config.job.cluster().devices_per_worker(); devices != 1) {
-      throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(devices) +
-                        ", but training.engine is REPLAY, which computes nothing; with it several "
-                        "devices are for predictions and simulations. Replay a worker for each "
-                        "device, or set it to 1");
-    }
-    return std::make_unique<ReplayEngineConfig>(config, compute_factor);
-  }
-  if (compute_factor != 1) {
-    throw ConfigError(config.path +
-                      ": training.engine is TORCH, which computes as fast as it can; "
-                      "--compute_factor is for REPLAY");
-  }
-#if POSEIDON_TORCH
+std::unique_ptr<EngineConfig> ReadTorchConfig(const JobConfig& config) {
   return std::make_unique<TorchEngineConfig>(config);
-#else
-  throw ConfigError(config.path +
-                    ": training.engine is TORCH, but this build has no libtorch (CMake's "
-                    "POSEIDON_TORCH is off); only REPLAY works");
-#endif
 }
 
 }  // namespace poseidon

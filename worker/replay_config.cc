@@ -1,0 +1,47 @@
+#include "worker/replay_config.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "proto/cluster_rates.h"
+#include "worker/engine/replay_engine.h"
+
+namespace poseidon {
+namespace {
+
+class ReplayEngineConfig : public EngineConfig {
+ public:
+  ReplayEngineConfig(const JobConfig& config, double compute_factor)
+      : job_(config.job), compute_factor_(compute_factor) {
+    ValidateReplay(job_.training().replay());
+  }
+  TrainerOptions trainer_options() const override {
+    TrainerOptions options;
+    options.max_iter = job_.training().has_iterations() ? job_.training().iterations()
+                                                        : job_.training().replay().iterations();
+    return options;
+  }
+  std::unique_ptr<Engine> Make(int rank, int /*replica*/, EngineDevice* /*device*/) const override {
+    const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
+    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_);
+  }
+
+ private:
+  Job job_;
+  double compute_factor_;
+};
+
+}  // namespace
+
+std::unique_ptr<EngineConfig> ReadReplayConfig(const JobConfig& config, double compute_factor) {
+  CheckComputeFactor("--compute_factor", compute_factor);
+  if (const int devices = config.job.cluster().devices_per_worker(); devices != 1) {
+    throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(devices) +
+                      ", but training.engine is REPLAY, which computes nothing; with it several "
+                      "devices are for predictions and simulations. Replay a worker for each "
+                      "device, or set it to 1");
+  }
+  return std::make_unique<ReplayEngineConfig>(config, compute_factor);
+}
+
+}  // namespace poseidon

@@ -1,0 +1,24 @@
+// The worker daemon, whatever computes its engines: what the programs poseidon_worker and
+// poseidon_torch_worker share.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "proto/job_config.h"
+#include "worker/engine_config.h"
+
+namespace poseidon {
+
+// What the job trains with. Throws ConfigError or DataError.
+using ReadEngineConfig =
+    std::function<std::unique_ptr<EngineConfig>(const JobConfig& config, double compute_factor)>;
+
+// Reads the flags and returns that of the job config. The first thing that main does.
+std::string ReadWorkerFlags(int* argc, char*** argv);
+
+// Takes part in the job of the flags to its end, and returns the exit code.
+int RunWorker(const char* argv0, const ReadEngineConfig& read);
+
+}  // namespace poseidon
