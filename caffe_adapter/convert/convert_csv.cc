@@ -14,7 +14,7 @@
 #include "caffe_adapter/convert/convert.h"
 #include "caffe_adapter/convert/dataset_writer.h"
 #include "caffe_adapter/convert/extents.h"
-#include "caffe_adapter/data/image.h"
+#include "caffe_adapter/convert/image.h"
 #include "core/error.h"
 #include "core/files/regular_file.h"
 #include "core/random.h"

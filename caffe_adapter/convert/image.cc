@@ -1,4 +1,4 @@
-#include "caffe_adapter/data/image.h"
+#include "caffe_adapter/convert/image.h"
 
 #include <algorithm>
 #include <cmath>

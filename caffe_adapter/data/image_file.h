@@ -1,7 +1,7 @@
 // Image files: JPEG, PNG and whatever else OpenCV reads, as in Caffe.
 //
-// Everything here needs OpenCV. In a build without it (CMake says so) functions throw DataError
-// with that reason. Any number of threads may call them.
+// Everything here needs OpenCV, which the first call loads (image_library.h). In a build without it
+// (CMake says so) functions throw DataError with that reason. Any number of threads may call them.
 #pragma once
 
 #include <cstdint>
