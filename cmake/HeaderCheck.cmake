@@ -1,7 +1,8 @@
 # Every header compiles alone, twice in a row, with our warnings. A source proves it of its own header,
 # which it includes first (house_test.py sees to that, and to #pragma once); what has no source of its
-# own is compiled here: target header_check, run by ctest as house.headers. A file includes just one
-# header, so the target is not part of an ordinary build.
+# own is compiled here: target header_check, run by ctest as slow.headers, and by tools/lint
+# for headers that a change touches. A file includes just one header, so the target is not part of an
+# ordinary build.
 
 # poseidon_header_check(TARGET ROOT DIRECTORY HEADERS ...): an object library of a source a header, which
 # are named by their path from the root.
@@ -15,6 +16,7 @@ function(poseidon_header_check target)
   endforeach()
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(${target} PRIVATE ${CHECK_ROOT})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   target_compile_options(${target} PRIVATE -O0)
 endfunction()
 

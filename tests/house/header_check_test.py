@@ -24,7 +24,8 @@ poseidon_header_check(header_check ROOT ${{CMAKE_SOURCE_DIR}} HEADERS ${{headers
 
 TREE = {
     "CMakeLists.txt": PROJECT,
-    "room/good.h": "#pragma once\nstruct Good {};\n",
+    # What comes before in one source must not help those that come behind.
+    "room/good.h": "#pragma once\n#include <string>\nstruct Good {};\n",
     "room/inner/needs_another.h": "#pragma once\ninline std::string Name() { return {}; }\n",
     "room/twice.h": "struct Twice {};\n",
     "room/has_source.h": "#pragma once\nunknown is_proved_elsewhere;\n",
@@ -51,6 +52,7 @@ class HeaderCheckTest(unittest.TestCase):
                 f"{folder}/build",
                 "-G",
                 "Ninja",
+                "-DCMAKE_UNITY_BUILD=ON",
                 f"-DCMAKE_CXX_COMPILER={OPTIONS.compiler}",
             )
             self.assertEqual(configured.returncode, 0, configured.stderr)
