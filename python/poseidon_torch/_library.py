@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_uint64, c_void_p
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Callable, Generator, NamedTuple, Optional, Sequence
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # Where a build leaves its results in a checkout, of which this package is the folder python/poseidon_torch.
@@ -233,17 +233,25 @@ class _Calls:
         self.handle = c_void_p()
         self._watch = watch
         self._raised: Optional[BaseException] = None
+        asked = self._asked()
+        next(asked)
         # Kept as long as the library may call it.
-        self.interrupted = _Interrupted(self._ask)
+        self.interrupted = _Interrupted(asked.send)
 
-    def _ask(self, _context) -> int:
+    def _asked(self) -> Generator[bool, Optional[int], None]:
+        """Answers each call of the library's by whether something was raised since it began to wait."""
         # Python runs a signal's handler between two steps of its own code, so here; what the handler raises would be
-        # lost, as it can't pass through C.
-        try:
-            self._watch()
-        except BaseException as raised:  # pylint: disable=broad-except
-            self._raised = raised
-        return int(self._raised is not None)
+        # lost, as it can't pass through C. A function would be left by it before it comes to its `try`; a generator
+        # goes on within.
+        while True:
+            try:
+                while True:
+                    yield self._raised is not None
+                    self._watch()
+            except GeneratorExit:
+                return
+            except BaseException as raised:  # pylint: disable=broad-except
+                self._raised = raised
 
     def __call__(self, name: str, *arguments) -> None:
         self.check(getattr(_LIB, "poseidon_" + name)(*arguments))

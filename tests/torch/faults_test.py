@@ -74,7 +74,8 @@ class Faults(unittest.TestCase):
             time.sleep(1)  # rank 0 waits for rank 1's gradient, in C
             ranks.send(0, signal.SIGINT)
             ranks.processes[0].wait(SOON)
-            self.assertIn("KeyboardInterrupt", ranks.output(0))
+            self.assertTrue(ranks.output(0).endswith("\nKeyboardInterrupt\n"), ranks.output(0))
+            self.assertNotIn("Exception ignored", ranks.output(0))
             ranks.send(1, signal.SIGINT)
             self.expect_end(ranks, SOON, "KeyboardInterrupt")
 
