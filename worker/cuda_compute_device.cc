@@ -1,5 +1,7 @@
 #include "worker/cuda_compute_device.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -83,6 +85,25 @@ class CudaComputeDevice : public ComputeDevice {
 };
 #endif
 
+WorkerDevices MakeCudaDevices(const JobConfig& config, int first) {
+  const int count = config.job.cluster().devices_per_worker();
+  WorkerDevices made;
+  const int there = FindCudaDevices().count;
+  if (there > 0 && count > there) {
+    throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(count) +
+                      ", but this machine has " + std::to_string(there) +
+                      " GPUs; start more workers with fewer devices, which may share them");
+  }
+  std::vector<int> indices;
+  for (int i = 0; i < count; ++i) {
+    indices.push_back((first + i) % std::max(there, 1));
+    // Where there is none, says why.
+    made.devices.push_back(MakeCudaComputeDevice(indices.back(), /*own_thread=*/count > 1));
+  }
+  if (count > 1) made.reduction = MakeCudaReduction(indices);
+  return made;
+}
+
 }  // namespace
 
 std::unique_ptr<ComputeDevice> MakeCudaComputeDevice(int index, [[maybe_unused]] bool own_thread) {
@@ -104,6 +125,11 @@ std::unique_ptr<LocalReduction> MakeCudaReduction(
       "which several GPUs of a worker add up their gradients; build it where CMake finds NCCL, or "
       "start a worker for each GPU");
 #endif
+}
+
+WorkerDevices MakeWorkerDevices(const JobConfig& config, int first) {
+  if (config.job.training().device() == Training::CUDA) return MakeCudaDevices(config, first);
+  return MakeHostDevices(config.job.cluster().devices_per_worker());
 }
 
 }  // namespace poseidon

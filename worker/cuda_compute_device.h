@@ -6,6 +6,7 @@
 
 #include "device/local_reduction.h"
 #include "worker/compute_device.h"
+#include "worker/worker_devices.h"
 
 namespace poseidon {
 
@@ -16,5 +17,10 @@ std::unique_ptr<ComputeDevice> MakeCudaComputeDevice(int index, bool own_thread 
 
 // Among the worker's GPUs. Throws ConfigError in a build without NCCL.
 std::unique_ptr<LocalReduction> MakeCudaReduction(const std::vector<int>& indices);
+
+// What the job asks for, on the CPU or on GPUs. These are counted from `first`, beginning again
+// with 0 after the machine's last: workers may share them, but no worker has one twice. Throws
+// ConfigError that says why there are not those that the job asks for.
+WorkerDevices MakeWorkerDevices(const JobConfig& config, int first);
 
 }  // namespace poseidon

@@ -105,14 +105,14 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   Trainer(*training.net, session, model, options).Train();
 }
 
-void TakePart(const ReadEngineConfig& read) {
+void TakePart(const ReadEngineConfig& read, const MakeDevices& make_devices) {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   const std::unique_ptr<EngineConfig> plan = read(config, FLAGS_compute_factor);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   // Before it joins, so that it does not if there is no GPU for it, or for its engines.
   const int first =
       FLAGS_first_device >= 0 ? FLAGS_first_device : FirstDevice(config.job, FLAGS_rank);
-  const WorkerDevices devices = MakeWorkerDevices(config, first);
+  const WorkerDevices devices = make_devices(config, first);
   CheckEngines(*plan, devices);
   for (const auto& device : devices.devices) LOG(INFO) << "computes on " << device->device().name();
   // SFB's rebuild uses BLAS beside the engine.
@@ -158,9 +158,9 @@ void TakePart(const ReadEngineConfig& read) {
   }
 }
 
-ExitCode Run(const ReadEngineConfig& read) {
+ExitCode Run(const ReadEngineConfig& read, const MakeDevices& make_devices) {
   try {
-    TakePart(read);
+    TakePart(read, make_devices);
   } catch (const Left& left) {
     LOG(INFO) << left.reason;
   }
@@ -177,8 +177,8 @@ std::string ReadWorkerFlags(int* argc, char*** argv) {
   return FLAGS_config;
 }
 
-int RunWorker(const char* argv0, const ReadEngineConfig& read) {
-  return RunProgram(kProgram, argv0, [&read] { return Run(read); });
+int RunWorker(const char* argv0, const ReadEngineConfig& read, const MakeDevices& make_devices) {
+  return RunProgram(kProgram, argv0, [&] { return Run(read, make_devices); });
 }
 
 }  // namespace poseidon

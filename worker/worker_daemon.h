@@ -8,6 +8,7 @@
 
 #include "proto/job_config.h"
 #include "worker/engine_config.h"
+#include "worker/worker_devices.h"
 
 namespace poseidon {
 
@@ -18,7 +19,10 @@ using ReadEngineConfig =
 // Reads the flags and returns that of the job config. The first thing that main does.
 std::string ReadWorkerFlags(int* argc, char*** argv);
 
+// What its replicas compute on; `first`: the first of its GPUs. Throws ConfigError.
+using MakeDevices = std::function<WorkerDevices(const JobConfig& config, int first)>;
+
 // Takes part in the job of the flags to its end, and returns the exit code.
-int RunWorker(const char* argv0, const ReadEngineConfig& read);
+int RunWorker(const char* argv0, const ReadEngineConfig& read, const MakeDevices& make_devices);
 
 }  // namespace poseidon

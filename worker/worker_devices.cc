@@ -6,13 +6,16 @@
 
 #include "core/error.h"
 #include "core/program.h"
-#include "device/cuda/cuda_device.h"
-#include "worker/cuda_compute_device.h"
 #include "worker/device_net.h"
 #include "worker/host_net.h"
 
 namespace poseidon {
-namespace {
+void WorkerDevices::Describe(WorkerSessionOptions& options) const {
+  if (devices.empty()) return;
+  options.device = &devices[0]->device();
+  options.devices_update = devices[0]->factor_update() != nullptr;
+  options.devices_pack = devices[0]->packer() != nullptr;
+}
 
 WorkerDevices MakeHostDevices(int count) {
   WorkerDevices made;
@@ -26,39 +29,6 @@ WorkerDevices MakeHostDevices(int count) {
   }
   made.reduction = std::make_unique<HostLocalReduction>(std::move(hosts));
   return made;
-}
-
-WorkerDevices MakeCudaDevices(const JobConfig& config, int first) {
-  const int count = config.job.cluster().devices_per_worker();
-  WorkerDevices made;
-  const int there = FindCudaDevices().count;
-  if (there > 0 && count > there) {
-    throw ConfigError(config.path + ": cluster.devices_per_worker is " + std::to_string(count) +
-                      ", but this machine has " + std::to_string(there) +
-                      " GPUs; start more workers with fewer devices, which may share them");
-  }
-  std::vector<int> indices;
-  for (int i = 0; i < count; ++i) {
-    indices.push_back((first + i) % std::max(there, 1));
-    // Where there is none, says why.
-    made.devices.push_back(MakeCudaComputeDevice(indices.back(), /*own_thread=*/count > 1));
-  }
-  if (count > 1) made.reduction = MakeCudaReduction(indices);
-  return made;
-}
-
-}  // namespace
-
-void WorkerDevices::Describe(WorkerSessionOptions& options) const {
-  if (devices.empty()) return;
-  options.device = &devices[0]->device();
-  options.devices_update = devices[0]->factor_update() != nullptr;
-  options.devices_pack = devices[0]->packer() != nullptr;
-}
-
-WorkerDevices MakeWorkerDevices(const JobConfig& config, int first) {
-  if (config.job.training().device() == Training::CUDA) return MakeCudaDevices(config, first);
-  return MakeHostDevices(config.job.cluster().devices_per_worker());
 }
 
 int FirstDevice(const Job& job, int wanted_rank) {

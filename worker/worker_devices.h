@@ -26,10 +26,8 @@ struct WorkerDevices {
   void Describe(WorkerSessionOptions& options) const;
 };
 
-// GPUs are counted from `first`, beginning again with 0 after the machine's last: workers may share
-// them, but no worker has one twice. Throws ConfigError that says why there are not those that the
-// job asks for.
-WorkerDevices MakeWorkerDevices(const JobConfig& config, int first);
+// On the CPU. GPUs: worker/cuda_compute_device.h.
+WorkerDevices MakeHostDevices(int count);
 
 // The first of the GPUs of a worker that says of itself only which rank it asks for, -1 for any: as
 // if all workers before it were on its machine, which is right for `poseidon run` and for machines

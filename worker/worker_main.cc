@@ -1,9 +1,10 @@
-// poseidon_worker: the worker daemon. It replays itself; with engine TORCH it becomes
-// poseidon_torch_worker, so that only who computes with libtorch takes the second that loading it
-// needs.
+// poseidon_worker: the worker daemon. It replays itself; for engine TORCH and for GPUs it becomes
+// poseidon_torch_worker, so that only who needs libtorch and CUDA takes the second to load them.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -16,43 +17,52 @@
 namespace poseidon {
 namespace {
 
-constexpr char kTorchWorker[] = "poseidon_torch_worker";
+std::string TorchWorker() { return SupportFile("poseidon_torch_worker"); }
 
-// Whether the config says so; if it can't be read, who needs it says why.
-bool WantsTorch(const std::string& path) {
+// Becomes it, if the job of the config needs it. Returns why not; 0: it does not need it.
+int BecomeTorchWorker(const std::string& config, const std::vector<char*>& arguments) {
+  Training training;
   try {
-    return ReadJobConfig(path).job.training().engine() == Training::TORCH;
+    training = ReadJobConfig(config).job.training();
   } catch (const Error&) {
-    return false;
+    return 0;  // who reads it again says why it can't be read
   }
+  if (training.engine() != Training::TORCH && training.device() != Training::CUDA) return 0;
+  // OpenBLAS starts a thread for each core as soon as it is loaded, all of which spin for a while,
+  // although the job's are fewer. No other thread is there that reads the environment.
+  setenv("OPENBLAS_NUM_THREADS", std::to_string(std::max(1, training.threads())).c_str(),
+         /*overwrite=*/0);
+  execv(TorchWorker().c_str(), arguments.data());
+  return errno;
 }
 
-std::unique_ptr<EngineConfig> ReadConfig(const JobConfig& config, double compute_factor,
-                                         int torch_error) {
-  if (config.job.training().engine() == Training::REPLAY) {
-    return ReadReplayConfig(config, compute_factor);
-  }
-  throw ConfigError(config.path + ": training.engine is TORCH, but " + SupportFile(kTorchWorker) +
-                    " can't be run: " + std::generic_category().message(torch_error) +
-                    "; a build without libtorch (CMake's POSEIDON_TORCH is off) lacks it, and only "
-                    "REPLAY works there");
+[[noreturn]] void Refuse(const JobConfig& config, const std::string& wanted, int error) {
+  throw ConfigError(config.path + ": " + wanted + ", but " + TorchWorker() +
+                    " can't be run: " + std::generic_category().message(error) +
+                    "; copy it there from where poseidon_worker comes from");
 }
 
 }  // namespace
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
+  using namespace poseidon;
   // Reading the flags takes them off argv.
   const std::vector<char*> arguments(argv, argv + argc + 1);
-  const std::string config = poseidon::ReadWorkerFlags(&argc, &argv);
-  int torch_error = 0;
-  // Before the job is told of this worker and before a signal only asks it to end.
-  if (poseidon::WantsTorch(config)) {
-    execv(poseidon::SupportFile(poseidon::kTorchWorker).c_str(), arguments.data());
-    torch_error = errno;
-  }
-  return poseidon::RunWorker(argv[0],
-                             [torch_error](const poseidon::JobConfig& job, double compute_factor) {
-                               return poseidon::ReadConfig(job, compute_factor, torch_error);
-                             });
+  const std::string path = ReadWorkerFlags(&argc, &argv);
+  // Before the job is told of this worker, and before a signal only asks it to end.
+  const int error = BecomeTorchWorker(path, arguments);
+  const auto read = [error](const JobConfig& config, double compute_factor) {
+    if (config.job.training().engine() == Training::TORCH) {
+      Refuse(config, "training.engine is TORCH", error);
+    }
+    return ReadReplayConfig(config, compute_factor);
+  };
+  const auto make_devices = [error](const JobConfig& config, int /*first*/) {
+    if (config.job.training().device() == Training::CUDA) {
+      Refuse(config, "training.device is CUDA", error);
+    }
+    return MakeHostDevices(config.job.cluster().devices_per_worker());
+  };
+  return RunWorker(argv[0], read, make_devices);
 }

@@ -212,8 +212,12 @@ class MissingPartTest(BadInputTest):
         self.assert_ends(
             self.start_alone("poseidon_worker", f"--config={config}"),
             cluster.CONFIG_ERROR,
-            f"{config}: training.engine is TORCH, but {self.path('bin/poseidon_torch_worker')} "
-            "can't be run: No such file or directory",
+            f"{config}: training.engine is TORCH, but "
+            + (
+                f"{self.path('bin/poseidon_torch_worker')} can't be run: No such file or directory"
+                if cluster.has_torch()
+                else "this build has no libtorch"
+            ),
         )
 
     def test_images_without_opencv(self):

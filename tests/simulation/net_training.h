@@ -138,7 +138,7 @@ inline JobConfig ConfigOf(const TestCase& test) {
 
 inline WorkerDevices DevicesOf(const TestCase& test) {
   if (!test.staged) return {};
-  if (test.devices > 1 && !test.like_a_gpu) return MakeWorkerDevices(ConfigOf(test), 0);
+  if (test.devices > 1 && !test.like_a_gpu) return MakeHostDevices(test.devices);
   WorkerDevices devices;
   std::vector<HostDevice*> hosts;
   for (int i = 0; i < test.devices; ++i) {

@@ -1,9 +1,11 @@
-// poseidon_torch_worker: what poseidon_worker becomes where a job computes with libtorch.
+// poseidon_torch_worker: what poseidon_worker becomes where a job computes with libtorch or on
+// GPUs.
 #include <unistd.h>
 
 #include <cstdio>
 
 #include "core/error.h"
+#include "worker/cuda_compute_device.h"
 #include "worker/replay_config.h"
 #include "worker/torch/torch_config.h"
 #include "worker/worker_daemon.h"
@@ -29,7 +31,7 @@ std::unique_ptr<EngineConfig> ReadConfig(const JobConfig& config, double compute
 
 int main(int argc, char** argv) {
   poseidon::ReadWorkerFlags(&argc, &argv);
-  const int code = poseidon::RunWorker(argv[0], poseidon::ReadConfig);
+  const int code = poseidon::RunWorker(argv[0], poseidon::ReadConfig, poseidon::MakeWorkerDevices);
   // What libtorch does at the end, taking each of its thousands of operators out of its tables
   // again, takes 0.15 s of a core and serves nobody.
   std::fflush(nullptr);

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "device/cuda/cuda_device.h"
+#include "worker/cuda_compute_device.h"
 
 namespace poseidon {
 namespace {
