@@ -183,6 +183,8 @@ class WorkerSession {
   // iteration(), with the values of that. Spans, as after ChangePlan. Throws no Rewound.
   void GoBack();
 
+  // Of the job, as the scheduler has it, too.
+  const Communication& communication() const { return options_.job.communication(); }
   // Whether the job goes back after a loss.
   bool recovers() const { return options_.job.recovery().mode() != Recovery::NONE; }
   // What the net has beside the model and training changes, where it has something: after Begin or

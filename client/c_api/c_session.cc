@@ -109,6 +109,18 @@ int64_t poseidon_session_iteration(const poseidon_session* session) {
   return session == nullptr ? -1 : session->object().iteration();
 }
 
+int poseidon_session_local_steps(const poseidon_session* session) {
+  return session == nullptr ? -1 : session->object().local_steps();
+}
+
+int poseidon_session_fragments(const poseidon_session* session) {
+  return session == nullptr ? -1 : session->object().fragments();
+}
+
+int poseidon_session_overlap_steps(const poseidon_session* session) {
+  return session == nullptr ? -1 : session->object().overlap_steps();
+}
+
 int poseidon_session_recovers(const poseidon_session* session) {
   return session != nullptr && session->object().recovers() ? 1 : 0;
 }

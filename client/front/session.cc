@@ -379,6 +379,14 @@ std::vector<float> Session::CollectOptimizerState() {
   return implementation_->CollectOptimizerState();
 }
 
+int Session::local_steps() const {
+  return implementation_->session().communication().local_steps();
+}
+int Session::fragments() const { return implementation_->session().communication().fragments(); }
+int Session::overlap_steps() const {
+  return implementation_->session().communication().overlap_steps();
+}
+
 void Session::Finish() { implementation_->Finish(); }
 
 bool Session::recovers() const { return implementation_->session().recovers(); }

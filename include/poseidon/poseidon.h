@@ -155,6 +155,10 @@ int poseidon_session_rank(const poseidon_session* session);     // -1 for null
 int poseidon_session_workers(const poseidon_session* session);  // -1 for null
 // That which is computed, or is next; -1 for null.
 int64_t poseidon_session_iteration(const poseidon_session* session);
+// As the job says; 1, 1 and 0 in a job that exchanges gradients in every step, -1 for null.
+int poseidon_session_local_steps(const poseidon_session* session);
+int poseidon_session_fragments(const poseidon_session* session);
+int poseidon_session_overlap_steps(const poseidon_session* session);
 // 1 if the job goes back after a loss; 0 if not, or for null.
 int poseidon_session_recovers(const poseidon_session* session);
 

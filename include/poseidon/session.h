@@ -167,6 +167,13 @@ class Session {
   // Worker 0, for a snapshot: between the last layer's WaitFresh and the first GradientReady.
   std::vector<float> CollectOptimizerState();
 
+  // As the job says (docs/configuration.md, communication): after how many steps of its own the
+  // program exchanges a fragment, of how many, and for how many steps it goes on before it waits.
+  // 1, 1 and 0 in a job that exchanges gradients in every step.
+  int local_steps() const;
+  int fragments() const;
+  int overlap_steps() const;
+
   // After the last iteration: waits until all layers are fresh and the job has ended well.
   void Finish();
 

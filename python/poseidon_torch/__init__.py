@@ -18,7 +18,7 @@ import atexit
 import os
 import pathlib
 import sys
-from typing import Callable, ContextManager, List, Optional, Union
+from typing import Callable, ContextManager, Dict, List, Optional, Union
 
 import torch
 
@@ -209,6 +209,7 @@ def distribute(
     _check_start(model, optimizer)
     if update != "server":
         _refuse_recovery("with update='worker'", "use update='server'")
+    _expect_local_steps()
     check_compilation(model, overlap)
     layers = layers_of(model)
     if example is not None:
@@ -272,6 +273,7 @@ def DiLoCo(  # pylint: disable=invalid-name
     outer = Outer(every, fragments, overlap_steps, mixing, outer_lr, outer_momentum)
     _check_start(model, optimizer)
     _refuse_recovery("with DiLoCo", "use distribute(update='server')")
+    _expect_local_steps(every, fragments, overlap_steps)
     layers = layers_of(model)
     if step_deadline_seconds is not None:
         options["step_deadline_seconds"] = step_deadline_seconds
@@ -360,6 +362,29 @@ def _refuse_recovery(what: str, instead: str) -> None:
             f"that takes the place of a lost one; {instead}, or leave recovery out of the job config and begin again "
             "from a checkpoint"
         )
+
+
+def _expect_local_steps(every: int = 1, fragments: int = 1, overlap_steps: int = 0) -> None:
+    """That a job config, where there is one, says so, too: by that the scheduler plans, and waits for exchanges."""
+    if _process.session is None:
+        return
+    wanted = {"local_steps": every, "fragments": fragments, "overlap_steps": overlap_steps}
+    said = _process.session.local_steps
+    if said == wanted:
+        return
+    if every == 1:
+        raise ConfigError(
+            f"communication.local_steps is {said['local_steps']} in the job config, and distribute exchanges gradients "
+            "in every step; leave it out there, or use DiLoCo"
+        )
+    raise ConfigError(
+        f"the job config's communication says {_fields(said)}, and DiLoCo was called with every, which is local_steps "
+        f"there, fragments and overlap_steps as in {_fields(wanted)}; make them alike"
+    )
+
+
+def _fields(values: Dict[str, int]) -> str:
+    return " ".join(f"{name}: {value}" for name, value in values.items())
 
 
 def _start(options: dict, exchange_of: Callable[[Session], Union[Exchange, Rounds]]) -> None:

@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_uint64, c_void_p
-from typing import Callable, Generator, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, Generator, NamedTuple, Optional, Sequence
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # Where a build leaves its results in a checkout, of which this package is the folder python/poseidon_torch.
@@ -196,6 +196,9 @@ for _name, _arguments in {
     "session_report_layer_times": [c_void_p, POINTER(c_double), POINTER(c_double), c_int],
     "session_finish": [c_void_p],
     "session_iteration": [c_void_p],
+    "session_local_steps": [c_void_p],
+    "session_fragments": [c_void_p],
+    "session_overlap_steps": [c_void_p],
     "session_recovers": [c_void_p],
     "session_go_back": [c_void_p],
     "session_sends_statistics": [c_void_p],
@@ -449,6 +452,14 @@ class Session:
     def iteration(self) -> int:
         """That which is computed, or is next."""
         return _LIB.poseidon_session_iteration(self._call.handle)
+
+    @property
+    def local_steps(self) -> Dict[str, int]:
+        """The job config's `local_steps`, `fragments` and `overlap_steps`, by these names."""
+        return {
+            name: getattr(_LIB, "poseidon_session_" + name)(self._call.handle)
+            for name in ("local_steps", "fragments", "overlap_steps")
+        }
 
     @property
     def recovers(self) -> bool:

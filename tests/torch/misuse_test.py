@@ -4,6 +4,8 @@
 import copy
 import multiprocessing
 import os
+import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -317,6 +319,40 @@ class Misuse(unittest.TestCase):
         # What the job config's own check finds.
         with self.assertRaisesRegex(psd.PoseidonError, "TIME hides exchanges behind each step"):
             psd.DiLoCo(model, sgd(model), policy="TIME")
+
+    def test_a_job_config_that_says_otherwise(self):
+        folder = pathlib.Path(self._scratch.name)
+        config = folder / "config.prototxt"
+        config.write_text(
+            "cluster { workers: 1 servers: 1 } communication { policy: ALL_RING local_steps: 4 fragments: 2 }"
+        )
+        command = [ranks.ROOT / "build/bin/poseidon", "run", f"--config={config}"]
+        command += [f"--out={folder}", "--", sys.executable, ranks.HERE / "programs/local_steps.py"]
+        done = subprocess.run(
+            [str(word) for word in command],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        said = (folder / "logs/worker-0.log").read_text().splitlines()
+        self.assertEqual(
+            [line for line in said if line.startswith(("refused", "trained"))],
+            [
+                "refused: communication.local_steps is 4 in the job config, and distribute exchanges "
+                "gradients in every step; leave it out there, or use DiLoCo",
+                *(
+                    "refused: the job config's communication says local_steps: 4 fragments: 2 "
+                    "overlap_steps: 0, and DiLoCo was called with every, which is local_steps there, "
+                    f"fragments and overlap_steps as in {asked}; make them alike"
+                    for asked in (
+                        "local_steps: 100 fragments: 1 overlap_steps: 0",
+                        "local_steps: 4 fragments: 2 overlap_steps: 1",
+                    )
+                ),
+                "trained",
+            ],
+        )
 
     def test_a_fork(self):
         self.init()
