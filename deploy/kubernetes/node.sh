@@ -33,8 +33,10 @@ if [ "$after" = leave ] || [ -n "$moved" ]; then exit "$code"; fi
 # It was killed, or the job has gone on without it.
 if [ "$code" -eq 8 ] || { [ "$code" -gt 128 ] && [ "$code" -ne 130 ]; }; then exit "$code"; fi
 echo "the daemon has ended with code $code; the pod stays until it is deleted"
-trap 'exit 0' TERM INT
+sleeping=
+trap '[ -z "$sleeping" ] || kill "$sleeping"; exit 0' TERM INT
 while :; do
   sleep 3600 &
-  wait $!
+  sleeping=$!
+  wait "$sleeping"
 done
