@@ -115,6 +115,7 @@ class CaptionTest(lenet.LenetTest):
         # One worker that has half of the images in each batch: a mistake.
         alone.assert_differs(self, self.losses_from(0, 1, sentences=2))
 
+    @cluster.slow
     def test_two_workers_learn_which_sentence_belongs_to_which_image(self):
         losses = self.train_captions(2, 900, dropped=0.2)["loss"]
         # The first of a sentence's words tells the others, and which of three it is only the image says.

@@ -18,9 +18,9 @@ SMALL_BASE_LR = "base_lr: 0.0003"
 QUICK = {
     "ALL_PS": ["PS", "PS", "PS", "PS"],
     "BYTES": ["PS", "PS", "SFB", "PS"],
-    "ALL_RING": ["ring"] * 4,
 }
 OTHERS = {
+    "ALL_RING": ["ring"] * 4,
     "ALL_SFB": ["PS", "PS", "SFB", "SFB"],
     "ALL_HALVING_DOUBLING": ["halving-doubling"] * 4,
     "ALL_TORUS": ["torus"] * 4,

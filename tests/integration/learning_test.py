@@ -31,6 +31,7 @@ class LearningTest(lenet.LenetTest):
         self.copy_solver()
         self.assert_learns("policy: TIME")
 
+    @cluster.slow
     def test_a_codec_with_error_feedback(self):
         # What a frame leaves out comes late, in lumps: that allows smaller steps, and takes more.
         self.copy_solver(("base_lr: .*", "base_lr: 0.01"))

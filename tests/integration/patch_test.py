@@ -52,6 +52,7 @@ class PatchTest(lenet.LenetTest):
                 f"--move={move}",
                 f"--solver={self.path('solver.prototxt')}",
                 name=f"worker-{rank}-{len(self.processes)}",
+                prefix=("env", "OPENBLAS_NUM_THREADS=1"),  # else idle threads spin at its start
             )
         self.assert_all_succeed(daemons)
         summary = self.read_json("out/summary.json")
@@ -80,6 +81,7 @@ class PatchTest(lenet.LenetTest):
     def test_rmsprop(self):
         self.check("RMSProp", {"ALL_SFB": SFB})
 
+    @cluster.slow
     def test_nesterov(self):
         self.check("Nesterov", {"ALL_PS": ["PS"] * 4, "ALL_RING": ["ring"] * 4})
 

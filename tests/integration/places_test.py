@@ -22,7 +22,7 @@ LONG_DEADLINE = 30.0
 TOLD_MS = cluster.HEARTBEAT_DEADLINE * 1e3 / 10
 
 # Another process needs a second to start, on a busy machine several.
-LONG = 5 * ITERATIONS
+LONG = 3 * ITERATIONS
 
 
 class KeptTest(RecoveryTest):
@@ -142,6 +142,7 @@ class SpareTest(RecoveryTest):
         output = self.processes[0].output()
         return re.search(f"lost {names[0].replace('-', ' ')} ", output).start()
 
+    @cluster.slow
     def test_not_needed(self):
         self.iterations = ITERATIONS  # nobody is to be lost in time
         daemons = self.start_with_spares()
@@ -192,6 +193,7 @@ class StatisticsTest(RecoveryTest):
         with open(self.path(f"normalised_iter_{ITERATIONS}.caffemodel"), "rb") as file:
             return file.read()
 
+    @cluster.slow
     def test_another_workers(self):
         """Tests and snapshots are with worker 0's, which has been in all iterations once."""
         self.reference("BYTES")

@@ -168,12 +168,14 @@ class RestartedJobTest(RecoveryTest):
 class RestartedByRunTest(RecoveryTest):
     """`poseidon run` starts what is killed again."""
 
+    @cluster.slow
     def test_worker(self):
         self.check("ALL_RING", "worker-1")
 
     def test_worker_0_and_a_server_at_once(self):
         self.check("BYTES", "worker-0", "server-1")
 
+    @cluster.slow
     def test_server_that_updates(self):
         """What it owned its backup has, and what it backed up its owner."""
         self.check("BYTES update_at: SERVERS", "server-1")

@@ -3,6 +3,7 @@
 that of the oldest one if there are several, or says that it is skipped (exit code 77).
 
   tests/torch/in_environment.py [--oldest] TEST.py [ARGUMENT...]
+  tests/torch/in_environment.py [--oldest] TEST.py TEST.py...     one after the other, in one process
 """
 
 import os
@@ -28,7 +29,10 @@ def main() -> int:
         print(f"skipped: no second PyTorch in {ENVIRONMENTS}; tools/test --all makes an old one")
         return SKIPPED
     python = whole[0 if oldest else -1] / "bin/python"
-    os.execv(python, [str(python), *(words[1:] if oldest else words)])
+    words = words[1:] if oldest else words
+    if len(words) > 1 and all(word.endswith("_test.py") for word in words):
+        words = ["-m", "unittest", *(word.removesuffix(".py") for word in words)]
+    os.execv(python, [str(python), *words])
 
 
 if __name__ == "__main__":

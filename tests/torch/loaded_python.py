@@ -6,6 +6,7 @@ the main module, with arguments, environment and output of its own, and ends as 
 """
 
 import atexit
+import ctypes
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ import time
 from typing import Dict, List, Optional
 
 POLL_SECONDS = 0.02
+CLONE_NEWNET = 0x40000000  # of <sched.h>
 
 
 class LoadedPython:
@@ -46,12 +48,20 @@ class LoadedPython:
         return json.loads(self._popen.stdout.readline())
 
     def start(
-        self, command: List[str], environment: Dict[str, str], log: pathlib.Path
+        self,
+        command: List[str],
+        environment: Dict[str, str],
+        log: pathlib.Path,
+        namespace: Optional[str] = None,
     ) -> "LoadedProcess":
-        """Runs the program `command[0]`; `log` gets what it writes to stdout and stderr."""
+        """Runs the program `command[0]`, in a network namespace if one is given; `log` gets what it writes to stdout
+        and stderr."""
         log.touch()  # there before the process has begun
         answer = self.ask(
-            command=[str(word) for word in command], environment=environment, log=str(log)
+            command=[str(word) for word in command],
+            environment=environment,
+            log=str(log),
+            namespace=namespace,
         )
         return LoadedProcess(self, answer["pid"])
 
@@ -106,12 +116,22 @@ def _serve() -> Optional[dict]:
     return None
 
 
+def _enter(namespace: str) -> None:
+    """All that this process does from now on is in the network namespace, as `ip netns exec` does it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/run/netns/{namespace}", "rb") as file:
+        if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns", namespace)
+
+
 def _become(request: dict) -> None:
     with open(os.devnull, "rb") as nothing, open(request["log"], "ab") as log:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
     sys.stdout.reconfigure(write_through=True)
+    if request["namespace"] is not None:
+        _enter(request["namespace"])
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv = request["command"]

@@ -8,10 +8,9 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from typing import Dict, List, Optional, Sequence, Union
+from typing import Dict, List, Optional, Sequence
 
 from loaded_python import LoadedProcess, LoadedPython
 
@@ -79,20 +78,6 @@ def _loaded_python() -> LoadedPython:
     return LoadedPython(environment_of(rank=0, ranks=1, port=0))
 
 
-def _start_in(
-    namespace: str, command: List[str], environment: Dict[str, str], log: pathlib.Path
-) -> subprocess.Popen:
-    """A process of its own interpreter in a network namespace."""
-    with open(log, "wb") as output:
-        return subprocess.Popen(
-            ["ip", "netns", "exec", namespace, sys.executable, *command],
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-        )
-
-
 class Ranks:
     """A program's processes; none is left when the context ends.
 
@@ -111,15 +96,12 @@ class Ranks:
         self.out = pathlib.Path(self._scratch.name)
         port = free_port()
         command = [HERE / "programs" / program, self.out, *(arguments or [])]
-        self.processes: List[Union[LoadedProcess, subprocess.Popen]] = []
+        self.processes: List[LoadedProcess] = []
         for rank in range(ranks):
             environment = environment_of(rank, ranks, port, max(1, len(machines)), master)
             log = self.out / f"rank-{rank}.log"
-            if machines:
-                namespace = machines[rank * len(machines) // ranks]
-                self.processes.append(_start_in(namespace, command, environment, log))
-            else:
-                self.processes.append(_loaded_python().start(command, environment, log))
+            namespace = machines[rank * len(machines) // ranks] if machines else None
+            self.processes.append(_loaded_python().start(command, environment, log, namespace))
 
     def __enter__(self) -> "Ranks":
         return self

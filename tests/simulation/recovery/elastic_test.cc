@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kQuickSeeds = 25;
+constexpr uint64_t kQuickSeeds = 15;
 constexpr uint64_t kSeeds = 20000;
 
 // Workers that come later than the others.

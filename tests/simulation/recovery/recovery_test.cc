@@ -13,7 +13,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 30;
+constexpr uint64_t kQuickSeeds = 15;
 constexpr uint64_t kSeeds = 20000;
 
 // With `schedulers` losses of the scheduler among those of others.

@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kQuickSeeds = 25;
+constexpr uint64_t kQuickSeeds = 12;
 constexpr uint64_t kSeeds = 20000;
 
 bool Contains(const std::vector<NodeId>& nodes, const NodeId& id) {

@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kQuickSeeds = 40;
+constexpr uint64_t kQuickSeeds = 15;
 constexpr uint64_t kSeeds = 20000;
 
 constexpr NodeId kSpareWorker{Role::kWorker, -1};

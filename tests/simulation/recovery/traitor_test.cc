@@ -22,7 +22,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuick = 100;
+constexpr uint64_t kQuick = 50;
 constexpr uint64_t kSlow = 30000;
 
 // Envelopes of the job that a traitor has seen, of which it makes its own.

@@ -26,7 +26,7 @@ from models import (
     move_by_one_ulp,
 )
 
-ITERATIONS = 40
+ITERATIONS = 24
 SAMPLES = 64  # of the whole batch
 
 
