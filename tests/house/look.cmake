@@ -3,8 +3,7 @@
 # It finds a preset that cannot be configured and a warning that only its flags bring in these sources;
 # whether all of the tree compiles with it is for tools/test --all to say.
 set(sources
-    experiments/point_summary.cc  # ThreadSanitizer: -Warray-bounds through nlohmann::json
-    scheduler/report/job_report.cc)      # the largest user of the same library
+    experiments/point_summary.cc)  # ThreadSanitizer: -Warray-bounds through nlohmann::json
 
 if(PRESET STREQUAL clang)
   find_program(clang clang++)
