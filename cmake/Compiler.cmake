@@ -8,6 +8,11 @@ if(CCACHE_PROGRAM)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${POSEIDON_LAUNCHER})
   set(CMAKE_C_COMPILER_LAUNCHER ${POSEIDON_LAUNCHER})
 endif()
+# A build links a hundred programs; mold takes half the time of the compilers' own linker for one.
+find_program(POSEIDON_MOLD mold)
+if(POSEIDON_MOLD AND NOT (CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12.1))
+  add_link_options($<$<NOT:$<LINK_LANGUAGE:CUDA>>:-fuse-ld=mold>)
+endif()
 # clang takes a precompiled header only where every macro of the command line is the same, and its
 # build is the one that finds what a source forgot to include.
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)

@@ -76,8 +76,8 @@ SimulatedClusterOptions AnyTraining(uint64_t seed) {
   return seed % 3 == 1 ? UpdatingAtServers(options, Communication::BYTES) : options;
 }
 
-TEST(RecoveryTest, LostFramesDoNotEndTheJob) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+void ExpectLostFramesDoNotEndTheJob(uint64_t begin, uint64_t end) {
+  for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedClusterOptions options = AnyTraining(seed);
     const Undisturbed undisturbed = TrainUndisturbed(options);
@@ -93,8 +93,14 @@ TEST(RecoveryTest, LostFramesDoNotEndTheJob) {
       job.cluster().runtime().At(Seconds(20), [&] { faulty = false; });
       job.DisturbedUntil(Seconds(20));
     });
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
   }
+}
+
+TEST(RecoveryTest, LostFramesDoNotEndTheJob) { ExpectLostFramesDoNotEndTheJob(0, kQuickSeeds); }
+
+TEST(RecoveryTest, SlowLostFramesDoNotEndTheJob) {
+  ExpectLostFramesDoNotEndTheJob(kQuickSeeds, kSeeds / 10);
 }
 
 // When some workers have come to the end, the others have only so long; they may wait for a frame.
@@ -113,7 +119,7 @@ TEST(RecoveryTest, FramesOfTheLastIterationThatAreLostDoNotEndTheJob) {
     };
     ExpectSameDespite(options, undisturbed, std::nullopt, [](WatchedJob&) {});
     EXPECT_EQ(lost, 1);
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
   }
 }
 
@@ -130,8 +136,8 @@ TEST(RecoveryTest, ADeclarationThatIsLostDoesNotEndTheJob) {
   EXPECT_GT(lost, 1);
 }
 
-TEST(RecoveryTest, ACutThatHealsChangesNothing) {
-  for (uint64_t seed = 0; seed < 40; ++seed) {
+void ExpectHealedCutsChangeNothing(uint64_t begin, uint64_t end) {
+  for (uint64_t seed = begin; seed < end; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedClusterOptions options = AnyTraining(seed);
     const Undisturbed undisturbed = TrainUndisturbed(options);
@@ -151,8 +157,14 @@ TEST(RecoveryTest, ACutThatHealsChangesNothing) {
       job.cluster().runtime().At(healed, [&] { is_cut = false; });
       job.DisturbedUntil(healed);
     });
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
   }
+}
+
+TEST(RecoveryTest, ACutThatHealsChangesNothing) { ExpectHealedCutsChangeNothing(0, kQuickSeeds); }
+
+TEST(RecoveryTest, SlowACutThatHealsChangesNothing) {
+  ExpectHealedCutsChangeNothing(kQuickSeeds, kSeeds / 10);
 }
 
 // `scheduler`: it is one of the two that are lost.
@@ -232,7 +244,7 @@ TEST(RecoveryTest, WhoComesToAJobThatNobodyIsLeftOfHearsHowItEnded) {
       EXPECT_THAT(node.end->reason(), testing::HasSubstr("lost every node that had the parameters"))
           << node.id.ToString();
     }
-    if (HasFailure()) return;
+    if (testing::Test::HasFailure()) return;
   }
 }
 
