@@ -54,25 +54,27 @@ function(poseidon_program name)
   endif()
 endfunction()
 
-# How tests are compiled: half of what -O3 takes is spared, and what they time is the rooms' code.
-function(poseidon_test_options target)
+# How tests are compiled, at a level of optimization: half of what -O3 takes is spared by -O1, and a
+# third of the rest by -O0. What they time is the rooms' code.
+function(poseidon_test_options target level)
   poseidon_compile_options(${target})
-  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:-O1>)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:RelWithDebInfo>>:${level}>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     # At -O1 GCC 12 sees string + "literal" write behind its string (a relative of its bug 105651).
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds;-Wno-stringop-overflow>")
   endif()
 endfunction()
 
-# Headers that are compiled once for many targets: poseidon_precompiled(NAME DEPENDS ... HEADERS ...).
+# Headers that are compiled once for many targets: poseidon_precompiled(NAME LEVEL -O1 DEPENDS ...
+# HEADERS ...), which are of the same level of optimization.
 # A target takes them with target_precompile_headers(TARGET REUSE_FROM NAME). NAME is a program, as
 # the compiler wants the same code model of all who share a header; it is never run.
 function(poseidon_precompiled name)
-  cmake_parse_arguments(PRECOMPILED "" "" "DEPENDS;HEADERS" ${ARGN})
+  cmake_parse_arguments(PRECOMPILED "" "LEVEL" "DEPENDS;HEADERS" ${ARGN})
   set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.cc)
   file(GENERATE OUTPUT ${source} CONTENT "int main() {}\n")
   add_executable(${name} EXCLUDE_FROM_ALL ${source})
-  poseidon_test_options(${name})
+  poseidon_test_options(${name} ${PRECOMPILED_LEVEL})
   target_link_libraries(${name} PRIVATE ${PRECOMPILED_DEPENDS})
   target_precompile_headers(${name} PRIVATE ${PRECOMPILED_HEADERS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -80,13 +82,19 @@ endfunction()
 
 # A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...
 # DEPENDS ... [ARGUMENTS ...] [HEADERS torch_test_headers]). One ctest entry a program: starting a
-# program costs more than most tests. HEADERS: what is precompiled for it, if not test_headers.
+# program costs more than most tests. Those with label unit compute little in their own code and are not
+# optimized, unless OPTIMIZED is said. HEADERS: what is precompiled for it, if not test_headers or
+# unoptimized_test_headers.
 # SEPARATE: see poseidon_compile_together. SLOW_TIMEOUT: cases with "Slow" in their name are an entry
 # of their own, slow.NAME, with this limit.
 function(poseidon_test name)
-  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS"
+  cmake_parse_arguments(TEST "OPTIMIZED" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS"
                         "SOURCES;DEPENDS;ARGUMENTS;SEPARATE" ${ARGN})
-  if(NOT TEST_HEADERS)
+  set(level -O1)
+  if(TEST_LABEL STREQUAL unit AND NOT TEST_OPTIMIZED AND NOT TEST_HEADERS)
+    set(level -O0)
+    set(TEST_HEADERS unoptimized_test_headers)
+  elseif(NOT TEST_HEADERS)
     set(TEST_HEADERS test_headers)
   endif()
   if(NOT TEST_TIMEOUT)
@@ -95,7 +103,7 @@ function(poseidon_test name)
   math(EXPR timeout "${TEST_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
   add_executable(${name} ${TEST_SOURCES})
   poseidon_compile_together(${name} SOURCES ${TEST_SOURCES} SEPARATE ${TEST_SEPARATE})
-  poseidon_test_options(${name})
+  poseidon_test_options(${name} ${level})
   target_precompile_headers(${name} REUSE_FROM ${TEST_HEADERS})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
