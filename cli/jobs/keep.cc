@@ -14,7 +14,7 @@ constexpr const char* kScheduler = "poseidon_scheduler";
 
 // The daemon beside this program, unless a path names another.
 std::string PathOf(const std::string& program) {
-  const std::string beside = ProgramDirectory() + "/" + program;
+  std::string beside = ProgramDirectory() + "/" + program;
   const bool is_name = program.find('/') == std::string::npos;
   if (is_name && std::filesystem::exists(beside)) return beside;
   return FindProgram(program);
