@@ -82,16 +82,15 @@ endfunction()
 
 # A GoogleTest program run by ctest: poseidon_test(NAME LABEL unit|simulation|... SOURCES ...
 # DEPENDS ... [ARGUMENTS ...] [HEADERS torch_test_headers]). One ctest entry a program: starting a
-# program costs more than most tests. Those with label unit compute little in their own code and are not
-# optimized, unless OPTIMIZED is said. HEADERS: what is precompiled for it, if not test_headers or
-# unoptimized_test_headers.
+# program costs more than most tests. HEADERS: what is precompiled for it, if not test_headers. Those with
+# label unit and without HEADERS compute little in their own code and are not optimized.
 # SEPARATE: see poseidon_compile_together. SLOW_TIMEOUT: cases with "Slow" in their name are an entry
 # of their own, slow.NAME, with this limit.
 function(poseidon_test name)
-  cmake_parse_arguments(TEST "OPTIMIZED" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS"
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS"
                         "SOURCES;DEPENDS;ARGUMENTS;SEPARATE" ${ARGN})
   set(level -O1)
-  if(TEST_LABEL STREQUAL unit AND NOT TEST_OPTIMIZED AND NOT TEST_HEADERS)
+  if(TEST_LABEL STREQUAL unit AND NOT TEST_HEADERS)
     set(level -O0)
     set(TEST_HEADERS unoptimized_test_headers)
   elseif(NOT TEST_HEADERS)

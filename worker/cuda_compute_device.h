@@ -1,4 +1,5 @@
-// A GPU as a ComputeDevice. In a build without CUDA there are none, and the functions say so.
+// A GPU as a ComputeDevice, and a worker's devices where they may be GPUs. In a build without CUDA
+// there are none, and the functions say so.
 #pragma once
 
 #include <memory>

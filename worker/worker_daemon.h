@@ -16,11 +16,11 @@ namespace poseidon {
 using ReadEngineConfig =
     std::function<std::unique_ptr<EngineConfig>(const JobConfig& config, double compute_factor)>;
 
-// Reads the flags and returns that of the job config. The first thing that main does.
-std::string ReadWorkerFlags(int* argc, char*** argv);
-
 // What its replicas compute on; `first`: the first of its GPUs. Throws ConfigError.
 using MakeDevices = std::function<WorkerDevices(const JobConfig& config, int first)>;
+
+// Reads the flags and returns that of the job config. The first thing that main does.
+std::string ReadWorkerFlags(int* argc, char*** argv);
 
 // Takes part in the job of the flags to its end, and returns the exit code.
 int RunWorker(const char* argv0, const ReadEngineConfig& read, const MakeDevices& make_devices);

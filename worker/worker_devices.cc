@@ -10,6 +10,7 @@
 #include "worker/host_net.h"
 
 namespace poseidon {
+
 void WorkerDevices::Describe(WorkerSessionOptions& options) const {
   if (devices.empty()) return;
   options.device = &devices[0]->device();

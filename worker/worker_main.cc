@@ -29,7 +29,7 @@ int BecomeTorchWorker(const std::string& config, const std::vector<char*>& argum
   }
   if (training.engine() != Training::TORCH && training.device() != Training::CUDA) return 0;
   // OpenBLAS starts a thread for each core as soon as it is loaded, all of which spin for a while,
-  // although the job's are fewer. No other thread is there that reads the environment.
+  // although the job's are fewer. No other thread reads the environment.
   setenv("OPENBLAS_NUM_THREADS", std::to_string(std::max(1, training.threads())).c_str(),
          /*overwrite=*/0);
   execv(TorchWorker().c_str(), arguments.data());

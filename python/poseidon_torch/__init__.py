@@ -209,7 +209,7 @@ def distribute(
     _check_start(model, optimizer)
     if update != "server":
         _refuse_recovery("with update='worker'", "use update='server'")
-    _expect_local_steps()
+    _refuse_local_steps()
     check_compilation(model, overlap)
     layers = layers_of(model)
     if example is not None:
@@ -364,23 +364,25 @@ def _refuse_recovery(what: str, instead: str) -> None:
         )
 
 
-def _expect_local_steps(every: int = 1, fragments: int = 1, overlap_steps: int = 0) -> None:
-    """That a job config, where there is one, says so, too: by that the scheduler plans, and waits for exchanges."""
-    if _process.session is None:
-        return
-    wanted = {"local_steps": every, "fragments": fragments, "overlap_steps": overlap_steps}
-    said = _process.session.local_steps
-    if said == wanted:
-        return
-    if every == 1:
+def _refuse_local_steps() -> None:
+    """For what exchanges gradients in every step."""
+    said = 1 if _process.session is None else _process.session.local_steps["local_steps"]
+    if said != 1:
         raise ConfigError(
-            f"communication.local_steps is {said['local_steps']} in the job config, and distribute exchanges gradients "
-            "in every step; leave it out there, or use DiLoCo"
+            f"communication.local_steps is {said} in the job config, and distribute exchanges gradients in every step; "
+            "leave it out there, or use DiLoCo"
         )
-    raise ConfigError(
-        f"the job config's communication says {_fields(said)}, and DiLoCo was called with every, which is local_steps "
-        f"there, fragments and overlap_steps as in {_fields(wanted)}; make them alike"
-    )
+
+
+def _expect_local_steps(every: int, fragments: int, overlap_steps: int) -> None:
+    """That a job config, where there is one, says so, too: by that the scheduler plans, and waits for exchanges."""
+    wanted = {"local_steps": every, "fragments": fragments, "overlap_steps": overlap_steps}
+    said = wanted if _process.session is None else _process.session.local_steps
+    if said != wanted:
+        raise ConfigError(
+            f"the job config's communication says {_fields(said)}, and DiLoCo was called with every, which is "
+            f"local_steps there, fragments and overlap_steps as in {_fields(wanted)}; make them alike"
+        )
 
 
 def _fields(values: Dict[str, int]) -> str:

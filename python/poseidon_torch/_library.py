@@ -49,7 +49,7 @@ class Rewound(Exception):
 _CLASSES = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
 _REWOUND = -1  # POSEIDON_REWOUND
 
-_Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
+Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
 
 
 class _SessionOptions(ctypes.Structure):
@@ -59,7 +59,7 @@ class _SessionOptions(ctypes.Structure):
         ("host", c_char_p),
         ("trace_directory", c_char_p),
         ("rank", c_int),
-        ("interrupted", _Interrupted),
+        ("interrupted", Interrupted),
         ("context", c_void_p),
         ("goes_back", c_int),
         ("incarnation", c_uint64),
@@ -126,26 +126,6 @@ class _LayerMemory(ctypes.Structure):
     ]
 
 
-class _CommunicatorOptions(ctypes.Structure):
-    _fields_ = [
-        ("rank", c_int),
-        ("ranks", c_int),
-        ("endpoints", POINTER(c_char_p)),
-        ("bind_host", c_char_p),
-        ("lanes", c_int),
-        ("deadline_seconds", c_double),
-        ("interrupted", _Interrupted),
-        ("context", c_void_p),
-        ("key_file", c_char_p),
-        ("allow", POINTER(c_char_p)),
-        ("networks", c_int),
-    ]
-
-
-class _CollectiveOptions(ctypes.Structure):
-    _fields_ = [("scheme", c_int), ("codec", c_int), ("chunk_bytes", c_int64)]
-
-
 def _candidates(name: str, in_package: str, in_build: str) -> list:
     return [_PACKAGE / in_package / name, _BUILD / in_build / name]
 
@@ -176,9 +156,9 @@ def find_program(name: str) -> str:
     return found
 
 
-_LIB = _load()
-_LIB.poseidon_version.restype = c_char_p
-_LIB.poseidon_last_error.restype = c_char_p
+LIB = _load()
+LIB.poseidon_version.restype = c_char_p
+LIB.poseidon_last_error.restype = c_char_p
 for _name, _arguments in {
     "session_create": [POINTER(_SessionOptions), POINTER(c_void_p)],
     "session_rank": [c_void_p],
@@ -206,30 +186,25 @@ for _name, _arguments in {
     "session_send_statistics": [c_void_p, c_void_p, c_int64],
     "session_await_statistics": [c_void_p, c_void_p, c_int64],
     "session_fail": [c_void_p, c_char_p],
-    "communicator_create": [POINTER(_CommunicatorOptions), POINTER(c_void_p)],
-    "communicator_all_reduce": [c_void_p, c_void_p, c_int64, POINTER(_CollectiveOptions)],
-    "communicator_all_gather": [c_void_p, c_void_p, POINTER(c_int64), POINTER(_CollectiveOptions)],
-    "communicator_barrier": [c_void_p],
 }.items():
-    getattr(_LIB, "poseidon_" + _name).argtypes = _arguments
-for _name in ("session_destroy", "communicator_destroy"):
-    getattr(_LIB, "poseidon_" + _name).argtypes = [c_void_p]
-    getattr(_LIB, "poseidon_" + _name).restype = None
-_LIB.poseidon_session_iteration.restype = c_int64
+    getattr(LIB, "poseidon_" + _name).argtypes = _arguments
+LIB.poseidon_session_destroy.argtypes = [c_void_p]
+LIB.poseidon_session_destroy.restype = None
+LIB.poseidon_session_iteration.restype = c_int64
 
 
 # Those that are called for each layer of each iteration.
-_MEMORY = _LIB.poseidon_session_memory
-_GRADIENT_READY = _LIB.poseidon_session_gradient_ready
-_WAIT_FRESH = _LIB.poseidon_session_wait_fresh
+_MEMORY = LIB.poseidon_session_memory
+_GRADIENT_READY = LIB.poseidon_session_gradient_ready
+_WAIT_FRESH = LIB.poseidon_session_wait_fresh
 
 
 def version() -> str:
     """Of the library: "0.1.0"."""
-    return _LIB.poseidon_version().decode()
+    return LIB.poseidon_version().decode()
 
 
-class _Calls:
+class Calls:
     """Carries out the calls of one handle, and keeps what a signal's handler raised meanwhile."""
 
     def __init__(self, watch: Callable[[], None]):
@@ -239,7 +214,7 @@ class _Calls:
         asked = self._asked()
         next(asked)
         # Kept as long as the library may call it.
-        self.interrupted = _Interrupted(asked.send)
+        self.interrupted = Interrupted(asked.send)
 
     def _asked(self) -> Generator[bool, Optional[int], None]:
         """Answers each call of the library's by whether something was raised since it began to wait."""
@@ -257,7 +232,7 @@ class _Calls:
                 self._raised = raised
 
     def __call__(self, name: str, *arguments) -> None:
-        self.check(getattr(_LIB, "poseidon_" + name)(*arguments))
+        self.check(getattr(LIB, "poseidon_" + name)(*arguments))
 
     def check(self, code: int) -> None:
         """Raises what a call's code says."""
@@ -268,7 +243,7 @@ class _Calls:
         if self._raised is not None:
             raised, self._raised = self._raised, None
             raise raised
-        message = _LIB.poseidon_last_error().decode(errors="replace")
+        message = LIB.poseidon_last_error().decode(errors="replace")
         raise _CLASSES.get(code, PoseidonError)(message, code)
 
 
@@ -320,7 +295,7 @@ class Session:
         number of this process's own; `replaces`: that of the dead one whose place it takes. Raises PoseidonError. In a
         job with `recovery` all calls from begin to finish may raise Rewound.
         """
-        self._call = _Calls(watch)
+        self._call = Calls(watch)
         self._memory = _LayerMemory()
         self._memory_pointer = ctypes.pointer(self._memory)
         options = _SessionOptions(
@@ -334,8 +309,8 @@ class Session:
             replaces=replaces,
         )
         self._call("session_create", options, ctypes.byref(self._call.handle))
-        self.rank: int = _LIB.poseidon_session_rank(self._call.handle)
-        self.workers: int = _LIB.poseidon_session_workers(self._call.handle)
+        self.rank: int = LIB.poseidon_session_rank(self._call.handle)
+        self.workers: int = LIB.poseidon_session_workers(self._call.handle)
 
     def declare(
         self,
@@ -435,7 +410,7 @@ class Session:
 
     def wants_layer_times(self) -> bool:
         """Whether the job plans by how long layers compute (policy TIME)."""
-        return bool(_LIB.poseidon_session_wants_layer_times(self._call.handle))
+        return bool(LIB.poseidon_session_wants_layer_times(self._call.handle))
 
     def report_layer_times(self, forward_ms: Sequence[float], backward_ms: Sequence[float]) -> None:
         """Of all layers, as measured; once. When all workers have, the plan may change."""
@@ -451,20 +426,20 @@ class Session:
     @property
     def iteration(self) -> int:
         """That which is computed, or is next."""
-        return _LIB.poseidon_session_iteration(self._call.handle)
+        return LIB.poseidon_session_iteration(self._call.handle)
 
     @property
     def local_steps(self) -> Dict[str, int]:
         """The job config's `local_steps`, `fragments` and `overlap_steps`, by these names."""
         return {
-            name: getattr(_LIB, "poseidon_session_" + name)(self._call.handle)
+            name: getattr(LIB, "poseidon_session_" + name)(self._call.handle)
             for name in ("local_steps", "fragments", "overlap_steps")
         }
 
     @property
     def recovers(self) -> bool:
         """Whether the job goes back after a loss."""
-        return bool(_LIB.poseidon_session_recovers(self._call.handle))
+        return bool(LIB.poseidon_session_recovers(self._call.handle))
 
     def go_back(self) -> None:
         """After Rewound: waits until the job goes on, from `iteration`; all layers' memory is elsewhere."""
@@ -472,11 +447,11 @@ class Session:
 
     def sends_statistics(self) -> bool:
         """After begin or go_back: whether this worker is to send_statistics."""
-        return bool(_LIB.poseidon_session_sends_statistics(self._call.handle))
+        return bool(LIB.poseidon_session_sends_statistics(self._call.handle))
 
     def awaits_statistics(self) -> bool:
         """After declare: whether this worker has come to a job under way, and is to await_statistics."""
-        return bool(_LIB.poseidon_session_awaits_statistics(self._call.handle))
+        return bool(LIB.poseidon_session_awaits_statistics(self._call.handle))
 
     def send_statistics(self, statistics: Floats) -> None:
         """What the model has beside its parameters."""
@@ -497,61 +472,7 @@ class Session:
     def close(self) -> None:
         """Without finish before it, the other nodes hear that this one gives up."""
         handle, self._call.handle = self._call.handle, c_void_p()
-        _LIB.poseidon_session_destroy(handle)
-
-
-class Communicator:
-    """All-reduce and all-gather without a job (include/poseidon/communicator.h). One thread at a time."""
-
-    def __init__(
-        self,
-        rank: int,
-        endpoints: Sequence[str],
-        lanes: int = 1,
-        deadline_seconds: float = 60.0,
-        key_file: str = "",
-        allow: Sequence[str] = (),
-    ):
-        """`endpoints`: "host:port" of all ranks; this one listens on its own. Waits for all. `key_file`: of a key that
-        all ranks share; `allow`: networks that connections may come from (docs/security.md). Raises PoseidonError.
-        """
-        self._call = _Calls(lambda: None)
-        self._ranks = len(endpoints)
-        texts = (c_char_p * len(endpoints))(*(endpoint.encode() for endpoint in endpoints))
-        networks = (c_char_p * len(allow))(*(network.encode() for network in allow))
-        options = _CommunicatorOptions(
-            rank=rank,
-            ranks=len(endpoints),
-            endpoints=texts,
-            lanes=lanes,
-            deadline_seconds=deadline_seconds,
-            interrupted=self._call.interrupted,
-            key_file=key_file.encode(),
-            allow=networks,
-            networks=len(allow),
-        )
-        self._call("communicator_create", options, ctypes.byref(self._call.handle))
-
-    def all_reduce(self, address: int, size: int, scheme: int = 0, codec: int = 0) -> None:
-        """`size` float32 at `address` become the sum of all ranks'. Scheme and codec as in poseidon.h."""
-        options = _CollectiveOptions(scheme, codec, 0)
-        self._call("communicator_all_reduce", self._call.handle, address, size, options)
-
-    def all_gather(self, address: int, counts: Sequence[int]) -> None:
-        """The memory at `address` is all ranks' blocks, counts[r] float32 of rank r; each brings its own."""
-        if len(counts) != self._ranks:
-            raise ConfigError(f"all_gather of {self._ranks} ranks was given {len(counts)} counts")
-        blocks = (c_int64 * len(counts))(*counts)
-        self._call("communicator_all_gather", self._call.handle, address, blocks, None)
-
-    def barrier(self) -> None:
-        """Returns when all ranks have called it."""
-        self._call("communicator_barrier", self._call.handle)
-
-    def close(self) -> None:
-        """What other ranks still need of this one is sent."""
-        handle, self._call.handle = self._call.handle, c_void_p()
-        _LIB.poseidon_communicator_destroy(handle)
+        LIB.poseidon_session_destroy(handle)
 
 
 if sys.byteorder != "little":

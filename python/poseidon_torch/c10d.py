@@ -31,7 +31,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 
-from . import _library
+from ._communicator import Communicator
 from ._job import free_ports, own_address, resolve
 from ._library import ConfigError
 
@@ -97,7 +97,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         self._name = ""
         self._size = size
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
-        self._communicator = _library.Communicator(
+        self._communicator = Communicator(
             rank,
             _endpoints(store, rank, size),
             deadline_seconds=timeout.total_seconds(),

@@ -25,7 +25,7 @@
 
 #include "proto/bucket.h"
 #include "tests/bench/usage.h"
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 
 DEFINE_string(nets, "VGG19,GoogLeNet,ResNet-50", "Which of them.");
 DEFINE_string(results, "", "A file to go on with; empty: none.");

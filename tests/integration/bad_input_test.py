@@ -279,6 +279,18 @@ class BadNetTest(BadInputTest):
         )
         self.assertEqual(plan.wait(), cluster.SUCCESS)
 
+    def test_only_a_replay_can_be_slowed(self):
+        if not cluster.has_torch():
+            self.skipTest("this build has no libtorch")
+        self.write_net()
+        config = self.write("config.prototxt", self.job)
+        for factor in ("2", "0", "nan"):
+            self.assert_ends(
+                self.start("poseidon_worker", f"--config={config}", f"--compute_factor={factor}"),
+                cluster.CONFIG_ERROR,
+                "training.engine is TORCH, which computes as fast as it can; --compute_factor is for REPLAY",
+            )
+
     def test_missing_net_file(self):
         self.write_net(solver="\n" + SOLVER.replace("net.prototxt", "nets/lenet.prototxt"))
         self.refuse(

@@ -347,6 +347,7 @@ class Misuse(unittest.TestCase):
                     f"fragments and overlap_steps as in {asked}; make them alike"
                     for asked in (
                         "local_steps: 100 fragments: 1 overlap_steps: 0",
+                        "local_steps: 1 fragments: 1 overlap_steps: 0",
                         "local_steps: 4 fragments: 2 overlap_steps: 1",
                     )
                 ),

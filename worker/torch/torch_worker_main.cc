@@ -14,7 +14,7 @@ namespace poseidon {
 namespace {
 
 std::unique_ptr<EngineConfig> ReadConfig(const JobConfig& config, double compute_factor) {
-  // Nobody has changed the config since poseidon_worker read it, but somebody could have.
+  // On GPUs.
   if (config.job.training().engine() == Training::REPLAY) {
     return ReadReplayConfig(config, compute_factor);
   }

@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "python"))
 
 from poseidon_torch import c10d
-from poseidon_torch._library import Communicator
+from poseidon_torch._communicator import Communicator
 
 AIM = 1.05
 DEADLINE_SECONDS = 60

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from poseidon_torch import c10d
-from poseidon_torch._library import Communicator
+from poseidon_torch._communicator import Communicator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from ddp_tutorial import demo_basic, demo_checkpoint

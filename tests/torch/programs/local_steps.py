@@ -11,6 +11,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for asked in (
     psd.distribute,
     psd.DiLoCo,
+    lambda *given: psd.DiLoCo(*given, every=1),
     lambda *given: psd.DiLoCo(*given, every=4, fragments=2, overlap_steps=1),
 ):
     try:

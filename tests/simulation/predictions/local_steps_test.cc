@@ -12,7 +12,7 @@
 #include "planner/cost/information_book.h"
 #include "planner/predictor.h"
 #include "simulation/training_simulation.h"
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 #include "tests/simulation/training_case.h"
 #include "tests/unit/planner/reference_models.h"
 

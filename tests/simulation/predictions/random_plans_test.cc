@@ -15,7 +15,7 @@
 #include "proto/bucket.h"
 #include "simulation/simulation_size.h"
 #include "simulation/training_simulation.h"
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 #include "tests/unit/planner/reference_models.h"
 
 namespace poseidon {

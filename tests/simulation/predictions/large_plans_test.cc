@@ -6,7 +6,7 @@
 
 #include "planner/planner.h"
 #include "planner/time_planner.h"
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 #include "tests/unit/planner/reference_models.h"
 
 namespace poseidon {

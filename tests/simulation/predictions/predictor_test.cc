@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 
 namespace poseidon {
 namespace {

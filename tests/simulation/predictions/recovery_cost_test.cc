@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 
 namespace poseidon {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "simulation/cluster_layout.h"
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {

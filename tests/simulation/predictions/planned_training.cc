@@ -1,4 +1,4 @@
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 
 #include <algorithm>
 

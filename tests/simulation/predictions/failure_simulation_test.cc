@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/simulation/planned_training.h"
+#include "tests/simulation/predictions/planned_training.h"
 
 namespace poseidon {
 namespace {
