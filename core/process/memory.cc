@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <string>
@@ -56,5 +57,15 @@ int64_t OutOfMemoryKills() {
 }
 
 int64_t ResidentMemory() { return OwnBytes(1); }
+
+void KeepFreedMemory() {
+  // glibc's thresholds follow blocks of up to this size, its own bookkeeping included.
+  constexpr size_t kLargestThreshold = 32 << 20;
+  constexpr size_t kBookkeeping = 64 << 10;
+  // Nobody touches the block, so it takes no memory. A compiler would leave out a block whose
+  // pointer nobody sees.
+  void* volatile block = std::malloc(kLargestThreshold - kBookkeeping);
+  std::free(block);
+}
 
 }  // namespace poseidon

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/net/host_address.h"
+#include "core/process/memory.h"
 #include "core/process/resource_limits.h"
 #include "core/steady_now.h"
 #include "transport/zmq/zmq_admission.h"
@@ -43,6 +44,8 @@ ZmqRuntime::ZmqRuntime(NodeId self, const ZmqOptions& options) {
   const std::optional<std::string> shortage =
       FindThreadShortage(ThreadsOf(options), "a node of this job");
   if (shortage) throw Error(ExitCode::kFailure, *shortage);
+  // ZeroMQ receives each frame into a block of its own.
+  KeepFreedMemory();
   try {
     implementation_ = std::make_unique<Implementation>(self, options);
   } catch (const zmq::error_t& error) {
