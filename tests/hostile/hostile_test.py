@@ -12,11 +12,9 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
-
-import cluster  # noqa: E402
-import surroundings  # noqa: E402
-import trials  # noqa: E402
+import cluster
+import surroundings
+import trials
 
 # Words of libraries and of our own mistakes, which no user should read.
 UNFIT = r"Check failed|terminate called|std::|\[json\.exception|Traceback|Segmentation"

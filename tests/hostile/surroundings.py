@@ -4,14 +4,11 @@ start few threads."""
 import os
 import shutil
 import subprocess
-import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
-
-import cluster  # noqa: E402  pylint: disable=wrong-import-position
-import zmtp  # noqa: E402  pylint: disable=wrong-import-position
+import cluster
+import zmtp
 
 NOBODY = 65534
 # Connections to each port.

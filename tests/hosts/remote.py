@@ -6,13 +6,10 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import unittest
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../integration"))
-
-import cluster  # noqa: E402
+import cluster
 
 # What stands for ssh where there is no server. Hosts called dead refuse, hosts called silent never
 # answer.

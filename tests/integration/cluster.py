@@ -4,8 +4,8 @@ A test is a ClusterTest: it has a directory of its own, starts daemons with star
 `poseidon run` with run_job(), and finds every process that is left behind, whoever started it.
 Every wait has a limit, and every process dies with the test, however that ends.
 
-A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch] [--slow]`; what
-else is given goes to unittest. --slow runs the cases marked with slow() and no others, without it they
+A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch] [--slow]`, with
+this folder in PYTHONPATH; what else is given goes to unittest. --slow runs the cases marked with slow() and no others, without it they
 are left out.
 """
 

@@ -53,7 +53,7 @@ TEST(ZmqRuntime, DropsWhatQueuesWhenAnActorSaysSo) {
 // What is told of is a connection that has been there for as long as may pass without a word from
 // the other machine, and ends: a peer that is only silent is not lost, and one that closes a
 // connection sooner has done so itself. (A link that is cut:
-// tests/integration/cut_network_test.py.)
+// tests/integration/recovery/cut_network_test.py.)
 TEST(ZmqRuntime, TellsOfALostConnectionToWhoeverWatchesIt) {
   constexpr std::chrono::milliseconds kLostAfter(50);
   auto nodes = MakeNodes(3, Lanes(0));

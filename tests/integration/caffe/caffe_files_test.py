@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 FOUND = ["POSEIDON_CAFFE_INCLUDE", "POSEIDON_CAFFE_PROTO_INCLUDE", "POSEIDON_CAFFE_LIBRARY"]
 
 

@@ -1,5 +1,5 @@
 // Trains as `caffe train` does.
-#include "tests/integration/caffe_programs/fake_caffe.h"
+#include "tests/integration/caffe/caffe_programs/fake_caffe.h"
 
 int main() {
   const caffe::SolverParameter parameter;

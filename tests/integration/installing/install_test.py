@@ -12,7 +12,7 @@ import tempfile
 import cluster
 import installed
 
-PROGRAMS = pathlib.Path(__file__).resolve().parent / "front_programs"
+PROGRAMS = pathlib.Path(__file__).resolve().parent
 
 
 def interface(library):

@@ -7,7 +7,7 @@
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "core/program.h"
-#include "tests/integration/moved_values.h"
+#include "tests/integration/caffe/moved_values.h"
 
 DEFINE_string(from, "", "The model.");
 DEFINE_string(to, "", "Where to write it.");

@@ -1,5 +1,5 @@
 // libcaffe.so of no version: it has solvers, but not all constructors unless it is told to.
-#include "tests/integration/caffe_programs/fake_caffe.h"
+#include "tests/integration/caffe/caffe_programs/fake_caffe.h"
 
 namespace caffe {
 

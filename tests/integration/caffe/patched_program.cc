@@ -13,7 +13,7 @@
 #include "proto/job_config.h"
 #include "proto/model_size.h"
 #include "proto/update_rule_message.h"
-#include "tests/integration/moved_values.h"
+#include "tests/integration/caffe/moved_values.h"
 #include "worker/torch/torch_engine.h"
 
 DEFINE_string(config, "", "The job config.");
