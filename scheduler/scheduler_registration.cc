@@ -124,7 +124,10 @@ void SchedulerActor::AnswerAfterEnd(const wire::Register& request, Outbox& outbo
 bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox) {
   const uint64_t incarnation = request.incarnation();
   if (roster_.Find(incarnation)) return false;
-  if (!roster_.IsTaken(request)) {
+  // While the others hold, a supervisor may start another process for the lost rank: a spare is
+  // given it only then (FillWithSpares), also if it happens to ask again in between.
+  const bool waits = phase_ == Phase::kHolding && spares_.Has(incarnation);
+  if (!waits && !roster_.IsTaken(request)) {
     spares_.Forget(incarnation);
     return false;
   }

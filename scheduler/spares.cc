@@ -36,6 +36,11 @@ std::optional<wire::Register> Spares::Take(Role role) {
   return request;
 }
 
+bool Spares::Has(uint64_t incarnation) const {
+  return std::ranges::any_of(
+      spares_, [&](const Spare& spare) { return spare.request.incarnation() == incarnation; });
+}
+
 void Spares::Forget(uint64_t incarnation) {
   std::erase_if(spares_,
                 [&](const Spare& spare) { return spare.request.incarnation() == incarnation; });

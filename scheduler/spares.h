@@ -31,6 +31,7 @@ class Spares {
   std::optional<Address> Keep(const wire::Register& request, Time now);
   // The one of the role that has waited longest; it is a spare no more.
   std::optional<wire::Register> Take(Role role);
+  bool Has(uint64_t incarnation) const;
   void Forget(uint64_t incarnation);
   // Forgets those that stopped repeating their registration; returns them.
   std::vector<wire::Node> DropSilent(Time now, Duration allowed_silence);

@@ -86,6 +86,10 @@ void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {
     OnProgress(envelope);
   } else if (envelope.kind == MessageKind::kRecovered) {
     CHECK(record_->recoveries.emplace_back().ParseFromString(envelope.body.ToString()));
+  } else if (envelope.kind == MessageKind::kNotice) {
+    wire::Notice notice;
+    CHECK(notice.ParseFromString(envelope.body.ToString()));
+    record_->notices.push_back(notice.text());
   } else if (envelope.kind == MessageKind::kLayerTimes) {
     CHECK(record_->times.emplace().ParseFromString(envelope.body.ToString()));
     if (!replan_) return;

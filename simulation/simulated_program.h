@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "core/time.h"
@@ -64,6 +65,7 @@ struct SchedulerRecord {
   std::map<int, wire::WorkerReport> reports;  // by the worker's rank
   int64_t progress_messages = 0;
   std::vector<wire::Recovered> recoveries;
+  std::vector<std::string> notices;  // lines for the user
   // By iteration: the ranks of the workers that said how it went; in jobs that keep a journal.
   std::map<int64_t, std::set<int>> reported;
   // What the schedulers of the job have written down, one after the other.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/simulation/recovery/recovery_case.h"
 
 namespace poseidon {
@@ -37,6 +39,16 @@ void ExpectEndedWell(const SimulatedCluster& cluster) {
     ASSERT_TRUE(node.end) << node.id.ToString() << " has not ended";
     EXPECT_EQ(node.end->exit_code(), 0) << node.id.ToString() << ": " << node.end->reason();
   }
+}
+
+// The user is told of each spare that takes a rank.
+void ExpectTold(const SimulatedCluster& cluster) {
+  const auto told = std::ranges::count_if(cluster.scheduler().notices, [](const auto& notice) {
+    return notice.find("a spare, takes the place") != std::string::npos;
+  });
+  const auto took =
+      (cluster.node(kSpareWorker).epoch != 0) + (cluster.node(kSpareServer).epoch != 0);
+  EXPECT_EQ(told, took);
 }
 
 // All workers that live have the undisturbed parameters. Whether the spare one was needed.
@@ -82,6 +94,7 @@ bool ExpectSpareTakesOver(uint64_t seed) {
     if (seed % 4 == 0) continue;  // while there is no scheduler nobody is asked
     EXPECT_LE(recovered.restored_seconds(), kSecondsToGoOn);
   }
+  if (seed % 4 != 0) ExpectTold(cluster);  // one that comes back does not know who was a spare
   return ExpectSame(cluster, options, undisturbed.parameters);
 }
 
@@ -96,6 +109,8 @@ void ExpectSparesTakeOver(uint64_t begin, uint64_t end) {
 }
 
 TEST(SpareTest, TakesTheRankOfOneThatDies) { ExpectSparesTakeOver(0, kQuickSeeds); }
+// In this job a spare repeats its registration in the moment between the loss and all holding.
+TEST(SpareTest, IsToldOfWhenItAsksWhileTheOthersHold) { ExpectSparesTakeOver(161, 162); }
 TEST(SpareTest, SlowTakesTheRankOfOneThatDies) { ExpectSparesTakeOver(kQuickSeeds, kSeeds); }
 
 SimulatedClusterOptions TinyWithSpares(const Undisturbed& undisturbed) {

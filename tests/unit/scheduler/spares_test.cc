@@ -60,7 +60,9 @@ TEST(SparesTest, WhoHasWaitedLongestIsTakenFirst) {
 TEST(SparesTest, ForgetsOneThatHasARankNow) {
   Spares spares(TwoWorkersAndAServer());
   spares.Keep(Request(Role::kWorker, 1), {});
+  EXPECT_TRUE(spares.Has(1));
   spares.Forget(1);
+  EXPECT_FALSE(spares.Has(1));
   EXPECT_FALSE(spares.Take(Role::kWorker));
 }
 
