@@ -272,6 +272,7 @@ const Verb kSimulate{
          {"goodput", "X", ""},
          {"latency", "TIME", ""},
          {"message_cost", "TIME", ""},
+         {"disturbance", "NAME", ""},
          {"colocated", "", ""},
          {"flops", "X",
           "Floating-point operations a second of a GPU, for the times of layers and for "

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "client/pace/own_seconds.h"
 #include "client/sync/gradient_buffers.h"
 #include "core/arithmetic/codec.h"
 #include "core/error.h"
@@ -256,6 +257,7 @@ void WorkerProtocol::OnPauseRequest(Outbox& outbox) {
 void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
   CHECK(phase_ == Phase::kTraining) << "an iteration ends while another plan is awaited";
   progress.set_iteration(iteration_);
+  spread_.Add(ComputeSeconds(progress), progress.images());
   SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
   if (context_->kept != nullptr) {
     done_.push_back(progress);
@@ -342,6 +344,7 @@ void WorkerProtocol::Finish(wire::WorkerReport report, Outbox& outbox) {
   *report.mutable_buckets() = past_plans_.buckets();
   *report.mutable_peers() = past_plans_.peers();
   report.set_dropped_frames(report.dropped_frames() + past_plans_.dropped_frames());
+  if (const auto pace = spread_.Pace()) *report.mutable_pace() = *pace;
   Envelope envelope = MakeEnvelope(MessageKind::kFinished, kScheduler, report);
   report_ = envelope.body;
   SendToScheduler(std::move(envelope), outbox);

@@ -40,6 +40,7 @@
 #include <vector>
 
 #include "client/bucket_progress.h"
+#include "client/pace/compute_spread.h"
 #include "client/plan_handover.h"
 #include "client/sync/plan_transition.h"
 #include "client/sync/syncer.h"
@@ -142,7 +143,8 @@ class WorkerProtocol {
   // why it can't.
   void Leave(Outbox& outbox);
 
-  // `report` lacks only what the plans have counted: buckets, peers and dropped frames.
+  // `report` lacks only what the plans have counted, buckets, peers and dropped frames, and the
+  // pace.
   void Finish(wire::WorkerReport report, Outbox& outbox);
 
   // Sends it from this worker, in the job's epoch.
@@ -188,6 +190,7 @@ class WorkerProtocol {
   // What has been said to the scheduler and may have to be said to another one.
   Payload declaration_;                // until there is a plan
   std::deque<wire::Progress> done_;    // the last iterations, in a job that recovers
+  ComputeSpread spread_;               // of all that this process has done
   Payload report_;                     // in kFinished
   std::optional<Payload> statistics_;  // under the present plan
   Phase phase_ = Phase::kJoining;

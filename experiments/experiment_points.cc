@@ -100,6 +100,9 @@ ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const 
   }
   *point.job.mutable_cluster() = ClusterFor(sweep, system, choice);
   const Cluster& cluster = point.job.cluster();
+  if (model.disturbance && !cluster.has_disturbance()) {
+    *point.job.mutable_cluster()->mutable_disturbance() = *model.disturbance;
+  }
   *point.job.mutable_communication() = CommunicationFor(sweep, system, cluster.workers());
   if (model.training) {
     *point.job.mutable_training() = *model.training;

@@ -14,6 +14,8 @@ namespace poseidon {
 // A net of the experiment, as whoever can read nets has read it.
 struct ExperimentModel {
   ModelSpec model;  // of one device: `batch` is a device's
+  // Of the machine that a profile was measured on; counts where the file says none.
+  std::optional<Disturbance> disturbance;
   // For a net that is really trained: the solver's path and the settings to train it with.
   std::optional<Training> training;
   // Then, all that its files say: what tells one training from another.

@@ -135,6 +135,12 @@ ExperimentPoint InSlowMotion(ExperimentPoint point, int factor) {
     layer.set_forward_ms(factor * layer.forward_ms());
     layer.set_backward_ms(factor * layer.backward_ms());
   }
+  if (cluster.has_disturbance()) {
+    Disturbance& disturbance = *cluster.mutable_disturbance();
+    disturbance.set_stall_interval_seconds(factor * disturbance.stall_interval_seconds());
+    disturbance.set_stall_seconds(factor * disturbance.stall_seconds());
+    disturbance.set_layer_cost(longer(disturbance.layer_cost()));
+  }
   cluster.set_flops(cluster.flops() / factor);
   cluster.set_reduction_rate(cluster.reduction_rate() / factor);
   cluster.set_update_rate(cluster.update_rate() / factor);

@@ -1,5 +1,6 @@
 #include "experiments/simulated_point.h"
 
+#include "client/pace/compute_disturbance.h"
 #include "core/program.h"
 #include "core/time.h"
 #include "planner/cost/cluster_model.h"
@@ -39,8 +40,12 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
       if (interrupted()) throw Interrupted();
     };
   }
+  Job job = point.job;
+  if (!job.cluster().has_disturbance()) {
+    *job.mutable_cluster()->mutable_disturbance() = MeasuredDisturbance();
+  }
   const SimulatedTraining training =
-      SimulateTraining(point.job, point.model, steady, point.condition, control);
+      SimulateTraining(job, point.model, steady, point.condition, control);
   PointResult result;
   result.iteration = training.iteration;
   result.compute = training.compute;

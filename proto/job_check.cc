@@ -26,6 +26,7 @@ class ClusterChecker {
     CheckNetwork();
     CheckTiers();
     CheckDevices();
+    CheckDisturbance();
   }
 
  private:
@@ -68,6 +69,25 @@ class ClusterChecker {
     fields_.CheckRate(CheckBitRate, "cluster.device_bandwidth", cluster.device_bandwidth());
     if (cluster.has_copy_bandwidth())
       fields_.CheckRate(CheckBitRate, "cluster.copy_bandwidth", cluster.copy_bandwidth());
+  }
+
+  void CheckDisturbance() const {
+    const Disturbance& disturbance = job().cluster().disturbance();
+    const std::string field = "cluster.disturbance.";
+    fields_.CheckRange(field + "iteration_spread", disturbance.iteration_spread(), 0, 1);
+    fields_.CheckRange(field + "layer_spread", disturbance.layer_spread(), 0, 1);
+    fields_.CheckRate(CheckDelay, field + "layer_cost", disturbance.layer_cost());
+    const double interval = disturbance.stall_interval_seconds();
+    if (disturbance.has_stall_interval_seconds() && interval != 0) {
+      fields_.CheckRange(field + "stall_interval_seconds", interval, 1e-3, 1e6);
+    }
+    if (interval == 0 && disturbance.stall_seconds() != 0) {
+      fields_.Fail(field + "stall_seconds",
+                   field +
+                       "stall_seconds is set; say with stall_interval_seconds how far apart "
+                       "stalls are");
+    }
+    fields_.CheckRange(field + "stall_seconds", disturbance.stall_seconds(), 0, interval);
   }
 
   void CheckNetwork() const {

@@ -31,12 +31,13 @@ ComputeWalk::ComputeWalk(const Options& options)
   timer_.emplace(layers);
 }
 
-void ComputeWalk::Begin(int64_t iteration, Time now) {
+void ComputeWalk::Begin(int rank, int64_t iteration, Time now) {
   iteration_ = iteration;
+  options_.disturbance.Begin(rank, iteration);
   since_ = now;
   move_ = 0;
   computing_ = true;
-  options_.iterations->push_back({now, {}, {}, iteration});
+  options_.iterations->push_back({.begin = now, .iteration = iteration});
 }
 
 void ComputeWalk::Abandon() {
@@ -52,8 +53,13 @@ Duration ComputeWalk::Start(Time now) {
   }
   since_ = now;
   const double factor = options_.compute_factor * part_;
-  if (factor == 1) return move().time;
-  return Duration(std::llround(static_cast<double>(move().time.count()) * factor));
+  const Duration planned =
+      factor == 1 ? move().time
+                  : Duration(std::llround(static_cast<double>(move().time.count()) * factor));
+  const auto pass = static_cast<int>(move_);
+  const bool many = move().pass == Pass::kLocalSteps;
+  options_.iterations->back().planned += many ? planned : options_.disturbance.MeanOf(planned);
+  return many ? options_.disturbance.OfMany(pass, planned) : options_.disturbance.Of(pass, planned);
 }
 
 ComputeWalk::Done ComputeWalk::Finish(Time now) {

@@ -15,7 +15,8 @@
 #include <optional>
 #include <vector>
 
-#include "client/layer_timer.h"
+#include "client/pace/compute_disturbance.h"
+#include "client/pace/layer_timer.h"
 #include "core/time.h"
 #include "core/trace.h"
 #include "proto/job.pb.h"
@@ -29,6 +30,7 @@ struct IterationTimes {
   Time begin{};        // the first move may still have to wait
   Time end{};          // of the last move
   Duration exposed{};  // of these, those that computing stood still for parameters
+  Duration planned{};  // of the others, what they would have been if machines did not vary
   int64_t iteration = 0;
 };
 
@@ -40,6 +42,7 @@ class ComputeWalk {
     const ModelSpec* model = nullptr;
     const Communication* communication = nullptr;       // for its local_steps
     double compute_factor = 1;                          // computing takes so many times as long
+    ComputeDisturbance disturbance;                     // of these times
     bool measure = false;                               // how long layers compute
     Trace* trace = nullptr;                             // may be null
     std::vector<IterationTimes>* iterations = nullptr;  // gets one for each Begin
@@ -54,7 +57,7 @@ class ComputeWalk {
 
   // The worker has so many times the model's batch from now on, and computes as much longer.
   void SetPart(double part) { part_ = part; }
-  void Begin(int64_t iteration, Time now);
+  void Begin(int rank, int64_t iteration, Time now);
   // What is computed counts for nothing.
   void Abandon();
   // From Begin until the iteration is done.

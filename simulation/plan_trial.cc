@@ -33,7 +33,8 @@ std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec&
   const int iterations = steady.warm_up + steady.measured;
   if (DataMessages(plan) * iterations > kMostMessages) return std::nullopt;
   Job tried = job;
-  tried.clear_recovery();  // nobody dies
+  tried.clear_recovery();                        // nobody dies
+  tried.mutable_cluster()->clear_disturbance();  // plans are compared with their predictions
   SimulationControl control;
   control.planner = [&plan](const InformationBook&, const Job&) { return plan; };
   try {

@@ -161,6 +161,9 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   trainer.record = &node.trainer;
   trainer.cluster = ClusterOf(options_.job);
   trainer.compute_factor = spec.compute_factor;
+  trainer.disturbance = ComputeDisturbance(options_.job.cluster().disturbance(),
+                                           options_.job.cluster().devices_per_worker(),
+                                           options_.job.communication().local_steps());
   trainer.measure = options_.job.communication().policy() == Communication::TIME;
   trainer.trace = node.trace.get();
   const auto plans = std::make_shared<PlanHandover>();

@@ -29,6 +29,7 @@ SimulatedTrainer::SimulatedTrainer(ProgramFrame frame, std::shared_ptr<PlanHando
              .model = options.model,
              .communication = options.communication,
              .compute_factor = options.compute_factor,
+             .disturbance = options.disturbance,
              .measure = options.measure,
              .trace = options.trace,
              .iterations = &options.record->iterations}),
@@ -88,7 +89,7 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
         if (AllReady()) Finish(outbox);
         return;
       }
-      walk_.Begin(protocol_.iteration(), outbox.now);
+      walk_.Begin(protocol_.rank(), protocol_.iteration(), outbox.now);
       return TryStep(outbox);
     case Phase::kPausing:
       if (AllReady()) protocol_.LeavePlan(outbox);

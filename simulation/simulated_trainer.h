@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "client/deferred/deferred_layers.h"
+#include "client/pace/compute_disturbance.h"
 #include "client/worker_protocol.h"
 #include "core/arithmetic/gradient_buffers.h"
 #include "core/trace.h"
@@ -65,8 +66,9 @@ class SimulatedTrainer : public Actor {
     TrainerRecord* record = nullptr;
     ClusterModel cluster;       // of which the devices count
     double compute_factor = 1;  // computing takes so many times as long
-    bool measure = false;       // tell the scheduler how long layers compute
-    Trace* trace = nullptr;     // may be null
+    ComputeDisturbance disturbance;
+    bool measure = false;    // tell the scheduler how long layers compute
+    Trace* trace = nullptr;  // may be null
   };
   // `plans` is the one that the node's WorkerControl fills. What the options point to outlives the
   // actor.

@@ -23,7 +23,8 @@ class ReplayEngineConfig : public EngineConfig {
   }
   std::unique_ptr<Engine> Make(int rank, int /*replica*/, EngineDevice* /*device*/) const override {
     const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
-    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_);
+    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_,
+                                          ComputeDisturbance(job_.cluster().disturbance()));
   }
 
  private:

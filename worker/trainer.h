@@ -10,7 +10,7 @@
 
 #include "caffe_adapter/files/found_snapshot.h"
 #include "client/deferred/deferred_update.h"
-#include "client/layer_timer.h"
+#include "client/pace/layer_timer.h"
 #include "client/worker_session.h"
 #include "proto/wire.pb.h"
 #include "worker/engine/kept_statistics.h"

@@ -67,6 +67,10 @@ DEFINE_string(
 DEFINE_string(latency, "50us", "One way, from program to program.");
 DEFINE_string(message_cost, "20us",
               "What a message costs the threads that send and receive it, whatever its size.");
+DEFINE_string(disturbance, "",
+              "How much machines vary from one iteration to the next: none, or measured, as real "
+              "trainings did (docs/cost_model.md). If not given: what the profile says of the "
+              "machine it is of, else measured.");
 DEFINE_bool(
     colocated, true,
     "Give every server a machine, and a link, of its own. By default server i shares worker "

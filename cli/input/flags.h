@@ -42,6 +42,7 @@ DECLARE_string(bandwidth);
 DECLARE_string(goodput);
 DECLARE_string(latency);
 DECLARE_string(message_cost);
+DECLARE_string(disturbance);
 DECLARE_bool(colocated);
 DECLARE_double(flops);
 DECLARE_string(gpu);

@@ -60,18 +60,20 @@ LoadedModel ModelOfNet(const ModelSource& options) {
   return loaded;
 }
 
-ModelSpec ModelOfProfile(const std::string& path) {
+LoadedModel ModelOfProfile(const std::string& path) {
   Job profile;
   ReadTextFile(CheckInputFile(path), profile);
   if (profile.training().engine() != Training::REPLAY) {
     throw ConfigError(path + ": is no profile; `poseidon time --out=FILE` writes one");
   }
-  return DescribeReplay(profile.training().replay()).model;
+  LoadedModel loaded{DescribeReplay(profile.training().replay()).model, {}};
+  if (profile.cluster().has_disturbance()) loaded.disturbance = profile.cluster().disturbance();
+  return loaded;
 }
 
 LoadedModel ModelOf(const ModelSource& source) {
   if (source.replay) return {DescribeReplay(*source.replay).model, {}};
-  if (!source.profile.empty()) return {ModelOfProfile(source.profile), {}};
+  if (!source.profile.empty()) return ModelOfProfile(source.profile);
   return ModelOfNet(source);
 }
 

@@ -33,6 +33,7 @@ struct LoadedModel {
   std::vector<SampleInput> inputs;
   // What a device does that trains images_per_second; nothing if the source does not say these.
   std::optional<double> flops = {};
+  std::optional<Disturbance> disturbance = {};  // of the machine that a profile was measured on
 };
 
 // Needs no data, only the shape of their samples: as given, or as a first record, or else the net

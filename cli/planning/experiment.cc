@@ -75,6 +75,7 @@ ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
   }
   LoadedModel model = LoadModel(source);
   loaded.model = std::move(model.model);
+  loaded.disturbance = model.disturbance;
   if (!source.record_shape && !model.inputs.empty()) {
     std::cout << "the net \"" << net.name() << "\": " << SampleInputLines(model.inputs)
               << std::flush;

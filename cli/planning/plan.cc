@@ -174,6 +174,10 @@ ModelAndJob LoadModelAndJob(const PlanOptions& options) {
   Job job = options.job;
   // A device that trains so many samples rebuilds gradients at that rate, too.
   if (loaded.flops && !job.cluster().has_flops()) job.mutable_cluster()->set_flops(*loaded.flops);
+  if (loaded.disturbance && !job.cluster().has_disturbance()) {
+    *job.mutable_cluster()->mutable_disturbance() = *loaded.disturbance;
+    Check(job);  // it may have been written by hand
+  }
   return {std::move(loaded.model), std::move(job), std::move(loaded.inputs)};
 }
 

@@ -9,6 +9,7 @@
 #include "cli/input/flags.h"
 #include "cli/output/experiment_progress.h"
 #include "cli/output/table.h"
+#include "client/pace/compute_disturbance.h"
 #include "core/steady_now.h"
 #include "core/time.h"
 #include "planner/lane_choice.h"
@@ -28,6 +29,13 @@ void SetDevicesFromFlags(Cluster& cluster) {
   if (!FLAGS_copy_bandwidth.empty()) cluster.set_copy_bandwidth(FLAGS_copy_bandwidth);
 }
 
+// Not given: what the profile says, else what was measured.
+void SetDisturbanceFromFlag(Cluster& cluster) {
+  if (FLAGS_disturbance.empty()) return;
+  *cluster.mutable_disturbance() = Choose<Disturbance>(
+      "disturbance", FLAGS_disturbance, {{"none", {}}, {"measured", MeasuredDisturbance()}});
+}
+
 // What was predicted of an iteration of so many local steps.
 void OfAStep(int steps, Limits& limits) {
   limits.seconds /= steps;
@@ -43,6 +51,15 @@ std::string LocalStepsLine(const Communication& communication) {
          " from one exchange of a layer to the next, in fragments: " +
          std::to_string(communication.fragments()) +
          ", overlap: " + std::to_string(communication.overlap_steps()) + " steps\n";
+}
+
+// What machines vary by, and how long an iteration would be if they did not.
+std::string DisturbanceLine(const ClusterAnswer& answer) {
+  const Disturbance& disturbance = answer.job.cluster().disturbance();
+  const double predicted =
+      ExpectedIterationMs(answer.training.plan) / answer.job.communication().local_steps();
+  return "disturbance of machines: " + DisturbanceText(disturbance) +
+         "; without any the plan predicts " + Digits(predicted, 2) + " ms\n";
 }
 
 }  // namespace
@@ -64,7 +81,10 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   }
   PlanOptions recovering = options;
   if (failures) SetRecovery(*failures, recovering.job);
-  const auto [one, job, inputs] = LoadModelAndJob(recovering);
+  auto [one, job, inputs] = LoadModelAndJob(recovering);
+  if (!job.cluster().has_disturbance()) {
+    *job.mutable_cluster()->mutable_disturbance() = MeasuredDisturbance();
+  }
   const Cluster& cluster = job.cluster();
   const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication()),
@@ -119,7 +139,7 @@ std::string SimulationTable(const ClusterAnswer& answer) {
          ", servers: " + std::to_string(answer.servers) +
          ", samples a worker: " + std::to_string(answer.batch) + "\n" +
          LocalStepsLine(answer.job.communication()) + SampleInputLines(answer.inputs) +
-         LanesText(training.plan) + "\n" + LimitsText(answer.limits) +
+         LanesText(training.plan) + "\n" + DisturbanceLine(answer) + LimitsText(answer.limits) +
          (answer.failures ? FailureText(*answer.failures, answer.job, answer.ImagesPerSecond())
                           : "");
 }
@@ -127,24 +147,26 @@ std::string SimulationTable(const ClusterAnswer& answer) {
 std::string SimulationJson(const ClusterAnswer& answer) {
   const SimulatedTraining& training = answer.training;
   const int steps = answer.job.communication().local_steps();
-  nlohmann::ordered_json json = {{"workers", answer.workers},
-                                 {"servers", answer.servers},
-                                 {"gpus_per_node", answer.gpus_per_node},
-                                 {"batch", answer.batch},
-                                 {"inputs", SampleInputsJson(answer.inputs)},
-                                 {"compute_ms", kMillisecondsPerSecond * training.compute},
-                                 {"iteration_ms", kMillisecondsPerSecond * training.iteration},
-                                 {"predicted_ms", ExpectedIterationMs(training.plan) / steps},
-                                 {"local_steps", steps},
-                                 {"images_per_second", answer.ImagesPerSecond()},
-                                 {"speedup", answer.Speedup()},
-                                 {"efficiency", answer.Efficiency()},
-                                 {"gpu_busy", training.busy},
-                                 {"bytes_per_node",
-                                  {{"sent", std::llround(training.bytes_sent)},
-                                   {"received", std::llround(training.bytes_received)}}},
-                                 {"lanes", LanesJson(training.plan)},
-                                 {"limits", LimitsJson(answer.limits)}};
+  nlohmann::ordered_json json = {
+      {"workers", answer.workers},
+      {"servers", answer.servers},
+      {"gpus_per_node", answer.gpus_per_node},
+      {"batch", answer.batch},
+      {"inputs", SampleInputsJson(answer.inputs)},
+      {"compute_ms", kMillisecondsPerSecond * training.compute},
+      {"iteration_ms", kMillisecondsPerSecond * training.iteration},
+      {"predicted_ms", ExpectedIterationMs(training.plan) / steps},
+      {"disturbance", DisturbanceText(answer.job.cluster().disturbance())},
+      {"local_steps", steps},
+      {"images_per_second", answer.ImagesPerSecond()},
+      {"speedup", answer.Speedup()},
+      {"efficiency", answer.Efficiency()},
+      {"gpu_busy", training.busy},
+      {"bytes_per_node",
+       {{"sent", std::llround(training.bytes_sent)},
+        {"received", std::llround(training.bytes_received)}}},
+      {"lanes", LanesJson(training.plan)},
+      {"limits", LimitsJson(answer.limits)}};
   if (answer.failures) {
     json["failures"] = FailureJson(*answer.failures, answer.job, answer.ImagesPerSecond());
   }
@@ -156,6 +178,7 @@ ExitCode SimulateVerb() {
   const int iterations = FlagGiven("iterations") ? FLAGS_iterations : kIterations;
   PlanOptions options = PlanOptionsFromFlags(SimulatedPolicies());
   SetDevicesFromFlags(*options.job.mutable_cluster());
+  SetDisturbanceFromFlag(*options.job.mutable_cluster());
   const std::optional<FailureQuestion> failures = FailureQuestionFromFlags();
   if (failures) FLAGS_minloglevel = google::GLOG_ERROR;  // that simulated nodes are lost is no news
   SimulationReport report(std::cerr, SteadyNow());

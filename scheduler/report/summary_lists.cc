@@ -84,6 +84,14 @@ nlohmann::ordered_json WorkersJson(const WorkerReports& reports) {
   for (const auto& [rank, report] : reports) {
     const WorkerBytes bytes = BytesOf(report);
     const nlohmann::ordered_json hash = report.parameter_hash();
+    nlohmann::ordered_json pace;
+    if (report.has_pace()) {
+      pace = {{"iteration_ms", report.pace().iteration_ms()},
+              {"spread", report.pace().spread()},
+              {"iterations", report.pace().iterations()},
+              {"stalls", report.pace().stalls()},
+              {"stall_ms", report.pace().stall_ms()}};
+    }
     list.push_back(
         {{"rank", rank},
          {"parameter_hash", report.parameter_hash().empty() ? nlohmann::ordered_json() : hash},
@@ -91,6 +99,7 @@ nlohmann::ordered_json WorkersJson(const WorkerReports& reports) {
          {"training_seconds", report.training_seconds()},
          {"exchange_seconds", report.exchange_seconds()},
          {"exposed_seconds", report.exposed_seconds()},
+         {"computing", std::move(pace)},
          {"bytes_sent", bytes.all.bytes_sent()},
          {"bytes_received", bytes.all.bytes_received()},
          {"bytes_to_own_server", bytes.own_server.bytes_sent()},

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "client/pace/own_seconds.h"
 #include "planner/batch_parts.h"
 #include "proto/plan_members.h"
-#include "scheduler/stragglers/own_seconds.h"
 
 namespace poseidon {
 namespace {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "client/pace/compute_spread.h"
+#include "core/time.h"
 #include "proto/model_size.h"
 
 namespace poseidon {
@@ -76,22 +78,28 @@ LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
   std::vector<Samples> steps(engine.steps());
   Samples whole;
   std::vector<double> data;
+  std::vector<std::vector<double>> passes;  // of each iteration, in seconds
   for (int iteration = 0; iteration < warmup + iterations; ++iteration) {
     if (iteration == warmup) {
       steps.assign(engine.steps(), {});
       whole = {};
       data.clear();
+      passes.clear();
     }
     data.push_back(bench.Load(iteration));
+    std::vector<double>& seconds = passes.emplace_back();
+    const auto add = [&seconds](double milliseconds, std::vector<double>& to, double& sum) {
+      to.push_back(milliseconds);
+      sum += milliseconds;
+      seconds.push_back(milliseconds / kMillisecondsPerSecond);
+    };
     double forward = 0;
     double backward = 0;
     for (int step = 0; step < engine.steps(); ++step) {
-      steps[step].forward.push_back(bench.Forward(step));
-      forward += steps[step].forward.back();
+      add(bench.Forward(step), steps[step].forward, forward);
     }
     for (int step = engine.steps() - 1; step >= 0; --step) {
-      steps[step].backward.push_back(bench.Backward(step));
-      backward += steps[step].backward.back();
+      add(bench.Backward(step), steps[step].backward, backward);
     }
     whole.forward.push_back(forward);
     whole.backward.push_back(backward);
@@ -106,6 +114,7 @@ LayerMeasurement MeasureLayers(Engine& engine, int warmup, int iterations,
   measured.forward_ms = Median(whole.forward);
   measured.backward_ms = Median(whole.backward);
   measured.data_ms = Median(data);
+  measured.disturbance = DisturbanceOf(passes);
   return measured;
 }
 
@@ -113,6 +122,7 @@ Job ToProfile(const std::string& name, const Engine& engine, const LayerMeasurem
   Job job;
   job.set_name(name);
   job.mutable_training()->set_engine(Training::REPLAY);
+  if (measured.disturbance) *job.mutable_cluster()->mutable_disturbance() = *measured.disturbance;
   Replay& replay = *job.mutable_training()->mutable_replay();
   replay.set_batch(static_cast<int32_t>(engine.batch()));
   for (int step = 0; step < engine.steps(); ++step) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct LayerMeasurement {
   double forward_ms = 0;
   double backward_ms = 0;
   double data_ms = 0;  // waiting for the batch, which is read ahead
+  // How much the iterations varied; nothing of fewer than ten.
+  std::optional<Disturbance> disturbance;
 };
 
 // Runs `warmup` iterations that do not count, then `iterations`, at least 1, with the values of the

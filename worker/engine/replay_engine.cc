@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/random.h"
+#include "core/time.h"
 
 namespace poseidon {
 namespace {
@@ -27,11 +28,13 @@ void FillValues(uint64_t seed, std::span<float> values) {
 
 }  // namespace
 
-ReplayEngine::ReplayEngine(Replay replay, int rank, uint64_t seed, double compute_factor)
+ReplayEngine::ReplayEngine(Replay replay, int rank, uint64_t seed, double compute_factor,
+                           const ComputeDisturbance& disturbance)
     : replay_(std::move(replay)),
       rank_(static_cast<uint64_t>(rank)),
       seed_(seed),
       compute_factor_(compute_factor),
+      disturbance_(disturbance),
       batch_(replay_.batch()) {
   ReplayModel described = DescribeReplay(replay_);
   model_ = std::move(described.model);
@@ -56,16 +59,17 @@ void ReplayEngine::SetShare(const DataShare& share) {
 
 void ReplayEngine::LoadBatch(int64_t iteration) {
   iteration_ = static_cast<uint64_t>(iteration);
+  disturbance_.Begin(static_cast<int>(rank_), iteration);
   step_end_ = returned_ = Clock::now();
 }
 
 void ReplayEngine::Forward(int step) {
-  StartStep(replay_.layers(step).forward_ms());
+  StartStep(step, replay_.layers(step).forward_ms());
   FinishStep();
 }
 
 void ReplayEngine::Backward(int step, const GradientBuffers& target) {
-  StartStep(replay_.layers(step).backward_ms());
+  StartStep(2 * steps() - 1 - step, replay_.layers(step).backward_ms());
   if (layer_of_step_[step]) WriteGradient(*layer_of_step_[step], target);
   FinishStep();
 }
@@ -88,13 +92,12 @@ void ReplayEngine::WriteValues(uint64_t seed, std::span<float> values, Written& 
   for (size_t i = 0; i < values.size(); i += kChangeInterval) values[i] = ToValue(random.Next());
 }
 
-void ReplayEngine::StartStep(double milliseconds) {
+void ReplayEngine::StartStep(int pass, double milliseconds) {
   const double part = static_cast<double>(batch_) / replay_.batch();
   const Clock::duration spent_by_caller = Clock::now() - returned_;
-  step_end_ +=
-      spent_by_caller +
-      std::chrono::duration_cast<Clock::duration>(
-          std::chrono::duration<double, std::milli>(compute_factor_ * part * milliseconds));
+  constexpr double kMillisecond = 1e-3;
+  const Duration planned = Seconds(kMillisecond * compute_factor_ * part * milliseconds);
+  step_end_ += spent_by_caller + disturbance_.Of(pass, planned);
 }
 
 void ReplayEngine::FinishStep() {

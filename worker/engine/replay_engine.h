@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client/pace/compute_disturbance.h"
 #include "proto/job.pb.h"
 #include "proto/replay_model.h"
 #include "worker/engine/engine.h"
@@ -30,8 +31,10 @@ namespace poseidon {
 class ReplayEngine : public Engine {
  public:
   // `rank` makes the gradients of the workers differ; `seed` decides the initial parameters. Steps
-  // last `compute_factor` times as long as recorded. Throws ConfigError as ValidateReplay does.
-  ReplayEngine(Replay replay, int rank, uint64_t seed, double compute_factor = 1);
+  // last `compute_factor` times as long as recorded, disturbed as simulated workers are. Throws
+  // ConfigError as ValidateReplay does.
+  ReplayEngine(Replay replay, int rank, uint64_t seed, double compute_factor = 1,
+               const ComputeDisturbance& disturbance = {});
 
   const ModelSpec& model() const override { return model_; }
   int64_t batch() const override { return batch_; }
@@ -69,13 +72,15 @@ class ReplayEngine : public Engine {
   // Those of iteration_; whole unless `written` has the place.
   void WriteValues(uint64_t seed, std::span<float> values, Written& written) const;
 
-  void StartStep(double milliseconds);
+  // `pass`: its number in the iteration.
+  void StartStep(int pass, double milliseconds);
   void FinishStep();
 
   Replay replay_;
   uint64_t rank_;
   uint64_t seed_;
   double compute_factor_;
+  ComputeDisturbance disturbance_;
   int64_t batch_;  // the present part
   ModelSpec model_;
   std::vector<std::optional<int>> layer_of_step_;

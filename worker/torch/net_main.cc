@@ -9,6 +9,7 @@
 #include <string>
 
 #include "caffe_adapter/net/solver.h"
+#include "client/pace/compute_disturbance.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/files/directories.h"
@@ -86,6 +87,10 @@ void Print(const Engine& engine, const LayerMeasurement& measured) {
   std::printf("batch %lld: %.1f ms forward and backward, %.1f images/s; waiting for data %.1f ms\n",
               static_cast<long long>(engine.batch()), pass,
               1000 * static_cast<double>(engine.batch()) / pass, measured.data_ms);
+  if (measured.disturbance) {
+    std::printf("disturbance of this machine: %s\n",
+                DisturbanceText(*measured.disturbance).c_str());
+  }
 }
 
 ExitCode TimeNet() {

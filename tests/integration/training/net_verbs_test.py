@@ -19,15 +19,16 @@ class NetVerbsTest(lenet.LenetTest):
         output = self.verb(
             "time",
             f"--solver={self.path('solver.prototxt')}",
-            "--iterations=5",
+            "--iterations=12",
             "--batch=8",
             f"--out={profile}",
         )
+        self.assertRegex(output, r"(?m)^disturbance of this machine: \S")
         for layer in ("conv1", "pool1", "ip1", "loss"):
             self.assertRegex(output, rf"(?m)^{layer} +\w+ +\d+\.\d+ +\d+\.\d+$")
         images = re.search(r"batch 8: .*?([\d.]+) images/s", output)
         self.assertGreater(float(images.group(1)), 1)
-        self.assertIn("iteration 8/8", output)
+        self.assertIn("iteration 15/15", output)
 
         plan = self.verb(
             "plan",
@@ -39,6 +40,23 @@ class NetVerbsTest(lenet.LenetTest):
         )
         self.assertIn('"parameters": 431080', plan)
 
+        def simulate(*flags):
+            return self.verb(
+                "simulate", f"--profile={profile}", "--workers=4", "--servers=4", *flags
+            )
+
+        told = re.search(r"disturbance of this machine: (.*)", output).group(1)
+        self.assertIn(f"disturbance of machines: {told}; without any", simulate())
+        self.assertIn("disturbance of machines: none; without", simulate("--disturbance=none"))
+        self.assertIn(
+            "disturbance of machines: iterations spread by 2%, layers by 3%; without",
+            simulate("--disturbance=measured"),
+        )
+
+        with open(profile, encoding="utf-8") as file:
+            text = file.read()
+        with open(profile, "w", encoding="utf-8") as file:
+            file.write(text.replace("replay {", "replay {\n    iterations: 20", 1))
         run = self.start(
             "poseidon", "run", f"--config={profile}", "--workers=2", f"--out={self.path('out')}"
         )
@@ -48,6 +66,11 @@ class NetVerbsTest(lenet.LenetTest):
             {layer["name"]: layer["parameters"] for layer in summary["layers"]},
             {"conv1": 520, "conv2": 25050, "ip1": 400500, "ip2": 5010},
         )
+        for worker in summary["workers"]:
+            computing = worker["computing"]
+            self.assertGreater(computing["iteration_ms"], 0)
+            self.assertGreaterEqual(computing["spread"], 0)
+            self.assertGreaterEqual(computing["iterations"], 10)
 
     def test_score_is_that_of_training(self):
         self.copy_solver()

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numbers>
 #include <string>
 #include <vector>
 
@@ -354,6 +356,96 @@ TEST(TrainingSimulationTest, GivenPartsOfABatchAreObeyed) {
   job.mutable_training()->add_part(48);
   job.mutable_training()->add_part(16);
   EXPECT_NEAR(SimulateTraining(job, model, kSteady).iteration / equal, 1.5, 0.05);
+}
+
+// Machines that vary.
+
+// The mean of the largest of so many independent log-normal factors of mean 1: the integral of
+// their quantile at u^(1/n), by the midpoint rule, with normal quantiles found by bisection.
+double MeanOfLargest(int n, double spread) {
+  const double variance = std::log1p(spread * spread);
+  const auto quantile = [](double u) {
+    double low = -40;
+    double high = 40;
+    for (int i = 0; i < 60; ++i) {
+      const double middle = (low + high) / 2;
+      (std::erfc(-middle / std::numbers::sqrt2) / 2 < u ? low : high) = middle;
+    }
+    return low;
+  };
+  constexpr int kPoints = 20000;
+  double mean = 0;
+  for (int i = 0; i < kPoints; ++i) {
+    const double z = quantile(std::pow((i + 0.5) / kPoints, 1.0 / n));
+    mean += std::exp(std::sqrt(variance) * z - variance / 2) / kPoints;
+  }
+  return mean;
+}
+
+// On a network that costs nothing an iteration takes what the slowest worker's computing does,
+// whatever the scheme.
+TEST(DisturbanceTest, AnIterationIsAsLongAsTheSlowestWorkers) {
+  const ModelSpec model = Layers(4, 1000, 1, 2);
+  const SteadyIterations many{.warm_up = 3, .measured = 400};
+  for (const int workers : {1, 2, 7, 24}) {
+    for (const auto policy : {Communication::ALL_PS, Communication::ALL_RING}) {
+      for (const double spread : {0.02, 0.2}) {
+        SCOPED_TRACE(testing::Message() << workers << " workers, spread " << spread << ", policy "
+                                        << Communication::Policy_Name(policy));
+        Job job = JobOf(workers, 2, policy);
+        job.mutable_cluster()->mutable_network()->set_bandwidth("1000Tbps");
+        job.mutable_cluster()->mutable_network()->set_latency("0us");
+        job.mutable_cluster()->mutable_disturbance()->set_iteration_spread(spread);
+        const double ratio = SimulateTraining(job, model, many).iteration / 12e-3;
+        // Four deviations of the mean of so many.
+        EXPECT_NEAR(ratio, MeanOfLargest(workers, spread), 4 * spread / std::sqrt(many.measured));
+      }
+    }
+  }
+}
+
+// The devices of a worker are as many that may be the slowest.
+TEST(DisturbanceTest, DevicesCountAsWorkersDo) {
+  const ModelSpec model = Layers(4, 1000, 1, 2);
+  const SteadyIterations many{.warm_up = 3, .measured = 400};
+  Job job = JobOf(4, 2, Communication::ALL_PS);
+  Cluster& cluster = *job.mutable_cluster();
+  cluster.mutable_network()->set_bandwidth("1000Tbps");
+  cluster.mutable_network()->set_latency("0us");
+  cluster.set_device_bandwidth("1000Tbps");
+  cluster.set_devices_per_worker(8);
+  cluster.mutable_disturbance()->set_iteration_spread(0.1);
+  EXPECT_NEAR(SimulateTraining(job, model, many).iteration / 12e-3, MeanOfLargest(32, 0.1),
+              4 * 0.1 / std::sqrt(many.measured));
+}
+
+// However few iterations there are, one worker alone takes what is planned.
+TEST(DisturbanceTest, NothingIsSlowerOrFasterAlone) {
+  const ModelSpec model = Layers(4, 1000, 1, 2);
+  Job job = JobOf(1, 1, Communication::ALL_RING);
+  Disturbance& disturbance = *job.mutable_cluster()->mutable_disturbance();
+  const double calm = Iteration(job, model);
+  disturbance.set_iteration_spread(0.3);
+  disturbance.set_layer_spread(0.3);
+  disturbance.set_stall_interval_seconds(0.01);
+  disturbance.set_stall_seconds(0.005);
+  for (int seed = 0; seed < 20; ++seed) {
+    disturbance.set_seed(seed);
+    EXPECT_NEAR(Iteration(job, model) / calm, 1, 0.005) << seed;
+  }
+}
+
+// Where the network is what takes long, computing may vary.
+TEST(DisturbanceTest, CostsLittleWhereTheNetworkLimits) {
+  const ModelSpec model = Layers(4, 10'000'000, 1, 2);
+  const SteadyIterations many{.warm_up = 3, .measured = 50};
+  Job job = JobOf(4, 4, Communication::ALL_PS);
+  const double calm = SimulateTraining(job, model, many).iteration;
+  ASSERT_GT(calm, 10 * 12e-3);
+  job.mutable_cluster()->mutable_disturbance()->set_iteration_spread(0.1);
+  const double disturbed = SimulateTraining(job, model, many).iteration;
+  EXPECT_GT(disturbed, calm);
+  EXPECT_LT(disturbed / calm, 1.02);
 }
 
 // What is said of a training.

@@ -53,6 +53,7 @@ class SimulateVerbTest : public ::testing::Test {
     options_.source.profile = path_;
     options_.job.mutable_cluster()->set_workers(kWorkers);
     options_.job.mutable_cluster()->set_servers(kWorkers);
+    options_.job.mutable_cluster()->mutable_disturbance();  // none
     SetNetwork("10Gbps", "50us");
   }
   ~SimulateVerbTest() override { std::filesystem::remove(path_); }

@@ -145,6 +145,29 @@ TEST_F(JobConfigTest, RatesBeyondAllMachinesAreRefused) {
               EndsWith("which leaves 1000bps of 1Mbps; it must leave at least 100Kbps"));
 }
 
+TEST_F(JobConfigTest, DisturbanceIsOfAKindThatMachinesHave) {
+  const auto error = [&](const std::string& text) {
+    return ErrorOf("cluster {\n disturbance {\n " + text + " } }\n" + kTraining);
+  };
+  EXPECT_EQ(error(""), "");
+  EXPECT_EQ(error("iteration_spread: 1 layer_spread: 0.03 stall_interval_seconds: 2 "
+                  "stall_seconds: 2 layer_cost: \"20us\" seed: 7"),
+            "");
+  EXPECT_EQ(error("stall_interval_seconds: 0"), "");
+  for (const std::string field : {"iteration_spread", "layer_spread"}) {
+    EXPECT_THAT(error(field + ": 1.1"), HasSubstr("job.prototxt:3:2: cluster.disturbance." + field +
+                                                  " is 1.1; it must be "
+                                                  "between 0 and 1"));
+    EXPECT_THAT(error(field + ": -0.1"), HasSubstr(field + " is -0.1"));
+    EXPECT_THAT(error(field + ": nan"), HasSubstr(field + " is "));
+  }
+  EXPECT_THAT(error("stall_interval_seconds: 0.0001"), HasSubstr("it must be between 0.001 and"));
+  EXPECT_THAT(error("stall_seconds: 0.1"), HasSubstr("stall_interval_seconds how far apart"));
+  EXPECT_THAT(error("stall_interval_seconds: 1 stall_seconds: 1.5"),
+              HasSubstr("stall_seconds is 1.5; it must be between 0 and 1"));
+  EXPECT_THAT(error("layer_cost: \"2h\""), HasSubstr("layer_cost is 2h; it must be at most 60s"));
+}
+
 TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
   const auto solver_of = [this](const std::string& text) {
     const std::string message = MessageOf<ConfigError>([&] { SolverPath(Read(text)); });

@@ -152,6 +152,29 @@ TEST(ReplayEngineTest, ASlowWorkerTakesLongerAndDeclaresTheSame) {
   EXPECT_GE(lasted.count(), 2.5 * 23);
 }
 
+// It sleeps what a simulated worker of the same rank computes.
+TEST(ReplayEngineTest, VariesAsSimulatedWorkersDo) {
+  Disturbance spread;
+  spread.set_iteration_spread(0.9);
+  spread.set_layer_spread(0.9);
+  ComputeDisturbance disturbance(spread);
+  constexpr int kRank = 5;
+  ReplayEngine engine(Parse(kThreeLayers), kRank, 1, 1, disturbance);
+  Gradients gradients;
+  const double passes[] = {5e-3, 2e-3, 1e-3, 2e-3, 3e-3, 10e-3};
+  for (int64_t iteration = 0; iteration < 8; ++iteration) {
+    disturbance.Begin(kRank, iteration);
+    Duration expected{};
+    for (int p = 0; p < 6; ++p) expected += disturbance.Of(p, Seconds(passes[p]));
+    const auto begin = Clock::now();
+    Iterate(engine, iteration, gradients);
+    const Duration lasted = Clock::now() - begin;
+    EXPECT_GE(lasted, expected - std::chrono::microseconds(1));
+    // Ten times a time slice of the kernel's, on a busy machine.
+    EXPECT_LT(lasted, expected + std::chrono::milliseconds(40)) << iteration;
+  }
+}
+
 TEST(PlanEngineTest, AReplayIsSlowedByAFactorInBounds) {
   JobConfig config;
   *config.job.mutable_training()->mutable_replay() = Parse(kThreeLayers);

@@ -1,4 +1,4 @@
-#include "client/layer_timer.h"
+#include "client/pace/layer_timer.h"
 
 namespace poseidon {
 namespace {
