@@ -11,6 +11,7 @@
 
 #include "caffe_adapter/net/net.h"
 #include "caffe_adapter/net/solver.h"
+#include "cli/input/choices.h"
 #include "cli/input/flags.h"
 #include "core/units.h"
 #include "planner/cost/cluster_model.h"
@@ -24,20 +25,6 @@
 
 namespace poseidon {
 namespace {
-
-// What a flag can be, and what that stands for.
-template <typename Value>
-using Choices = std::vector<std::pair<std::string, Value>>;
-
-template <typename Value>
-Value Choose(const std::string& flag, const std::string& name, const Choices<Value>& choices) {
-  std::string names;
-  for (const auto& [known, value] : choices) {
-    if (known == name) return value;
-    names += (names.empty() ? "" : ", ") + known;
-  }
-  throw ConfigError("--" + flag + " is \"" + name + "\"; it must be one of " + names);
-}
 
 WireCodec ParseCodec(const std::string& name) {
   return Choose<WireCodec>("codec", name,

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/input/choices.h"
 #include "cli/input/flags.h"
 #include "cli/output/experiment_progress.h"
 #include "cli/output/table.h"

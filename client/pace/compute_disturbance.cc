@@ -115,8 +115,10 @@ double ComputeDisturbance::Stalls(double seconds, Random& random) const {
     return (computed + std::sqrt(2 * computed) * random.Gaussian()) * disturbance_.stall_seconds();
   }
   double stalled = 0;
-  for (double at = Exponential(random); at < computed; at += Exponential(random)) {
+  double at = Exponential(random);
+  while (at < computed) {
     stalled += Exponential(random);
+    at += Exponential(random);
   }
   return stalled * disturbance_.stall_seconds();
 }
