@@ -4,13 +4,13 @@
 
 #include <utility>
 
-#include "client/pace/own_seconds.h"
 #include "client/sync/gradient_buffers.h"
 #include "core/arithmetic/codec.h"
 #include "core/error.h"
 #include "core/utf8.h"
 #include "proto/plan_members.h"
 #include "proto/update_rule_message.h"
+#include "transport/monitor/own_seconds.h"
 
 namespace poseidon {
 namespace {

@@ -41,9 +41,7 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
     };
   }
   Job job = point.job;
-  if (!job.cluster().has_disturbance()) {
-    *job.mutable_cluster()->mutable_disturbance() = MeasuredDisturbance();
-  }
+  DisturbUnlessSaid(*job.mutable_cluster());
   const SimulatedTraining training =
       SimulateTraining(job, point.model, steady, point.condition, control);
   PointResult result;

@@ -24,6 +24,7 @@ const char* NameOf(Pass pass) {
 
 ComputeWalk::ComputeWalk(const Options& options)
     : options_(options),
+      disturbance_(options.disturbance),
       moves_(MovesOf(*options.timeline, *options.model, *options.communication)) {
   if (!options_.measure) return;
   std::vector<std::optional<int>> layers;
@@ -33,7 +34,7 @@ ComputeWalk::ComputeWalk(const Options& options)
 
 void ComputeWalk::Begin(int rank, int64_t iteration, Time now) {
   iteration_ = iteration;
-  options_.disturbance.Begin(rank, iteration);
+  disturbance_.Begin(rank, iteration);
   since_ = now;
   move_ = 0;
   computing_ = true;
@@ -58,8 +59,8 @@ Duration ComputeWalk::Start(Time now) {
                   : Duration(std::llround(static_cast<double>(move().time.count()) * factor));
   const auto pass = static_cast<int>(move_);
   const bool many = move().pass == Pass::kLocalSteps;
-  options_.iterations->back().planned += many ? planned : options_.disturbance.MeanOf(planned);
-  return many ? options_.disturbance.OfMany(pass, planned) : options_.disturbance.Of(pass, planned);
+  options_.iterations->back().planned += many ? planned : disturbance_.MeanOf(planned);
+  return many ? disturbance_.OfMany(pass, planned) : disturbance_.Of(pass, planned);
 }
 
 ComputeWalk::Done ComputeWalk::Finish(Time now) {

@@ -80,6 +80,7 @@ class ComputeWalk {
   void AddTime(Duration time);
 
   Options options_;
+  ComputeDisturbance disturbance_;  // of the present iteration
   std::vector<ComputeMove> moves_;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
   double part_ = 1;

@@ -8,6 +8,7 @@
 #include "cli/input/input_file.h"
 #include "core/error.h"
 #include "planner/model_times.h"
+#include "proto/job_config.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
 
@@ -67,7 +68,15 @@ LoadedModel ModelOfProfile(const std::string& path) {
     throw ConfigError(path + ": is no profile; `poseidon time --out=FILE` writes one");
   }
   LoadedModel loaded{DescribeReplay(profile.training().replay()).model, {}};
-  if (profile.cluster().has_disturbance()) loaded.disturbance = profile.cluster().disturbance();
+  if (!profile.cluster().has_disturbance()) return loaded;
+  loaded.disturbance = profile.cluster().disturbance();
+  Job disturbed;
+  *disturbed.mutable_cluster()->mutable_disturbance() = *loaded.disturbance;
+  try {
+    CheckClusterAndCommunication(disturbed);
+  } catch (const ConfigError& error) {
+    throw ConfigError(path + ": " + error.what());
+  }
   return loaded;
 }
 

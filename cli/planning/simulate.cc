@@ -13,6 +13,7 @@
 #include "client/pace/compute_disturbance.h"
 #include "core/steady_now.h"
 #include "core/time.h"
+#include "core/units.h"
 #include "planner/lane_choice.h"
 #include "planner/model_times.h"
 #include "proto/bucket.h"
@@ -63,6 +64,17 @@ std::string DisturbanceLine(const ClusterAnswer& answer) {
          "; without any the plan predicts " + Digits(predicted, 2) + " ms\n";
 }
 
+// The fields of the job config's, with the cost in milliseconds.
+nlohmann::ordered_json DisturbanceJson(const Disturbance& disturbance) {
+  return {{"iteration_spread", disturbance.iteration_spread()},
+          {"layer_spread", disturbance.layer_spread()},
+          {"stall_interval_seconds", disturbance.stall_interval_seconds()},
+          {"stall_seconds", disturbance.stall_seconds()},
+          {"layer_cost_ms",
+           kMillisecondsPerSecond * ToSeconds(ParseDuration(disturbance.layer_cost()))},
+          {"seed", disturbance.seed()}};
+}
+
 }  // namespace
 
 double ClusterAnswer::ImagesPerSecond() const {
@@ -83,9 +95,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   PlanOptions recovering = options;
   if (failures) SetRecovery(*failures, recovering.job);
   auto [one, job, inputs] = LoadModelAndJob(recovering);
-  if (!job.cluster().has_disturbance()) {
-    *job.mutable_cluster()->mutable_disturbance() = MeasuredDisturbance();
-  }
+  DisturbUnlessSaid(*job.mutable_cluster());
   const Cluster& cluster = job.cluster();
   const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
   const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication()),
@@ -157,7 +167,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
       {"compute_ms", kMillisecondsPerSecond * training.compute},
       {"iteration_ms", kMillisecondsPerSecond * training.iteration},
       {"predicted_ms", ExpectedIterationMs(training.plan) / steps},
-      {"disturbance", DisturbanceText(answer.job.cluster().disturbance())},
+      {"disturbance", DisturbanceJson(answer.job.cluster().disturbance())},
       {"local_steps", steps},
       {"images_per_second", answer.ImagesPerSecond()},
       {"speedup", answer.Speedup()},

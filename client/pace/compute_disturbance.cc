@@ -11,7 +11,11 @@
 namespace poseidon {
 namespace {
 
-constexpr char kNothing[] = "none";
+bool Varies(const Disturbance& disturbance) {
+  return disturbance.iteration_spread() > 0 || disturbance.layer_spread() > 0 ||
+         disturbance.stall_interval_seconds() > 0 ||
+         ParseDuration(disturbance.layer_cost()) > Duration();
+}
 
 // Log-normal with mean 1 and this standard deviation.
 double Factor(double spread, Random& random) {
@@ -47,6 +51,10 @@ Disturbance MeasuredDisturbance() {
   return measured;
 }
 
+void DisturbUnlessSaid(Cluster& cluster) {
+  if (!cluster.has_disturbance()) *cluster.mutable_disturbance() = MeasuredDisturbance();
+}
+
 std::string DisturbanceText(const Disturbance& disturbance) {
   std::string text;
   const auto add = [&text](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
@@ -61,12 +69,12 @@ std::string DisturbanceText(const Disturbance& disturbance) {
   if (ParseDuration(disturbance.layer_cost()) > Duration()) {
     add(disturbance.layer_cost() + " beside each layer's pass");
   }
-  return text.empty() ? kNothing : text;
+  return text.empty() ? "none" : text;
 }
 
 ComputeDisturbance::ComputeDisturbance(const Disturbance& disturbance, int devices, int local_steps)
     : disturbance_(disturbance),
-      varies_(DisturbanceText(disturbance) != kNothing),
+      varies_(Varies(disturbance)),
       devices_(devices),
       iteration_spread_(disturbance.iteration_spread() / std::sqrt(local_steps)),
       layer_cost_(ToSeconds(ParseDuration(disturbance.layer_cost()))) {

@@ -29,6 +29,8 @@ namespace poseidon {
 
 // What was measured of real nets on a CPU (docs/cost_model.md, "Disturbance").
 Disturbance MeasuredDisturbance();
+// Sets that, where the cluster does not say what varies.
+void DisturbUnlessSaid(Cluster& cluster);
 
 // "iterations spread by 2%, layers by 3%, a stall of 4 ms every 2.5 s"; "none".
 std::string DisturbanceText(const Disturbance& disturbance);

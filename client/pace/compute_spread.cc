@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/arithmetic/median.h"
+
 namespace poseidon {
 namespace {
 
@@ -14,12 +16,6 @@ constexpr double kShortestStall = 1e-3;
 constexpr double kDeviations = 8;
 // Of an iteration's time, squared: beyond it, differences of a pass are not beside the iteration's.
 constexpr double kMostOfOnePass = 0.95;
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double Mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());

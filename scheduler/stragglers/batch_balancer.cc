@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "client/pace/own_seconds.h"
+#include "core/arithmetic/median.h"
 #include "planner/batch_parts.h"
 #include "proto/plan_members.h"
+#include "transport/monitor/own_seconds.h"
 
 namespace poseidon {
 namespace {
-
-// Of at least one value.
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // A worker that computes nothing at all would otherwise be infinitely fast.
 constexpr double kLeastSeconds = 1e-6;
@@ -65,7 +59,7 @@ std::optional<BatchBalancer::Rebalanced> BatchBalancer::Decide(int64_t left) con
   int64_t samples = 0;
   double before = 0;
   for (const auto& [place, seconds] : seconds_) {
-    const double own = std::max(kLeastSeconds, MedianOf(seconds));
+    const double own = std::max(kLeastSeconds, Median(seconds));
     speeds.push_back(static_cast<double>(plan_.parts(place)) / own);
     samples += plan_.parts(place);
     before = std::max(before, own);

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <numeric>
 
-#include "client/pace/own_seconds.h"
 #include "proto/plan_members.h"
+#include "transport/monitor/own_seconds.h"
 
 namespace poseidon {
 namespace {

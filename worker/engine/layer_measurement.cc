@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "client/pace/compute_spread.h"
+#include "core/arithmetic/median.h"
 #include "core/time.h"
 #include "proto/model_size.h"
 
@@ -14,12 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 double MillisecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // An engine with memory for its parameters and one layer's gradient.

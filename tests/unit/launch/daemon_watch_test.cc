@@ -172,6 +172,7 @@ TEST_F(DaemonWatchTest, OfOneThatTheJobGoesOnWithoutTheSchedulerIsTold) {
 TEST_F(DaemonWatchTest, AKilledSchedulerIsStartedAgainAndThenWhoeverElseWas) {
   Start("scheduler", "kill -9 $$");
   Start("worker-0", "kill -9 $$");
+  for (ChildProcess& daemon : daemons_) daemon.Wait();
   std::vector<size_t> restarts;
   restart_ = [&](size_t index, int) -> std::optional<ChildProcess> {
     restarts.push_back(index);

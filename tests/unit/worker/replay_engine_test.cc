@@ -166,12 +166,17 @@ TEST(ReplayEngineTest, VariesAsSimulatedWorkersDo) {
     disturbance.Begin(kRank, iteration);
     Duration expected{};
     for (int p = 0; p < 6; ++p) expected += disturbance.Of(p, Seconds(passes[p]));
-    const auto begin = Clock::now();
-    Iterate(engine, iteration, gradients);
-    const Duration lasted = Clock::now() - begin;
-    EXPECT_GE(lasted, expected - std::chrono::microseconds(1));
-    // Ten times a time slice of the kernel's, on a busy machine.
-    EXPECT_LT(lasted, expected + std::chrono::milliseconds(40)) << iteration;
+    // What else the machine does only adds, so the shortest of several attempts counts.
+    constexpr int kAttempts = 20;
+    const Duration most = expected + std::chrono::milliseconds(10);
+    Duration least = Duration::max();
+    for (int attempt = 0; attempt < kAttempts && least >= most; ++attempt) {
+      const auto begin = Clock::now();
+      Iterate(engine, iteration, gradients);
+      least = std::min<Duration>(least, Clock::now() - begin);
+    }
+    EXPECT_GE(least, expected - std::chrono::microseconds(1));
+    EXPECT_LT(least, most) << iteration;
   }
 }
 
