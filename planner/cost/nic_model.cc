@@ -13,7 +13,7 @@ constexpr int64_t kTurn = 1'000'000;  // as SimRuntime's, in nanoseconds
 NicModel::NicModel(const NicModelOptions& options)
     : options_(options),
       nanoseconds_per_byte_(1e9 / options.goodput_bytes_per_second),
-      machines_(options.machines, Machine(options.send_buffer_bytes)),
+      machines_(options.machines, Machine(options)),
       lanes_(size_t{2} * options.machines * options.lanes) {}
 
 uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
@@ -31,13 +31,11 @@ void NicModel::Send(const Frame& frame) {
   if (frame.from == frame.to && !options_.representative) {
     return Push(Handled(frame), EventKind::kArrives, index);
   }
-  Machine& sender = machines_[frame.from];
   const uint64_t connection = LaneOf(frame.to, frame.to_server, frame.lane) * 2;
-  sender.egress.Push(index, frame.priority, connection + (frame.from_server ? 1 : 0), frame.bytes);
-  if (sender.egress_waking) return;
-  if (sender.egress_free <= now_) return StartEgress(frame.from);
-  sender.egress_waking = true;
-  Push(sender.egress_free, EventKind::kEgressFree, frame.from);
+  machines_[frame.from].egress.Push(index, frame.priority, connection + (frame.from_server ? 1 : 0),
+                                    frame.bytes, now_);
+  BeginLeaving(frame.from);
+  WakeEgress(frame.from);
 }
 
 void NicModel::SetTimer(int64_t delay, const Frame& frame) {
@@ -81,9 +79,8 @@ std::optional<Frame> NicModel::Next() {
     const Event event = events_.Pop();
     now_ = event.time;
     switch (event.kind) {
-      case EventKind::kEgressFree:
-        machines_[event.subject].egress_waking = false;
-        StartEgress(event.subject);
+      case EventKind::kEgressLeft:
+        OnEgressLeft(event.subject);
         break;
       case EventKind::kLeavesIngress: {
         const int64_t handled = Handled(frames_[event.subject]);
@@ -125,20 +122,35 @@ int64_t NicModel::TransferTime(int64_t bytes) const {
   return static_cast<int64_t>(std::ceil(static_cast<double>(bytes) * nanoseconds_per_byte_));
 }
 
-void NicModel::StartEgress(uint32_t machine) {
+void NicModel::BeginLeaving(uint32_t machine) {
+  while (const std::optional<uint32_t> begun = machines_[machine].egress.NextBegun()) {
+    Frame& frame = frames_[*begun];
+    // All have the same latency, so what begins later can't reach the receiver before this.
+    int64_t& ingress_free = machines_[frame.to].ingress_free;
+    ingress_free = std::max(ingress_free, now_ + options_.latency) + TransferTime(frame.bytes);
+    frame.passed = ingress_free;
+  }
+}
+
+void NicModel::WakeEgress(uint32_t machine) {
   Machine& sender = machines_[machine];
-  const uint32_t index = sender.egress.Pop();
-  Frame& frame = frames_[index];
-  const int64_t transfer = TransferTime(frame.bytes);
-  sender.egress_free = now_ + transfer;
-  frame.left = sender.egress_free;
-  // All have the same latency, so what leaves next can't reach the receiver before this.
-  int64_t& ingress_free = machines_[frame.to].ingress_free;
-  ingress_free = std::max(ingress_free, now_ + options_.latency) + transfer;
-  Push(ingress_free, EventKind::kLeavesIngress, index);
-  if (sender.egress.empty()) return;
-  sender.egress_waking = true;
-  Push(sender.egress_free, EventKind::kEgressFree, machine);
+  const std::optional<int64_t> next = sender.egress.NextLeft();
+  if (!next || *next >= sender.egress_wakes) return;
+  sender.egress_wakes = *next;
+  Push(*next, EventKind::kEgressLeft, machine);
+}
+
+void NicModel::OnEgressLeft(uint32_t machine) {
+  Machine& sender = machines_[machine];
+  if (sender.egress_wakes != now_) return;  // an earlier one came after it
+  sender.egress_wakes = kNever;
+  while (const std::optional<uint32_t> index = sender.egress.PopLeft(now_)) {
+    Frame& frame = frames_[*index];
+    frame.left = now_;
+    Push(std::max(frame.passed, now_ + options_.latency), EventKind::kLeavesIngress, *index);
+    BeginLeaving(machine);
+  }
+  WakeEgress(machine);
 }
 
 }  // namespace poseidon

@@ -2,15 +2,17 @@
 // that are numbers only. The planner predicts with it thousands of exchanges in the time that a
 // simulation of the actors takes for one.
 //
-// A frame of n bytes waits for its machine's egress (one at a time, never preempted; in the order
-// of SimEgress), occupies it for n / goodput, may enter the receiver's ingress after the latency,
-// waits there (first come first served), occupies that for n / goodput, waits for the lane that it
-// is for, and occupies that for the cost of a message and its processing.
+// A frame of n bytes waits for its connection, leaves at its share of the egress (SimEgress), may
+// enter the receiver's ingress after the latency, waits there (first come first served), occupies
+// that for n / goodput, and has arrived when it has also left for as long as the latency. Then it
+// waits for the lane that it is for, and occupies that for the cost of a message and its
+// processing.
 //
 // Not thread-safe. Deterministic: what happens at one time happens in the order of its cause.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -52,7 +54,8 @@ struct Frame {
   int chunk = 0;
   int step = 0;
   int iteration = 0;
-  int64_t left = 0;  // when its last byte had left
+  int64_t left = 0;    // when its last byte had left
+  int64_t passed = 0;  // NicModel's: when it has passed the ingress, unless it leaves too slowly
 };
 
 class NicModel {
@@ -77,7 +80,9 @@ class NicModel {
   std::optional<Frame> Next();
 
  private:
-  enum class EventKind : uint32_t { kEgressFree, kLeavesIngress, kArrives, kWorked };
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  enum class EventKind : uint32_t { kEgressLeft, kLeavesIngress, kArrives, kWorked };
 
   struct Event {
     int64_t time;
@@ -90,11 +95,11 @@ class NicModel {
   };
 
   struct Machine {
-    explicit Machine(int64_t send_buffer) : egress(send_buffer) {}
+    explicit Machine(const NicModelOptions& options)
+        : egress(options.send_buffer_bytes, options.goodput_bytes_per_second) {}
 
     SimEgress egress;
-    int64_t egress_free = 0;
-    bool egress_waking = false;
+    int64_t egress_wakes = kNever;  // of the kEgressLeft event that counts
     int64_t ingress_free = 0;
   };
 
@@ -109,7 +114,10 @@ class NicModel {
   Frame Take(uint32_t index);
   void Push(int64_t time, EventKind kind, uint32_t subject);
   int64_t TransferTime(int64_t bytes) const;
-  void StartEgress(uint32_t machine);
+  // What has begun to leave books its receiver's ingress.
+  void BeginLeaving(uint32_t machine);
+  void WakeEgress(uint32_t machine);
+  void OnEgressLeft(uint32_t machine);
   void QueueTurn(uint32_t lane);
   // The frame whose work is done with the turn that has passed.
   std::optional<Frame> EndTurn(uint32_t lane);

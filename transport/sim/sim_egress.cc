@@ -1,39 +1,91 @@
 #include "transport/sim/sim_egress.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace poseidon {
+namespace {
 
-void SimEgress::Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes) {
-  const Queued queued{priority, transfer, order_++};
-  if (send_buffer_ == 0) return queue_.Push(queued);
+// Of a nanosecond: what rounding of the virtual time makes of a whole number.
+constexpr double kRounding = 1e-3;
+
+}  // namespace
+
+void SimEgress::Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes,
+                     int64_t now) {
+  const uint32_t index = IndexOf(send_buffer_ == 0 ? 0 : connection);
+  connections_[index].queue.Push({priority, transfer, order_++, bytes});
+  if (send_buffer_ > 0) HandOver(connections_[index]);
+  if (connections_[index].leaving) return;
+  Advance(now);
+  Begin(index, sent_);
+}
+
+std::optional<uint32_t> SimEgress::NextBegun() {
+  if (told_ < begun_.size()) return begun_[told_++];
+  begun_.clear();
+  told_ = 0;
+  return std::nullopt;
+}
+
+std::optional<int64_t> SimEgress::NextLeft() const {
+  if (leaving_.empty()) return std::nullopt;
+  const double bytes = std::max(0.0, leaving_.top().tag - sent_) * busy_;
+  return since_ + static_cast<int64_t>(std::ceil(bytes * nanoseconds_per_byte_ - kRounding));
+}
+
+std::optional<uint32_t> SimEgress::PopLeft(int64_t now) {
+  const std::optional<int64_t> next = NextLeft();
+  if (!next || *next > now) return std::nullopt;
+  Advance(now);
+  const Leaving left = leaving_.Pop();
+  --busy_;
+  connections_[left.connection].leaving = false;
+  // Its next one goes on where it ended, not at the nanosecond after it; unless the link was its
+  // alone, which rounds up every time.
+  if (busy_ == 0) Advance(now);
+  Begin(left.connection, busy_ == 0 ? sent_ : left.tag);
+  return left.transfer;
+}
+
+uint32_t SimEgress::IndexOf(uint64_t connection) {
   const auto [found, is_new] =
       index_.try_emplace(connection, static_cast<uint32_t>(connections_.size()));
   if (is_new) connections_.emplace_back();
-  connections_[found->second].queue.Push({queued, bytes});
-  HandOver(found->second);
-}
-
-uint32_t SimEgress::Pop() {
-  if (send_buffer_ == 0) return queue_.Pop().transfer;
-  const HandedOver next = handed_over_.Pop();
-  tag_ = next.tag;
-  connections_[next.connection].held -= next.bytes;
-  HandOver(next.connection);
-  return next.transfer;
+  return found->second;
 }
 
 // As much of the connection's queue as its buffer has room for, most urgent first.
-void SimEgress::HandOver(uint32_t index) {
-  Connection& connection = connections_[index];
+void SimEgress::HandOver(Connection& connection) {
   while (!connection.queue.empty()) {
     const int64_t bytes = connection.queue.top().bytes;
     if (connection.held > 0 && connection.held + bytes > send_buffer_) return;
-    const QueuedBytes queued = connection.queue.Pop();
+    const Queued queued = connection.queue.Pop();
     connection.held += bytes;
-    connection.tag = std::max(connection.tag, tag_) + bytes;
-    handed_over_.Push({connection.tag, queued.order, queued.transfer, index, bytes});
+    connection.buffer.Push({order_++, queued.transfer, bytes});
   }
+}
+
+void SimEgress::Begin(uint32_t index, double tag) {
+  Connection& connection = connections_[index];
+  if (connection.buffer.empty()) HandOver(connection);
+  if (connection.buffer.empty()) return;
+  const Buffered first = connection.buffer.Pop();
+  connection.held -= first.bytes;
+  if (send_buffer_ > 0) HandOver(connection);
+  ++busy_;
+  connection.leaving = true;
+  leaving_.Push({tag + static_cast<double>(first.bytes), order_++, first.transfer, index});
+  begun_.push_back(first.transfer);
+}
+
+void SimEgress::Advance(int64_t now) {
+  if (busy_ == 0) {
+    sent_ = 0;  // so that it stays small
+  } else {
+    sent_ += static_cast<double>(now - since_) / nanoseconds_per_byte_ / busy_;
+  }
+  since_ = now;
 }
 
 }  // namespace poseidon

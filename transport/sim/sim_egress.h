@@ -1,8 +1,16 @@
-// SimEgress: what waits to leave a simulated machine, and in which order it does. The model is
-// described in transport/sim/sim_runtime.h.
+// SimEgress: what waits to leave a simulated machine, what is leaving, and when it has left. The
+// model is described in transport/sim/sim_runtime.h.
+//
+//   egress.Push(transfer, ..., now);
+//   while (const auto begun = egress.NextBegun()) ...   // its first byte leaves now
+//   at *egress.NextLeft():                              // unless something begins before
+//     while (const auto left = egress.PopLeft(now)) ... // its last byte has left
+//
+// All times are nanoseconds. A value; not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -12,28 +20,33 @@ namespace poseidon {
 
 class SimEgress {
  public:
-  // `send_buffer` bytes of each connection can't be overtaken; 0: connections do not matter, and
-  // everything can.
-  explicit SimEgress(int64_t send_buffer) : send_buffer_(send_buffer) {}
+  // `send_buffer` bytes of each connection can't be overtaken; 0: connections do not matter, one
+  // transfer leaves at a time, and everything that has not begun can be overtaken.
+  SimEgress(int64_t send_buffer, double bytes_per_second)
+      : send_buffer_(send_buffer), nanoseconds_per_byte_(1e9 / bytes_per_second) {}
 
-  bool empty() const { return send_buffer_ > 0 ? handed_over_.empty() : queue_.empty(); }
+  // `connection` is any number that is the connection's own on this machine. `bytes` is above 0,
+  // and `now` never goes back.
+  void Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes, int64_t now);
+  // Each transfer that has begun to leave, once.
+  std::optional<uint32_t> NextBegun();
+  // When the first of those that leave will have left, if nothing else begins to.
+  std::optional<int64_t> NextLeft() const;
+  // One that has left by `now`, which is not after NextLeft(). Others of its connection begin.
+  std::optional<uint32_t> PopLeft(int64_t now);
 
-  // `connection` is any number that is the connection's own on this machine.
-  void Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes);
-  // The transfer that leaves next. Not if empty.
-  uint32_t Pop();
-
-  // Linear in what waits. `predicate` is of a transfer, and the same for all of a connection.
+  // Of those that have not begun. Linear in these. `predicate` is of a transfer.
   template <typename Predicate>
   void RemoveIf(Predicate predicate) {
-    const auto removed = [&](const auto& waiting) { return predicate(waiting.transfer); };
-    queue_.RemoveIf(removed);
-    handed_over_.RemoveIf([&](const HandedOver& next) {
-      if (!predicate(next.transfer)) return false;
-      connections_[next.connection].held -= next.bytes;
-      return true;
-    });
-    for (Connection& connection : connections_) connection.queue.RemoveIf(removed);
+    const auto removed = [&](const Queued& waiting) { return predicate(waiting.transfer); };
+    for (Connection& connection : connections_) {
+      connection.queue.RemoveIf(removed);
+      connection.buffer.RemoveIf([&](const Buffered& next) {
+        if (!predicate(next.transfer)) return false;
+        connection.held -= next.bytes;
+        return true;
+      });
+    }
   }
 
  private:
@@ -41,41 +54,57 @@ class SimEgress {
     int priority;
     uint32_t transfer;
     uint64_t order;
+    int64_t bytes;
     bool operator>(const Queued& other) const {
       return priority != other.priority ? priority > other.priority : order > other.order;
     }
   };
-  struct QueuedBytes : Queued {
+  // In a connection's send buffer, in the order in which they were handed over.
+  struct Buffered {
+    uint64_t order;
+    uint32_t transfer;
     int64_t bytes;
+    bool operator>(const Buffered& other) const { return order > other.order; }
   };
-  // In a connection's send buffer.
-  struct HandedOver {
-    int64_t tag;
+  struct Connection {
+    SimHeap<Queued> queue;
+    SimHeap<Buffered> buffer;
+    int64_t held = 0;  // bytes in the buffer
+    bool leaving = false;
+  };
+  // The first of a connection's buffer.
+  struct Leaving {
+    double tag;  // bytes that each busy connection will have sent when its last byte leaves
     uint64_t order;
     uint32_t transfer;
     uint32_t connection;
-    int64_t bytes;
-    bool operator>(const HandedOver& other) const {
+    bool operator>(const Leaving& other) const {
       return tag != other.tag ? tag > other.tag : order > other.order;
     }
   };
-  struct Connection {
-    SimHeap<QueuedBytes> queue;
-    int64_t held = 0;  // bytes in the send buffer
-    int64_t tag = 0;   // of the last that was handed over
-  };
 
-  void HandOver(uint32_t connection);
+  uint32_t IndexOf(uint64_t connection);
+  void HandOver(Connection& connection);
+  // The connection's next, if it has any, from the virtual time `tag` on.
+  void Begin(uint32_t connection, double tag);
+  // Counts what has left since the last call.
+  void Advance(int64_t now);
 
   int64_t send_buffer_;
+  double nanoseconds_per_byte_;
   uint64_t order_ = 0;
-  SimHeap<Queued> queue_;  // without a send buffer
-  // With one. Connections get equal shares by self-clocked fair queuing (Golestani 1994): a
-  // transfer's tag is what its connection will have sent then, had it begun with what leaves now.
-  SimHeap<HandedOver> handed_over_;
-  int64_t tag_ = 0;  // of what left last
   std::vector<Connection> connections_;
   std::unordered_map<uint64_t, uint32_t> index_;
+  // Busy connections get equal shares of the link at any time: processor sharing, in the virtual
+  // time of Demers, Keshav and Shenker (Analysis and simulation of a fair queueing algorithm,
+  // 1989), the bytes that each busy connection has sent. TCP's connections come to that, and
+  // Linux's fq_codel, too.
+  SimHeap<Leaving> leaving_;
+  int busy_ = 0;     // connections
+  double sent_ = 0;  // the virtual time, at since_
+  int64_t since_ = 0;
+  std::vector<uint32_t> begun_;
+  size_t told_ = 0;  // of begun_
 };
 
 }  // namespace poseidon

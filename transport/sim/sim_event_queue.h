@@ -14,7 +14,7 @@ enum class SimEventKind : uint32_t {
   kAction,          // SimRuntime's actions: call it
   kStart,           // SimLane: its actor's OnStart
   kTimer,           // SimTimers: may be due
-  kEgressFree,      // machine: its egress can take the next envelope
+  kEgressLeft,      // machine: an envelope has left it whole
   kReachesUplink,   // transfer: is ready to enter an uplink between groups
   kReachesIngress,  // transfer: is ready to enter its receiver's ingress
   kLeavesIngress,   // machine: an envelope is all there

@@ -64,16 +64,20 @@ int SimNetwork::AddMachine(const NicSpec& nic, int group) {
 }
 
 void SimNetwork::RemoveNode(SimNode node) {
-  machine(machine_of(node)).egress.RemoveIf([&](uint32_t transfer) {
-    if (transfers_[transfer].from != node) return false;
-    Lose(transfer);
-    return true;
-  });
+  // What waits at it is lost, and so is what others have for it, which does not use their links.
+  for (Machine& sender : machines_) {
+    sender.egress.RemoveIf([&](uint32_t transfer) {
+      if (transfers_[transfer].from != node && transfers_[transfer].to.node() != node) return false;
+      Lose(transfer);
+      return true;
+    });
+  }
   machine_of_[static_cast<size_t>(node)] = kGone;
 }
 
 void SimNetwork::Send(Envelope envelope, SimNode from, SimLane to, bool watched) {
-  const uint32_t transfer = transfers_.Put({std::move(envelope), from, to, kNone, watched});
+  const uint32_t transfer = transfers_.Put(
+      {.envelope = std::move(envelope), .from = from, .to = to, .next = kNone, .watched = watched});
   if (to.node() == from) {
     events_.Push(events_.now(), SimEventKind::kArrives, transfer);
     return;
@@ -86,23 +90,17 @@ void SimNetwork::Send(Envelope envelope, SimNode from, SimLane to, bool watched)
     TellOfDeparture(transfer, events_.now());
     Cross(transfer, events_.now(), SimEventKind::kArrives);
   } else {
-    Machine& sender = machine(source);
-    sender.egress.Push(transfer, transfers_[transfer].envelope.priority, Connection(from, to),
-                       BytesOf(transfer));
-    if (sender.egress_waking) return;
-    if (sender.egress_free <= events_.now()) {
-      StartEgress(source);
-    } else {
-      WakeEgressLater(source);
-    }
+    machine(source).egress.Push(transfer, transfers_[transfer].envelope.priority,
+                                Connection(from, to), BytesOf(transfer), events_.now().count());
+    BeginLeaving(source);
+    WakeEgress(source);
   }
 }
 
 std::optional<SimTransfer> SimNetwork::Handle(const SimEvent& event) {
   switch (event.kind) {
-    case SimEventKind::kEgressFree:
-      machine(static_cast<int>(event.subject)).egress_waking = false;
-      StartEgress(static_cast<int>(event.subject));
+    case SimEventKind::kEgressLeft:
+      OnEgressLeft(static_cast<int>(event.subject));
       return std::nullopt;
     case SimEventKind::kReachesUplink:
       PassUplink(event.subject);
@@ -111,7 +109,7 @@ std::optional<SimTransfer> SimNetwork::Handle(const SimEvent& event) {
       ReachIngress(event.subject);
       return std::nullopt;
     case SimEventKind::kLeavesIngress:
-      return transfers_.Take(LeaveIngress(static_cast<int>(event.subject)));
+      return Arrive(LeaveIngress(static_cast<int>(event.subject)));
     default:
       return transfers_.Take(event.subject);
   }
@@ -121,32 +119,61 @@ int64_t SimNetwork::BytesOf(uint32_t transfer) const {
   return static_cast<int64_t>(transfers_[transfer].envelope.body.size()) + options_.header_bytes;
 }
 
-// Takes up the first envelope of the queue, if there is one. The egress is free.
-void SimNetwork::StartEgress(int index) {
+void SimNetwork::BeginLeaving(int index) {
+  while (const std::optional<uint32_t> begun = machine(index).egress.NextBegun()) Depart(*begun);
+}
+
+// What begins to leave makes others leave later: then the event that there is comes too early, and
+// looks again.
+void SimNetwork::WakeEgress(int index) {
   Machine& sender = machine(index);
-  while (!sender.egress.empty()) {
-    const uint32_t transfer = sender.egress.Pop();
-    const int target = machine_of(transfers_[transfer].to.node());
-    if (target == kGone) {
-      Lose(transfer);
-      continue;
-    }
-    const Duration egress_time = sender.TransferTime(BytesOf(transfer));
-    sender.egress_free = events_.now() + egress_time;
-    TellOfDeparture(transfer, sender.egress_free);
-    const Machine& receiver = machine(target);
-    if (sender.group != receiver.group) {
-      transfers_[transfer].link = tiers_.First(sender.group, receiver.group);
-      transfers_[transfer].all_in = sender.egress_free + sender.nic.latency;
-      Cross(transfer, events_.now() + sender.nic.latency, SimEventKind::kReachesUplink);
-    } else {
-      const Duration ingress_time = receiver.TransferTime(BytesOf(transfer));
-      const Time ready = events_.now() + sender.nic.latency +
-                         std::max(Duration::zero(), egress_time - ingress_time);
-      Cross(transfer, ready, SimEventKind::kReachesIngress);
-    }
-    if (!sender.egress.empty()) WakeEgressLater(index);
-    return;
+  const std::optional<int64_t> next = sender.egress.NextLeft();
+  if (!next || Time(*next) >= sender.egress_wakes) return;
+  sender.egress_wakes = Time(*next);
+  events_.Push(sender.egress_wakes, SimEventKind::kEgressLeft, static_cast<uint32_t>(index));
+}
+
+void SimNetwork::OnEgressLeft(int index) {
+  Machine& sender = machine(index);
+  if (sender.egress_wakes != events_.now()) return;  // an earlier one came after it
+  sender.egress_wakes = Time::max();
+  while (const std::optional<uint32_t> left = sender.egress.PopLeft(events_.now().count())) {
+    FinishLeaving(*left);
+    BeginLeaving(index);
+  }
+  WakeEgress(index);
+}
+
+// On its way it takes up links as if nothing else left its machine; it has arrived no earlier than
+// its last byte, which is known when that has left.
+void SimNetwork::Depart(uint32_t index) {
+  SimTransfer& transfer = transfers_[index];
+  transfer.leaving = true;
+  const Machine& sender = machine(machine_of(transfer.from));
+  const Machine& receiver = machine(machine_of(transfer.to.node()));
+  const Duration egress_time = sender.TransferTime(BytesOf(index));
+  transfer.path = sender.nic.latency;
+  if (sender.group != receiver.group) {
+    transfer.link = tiers_.First(sender.group, receiver.group);
+    transfer.all_in = events_.now() + egress_time + sender.nic.latency;
+    Cross(index, events_.now() + sender.nic.latency, SimEventKind::kReachesUplink);
+  } else {
+    const Duration ingress_time = receiver.TransferTime(BytesOf(index));
+    const Time ready =
+        events_.now() + sender.nic.latency + std::max(Duration::zero(), egress_time - ingress_time);
+    Cross(index, ready, SimEventKind::kReachesIngress);
+  }
+}
+
+void SimNetwork::FinishLeaving(uint32_t index) {
+  SimTransfer& transfer = transfers_[index];
+  transfer.leaving = false;
+  transfer.left = events_.now();
+  TellOfDeparture(index, transfer.left);
+  if (transfer.lost) {
+    transfers_.Take(index);
+  } else if (transfer.passed) {
+    events_.Push(transfer.left + transfer.path, SimEventKind::kArrives, index);
   }
 }
 
@@ -157,11 +184,6 @@ void SimNetwork::TellOfDeparture(uint32_t transfer, Time when) {
   departure.reset();
 }
 
-void SimNetwork::WakeEgressLater(int index) {
-  machine(index).egress_waking = true;
-  events_.Push(machine(index).egress_free, SimEventKind::kEgressFree, static_cast<uint32_t>(index));
-}
-
 void SimNetwork::PassUplink(uint32_t index) {
   SimTransfer& transfer = transfers_[index];
   const int target = machine_of(transfer.to.node());
@@ -170,6 +192,7 @@ void SimNetwork::PassUplink(uint32_t index) {
   const SimTiers::Passage passage =
       tiers_.Pass(transfer.link, BytesOf(index), events_.now(), transfer.all_in);
   transfer.all_in = passage.all_in;
+  transfer.path += passage.next - passage.start;
   if (const auto next = tiers_.Next(transfer.link, receiver.group)) {
     transfer.link = *next;
     events_.Push(passage.next, SimEventKind::kReachesUplink, index);
@@ -224,20 +247,34 @@ uint32_t SimNetwork::LeaveIngress(int index) {
   return passed;
 }
 
+std::optional<SimTransfer> SimNetwork::Arrive(uint32_t index) {
+  SimTransfer& transfer = transfers_[index];
+  if (transfer.leaving) {
+    transfer.passed = true;
+    return std::nullopt;
+  }
+  const Time whole = transfer.left + transfer.path;
+  if (whole <= events_.now()) return transfers_.Take(index);
+  events_.Push(whole, SimEventKind::kArrives, index);
+  return std::nullopt;
+}
+
 void SimNetwork::Cross(uint32_t transfer, Time time, SimEventKind kind) {
   const Envelope& envelope = transfers_[transfer].envelope;
   if (faulty_ && (!options_.fault_filter || options_.fault_filter(envelope))) {
     const FaultSpec& faults = options_.faults;
     if (random_.Chance(faults.drop)) {
       ++statistics_.dropped;
-      const SimTransfer dropped = transfers_.Take(transfer);
+      const SimTransfer& dropped = transfers_[transfer];
       if (dropped.watched) dropped_.emplace_back(dropped.from, dropped.to);
-      return;
+      return Discard(transfer);
     }
     if (random_.Chance(faults.delay)) time += UpTo(faults.max_delay, random_);
     if (random_.Chance(faults.duplicate)) {
       ++statistics_.duplicated;
       const uint32_t copy = transfers_.Put(SimTransfer(transfers_[transfer]));
+      transfers_[copy].leaving = false;
+      transfers_[copy].envelope.departure.reset();
       events_.Push(time + UpTo(faults.max_delay, random_), kind, copy);
     }
   }
@@ -246,7 +283,15 @@ void SimNetwork::Cross(uint32_t transfer, Time time, SimEventKind kind) {
 
 void SimNetwork::Lose(uint32_t transfer) {
   ++statistics_.lost;
-  transfers_.Take(transfer);
+  Discard(transfer);
+}
+
+void SimNetwork::Discard(uint32_t transfer) {
+  if (transfers_[transfer].leaving) {
+    transfers_[transfer].lost = true;
+  } else {
+    transfers_.Take(transfer);
+  }
 }
 
 }  // namespace poseidon

@@ -25,6 +25,12 @@ struct SimTransfer {
   SimLane to;
   uint32_t next = 0;     // behind it in an ingress queue
   bool watched = false;  // whether it arrives is of interest to its sender's connection
+  // Its last byte has not left yet. What was lost or has passed the ingress meanwhile waits for it.
+  bool leaving = false;
+  bool lost = false;
+  bool passed = false;
+  Time left{};      // when its last byte had left
+  Duration path{};  // latency of its way
   // Between groups: the uplink that it is before, and when its last byte is there.
   SimTiers::Link link = 0;
   Time all_in{};
@@ -59,13 +65,12 @@ class SimNetwork {
 
   struct Machine {
     Machine(const NicSpec& spec, int around)
-        : nic(spec), group(around), egress(spec.send_buffer_bytes) {}
+        : nic(spec), group(around), egress(spec.send_buffer_bytes, spec.goodput_bytes_per_second) {}
 
     NicSpec nic;
     int group;
     SimEgress egress;
-    Time egress_free{};          // when the envelope that is leaving will have left
-    bool egress_waking = false;  // a kEgressFree event is in the queue
+    Time egress_wakes = Time::max();  // of the kEgressLeft event that counts
     // The envelope that passes the ingress, and the queue of those that are ready to.
     uint32_t ingress_current = kNone;
     uint32_t ingress_first = kNone;
@@ -80,17 +85,26 @@ class SimNetwork {
   int machine_of(SimNode node) const { return machine_of_[static_cast<size_t>(node)]; }
   int64_t BytesOf(uint32_t transfer) const;
 
-  void StartEgress(int index);
-  // The transfer's last byte leaves its machine at `when`.
+  // What has begun to leave the machine is on its way.
+  void BeginLeaving(int index);
+  void WakeEgress(int index);
+  void OnEgressLeft(int index);
+  // The transfer's first byte leaves now.
+  void Depart(uint32_t transfer);
+  // Its last one has left.
+  void FinishLeaving(uint32_t transfer);
   void TellOfDeparture(uint32_t transfer, Time when);
-  void WakeEgressLater(int index);
   void PassUplink(uint32_t index);
   void ReachIngress(uint32_t transfer);
   void StartIngress(int index, uint32_t transfer);
   uint32_t LeaveIngress(int index);
+  // The transfer has passed its ingress: it has arrived, or else an event will say so.
+  std::optional<SimTransfer> Arrive(uint32_t transfer);
   // Pushes the transfer's next event, unless a fault prevents it.
   void Cross(uint32_t transfer, Time time, SimEventKind kind);
   void Lose(uint32_t transfer);
+  // Nothing of it is needed any more, once it has left.
+  void Discard(uint32_t transfer);
 
   const SimOptions& options_;
   const bool faulty_;

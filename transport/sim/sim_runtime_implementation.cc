@@ -157,7 +157,7 @@ void SimRuntime::Implementation::Handle(const SimEvent& event) {
       Call(expired.lane, [&](Actor& actor, Outbox& outbox) { actor.OnTimer(expired.id, outbox); });
       break;
     }
-    case SimEventKind::kEgressFree:
+    case SimEventKind::kEgressLeft:
     case SimEventKind::kReachesUplink:
     case SimEventKind::kReachesIngress:
     case SimEventKind::kLeavesIngress:
