@@ -1,32 +1,34 @@
 // SimRuntime: carries the actors of a whole cluster in virtual time, in one thread.
 //
-// The network. Every machine has one NIC, a full-duplex pair of queues which all its nodes and
-// their lanes share. An envelope of n bytes (its body plus `header_bytes`) from machine A to
-// machine B
+// The network. Every machine has one NIC, a full-duplex pair of links which all its nodes and their
+// lanes share. An envelope of n bytes (its body plus `header_bytes`) from machine A to machine B
 //
-//   waits for A's egress (one envelope at a time, never preempted: what comes to an idle egress
-//   leaves at once) until A takes it up, at `start`;
-//   keeps A's egress busy for egress_time = n / A.goodput, from `start` on;
-//   is ready to enter at B at  ready = start + A.latency + max(0, egress_time - ingress_time);
+//   waits at A until its connection takes it up, at `start`;
+//   leaves A at its connection's share of A.goodput, and has left at `left`: n / A.goodput after
+//   `start` where nothing else leaves;
+//   is ready to enter at B at  ready = start + A.latency + max(0, n / A.goodput - n / B.goodput);
 //   waits in B's ingress queue (by `ready`, first come first served) until what is before it is in;
-//   keeps B's ingress busy for ingress_time = n / B.goodput, and has then arrived.
+//   keeps B's ingress busy for n / B.goodput; and has arrived then, or at  left + A.latency  if
+//   that is later.
 //
-// `ready` is the earliest moment from which the envelope can pass B's ingress at its full speed
+// `ready` is the earliest moment from which the envelope could pass B's ingress at its full speed
 // without overtaking its own bytes. So an envelope that meets no other one arrives
 //
 //   start + A.latency + n / min(A.goodput, B.goodput)
 //
 // (cut-through: the size counts once, not at both ends); k senders to one receiver get a k-th of
 // its goodput each; a slow receiver does not hold its sender back, for the network between them has
-// room for everything; and neither end of a NIC ever exceeds its goodput. Times are rounded up to
-// whole nanoseconds.
+// room for everything; neither end of a NIC ever exceeds its goodput. What leaves slowly, because A
+// sends much else, books B's ingress as if it did not: the time is B's, only earlier. Times are
+// rounded up to whole nanoseconds.
 //
-// Waiting for the egress. Without a send buffer (NicSpec) the most urgent envelope of the machine
-// leaves first, of equally urgent ones the first that came. With one, each connection (from a node
-// to a lane of another node) has a queue of its own, in that order, and a buffer of so many bytes
-// that is filled from the queue, one envelope at least, and can't be overtaken: what programs have
-// handed to their sockets and these to the kernel. The egress serves the buffers in turn, so that
-// busy connections get equal shares of bytes, whatever their priorities.
+// Waiting at A. Without a send buffer (NicSpec) one envelope leaves at a time, the most urgent of
+// the machine first, of equally urgent ones the first that came; none is preempted. With one, each
+// connection (from a node to a lane of another node) has a queue of its own, in that order, and a
+// buffer of so many bytes that is filled from the queue, one envelope at least, and can't be
+// overtaken: what programs have handed to their sockets and these to the kernel. One envelope of
+// each connection leaves at a time, and all connections that have one get equal shares of the link
+// at any time, whatever their priorities, as TCP's connections do.
 //
 // Groups. Machines may be the leaves of a tree of groups (GPUs in a host, hosts in a rack, racks in
 // a data centre), each with an uplink to what is around it: full-duplex, one queue each way, first

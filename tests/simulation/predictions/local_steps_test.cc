@@ -109,8 +109,8 @@ void ExpectTheFormula(uint32_t begin, uint32_t end) {
   std::printf("within a tenth: %d of %d; the worst %.2f\n", good, others, worst);
 }
 
-TEST(LocalSteps, TakeWhatTheFormulaSays) { ExpectTheFormula(0, 12); }
-TEST(LocalSteps, SlowTakeWhatTheFormulaSays) { ExpectTheFormula(12, 200); }
+TEST(LocalSteps, TakeWhatTheFormulaSays) { ExpectTheFormula(0, 400); }
+TEST(LocalSteps, SlowTakeWhatTheFormulaSays) { ExpectTheFormula(400, 2000); }
 
 // An exchange of every step's gradients, once in so many steps.
 TEST(LocalSteps, MoveTheBytesOfOneStepInMany) {
