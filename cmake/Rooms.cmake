@@ -1,25 +1,31 @@
-# Where CMAKE_UNITY_BUILD is on (CMakePresets.json), the sources of one folder are compiled together, at
-# most a dozen at a time: parsing what they all include takes most of a source's time. So what is local to a
-# source has a name that is its own in the folder. SEPARATE sources are compiled alone: their names are
-# meant to be alike, as those of the tests that say the same of different things.
+# Where CMAKE_UNITY_BUILD is on (CMakePresets.json), sources of a target are compiled together, in as many
+# parts of one size as have at most 16 each: parsing what they all include, and instantiating it, takes most of
+# a source's time. So what is local to a source has a name that is its own in the target. SEPARATE sources are
+# compiled alone: their names are meant to be alike, as those of the tests that say the same of different
+# things.
 function(poseidon_compile_together target)
   cmake_parse_arguments(TOGETHER "" "" "SOURCES;SEPARATE" ${ARGN})
-  set(most 12)
+  set(most 16)
   foreach(source ${TOGETHER_SEPARATE})
     if(NOT source IN_LIST TOGETHER_SOURCES)
       message(FATAL_ERROR "${target}: ${source}, which is SEPARATE, is none of its SOURCES")
     endif()
   endforeach()
-  foreach(source ${TOGETHER_SOURCES})
-    if(source IN_LIST TOGETHER_SEPARATE OR NOT source MATCHES "[.]cc$")
-      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-      continue()
-    endif()
-    get_filename_component(folder ${source} DIRECTORY)
-    string(MAKE_C_IDENTIFIER "in_${folder}" folder)
-    math(EXPR ${folder}_count "${${folder}_count} + 1")
-    math(EXPR group "${${folder}_count} / ${most}")
-    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${folder}_${group})
+  set(alone ${TOGETHER_SOURCES})
+  set(together ${TOGETHER_SOURCES})
+  list(FILTER together INCLUDE REGEX "[.]cc$")
+  list(REMOVE_ITEM together ${TOGETHER_SEPARATE} "")
+  list(REMOVE_ITEM alone ${together} "")
+  if(alone)
+    set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
+  list(LENGTH together count)
+  math(EXPR parts "(${count} + ${most} - 1) / ${most}")
+  set(index 0)
+  foreach(source ${together})
+    math(EXPR part "${index} * ${parts} / ${count}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${target}_${part})
+    math(EXPR index "${index} + 1")
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
 endfunction()
