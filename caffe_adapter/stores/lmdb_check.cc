@@ -80,9 +80,9 @@ class MappedFile {
   uint64_t size_ = 0;
 };
 
-class Checker {
+class PageChecker {
  public:
-  explicit Checker(const std::string& path) : path_(path), file_(path) {}
+  explicit PageChecker(const std::string& path) : path_(path), file_(path) {}
 
   void Run(Records records) {
     if (!ReadHeader()) return;
@@ -194,7 +194,7 @@ class Checker {
 
 void CheckLmdbPages(const std::string& file, Records records) {
   if constexpr (std::endian::native == std::endian::little && sizeof(void*) == 8) {
-    Checker(file).Run(records);
+    PageChecker(file).Run(records);
   }
 }
 

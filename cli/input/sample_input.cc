@@ -35,7 +35,7 @@ const char* NameOf(ShapeSource source) {
   return "";
 }
 
-std::string Explanation(const SampleInput& input) {
+std::string ExplainInput(const SampleInput& input) {
   const std::string missing = " (" + input.data + " is not there)";
   switch (input.source) {
     case ShapeSource::kGiven:
@@ -70,7 +70,7 @@ std::string SampleInputLines(const std::vector<SampleInput>& inputs) {
   std::string lines;
   for (const SampleInput& input : inputs) {
     lines += "samples of layer \"" + input.layer + "\": " + FlagText(input.shape) + ", " +
-             Explanation(input) + "\n";
+             ExplainInput(input) + "\n";
   }
   return lines;
 }

@@ -19,7 +19,7 @@ std::string ShapeOf(const BlobSpec& blob) {
   return text;
 }
 
-std::string Describe(const LayerSpec& layer) {
+std::string DescribeLayer(const LayerSpec& layer) {
   std::string shapes;
   for (const BlobSpec& blob : layer.blobs()) {
     shapes += (shapes.empty() ? "" : ", ") + ShapeOf(blob);
@@ -39,8 +39,8 @@ std::string DescribeModelDifference(const std::string& serialized,
   const int layers = std::min(model.layers_size(), other.layers_size());
   for (int l = 0; l < layers; ++l) {
     if (MessageDifferencer::Equals(model.layers(l), other.layers(l))) continue;
-    const std::string mine = Describe(model.layers(l));
-    const std::string theirs = Describe(other.layers(l));
+    const std::string mine = DescribeLayer(model.layers(l));
+    const std::string theirs = DescribeLayer(other.layers(l));
     if (mine == theirs) return "layer " + mine + " has other rates, times or factors";
     return "its layer " + std::to_string(l) + " is " + mine + ", the other's " + theirs;
   }

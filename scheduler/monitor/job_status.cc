@@ -17,8 +17,6 @@ constexpr size_t kMostRecoveries = 50;
 constexpr size_t kMostForRates = 64;
 constexpr double kMillisecondsForRates = 2000;
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
 }  // namespace
 
 StatusTracker::StatusTracker(const Job& job, Time now) {
@@ -169,10 +167,11 @@ void StatusTracker::UpdateRates() {
     exposed += iteration.exposed_ms();
   }
   const auto count = static_cast<double>(newest_.size());
-  status_.iteration_ms = newest_.empty() ? kUnknown : milliseconds / count;
-  status_.exposed_ms = newest_.empty() ? kUnknown : exposed / count;
+  status_.iteration_ms = newest_.empty() ? kUnknownValue : milliseconds / count;
+  status_.exposed_ms = newest_.empty() ? kUnknownValue : exposed / count;
   const bool known = images > 0 && milliseconds > 0;
-  status_.images_per_second = known ? 1000 * static_cast<double>(images) / milliseconds : kUnknown;
+  status_.images_per_second =
+      known ? 1000 * static_cast<double>(images) / milliseconds : kUnknownValue;
 }
 
 void StatusTracker::OnRecovered(const wire::Recovered& recovered) {
@@ -220,7 +219,7 @@ JobStatus StatusTracker::status(Time now) const {
   status.now = now;
   for (const Measured& bucket : measured_) {
     status.measured_ms.push_back(
-        bucket.count > 0 ? bucket.sum_ms / static_cast<double>(bucket.count) : kUnknown);
+        bucket.count > 0 ? bucket.sum_ms / static_cast<double>(bucket.count) : kUnknownValue);
   }
   if (status.plan == nullptr || finished_.empty()) return status;
   // Who has finished tells of all iterations.

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "proto/wire.pb.h"
 #include "scheduler/monitor/history.h"
 #include "scheduler/report/job_traffic.h"
+#include "scheduler/report/unknown_value.h"
 #include "scheduler/stragglers/straggler_watch.h"
 #include "transport/address.h"
 
@@ -60,11 +60,11 @@ struct JobStatus {
   int64_t iteration = 0;    // done by all workers
   int64_t iterations = 0;   // of the whole training; 0: not known
   // Of the newest iteration, means over the workers; NaN if none has told.
-  double loss = std::numeric_limits<double>::quiet_NaN();
+  double loss = kUnknownValue;
   // Of the newest iterations together: all workers' samples by their time.
-  double images_per_second = std::numeric_limits<double>::quiet_NaN();
-  double iteration_ms = std::numeric_limits<double>::quiet_NaN();
-  double exposed_ms = std::numeric_limits<double>::quiet_NaN();
+  double images_per_second = kUnknownValue;
+  double iteration_ms = kUnknownValue;
+  double exposed_ms = kUnknownValue;
   int64_t images = 0;  // that all workers have told of; never goes back
   Time progressed{};   // when an iteration was done last, or training began; 0 before
   std::map<NodeId, NodeStatus> nodes;

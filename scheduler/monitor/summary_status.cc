@@ -1,23 +1,21 @@
 #include "scheduler/monitor/summary_status.h"
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "proto/model_size.h"
 #include "scheduler/monitor/history.h"
 #include "scheduler/monitor/status_json.h"
+#include "scheduler/report/unknown_value.h"
 
 namespace poseidon {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
 double NumberAt(const Json& list, size_t index) {
-  return index < list.size() && list[index].is_number() ? list[index].get<double>() : kUnknown;
+  return index < list.size() && list[index].is_number() ? list[index].get<double>() : kUnknownValue;
 }
 
 // The first iteration has the number 0, whatever the training began with, as in the summary.

@@ -11,6 +11,7 @@
 #include "proto/bucket.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "scheduler/report/summary_lists.h"
+#include "scheduler/report/unknown_value.h"
 #include "transport/membership/member.h"
 
 namespace poseidon {
@@ -25,8 +26,6 @@ constexpr int64_t kMostAhead = 1 << 20;
 
 // The buckets that are most off, at the end: enough to see a pattern, few enough for a glance.
 constexpr size_t kBucketsToReview = 3;
-
-constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 template <typename... Values>
 std::string Format(const char* format, Values... values) {
@@ -190,7 +189,7 @@ void JobReport::Add(const wire::IterationRecord& iteration) {
   if (iteration.number() < *first_iteration_) return;
   const auto index = static_cast<size_t>(iteration.number() - *first_iteration_);
   const auto set = [index](std::vector<double>& values, double value) {
-    if (values.size() <= index) values.resize(index + 1, kUnknown);
+    if (values.size() <= index) values.resize(index + 1, kUnknownValue);
     values[index] = value;
   };
   set(loss_, iteration.loss());
@@ -211,7 +210,7 @@ void JobReport::Record(int64_t number, const Iteration& done) {
   wire::IterationRecord& record = *told.mutable_iteration();
   record.set_number(number);
   // What is nobody's is not a number, as for iterations that nobody has told of.
-  record.set_loss(done.losses > 0 ? done.loss / done.losses : kUnknown);
+  record.set_loss(done.losses > 0 ? done.loss / done.losses : kUnknownValue);
   record.set_duration_ms(1000 * done.seconds / reports);
   record.set_exposed_ms(1000 * done.exposed / reports);
   record.set_images(done.images);

@@ -8,6 +8,7 @@ import lenet
 import rounding
 
 ITERATIONS = 60
+QUICK_ITERATIONS = 30
 WORKERS = 4
 BATCH = 16
 PARTS = "part: 5 part: 20 part: 31 part: 8"  # of WORKERS * BATCH samples
@@ -45,31 +46,35 @@ class EquivalenceTest(lenet.LenetTest):
         )
         return summary["loss"], [layer["scheme"] for layer in summary["layers"]], parameters
 
-    def check(self, policies):
+    def check(self, policies, iterations):
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR))
+
+        def losses_of(workers, batch, policy, **options):
+            return self.train_hash(workers, batch, policy, iterations, **options)
+
         alone = rounding.Rounding(
-            lambda move: self.train_hash(1, WORKERS * BATCH, "ALL_PS", move=move)[0]
+            lambda move: losses_of(1, WORKERS * BATCH, "ALL_PS", move=move)[0]
         )
         self.assertLess(alone.reference[-1], 0.95 * alone.reference[0], "it learns nothing")
         for policy, schemes in policies.items():
             with self.subTest(policy):
-                losses, found, _ = self.train_hash(WORKERS, BATCH, policy, move=0)
+                losses, found, _ = losses_of(WORKERS, BATCH, policy, move=0)
                 self.assertEqual(found, schemes)
                 alone.assert_same(self, losses)
         with self.subTest("unequal parts of the batch"):
-            losses, _, _ = self.train_hash(
+            losses, _, _ = losses_of(
                 WORKERS, BATCH, "ALL_PS", move=0, training=f"batch: BALANCED {PARTS}"
             )
             alone.assert_same(self, losses)
         # Without one worker's images: a mistake.
-        alone.assert_differs(self, self.train_hash(WORKERS - 1, BATCH, "ALL_PS", move=0)[0])
+        alone.assert_differs(self, losses_of(WORKERS - 1, BATCH, "ALL_PS", move=0)[0])
 
     def test_four_workers_are_one(self):
-        self.check(QUICK)
+        self.check(QUICK, QUICK_ITERATIONS)
 
     @cluster.slow
     def test_four_workers_are_one_with_other_schemes(self):
-        self.check(OTHERS)
+        self.check(QUICK | OTHERS, ITERATIONS)
 
     def test_deterministic(self):
         """Two runs end with the same bits, at the demo's rate, where one bit makes a difference."""

@@ -158,18 +158,21 @@ class SnapshotTest(SolverTest):
         # Beside the config, by a field; anywhere, by a flag.
         shutil.copy(model, self.path("beside.caffemodel"))
         for training, flags in (('weights: "beside.caffemodel"', []), ("", [f"--weights={model}"])):
-            config = self.config("policy: ALL_PS", training, iterations=5)
+            config = self.config("policy: ALL_PS", training, workers=1, iterations=5)
             second = self.run_job(config, *flags)
             self.assertLess(second["loss"][0], 0.5 * first["loss"][0])
 
+    def config_of_one(self, training, **options):
+        return self.config("", training, workers=1, **options)
+
     def test_files_that_do_not_fit(self):
         self.solver_with_snapshots()
-        self.run_job(self.config("policy: ALL_PS", iterations=INTERVAL))
+        self.run_job(self.config("policy: ALL_PS", workers=1, iterations=INTERVAL))
         state = self.path(f"snapshots/lenet_iter_{INTERVAL}.solverstate")
         model = self.path(f"snapshots/lenet_iter_{INTERVAL}.caffemodel")
         self.copy_solver((r"base_lr", 'type: "Adam" base_lr'))
         self.assert_refused(
-            self.config("", f'snapshot: "{state}"', iterations=INTERVAL + 1),
+            self.config_of_one(f'snapshot: "{state}"', iterations=INTERVAL + 1),
             state,
             "another type of solver",
         )
@@ -177,13 +180,15 @@ class SnapshotTest(SolverTest):
         self.copy(
             "net", ("out/digits", self.path("digits")), ("num_output: 500", "num_output: 400")
         )
-        self.assert_refused(self.config("", f'weights: "{model}"'), model, "ip1", "500 x 800")
+        self.assert_refused(self.config_of_one(f'weights: "{model}"'), model, "ip1", "500 x 800")
         self.copy("net", ("out/digits", self.path("digits")))
         os.truncate(model, 1000)
-        self.assert_refused(self.config("", f'weights: "{model}"'), model, "truncated")
-        self.assert_refused(self.config("", 'weights: "nowhere.caffemodel"'), "nowhere.caffemodel")
+        self.assert_refused(self.config_of_one(f'weights: "{model}"'), model, "truncated")
         self.assert_refused(
-            self.config("", f'snapshot: "{state}"', iterations=1), "nothing is left"
+            self.config_of_one('weights: "nowhere.caffemodel"'), "nowhere.caffemodel"
+        )
+        self.assert_refused(
+            self.config_of_one(f'snapshot: "{state}"', iterations=1), "nothing is left"
         )
 
     def test_machines_with_other_files(self):
