@@ -96,12 +96,11 @@ TEST(HostDevice, TellsTheTimeBetweenEventsThatHaveCome) {
   HostDevice device({});
   const DeviceStream stream = device.MakeStream();
   const auto begin = device.MakeTimedEvent(), end = device.MakeTimedEvent();
-  for (const int milliseconds : {30, 10}) {  // events are used again
+  for (const int wait_ms : {30, 10}) {  // events are used again
     std::promise<void> go;
     device.Record(*begin, stream);
     device.Run(stream, [&] { go.get_future().wait(); });
-    device.Run(stream,
-               [=] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); });
+    device.Run(stream, [=] { std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms)); });
     device.Record(*end, stream);
     EXPECT_FALSE(device.Elapsed(*begin, *end));
     const auto before = std::chrono::steady_clock::now();
@@ -110,7 +109,7 @@ TEST(HostDevice, TellsTheTimeBetweenEventsThatHaveCome) {
     const auto after = std::chrono::steady_clock::now();
     const std::optional<Duration> elapsed = device.Elapsed(*begin, *end);
     ASSERT_TRUE(elapsed);
-    EXPECT_GE(*elapsed, std::chrono::milliseconds(milliseconds));
+    EXPECT_GE(*elapsed, std::chrono::milliseconds(wait_ms));
     EXPECT_GE(*elapsed, after - before - std::chrono::milliseconds(10));
   }
 }

@@ -134,7 +134,7 @@ std::string InnerProduct(const std::string& name, const std::string& bottom, int
                "inner_product_param { num_output: " + std::to_string(outputs) + " }");
 }
 
-std::vector<Case> Cases() {
+std::vector<Case> NetsForOpenCv() {
   return {
       {"lenet",
        {1, 28, 28},
@@ -168,7 +168,7 @@ std::vector<Case> Cases() {
            InnerProduct("ip", "pool", 5) + Layer("Softmax", "prob", "ip")}};
 }
 
-INSTANTIATE_TEST_SUITE_P(Nets, OpenCvDnnTest, ::testing::ValuesIn(Cases()));
+INSTANTIATE_TEST_SUITE_P(Nets, OpenCvDnnTest, ::testing::ValuesIn(NetsForOpenCv()));
 
 }  // namespace
 }  // namespace poseidon
