@@ -11,10 +11,8 @@
 namespace poseidon {
 namespace {
 
-bool Varies(const Disturbance& disturbance) {
-  return disturbance.iteration_spread() > 0 || disturbance.layer_spread() > 0 ||
-         disturbance.stall_interval_seconds() > 0 ||
-         ParseDuration(disturbance.layer_cost()) > Duration();
+bool Disturbs(const Disturbance& disturbance) {
+  return Varies(disturbance) || ParseDuration(disturbance.layer_cost()) > Duration();
 }
 
 // Log-normal with mean 1 and this standard deviation.
@@ -43,6 +41,11 @@ std::string Roughly(double seconds) {
 }
 
 }  // namespace
+
+bool Varies(const Disturbance& disturbance) {
+  return disturbance.iteration_spread() > 0 || disturbance.layer_spread() > 0 ||
+         disturbance.stall_interval_seconds() > 0;
+}
 
 Disturbance MeasuredDisturbance() {
   Disturbance measured;
@@ -74,7 +77,7 @@ std::string DisturbanceText(const Disturbance& disturbance) {
 
 ComputeDisturbance::ComputeDisturbance(const Disturbance& disturbance, int devices, int local_steps)
     : disturbance_(disturbance),
-      varies_(Varies(disturbance)),
+      varies_(Disturbs(disturbance)),
       devices_(devices),
       iteration_spread_(disturbance.iteration_spread() / std::sqrt(local_steps)),
       layer_cost_(ToSeconds(ParseDuration(disturbance.layer_cost()))) {

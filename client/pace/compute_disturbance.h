@@ -32,6 +32,9 @@ Disturbance MeasuredDisturbance();
 // Sets that, where the cluster does not say what varies.
 void DisturbUnlessSaid(Cluster& cluster);
 
+// Whether iterations take other times than those before; a layer's cost is always the same.
+bool Varies(const Disturbance& disturbance);
+
 // "iterations spread by 2%, layers by 3%, a stall of 4 ms every 2.5 s"; "none".
 std::string DisturbanceText(const Disturbance& disturbance);
 
