@@ -1,5 +1,8 @@
 #include "planner/job_plan.h"
 
+#include <span>
+#include <vector>
+
 #include "core/arithmetic/torch_update.h"
 #include "core/error.h"
 #include "planner/backups.h"
@@ -57,6 +60,61 @@ void CheckServersUpdate(const UpdateRuleSpec& rule, const Job& job, const Plan& 
   }
 }
 
+// Makes plans of one job by its policy.
+class Maker {
+ public:
+  // Both outlive this.
+  Maker(const InformationBook& book, const Job& job, const JobPlanTrial& trial)
+      : book_(book),
+        job_(job),
+        communication_(job.communication()),
+        by_time_(communication_.policy() == Communication::TIME),
+        predictor_(book, ClusterOf(job)) {
+    if (by_time_) {
+      for (const ClusterModel& cluster : FartherClusters(job)) farther_.emplace_back(book, cluster);
+    }
+    if (trial) trial_ = [&](const Plan& plan) { return trial(plan, job, book.model()); };
+  }
+
+  Plan Make() {
+    if (!PlansLanes(job_)) return PlanFor(communication_.lanes(), trial_, farther_);
+    // How many a machine wants is up to its own link, whatever is beyond it.
+    const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
+    const Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)),
+                                     [&](int number) { return PlanFor(number, trial, {}); });
+    if (farther_.empty()) return lanes;
+    Plan plan = PlanFor(lanes.lanes(), trial_, farther_);
+    plan.set_planned_lanes(true);
+    *plan.mutable_other_lanes() = lanes.other_lanes();
+    return plan;
+  }
+
+  const ClusterModel& cluster() const { return predictor_.cluster(); }
+
+ private:
+  Plan PlanFor(int lanes, const PlanTrial& trial, std::span<Predictor> farther) {
+    communication_.set_lanes(lanes);
+    Plan plan = by_time_ ? PlanByTime(predictor_, communication_, trial, farther)
+                         : MakePlan(book_, communication_);
+    if (job_.recovery().mode() != Recovery::NONE) PlaceBackups({}, plan);
+    if (by_time_ || !job_.cluster().has_network()) return plan;
+    // A grid that is named is somebody's who knows the links; along it go rings.
+    if (plan.grid_size() > 0 && communication_.grid().empty()) {
+      SetGrid(BestGrid(predictor_, plan, GridsFor(book_, communication_)), plan);
+    }
+    predictor_.Annotate(plan);
+    return plan;
+  }
+
+  const InformationBook& book_;
+  const Job& job_;
+  Communication communication_;
+  bool by_time_;
+  Predictor predictor_;
+  std::vector<Predictor> farther_;  // for the tiers of its network
+  PlanTrial trial_;
+};
+
 }  // namespace
 
 Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial) {
@@ -65,28 +123,10 @@ Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& tri
   // Unless the job asks for it servers keep nothing, which is what the loss of one costs least.
   InformationBook book = recovers && !UpdatesAtServers(job) ? all.WithUpdatesAtWorkers() : all;
   if (job.training().batch() == Training::BALANCED) book = book.WithoutFactors();
-  Communication communication = job.communication();
-  Predictor predictor(book, ClusterOf(job));
-  const bool by_time = communication.policy() == Communication::TIME;
-  PlanTrial plan_trial;
-  if (trial) plan_trial = [&](const Plan& plan) { return trial(plan, job, book.model()); };
-  const PlanForLanes plan_for = [&](int lanes) {
-    communication.set_lanes(lanes);
-    Plan made =
-        by_time ? PlanByTime(predictor, communication, plan_trial) : MakePlan(book, communication);
-    if (recovers) PlaceBackups({}, made);
-    if (by_time || !job.cluster().has_network()) return made;
-    // A grid that is named is somebody's who knows the links; along it go rings.
-    if (made.grid_size() > 0 && communication.grid().empty()) {
-      SetGrid(BestGrid(predictor, made, GridsFor(book, communication)), made);
-    }
-    predictor.Annotate(made);
-    return made;
-  };
-  const int most = static_cast<int>(book.Query(Property::kLanes));
-  Plan plan = PlansLanes(job) ? PlanWithLanes(most, plan_for) : plan_for(communication.lanes());
-  if (job.cluster().has_network() && !communication.has_window_bytes()) {
-    plan.set_window_bytes(WindowBytes(predictor.cluster()));
+  Maker maker(book, job, trial);
+  Plan plan = maker.Make();
+  if (job.cluster().has_network() && !job.communication().has_window_bytes()) {
+    plan.set_window_bytes(WindowBytes(maker.cluster()));
   }
   CheckServersUpdate(book.model().update_rule(), job, plan);
   SetFirstParts(job.training(), book.model().batch(), plan);

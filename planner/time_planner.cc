@@ -47,8 +47,10 @@ using Rivals = std::map<std::string, std::pair<double, Plan>>;
 
 class Search {
  public:
-  Search(Predictor& predictor, const Communication& communication)
-      : predictor_(predictor),
+  // `all_kinds`: of each kind a plan is kept, however slow it is predicted to be.
+  Search(Predictor& predictor, const Communication& communication, bool all_kinds)
+      : all_kinds_(all_kinds),
+        predictor_(predictor),
         book_(predictor.book()),
         communication_(communication),
         candidates_(predictor.book(), communication.codec()),
@@ -74,6 +76,8 @@ class Search {
   Plan plan() const { return Build(best_); }
   // The best of each kind, and their times.
   const Rivals& rivals() const { return rivals_; }
+  // Those of the other policies, if plans of all kinds are kept.
+  const std::vector<Plan>& policies() const { return policies_; }
 
  private:
   Plan Build(const PlanCandidate& candidate) const {
@@ -90,7 +94,11 @@ class Search {
     const Plan plan = Build(candidate);
     if (MessagesPerIteration(plan) > most_messages) return false;
     if (!tried_.insert(plan.SerializeAsString()).second) return false;
-    if (predictor_.LeastSeconds(plan) >= seconds_ * worth) return false;
+    const double least = predictor_.LeastSeconds(plan);
+    if (least >= seconds_ * worth) {
+      if (all_kinds_) rivals_.try_emplace(KindOf(plan), least, plan);
+      return false;
+    }
     messages_ += MessagesPerIteration(plan);
     const double seconds = predictor_.Predict(plan, seconds_ * kRival).seconds;
     Keep(plan, seconds);
@@ -126,6 +134,7 @@ class Search {
       Try(candidate, kAnyMessages);
       candidate.buckets = coded;
       Try(candidate, kAnyMessages);
+      if (all_kinds_) policies_.push_back(Build(candidate));
     }
   }
 
@@ -252,6 +261,7 @@ class Search {
   // cores that several nodes share.
   static constexpr double kWorthwhile = 0.999;
 
+  bool all_kinds_;
   Predictor& predictor_;
   const InformationBook& book_;
   const Communication& communication_;
@@ -260,49 +270,96 @@ class Search {
   std::set<std::string> tried_;
   int64_t messages_ = 0;
   Rivals rivals_;
+  std::vector<Plan> policies_;
   PlanCandidate best_;
   double seconds_ = std::numeric_limits<double>::infinity();  // of the best
 };
+
+// What a search, or that by priority and that in order, has found.
+struct Found {
+  Plan best;
+  double seconds = 0;  // as predicted
+  Rivals rivals;
+  std::vector<Plan> policies;
+};
+
+Found SearchBoth(Predictor& predictor, const Communication& communication, bool all_kinds) {
+  Search search(predictor, communication, all_kinds);
+  search.Run();
+  Found found{search.plan(), search.seconds(), search.rivals(), search.policies()};
+  if (!communication.by_priority() || search.hidden()) return found;
+  // What is best first come, first served need not be near what is best by priority.
+  Communication in_order = communication;
+  in_order.set_by_priority(false);
+  Search other(predictor, in_order, all_kinds);
+  other.Run();
+  found.rivals.insert(other.rivals().begin(), other.rivals().end());
+  // Order by priority helps where a network is slower than was thought; not for nothing is it
+  // given up.
+  constexpr double kWorthPriority = 0.995;
+  if (other.seconds() < found.seconds * kWorthPriority) {
+    found.best = other.plan();
+    found.seconds = other.seconds();
+  }
+  return found;
+}
 
 // Tries the best plan and, as long as others may be better, these.
 class Trials {
  public:
   // No plan takes less than `least` seconds.
-  Trials(const PlanTrial& trial, double least, Plan best, double seconds)
-      : trial_(trial), least_(least) {
-    rivals_.emplace_back(seconds, std::move(best));
+  Trials(const PlanTrial& trial, double least) : trial_(trial), least_(least) {}
+
+  // What has been found for a cluster, the first one first. `is_bound`: no plan takes much less
+  // than predicted for this one.
+  void Add(const Found& found, bool is_bound) {
+    const auto add = [&](double predicted, const Plan& plan) {
+      rivals_.push_back({predicted / found.seconds, is_bound ? predicted : 0, &plan});
+    };
+    add(found.seconds, found.best);
+    for (const Plan& plan : found.policies) add(found.seconds, plan);
+    for (const auto& [kind, rival] : found.rivals) add(rival.first, rival.second);
+    ++clusters_;
   }
 
-  void Add(const Rivals& rivals) {
-    for (const auto& [kind, rival] : rivals) rivals_.push_back(rival);
-  }
-
-  Plan Run() {
+  std::optional<Plan> Run() {
     // The first stays first among equals.
     std::stable_sort(rivals_.begin() + 1, rivals_.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
-    int tried = 0;
+                     [](const Rival& a, const Rival& b) { return a.behind < b.behind; });
+    const int most_trials = clusters_ == 1 ? kMostTrials : kMostTrialsOfCluster * clusters_;
+    std::set<std::string> tried;
     int64_t messages = 0;
-    for (const auto& [predicted, plan] : rivals_) {
-      const bool done = best_ <= least_ * kEnough || predicted * kOptimism >= best_;
-      if (tried == kMostTrials || messages > kMostTriedMessages || done) break;
-      const std::optional<double> seconds = trial_(plan);
-      ++tried;
-      messages += MessagesOfAll(plan);
+    for (const Rival& rival : rivals_) {
+      if (best_ <= least_ * kEnough || static_cast<int>(tried.size()) == most_trials ||
+          messages > kMostTriedMessages * clusters_) {
+        break;
+      }
+      if (rival.bound * kOptimism >= best_) continue;
+      if (!tried.insert(rival.plan->SerializeAsString()).second) continue;
+      const std::optional<double> seconds = trial_(*rival.plan);
+      messages += MessagesOfAll(*rival.plan);
       // Too large to be tried, as are its likes: the prediction is all there is.
-      if (!seconds) break;
-      if (*seconds >= best_) continue;
+      if (!seconds && clusters_ == 1) break;
+      if (!seconds || *seconds >= best_) continue;
       best_ = *seconds;
-      winner_ = plan;
+      winner_ = *rival.plan;
     }
-    if (!winner_) return rivals_.front().second;
-    winner_->set_simulated_ms(kMillisecondsPerSecond * best_);
-    return *winner_;
+    if (winner_) winner_->set_simulated_ms(kMillisecondsPerSecond * best_);
+    return winner_;
   }
 
  private:
+  struct Rival {
+    double behind = 1;  // the best that is predicted for the same cluster
+    double bound = 0;   // seconds
+    const Plan* plan = nullptr;
+  };
+
   // Mostly the first one agrees with the prediction, and is the only one.
   static constexpr int kMostTrials = 6;
+  // Where predictions are for other networks they are the best of each, the policies, and some
+  // more.
+  static constexpr int kMostTrialsOfCluster = 10;
   // Of an iteration, in all trials but the last: some five seconds on one core.
   static constexpr int64_t kMostTriedMessages = 200000;
   // By how much predictions are too high, but for one in fifty.
@@ -310,38 +367,24 @@ class Trials {
 
   const PlanTrial& trial_;
   double least_;
-  std::vector<std::pair<double, Plan>> rivals_;
+  int clusters_ = 0;
+  std::vector<Rival> rivals_;
   double best_ = std::numeric_limits<double>::infinity();
   std::optional<Plan> winner_;
 };
 
 }  // namespace
 
-Plan PlanByTime(Predictor& predictor, const Communication& communication, const PlanTrial& trial) {
-  Search search(predictor, communication);
-  search.Run();
-  Plan plan = search.plan();
-  Rivals rivals = search.rivals();
-  double seconds = search.seconds();
-  if (communication.by_priority() && !search.hidden()) {
-    // What is best first come, first served need not be near what is best by priority.
-    Communication in_order = communication;
-    in_order.set_by_priority(false);
-    Search other(predictor, in_order);
-    other.Run();
-    rivals.insert(other.rivals().begin(), other.rivals().end());
-    // Order by priority helps where a network is slower than was thought; not for nothing is it
-    // given up.
-    constexpr double kWorthPriority = 0.995;
-    if (other.seconds() < seconds * kWorthPriority) {
-      plan = other.plan();
-      seconds = other.seconds();
-    }
-  }
+Plan PlanByTime(Predictor& predictor, const Communication& communication, const PlanTrial& trial,
+                std::span<Predictor> farther) {
+  const bool all_kinds = !farther.empty();
+  std::vector<Found> found = {SearchBoth(predictor, communication, all_kinds)};
+  for (Predictor& other : farther) found.push_back(SearchBoth(other, communication, all_kinds));
+  Plan plan = found.back().best;
   if (trial) {
-    Trials trials(trial, predictor.ComputeSeconds(), std::move(plan), seconds);
-    trials.Add(rivals);
-    plan = trials.Run();
+    Trials trials(trial, predictor.ComputeSeconds());
+    for (size_t i = 0; i < found.size(); ++i) trials.Add(found[i], i == 0);
+    plan = trials.Run().value_or(std::move(plan));
   }
   predictor.Annotate(plan);
   return plan;

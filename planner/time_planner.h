@@ -10,12 +10,17 @@
 // Predictions are good, not perfect, so the best plans of different kinds can be tried before one
 // of them is chosen.
 //
+// A network in tiers is no cluster that is predicted. Then the search is made once for each of the
+// clusters on one switch that stand for it (FartherClusters), and what all of them find is tried,
+// every scheme alone with it: predictions for one switch say little of which is best.
+//
 // Deterministic: how long it searches is counted in messages, not in time. Some
 // seconds for 200 layers and thousands of workers.
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "planner/predictor.h"
 #include "proto/job.pb.h"
@@ -28,7 +33,10 @@ using PlanTrial = std::function<std::optional<double>(const Plan&)>;
 
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried. communication.policy
 // does not matter. `trial` may be empty; it is asked about a few plans.
+//
+// `predictor` is of the cluster that no machine has more of, `farther` of those that have less, the
+// last one least. Without a trial the last one's plan is taken.
 Plan PlanByTime(Predictor& predictor, const Communication& communication,
-                const PlanTrial& trial = {});
+                const PlanTrial& trial = {}, std::span<Predictor> farther = {});
 
 }  // namespace poseidon

@@ -57,6 +57,25 @@ ClusterModel ClusterOf(const Job& job) {
   return cluster;
 }
 
+std::vector<ClusterModel> FartherClusters(const Job& job) {
+  const Network& network = job.cluster().network();
+  std::vector<ClusterModel> farther;
+  ClusterModel cluster = ClusterOf(job);
+  int64_t below = 1;  // machines that share an uplink of the tier
+  for (const Tier& tier : network.tier()) {
+    below *= tier.members();
+    if (below >= cluster.machines()) break;  // one group has all, and nobody goes beyond it
+    const double share =
+        BytesPerSecond(tier.bandwidth()) * network.goodput_share() / static_cast<double>(below);
+    const double latency = 2 * ToSeconds(ParseDuration(tier.latency()));
+    if (share >= cluster.goodput && latency == 0) continue;
+    cluster.goodput = std::min(cluster.goodput, share);
+    cluster.latency += latency;
+    farther.push_back(cluster);
+  }
+  return farther;
+}
+
 int64_t WindowBytes(const ClusterModel& cluster) {
   constexpr int64_t kLeast = 256 << 10;
   constexpr double kRoundTrips = 2;

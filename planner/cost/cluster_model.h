@@ -48,6 +48,12 @@ struct ClusterModel {
 // What the job says of its cluster. The job has been checked (proto/job_config.h).
 ClusterModel ClusterOf(const Job& job);
 
+// Where the network has tiers, clusters on one switch that stand for it: what a machine has if all
+// its traffic goes beyond the first tier's groups, and all others' does, too, then beyond the
+// second one's, and so on. No machine has less, and ClusterOf none more. Empty where one switch
+// joins all.
+std::vector<ClusterModel> FartherClusters(const Job& job);
+
 // Twice what the link carries in a round trip, so that it never runs dry while the next bytes are
 // being handed over; but not so little that handing over costs more than it gains: twice what the
 // kernel itself holds back (ZmqOptions.unsent_bytes). More would only delay what is urgent.

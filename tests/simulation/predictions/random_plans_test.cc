@@ -97,8 +97,29 @@ Job AnyJob(Draw& draw, int most_workers) {
   return job;
 }
 
+// One tier or two, whose uplinks have from twice what is below them to a twentieth.
+void AddTiers(Draw& draw, Job& job) {
+  Network& network = *job.mutable_cluster()->mutable_network();
+  const double link = static_cast<double>(ParseBitRate(network.bandwidth())) / 1e9;
+  int below = 1;
+  const int tiers = draw.Int(1, 2);
+  for (int t = 0; t < tiers && 2 * below < job.cluster().workers(); ++t) {
+    Tier& tier = *network.add_tier();
+    tier.set_members(draw.Int(2, (job.cluster().workers() - 1) / below));
+    below *= tier.members();
+    tier.set_bandwidth(Rate(link * below / draw.Scale(0.5, 20)));
+    tier.set_latency(std::to_string(draw.Int(0, 1) * static_cast<int>(draw.Scale(1, 20000))) +
+                     "us");
+  }
+}
+
 std::string Describe(const Job& job, const ModelSpec& model) {
   const Cluster& cluster = job.cluster();
+  std::string tiers;
+  for (const Tier& tier : cluster.network().tier()) {
+    tiers += ", " + std::to_string(tier.members()) + " behind " + tier.bandwidth() + " and " +
+             tier.latency();
+  }
   char text[256];
   std::snprintf(text, sizeof text,
                 "%d workers, %s, latency %s, message %s, %d lanes, add %.2g/s, update %.2g/s, "
@@ -109,7 +130,7 @@ std::string Describe(const Job& job, const ModelSpec& model) {
                 cluster.flops(), model.layers_size(), static_cast<long long>(model.batch()),
                 Communication::Policy_Name(job.communication().policy()).c_str(),
                 static_cast<long long>(job.communication().bucket_bytes()));
-  return text;
+  return text + tiers;
 }
 
 struct Compared {
@@ -160,12 +181,13 @@ void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers) {
 }
 
 // Than any policy with any size of buckets, as they are simulated.
-void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers) {
+void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers, bool tiers = false) {
   std::vector<Compared> compared;
   for (uint32_t seed = first_seed; static_cast<int>(compared.size()) < points; ++seed) {
     Draw draw(seed);
     const ModelSpec model = AnyModel(draw);
     Job job = AnyJob(draw, most_workers);
+    if (tiers) AddTiers(draw, job);
     Communication& communication = *job.mutable_communication();
     communication.set_policy(Communication::TIME);
     const PlannedOutcome time = TrainAsPlanned(job, model, true);
@@ -248,6 +270,9 @@ TEST(RandomPlansTest, SlowTimeIsNoSlowerWhereTrialsDecide) {
   for (const uint32_t seed : {1026, 1087, 1089}) ExpectTimeIsNoSlower(seed, 1, 16);
 }
 TEST(RandomPlansTest, SlowTimeIsNoSlower) { ExpectTimeIsNoSlower(1000, 150, 16); }
+
+TEST(RandomPlansTest, TimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1, 3, 6, true); }
+TEST(RandomPlansTest, SlowTimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1000, 100, 16, true); }
 
 }  // namespace
 }  // namespace poseidon

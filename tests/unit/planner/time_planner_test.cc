@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
 #include "core/error.h"
 #include "planner/job_plan.h"
 #include "planner/planner.h"
@@ -177,6 +180,52 @@ TEST(JobPlanTest, PredictsWhereTheNetworkIsKnown) {
   const Plan ring = PlanJob(book, job);
   EXPECT_GT(ring.iteration_ms(), ring.compute_ms());
   EXPECT_TRUE(ring.buckets(0).has_prediction());
+}
+
+// A network that is no cluster on one switch: what is predicted for those that stand for it only
+// says what is to be tried.
+TEST(TimePlannerTest, WhereClustersStandForTheNetworkTheTrialDecides) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 4, 4);
+  Predictor near(book, Cluster(4, 10, 50e-6));
+  std::vector<Predictor> farther;
+  farther.emplace_back(book, Cluster(4, 0.5, 20e-3));
+  const Communication communication;
+  for (const Communication::Policy policy : kOthers) {
+    SCOPED_TRACE(Communication::Policy_Name(policy));
+    Communication other;
+    other.set_policy(policy);
+    const Plan wanted = MakePlan(book, other);
+    // All plans but the policy's take longer than anything that is predicted.
+    const PlanTrial trial = [&](const Plan& plan) {
+      bool same = plan.buckets_size() == wanted.buckets_size();
+      for (int b = 0; same && b < plan.buckets_size(); ++b) {
+        same = plan.buckets(b).scheme() == wanted.buckets(b).scheme();
+      }
+      return same ? 100.0 : 200.0;
+    };
+    EXPECT_EQ(PlanByTime(near, communication, trial, farther).simulated_ms(), 100e3);
+  }
+  // What is as quick as computing leaves nothing to try.
+  int tried = 0;
+  PlanByTime(
+      near, communication,
+      [&](const Plan&) {
+        ++tried;
+        return near.ComputeSeconds();
+      },
+      farther);
+  EXPECT_EQ(tried, 1);
+  // Nothing can be tried: as if all traffic went as far as can be.
+  Predictor far(book, Cluster(4, 0.5, 20e-3));
+  const Plan untried = PlanByTime(
+      near, communication, [](const Plan&) { return std::nullopt; }, farther);
+  EXPECT_EQ(untried.simulated_ms(), 0);
+  const Plan expected = PlanByTime(far, communication);
+  ASSERT_EQ(untried.buckets_size(), expected.buckets_size());
+  for (int b = 0; b < expected.buckets_size(); ++b) {
+    EXPECT_EQ(untried.buckets(b).scheme(), expected.buckets(b).scheme());
+  }
 }
 
 }  // namespace
