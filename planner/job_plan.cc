@@ -80,8 +80,8 @@ class Maker {
     if (!PlansLanes(job_)) return PlanFor(communication_.lanes(), trial_, farther_);
     // How many a machine wants is up to its own link, whatever is beyond it.
     const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
-    const Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)),
-                                     [&](int number) { return PlanFor(number, trial, {}); });
+    Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)),
+                               [&](int number) { return PlanFor(number, trial, {}); });
     if (farther_.empty()) return lanes;
     Plan plan = PlanFor(lanes.lanes(), trial_, farther_);
     plan.set_planned_lanes(true);
