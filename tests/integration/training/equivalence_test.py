@@ -8,7 +8,7 @@ import lenet
 import rounding
 
 ITERATIONS = 60
-QUICK_ITERATIONS = 30
+QUICK_ITERATIONS = 40
 WORKERS = 4
 BATCH = 16
 PARTS = "part: 5 part: 20 part: 31 part: 8"  # of WORKERS * BATCH samples

@@ -97,7 +97,7 @@ TEST(SimulationReportTest, SaysEveryFewSecondsHowMuchIsLeft) {
 }
 
 TEST_F(SimulateVerbTest, NetworkWithoutLimitsCostsNothing) {
-  SetNetwork("1Tbps", "1ns");
+  SetNetwork("10Tbps", "1ns");
   network().set_message_cost("1ns");
   Cluster& cluster = *options_.job.mutable_cluster();
   cluster.set_reduction_rate(1e18);
@@ -107,13 +107,13 @@ TEST_F(SimulateVerbTest, NetworkWithoutLimitsCostsNothing) {
     SCOPED_TRACE(policy);
     const ClusterAnswer answer = Simulate(policy);
     EXPECT_NEAR(1000 * answer.training.compute, kComputeMs, 1e-6);
-    // Eight times 4.3 MB go to a server in 0.3 ms.
-    EXPECT_GT(answer.Efficiency(), 0.98);
+    // Eight times 4.3 MB go to a server in 0.03 ms, and back, all at once, in as much.
+    EXPECT_GT(answer.Efficiency(), 0.995);
     EXPECT_LT(answer.Efficiency(), 1 + 1e-9);
     EXPECT_NEAR(answer.training.busy, answer.Efficiency(), 1e-6);
-    EXPECT_NEAR(answer.Speedup(), kWorkers, 0.02 * kWorkers);
+    EXPECT_NEAR(answer.Speedup(), kWorkers, 0.005 * kWorkers);
     const double images = kWorkers * 16 / (kComputeMs / 1000);
-    EXPECT_NEAR(answer.ImagesPerSecond(), images, 0.02 * images);
+    EXPECT_NEAR(answer.ImagesPerSecond(), images, 0.005 * images);
   }
 }
 
