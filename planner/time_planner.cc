@@ -134,8 +134,18 @@ class Search {
       Try(candidate, kAnyMessages);
       candidate.buckets = coded;
       Try(candidate, kAnyMessages);
-      if (all_kinds_) policies_.push_back(Build(candidate));
+      if (all_kinds_) KeepPolicy(candidate, communication);
     }
+  }
+
+  // As it is, and with a bucket for each layer.
+  void KeepPolicy(const PlanCandidate& candidate, Communication communication) {
+    policies_.push_back(Build(candidate));
+    if (communication.bucket_bytes() == 0) return;
+    communication.set_bucket_bytes(0);
+    PlanCandidate split = candidate;
+    split.buckets = ChooseBuckets(book_, communication);
+    policies_.push_back(Build(split));
   }
 
   double Estimate(const PlanCandidate& candidate) const {
