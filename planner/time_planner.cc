@@ -369,7 +369,7 @@ class Trials {
   static constexpr int kMostTrials = 6;
   // Where predictions are for other networks they are the best of each, the policies, and some
   // more.
-  static constexpr int kMostTrialsOfCluster = 10;
+  static constexpr int kMostTrialsOfCluster = 20;
   // Of an iteration, in all trials but the last: some five seconds on one core.
   static constexpr int64_t kMostTriedMessages = 200000;
   // By how much predictions are too high, but for one in fifty.
