@@ -212,15 +212,20 @@ const Verb kPlan{
         "would change most. docs/cost_model.md has the "
         "formulas. Nothing is trained and no data are needed: where the net's database is not "
         "there, the net mostly tells the shape of its samples, and else --input does.",
-    .flags = {{"net", "FILE", ""},      {"solver", "FILE", ""},   {"profile", "FILE", ""},
-              {"workers", "P", ""},     {"servers", "S", ""},     {"batch", "K", ""},
-              {"policy", "NAME", ""},   {"input", "CxHxW", ""},   {"bandwidth", "RATE", ""},
-              {"goodput", "X", ""},     {"latency", "TIME", ""},  {"message_cost", "TIME", ""},
-              {"colocated", "", ""},    {"flops", "X", ""},       {"images_per_second", "X", ""},
-              {"gpu", "NAME", ""},      {"update_rate", "X", ""}, {"reduction_rate", "X", ""},
-              {"grid", "XxY", ""},      {"codec", "NAME", ""},    {"bucket_bytes", "N", ""},
-              {"lanes", "N", ""},       {"cores", "N", ""},       {"kv_pair_bytes", "N", ""},
-              {"local_steps", "N", ""}, {"fragments", "N", ""},   {"overlap_steps", "N", ""},
+    .flags = {{"net", "FILE", ""},         {"solver", "FILE", ""},
+              {"profile", "FILE", ""},     {"workers", "P", ""},
+              {"servers", "S", ""},        {"batch", "K", ""},
+              {"policy", "NAME", ""},      {"input", "CxHxW", ""},
+              {"bandwidth", "RATE", ""},   {"goodput", "X", ""},
+              {"latency", "TIME", ""},     {"message_cost", "TIME", ""},
+              {"colocated", "", ""},       {"deviations", "LIST", ""},
+              {"flops", "X", ""},          {"images_per_second", "X", ""},
+              {"gpu", "NAME", ""},         {"update_rate", "X", ""},
+              {"reduction_rate", "X", ""}, {"grid", "XxY", ""},
+              {"codec", "NAME", ""},       {"bucket_bytes", "N", ""},
+              {"lanes", "N", ""},          {"cores", "N", ""},
+              {"kv_pair_bytes", "N", ""},  {"local_steps", "N", ""},
+              {"fragments", "N", ""},      {"overlap_steps", "N", ""},
               {"format", "NAME", ""}},
     .example =
         "poseidon plan --net=configs/models/vgg19/net.prototxt \\\n"
@@ -265,14 +270,14 @@ const Verb kSimulate{
           "ALL_SFB, ALL_RING, ALL_HALVING_DOUBLING, ALL_TORUS, ALL_ADAM."},
          {"iterations", "N",
           "Iterations; the first two do not count. Under policies that take longer to be "
-          "steady more come before: 4 under ALL_TORUS, 18 under TIME and ALL_HALVING_DOUBLING. 5 "
-          "if not "
-          "given."},
+          "steady more come before: 4 under ALL_TORUS, 18 under TIME, ALL_HALVING_DOUBLING and "
+          "with --deviations. 5 if not given."},
          {"bandwidth", "RATE", ""},
          {"goodput", "X", ""},
          {"latency", "TIME", ""},
          {"message_cost", "TIME", ""},
          {"disturbance", "NAME", ""},
+         {"deviations", "LIST", ""},
          {"colocated", "", ""},
          {"flops", "X",
           "Floating-point operations a second of a GPU, for the times of layers and for "

@@ -26,8 +26,9 @@ struct ExperimentPoint {
   // With the times of its layers, each for one device's part of the batch; `batch` is the worker's:
   // that of all its devices.
   ModelSpec model;
-  std::string solver;   // of what is really trained: ExperimentModel's
-  Condition condition;  // without a name: nothing is different
+  std::string solver;  // of what is really trained: ExperimentModel's
+  // What the job does not say; without a name: nothing is different.
+  Condition condition;
   bool plan_only = false;
   int iterations = 3;  // that count
   // With one mtbf; not set: nothing fails.

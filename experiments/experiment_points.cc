@@ -99,6 +99,10 @@ ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const 
     if (mode != Recovery::NONE) point.job.mutable_recovery()->set_mode(mode);
   }
   *point.job.mutable_cluster() = ClusterFor(sweep, system, choice);
+  if (point.condition.known()) {
+    point.job.mutable_cluster()->mutable_deviation()->MergeFrom(point.condition.deviation());
+    point.condition.clear_deviation();
+  }
   const Cluster& cluster = point.job.cluster();
   if (model.disturbance && !cluster.has_disturbance()) {
     *point.job.mutable_cluster()->mutable_disturbance() = *model.disturbance;

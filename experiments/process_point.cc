@@ -39,6 +39,15 @@ bool IsReplay(const ExperimentPoint& point) {
   return point.job.training().engine() == Training::REPLAY;
 }
 
+using DeviationList = google::protobuf::RepeatedPtrField<Deviation>;
+
+// What the planner knows of, and then what befalls it.
+DeviationList DeviationsOf(const ExperimentPoint& point) {
+  DeviationList deviations = point.job.cluster().deviation();
+  deviations.MergeFrom(point.condition.deviation());
+  return deviations;
+}
+
 // Why no real processes can stand for the point, wherever they run.
 std::optional<std::string> WhyNoProcesses(const ExperimentPoint& point) {
   if (point.failures) return "nodes that fail are only simulated";
@@ -50,8 +59,12 @@ std::optional<std::string> WhyNoProcesses(const ExperimentPoint& point) {
     return "copies between a device and its host (copy_bandwidth) are only simulated";
   }
   if (!IsReplay(point)) {
-    for (const Deviation& deviation : point.condition.deviation()) {
-      if (deviation.compute_factor() != 1) return "only a replay can compute slower than it does";
+    const auto is_slower = [](const Deviation& deviation) {
+      return deviation.compute_factor() != 1;
+    };
+    const DeviationList deviations = DeviationsOf(point);
+    if (std::any_of(deviations.begin(), deviations.end(), is_slower)) {
+      return "only a replay can compute slower than it does";
     }
     return std::nullopt;
   }
@@ -68,7 +81,7 @@ void ThrowIf(const std::optional<std::string>& reason) {
 }
 
 Iterations IterationsOf(const ExperimentPoint& point, const ProcessOptions& options) {
-  return {std::max(kLeastWarmUp, WarmUpIterations(point.job.communication())),
+  return {std::max(kLeastWarmUp, WarmUpIterations(point.job)),
           std::max(point.iterations, options.iterations)};
 }
 
@@ -144,8 +157,10 @@ ExperimentPoint InSlowMotion(ExperimentPoint point, int factor) {
   cluster.set_flops(cluster.flops() / factor);
   cluster.set_reduction_rate(cluster.reduction_rate() / factor);
   cluster.set_update_rate(cluster.update_rate() / factor);
-  for (Deviation& deviation : *point.condition.mutable_deviation()) {
-    if (deviation.has_bandwidth()) {
+  for (DeviationList* deviations :
+       {cluster.mutable_deviation(), point.condition.mutable_deviation()}) {
+    for (Deviation& deviation : *deviations) {
+      if (!deviation.has_bandwidth()) continue;
       deviation.set_bandwidth(Slower(deviation.bandwidth(), factor));
     }
   }
@@ -176,6 +191,7 @@ PointResult Execute(const ExperimentPoint& point, const ProcessOptions& options,
                     const Iterations& iterations, StartDaemon start) {
   ProcessClusterOptions cluster;
   cluster.job = job;
+  // Those of the job are the workers' own affair.
   for (const Deviation& deviation : point.condition.deviation()) {
     if (deviation.has_compute_factor()) {
       cluster.compute_factors[deviation.worker()] = deviation.compute_factor();
@@ -194,7 +210,7 @@ TestbedOptions TestbedFor(const ExperimentPoint& point, int slow_motion) {
   TestbedOptions testbed;
   testbed.queue *= slow_motion;
   testbed.links.assign(MachinesOf(point.job), ParseBitRate(network.bandwidth()));
-  for (const Deviation& deviation : point.condition.deviation()) {
+  for (const Deviation& deviation : DeviationsOf(point)) {
     if (deviation.has_bandwidth()) {
       testbed.links.at(deviation.worker()) = ParseBitRate(deviation.bandwidth());
     }
@@ -220,7 +236,7 @@ std::optional<std::string> WhyNotRun(const ExperimentPoint& point, size_t hosts)
   if (needed > hosts) {
     return "it needs " + std::to_string(needed) + " hosts, and there are " + std::to_string(hosts);
   }
-  for (const Deviation& deviation : point.condition.deviation()) {
+  for (const Deviation& deviation : DeviationsOf(point)) {
     if (deviation.has_bandwidth()) return "links of real machines are as fast as they are";
   }
   return WhyNoProcesses(point);

@@ -31,7 +31,9 @@ double GoodputOf(const ExperimentPoint& point, const SimulatedTraining& training
 }
 
 PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>& interrupted) {
-  const SteadyIterations steady = {.warm_up = WarmUpIterations(point.job.communication()),
+  Job unlike = point.job;
+  unlike.mutable_cluster()->mutable_deviation()->MergeFrom(point.condition.deviation());
+  const SteadyIterations steady = {.warm_up = WarmUpIterations(unlike),
                                    .measured = point.iterations};
   SimulationControl control;
   control.planner = PlanByTrial;

@@ -39,10 +39,17 @@ std::vector<int64_t> DivideBatch(int64_t samples, const std::vector<double>& spe
   return parts;
 }
 
-void SetFirstParts(const Training& training, int64_t batch, Plan& plan) {
+void SetFirstParts(const Job& job, int64_t batch, Plan& plan) {
+  const Training& training = job.training();
   if (training.batch() != Training::BALANCED) return;
   for (const int32_t part : training.part()) plan.add_parts(part);
-  if (plan.parts().empty()) plan.mutable_parts()->Resize(plan.workers(), batch);
+  if (!plan.parts().empty()) return;
+  std::vector<double> speeds(plan.workers(), 1);
+  for (const Deviation& deviation : job.cluster().deviation()) {
+    speeds.at(deviation.worker()) = 1 / deviation.compute_factor();
+  }
+  const std::vector<int64_t> parts = DivideBatch(plan.workers() * batch, speeds);
+  plan.mutable_parts()->Assign(parts.begin(), parts.end());
 }
 
 }  // namespace poseidon

@@ -19,8 +19,9 @@ namespace poseidon {
 // less than one sample from its exact share.
 std::vector<int64_t> DivideBatch(int64_t samples, const std::vector<double>& speeds);
 
-// Gives a plan of a job with a balanced batch its first parts: those of the config, or equal ones
-// of `batch` samples. Nothing for other jobs.
-void SetFirstParts(const Training& training, int64_t batch, Plan& plan);
+// Gives a plan of a job with a balanced batch its first parts: those of the config, or of
+// workers * `batch` samples by how fast the cluster says that the workers are. Nothing for other
+// jobs.
+void SetFirstParts(const Job& job, int64_t batch, Plan& plan);
 
 }  // namespace poseidon

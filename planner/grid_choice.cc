@@ -97,13 +97,13 @@ std::vector<Grid> BestByEstimate(const Predictor& predictor, const Plan& plan,
 
 Grid BestGrid(Predictor& predictor, const Plan& plan, const std::vector<Grid>& candidates) {
   // What is too large for predictions would be compared with estimates.
-  if (MessagesPerIteration(plan) > kMostMessages) return {};
+  if (MessagesPerIteration(plan, predictor.cluster()) > kMostMessages) return {};
   double least = predictor.Predict(plan).seconds;
   Grid best;
   Plan other = plan;
   for (const Grid& grid : BestByEstimate(predictor, plan, candidates, kPredicted)) {
     SetGrid(grid, other);
-    if (MessagesPerIteration(other) > kMostMessages) continue;
+    if (MessagesPerIteration(other, predictor.cluster()) > kMostMessages) continue;
     const double seconds = predictor.Predict(other, least).seconds;
     if (seconds >= least) continue;
     least = seconds;

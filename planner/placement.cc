@@ -1,8 +1,12 @@
 #include "planner/placement.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <queue>
+#include <utility>
+#include <vector>
 
 #include "proto/bucket.h"
 
@@ -12,10 +16,12 @@ namespace {
 // Loads of a range of bins; Take gives an item to the least loaded.
 class LeastLoaded {
  public:
-  explicit LeastLoaded(int bins, int first = 0) {
-    for (int bin = first; bin < first + bins; ++bin) bins_.push({0, bin});
+  explicit LeastLoaded(int bins) {
+    for (int bin = 0; bin < bins; ++bin) bins_.push({0, bin});
   }
-  bool empty() const { return bins_.empty(); }
+  explicit LeastLoaded(const std::vector<int>& bins) {
+    for (const int bin : bins) bins_.push({0, bin});
+  }
   int64_t least() const { return bins_.top().first; }
   int Take(int64_t size) {
     auto [load, bin] = bins_.top();
@@ -49,7 +55,40 @@ SpareSplit SplitFor(int64_t n, int64_t k, int lanes) {
   return both ? SpareSplit{1, w, 1} : SpareSplit{0, 1, lanes};
 }
 
-// Servers, spare ones or not, by load over share; lanes of a server by load.
+// By server beside a worker, what it gets of what one gets whose link is as most are: x_i over x.
+std::vector<double> SharesByLinks(const InformationBook& book, int servers) {
+  const auto workers = static_cast<double>(book.Query(Property::kWorkers));
+  std::vector<double> shares(servers, 1);
+  if (workers <= 2) return shares;
+  std::vector<double> links;
+  for (int server = 0; server < servers; ++server) links.push_back(book.LinkShareOf(server));
+  if (std::all_of(links.begin(), links.end(), [](double link) { return link == 1; })) return shares;
+  // In units of M: the shares of all that get any are 1 together. Whoever gets none has the slowest
+  // links, so leaving them out one after another ends at the right T.
+  std::vector<double> sorted = links;
+  std::sort(sorted.begin(), sorted.end());
+  double link_sum = std::accumulate(sorted.begin(), sorted.end(), 0.0);
+  size_t first = 0;
+  double time = 0;
+  for (;; ++first) {
+    const auto number = static_cast<double>(sorted.size() - first);
+    time = (workers - 2 + number) / link_sum;
+    if (first + 1 == sorted.size() || time * sorted[first] > 1) break;
+    link_sum -= sorted[first];
+  }
+  const auto share_of = [&](double link) { return std::max(time * link - 1, 0.0); };
+  const double usual = share_of(1) > 0 ? share_of(1) : share_of(sorted.back());
+  for (int server = 0; server < servers; ++server) shares[server] = share_of(links[server]) / usual;
+  return shares;
+}
+
+// Servers that get the same share, by load over it.
+struct ServerGroup {
+  double share = 1;
+  LeastLoaded servers;
+};
+
+// Servers by load over share; lanes of a server by load.
 class ServerBins {
  public:
   struct Place {
@@ -62,29 +101,46 @@ class ServerBins {
         spare_count_(static_cast<int>(book.Query(Property::kSpareServers))),
         own_count_(static_cast<int>(book.Query(Property::kServers)) - spare_count_),
         split_(SplitFor(book.Query(Property::kWorkers), spare_count_, lanes)),
-        own_(own_count_),
-        spare_(spare_count_, own_count_),
         lanes_(own_count_, LeastLoaded(split_.own_lanes)) {
     lanes_.resize(own_count_ + spare_count_, LeastLoaded(lanes));
+    AddGroups(SharesByLinks(book, own_count_));
   }
 
   Place Take(int64_t size) {
     // Loads with the item, so that a small share does not get a large one only because it is empty.
-    const bool spare = !spare_.empty() && (spare_.least() + size) * split_.own_share <
-                                              (own_.least() + size) * split_.spare_share;
-    const int server = (spare ? spare_ : own_).Take(size);
+    const auto load = [size](const ServerGroup& group) {
+      return static_cast<double>(group.servers.least() + size) / group.share;
+    };
+    const auto group = std::min_element(
+        groups_.begin(), groups_.end(),
+        [&](const ServerGroup& a, const ServerGroup& b) { return load(a) < load(b); });
+    const int server = group->servers.Take(size);
     // Servers that use few lanes use different ones, so that workers use all of theirs.
-    const int first = spare ? 0 : server * split_.own_lanes;
+    const int first = server >= own_count_ ? 0 : server * split_.own_lanes;
     return {server, (first + lanes_[server].Take(size)) % lane_count_};
   }
 
  private:
+  // Whoever has a share of 0 gets nothing.
+  void AddGroups(const std::vector<double>& by_links) {
+    const auto own_share = static_cast<double>(split_.own_share);
+    std::map<double, std::vector<int>, std::greater<>> servers;
+    for (int server = 0; server < own_count_; ++server) {
+      const double share = own_share * by_links[server];
+      if (share > 0) servers[share].push_back(server);
+    }
+    for (const auto& [share, members] : servers) groups_.push_back({share, LeastLoaded(members)});
+    if (spare_count_ == 0 || split_.spare_share == 0) return;
+    std::vector<int> spare(spare_count_);
+    std::iota(spare.begin(), spare.end(), own_count_);
+    groups_.push_back({static_cast<double>(split_.spare_share), LeastLoaded(spare)});
+  }
+
   int lane_count_;
   int spare_count_;
   int own_count_;
   SpareSplit split_;
-  LeastLoaded own_;
-  LeastLoaded spare_;
+  std::vector<ServerGroup> groups_;
   std::vector<LeastLoaded> lanes_;  // by server
 };
 

@@ -24,6 +24,13 @@
 // is faster than BytePS's split, whose first gradients go at the pace of equal shares, so that
 // spare servers' links stay idle at first and are what all wait for in the end; or everything is
 // on spare servers, in n M / (k B), if that is faster.
+//
+// Servers beside workers whose links are known to be slower or faster (Cluster.deviation) get what
+// makes all links busy for the same time T: by the sums above
+//
+//   x_i = (T B_i - M) / (n - 2),   or nothing, where that is below 0,
+//
+// of more than two workers; of two each link carries M however it is split.
 #pragma once
 
 #include <cstdint>

@@ -20,16 +20,22 @@ constexpr double kMillisecond = 1e-3;
 
 Predictor::Predictor(const InformationBook& book, const ClusterModel& cluster)
     : book_(book), cluster_(cluster), layers_(ComputeTimes(book.model(), cluster.flops)) {
-  for (const LayerTime& layer : layers_) compute_ += layer.forward + layer.backward;
+  const double slowest = cluster.SlowestComputeFactor();
+  for (LayerTime& layer : layers_) {
+    layer.forward *= slowest;
+    layer.backward *= slowest;
+    compute_ += layer.forward + layer.backward;
+  }
 }
 
 PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
-  if (MessagesPerIteration(plan) > kMostMessages) return Estimate(plan);
+  if (MessagesPerIteration(plan, cluster_) > kMostMessages) return Estimate(plan);
   const std::string key = plan.SerializeAsString();
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
   ReduceShapes& shapes =
-      shapes_.try_emplace(Representatives(plan), Representatives(plan)).first->second;
+      shapes_.try_emplace(Representatives(plan, cluster_), Representatives(plan, cluster_))
+          .first->second;
   const auto simulate = [&](const Plan& part, const ModelSpec& model,
                             const std::vector<LayerTime>& layers) {
     return SimulateExchange(part, model, cluster_, layers, shapes, give_up);

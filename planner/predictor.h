@@ -29,7 +29,7 @@ class Predictor {
   PredictedTimes Estimate(const Plan& plan) const;
   // Below this no plan with the same buckets, schemes and places can come.
   double LeastSeconds(const Plan& plan) const;
-  // How long an iteration takes without any exchange.
+  // How long an iteration takes without any exchange, at the slowest worker.
   double ComputeSeconds() const { return compute_; }
 
   // Sets the plan's iteration_ms and compute_ms and all buckets' predictions. A runner-up is the
@@ -46,7 +46,7 @@ class Predictor {
 
   const InformationBook& book_;
   ClusterModel cluster_;
-  std::vector<LayerTime> layers_;
+  std::vector<LayerTime> layers_;  // the slowest worker's
   double compute_ = 0;
   // Message by message, by the plan serialised: a plan that is found is predicted when it is
   // tried, when it is compared with its likes, and when it is annotated.

@@ -46,6 +46,13 @@ std::string Changes(const Plan& current, const Plan& next) {
   return text.empty() ? "\n  the same buckets in other chunks" : text;
 }
 
+// The workers' mean computing time, against that of one that is not known to deviate.
+double MeanComputeFactor(const ClusterModel& cluster) {
+  double sum = 0;
+  for (int worker = 0; worker < cluster.workers; ++worker) sum += cluster.ComputeFactorOf(worker);
+  return sum / cluster.workers;
+}
+
 }  // namespace
 
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
@@ -53,18 +60,21 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
   wire::PlanAndModel next;
   *next.mutable_model() = current.model();
   *next.mutable_network() = job.cluster().network();
-  for (int layer = 0; layer < next.model().layers_size(); ++layer) {
-    next.mutable_model()->mutable_layers(layer)->set_forward_ms(measured.forward_ms(layer));
-    next.mutable_model()->mutable_layers(layer)->set_backward_ms(measured.backward_ms(layer));
-  }
-  const InformationBook book(next.model(), job.cluster());
   // The network as it was known when the current plan was made: perhaps measured, too.
   Job measured_job = job;
   if (current.has_network()) {
     *measured_job.mutable_cluster()->mutable_network() = current.network();
     *next.mutable_network() = current.network();
   }
-  Predictor predictor(book, ClusterOf(measured_job));
+  const ClusterModel cluster = ClusterOf(measured_job);
+  const double mean = MeanComputeFactor(cluster);
+  for (int layer = 0; layer < next.model().layers_size(); ++layer) {
+    next.mutable_model()->mutable_layers(layer)->set_forward_ms(measured.forward_ms(layer) / mean);
+    next.mutable_model()->mutable_layers(layer)->set_backward_ms(measured.backward_ms(layer) /
+                                                                 mean);
+  }
+  const InformationBook book(next.model(), job.cluster());
+  Predictor predictor(book, cluster);
   Job planned = job;
   planned.mutable_communication()->set_lanes(current.plan().lanes());  // nodes may offer no more
   *next.mutable_plan() = PlanJob(book, planned, trial);

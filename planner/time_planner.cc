@@ -92,14 +92,14 @@ class Search {
   bool Try(const PlanCandidate& candidate, int64_t most_messages = kMostCandidateMessages,
            double worth = 1) {
     const Plan plan = Build(candidate);
-    if (MessagesPerIteration(plan) > most_messages) return false;
+    if (MessagesPerIteration(plan, predictor_.cluster()) > most_messages) return false;
     if (!tried_.insert(plan.SerializeAsString()).second) return false;
     const double least = predictor_.LeastSeconds(plan);
     if (least >= seconds_ * worth) {
       if (all_kinds_) rivals_.try_emplace(KindOf(plan), least, plan);
       return false;
     }
-    messages_ += MessagesPerIteration(plan);
+    messages_ += MessagesPerIteration(plan, predictor_.cluster());
     const double seconds = predictor_.Predict(plan, seconds_ * kRival).seconds;
     Keep(plan, seconds);
     if (seconds >= seconds_ * worth) return false;

@@ -14,7 +14,7 @@ namespace {
 
 // A rate at which nothing takes any time to speak of.
 constexpr double kFree = 1e18;
-// Layers that take no time at all would be taken for layers of unknown times.
+// Of the layers' times.
 constexpr double kNothing = 1e-9;
 // Gains below this are not worth a line.
 constexpr double kWorthSaying = 0.99;
@@ -26,7 +26,6 @@ constexpr int64_t kMostPredicted = 50'000;
 struct Variant {
   ClusterModel cluster;
   Plan plan;
-  double compute_factor = 1;  // of the layers' times
 };
 
 class Predictions {
@@ -36,20 +35,14 @@ class Predictions {
         book_(book),
         cluster_(cluster),
         // Whatever becomes of flops, the layers take as long as they do.
-        model_(WithTimes(book.model(), cluster.flops)) {}
+        timed_(WithTimes(book.model(), cluster.flops), cluster.workers, cluster.servers) {}
 
   double Seconds(const std::function<void(Variant&)>& change) const {
     Variant variant{cluster_, plan_};
     change(variant);
     if (variant.plan.lanes() != plan_.lanes()) Place(book_, variant.plan);
-    ModelSpec model = model_;
-    for (LayerSpec& layer : *model.mutable_layers()) {
-      layer.set_forward_ms(layer.forward_ms() * variant.compute_factor);
-      layer.set_backward_ms(layer.backward_ms() * variant.compute_factor);
-    }
-    const InformationBook book(model, cluster_.workers, cluster_.servers);
-    Predictor predictor(book, variant.cluster);
-    const bool quick = MessagesPerIteration(plan_) <= kMostPredicted;
+    Predictor predictor(timed_, variant.cluster);
+    const bool quick = MessagesPerIteration(plan_, cluster_) <= kMostPredicted;
     return (quick ? predictor.Predict(variant.plan) : predictor.Estimate(variant.plan)).seconds;
   }
 
@@ -57,7 +50,7 @@ class Predictions {
   const Plan& plan_;
   const InformationBook& book_;
   const ClusterModel& cluster_;
-  ModelSpec model_;
+  InformationBook timed_;
 };
 
 void FreeNetwork(Variant& variant) {
@@ -90,7 +83,7 @@ void FindLimit(const Predictions& predictions, Limits& limits) {
     limits.without = without;
   }
   if (limits.by != "computing") return;
-  limits.without = predictions.Seconds([](Variant& v) { v.compute_factor = kNothing; });
+  limits.without = predictions.Seconds([](Variant& v) { v.cluster.compute_factor *= kNothing; });
   const double both = predictions.Seconds([](Variant& v) {
     FreeNetwork(v);
     FreeLanes(v);
@@ -126,7 +119,7 @@ Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterMo
        [](Variant& v) { v.cluster.reduction_rate *= kCores; }},
       {"rebuilding from factors four times as fast", [](Variant& v) { v.cluster.flops *= kCores; }},
       {"half the message_cost", [](Variant& v) { v.cluster.message_cost /= 2; }},
-      {"computing twice as fast", [](Variant& v) { v.compute_factor = 0.5; }}};
+      {"computing twice as fast", [](Variant& v) { v.cluster.compute_factor *= 0.5; }}};
   for (const auto& [what, change] : changes) {
     const double seconds = predictions.Seconds(change);
     if (seconds < limits.seconds * kWorthSaying) limits.improvements.push_back({what, seconds});

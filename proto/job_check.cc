@@ -1,6 +1,7 @@
 #include "proto/job_check.h"
 
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ class ClusterChecker {
     CheckTiers();
     CheckDevices();
     CheckDisturbance();
+    CheckDeviations();
   }
 
  private:
@@ -88,6 +90,28 @@ class ClusterChecker {
                        "stalls are");
     }
     fields_.CheckRange(field + "stall_seconds", disturbance.stall_seconds(), 0, interval);
+  }
+
+  void CheckDeviations() const {
+    const Cluster& cluster = job().cluster();
+    std::set<int> workers;
+    for (int i = 0; i < cluster.deviation_size(); ++i) {
+      const Deviation& deviation = cluster.deviation(i);
+      const std::string at = "cluster.deviation." + std::to_string(i);
+      if (!deviation.has_worker()) {
+        fields_.Fail(at, at + " names no worker; say whose machine is not as the others");
+      }
+      fields_.CheckRange(at + ".worker", deviation.worker(), 0, cluster.workers() - 1);
+      if (!workers.insert(deviation.worker()).second) {
+        fields_.Fail(at + ".worker", at + ".worker: worker " + std::to_string(deviation.worker()) +
+                                         " is there twice; say all of it in one deviation");
+      }
+      fields_.CheckRate(CheckComputeFactor, at + ".compute_factor", deviation.compute_factor());
+      if (!deviation.has_bandwidth()) continue;
+      fields_.CheckRate(CheckBitRate, at + ".bandwidth", deviation.bandwidth());
+      fields_.CheckRate(CheckGoodput, "cluster.network.goodput_share",
+                        cluster.network().goodput_share(), deviation.bandwidth());
+    }
   }
 
   void CheckNetwork() const {

@@ -4,6 +4,8 @@
 // plan, which says whose ranks take part, and a tenure: from which iteration on so many workers
 // share the data.
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
@@ -12,6 +14,22 @@
 #include "transport/membership/member.h"
 
 namespace poseidon {
+namespace {
+
+// Of the workers that are left, by their places in the plan.
+void KeepDeviations(const std::set<int>& workers, Cluster& cluster) {
+  const Cluster all = cluster;
+  cluster.clear_deviation();
+  for (const Deviation& deviation : all.deviation()) {
+    const auto found = workers.find(deviation.worker());
+    if (found == workers.end()) continue;
+    *cluster.add_deviation() = deviation;
+    cluster.mutable_deviation()->rbegin()->set_worker(
+        static_cast<int>(std::distance(workers.begin(), found)));
+  }
+}
+
+}  // namespace
 
 void SchedulerActor::Shrink(Outbox& outbox) {
   // As long as nobody has values all workers that were asked for can still come: the job has not
@@ -64,6 +82,7 @@ wire::PlanAndModel SchedulerActor::NextPlan(const Cut& cut) const {
     Job job = options_.job;
     job.mutable_cluster()->set_workers(static_cast<int>(workers.size()));
     job.mutable_cluster()->set_servers(static_cast<int>(servers.size()));
+    KeepDeviations(workers, *job.mutable_cluster());
     // Those that come offer as many.
     job.mutable_communication()->set_lanes(plan.lanes());
     if (plan_.has_network()) *job.mutable_cluster()->mutable_network() = plan_.network();

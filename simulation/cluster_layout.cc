@@ -3,11 +3,17 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <string>
 
 #include "core/units.h"
 
 namespace poseidon {
 namespace {
+
+double Goodput(const std::string& bandwidth, const Network& network) {
+  constexpr double kBitsPerByte = 8;
+  return static_cast<double>(ParseBitRate(bandwidth)) / kBitsPerByte * network.goodput_share();
+}
 
 NodeSpec Node(Role role, int rank, int machine) {
   NodeSpec node;
@@ -18,7 +24,6 @@ NodeSpec Node(Role role, int rank, int machine) {
 
 // The outermost tier's groups come first, for a group names its parent.
 void AddGroups(const Network& network, int machines, ClusterLayout& layout) {
-  constexpr double kBitsPerByte = 8;
   // By tier: machines behind one uplink. Groups above hold more than there are machines at some
   // point; then there is one.
   std::vector<int64_t> sizes;
@@ -32,8 +37,7 @@ void AddGroups(const Network& network, int machines, ClusterLayout& layout) {
   for (int t = network.tier_size() - 1; t >= 0; --t) {
     const Tier& tier = network.tier(t);
     UplinkSpec uplink;
-    uplink.goodput_bytes_per_second = static_cast<double>(ParseBitRate(tier.bandwidth())) /
-                                      kBitsPerByte * network.goodput_share();
+    uplink.goodput_bytes_per_second = Goodput(tier.bandwidth(), network);
     uplink.latency = ParseDuration(tier.latency());
     const int first = static_cast<int>(layout.groups.size());
     for (int64_t machine = 0; machine < machines; machine += sizes[t]) {
@@ -72,6 +76,14 @@ size_t ClusterLayout::IndexOf(const NodeId& id) const {
       std::find_if(nodes.begin(), nodes.end(), [&](const NodeSpec& node) { return node.id == id; });
   CHECK(found != nodes.end()) << "the layout has no " << id.ToString();
   return found - nodes.begin();
+}
+
+void Deviate(const Deviation& deviation, const Network& network, ClusterLayout& layout) {
+  NodeSpec& worker = layout.nodes[layout.IndexOf({Role::kWorker, deviation.worker()})];
+  worker.compute_factor = deviation.compute_factor();
+  if (!deviation.has_bandwidth()) return;
+  layout.machines[worker.machine].goodput_bytes_per_second =
+      Goodput(deviation.bandwidth(), network);
 }
 
 ClusterLayout ColocatedLayout(const Job& job, const NicSpec& nic) {

@@ -43,6 +43,9 @@ struct ClusterLayout {
   size_t IndexOf(const NodeId& id) const;
 };
 
+// Makes a worker and its machine as the deviation says, which is of a checked job on `network`.
+void Deviate(const Deviation& deviation, const Network& network, ClusterLayout& layout);
+
 // Worker i and server i share machine i, as in the paper; what there is more of, workers or
 // servers, has machines of its own, and so has the scheduler, the last. `nic` is every machine's.
 //

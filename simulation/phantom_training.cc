@@ -27,6 +27,9 @@ SimulatedClusterOptions PhantomTraining(const Job& job, const ModelSpec& model,
   SimulatedClusterOptions options;
   options.job = job;
   options.layout = spec.colocated ? ColocatedLayout(job, nic) : SeparateLayout(job, nic);
+  for (const Deviation& deviation : job.cluster().deviation()) {
+    Deviate(deviation, job.cluster().network(), options.layout);
+  }
   options.work.model = WithUpdateRule(model);
   options.work.iterations = iterations;
   const std::vector<LayerTime> times = ComputeTimes(model, spec.flops);

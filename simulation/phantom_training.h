@@ -1,5 +1,5 @@
 // A training of a net on a cluster as SimulatedCluster takes it: phantom payloads, layers that
-// compute as long as the model says, and machines with the links that the job describes.
+// compute as long as the model says, and machines and links as the job describes them.
 #pragma once
 
 #include <cstdint>

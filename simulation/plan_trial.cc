@@ -16,20 +16,21 @@ namespace {
 constexpr double kMostMessages = 500'000;
 
 // As WarmUpIterations, but by the plan's own schemes.
-SteadyIterations IterationsFor(const Plan& plan) {
+SteadyIterations IterationsFor(const Plan& plan, const Job& job) {
   constexpr int kAlike = 2;
-  constexpr int kInPairs = 6;
+  constexpr int kApart = 6;
   const bool in_pairs =
       std::any_of(plan.buckets().begin(), plan.buckets().end(), [](const BucketPlan& bucket) {
         return bucket.scheme() == HALVING_DOUBLING || bucket.scheme() == TORUS;
       });
-  return {.warm_up = in_pairs || plan.staleness() != 0 ? kInPairs : kAlike, .measured = 3};
+  const bool apart = in_pairs || plan.staleness() != 0 || job.cluster().deviation_size() > 0;
+  return {.warm_up = apart ? kApart : kAlike, .measured = 3};
 }
 
 }  // namespace
 
 std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model) {
-  const SteadyIterations steady = IterationsFor(plan);
+  const SteadyIterations steady = IterationsFor(plan, job);
   const int iterations = steady.warm_up + steady.measured;
   if (DataMessages(plan) * iterations > kMostMessages) return std::nullopt;
   Job tried = job;

@@ -89,11 +89,6 @@ Job WithoutDeadlines(Job job) {
   return job;
 }
 
-double Goodput(const std::string& bandwidth, const Network& network) {
-  constexpr double kBitsPerByte = 8;
-  return static_cast<double>(ParseBitRate(bandwidth)) / kBitsPerByte * network.goodput_share();
-}
-
 void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
   for (const Deviation& deviation : condition.deviation()) {
     if (deviation.worker() < 0 || deviation.worker() >= job.cluster().workers()) {
@@ -103,19 +98,15 @@ void Apply(const Condition& condition, const Job& job, ClusterLayout& layout) {
     }
     CheckComputeFactor("condition '" + condition.name() + "': compute_factor",
                        deviation.compute_factor());
-    NodeSpec& worker = layout.nodes[layout.IndexOf({Role::kWorker, deviation.worker()})];
-    worker.compute_factor = deviation.compute_factor();
-    if (!deviation.has_bandwidth()) continue;
-    layout.machines[worker.machine].goodput_bytes_per_second =
-        Goodput(deviation.bandwidth(), job.cluster().network());
+    Deviate(deviation, job.cluster().network(), layout);
   }
 }
 
-// The parts that workers get once it is known how fast the condition lets them compute.
-void BalanceParts(const Condition& condition, int64_t batch, Plan& plan) {
-  std::vector<double> speeds(plan.workers(), 1);
-  for (const Deviation& deviation : condition.deviation()) {
-    speeds.at(deviation.worker()) = 1 / deviation.compute_factor();
+// The parts that workers get once it is known how fast they compute.
+void BalanceParts(const ClusterLayout& layout, int64_t batch, Plan& plan) {
+  std::vector<double> speeds;
+  for (int rank = 0; rank < plan.workers(); ++rank) {
+    speeds.push_back(1 / layout.nodes[layout.IndexOf({Role::kWorker, rank})].compute_factor);
   }
   const std::vector<int64_t> parts = DivideBatch(plan.workers() * batch, speeds);
   plan.mutable_parts()->Assign(parts.begin(), parts.end());
@@ -173,9 +164,11 @@ double StartOf(const SimulatedCluster& cluster, int workers, Duration compute) {
 
 }  // namespace
 
-int WarmUpIterations(const Communication& communication) {
+int WarmUpIterations(const Job& job) {
   constexpr int kTorus = 6;  // from there on within 0.5% of what they are after 20
-  if (communication.staleness() != 0) return 20;
+  const Communication& communication = job.communication();
+  // Where machines differ some come to be ahead of others.
+  if (communication.staleness() != 0 || job.cluster().deviation_size() > 0) return 20;
   switch (communication.policy()) {
     case Communication::ALL_TORUS:
       return kTorus;
@@ -210,16 +203,16 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
   const int64_t iterations = int64_t{steady.warm_up} + steady.measured;
   SimulationWatch watch(control, job.cluster(), model.layers_size(), iterations);
   SimulatedClusterOptions options = PhantomTraining(WithoutDeadlines(job), model, iterations);
+  Apply(condition, job, options.layout);
   options.planner = control.planner;
   // As the scheduler's program would have measured them.
   if (job.training().batch() == Training::BALANCED && job.training().part().empty()) {
     options.planner = [&](const InformationBook& book, const Job& planned) {
       Plan plan = control.planner ? control.planner(book, planned) : PlanJob(book, planned);
-      BalanceParts(condition, model.batch(), plan);
+      BalanceParts(options.layout, model.batch(), plan);
       return plan;
     };
   }
-  Apply(condition, job, options.layout);
   MachineTraffic traffic(options.layout, steady);
   // The network's only sight of every message.
   ProcessingCosts costs(ClusterOf(job));

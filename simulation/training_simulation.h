@@ -24,9 +24,9 @@ struct SteadyIterations {
 };
 
 // The exchange of workers in pairs (halving-doubling, in part the torus; policy TIME may choose
-// either) lets them drift apart for some iterations, and with staleness fast workers first use up
-// their lead; else they are steady after the second.
-int WarmUpIterations(const Communication& communication);
+// either) lets them drift apart for some iterations, with staleness or on machines that differ fast
+// workers first use up their lead; else they are steady after the second.
+int WarmUpIterations(const Job& job);
 
 // Means over the measured iterations, and over the workers where they differ. With local steps
 // (communication.local_steps) of a step; the plan's prediction is of an iteration, which is so
@@ -53,7 +53,7 @@ std::string SchemeSummary(const Plan& plan);
 
 // `job` has been checked (proto/job_config.h); its deadlines do not count, for nobody dies. Layers
 // without times take what the job's flops say. `condition` makes some workers or their machines
-// slower or faster than the others, which the planner does not know. Throws ConfigError if the
+// slower or faster than the job says, which the planner does not know. Throws ConfigError if the
 // condition names a worker that there is not, or the network is too slow for the model, and Error
 // if the simulation needs more memory than `control` says or the training fails.
 SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,

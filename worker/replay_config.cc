@@ -23,11 +23,19 @@ class ReplayEngineConfig : public EngineConfig {
   }
   std::unique_ptr<Engine> Make(int rank, int /*replica*/, EngineDevice* /*device*/) const override {
     const uint64_t seed = job_.training().has_seed() ? job_.training().seed() : 1;
-    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed, compute_factor_,
+    return std::make_unique<ReplayEngine>(job_.training().replay(), rank, seed,
+                                          compute_factor_ * KnownFactor(rank),
                                           ComputeDisturbance(job_.cluster().disturbance()));
   }
 
  private:
+  double KnownFactor(int rank) const {
+    for (const Deviation& deviation : job_.cluster().deviation()) {
+      if (deviation.worker() == rank) return deviation.compute_factor();
+    }
+    return 1;
+  }
+
   Job job_;
   double compute_factor_;
 };

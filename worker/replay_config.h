@@ -8,7 +8,8 @@
 
 namespace poseidon {
 
-// A replay's times are multiplied by `compute_factor`; of the model that is declared they are not.
+// A replay's times are multiplied by `compute_factor` and by what the config says of the rank
+// (Cluster.deviation); of the model that is declared they are not.
 // Throws ConfigError for a profile or a factor that can't be replayed, and for several devices.
 std::unique_ptr<EngineConfig> ReadReplayConfig(const JobConfig& config, double compute_factor = 1);
 

@@ -28,7 +28,7 @@ DEFINE_int32(
     "last.");
 DEFINE_double(compute_factor, 1,
               "With engine REPLAY: this worker's computing takes so many times as long as the "
-              "config says.");
+              "config says, which the planner does not know (cluster.deviation is what it knows).");
 DEFINE_string(host, "",
               "Address at which other nodes reach this machine; empty: that of the interface which "
               "leads to the scheduler.");

@@ -71,6 +71,10 @@ DEFINE_string(disturbance, "",
               "How much machines vary from one iteration to the next: none, or measured, as real "
               "trainings did (docs/cost_model.md). If not given: what the profile says of the "
               "machine it is of, else measured.");
+DEFINE_string(deviations, "",
+              "Machines that are known not to be as the others: how many times as long a worker "
+              "computes, or what its machine's link carries. 3:2x,5:1Gbps: worker 3 computes half "
+              "as fast, and worker 5's link is one of 1 Gb/s.");
 DEFINE_bool(
     colocated, true,
     "Give every server a machine, and a link, of its own. By default server i shares worker "

@@ -43,6 +43,7 @@ DECLARE_string(goodput);
 DECLARE_string(latency);
 DECLARE_string(message_cost);
 DECLARE_string(disturbance);
+DECLARE_string(deviations);
 DECLARE_bool(colocated);
 DECLARE_double(flops);
 DECLARE_string(gpu);

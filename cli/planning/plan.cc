@@ -12,6 +12,7 @@
 #include "caffe_adapter/net/net.h"
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/choices.h"
+#include "cli/input/deviations.h"
 #include "cli/input/flags.h"
 #include "core/units.h"
 #include "planner/cost/cluster_model.h"
@@ -126,6 +127,9 @@ Cluster ClusterFromFlags() {
   network.set_latency(FLAGS_latency);
   network.set_message_cost(FLAGS_message_cost);
   network.set_colocated(FLAGS_colocated);
+  for (const Deviation& deviation : ParseDeviations(FLAGS_deviations)) {
+    *cluster.add_deviation() = deviation;
+  }
   return cluster;
 }
 
@@ -140,6 +144,7 @@ void Check(const Job& job) {
         {"cluster.devices_per_worker", "--gpus_per_node"},
         {"cluster.device_bandwidth", "--gpu_bandwidth"},
         {"recovery.mode", "--recovery"},
+        {"cluster.deviation.", "--deviations, entry "},
         {"cluster.network.", "--"},
         {"cluster.", "--"},
         {"communication.", "--"}};

@@ -98,7 +98,7 @@ ClusterAnswer SimulateModel(const PlanOptions& options, int iterations,
   DisturbUnlessSaid(*job.mutable_cluster());
   const Cluster& cluster = job.cluster();
   const ModelSpec model = OnDevices(WithTimes(one, cluster.flops()), cluster.devices_per_worker());
-  const SteadyIterations steady = {.warm_up = WarmUpIterations(job.communication()),
+  const SteadyIterations steady = {.warm_up = WarmUpIterations(job),
                                    .measured = iterations - kUncounted};
   ClusterAnswer answer;
   answer.workers = cluster.workers();

@@ -34,7 +34,7 @@ BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
   for (const BucketTable& bucket : buckets_) {
     gradients_.emplace_back(bucket.chunks.size() * window_);
   }
-  const int representatives = Representatives(plan);
+  const int representatives = Representatives(plan, cluster);
   const int workers = representatives == 0 ? plan.workers() : representatives;
   for (int w = 0; w < workers; ++w) workers_.push_back(MakeWorker(w));
 }

@@ -25,7 +25,7 @@ class BucketExchange {
   static constexpr int kFirstKind = 2;
 
   // All but `model` outlives this. The network has a machine for each of
-  // Representatives(plan), if there are any.
+  // Representatives(plan, cluster), if there are any.
   BucketExchange(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster,
                  ReduceShapes& shapes, NicModel& network, OnFresh on_fresh);
 

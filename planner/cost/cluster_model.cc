@@ -1,7 +1,9 @@
 #include "planner/cost/cluster_model.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "core/time.h"
 #include "core/units.h"
@@ -27,10 +29,61 @@ double BytesPerSecond(const std::string& bit_rate) {
   return static_cast<double>(ParseBitRate(bit_rate)) / kBitsPerByte;
 }
 
+void AddDeviations(const Cluster& described, ClusterModel& cluster) {
+  const double bandwidth = BytesPerSecond(described.network().bandwidth());
+  for (const Deviation& deviation : described.deviation()) {
+    MachineDeviation& machine = cluster.deviations[deviation.worker()];
+    machine.compute_factor = deviation.compute_factor();
+    if (!deviation.has_bandwidth()) continue;
+    machine.link_share = BytesPerSecond(deviation.bandwidth()) / bandwidth;
+  }
+}
+
+// Instead of some workers that compute for longer than others, all for as long as their speeds
+// together make it.
+void Balance(ClusterModel& cluster) {
+  double speeds = cluster.workers - static_cast<double>(cluster.deviations.size());
+  for (auto& [worker, deviation] : cluster.deviations) {
+    speeds += 1 / std::exchange(deviation.compute_factor, 1);
+  }
+  cluster.compute_factor = cluster.workers / speeds;
+}
+
+// The deviations' extreme value, which is that of the usual machine where one is left.
+template <typename ValueOf, typename Better>
+double Extreme(const ClusterModel& cluster, int machines, ValueOf value_of, Better better) {
+  const bool all_deviate = static_cast<int>(cluster.deviations.size()) >= machines;
+  double found = all_deviate ? value_of(cluster.deviations.begin()->second) : 1;
+  for (const auto& [worker, deviation] : cluster.deviations) {
+    if (better(value_of(deviation), found)) found = value_of(deviation);
+  }
+  return found;
+}
+
 }  // namespace
 
 int ClusterModel::machines() const {
   return colocated ? std::max(workers, servers) : workers + servers;
+}
+
+double ClusterModel::GoodputOf(int machine) const {
+  const auto found = deviations.find(machine);
+  return found == deviations.end() ? goodput : goodput * found->second.link_share;
+}
+
+double ClusterModel::LeastGoodput() const {
+  const auto share = [](const MachineDeviation& deviation) { return deviation.link_share; };
+  return goodput * Extreme(*this, machines(), share, std::less<>());
+}
+
+double ClusterModel::ComputeFactorOf(int worker) const {
+  const auto found = deviations.find(worker);
+  return found == deviations.end() ? compute_factor : compute_factor * found->second.compute_factor;
+}
+
+double ClusterModel::SlowestComputeFactor() const {
+  const auto factor = [](const MachineDeviation& deviation) { return deviation.compute_factor; };
+  return compute_factor * Extreme(*this, workers, factor, std::greater<>());
 }
 
 ClusterModel ClusterOf(const Job& job) {
@@ -54,6 +107,8 @@ ClusterModel ClusterOf(const Job& job) {
   if (job.cluster().has_copy_bandwidth()) {
     cluster.copy_rate = BytesPerSecond(job.cluster().copy_bandwidth());
   }
+  AddDeviations(job.cluster(), cluster);
+  if (job.training().batch() == Training::BALANCED) Balance(cluster);
   return cluster;
 }
 
@@ -69,7 +124,11 @@ std::vector<ClusterModel> FartherClusters(const Job& job) {
         BytesPerSecond(tier.bandwidth()) * network.goodput_share() / static_cast<double>(below);
     const double latency = 2 * ToSeconds(ParseDuration(tier.latency()));
     if (share >= cluster.goodput && latency == 0) continue;
-    cluster.goodput = std::min(cluster.goodput, share);
+    const double before = std::exchange(cluster.goodput, std::min(cluster.goodput, share));
+    for (auto& [worker, deviation] : cluster.deviations) {
+      const double own = deviation.link_share * before;
+      deviation.link_share = std::min(own, share) / cluster.goodput;
+    }
     cluster.latency += latency;
     farther.push_back(cluster);
   }

@@ -3,12 +3,19 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <vector>
 
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
+
+// A worker and its machine that are not as the others.
+struct MachineDeviation {
+  double compute_factor = 1;  // of the others' computing times
+  double link_share = 1;      // of the others' goodput
+};
 
 // Seconds and bytes; rates are a second's. An infinite rate costs no time.
 struct ClusterModel {
@@ -40,18 +47,30 @@ struct ClusterModel {
   int devices = 1;
   double device_rate = std::numeric_limits<double>::infinity();
   double copy_rate = std::numeric_limits<double>::infinity();
+  // How many times as long as the model says all workers compute.
+  double compute_factor = 1;
+  // By worker, whose machine has the same number. All others are as the above says.
+  std::map<int, MachineDeviation> deviations;
+
+  // Of one machine, and of the one with least.
+  double GoodputOf(int machine) const;
+  double LeastGoodput() const;
+  // A worker's computing times, and the slowest one's, against what the model says.
+  double ComputeFactorOf(int worker) const;
+  double SlowestComputeFactor() const;
 
   int MachineOfServer(int server) const { return colocated ? server : workers + server; }
   int machines() const;
 };
 
-// What the job says of its cluster. The job has been checked (proto/job_config.h).
+// What the job says of its cluster. The job has been checked (proto/job_config.h). Of a balanced
+// batch every worker has the part that makes all compute for the same time.
 ClusterModel ClusterOf(const Job& job);
 
 // Where the network has tiers, clusters on one switch that stand for it: what a machine has if all
 // its traffic goes beyond the first tier's groups, and all others' does, too, then beyond the
 // second one's, and so on. No machine has less, and ClusterOf none more. Empty where one switch
-// joins all.
+// joins all. A machine whose own link is slower than its share has that in all of them.
 std::vector<ClusterModel> FartherClusters(const Job& job);
 
 // Twice what the link carries in a round trip, so that it never runs dry while the next bytes are

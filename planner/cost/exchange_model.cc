@@ -23,19 +23,29 @@ constexpr double kClearly = 1.1;
 enum Kind : int { kStart, kStepDone };
 static_assert(kStepDone < BucketExchange::kFirstKind);
 
+// Those that stand for all stand for the slowest: where all do the same, they go at its pace.
+std::vector<double> GoodputsOf(const Plan& plan, const ClusterModel& cluster) {
+  const int representatives = Representatives(plan, cluster);
+  if (representatives > 0) return std::vector<double>(representatives, cluster.LeastGoodput());
+  std::vector<double> goodputs(cluster.machines(), cluster.goodput);
+  for (const auto& [machine, deviation] : cluster.deviations) {
+    goodputs[machine] = cluster.GoodputOf(machine);
+  }
+  return goodputs;
+}
+
 NicModelOptions NetworkOf(const Plan& plan, const ClusterModel& cluster) {
-  const int representatives = Representatives(plan);
-  return {.machines = representatives == 0 ? cluster.machines() : representatives,
-          .lanes = plan.lanes(),
-          .goodput_bytes_per_second = cluster.goodput,
+  return {.lanes = plan.lanes(),
+          .goodput_bytes_per_second = GoodputsOf(plan, cluster),
           .latency = Nanoseconds(cluster.latency),
           .message_cost = Nanoseconds(cluster.message_cost),
           .send_buffer_bytes = cluster.send_buffer_bytes,
-          .representative = representatives > 0};
+          .representative = Representatives(plan, cluster) > 0};
 }
 
 // How far one worker's compute loop has come.
 struct WorkerState {
+  double pace = 1;  // of the slowest worker's times
   bool backward = false;
   bool waiting = false;
   int layer = 0;
@@ -62,13 +72,18 @@ class Simulation {
         exchange_(plan, model, cluster, shapes, network_,
                   [this](int w, int b, int iteration) { MakeFresh(w, b, iteration); }),
         bucket_of_(BucketOfLayer(plan)),
-        workers_(Representatives(plan) == 0 ? plan.workers() : Representatives(plan)),
+        workers_(Representatives(plan, cluster) == 0 ? plan.workers()
+                                                     : Representatives(plan, cluster)),
         record_(WorkerCount(), plan.buckets_size()) {
     for (const LayerTime& layer : layers) {
       forward_.push_back(Nanoseconds(layer.forward));
       backward_.push_back(Nanoseconds(layer.backward));
     }
-    for (WorkerState& worker : workers_) {
+    for (int w = 0; w < WorkerCount(); ++w) {
+      WorkerState& worker = workers_[w];
+      if (Representatives(plan, cluster) == 0) {
+        worker.pace = cluster.ComputeFactorOf(w) / cluster.SlowestComputeFactor();
+      }
       worker.fresh.resize(plan.buckets_size());
       worker.ready_at.resize(plan.buckets_size());
       worker.fresh_at.resize(plan.buckets_size());
@@ -146,7 +161,8 @@ class Simulation {
     Frame step;
     step.kind = kStepDone;
     step.node = w;
-    network_.SetTimer((worker.backward ? backward_ : forward_)[worker.layer], step);
+    const int64_t slowest = (worker.backward ? backward_ : forward_)[worker.layer];
+    network_.SetTimer(std::llround(worker.pace * static_cast<double>(slowest)), step);
   }
 
   void FinishStep(int w) {

@@ -3,7 +3,7 @@
 // actors in client/ and server/, so that it predicts what they do. An event costs a hundredth of
 // what it costs where the actors themselves are simulated.
 //
-// Where all workers stay alike (rings only) one of them stands for all.
+// Where all workers stay alike (rings only) one of them stands for all, at the slowest one's pace.
 #pragma once
 
 #include <vector>
@@ -16,8 +16,8 @@
 namespace poseidon {
 
 // Simulates until iterations take the same time, or one takes clearly more than `give_up` seconds:
-// then no more is said than that. `shapes` must be of
-// Representatives(plan).
+// then no more is said than that. `layers` are the slowest worker's, `shapes` of
+// Representatives(plan, cluster).
 PredictedTimes SimulateExchange(const Plan& plan, const ModelSpec& model,
                                 const ClusterModel& cluster, const std::vector<LayerTime>& layers,
                                 ReduceShapes& shapes, double give_up);

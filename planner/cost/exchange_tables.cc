@@ -129,7 +129,10 @@ int64_t Messages(const Plan& plan, int64_t simulated) {
 
 int64_t MessagesOfAll(const Plan& plan) { return Messages(plan, plan.workers()); }
 
-int Representatives(const Plan& plan) {
+int Representatives(const Plan& plan, const ClusterModel& cluster) {
+  // So that a search has enough of them.
+  constexpr int64_t kMostOfUnlike = 10000;
+  if (!cluster.deviations.empty() && MessagesOfAll(plan) <= kMostOfUnlike) return 0;
   const auto all = [&](const auto& holds) {
     return std::all_of(plan.buckets().begin(), plan.buckets().end(), holds);
   };
@@ -139,8 +142,8 @@ int Representatives(const Plan& plan) {
   return in_step && MessagesOfAll(plan) > kMostOfAll ? kRepresentatives : 0;
 }
 
-int64_t MessagesPerIteration(const Plan& plan) {
-  const int representatives = Representatives(plan);
+int64_t MessagesPerIteration(const Plan& plan, const ClusterModel& cluster) {
+  const int representatives = Representatives(plan, cluster);
   return Messages(plan, representatives == 0 ? plan.workers() : representatives);
 }
 

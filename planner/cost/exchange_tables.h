@@ -55,11 +55,12 @@ std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& mod
 inline constexpr int64_t kMostOfAll = 100000;
 inline constexpr int kRepresentatives = 16;
 
-// The workers that stand for all: one where all stay alike (rings); 0: all workers are simulated.
-int Representatives(const Plan& plan);
+// The workers that stand for all: one where all stay alike (rings); 0: all workers are simulated,
+// as those of machines that differ are, where that is quick.
+int Representatives(const Plan& plan, const ClusterModel& cluster);
 
 // Messages that the exchange model makes for an iteration: what it costs.
-int64_t MessagesPerIteration(const Plan& plan);
+int64_t MessagesPerIteration(const Plan& plan, const ClusterModel& cluster);
 // Those of all workers: what trying the plan costs.
 int64_t MessagesOfAll(const Plan& plan);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "proto/lanes.h"
 #include "proto/model_size.h"
 
@@ -48,6 +49,12 @@ InformationBook::InformationBook(ModelSpec model, const Cluster& cluster)
   lanes_ = MostPlannedLanes(cluster.cores());
   if (!cluster.has_network() || !cluster.network().colocated()) return;
   spare_servers_ = std::max(servers_ - workers_, 0);
+  const auto bandwidth = static_cast<double>(ParseBitRate(cluster.network().bandwidth()));
+  for (const Deviation& deviation : cluster.deviation()) {
+    if (!deviation.has_bandwidth() || deviation.worker() >= servers_) continue;
+    const auto own = static_cast<double>(ParseBitRate(deviation.bandwidth()));
+    link_shares_[deviation.worker()] = own / bandwidth;
+  }
 }
 
 int64_t InformationBook::Query(Property property) const {
@@ -72,6 +79,11 @@ int64_t InformationBook::Query(Property property) const {
   }
   LOG(FATAL) << "unknown property";
   return 0;
+}
+
+double InformationBook::LinkShareOf(int server) const {
+  const auto found = link_shares_.find(server);
+  return found == link_shares_.end() ? 1 : found->second;
 }
 
 bool InformationBook::updates_at_workers() const {

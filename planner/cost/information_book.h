@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -46,6 +47,9 @@ class InformationBook {
   // `layer` is an index into the model's layers.
   LayerFacts Query(int layer) const;
   const ModelSpec& model() const { return model_; }
+  // What the link of a server's machine carries, against the others'; 1 where no worker shares it,
+  // or that is not known.
+  double LinkShareOf(int server) const;
   // Whether all updates are the workers' own, whatever the scheme: where the training program makes
   // them itself, from the mean gradient, and in WithUpdatesAtWorkers().
   bool updates_at_workers() const;
@@ -63,6 +67,7 @@ class InformationBook {
   int servers_;
   int spare_servers_ = 0;
   int lanes_;
+  std::map<int, double> link_shares_;  // by server; of the others 1
   bool servers_keep_nothing_ = false;
 };
 

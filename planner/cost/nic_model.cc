@@ -12,9 +12,11 @@ constexpr int64_t kTurn = 1'000'000;  // as SimRuntime's, in nanoseconds
 
 NicModel::NicModel(const NicModelOptions& options)
     : options_(options),
-      nanoseconds_per_byte_(1e9 / options.goodput_bytes_per_second),
-      machines_(options.machines, Machine(options)),
-      lanes_(size_t{2} * options.machines * options.lanes) {}
+      lanes_(size_t{2} * options.goodput_bytes_per_second.size() * options.lanes) {
+  for (const double goodput : options.goodput_bytes_per_second) {
+    machines_.emplace_back(goodput, options.send_buffer_bytes);
+  }
+}
 
 uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
   return static_cast<uint64_t>(2 * machine + (server ? 1 : 0)) * options_.lanes + lane;
@@ -118,17 +120,18 @@ void NicModel::Push(int64_t time, EventKind kind, uint32_t subject) {
   events_.Push({time, order_++, kind, subject});
 }
 
-int64_t NicModel::TransferTime(int64_t bytes) const {
-  return static_cast<int64_t>(std::ceil(static_cast<double>(bytes) * nanoseconds_per_byte_));
+int64_t NicModel::TransferTime(int64_t bytes, const Machine& machine) {
+  return static_cast<int64_t>(std::ceil(static_cast<double>(bytes) * machine.nanoseconds_per_byte));
 }
 
 void NicModel::BeginLeaving(uint32_t machine) {
   while (const std::optional<uint32_t> begun = machines_[machine].egress.NextBegun()) {
     Frame& frame = frames_[*begun];
     // All have the same latency, so what begins later can't reach the receiver before this.
-    int64_t& ingress_free = machines_[frame.to].ingress_free;
-    ingress_free = std::max(ingress_free, now_ + options_.latency) + TransferTime(frame.bytes);
-    frame.passed = ingress_free;
+    Machine& receiver = machines_[frame.to];
+    receiver.ingress_free = std::max(receiver.ingress_free, now_ + options_.latency) +
+                            TransferTime(frame.bytes, receiver);
+    frame.passed = receiver.ingress_free;
   }
 }
 

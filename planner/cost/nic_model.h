@@ -25,9 +25,8 @@ namespace poseidon {
 
 // Nanoseconds and bytes.
 struct NicModelOptions {
-  int machines = 1;
   int lanes = 1;  // of each of a machine's nodes, of which there are two at most
-  double goodput_bytes_per_second = 0;
+  std::vector<double> goodput_bytes_per_second;  // by machine
   int64_t latency = 0;
   int64_t message_cost = 0;
   int64_t send_buffer_bytes = 0;  // of each connection; 0: none
@@ -95,10 +94,12 @@ class NicModel {
   };
 
   struct Machine {
-    explicit Machine(const NicModelOptions& options)
-        : egress(options.send_buffer_bytes, options.goodput_bytes_per_second) {}
+    Machine(double goodput_bytes_per_second, int64_t send_buffer_bytes)
+        : egress(send_buffer_bytes, goodput_bytes_per_second),
+          nanoseconds_per_byte(1e9 / goodput_bytes_per_second) {}
 
     SimEgress egress;
+    double nanoseconds_per_byte;
     int64_t egress_wakes = kNever;  // of the kEgressLeft event that counts
     int64_t ingress_free = 0;
   };
@@ -113,7 +114,7 @@ class NicModel {
   uint32_t Keep(const Frame& frame);
   Frame Take(uint32_t index);
   void Push(int64_t time, EventKind kind, uint32_t subject);
-  int64_t TransferTime(int64_t bytes) const;
+  static int64_t TransferTime(int64_t bytes, const Machine& machine);
   // What has begun to leave books its receiver's ingress.
   void BeginLeaving(uint32_t machine);
   void WakeEgress(uint32_t machine);
@@ -126,7 +127,6 @@ class NicModel {
   int64_t Handled(const Frame& frame);
 
   NicModelOptions options_;
-  double nanoseconds_per_byte_;
   int64_t now_ = 0;
   uint64_t order_ = 0;
   SimHeap<Event> events_;

@@ -42,16 +42,18 @@ class Loads {
     const int most_loaded = MostLoaded(buckets);
     std::vector<BucketLoad> loads;
     for (const BucketTraffic& bucket : buckets) {
-      double most = OnLink(bucket, most_loaded);
-      const double link = most;
+      const double link = LinkSeconds(bucket, most_loaded);
+      double most = link;
       for (const auto& [machine, bytes] : bucket.by_machine) {
-        most = std::max(most, OnLink(bucket, machine));
+        most = std::max(most, LinkSeconds(bucket, machine));
+      }
+      for (const auto& [machine, deviation] : cluster_.deviations) {
+        most = std::max(most, LinkSeconds(bucket, machine));
       }
       const BucketPlan& plan = plan_.buckets(static_cast<int>(loads.size()));
-      const double exchange = (most + bucket.fill) / cluster_.goodput + bucket.waiting;
+      const double exchange = most + bucket.fill / cluster_.goodput + bucket.waiting;
       const double lane = std::max(bucket.worker_lanes, bucket.server_lanes) / plan_.lanes();
-      loads.push_back(
-          {link / cluster_.goodput, lane, LocalSeconds(plan) + std::max(exchange, lane)});
+      loads.push_back({link, lane, LocalSeconds(plan) + std::max(exchange, lane)});
     }
     return loads;
   }
@@ -151,6 +153,10 @@ class Loads {
     traffic.total.down += down;
   }
 
+  double LinkSeconds(const BucketTraffic& bucket, int machine) const {
+    return OnLink(bucket, machine) / cluster_.GoodputOf(machine);
+  }
+
   // Bytes through a machine's link, in the direction that carries more.
   double OnLink(const BucketTraffic& bucket, int machine) const {
     const auto found = bucket.by_machine.find(machine);
@@ -190,8 +196,9 @@ class Loads {
     double most = -1;
     for (int machine = 0; machine < cluster_.machines(); ++machine) {
       const double bytes = extra[machine] + (machine < workers_ ? at_worker : elsewhere);
-      if (bytes > most) most_loaded = machine;
-      most = std::max(most, bytes);
+      const double seconds = bytes / cluster_.GoodputOf(machine);
+      if (seconds > most) most_loaded = machine;
+      most = std::max(most, seconds);
     }
     return most_loaded;
   }

@@ -50,7 +50,7 @@ class FailureRun {
       : scenario_(scenario),
         mode_(job.recovery().mode()),
         measured_(Varies(job.cluster().disturbance()) ? kMeasuredWhereAllVary : kMeasured),
-        warm_up_(WarmUpIterations(job.communication())),
+        warm_up_(WarmUpIterations(job)),
         watched_(control),
         watch_(Counting(control), job.cluster(), model.layers_size(), Iterations()),
         costs_(ClusterOf(job)),

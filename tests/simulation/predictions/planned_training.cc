@@ -51,7 +51,7 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
 PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model, bool tried) {
   SteadyIterations steady;
   // Two more, for the comparison is to the thousandth.
-  steady.warm_up = WarmUpIterations(job.communication()) + 2;
+  steady.warm_up = WarmUpIterations(job) + 2;
   steady.measured = 4;
   SimulationControl control;
   if (tried) control.planner = PlanByTrial;

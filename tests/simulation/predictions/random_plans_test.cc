@@ -113,12 +113,43 @@ void AddTiers(Draw& draw, Job& job) {
   }
 }
 
+// Of up to half of the workers, computing, the link or both: from half as fast as the others' to
+// twenty times as slow.
+void AddDeviations(Draw& draw, Job& job) {
+  const int workers = job.cluster().workers();
+  const double link = static_cast<double>(ParseBitRate(job.cluster().network().bandwidth())) / 1e9;
+  const int number = draw.Int(1, std::max(1, workers / 2));
+  for (int i = 0; i < number; ++i) {
+    Deviation& deviation = *job.mutable_cluster()->add_deviation();
+    deviation.set_worker((draw.Int(0, workers - 1) + i) % workers);
+    const int what = draw.Int(0, 2);
+    if (what != 0) deviation.set_compute_factor(draw.Scale(0.5, 5));
+    if (what != 1) deviation.set_bandwidth(Rate(link / draw.Scale(0.5, 20)));
+    const auto& all = job.cluster().deviation();
+    const bool twice = std::any_of(all.begin(), all.end() - 1, [&](const Deviation& other) {
+      return other.worker() == deviation.worker();
+    });
+    if (twice) job.mutable_cluster()->mutable_deviation()->RemoveLast();
+  }
+}
+
+// What keeps machines from being all alike on one switch.
+enum class Unlike { kNothing, kTiers, kDeviations };
+
+void Add(Unlike unlike, Draw& draw, Job& job) {
+  if (unlike == Unlike::kTiers) AddTiers(draw, job);
+  if (unlike == Unlike::kDeviations) AddDeviations(draw, job);
+}
+
 std::string Describe(const Job& job, const ModelSpec& model) {
   const Cluster& cluster = job.cluster();
-  std::string tiers;
+  std::string others;
   for (const Tier& tier : cluster.network().tier()) {
-    tiers += ", " + std::to_string(tier.members()) + " behind " + tier.bandwidth() + " and " +
-             tier.latency();
+    others += ", " + std::to_string(tier.members()) + " behind " + tier.bandwidth() + " and " +
+              tier.latency();
+  }
+  for (const Deviation& deviation : cluster.deviation()) {
+    others += "; " + deviation.ShortDebugString();
   }
   char text[256];
   std::snprintf(text, sizeof text,
@@ -130,7 +161,7 @@ std::string Describe(const Job& job, const ModelSpec& model) {
                 cluster.flops(), model.layers_size(), static_cast<long long>(model.batch()),
                 Communication::Policy_Name(job.communication().policy()).c_str(),
                 static_cast<long long>(job.communication().bucket_bytes()));
-  return text + tiers;
+  return text + others;
 }
 
 struct Compared {
@@ -155,7 +186,8 @@ void PrintWorst(std::vector<Compared> all) {
   }
 }
 
-void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers) {
+void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers,
+                           Unlike unlike = Unlike::kNothing) {
   std::vector<Compared> compared;
   for (uint32_t seed = first_seed; static_cast<int>(compared.size()) < points; ++seed) {
     Draw draw(seed);
@@ -165,6 +197,7 @@ void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers) {
         {Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
          Communication::ALL_RING, Communication::ALL_TORUS, Communication::ALL_HALVING_DOUBLING}));
     job.mutable_communication()->set_factor_ring(draw.Int(0, 1) == 1);
+    Add(unlike, draw, job);
     const PlannedOutcome outcome = TrainAsPlanned(job, model);
     compared.push_back({outcome.predicted / outcome.simulated - 1,
                         "seed " + std::to_string(seed) + ": " + Describe(job, model)});
@@ -181,13 +214,14 @@ void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers) {
 }
 
 // Than any policy with any size of buckets, as they are simulated.
-void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers, bool tiers = false) {
+void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers,
+                          Unlike unlike = Unlike::kNothing) {
   std::vector<Compared> compared;
   for (uint32_t seed = first_seed; static_cast<int>(compared.size()) < points; ++seed) {
     Draw draw(seed);
     const ModelSpec model = AnyModel(draw);
     Job job = AnyJob(draw, most_workers);
-    if (tiers) AddTiers(draw, job);
+    Add(unlike, draw, job);
     Communication& communication = *job.mutable_communication();
     communication.set_policy(Communication::TIME);
     const PlannedOutcome time = TrainAsPlanned(job, model, true);
@@ -271,8 +305,23 @@ TEST(RandomPlansTest, SlowTimeIsNoSlowerWhereTrialsDecide) {
 }
 TEST(RandomPlansTest, SlowTimeIsNoSlower) { ExpectTimeIsNoSlower(1000, 150, 16); }
 
-TEST(RandomPlansTest, TimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1, 3, 6, true); }
-TEST(RandomPlansTest, SlowTimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1000, 100, 16, true); }
+TEST(RandomPlansTest, TimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1, 3, 6, Unlike::kTiers); }
+TEST(RandomPlansTest, SlowTimeIsNoSlowerWithTiers) {
+  ExpectTimeIsNoSlower(1000, 100, 16, Unlike::kTiers);
+}
+
+TEST(RandomPlansTest, PredictionsHoldWithDeviations) {
+  ExpectPredictionsHold(1, 60, 8, Unlike::kDeviations);
+}
+TEST(RandomPlansTest, SlowPredictionsHoldWithDeviations) {
+  ExpectPredictionsHold(1000, 1000, 24, Unlike::kDeviations);
+}
+TEST(RandomPlansTest, TimeIsNoSlowerWithDeviations) {
+  ExpectTimeIsNoSlower(1, 4, 5, Unlike::kDeviations);
+}
+TEST(RandomPlansTest, SlowTimeIsNoSlowerWithDeviations) {
+  ExpectTimeIsNoSlower(1000, 100, 16, Unlike::kDeviations);
+}
 
 }  // namespace
 }  // namespace poseidon

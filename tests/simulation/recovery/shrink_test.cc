@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/job_plan.h"
 #include "proto/plan_members.h"
 #include "tests/simulation/recovery/recovery_case.h"
 
@@ -253,6 +254,34 @@ TEST(ShrinkTest, TheSerialTrainingOfAllWorkersIsAnother) {
   EXPECT_EQ(RankOfWorker(plan, 1), 2);
   EXPECT_GT(Difference(ParametersOf(job.cluster(), 0), TrainSerially(options.work, 3)),
             RoundingBound(options.work, TenuresOf(plan)));
+}
+
+// What is known of a machine is of the same machine where its worker has another place; nothing is
+// left of the lost one's.
+TEST(ShrinkTest, WhatIsKnownOfMachinesGoesWithTheirWorkers) {
+  SimulatedClusterOptions options = Shrinking(TinyTrainings().front());
+  for (const int worker : {1, 2}) {
+    Deviation& deviation = *options.job.mutable_cluster()->add_deviation();
+    deviation.set_worker(worker);
+    deviation.set_compute_factor(1 + worker);
+  }
+  std::vector<std::string> planned;
+  options.planner = [&](const InformationBook& book, const Job& job) {
+    planned.emplace_back();
+    for (const Deviation& deviation : job.cluster().deviation()) {
+      planned.back() += deviation.ShortDebugString() + "; ";
+    }
+    return PlanJob(book, job);
+  };
+  LossesAtEnvelopes undisturbed(options, {});
+  ASSERT_TRUE(undisturbed.Run());
+  planned.clear();
+  const int64_t at = undisturbed.envelopes() * 3 / 4;
+  LossesAtEnvelopes job(options, {{.node = {Role::kWorker, 1}, .envelope = at, .restarts = false}});
+  ASSERT_TRUE(job.Run());
+  EXPECT_THAT(planned,
+              testing::ElementsAre("worker: 1 compute_factor: 2; worker: 2 compute_factor: 3; ",
+                                   "worker: 1 compute_factor: 3; "));
 }
 
 // A job needs a server, for which it waits.

@@ -158,6 +158,18 @@ TEST_F(SimulateVerbTest, CountsBytesOfTheMostLoadedMachine) {
   EXPECT_EQ(ps.training.bytes_sent, ps.training.bytes_received);
 }
 
+// The planner knows of it, and the simulated worker behaves so.
+TEST_F(SimulateVerbTest, ASlowWorkerHoldsUpAllOthersAsPredicted) {
+  SetNetwork("100Tbps", "0us");
+  Deviation& deviation = *options_.job.mutable_cluster()->add_deviation();
+  deviation.set_worker(5);
+  deviation.set_compute_factor(3);
+  const ClusterAnswer answer = Simulate("BYTES");
+  EXPECT_NEAR(1000 * answer.training.iteration, 3 * kComputeMs, 0.5);
+  EXPECT_NEAR(answer.training.plan.iteration_ms(), 3 * kComputeMs, 0.5);
+  EXPECT_EQ(answer.limits.by, "computing");
+}
+
 TEST_F(SimulateVerbTest, OutputSaysIt) {
   const ClusterAnswer answer = Simulate("WFBP");
   const auto json = nlohmann::json::parse(SimulationJson(answer));

@@ -259,6 +259,25 @@ TEST_F(ExperimentTest, RefusesConditionsThatCanNotBe) {
       HasSubstr("two conditions \"a\" that are not the same"));
 }
 
+TEST_F(ExperimentTest, WhatIsKnownOfAConditionIsTheClusters) {
+  const std::string experiment =
+      "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+      " sweep { system: \"wfbp\" workers: 2 condition { name: \"c\" deviation { worker: 1"
+      " compute_factor: 2 } ";
+  const std::vector<ExperimentPoint> unknown = Points(experiment + "} }");
+  ASSERT_EQ(unknown.size(), 1U);
+  EXPECT_EQ(unknown[0].condition.deviation_size(), 1);
+  EXPECT_EQ(unknown[0].job.cluster().deviation_size(), 0);
+  const std::vector<ExperimentPoint> known = Points(experiment + "known: true } }");
+  ASSERT_EQ(known.size(), 1U);
+  EXPECT_EQ(known[0].condition.name(), "c");
+  EXPECT_EQ(known[0].condition.deviation_size(), 0);
+  ASSERT_EQ(known[0].job.cluster().deviation_size(), 1);
+  EXPECT_EQ(known[0].job.cluster().deviation(0).compute_factor(), 2);
+  EXPECT_NE(KeyOf(known[0], ExperimentMode::kSimulate),
+            KeyOf(unknown[0], ExperimentMode::kSimulate));
+}
+
 TEST_F(ExperimentTest, FiguresAreCheckedBeforeAnythingStarts) {
   const auto figure = [this](const std::string& fields) {
     return Refusal(kExperiment + std::string("figure { name: \"f\" ") + fields + " }");

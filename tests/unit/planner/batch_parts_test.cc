@@ -54,18 +54,25 @@ TEST(BatchPartsTest, PartsAreWholeSamplesOfTheBatchWithinOneOfTheirShare) {
   }
 }
 
-TEST(BatchPartsTest, APlanBeginsWithTheConfigsPartsOrEqualOnes) {
+TEST(BatchPartsTest, APlanBeginsWithTheConfigsPartsOrPartsBySpeed) {
   Plan plan;
   plan.set_workers(3);
-  Training training;
-  SetFirstParts(training, 8, plan);
+  Job job;
+  SetFirstParts(job, 8, plan);
   EXPECT_THAT(plan.parts(), ElementsAre());
+  Training& training = *job.mutable_training();
   training.set_batch(Training::BALANCED);
-  SetFirstParts(training, 8, plan);
+  SetFirstParts(job, 8, plan);
   EXPECT_THAT(plan.parts(), ElementsAre(8, 8, 8));
   plan.clear_parts();
+  Deviation& deviation = *job.mutable_cluster()->add_deviation();
+  deviation.set_worker(1);
+  deviation.set_compute_factor(2);
+  SetFirstParts(job, 10, plan);
+  EXPECT_THAT(plan.parts(), ElementsAre(12, 6, 12));
+  plan.clear_parts();
   for (const int part : {3, 20, 1}) training.add_part(part);
-  SetFirstParts(training, 8, plan);
+  SetFirstParts(job, 8, plan);
   EXPECT_THAT(plan.parts(), ElementsAre(3, 20, 1));
 }
 

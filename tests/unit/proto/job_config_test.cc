@@ -168,6 +168,29 @@ TEST_F(JobConfigTest, DisturbanceIsOfAKindThatMachinesHave) {
   EXPECT_THAT(error("layer_cost: \"2h\""), HasSubstr("layer_cost is 2h; it must be at most 60s"));
 }
 
+TEST_F(JobConfigTest, DeviationsAreOfWorkersThatThereAre) {
+  const auto error = [&](const std::string& text) {
+    return ErrorOf("cluster {\n workers: 2\n " + text + " }\n" + kTraining);
+  };
+  EXPECT_EQ(error("deviation { worker: 0 compute_factor: 2 } "
+                  "deviation { worker: 1 bandwidth: \"1Gbps\" }"),
+            "");
+  EXPECT_THAT(error("deviation { worker: 2 }"),
+              HasSubstr("job.prototxt:3:14: cluster.deviation.0.worker is 2; it must be between 0 "
+                        "and 1"));
+  EXPECT_THAT(error("deviation { worker: -1 }"), HasSubstr("worker is -1"));
+  EXPECT_THAT(error("deviation { compute_factor: 2 }"), HasSubstr("names no worker"));
+  EXPECT_THAT(error("deviation { worker: 1 } deviation { worker: 1 compute_factor: 2 }"),
+              HasSubstr("cluster.deviation.1.worker: worker 1 is there twice"));
+  EXPECT_THAT(error("deviation { worker: 1 compute_factor: 0 }"),
+              HasSubstr("compute_factor is 0; it must be between 0.001 and 1000"));
+  EXPECT_THAT(error("deviation { worker: 1 bandwidth: \"1bps\" }"),
+              HasSubstr("bandwidth is 1bps; it must be between 100Kbps and 1000Tbps"));
+  EXPECT_THAT(error("network { goodput_share: 0.5 } "
+                    "deviation { worker: 1 bandwidth: \"150Kbps\" }"),
+              HasSubstr("which leaves 75000bps of 150Kbps"));
+}
+
 TEST_F(JobConfigTest, TrainingNeedsSomethingToTrain) {
   const auto solver_of = [this](const std::string& text) {
     const std::string message = MessageOf<ConfigError>([&] { SolverPath(Read(text)); });
