@@ -250,6 +250,12 @@ TEST_F(EmulationTest, OneLinkAndOneWorkerAreSlow) {
   const PointResult result = Emulate(point);
   EXPECT_GT(result.iteration, 0.3);
   EXPECT_NEAR(result.compute, 0.01, 1e-9);
+  EXPECT_LT(result.predicted, 0.1);
+  // The job says it itself: the planner knows of it, too.
+  point.job.mutable_cluster()->mutable_deviation()->Swap(point.condition.mutable_deviation());
+  const PointResult known = Emulate(point);
+  EXPECT_GT(known.iteration, 0.3);
+  EXPECT_NEAR(known.predicted, 0.3, 0.05);
 }
 
 TEST_F(EmulationTest, SlowMotionTakesLongerAndSaysTheSame) {
@@ -405,6 +411,8 @@ TEST(WhyNotTest, PointsThatOnlyASimulationCanDo) {
   Deviation& deviation = *point.condition.add_deviation();
   deviation.set_bandwidth("1Gbps");
   EXPECT_EQ(WhyNotEmulated(point), std::nullopt);
+  EXPECT_THAT(*WhyNotRun(point, 2), HasSubstr("links of real machines"));
+  point.job.mutable_cluster()->mutable_deviation()->Swap(point.condition.mutable_deviation());
   EXPECT_THAT(*WhyNotRun(point, 2), HasSubstr("links of real machines"));
   point.job.mutable_cluster()->set_copy_bandwidth("10Gbps");
   EXPECT_THAT(*WhyNotEmulated(point), HasSubstr("copy_bandwidth"));
