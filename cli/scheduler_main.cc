@@ -18,7 +18,6 @@
 #include "core/process/input_lines.h"
 #include "core/program.h"
 #include "core/steady_now.h"
-#include "planner/replan.h"
 #include "proto/job_config.h"
 #include "proto/rate_advice.h"
 #include "scheduler/journal/journal.h"
@@ -26,6 +25,7 @@
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
 #include "scheduler/stragglers/batch_balancer.h"
+#include "simulation/background_replan.h"
 #include "simulation/plan_trial.h"
 #include "transport/membership/event_writer.h"
 #include "transport/membership/node_setup.h"
@@ -128,6 +128,7 @@ class JobWatch {
       if (const auto request = interruption.TakeRequest()) PassOn(request->effect);
       if (launcher_) HearLauncher();
       const std::optional<Envelope> envelope = runtime_.mailbox().Take(kTick);
+      if (const auto replanned = replan_.Take()) OnReplanned(*replanned);
       if (monitor_ != nullptr) monitor_->Publish(SteadyNow());
       if (!envelope) continue;
       if (const std::optional<wire::End> end = OnMessage(*envelope)) {
@@ -249,6 +250,10 @@ class JobWatch {
     const wire::Node first = FindNode(view, {Role::kWorker, 0});
     Show("all " + std::to_string(view.nodes_size()) + " nodes have joined; worker 0 is process " +
          std::to_string(first.pid()) + " on " + first.host());
+    if (job_.communication().policy() == Communication::TIME &&
+        job_.cluster().network().tier_size() > 0) {
+      Show("planning for a network in tiers, which takes some ten seconds");
+    }
   }
 
   void OnNotice(const std::string& body) {
@@ -286,16 +291,17 @@ class JobWatch {
     if (advice && plan_.plan().number() == 0) Show("warning: " + *advice);
   }
 
-  // Goes over to another plan if the measured times make one much better.
   void OnLayerTimes(const std::string& body) {
     wire::LayerTimes times;
     // Two runs must not differ in what was measured.
     if (!times.ParseFromString(body) || job_.communication().deterministic()) return;
-    Job known = job_;
-    *known.mutable_cluster()->mutable_network() = plan_.network();
-    known.mutable_cluster()->set_workers(plan_.plan().workers());
-    known.mutable_cluster()->set_servers(plan_.plan().servers());
-    const Replanned replanned = Replan(known, plan_, times, TryPlan);
+    replan_.Start(job_, plan_, times);
+  }
+
+  // Goes over to another plan if the measured times make one much better.
+  void OnReplanned(const Replanned& replanned) {
+    // Of a plan that is no more, for somebody has been lost or has come.
+    if (replanned.current.layout() != plan_.plan().layout()) return;
     Show(replanned.why);
     report_.OnRecalibration(replanned.current);
     if (monitor_ != nullptr) monitor_->tracker().OnRecalibration(replanned.current);
@@ -369,6 +375,7 @@ class JobWatch {
   JobMonitor* monitor_;  // null: there is none
   JobReport report_;
   BatchBalancer balancer_;
+  BackgroundReplan replan_;
   std::optional<InputLines> launcher_;
   wire::PlanAndModel plan_;  // the latest
   bool shows_joining_ = true;

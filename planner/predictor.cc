@@ -1,6 +1,7 @@
 #include "planner/predictor.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "planner/cost/bucket_costs.h"
 #include "planner/cost/exchange_tables.h"
@@ -83,6 +84,24 @@ void Predictor::Annotate(Plan& plan) {
     SetRunnerUp(without_buckets, plan.buckets(b), loads[b].alone, prediction);
     *plan.mutable_buckets(b)->mutable_prediction() = prediction;
   }
+}
+
+Predictor& NearestToTrial(Predictor& first, std::span<Predictor> farther, const Plan& plan) {
+  if (farther.empty()) return first;
+  if (plan.simulated_ms() <= 0) return farther.back();
+  const double tried = plan.simulated_ms() * kMillisecond;
+  const auto off_by = [&](Predictor& predictor) {
+    return std::abs(predictor.Predict(plan).seconds - tried);
+  };
+  Predictor* nearest = &first;
+  double least = off_by(first);
+  for (Predictor& predictor : farther) {
+    const double off = off_by(predictor);
+    if (off >= least) continue;
+    least = off;
+    nearest = &predictor;
+  }
+  return *nearest;
 }
 
 // The others' time in the plan is taken to differ from this one's as their times alone differ.

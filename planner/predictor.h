@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,10 @@ class Predictor {
   std::map<std::string, PredictedTimes> known_;
   std::map<int, ReduceShapes> shapes_;  // by representatives
 };
+
+// Of predictors for clusters that stand for one network in tiers the one that sees the plan most as
+// its trial did (simulated_ms); the last one, if it was not tried.
+Predictor& NearestToTrial(Predictor& first, std::span<Predictor> farther, const Plan& plan);
 
 // Plans of which one iteration has more messages are estimated. Predicting one with that many takes
 // about a second.

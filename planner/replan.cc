@@ -2,12 +2,15 @@
 
 #include <cstdio>
 #include <map>
+#include <vector>
 
+#include "core/time.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
 #include "planner/predictor.h"
 #include "proto/bucket.h"
+#include "proto/plan_members.h"
 
 namespace poseidon {
 namespace {
@@ -53,41 +56,76 @@ double MeanComputeFactor(const ClusterModel& cluster) {
   return sum / cluster.workers;
 }
 
+// The plan as if it were the first one of a job that begins with these workers and servers.
+Plan OfItsOwn(Plan plan) {
+  plan.clear_number();
+  plan.clear_layout();
+  plan.clear_start_iteration();
+  plan.clear_worker_ranks();
+  plan.clear_server_ranks();
+  plan.clear_tenures();
+  plan.clear_holders();
+  for (BucketPlan& bucket : *plan.mutable_buckets()) {
+    for (Chunk& chunk : *bucket.mutable_chunks()) {
+      chunk.clear_recipient();
+      chunk.clear_backup();
+    }
+  }
+  return plan;
+}
+
+// The job of those who take part in the plan, on the network as it was known when that was made:
+// perhaps measured, too.
+Job KnownUnder(const wire::PlanAndModel& current, Job job) {
+  Cluster& cluster = *job.mutable_cluster();
+  cluster.set_workers(current.plan().workers());
+  cluster.set_servers(current.plan().servers());
+  KeepDeviations(RanksOfWorkers(current.plan()), cluster);
+  if (current.has_network()) *cluster.mutable_network() = current.network();
+  return job;
+}
+
 }  // namespace
 
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
                  const wire::LayerTimes& measured, const JobPlanTrial& trial) {
+  const Job known = KnownUnder(current, job);
+  const ClusterModel cluster = ClusterOf(known);
   wire::PlanAndModel next;
   *next.mutable_model() = current.model();
-  *next.mutable_network() = job.cluster().network();
-  // The network as it was known when the current plan was made: perhaps measured, too.
-  Job measured_job = job;
-  if (current.has_network()) {
-    *measured_job.mutable_cluster()->mutable_network() = current.network();
-    *next.mutable_network() = current.network();
-  }
-  const ClusterModel cluster = ClusterOf(measured_job);
+  *next.mutable_network() = known.cluster().network();
   const double mean = MeanComputeFactor(cluster);
   for (int layer = 0; layer < next.model().layers_size(); ++layer) {
     next.mutable_model()->mutable_layers(layer)->set_forward_ms(measured.forward_ms(layer) / mean);
     next.mutable_model()->mutable_layers(layer)->set_backward_ms(measured.backward_ms(layer) /
                                                                  mean);
   }
-  const InformationBook book(next.model(), job.cluster());
-  Predictor predictor(book, cluster);
-  Job planned = job;
+  const InformationBook book(next.model(), known.cluster());
+  Job planned = known;
   planned.mutable_communication()->set_lanes(current.plan().lanes());  // nodes may offer no more
   *next.mutable_plan() = PlanJob(book, planned, trial);
-  const double stay = predictor.Predict(current.plan()).seconds;
-  const double go = predictor.Predict(next.plan()).seconds;
 
   Replanned result;
   result.current = current.plan();
-  predictor.Annotate(result.current);
-  result.why = "with measured layer times the plan's iteration is predicted to take " +
-               Milliseconds(stay) +
-               " (before: " + Milliseconds(current.plan().iteration_ms() / 1000) +
-               "), the best plan's " + Milliseconds(go);
+  result.current.clear_simulated_ms();
+  if (next.plan().simulated_ms() > 0) {
+    if (const auto tried = trial(OfItsOwn(current.plan()), planned, book.model())) {
+      result.current.set_simulated_ms(kMillisecondsPerSecond * *tried);
+    }
+  }
+  std::vector<Predictor> predictors;
+  for (const ClusterModel& farther : FartherClusters(known)) predictors.emplace_back(book, farther);
+  Predictor predictor(book, cluster);
+  Predictor& nearest = NearestToTrial(predictor, predictors, result.current);
+  nearest.Annotate(result.current);
+  const bool tried = result.current.simulated_ms() > 0;
+  const double stay = ExpectedIterationMs(result.current) / kMillisecondsPerSecond;
+  const double go = tried ? next.plan().simulated_ms() / kMillisecondsPerSecond
+                          : nearest.Predict(next.plan()).seconds;
+  result.why =
+      "with measured layer times the plan's iteration is predicted to take " + Milliseconds(stay) +
+      " (before: " + Milliseconds(ExpectedIterationMs(current.plan()) / kMillisecondsPerSecond) +
+      "), the best plan's " + Milliseconds(go);
   if (stay - go > kWorthwhileGain * stay) {
     result.why += "; going over to it" + Changes(current.plan(), next.plan());
     result.plan = std::move(next);

@@ -396,7 +396,7 @@ Plan PlanByTime(Predictor& predictor, const Communication& communication, const 
     for (size_t i = 0; i < found.size(); ++i) trials.Add(found[i], i == 0);
     plan = trials.Run().value_or(std::move(plan));
   }
-  predictor.Annotate(plan);
+  NearestToTrial(predictor, farther, plan).Annotate(plan);
   return plan;
 }
 

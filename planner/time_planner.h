@@ -31,8 +31,8 @@ namespace poseidon {
 // Seconds that an iteration takes under the plan; nullopt if that would take too long to find out.
 using PlanTrial = std::function<std::optional<double>(const Plan&)>;
 
-// With predictions (Predictor::Annotate), and simulated_ms if it was tried. communication.policy
-// does not matter. `trial` may be empty; it is asked about a few plans.
+// With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors
+// those of the one that is nearest to the trial. communication.policy does not matter. `trial` may be empty; it is asked about a few plans.
 //
 // `predictor` is of the cluster that no machine has more of, `farther` of those that have less, the
 // last one least. Without a trial the last one's plan is taken.

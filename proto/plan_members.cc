@@ -87,6 +87,18 @@ void SetMembers(const std::set<int>& workers, const std::set<int>& servers, Plan
   SetRanks(servers, *plan.mutable_server_ranks());
 }
 
+void KeepDeviations(const std::set<int>& workers, Cluster& cluster) {
+  const Cluster all = cluster;
+  cluster.clear_deviation();
+  for (const Deviation& deviation : all.deviation()) {
+    const auto found = workers.find(deviation.worker());
+    if (found == workers.end()) continue;
+    Deviation& kept = *cluster.add_deviation();
+    kept = deviation;
+    kept.set_worker(static_cast<int>(std::distance(workers.begin(), found)));
+  }
+}
+
 void ContinueTenures(const Plan& before, int64_t start, Plan& plan) {
   google::protobuf::RepeatedPtrField<Tenure> tenures = before.tenures();
   if (tenures.empty()) tenures.Add()->set_workers(before.workers());

@@ -43,6 +43,9 @@ std::set<int> RanksOfServers(const Plan& plan);
 // Makes these the plan's members; there are as many as the plan has workers and servers.
 void SetMembers(const std::set<int>& workers, const std::set<int>& servers, Plan& plan);
 
+// Leaves of what is known of machines that of these workers', by their places among them.
+void KeepDeviations(const std::set<int>& workers, Cluster& cluster);
+
 // The training is the present number of workers' from iteration `start` on, as `before` has it
 // until there. What `before` had planned to come later does not come.
 void ContinueTenures(const Plan& before, int64_t start, Plan& plan);

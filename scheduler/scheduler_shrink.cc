@@ -4,7 +4,6 @@
 // plan, which says whose ranks take part, and a tenure: from which iteration on so many workers
 // share the data.
 #include <algorithm>
-#include <iterator>
 #include <set>
 
 #include "planner/cost/information_book.h"
@@ -14,22 +13,6 @@
 #include "transport/membership/member.h"
 
 namespace poseidon {
-namespace {
-
-// Of the workers that are left, by their places in the plan.
-void KeepDeviations(const std::set<int>& workers, Cluster& cluster) {
-  const Cluster all = cluster;
-  cluster.clear_deviation();
-  for (const Deviation& deviation : all.deviation()) {
-    const auto found = workers.find(deviation.worker());
-    if (found == workers.end()) continue;
-    *cluster.add_deviation() = deviation;
-    cluster.mutable_deviation()->rbegin()->set_worker(
-        static_cast<int>(std::distance(workers.begin(), found)));
-  }
-}
-
-}  // namespace
 
 void SchedulerActor::Shrink(Outbox& outbox) {
   // As long as nobody has values all workers that were asked for can still come: the job has not

@@ -54,6 +54,12 @@ def scaled(seconds):
     return seconds * _options.slowdown
 
 
+def needs_preloading(test):
+    """Skips a test that loads a library of the build into programs that are not the build's."""
+    if _options.slowdown != 1:
+        test.skipTest("a sanitizer's runtime must come before all libraries that are built with it")
+
+
 def slow(case):
     """Marks a test of minutes: what it tries beyond its quick neighbours."""
     case.is_slow = True

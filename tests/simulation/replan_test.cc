@@ -2,12 +2,21 @@
 #include "planner/replan.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <optional>
 #include <random>
+#include <thread>
 
+#include "core/error.h"
+#include "core/steady_now.h"
 #include "planner/job_plan.h"
 #include "planner/predictor.h"
+#include "proto/plan_members.h"
+#include "simulation/background_replan.h"
+#include "simulation/plan_trial.h"
 #include "tests/simulation/training_case.h"
 
 namespace poseidon {
@@ -112,6 +121,120 @@ TEST(ReplanTest, RightTimesChangeNothing) {
     }
     EXPECT_FALSE(Replan(options.job, current, same).plan);
   }
+}
+
+// Of four workers the second has been lost, and of those that are left the last computes for three
+// times as long, which is known: the mean of what they have measured is 5/3 of what layers take.
+TEST(ReplanTest, WhatIsKnownOfMachinesIsNotTakenForTheLayers) {
+  const SimulatedClusterOptions options = Misjudged(0);
+  Job job = options.job;
+  Deviation& deviation = *job.mutable_cluster()->add_deviation();
+  deviation.set_worker(3);
+  deviation.set_compute_factor(3);
+  Job left = job;
+  left.mutable_cluster()->set_workers(3);
+  left.mutable_cluster()->mutable_deviation(0)->set_worker(2);
+  wire::PlanAndModel current;
+  *current.mutable_model() = options.work.model;
+  *current.mutable_plan() = PlanJob(InformationBook(options.work.model, left.cluster()), left);
+  SetMembers({0, 2, 3}, {0, 1, 2, 3}, *current.mutable_plan());
+  wire::LayerTimes measured;
+  double milliseconds = 0;
+  for (const LayerSpec& layer : options.work.model.layers()) {
+    measured.add_forward_ms(layer.forward_ms() * 5 / 3);
+    measured.add_backward_ms(layer.backward_ms() * 5 / 3);
+    milliseconds += layer.forward_ms() + layer.backward_ms();
+  }
+  const Replanned replanned = Replan(job, current, measured);
+  EXPECT_FALSE(replanned.plan) << replanned.why;
+  EXPECT_NEAR(replanned.current.compute_ms(), 3 * milliseconds, 1e-3 * milliseconds);
+}
+
+// Where plans can be tried both are, and the trials decide: with times of 10 and 9 ms another plan
+// is gone over to, whatever is predicted, and with 10 and 9.9 not.
+TEST(ReplanTest, TrialsDecide) {
+  const SimulatedClusterOptions options = Misjudged(0);
+  const InformationBook book(options.work.model, 4, 4);
+  Job servers = options.job;
+  servers.mutable_communication()->set_policy(Communication::ALL_PS);
+  wire::PlanAndModel current;
+  *current.mutable_model() = options.work.model;
+  *current.mutable_plan() = PlanJob(book, servers);
+  current.mutable_plan()->set_number(5);
+  current.mutable_plan()->set_simulated_ms(77);
+  wire::LayerTimes same;
+  for (const LayerSpec& layer : options.work.model.layers()) {
+    same.add_forward_ms(layer.forward_ms());
+    same.add_backward_ms(layer.backward_ms());
+  }
+  for (const double other : {0.009, 0.0099}) {
+    const auto trial = [&](const Plan& plan, const Job&,
+                           const ModelSpec&) -> std::optional<double> {
+      EXPECT_EQ(plan.number(), 0);
+      return google::protobuf::util::MessageDifferencer::Equivalent(plan.buckets(0),
+                                                                    current.plan().buckets(0))
+                 ? 0.010
+                 : other;
+    };
+    const Replanned replanned = Replan(options.job, current, same, trial);
+    EXPECT_EQ(replanned.plan.has_value(), other == 0.009) << replanned.why;
+    EXPECT_EQ(replanned.current.simulated_ms(), 10);
+    EXPECT_THAT(replanned.why, testing::HasSubstr("to take 10.00 ms (before: 77.00 ms)"));
+  }
+}
+
+class BackgroundReplanTest : public testing::Test {
+ protected:
+  BackgroundReplanTest() {
+    *current_.mutable_model() = options_.work.model;
+    *current_.mutable_plan() = PlanJob(InformationBook(options_.work.model, 4, 4), options_.job);
+    for (const ComputeStep& step : options_.work.timeline.steps) {
+      measured_.add_forward_ms(1000 * ToSeconds(step.forward));
+      measured_.add_backward_ms(1000 * ToSeconds(step.backward));
+    }
+  }
+
+  static std::optional<Replanned> Await(BackgroundReplan& replan) {
+    const Time deadline = SteadyNow() + std::chrono::minutes(1);
+    while (SteadyNow() < deadline) {
+      if (std::optional<Replanned> replanned = replan.Take()) return replanned;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return std::nullopt;
+  }
+
+  const SimulatedClusterOptions options_ = Misjudged(1);
+  wire::PlanAndModel current_;
+  wire::LayerTimes measured_;
+  BackgroundReplan replan_;
+};
+
+TEST_F(BackgroundReplanTest, ComesToWhatReplanComesTo) {
+  EXPECT_FALSE(replan_.Take());
+  replan_.Start(options_.job, current_, measured_);
+  const std::optional<Replanned> replanned = Await(replan_);
+  ASSERT_TRUE(replanned);
+  EXPECT_EQ(replanned->why, Replan(options_.job, current_, measured_, TryPlan).why);
+  EXPECT_FALSE(replan_.Take());
+}
+
+TEST_F(BackgroundReplanTest, TheNewestIsWhatCounts) {
+  wire::LayerTimes other = measured_;
+  for (double& time : *other.mutable_backward_ms()) time *= 7;
+  replan_.Start(options_.job, current_, other);
+  replan_.Start(options_.job, current_, measured_);
+  const std::optional<Replanned> replanned = Await(replan_);
+  ASSERT_TRUE(replanned);
+  EXPECT_EQ(replanned->why, Replan(options_.job, current_, measured_, TryPlan).why);
+  // One that nobody takes is left.
+  replan_.Start(options_.job, current_, other);
+}
+
+TEST_F(BackgroundReplanTest, ErrorsAreThrownWhereItIsTaken) {
+  current_.mutable_model()->clear_layers();
+  measured_.Clear();
+  replan_.Start(options_.job, current_, measured_);
+  EXPECT_THROW(Await(replan_), Error);
 }
 
 }  // namespace

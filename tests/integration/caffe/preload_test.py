@@ -10,6 +10,7 @@ import cluster
 
 class PreloadTest(cluster.ClusterTest):
     def run_preloaded(self, *command):
+        cluster.needs_preloading(self)
         library = os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")
         done = subprocess.run(
             command,

@@ -239,6 +239,7 @@ class RunTest(cluster.ClusterTest):
 
     def test_crash_before_all_have_joined(self):
         """What the program itself has said of it is on the terminal and in the summary."""
+        cluster.needs_preloading(self)
         said = "F1122 10:00:00.000000 7 net.cpp:1] Check failed: a == b"
         crash = f"echo '{said}' >&2; kill -ABRT $$"
         config = cluster.replay_config(workers=2, servers=1)

@@ -254,19 +254,67 @@ TEST(PredictorTest, EstimatesAreNearAndBoundsAreBelow) {
       ClusterModel cluster = Plain(workers, workers);
       cluster.flops = 4e12;
       cluster.latency = 50e-6;
-      Predictor predictor(book, cluster);
-      for (const auto policy :
-           {Communication::BYTES, Communication::ALL_PS, Communication::ALL_RING,
-            Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS}) {
-        const Plan plan = MakePlan(book, Settings(policy, 2097152));
-        const double predicted = predictor.Predict(plan).seconds;
-        const double ratio = predictor.Estimate(plan).seconds / predicted;
-        EXPECT_GT(ratio, 0.6) << Communication::Policy_Name(policy) << ' ' << workers;
-        EXPECT_LT(ratio, 1.4) << Communication::Policy_Name(policy) << ' ' << workers;
-        EXPECT_LE(predictor.LeastSeconds(plan), predicted * 1.0001);
+      ClusterModel unlike = cluster;
+      unlike.deviations[0] = {.compute_factor = 1.5, .link_share = 1};
+      unlike.deviations[1] = {.compute_factor = 0.5, .link_share = 0.3};
+      for (const ClusterModel& machines : {cluster, unlike}) {
+        Predictor predictor(book, machines);
+        for (const auto policy :
+             {Communication::BYTES, Communication::ALL_PS, Communication::ALL_RING,
+              Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS}) {
+          SCOPED_TRACE(Communication::Policy_Name(policy) + ' ' + std::to_string(workers) +
+                       (machines.deviations.empty() ? "" : ", machines differ"));
+          const Plan plan = MakePlan(book, Settings(policy, 2097152));
+          const double predicted = predictor.Predict(plan).seconds;
+          const double ratio = predictor.Estimate(plan).seconds / predicted;
+          EXPECT_GT(ratio, 0.6);
+          EXPECT_LT(ratio, 1.4);
+          EXPECT_LE(predictor.LeastSeconds(plan), predicted * 1.0001);
+        }
       }
     }
   }
+}
+
+// Half of the model's floats an iteration, each way, through the slow machine's link; and the
+// computing of the slow worker.
+TEST(PredictorTest, TheSlowestMachineIsWaitedFor) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 4, 4);
+  const Plan plan = MakePlan(book, Settings(Communication::ALL_RING, 1 << 18));
+  ClusterModel cluster = Plain(4, 4);
+  cluster.flops = 1e18;
+  cluster.deviations[2].link_share = 0.1;
+  Predictor slow_link(book, cluster);
+  const double floats = static_cast<double>(book.Query(Property::kParameters));
+  const double seconds = 2 * 0.75 * 4 * floats / (0.1 * cluster.goodput);
+  EXPECT_NEAR(slow_link.Predict(plan).seconds, seconds, 0.02 * seconds);
+  cluster.goodput = 1e18;
+  cluster.flops = 1e12;
+  const double alike = Predictor(book, cluster).ComputeSeconds();
+  cluster.deviations[3].compute_factor = 2.5;
+  Predictor slow_worker(book, cluster);
+  EXPECT_DOUBLE_EQ(slow_worker.ComputeSeconds(), 2.5 * alike);
+  EXPECT_NEAR(slow_worker.Predict(plan).seconds, 2.5 * alike, 0.01 * alike);
+}
+
+TEST(PredictorTest, TheNearestToTheTrialIsThatOfItsNetwork) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 4, 4);
+  Plan plan = MakePlan(book, Settings(Communication::ALL_PS, 2097152));
+  ClusterModel cluster = Plain(4, 4);
+  Predictor first(book, cluster);
+  std::vector<Predictor> farther;
+  for (int tier = 0; tier < 2; ++tier) {
+    cluster.goodput /= 10;
+    farther.emplace_back(book, cluster);
+  }
+  EXPECT_EQ(&NearestToTrial(first, {}, plan), &first);
+  EXPECT_EQ(&NearestToTrial(first, farther, plan), &farther[1]) << "it has not been tried";
+  plan.set_simulated_ms(1100 * farther[0].Predict(plan).seconds);
+  EXPECT_EQ(&NearestToTrial(first, farther, plan), &farther[0]);
+  plan.set_simulated_ms(1000 * first.Predict(plan).seconds);
+  EXPECT_EQ(&NearestToTrial(first, farther, plan), &first);
 }
 
 TEST(LayerTimesTest, ComeFromTimesElseOperationsElseParameters) {

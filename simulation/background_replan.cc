@@ -1,0 +1,39 @@
+#include "simulation/background_replan.h"
+
+#include <chrono>
+#include <utility>
+
+#include "core/error.h"
+#include "simulation/plan_trial.h"
+
+namespace poseidon {
+
+void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
+                             const wire::LayerTimes& measured) {
+  GiveUp();
+  given_up_ = std::make_shared<std::atomic<bool>>(false);
+  replanned_ = std::async(std::launch::async, [=, given_up = given_up_] {
+    return Replan(job, current, measured,
+                  [&](const Plan& plan, const Job& tried, const ModelSpec& model) {
+                    if (*given_up) throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
+                    return TryPlan(plan, tried, model);
+                  });
+  });
+}
+
+std::optional<Replanned> BackgroundReplan::Take() {
+  if (!replanned_.valid()) return std::nullopt;
+  if (replanned_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return std::nullopt;
+  }
+  return std::exchange(replanned_, {}).get();
+}
+
+void BackgroundReplan::GiveUp() {
+  if (!replanned_.valid()) return;
+  *given_up_ = true;
+  replanned_.wait();
+  replanned_ = {};
+}
+
+}  // namespace poseidon

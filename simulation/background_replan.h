@@ -1,0 +1,44 @@
+// BackgroundReplan: replanning with trials (planner/replan.h, simulation/plan_trial.h) in a thread
+// of its own. It takes seconds, in which whoever has asked for it goes on with what comes.
+//
+//   BackgroundReplan replan;
+//   replan.Start(job, current, measured);
+//   ...
+//   if (const std::optional<Replanned> replanned = replan.Take()) { ... }
+//
+// All calls are one thread's.
+#pragma once
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <optional>
+
+#include "planner/replan.h"
+#include "proto/job.pb.h"
+#include "proto/wire.pb.h"
+
+namespace poseidon {
+
+class BackgroundReplan {
+ public:
+  BackgroundReplan() = default;
+  // Gives up what is under way. That ends when it asks for its next trial, after a second or two.
+  ~BackgroundReplan() { GiveUp(); }
+  BackgroundReplan(const BackgroundReplan&) = delete;
+  BackgroundReplan& operator=(const BackgroundReplan&) = delete;
+
+  // As Replan takes them. Gives up what is under way.
+  void Start(const Job& job, const wire::PlanAndModel& current, const wire::LayerTimes& measured);
+
+  // What has come of it, once; nullopt if nothing is there yet. Throws what Replan has thrown.
+  std::optional<Replanned> Take();
+
+ private:
+  void GiveUp();
+
+  std::shared_ptr<std::atomic<bool>> given_up_;  // of the one that is under way
+  std::future<Replanned> replanned_;
+};
+
+}  // namespace poseidon
