@@ -130,5 +130,5 @@ function(poseidon_test name)
     LABELS ${TEST_LABEL} TIMEOUT ${timeout} COST ${timeout})
   set_tests_properties(
     ${tests} PROPERTIES
-    ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp)
+    ENVIRONMENT "${POSEIDON_TEST_ENVIRONMENT}")
 endfunction()

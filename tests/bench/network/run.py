@@ -22,27 +22,29 @@ import testbed
 
 SKIPPED = 77
 GIGABIT = 10**9
+# Of each system the all-reduce first, then what other parts need of it.
 PROGRAMS = {
-    "Poseidon": "bench_network_poseidon",
-    "Gloo": "bench_network_gloo",
-    "OpenMPI": "bench_network_mpi",
+    "Poseidon": ("bench_network_poseidon", "poseidon_scheduler", "poseidon_server", "poseidon_worker"),
+    "Gloo": ("bench_network_gloo", "bench_network_gloo_stream"),
+    "OpenMPI": ("bench_network_mpi",),
 }
 REPOSITORY = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 
 
 def programs(directory):
-    """{system: path}, of those that are built."""
+    """{system: path of its all-reduce}, of those that are built."""
     found = {}
-    for system, name in PROGRAMS.items():
-        path = os.path.join(directory, name)
-        if not os.path.exists(path):
-            print(f"without {system}: there is no {path}")
+    for system, names in PROGRAMS.items():
+        paths = [os.path.join(directory, name) for name in names]
+        missing = [path for path in paths if not os.path.exists(path)]
+        if missing:
+            print(f"without {system}: there is no {missing[0]}")
         elif system == "OpenMPI" and shutil.which("mpirun") is None:
             print("without OpenMPI: there is no mpirun")
         else:
-            found[system] = path
+            found[system] = paths[0]
     if "Poseidon" not in found:
-        sys.exit("build first")
+        sys.exit("build it first: cmake --build build --target all benchmarks")
     return found
 
 

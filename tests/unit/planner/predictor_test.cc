@@ -276,8 +276,8 @@ TEST(PredictorTest, EstimatesAreNearAndBoundsAreBelow) {
   }
 }
 
-// Half of the model's floats an iteration, each way, through the slow machine's link; and the
-// computing of the slow worker.
+// A ring sends 2 (P - 1) / P of the model through each link, the slow one, too; and it goes no
+// faster than its slowest worker computes.
 TEST(PredictorTest, TheSlowestMachineIsWaitedFor) {
   const ModelSpec model = Vgg19(32);
   const InformationBook book(model, 4, 4);
