@@ -32,7 +32,8 @@ namespace poseidon {
 using PlanTrial = std::function<std::optional<double>(const Plan&)>;
 
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors
-// those of the one that is nearest to the trial. communication.policy does not matter. `trial` may be empty; it is asked about a few plans.
+// those of the one that is nearest to the trial. communication.policy does not matter. `trial` may
+// be empty; it is asked about a few plans.
 //
 // `predictor` is of the cluster that no machine has more of, `farther` of those that have less, the
 // last one least. Without a trial the last one's plan is taken.

@@ -24,7 +24,12 @@ SKIPPED = 77
 GIGABIT = 10**9
 # Of each system the all-reduce first, then what other parts need of it.
 PROGRAMS = {
-    "Poseidon": ("bench_network_poseidon", "poseidon_scheduler", "poseidon_server", "poseidon_worker"),
+    "Poseidon": (
+        "bench_network_poseidon",
+        "poseidon_scheduler",
+        "poseidon_server",
+        "poseidon_worker",
+    ),
     "Gloo": ("bench_network_gloo", "bench_network_gloo_stream"),
     "OpenMPI": ("bench_network_mpi",),
 }
