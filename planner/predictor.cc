@@ -44,6 +44,11 @@ PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   PredictedTimes times = plan.local_steps() > 1
                              ? PredictLocalSteps(plan, book_.model(), layers_, simulate)
                              : simulate(plan, book_.model(), layers_);
+  // Workers that still catch up with the slowest one take less in some iterations. Those that wait
+  // for nobody stay ahead of it.
+  if (plan.staleness() >= 0) {
+    times.seconds = std::max(times.seconds, std::max(1, plan.local_steps()) * compute_);
+  }
   // Unless it stopped early.
   if (!times.buckets.empty()) known_.emplace(key, times);
   return times;

@@ -317,8 +317,9 @@ Found SearchBoth(Predictor& predictor, const Communication& communication, bool 
 // Tries the best plan and, as long as others may be better, these.
 class Trials {
  public:
-  // No plan takes less than `least` seconds.
-  Trials(const PlanTrial& trial, double least) : trial_(trial), least_(least) {}
+  // No plan takes less than `least` seconds. `all_kinds` as of the searches.
+  Trials(const PlanTrial& trial, double least, bool all_kinds)
+      : trial_(trial), least_(least), all_kinds_(all_kinds) {}
 
   // What has been found for a cluster, the first one first. `is_bound`: no plan takes much less
   // than predicted for this one.
@@ -336,7 +337,7 @@ class Trials {
     // The first stays first among equals.
     std::stable_sort(rivals_.begin() + 1, rivals_.end(),
                      [](const Rival& a, const Rival& b) { return a.behind < b.behind; });
-    const int most_trials = clusters_ == 1 ? kMostTrials : kMostTrialsOfCluster * clusters_;
+    const int most_trials = all_kinds_ ? kMostTrialsOfCluster * clusters_ : kMostTrials;
     std::set<std::string> tried;
     int64_t messages = 0;
     for (const Rival& rival : rivals_) {
@@ -350,8 +351,12 @@ class Trials {
       messages += MessagesOfAll(*rival.plan);
       // Too large to be tried, as are its likes: the prediction is all there is.
       if (!seconds && clusters_ == 1) break;
-      if (!seconds || *seconds >= best_) continue;
-      best_ = *seconds;
+      if (!seconds) continue;
+      // Workers that still catch up with the slowest one take less in some iterations, unless they
+      // wait for nobody.
+      const double steady = rival.plan->staleness() < 0 ? *seconds : std::max(*seconds, least_);
+      if (steady >= best_) continue;
+      best_ = steady;
       winner_ = *rival.plan;
     }
     if (winner_) winner_->set_simulated_ms(kMillisecondsPerSecond * best_);
@@ -377,6 +382,7 @@ class Trials {
 
   const PlanTrial& trial_;
   double least_;
+  bool all_kinds_;
   int clusters_ = 0;
   std::vector<Rival> rivals_;
   double best_ = std::numeric_limits<double>::infinity();
@@ -387,12 +393,13 @@ class Trials {
 
 Plan PlanByTime(Predictor& predictor, const Communication& communication, const PlanTrial& trial,
                 std::span<Predictor> farther) {
-  const bool all_kinds = !farther.empty();
+  // Where networks are not what is predicted, or machines differ, of which some come to be ahead.
+  const bool all_kinds = !farther.empty() || !predictor.cluster().deviations.empty();
   std::vector<Found> found = {SearchBoth(predictor, communication, all_kinds)};
   for (Predictor& other : farther) found.push_back(SearchBoth(other, communication, all_kinds));
   Plan plan = found.back().best;
   if (trial) {
-    Trials trials(trial, predictor.ComputeSeconds());
+    Trials trials(trial, predictor.ComputeSeconds(), all_kinds);
     for (size_t i = 0; i < found.size(); ++i) trials.Add(found[i], i == 0);
     plan = trials.Run().value_or(std::move(plan));
   }

@@ -270,6 +270,7 @@ TEST(PredictorTest, EstimatesAreNearAndBoundsAreBelow) {
           EXPECT_GT(ratio, 0.6);
           EXPECT_LT(ratio, 1.4);
           EXPECT_LE(predictor.LeastSeconds(plan), predicted * 1.0001);
+          EXPECT_GE(predicted, predictor.ComputeSeconds());
         }
       }
     }
