@@ -70,7 +70,7 @@ class ArithmeticEngine : public Engine {
   void Backward(int step, const GradientBuffers& target) override {
     if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
     if (pass_ == device_fails_at && step + 1 == steps()) {
-      device->Run(stream, [] { throw std::runtime_error("trap"); });
+      FailDevice();
     }
     if (goes_backward_after.valid()) {
       EXPECT_EQ(goes_backward_after.wait_for(std::chrono::seconds(20)), std::future_status::ready);
@@ -102,12 +102,21 @@ class ArithmeticEngine : public Engine {
   int64_t diverges_at = -1;
   std::chrono::milliseconds loss_takes{0};
   std::shared_future<void> goes_backward_after;
-  // In the iteration's backward pass the device is given work that fails, as a kernel may.
+  // In the iteration's backward pass a kernel of the device fails.
   int64_t device_fails_at = -1;
   HostDevice* device = nullptr;
-  DeviceStream stream = nullptr;
 
  private:
+  // In a stream of its own, as this may be called in the one of the passes, behind whose next tasks
+  // the kernel would be put. A failed device does nothing in any stream.
+  void FailDevice() {
+    const DeviceStream other = device->MakeStream();
+    device->Run(other, [] { throw std::runtime_error("trap"); });
+    const std::unique_ptr<DeviceEvent> failed = device->MakeEvent();
+    device->Record(*failed, other);
+    EXPECT_THROW(device->Await(*failed), Error);
+  }
+
   const TrainingWork& work_;
   int rank_;
   float share_;
@@ -170,7 +179,6 @@ inline Parameters TrainWorker(const TestCase& test, WorkerSessionOptions options
     if (test.staged) {
       ComputeDevice& computes = *devices.devices[static_cast<size_t>(replica)];
       engine->device = &dynamic_cast<HostDevice&>(computes.device());
-      engine->stream = computes.stream();
     }
     if (prepare) prepare(replica, *engine);
     engines.push_back(std::move(engine));
