@@ -8,8 +8,6 @@
 namespace poseidon {
 namespace {
 
-constexpr uint32_t kFactors = 2;  // u, v
-
 // Floats of one worker's factor.
 int64_t FactorFloats(const FactorLayer::Shape& shape, uint32_t factor) {
   return shape.rows * (factor == 0 ? shape.outputs : shape.inputs);
@@ -146,10 +144,6 @@ std::span<const float> FactorLayer::values(uint32_t chunk) const {
 
 std::span<const float> FactorLayer::state(uint32_t chunk) const {
   return StateOf(chunk, optimizer_state_);
-}
-
-std::span<const float> FactorLayer::last_sum(uint32_t chunk) const {
-  return ValuesOf(chunk, gradient_);
 }
 
 std::optional<int64_t> FactorLayer::version(uint32_t chunk) const {

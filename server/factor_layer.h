@@ -5,6 +5,10 @@
 // The factors are stacked in the order of ranks; with the last one, one matrix product sums the
 // gradients of all workers, whatever order they came in. It is cut into slices, as the update is
 // (transport/actor.h, Work). Bulk-synchronous.
+//
+// In a job that goes on after the loss of a server a second one has the same layer: the owner sends
+// it the factors as they come, and it makes the same product and update of them. Both keep what
+// they had before the last update, for that is how far the job may go back (docs/recovery.md).
 #pragma once
 
 #include <array>
@@ -25,6 +29,8 @@ namespace poseidon {
 // Not thread-safe: a layer belongs to one lane.
 class FactorLayer {
  public:
+  static constexpr uint32_t kFactors = 2;  // of a worker: u, v
+
   struct Shape {
     int workers = 1;
     int64_t outputs = 0;
@@ -33,7 +39,7 @@ class FactorLayer {
     int64_t floats = 0;  // outputs * inputs, and as many again as outputs where there is a bias
     // The plan's first iteration. Unless it is 0, optimizer state comes with the initial values.
     int64_t start_iteration = 0;
-    // Another server has a KV pair of each of its chunks (server/kv_pair.h).
+    // Another server has the layer, too.
     bool backed_up = false;
   };
 
@@ -61,7 +67,7 @@ class FactorLayer {
   // last one, complete() is true, until RebuildAndUpdate has been carried out and then Finish.
   FrameStatus Add(int worker, int64_t iteration, uint32_t factor, const Payload& body, Time now);
   // All factors of the iteration are here.
-  bool complete() const { return arrived_count_ == 2 * shape_.workers; }
+  bool complete() const { return arrived_count_ == static_cast<int>(kFactors) * shape_.workers; }
   // What applies the update rule, which must outlive it, to the factors.
   std::vector<SlicedArithmetic> RebuildAndUpdate(const UpdateRule& rule);
   // That is done: all workers can be answered.
@@ -73,9 +79,6 @@ class FactorLayer {
   // A chunk's optimizer state; empty for phantoms.
   std::span<const float> state(uint32_t chunk) const;
 
-  // The sum of a chunk's gradients that was applied last, until the next factors are complete;
-  // empty for phantoms.
-  std::span<const float> last_sum(uint32_t chunk) const;
   // As of KvPair, of a chunk.
   std::optional<int64_t> version(uint32_t chunk) const;
   std::optional<ChunkState> At(uint32_t chunk, int64_t iteration) const;
@@ -101,11 +104,11 @@ class FactorLayer {
   std::span<float> previous_values_;
   std::span<float> previous_state_;
   std::span<float> gradient_;
-  std::array<std::span<float>, 2> stacks_;  // u, v of all workers
+  std::array<std::span<float>, kFactors> stacks_;  // of all workers
   std::vector<bool> has_values_;            // by chunk
   std::vector<bool> has_state_;             // or begins with zeros
   int64_t iteration_;
-  std::vector<std::array<bool, 2>> arrived_;  // by worker: u, v
+  std::vector<std::array<bool, kFactors>> arrived_;  // by worker
   int arrived_count_ = 0;
   Time open_since_{};
 };

@@ -7,6 +7,9 @@
 //     kReplica(t), their sum ─────────────▶   the same update
 //     ◀──────────── kReplicated(t + 1)
 //     kValues(t + 1) to all workers
+//
+// Of a factor layer the backup is sent all factors as they come, which are few beside their sum,
+// and updates beside the owner. Either may be the first.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +50,7 @@ class Replication {
 
   // The backup has been sent what makes it have the chunk for the forward pass of `iteration`.
   void Await(const ChunkKey& key, int64_t iteration, Time now) { awaited_[key] = {iteration, now}; }
+  bool IsAwaited(const ChunkKey& key) const { return awaited_.contains(key); }
   // It says that it has. False: that was not awaited.
   bool Confirm(const ChunkKey& key, int64_t iteration);
   // What has been awaited the longest.

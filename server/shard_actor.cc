@@ -48,7 +48,7 @@ ShardActor::~ShardActor() = default;
 
 void ShardActor::MakeAgreements(const wire::PlanAndModel& plan) {
   if (!IsTorchType(rule_.type)) return;
-  for (const auto* pairs : {&state_->pairs(), &state_->backups()}) {
+  for (const auto* pairs : {&state_->pairs(), &state_->pair_backups()}) {
     for (const auto& [key, pair] : *pairs) {
       const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(key.bucket));
       agreements_.try_emplace(key, LabelOf(key.bucket), GroupsOf(plan.model(), bucket));
@@ -107,7 +107,9 @@ void ShardActor::OnPairFrame(const Envelope& envelope, int sender, const ChunkKe
   const GatherResult reaction =
       pair.Add(sender, envelope.iteration, envelope.body, outbox.now, rule_, *pool_, *groups);
   if (!Accept(envelope, reaction.status, outbox) || reaction.answer.empty()) return;
-  if (replication_.Find(key) != nullptr) return PublishUpdate(key, envelope.settings, outbox);
+  if (const Replication::Copy* copy = replication_.Find(key)) {
+    return Replicate(key, pair, copy->backup, envelope.settings, outbox);
+  }
   const Payload body = PairAnswer(pair);
   for (const int worker : reaction.answer) {
     Send(pair.answers_sums() ? MessageKind::kGradientSum : MessageKind::kValues, key, worker,
@@ -134,16 +136,28 @@ void ShardActor::OnFactorLayerFrame(const Envelope& envelope, int sender, Factor
     return dropped_.AddInvalid(envelope, "of a wrong kind");
   const FrameStatus status =
       layer.Add(sender, envelope.iteration, envelope.chunk, envelope.body, outbox.now);
-  if (!Accept(envelope, status, outbox) || !layer.complete()) return;
-  const auto answer = [this, &layer, bucket = envelope.bucket](Outbox& later) {
+  if (!Accept(envelope, status, outbox)) return;
+  if (const Replication::Copy* copy = replication_.Find({envelope.bucket, 0})) {
+    Replicate(envelope, sender, layer, copy->backup, outbox);
+  }
+  if (!layer.complete()) return;
+  UpdateLayer(envelope.bucket, layer, outbox, [this](const ChunkKey& key, Outbox& later) {
+    // Where the backup was not quicker, its word is the answer's sign.
+    if (!replication_.IsAwaited(key)) AnswerAll(key, later);
+  });
+}
+
+void ShardActor::UpdateLayer(uint32_t bucket, FactorLayer& layer, Outbox& outbox,
+                             std::function<void(const ChunkKey&, Outbox&)> answer) {
+  const auto done = [&layer, bucket, answer = std::move(answer)](Outbox& later) {
     layer.Finish();
     for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
-      PublishUpdate({bucket, chunk}, {}, later);
+      answer({bucket, chunk}, later);
     }
   };
-  outbox.work.push_back({.priority = Priority(envelope.bucket, envelope.iteration),
+  outbox.work.push_back({.priority = Priority(bucket, layer.iteration()),
                          .parts = layer.RebuildAndUpdate(rule_),
-                         .done = answer});
+                         .done = done});
 }
 
 bool ShardActor::OnStateFrame(const Envelope& envelope, const ChunkKey& key, KvPair& pair,

@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -84,6 +85,9 @@ class ShardActor : public Actor {
   void OnPairFrame(const Envelope& envelope, int sender, const ChunkKey& key, KvPair& pair,
                    Outbox& outbox);
   void OnFactorLayerFrame(const Envelope& envelope, int sender, FactorLayer& layer, Outbox& outbox);
+  // All factors are here. When the update is made, calls `answer` for each chunk.
+  void UpdateLayer(uint32_t bucket, FactorLayer& layer, Outbox& outbox,
+                   std::function<void(const ChunkKey&, Outbox&)> answer);
   // Of a rule of torch.optim's: by what numbers the gradient's worker wants the pair updated; of
   // others none. Nothing where the frame does not say it as it must. Throws ConfigError if another
   // worker has said otherwise.
@@ -91,14 +95,23 @@ class ShardActor : public Actor {
                                                        const ChunkKey& key, const KvPair& pair);
   // shard_replication.cc. Of a chunk that two servers keep, from the other one of them.
   void OnServerFrame(const Envelope& envelope, Outbox& outbox);
-  void OnFrameOfOwner(const Envelope& envelope, const ChunkKey& key, KvPair& copy, Outbox& outbox);
+  void OnFrameOfOwner(const Envelope& envelope, const ChunkKey& key, Outbox& outbox);
+  void OnReplica(const Envelope& envelope, const ChunkKey& key, Outbox& outbox);
+  void OnFactorsOfOwner(const Envelope& envelope, Outbox& outbox);
   void OnFrameOfBackup(const Envelope& envelope, const ChunkKey& key, Outbox& outbox);
+  // To the owner: this lane has the chunk for the forward pass of its version.
+  void Confirm(const ChunkKey& key, Outbox& outbox);
   // The training begins: what the servers have of the plan's start goes to who lacks it.
   void PublishStart(Outbox& outbox);
-  // A chunk that is owned here has what the plan starts with, or what the sum of all gradients came
-  // to: tells its backup, if it has one, else all workers.
+  // A chunk that is owned here has what the plan starts with: tells its backup, if it has one, else
+  // all workers.
   void PublishStart(const ChunkKey& key, Outbox& outbox);
-  void PublishUpdate(const ChunkKey& key, const Payload& settings, Outbox& outbox);
+  // To the backup: the sum of all gradients, which has been applied; a worker's factor, with the
+  // last of which its word is awaited.
+  void Replicate(const ChunkKey& key, const KvPair& pair, const NodeId& backup,
+                 const Payload& settings, Outbox& outbox);
+  void Replicate(const Envelope& factor, int sender, const FactorLayer& layer, const NodeId& backup,
+                 Outbox& outbox);
   void AnswerAll(const ChunkKey& key, Outbox& outbox);
   // Values, and optimizer state, of what is kept here of the chunk.
   void SendStart(const ChunkKey& key, const NodeId& server, Outbox& outbox);

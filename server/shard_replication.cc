@@ -2,33 +2,55 @@
 #include "server/shard_actor.h"
 
 namespace poseidon {
-
 void ShardActor::OnServerFrame(const Envelope& envelope, Outbox& outbox) {
-  const ChunkKey key{envelope.bucket, envelope.chunk};
+  // Of factors the chunk says whose they are, and all chunks are kept by the same two.
+  const bool factors = envelope.kind == MessageKind::kFactors;
+  const ChunkKey key{envelope.bucket, factors ? 0 : envelope.chunk};
   const Replication::Copy* copy = replication_.Find(key);
-  const auto backup = state_->backups().find(key);
-  if (copy != nullptr && backup != state_->backups().end() && envelope.from.node == copy->owner) {
-    return OnFrameOfOwner(envelope, key, backup->second, outbox);
+  if (copy != nullptr && state_->is_backup(key) && envelope.from.node == copy->owner) {
+    return factors ? OnFactorsOfOwner(envelope, outbox) : OnFrameOfOwner(envelope, key, outbox);
   }
-  if (copy != nullptr && backup == state_->backups().end() && envelope.from.node == copy->backup) {
+  if (copy != nullptr && !state_->is_backup(key) && envelope.from.node == copy->backup) {
     return OnFrameOfBackup(envelope, key, outbox);
   }
   dropped_.AddInvalid(envelope, "from a server that does not keep the chunk with this one");
 }
 
-void ShardActor::OnFrameOfOwner(const Envelope& envelope, const ChunkKey& key, KvPair& copy,
-                                Outbox& outbox) {
-  if (envelope.kind == MessageKind::kReplica) {
-    const auto groups = GroupsFor(envelope, key, copy);
-    if (!groups) return dropped_.AddInvalid(envelope, "without the numbers that its update needs");
-    const FrameStatus status =
-        copy.Replicate(envelope.iteration, envelope.body, rule_, *pool_, *groups);
-    if (!Accept(envelope, status, outbox)) return;
-  } else if (!TakeStart(envelope, key)) {
-    return;
+void ShardActor::OnFrameOfOwner(const Envelope& envelope, const ChunkKey& key, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kReplica) return OnReplica(envelope, key, outbox);
+  if (TakeStart(envelope, key)) Confirm(key, outbox);
+}
+
+void ShardActor::OnReplica(const Envelope& envelope, const ChunkKey& key, Outbox& outbox) {
+  const auto copy = state_->pair_backups().find(key);
+  if (copy == state_->pair_backups().end()) {
+    return dropped_.AddInvalid(envelope, "of a wrong kind");
   }
-  outbox.Send(MakeFrame(MessageKind::kReplicated, key, envelope.from.node, copy.iteration(),
-                        copy.iteration() - 1));
+  const auto groups = GroupsFor(envelope, key, copy->second);
+  if (!groups) return dropped_.AddInvalid(envelope, "without the numbers that its update needs");
+  const FrameStatus status =
+      copy->second.Replicate(envelope.iteration, envelope.body, rule_, *pool_, *groups);
+  if (Accept(envelope, status, outbox)) Confirm(key, outbox);
+}
+
+void ShardActor::OnFactorsOfOwner(const Envelope& envelope, Outbox& outbox) {
+  const auto copy = state_->factor_layer_backups().find(envelope.bucket);
+  const int worker = static_cast<int>(envelope.chunk / FactorLayer::kFactors);
+  if (copy == state_->factor_layer_backups().end() || worker >= workers_) {
+    return dropped_.AddInvalid(envelope, "for a layer or of a worker that is not here");
+  }
+  FactorLayer& layer = copy->second;
+  const FrameStatus status = layer.Add(worker, envelope.iteration, envelope.chunk % FactorLayer::kFactors,
+                                       envelope.body, outbox.now);
+  if (!Accept(envelope, status, outbox) || !layer.complete()) return;
+  UpdateLayer(envelope.bucket, layer, outbox,
+              [this](const ChunkKey& key, Outbox& later) { Confirm(key, later); });
+}
+
+void ShardActor::Confirm(const ChunkKey& key, Outbox& outbox) {
+  const int64_t version = *state_->version(key);
+  outbox.Send(MakeFrame(MessageKind::kReplicated, key, replication_.Find(key)->owner, version,
+                        version - 1));
 }
 
 void ShardActor::OnFrameOfBackup(const Envelope& envelope, const ChunkKey& key, Outbox& outbox) {
@@ -38,7 +60,8 @@ void ShardActor::OnFrameOfBackup(const Envelope& envelope, const ChunkKey& key, 
     return;
   }
   if (!replication_.Confirm(key, envelope.iteration)) return dropped_.AddStale();
-  AnswerAll(key, outbox);
+  // Else the own update is not made yet, and its end answers.
+  if (state_->version(key) == envelope.iteration) AnswerAll(key, outbox);
 }
 
 bool ShardActor::TakeStart(const Envelope& envelope, const ChunkKey& key) {
@@ -58,7 +81,7 @@ bool ShardActor::TakeStart(const Envelope& envelope, const ChunkKey& key) {
 void ShardActor::PublishStart(Outbox& outbox) {
   if (!replication_.starts_from_servers()) return;
   for (const auto& [key, copy] : replication_.copies()) {
-    const bool own = !state_->backups().contains(key);
+    const bool own = !state_->is_backup(key);
     if (own && copy.recipient == Chunk::NOBODY) AnswerAll(key, outbox);
     if (own && copy.recipient == Chunk::BACKUP) PublishStart(key, outbox);
     if (!own && copy.recipient == Chunk::OWNER) SendStart(key, copy.owner, outbox);
@@ -87,16 +110,28 @@ void ShardActor::SendStart(const ChunkKey& key, const NodeId& server, Outbox& ou
   outbox.Send(std::move(own));
 }
 
-void ShardActor::PublishUpdate(const ChunkKey& key, const Payload& settings, Outbox& outbox) {
-  const Replication::Copy* copy = replication_.Find(key);
-  if (copy == nullptr) return AnswerAll(key, outbox);
-  const int64_t version = *state_->version(key);
-  Envelope replica = MakeFrame(MessageKind::kReplica, key, copy->backup, version - 1, version - 1);
+void ShardActor::Replicate(const ChunkKey& key, const KvPair& pair, const NodeId& backup,
+                           const Payload& settings, Outbox& outbox) {
+  const int64_t version = pair.iteration();
+  Envelope replica = MakeFrame(MessageKind::kReplica, key, backup, version - 1, version - 1);
   // Without a copy: the next sum is complete only when the workers have been answered.
-  replica.body = ViewOf(state_->last_sum(key), state_->size(key));
+  replica.body = ViewOf(pair.last_sum(), pair.size());
   replica.settings = settings;
   outbox.Send(std::move(replica));
   replication_.Await(key, version, outbox.now);
+}
+
+void ShardActor::Replicate(const Envelope& factor, int sender, const FactorLayer& layer,
+                           const NodeId& backup, Outbox& outbox) {
+  const uint32_t number = FactorLayer::kFactors * static_cast<uint32_t>(sender) + factor.chunk;
+  Envelope copy = MakeFrame(MessageKind::kFactors, {factor.bucket, number}, backup,
+                            factor.iteration, factor.iteration);
+  copy.body = factor.body;
+  outbox.Send(std::move(copy));
+  if (!layer.complete()) return;
+  for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
+    replication_.Await({factor.bucket, chunk}, layer.iteration() + 1, outbox.now);
+  }
 }
 
 }  // namespace poseidon

@@ -62,21 +62,19 @@ std::vector<ShardState::Place> ShardState::Places(const wire::PlanAndModel& plan
   for (uint32_t b = 0; b < static_cast<uint32_t>(plan.plan().buckets_size()); ++b) {
     const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(b));
     if (!UsesServers(bucket.scheme())) continue;
-    bool owns_all = false;
-    for (uint32_t c = 0; c < static_cast<uint32_t>(bucket.chunks_size()); ++c) {
+    // A factor layer's chunks are all at the same server, and at the same second one.
+    const bool whole = bucket.scheme() == ADAM;
+    for (uint32_t c = 0; c < (whole ? 1U : static_cast<uint32_t>(bucket.chunks_size())); ++c) {
       const Chunk& chunk = bucket.chunks(static_cast<int>(c));
-      if (chunk.lane() != options_.lane) continue;
-      const bool owned = chunk.server() == options_.server;
       const bool backup = chunk.has_backup() && chunk.backup() == options_.server;
-      if (owned && bucket.scheme() == ADAM) {
-        owns_all = true;  // all its chunks are here
-      } else if (owned || backup) {
-        const KvPair::Options pair = PairOptions(plan, bucket, backup, options_.recovers);
-        places.push_back({{b, c}, backup, KvPair::MemoryFloats(pair, rule_, chunk.size())});
-      }
+      if (chunk.lane() != options_.lane) continue;
+      if (!backup && chunk.server() != options_.server) continue;
+      const int64_t floats =
+          whole ? FactorLayer::MemoryFloats(ShapeOf(plan, bucket), rule_)
+                : KvPair::MemoryFloats(PairOptions(plan, bucket, backup, options_.recovers), rule_,
+                                       chunk.size());
+      places.push_back({{b, c}, backup, floats});
     }
-    if (!owns_all) continue;
-    places.push_back({{b, 0}, false, FactorLayer::MemoryFloats(ShapeOf(plan, bucket), rule_)});
   }
   return places;
 }
@@ -84,14 +82,15 @@ std::vector<ShardState::Place> ShardState::Places(const wire::PlanAndModel& plan
 void ShardState::Make(const wire::PlanAndModel& plan, const Place& place) {
   const BucketPlan& bucket = plan.plan().buckets(static_cast<int>(place.key.bucket));
   const std::span<float> memory = memory_->Take(options_.phantom ? 0 : place.memory_floats);
-  if (bucket.scheme() == ADAM && !place.backup) {
-    factor_layers_.try_emplace(place.key.bucket, ShapeOf(plan, bucket),
-                               std::vector<Chunk>(bucket.chunks().begin(), bucket.chunks().end()),
-                               UpdateSegments(plan.model(), bucket, 0, FloatCount(bucket)), memory);
+  if (bucket.scheme() == ADAM) {
+    (place.backup ? factor_layer_backups_ : factor_layers_)
+        .try_emplace(place.key.bucket, ShapeOf(plan, bucket),
+                     std::vector<Chunk>(bucket.chunks().begin(), bucket.chunks().end()),
+                     UpdateSegments(plan.model(), bucket, 0, FloatCount(bucket)), memory);
     return;
   }
   const Chunk& chunk = bucket.chunks(static_cast<int>(place.key.chunk));
-  (place.backup ? backups_ : pairs_)
+  (place.backup ? pair_backups_ : pairs_)
       .try_emplace(place.key, PairOptions(plan, bucket, place.backup, options_.recovers),
                    chunk.size(), UpdateSegments(plan.model(), bucket, chunk.offset(), chunk.size()),
                    memory);
@@ -99,7 +98,7 @@ void ShardState::Make(const wire::PlanAndModel& plan, const Place& place) {
 
 int64_t ShardState::largest_pair() const {
   int64_t largest = 0;
-  for (const auto* pairs : {&pairs_, &backups_}) {
+  for (const auto* pairs : {&pairs_, &pair_backups_}) {
     for (const auto& [key, pair] : *pairs) largest = std::max(largest, pair.size());
   }
   return largest;
@@ -116,20 +115,26 @@ int64_t ShardState::owned_floats() const {
 }
 
 void ShardState::AddTo(wire::Holdings& holdings) const {
-  for (const auto* pairs : {&pairs_, &backups_}) {
+  for (const auto* pairs : {&pairs_, &pair_backups_}) {
     for (const auto& [key, pair] : *pairs) {
       if (pair.options().backed_up) poseidon::AddTo(holdings, key, pair.version());
     }
   }
-  for (const auto& [bucket, layer] : factor_layers_) {
-    for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
-      poseidon::AddTo(holdings, {bucket, chunk}, layer.version(chunk));
+  for (const auto* layers : {&factor_layers_, &factor_layer_backups_}) {
+    for (const auto& [bucket, layer] : *layers) {
+      for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
+        poseidon::AddTo(holdings, {bucket, chunk}, layer.version(chunk));
+      }
     }
   }
 }
 
+bool ShardState::is_backup(const ChunkKey& key) const {
+  return pair_backups_.contains(key) || factor_layer_backups_.contains(key.bucket);
+}
+
 const KvPair* ShardState::PairOf(const ChunkKey& key) const {
-  for (const auto* pairs : {&pairs_, &backups_}) {
+  for (const auto* pairs : {&pairs_, &pair_backups_}) {
     const auto pair = pairs->find(key);
     if (pair != pairs->end()) return &pair->second;
   }
@@ -140,59 +145,66 @@ KvPair* ShardState::PairOf(const ChunkKey& key) {
   return const_cast<KvPair*>(std::as_const(*this).PairOf(key));
 }
 
+const FactorLayer* ShardState::LayerOf(uint32_t bucket) const {
+  for (const auto* layers : {&factor_layers_, &factor_layer_backups_}) {
+    const auto layer = layers->find(bucket);
+    if (layer != layers->end()) return &layer->second;
+  }
+  return nullptr;
+}
+
+FactorLayer* ShardState::LayerOf(uint32_t bucket) {
+  return const_cast<FactorLayer*>(std::as_const(*this).LayerOf(bucket));
+}
+
 int64_t ShardState::size(const ChunkKey& key) const {
   const KvPair* pair = PairOf(key);
-  if (pair != nullptr) return pair->size();
-  return factor_layers_.at(key.bucket).chunks().at(key.chunk).size();
+  return pair != nullptr ? pair->size() : LayerOf(key.bucket)->chunks().at(key.chunk).size();
 }
 
 std::optional<int64_t> ShardState::version(const ChunkKey& key) const {
   const KvPair* pair = PairOf(key);
-  return pair != nullptr ? pair->version() : factor_layers_.at(key.bucket).version(key.chunk);
-}
-
-std::span<const float> ShardState::last_sum(const ChunkKey& key) const {
-  const KvPair* pair = PairOf(key);
-  return pair != nullptr ? pair->last_sum() : factor_layers_.at(key.bucket).last_sum(key.chunk);
+  return pair != nullptr ? pair->version() : LayerOf(key.bucket)->version(key.chunk);
 }
 
 bool ShardState::Initialize(const ChunkKey& key, const Payload& values) {
   KvPair* pair = PairOf(key);
   if (pair != nullptr) return pair->Initialize(values);
-  return factor_layers_.at(key.bucket).Initialize(key.chunk, values);
+  return LayerOf(key.bucket)->Initialize(key.chunk, values);
 }
 
 bool ShardState::InitializeState(const ChunkKey& key, const Payload& state) {
   KvPair* pair = PairOf(key);
   if (pair != nullptr) return pair->InitializeState(state, rule_);
-  return factor_layers_.at(key.bucket).InitializeState(key.chunk, state, rule_);
+  return LayerOf(key.bucket)->InitializeState(key.chunk, state, rule_);
 }
 
 std::optional<ChunkState> ShardState::At(const ChunkKey& key, int64_t iteration) const {
   const KvPair* pair = PairOf(key);
   if (pair != nullptr) return pair->At(iteration);
-  const auto layer = factor_layers_.find(key.bucket);
-  if (layer == factor_layers_.end()) return std::nullopt;
-  return layer->second.At(key.chunk, iteration);
+  const FactorLayer* layer = LayerOf(key.bucket);
+  return layer != nullptr ? layer->At(key.chunk, iteration) : std::nullopt;
 }
 
 void ShardState::TakeOver(const ShardState& before, const Plan& plan) {
-  const auto state = [&](const ChunkKey& key, Chunk::Recipient self) -> std::optional<ChunkState> {
+  const auto state = [&](const ChunkKey& key) -> std::optional<ChunkState> {
     const Chunk& chunk =
         plan.buckets(static_cast<int>(key.bucket)).chunks(static_cast<int>(key.chunk));
+    const Chunk::Recipient self = is_backup(key) ? Chunk::BACKUP : Chunk::OWNER;
     if (chunk.recipient() == self) return std::nullopt;
     return before.At(key, plan.start_iteration());
   };
-  for (auto& [key, pair] : pairs_) {
-    if (!pair.options().backed_up && !pair.options().keeps_residual) continue;
-    if (const auto kept = state(key, Chunk::OWNER)) pair.Restore(*kept);
+  for (auto* pairs : {&pairs_, &pair_backups_}) {
+    for (auto& [key, pair] : *pairs) {
+      if (!pair.options().backed_up && !pair.options().keeps_residual) continue;
+      if (const auto kept = state(key)) pair.Restore(*kept);
+    }
   }
-  for (auto& [key, pair] : backups_) {
-    if (const auto kept = state(key, Chunk::BACKUP)) pair.Restore(*kept);
-  }
-  for (auto& [bucket, layer] : factor_layers_) {
-    for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
-      if (const auto kept = state({bucket, chunk}, Chunk::OWNER)) layer.Restore(chunk, *kept);
+  for (auto* layers : {&factor_layers_, &factor_layer_backups_}) {
+    for (auto& [bucket, layer] : *layers) {
+      for (uint32_t chunk = 0; chunk < layer.chunks().size(); ++chunk) {
+        if (const auto kept = state({bucket, chunk})) layer.Restore(chunk, *kept);
+      }
     }
   }
 }

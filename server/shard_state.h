@@ -1,6 +1,6 @@
-// ShardState: what one lane of a server keeps: the KV pairs and factor layers that it owns, and the
-// KV pairs by which it backs up those of other servers. It outlives the lane's actor where the job
-// goes on after a loss: the next plan's takes over what it needs.
+// ShardState: what one lane of a server keeps: the KV pairs and factor layers that it owns, and
+// those by which it backs up other servers'. It outlives the lane's actor where the job goes on
+// after a loss: the next plan's takes over what it needs.
 #pragma once
 
 #include <compare>
@@ -42,8 +42,11 @@ class ShardState {
 
   std::map<ChunkKey, KvPair>& pairs() { return pairs_; }
   std::map<uint32_t, FactorLayer>& factor_layers() { return factor_layers_; }  // by bucket
-  // The copies of what others own, also of the chunks of factor layers.
-  std::map<ChunkKey, KvPair>& backups() { return backups_; }
+  // The copies of what others own.
+  std::map<ChunkKey, KvPair>& pair_backups() { return pair_backups_; }
+  std::map<uint32_t, FactorLayer>& factor_layer_backups() { return factor_layer_backups_; }
+  // Whether the chunk, which is kept here, is another's.
+  bool is_backup(const ChunkKey& key) const;
   // Of all of them; shared with frames on their way out.
   const std::shared_ptr<ZeroedMemory>& memory() const { return memory_; }
   // Floats of the largest KV pair; how many sums of gradients can be gathered at once.
@@ -55,7 +58,6 @@ class ShardState {
   // Of a chunk that is kept here, as an own one or as a copy: see KvPair.
   int64_t size(const ChunkKey& key) const;
   std::optional<int64_t> version(const ChunkKey& key) const;
-  std::span<const float> last_sum(const ChunkKey& key) const;
   bool Initialize(const ChunkKey& key, const Payload& values);
   bool InitializeState(const ChunkKey& key, const Payload& state);
 
@@ -82,14 +84,18 @@ class ShardState {
   // Null: the chunk is of no pair here, but of a factor layer.
   KvPair* PairOf(const ChunkKey& key);
   const KvPair* PairOf(const ChunkKey& key) const;
+  // Null: no factor layer is here.
+  FactorLayer* LayerOf(uint32_t bucket);
+  const FactorLayer* LayerOf(uint32_t bucket) const;
 
   UpdateRule rule_;
   Options options_;
   int open_iterations_;  // of a pair, at once
   std::shared_ptr<ZeroedMemory> memory_;
   std::map<ChunkKey, KvPair> pairs_;
-  std::map<ChunkKey, KvPair> backups_;
+  std::map<ChunkKey, KvPair> pair_backups_;
   std::map<uint32_t, FactorLayer> factor_layers_;
+  std::map<uint32_t, FactorLayer> factor_layer_backups_;
 };
 
 }  // namespace poseidon

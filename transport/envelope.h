@@ -67,7 +67,7 @@ enum class MessageKind : int {
   kValues = 32,         // server -> worker: floats of one chunk, for the forward of `iteration`
   kFactors = 33,      // worker -> worker (SFB): chunk 2 w is u (rows x outputs) of worker w, chunk
                       // 2 w + 1 is v, packed by the bucket's codec; worker -> server (Adam): chunk
-                      // 0 is u, 1 is v
+                      // 0 is u, 1 is v; server -> its backup (Adam): chunks as of SFB
   kReduce = 34,       // worker -> worker: floats of a range of a chunk; step is set
   kGradientSum = 35,  // server -> worker: sum of all workers' gradients of one chunk
   // A switch of plans.
@@ -76,7 +76,7 @@ enum class MessageKind : int {
   kFetchOptimizerState = 37,  // worker 0 -> server: no body; wants kOptimizerState of one chunk
   kOptimizerState = 38,       // server -> worker 0: what it keeps of one chunk besides the values
   // Between the two servers that keep a chunk, in a job that recovers.
-  kReplica = 41,     // owner -> backup: the sum of all workers' gradients of one chunk
+  kReplica = 41,     // owner -> backup (PS): the sum of all workers' gradients of one chunk
   kReplicated = 42,  // backup -> owner: no body; it has the chunk for the forward of `iteration`
   // Before there is a plan; step is set.
   kProbe = 39,      // worker -> worker: floats that nobody reads; step 0: no echo is wanted

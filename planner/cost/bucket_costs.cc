@@ -27,14 +27,14 @@ class ServerTraffic {
       received_[owner] += up;
     }
   }
-  // The sum of all gradients of a chunk, to the server that backs it up.
-  void AddReplica(const Chunk& chunk) {
+  // What a chunk's owner sends to the server that backs it up.
+  void AddReplica(const Chunk& chunk, int64_t bytes) {
     if (!chunk.has_backup()) return;
     const int owner = cluster_.MachineOfServer(chunk.server());
     const int backup = cluster_.MachineOfServer(chunk.backup());
     if (owner == backup) return;
-    sent_[owner] += chunk.size() * kFloatBytes;
-    received_[backup] += chunk.size() * kFloatBytes;
+    sent_[owner] += bytes;
+    received_[backup] += bytes;
   }
   BucketBytes Most() const {
     return {*std::max_element(sent_.begin(), sent_.end()),
@@ -115,13 +115,13 @@ BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const Mode
   if (bucket.scheme() == ADAM) {
     const FactorBytes factors = FactorBytesOf(plan, bucket, model);
     traffic.Add(bucket.chunks(0).server(), factors.u + factors.v, FloatCount(bucket) * kFloatBytes);
-    for (const Chunk& chunk : bucket.chunks()) traffic.AddReplica(chunk);
+    traffic.AddReplica(bucket.chunks(0), plan.workers() * (factors.u + factors.v));
     return traffic.Most();
   }
   for (const Chunk& chunk : bucket.chunks()) {
     traffic.Add(chunk.server(), CodedBytes(plan, bucket, chunk.size()),
                 AnswerBytes(plan, bucket, chunk.size()));
-    traffic.AddReplica(chunk);
+    traffic.AddReplica(chunk, chunk.size() * kFloatBytes);  // the sum of all gradients
   }
   return traffic.Most();
 }

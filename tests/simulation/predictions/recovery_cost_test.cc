@@ -36,12 +36,12 @@ TEST(RecoveryCostTest, BackupsOfServersThatShareTheLayers) {
   EXPECT_LE(ratio, kMostWithBackups);
 }
 
-// Of Adam's scheme one server owns the largest layer, which all others wait for: what that sends to
-// the backup comes on top of what it sends to each worker but its own machine's.
+// Of Adam's scheme one server owns the largest layer, which all others wait for. It sends the
+// backup factors, which of VGG19's largest layer and 8 workers are a fourteenth of it.
 TEST(RecoveryCostTest, BackupsOfALayerThatOneServerOwns) {
   const double ratio = RatioOf(C::ALL_ADAM);
-  EXPECT_GT(ratio, kMostWithBackups);
-  EXPECT_LE(ratio, 1.0 + 1.0 / (kNodes - 1));
+  EXPECT_GT(ratio, 1);
+  EXPECT_LE(ratio, 1.0 + 1.0 / 14 / (kNodes - 1));
 }
 
 }  // namespace

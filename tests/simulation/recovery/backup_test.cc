@@ -49,6 +49,7 @@ class AnswerWatch {
     const Key key{envelope.epoch, envelope.bucket, envelope.chunk};
     switch (envelope.kind) {
       case MessageKind::kReplica:
+      case MessageKind::kFactors:
         replica_bytes_ += static_cast<int64_t>(envelope.body.size());
         return;
       case MessageKind::kReplicated:
@@ -197,7 +198,7 @@ TEST(BackupTest, PhantomsRecoverToo) {
   }
 }
 
-// In each iteration the sum of all gradients goes once to a backup.
+// In each iteration the sum of all gradients goes once to a backup, or all workers' factors do.
 TEST(BackupTest, BackupsGetTheSumOfGradientsOnce) {
   for (const C::Policy policy : {C::ALL_PS, C::ALL_ADAM}) {
     SimulatedClusterOptions options = UpdatingAtServers(TinyTrainings().front(), policy);
@@ -212,8 +213,12 @@ TEST(BackupTest, BackupsGetTheSumOfGradientsOnce) {
       for (const Chunk& chunk : bucket.chunks()) {
         EXPECT_TRUE(chunk.has_backup());
         EXPECT_NE(chunk.backup(), chunk.server());
-        floats += chunk.size();
+        if (bucket.scheme() != ADAM) floats += chunk.size();
       }
+      if (bucket.scheme() != ADAM) continue;
+      const InnerProductSpec& product =
+          options.work.model.layers(bucket.first_layer()).inner_product();
+      floats += plan.workers() * product.rows() * (product.outputs() + product.inputs());
     }
     EXPECT_EQ(watch.replica_bytes(), options.work.iterations * floats * 4);
   }

@@ -139,6 +139,12 @@ TEST(MutationTest, WithoutTheCopyBeforeTheLastUpdateJobsFail) {
   });
 }
 
+// A sum, or a factor, that goes to a backup.
+bool IsReplica(const Envelope& envelope) {
+  return envelope.kind == MessageKind::kReplica ||
+         (envelope.kind == MessageKind::kFactors && envelope.from.node.role == Role::kServer);
+}
+
 // A server's lane that takes what it sends to a backup for received.
 class AnswersAtOnce : public Around {
  public:
@@ -148,36 +154,51 @@ class AnswersAtOnce : public Around {
   void Sent(Outbox& outbox) override {
     // What is answered comes behind what is looked at.
     for (size_t i = 0; i < outbox.messages.size(); ++i) {
-      if (outbox.messages[i].kind != MessageKind::kReplica) continue;
-      Envelope replicated = outbox.messages[i];
-      replicated.kind = MessageKind::kReplicated;
-      replicated.from = replicated.to;
-      ++replicated.iteration;
-      replicated.body = {};
-      inner().OnMessage(replicated, outbox);
+      const Envelope sent = outbox.messages[i];
+      if (sent.to.node.role != Role::kServer) continue;
+      if (sent.kind == MessageKind::kReplica) Confirm(sent, sent.chunk, outbox);
+      if (sent.kind != MessageKind::kFactors) continue;
+      // Of a layer, which these jobs cut into no more chunks; only after the last factor is it
+      // heard.
+      for (uint32_t chunk = 0; chunk < 100; ++chunk) Confirm(sent, chunk, outbox);
     }
+  }
+
+ private:
+  void Confirm(Envelope sent, uint32_t chunk, Outbox& outbox) {
+    sent.kind = MessageKind::kReplicated;
+    sent.from = sent.to;
+    sent.chunk = chunk;
+    ++sent.iteration;
+    sent.body = {};
+    inner().OnMessage(sent, outbox);
   }
 };
 
 // A job whose servers update, and where what goes to backups takes its time.
-SimulatedClusterOptions SlowToBackups(uint64_t seed) {
-  SimulatedClusterOptions options =
-      UpdatingAtServers(RecoveringTraining(seed), Communication::ALL_PS);
+SimulatedClusterOptions SlowToBackups(uint64_t seed, Communication::Policy policy) {
+  SimulatedClusterOptions options = UpdatingAtServers(RecoveringTraining(seed), policy);
   options.network.seed = seed;
   options.network.faults = {.delay = 0.5, .max_delay = std::chrono::milliseconds(20)};
-  options.network.fault_filter = [](const Envelope& envelope) {
-    return envelope.kind == MessageKind::kReplica;
-  };
+  options.network.fault_filter = IsReplica;
   return options;
 }
 
-TEST(MutationTest, WithoutTheBackupsAcknowledgementJobsFail) {
-  ExpectNeeded(SlowToBackups, OneLoss, [](const ContextOf&) -> Wrap {
+void ExpectAcknowledgementNeeded(Communication::Policy policy) {
+  const auto job = [policy](uint64_t seed) { return SlowToBackups(seed, policy); };
+  ExpectNeeded(job, OneLoss, [](const ContextOf&) -> Wrap {
     return [](SimNode, int, std::unique_ptr<Actor> actor) -> std::unique_ptr<Actor> {
       if (dynamic_cast<ShardActor*>(actor.get()) == nullptr) return actor;
       return std::make_unique<AnswersAtOnce>(std::move(actor));
     };
   });
+}
+
+TEST(MutationTest, WithoutTheBackupsAcknowledgementJobsFail) {
+  ExpectAcknowledgementNeeded(Communication::ALL_PS);
+}
+TEST(MutationTest, WithoutTheAcknowledgementOfFactorsJobsFail) {
+  ExpectAcknowledgementNeeded(Communication::ALL_ADAM);
 }
 
 // Tells which plan a node's control lane has got last.
