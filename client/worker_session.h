@@ -93,7 +93,8 @@ struct WorkerSessionOptions {
   // go back to.
   bool devices_update = false;
   // Gradients that go to servers in a codec are packed by the program's devices, through
-  // DeviceStaging (client/staging/pack_staging.h, client/staging/feedback_staging.h).
+  // DeviceStaging (client/staging/pack_staging.h, client/staging/feedback_staging.h). In a job with
+  // `recovery` not by one with error feedback.
   bool devices_pack = false;
   // The program can go back (Rewound). Without it a job with `recovery` is refused.
   bool goes_back = false;

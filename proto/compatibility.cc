@@ -173,11 +173,6 @@ class CompatibilityCheck {
              "workers that differ in their iteration have none to which all could go back; " +
                  WithMode() + " use 0");
     }
-    if (job_.training().device() != Training::CPU) {
-      refusals_.push_back({"training.device",
-                           "training.device: devices can't go back to an earlier iteration yet; " +
-                               WithMode() + " use CPU"});
-    }
     if (MayShrink(job_.recovery()) && !communication_.grid().empty()) {
       Refuse("grid",
              "it is for one number of workers, which recovery by SHRINK changes when one is "

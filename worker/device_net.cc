@@ -298,6 +298,13 @@ void DeviceNet::PlanChanged() {
   MakeStaging();
 }
 
+// The passes that are under way read values that the session is about to change, and copies write
+// gradients where those of an iteration that is done again will be.
+void DeviceNet::Abandon() {
+  WaitAll();
+  staging_.reset();
+}
+
 float DeviceNet::Loss() {
   return std::accumulate(
       replicas_.begin(), replicas_.end(), 0.0F,

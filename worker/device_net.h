@@ -58,6 +58,8 @@ class DeviceNet : public WorkerNet {
   void EndIteration() override;
   void SyncToHost() override;
   void PlanChanged() override;
+  void Abandon() override;
+  ComputeDevice* compute_device() override { return replicas_[0].device; }
 
   float Loss() override;
   std::string FirstNotFinite() override;

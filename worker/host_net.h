@@ -36,6 +36,8 @@ class HostNet : public WorkerNet {
   void EndIteration() override {}
   void SyncToHost() override {}  // nothing is elsewhere
   void PlanChanged() override;
+  void Abandon() override {}
+  ComputeDevice* compute_device() override { return nullptr; }
 
   float Loss() override { return engine_.loss(); }
   std::string FirstNotFinite() override { return engine_.FirstNotFinite(); }

@@ -23,7 +23,8 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       model_(model),
       options_(options),
       snapshots_(options.snapshots),
-      statistics_(session.recovers() ? net.engine().Statistics() : std::vector<std::span<float>>()),
+      statistics_(session.recovers() ? net.engine().Statistics() : std::vector<std::span<float>>(),
+                  net.compute_device()),
       first_iteration_(session.iteration()),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   SetFirstValues();
@@ -111,6 +112,7 @@ wire::WorkerReport Trainer::Train() {
 }
 
 void Trainer::GoBack() {
+  net_.Abandon();
   session_.GoBack();
   statistics_.GoBack(session_.iteration());
   TakePlan();

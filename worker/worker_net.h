@@ -16,6 +16,7 @@
 #include <string>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "worker/compute_device.h"
 #include "worker/engine/engine.h"
 
 namespace poseidon {
@@ -67,6 +68,12 @@ class WorkerNet {
   virtual void SyncToHost() = 0;
   // The session has gone over to another plan, and its buffers are others.
   virtual void PlanChanged() = 0;
+  // The job goes back (Rewound): what has been asked for is no longer wanted. Returns when none of
+  // it is under way, so that the session may change its memory. PlanChanged is next.
+  virtual void Abandon() = 0;
+  // Where the first replica's engine, and so its Statistics, has its memory; null: on the host, and
+  // it computes on this thread.
+  virtual ComputeDevice* compute_device() = 0;
 
   // The loss of the forward pass before. Waits for that pass; a net that runs ahead is asked when
   // the backward pass has been asked for, and goes on with that meanwhile.

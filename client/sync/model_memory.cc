@@ -44,7 +44,9 @@ ModelMemory::ModelMemory(const wire::PlanAndModel& plan, const Options& options)
       memory.residual = Allocate(parameters);
     }
     const Codec codec = CodecOf(plan.plan(), bucket);
-    if (devices.pack && bucket.scheme() == PS && codec.type != CodecType::kFp32) {
+    // What such a codec has not sent goes back with the job, which the lanes see to.
+    const bool stays_on_host = options.recovers && NeedsErrorFeedback(bucket.codec());
+    if (devices.pack && bucket.scheme() == PS && codec.type != CodecType::kFp32 && !stays_on_host) {
       AllocatePacked(codec, bucket, memory);
     }
     if (UsesFactors(bucket.scheme())) AllocateFactors(plan, bucket, memory);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -64,10 +65,16 @@ class ArithmeticEngine : public Engine {
     pass_ = iteration;
     loss_ = 0;
   }
+  std::vector<std::span<float>> Statistics() const override {
+    return {std::span(statistics_).first(1), std::span(statistics_).last(1)};
+  }
   void Forward(int step) override {
+    if (at_step) at_step(pass_, step, /*backward=*/false);
+    if (step == 0) statistics_ = StatisticsAfter(statistics_, pass_);
     if (step > 0 && !values_[step - 1].empty()) loss_ += std::abs(values_[step - 1][0]);
   }
   void Backward(int step, const GradientBuffers& target) override {
+    if (at_step) at_step(pass_, step, /*backward=*/true);
     if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
     if (pass_ == device_fails_at && step + 1 == steps()) {
       FailDevice();
@@ -95,9 +102,16 @@ class ArithmeticEngine : public Engine {
   TestResult Test() override { return {}; }
 
   std::span<const float> values(int layer) const { return values_[layer]; }
+  // What a pass makes of what the net has beside the model.
+  static std::array<float, 2> StatisticsAfter(const std::array<float, 2>& before, int64_t pass) {
+    return {0.5F * before[0] + static_cast<float>(pass), before[1] + 1};
+  }
+  const std::array<float, 2>& statistics() const { return statistics_; }
 
   int rank() const { return rank_; }
 
+  // Called by who computes a step, before it; may throw.
+  std::function<void(int64_t pass, int step, bool backward)> at_step;
   int64_t fails_at = -1;
   int64_t diverges_at = -1;
   std::chrono::milliseconds loss_takes{0};
@@ -125,6 +139,7 @@ class ArithmeticEngine : public Engine {
   std::vector<std::span<float>> values_;
   int64_t pass_ = 0;
   float loss_ = 0;
+  mutable std::array<float, 2> statistics_{};  // others are told where they are
 };
 
 inline ModelSpec DeclaredModel(const TestCase& test) {
@@ -195,9 +210,18 @@ inline Parameters TrainWorker(const TestCase& test, WorkerSessionOptions options
     session.Fail(error);
     throw;
   }
-  EXPECT_EQ(report.images(), model.batch() / test.trainer.passes.most() *
-                                 test.trainer.passes.PassesBefore(test.trainer.max_iter));
+  const int64_t passes = test.trainer.passes.PassesBefore(test.trainer.max_iter);
+  const int64_t images = model.batch() / test.trainer.passes.most() * passes;
+  // Who has taken a lost worker's place has not seen them all.
+  if (options.replaces == 0) {
+    EXPECT_EQ(report.images(), images);
+  }
   net->Synchronize();
+  std::array<float, 2> statistics{};
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    statistics = ArithmeticEngine::StatisticsAfter(statistics, pass);
+  }
+  EXPECT_EQ(static_cast<ArithmeticEngine&>(net->engine()).statistics(), statistics);
   Parameters parameters;
   for (int layer = 0; layer < model.layers_size(); ++layer) {
     const std::span<const float> values = session.values(layer);

@@ -71,7 +71,8 @@ class Engine {
   // All bound parameters and the engine's own.
   virtual void SetValues(const NetValues& /*values*/) {}
   // What training changes and the model lacks, in memory of the engine's own, which stays where it
-  // is: the statistics of its BatchNorm layers. Nothing where it has none.
+  // is, on a device if the engine computes on one: the statistics of its BatchNorm layers. Nothing
+  // where it has none.
   virtual std::vector<std::span<float>> Statistics() const { return {}; }
   // Layers that only test nets have take their values from a .caffemodel, if it has them; a
   // snapshot never has. Throws DataError.

@@ -2,25 +2,32 @@
 // BatchNorm layers, as it was before each of the last two iterations. A worker that goes back after
 // a loss goes back by at most one iteration (client/sync/kept_state.h), with its statistics.
 //
-// A value that looks at memory of others; not thread-safe.
+// Where they are a device's, Keep and GoBack put copies in the stream of the net's passes and wait
+// for nothing; Copy and Set return when all that is in the stream is done.
+//
+// Looks at memory of others; not thread-safe, the training thread's.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <span>
 #include <vector>
+
+#include "worker/compute_device.h"
 
 namespace poseidon {
 
 class KeptStatistics {
  public:
-  // Of the memory of an engine (Engine::Statistics), which outlives this.
-  explicit KeptStatistics(std::vector<std::span<float>> statistics);
+  // Of the memory of an engine (Engine::Statistics), which computes on `device`, or, if that is
+  // null, on this thread. Both outlive this.
+  KeptStatistics(std::vector<std::span<float>> statistics, ComputeDevice* device);
 
   // Of all, in order. 0: the net has none, and nothing here has an effect.
   size_t floats() const { return floats_; }
-  std::vector<float> Copy() const;
+  std::vector<float> Copy();
   // `floats()` of them, as Copy has them.
   void Set(std::span<const float> statistics);
 
@@ -31,9 +38,23 @@ class KeptStatistics {
   void GoBack(int64_t iteration);
 
  private:
+  struct Kept {
+    std::optional<int64_t> iteration;  // before which they were so; none: nothing is kept
+    DeviceMemory memory;
+  };
+
+  DeviceMemory Allocate() const;
+  // Behind what has been asked of the device.
+  void CopyTo(const DeviceMemory& memory);
+  void CopyFrom(const DeviceMemory& memory);
+  void Move(void* to, const void* from, size_t bytes);
+  Kept* Find(int64_t iteration);
+
   std::vector<std::span<float>> statistics_;
+  ComputeDevice* device_;
   size_t floats_ = 0;
-  std::map<int64_t, std::vector<float>> before_;  // by iteration
+  std::array<Kept, 2> kept_;
+  DeviceMemory moved_;  // what Copy and Set move
 };
 
 }  // namespace poseidon

@@ -286,6 +286,22 @@ class RestartedByRunTest(RecoveryTest):
         self.assert_nothing_left(cluster.ENDING)
 
 
+class DevicesTest(RecoveryTest):
+    """Workers with two devices each."""
+
+    undisturbed = {}
+
+    def config(self, policy="BYTES", **fields):
+        return super().config(policy, cluster_fields="devices_per_worker: 2", **fields)
+
+    @cluster.slow
+    def test_under_each_scheme(self):
+        for policy in ("ALL_PS", "ALL_SFB", "ALL_RING"):
+            for names in (("worker-0",), ("worker-2", "server-0")):
+                with self.subTest(policy=policy, names=names):
+                    self.check(policy, *names)
+
+
 class RefusedTest(RecoveryTest):
     """What can't go back is told so before anybody trains."""
 

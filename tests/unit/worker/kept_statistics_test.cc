@@ -3,29 +3,49 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <memory>
 #include <random>
+#include <thread>
 
 namespace poseidon {
 namespace {
 
 using testing::ElementsAre;
 
-class KeptStatisticsTest : public testing::Test {
+// On the host, and on a device, whose passes are in a stream and may be behind.
+class KeptStatisticsTest : public testing::TestWithParam<bool> {
  protected:
   // What an iteration does to them.
   void Train(int64_t iteration) {
     kept_.Keep(iteration);
-    for (float& value : mean_) value += static_cast<float>(iteration + 1);
-    variance_[0] *= 2;
+    const auto pass = [this, iteration] {
+      for (float& value : mean_) value += static_cast<float>(iteration + 1);
+      variance_[0] *= 2;
+    };
+    if (device_ == nullptr) return pass();
+    device_->Run([pass] {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      pass();
+    });
   }
-  std::vector<float> Now() const { return {mean_[0], mean_[1], variance_[0]}; }
+  std::vector<float> Now() const {
+    if (device_ != nullptr) device_->Wait();
+    return {mean_[0], mean_[1], variance_[0]};
+  }
 
   std::vector<float> mean_ = {0, 10};
   std::vector<float> variance_ = {1};
-  KeptStatistics kept_{{mean_, variance_}};
+  std::unique_ptr<ComputeDevice> device_ =
+      GetParam() ? std::make_unique<HostComputeDevice>(HostDevice::Options{.name = "device"},
+                                                       /*like_a_gpu=*/true)
+                 : nullptr;
+  KeptStatistics kept_{{mean_, variance_}, device_.get()};
 };
 
-TEST_F(KeptStatisticsTest, AreAllLayersInOrder) {
+INSTANTIATE_TEST_SUITE_P(HostOrDevice, KeptStatisticsTest, testing::Bool());
+
+TEST_P(KeptStatisticsTest, AreAllLayersInOrder) {
   EXPECT_EQ(kept_.floats(), 3u);
   EXPECT_THAT(kept_.Copy(), ElementsAre(0, 10, 1));
   kept_.Set(std::vector<float>{1, 2, 3});
@@ -34,7 +54,7 @@ TEST_F(KeptStatisticsTest, AreAllLayersInOrder) {
 }
 
 // A worker is in iteration t or t + 1, or has done that, when all go back to t.
-TEST_F(KeptStatisticsTest, GoBackToEitherOfTheLastTwo) {
+TEST_P(KeptStatisticsTest, GoBackToEitherOfTheLastTwo) {
   for (int64_t iteration = 0; iteration < 3; ++iteration) Train(iteration);
   const std::vector<float> before_3 = Now();
   Train(3);
@@ -50,7 +70,7 @@ TEST_F(KeptStatisticsTest, GoBackToEitherOfTheLastTwo) {
   EXPECT_EQ(Now(), before_4);
 }
 
-TEST_F(KeptStatisticsTest, WhatHasNotBegunIsAsItIs) {
+TEST_P(KeptStatisticsTest, WhatHasNotBegunIsAsItIs) {
   Train(0);
   const std::vector<float> before_1 = Now();
   kept_.GoBack(1);
@@ -59,7 +79,7 @@ TEST_F(KeptStatisticsTest, WhatHasNotBegunIsAsItIs) {
   EXPECT_EQ(Now(), before_1);
 }
 
-TEST_F(KeptStatisticsTest, AnIterationOfSeveralPassesIsKeptAtItsBegin) {
+TEST_P(KeptStatisticsTest, AnIterationOfSeveralPassesIsKeptAtItsBegin) {
   const std::vector<float> before = Now();
   Train(0);
   Train(0);
@@ -67,7 +87,7 @@ TEST_F(KeptStatisticsTest, AnIterationOfSeveralPassesIsKeptAtItsBegin) {
   EXPECT_EQ(Now(), before);
 }
 
-TEST_F(KeptStatisticsTest, AnyNumberOfLosses) {
+TEST_P(KeptStatisticsTest, AnyNumberOfLosses) {
   std::mt19937_64 random(7);
   std::vector<std::vector<float>> before = {Now()};  // by iteration
   int64_t iteration = 0;
@@ -85,7 +105,7 @@ TEST_F(KeptStatisticsTest, AnyNumberOfLosses) {
 }
 
 TEST(KeptStatistics, OfANetWithoutAny) {
-  KeptStatistics none({});
+  KeptStatistics none({}, nullptr);
   none.Keep(0);
   none.GoBack(0);
   EXPECT_EQ(none.floats(), 0u);

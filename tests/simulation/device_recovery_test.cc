@@ -1,0 +1,156 @@
+// Workers with devices, in jobs that go on after a loss: they die in the middle of an iteration, by
+// real sockets, while passes run and copies are under way, and the job ends with the bits of one in
+// which nobody died.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "tests/simulation/net_training.h"
+
+namespace poseidon {
+namespace {
+
+// What a worker's engine throws to die: nobody is told, and all its memory is lost.
+struct Dies : std::exception {};
+
+// The first life of this worker ends here.
+struct Death {
+  int rank = 0;
+  int64_t pass = 0;
+  int step = 0;
+  bool backward = false;
+};
+
+// Longer than it takes until another process has the dead one's place.
+constexpr std::chrono::milliseconds kLongStep{300};
+
+struct Life {
+  Death death;
+  std::atomic<int> deaths = 0;
+  std::atomic<bool> slept = false;
+  std::atomic<int> sleeping = 0;  // devices in the middle of a step that is not wanted any more
+  std::atomic<int> abandoned = 0;
+};
+
+// One step of somebody else's, in the pass of the death, takes long.
+void ComputeBeside(Life& life, int64_t pass, int step) {
+  if (pass != life.death.pass || step != life.death.step / 2 || life.slept.exchange(true)) return;
+  ++life.sleeping;
+  std::this_thread::sleep_for(kLongStep);
+  --life.sleeping;
+}
+
+// Trains, and again in the place of the one that has died, as a supervisor has it.
+Parameters TrainWithLives(const TestCase& test, WorkerSessionOptions options, Life& life) {
+  const Death& death = life.death;
+  options.goes_back = true;
+  options.incarnation = 1000 + static_cast<uint64_t>(options.wanted_rank);
+  const bool mortal = options.wanted_rank == death.rank;
+  try {
+    return TrainWorker(test, options, [&](int replica, ArithmeticEngine& engine) {
+      engine.at_step = [&, dies = mortal && replica == 0](int64_t pass, int step, bool backward) {
+        if (!mortal) ComputeBeside(life, pass, step);
+        const bool here = pass == death.pass && step == death.step && backward == death.backward;
+        if (dies && here) throw Dies();
+      };
+    });
+  } catch (const Dies&) {
+    ++life.deaths;
+  }
+  const bool others_compute = life.sleeping > 0;
+  life.abandoned += others_compute ? 1 : 0;
+  options.replaces = options.incarnation;
+  options.incarnation += 1000;
+  return TrainWorker(test, options, [&](int, ArithmeticEngine& engine) {
+    engine.at_step = [&, others_compute](int64_t, int, bool) {
+      if (others_compute) {
+        EXPECT_EQ(life.sleeping, 0) << "the job goes on, and a device is not done";
+      }
+    };
+  });
+}
+
+Parameters TrainWithLives(const TestCase& test, Life& life) {
+  const Parameters parameters =
+      RunOverSockets(test.cluster.job, nullptr, [&](const WorkerSessionOptions& options) {
+        return TrainWithLives(test, options, life);
+      });
+  EXPECT_EQ(life.deaths, life.death.pass >= 0 ? 1 : 0);
+  return parameters;
+}
+
+// A random job that recovers, whose workers have devices of some kind.
+TestCase RandomCase(uint64_t seed, Communication::Policy policy) {
+  using C = Communication;
+  std::mt19937 random(seed);
+  TestCase test;
+  test.cluster = RandomTraining(seed);
+  Job& job = test.cluster.job;
+  job.mutable_cluster()->set_workers(2 + static_cast<int>(random() % 2));
+  job.mutable_cluster()->set_servers(2);
+  Communication& communication = *job.mutable_communication();
+  communication.set_policy(policy);
+  const bool at_servers = policy == C::ALL_ADAM || (policy == C::ALL_PS && random() % 2 == 0);
+  communication.set_update_at(at_servers ? C::SERVERS : C::WORKERS);
+  if (policy == C::ALL_PS && !at_servers && random() % 2 == 0) communication.set_codec(FP16);
+  communication.set_deterministic(true);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  constexpr int kDevices[] = {1, 1, 2, 4};
+  test.devices = kDevices[random() % 4];
+  test.like_a_gpu = test.devices == 1 || random() % 2 == 0;
+  test.cluster.work.iterations = 4 + static_cast<int64_t>(random() % 4);
+  test.trainer.max_iter = test.cluster.work.iterations;
+  if (random() % 2 == 0) test.trainer.passes = PassSchedule(2, {});
+  return test;
+}
+
+Death RandomDeath(const TestCase& test, std::mt19937& random) {
+  const int steps = test.cluster.work.model.layers_size() + 1;
+  const int64_t passes = test.trainer.passes.PassesBefore(test.trainer.max_iter);
+  Death death;
+  death.rank =
+      static_cast<int>(random() % static_cast<uint64_t>(test.cluster.job.cluster().workers()));
+  // Not the first pass: before it nobody has the parameters.
+  death.pass = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(passes - 1));
+  death.step = static_cast<int>(random() % static_cast<uint64_t>(steps));
+  death.backward = random() % 2 == 0;
+  return death;
+}
+
+void ExpectNothingChanged(uint64_t begin, uint64_t end) {
+  int abandoned = 0;
+  for (uint64_t seed = begin; seed < end; ++seed) {
+    using C = Communication;
+    constexpr C::Policy kPolicies[] = {C::ALL_PS,   C::ALL_SFB,  C::ALL_RING, C::ALL_TORUS,
+                                       C::ALL_ADAM, C::ALL_HALVING_DOUBLING};
+    const Communication::Policy policy = kPolicies[seed % std::size(kPolicies)];
+    const TestCase test = RandomCase(seed, policy);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + Communication::Policy_Name(policy) + ", " +
+                 std::to_string(test.devices) + " device(s)" +
+                 (test.like_a_gpu ? " like GPUs" : ""));
+    std::mt19937 random(seed + 1000);
+    Life whole{.death = {.pass = -1}};
+    const Parameters undisturbed = TrainWithLives(test, whole);
+    const Death death = RandomDeath(test, random);
+    SCOPED_TRACE("worker " + std::to_string(death.rank) + " dies in pass " +
+                 std::to_string(death.pass) + ", step " + std::to_string(death.step) +
+                 (death.backward ? ", backward" : ""));
+    Life life{.death = death};
+    EXPECT_EQ(TrainWithLives(test, life), undisturbed);
+    abandoned += life.abandoned;
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(abandoned, static_cast<int>(end - begin) / 10) << "nothing was under way";
+}
+
+TEST(DeviceRecoveryTest, ALossChangesNothing) { ExpectNothingChanged(0, 12); }
+TEST(DeviceRecoveryTest, SlowALossChangesNothing) { ExpectNothingChanged(12, 400); }
+
+}  // namespace
+}  // namespace poseidon
