@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <random>
 
 #include "caffe_adapter/files/caffemodel.h"
 #include "caffe_adapter/files/solver_state.h"
@@ -122,6 +123,19 @@ void WriteFrame(const fs::path& directory) {
   std::ofstream(directory / "frame") << std::string("\x04\0", 2) << header.SerializeAsString();
 }
 
+// Numbers by which each of the jobs is disturbed in some way.
+void WriteActors(const fs::path& directory) {
+  constexpr int kSeeds = 32;
+  constexpr int kNumbers = 200;
+  fs::create_directories(directory);
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    std::mt19937 random(static_cast<uint32_t>(seed));
+    std::ofstream file(directory / std::to_string(seed), std::ios::binary);
+    file.put(static_cast<char>(seed));
+    for (int i = 0; i < kNumbers; ++i) file.put(static_cast<char>(random() % 256));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -141,5 +155,6 @@ int main(int argc, char** argv) {
   CopyConfigs("experiments", root / "experiment");
   WriteJournal(root / "journal");
   WriteFrame(root / "frame");
+  WriteActors(root / "actors");
   return 0;
 }
