@@ -489,6 +489,10 @@ void WorkerSession::Fail(const Error& error) {
         MakeEnvelope(MessageKind::kFailed, kScheduler, MakeEnd(error.exit_code(), error.what())),
         outbox);
   });
+  GiveUp(error);
+}
+
+void WorkerSession::GiveUp(const Error& error) {
   events_->Write(error.exit_code(), error.what());
 }
 

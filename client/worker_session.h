@@ -210,9 +210,12 @@ class WorkerSession {
   void Finish(wire::WorkerReport report);
   // Tells the scheduler that this worker can't go on, so that the others end at once.
   void Fail(const Error& error);
+  // Tells nobody, so that the others, in a job that recovers, take the worker for lost. Only its
+  // last events are written.
+  void GiveUp(const Error& error);
 
-  // Sends what is still to be sent, and takes no part in the job any more: after Fail, where the
-  // session can't be destroyed.
+  // Sends what is still to be sent, and takes no part in the job any more: after Fail or GiveUp,
+  // where the session can't be destroyed.
   void Stop() { runtime_->Stop(); }
 
   // For DeviceStaging; from Declare on.

@@ -10,6 +10,23 @@
 #include "worker/host_net.h"
 
 namespace poseidon {
+namespace {
+
+constexpr const char* kStartAgain =
+    "; the job goes on when another process takes this worker's place: start it again";
+
+bool OneHasFailed(const WorkerDevices& devices) {
+  for (const auto& device : devices.devices) {
+    try {
+      device->device().Check();
+    } catch (const Error&) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 void WorkerDevices::Describe(WorkerSessionOptions& options) const {
   if (devices.empty()) return;
@@ -75,9 +92,11 @@ std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engin
 
 void FailTraining(const std::string& name, const WorkerDevices& devices, WorkerSession& session,
                   const Error& error) {
-  session.Fail(error);
+  const bool lost = session.recovers() && OneHasFailed(devices);
+  lost ? session.GiveUp(error) : session.Fail(error);
   if (devices.devices.empty()) return;
   session.Stop();
+  if (lost) EndAtOnce(name, Error(ExitCode::kGivenUp, std::string(error.what()) + kStartAgain));
   EndAtOnce(name, error);
 }
 

@@ -26,7 +26,7 @@ enum class ExitCode : int {
   kRefused = 5,           // the scheduler did not admit this node
   kDataError = 6,         // training data can't be read
   kProtocolError = 7,     // a peer broke the protocol in a way that can't be skipped
-  kGivenUp = 8,           // the job has gone on without this node; start it again
+  kGivenUp = 8,           // the job goes on without this process; start it again
   kParametersDiffer = 9,  // the workers ended with different parameters
   kInterrupted = 130,     // SIGINT or SIGTERM, the shell's convention of 128 + 2
 };

@@ -23,6 +23,7 @@ struct Fault {
   Communication::Policy policy = Communication::ALL_PS;
   int devices = 1;
   std::function<void(TestCase& test)> plant = {};
+  bool recovers = false;
   // Makes work that fails, on the device of replica 0.
   bool kernel = false;
   ExitCode code = ExitCode::kFailure;
@@ -74,6 +75,11 @@ const Fault kFaults[] = {
      .policy = Communication::ALL_RING,
      .kernel = true,
      .says = "host device has failed: trap"},
+    {.name = "KernelFailsAndTheJobGoesOn",
+     .recovers = true,
+     .kernel = true,
+     .code = ExitCode::kGivenUp,
+     .says = "gradient of layer fc.* host device has failed: trap; .* start it again"},
     {.name = "KernelOfOneOfSeveralFails",
      .devices = 4,
      .kernel = true,
@@ -97,12 +103,14 @@ void TrainWith(const Fault& fault) {
   test.cluster.job.mutable_cluster()->set_workers(1);
   test.cluster.job.mutable_communication()->set_policy(fault.policy);
   test.cluster.job.mutable_communication()->set_stall_deadline_seconds(kStallDeadlineSeconds);
+  if (fault.recovers) test.cluster.job.mutable_recovery()->set_mode(Recovery::REPLACE);
   test.devices = fault.devices;
   test.like_a_gpu = true;
   test.ends_at_once = true;
   test.trainer.max_iter = test.cluster.work.iterations;
   if (fault.plant) fault.plant(test);
-  RunOverSockets(test.cluster.job, nullptr, [&](const WorkerSessionOptions& options) {
+  RunOverSockets(test.cluster.job, nullptr, [&](WorkerSessionOptions options) {
+    options.goes_back = fault.recovers;
     return TrainWorker(test, options, [&](int replica, ArithmeticEngine& engine) {
       if (!fault.kernel || replica != 0) return;
       engine.device_fails_at = 2;
