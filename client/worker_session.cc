@@ -213,7 +213,10 @@ Envelope WorkerSession::Next(Time deadline, const std::string& waiting_for) {
 void WorkerSession::Handle(const Envelope& envelope) {
   if (envelope.kind == MessageKind::kBucketFresh) exchange_times_.Fresh(envelope.happened);
   Do([&](Outbox& outbox) { protocol_.Receive(envelope, outbox); });
-  if (protocol_.phase() == Phase::kHeld && !going_back_) throw Rewound();
+  if (protocol_.phase() == Phase::kHeld && !going_back_) {
+    rewound_ = true;
+    throw Rewound();
+  }
 }
 
 void WorkerSession::ThrowEnd(const Envelope& envelope) {
@@ -260,7 +263,12 @@ void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::stri
     const std::optional<Envelope> envelope = NextInTick(deadline, waiting_for);
     if (!envelope) continue;
     if (envelope->kind == MessageKind::kEnd) ThrowEnd(*envelope);
-    Handle(*envelope);
+    const bool knows = rewound_;
+    try {
+      Handle(*envelope);
+    } catch (const Rewound&) {
+      if (!knows) throw;
+    }
   }
   Note(Activity::kComputing);
 }
@@ -345,7 +353,7 @@ void WorkerSession::GoBack() {
     }
     AwaitEndOf(Phase::kStarting, patience, "all nodes to get ready");
   }
-  going_back_ = false;
+  going_back_ = rewound_ = false;
   shown_iteration_ = iteration();
   iteration_begin_ = SteadyNow();
 }
@@ -492,8 +500,6 @@ void WorkerSession::Fail(const Error& error) {
   GiveUp(error);
 }
 
-void WorkerSession::GiveUp(const Error& error) {
-  events_->Write(error.exit_code(), error.what());
-}
+void WorkerSession::GiveUp(const Error& error) { events_->Write(error.exit_code(), error.what()); }
 
 }  // namespace poseidon

@@ -272,6 +272,7 @@ class WorkerSession {
   std::optional<TimelineRecorder> timeline_;  // in a job with a monitor
   Outbox outbox_;                             // empty between calls
   bool going_back_ = false;
+  bool rewound_ = false;  // Rewound has been thrown, and GoBack is not done
   bool finished_ = false;
   Time iteration_begin_{};
   std::atomic<int64_t> shown_iteration_{0};

@@ -372,8 +372,8 @@ class Trials {
 
   // Mostly the first one agrees with the prediction, and is the only one.
   static constexpr int kMostTrials = 6;
-  // Where predictions are for other networks they are the best of each, the policies, and some
-  // more.
+  // Where predictions are for other networks, or machines differ: the best of each search, the
+  // policies', and some more.
   static constexpr int kMostTrialsOfCluster = 20;
   // Of an iteration, in all trials but the last: some five seconds on one core.
   static constexpr int64_t kMostTriedMessages = 200000;

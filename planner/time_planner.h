@@ -12,7 +12,8 @@
 //
 // A network in tiers is no cluster that is predicted. Then the search is made once for each of the
 // clusters on one switch that stand for it (FartherClusters), and what all of them find is tried,
-// every scheme alone with it: predictions for one switch say little of which is best.
+// every scheme alone with it: predictions for one switch say little of which is best. So it is, in
+// one search, where machines are known to differ.
 //
 // Deterministic: how long it searches is counted in messages, not in time. Some
 // seconds for 200 layers and thousands of workers.
@@ -33,7 +34,8 @@ using PlanTrial = std::function<std::optional<double>(const Plan&)>;
 
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors
 // those of the one that is nearest to the trial. communication.policy does not matter. `trial` may
-// be empty; it is asked about a few plans.
+// be empty; it is asked about a few plans, or up to twenty for each search where all schemes' are
+// tried.
 //
 // `predictor` is of the cluster that no machine has more of, `farther` of those that have less, the
 // last one least. Without a trial the last one's plan is taken.

@@ -105,8 +105,8 @@ class FactorLayer {
   std::span<float> previous_state_;
   std::span<float> gradient_;
   std::array<std::span<float>, kFactors> stacks_;  // of all workers
-  std::vector<bool> has_values_;            // by chunk
-  std::vector<bool> has_state_;             // or begins with zeros
+  std::vector<bool> has_values_;                   // by chunk
+  std::vector<bool> has_state_;                    // or begins with zeros
   int64_t iteration_;
   std::vector<std::array<bool, kFactors>> arrived_;  // by worker
   int arrived_count_ = 0;

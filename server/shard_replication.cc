@@ -40,8 +40,9 @@ void ShardActor::OnFactorsOfOwner(const Envelope& envelope, Outbox& outbox) {
     return dropped_.AddInvalid(envelope, "for a layer or of a worker that is not here");
   }
   FactorLayer& layer = copy->second;
-  const FrameStatus status = layer.Add(worker, envelope.iteration, envelope.chunk % FactorLayer::kFactors,
-                                       envelope.body, outbox.now);
+  const FrameStatus status =
+      layer.Add(worker, envelope.iteration, envelope.chunk % FactorLayer::kFactors, envelope.body,
+                outbox.now);
   if (!Accept(envelope, status, outbox) || !layer.complete()) return;
   UpdateLayer(envelope.bucket, layer, outbox,
               [this](const ChunkKey& key, Outbox& later) { Confirm(key, later); });

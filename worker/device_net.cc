@@ -39,7 +39,8 @@ DeviceNet::DeviceNet(const std::vector<Replica>& replicas, LocalReduction* reduc
       reduction_(reduction),
       most_passes_(most_passes),
       trace_(session.trace()),
-      deferred_(std::move(deferred)) {
+      deferred_(std::move(deferred)),
+      statistics_(*replicas[0].engine, session.recovers(), replicas[0].device) {
   for (const Replica& replica : replicas) {
     Member& member = replicas_.emplace_back();
     member.device = replica.device;
@@ -301,7 +302,30 @@ void DeviceNet::PlanChanged() {
 // The passes that are under way read values that the session is about to change, and copies write
 // gradients where those of an iteration that is done again will be.
 void DeviceNet::Abandon() {
-  WaitAll();
+  Guard([&] {
+    AwaitLaunches();
+    abandoned_.reset();
+    ends_.clear();
+    std::vector<ArrivalThread::Moment> moments;
+    for (const Member& replica : replicas_) {
+      Device& device = replica.device->device();
+      for (const DeviceStream stream :
+           {replica.device->stream(), device.copy_stream(CopyDirection::kToHost),
+            device.copy_stream(CopyDirection::kToDevice), device.update_stream()}) {
+        device.Record(*ends_.emplace_back(device.MakeEvent()), stream);
+        moments.push_back({&device, ends_.back().get()});
+      }
+    }
+    abandoned_.emplace(session_.exchange());
+    abandoned_->Expect(0, std::move(moments));
+    std::vector<int> came;
+    session_.exchange().WaitUntil(
+        [&] {
+          abandoned_->Take(came);
+          return !came.empty();
+        },
+        "the devices to finish an iteration that is to be done again");
+  });
   staging_.reset();
 }
 

@@ -59,7 +59,7 @@ class DeviceNet : public WorkerNet {
   void SyncToHost() override;
   void PlanChanged() override;
   void Abandon() override;
-  ComputeDevice* compute_device() override { return replicas_[0].device; }
+  KeptStatistics& statistics() override { return statistics_; }
 
   float Loss() override;
   std::string FirstNotFinite() override;
@@ -115,7 +115,11 @@ class DeviceNet : public WorkerNet {
   std::unique_ptr<DeferredLayers> deferred_;
   std::vector<Member> replicas_;
   std::vector<DeviceStream> streams_;
+  KeptStatistics statistics_;
   std::unique_ptr<DeviceStaging> staging_;
+  // Of Abandon: the ends of all streams. A device that hangs is waited for by nobody else.
+  std::vector<std::unique_ptr<DeviceEvent>> ends_;
+  std::optional<ArrivalThread> abandoned_;
 };
 
 }  // namespace poseidon

@@ -27,7 +27,8 @@ HostNet::HostNet(Engine& engine, WorkerSession& session, int64_t most_passes,
     : engine_(engine),
       session_(session),
       most_passes_(most_passes),
-      deferred_(std::move(deferred)) {
+      deferred_(std::move(deferred)),
+      statistics_(engine, session.recovers(), nullptr) {
   BindParameters();
 }
 

@@ -37,7 +37,7 @@ class HostNet : public WorkerNet {
   void SyncToHost() override {}  // nothing is elsewhere
   void PlanChanged() override;
   void Abandon() override {}
-  ComputeDevice* compute_device() override { return nullptr; }
+  KeptStatistics& statistics() override { return statistics_; }
 
   float Loss() override { return engine_.loss(); }
   std::string FirstNotFinite() override { return engine_.FirstNotFinite(); }
@@ -52,6 +52,7 @@ class HostNet : public WorkerNet {
   WorkerSession& session_;
   int64_t most_passes_;
   std::unique_ptr<DeferredLayers> deferred_;
+  KeptStatistics statistics_;
   std::vector<float> pass_gradient_;  // what one pass of several adds to a layer's
 };
 

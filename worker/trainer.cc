@@ -23,8 +23,7 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       model_(model),
       options_(options),
       snapshots_(options.snapshots),
-      statistics_(session.recovers() ? net.engine().Statistics() : std::vector<std::span<float>>(),
-                  net.compute_device()),
+      statistics_(net.statistics()),
       first_iteration_(session.iteration()),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   SetFirstValues();

@@ -97,7 +97,7 @@ class Trainer {
   const ModelSpec& model_;
   TrainerOptions options_;
   Snapshots snapshots_;
-  KeptStatistics statistics_;  // in a job that recovers
+  KeptStatistics& statistics_;  // the net's
   int64_t first_iteration_;
   int64_t counted_passes_;  // images_ is of the passes before
   int64_t images_ = 0;

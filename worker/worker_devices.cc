@@ -15,15 +15,25 @@ namespace {
 constexpr const char* kStartAgain =
     "; the job goes on when another process takes this worker's place: start it again";
 
-bool OneHasFailed(const WorkerDevices& devices) {
-  for (const auto& device : devices.devices) {
-    try {
-      device->device().Check();
-    } catch (const Error&) {
-      return true;
-    }
+template <typename Call>
+bool Throws(const Call& call) {
+  try {
+    call();
+  } catch (const std::exception&) {
+    return true;
   }
   return false;
+}
+
+// Whether it is a device that ends the training: it has failed, or does not answer.
+bool IsOfDevice(const Error& error, const WorkerDevices& devices) {
+  if (devices.devices.empty()) return false;
+  if (error.exit_code() == ExitCode::kDeadlineExceeded) return true;
+  const auto& all = devices.devices;
+  const auto failed = [](const auto& device) { return Throws([&] { device->device().Check(); }); };
+  // A host's device fails of what its engine throws, too, and then those that wait for it.
+  const auto threw = [](const auto& device) { return Throws([&] { device->RethrowFromWork(); }); };
+  return std::ranges::any_of(all, failed) && std::ranges::none_of(all, threw);
 }
 
 }  // namespace
@@ -92,7 +102,7 @@ std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engin
 
 void FailTraining(const std::string& name, const WorkerDevices& devices, WorkerSession& session,
                   const Error& error) {
-  const bool lost = session.recovers() && OneHasFailed(devices);
+  const bool lost = session.recovers() && IsOfDevice(error, devices);
   lost ? session.GiveUp(error) : session.Fail(error);
   if (devices.devices.empty()) return;
   session.Stop();

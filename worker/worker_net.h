@@ -16,8 +16,8 @@
 #include <string>
 
 #include "caffe_adapter/files/caffemodel.h"
-#include "worker/compute_device.h"
 #include "worker/engine/engine.h"
+#include "worker/engine/kept_statistics.h"
 
 namespace poseidon {
 
@@ -71,9 +71,8 @@ class WorkerNet {
   // The job goes back (Rewound): what has been asked for is no longer wanted. Returns when none of
   // it is under way, so that the session may change its memory. PlanChanged is next.
   virtual void Abandon() = 0;
-  // Where the first replica's engine, and so its Statistics, has its memory; null: on the host, and
-  // it computes on this thread.
-  virtual ComputeDevice* compute_device() = 0;
+  // The first replica's; in a job that does not go back there are none.
+  virtual KeptStatistics& statistics() = 0;
 
   // The loss of the forward pass before. Waits for that pass; a net that runs ahead is asked when
   // the backward pass has been asked for, and goes on with that meanwhile.

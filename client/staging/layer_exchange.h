@@ -56,7 +56,7 @@ class LayerExchange {
   // Handles what comes until done() says so. Asks that first, then after whatever has come, after a
   // Wake (also one from before the call), and several times a second, so that it can throw for
   // other reasons. Throws Error if the job ends, and DeadlineExceeded, naming `waiting_for`, if it
-  // takes too long.
+  // takes too long; and Rewound, but not to who has been told so already.
   virtual void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) = 0;
   // From any thread; returns at once.
   virtual void Wake() = 0;

@@ -24,8 +24,9 @@ struct Fault {
   int devices = 1;
   std::function<void(TestCase& test)> plant = {};
   bool recovers = false;
-  // Makes work that fails, on the device of replica 0.
+  // Of replica 0: its device fails at some work; its engine fails.
   bool kernel = false;
+  std::function<void(ArithmeticEngine& engine)> engine = {};
   ExitCode code = ExitCode::kFailure;
   std::string says{};  // a regular expression
 };
@@ -80,6 +81,24 @@ const Fault kFaults[] = {
      .kernel = true,
      .code = ExitCode::kGivenUp,
      .says = "gradient of layer fc.* host device has failed: trap; .* start it again"},
+    {.name = "CopyToHostHangsAndTheJobGoesOn",
+     .plant =
+         [](TestCase& t) { t.device.before_copy = OnThirdCopyOf(CopyDirection::kToHost, Hang); },
+     .recovers = true,
+     .code = ExitCode::kGivenUp,
+     .says = "start it again"},
+    // These are no device's, though it does nothing behind them.
+    {.name = "DataThatCannotBeReadEndTheJobThatRecovers",
+     .devices = 2,
+     .recovers = true,
+     .engine = [](ArithmeticEngine& engine) { engine.fails_at = 2; },
+     .code = ExitCode::kDataError,
+     .says = "record 17 is lost"},
+    {.name = "ALossThatIsNoNumberEndsTheJobThatRecovers",
+     .devices = 2,
+     .recovers = true,
+     .engine = [](ArithmeticEngine& engine) { engine.diverges_at = 2; },
+     .says = "iteration 2"},
     {.name = "KernelOfOneOfSeveralFails",
      .devices = 4,
      .kernel = true,
@@ -112,8 +131,9 @@ void TrainWith(const Fault& fault) {
   RunOverSockets(test.cluster.job, nullptr, [&](WorkerSessionOptions options) {
     options.goes_back = fault.recovers;
     return TrainWorker(test, options, [&](int replica, ArithmeticEngine& engine) {
-      if (!fault.kernel || replica != 0) return;
-      engine.device_fails_at = 2;
+      if (replica != 0) return;
+      if (fault.kernel) engine.device_fails_at = 2;
+      if (fault.engine) fault.engine(engine);
     });
   });
 }

@@ -16,14 +16,18 @@
 #include <vector>
 
 #include "worker/compute_device.h"
+#include "worker/engine/engine.h"
 
 namespace poseidon {
 
 class KeptStatistics {
  public:
   // Of the memory of an engine (Engine::Statistics), which computes on `device`, or, if that is
-  // null, on this thread. Both outlive this.
+  // null, on this thread. Both outlive this, and this outlives what the device was asked for.
   KeptStatistics(std::vector<std::span<float>> statistics, ComputeDevice* device);
+  // Likewise, where `kept` says so; else of none.
+  KeptStatistics(const Engine& engine, bool kept, ComputeDevice* device)
+      : KeptStatistics(kept ? engine.Statistics() : std::vector<std::span<float>>(), device) {}
 
   // Of all, in order. 0: the net has none, and nothing here has an effect.
   size_t floats() const { return floats_; }

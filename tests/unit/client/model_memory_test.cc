@@ -53,5 +53,21 @@ TEST(ModelMemory, HasRoomForAGradientThatTheHostRebuilds) {
   EXPECT_EQ(mean.bucket(0).optimizer_state[0].size(), kParameters);
 }
 
+// What a codec has not sent goes back on the host, so in a job that recovers it is packed there.
+TEST(ModelMemory, DevicesPackWhatNothingIsLeftOf) {
+  for (const WireCodec codec : {FP16, INT8, ONE_BIT, TOP_K}) {
+    for (const bool recovers : {false, true}) {
+      wire::PlanAndModel plan = FactorPlan("SGD", false);
+      BucketPlan& bucket = *plan.mutable_plan()->mutable_buckets(0);
+      bucket.set_scheme(PS);
+      bucket.set_codec(codec);
+      const ModelMemory memory(plan,
+                               {.phantom = false, .recovers = recovers, .devices = {.pack = true}});
+      EXPECT_EQ(memory.bucket(0).packed.empty(), recovers && codec != FP16)
+          << WireCodec_Name(codec) << (recovers ? ", recovers" : "");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace poseidon

@@ -113,8 +113,9 @@ TEST(CombinationsTest, RecoveryNeedsNothingThatALostNodeAloneHas) {
     EXPECT_EQ(RefusedUnderRecovery(fields, Recovery::NONE), "") << fields;
   }
   for (const std::string fields :
-       {"", "training { device: CUDA }", "communication { update_at: WORKERS }", "communication { policy: ALL_PS codec: FP16 }",
-        "communication { codec: ONE_BIT }", "communication { policy: ALL_PS codec: TOP_K }",
+       {"", "training { device: CUDA }", "communication { update_at: WORKERS }",
+        "communication { policy: ALL_PS codec: FP16 }", "communication { codec: ONE_BIT }",
+        "communication { policy: ALL_PS codec: TOP_K }",
         "communication { policy: ALL_PS codec: INT8 }",
         "communication { policy: ALL_RING deterministic: true }",
         "communication { policy: ALL_SFB }", "communication { policy: TIME }",

@@ -273,8 +273,8 @@ class FactorLayerBackupTest : public testing::Test {
   static std::vector<Envelope> Gather(Shard& owner, int64_t iteration) {
     std::vector<Envelope> sent;
     const auto receive = [&](int worker, uint32_t factor, const Floats& floats) {
-      const auto& more = owner.Receive(
-          ShardFrame(MessageKind::kFactors, worker, iteration, Body(floats), factor));
+      const auto& more =
+          owner.Receive(ShardFrame(MessageKind::kFactors, worker, iteration, Body(floats), factor));
       sent.insert(sent.end(), more.begin(), more.end());
     };
     receive(1, 0, {1, -1});
