@@ -13,6 +13,9 @@ namespace {
 // Envelopes of the job that a traitor has seen, of which it makes its own.
 constexpr size_t kRemembered = 200;
 
+// Above the numbers of all kinds (transport/envelope.h).
+constexpr int kMostKinds = 100;
+
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
@@ -58,6 +61,11 @@ class Sender : public Actor {
 }  // namespace
 
 Traitor::Traitor(Draw draw, SimulatedClusterOptions& options) : draw_(std::move(draw)) {
+  // Of another kind a node takes none from outside.
+  for (int kind = 0; kind < kMostKinds; ++kind) {
+    if (IsWireKind(static_cast<MessageKind>(kind)))
+      kinds_.push_back(static_cast<MessageKind>(kind));
+  }
   for (const NodeSpec& node : options.layout.nodes) nodes_.push_back(node.id);
   // Only so that the filter is asked, which never says yes.
   options.network.faults.drop = 1;
@@ -99,9 +107,7 @@ void Traitor::Send(SimulatedCluster& cluster) {
 void Traitor::Change(Envelope& envelope) {
   switch (Roll(10)) {
     case 0:
-      do {
-        envelope.kind = static_cast<MessageKind>(Roll(50));
-      } while (!IsWireKind(envelope.kind));  // of another kind a node takes none from outside
+      envelope.kind = kinds_[Roll(static_cast<int>(kinds_.size()))];
       break;
     case 1:
       envelope.from.node = AnyNode();
@@ -134,7 +140,9 @@ void Traitor::Change(Envelope& envelope) {
 
 int64_t Traitor::AnyNumber(int64_t from) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  return Pick<int64_t>({from - 1, from + 1, 0, -1, 2 * from, kMost, -kMost, kMost / 4,
+  const auto number = static_cast<uint64_t>(from);  // for which too large is no error
+  return Pick<int64_t>({static_cast<int64_t>(number - 1), static_cast<int64_t>(number + 1), 0, -1,
+                        static_cast<int64_t>(2 * number), kMost, -kMost, kMost / 4,
                         int64_t{1} << 31, static_cast<int64_t>(draw_(1000))});
 }
 

@@ -56,6 +56,7 @@ class Traitor {
                       const google::protobuf::FieldDescriptor& field);
 
   Draw draw_;
+  std::vector<MessageKind> kinds_;  // that may come from another node
   std::vector<NodeId> nodes_;
   std::deque<Envelope> seen_;
   std::string said_;
