@@ -263,12 +263,9 @@ void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::stri
     const std::optional<Envelope> envelope = NextInTick(deadline, waiting_for);
     if (!envelope) continue;
     if (envelope->kind == MessageKind::kEnd) ThrowEnd(*envelope);
-    const bool knows = rewound_;
-    try {
-      Handle(*envelope);
-    } catch (const Rewound&) {
-      if (!knows) throw;
-    }
+    const bool before = std::exchange(going_back_, going_back_ || rewound_);  // who knows it
+    Handle(*envelope);
+    going_back_ = before;
   }
   Note(Activity::kComputing);
 }
@@ -499,7 +496,5 @@ void WorkerSession::Fail(const Error& error) {
   });
   GiveUp(error);
 }
-
-void WorkerSession::GiveUp(const Error& error) { events_->Write(error.exit_code(), error.what()); }
 
 }  // namespace poseidon

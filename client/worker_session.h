@@ -212,7 +212,7 @@ class WorkerSession {
   void Fail(const Error& error);
   // Tells nobody, so that the others, in a job that recovers, take the worker for lost. Only its
   // last events are written.
-  void GiveUp(const Error& error);
+  void GiveUp(const Error& error) { events_->Write(error.exit_code(), error.what()); }
 
   // Sends what is still to be sent, and takes no part in the job any more: after Fail or GiveUp,
   // where the session can't be destroyed.

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/local_reduction.h"
-#include "worker/compute_device.h"
+#include "worker/engine/compute_device.h"
 #include "worker/worker_devices.h"
 
 namespace poseidon {

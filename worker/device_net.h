@@ -21,7 +21,7 @@
 #include "client/staging/stream_trace.h"
 #include "client/worker_session.h"
 #include "device/local_reduction.h"
-#include "worker/compute_device.h"
+#include "worker/engine/compute_device.h"
 #include "worker/worker_net.h"
 
 namespace poseidon {

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "device/local_reduction.h"
 #include "proto/job_config.h"
-#include "worker/compute_device.h"
+#include "worker/engine/compute_device.h"
 #include "worker/engine_config.h"
 #include "worker/worker_net.h"
 

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "worker/compute_device.h"
+#include "worker/engine/compute_device.h"
 #include "worker/engine/engine.h"
 
 namespace poseidon {

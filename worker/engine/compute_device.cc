@@ -1,4 +1,4 @@
-#include "worker/compute_device.h"
+#include "worker/engine/compute_device.h"
 
 #include <utility>
 
