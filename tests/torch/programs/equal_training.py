@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import pathlib
 import sys
+import time
 from typing import Callable, List
 
 import torch
@@ -27,6 +28,9 @@ from models import (
 )
 
 ITERATIONS = 24
+# By when the layers' times have been measured, which the scheduler makes another plan by.
+MEASURED = 20
+PATIENCE = 60  # seconds
 SAMPLES = 64  # of the whole batch
 
 
@@ -87,11 +91,14 @@ def batches(case: Case, iteration: int, rank: int, ranks: int):
         yield inputs[part], targets[part]
 
 
-def train(case, model, optimizer, rank, ranks, no_sync) -> List[float]:
-    """The losses of the whole batch, as rank `rank` of `ranks` sees its part of it."""
+def train(case, model, optimizer, rank, ranks, no_sync, midway=None) -> List[float]:
+    """The losses of the whole batch, as rank `rank` of `ranks` sees its part of it; calls `midway` when the
+    layers' times have been measured."""
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=10, gamma=0.7)
     losses = []
     for iteration in range(ITERATIONS):
+        if midway and iteration == MEASURED:
+            midway()
         optimizer.zero_grad()
         loss = 0.0
         parts = list(batches(case, iteration, rank, ranks))
@@ -132,13 +139,29 @@ def by_poseidon(case: Case, out: pathlib.Path, number: int):
     optimizer = psd.distribute(
         model, optimizer, example=example, overlap=case.overlap, **dict(case.options)
     )
-    losses = train(case, model, optimizer, psd.rank(), psd.size(), psd.no_sync)
+    expected = "SFB" if case.factors else "" if case.options else "with measured layer times"
+    log = out / f"job-{number}/scheduler.log"
+
+    def midway():
+        """The training is not over before the scheduler has planned, which takes its time."""
+        deadline = time.monotonic() + PATIENCE
+        while expected not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    losses = train(
+        case,
+        model,
+        optimizer,
+        psd.rank(),
+        psd.size(),
+        psd.no_sync,
+        midway if dist.get_rank() == 0 else None,
+    )
     state = {name: value.clone() for name, value in model.state_dict().items()}
     assert list(state) == names, "the names in state_dict have changed"
     psd.shutdown()
     if dist.get_rank() == 0:
-        said = (out / f"job-{number}/scheduler.log").read_text()
-        expected = "SFB" if case.factors else "" if case.options else "with measured layer times"
+        said = log.read_text()
         assert expected in said, f"{case.name}: {expected} is not what happened\n{said}"
     return mean_over_ranks(losses), state
 
