@@ -106,6 +106,7 @@ void WorkerProtocol::Declare(const ModelSpec& model, const wire::TrainingInputs&
   *declaration.mutable_inputs() = inputs;
   Envelope envelope = MakeEnvelope(MessageKind::kDeclareModel, kScheduler, declaration);
   declaration_ = envelope.body;
+  first_iteration_ = inputs.first_iteration();
   SendToScheduler(std::move(envelope), outbox);
   phase_ = Phase::kPlanning;
   if (plan_waits_) OnPlan();
@@ -124,12 +125,25 @@ void WorkerProtocol::OnPlan() {
   progress_.emplace(plan(), context().rule.type != "MeanGradient" && plan().local_steps() <= 1);
   if (!first) TakeStart(before);
   iteration_ = plan().start_iteration();
+  if (first) CheckStart();
   declaration_ = {};
   report_ = {};
   statistics_.reset();
   while (!done_.empty() && done_.back().iteration() >= iteration_) done_.pop_back();
   left_ = false;
   phase_ = Phase::kPreparing;
+}
+
+// Somebody else may have declared under this worker's name.
+void WorkerProtocol::CheckStart() const {
+  const bool own = context_->publishes_start() && plan().holders().empty();
+  if (!own || iteration_ == first_iteration_) return;
+  throw Error(ExitCode::kProtocolError,
+              "the plan starts at iteration " + std::to_string(iteration_) +
+                  ", but this worker, from which all get what it starts with, has said that it has "
+                  "that of iteration " +
+                  std::to_string(first_iteration_) +
+                  "; see that no other process has its rank, and start the job again");
 }
 
 void WorkerProtocol::TakeStart(const std::shared_ptr<SyncContext>& before) {

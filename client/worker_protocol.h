@@ -156,6 +156,8 @@ class WorkerProtocol {
   void OnPlan();
   void OnHold(const Envelope& envelope);
   // What the plan starts with is put into its memory, from that of the plan before.
+  // Throws Error if the first plan starts with what this worker should have and has not.
+  void CheckStart() const;
   void TakeStart(const std::shared_ptr<SyncContext>& before);
   // Likewise, in memory of its own, after a hold.
   void TakeStartAfterHold(const std::shared_ptr<SyncContext>& before);
@@ -189,6 +191,7 @@ class WorkerProtocol {
   wire::WorkerReport past_plans_;  // buckets, peers and dropped frames of the plans before this one
   // What has been said to the scheduler and may have to be said to another one.
   Payload declaration_;                // until there is a plan
+  int64_t first_iteration_ = 0;        // that was declared
   std::deque<wire::Progress> done_;    // the last iterations, in a job that recovers
   ComputeSpread spread_;               // of all that this process has done
   Payload report_;                     // in kFinished

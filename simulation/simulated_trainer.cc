@@ -85,7 +85,7 @@ void SimulatedTrainer::Proceed(Outbox& outbox) {
     case Phase::kPreparing:
       return OnPlan(outbox);
     case Phase::kTraining:
-      if (protocol_.iteration() == options_.work->iterations || protocol_.stops()) {
+      if (protocol_.iteration() >= options_.work->iterations || protocol_.stops()) {
         if (AllReady()) Finish(outbox);
         return;
       }

@@ -185,6 +185,14 @@ TEST_F(WorkerProtocolTest, StartsStepByStep) {
                                   MessageKind::kPublishInitial, MessageKind::kPublishInitial));
 }
 
+TEST_F(WorkerProtocolTest, APlanThatStartsWithWhatTheWorkerHasNotIsRefused) {
+  Join();
+  wire::TrainingInputs inputs;
+  inputs.set_first_iteration(40);
+  protocol_.Declare(ModelSpec(), inputs, outbox_);
+  EXPECT_THROW(GivePlan(TwoLayers(0, 41, true)), Error);
+}
+
 TEST_F(WorkerProtocolTest, DeclaresAgainToTheSchedulerOfALaterView) {
   Join();
   Join();
