@@ -210,10 +210,10 @@ Envelope WorkerSession::Next(Time deadline, const std::string& waiting_for) {
   return envelope;
 }
 
-void WorkerSession::Handle(const Envelope& envelope) {
+void WorkerSession::Handle(const Envelope& envelope, bool knows) {
   if (envelope.kind == MessageKind::kBucketFresh) exchange_times_.Fresh(envelope.happened);
   Do([&](Outbox& outbox) { protocol_.Receive(envelope, outbox); });
-  if (protocol_.phase() == Phase::kHeld && !going_back_) {
+  if (protocol_.phase() == Phase::kHeld && !going_back_ && !knows) {
     rewound_ = true;
     throw Rewound();
   }
@@ -256,16 +256,15 @@ void WorkerSession::AwaitEndOf(Phase phase, Duration timeout, const std::string&
 }
 
 void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
-  const Time deadline = FreshDeadline();
+  // Whoever goes back is given up by the scheduler before that.
+  const Time deadline = rewound_ ? SteadyNow() + RecoveryPatience() : FreshDeadline();
   if (done()) return;
   NoteWait(kAnyLayer);
   while (!done()) {
     const std::optional<Envelope> envelope = NextInTick(deadline, waiting_for);
     if (!envelope) continue;
     if (envelope->kind == MessageKind::kEnd) ThrowEnd(*envelope);
-    const bool before = std::exchange(going_back_, going_back_ || rewound_);  // who knows it
-    Handle(*envelope);
-    going_back_ = before;
+    Handle(*envelope, /*knows=*/rewound_);
   }
   Note(Activity::kComputing);
 }

@@ -235,7 +235,8 @@ class WorkerSession {
   Envelope Next(Time deadline, const std::string& waiting_for);
   // Likewise, but the end of the job is an envelope like any other.
   Envelope NextOrEnd(Time deadline, const std::string& waiting_for);
-  void Handle(const Envelope& envelope);
+  // Throws Rewound if the job goes back, unless the program `knows` it.
+  void Handle(const Envelope& envelope, bool knows = false);
   // What the job's end, or this worker's, is to the program.
   [[noreturn]] void ThrowEnd(const Envelope& envelope);
   // Asks the program whether it wants to leave.

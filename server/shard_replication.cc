@@ -2,6 +2,7 @@
 #include "server/shard_actor.h"
 
 namespace poseidon {
+
 void ShardActor::OnServerFrame(const Envelope& envelope, Outbox& outbox) {
   // Of factors the chunk says whose they are, and all chunks are kept by the same two.
   const bool factors = envelope.kind == MessageKind::kFactors;

@@ -23,7 +23,6 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       model_(model),
       options_(options),
       snapshots_(options.snapshots),
-      statistics_(net.statistics()),
       first_iteration_(session.iteration()),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   SetFirstValues();
@@ -113,7 +112,7 @@ wire::WorkerReport Trainer::Train() {
 void Trainer::GoBack() {
   net_.Abandon();
   session_.GoBack();
-  statistics_.GoBack(session_.iteration());
+  net_.statistics().GoBack(session_.iteration());
   TakePlan();
   if (begin_ == Time{}) begin_ = SteadyNow();
   if (timer_) timer_ = MakeTimer();
@@ -147,11 +146,12 @@ void Trainer::CountImages() {
 }
 
 void Trainer::ExchangeStatistics() {
-  if (statistics_.floats() == 0) return;
-  if (session_.sends_statistics()) session_.SendStatistics(statistics_.Copy());
+  KeptStatistics& statistics = net_.statistics();
+  if (statistics.floats() == 0) return;
+  if (session_.sends_statistics()) session_.SendStatistics(statistics.Copy());
   if (session_.awaits_statistics()) {
-    statistics_.Set(session_.AwaitStatistics(statistics_.floats()));
-    LOG(INFO) << "has another worker's statistics, of " << statistics_.floats() << " numbers";
+    statistics.Set(session_.AwaitStatistics(statistics.floats()));
+    LOG(INFO) << "has another worker's statistics, of " << statistics.floats() << " numbers";
   }
 }
 
@@ -164,7 +164,7 @@ wire::WorkerReport Trainer::TrainToEnd() {
 }
 
 wire::WorkerReport Trainer::Report() {
-  statistics_.Keep(session_.iteration());
+  net_.statistics().Keep(session_.iteration());
   WaitForAllLayers();
   net_.Synchronize();  // the last values' way to devices is part of training
   const Duration training = SteadyNow() - begin_ - testing_;
@@ -190,7 +190,7 @@ wire::WorkerReport Trainer::Report() {
 
 void Trainer::RunIteration() {
   const int64_t iteration = session_.iteration();
-  statistics_.Keep(iteration);
+  net_.statistics().Keep(iteration);
   const bool first = iteration == first_iteration_;
   const Duration testing = testing_;
   loading_ = {};

@@ -13,7 +13,6 @@
 #include "client/pace/layer_timer.h"
 #include "client/worker_session.h"
 #include "proto/wire.pb.h"
-#include "worker/engine/kept_statistics.h"
 #include "worker/pass_schedule.h"
 #include "worker/snapshots.h"
 #include "worker/worker_net.h"
@@ -97,7 +96,6 @@ class Trainer {
   const ModelSpec& model_;
   TrainerOptions options_;
   Snapshots snapshots_;
-  KeptStatistics& statistics_;  // the net's
   int64_t first_iteration_;
   int64_t counted_passes_;  // images_ is of the passes before
   int64_t images_ = 0;

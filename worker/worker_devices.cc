@@ -25,10 +25,8 @@ bool Throws(const Call& call) {
   return false;
 }
 
-// Whether it is a device that ends the training: it has failed, or does not answer.
-bool IsOfDevice(const Error& error, const WorkerDevices& devices) {
-  if (devices.devices.empty()) return false;
-  if (error.exit_code() == ExitCode::kDeadlineExceeded) return true;
+// Whether it is a device that has failed, and so ends the training.
+bool OneHasFailed(const WorkerDevices& devices) {
   const auto& all = devices.devices;
   const auto failed = [](const auto& device) { return Throws([&] { device->device().Check(); }); };
   // A host's device fails of what its engine throws, too, and then those that wait for it.
@@ -102,11 +100,14 @@ std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engin
 
 void FailTraining(const std::string& name, const WorkerDevices& devices, WorkerSession& session,
                   const Error& error) {
-  const bool lost = session.recovers() && IsOfDevice(error, devices);
-  lost ? session.GiveUp(error) : session.Fail(error);
+  if (session.recovers() && OneHasFailed(devices)) {
+    session.GiveUp(error);
+    session.Stop();
+    EndAtOnce(name, Error(ExitCode::kGivenUp, std::string(error.what()) + kStartAgain));
+  }
+  session.Fail(error);
   if (devices.devices.empty()) return;
   session.Stop();
-  if (lost) EndAtOnce(name, Error(ExitCode::kGivenUp, std::string(error.what()) + kStartAgain));
   EndAtOnce(name, error);
 }
 

@@ -50,9 +50,8 @@ std::unique_ptr<WorkerNet> MakeWorkerNet(const std::vector<std::unique_ptr<Engin
 // ends, as program `name`, with the error's exit code and without another destructor: those of a
 // net wait for its devices, one of which may never answer again, and what libraries give back to a
 // device that has failed may throw.
-// Where a device has failed, or does not answer, and the job goes on after a loss nobody is told,
-// and the exit code is kGivenUp: to the others the worker is lost, and who keeps daemons starts
-// another.
+// Where a device has failed and the job goes on after a loss nobody is told, and the exit code is
+// kGivenUp: to the others the worker is lost, and who keeps daemons starts another.
 void FailTraining(const std::string& name, const WorkerDevices& devices, WorkerSession& session,
                   const Error& error);
 

@@ -23,11 +23,11 @@ struct Fault {
   Communication::Policy policy = Communication::ALL_PS;
   int devices = 1;
   std::function<void(TestCase& test)> plant = {};
-  bool recovers = false;
-  // Of replica 0: its device fails at some work; its engine fails.
-  bool kernel = false;
+  // Of replica 0: its engine fails; its device fails at some work.
   std::function<void(ArithmeticEngine& engine)> engine = {};
   ExitCode code = ExitCode::kFailure;
+  bool recovers = false;
+  bool kernel = false;
   std::string says{};  // a regular expression
 };
 
@@ -77,27 +77,21 @@ const Fault kFaults[] = {
      .kernel = true,
      .says = "host device has failed: trap"},
     {.name = "KernelFailsAndTheJobGoesOn",
+     .code = ExitCode::kGivenUp,
      .recovers = true,
      .kernel = true,
-     .code = ExitCode::kGivenUp,
      .says = "gradient of layer fc.* host device has failed: trap; .* start it again"},
-    {.name = "CopyToHostHangsAndTheJobGoesOn",
-     .plant =
-         [](TestCase& t) { t.device.before_copy = OnThirdCopyOf(CopyDirection::kToHost, Hang); },
-     .recovers = true,
-     .code = ExitCode::kGivenUp,
-     .says = "start it again"},
     // These are no device's, though it does nothing behind them.
     {.name = "DataThatCannotBeReadEndTheJobThatRecovers",
      .devices = 2,
-     .recovers = true,
      .engine = [](ArithmeticEngine& engine) { engine.fails_at = 2; },
      .code = ExitCode::kDataError,
+     .recovers = true,
      .says = "record 17 is lost"},
     {.name = "ALossThatIsNoNumberEndsTheJobThatRecovers",
      .devices = 2,
-     .recovers = true,
      .engine = [](ArithmeticEngine& engine) { engine.diverges_at = 2; },
+     .recovers = true,
      .says = "iteration 2"},
     {.name = "KernelOfOneOfSeveralFails",
      .devices = 4,
@@ -144,6 +138,63 @@ TEST_P(DeviceFaults, EndTheProcessWithACodeAndTheLayer) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const Fault& fault = GetParam();
   EXPECT_EXIT(TrainWith(fault), testing::ExitedWithCode(static_cast<int>(fault.code)), fault.says);
+}
+
+// Two workers of a job that recovers, in which nobody takes a lost one's place.
+TestCase Recovering() {
+  TestCase test;
+  test.cluster = MixedTraining(1000, {});
+  Job& job = test.cluster.job;
+  job.mutable_cluster()->set_workers(2);
+  job.mutable_cluster()->set_join_deadline_seconds(6);
+  job.mutable_communication()->set_policy(Communication::ALL_PS);
+  job.mutable_communication()->set_stall_deadline_seconds(kStallDeadlineSeconds);
+  job.mutable_communication()->set_heartbeat_deadline_seconds(3);
+  job.mutable_recovery()->set_mode(Recovery::REPLACE);
+  job.mutable_recovery()->set_replacement_deadline_seconds(1);
+  test.like_a_gpu = true;
+  test.ends_at_once = true;
+  test.trainer.max_iter = test.cluster.work.iterations;
+  return test;
+}
+
+// A device of one of the two hangs: the others go on without that worker, which hears it.
+TEST(DeviceLosses, AWorkerWhoseDeviceHangsIsGivenUp) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto train = [] {
+    TestCase test = Recovering();
+    test.device.before_copy = OnThirdCopyOf(CopyDirection::kToHost, Hang);
+    RunOverSockets(test.cluster.job, nullptr, [&](WorkerSessionOptions options) {
+      options.goes_back = true;
+      return TrainWorker(test, options, nullptr);
+    });
+  };
+  EXPECT_EXIT(train(), testing::ExitedWithCode(static_cast<int>(ExitCode::kGivenUp)),
+              "the job goes on without this node");
+}
+
+// The other worker dies, and the job ends: that is told as it is, not as a device's failure.
+TEST(DeviceLosses, AJobThatEndsIsNoDevicesFault) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  struct Dies : std::exception {};
+  const auto train = [] {
+    const TestCase test = Recovering();
+    RunOverSockets(test.cluster.job, nullptr, [&](WorkerSessionOptions options) {
+      options.goes_back = true;
+      const bool mortal = options.wanted_rank == 1;
+      try {
+        return TrainWorker(test, options, [&](int, ArithmeticEngine& engine) {
+          engine.at_step = [mortal](int64_t pass, int, bool) {
+            if (mortal && pass == 2) throw Dies();
+          };
+        });
+      } catch (const Dies&) {
+        return Parameters();
+      }
+    });
+  };
+  EXPECT_EXIT(train(), testing::ExitedWithCode(static_cast<int>(ExitCode::kDeadlineExceeded)),
+              "nobody took the place");
 }
 
 INSTANTIATE_TEST_SUITE_P(Planted, DeviceFaults, testing::ValuesIn(kFaults),

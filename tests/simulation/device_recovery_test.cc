@@ -151,7 +151,7 @@ void ExpectNothingChanged(uint64_t begin, uint64_t end) {
     SCOPED_TRACE("worker " + std::to_string(death.rank) + " dies in pass " +
                  std::to_string(death.pass) + ", step " + std::to_string(death.step) +
                  (death.backward ? ", backward" : ""));
-    Life life{.death = death, .holds = seed % 3 > 0};
+    Life life{.death = death, .holds = random() % 3 > 0};
     EXPECT_EQ(TrainWithLives(test, life), undisturbed);
     if (testing::Test::HasFailure()) return;
   }
