@@ -28,6 +28,9 @@ namespace {
 
 // Until TCP knows the links, and every buffer has been touched once.
 constexpr int kLeastWarmUp = 5;
+// The scheduler measures workers of a balanced batch for 20 iterations, and goes over to other
+// parts where at least 20 are left (scheduler/stragglers/batch_balancer.h).
+constexpr int kBalancedWarmUp = 40;
 
 // The replay's, or, where the net is really trained, those that its solver asks for.
 struct Iterations {
@@ -81,7 +84,8 @@ void ThrowIf(const std::optional<std::string>& reason) {
 }
 
 Iterations IterationsOf(const ExperimentPoint& point, const ProcessOptions& options) {
-  return {std::max(kLeastWarmUp, WarmUpIterations(point.job)),
+  const bool balanced = point.job.training().batch() == Training::BALANCED;
+  return {std::max(balanced ? kBalancedWarmUp : kLeastWarmUp, WarmUpIterations(point.job)),
           std::max(point.iterations, options.iterations)};
 }
 

@@ -278,6 +278,36 @@ TEST_F(ExperimentTest, WhatIsKnownOfAConditionIsTheClusters) {
             KeyOf(unknown[0], ExperimentMode::kSimulate));
 }
 
+TEST_F(ExperimentTest, BalancedBatchesHelpWhereAWorkerIsSlow) {
+  const std::string net =
+      "name: \"t\" net { name: \"n\" replay { batch: 32"
+      "   layers { name: \"a\" parameters: 7 forward_ms: 20 backward_ms: 40 } } }"
+      " system { name: \"parts\" policy: \"WFBP\" batch: BALANCED";
+  const std::string sweep =
+      " sweep { workers: 4 cluster { disturbance { } } system: \"wfbp\" system: \"parts\" ";
+  const std::string slow = "deviation { worker: 2 compute_factor: 2 } ";
+  const auto milliseconds = [](const std::vector<ExperimentPoint>& points) {
+    std::vector<double> of;
+    for (const ExperimentPoint& point : points) of.push_back(1e3 * SimulatePoint(point).iteration);
+    return of;
+  };
+  for (const std::string known : {"", "known: true "}) {
+    const std::vector<double> of = milliseconds(
+        Points(net + " }" + sweep + "condition { name: \"c\" " + slow + known + "} }"));
+    ASSERT_EQ(of.size(), 2);
+    // The slow worker takes 60 ms twice; the others compute 37 samples, or 36, instead of 32.
+    EXPECT_NEAR(of[0], 120, 1) << known;
+    EXPECT_NEAR(of[1], 60 * 37 / 32.0, 1) << known;
+  }
+  const std::vector<double> alike = milliseconds(Points(net + " }" + sweep + "}"));
+  ASSERT_EQ(alike.size(), 2);
+  EXPECT_NEAR(alike[0], alike[1], 1e-9);
+  EXPECT_THAT(Refusal(net + " communication { staleness: 1 } }" + sweep + "}"),
+              HasSubstr("with training.batch BALANCED use 0"));
+  EXPECT_THAT(Refusal(net + " }" + sweep + "devices_per_worker: 2 }"),
+              HasSubstr("start a worker for each device"));
+}
+
 TEST_F(ExperimentTest, FiguresAreCheckedBeforeAnythingStarts) {
   const auto figure = [this](const std::string& fields) {
     return Refusal(kExperiment + std::string("figure { name: \"f\" ") + fields + " }");
