@@ -2,6 +2,8 @@
 
 #include <glog/logging.h>
 
+#include "transport/membership/member.h"
+
 namespace poseidon {
 namespace {
 
@@ -28,6 +30,12 @@ void ProgramFrame::OnMessage(const Envelope& envelope, Outbox& outbox) {
     outbox.Send(std::move(failed));
   }
   End(end, outbox.now);
+}
+
+void ProgramFrame::Fail(const Error& error, Outbox& outbox) {
+  OnMessage(MakeEnvelope(MessageKind::kFailed, Here(kApplicationLane),
+                         MakeEnd(error.exit_code(), error.what())),
+            outbox);
 }
 
 void ProgramFrame::End(const wire::End& end, Time now) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/time.h"
 #include "proto/journal.pb.h"
 #include "proto/wire.pb.h"
@@ -36,6 +37,8 @@ class ProgramFrame {
 
   // Handles kJoined, kEnd and kFailed; ignores others.
   void OnMessage(const Envelope& envelope, Outbox& outbox);
+  // What the program itself has failed by.
+  void Fail(const Error& error, Outbox& outbox);
   bool ended() const { return record_->end.has_value(); }
   const NodeRecord& record() const { return *record_; }
 

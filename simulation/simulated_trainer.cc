@@ -48,9 +48,13 @@ void SimulatedTrainer::OnMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kLeave) return protocol_.Leave(outbox);
   frame_.OnMessage(envelope, outbox);
   if (frame_.ended()) return;
-  protocol_.Receive(envelope, outbox);
-  if (protocol_.phase() == Phase::kHeld) Abandon(outbox);
-  Proceed(outbox);
+  try {
+    protocol_.Receive(envelope, outbox);
+    if (protocol_.phase() == Phase::kHeld) Abandon(outbox);
+    Proceed(outbox);
+  } catch (const Error& error) {
+    frame_.Fail(error, outbox);
+  }
 }
 
 void SimulatedTrainer::Abandon(Outbox& outbox) {

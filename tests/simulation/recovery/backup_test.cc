@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "tests/simulation/recovery/recovery_case.h"
+#include "tests/simulation/recovery/slow_seeds.h"
 
 namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
 constexpr uint64_t kQuickSeeds = 15;
-constexpr uint64_t kSeeds = 20000;
+constexpr uint64_t kSeeds = 1000;
 constexpr uint64_t kSpareSeeds = 20;
 
 using C = Communication;
@@ -102,9 +103,9 @@ TEST(BackupTest, LossesWithTheSchedulersChangeNothing) {
   ExpectRecoveries(0, kQuickSeeds / 3, 2, true);
 }
 TEST(BackupTest, SlowLossesChangeNothing) {
-  ExpectRecoveries(kQuickSeeds, kSeeds, 1);
-  ExpectRecoveries(kQuickSeeds, kSeeds, 4);
-  ExpectRecoveries(kQuickSeeds, kSeeds / 4, 2, true);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 1);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 4);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 2, true);
 }
 
 void ExpectLossAtAnyEnvelope(bool pairs) {

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "tests/simulation/recovery/recovery_case.h"
+#include "tests/simulation/recovery/slow_seeds.h"
 
 namespace poseidon {
 namespace {
 
 constexpr uint64_t kQuickSeeds = 12;
-constexpr uint64_t kSeeds = 5000;
+constexpr uint64_t kSeeds = 500;
 
 // By turns clipping, at a norm that most gradients, some or none exceed, LARS, and both.
 SimulatedClusterOptions Deferred(SimulatedClusterOptions options, uint64_t seed) {
@@ -62,9 +63,9 @@ TEST(DeferredRecoveryTest, LossesDuringRecoveryChangeNothing) {
 }
 
 TEST(DeferredRecoveryTest, SlowLossesChangeNothing) {
-  ExpectRecoveries(kQuickSeeds, kSeeds, 1, 0);
-  ExpectRecoveries(kQuickSeeds, kSeeds, 4, 0);
-  ExpectRecoveries(kQuickSeeds, kSeeds, 2, 1);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 1, 0);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 4, 0);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 2, 1);
 }
 
 void ExpectLossesAtAnyEnvelope(uint64_t first, uint64_t step, bool pairs) {
@@ -143,7 +144,7 @@ void ExpectShrinking(uint64_t begin, uint64_t end) {
 
 TEST(DeferredRecoveryTest, LossesLeaveTheOthersTraining) { ExpectShrinking(0, kQuickSeeds); }
 TEST(DeferredRecoveryTest, SlowLossesLeaveTheOthersTraining) {
-  ExpectShrinking(kQuickSeeds, kSeeds);
+  ExpectShrinking(kQuickSeeds, SlowSeeds(kSeeds));
 }
 
 // A worker comes and one leaves; every third job's learning rate changes with their number. All
@@ -178,7 +179,9 @@ void ExpectElastic(uint64_t begin, uint64_t end) {
 }
 
 TEST(DeferredRecoveryTest, WorkersComeAndLeave) { ExpectElastic(0, kQuickSeeds); }
-TEST(DeferredRecoveryTest, SlowWorkersComeAndLeave) { ExpectElastic(kQuickSeeds, kSeeds); }
+TEST(DeferredRecoveryTest, SlowWorkersComeAndLeave) {
+  ExpectElastic(kQuickSeeds, SlowSeeds(kSeeds));
+}
 
 }  // namespace
 }  // namespace poseidon

@@ -10,6 +10,7 @@
 
 #include "proto/plan_members.h"
 #include "tests/simulation/recovery/recovery_case.h"
+#include "tests/simulation/recovery/slow_seeds.h"
 
 namespace poseidon {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr uint64_t kQuickSeeds = 15;
-constexpr uint64_t kSeeds = 20000;
+constexpr uint64_t kSeeds = 1000;
 
 // Workers that come later than the others.
 constexpr int kNewcomers = 2;
@@ -135,7 +136,9 @@ void ExpectElastic(uint64_t begin, uint64_t end) {
 }
 
 TEST(ElasticTest, WorkersComeAndLeaveAtAnyTime) { ExpectElastic(0, kQuickSeeds); }
-TEST(ElasticTest, SlowWorkersComeAndLeaveAtAnyTime) { ExpectElastic(kQuickSeeds, kSeeds); }
+TEST(ElasticTest, SlowWorkersComeAndLeaveAtAnyTime) {
+  ExpectElastic(kQuickSeeds, SlowSeeds(kSeeds));
+}
 
 // Among losses, of the scheduler, too.
 void ExpectElasticWithLosses(uint64_t begin, uint64_t end) {
@@ -178,7 +181,7 @@ void ExpectElasticWithLosses(uint64_t begin, uint64_t end) {
 }
 
 TEST(ElasticTest, AmongLosses) { ExpectElasticWithLosses(0, kQuickSeeds); }
-TEST(ElasticTest, SlowAmongLosses) { ExpectElasticWithLosses(kQuickSeeds, kSeeds); }
+TEST(ElasticTest, SlowAmongLosses) { ExpectElasticWithLosses(kQuickSeeds, SlowSeeds(kSeeds)); }
 
 // A job of two workers, in which one more comes and one leaves; `then` happens to it.
 SimulatedClusterOptions TwoAndAnother(const SimulatedClusterOptions& tiny) {

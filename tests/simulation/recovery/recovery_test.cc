@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "tests/simulation/recovery/recovery_case.h"
+#include "tests/simulation/recovery/slow_seeds.h"
 
 namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
 constexpr uint64_t kQuickSeeds = 15;
-constexpr uint64_t kSeeds = 20000;
+constexpr uint64_t kSeeds = 1000;
 
 // With `schedulers` losses of the scheduler among those of others.
 void ExpectRecoveries(uint64_t begin, uint64_t end, int most_losses, int schedulers = 0) {
@@ -100,7 +101,7 @@ void ExpectLostFramesDoNotEndTheJob(uint64_t begin, uint64_t end) {
 TEST(RecoveryTest, LostFramesDoNotEndTheJob) { ExpectLostFramesDoNotEndTheJob(0, kQuickSeeds); }
 
 TEST(RecoveryTest, SlowLostFramesDoNotEndTheJob) {
-  ExpectLostFramesDoNotEndTheJob(kQuickSeeds, kSeeds / 10);
+  ExpectLostFramesDoNotEndTheJob(kQuickSeeds, SlowSeeds(kSeeds));
 }
 
 // When some workers have come to the end, the others have only so long; they may wait for a frame.
@@ -164,7 +165,7 @@ void ExpectHealedCutsChangeNothing(uint64_t begin, uint64_t end) {
 TEST(RecoveryTest, ACutThatHealsChangesNothing) { ExpectHealedCutsChangeNothing(0, kQuickSeeds); }
 
 TEST(RecoveryTest, SlowACutThatHealsChangesNothing) {
-  ExpectHealedCutsChangeNothing(kQuickSeeds, kSeeds / 10);
+  ExpectHealedCutsChangeNothing(kQuickSeeds, SlowSeeds(kSeeds));
 }
 
 // `scheduler`: it is one of the two that are lost.
@@ -206,7 +207,7 @@ TEST(RecoveryTest, TheSchedulersLossWhileThePlanChangesChangesNothing) {
 }
 
 TEST(RecoveryTest, SlowSchedulersLossesWhileThePlanChangesChangeNothing) {
-  ExpectPlanChanges(kQuickSeeds, kSeeds / 10, true);
+  ExpectPlanChanges(kQuickSeeds, SlowSeeds(kSeeds), true);
 }
 
 TEST(RecoveryTest, OneLossChangesNothing) { ExpectRecoveries(0, kQuickSeeds, 1); }
@@ -216,12 +217,12 @@ TEST(RecoveryTest, LossesDuringRecoveryChangeNothing) { ExpectRecoveries(0, kQui
 TEST(RecoveryTest, LossesOfAllNodesChangeNothing) { ExpectRecoveries(0, kQuickSeeds / 4, 2, 2); }
 
 TEST(RecoveryTest, SlowLossesChangeNothing) {
-  ExpectRecoveries(kQuickSeeds, kSeeds, 1);
-  ExpectRecoveries(kQuickSeeds, kSeeds, 4);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 1);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 4);
 }
 
 TEST(RecoveryTest, SlowLossesOfAllNodesChangeNothing) {
-  ExpectRecoveries(kQuickSeeds, kSeeds / 4, 2, 2);
+  ExpectRecoveries(kQuickSeeds, SlowSeeds(kSeeds), 2, 2);
 }
 
 // The process that takes the last one's place is how the scheduler learns that nobody is left.

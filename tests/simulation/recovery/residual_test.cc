@@ -8,12 +8,13 @@
 
 #include "proto/plan_members.h"
 #include "tests/simulation/recovery/recovery_case.h"
+#include "tests/simulation/recovery/slow_seeds.h"
 
 namespace poseidon {
 namespace {
 
 constexpr uint64_t kQuickSeeds = 12;
-constexpr uint64_t kSeeds = 5000;
+constexpr uint64_t kSeeds = 500;
 
 SimulatedClusterOptions WithFeedback(SimulatedClusterOptions options, uint64_t seed) {
   Communication& communication = *options.job.mutable_communication();
@@ -133,7 +134,7 @@ TEST(ResidualRecoveryTest, LostFramesOfRandomJobsChangeNothing) {
 }
 
 TEST(ResidualRecoveryTest, SlowLostFramesOfRandomJobsChangeNothing) {
-  ExpectLostFramesChangeNothing(kQuickSeeds / 2, kSeeds / 10);
+  ExpectLostFramesChangeNothing(kQuickSeeds / 2, SlowSeeds(kSeeds));
 }
 
 // Nodes die at random moments.
@@ -168,8 +169,8 @@ TEST(ResidualRecoveryTest, WorkersAreEqualAfterLossesDuringRecovery) {
 }
 
 TEST(ResidualRecoveryTest, SlowWorkersAreEqualAfterLosses) {
-  ExpectEqualAfterLosses(kQuickSeeds, kSeeds, 1, 0);
-  ExpectEqualAfterLosses(kQuickSeeds, kSeeds, 3, 1);
+  ExpectEqualAfterLosses(kQuickSeeds, SlowSeeds(kSeeds), 1, 0);
+  ExpectEqualAfterLosses(kQuickSeeds, SlowSeeds(kSeeds), 3, 1);
 }
 
 // Kills every node at every `stride`th envelope.
@@ -232,7 +233,7 @@ TEST(ResidualRecoveryTest, WorkersAreEqualAfterTheirNumberChanges) {
 }
 
 TEST(ResidualRecoveryTest, SlowWorkersAreEqualAfterTheirNumberChanges) {
-  ExpectEqualAfterChanges(kQuickSeeds, kSeeds);
+  ExpectEqualAfterChanges(kQuickSeeds, SlowSeeds(kSeeds));
 }
 
 constexpr float kTarget = 3;

@@ -12,6 +12,7 @@
 #include "planner/job_plan.h"
 #include "proto/plan_members.h"
 #include "tests/simulation/recovery/recovery_case.h"
+#include "tests/simulation/recovery/slow_seeds.h"
 
 namespace poseidon {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr uint64_t kQuickSeeds = 12;
-constexpr uint64_t kSeeds = 20000;
+constexpr uint64_t kSeeds = 1000;
 
 bool Contains(const std::vector<NodeId>& nodes, const NodeId& id) {
   return std::ranges::find(nodes, id) != nodes.end();
@@ -133,9 +134,9 @@ TEST(ShrinkTest, LossesWithTheSchedulersLeaveTheOthersTraining) {
 }
 
 TEST(ShrinkTest, SlowLossesLeaveTheOthersTraining) {
-  ExpectShrinking(kQuickSeeds, kSeeds, 1, false);
-  ExpectShrinking(kQuickSeeds, kSeeds, 3, false);
-  ExpectShrinking(kQuickSeeds, kSeeds, 2, true);
+  ExpectShrinking(kQuickSeeds, SlowSeeds(kSeeds), 1, false);
+  ExpectShrinking(kQuickSeeds, SlowSeeds(kSeeds), 3, false);
+  ExpectShrinking(kQuickSeeds, SlowSeeds(kSeeds), 2, true);
 }
 
 // Under REPLACE, where others wait in vain for somebody to take the place.
@@ -174,7 +175,9 @@ void ExpectShrinkingAtLast(uint64_t begin, uint64_t end) {
 
 TEST(ShrinkTest, WhereNobodyTakesThePlaceInTime) { ExpectShrinkingAtLast(0, kQuickSeeds); }
 
-TEST(ShrinkTest, SlowWhereNobodyTakesThePlaceInTime) { ExpectShrinkingAtLast(kQuickSeeds, kSeeds); }
+TEST(ShrinkTest, SlowWhereNobodyTakesThePlaceInTime) {
+  ExpectShrinkingAtLast(kQuickSeeds, SlowSeeds(kSeeds));
+}
 
 // Kills every node at every `stride`th envelope, and with it what `others` says.
 using OtherLosses =

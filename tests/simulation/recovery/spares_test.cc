@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tests/simulation/recovery/recovery_case.h"
+#include "tests/simulation/recovery/slow_seeds.h"
 
 namespace poseidon {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr uint64_t kQuickSeeds = 15;
-constexpr uint64_t kSeeds = 20000;
+constexpr uint64_t kSeeds = 1000;
 
 constexpr NodeId kSpareWorker{Role::kWorker, -1};
 constexpr NodeId kSpareServer{Role::kServer, -1};
@@ -111,7 +112,9 @@ void ExpectSparesTakeOver(uint64_t begin, uint64_t end) {
 TEST(SpareTest, TakesTheRankOfOneThatDies) { ExpectSparesTakeOver(0, kQuickSeeds); }
 // In this job a spare repeats its registration in the moment between the loss and all holding.
 TEST(SpareTest, IsToldOfWhenItAsksWhileTheOthersHold) { ExpectSparesTakeOver(161, 162); }
-TEST(SpareTest, SlowTakesTheRankOfOneThatDies) { ExpectSparesTakeOver(kQuickSeeds, kSeeds); }
+TEST(SpareTest, SlowTakesTheRankOfOneThatDies) {
+  ExpectSparesTakeOver(kQuickSeeds, SlowSeeds(kSeeds));
+}
 
 SimulatedClusterOptions TinyWithSpares(const Undisturbed& undisturbed) {
   SimulatedClusterOptions options = WithSpares(TinyTrainings().front(), undisturbed);

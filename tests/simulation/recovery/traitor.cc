@@ -96,6 +96,10 @@ void Traitor::Send(SimulatedCluster& cluster) {
            ", bucket " + std::to_string(envelope.bucket) + ", chunk " +
            std::to_string(envelope.chunk) + ", step " + std::to_string(envelope.step) + ", " +
            std::to_string(envelope.body.size()) + " bytes\n";
+  Say(cluster, envelope);
+}
+
+void Traitor::Say(SimulatedCluster& cluster, const Envelope& envelope) {
   SimRuntime& runtime = cluster.runtime();
   const SimNode self = runtime.AddNode(envelope.from.node, 0);
   runtime.SetRoute(self, envelope.to,

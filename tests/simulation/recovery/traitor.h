@@ -33,6 +33,9 @@ class Traitor {
   // Sends `count` envelopes within the first `span` of the job.
   void Disturb(SimulatedCluster& cluster, int count, Duration span);
 
+  // Has a stranger send one envelope, under the name of whom it is from.
+  static void Say(SimulatedCluster& cluster, const Envelope& envelope);
+
   // All that it has sent, in words.
   const std::string& said() const { return said_; }
 
