@@ -67,7 +67,7 @@ PlanCandidate PlanCandidates::Make(const PlanFamily& family, int64_t chunk_bytes
     BucketChoice bucket;
     bucket.first_layer = layer;
     bucket.scheme = SchemeOf(family, layer);
-    bucket.codec = UsableCodec(bucket.scheme, family.codec);
+    bucket.codec = CodecOf(facts_[layer], bucket.scheme, family.codec);
     bucket.chunk_floats = std::max<int64_t>(chunk_bytes / kFloatBytes, 1);
     bucket.factor_ring = family.factors == FactorUse::kRing;
     candidate.buckets.push_back(bucket);

@@ -83,15 +83,22 @@ WireCodec UsableCodec(Scheme scheme, WireCodec codec) {
   return WhyNotCodec(scheme, codec).empty() ? codec : FP32;
 }
 
+WireCodec CodecOf(const LayerFacts& layer, Scheme scheme, WireCodec codec) {
+  return layer.type == kFlagsLayer ? FP32 : UsableCodec(scheme, codec);
+}
+
 std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
                                         const Communication& communication) {
   std::vector<BucketChoice> buckets;
   int64_t bytes = 0;  // of the last bucket
   for (int layer = 0; layer < book.Query(Property::kLayers); ++layer) {
     const Scheme scheme = ChooseScheme(book, layer, communication.policy());
-    const int64_t layer_bytes = book.Query(layer).parameters * kFloatBytes;
+    const LayerFacts facts = book.Query(layer);
+    const int64_t layer_bytes = facts.parameters * kFloatBytes;
+    const WireCodec codec = CodecOf(facts, scheme, communication.codec());
     const bool merge = !buckets.empty() && buckets.back().scheme == scheme &&
-                       !UsesFactors(scheme) && bytes < communication.bucket_bytes();
+                       buckets.back().codec == codec && !UsesFactors(scheme) &&
+                       bytes < communication.bucket_bytes();
     if (merge) {
       ++buckets.back().layer_count;
       bytes += layer_bytes;
@@ -100,7 +107,7 @@ std::vector<BucketChoice> ChooseBuckets(const InformationBook& book,
     BucketChoice bucket;
     bucket.first_layer = layer;
     bucket.scheme = scheme;
-    bucket.codec = UsableCodec(scheme, communication.codec());
+    bucket.codec = codec;
     bucket.chunk_floats = communication.kv_pair_bytes() / kFloatBytes;
     bucket.factor_ring = communication.factor_ring();
     buckets.push_back(bucket);

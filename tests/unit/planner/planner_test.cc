@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "planner/placement.h"
+#include "planner/plan_candidates.h"
 
 namespace poseidon {
 namespace {
@@ -260,6 +261,39 @@ TEST(PlannerTest, TellsTheFloatsOfBothSchemes) {
   EXPECT_EQ(plan.buckets(1).floats_ps(), 3500);
   EXPECT_EQ(plan.buckets(1).floats_sfb(), 0);
   EXPECT_EQ(plan.buckets(1).scheme(), PS);
+}
+
+// Which worker has a gradient of what is counted by the mean of flags, which no codec may round.
+TEST(PlannerTest, FlagsTravelAsTheyAre) {
+  ModelSpec model;
+  model.set_batch(1);
+  for (const char* name : {"flags", "a", "b"}) {
+    LayerSpec& layer = *model.add_layers();
+    layer.set_name(name);
+    layer.set_type(std::string(name) == "flags" ? kFlagsLayer : "Dense");
+    layer.add_blobs()->add_shape(1000);
+  }
+  const InformationBook book(model, 2, 2);
+  Communication communication;
+  communication.set_policy(Communication::ALL_PS);
+  for (const WireCodec codec : {INT8, ONE_BIT, TOP_K, BF16}) {
+    communication.set_codec(codec);
+    for (const int64_t bucket_bytes : {0, 1 << 20}) {
+      communication.set_bucket_bytes(bucket_bytes);
+      const std::vector<BucketChoice> buckets = ChooseBuckets(book, communication);
+      EXPECT_EQ(buckets[0].codec, FP32);
+      EXPECT_EQ(buckets[0].layer_count, 1);
+      EXPECT_EQ(buckets[1].codec, codec);
+    }
+    const PlanCandidates candidates(book, codec);
+    for (const PlanFamily& family : candidates.Families()) {
+      const PlanCandidate made = candidates.Make(family, 65536, 1 << 20);
+      EXPECT_EQ(made.buckets[0].codec, FP32);
+      if (made.buckets.back().codec != FP32) {
+        EXPECT_EQ(made.buckets[0].layer_count, 1);
+      }
+    }
+  }
 }
 
 }  // namespace
