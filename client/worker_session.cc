@@ -22,8 +22,6 @@ namespace {
 
 using Phase = WorkerProtocol::Phase;
 
-// Somebody else's deadline names the culprit better; this one is for when nobody did.
-constexpr int kPatienceBeyondOthers = 2;
 // A layer of a big net has a few events an iteration; 20 iterations of 200 layers fit.
 constexpr size_t kTraceEvents = 100000;
 
@@ -114,7 +112,10 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options)
 
 WorkerSession::WorkerSession(const WorkerSessionOptions& options,
                              const std::shared_ptr<PlanHandover>& plans)
-    : options_(options), protocol_(plans), exchange_(std::make_unique<Exchange>(*this)) {
+    : options_(options),
+      patience_(options.job),
+      protocol_(plans),
+      exchange_(std::make_unique<Exchange>(*this)) {
   const Job& job = options_.job;
   if (job.recovery().mode() != Recovery::NONE && !options_.goes_back) {
     throw ConfigError(
@@ -156,9 +157,7 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   runtime_->Note(Activity::kPreparing, 0);
   runtime_->Start();
 
-  // The control actor keeps the joining deadlines; this one only guards against its own failure.
-  AwaitEndOf(Phase::kJoining, JoinPatience() + kPatienceBeyondOthers * TimingOf(job).deadline,
-             "all nodes to join");
+  AwaitEndOf(Phase::kJoining, patience_.ForAllToJoin(), "all nodes to join");
   if (trace_ != nullptr) trace_->set_process("worker " + std::to_string(rank()));
 }
 
@@ -257,7 +256,7 @@ void WorkerSession::AwaitEndOf(Phase phase, Duration timeout, const std::string&
 
 void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::string& waiting_for) {
   // Whoever goes back is given up by the scheduler before that.
-  const Time deadline = rewound_ ? SteadyNow() + RecoveryPatience() : FreshDeadline();
+  const Time deadline = rewound_ ? SteadyNow() + patience_.Recovery() : FreshDeadline();
   if (done()) return;
   NoteWait(kAnyLayer);
   while (!done()) {
@@ -269,35 +268,17 @@ void WorkerSession::WaitUntil(const std::function<bool()>& done, const std::stri
   Note(Activity::kComputing);
 }
 
-Duration WorkerSession::JoinPatience() const {
-  const Duration join =
-      kPatienceBeyondOthers * Seconds(options_.job.cluster().join_deadline_seconds());
-  if (!options_.job.has_elastic()) return join;
-  // Whoever comes to a job under way is taken in when the workers change next.
-  return join + Seconds(options_.job.elastic().regroup_interval_seconds()) +
-         PauseDeadline(options_.job);
-}
-
-Duration WorkerSession::StallPatience() const {
-  return kPatienceBeyondOthers * StallDeadline(options_.job);
-}
-
-Duration WorkerSession::RecoveryPatience() const {
-  return kPatienceBeyondOthers * Seconds(options_.job.recovery().replacement_deadline_seconds()) +
-         JoinPatience() + StallPatience();
-}
-
 Time WorkerSession::FreshDeadline() const {
   // With staleness the last exchange takes as long as the slowest worker has left to compute; the
   // servers notice who hangs.
   const bool awaits_the_slowest =
       plan().staleness() != 0 && iteration() == protocol_.model().iterations();
-  return awaits_the_slowest ? Time::max() : SteadyNow() + StallPatience();
+  return awaits_the_slowest ? Time::max() : SteadyNow() + patience_.Stall();
 }
 
 void WorkerSession::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs) {
   Do([&](Outbox& outbox) { protocol_.Declare(model, inputs, outbox); });
-  AwaitEndOf(Phase::kPlanning, JoinPatience(), "the plan");
+  AwaitEndOf(Phase::kPlanning, patience_.Join(), "the plan");
 }
 
 std::span<float> WorkerSession::values(int layer) const {
@@ -323,14 +304,14 @@ void WorkerSession::RestoreOptimizerState(std::vector<float> state) {
 
 std::vector<float> WorkerSession::CollectOptimizerState() {
   Do([&](Outbox& outbox) { protocol_.BeginCollecting(outbox); });
-  HandleWhile([&] { return protocol_.collecting(); }, SteadyNow() + StallPatience(),
+  HandleWhile([&] { return protocol_.collecting(); }, SteadyNow() + patience_.Stall(),
               "the servers' optimizer state");
   return protocol_.TakeCollected();
 }
 
 void WorkerSession::Begin() {
   Do([&](Outbox& outbox) { protocol_.Begin(outbox); });
-  AwaitEndOf(Phase::kStarting, JoinPatience(), "all nodes to get ready");
+  AwaitEndOf(Phase::kStarting, patience_.Join(), "all nodes to get ready");
   events_->SetNames(LayerNames(protocol_.model()), BucketNames(plan()));
   Note(Activity::kComputing);
   shown_iteration_ = iteration();
@@ -340,7 +321,7 @@ void WorkerSession::Begin() {
 void WorkerSession::GoBack() {
   exchange_times_.Close();
   going_back_ = true;
-  const Duration patience = RecoveryPatience();
+  const Duration patience = patience_.Recovery();
   // Another node may be lost on the way: then everything begins anew.
   while (protocol_.phase() != Phase::kTraining) {
     AwaitEndOf(Phase::kHeld, patience, "the lost nodes' places to be taken");
@@ -359,7 +340,7 @@ void WorkerSession::SendStatistics(std::span<const float> statistics) {
 }
 
 std::vector<float> WorkerSession::AwaitStatistics(size_t floats) {
-  HandleWhile([&] { return !protocol_.statistics(); }, SteadyNow() + StallPatience(),
+  HandleWhile([&] { return !protocol_.statistics(); }, SteadyNow() + patience_.Stall(),
               "another worker's statistics");
   const std::span<const std::byte> bytes = protocol_.statistics()->bytes();
   if (bytes.size() != floats * sizeof(float)) {
@@ -420,7 +401,7 @@ bool WorkerSession::EndIteration(wire::Progress progress) {
   Note(Activity::kComputing);
   shown_iteration_ = iteration();
   Poll();
-  AwaitEndOf(Phase::kAgreeing, StallPatience(), "the iteration to pause before for another plan");
+  AwaitEndOf(Phase::kAgreeing, patience_.Stall(), "the iteration to pause before for another plan");
   if (protocol_.stops() && !options_.stops) throw Interrupted();
   if (protocol_.phase() != Phase::kPausing) return false;
   for (int layer = 0; layer < protocol_.model().layers_size(); ++layer) WaitFresh(layer);
@@ -430,9 +411,8 @@ bool WorkerSession::EndIteration(wire::Progress progress) {
 void WorkerSession::ChangePlan() {
   exchange_times_.Close();  // what becomes fresh from now on are initial values
   Do([&](Outbox& outbox) { protocol_.LeavePlan(outbox); });
-  AwaitEndOf(Phase::kFetching, StallPatience(), "the servers' optimizer state");
-  AwaitEndOf(Phase::kPlanning, kPatienceBeyondOthers * PauseDeadline(options_.job),
-             "the other workers to pause for another plan");
+  AwaitEndOf(Phase::kFetching, patience_.Stall(), "the servers' optimizer state");
+  AwaitEndOf(Phase::kPlanning, patience_.Pause(), "the other workers to pause for another plan");
   Begin();
 }
 
@@ -467,7 +447,7 @@ void WorkerSession::Finish(wire::WorkerReport report) {
   report.set_dropped_frames(report.dropped_frames() + runtime_->counters().malformed_frames);
   Note(Activity::kFinishing);
   Do([&](Outbox& outbox) { protocol_.Finish(std::move(report), outbox); });
-  const Time deadline = SteadyNow() + StallPatience();
+  const Time deadline = SteadyNow() + patience_.Stall();
   while (true) {
     const Envelope next = NextOrEnd(deadline, "the other workers to finish");
     if (next.kind != MessageKind::kEnd) {

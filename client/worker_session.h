@@ -47,6 +47,7 @@
 #include <vector>
 
 #include "client/exchange_times.h"
+#include "client/session_patience.h"
 #include "client/staging/layer_exchange.h"
 #include "client/timeline_recorder.h"
 #include "client/worker_protocol.h"
@@ -251,9 +252,6 @@ class WorkerSession {
   // Handles what comes until done() says so: asks first, after whatever has come, after a Wake, and
   // ten times a second.
   void WaitUntil(const std::function<bool()>& done, const std::string& waiting_for);
-  Duration StallPatience() const;
-  Duration JoinPatience() const;
-  Duration RecoveryPatience() const;
   // When a wait for new values that begins now must end.
   Time FreshDeadline() const;
   // Has the protocol do something, and sends what it wants sent.
@@ -264,6 +262,7 @@ class WorkerSession {
   void WriteTrace() const;
 
   WorkerSessionOptions options_;
+  const SessionPatience patience_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<ZmqRuntime> runtime_;
   std::shared_ptr<EventWriter> events_;  // with the lanes, which end later

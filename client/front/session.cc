@@ -173,6 +173,7 @@ class Session::Implementation {
     test_loss_ = result.test_loss ? result.test_loss : test_loss_;
     bool plan_changes = false;
     Guarded([&] {
+      ReportTest(result);
       plan_changes = session_.EndIteration(ProgressOf(result));
       if (plan_changes) session_.ChangePlan();
     });
@@ -309,9 +310,18 @@ class Session::Implementation {
     if (result.loss) progress.set_loss(*result.loss);
     progress.set_images(model_.batch());
     progress.set_total_iterations(model_.iterations());
+    return progress;
+  }
+
+  // A message of its own, as the scheduler counts none with a test's results as an iteration.
+  void ReportTest(const IterationResult& result) {
+    if (!result.test_accuracy && !result.test_loss) return;
+    wire::Progress progress;
+    progress.set_iteration(session_.iteration());
+    progress.set_total_iterations(model_.iterations());
     if (result.test_accuracy) progress.set_test_accuracy(*result.test_accuracy);
     if (result.test_loss) progress.set_test_loss(*result.test_loss);
-    return progress;
+    session_.ReportTest(progress);
   }
 
   wire::WorkerReport Report() const {

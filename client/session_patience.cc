@@ -1,0 +1,34 @@
+#include "client/session_patience.h"
+
+#include <optional>
+
+#include "transport/membership/node_setup.h"
+
+namespace poseidon {
+namespace {
+
+constexpr int kBeyondOthers = 2;
+// A year: a deadline that far from now can be computed with.
+constexpr Duration kForEver = std::chrono::hours(24 * 365);
+
+// Where the job recovers: until another scheduler is there, and others in lost ones' places.
+Duration LossPatience(const Job& job) {
+  const std::optional<Duration> scheduler = SchedulerDeadline(job);
+  if (!scheduler) return Duration::zero();
+  return *scheduler + Seconds(job.recovery().replacement_deadline_seconds());
+}
+
+}  // namespace
+
+SessionPatience::SessionPatience(const Job& job)
+    : join_(kBeyondOthers * Seconds(job.cluster().join_deadline_seconds()) + LossPatience(job)),
+      stall_(kBeyondOthers * StallDeadline(job) + LossPatience(job)),
+      pause_(kBeyondOthers * PauseDeadline(job) + LossPatience(job)) {
+  // Whoever comes to a job under way is taken in when the workers change next.
+  if (job.has_elastic()) {
+    join_ += Seconds(job.elastic().regroup_interval_seconds()) + PauseDeadline(job);
+  }
+  all_to_join_ = SchedulerDeadline(job) ? kForEver : join_ + kBeyondOthers * TimingOf(job).deadline;
+}
+
+}  // namespace poseidon
