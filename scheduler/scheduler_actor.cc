@@ -81,9 +81,11 @@ std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
       return PauseDeadline(options_.job);
     case Phase::kHolding:  // a control lane answers at once, a program that loads values when it
                            // can
-      return round_.lost().size() <= 1 ? timing_.allowed_silence() : StallDeadline();
+      return programs_load_ ? StallDeadline() : timing_.allowed_silence();
     case Phase::kPreparing:  // who is training already says so at once
-      return taking_over_ && was_training_ ? timing_.deadline : JoinDeadline();
+      if (taking_over_ && was_training_) return timing_.deadline;
+      // In a training a program hears of the plan when its test or its snapshot is done.
+      return HasBegun() ? std::max(JoinDeadline(), StallDeadline()) : JoinDeadline();
     case Phase::kRegrouping:
       return Seconds(options_.job.recovery().replacement_deadline_seconds());
     default:
@@ -352,7 +354,7 @@ void SchedulerActor::StartTraining(Outbox& outbox) {
   for (const wire::Node& node : view_.nodes()) SendStart(IdOf(node), outbox);
   EnterPhase(Phase::kTraining, outbox);
   if (taking_over_ && was_training_) Tell("training went on without a scheduler", outbox);
-  taking_over_ = false;
+  taking_over_ = programs_load_ = false;
   last_start_ = outbox.now;
   if (IsElastic()) roster_.OpenTo(MostWorkers());
   AgreeOnStop(outbox);

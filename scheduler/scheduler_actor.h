@@ -120,6 +120,7 @@ class SchedulerActor : public Actor {
   void ContinueRound(const JobState& past, Time now);
   // Has a record written down before anything is sent that comes after it.
   void Write(const wire::JournalRecord& record, Outbox& outbox) const;
+  void WritePause(Outbox& outbox) const;
   void WriteView(Outbox& outbox) const;
   void WriteLoss(const std::vector<NodeId>& nodes, const std::string& cause, Outbox& outbox) const;
 
@@ -274,7 +275,10 @@ class SchedulerActor : public Actor {
   // Those that the present recovery goes on without.
   std::string LostNames() const;
   // A worker has done an iteration.
-  void CountProgress(const wire::Progress& progress, Time now);
+  void CountProgress(int64_t iteration, Time now);
+  // The job goes on from a later iteration than the last time: losses before are not in a row with
+  // the present ones.
+  void ForgetEarlierLosses();
   // scheduler_phase.cc. For a monitor, where the job stands, if that is news.
   void TellPhase(Outbox& outbox);
   wire::JobPhase DescribePhase() const;
@@ -317,6 +321,8 @@ class SchedulerActor : public Actor {
   // training.
   bool taking_over_ = false;
   bool was_training_ = false;
+  // Since training was last started, programs may have begun to load what a plan starts with.
+  bool programs_load_ = false;
   // The first iteration of which an earlier scheduler has not heard from all; then the first that
   // workers are to tell of again, if they have done it.
   std::optional<int64_t> unreported_;

@@ -57,6 +57,8 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
   }
   losses_without_progress_ = past.losses_without_progress;
   reached_ = past.reached;
+  stop_wanted_ = past.stops;
+  leaving_ = past.leaving;
   last_progress_ = outbox.now;
 }
 
@@ -69,6 +71,7 @@ void SchedulerActor::AdoptPlan(const JobState& past, Outbox& outbox) {
 }
 
 void SchedulerActor::HoldAgain(const JobState& past, Outbox& outbox) {
+  programs_load_ = past.recovering.has_value();
   ContinueRound(past, outbox.now);
   BeginHold(outbox);
 }
@@ -84,6 +87,12 @@ void SchedulerActor::ContinueRound(const JobState& past, Time now) {
 void SchedulerActor::Write(const wire::JournalRecord& record, Outbox& outbox) const {
   if (!options_.journal) return;
   outbox.Send(MakeEnvelope(MessageKind::kJournal, Here(kApplicationLane), record));
+}
+
+void SchedulerActor::WritePause(Outbox& outbox) const {
+  wire::JournalRecord record;
+  record.mutable_pause();
+  Write(record, outbox);
 }
 
 void SchedulerActor::WriteView(Outbox& outbox) const {

@@ -48,6 +48,9 @@ std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox
            " worker(s) are left, and the job wants that many (elastic.min_workers)";
   }
   leaving_.insert(worker);
+  wire::JournalRecord record;
+  record.mutable_leave()->set_worker(worker.rank);
+  Write(record, outbox);
   Tell(Describe(FindNode(view_, worker)) + " is about to leave", outbox);
   TryChangeMembers(outbox);
   return std::nullopt;
@@ -97,9 +100,7 @@ void SchedulerActor::TryChangeMembers(Outbox& outbox) {
   }
   next_ = {};
   next_.members = true;
-  wire::JournalRecord record;
-  record.mutable_pause();
-  Write(record, outbox);
+  WritePause(outbox);
   BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
   EnterPhase(Phase::kAgreeing, outbox);
 }

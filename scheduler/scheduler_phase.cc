@@ -30,13 +30,15 @@ const char* SchedulerActor::NameOf(Phase phase) {
 
 std::vector<NodeId> SchedulerActor::Awaited() const {
   // Nobody waits for the end of a training before somebody has come to it.
-  const bool waits = phase_ != Phase::kEnded && !(phase_ == Phase::kTraining && answered_.empty());
+  const bool waits = phase_ != Phase::kEnded && phase_ != Phase::kRegrouping &&
+                     !(phase_ == Phase::kTraining && answered_.empty());
   std::vector<NodeId> awaited;
+  if (!waits) return awaited;
   for (const NodeId& node : members_) {
     const bool answers = node.role == Role::kWorker || phase_ == Phase::kPreparing ||
                          (phase_ == Phase::kHolding && IsHeld(node));
     const bool answered = phase_ == Phase::kHolding ? round_.Has(node) : answered_.contains(node);
-    if (waits && answers && !answered && phase_ != Phase::kRegrouping) awaited.push_back(node);
+    if (answers && !answered) awaited.push_back(node);
   }
   return awaited;
 }

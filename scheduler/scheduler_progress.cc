@@ -13,20 +13,26 @@ void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
       !progress.ParseFromString(envelope.body.ToString())) {
     return;
   }
-  CountProgress(progress, outbox.now);
   progress.set_rank(envelope.from.node.rank);
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
-  if (!is_test) iteration_counts_.Done(progress.rank(), progress.iteration());
+  if (!is_test) {
+    CountProgress(progress.iteration(), outbox.now);
+    iteration_counts_.Done(progress.rank(), progress.iteration());
+  }
   outbox.Send(MakeEnvelope(MessageKind::kProgress, Here(kApplicationLane), progress));
   EndUneven(outbox);
 }
 
-void SchedulerActor::CountProgress(const wire::Progress& progress, Time now) {
-  if (progress.iteration() < plan_.plan().start_iteration()) return;
-  reached_ = std::max(reached_, progress.iteration() + 1);
+void SchedulerActor::CountProgress(int64_t iteration, Time now) {
+  const int64_t start = plan_.plan().start_iteration();
+  if (iteration < start) return;
+  reached_ = std::max(reached_, iteration + 1);
   // What was done before a loss says nothing of how the job goes on after it.
   if (round_.active()) return;
   last_progress_ = now;
+  // A worker tells of an iteration when it has computed it. Only the next one, for which it needed
+  // the new values, shows that this one's exchange has come to its end.
+  if (iteration == start) return;
   losses_without_progress_.clear();
   hung_.clear();
 }

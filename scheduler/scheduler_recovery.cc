@@ -53,6 +53,7 @@ void SchedulerActor::BeginHold(Outbox& outbox) {
   stalls_ = {};
   finished_.clear();  // who has come to the end goes back, too
   taking_over_ = false;
+  programs_load_ |= phase_ == Phase::kPreparing;
   round_.BeginHold();
   EnterPhase(Phase::kHolding, outbox);
   RepeatRecovery(outbox);
@@ -131,6 +132,7 @@ void SchedulerActor::TryGoOn(Outbox& outbox) {
                outbox);
   }
   if (!roster_.complete()) return;
+  if (!cut.holders.empty() && cut.iteration > plan_.plan().start_iteration()) ForgetEarlierLosses();
   if (const std::optional<NodeId> node = LostTooOften()) {
     return End(ExitCode::kPeerLost,
                std::string(RoleName(node->role)) + " " + std::to_string(node->rank) + " was lost " +
@@ -174,6 +176,12 @@ void SchedulerActor::PlaceBackupsOnHosts(Plan& plan, Outbox& outbox) {
       "servers of one machine back each other up: the job survives the loss of a server, but not "
       "of that machine",
       outbox);
+}
+
+void SchedulerActor::ForgetEarlierLosses() {
+  losses_without_progress_.clear();
+  for (const wire::Node& node : round_.lost()) ++losses_without_progress_[IdOf(node)];
+  hung_.clear();
 }
 
 std::optional<NodeId> SchedulerActor::LostTooOften() const {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "proto/plan_members.h"
 #include "scheduler/scheduler_actor.h"
@@ -21,7 +22,11 @@ void SchedulerActor::OnStopTraining(Outbox& outbox) {
   if (!why_at_once.empty()) {
     return End(ExitCode::kInterrupted, "a signal stopped it " + why_at_once, outbox);
   }
-  stop_wanted_ = true;
+  if (!std::exchange(stop_wanted_, true)) {
+    wire::JournalRecord record;
+    record.mutable_stop();
+    Write(record, outbox);
+  }
   AgreeOnStop(outbox);
 }
 
@@ -43,6 +48,7 @@ void SchedulerActor::AgreeOnStop(Outbox& outbox) {
   // that training goes on.
   if (!stop_wanted_ || phase_ != Phase::kTraining || !answered_.empty()) return;
   next_ = {};
+  WritePause(outbox);
   BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
   EnterPhase(Phase::kAgreeing, outbox);
 }

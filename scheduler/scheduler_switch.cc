@@ -32,9 +32,7 @@ void SchedulerActor::OnSwitchPlan(const Envelope& envelope, Outbox& outbox) {
   }
   next_.start = 0;
   next_.members = false;
-  wire::JournalRecord record;
-  record.mutable_pause();
-  Write(record, outbox);
+  WritePause(outbox);
   BroadcastToWorkers(MessageKind::kPauseRequest, 0, outbox);
   EnterPhase(Phase::kAgreeing, outbox);
 }

@@ -22,9 +22,18 @@ std::optional<Address> Spares::Keep(const wire::Register& request, Time now) {
   const auto waiting = std::ranges::count_if(
       spares_, [&](const Spare& spare) { return spare.address.node.role == role; });
   if (request.node().rank() >= 0 || waiting >= Limit(role)) return std::nullopt;
-  const Address address{{role, kFirstRank - kept_++}, kControlLane};
+  const Address address = FreeAddress(role);
   spares_.push_back({.address = address, .request = request, .last_heard = now});
   return address;
+}
+
+Address Spares::FreeAddress(Role role) const {
+  for (int rank = kFirstRank;; --rank) {
+    const Address address{{role, rank}, kControlLane};
+    const bool taken =
+        std::ranges::any_of(spares_, [&](const Spare& spare) { return spare.address == address; });
+    if (!taken) return address;
+  }
 }
 
 std::optional<wire::Register> Spares::Take(Role role) {

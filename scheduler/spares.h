@@ -43,9 +43,11 @@ class Spares {
     return role == Role::kWorker ? recovery_.spare_workers() : recovery_.spare_servers();
   }
 
+  // Those of earlier spares are given again, so that there are no more connections than spares.
+  Address FreeAddress(Role role) const;
+
   Recovery recovery_;
   std::vector<Spare> spares_;
-  int kept_ = 0;  // so far
 };
 
 }  // namespace poseidon

@@ -42,6 +42,12 @@ void JobState::Apply(const wire::JournalRecord& record) {
     case Record::kEnd:
       end = record.end();
       return;
+    case Record::kStop:
+      stops = true;
+      return;
+    case Record::kLeave:
+      leaving.insert({Role::kWorker, record.leave().worker()});
+      return;
     case Record::kFinished:  // this one and the next are the report's
     case Record::kLinks:
     case Record::kStraggler:
@@ -82,6 +88,7 @@ void JobState::Apply(const wire::HoldRecord& hold) {
   for (const wire::Node& node : hold.lost()) {
     *recovering->add_lost() = node;
     members.erase(IdOf(node));
+    leaving.erase(IdOf(node));
     ++losses_without_progress[IdOf(node)];
   }
   lost_incarnations.insert(hold.incarnations().begin(), hold.incarnations().end());

@@ -47,6 +47,8 @@ struct JobState {
   std::optional<wire::PlanAndModel> plan;  // the last one
   // Of the recovery that was going on; nullopt: none was.
   std::optional<wire::HoldRecord> recovering;
+  bool stops = false;        // training is to end
+  std::set<NodeId> leaving;  // workers that are to leave
   // How often each rank has been lost since the last iteration was done.
   std::map<NodeId, int> losses_without_progress;
   // All before this one have been done by all workers, and written down.

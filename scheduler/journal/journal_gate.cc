@@ -10,6 +10,7 @@ void JournalGate::OnStart(Outbox& outbox) {
 }
 
 void JournalGate::OnTimer(TimerId timer, Outbox& outbox) {
+  if (timer == kRest) return Release(outbox);
   Run([this, timer](Outbox& own) { actor_->OnTimer(timer, own); }, outbox);
 }
 
@@ -25,11 +26,18 @@ template <typename Call>
 void JournalGate::Run(const Call& call, Outbox& outbox) {
   // The rest of the outbox is the actor's as it is.
   call(outbox);
+  for (Outbox::Route& route : std::exchange(outbox.routes, {})) {
+    if (Holds()) {
+      held_.push_back({records_, std::move(route)});
+    } else {
+      outbox.routes.push_back(std::move(route));
+    }
+  }
   for (Envelope& envelope : std::exchange(outbox.messages, {})) {
     if (envelope.kind == MessageKind::kJournal) {
       envelope.iteration = ++records_;
       outbox.Send(std::move(envelope));
-    } else if (records_ > written_) {
+    } else if (Holds()) {
       held_.push_back({records_, std::move(envelope)});
     } else {
       outbox.Send(std::move(envelope));
@@ -39,7 +47,13 @@ void JournalGate::Run(const Call& call, Outbox& outbox) {
 
 void JournalGate::Release(Outbox& outbox) {
   while (!held_.empty() && held_.front().after <= written_) {
-    outbox.Send(std::move(held_.front().envelope));
+    if (auto* const route = std::get_if<Outbox::Route>(&held_.front().what)) {
+      // Of an outbox the routes come before the messages.
+      if (!outbox.messages.empty()) return outbox.SetTimer(kRest, Duration::zero());
+      outbox.routes.push_back(std::move(*route));
+    } else {
+      outbox.Send(std::move(std::get<Envelope>(held_.front().what)));
+    }
     held_.pop_front();
   }
 }

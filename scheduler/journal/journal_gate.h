@@ -3,13 +3,15 @@
 // The actor says what is to be written by sending kJournal (wire::JournalRecord). The gate passes
 // that on at once, and holds back what the actor sends afterwards, in this call and later ones,
 // until the application has answered kJournaled: the record outlives the process. So the actor need
-// not wait itself, and whoever takes its place has read all that anybody may have heard of. Routes,
-// timers and actors for other lanes concern this process alone and are not held back.
+// not wait itself, and whoever takes its place has read all that anybody may have heard of. Timers
+// and actors for other lanes concern this process alone and are not held back. A route is, behind
+// messages that are: one of these may be to who had that address before.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <variant>
 
 #include "transport/actor.h"
 
@@ -27,12 +29,16 @@ class JournalGate : public Actor {
  private:
   struct Held {
     int64_t after = 0;  // the number of the record that must be written before
-    Envelope envelope;
+    std::variant<Envelope, Outbox::Route> what;
   };
+
+  // Release goes on. Above the actor's own.
+  static constexpr TimerId kRest = 1000;
 
   // Calls the actor with an outbox of its own.
   template <typename Call>
   void Run(const Call& call, Outbox& outbox);
+  bool Holds() const { return records_ > written_ || !held_.empty(); }
   void Release(Outbox& outbox);
 
   std::unique_ptr<Actor> actor_;

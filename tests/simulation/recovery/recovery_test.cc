@@ -249,5 +249,28 @@ TEST(RecoveryTest, WhoComesToAJobThatNobodyIsLeftOfHearsHowItEnded) {
   }
 }
 
+// The frames of one worker's second iteration never arrive, though its heartbeat does. It is waited
+// for once more, then given up; so are those that come in its place, until the job ends.
+TEST(RecoveryTest, AJobThatNeverComesOverAnIterationEnds) {
+  for (SimulatedClusterOptions options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    options.job.mutable_recovery()->set_give_up_after(2);
+    options.job.mutable_communication()->set_stall_deadline_seconds(5);
+    options.network.faults.drop = 1;
+    options.network.fault_filter = [](const Envelope& envelope) {
+      return envelope.from.node == NodeId{Role::kWorker, 1} &&
+             envelope.to.node != envelope.from.node && envelope.to.lane >= kFirstDataLane &&
+             envelope.iteration == 1;
+    };
+    SimulatedCluster cluster(options);
+    Supervise(cluster);
+    ASSERT_TRUE(cluster.Run(kHung));
+    const auto& end = cluster.node(kTheScheduler).end;
+    ASSERT_TRUE(end);
+    EXPECT_EQ(end->exit_code(), static_cast<int>(ExitCode::kPeerLost));
+    EXPECT_NE(end->reason().find(" was lost 3 times in a row"), std::string::npos) << end->reason();
+  }
+}
+
 }  // namespace
 }  // namespace poseidon

@@ -91,6 +91,36 @@ TEST(SchedulerLossTest, SlowSchedulersLossesChangeNothing) {
   ExpectTwoSchedulerLosses(1, 1, true);
 }
 
+// The job is asked to end early, and the scheduler dies at any moment after that.
+TEST(SchedulerLossTest, AStopOutlivesTheScheduler) {
+  int stopped = 0;
+  for (SimulatedClusterOptions options : TinyTrainings()) {
+    SCOPED_TRACE(Communication::Policy_Name(options.job.communication().policy()));
+    options.work.iterations += 20;
+    options.work.model.set_iterations(options.work.iterations);
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    const Duration length = undisturbed.finished - undisturbed.begun;
+    const Time asked = undisturbed.begun + length / 4;
+    for (int part = 0; part < 40; ++part) {
+      SCOPED_TRACE("part " + std::to_string(part));
+      SimulatedCluster cluster(options);
+      AskToStopAt(asked, cluster);
+      const Time dies = asked + std::chrono::microseconds(1) + part * length / 400;
+      cluster.KillAt(dies, kTheScheduler);
+      cluster.RestartAt(dies + Seconds(0.5), kTheScheduler, false);
+      ASSERT_TRUE(cluster.Run(kHung));
+      ExpectAllEnded(cluster, ExitCode::kSuccess);
+      // Who has not been asked to pause trains on while there is no scheduler, perhaps to the end.
+      const int code = cluster.node(kTheScheduler).end->job_exit_code();
+      stopped += code == static_cast<int>(ExitCode::kInterrupted) ? 1 : 0;
+      EXPECT_TRUE(code != 0 ||
+                  std::ssize(cluster.trainer(0).iterations) == options.work.iterations);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+  EXPECT_GT(stopped, 100);
+}
+
 // What the journal is good for: a scheduler that acts before it has written down what it does
 // leaves jobs that its successor can't go on with.
 TEST(SchedulerLossTest, WithoutTheJournalBeforeTheMessageJobsFail) {

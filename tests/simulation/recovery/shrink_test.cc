@@ -68,14 +68,6 @@ void ExpectTenures(const SimulatedCluster& cluster, int workers) {
   }
 }
 
-// Whether all processes were dead at the same moment, where a simulation ends.
-bool NobodyIsLeft(const SimulatedCluster& cluster) {
-  for (size_t i = 0; i < cluster.nodes(); ++i) {
-    if (!cluster.node(i).killed) return false;
-  }
-  return true;
-}
-
 // Of a job that has run to its end. Whether it has shrunk.
 bool ExpectWentOn(const SimulatedCluster& cluster, const SimulatedClusterOptions& options,
                   const std::vector<NodeId>& lost) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 
 #include "core/error.h"
 #include "scheduler/journal/journal_gate.h"
@@ -216,6 +217,53 @@ TEST(JournalGateTest, NothingLeavesBeforeWhatIsWritten) {
   EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kPlan));
   gate.OnTimer(1, outbox);
   EXPECT_THAT(KindsOf(outbox), ElementsAre(Kind::kHold));
+}
+
+// Answers whoever asks, all under one address; the first question is one to write down.
+class Answerer : public Actor {
+ public:
+  void OnMessage(const Envelope& envelope, Outbox& outbox) override {
+    const Address guest{{Role::kWorker, -1}, kControlLane};
+    outbox.routes.push_back({.to = guest, .endpoint = std::to_string(envelope.iteration)});
+    if (envelope.iteration == 1) {
+      outbox.Send(OfKind(MessageKind::kJournal));
+    }
+    Envelope answer;
+    answer.kind = MessageKind::kLeave;
+    answer.to = guest;
+    answer.iteration = envelope.iteration;
+    outbox.Send(std::move(answer));
+  }
+};
+
+TEST(JournalGateTest, WhatIsHeldGoesToWhomItWasFor) {
+  JournalGate gate(std::make_unique<Answerer>());
+  std::string endpoint;
+  std::vector<std::string> answered;
+  // Each call has an outbox of its own, as in the runtimes. Whether there is more to release.
+  const auto carry_out = [&](const std::function<void(Outbox&)>& call) {
+    Outbox outbox;
+    call(outbox);
+    for (const Outbox::Route& route : outbox.routes) endpoint = route.endpoint;
+    for (const Envelope& envelope : outbox.messages) {
+      if (envelope.kind != MessageKind::kLeave) continue;
+      answered.push_back(std::to_string(envelope.iteration) + " to " + endpoint);
+    }
+    return !outbox.timers.empty();
+  };
+  const auto ask = [&](int64_t question) {
+    return carry_out(
+        [&](Outbox& outbox) { gate.OnMessage(OfKind(MessageKind::kLeave, question), outbox); });
+  };
+  for (const int64_t question : {1, 2, 3}) EXPECT_FALSE(ask(question));
+  EXPECT_THAT(answered, IsEmpty());
+  EXPECT_TRUE(carry_out(
+      [&](Outbox& outbox) { gate.OnMessage(OfKind(MessageKind::kJournaled, 1), outbox); }));
+  EXPECT_FALSE(ask(4));  // before all that was held has left
+  // The timer is the gate's own, as the actor sets none.
+  while (carry_out([&](Outbox& outbox) { gate.OnTimer(1000, outbox); })) {
+  }
+  EXPECT_THAT(answered, ElementsAre("1 to 1", "2 to 2", "3 to 3", "4 to 4"));
 }
 
 }  // namespace
