@@ -6,6 +6,7 @@
 #include <chrono>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "core/steady_now.h"
 #include "core/utf8.h"
@@ -26,6 +27,9 @@ constexpr Duration kPatientEndingTime = Seconds(30);
 constexpr Duration kToldTime = std::chrono::milliseconds(200);
 // A daemon that ended by itself has told the scheduler, if it had joined; news travels fast.
 constexpr Duration kNewsTime = Seconds(2);
+
+// What a scheduler that is started again needs until it knows what its signals mean.
+constexpr Duration kStartingTime = Seconds(2);
 
 constexpr Time kNever = Time::max();
 
@@ -62,13 +66,21 @@ class Watch {
   // The scheduler knows what its signals mean.
   void PassOnRequest() {
     if (options_.interruption == nullptr) return;
-    const auto request = options_.interruption->TakeRequest();
-    if (!request) return;
-    const bool stops = request->effect == SignalEffect::kStop;
-    stopped_ |= stops;
-    Say(stops ? "training ends after an iteration; once more ends it at once"
-              : "a snapshot is to be written");
-    daemons_.front().Signal(request->signal);
+    if (const auto request = options_.interruption->TakeRequest()) {
+      const bool stops = request->effect == SignalEffect::kStop;
+      stopped_ |= stops;
+      Say(stops ? "training ends after an iteration; once more ends it at once"
+                : "a snapshot is to be written");
+      requests_.push_back(request->signal);
+    }
+    if (!IsReady(0)) return;
+    for (const int signal : std::exchange(requests_, {})) daemons_.front().Signal(signal);
+  }
+
+  // Whether a daemon lives, and was not started again just now.
+  bool IsReady(size_t index) {
+    const Restarts& past = restarts_[index];
+    return !daemons_[index].Poll() && (past.all == 0 || SteadyNow() >= past.due + kStartingTime);
   }
 
   void NoticeInterruption(Time now) {
@@ -111,11 +123,30 @@ class Watch {
   // Those that the job goes on without are told of once.
   void NoticeDispensable() {
     for (size_t i = 0; i < daemons_.size(); ++i) {
-      if (restarts_[i].told || !IsDispensable(i) || give_up_ != kNever) continue;
+      if (restarts_[i].told || give_up_ != kNever) continue;
+      const bool unneeded = IsUnneeded(i);
+      // A scheduler that is not there can't be told yet.
+      if (!unneeded && (!IsDispensable(i) || daemons_.front().Poll())) continue;
       restarts_[i].told = true;
       Say(daemons_[i].name() + " " + CauseOf(daemons_[i]) + "; the job goes on without it");
-      if (options_.tell_lost) options_.tell_lost(i, CauseOf(daemons_[i]));
+      if (!unneeded && options_.tell_lost) options_.tell_lost(i, CauseOf(daemons_[i]));
     }
+  }
+
+  // Whether another process in the place of a dead one has come too late: the job has gone on with
+  // fewer, or with a spare.
+  bool IsUnneeded(size_t index) {
+    const std::optional<ExitStatus>& status = daemons_[index].Poll();
+    return restarts_[index].all > 0 && status && status->signal == 0 &&
+           status->code == static_cast<int>(ExitCode::kRefused);
+  }
+
+  // Whether another process may fare better. One that was to take a place and never came to run, as
+  // its host is not there, may do so later.
+  bool MayStartAnother(size_t index) {
+    const bool never_ran =
+        restarts_[index].all > 0 && options_.has_started && !options_.has_started(index);
+    return never_ran || MayStartAgain(*daemons_[index].Poll());
   }
 
   // Whether a daemon has died that the job goes on without.
@@ -130,7 +161,7 @@ class Watch {
   bool IsToStartAgain(size_t index) {
     if (!options_.restart || give_up_ != kNever || IsDispensable(index)) return false;
     const std::optional<ExitStatus>& status = daemons_[index].Poll();
-    return status && MayStartAgain(*status) && (index == 0 || !daemons_.front().Poll());
+    return status && MayStartAnother(index) && (index == 0 || !daemons_.front().Poll());
   }
 
   void NoticeFailure(Time now) {
@@ -203,8 +234,10 @@ class Watch {
       const std::optional<ExitStatus>& status = daemons_[i].Poll();
       // Another takes its place, or will when there is a scheduler.
       const bool awaited = restarts_[i].died || IsToStartAgain(i) ||
-                           (IsToStartAgain(0) && status && MayStartAgain(*status));
-      if (awaited || IsDispensable(i) || !status || status->ok() || IsStop(*status)) continue;
+                           (IsToStartAgain(0) && status && MayStartAnother(i));
+      if (awaited || IsDispensable(i) || IsUnneeded(i) || !status || status->ok() ||
+          IsStop(*status))
+        continue;
       if (status->code != static_cast<int>(ExitCode::kPeerLost)) return i;
       if (!found) found = i;
     }
@@ -233,7 +266,7 @@ class Watch {
     for (size_t i = 0; i < daemons_.size(); ++i) {
       const ExitStatus& status = *daemons_[i].Poll();
       if (status.ok() || status.code == static_cast<int>(ExitCode::kPeerLost)) continue;
-      if (IsDispensable(i)) continue;
+      if (IsDispensable(i) || IsUnneeded(i)) continue;
       if (status.signal == 0 && !explained.insert(status.code).second) continue;
       result.culprits.push_back(i);
       if (status.signal == 0 && result.code == ExitCode::kPeerLost) {
@@ -270,7 +303,8 @@ class Watch {
   Time kill_at_ = kNever;
   Time tell_all_at_ = kNever;
   bool told_all_ = false;
-  bool stopped_ = false;  // somebody has asked for the training's end
+  std::vector<int> requests_;  // signals that the scheduler has not got yet
+  bool stopped_ = false;       // somebody has asked for the training's end
   bool interrupted_ = false;
   bool late_ = false;
 };

@@ -21,6 +21,9 @@ struct WatchOptions {
   // Starts another process in the place of one that has died, by index, after so many before it;
   // its incarnation is the caller's affair. nullopt: it stays dead. Empty: all do.
   std::function<std::optional<ChildProcess>(size_t index, int restarts)> restart;
+  // Whether a daemon has come to run, by index, where that is another host's affair. Empty: all
+  // have.
+  std::function<bool(size_t index)> has_started;
   // Whether the job goes on without a daemon that was killed, by index: it is not started again,
   // and its death is no failure. Empty: without none.
   std::function<bool(size_t index)> goes_on_without;
@@ -44,8 +47,9 @@ struct WatchResult {
 // the only one. Of one that the job goes on without the scheduler is told. If one dies else, the
 // scheduler is told, and the others are given the heartbeat deadline to end by themselves; whoever
 // is still there then is killed. If the scheduler dies and is not started again, the others are
-// asked to end. An interruption and the deadline end the job through the scheduler; other requests
-// of signals are passed on to it.
+// asked to end. One that was started in a dead one's place and is refused has come too late, which
+// is no failure. An interruption and the deadline end the job through the scheduler; other requests
+// of signals are passed on to it, when there is one.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 
 }  // namespace poseidon

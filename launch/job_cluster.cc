@@ -304,6 +304,9 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   watch.interruption = &interruption;
   if (Recovers()) {
     watch.restart = [this](size_t index, int restarts) { return Restart(index, restarts); };
+    watch.has_started = [this](size_t index) {
+      return !nodes_[index].host || HasStartedRemotely(children_[index]);
+    };
   }
   if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
     watch.goes_on_without = [](size_t index) { return index > 0; };

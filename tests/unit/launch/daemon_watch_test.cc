@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <thread>
 
 #include "core/steady_now.h"
 #include "launch/log_lines.h"
@@ -17,6 +19,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 // Shell scripts in the place of a job's processes; the first is the scheduler's.
 class DaemonWatchTest : public testing::Test {
@@ -37,6 +40,7 @@ class DaemonWatchTest : public testing::Test {
     options.interruption = interruption;
     options.restart = restart_;
     options.goes_on_without = goes_on_without_;
+    options.has_started = has_started_;
     if (tells_lost_) {
       options.tell_lost = [this](size_t index, const std::string& cause) {
         lost_.push_back(std::to_string(index) + " " + cause);
@@ -65,6 +69,7 @@ class DaemonWatchTest : public testing::Test {
   std::vector<ChildProcess> daemons_;
   std::function<std::optional<ChildProcess>(size_t, int)> restart_;
   std::function<bool(size_t)> goes_on_without_;
+  std::function<bool(size_t)> has_started_;
   std::vector<std::string> said_;
   bool tells_lost_ = false;
   std::vector<std::string> lost_;  // whom the scheduler was told of
@@ -213,6 +218,52 @@ TEST_F(DaemonWatchTest, OneThatTheJobHasGoneOnWithoutIsStartedAgain) {
   Start("worker-0", "exit 8");
   restart_ = [&](size_t, int) { return Shell("worker-0", Finish()); };
   EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+}
+
+// The others have gone on with fewer, or a spare has the place.
+TEST_F(DaemonWatchTest, OneThatComesTooLateForADeadOnesPlaceIsNoFailure) {
+  Start("scheduler", AwaitFinish());
+  Start("worker-0", "kill -9 $$");
+  restart_ = [&](size_t, int) { return Shell("worker-0", Finish() + "; exit 5"); };
+  tells_lost_ = true;
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_THAT(lost_, IsEmpty());
+}
+
+TEST_F(DaemonWatchTest, OneThatIsRefusedAtFirstIsAFailure) {
+  Start("scheduler", "sleep 0.2; exit 3");
+  Start("worker-0", "exit 5");
+  restart_ = [&](size_t, int) { return std::optional<ChildProcess>(); };
+  EXPECT_EQ(Watch().code, ExitCode::kRefused);
+}
+
+// Its host is gone, and may come back.
+TEST_F(DaemonWatchTest, OneThatCanNotBeStartedInADeadOnesPlaceIsTriedAgain) {
+  Start("scheduler", AwaitFinish());
+  Start("worker-0", "kill -9 $$");
+  int starts = 0;
+  restart_ = [&](size_t, int) {
+    return ++starts < 3 ? Shell("worker-0", "exit 1") : Shell("worker-0", Finish());
+  };
+  has_started_ = [&](size_t index) { return index == 0 || starts == 0 || starts == 3; };
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_EQ(starts, 3);
+}
+
+TEST_F(DaemonWatchTest, ARequestWaitsForTheSchedulerThatIsStartedAgain) {
+  Start("scheduler", "sleep 0.3; kill -9 $$");
+  Start("worker-0", AwaitFinish());
+  restart_ = [&](size_t, int) {
+    // It does not know at once what its signals mean.
+    return Shell("scheduler", "sleep 0.5; trap '" + Finish() + "; exit 130' HUP; " + AwaitFinish());
+  };
+  Interruption interruption({.sighup = SignalEffect::kStop});
+  std::thread asks([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(450));
+    kill(getpid(), SIGHUP);
+  });
+  EXPECT_EQ(Watch(&interruption).code, ExitCode::kInterrupted);
+  asks.join();
 }
 
 TEST_F(DaemonWatchTest, OneThatFailsByItselfIsNotStartedAgain) {
