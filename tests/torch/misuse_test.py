@@ -172,6 +172,37 @@ class Misuse(unittest.TestCase):
         for ours, theirs in zip(model.parameters(), plain.parameters()):
             torch.testing.assert_close(ours.grad, theirs.grad)
 
+    def test_reentrant_checkpoints_of_a_shared_block(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        psd.distribute(model, sgd(model))
+        part = torch.ones(2, 4, requires_grad=True)
+        for _ in range(2):
+            part = checkpoint(model[0], part, use_reentrant=True)
+        with self.assertRaisesRegex(psd.ConfigError, "'0' got a second gradient.*use_reentrant=F"):
+            model[1](part).sum().backward()
+        with self.assertRaises(psd.PoseidonError):  # in the middle of an iteration
+            psd.shutdown()
+
+    def test_a_pass_that_an_exception_has_left(self):
+        def refuse(_gradient):
+            raise ValueError("bad")
+
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        psd.distribute(model, sgd(model))
+        inputs = torch.ones(2, 4, requires_grad=True)
+        for hook, said in ((refuse, None), (lambda _: None, "left by an exception")):
+            hidden = model[0](inputs)
+            hidden.register_hook(hook)
+            with self.assertRaisesRegex(psd.ConfigError if said else ValueError, said or "bad"):
+                model[1](hidden).sum().backward()
+        # Nor does a pass that comes by other layers only go unnoticed.
+        with self.assertRaisesRegex(psd.ConfigError, "left by an exception"):
+            model[0](inputs).sum().backward()
+        with self.assertRaises(psd.PoseidonError):
+            psd.shutdown()
+
     def test_sparse_gradients(self):
         self.init()
         model = torch.nn.Embedding(4, 4, sparse=True)
