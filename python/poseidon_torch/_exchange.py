@@ -15,12 +15,12 @@ import itertools
 import threading
 import time
 import weakref
-from typing import Dict, Iterator, List, Optional, Set
+from typing import Iterator, List, Optional, Set
 
 import torch
-from torch.nn.modules import module as module_hooks
 
 from . import _factors
+from ._changes import ChangeGuard
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
@@ -87,8 +87,7 @@ class Exchange:
             for layer in layers
             for slot in layer.slots
         ]
-        self._handles += _refuse_changes(model)
-        self._frozen = [one for one in model.named_parameters() if not one[1].requires_grad]
+        self._changes = ChangeGuard(model)
         self._install_factors()
         self._clock: Optional[LayerClock] = None
         if session.wants_layer_times() and all(layer.on_cpu() for layer in layers):
@@ -167,7 +166,7 @@ class Exchange:
         if self._end_of_pass is not None:
             self._check_left()
             return
-        self._check_frozen()
+        self._changes.check()
         if self._servers is not None:
             self._servers.send_settings()
         end = functools.partial(self._on_backward_done)
@@ -316,15 +315,6 @@ class Exchange:
             for index in range(len(self._layers)):
                 self._take_mean(index)
 
-    def _check_frozen(self) -> None:
-        """A parameter that is no layer's would silently learn on its own."""
-        for name, parameter in self._frozen:
-            if parameter.requires_grad:
-                raise ConfigError(
-                    f"{name} was frozen when distribute was called, and now requires a gradient; freeze it after "
-                    "distribute instead"
-                )
-
     def _report_layer_times(self) -> None:
         times = self._clock.end_iteration() if self._clock is not None else None
         if times is not None:
@@ -373,26 +363,7 @@ class Exchange:
             if layer.rows > 0:
                 _factors.remove(layer.module)
         self._sends_factors.clear()
+        self._changes.remove()
         for handle in self._handles:
             handle.remove()
         self._handles = []
-
-
-def _refuse_changes(model: torch.nn.Module) -> list:
-    """A parameter that comes later would silently learn on its own."""
-    ours: Dict[int, str] = {id(module): name for name, module in model.named_modules()}
-
-    def refuse(module: torch.nn.Module, name: str, what) -> None:
-        if id(module) not in ours or what is None:
-            return
-        if isinstance(what, torch.nn.Module) and not any(True for _ in what.parameters()):
-            return
-        where = f"{ours[id(module)]}.{name}".strip(".")
-        raise ConfigError(
-            f"{where} was set after distribute; change the model before it is distributed"
-        )
-
-    return [
-        module_hooks.register_module_parameter_registration_hook(refuse),
-        module_hooks.register_module_module_registration_hook(refuse),
-    ]

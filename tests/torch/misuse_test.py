@@ -351,6 +351,18 @@ class Misuse(unittest.TestCase):
         with self.assertRaisesRegex(psd.PoseidonError, "TIME hides exchanges behind each step"):
             psd.DiLoCo(model, sgd(model), policy="TIME")
 
+    def test_diloco_of_a_model_that_changes(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        model[0].requires_grad_(False)
+        optimizer = psd.DiLoCo(model, sgd(model), every=2)
+        pass_of(model, optimizer)
+        with self.assertRaisesRegex(psd.ConfigError, "2 was set after distribute"):
+            model.append(torch.nn.Linear(4, 4))
+        model[0].bias.requires_grad_(True)
+        with self.assertRaisesRegex(psd.ConfigError, "0.bias was frozen when distribute"):
+            pass_of(model, optimizer)
+
     def test_a_job_config_that_says_otherwise(self):
         folder = pathlib.Path(self._scratch.name)
         config = folder / "config.prototxt"
