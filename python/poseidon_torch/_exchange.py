@@ -54,7 +54,7 @@ class Exchange:
         Raises PoseidonError.
         """
         if session.recovers:
-            session = RecoveringSession(session, list(model.buffers()))
+            session = RecoveringSession(session, model.buffers)
         # By layer, and of their number: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
         used = [LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])] if servers is None else []
