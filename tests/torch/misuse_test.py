@@ -210,6 +210,20 @@ class Misuse(unittest.TestCase):
         with self.assertRaisesRegex(psd.ConfigError, "sparse=False"):
             model(torch.tensor([1])).sum().backward()
 
+    def test_hooks_of_a_step_that_is_done_by_layer(self):
+        for options in ({"overlap": "forward"}, {"update": "server"}):
+            self.init()
+            model = torch.nn.Linear(4, 4)
+            optimizer = psd.distribute(model, sgd(model), **options)
+            pass_of(model, optimizer)
+            for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook):
+                handle = register(lambda *_: None)
+                with self.assertRaisesRegex(psd.ConfigError, "hooks of its step"):
+                    pass_of(model, optimizer)
+                handle.remove()
+                optimizer.step()
+            psd.shutdown()
+
     def test_overlap_forward_without_step(self):
         self.init()
         model = torch.nn.Linear(4, 4)
@@ -282,6 +296,39 @@ class Misuse(unittest.TestCase):
             model(torch.ones(2, 4)).sum().backward()
         with self.assertRaises(psd.PoseidonError):
             psd.shutdown()
+
+    def test_values_that_are_set_under_servers_that_update(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Embedding(4, 4), torch.nn.Linear(4, 4))
+        optimizer = psd.distribute(model, sgd(model), update="server", overlap="forward")
+        tokens = torch.tensor([1, 2])
+
+        def refused(said, do):
+            with self.assertRaisesRegex(psd.ConfigError, said):
+                do()
+
+        def write():
+            with torch.no_grad():
+                model[0].weight.clamp_(0, 0.1)
+
+        for part in (model, model[1]):
+            refused(
+                "servers have the parameters.*load them before", lambda: part.load_state_dict({})
+            )
+        write()
+        refused("layer '0' was written to", model(tokens).sum().backward)
+        psd.shutdown()
+        psd.init(out=self._scratch.name)
+        optimizer = psd.distribute(model, sgd(model), update="server", overlap="forward")
+        model(tokens).sum().backward()
+        optimizer.step()
+        write()
+        refused("layer '0' was written to", lambda: model(tokens))
+        psd.shutdown()
+        psd.init(out=self._scratch.name)
+        optimizer = psd.distribute(model, sgd(model), update="server")
+        model[0].max_norm = 0.01
+        refused("layer '0' was written to", model(tokens).sum().backward)
 
     def test_groups_that_change_under_servers_that_update(self):
         self.init()
