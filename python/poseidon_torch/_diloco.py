@@ -11,6 +11,7 @@ from typing import List, Optional
 
 import torch
 
+from ._changes import ChangeGuard
 from ._layers import Layer
 from ._library import ConfigError, Session
 from ._shared_model import SharedModel
@@ -112,6 +113,7 @@ class Rounds:
         self._fragments = [
             _Fragment(part, layers, outer) for part in fragments_of(sizes, outer.fragments)
         ]
+        self._changes = ChangeGuard(model)
         self._handle = optimizer.register_step_post_hook(self._after_step)
 
     @property
@@ -126,13 +128,13 @@ class Rounds:
     def finish(self) -> None:
         """After the last step: what has been learned since the last exchanges is exchanged, then the others are waited
         for."""
-        self._handle.remove()
+        self._remove_hooks()
         self._finish_rounds()
         self._shared.finish()
 
     def give_up(self, reason: str) -> None:
         """The others hear why."""
-        self._handle.remove()
+        self._remove_hooks()
         self._shared.give_up(reason)
 
     def no_sync(self):
@@ -144,8 +146,13 @@ class Rounds:
     def synchronize(self) -> None:
         """Parameters are always up to date."""
 
+    def _remove_hooks(self) -> None:
+        self._changes.remove()
+        self._handle.remove()
+
     @torch.no_grad()
     def _after_step(self, *_) -> None:
+        self._changes.check()
         self._step += 1
         for fragment in self._fragments:
             fragment.steps += 1

@@ -14,12 +14,13 @@ import functools
 import itertools
 import threading
 import time
-from typing import Dict, Iterator, List, Optional, Set
+import weakref
+from typing import Iterator, List, Optional, Set
 
 import torch
-from torch.nn.modules import module as module_hooks
 
 from . import _factors
+from ._changes import ChangeGuard
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
@@ -53,7 +54,7 @@ class Exchange:
         Raises PoseidonError.
         """
         if session.recovers:
-            session = RecoveringSession(session, list(model.buffers()))
+            session = RecoveringSession(session, model.buffers)
         # By layer, and of their number: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
         used = [LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])] if servers is None else []
@@ -63,7 +64,8 @@ class Exchange:
         self._layers = layers
         self._lock = threading.RLock()
         self._synchronizing = True
-        self._in_backward = False
+        # What ends the pass under way; autograd alone has it, and drops it when an exception ends the pass.
+        self._end_of_pass: Optional[weakref.ReferenceType] = None
         self._loss = float("nan")
         self._layer_of = {
             id(slot.parameter): index for index, layer in enumerate(layers) for slot in layer.slots
@@ -71,6 +73,9 @@ class Exchange:
         # By parameter: the share of workers that had a gradient of it in the last iteration.
         self._used: Optional[List[float]] = None
         self._sends_factors: Set[int] = set()  # layers, by the plan
+        self._sent_factors: Set[int] = set()  # those of the last pass
+        # Ids of parameters of which the pass under way has a gradient besides what their layers send as factors.
+        self._besides_factors: Set[int] = set()
         # Of the pass under way: by layer, parameters whose gradients are not there yet, and whether it has been sent;
         # parameters that have none.
         self._waiting: List[int] = []
@@ -82,8 +87,7 @@ class Exchange:
             for layer in layers
             for slot in layer.slots
         ]
-        self._handles += _refuse_changes(model)
-        self._frozen = [one for one in model.named_parameters() if not one[1].requires_grad]
+        self._changes = ChangeGuard(model)
         self._install_factors()
         self._clock: Optional[LayerClock] = None
         if session.wants_layer_times() and all(layer.on_cpu() for layer in layers):
@@ -138,6 +142,12 @@ class Exchange:
                     functools.partial(self._sends_factors.__contains__, index),
                     functools.partial(self._on_factors, index),
                 )
+                self._handles += [
+                    slot.parameter.register_hook(
+                        functools.partial(self._note_gradient, id(slot.parameter))
+                    )
+                    for slot in layer.slots
+                ]
         self._look_at_plan()
 
     def _look_at_plan(self) -> None:
@@ -150,15 +160,26 @@ class Exchange:
         self._waiting = [len(layer.slots) for layer in self._layers]
         self._pushed = [False] * len(self._layers)
         self._unused.clear()
-        self._in_backward = False
+        self._end_of_pass = None
 
     def _begin_backward(self) -> None:
-        if not self._in_backward:
-            self._check_frozen()
-            if self._servers is not None:
-                self._servers.send_settings()
-            self._in_backward = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._on_backward_done)
+        if self._end_of_pass is not None:
+            self._check_left()
+            return
+        self._changes.check()
+        if self._servers is not None:
+            self._servers.send_settings()
+        end = functools.partial(self._on_backward_done)
+        self._end_of_pass = weakref.ref(end)
+        torch.autograd.Variable._execution_engine.queue_callback(end)
+
+    def _check_left(self) -> None:
+        """The others wait for what an earlier pass has not sent, and would take this one's for it."""
+        if self._end_of_pass() is None:
+            raise ConfigError(
+                "an earlier backward() was left by an exception when gradients of it were on their way, so that this "
+                "worker can't go on; let the exception end the program, and begin again from a checkpoint"
+            )
 
     def _on_factors(self, index: int, top: torch.Tensor, bottom: torch.Tensor) -> None:
         with self._lock:
@@ -167,10 +188,25 @@ class Exchange:
                     f"layer {self._layers[index].name!r} sends factors, which can't add up over passes as no_sync "
                     "wants it; call distribute without an example, or with another policy"
                 )
+            if torch.is_grad_enabled():
+                raise ConfigError(
+                    f"layer {self._layers[index].name!r} sends factors, of which create_graph=True has no graph; call "
+                    "distribute without an example, or with another policy"
+                )
             self._begin_backward()
+            self._check_first(
+                index, "apply it once, as for distribute's example, or leave the example out"
+            )
             self._layer_done(index)
             self._push_factors(index, top, bottom)
             self._go_on()
+
+    def _check_first(self, index: int, instead: str) -> None:
+        if self._pushed[index]:
+            raise ConfigError(
+                f"layer {self._layers[index].name!r} got a second gradient in one backward pass, when its first one "
+                f"had left; {instead}"
+            )
 
     def _layer_done(self, index: int) -> None:
         if self._clock is not None:
@@ -189,19 +225,37 @@ class Exchange:
         self._shared.ready(index)
         self._pushed[index] = True
 
+    def _note_gradient(self, parameter: int, gradient: Optional[torch.Tensor]) -> None:
+        noted = self._besides_factors
+        (noted.discard if gradient is None else noted.add)(parameter)
+
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         with self._lock:
+            index = self._layer_of[id(parameter)]
+            if index in self._sends_factors:  # autograd calls with no gradient, too
+                self._refuse_gradient(index, parameter)
+                return
             if not self._synchronizing:
                 return
             self._begin_backward()
-            index = self._layer_of[id(parameter)]
-            if index in self._sends_factors:  # autograd calls with no gradient, too
-                return
+            self._check_first(
+                index,
+                "where checkpoints of activations compute it again, use checkpoint(..., use_reentrant=False)",
+            )
             self._waiting[index] -= 1
             if self._waiting[index] == 0:
                 self._layer_done(index)
                 self._push(index)
                 self._go_on()
+
+    def _refuse_gradient(self, index: int, parameter: torch.Tensor) -> None:
+        """Of what sends factors it would be each worker's own."""
+        if id(parameter) in self._besides_factors:
+            raise ConfigError(
+                f"layer {self._layers[index].name!r} sends factors, which are not the whole gradient: the loss reaches "
+                "its weight or bias otherwise, too, as by a penalty or a second derivative, or only one of them is "
+                "frozen; call distribute without an example, or with another policy"
+            )
 
     def _push(self, index: int) -> None:
         layer = self._layers[index]
@@ -249,6 +303,7 @@ class Exchange:
                     self._push_nothing(index)
             self._push_used()
             self._report_layer_times()
+            self._sent_factors = set(self._sends_factors)
             if self._shared.end_iteration(self._loss):
                 self._look_at_plan()
             self._loss = float("nan")
@@ -259,15 +314,6 @@ class Exchange:
                 return
             for index in range(len(self._layers)):
                 self._take_mean(index)
-
-    def _check_frozen(self) -> None:
-        """A parameter that is no layer's would silently learn on its own."""
-        for name, parameter in self._frozen:
-            if parameter.requires_grad:
-                raise ConfigError(
-                    f"{name} was frozen when distribute was called, and now requires a gradient; freeze it after "
-                    "distribute instead"
-                )
 
     def _report_layer_times(self) -> None:
         times = self._clock.end_iteration() if self._clock is not None else None
@@ -299,8 +345,12 @@ class Exchange:
                 continue
             parameter = slot.parameter
             if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(view)
+                parameter.grad = torch.empty_like(parameter).copy_(view)
+            elif index in self._sent_factors:
+                # A gradient that is sent has in it what was there before; factors have not.
+                parameter.grad.add_(view.to(parameter.grad))
+            else:
+                parameter.grad.copy_(view)
 
     def _remove_hooks(self) -> None:
         if self._servers is not None:
@@ -312,26 +362,8 @@ class Exchange:
         for layer in self._layers:
             if layer.rows > 0:
                 _factors.remove(layer.module)
+        self._sends_factors.clear()
+        self._changes.remove()
         for handle in self._handles:
             handle.remove()
         self._handles = []
-
-
-def _refuse_changes(model: torch.nn.Module) -> list:
-    """A parameter that comes later would silently learn on its own."""
-    ours: Dict[int, str] = {id(module): name for name, module in model.named_modules()}
-
-    def refuse(module: torch.nn.Module, name: str, what) -> None:
-        if id(module) not in ours or what is None:
-            return
-        if isinstance(what, torch.nn.Module) and not any(True for _ in what.parameters()):
-            return
-        where = f"{ours[id(module)]}.{name}".strip(".")
-        raise ConfigError(
-            f"{where} was set after distribute; change the model before it is distributed"
-        )
-
-    return [
-        module_hooks.register_module_parameter_registration_hook(refuse),
-        module_hooks.register_module_module_registration_hook(refuse),
-    ]

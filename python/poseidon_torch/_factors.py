@@ -3,7 +3,8 @@ factor broadcasting", UAI 2016): the gradient of a weight, over a batch, is the 
 top and the data at its bottom. Where the plan sends these two instead, the product is not computed here at all.
 """
 
-from typing import Callable
+import types
+from typing import Callable, Optional
 
 import torch
 from torch.nn import functional as F
@@ -12,20 +13,42 @@ from ._library import ConfigError
 
 
 class _LinearByFactors(torch.autograd.Function):
-    """F.linear whose backward pass hands over factors, and computes no gradient of weight and bias."""
+    """F.linear whose backward pass hands over factors instead of adding to the .grad of weight and bias.
+
+    Passes that add to neither hand nothing over: they are torch.autograd.grad's, and get the gradients they ask for.
+    """
 
     @staticmethod
-    def forward(ctx, features, weight, bias, give):
+    def forward(ctx, features, weight, bias, wanted, give):
         ctx.save_for_backward(features, weight)
-        ctx.give = give
+        ctx.wanted, ctx.give = wanted, give
         return F.linear(features, weight, bias)
 
     @staticmethod
     def backward(ctx, top):
         features, weight = ctx.saved_tensors
-        ctx.give(top.reshape(-1, top.shape[-1]), features.reshape(-1, features.shape[-1]))
         bottom = top @ weight.to(top.dtype) if ctx.needs_input_grad[0] else None
-        return bottom, None, None, None
+        top, features = top.reshape(-1, top.shape[-1]), features.reshape(-1, features.shape[-1])
+        weight_adds_up, bias_adds_up = (
+            _adds_up(node) for node, _ in (*ctx.next_functions[1:], (None, 0))[:2]
+        )
+        if (weight_adds_up or bias_adds_up) and ctx.wanted():
+            ctx.give(top, features)
+            return bottom, None, None, None, None
+        of_weight = None if weight_adds_up is False else top.t() @ features.to(top.dtype)
+        of_bias = None if bias_adds_up is False else top.sum(0)
+        return bottom, of_weight, of_bias, None, None
+
+
+def _adds_up(node) -> Optional[bool]:
+    """Whether the pass under way adds to the .grad of the parameter whose node in the graph this is. None: it does not,
+    and returns the gradient, as torch.autograd.grad does."""
+    if node is None:
+        return False
+    try:
+        return torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # PyTorch's answer for a parameter whose gradient is returned
+        return None
 
 
 def install(
@@ -33,15 +56,21 @@ def install(
     wanted: Callable[[], bool],
     give: Callable[[torch.Tensor, torch.Tensor], None],
 ) -> None:
-    """While `wanted` says so, the module's backward pass calls `give` with the gradient at its top, rows x outputs, and
-    the data at its bottom, rows x inputs, instead of computing its parameters' gradients."""
+    """While `wanted` says so, and all of the module learns, its backward pass calls `give` with the gradient at its
+    top, rows x outputs, and the data at its bottom, rows x inputs, instead of computing its parameters' gradients.
+    Copies of the module compute as any other."""
 
-    def forward(features: torch.Tensor) -> torch.Tensor:
-        if torch.is_grad_enabled() and wanted():
-            return _LinearByFactors.apply(features, module.weight, module.bias, give)
-        return F.linear(features, module.weight, module.bias)
+    def forward(self: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
+        if (
+            self is module
+            and torch.is_grad_enabled()
+            and wanted()
+            and all(parameter.requires_grad for parameter in self.parameters(recurse=False))
+        ):
+            return _LinearByFactors.apply(input, self.weight, self.bias, wanted, give)
+        return F.linear(input, self.weight, self.bias)
 
-    module.forward = forward
+    module.forward = types.MethodType(forward, module)
 
 
 def remove(module: torch.nn.Linear) -> None:

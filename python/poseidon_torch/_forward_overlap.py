@@ -14,6 +14,7 @@ from typing import Callable, Dict, List, Optional, Set, Union
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ._hooks import OwnHook
 from ._layers import Layer
 from ._library import ConfigError
 from ._server_update import ServerUpdate
@@ -105,7 +106,7 @@ class LayerSteps:
     def step(self) -> None:
         """Takes note of the settings that the update is to have."""
         self._groups = [
-            {key: value for key, value in group.items() if key != "params"}
+            {key: _as_it_is(value) for key, value in group.items() if key != "params"}
             for group in self._optimizer.param_groups
         ]
 
@@ -125,6 +126,16 @@ class LayerSteps:
                 self._step()
         finally:
             self._optimizer.param_groups = whole
+
+    def check_loading(self) -> None:
+        """Parameters may be loaded when the step is carried out."""
+
+
+def _as_it_is(setting):
+    """Schedulers change tensors in place."""
+    if isinstance(setting, (tuple, list)):
+        return type(setting)(map(_as_it_is, setting))
+    return setting.clone() if isinstance(setting, torch.Tensor) else setting
 
 
 class ForwardOverlap:
@@ -202,17 +213,24 @@ class ForwardOverlap:
 
         optimizer.step = types.MethodType(step, optimizer)
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
-        handles = [
-            optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize()),
-            model.register_state_dict_pre_hook(lambda *_: self.synchronize()),
-        ]
+        handles = [optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize())]
+        before_saving = OwnHook(lambda *_: self.synchronize())
+        before_loading = OwnHook(self._before_loading)
+        for module in model.modules():
+            handles.append(module.register_state_dict_pre_hook(before_saving))
+            handles.append(module._register_load_state_dict_pre_hook(before_loading))
         for layer in self._layers:
             for slot in layer.slots:
                 handles.append(slot.parameter.register_hook(self._before_gradient))
+        before, after = OwnHook(self._before_forward), OwnHook(self._after_forward)
         for module in [] if self._at_once else model.modules():
-            handles.append(module.register_forward_pre_hook(self._before_forward))
-            handles.append(module.register_forward_hook(self._after_forward, always_call=True))
+            handles.append(module.register_forward_pre_hook(before))
+            handles.append(module.register_forward_hook(after, always_call=True))
         return handles
+
+    def _before_loading(self, *_) -> None:
+        self._updates.check_loading()
+        self.synchronize()
 
     def _before_gradient(self, _gradient: torch.Tensor) -> None:
         if self._gradients_pending:
@@ -246,11 +264,17 @@ class ForwardOverlap:
             )
         if not self._gradients_pending:
             return
+        optimizer = self._optimizer
+        if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+            raise ConfigError(
+                f"the optimizer has hooks of its step, which with {self._updates.option} is not carried out in step(), "
+                "nor once for the whole model; remove the hooks, or leave that option out"
+            )
         self._updates.step()
         self._gradients_pending = False
         self._outstanding = set(range(len(self._layers)))
         # What torch's schedulers look at to see that a step came before theirs.
-        self._optimizer._opt_called = True
+        optimizer._opt_called = True
         if self._at_once:
             self.synchronize()
 
@@ -265,14 +289,18 @@ class ForwardOverlap:
         self._outstanding.discard(number)
         for slot in self._layers[number].slots:
             slot.parameter.grad = None
-        self._updates.update(number)
+        # The optimizer's state would be of no use outside of inference_mode if it were made inside.
+        with torch.inference_mode(False):
+            self._updates.update(number)
         for slot in self._layers[number].slots:
             slot.parameter.grad = None
 
     def _before_forward(self, module: torch.nn.Module, _arguments) -> None:
         if not self._stack:
+            # A test may go another way through the model than the first pass went.
+            by_layer = self._traced and torch.is_grad_enabled()
             for layer in sorted(
-                self._outstanding if not self._traced else self._at_start & self._outstanding
+                self._outstanding & self._at_start if by_layer else self._outstanding
             ):
                 self._update(layer)
             if not self._traced:

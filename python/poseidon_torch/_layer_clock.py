@@ -5,6 +5,8 @@ from typing import List, NamedTuple, Optional
 
 import torch
 
+from ._hooks import OwnHook
+
 # In the first iterations memory is touched for the first time, connections are made, and libraries choose their kernels.
 _SKIPPED = 2
 # Evens out what else the machine does; few enough that a training gains from a better plan early.
@@ -37,8 +39,8 @@ class LayerClock:
         self._pass_seconds: Optional[float] = None  # of the last forward pass
         self._since: Optional[float] = None  # the backward pass under way goes on since then
         self._handles = [
-            model.register_forward_pre_hook(self._on_forward),
-            model.register_forward_hook(self._after_forward),
+            model.register_forward_pre_hook(OwnHook(self._on_forward)),
+            model.register_forward_hook(OwnHook(self._after_forward)),
         ]
 
     def leave_out(self, seconds: float) -> None:

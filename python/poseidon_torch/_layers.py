@@ -50,9 +50,8 @@ class Layer:
 
     def may_send_factors(self) -> bool:
         """A linear layer, all of which learns; whether its weight is another module's, too, is not looked at."""
-        if (
-            type(self.module) is not torch.nn.Linear
-        ):  # what derives from it may compute something else
+        # What derives from it, or has a forward pass of its own, may compute something else.
+        if type(self.module) is not torch.nn.Linear or "forward" in vars(self.module):
             return False
         own = (
             [self.module.weight]

@@ -7,7 +7,7 @@ was: with the same gradients the servers come to the same parameters.
 """
 
 import dataclasses
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, Iterable, List, Sequence
 
 import torch
 
@@ -32,10 +32,11 @@ class RecoveringSession:
     Costs two copies of the gradients. One thread at a time. All that is not told here is Session's.
     """
 
-    def __init__(self, session: Session, statistics: Sequence[torch.Tensor]):
-        """`statistics`: the model's buffers, as BatchNorm's; whoever takes a lost one's place gets another's."""
+    def __init__(self, session: Session, statistics: Callable[[], Iterable[torch.Tensor]]):
+        """`statistics` tells the model's buffers, as BatchNorm's, which may be other tensors each time; whoever takes a
+        lost one's place gets another's."""
         self._session = session
-        self._statistics = list(statistics)
+        self._statistics = statistics
         self._sent = (_Sent(), _Sent())  # of even and of odd iterations
         self._iteration = 0  # the program's; the session's goes back
         self._layers = 0
@@ -185,11 +186,12 @@ class RecoveringSession:
         return sent
 
     def _exchange_statistics(self) -> None:
-        count = sum(buffer.numel() for buffer in self._statistics)
+        statistics = list(self._statistics())
+        count = sum(buffer.numel() for buffer in statistics)
         if count == 0:
             return
         if self._session.sends_statistics():
-            flat = torch.cat([buffer.detach().reshape(-1).float() for buffer in self._statistics])
+            flat = torch.cat([buffer.detach().reshape(-1).float() for buffer in statistics])
             flat = flat.cpu().contiguous()
             self._session.send_statistics(Floats(flat.data_ptr(), count))
         if self._session.awaits_statistics():
@@ -197,6 +199,6 @@ class RecoveringSession:
             self._session.await_statistics(Floats(flat.data_ptr(), count))
             with torch.no_grad():
                 for buffer, part in zip(
-                    self._statistics, flat.split([one.numel() for one in self._statistics])
+                    statistics, flat.split([one.numel() for one in statistics])
                 ):
                     buffer.copy_(part.view(buffer.shape))

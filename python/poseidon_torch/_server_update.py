@@ -2,7 +2,7 @@
 and parameters come back. The optimizer's state is spread over the servers, and is nowhere else.
 """
 
-from typing import Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, Iterable, List, Optional, Set
 
 import torch
 
@@ -79,6 +79,8 @@ class ServerUpdate:
         self._sent: Optional[
             List[dict]
         ] = None  # settings that have left with the gradients of the last pass
+        # By id of a parameter: PyTorch's count of the writes to it, which shows those that are not ours.
+        self._versions: Dict[int, int] = {}
         self._dampened: Set[int] = set()  # groups that had dampening and no momentum
         self._before: Optional[ServerUpdate] = getattr(
             optimizer, _ATTRIBUTE, None
@@ -112,6 +114,7 @@ class ServerUpdate:
         """Training begins; `take_values(i)` waits for layer i's new values and puts them into its parameters."""
         self._session = session
         self._take_values = take_values
+        self._note_versions(self._parameters)
         self._steps = (
             session.iteration
         )  # of worker 0's optimizer, or of the job that this process has come to
@@ -128,6 +131,8 @@ class ServerUpdate:
 
     def send_settings(self) -> None:
         """Before the first gradient of a pass leaves: by what numbers it is to be applied."""
+        for layer in self._layers:
+            self._check_versions(layer)
         settings = self._settings()
         self._session.set_groups(
             [self._numbers(number, settings[number]) for number in range(self._groups)]
@@ -146,7 +151,17 @@ class ServerUpdate:
 
     def update(self, number: int) -> None:
         """Brings a layer up to date."""
+        layer = self._layers[number]
+        self._check_versions(layer)
         self._take_values(number)
+        self._note_versions(slot.parameter for slot in layer.slots)
+
+    def check_loading(self) -> None:
+        """Raises ConfigError: parameters can't be loaded any more."""
+        raise ConfigError(
+            "load_state_dict after distribute: with update='server' the servers have the parameters, and would bring "
+            "theirs back; load them before"
+        )
 
     def end(self) -> None:
         """The job has ended, and with it the servers that had the state."""
@@ -161,6 +176,19 @@ class ServerUpdate:
         """Another job has the optimizer."""
         for handle in self._handles:
             handle.remove()
+
+    def _note_versions(self, parameters: Iterable[torch.Tensor]) -> None:
+        self._versions.update((id(one), one._version) for one in parameters)
+
+    def _check_versions(self, layer: Layer) -> None:
+        if any(
+            slot.parameter._version != self._versions[id(slot.parameter)] for slot in layer.slots
+        ):
+            raise ConfigError(
+                f"a parameter of layer {layer.name!r} was written to after distribute, in place or as Embedding's "
+                "max_norm does; with update='server' the servers have the values and would bring theirs back; write "
+                "before distribute, or use update='worker'"
+            )
 
     def _settings(self) -> List[dict]:
         groups = self._optimizer.param_groups

@@ -172,12 +172,57 @@ class Misuse(unittest.TestCase):
         for ours, theirs in zip(model.parameters(), plain.parameters()):
             torch.testing.assert_close(ours.grad, theirs.grad)
 
+    def test_reentrant_checkpoints_of_a_shared_block(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        psd.distribute(model, sgd(model))
+        part = torch.ones(2, 4, requires_grad=True)
+        for _ in range(2):
+            part = checkpoint(model[0], part, use_reentrant=True)
+        with self.assertRaisesRegex(psd.ConfigError, "'0' got a second gradient.*use_reentrant=F"):
+            model[1](part).sum().backward()
+        with self.assertRaises(psd.PoseidonError):  # in the middle of an iteration
+            psd.shutdown()
+
+    def test_a_pass_that_an_exception_has_left(self):
+        def refuse(_gradient):
+            raise ValueError("bad")
+
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        psd.distribute(model, sgd(model))
+        inputs = torch.ones(2, 4, requires_grad=True)
+        for hook, said in ((refuse, None), (lambda _: None, "left by an exception")):
+            hidden = model[0](inputs)
+            hidden.register_hook(hook)
+            with self.assertRaisesRegex(psd.ConfigError if said else ValueError, said or "bad"):
+                model[1](hidden).sum().backward()
+        # Nor does a pass that comes by other layers only go unnoticed.
+        with self.assertRaisesRegex(psd.ConfigError, "left by an exception"):
+            model[0](inputs).sum().backward()
+        with self.assertRaises(psd.PoseidonError):
+            psd.shutdown()
+
     def test_sparse_gradients(self):
         self.init()
         model = torch.nn.Embedding(4, 4, sparse=True)
         psd.distribute(model, sgd(model))
         with self.assertRaisesRegex(psd.ConfigError, "sparse=False"):
             model(torch.tensor([1])).sum().backward()
+
+    def test_hooks_of_a_step_that_is_done_by_layer(self):
+        for options in ({"overlap": "forward"}, {"update": "server"}):
+            self.init()
+            model = torch.nn.Linear(4, 4)
+            optimizer = psd.distribute(model, sgd(model), **options)
+            pass_of(model, optimizer)
+            for register in (optimizer.register_step_pre_hook, optimizer.register_step_post_hook):
+                handle = register(lambda *_: None)
+                with self.assertRaisesRegex(psd.ConfigError, "hooks of its step"):
+                    pass_of(model, optimizer)
+                handle.remove()
+                optimizer.step()
+            psd.shutdown()
 
     def test_overlap_forward_without_step(self):
         self.init()
@@ -252,6 +297,39 @@ class Misuse(unittest.TestCase):
         with self.assertRaises(psd.PoseidonError):
             psd.shutdown()
 
+    def test_values_that_are_set_under_servers_that_update(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Embedding(4, 4), torch.nn.Linear(4, 4))
+        optimizer = psd.distribute(model, sgd(model), update="server", overlap="forward")
+        tokens = torch.tensor([1, 2])
+
+        def refused(said, do):
+            with self.assertRaisesRegex(psd.ConfigError, said):
+                do()
+
+        def write():
+            with torch.no_grad():
+                model[0].weight.clamp_(0, 0.1)
+
+        for part in (model, model[1]):
+            refused(
+                "servers have the parameters.*load them before", lambda: part.load_state_dict({})
+            )
+        write()
+        refused("layer '0' was written to", model(tokens).sum().backward)
+        psd.shutdown()
+        psd.init(out=self._scratch.name)
+        optimizer = psd.distribute(model, sgd(model), update="server", overlap="forward")
+        model(tokens).sum().backward()
+        optimizer.step()
+        write()
+        refused("layer '0' was written to", lambda: model(tokens))
+        psd.shutdown()
+        psd.init(out=self._scratch.name)
+        optimizer = psd.distribute(model, sgd(model), update="server")
+        model[0].max_norm = 0.01
+        refused("layer '0' was written to", model(tokens).sum().backward)
+
     def test_groups_that_change_under_servers_that_update(self):
         self.init()
         model = torch.nn.Linear(4, 4)
@@ -319,6 +397,18 @@ class Misuse(unittest.TestCase):
         # What the job config's own check finds.
         with self.assertRaisesRegex(psd.PoseidonError, "TIME hides exchanges behind each step"):
             psd.DiLoCo(model, sgd(model), policy="TIME")
+
+    def test_diloco_of_a_model_that_changes(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+        model[0].requires_grad_(False)
+        optimizer = psd.DiLoCo(model, sgd(model), every=2)
+        pass_of(model, optimizer)
+        with self.assertRaisesRegex(psd.ConfigError, "2 was set after distribute"):
+            model.append(torch.nn.Linear(4, 4))
+        model[0].bias.requires_grad_(True)
+        with self.assertRaisesRegex(psd.ConfigError, "0.bias was frozen when distribute"):
+            pass_of(model, optimizer)
 
     def test_a_job_config_that_says_otherwise(self):
         folder = pathlib.Path(self._scratch.name)

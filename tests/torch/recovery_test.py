@@ -14,12 +14,41 @@ import tempfile
 import time
 import unittest
 
+import torch
+
 from ranks import HERE, PATIENCE, ROOT
+
+sys.path.insert(0, str(ROOT / "python"))
+
+# pylint: disable=wrong-import-position
+from poseidon_torch._layers import view_of
+from poseidon_torch._recovery import RecoveringSession
 
 WORKERS, SERVERS = 2, 2
 ITERATIONS = 150
 KILL_AT = 40
 RECOVERY = "recovery { mode: REPLACE }"
+
+
+class SendingSession:
+    """What a session does that hands this worker's statistics to another one; keeps them."""
+
+    iteration = 0
+
+    def __init__(self):
+        self.sent = None
+
+    def begin(self):
+        pass
+
+    def sends_statistics(self):
+        return True
+
+    def send_statistics(self, floats):
+        self.sent = view_of(floats).tolist()
+
+    def awaits_statistics(self):
+        return False
 
 
 class Job:
@@ -145,6 +174,17 @@ class Recovery(unittest.TestCase):
         with Job("recovering.py", "backward", ITERATIONS, "worker", recovery=RECOVERY) as job:
             self.assertNotEqual(job.process.wait(PATIENCE), 0, job.said())
             self.assertIn("recovery: with update='worker' each process has", job.said())
+
+
+class Statistics(unittest.TestCase):
+    def test_a_buffer_that_is_another_tensor_meanwhile(self):
+        model = torch.nn.Module()
+        model.register_buffer("center", torch.zeros(3))
+        sending = SendingSession()
+        session = RecoveringSession(sending, model.buffers)
+        model.center = model.center + 2
+        session.begin()
+        self.assertEqual(sending.sent, [2, 2, 2])
 
 
 if __name__ == "__main__":

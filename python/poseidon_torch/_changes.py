@@ -1,0 +1,47 @@
+"""Refuses what would let a parameter of a distributed model learn on each worker alone, without a word."""
+
+from typing import Dict
+
+import torch
+from torch.nn.modules import module as module_hooks
+
+from ._library import ConfigError
+
+
+class ChangeGuard:
+    """Looks after a model's parameters from now on: one that is added is refused at once, and one that is frozen now
+    and requires a gradient later, when `check` is called. Raises ConfigError. One thread at a time.
+    """
+
+    def __init__(self, model: torch.nn.Module):
+        self._frozen = [one for one in model.named_parameters() if not one[1].requires_grad]
+        ours: Dict[int, str] = {id(module): name for name, module in model.named_modules()}
+
+        def refuse(module: torch.nn.Module, name: str, what) -> None:
+            if id(module) not in ours or what is None:
+                return
+            if isinstance(what, torch.nn.Module) and not any(True for _ in what.parameters()):
+                return
+            where = f"{ours[id(module)]}.{name}".strip(".")
+            raise ConfigError(
+                f"{where} was set after distribute; change the model before it is distributed"
+            )
+
+        self._handles = [
+            module_hooks.register_module_parameter_registration_hook(refuse),
+            module_hooks.register_module_module_registration_hook(refuse),
+        ]
+
+    def check(self) -> None:
+        """That what was frozen still is."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise ConfigError(
+                    f"{name} was frozen when distribute was called, and now requires a gradient; freeze it after "
+                    "distribute instead"
+                )
+
+    def remove(self) -> None:
+        """The model may change again."""
+        for handle in self._handles:
+            handle.remove()

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""With overlap "forward" whatever reads or writes parameters finds them as in plain PyTorch. One process is the whole
+job."""
+
+import copy
+import io
+import os
+import sys
+import tempfile
+import unittest
+
+import torch
+from torch.nn import functional as F
+
+import ranks
+
+os.environ.update(ranks.environment_of(0, 1, ranks.free_port()))
+sys.path.insert(0, os.environ["PYTHONPATH"])
+
+import poseidon_torch as psd  # pylint: disable=wrong-import-position
+
+INPUTS = torch.ones(2, 4)
+
+
+class Net(torch.nn.Module):
+    """Its parts are used in two ways."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(7)
+        self.first = torch.nn.Linear(4, 4)
+        self.second = torch.nn.Linear(4, 4)
+
+    def forward(self, features, tied=False):
+        if tied:
+            return F.linear(features, self.second.weight)
+        return self.second(self.first(features))
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+class Deferred(unittest.TestCase):
+    def train(self, optimizer_of=sgd, passes=2, schedule=None, **options):
+        """Two models after the same passes: ours, and the plain one."""
+        scratch = tempfile.TemporaryDirectory(prefix="poseidon_torch_test.")
+        self.addCleanup(scratch.cleanup)
+        psd.init(out=scratch.name)
+        self.addCleanup(psd.shutdown)
+        models = Net(), Net()
+        optimizers = [optimizer_of(model) for model in models]
+        psd.distribute(models[0], optimizers[0], **{"overlap": "forward", **options})
+        for model, optimizer in zip(models, optimizers):
+            scheduler = schedule(optimizer) if schedule else None
+            for _ in range(passes):
+                optimizer.zero_grad()
+                model(INPUTS).square().sum().backward()
+                optimizer.step()
+                if scheduler is not None:
+                    scheduler.step()
+        return models
+
+    def test_the_state_of_a_part(self):
+        ours, plain = self.train()
+        for part in ("second", "first"):
+            found, expected = (getattr(net, part).state_dict() for net in (ours, plain))
+            for name, value in expected.items():
+                self.assertTrue(value.equal(found[name]), name)
+
+    def test_values_that_are_loaded_stay(self):
+        ours, plain = self.train()
+        for net in (ours, plain):
+            net.second.load_state_dict({"weight": torch.ones(4, 4), "bias": torch.ones(4)})
+        self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
+
+    def test_another_forward_pass_without_gradients(self):
+        for mode in (torch.no_grad, torch.inference_mode):
+            ours, plain = self.train()
+            with self.subTest(mode.__name__), mode():
+                self.assertTrue(ours(INPUTS, tied=True).equal(plain(INPUTS, tied=True)))
+            psd.shutdown()
+
+    def test_a_rate_in_a_tensor(self):
+        ours, plain = self.train(
+            lambda model: torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1)),
+            schedule=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+        )
+        self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
+
+    def test_training_goes_on_after_inference(self):
+        def momentum(model):
+            return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        ours, _ = self.train(momentum, passes=1)
+        optimizer = psd._process.exchange._forward._optimizer  # pylint: disable=protected-access
+        with torch.inference_mode():
+            ours(INPUTS)
+        ours(INPUTS).sum().backward()
+        optimizer.step()
+        ours(INPUTS)
+
+    def test_copies_are_models_of_their_own(self):
+        for options in ({}, {"update": "server"}, {"overlap": "backward"}):
+            ours, _ = self.train(**options)
+            psd.synchronize()
+            file = io.BytesIO()
+            torch.save(ours, file)
+            file.seek(0)
+            for net in (copy.deepcopy(ours), torch.load(file, weights_only=False)):
+                with self.subTest(options):
+                    self.assertTrue(net(INPUTS).equal(ours(INPUTS)))
+                    net.load_state_dict(net.state_dict())
+                    net(INPUTS).sum().backward()
+                    self.assertEqual(net.first.weight.grad.shape, (4, 4))
+                    self.assertEqual(psd.iteration(), 2)
+            psd.shutdown()
+
+
+if __name__ == "__main__":
+    unittest.main()
