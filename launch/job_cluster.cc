@@ -339,8 +339,9 @@ void JobCluster::CorrectSummary(const WatchResult& result) const {
   const std::string path = options_.out + "/summary.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
-  auto summary = nlohmann::ordered_json::parse(ReadRegularFile(path, ExitCode::kFailure), nullptr,
-                                               /*allow_exceptions=*/false);
+  auto summary =
+      nlohmann::ordered_json::parse(ReadRegularFile(path, ExitCode::kFailure, kMostFileBytes),
+                                    nullptr, /*allow_exceptions=*/false);
   const int code = static_cast<int>(result.code);
   if (!summary.is_object() || summary.value("exit_code", code) == code) return;
   summary["exit_code"] = code;

@@ -95,7 +95,7 @@ Json StatusIn(const std::string& directory) {
                       " has neither the monitor.url of a job that runs nor the summary.json of one "
                       "that has ended; name the job's output directory");
   }
-  return StatusOfSummary(ReadRegularFile(summary, ExitCode::kDataError), summary);
+  return StatusOfSummary(ReadRegularFile(summary, ExitCode::kDataError, kMostFileBytes), summary);
 }
 
 // Asks once; what is meant by --address is settled now.
