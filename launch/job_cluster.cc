@@ -318,6 +318,7 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   }
   RemoveEmptyResults();
   CorrectSummary(result);
+  stopped_ = result.stopped;
   return result.code;
 }
 
