@@ -199,6 +199,9 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
   std::string library = SupportFile(kPreloadedLibrary);
   if (options_.hosts) {
     node.host = options_.hosts->ranks.workers.at(static_cast<size_t>(rank));
+    if (node.host->address != node.host->name) {
+      node.command.push_back("POSEIDON_HOST=" + node.host->address);
+    }
     const std::filesystem::path there = options_.hosts->shell.programs;
     library = (there / std::filesystem::path(library).lexically_relative(ProgramDirectory()))
                   .lexically_normal()
