@@ -1,9 +1,10 @@
 #include "diagnosis/job_files.h"
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/files/regular_file.h"
@@ -32,23 +33,25 @@ std::vector<std::string> FilesOf(const fs::path& directory, std::string_view end
   return files;
 }
 
-std::string LastLinesOf(const std::string& text) {
-  std::istringstream stream(text);
-  std::vector<std::string> lines;
+std::string LastLinesOf(const std::string& path) {
+  CheckRegularFile(path, ExitCode::kDataError);
+  std::ifstream stream(path);
+  std::deque<std::string> lines;
   for (std::string line; std::getline(stream, line);) {
-    if (!line.empty()) lines.push_back(line);
+    if (line.empty()) continue;
+    lines.push_back(line);
+    if (lines.size() > kLastLines) lines.pop_front();
   }
   std::string last;
-  for (size_t i = lines.size() - std::min(lines.size(), kLastLines); i < lines.size(); ++i) {
-    last += lines[i] + "\n";
-  }
+  for (const std::string& line : lines) last += line + "\n";
   return Printable(last);
 }
 
 std::optional<JobFiles::Summary> ReadSummary(const std::string& path) {
   if (!fs::exists(path)) return std::nullopt;
   try {
-    const auto json = nlohmann::json::parse(ReadRegularFile(path, ExitCode::kDataError));
+    const auto json =
+        nlohmann::json::parse(ReadRegularFile(path, ExitCode::kDataError, kMostFileBytes));
     return JobFiles::Summary{json.value("job", ""), json.at("exit_code").get<int>(),
                              json.value("reason", "")};
   } catch (const nlohmann::json::exception&) {
@@ -90,9 +93,7 @@ JobFiles ReadJobFiles(const std::string& directory) {
   job.traces = FilesOf(directory, kTrace);
   Try(job, [&] { job.summary = ReadSummary(directory + "/summary.json"); });
   for (const std::string& path : FilesOf(directory + "/logs", kLog)) {
-    Try(job, [&] {
-      job.logs[NameOf(path, kLog)] = LastLinesOf(ReadRegularFile(path, ExitCode::kDataError));
-    });
+    Try(job, [&] { job.logs[NameOf(path, kLog)] = LastLinesOf(path); });
   }
   const bool is_job = !job.events.empty() || !job.traces.empty() || job.summary.has_value() ||
                       !job.logs.empty() || !job.unreadable.empty();

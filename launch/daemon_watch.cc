@@ -59,7 +59,9 @@ class Watch {
       EndWhoIsLate(now);
       std::this_thread::sleep_for(kPollInterval);
     }
-    return Result();
+    WatchResult result = Result();
+    result.stopped = stopped_;
+    return result;
   }
 
  private:

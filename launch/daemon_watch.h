@@ -40,6 +40,8 @@ struct WatchResult {
   ExitCode code = ExitCode::kSuccess;
   // Who has a story of its own to tell, by index: one for each cause.
   std::vector<size_t> culprits;
+  // Somebody has asked for the training's end by a signal.
+  bool stopped = false;
 };
 
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without

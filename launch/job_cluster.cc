@@ -199,6 +199,9 @@ JobCluster::Node JobCluster::ProgramNode(int rank) const {
   std::string library = SupportFile(kPreloadedLibrary);
   if (options_.hosts) {
     node.host = options_.hosts->ranks.workers.at(static_cast<size_t>(rank));
+    if (node.host->address != node.host->name) {
+      node.command.push_back("POSEIDON_HOST=" + node.host->address);
+    }
     const std::filesystem::path there = options_.hosts->shell.programs;
     library = (there / std::filesystem::path(library).lexically_relative(ProgramDirectory()))
                   .lexically_normal()
@@ -321,6 +324,7 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   }
   RemoveEmptyResults();
   CorrectSummary(result);
+  stopped_ = result.stopped;
   return result.code;
 }
 
@@ -342,8 +346,9 @@ void JobCluster::CorrectSummary(const WatchResult& result) const {
   const std::string path = options_.out + "/summary.json";
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return;
-  auto summary = nlohmann::ordered_json::parse(ReadRegularFile(path, ExitCode::kFailure), nullptr,
-                                               /*allow_exceptions=*/false);
+  auto summary =
+      nlohmann::ordered_json::parse(ReadRegularFile(path, ExitCode::kFailure, kMostFileBytes),
+                                    nullptr, /*allow_exceptions=*/false);
   const int code = static_cast<int>(result.code);
   if (!summary.is_object() || summary.value("exit_code", code) == code) return;
   summary["exit_code"] = code;

@@ -49,6 +49,10 @@ class JobCluster {
   // there then is killed. An interruption ends the job through the scheduler.
   ExitCode Wait(Interruption& interruption);
 
+  // After Wait: whether somebody has asked for the training's end, so that a failure on the way
+  // there is none to try again after.
+  bool stopped() const { return stopped_; }
+
  private:
   // A process of the job, as it is started and started again.
   struct Node {
@@ -90,6 +94,7 @@ class JobCluster {
   std::optional<DirectoryLock> lock_;  // of OUT
   std::vector<Node> nodes_;            // the scheduler first
   std::vector<ChildProcess> children_;
+  bool stopped_ = false;
 };
 
 }  // namespace poseidon

@@ -53,7 +53,9 @@ std::string ScriptFor(const RemoteShell& shell, const RemoteCommand& command) {
                           "; for second in 1 2 3 4 5; do sleep 1; kill -0 $daemon || break; done; ";
   script += "{ while read -r line; do :; done; " + (command.is_replaced ? "" : ask) +
             signal_all("KILL") + "; " + clean + "; } <&3 >/dev/null 2>&1 3<&- & watcher=$!\n";
-  script += "wait $daemon; code=$?\n";
+  // ssh's own code must not be the program's.
+  script += "wait $daemon; code=$?; [ $code -ne " + std::to_string(kConnectionFailed) +
+            " ] || code=" + std::to_string(static_cast<int>(ExitCode::kFailure)) + "\n";
   script += "{ kill $watcher; wait $watcher; kill -KILL -- -$daemon; } 2>/dev/null\n";
   if (!command.result.empty()) script += "cat " + out + "/" + command.result + " 2>/dev/null\n";
   script += clean + "\nexit $code\n";

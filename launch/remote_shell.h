@@ -48,9 +48,9 @@ struct RemoteCommand {
 // SIGKILL, with all that it has started, when the process that is returned, its input, or the
 // connection has gone. In the end its files are removed there.
 //
-// The process ends as the program there does. A connection that is lost once the program has been
-// started is a hang-up: it ends by SIGHUP, and says why. One that can't be made, and a program that
-// is not there, make kFailure.
+// The process ends as the program there does, but with kFailure for 255, which is ssh's own. A
+// connection that is lost once the program has been started is a hang-up: it ends by SIGHUP, and
+// says why. One that can't be made, and a program that is not there, make kFailure.
 ChildProcess StartRemotely(const RemoteShell& shell, const RemoteCommand& command);
 
 // Whether the program has been started there; it may have ended since.

@@ -128,10 +128,14 @@ std::string SlurmScript(const SlurmJob& slurm) {
   }
   script += "wait\n[ $code -eq 0 ] || tail -n 1 \"$out/logs/scheduler.log\"\n";
   if (slurm.restarts > 0) {
-    script += "case $code in\n  1|3|4|7|8)\n    if [ \"$restarts\" -lt " +
-              std::to_string(slurm.restarts) +
-              " ]; then\n      echo \"the job is queued again\"\n      scontrol requeue "
-              "\"$SLURM_JOB_ID\"\n    fi ;;\nesac\n";
+    // Our own codes that may pass, and those of a scheduler that has crashed or was killed: SIGILL,
+    // SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV.
+    script +=
+        "case $code in\n  1|3|4|7|8|132|134|135|136|137|139)\n"
+        "    if [ -z \"$stopping\" ] && [ \"$restarts\" -lt " +
+        std::to_string(slurm.restarts) +
+        " ]; then\n      echo \"the job is queued again\"\n      scontrol requeue "
+        "\"$SLURM_JOB_ID\"\n    fi ;;\nesac\n";
   }
   return script + "exit $code\n";
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <caffe/caffe.hpp>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -47,10 +48,11 @@ void PoseidonCaffeJoin(const char* config, int rank) {
       throw poseidon::Error(poseidon::ExitCode::kFailure,
                             "the program makes a second solver; a worker trains one");
     }
+    const char* const host = std::getenv("POSEIDON_HOST");
     worker = new poseidon::CaffePatch(
         {.config = poseidon::ReadJobConfig(config),
          .wanted_rank = rank,
-         .host = "",
+         .host = host == nullptr ? "" : host,
          .trace_directory = std::filesystem::path(config).parent_path().string(),
          .on_error = poseidon::End});
   });

@@ -178,8 +178,9 @@ ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& sol
                      Interruption& interruption) {
   const auto begin = std::filesystem::file_time_type::clock::now();
   for (int restarts = 0;; ++restarts) {
-    const ExitCode code = JobCluster(options).Wait(interruption);
-    if (!MayPass(code) || restarts == FLAGS_restarts) return code;
+    JobCluster cluster(options);
+    const ExitCode code = cluster.Wait(interruption);
+    if (cluster.stopped() || !MayPass(code) || restarts == FLAGS_restarts) return code;
     // Whoever asks why it failed wants these.
     const std::string logs = options.out + "/logs";
     const std::string kept = logs + "." + std::to_string(restarts + 1);

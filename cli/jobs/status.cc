@@ -17,6 +17,7 @@
 #include "core/atomic_file.h"
 #include "core/files/regular_file.h"
 #include "core/http/access.h"
+#include "core/utf8.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
 #include "scheduler/monitor/page.h"
@@ -59,18 +60,6 @@ std::string OnlyRunningJob() {
   throw ConfigError("several jobs run; name one of" + all);
 }
 
-// Where the directory's job has its monitor, with its token.
-MonitorAddress AddressIn(const std::string& directory) {
-  std::istringstream lines(ReadRegularFile(UrlFileIn(directory), ExitCode::kFailure));
-  std::string url;
-  std::string token_file;
-  std::getline(lines, url);
-  std::getline(lines, token_file);
-  MonitorAddress address = ParseMonitorAddress(url);
-  if (!token_file.empty()) address.token = ReadToken(token_file);
-  return address;
-}
-
 Json Parse(const std::string& text) {
   Json status = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!status.is_object() || !status.contains("nodes")) {
@@ -84,7 +73,7 @@ Json StatusIn(const std::string& directory) {
   const std::string summary = (fs::path(directory) / "summary.json").string();
   if (fs::exists(UrlFileIn(directory))) {
     try {
-      return Parse(FetchStatus(AddressIn(directory)));
+      return Parse(FetchStatus(MonitorOf(directory, FLAGS_token_file)));
     } catch (const Error&) {
       // It has just ended, or was killed with the file still there.
       if (!fs::exists(summary)) throw;
@@ -95,7 +84,7 @@ Json StatusIn(const std::string& directory) {
                       " has neither the monitor.url of a job that runs nor the summary.json of one "
                       "that has ended; name the job's output directory");
   }
-  return StatusOfSummary(ReadRegularFile(summary, ExitCode::kDataError), summary);
+  return StatusOfSummary(ReadRegularFile(summary, ExitCode::kDataError, kMostFileBytes), summary);
 }
 
 // Asks once; what is meant by --address is settled now.
@@ -128,6 +117,30 @@ ExitCode Watch(const std::function<Json()>& source, bool json) {
 }
 
 }  // namespace
+
+MonitorAddress MonitorOf(const std::string& directory, const std::string& token_file) {
+  const std::string path = UrlFileIn(directory);
+  const OwnedText file = ReadOwnedText(path, ExitCode::kFailure);
+  std::istringstream lines(file.text);
+  std::string url;
+  std::string named;
+  std::getline(lines, url);
+  std::getline(lines, named);
+  MonitorAddress address = ParseMonitorAddress(url);
+  if (!token_file.empty()) {
+    address.token = ReadToken(token_file);
+  } else if (!named.empty()) {
+    if (!file.trusted) {
+      throw ConfigError(path +
+                        " belongs to another user, and whoever has written it says that the "
+                        "first line of " +
+                        Printable(named) + " is to be sent to " + Printable(url) +
+                        "; if that is right, give --token_file");
+    }
+    address.token = ReadToken(named);
+  }
+  return address;
+}
 
 ExitCode StatusVerb() {
   const bool json = JsonFromFlags();

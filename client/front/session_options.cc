@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kJobVariable = "POSEIDON_JOB";
 constexpr const char* kRankVariable = "POSEIDON_RANK";
+constexpr const char* kHostVariable = "POSEIDON_HOST";
 constexpr const char* kIncarnationVariable = "POSEIDON_INCARNATION";
 constexpr const char* kReplacesVariable = "POSEIDON_REPLACES";
 
@@ -47,6 +48,7 @@ SessionOptions SessionOptions::FromEnvironment() {
   options.job = Variable(kJobVariable);
   options.trace_directory = std::filesystem::path(options.job).parent_path().string();
   options.rank = NumberIn<int>(Variable(kRankVariable), kRankVariable, "a worker's rank, from 0");
+  if (const char* const host = std::getenv(kHostVariable)) options.host = host;
   options.incarnation = IncarnationIn(kIncarnationVariable);
   options.replaces = IncarnationIn(kReplacesVariable);
   return options;

@@ -38,6 +38,7 @@ class RegularFile {
   RegularFile& operator=(const RegularFile&) = delete;
 
   int64_t size() const { return size_; }
+  uid_t owner() const { return owner_; }
 
   [[noreturn]] void Fail(const std::string& reason) const {
     ThrowAs(code_, "can't read " + path_ + ": " + reason);
@@ -67,6 +68,7 @@ class RegularFile {
            ", and only regular files are read; write what it gives to one");
     }
     size_ = status.st_size;
+    owner_ = status.st_uid;
     // The kernel's own files, /proc/kmsg for one, may have no end.
     char first = 0;
     if (size_ == 0 && read(descriptor_, &first, 1) != 0) {
@@ -78,7 +80,16 @@ class RegularFile {
   ExitCode code_;
   int descriptor_;
   int64_t size_ = 0;
+  uid_t owner_ = 0;
 };
+
+std::string ReadAtMost(const RegularFile& file, int64_t most) {
+  if (file.size() > most) {
+    file.Fail("it has " + std::to_string(file.size()) + " bytes; such a file has at most " +
+              std::to_string(most));
+  }
+  return file.ReadAll();
+}
 
 }  // namespace
 
@@ -87,12 +98,12 @@ int64_t CheckRegularFile(const std::string& path, ExitCode code) {
 }
 
 std::string ReadRegularFile(const std::string& path, ExitCode code, int64_t most) {
+  return ReadAtMost(RegularFile(path, code), most);
+}
+
+OwnedText ReadOwnedText(const std::string& path, ExitCode code) {
   const RegularFile file(path, code);
-  if (file.size() > most) {
-    file.Fail("it has " + std::to_string(file.size()) + " bytes; such a file has at most " +
-              std::to_string(most));
-  }
-  return file.ReadAll();
+  return {ReadAtMost(file, kMostTextBytes), file.owner() == geteuid() || file.owner() == 0};
 }
 
 }  // namespace poseidon

@@ -27,4 +27,12 @@ int64_t CheckRegularFile(const std::string& path, ExitCode code);
 // All bytes of a regular file of at most `most`. Throws as CheckRegularFile does.
 std::string ReadRegularFile(const std::string& path, ExitCode code, int64_t most = kMostTextBytes);
 
+// The same of a text, with whether it is this user's or root's: what another user has written must
+// not decide what becomes of this user's secrets.
+struct OwnedText {
+  std::string text;
+  bool trusted = false;
+};
+OwnedText ReadOwnedText(const std::string& path, ExitCode code);
+
 }  // namespace poseidon

@@ -1,11 +1,14 @@
 #include "core/http/http_server.h"
 
+#include <glog/logging.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cctype>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -13,6 +16,8 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -28,24 +33,63 @@ namespace {
 constexpr int kNice = 10;
 // A browser's.
 constexpr size_t kLongestBody = 4096;
+// What a request has to arrive while others wait: whoever sends nothing must not keep a cluster's
+// manager, which asks whether the program is healthy, waiting for as long as that allows.
+constexpr Duration kShortPatience = Seconds(0.5);
+// How often that is looked at.
+constexpr Duration kGlance = Seconds(0.1);
 // Connections that wait for a thread; the kernel keeps the next ones.
 constexpr size_t kWaitingConnections = 64;
 // So many. The library asks for 5; whoever comes then is only heard when it tries again a second
 // later.
 constexpr int kBacklog = 128;
 
-// One connection, with deadlines: a request must have come within kPatience, and each part of an
-// answer be taken within as long.
+// Makes headers that ask for parts of an answer ones that the library does not know: it would give
+// a copy of the answer for each of thousands of parts, and it reads their numbers by an expression
+// that takes as much stack as they are long. Whole answers are always right.
+class RangeFilter {
+ public:
+  // The request's next bytes.
+  void Pass(char* data, size_t size) {
+    for (char& letter : std::span(data, size)) {
+      if (letter == '\n') {
+        matched_ = 0;
+      } else if (matched_ < kName.size() &&
+                 std::tolower(static_cast<unsigned char>(letter)) == kName[matched_]) {
+        if (++matched_ == kName.size()) letter = 'x';
+      } else {
+        matched_ = kName.size();
+      }
+    }
+  }
+
+ private:
+  static constexpr std::string_view kName = "range";
+  size_t matched_ = 0;  // letters of it since the line's begin; all: it is too late
+};
+
+// One connection, with deadlines: a request must have come within kPatience, or kShortPatience
+// while others wait for a thread, and each part of an answer be taken within kPatience.
 class Connection : public httplib::Stream {
  public:
-  explicit Connection(int socket)
-      : socket_(socket), read_deadline_(SteadyNow() + HttpServer::kPatience) {}
+  Connection(int socket, const std::atomic<size_t>& waiting)
+      : socket_(socket), begin_(SteadyNow()), waiting_(waiting) {}
 
-  bool is_readable() const override { return Await(POLLIN, read_deadline_); }
+  bool is_readable() const override {
+    const Time deadline = begin_ + HttpServer::kPatience;
+    while (SteadyNow() < deadline) {
+      // Bytes that are there are taken, however late this thread gets to run.
+      if (Await(POLLIN, std::min(deadline, SteadyNow() + kGlance))) return true;
+      if (waiting_ > 0 && SteadyNow() >= begin_ + kShortPatience) return false;
+    }
+    return false;
+  }
   bool is_writable() const override { return Await(POLLOUT, SteadyNow() + HttpServer::kPatience); }
   ssize_t read(char* data, size_t size) override {
     if (!is_readable()) return -1;
-    return recv(socket_, data, size, 0);
+    const ssize_t taken = recv(socket_, data, size, 0);
+    if (taken > 0) ranges_.Pass(data, static_cast<size_t>(taken));
+    return taken;
   }
   ssize_t write(const char* data, size_t size) override {
     const Time deadline = SteadyNow() + HttpServer::kPatience;
@@ -83,19 +127,23 @@ class Connection : public httplib::Stream {
   }
 
   int socket_;
-  Time read_deadline_;
+  Time begin_;
+  const std::atomic<size_t>& waiting_;  // others
+  RangeFilter ranges_;
 };
 
 // Threads that take connections in order. Whoever adds one waits while too many wait already.
+// `waiting`: how many do.
 class BoundedPool : public httplib::TaskQueue {
  public:
-  explicit BoundedPool(int threads) {
+  BoundedPool(int threads, std::atomic<size_t>& waiting) : waiting_(waiting) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
   }
   void enqueue(std::function<void()> task) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return tasks_.size() < kWaitingConnections; });
     tasks_.push_back(std::move(task));
+    waiting_ = tasks_.size();
     changed_.notify_all();
   }
   void shutdown() override {
@@ -117,6 +165,7 @@ class BoundedPool : public httplib::TaskQueue {
         if (tasks_.empty()) return;
         task = std::move(tasks_.front());
         tasks_.pop_front();
+        waiting_ = tasks_.size();
       }
       changed_.notify_all();
       task();
@@ -126,6 +175,7 @@ class BoundedPool : public httplib::TaskQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
+  std::atomic<size_t>& waiting_;
   bool ended_ = false;
   std::vector<std::thread> threads_;
 };
@@ -134,6 +184,10 @@ class BoundedPool : public httplib::TaskQueue {
 // closed all at once.
 class DeadlineServer : public httplib::Server {
  public:
+  explicit DeadlineServer(int threads) {
+    new_task_queue = [this, threads] { return new BoundedPool(threads, waiting_); };
+  }
+
   // From now on every connection is closed, the present ones, too.
   void CloseConnections() {
     const std::lock_guard lock(mutex_);
@@ -157,9 +211,15 @@ class DeadlineServer : public httplib::Server {
   bool process_and_close_socket(socket_t socket) override {
     bool done = false;
     if (Open(socket)) {
-      Connection connection(socket);
+      Connection connection(socket, waiting_);
       bool closed = false;
-      done = process_request(connection, true, closed, nullptr);
+      // What the library lets pass would end the program.
+      try {
+        done = process_request(connection, true, closed, nullptr);
+      } catch (const std::exception& error) {
+        LOG(WARNING) << "a request over HTTP is given up, as it can't be answered: "
+                     << error.what();
+      }
     }
     Close(socket);
     return done;
@@ -168,6 +228,7 @@ class DeadlineServer : public httplib::Server {
   std::mutex mutex_;
   bool closing_ = false;
   std::set<int> open_;
+  std::atomic<size_t> waiting_ = 0;  // connections, for a thread
 };
 
 Credentials CredentialsOf(const httplib::Request& request) {
@@ -184,8 +245,8 @@ void Say(httplib::Response& response, int status, const std::string& text) {
 
 class HttpServer::Impl {
  public:
-  explicit Impl(const HttpOptions& options) {
-    Configure(options.threads);
+  explicit Impl(const HttpOptions& options) : server_(options.threads) {
+    Configure();
     Bind(options);
     access_.emplace(options.token, port_);
   }
@@ -202,7 +263,11 @@ class HttpServer::Impl {
     thread_ = std::thread([this] {
       // On Linux the calling thread's alone, and that of the threads that it starts.
       setpriority(PRIO_PROCESS, 0, kNice);
-      server_.listen_after_bind();
+      if (!server_.listen_after_bind()) {
+        LOG(ERROR) << "nobody is answered at " << url_ << " any more, as the system has refused "
+                   << "to take a connection; it may lack memory or open files (ulimit -n)";
+      }
+      ended_ = true;
     });
   }
 
@@ -213,7 +278,9 @@ class HttpServer::Impl {
     }
     server_.CloseConnections();
     // It stops only what has begun.
-    while (!server_.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (!server_.is_running() && !ended_) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     server_.stop();
     thread_.join();
     listening_ = -1;
@@ -228,8 +295,7 @@ class HttpServer::Impl {
   using Response = httplib::Response;
   using Routed = httplib::Server::HandlerResponse;
 
-  void Configure(int threads) {
-    server_.new_task_queue = [threads] { return new BoundedPool(threads); };
+  void Configure() {
     server_.set_payload_max_length(kLongestBody);
     // The library's own lets two jobs have one port.
     server_.set_socket_options([this](socket_t socket) {
@@ -310,6 +376,7 @@ class HttpServer::Impl {
   std::string url_;
   int listening_ = -1;  // the library's socket
   DeadlineServer server_;
+  std::atomic<bool> ended_ = false;  // it listens no more
   std::thread thread_;
 };
 

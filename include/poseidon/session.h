@@ -85,8 +85,9 @@ struct SessionOptions {
 
   // Of a program that `poseidon run -- PROGRAM` has started: `job` is the environment's
   // POSEIDON_JOB, `rank` its POSEIDON_RANK, and traces go to the job's output directory, where that
-  // config is; with `recovery`, `incarnation` and `replaces` are POSEIDON_INCARNATION and
-  // POSEIDON_REPLACES. Throws ConfigError if the first two are not there, or one is no number.
+  // config is; `host` is POSEIDON_HOST, if that is there; with `recovery`, `incarnation` and
+  // `replaces` are POSEIDON_INCARNATION and POSEIDON_REPLACES. Throws ConfigError if the first two
+  // are not there, or one is no number.
   static SessionOptions FromEnvironment();
 };
 

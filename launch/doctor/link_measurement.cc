@@ -15,31 +15,6 @@ namespace {
 // Those of a job are for starting many; these nodes are there at once, or something is wrong.
 constexpr double kJoinDeadlineSeconds = 15;
 
-// The least that has links to measure: a layer without time to speak of, for one iteration.
-Job ProbeJob(Job job, int workers) {
-  job.set_name("doctor");
-  job.clear_recovery();
-  job.clear_training();
-  job.clear_communication();
-  Cluster& cluster = *job.mutable_cluster();
-  cluster.clear_network();
-  cluster.clear_devices_per_worker();
-  cluster.set_workers(workers);
-  cluster.set_servers(1);
-  cluster.set_join_deadline_seconds(kJoinDeadlineSeconds);
-  job.mutable_communication()->set_policy(Communication::TIME);
-  job.mutable_communication()->set_stall_deadline_seconds(kJoinDeadlineSeconds);
-  Training& training = *job.mutable_training();
-  training.set_engine(Training::REPLAY);
-  training.set_threads(1);
-  Replay& replay = *training.mutable_replay();
-  replay.set_iterations(1);
-  ReplayLayer& layer = *replay.add_layers();
-  layer.set_name("layer");
-  layer.set_parameters(1000);
-  return job;
-}
-
 nlohmann::json ReadSummary(const std::string& path) {
   std::error_code none;
   if (!std::filesystem::exists(path, none)) return {};
@@ -77,6 +52,33 @@ std::string FailureText(const nlohmann::json& summary, const std::string& direct
 }
 
 }  // namespace
+
+Job ProbeJob(Job job, int workers) {
+  job.set_name("doctor");
+  job.clear_recovery();
+  job.clear_elastic();
+  job.clear_monitor();  // whose ports are taken while the job runs
+  job.clear_training();
+  job.clear_communication();
+  Cluster& cluster = *job.mutable_cluster();
+  cluster.clear_network();
+  cluster.clear_deviation();
+  cluster.clear_devices_per_worker();
+  cluster.set_workers(workers);
+  cluster.set_servers(1);
+  cluster.set_join_deadline_seconds(kJoinDeadlineSeconds);
+  job.mutable_communication()->set_policy(Communication::TIME);
+  job.mutable_communication()->set_stall_deadline_seconds(kJoinDeadlineSeconds);
+  Training& training = *job.mutable_training();
+  training.set_engine(Training::REPLAY);
+  training.set_threads(1);
+  Replay& replay = *training.mutable_replay();
+  replay.set_iterations(1);
+  ReplayLayer& layer = *replay.add_layers();
+  layer.set_name("layer");
+  layer.set_parameters(1000);
+  return job;
+}
 
 LinkMeasurements MeasureLinks(const Job& job, const std::vector<Host>& hosts,
                               const RemoteShell& shell, Interruption& interruption) {

@@ -20,6 +20,10 @@ struct LinkMeasurements {
   std::string failure;  // why the daemons could not do it; empty: they have
 };
 
+// The least that has links to measure: a layer without time to speak of, for one iteration, on
+// nodes that are reached and admitted as those of `job` are.
+Job ProbeJob(Job job, int workers);
+
 // One worker on each of `hosts`, a server on the first, the scheduler here. `job` has a scheduler's
 // host; what it says of the nodes, the training and the network does not count. Takes a second or
 // two, or half a minute where the hosts can't reach each other. Throws Interrupted().

@@ -107,6 +107,7 @@ def init(
         _process.session = Session(
             job=job,
             rank=int(os.environ["POSEIDON_RANK"]),
+            host=os.environ.get("POSEIDON_HOST", ""),
             trace_directory=traces,
             incarnation=int(os.environ.get("POSEIDON_INCARNATION", 0)),
             replaces=int(os.environ.get("POSEIDON_REPLACES", 0)),

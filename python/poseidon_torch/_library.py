@@ -288,12 +288,14 @@ class Session:
         watch: Callable[[], None] = lambda: None,
         incarnation: int = 0,
         replaces: int = 0,
+        host: str = "",
     ):
         """Joins the job, of which either the config's path or its text is given; waits until all its nodes are there.
 
         `watch` is called a few times a second while a call waits; what it raises leaves that call. `incarnation`: a
-        number of this process's own; `replaces`: that of the dead one whose place it takes. Raises PoseidonError. In a
-        job with `recovery` all calls from begin to finish may raise Rewound.
+        number of this process's own; `replaces`: that of the dead one whose place it takes. `host`: that other nodes
+        reach this machine at; found out if not given. Raises PoseidonError. In a job with `recovery` all calls from
+        begin to finish may raise Rewound.
         """
         self._call = Calls(watch)
         self._memory = _LayerMemory()
@@ -301,6 +303,7 @@ class Session:
         options = _SessionOptions(
             job=job.encode(),
             job_text=job_text.encode(),
+            host=host.encode(),
             trace_directory=trace_directory.encode(),
             rank=rank,
             interrupted=self._call.interrupted,

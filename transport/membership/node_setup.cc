@@ -44,6 +44,17 @@ void SetSecurity(const Security& security, ZmqOptions& options) {
       "addresses may connect: `security { mode: NONE allow: \"10.0.0.0/8\" }` (docs/security.md)");
 }
 
+// The address of the name by which others are to reach this node.
+std::string ResolveOwnHost(const std::string& host) {
+  try {
+    return ResolveHost(host);
+  } catch (const ConfigError& error) {
+    throw ConfigError(std::string(error.what()) +
+                      "; the other nodes are to reach this one there, so give it a name or an "
+                      "address that they know");
+  }
+}
+
 }  // namespace
 
 std::string FindPublicHost(const std::string& scheduler_host) {
@@ -76,10 +87,12 @@ std::optional<Duration> SchedulerDeadline(const Job& job) {
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   ZmqOptions options;
   options.public_host = public_host;
-  const std::string address = ResolveHost(public_host);
+  const std::string address = ResolveOwnHost(public_host);
   options.ipv6 = IsIpv6Address(address);
   if (IsLoopbackName(public_host)) options.bind_host = address;
   SetSecurity(job.security(), options);
+  // A name that is loopback here only may be another address elsewhere.
+  if (IsLoopbackName(public_host) || !IsLoopbackName(address)) options.public_host = address;
   options.data_lanes = OfferedLanes(job, static_cast<int>(std::thread::hardware_concurrency()));
   options.times_actors = job.monitor().has_node_port();
   options.window_bytes = job.communication().window_bytes();

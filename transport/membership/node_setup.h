@@ -30,10 +30,10 @@ Duration StallDeadline(const Job& job);
 // How long all workers together may take to pause for another plan.
 Duration PauseDeadline(const Job& job);
 
-// A server's or worker's: free ports, reachable at `public_host`. The scheduler changes ports and
-// lanes. A node at a loopback address listens there alone. Throws ConfigError for a key that can't
-// be read, and where other machines reach the node and job.security neither has a key nor says who
-// may connect.
+// A server's or worker's: free ports, reachable at `public_host`, of which others are told the
+// address: resolved once, as the scheduler's is. The scheduler changes ports and lanes. A node at a
+// loopback address listens there alone. Throws ConfigError for a key that can't be read, and where
+// other machines reach the node and job.security neither has a key nor says who may connect.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
 // "tcp://host:port" of one of the scheduler's lanes, with the host's address: resolved once, for

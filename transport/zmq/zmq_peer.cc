@@ -1,5 +1,7 @@
 #include "transport/zmq/zmq_peer.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -60,11 +62,16 @@ void ZmqPeer::Connect() {
     // In the background, and again whenever the connection breaks.
     socket_.connect(endpoint_);
   } catch (const zmq::error_t& error) {
+    // Rather none than one to where the peer was.
+    connecting_.reset();
+    watch_.reset();
+    socket_.close();
     throw ProtocolError("cannot connect to '" + endpoint_ + "': " + error.what());
   }
   // A window of its own: what an earlier socket holds comes back to the earlier window.
   window_ = std::make_shared<ZmqWindow>(window_bytes_, waker_);
   connected_ = SteadyNow();
+  fault_.clear();
 }
 
 void ZmqPeer::Watch() {
@@ -143,6 +150,7 @@ bool ZmqPeer::Pump() {
 }
 
 bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
+  if (!socket_) return false;
   const Payload& body = envelope.body;
   std::string header = EncodeHeader(envelope, sent_ + 1);
   // Before it can arrive.
@@ -170,7 +178,16 @@ bool ZmqPeer::Send(const Envelope& envelope, int64_t charge) {
 
 void ZmqPeer::ReplaceSocket() {
   const Time now = SteadyNow();
-  if (now - connected_ >= kReplaceAfter) Connect();
+  if (now - connected_ < kReplaceAfter) return;
+  try {
+    Connect();
+  } catch (const ProtocolError& error) {
+    // The endpoint is another node's word, and what the system lacks now it may have soon.
+    connected_ = now;
+    LOG_IF(WARNING, fault_ != error.what())
+        << "lane " << lane_ << " " << error.what() << "; it is tried again every second";
+    fault_ = error.what();
+  }
 }
 
 }  // namespace poseidon

@@ -35,7 +35,8 @@ class ZmqPeer {
           EventRing& events);
 
   // Connects to `endpoint` from now on. What the old connection's socket holds is lost, what is
-  // queued is not. Nothing happens if the endpoint is the same.
+  // queued is not. Nothing happens if the endpoint is the same. Throws ProtocolError if it can't be
+  // connected to; what is queued then waits for another endpoint.
   void MoveTo(const std::string& endpoint);
 
   void Enqueue(Envelope envelope);
@@ -70,10 +71,11 @@ class ZmqPeer {
   // Has ZeroMQ tell of the new socket's connection.
   void Watch();
   // ZeroMQ gives up on an endpoint that does not speak its protocol; a new socket tries again.
+  // Where none can be made, or the endpoint is none, that is logged.
   void ReplaceSocket();
   // Sets what can only be set of a connection that is there.
   void TuneConnection();
-  // False: ZeroMQ has given up.
+  // False: ZeroMQ has given up, or there is no socket.
   bool Send(const Envelope& envelope, int64_t charge);
 
   zmq::context_t& context_;
@@ -95,7 +97,8 @@ class ZmqPeer {
   // In the place of that where the route has `lost_after`, as a socket has one monitor.
   std::optional<ZmqMonitor> watch_;
   std::optional<Time> connection_made_;
-  Time connected_{};
+  Time connected_{};   // or tried in vain
+  std::string fault_;  // why it was in vain the last time
 };
 
 }  // namespace poseidon

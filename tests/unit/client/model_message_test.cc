@@ -176,6 +176,10 @@ TEST(SessionOptionsTest, AreReadFromTheEnvironment) {
   ASSERT_EQ(setenv("POSEIDON_RANK", "3", 1), 0);
   EXPECT_EQ(SessionOptions::FromEnvironment().job, "/a/job.prototxt");
   EXPECT_EQ(SessionOptions::FromEnvironment().rank, 3);
+  EXPECT_EQ(SessionOptions::FromEnvironment().host, "");
+  ASSERT_EQ(setenv("POSEIDON_HOST", "10.0.0.7", 1), 0);
+  EXPECT_EQ(SessionOptions::FromEnvironment().host, "10.0.0.7");
+  unsetenv("POSEIDON_HOST");
   for (const char* rank : {"-1", "3x", "99999999999"}) {
     ASSERT_EQ(setenv("POSEIDON_RANK", rank, 1), 0);
     EXPECT_THAT(RefusalOf([] { SessionOptions::FromEnvironment(); }),

@@ -292,5 +292,22 @@ TEST_F(DaemonWatchTest, LastWordsAreThoseOfGlogAndOfTheRuntime) {
   EXPECT_EQ(LastWords(directory_.Path("none")), "");
 }
 
+// Who has stopped a job does not want it started again because a node dies meanwhile.
+TEST_F(DaemonWatchTest, AFailureOfAJobThatWasStoppedIsNotToBeTriedAgain) {
+  SignalEffects effects;
+  effects.sigint = SignalEffect::kStop;
+  Interruption interruption(effects);
+  Start("scheduler", "trap 'exit 3' INT; while :; do sleep 0.05; done");
+  raise(SIGINT);
+  const WatchResult result = Watch(&interruption);
+  EXPECT_EQ(result.code, ExitCode::kPeerLost);
+  EXPECT_TRUE(result.stopped);
+}
+
+TEST_F(DaemonWatchTest, AFailureOfAJobThatGoesOnMayBeTriedAgain) {
+  Start("scheduler", "exit 3");
+  EXPECT_FALSE(Watch().stopped);
+}
+
 }  // namespace
 }  // namespace poseidon

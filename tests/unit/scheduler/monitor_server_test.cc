@@ -2,13 +2,9 @@
 // and that no client holds it up.
 #include "scheduler/monitor/monitor_server.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -20,6 +16,7 @@
 #include "core/steady_now.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
+#include "tests/unit/http_client.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -30,46 +27,6 @@ using testing::Not;
 using testing::StartsWith;
 
 constexpr Duration kDeadline = Seconds(30);
-
-// A connection that a test speaks byte by byte.
-class Client {
- public:
-  // `waits`: until it is connected, which it may never be where many others are.
-  explicit Client(int port, bool waits = true)
-      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address);
-    pollfd connected{socket_, POLLOUT, 0};
-    if (waits) poll(&connected, 1, 10000);
-  }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-  ~Client() { close(socket_); }
-
-  void Send(const std::string& text) const {
-    send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
-  }
-  // Until `mark` is there or the other side closes.
-  std::string Read(const std::string& mark = "") {
-    const Time deadline = SteadyNow() + kDeadline;
-    while (SteadyNow() < deadline && (mark.empty() || text_.find(mark) == std::string::npos)) {
-      pollfd waited{socket_, POLLIN, 0};
-      if (poll(&waited, 1, 1000) <= 0) continue;
-      char buffer[4096];
-      const ssize_t size = recv(socket_, buffer, sizeof buffer, 0);
-      if (size <= 0) break;
-      text_.append(buffer, static_cast<size_t>(size));
-    }
-    return text_;
-  }
-
- private:
-  int socket_;
-  std::string text_;
-};
 
 class MonitorServerTest : public testing::Test {
  protected:
@@ -86,7 +43,7 @@ class MonitorServerTest : public testing::Test {
 
   std::string Ask(const std::string& path, const std::string& headers = "Host: localhost\r\n",
                   const std::string& method = "GET") const {
-    Client client(server_->port());
+    HttpClient client(server_->port());
     client.Send(method + " " + path + " HTTP/1.1\r\n" + headers + "\r\n");
     return client.Read();
   }
@@ -158,7 +115,7 @@ TEST_F(GuardedMonitorTest, WantsItsToken) {
 
 TEST_F(MonitorServerTest, TellsThoseWhoFollowUntilTheEnd) {
   Publish(1);
-  Client client(server_->port());
+  HttpClient client(server_->port());
   client.Send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(client.Read("\"iteration\":1,"), HasSubstr("Content-Type: text/event-stream"));
   Publish(2);
@@ -173,9 +130,9 @@ TEST_F(MonitorServerTest, TellsThoseWhoFollowUntilTheEnd) {
 
 TEST_F(MonitorServerTest, AFewFollowAndTheOthersAskNowAndThen) {
   Publish(1);
-  std::vector<std::unique_ptr<Client>> followers;
+  std::vector<std::unique_ptr<HttpClient>> followers;
   for (int i = 0; i < MonitorServer::kStreams; ++i) {
-    followers.push_back(std::make_unique<Client>(server_->port()));
+    followers.push_back(std::make_unique<HttpClient>(server_->port()));
     followers.back()->Send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     EXPECT_THAT(followers.back()->Read("data: "), StartsWith("HTTP/1.1 200 "));
   }
@@ -187,7 +144,7 @@ TEST_F(MonitorServerTest, AFewFollowAndTheOthersAskNowAndThen) {
   std::string answer;
   while (!answer.starts_with("HTTP/1.1 200 ") && SteadyNow() < deadline) {
     Publish(2);
-    Client next(server_->port());
+    HttpClient next(server_->port());
     next.Send("GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     answer = next.Read("\r\n\r\n");
   }
@@ -198,9 +155,9 @@ TEST_F(MonitorServerTest, AFewFollowAndTheOthersAskNowAndThen) {
 // not even read what it has asked for.
 TEST_F(MonitorServerTest, SlowAndManyClientsHoldUpNobody) {
   Publish(1, std::string(4 << 20, 'x'));  // more than the kernel takes for who does not read
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 300; ++i) {
-    clients.push_back(std::make_unique<Client>(server_->port(), false));
+    clients.push_back(std::make_unique<HttpClient>(server_->port(), false));
     if (i % 3 == 0) clients.back()->Send("GET /api/job HTTP/1.1\r\nHost: localhost\r\n\r\n");
     if (i % 3 == 1) clients.back()->Send("GET /api/job HT");
   }
@@ -220,10 +177,10 @@ TEST_F(MonitorServerTest, SlowAndManyClientsHoldUpNobody) {
 // A connection that the kernel can't keep is tried again after a second, and until then whoever
 // asks waits.
 TEST_F(MonitorServerTest, ManyAtOnceAreAllConnected) {
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<HttpClient>> clients;
   for (int i = 0; i < 120; ++i) {
     const Time begin = SteadyNow();
-    clients.push_back(std::make_unique<Client>(server_->port()));
+    clients.push_back(std::make_unique<HttpClient>(server_->port()));
     EXPECT_LT(SteadyNow() - begin, Seconds(0.9)) << "connection " << i;
   }
 }

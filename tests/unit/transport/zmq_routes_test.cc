@@ -135,5 +135,33 @@ TEST(ZmqRuntime, OutlivesARouteToNowhere) {
   EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0)));
 }
 
+// A node that has been reached, or might have been, says that it is where nobody can be: the actor
+// that speaks to it goes on, and reaches it when it says where it is.
+TEST(ZmqRuntime, OutlivesAKnownPeersMoveToNowhere) {
+  auto nodes = MakeNodes(3, Lanes(0));
+  const Address speaker = WorkerLane(0, kControlLane);
+  const Address moved = WorkerLane(1, kControlLane);
+  nodes[0]->Attach(kControlLane, OnMessage([&](const Envelope& envelope, Outbox& outbox) {
+                     outbox.Send(envelope);
+                     outbox.messages.back().to = moved;
+                   }));
+  nodes[1]->Attach(kControlLane, Forwarder());
+  for (auto& node : nodes) node->Start();
+  nodes[2]->Post(Gradient(speaker, {}));
+  EXPECT_TRUE(nodes[1]->mailbox().Take(kPatience));
+
+  nodes[0]->SetRoute(moved, "not an endpoint");
+  // Longer than a socket is kept that takes nothing.
+  const Time begin = SteadyNow();
+  while (SteadyNow() - begin < Seconds(2)) {
+    nodes[2]->Post(Gradient(speaker, {}));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_FALSE(nodes[0]->mailbox().Take(Duration(0))) << "the lane has failed";
+  nodes[0]->SetRoute(moved, nodes[1]->endpoint(kControlLane));
+  nodes[2]->Post(Gradient(speaker, {}));
+  EXPECT_TRUE(nodes[1]->mailbox().Take(kPatience));
+}
+
 }  // namespace
 }  // namespace poseidon

@@ -1,0 +1,51 @@
+// Where `poseidon status DIR` asks, and what it shows whom.
+#include "cli/jobs/status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "scheduler/monitor/job_monitor.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kToken = "0123456789abcdef";
+
+class MonitorOfDirectoryTest : public testing::Test {
+ protected:
+  MonitorOfDirectoryTest() {
+    const std::string token = directory_.Write("token", std::string(kToken) + "\n");
+    chmod(token.c_str(), S_IRUSR | S_IWUSR);
+    url_file_ = directory_.Write(JobMonitor::kUrlFile, "http://node7:9780/\n" + token + "\n");
+  }
+
+  TemporaryDirectory directory_;
+  std::string url_file_;
+};
+
+TEST_F(MonitorOfDirectoryTest, IsAskedWithTheTokenThatItsOwnerNames) {
+  const MonitorAddress address = MonitorOf(directory_.path(), "");
+  EXPECT_EQ(address.host, "node7");
+  EXPECT_EQ(address.token, kToken);
+}
+
+// Who has written the file could have any secret of this user's sent to any host.
+TEST_F(MonitorOfDirectoryTest, OfAnotherUserIsNotShownWhatItNames) {
+  constexpr uid_t kNobody = 65534;
+  if (chown(url_file_.c_str(), kNobody, -1) != 0) GTEST_SKIP() << "only root gives files away";
+  const std::string message = MessageOf<ConfigError>([&] { MonitorOf(directory_.path(), ""); });
+  EXPECT_THAT(message, HasSubstr(url_file_ + " belongs to another user"));
+  EXPECT_THAT(message, HasSubstr("--token_file"));
+  const std::string own = directory_.Write("own", "fedcba9876543210\n");
+  chmod(own.c_str(), S_IRUSR | S_IWUSR);
+  EXPECT_EQ(MonitorOf(directory_.path(), own).token, "fedcba9876543210");
+}
+
+}  // namespace
+}  // namespace poseidon

@@ -1,0 +1,45 @@
+// Programs behind a remote shell; here one that runs them on this machine.
+#include "launch/remote_shell.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+class RemoteShellTest : public testing::Test {
+ protected:
+  // How a program of the user's has ended, by what the remote shell says of it.
+  ExitStatus EndOf(const std::string& script) {
+    RemoteShell shell;
+    // The host's name is the shell's own, and what is to be done there its first argument.
+    shell.command = {"/bin/sh", "-c", "eval \"$1\""};
+    shell.directory = directory_.path();
+    RemoteCommand command;
+    command.name = "worker-0";
+    command.host = "node0";
+    command.command = {"/bin/sh", "-c", script};
+    command.is_daemon = false;
+    command.log = directory_.Path("log");
+    return StartRemotely(shell, command).Wait();
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(RemoteShellTest, AProgramsEndIsItsOwn) {
+  EXPECT_EQ(EndOf("exit 6").code, 6);
+  EXPECT_EQ(EndOf("kill -ABRT $$").signal, SIGABRT);
+}
+
+// ssh ends with 255 when its connection has gone, upon which a program is started again.
+TEST_F(RemoteShellTest, AProgramThatFailsHasNotLostItsConnection) {
+  const ExitStatus end = EndOf("exit 255");
+  EXPECT_EQ(end.signal, 0) << end.ToString();
+  EXPECT_EQ(end.code, static_cast<int>(ExitCode::kFailure)) << end.ToString();
+}
+
+}  // namespace
+}  // namespace poseidon

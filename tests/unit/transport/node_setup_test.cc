@@ -1,0 +1,40 @@
+// What a node tells the others of where it is. Addresses in forms that only a resolver knows stand
+// for names.
+#include "transport/membership/node_setup.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using ::testing::HasSubstr;
+
+Job OpenJob() {
+  Job job;
+  job.mutable_security()->add_allow("10.0.0.0/8");
+  return job;
+}
+
+// Others would look it up whenever they connect anew, in the thread of all their connections.
+TEST(NodeZmqOptions, HaveANamesAddress) {
+  EXPECT_EQ(NodeZmqOptions(OpenJob(), "10.1").public_host, "10.0.0.1");
+  EXPECT_EQ(NodeZmqOptions(OpenJob(), "10.0.0.7").public_host, "10.0.0.7");
+  EXPECT_EQ(NodeZmqOptions(OpenJob(), "localhost").public_host, "127.0.0.1");
+}
+
+// A machine may call itself by a loopback address, where others know another one.
+TEST(NodeZmqOptions, KeepANameThatIsLoopbackHereOnly) {
+  EXPECT_EQ(NodeZmqOptions(OpenJob(), "127.257").public_host, "127.257");
+}
+
+TEST(NodeZmqOptions, NameAHostThatCanNotBeResolved) {
+  EXPECT_THAT(MessageOf<ConfigError>([] { NodeZmqOptions(OpenJob(), "no such host"); }),
+              HasSubstr("so give it a name or an address that they know"));
+}
+
+}  // namespace
+}  // namespace poseidon
