@@ -25,6 +25,7 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       snapshots_(options.snapshots),
       first_iteration_(session.iteration()),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
+  if (session_.leads()) snapshots_.CheckWritable();
   SetFirstValues();
   TakeShare();
   if (session_.wants_layer_times()) timer_ = MakeTimer();
