@@ -169,6 +169,14 @@ void ReadBinaryFile(const std::string& path, google::protobuf::Message& message)
   }
 }
 
+void CheckCaffemodel(const std::string& path) {
+  if (IsHdf5Path(path)) {
+    const Hdf5File opened(path);
+  } else {
+    ReadBinary(path);
+  }
+}
+
 void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values) {
   if (IsHdf5Path(path)) return WriteHdf5(path, net, values);
   caffe::NetParameter model;

@@ -43,6 +43,9 @@ using NetValues = std::vector<std::vector<std::vector<float>>>;
 // Writes the net's layers with their values; shared ones in every layer that uses them, as Caffe.
 void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values);
 
+// Throws DataError for a file that is no model, or is cut off so that it can't be read.
+void CheckCaffemodel(const std::string& path);
+
 // Layers by name: those with parameters that a file had values for, those whose values it lacks,
 // and those with values in the file that the net lacks.
 struct CopiedLayers {
