@@ -6,8 +6,11 @@
 #include <utility>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/files/hdf5_file.h"
 #include "caffe_adapter/files/solver_state.h"
 #include "core/arithmetic/update_rule.h"
+#include "core/atomic_file.h"
+#include "core/error.h"
 #include "proto/update_rule_message.h"
 
 namespace poseidon {
@@ -20,6 +23,12 @@ std::string NameOf(const SnapshotOptions& options, int64_t iteration, const char
          (options.hdf5 ? ".h5" : "");
 }
 
+void MakeDirectoryOf(const std::string& prefix) {
+  const fs::path directory = fs::path(prefix).parent_path();
+  std::error_code ignored;  // writing says what is wrong
+  if (!directory.empty()) fs::create_directories(directory, ignored);
+}
+
 // multistep: the steps that have been taken before `iteration`. Caffe goes on with them.
 int CurrentStep(const UpdateRule& rule, int64_t iteration) {
   if (rule.lr_policy != "multistep") return 0;
@@ -27,6 +36,25 @@ int CurrentStep(const UpdateRule& rule, int64_t iteration) {
 }
 
 }  // namespace
+
+void Snapshots::CheckWritable() const {
+  if (!CanWrite() || (options_.interval == 0 && !options_.after_train)) return;
+  if (options_.hdf5 && !HasHdf5()) {
+    throw ConfigError(
+        "snapshot_format is HDF5, which needs its library, and this build lacks it; install "
+        "libhdf5-dev and build again, or use snapshot_format: BINARYPROTO");
+  }
+  MakeDirectoryOf(options_.prefix);
+  const std::string probe = NameOf(options_, 0, ".probe");
+  try {
+    WriteFileQuickly(probe, "");
+  } catch (const Error& error) {
+    throw Error(error.exit_code(), "no snapshots can be written with snapshot_prefix \"" +
+                                       options_.prefix + "\": " + error.what() +
+                                       "; make its folder writable, or give another prefix");
+  }
+  fs::remove(probe);
+}
 
 bool Snapshots::IsDue(int64_t iteration) const {
   return !options_.prefix.empty() && options_.interval > 0 && iteration % options_.interval == 0;
@@ -41,9 +69,8 @@ std::string Snapshots::Write(const Engine& engine, const ModelSpec& model, int64
                              std::span<const float> state) const {
   const std::string net = NameOf(options_, iteration, ".caffemodel");
   const std::string path = NameOf(options_, iteration, ".solverstate");
-  const fs::path directory = fs::path(options_.prefix).parent_path();
-  std::error_code ignored;  // writing says what is wrong
-  if (!directory.empty()) fs::create_directories(directory, ignored);
+  MakeDirectoryOf(options_.prefix);
+  std::error_code ignored;
   // An older training's state must not stand beside the new model.
   fs::remove(path, ignored);
   WriteCaffemodel(net, *engine.net(), engine.Values());

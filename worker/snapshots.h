@@ -3,6 +3,9 @@
 //
 // Each file is there whole or not at all, the model first; so the newest solverstate whose model
 // can be read is a whole snapshot, whenever the process was killed.
+//
+//   const Snapshots snapshots({.prefix = "out/lenet", .interval = 500});
+//   snapshots.CheckWritable();
 #pragma once
 
 #include <cstdint>
@@ -27,6 +30,9 @@ class Snapshots {
 
   // Whether the solver says where to.
   bool CanWrite() const { return !options_.prefix.empty(); }
+  // Where some will be written, tries whether they can be: a training of days is not to end at its
+  // first one. Makes the prefix's directory. Throws Error that says what to do.
+  void CheckWritable() const;
   // Whether one is due before `iteration`, which is not the training's first.
   bool IsDue(int64_t iteration) const;
   // Whether one is due at the training's end.

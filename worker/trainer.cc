@@ -25,6 +25,7 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       snapshots_(options.snapshots),
       first_iteration_(session.iteration()),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
+  if (session_.leads()) snapshots_.CheckWritable();
   SetFirstValues();
   TakeShare();
   if (session_.wants_layer_times()) timer_ = MakeTimer();
@@ -42,15 +43,15 @@ void Trainer::SetFirstValues() {
   const bool leads = session_.leads() && session_.plan().holders().empty();
   Engine& engine = net_.engine();
   if (leads) engine.FillParameters();
+  // Whoever leads after a loss tests with them.
+  for (const std::string& path : options_.weights) engine.ReadTestLayers(path);
   // What the model lacks never changes and is not sent, so every worker reads it for itself.
   if (engine.net() != nullptr && (leads || HasParametersBesideModel())) {
     CheckSameStart();
     NetValues values = engine.Values();
     for (const std::string& path : options_.weights) {
       const CopiedLayers copied = ReadCaffemodel(path, *engine.net(), values);
-      if (!leads) continue;
-      engine.ReadTestLayers(path);
-      Tell("starting from the values of " + path + ": " + ToString(copied));
+      if (leads) Tell("starting from the values of " + path + ": " + ToString(copied));
     }
     if (options_.from) ReadSnapshotValues(*options_.from, *engine.net(), values);
     net_.SetValues(values);

@@ -36,7 +36,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   // The net is bound to the session, which has declared its model. Sets the first values; throws
-  // DataError if a file of theirs does not fit.
+  // DataError if a file of theirs does not fit, and Error where worker 0 can't write its snapshots.
   // `model` is what was declared: the net's, with what the job's recipe changes.
   Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
           const TrainerOptions& options);

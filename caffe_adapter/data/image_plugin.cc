@@ -10,13 +10,31 @@
 namespace poseidon {
 namespace {
 
-// A JPEG ends in an EOI marker behind its last scan; within a scan an 0xff byte is never followed
-// by 0xd9 or 0xda. Decoders fill what is missing of a truncated one with gray and say nothing.
+uint8_t ByteAt(std::string_view file, size_t at) { return static_cast<uint8_t>(file[at]); }
+
+// The second byte of the next marker of a JPEG that is no part of a scan's data: there 0xff is
+// followed by 0, or by 0xd0 to 0xd7 between two intervals. The file's size if there is none.
+size_t FindJpegMarker(std::string_view file, size_t from) {
+  for (size_t at = from; at + 1 < file.size(); ++at) {
+    const uint8_t next = ByteAt(file, at + 1);
+    const bool is_data = next == 0 || next == 0xff || (next >= 0xd0 && next <= 0xd7);
+    if (ByteAt(file, at) == 0xff && !is_data) return at + 1;
+  }
+  return file.size();
+}
+
+// A JPEG is a row of segments up to an EOI marker; each begins with a marker and its length, and
+// after some come a scan's data. Cameras put small pictures into a segment and films behind the
+// end. Decoders fill what is missing of a truncated one with gray and say nothing.
 bool IsTruncatedJpeg(std::string_view file) {
   if (!file.starts_with("\xff\xd8")) return false;
-  const size_t scan = file.rfind("\xff\xda");
-  const size_t end = file.rfind("\xff\xd9");
-  return scan == std::string_view::npos || end == std::string_view::npos || end < scan;
+  constexpr uint8_t kEnd = 0xd9;
+  size_t at = FindJpegMarker(file, 2);
+  while (at + 2 < file.size() && ByteAt(file, at) != kEnd) {
+    const size_t length = (size_t{ByteAt(file, at + 1)} << 8U) + ByteAt(file, at + 2);
+    at = FindJpegMarker(file, at + 1 + length);
+  }
+  return at >= file.size() || ByteAt(file, at) != kEnd;
 }
 
 // Decoders differ in whether they refuse a PNG whose end is missing.

@@ -27,13 +27,6 @@ bool HasFourNumbers(const caffe::BlobProto& blob) {
   return blob.has_num() || blob.has_channels() || blob.has_height() || blob.has_width();
 }
 
-bool SameShape(const caffe::BlobProto& stored, const Shape& shape) {
-  Shape expected = shape;
-  if (HasFourNumbers(stored) && shape.size() < 4)
-    expected.insert(expected.begin(), 4 - shape.size(), 1);
-  return BlobProtoShape(stored) == expected;
-}
-
 // Where the values of a layer's blob are in NetValues.
 std::pair<size_t, size_t> Place(const NetDescription& net, size_t layer, size_t blob) {
   const std::optional<ParameterOwner>& owner = net.layers[layer].parameters[blob].owner;
@@ -128,6 +121,13 @@ Shape BlobProtoShape(const caffe::BlobProto& blob) {
   return {blob.shape().dim().begin(), blob.shape().dim().end()};
 }
 
+bool HasShape(const caffe::BlobProto& blob, const Shape& shape) {
+  Shape expected = shape;
+  if (HasFourNumbers(blob) && shape.size() < 4)
+    expected.insert(expected.begin(), 4 - shape.size(), 1);
+  return BlobProtoShape(blob) == expected;
+}
+
 caffe::BlobProto ToBlobProto(const Shape& shape, std::span<const float> values) {
   caffe::BlobProto blob;
   blob.mutable_shape()->mutable_dim()->Add(shape.begin(), shape.end());
@@ -166,6 +166,14 @@ void ReadBinaryFile(const std::string& path, google::protobuf::Message& message)
   if (!message.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
     throw DataError(path + ": is no " + message.GetDescriptor()->name() +
                     " or is truncated or corrupt");
+  }
+}
+
+void CheckCaffemodel(const std::string& path) {
+  if (IsHdf5Path(path)) {
+    const Hdf5File opened(path);
+  } else {
+    ReadBinary(path);
   }
 }
 
@@ -216,7 +224,7 @@ CopiedLayers ReadCaffemodel(const std::string& path, const NetDescription& net, 
                       " blobs; the net's has " + std::to_string(layer.parameters.size()));
     }
     for (int b = 0; b < stored.blobs_size(); ++b) {
-      if (!SameShape(stored.blobs(b), layer.parameters[b].shape)) {
+      if (!HasShape(stored.blobs(b), layer.parameters[b].shape)) {
         throw DataError(where + "blob " + std::to_string(b) + " is " +
                         ToString(BlobProtoShape(stored.blobs(b))) + "; the net's is " +
                         ToString(layer.parameters[b].shape));

@@ -20,6 +20,10 @@ bool IsHdf5Path(const std::string& path);
 // The shape of a stored blob, also where an older file has num, channels, height and width instead.
 Shape BlobProtoShape(const caffe::BlobProto& blob);
 
+// Whether the blob is of that shape. One of an older file, which has every blob in 4 axes, may have
+// extents of 1 before it.
+bool HasShape(const caffe::BlobProto& blob, const Shape& shape);
+
 // A stored blob from values; and back, from `data` or `double_data`. ToValues throws DataError if
 // their number is not the shape's.
 caffe::BlobProto ToBlobProto(const Shape& shape, std::span<const float> values);
@@ -38,6 +42,9 @@ using NetValues = std::vector<std::vector<std::vector<float>>>;
 
 // Writes the net's layers with their values; shared ones in every layer that uses them, as Caffe.
 void WriteCaffemodel(const std::string& path, const NetDescription& net, const NetValues& values);
+
+// Throws DataError for a file that is no model, or is cut off so that it can't be read.
+void CheckCaffemodel(const std::string& path);
 
 // Layers by name: those with parameters that a file had values for, those whose values it lacks,
 // and those with values in the file that the net lacks.

@@ -79,11 +79,7 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix) {
   }
   for (const auto& [iteration, path] : newest_first) {
     try {
-      const FoundSnapshot found = ReadSnapshot(path.string());
-      if (!IsHdf5Path(found.model)) {
-        caffe::NetParameter model;
-        ReadBinaryFile(found.model, model);
-      }
+      CheckCaffemodel(ReadSnapshot(path.string()).model);
       return path.string();
     } catch (const Error& error) {
       LOG(WARNING) << "passed over a snapshot: " << error.what();

@@ -47,6 +47,17 @@ Shape Extents(const Hdf5Handle& dataset, const std::string& path, const std::str
   return {extents.begin(), extents.end()};
 }
 
+// A file that is only read needs no lock, which some file systems can't give (NFS without a lock
+// service). Before 1.10.7 the library knows the variable HDF5_USE_FILE_LOCKING only, as 1.12.0
+// does.
+void LockNoFile(const Hdf5Handle& access) {
+#if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MAJOR == 1 && H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
+  H5Pset_file_locking(access.id(), /*use_file_locking=*/0, /*ignore_when_disabled=*/1);
+#else
+  static_cast<void>(access);
+#endif
+}
+
 }  // namespace
 
 bool HasHdf5() { return true; }
@@ -54,7 +65,9 @@ bool HasHdf5() { return true; }
 Hdf5File::Hdf5File(const std::string& path) : path_(path), file_(-1) {
   CheckRegularFile(path, ExitCode::kDataError);
   const Hdf5Library library;
-  file_ = H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  LockNoFile(access);
+  file_ = H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id());
   if (file_ < 0) throw DataError(path + ": is no HDF5 file or is truncated or corrupt");
 }
 

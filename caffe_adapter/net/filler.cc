@@ -73,7 +73,7 @@ void Msra(const caffe::FillerParameter& filler, const Shape& shape, Random& rand
 void PositiveUnitball(const caffe::FillerParameter&, const Shape& shape, Random& random,
                       Values values) {
   FillUniform(0, 1, random, values);
-  const size_t inputs = values.size() / static_cast<size_t>(shape[0]);
+  const auto inputs = static_cast<size_t>(Count(shape) / shape[0]);
   for (size_t begin = 0; begin < values.size(); begin += inputs) {
     double sum = 0;
     for (const float value : values.subspan(begin, inputs)) sum += value;

@@ -17,7 +17,9 @@ std::string FillerError(const caffe::FillerParameter& filler, const Shape& shape
 // Fills a blob of `shape` with what Caffe's filler of that type gives: constant, uniform, gaussian
 // (also sparse), xavier, msra, positive_unitball, bilinear. A seed gives the same values on every
 // platform (gaussian and msra: as far as its logarithm and cosine round alike). Values differ from
-// Caffe's of the same seed, which depend on its random library. Throws ConfigError(FillerError).
+// Caffe's of the same seed, which depend on its random library. `values` may also be some of the
+// blob's rows (shape[0] of them are the whole), whose fan and sparsity are then the blob's. Throws
+// ConfigError(FillerError).
 void Fill(const caffe::FillerParameter& filler, const Shape& shape, uint64_t seed,
           std::span<float> values);
 

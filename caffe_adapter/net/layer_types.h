@@ -64,6 +64,10 @@ const LayerType* FindLayerType(std::string_view name);
 // Names of the types that are supported, comma separated, for errors.
 std::string LayerTypeNames();
 
+// files/written_values.cc: as in Caffe, values that a layer is written with (`blobs`) take the
+// fillers' place. Fails if they are of another number or shape than the parameters.
+void TakeWrittenValues(const LayerInput& input, std::vector<ParameterDescription>& parameters);
+
 // source_layers.cc: layers without bottoms.
 LayerShapes InferData(const LayerInput& input);
 LayerShapes InferInput(const LayerInput& input);

@@ -104,12 +104,14 @@ class Describer {
     LayerShapes shapes = type.infer(input);
     CheckName(input, !shapes.parameters.empty());
     CheckParameters(input, shapes.parameters);
+    TakeWrittenValues(input, shapes.parameters);
     sharing_.Add(input, shapes.parameters);
     CheckTops(input, type, shapes.tops);
     AddFilteredTops(input, shapes.tops, filtered_);
 
     LayerDescription description;
     description.parameter = layer;
+    description.parameter.clear_blobs();  // their values are the parameters'
     if (!layer.has_phase()) description.parameter.set_phase(net_.phase);
     description.where = options_.locate(path);
     description.shape_source = shapes.source;

@@ -35,7 +35,8 @@ struct ParameterDescription {
   // with as many values and, unless share_mode is PERMISSIVE, of its shape.
   std::optional<ParameterOwner> owner = std::nullopt;
   bool shared = false;  // is another's or another is this one
-  // What it comes from instead of the filler, if not empty: a Python layer gives its own.
+  // What it comes from instead of the filler, if not empty: the net's `blobs` of the layer, or what
+  // a Python layer gives.
   std::vector<float> first_values = {};
 };
 
@@ -50,7 +51,7 @@ enum class ShapeSource {
 
 // A layer of the phase described. In place where a top has the name of the bottom at its index.
 struct LayerDescription {
-  caffe::LayerParameter parameter;  // as written, with `phase` set to the net's
+  caffe::LayerParameter parameter;  // as written, with `phase` set to the net's, without `blobs`
   std::vector<BlobDescription> bottoms;
   std::vector<BlobDescription> tops;
   std::vector<float> loss_weights;               // one a top; 0 where the top is no loss

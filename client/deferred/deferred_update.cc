@@ -17,6 +17,16 @@ DeferredUpdate::DeferredUpdate(const ModelSpec& model, const Options& options)
   CHECK(model.update_rule().deferred());
 }
 
+double DeferredUpdate::SquaredNormOfLayer(int layer, std::span<const float> state) const {
+  double sum = 0;
+  for (const BlobSpec& blob : model_.layers(layer).blobs()) {
+    const size_t size = static_cast<size_t>(FloatCount(blob)) * stride_;
+    if (MultipliersOf(blob).lr != 0) sum += SquaredNorm(state.first(size));
+    state = state.subspan(size);
+  }
+  return sum;
+}
+
 double DeferredUpdate::SquaredNorm(std::span<const float> state) const {
   double sum = 0;
   for (size_t i = stride_ - 1; i < state.size(); i += stride_) {
@@ -30,7 +40,9 @@ void DeferredUpdate::Begin(int64_t passes,
   gradient_scale_ = 1;
   if (!options_.clip_gradients) return;
   double squares = 0;
-  for (int layer = 0; layer < model_.layers_size(); ++layer) squares += SquaredNorm(state(layer));
+  for (int layer = 0; layer < model_.layers_size(); ++layer) {
+    squares += SquaredNormOfLayer(layer, state(layer));
+  }
   const double norm = std::sqrt(squares) * static_cast<double>(passes);
   if (norm > *options_.clip_gradients) {
     gradient_scale_ = static_cast<float>(*options_.clip_gradients / norm);

@@ -4,7 +4,8 @@
 //
 //   clip_gradients   Caffe's: if the L2 norm of the whole gradient is above the limit, the gradient
 //                    is multiplied with limit / norm. With iter_size Caffe compares the norm of the
-//                    sum over the passes, not of their mean; so do we
+//                    sum over the passes, not of their mean; so do we. Blobs with lr_mult 0 have no
+//                    part in it: Caffe computes no gradient of theirs
 //   LARS             You, Gitman and Ginsburg, arXiv 1708.03888, algorithm 1: a blob's rate is
 //                    multiplied with trust |w| / (|g| + decay |w| + epsilon)
 //
@@ -46,6 +47,8 @@ class DeferredUpdate {
  private:
   float LearningRateScale(const UpdateRule& rule, const BlobSpec& blob,
                           std::span<const float> values, std::span<const float> state) const;
+  // That of the layer's blobs that learn.
+  double SquaredNormOfLayer(int layer, std::span<const float> state) const;
   // The squared norm of the gradients that lie behind the state.
   double SquaredNorm(std::span<const float> state) const;
 

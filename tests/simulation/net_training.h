@@ -100,6 +100,9 @@ class ArithmeticEngine : public Engine {
     return pass_ == diverges_at ? "\"fc\", in its result" : "";
   }
   TestResult Test() override { return {}; }
+  void ReadTestLayers(const std::string& caffemodel) override {
+    if (at_test_layers) at_test_layers(caffemodel);
+  }
 
   std::span<const float> values(int layer) const { return values_[layer]; }
   // What a pass makes of what the net has beside the model.
@@ -110,6 +113,8 @@ class ArithmeticEngine : public Engine {
 
   int rank() const { return rank_; }
 
+  // Called with each file that its test nets are to have values of.
+  std::function<void(const std::string& caffemodel)> at_test_layers;
   // Called by who computes a step, before it; may throw.
   std::function<void(int64_t pass, int step, bool backward)> at_step;
   int64_t fails_at = -1;

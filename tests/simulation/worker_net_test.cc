@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <map>
+#include <mutex>
 #include <random>
 
 #include "planner/cost/information_book.h"
@@ -260,6 +262,25 @@ TEST(WorkerNetTest, DevicesStandStillAsLongAsHostsDo) {
     EXPECT_LE(reports[0].exchange_seconds(), reports[0].training_seconds());
     EXPECT_LT(reports[1].exposed_seconds(), 0.5 * waited);
   }
+}
+
+// Whoever takes a lost worker 0's place tests what the job began with.
+TEST(WorkerNetTest, EveryWorkerReadsTheLayersThatOnlyTestsHave) {
+  TestCase test = MixedCase(1, 1);
+  test.trainer.weights = {"a.caffemodel", "b.caffemodel"};
+  std::mutex mutex;
+  std::map<int, std::vector<std::string>> read;  // by rank
+  const Prepare prepare = [&](int /*replica*/, ArithmeticEngine& engine) {
+    engine.at_test_layers = [&, rank = engine.rank()](const std::string& caffemodel) {
+      const std::lock_guard lock(mutex);
+      read[rank].push_back(caffemodel);
+    };
+  };
+  RunOverSockets(test.cluster.job, nullptr, [&](const WorkerSessionOptions& options) {
+    return TrainWorker(test, options, prepare);
+  });
+  EXPECT_THAT(read, testing::ElementsAre(testing::Pair(0, test.trainer.weights),
+                                         testing::Pair(1, test.trainer.weights)));
 }
 
 // The training thread waits for the forward pass and no longer, so that a device need not stand

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "caffe_adapter/data/sample_source.h"
@@ -35,6 +36,28 @@ std::string WhyNotLoss(const LayerDescription& layer) {
   return "";
 }
 
+// The axis of bottom 0 along which, or from which on, the layer takes values together, counted
+// from the end if negative; none where it does not.
+std::optional<int> FirstAxisTogether(const LayerDescription& layer) {
+  const caffe::LayerParameter& p = layer.parameter;
+  const std::string& type = layer.type();
+  const bool learns = !layer.parameters.empty();
+  if (type == "Softmax" || type == "SoftmaxWithLoss") return p.softmax_param().axis();
+  if (type == "InfogainLoss") return p.infogain_loss_param().axis();
+  if (type == "InnerProduct") return p.inner_product_param().axis();
+  if (type == "Convolution" || type == "Deconvolution") return p.convolution_param().axis();
+  // Values of a bottom are the sample's own, a single value is everyone's.
+  if (type == "Scale" && learns && p.scale_param().num_axes() != 0) return p.scale_param().axis();
+  if (type == "Bias" && learns && p.bias_param().num_axes() != 0) return p.bias_param().axis();
+  return std::nullopt;
+}
+
+bool TakesSamplesTogether(const LayerDescription& layer) {
+  const std::optional<int> axis = FirstAxisTogether(layer);
+  if (!axis) return false;
+  return *axis == 0 || *axis == -static_cast<int>(layer.bottoms[0].shape.size());
+}
+
 std::string WhyNotRows(const LayerDescription& layer, int64_t batch) {
   const caffe::ReshapeParameter& reshape = layer.parameter.reshape_param();
   const bool first_axis = reshape.axis() == 0 && reshape.shape().dim_size() > 0;
@@ -63,6 +86,10 @@ std::string WhyNot(const LayerDescription& layer, int64_t batch) {
   if (layer.type() == "BatchReindex" || layer.type() == "Filter") {
     return "it chooses samples by their place in the batch";
   }
+  if (layer.type() == "LSTM" || layer.type() == "RNN" || layer.type() == "LSTMUnit") {
+    return "the first axis of its blobs is that of steps in time, not of samples";
+  }
+  if (TakesSamplesTogether(layer)) return "it takes axis 0 together, which is that of the samples";
   if (IsLoss(layer)) {
     if (std::string why = WhyNotLoss(layer); !why.empty()) return why;
   }

@@ -27,13 +27,18 @@ bool IsLoss(const LayerDescription& layer) {
                      [](float weight) { return weight != 0; });
 }
 
+// Stochastic pooling adds up all values of a window one by one. A second top has the maxima's
+// places, of which a half type tells the first 2,048 or 256 apart.
+bool NeedsFloat32(const LayerDescription& pooling) {
+  return pooling.tops.size() > 1 ||
+         pooling.parameter.pooling_param().pool() == caffe::PoolingParameter::STOCHASTIC;
+}
+
 Arithmetic ArithmeticOf(const LayerDescription& layer) {
   if (IsLoss(layer)) return Arithmetic::kFloat32;  // also so that its scaled weight is in range
   if (Contains(kInHalf, layer.type())) return Arithmetic::kHalf;
-  // It adds up all values of a window one by one.
-  const bool stochastic = layer.type() == "Pooling" && layer.parameter.pooling_param().pool() ==
-                                                           caffe::PoolingParameter::STOCHASTIC;
-  if (Contains(kAsItComes, layer.type()) && !stochastic) return Arithmetic::kAsItComes;
+  if (layer.type() == "Pooling" && NeedsFloat32(layer)) return Arithmetic::kFloat32;
+  if (Contains(kAsItComes, layer.type())) return Arithmetic::kAsItComes;
   return Arithmetic::kFloat32;
 }
 

@@ -1,7 +1,10 @@
 // The HDF5Data layer.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hdf5.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
@@ -107,6 +110,15 @@ TEST_F(CaffeHdf5Test, BadFiles) {
                 SourceUnderTest("HDF5Data", 2, Layer(a) + " transform_param { scale: 2 }");
               }),
               HasSubstr("what HDF5 files hold is not transformed"));
+}
+
+// As on a file system that knows no locks, or beside whoever has locked the file to write to it.
+TEST_F(CaffeHdf5Test, AFileThatIsLockedIsReadNevertheless) {
+  const std::string path = WriteRows("a.h5", 0, 3);
+  const int file = open(path.c_str(), O_RDONLY);
+  ASSERT_EQ(flock(file, LOCK_EX | LOCK_NB), 0);
+  EXPECT_EQ(OpenError(path), "");
+  close(file);
 }
 
 TEST_F(CaffeHdf5Test, ATruncatedFileIsRefusedWhereverItEnds) {

@@ -98,6 +98,34 @@ TEST_F(CaffeImageTest, BadImages) {
               HasSubstr("can't encode an image as \"gift\""));
 }
 
+// Telephones write a film behind the picture, whose bytes may be anything.
+TEST_F(CaffeImageTest, WhatStandsBehindAJpegIsNotLookedAt) {
+  const std::string file = EncodeImage(RandomImage(3, 40, 40, 2), "jpg");
+  const ByteImage image = DecodeImage(file, ImageChannels::kColor, "x");
+  for (const std::string& behind : {std::string("\xff\xda film"), std::string(1, '\xff'), file}) {
+    EXPECT_EQ(DecodeImage(file + behind, ImageChannels::kColor, "x").bytes, image.bytes);
+  }
+}
+
+// A camera's small picture is in a segment of the large one, with an end of its own.
+TEST_F(CaffeImageTest, AJpegIsTruncatedThoughTheSmallOneInItIsWhole) {
+  const std::string file = EncodeImage(RandomImage(3, 40, 40, 2), "jpg");
+  const std::string small = EncodeImage(RandomImage(3, 4, 4, 2), "jpg");
+  const size_t length = small.size() + 2;
+  const std::string segment = std::string("\xff\xe1") + static_cast<char>(length >> 8U) +
+                              static_cast<char>(length & 0xffU) + small;
+  const std::string both = file.substr(0, 2) + segment + file.substr(2);
+  EXPECT_EQ(DecodeImage(both, ImageChannels::kColor, "x").bytes,
+            DecodeImage(file, ImageChannels::kColor, "x").bytes);
+  const size_t scan = both.rfind("\xff\xda");
+  for (const size_t cut : {scan, scan + 5, both.size() - 100, both.size() - 1}) {
+    EXPECT_EQ(
+        MessageOf<DataError>([&] { DecodeImage(both.substr(0, cut), ImageChannels::kColor, "x"); }),
+        "x: the image is truncated; copy or make it anew")
+        << cut;
+  }
+}
+
 TEST_F(CaffeImageTest, Lists) {
   const std::string list = directory_.Write("l", "a b.jpg 3\r\n\nc.png\t-1  \n");
   const std::vector<ListedImage> images = ReadImageList(list);

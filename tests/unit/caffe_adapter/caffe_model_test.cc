@@ -5,6 +5,7 @@
 #include <random>
 
 #include "caffe_adapter/files/caffemodel.h"
+#include "caffe_adapter/net/filler.h"
 #include "core/error.h"
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
@@ -172,6 +173,53 @@ TEST(CaffeModelTest, BlobsOfOldFilesAndOfDoubles) {
   ReadCaffemodel(directory.Path("m"), net, values);
   EXPECT_THAT(values[1][0], ElementsAre(1, 2, 3));
   EXPECT_THAT(values[1][1], ElementsAre(4));
+}
+
+NetDescription DescribeWithBlobs(const std::string& blobs) {
+  caffe::NetParameter net;
+  const TextLocations locations = ParseText(
+      "layer { name: 'x' type: 'Input' top: 'x' input_param { shape { dim: 2 dim: 3 } } }"
+      " layer { name: 'a' type: 'InnerProduct' bottom: 'x' top: 'a'"
+      " inner_product_param { num_output: 1 }\n" +
+          blobs + " }",
+      "net", net);
+  DescribeOptions options;
+  options.locate = [&](const std::string& path) { return locations.Find(net, path); };
+  return DescribeNet(net, caffe::TRAIN, options);
+}
+
+constexpr char kWeights[] = " blobs { shape { dim: 1 dim: 3 } data: [1, 2, 3] }\n";
+constexpr char kOldBias[] = " blobs { num: 1 channels: 1 height: 1 width: 1 data: 4 }\n";
+
+// As in Caffe, whose layers fill nothing that they are written with.
+TEST(CaffeModelTest, ValuesWrittenInTheNetTakeTheFillersPlace) {
+  const NetDescription net = DescribeWithBlobs(std::string(kWeights) + kOldBias);
+  std::vector<float> values(4);
+  FillLayer(net.layers[1], 1, values);
+  EXPECT_THAT(values, ElementsAre(1, 2, 3, 4));
+}
+
+TEST(CaffeModelTest, AModelOfANetWithWrittenValuesHasEachBlobOnce) {
+  const TemporaryDirectory directory;
+  const NetDescription net = DescribeWithBlobs(std::string(kWeights) + kOldBias);
+  const NetValues written = RandomValues(net, 1);
+  WriteCaffemodel(directory.Path("m"), net, written);
+  NetValues read = RandomValues(net, 2);
+  ReadCaffemodel(directory.Path("m"), net, read);
+  EXPECT_EQ(read, written);
+}
+
+TEST(CaffeModelTest, WrittenValuesThatDoNotFitAreRefused) {
+  const auto error = [](const std::string& blobs) {
+    return MessageOf<ConfigError>([&] { DescribeWithBlobs(blobs); });
+  };
+  EXPECT_EQ(error(kWeights),
+            "net:2:2: layer \"a\" (InnerProduct): has the values of 1 blob; expected those of 2, "
+            "as many as it has, or none");
+  EXPECT_EQ(error(std::string(kWeights) + kWeights),
+            "net:3:2: layer \"a\" (InnerProduct): the values of blob 1 are of 1 x 3; expected 1");
+  EXPECT_EQ(error(std::string(kWeights) + " blobs { shape { dim: 1 } data: [1, 2] }"),
+            "net:3:2: layer \"a\" (InnerProduct): blob 1: a blob of 1 has 2 values; expected 1");
 }
 
 // Bytes as Caffe's own schema gives them, put down by hand: tag = field number * 8 + wire type.

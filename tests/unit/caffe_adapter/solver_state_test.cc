@@ -117,6 +117,31 @@ TEST(SnapshotTest, TheModelBesideTheSolverStateIsTakenFirst) {
   EXPECT_THROW(ReadSnapshot(found.path), DataError);
 }
 
+// A whole snapshot in the format of `extension`.
+void WriteWhole(const std::string& prefix, int64_t iteration, const std::string& extension) {
+  const std::string name = prefix + "_iter_" + std::to_string(iteration);
+  const std::string model = name + ".caffemodel" + extension;
+  WriteCaffemodel(model, Describe(),
+                  {{}, {{1, 2, 3, 4, 5, 6}, {7, 8}}, {{9, 10, 11}}, {{1, 2, 3}}});
+  WriteSolverState(name + ".solverstate" + extension,
+                   {.iteration = iteration, .learned_net = model, .history = {}});
+}
+
+TEST(SnapshotTest, TheLatestIsTheNewestWhoseModelIsWhole) {
+  for (const std::string extension : {"", ".h5"}) {
+    if (!extension.empty() && !HasHdf5()) continue;
+    const TemporaryDirectory directory;
+    const std::string prefix = directory.Path("x");
+    EXPECT_EQ(FindLatestSnapshot(prefix), std::nullopt);
+    WriteWhole(prefix, 7, extension);
+    WriteWhole(prefix, 10, extension);
+    EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_10.solverstate" + extension);
+    const std::string newest = prefix + "_iter_10.caffemodel" + extension;
+    std::filesystem::resize_file(newest, std::filesystem::file_size(newest) / 2);
+    EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate" + extension);
+  }
+}
+
 class SolverStateFormatTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {

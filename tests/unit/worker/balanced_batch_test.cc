@@ -77,6 +77,45 @@ TEST(BalancedBatchTest, OthersCannotAndTheLayerIsNamed) {
               AllOf(HasSubstr("layer \"d\""), HasSubstr("can't be shared out anew")));
 }
 
+TEST(BalancedBatchTest, LayersWhoseAxisIsThatOfTheSamplesCannot) {
+  const auto with = [](const std::string& layer) {
+    return WhyNot(std::string(kData) + "layer { name: 'it' bottom: 'x' top: 'it' " + layer + " }" +
+                  kScores + kLoss + "}");
+  };
+  for (const std::string layer :
+       {"type: 'Softmax' softmax_param { axis: 0 }", "type: 'Softmax' softmax_param { axis: -4 }",
+        "type: 'Scale' scale_param { axis: 0 }", "type: 'Bias' bias_param { axis: 0 num_axes: 2 }",
+        "type: 'InnerProduct' inner_product_param { axis: 0 num_output: 6 }",
+        "type: 'Convolution' convolution_param { axis: 0 num_output: 6 kernel_size: 1 }"}) {
+    EXPECT_THAT(with(layer), AllOf(HasSubstr("layer \"it\""), HasSubstr("axis 0"))) << layer;
+  }
+  for (const std::string layer :
+       {"type: 'Softmax'", "type: 'Scale'", "type: 'Scale' scale_param { axis: 0 num_axes: 0 }",
+        "type: 'Scale' bottom: 'x' scale_param { axis: 0 }", "type: 'Bias' bias_param { axis: -3 }",
+        "type: 'Convolution' convolution_param { num_output: 6 kernel_size: 1 }"}) {
+    EXPECT_EQ(with(layer), "") << layer;
+  }
+  const std::string transposed =
+      "layer { name: 't' type: 'InnerProduct' bottom: 'x' top: 't' inner_product_param {"
+      " num_output: 6 } } layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 't' bottom: 'y'"
+      " top: 'l' softmax_param { axis: 0 } }";
+  EXPECT_THAT(WhyNot(kData + transposed), AllOf(HasSubstr("layer \"loss\""), HasSubstr("axis 0")));
+}
+
+TEST(BalancedBatchTest, RecurrentLayersCannot) {
+  for (const std::string type : {"LSTM", "RNN"}) {
+    EXPECT_THAT(WhyNot(std::string(kData) +
+                       "layer { name: 'r' type: 'Reshape' bottom: 'y' top: 'r' reshape_param {"
+                       " shape { dim: 0 dim: 1 } } }"
+                       "layer { name: 'z' type: 'Reshape' bottom: 'x' top: 'z' reshape_param {"
+                       " shape { dim: 0 dim: 1 dim: -1 } } }"
+                       "layer { name: 'it' type: '" +
+                       type + "' bottom: 'z' bottom: 'r' top: 'it'" +
+                       " recurrent_param { num_output: 2 } }" + kScores + kLoss + "}"),
+                AllOf(HasSubstr("layer \"it\" (" + type + ")"), HasSubstr("steps")));
+  }
+}
+
 TEST(BalancedBatchTest, WhatAPythonLayerDoesIsNotKnown) {
   NetDescription net =
       Describe(std::string(kData) + "layer { name: 'own' type: 'ReLU' bottom: 'x' top: 'x' }" +

@@ -60,6 +60,20 @@ TEST(DeferredUpdateTest, ClipsByTheNormOfTheSumOverPasses) {
   }
 }
 
+// Caffe computes no gradient of a blob that does not learn. Of a layer that travels as factors, it
+// comes with the others'.
+TEST(DeferredUpdateTest, TheNormIsThatOfWhatLearns) {
+  ModelSpec model = Model(true);
+  model.mutable_layers(0)->mutable_blobs(0)->set_lr_mult(0);
+  DeferredUpdate update(model, {.clip_gradients = 2, .lars = {}});
+  std::vector<float> values{1, 1, 1};
+  std::vector<float> state{0, 3, 0, 0, 0, 4};  // a norm of 4 without the first blob
+  update.Begin(1, [&](int) { return std::span<const float>(state); });
+  update.Apply(ToUpdateRule(model.update_rule()), 0, 0, values, state);
+  EXPECT_EQ(values[0], 1);
+  EXPECT_FLOAT_EQ(values[2], 1 - 0.1F * 4 * 2 / 4);
+}
+
 TEST(DeferredUpdateTest, LarsTrustsLargeWeightsAndLeavesBiasesAlone) {
   ModelSpec model = Model(true);
   model.mutable_update_rule()->set_weight_decay(0.5F);

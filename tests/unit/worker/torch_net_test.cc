@@ -2,13 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
+#include <set>
 
 #include "core/error.h"
 #include "core/random.h"
 #include "proto/text_format.h"
 #include "tests/unit/temporary_directory.h"
+#include "worker/torch/layers/torch_data_layer.h"
 #include "worker/torch/torch_engine.h"
 
 namespace poseidon {
@@ -196,6 +200,48 @@ TEST_F(TorchNetTest, DummyDataOfWorkersIsThatOfOneWithAllSamples) {
     EXPECT_NEAR(whole.Iterate(iteration), loss, 1e-5 * loss);
   }
   EXPECT_NE(whole.Iterate(0), whole.Iterate(1)) << "what is not constant is drawn anew";
+}
+
+// Top `top` of a DummyData layer in an iteration.
+Floats DummyValues(const std::string& parameter, int64_t iteration, int top) {
+  caffe::NetParameter net;
+  ParseText("layer { name: 'd' type: 'DummyData' " + parameter + " }", "net", net);
+  const auto layer = MakeDataLayer(DescribeNet(net, caffe::TRAIN).layers[0], {});
+  layer->Load(iteration, iteration + 1);
+  const at::Tensor values = layer->Forward({}, {}, {})[top].contiguous();
+  return {values.data_ptr<float>(), values.data_ptr<float>() + values.numel()};
+}
+
+// Though it is filled sample by sample.
+TEST_F(TorchNetTest, DummyDataHaveTheFanAndTheSparsityOfTheWholeBlob) {
+  const auto values = [](const std::string& filler) {
+    return DummyValues(
+        "top: 'x' dummy_data_param { shape { dim: 100 dim: 20 } data_filler { " + filler + " } }",
+        0, 0);
+  };
+  const Floats sparse = values("type: 'gaussian' sparse: 10");
+  const auto kept = std::count_if(sparse.begin(), sparse.end(), [](float v) { return v != 0; });
+  EXPECT_NEAR(static_cast<double>(kept), 200, 5 * std::sqrt(2000 * 0.1 * 0.9));
+  // An input would feed 100 outputs. Of 2,000 uniform numbers one is near the end.
+  const Floats fan = values("type: 'xavier' variance_norm: FAN_OUT");
+  const float limit = std::sqrt(3.0F / 100);
+  EXPECT_LE(*std::ranges::max_element(fan), limit);
+  EXPECT_GT(*std::ranges::max_element(fan), 0.9F * limit);
+  const Floats ball = values("type: 'positive_unitball'");
+  for (size_t i = 0; i < 2000; i += 20) {
+    EXPECT_NEAR(std::accumulate(ball.begin() + i, ball.begin() + i + 20, 0.0), 1, 1e-5);
+  }
+}
+
+TEST_F(TorchNetTest, ATopOfDummyDataWithMoreSamplesThanTheFirstRepeatsNone) {
+  const std::string parameter =
+      "top: 'x' top: 'y' dummy_data_param { shape { dim: 2 } shape { dim: 8 }"
+      " data_filler { type: 'uniform' } }";
+  std::set<float> seen;
+  for (int64_t iteration = 0; iteration < 3; ++iteration) {
+    for (const float value : DummyValues(parameter, iteration, 1)) seen.insert(value);
+  }
+  EXPECT_EQ(seen.size(), 24U);
 }
 
 TEST_F(TorchNetTest, AProgramFeedsInputAndMemoryData) {

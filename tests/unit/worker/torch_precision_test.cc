@@ -60,6 +60,9 @@ TEST(TorchPrecisionTest, LayersComputeInTheTypeThatIsGoodForThem) {
       "type: 'Convolution' convolution_param { num_output: 3 kernel_size: 3 }",
       {RandomTensor(image)});
   const Subject pooling("type: 'Pooling' pooling_param { kernel_size: 2 }", {RandomTensor(image)});
+  // Its second top counts places, further than a half type does.
+  const Subject places("type: 'Pooling' top: 'a' top: 'places' pooling_param { kernel_size: 2 }",
+                       {RandomTensor(image)});
   const Subject norm("type: 'BatchNorm'", {RandomTensor(image)});
   const Subject lrn("type: 'LRN'", {RandomTensor(image)});
   const Subject sum("type: 'Eltwise'", {RandomTensor(image), RandomTensor(image)});
@@ -73,6 +76,7 @@ TEST(TorchPrecisionTest, LayersComputeInTheTypeThatIsGoodForThem) {
     for (const at::ScalarType given : {half, at::kFloat}) {
       EXPECT_EQ(TopTypes(convolution, precision, {given}), Types{half});
       EXPECT_EQ(TopTypes(pooling, precision, {given}), Types{given});
+      EXPECT_EQ(TopTypes(places, precision, {given}), (Types{at::kFloat, at::kFloat}));
       EXPECT_EQ(TopTypes(norm, precision, {given}), Types{given});
       EXPECT_EQ(TopTypes(lrn, precision, {given}), Types{at::kFloat});
       EXPECT_EQ(TopTypes(sum, precision, {half, given}), Types{given});

@@ -155,18 +155,17 @@ class FedLayer : public MemoryLayer {
 };
 
 // Constants are filled once, others anew in each iteration, as in Caffe. Each sample has a seed of
-// its own, so that workers together draw what one with all their samples draws.
+// its own, and fan and sparsity are those of all workers' samples, so that workers together draw
+// what one with all their samples draws.
 class DummyLayer : public MemoryLayer {
  public:
   DummyLayer(const LayerDescription& layer, const BatchReaderOptions& options,
              const BatchPlace& place)
       : MemoryLayer(layer, place),
-        order_(1, options.workers, layer.tops[0].shape.empty() ? 1 : layer.tops[0].shape[0], false,
-               0),
-        rank_(options.rank),
+        share_{.place = options.rank, .tenures = {{0, options.workers}}},
         seed_(DeriveSeed(options.seed, layer.name())) {
     for (size_t top = 0; top < layer.tops.size(); ++top) {
-      const std::string error = FillerError(FillerOf(top), SampleShape(top));
+      const std::string error = FillerError(FillerOf(top), ShapeOfAllWorkers(top));
       if (!error.empty())
         throw ConfigError(layer.where, "layer \"" + layer.name() + "\": " + error);
       if (!IsConstant(top)) continue;
@@ -192,26 +191,30 @@ class DummyLayer : public MemoryLayer {
 
   bool IsConstant(size_t top) const { return FillerOf(top).type() == "constant"; }
 
-  Shape SampleShape(size_t top) const {
+  int64_t Samples(size_t top) const {
+    const Shape& shape = layer().tops[top].shape;
+    return shape.empty() ? 1 : shape[0];
+  }
+
+  Shape ShapeOfAllWorkers(size_t top) const {
     Shape shape = layer().tops[top].shape;
-    if (!shape.empty()) shape[0] = 1;
+    if (!shape.empty()) shape[0] *= share_.tenures[0].workers;
     return shape;
   }
 
   void FillTop(size_t top, int64_t iteration) {
-    const Shape shape = SampleShape(top);
-    const size_t values_a_sample = Count(shape);
-    std::span<float> left = Other(top);
-    for (int64_t i = 0; !left.empty(); ++i) {
-      const auto position = static_cast<uint64_t>(order_.Position(iteration, rank_, i));
-      Fill(FillerOf(top), shape, DeriveSeed(DeriveSeed(seed_, position), top),
-           left.first(values_a_sample));
-      left = left.subspan(values_a_sample);
+    const std::span<float> values = Other(top);
+    const int64_t samples = Samples(top);
+    const size_t values_a_sample = values.size() / static_cast<size_t>(samples);
+    const int64_t first = FirstPosition(share_, share_.place, iteration, samples);
+    for (int64_t i = 0; i < samples; ++i) {
+      Fill(FillerOf(top), ShapeOfAllWorkers(top),
+           DeriveSeed(DeriveSeed(seed_, static_cast<uint64_t>(first + i)), top),
+           values.subspan(static_cast<size_t>(i) * values_a_sample, values_a_sample));
     }
   }
 
-  DataOrder order_;
-  int rank_;
+  DataShare share_;
   uint64_t seed_;
 };
 
