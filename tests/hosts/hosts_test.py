@@ -128,13 +128,17 @@ class RunOnHostsTest(remote.HostsTest):
         if not os.path.exists(os.path.join(cluster.programs(), "libposeidon_caffe_preload.so")):
             self.skipTest("the library that makes a program a worker is not built")
         script = self.write(
-            "program", "#!/bin/sh\necho rank $POSEIDON_RANK of $POSEIDON_JOB >&2; exit 6\n"
+            "program",
+            "#!/bin/sh\n"
+            "echo rank $POSEIDON_RANK at $POSEIDON_HOST of $POSEIDON_JOB >&2; exit 6\n",
         )
         os.chmod(script, 0o755)
         config = "cluster { workers: 2 servers: 1 }"
         run = self.start_on_hosts(config, "--", script)
         self.assertEqual(run.wait(), cluster.DATA_ERROR, run.output())
-        self.assertRegex(self.log("worker-1"), "rank 1 of /tmp/poseidon-.*/job.prototxt")
+        self.assertRegex(
+            self.log("worker-1"), "rank 1 at 127.0.0.1 of /tmp/poseidon-.*/job.prototxt"
+        )
         self.assert_nothing_there()
 
 

@@ -297,6 +297,20 @@ class RunTest(cluster.ClusterTest):
         self.assertIn(f"lost worker 1 (127.0.0.1, process {pid})", run.output())
         self.assert_explained("stopped process", "worker-1")
 
+    def test_killed_while_training_stops(self):
+        """Whoever has stopped a job does not want it to be started again."""
+        config = cluster.replay_config(workers=3, servers=2, iterations=cluster.ENDLESS)
+        run = self.start_run(cluster.with_heartbeat_deadline(config, 100), "--restarts=3")
+        run.await_output("iteration ")
+        pid = self.pid_of("worker", 1)
+        os.kill(pid, signal.SIGSTOP)  # the others can't stop without it
+        run.signal(signal.SIGINT)
+        run.await_output("training ends after an iteration")
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual(run.wait(cluster.ENDING), cluster.PEER_LOST)
+        self.assert_nothing_left()
+        self.assertNotIn("starts again", run.output())
+
     def test_process_that_does_not_end(self):
         """The job is done, but a process hangs: a server that has nothing to do, as there is just one
         KV pair."""
