@@ -67,7 +67,7 @@ def prose(markdown):
 
 class JobConfig(unittest.TestCase):
     FIELD = re.compile(
-        r"(optional|repeated)\s+(\w+)\s+(\w+)\s*=\s*\d+(?:\s*\[default = ([^\]]+)\])?;"
+        r"(optional|repeated)\s+([\w.]+)\s+(\w+)\s*=\s*\d+(?:\s*\[default = ([^\]]+)\])?;"
     )
 
     def test_every_field_is_documented_with_type_and_default(self):
