@@ -37,6 +37,10 @@ class ProgramRecoveryTest(cluster.ClusterTest):
             run = self.start("poseidon", "run", f"--config={path}", f"--out={out}", *self.program())
             self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
             summary = self.read_json("undisturbed/summary.json")
+            # Told with the last iteration, which counts as done all the same.
+            self.assertEqual(summary["test_accuracy"], 0.5)
+            self.assertEqual(len(summary["loss"]), ITERATIONS)
+            self.assertNotIn(None, summary["loss"])
             self.undisturbed[communication] = self.assert_same_parameters(summary, WORKERS)
         return self.undisturbed[communication]
 
