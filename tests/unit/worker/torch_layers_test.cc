@@ -255,6 +255,28 @@ TEST(TorchLayersTest, RecurrentLayersCarryTheirStatesToTheNextIteration) {
   }
 }
 
+// A worker goes back by an iteration, and on, as often as others are lost.
+TEST(TorchLayersTest, RecurrentLayersGoBackByAnIteration) {
+  for (const std::string type : {"LSTM", "RNN"}) {
+    const std::string text = "type: '" + type + "' recurrent_param { num_output: 3 }";
+    const at::Tensor x = RandomTensor({9, 2, 4});
+    const at::Tensor goes_on = at::ones({9, 2}, at::kDouble);
+    const Subject whole(text, {x, goes_on}, {true, false});
+    Subject third(text, {x.narrow(0, 0, 3), goes_on.narrow(0, 0, 3)}, {true, false});
+    third.parameters = whole.parameters;
+    const auto layer = third.Make();
+    const at::Tensor expected = whole.Forward()[0];
+    for (const int64_t iteration : {0, 1, 2, 1, 2, 2, 1, 1, 2}) {
+      const int64_t first = 3 * iteration;
+      const at::Tensor top =
+          layer->Forward({.iteration = iteration, .data = nullptr, .later = nullptr},
+                         {x.narrow(0, first, 3), goes_on.narrow(0, 0, 3)}, third.parameters)[0];
+      ExpectClose(top, expected.narrow(0, first, 3), 1e-12,
+                  type + ", iteration " + std::to_string(iteration));
+    }
+  }
+}
+
 // Streams know nothing of one another: the mean gradient of workers that have some of them each is
 // that of one worker that has them all.
 TEST(TorchLayersTest, RecurrentLayersComputeStreamsOnTheirOwn) {

@@ -21,13 +21,17 @@ using States = Tensors;
 class CarriedStates {
  public:
   // The states that an iteration starts with: zero, unless it comes right after the last one. The
-  // same again if it is the last one, computed again.
+  // same again if it is the last one, computed again, or the one before that, to which a worker of
+  // a job that recovers may go back.
   const States& Start(const Pass& pass, const Recurrence& recurrence, const at::Tensor& like) {
     if (!end_.empty() && pass.iteration == iteration_ + 1) {
-      start_ = end_;
+      before_ = std::exchange(start_, end_);
+    } else if (!before_.empty() && pass.iteration == iteration_ - 1) {
+      start_ = std::exchange(before_, {});
     } else if (start_.empty() || pass.iteration != iteration_) {
       const Shape shape = {recurrence.streams, recurrence.outputs};
       start_.assign(recurrence.states, at::zeros(shape, like.options().requires_grad(false)));
+      before_.clear();
     }
     iteration_ = pass.iteration;
     return start_;
@@ -40,6 +44,7 @@ class CarriedStates {
 
  private:
   int64_t iteration_ = 0;
+  States before_;  // what the iteration before that one started with
   States start_;
   States end_;
 };
