@@ -233,7 +233,9 @@ class DemoTest(RecoveryTest):
         self.assertEqual(self.demo("calm").wait(), cluster.SUCCESS)
         seed = random.randrange(1 << 30)
         draw = random.Random(seed)
-        nodes = [("worker", rank) for rank in range(4)] + [("server", rank) for rank in range(2)]
+        # On a busy machine a recovery lasts longer than it takes to kill all workers, with whom the parameters would
+        # be lost; so one is left alone.
+        nodes = [("worker", rank) for rank in range(3)] + [("server", rank) for rank in range(2)]
         nodes.append(("scheduler", None))
         run = self.demo("killed")
         run.await_output(tested_at(0))
