@@ -75,14 +75,14 @@ class Watch {
                 : "a snapshot is to be written");
       requests_.push_back(request->signal);
     }
-    if (!IsReady(0)) return;
+    if (!SchedulerIsReady()) return;
     for (const int signal : std::exchange(requests_, {})) daemons_.front().Signal(signal);
   }
 
-  // Whether a daemon lives, and was not started again just now.
-  bool IsReady(size_t index) {
-    const Restarts& past = restarts_[index];
-    return !daemons_[index].Poll() && (past.all == 0 || SteadyNow() >= past.due + kStartingTime);
+  // Whether it lives, and was not started again just now.
+  bool SchedulerIsReady() {
+    const Restarts& past = restarts_.front();
+    return !daemons_.front().Poll() && (past.all == 0 || SteadyNow() >= past.due + kStartingTime);
   }
 
   void NoticeInterruption(Time now) {

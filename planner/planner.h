@@ -37,8 +37,9 @@ Plan MakePlan(const InformationBook& book, const Communication& communication);
 
 // `codec` if the scheme can use it (proto/compatibility.h), else FP32.
 WireCodec UsableCodec(Scheme scheme, WireCodec codec);
-// The type of a layer of flags: ones and zeros, whose mean counts workers. A codec that leaves
-// something out, or rounds to a block's largest, would make others of them.
+// The type of a layer of flags, ones and zeros, whose mean counts workers: which parameters have a
+// gradient (python/poseidon_torch/_exchange.py). A codec that leaves something out, or rounds to a
+// block's largest, would make others of them.
 inline constexpr char kFlagsLayer[] = "Used";
 // What a layer's gradient travels in: `codec`, where that can be.
 WireCodec CodecOf(const LayerFacts& layer, Scheme scheme, WireCodec codec);

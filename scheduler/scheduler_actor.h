@@ -276,8 +276,8 @@ class SchedulerActor : public Actor {
   std::string LostNames() const;
   // A worker has done an iteration.
   void CountProgress(int64_t iteration, Time now);
-  // The job goes on from a later iteration than the last time: losses before are not in a row with
-  // the present ones.
+  // An iteration was done: losses before are not in a row with those of the present recovery, if
+  // there is one.
   void ForgetEarlierLosses();
   // scheduler_phase.cc. For a monitor, where the job stands, if that is news.
   void TellPhase(Outbox& outbox);

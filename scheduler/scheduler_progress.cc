@@ -33,8 +33,7 @@ void SchedulerActor::CountProgress(int64_t iteration, Time now) {
   // A worker tells of an iteration when it has computed it. Only the next one, for which it needed
   // the new values, shows that this one's exchange has come to its end.
   if (iteration == start) return;
-  losses_without_progress_.clear();
-  hung_.clear();
+  ForgetEarlierLosses();
 }
 
 void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {

@@ -75,8 +75,13 @@ size_t SimulatedCluster::IndexOf(const NodeId& id) const {
 }
 
 bool SimulatedCluster::Run(Time deadline) {
-  if (living_ > 0) runtime_.Run(deadline);
-  return living_ == 0;
+  if (!IsOver()) runtime_.Run(deadline);
+  return IsOver();
+}
+
+bool SimulatedCluster::IsOver() const {
+  // Where all are dead at once the job goes on with those that are started again.
+  return living_ == 0 && (restarts_ == 0 || node({Role::kScheduler, 0}).end);
 }
 
 void SimulatedCluster::Start(size_t index) {
@@ -206,16 +211,22 @@ ProgramFrame SimulatedCluster::MakeFrame(Node& node) {
 }
 
 void SimulatedCluster::OnGone() {
-  if (--living_ == 0) runtime_.Halt();
+  --living_;
+  if (IsOver()) runtime_.Halt();
 }
 
 void SimulatedCluster::RestartAt(Time when, const NodeId& id, bool supervised) {
   const size_t index = IndexOf(id);
+  ++restarts_;
   runtime_.At(when, [this, index, supervised] {
+    --restarts_;
     Node& node = nodes_[index];
     const bool given_up =
         node.record.end && node.record.end->exit_code() == static_cast<int>(ExitCode::kGivenUp);
-    if (!node.record.killed && !given_up) return;
+    if (!node.record.killed && !given_up) {
+      if (IsOver()) runtime_.Halt();
+      return;
+    }
     const NodeSpec& spec = options_.layout.nodes[index];
     node.replaces = supervised ? IncarnationOf(node) : 0;
     const bool scheduler = spec.id.role == Role::kScheduler;

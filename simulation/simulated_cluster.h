@@ -56,8 +56,8 @@ class SimulatedCluster {
   SimulatedCluster(const SimulatedCluster&) = delete;
   SimulatedCluster& operator=(const SimulatedCluster&) = delete;
 
-  // Runs until every process has ended or been killed, or until `deadline`. True in the first case.
-  // May be called again.
+  // Runs until every process has ended or been killed and, unless the job has ended, nobody is to
+  // be started again; or until `deadline`. True in the first case. May be called again.
   bool Run(Time deadline);
 
   // `id` is what a process asked to be, as in the layout.
@@ -116,6 +116,7 @@ class SimulatedCluster {
   MemberOptions MakeMemberOptions(const Node& node, const NodeSpec& spec) const;
   ProgramFrame MakeFrame(Node& node);
   void OnGone();
+  bool IsOver() const;
 
   SimulatedClusterOptions options_;
   std::deque<Node> nodes_;
@@ -124,6 +125,7 @@ class SimulatedCluster {
   std::shared_ptr<SharedMessages> shared_;
   SchedulerRecord scheduler_;
   size_t living_ = 0;
+  int restarts_ = 0;  // that are to come
 };
 
 }  // namespace poseidon

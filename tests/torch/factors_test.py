@@ -54,6 +54,12 @@ class Factors(unittest.TestCase):
         self.refused = False
         self.model = net()
         self.plain = copy.deepcopy(self.model)
+        # What one rounding more does to the same net.
+        self.rounded = copy.deepcopy(self.plain)
+        with torch.no_grad():
+            for parameter in self.rounded.parameters():
+                parameter.mul_(1 + torch.finfo(parameter.dtype).eps)
+        self.models = (self.model, self.plain, self.rounded)
         self.optimizer = psd.distribute(
             self.model, sgd(self.model), example=inputs_of(0), policy="ALL_SFB"
         )
@@ -69,9 +75,13 @@ class Factors(unittest.TestCase):
         with contextlib.suppress(psd.PoseidonError) if self.refused else contextlib.nullcontext():
             psd.shutdown()
 
+    def expect_close(self, ours, plain, rounded):
+        """Within several times what one rounding more does."""
+        self.assertLessEqual((ours - plain).abs().max(), 8 * (rounded - plain).abs().max())
+
     def expect_same_gradients(self):
-        for ours, theirs in zip(self.model.parameters(), self.plain.parameters()):
-            torch.testing.assert_close(ours.grad, theirs.grad)
+        for parameters in zip(*(model.parameters() for model in self.models)):
+            self.expect_close(*(parameter.grad for parameter in parameters))
 
     def expect_refusal(self, said, do):
         self.refused = True
@@ -112,11 +122,11 @@ class Factors(unittest.TestCase):
         self.expect_refusal("layer '2' got a second gradient in one backward pass", backward)
 
     def test_passes_add_up(self):
-        for model in (self.model, self.plain):
+        for model in self.models:
             for number in (1, 2):
                 loss_of(model, number).backward()
         self.expect_same_gradients()
-        for model in (self.model, self.plain):
+        for model in self.models:
             model.zero_grad(set_to_none=False)
             loss_of(model, 3).backward()
         self.expect_same_gradients()
@@ -124,34 +134,33 @@ class Factors(unittest.TestCase):
     def test_gradients_of_something_else_exchange_nothing(self):
         before = psd.iteration()
         found = []
-        for model in (self.model, self.plain):
+        for model in self.models:
             inputs = inputs_of(1).requires_grad_()
             found += torch.autograd.grad(model(inputs).square().sum(), inputs)
             model(inputs).square().sum().backward(inputs=[inputs])
         self.assertEqual(psd.iteration(), before)
-        for model in (self.model, self.plain):
+        for model in self.models:
             loss_of(model, 1).backward()
-        torch.testing.assert_close(*found)
+        self.expect_close(*found)
         self.assertEqual(psd.iteration(), before + 1)
         self.expect_same_gradients()
 
     def test_gradients_of_parameters_that_are_asked_for_are_had(self):
         before = psd.iteration()
         for loss in (lambda model: loss_of(model, 1), lambda model: model[2].weight.sum()):
-            found, expected = (
-                torch.autograd.grad(loss(model), [model[2].weight])
-                for model in (self.model, self.plain)
-            )
-            torch.testing.assert_close(found, expected)
+            found = [
+                torch.autograd.grad(loss(model), [model[2].weight])[0] for model in self.models
+            ]
+            self.expect_close(*found)
         self.assertEqual(psd.iteration(), before)
-        for model in (self.model, self.plain):
+        for model in self.models:
             loss_of(model, 1).backward()
         self.expect_same_gradients()
 
     def test_a_layer_that_is_frozen_for_a_while_learns_nothing(self):
-        plain_optimizer = sgd(self.plain)
+        optimizers = (self.optimizer, sgd(self.plain), sgd(self.rounded))
         for learns in (False, True):
-            for model, optimizer in ((self.model, self.optimizer), (self.plain, plain_optimizer)):
+            for model, optimizer in zip(self.models, optimizers):
                 model[2].requires_grad_(learns)
                 before = model[2].weight.detach().clone()
                 optimizer.zero_grad()
@@ -178,7 +187,7 @@ class Factors(unittest.TestCase):
                 loss_of(model, 1).backward()
                 loss_of(plain, 1).backward()
                 for ours, theirs in zip(model.parameters(), plain.parameters()):
-                    torch.testing.assert_close(ours.grad, theirs.grad)
+                    self.assertTrue(ours.grad.equal(theirs.grad))  # computed in the same way
         self.assertEqual(psd.iteration(), before)
 
     def test_a_layer_with_a_forward_pass_of_its_own_sends_none(self):

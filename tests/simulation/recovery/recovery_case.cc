@@ -83,7 +83,6 @@ std::vector<NodeId> NodesOf(const std::vector<AnyLoss>& losses) {
 }
 
 bool LostAllOf(const SimulatedCluster& cluster, const std::vector<NodeId>& losses) {
-  if (NobodyIsLeft(cluster)) return true;
   const std::optional<wire::End>& end = cluster.node({Role::kScheduler, 0}).end;
   if (!end || end->exit_code() != static_cast<int>(ExitCode::kPeerLost)) return false;
   const std::set<NodeId> lost(losses.begin(), losses.end());
@@ -142,13 +141,6 @@ void Supervise(SimulatedCluster& cluster) {
   const NodeRecord& scheduler = cluster.node({Role::kScheduler, 0});
   if (scheduler.end) return;
   cluster.runtime().At(cluster.runtime().now() + Seconds(0.5), [&cluster] { Supervise(cluster); });
-}
-
-bool NobodyIsLeft(const SimulatedCluster& cluster) {
-  for (size_t i = 0; i < cluster.nodes(); ++i) {
-    if (!cluster.node(i).killed) return false;
-  }
-  return true;
 }
 
 bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses) {

@@ -66,10 +66,7 @@ struct Undisturbed {
 
 Undisturbed TrainUndisturbed(const SimulatedClusterOptions& options);
 
-// Whether all processes were dead at the same moment, where a simulation ends.
-bool NobodyIsLeft(const SimulatedCluster& cluster);
-// Whether every worker has died, or both servers that kept a chunk, and the job has ended for that;
-// or nobody is left.
+// Whether every worker has died, or both servers that kept a chunk, and the job has ended for that.
 bool LostAll(const SimulatedCluster& cluster, const std::vector<Loss>& losses);
 
 // Trains with losses to the parameters of the undisturbed job. Returns how many recoveries there
