@@ -1,5 +1,7 @@
 #include "client/worker_control.h"
 
+#include <utility>
+
 #include "client/link_probe.h"
 #include "client/sync/sync_lane.h"
 #include "proto/plan_members.h"
@@ -21,7 +23,7 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       return;
     case MessageKind::kStart: {
       if (!member_.FromOwnScheduler(envelope) || context_ == nullptr) return;
-      if (envelope.step != PlanNumber()) return;
+      if (envelope.step != PlanNumber() || !std::exchange(start_awaited_, false)) return;
       member_.StartLanes(context_->plan.plan().lanes(), outbox);
       return Forward(envelope, outbox);
     }
@@ -80,7 +82,8 @@ void WorkerControl::OnLocalReady(const Envelope& envelope, Outbox& outbox) {
   SendReady(outbox);
 }
 
-void WorkerControl::SendReady(Outbox& outbox) const {
+void WorkerControl::SendReady(Outbox& outbox) {
+  start_awaited_ = true;
   Envelope ready = member_.ToScheduler(MessageKind::kReady);
   ready.step = PlanNumber();
   outbox.Send(std::move(ready));

@@ -55,7 +55,7 @@ class WorkerControl : public Actor {
   void OnHold(const Envelope& envelope, Outbox& outbox);
   void OnLaneHeld(const Envelope& envelope, Outbox& outbox);
   void OnLocalReady(const Envelope& envelope, Outbox& outbox);
-  void SendReady(Outbox& outbox) const;
+  void SendReady(Outbox& outbox);
   // Answers a hold, if nobody changes the memory any more.
   void TrySendHoldings(Outbox& outbox);
   // The number of the present plan.
@@ -73,6 +73,10 @@ class WorkerControl : public Actor {
   // The program has been told of the present plan and has not said that it has what it starts with.
   bool program_loads_ = false;
   bool ready_ = false;  // the program can train under the present plan
+  // The scheduler has been told so, and its answer has not come. It answers as often as it is told,
+  // which is often where its first answers or the questions were long under way; the program, which
+  // answers a start with thousands of messages, hears one.
+  bool start_awaited_ = false;
   Member member_;
 };
 

@@ -274,8 +274,9 @@ void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
   spread_.Add(ComputeSeconds(progress), progress.images());
   SendToScheduler(MakeEnvelope(MessageKind::kProgress, kScheduler, progress), outbox);
   if (context_->kept != nullptr) {
+    // Of no use later, and large; a copy of what was cleared has none of its memory.
+    progress.clear_timeline();
     done_.push_back(progress);
-    done_.back().clear_timeline();  // of no use later, and large
     if (done_.size() > kMostRemembered) done_.pop_front();
   }
   ++iteration_;

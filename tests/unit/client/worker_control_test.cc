@@ -1,0 +1,112 @@
+// WorkerControl by hand: what becomes of messages that come more than once. Whole jobs with it are
+// in tests/simulation.
+#include "client/worker_control.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace poseidon {
+namespace {
+
+constexpr uint64_t kBase = 70;
+
+wire::PlanAndModel OneLayer(int number) {
+  wire::PlanAndModel plan;
+  ModelSpec& model = *plan.mutable_model();
+  model.set_batch(1);
+  model.mutable_update_rule()->set_type("SGD");
+  model.mutable_update_rule()->set_lr_policy("fixed");
+  plan.mutable_plan()->set_lanes(1);
+  plan.mutable_plan()->set_workers(1);
+  plan.mutable_plan()->set_servers(1);
+  plan.mutable_plan()->set_number(number);
+  LayerSpec& layer = *model.add_layers();
+  layer.set_name("layer");
+  layer.add_blobs()->add_shape(3);
+  BucketPlan& bucket = *plan.mutable_plan()->add_buckets();
+  bucket.set_name(layer.name());
+  bucket.set_layer_count(1);
+  bucket.set_scheme(PS);
+  bucket.add_chunks()->set_size(3);
+  return plan;
+}
+
+class WorkerControlTest : public testing::Test {
+ protected:
+  WorkerControlTest() : control_(Options(), plans_) {
+    control_.OnStart(outbox_);
+    wire::View view;
+    view.set_epoch(kBase);
+    view.set_base(kBase);
+    view.set_your_rank(0);
+    Receive(MessageKind::kView, view, 0);
+    Receive(MessageKind::kPlan, OneLayer(0), 0);
+    SayThatTheProgramCanTrain(0);
+  }
+
+  static WorkerOptions Options() {
+    WorkerOptions options;
+    options.recovers = true;
+    options.member.scheduler_deadline = Seconds(60);
+    return options;
+  }
+
+  template <typename Message>
+  void Receive(MessageKind kind, const Message& message, uint32_t step) {
+    Envelope envelope = MakeEnvelope(kind, Here(kControlLane), message);
+    envelope.from = {{Role::kScheduler, 0}, kControlLane};
+    envelope.epoch = kBase;
+    envelope.step = step;
+    control_.OnMessage(envelope, outbox_);
+  }
+  void SayThatTheProgramCanTrain(uint32_t plan) {
+    Envelope ready;
+    ready.step = plan;
+    ready.kind = MessageKind::kLocalReady;
+    control_.OnMessage(ready, outbox_);
+  }
+  // Of this kind, since the last call of it.
+  int CountSent(MessageKind kind) {
+    int count = 0;
+    for (const Envelope& envelope : std::exchange(outbox_.messages, {})) {
+      count += envelope.kind == kind ? 1 : 0;
+    }
+    return count;
+  }
+
+  Outbox outbox_;
+  std::shared_ptr<PlanHandover> plans_ = std::make_shared<PlanHandover>();
+  WorkerControl control_;
+};
+
+TEST_F(WorkerControlTest, TheProgramHearsOnceOfAStartThatIsSaidOften) {
+  CountSent(MessageKind::kReady);
+  // A scheduler that comes late finds all the registrations that have waited for it, and answers
+  // each with the plan, and each answer to that with a start. The program answers a start with what
+  // it has done, which may be thousands of messages.
+  for (int schedulers = 0; schedulers < 2; ++schedulers) {
+    for (int again = 0; again < 30; ++again) Receive(MessageKind::kPlan, OneLayer(0), 0);
+    EXPECT_EQ(CountSent(MessageKind::kReady), 30);
+    for (int again = 0; again < 30; ++again) Receive(MessageKind::kStart, wire::View(), 0);
+    EXPECT_EQ(CountSent(MessageKind::kStart), 1);
+  }
+}
+
+TEST_F(WorkerControlTest, AStartThatWasLostIsHeardWhenItIsSaidAgain) {
+  Receive(MessageKind::kStart, wire::View(), 1);  // of another plan
+  EXPECT_EQ(CountSent(MessageKind::kStart), 0);
+  Receive(MessageKind::kStart, wire::View(), 0);
+  EXPECT_EQ(CountSent(MessageKind::kStart), 1);
+  Receive(MessageKind::kPlan, OneLayer(1), 1);
+  EXPECT_EQ(CountSent(MessageKind::kReady), 0);
+  SayThatTheProgramCanTrain(1);
+  EXPECT_EQ(CountSent(MessageKind::kReady), 1);
+  Receive(MessageKind::kStart, wire::View(), 1);
+  EXPECT_EQ(CountSent(MessageKind::kStart), 1);
+}
+
+}  // namespace
+}  // namespace poseidon
