@@ -5,7 +5,7 @@ find_package(Protobuf REQUIRED)
 find_package(gflags REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(GLOG REQUIRED IMPORTED_TARGET libglog)
-find_package(Boost REQUIRED)  # headers only: Asio's networks of addresses
+find_package(Boost REQUIRED CONFIG)  # headers only: Asio's networks of addresses
 pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 find_package(nlohmann_json 3 REQUIRED)
@@ -65,7 +65,13 @@ if(POSEIDON_TORCH)
   # program that asks the GPU; and has all CUDA code compiled as those are. There are none here.
   set(own_cuda_flags "${CMAKE_CUDA_FLAGS}")
   set(own_cuda_architectures ${CMAKE_CUDA_ARCHITECTURES})
-  list(TRANSFORM own_cuda_architectures REPLACE "([0-9])$" ".\\1" OUTPUT_VARIABLE TORCH_CUDA_ARCH_LIST)
+  list(TRANSFORM own_cuda_architectures REPLACE "([0-9][a-z]?)$" ".\\1" OUTPUT_VARIABLE TORCH_CUDA_ARCH_LIST)
+  # Its parts are looked for wherever the system has libraries and CMake's files, and only then
+  # beside it; the system may have another libtorch.
+  if(Torch_DIR)
+    set(Caffe2_DIR ${Torch_DIR}/../Caffe2)
+    list(PREPEND CMAKE_LIBRARY_PATH ${Torch_DIR}/../../../lib)
+  endif()
   find_package(Torch REQUIRED)
   set(CMAKE_CUDA_FLAGS "${own_cuda_flags}")
   set(CMAKE_CUDA_ARCHITECTURES ${own_cuda_architectures})
