@@ -97,8 +97,12 @@ std::unique_ptr<TorchLayer> MakeClip(const TorchLayerInput& input) {
   const caffe::ClipParameter& p = input.description.parameter.clip_param();
   const float min = p.min();
   const float max = p.max();
-  return MakeNeuron(
-      input, [min, max](const at::Tensor& x) { return at::clamp_min(at::clamp_max(x, max), min); });
+  // Whether clamp's own gradient is 1 at the ends, as here, depends on the version of libtorch.
+  return MakeNeuronOfBottom(
+      input, [min, max](const at::Tensor& x) { return at::clamp_min(at::clamp_max(x, max), min); },
+      [min, max](const at::Tensor& given, const at::Tensor& x) {
+        return given.mul(x.ge(min).logical_and_(x.le(max)));
+      });
 }
 
 // In training, zeroes values at random and scales the rest so that the expectation stays.
