@@ -3,58 +3,35 @@
 
 #include "core/arithmetic/codec_functions.h"
 #include "core/arithmetic/half.h"
-#include "device/cuda/check.h"
 #include "device/cuda/codec.h"
 #include "device/cuda/codec_kernels.h"
+#include "device/cuda/launch_each.h"
 
 namespace poseidon::cuda {
 namespace {
 
-struct Fp32 {
-  __device__ static float FromFloat(float value) { return value; }
-  __device__ static float ToFloat(float value) { return value; }
-};
-
 template <typename Element>
-using EncodedAs = decltype(Element::FromFloat(0.0F));
-
-template <typename Element>
-__global__ void EncodeKernel(const float* values, float* residual, EncodedAs<Element>* out,
-                             size_t count) {
-  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  const float corrected = residual == nullptr ? values[i] : residual[i] + values[i];
-  const EncodedAs<Element> encoded = Element::FromFloat(corrected);
-  out[i] = encoded;
-  if (residual != nullptr) residual[i] = Lose::Merge(corrected, Element::ToFloat(encoded));
-}
-
-template <typename Element, typename Merge>
-__global__ void ApplyKernel(const EncodedAs<Element>* encoded, float* x, size_t count) {
-  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < count) x[i] = Merge::Merge(x[i], Element::ToFloat(encoded[i]));
-}
-
-template <typename Element>
-void EncodeEach(std::span<const float> values, std::span<float> residual, std::span<std::byte> out,
-                CudaStream stream) {
-  EncodeKernel<Element><<<BlocksFor(values.size()), kBlockThreads, 0, stream>>>(
-      values.data(), residual.data(), reinterpret_cast<EncodedAs<Element>*>(out.data()),
-      values.size());
-  CheckLaunch("EncodeKernel");
-}
-
-template <typename Element>
-void ApplyEach(std::span<const std::byte> encoded, std::span<float> x, Meeting meeting,
-               CudaStream stream) {
-  const auto* const from = reinterpret_cast<const EncodedAs<Element>*>(encoded.data());
-  const unsigned blocks = BlocksFor(x.size());
-  if (meeting == Meeting::kAdd) {
-    ApplyKernel<Element, Add><<<blocks, kBlockThreads, 0, stream>>>(from, x.data(), x.size());
+void Pack(std::span<const float> values, std::span<float> residual, std::span<std::byte> out,
+          CudaStream stream) {
+  auto* const encoded = reinterpret_cast<EncodedAs<Element>*>(out.data());
+  if (residual.empty()) {
+    LaunchEach(EncodeEach<Element, false>{values.data(), nullptr, encoded}, values.size(), stream,
+               "EncodeEach");
   } else {
-    ApplyKernel<Element, Assign><<<blocks, kBlockThreads, 0, stream>>>(from, x.data(), x.size());
+    LaunchEach(EncodeEach<Element, true>{values.data(), residual.data(), encoded}, values.size(),
+               stream, "EncodeEach");
   }
-  CheckLaunch("ApplyKernel");
+}
+
+template <typename Element>
+void Unpack(std::span<const std::byte> encoded, std::span<float> x, Meeting meeting,
+            CudaStream stream) {
+  const auto* const from = reinterpret_cast<const EncodedAs<Element>*>(encoded.data());
+  if (meeting == Meeting::kAdd) {
+    LaunchEach(ApplyEach<Element, Add>{from, x.data()}, x.size(), stream, "ApplyEach");
+  } else {
+    LaunchEach(ApplyEach<Element, Assign>{from, x.data()}, x.size(), stream, "ApplyEach");
+  }
 }
 
 void Apply(const Codec& spec, std::span<const std::byte> encoded, std::span<float> x,
@@ -63,11 +40,11 @@ void Apply(const Codec& spec, std::span<const std::byte> encoded, std::span<floa
   if (x.empty()) return;  // a launch of no blocks is an error
   switch (spec.type) {
     case CodecType::kFp32:
-      return ApplyEach<Fp32>(encoded, x, meeting, stream);
+      return Unpack<Fp32>(encoded, x, meeting, stream);
     case CodecType::kFp16:
-      return ApplyEach<Fp16>(encoded, x, meeting, stream);
+      return Unpack<Fp16>(encoded, x, meeting, stream);
     case CodecType::kBf16:
-      return ApplyEach<Bf16>(encoded, x, meeting, stream);
+      return Unpack<Bf16>(encoded, x, meeting, stream);
     case CodecType::kOneBit:
       return ApplyOneBit(encoded, x, meeting, stream);
     case CodecType::kTopK:
@@ -86,11 +63,11 @@ void Encode(const Codec& spec, std::span<const float> values, std::span<float> r
   if (values.empty()) return;
   switch (spec.type) {
     case CodecType::kFp32:
-      return EncodeEach<Fp32>(values, residual, out, stream);
+      return Pack<Fp32>(values, residual, out, stream);
     case CodecType::kFp16:
-      return EncodeEach<Fp16>(values, residual, out, stream);
+      return Pack<Fp16>(values, residual, out, stream);
     case CodecType::kBf16:
-      return EncodeEach<Bf16>(values, residual, out, stream);
+      return Pack<Bf16>(values, residual, out, stream);
     case CodecType::kOneBit:
       return EncodeOneBit(values, residual, out, stream);
     case CodecType::kTopK:

@@ -1,4 +1,4 @@
-// What the headers of client/cuda say of CUDA without its own headers, so that they compile
+// What the headers of device/cuda say of CUDA without its own headers, so that they compile
 // everywhere.
 #pragma once
 

@@ -1,8 +1,6 @@
 #include <glog/logging.h>
 
-#include "core/arithmetic/torch_element.h"
-#include "core/arithmetic/update_element.h"
-#include "device/cuda/check.h"
+#include "device/cuda/launch_each.h"
 #include "device/cuda/update.h"
 
 namespace poseidon::cuda {
@@ -18,62 +16,53 @@ struct Vectors {
 };
 
 template <typename Rule, typename Decay>
-__global__ void UpdateKernel(UpdateScalars scalars, Vectors vectors) {
-  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= vectors.count) return;
-  const bool deferred = vectors.gradient == nullptr;
-  float* const state = &vectors.optimizer_state[i * (Rule::kState + (deferred ? 1 : 0))];
-  const float gradient = deferred ? state[Rule::kState] : vectors.gradient[i];
-  UpdateElement<Rule, Decay>(scalars, gradient, &vectors.parameters[i], state);
+void Launch(const UpdateScalars& scalars, const Vectors& vectors, CudaStream stream) {
+  if (vectors.gradient == nullptr) {
+    return LaunchEach(
+        UpdateDeferredEach<Rule, Decay>{scalars, vectors.parameters, vectors.optimizer_state},
+        vectors.count, stream, "UpdateDeferredEach");
+  }
+  LaunchEach(UpdateEach<Rule, Decay>{scalars, vectors.gradient, vectors.parameters,
+                                     vectors.optimizer_state},
+             vectors.count, stream, "UpdateEach");
 }
 
 template <typename Rule>
-void Launch(UpdateRule::Regularization regularization, const UpdateScalars& scalars,
-            const Vectors& vectors, CudaStream stream) {
-  const unsigned blocks = BlocksFor(vectors.count);
-  if (scalars.decay == 0) {
-    UpdateKernel<Rule, NoDecay><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
-  } else if (regularization == UpdateRule::Regularization::kL1) {
-    UpdateKernel<Rule, L1Decay><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
-  } else {
-    UpdateKernel<Rule, L2Decay><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
+void LaunchRule(UpdateRule::Regularization regularization, const UpdateScalars& scalars,
+                const Vectors& vectors, CudaStream stream) {
+  if (scalars.decay == 0) return Launch<Rule, NoDecay>(scalars, vectors, stream);
+  if (regularization == UpdateRule::Regularization::kL1) {
+    return Launch<Rule, L1Decay>(scalars, vectors, stream);
   }
-  CheckLaunch("UpdateKernel");
+  Launch<Rule, L2Decay>(scalars, vectors, stream);
 }
 
 template <typename Element>
-__global__ void TorchKernel(TorchScalars scalars, Vectors vectors) {
-  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= vectors.count) return;
-  Element::Update(scalars, vectors.gradient[i], &vectors.parameters[i],
-                  &vectors.optimizer_state[i * Element::kState]);
+void LaunchTorch(const TorchScalars& scalars, const Vectors& vectors, CudaStream stream) {
+  LaunchEach(UpdateTorchEach<Element>{scalars, vectors.gradient, vectors.parameters,
+                                      vectors.optimizer_state},
+             vectors.count, stream, "UpdateTorchEach");
 }
 
 void ApplyTorch(const UpdateStep& step, const Vectors& vectors, CudaStream stream) {
   CHECK(step.group != nullptr);
   const TorchScalars scalars =
       TorchScalarsOf(step.rule.type, *step.group, step.iteration, step.gradient_scale);
-  const unsigned blocks = BlocksFor(vectors.count);
-  if (step.rule.type == kTorchSgd) {
-    TorchKernel<TorchSgdElement><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
-  } else {
-    TorchKernel<TorchAdamWElement><<<blocks, kBlockThreads, 0, stream>>>(scalars, vectors);
-  }
-  CheckLaunch("TorchKernel");
+  if (step.rule.type == kTorchSgd) return LaunchTorch<TorchSgdElement>(scalars, vectors, stream);
+  LaunchTorch<TorchAdamWElement>(scalars, vectors, stream);
 }
 
 struct Type {
   const char* name;
-  decltype(&Launch<SgdElement>) launch;
+  decltype(&LaunchRule<SgdElement>) launch;
 };
 constexpr Type kTypes[] = {
-    {"SGD", Launch<SgdElement>},           {"Nesterov", Launch<NesterovElement>},
-    {"AdaGrad", Launch<AdaGradElement>},   {"RMSProp", Launch<RmsPropElement>},
-    {"AdaDelta", Launch<AdaDeltaElement>}, {"Adam", Launch<AdamElement>}};
+    {"SGD", LaunchRule<SgdElement>},           {"Nesterov", LaunchRule<NesterovElement>},
+    {"AdaGrad", LaunchRule<AdaGradElement>},   {"RMSProp", LaunchRule<RmsPropElement>},
+    {"AdaDelta", LaunchRule<AdaDeltaElement>}, {"Adam", LaunchRule<AdamElement>}};
 
 void Apply(const UpdateRule& rule, const UpdateScalars& scalars, const Vectors& vectors,
            CudaStream stream) {
-  if (vectors.count == 0) return;  // a launch of no blocks is an error
   for (const Type& type : kTypes) {
     if (rule.type == type.name) {
       return type.launch(rule.regularization, scalars, vectors, stream);

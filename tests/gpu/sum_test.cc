@@ -22,5 +22,24 @@ TEST(SumOnDevice, HasTheBitsOfTheHost) {
   }
 }
 
+// Vectors that begin where a thread can't read four floats at once, both or one of them.
+TEST(SumOnDevice, HasTheBitsOfTheHostWhereverVectorsBegin) {
+  constexpr size_t kCount = 10'007;
+  std::mt19937 random(2);
+  for (const size_t first : {0, 1, 2, 3}) {
+    for (const size_t other : {0, 1}) {
+      std::vector<float> sum = FloatsOfManySizes(kCount, random);
+      const std::vector<float> addend = FloatsOfManySizes(kCount, random);
+      const OnDevice device_sum(sum), device_addend(addend);
+      const size_t count = kCount - 4;
+      cuda::AddInto(device_sum.span().subspan(first, count),
+                    device_addend.span().subspan(other, count), kDefaultStream);
+      AddInto(std::span(sum).subspan(first, count),
+              std::as_bytes(std::span(addend).subspan(other, count)));
+      ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_sum.Values(), sum));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace poseidon
