@@ -1,4 +1,5 @@
 // The C interface's Communicator.
+#include <cstdint>
 #include <vector>
 
 #include "client/c_api/c_call.h"

@@ -1,6 +1,7 @@
 // The C interface's Session.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
