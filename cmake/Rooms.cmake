@@ -90,8 +90,8 @@ endfunction()
 # DEPENDS ... [ARGUMENTS ...] [HEADERS torch_test_headers]). One ctest entry a program: starting a
 # program costs more than most tests. HEADERS: what is precompiled for it, if not test_headers. Those with
 # label unit and without HEADERS compute little in their own code and are not optimized.
-# SEPARATE: see poseidon_compile_together. SLOW_TIMEOUT: cases with "Slow" in their name are an entry
-# of their own, slow.NAME, with this limit.
+# SEPARATE: see poseidon_compile_together. SLOW_TIMEOUT: cases whose name, or whose suite's, begins with
+# "Slow" are an entry of their own, slow.NAME, with this limit.
 function(poseidon_test name)
   cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS"
                         "SOURCES;DEPENDS;ARGUMENTS;SEPARATE" ${ARGN})
@@ -114,9 +114,12 @@ function(poseidon_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(tests ${TEST_LABEL}.${name})
   if(TEST_SLOW_TIMEOUT)
-    add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS} --gtest_filter=-*Slow*
+    # A case, a suite or a set of parameters: Suite.SlowCase, SlowSuite.Case, Set/SlowSuite.Case/0. Not
+    # what says the word, as TimeIsNoSlower.
+    set(slow "*.Slow*:Slow*:*/Slow*")
+    add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS} "--gtest_filter=-${slow}"
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    add_test(NAME slow.${name} COMMAND ${name} ${TEST_ARGUMENTS} --gtest_filter=*Slow*
+    add_test(NAME slow.${name} COMMAND ${name} ${TEST_ARGUMENTS} "--gtest_filter=${slow}"
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     math(EXPR slow_timeout "${TEST_SLOW_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
     set_tests_properties(slow.${name} PROPERTIES LABELS slow TIMEOUT ${slow_timeout})
