@@ -65,13 +65,25 @@ void FreeLanes(Variant& variant) {
   variant.cluster.flops = kFree;
 }
 
+// Of hosts and of devices.
+void FreeUpdates(Variant& variant) {
+  variant.cluster.update_rate = kFree;
+  variant.cluster.device_update_rate = kFree;
+}
+
+void FreeCopies(Variant& variant) {
+  variant.cluster.copy_rate = kFree;
+  variant.cluster.device_rate = kFree;
+}
+
 void FindLimit(const Predictions& predictions, Limits& limits) {
   const std::pair<const char*, std::function<void(Variant&)>> causes[] = {
       {"the network", FreeNetwork},
       {"messages on lanes", [](Variant& v) { v.cluster.message_cost = 0; }},
-      {"updates", [](Variant& v) { v.cluster.update_rate = kFree; }},
+      {"updates", FreeUpdates},
       {"sums of gradients", [](Variant& v) { v.cluster.reduction_rate = kFree; }},
       {"rebuilding from factors", [](Variant& v) { v.cluster.flops = kFree; }},
+      {"copies to and from devices", FreeCopies},
       {"what lanes do", FreeLanes}};
   limits.by = "computing";
   limits.without = limits.seconds;
@@ -87,6 +99,8 @@ void FindLimit(const Predictions& predictions, Limits& limits) {
   const double both = predictions.Seconds([](Variant& v) {
     FreeNetwork(v);
     FreeLanes(v);
+    FreeUpdates(v);
+    FreeCopies(v);
   });
   if (both >= limits.seconds * kWorthSaying) return;
   limits.by = "several things at once";
@@ -115,6 +129,7 @@ Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterMo
        [lanes](Variant& v) { v.plan.set_lanes(lanes); }},
       {RateChange("update_rate", cluster.update_rate, kCores),
        [](Variant& v) { v.cluster.update_rate *= kCores; }},
+      {"twice the copy_bandwidth", [](Variant& v) { v.cluster.copy_rate *= 2; }},
       {RateChange("reduction_rate", cluster.reduction_rate, kCores),
        [](Variant& v) { v.cluster.reduction_rate *= kCores; }},
       {"rebuilding from factors four times as fast", [](Variant& v) { v.cluster.flops *= kCores; }},

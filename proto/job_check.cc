@@ -119,6 +119,7 @@ class ClusterChecker {
     fields_.CheckRate(CheckOperationRate, "cluster.flops", cluster.flops());
     fields_.CheckRate(CheckByteRate, "cluster.reduction_rate", cluster.reduction_rate());
     fields_.CheckRate(CheckByteRate, "cluster.update_rate", cluster.update_rate());
+    fields_.CheckRate(CheckByteRate, "cluster.device_update_rate", cluster.device_update_rate());
     const Network& network = cluster.network();
     fields_.CheckRate(CheckBitRate, "cluster.network.bandwidth", network.bandwidth());
     fields_.CheckRate(CheckDelay, "cluster.network.latency", network.latency());

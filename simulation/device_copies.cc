@@ -11,7 +11,7 @@ void DeviceCopies::SetPlan(const Plan& plan, const ModelSpec& model, const Clust
     const BucketPlan& bucket = plan.buckets(b);
     for (int l = 0; l < bucket.layer_count(); ++l) {
       const LayerSpec& layer = model.layers(bucket.first_layer() + l);
-      to_host_time_.push_back(Seconds(SecondsToHost(bucket, layer, cluster)));
+      to_host_time_.push_back(Seconds(SecondsToHost(bucket, layer, model, cluster)));
     }
     std::vector<int64_t> floats(plan.lanes());
     for (const Chunk& chunk : bucket.chunks()) floats[chunk.lane()] += chunk.size();

@@ -12,13 +12,14 @@ namespace poseidon {
 ProcessingCosts::ProcessingCosts(const ClusterModel& cluster)
     : cluster_(cluster), message_cost_(Seconds(cluster.message_cost)) {}
 
-void ProcessingCosts::SetPlan(const Plan& plan) {
-  plan_ = plan;
+void ProcessingCosts::SetPlan(const wire::PlanAndModel& plan_and_model) {
+  const Plan& plan = plan_ = plan_and_model.plan();
   // A worker may be an iteration ahead even under BSP.
   window_ = std::max(plan.staleness(), 0) + 2;
   buckets_.clear();
   for (const BucketPlan& planned : plan.buckets()) {
     Bucket& bucket = buckets_.emplace_back();
+    bucket.on_devices = DevicesUpdate(planned, plan_and_model.model(), cluster_);
     for (const Chunk& chunk : planned.chunks()) {
       bucket.add.push_back(Seconds(AddSeconds(chunk.size(), cluster_)));
       bucket.update.push_back(Seconds(UpdateSeconds(chunk.size(), cluster_)));
@@ -46,6 +47,7 @@ Duration ProcessingCosts::OfExchange(const Envelope& envelope) {
     case MessageKind::kGradient:
       return OfGradient(envelope, bucket);
     case MessageKind::kGradientSum:
+      return bucket.on_devices ? Duration::zero() : bucket.update[envelope.chunk];
     case MessageKind::kReplica:
       return bucket.update[envelope.chunk];
     case MessageKind::kReduce:
@@ -77,6 +79,7 @@ Duration ProcessingCosts::OfReduce(const Envelope& envelope) const {
   if (!index) return {};
   const Operation operation = steps.At(*index);
   const bool adds = operation.kind == Operation::Kind::kAdd;
+  if (!adds && buckets_[envelope.bucket].on_devices) return {};
   return Seconds(adds ? AddSeconds(operation.range.size, cluster_)
                       : GatheredUpdateSeconds(operation.range.size, cluster_));
 }

@@ -5,9 +5,10 @@
 //   a gradient, at its server                    its floats added up, at reduction_rate; the last
 //                                                worker's of an iteration also the chunk's update,
 //                                                at update_rate, unless the workers update
-//   a sum of gradients, at a worker              the chunk's update
+//   a sum of gradients, at a worker              the chunk's update, unless its devices make it
 //   a part of an all-reduce, at a worker         added up, or, if it is a part of the sum, updated
-//                                                with the share of what the worker added up itself
+//                                                with the share of what the worker added up
+//                                                itself; likewise
 //
 // and with the work that an actor leaves (SimOptions.arithmetic): parameters updated at
 // update_rate, and matrix products, which rebuild gradients from factors, at `flops`.
@@ -24,6 +25,7 @@
 #include "core/time.h"
 #include "planner/cost/cluster_model.h"
 #include "proto/model.pb.h"
+#include "proto/wire.pb.h"
 #include "transport/envelope.h"
 
 namespace poseidon {
@@ -33,7 +35,7 @@ class ProcessingCosts {
   explicit ProcessingCosts(const ClusterModel& cluster);
 
   // Before any message of a data lane under it. It is copied.
-  void SetPlan(const Plan& plan);
+  void SetPlan(const wire::PlanAndModel& plan);
   bool has_plan() const { return plan_.buckets_size() > 0; }
 
   Duration Of(const Envelope& envelope);
@@ -44,6 +46,7 @@ class ProcessingCosts {
     // What each chunk costs.
     std::vector<Duration> add;
     std::vector<Duration> update;
+    bool on_devices = false;  // what is a worker's update costs no lane
     // Gradients that have come for each iteration in the window, by chunk.
     std::vector<int> arrived;
   };

@@ -165,6 +165,8 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   trainer.communication = &options_.job.communication();
   trainer.record = &node.trainer;
   trainer.cluster = ClusterOf(options_.job);
+  // Of phantoms the trainer has the time that this takes; what is computed, lanes compute.
+  worker.devices_update = worker.phantom && trainer.cluster.devices_update;
   trainer.compute_factor = spec.compute_factor;
   trainer.disturbance = ComputeDisturbance(options_.job.cluster().disturbance(),
                                            options_.job.cluster().devices_per_worker(),

@@ -222,7 +222,7 @@ SimulatedTraining SimulateTraining(const Job& job, const ModelSpec& model,
     watch.OnMessage(envelope);
     if (!costs.has_plan() && scheduler->plan) {
       watch.OnPlan(scheduler->plan->plan());
-      costs.SetPlan(scheduler->plan->plan());
+      costs.SetPlan(*scheduler->plan);
     }
     return costs.Of(envelope);
   };

@@ -85,9 +85,11 @@ DEFINE_double(flops, 0,
               "of the net, else --gpu's, else 4e12.");
 DEFINE_string(gpu, "",
               "titanx, p100, v100, a100 or h100: its published peak rate of single precision as "
-              "--flops. Nets reach a half of it or less; --images_per_second says more.");
+              "--flops, and updates that are the workers' are made by it. Nets reach a half of the "
+              "rate or less; --images_per_second says more.");
 DEFINE_double(update_rate, 0,
-              "Bytes of parameters that a lane updates a second; 2e9 if not given, as one core.");
+              "Bytes of parameters that a lane updates a second, at servers and, without --gpu, "
+              "at workers; 2e9 if not given, as one core.");
 DEFINE_double(reduction_rate, 0,
               "Bytes of gradients that a lane adds up a second; 4e9 if not given, as one core.");
 DEFINE_double(images_per_second, 0,

@@ -101,22 +101,34 @@ double GoodputShare(const std::string& text, const Network& network) {
   return static_cast<double>(rate) / static_cast<double>(ParseBitRate(network.bandwidth()));
 }
 
-// Operations of single precision a second, as the makers' data sheets have them
-// (docs/cost_model.md, "The machines").
-double PeakOf(const std::string& gpu) {
-  return Choose<double>("gpu", gpu,
-                        {{"titanx", 6.1e12},
-                         {"p100", 10.6e12},
-                         {"v100", 15.7e12},
-                         {"a100", 19.5e12},
-                         {"h100", 66.9e12}});
+// A second, as the makers' data sheets have them (docs/cost_model.md, "The machines").
+struct Gpu {
+  double flops;   // of single precision
+  double memory;  // bytes read or written
+};
+
+Gpu GpuCalled(const std::string& name) {
+  return Choose<Gpu>("gpu", name,
+                     {{"titanx", {6.1e12, 336e9}},
+                      {"p100", {10.6e12, 732e9}},
+                      {"v100", {15.7e12, 900e9}},
+                      {"a100", {19.5e12, 1555e9}},
+                      {"h100", {66.9e12, 3350e9}}});
 }
+
+// With SGD a parameter's update reads three floats and writes two; kernels reach 0.8 of a memory's
+// bandwidth (tests/bench/gpu_kernels.cc).
+double DeviceUpdateRate(const Gpu& gpu) { return 0.8 * gpu.memory / 5; }
 
 Cluster ClusterFromFlags() {
   Cluster cluster;
   cluster.set_workers(FLAGS_workers);
   cluster.set_servers(FLAGS_servers);
-  if (!FLAGS_gpu.empty()) cluster.set_flops(PeakOf(FLAGS_gpu));
+  if (!FLAGS_gpu.empty()) {
+    const Gpu gpu = GpuCalled(FLAGS_gpu);
+    cluster.set_flops(gpu.flops);
+    cluster.set_device_update_rate(DeviceUpdateRate(gpu));
+  }
   if (FlagGiven("flops")) cluster.set_flops(FLAGS_flops);
   if (FlagGiven("cores")) cluster.set_cores(FLAGS_cores);
   if (FlagGiven("update_rate")) cluster.set_update_rate(FLAGS_update_rate);
@@ -202,6 +214,7 @@ PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies) {
   if (FlagGiven("batch")) options.source.batch = FLAGS_batch;
   if (FlagGiven("input")) options.source.record_shape = ParseShape("--input", FLAGS_input);
   *options.job.mutable_cluster() = ClusterFromFlags();
+  if (!FLAGS_gpu.empty()) options.job.mutable_training()->set_device(Training::CUDA);
   *options.job.mutable_communication() = CommunicationFromFlags(policies);
   if (FlagGiven("images_per_second")) {
     CheckImageRate("--images_per_second", FLAGS_images_per_second);

@@ -12,7 +12,7 @@ constexpr int kFactors = 2;  // u, v
 }  // namespace
 
 std::optional<ProductUpdate> ProductUpdateOf(const SyncContext& context, int layer) {
-  if (!context.devices_update || context.phantom) return std::nullopt;
+  if (!context.devices_update) return std::nullopt;
   // The program makes other deferred updates from what is on the host.
   if (context.rule.deferred && context.rule.type != "MeanGradient") return std::nullopt;
   const LayerPlace& place = context.memory->place(layer);

@@ -93,6 +93,12 @@ double GatheredUpdateSeconds(int64_t floats, const ClusterModel& cluster) {
   return UpdateSeconds(floats, cluster) * cluster.workers / others;
 }
 
+bool DevicesUpdate(const BucketPlan& bucket, const ModelSpec& model, const ClusterModel& cluster) {
+  const bool at_workers =
+      IsAllReduce(bucket.scheme()) || bucket.scheme() == SFB || bucket.update_at_workers();
+  return cluster.devices_update && at_workers && !model.update_rule().deferred();
+}
+
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
                       const ClusterModel& cluster) {
   constexpr double kOperations = 2;  // a multiplication and an addition

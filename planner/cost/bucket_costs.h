@@ -29,6 +29,10 @@ double UpdateSeconds(int64_t floats, const ClusterModel& cluster);
 // share that it adds up itself.
 double GatheredUpdateSeconds(int64_t floats, const ClusterModel& cluster);
 
+// Whether the workers' devices make the bucket's update (planner/cost/device_copy_cost.h has what
+// that takes); then no lane does. Not that of a rule which needs the whole gradient first.
+bool DevicesUpdate(const BucketPlan& bucket, const ModelSpec& model, const ClusterModel& cluster);
+
 // SFB, ADAM: seconds to multiply all workers' factors and apply the update.
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
                       const ClusterModel& cluster);

@@ -107,6 +107,10 @@ ClusterModel ClusterOf(const Job& job) {
   if (job.cluster().has_copy_bandwidth()) {
     cluster.copy_rate = BytesPerSecond(job.cluster().copy_bandwidth());
   }
+  const bool gpus = job.training().device() == Training::CUDA;
+  cluster.devices_update = gpus && !job.has_recovery();
+  cluster.host_rebuilds = gpus && job.has_recovery();
+  cluster.device_update_rate = job.cluster().device_update_rate();
   AddDeviations(job.cluster(), cluster);
   if (job.training().batch() == Training::BALANCED) Balance(cluster);
   return cluster;

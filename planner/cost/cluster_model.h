@@ -47,6 +47,12 @@ struct ClusterModel {
   int devices = 1;
   double device_rate = std::numeric_limits<double>::infinity();
   double copy_rate = std::numeric_limits<double>::infinity();
+  // Who makes the updates that are a worker's: its host, at update_rate, or its devices, each its
+  // share, at device_update_rate (bytes of parameters). Factors go to the devices, which rebuild
+  // gradients from them, unless the host is to keep what it rebuilds, as for recovery.
+  bool devices_update = false;
+  double device_update_rate = 1.44e11;
+  bool host_rebuilds = false;
   // How many times as long as the model says all workers compute.
   double compute_factor = 1;
   // By worker, whose machine has the same number. All others are as the above says.

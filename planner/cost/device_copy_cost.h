@@ -10,6 +10,13 @@
 //   of values that have arrived, or of all workers' factors under SFB, are copied to the devices, a
 //   share each, and gathered:  n / (G c) + (G - 1)/G n / b.
 //
+// Where devices make the update (DevicesUpdate of planner/cost/bucket_costs.h) what is copied to
+// them is the gradient, and each updates its share before all is gathered: n bytes of parameters
+// take n / (G d) with d = device_update_rate. Under SFB each rebuilds the gradient (its
+// floating-point operations, at `flops`) and updates all: n / d. A worker that is alone, under an
+// all-reduce in FP32, copies nothing. Where devices do not update, though they are GPUs, the host
+// rebuilds, and values are copied under SFB, too.
+//
 // A device's link carries (G - 1)/G n in a reduce-scatter or all-gather whatever the algorithm.
 // Floats are float32 here: codecs pack on the host. Everything a direction does is one stream of
 // work, layer after layer; the two directions do not hinder each other. Without several devices and
@@ -26,7 +33,8 @@
 namespace poseidon {
 
 // How long one layer's gradient, or factors, take from the end of its backward pass on.
-double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer, const ClusterModel& cluster);
+double SecondsToHost(const BucketPlan& bucket, const LayerSpec& layer, const ModelSpec& model,
+                     const ClusterModel& cluster);
 // How long `floats` floats of a bucket take that have arrived: all of it under SFB, else any part.
 double SecondsToDevices(const BucketPlan& bucket, int64_t floats, const ModelSpec& model,
                         const ClusterModel& cluster);

@@ -35,11 +35,13 @@ class Maker {
     bucket.parts = PartsOf(plan);
     for (int l = 0; l < plan.layer_count(); ++l) {
       const LayerSpec& layer = model_.layers(plan.first_layer() + l);
-      bucket.to_host.push_back(Nanoseconds(SecondsToHost(plan, layer, cluster_)));
+      bucket.to_host.push_back(Nanoseconds(SecondsToHost(plan, layer, model_, cluster_)));
     }
     bucket.to_devices = Nanoseconds(SecondsToDevices(plan, FloatCount(plan), model_, cluster_));
     bucket.add_time = kNanosecondsPerSecond * AddSeconds(1, cluster_);
-    bucket.update_time = kNanosecondsPerSecond * GatheredUpdateSeconds(1, cluster_);
+    const bool on_devices = DevicesUpdate(plan, model_, cluster_);
+    if (!on_devices)
+      bucket.update_time = kNanosecondsPerSecond * GatheredUpdateSeconds(1, cluster_);
     // Of SFB a u and a v from each worker, its own included.
     bucket.awaited = plan.scheme() == SFB ? 2 * plan_.workers() : plan.chunks_size();
     if (UsesFactors(plan.scheme())) {
@@ -47,7 +49,7 @@ class Maker {
       bucket.factors.u += cluster_.header_bytes;
       bucket.factors.v += cluster_.header_bytes;
     }
-    if (plan.scheme() == SFB) bucket.rebuild_time = RebuildTime(plan);
+    if (plan.scheme() == SFB && !on_devices) bucket.rebuild_time = RebuildTime(plan);
     for (int c = 0; c < plan.chunks_size(); ++c) bucket.chunks.push_back(MakeChunk(plan, c));
     return bucket;
   }
@@ -66,7 +68,11 @@ class Maker {
       chunk.down = AnswerBytes(plan_, plan, chunk.floats) + cluster_.header_bytes;
       chunk.add_time = Nanoseconds(AddSeconds(chunk.floats, cluster_));
       const int64_t update = Nanoseconds(UpdateSeconds(chunk.floats, cluster_));
-      (plan.update_at_workers() ? chunk.answered_time : chunk.answer_time) = update;
+      if (!plan.update_at_workers()) {
+        chunk.answer_time = update;
+      } else if (!DevicesUpdate(plan, model_, cluster_)) {
+        chunk.answered_time = update;
+      }
       if (plan.scheme() == ADAM) chunk.answer_time = RebuildTime(plan);
     } else if (IsAllReduce(plan.scheme())) {
       chunk.shape = &shapes_.Get(plan_, plan.scheme(), c, chunk.floats);

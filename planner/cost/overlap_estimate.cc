@@ -62,11 +62,19 @@ class Loads {
   double header() const { return static_cast<double>(cluster_.header_bytes); }
   double hop() const { return cluster_.latency + cluster_.message_cost; }
 
-  // Between the worker's devices and its host, both ways.
+  bool on_devices(const BucketPlan& bucket) const {
+    return DevicesUpdate(bucket, model_, cluster_);
+  }
+  // None where devices make it.
+  double LaneUpdateSeconds(const BucketPlan& bucket) const {
+    return on_devices(bucket) ? 0 : UpdateSeconds(FloatCount(bucket), cluster_);
+  }
+
+  // Between the worker's devices and its host, both ways, and what the devices do.
   double LocalSeconds(const BucketPlan& bucket) const {
     double seconds = SecondsToDevices(bucket, FloatCount(bucket), model_, cluster_);
     for (int l = 0; l < bucket.layer_count(); ++l) {
-      seconds += SecondsToHost(bucket, model_.layers(bucket.first_layer() + l), cluster_);
+      seconds += SecondsToHost(bucket, model_.layers(bucket.first_layer() + l), model_, cluster_);
     }
     return seconds;
   }
@@ -84,7 +92,7 @@ class Loads {
     traffic.waiting = rounds * hop() + floats * sizeof(float) / cluster_.reduction_rate;
     traffic.worker_lanes = rounds * bucket.chunks_size() * cluster_.message_cost +
                            AddSeconds(FloatCount(bucket), cluster_) * (workers_ - 1) / workers_ +
-                           (workers_ > 1 ? UpdateSeconds(FloatCount(bucket), cluster_) : 0);
+                           (workers_ > 1 ? LaneUpdateSeconds(bucket) : 0);
     return traffic;
   }
 
@@ -98,15 +106,15 @@ class Loads {
       Add(chunk.server(), up, down, traffic);
       largest = std::max(largest, up);
     }
-    const double floats = static_cast<double>(bucket.chunks(0).size());
+    const int64_t first = bucket.chunks(0).size();
     // The first chunk's answer can't leave before all workers have sent it.
     traffic.fill = largest * (workers_ - 1);
     // Of which the server's lane takes one after the other.
-    traffic.waiting =
-        2 * hop() + (workers_ - 1) * cluster_.message_cost +
-        floats * sizeof(float) * (1 / cluster_.reduction_rate + 1 / cluster_.update_rate);
+    traffic.waiting = 2 * hop() + (workers_ - 1) * cluster_.message_cost +
+                      AddSeconds(first, cluster_) +
+                      (on_devices(bucket) ? 0 : UpdateSeconds(first, cluster_));
     const double add = AddSeconds(FloatCount(bucket), cluster_);
-    const double update = UpdateSeconds(FloatCount(bucket), cluster_);
+    const double update = LaneUpdateSeconds(bucket);
     const double messages = bucket.chunks_size() * cluster_.message_cost;
     const bool at_workers = bucket.update_at_workers();
     traffic.worker_lanes = messages + (at_workers ? update : 0);
@@ -139,9 +147,9 @@ class Loads {
     const double one = static_cast<double>(factors.u + factors.v) + 2 * header();
     traffic.peer_bytes = one * (workers_ - 1);
     const int hops = bucket.factor_ring() ? workers_ - 1 : 1;
-    traffic.waiting = hops * hop() + RebuildSeconds(plan_, bucket, model_, cluster_);
-    traffic.worker_lanes = 2 * (workers_ - 1) * cluster_.message_cost +
-                           RebuildSeconds(plan_, bucket, model_, cluster_);
+    const double rebuild = on_devices(bucket) ? 0 : RebuildSeconds(plan_, bucket, model_, cluster_);
+    traffic.waiting = hops * hop() + rebuild;
+    traffic.worker_lanes = 2 * (workers_ - 1) * cluster_.message_cost + rebuild;
     return traffic;
   }
 

@@ -108,7 +108,7 @@ class FailureRun {
     }
     options.network.processing = [this](const Envelope& envelope) {
       watch_.OnMessage(envelope);
-      if (const auto& plan = cluster_.scheduler().plan) SetPlan(plan->plan());
+      if (const auto& plan = cluster_.scheduler().plan) SetPlan(*plan);
       return costs_.Of(envelope);
     };
     options.network.arithmetic = [this](const ArithmeticAmount& amount) {
@@ -117,10 +117,10 @@ class FailureRun {
     return options;
   }
 
-  void SetPlan(const Plan& plan) {
-    if (plan.number() == plan_number_) return;
-    if (!plan_number_) watch_.OnPlan(plan);
-    plan_number_ = plan.number();
+  void SetPlan(const wire::PlanAndModel& plan) {
+    if (plan.plan().number() == plan_number_) return;
+    if (!plan_number_) watch_.OnPlan(plan.plan());
+    plan_number_ = plan.plan().number();
     costs_.SetPlan(plan);
   }
 

@@ -133,12 +133,25 @@ void AddDeviations(Draw& draw, Job& job) {
   }
 }
 
-// What keeps machines from being all alike on one switch.
-enum class Unlike { kNothing, kTiers, kDeviations };
+// GPUs, which make the updates that are the workers'.
+void AddGpus(Draw& draw, Job& job) {
+  Cluster& cluster = *job.mutable_cluster();
+  cluster.set_devices_per_worker(draw.Int(1, 8));
+  cluster.set_device_bandwidth(Rate(draw.Scale(20, 5000)));
+  cluster.set_copy_bandwidth(Rate(draw.Scale(20, 500)));
+  cluster.set_device_update_rate(draw.Scale(1e10, 1e12));
+  job.mutable_training()->set_device(Training::CUDA);
+  job.mutable_communication()->set_update_at(
+      draw.Of({Communication::AUTOMATIC, Communication::WORKERS}));
+}
+
+// What keeps machines from being all alike, with CPUs, on one switch.
+enum class Unlike { kNothing, kTiers, kDeviations, kGpus };
 
 void Add(Unlike unlike, Draw& draw, Job& job) {
   if (unlike == Unlike::kTiers) AddTiers(draw, job);
   if (unlike == Unlike::kDeviations) AddDeviations(draw, job);
+  if (unlike == Unlike::kGpus) AddGpus(draw, job);
 }
 
 std::string Describe(const Job& job, const ModelSpec& model) {
@@ -150,6 +163,12 @@ std::string Describe(const Job& job, const ModelSpec& model) {
   }
   for (const Deviation& deviation : cluster.deviation()) {
     others += "; " + deviation.ShortDebugString();
+  }
+  if (job.training().device() == Training::CUDA) {
+    others += ", " + std::to_string(cluster.devices_per_worker()) + " GPUs, between them " +
+              cluster.device_bandwidth() + ", copies " + cluster.copy_bandwidth() + ", update " +
+              std::to_string(cluster.device_update_rate() / 1e9) + " GB/s, " +
+              Communication::UpdateAt_Name(job.communication().update_at());
   }
   char text[256];
   std::snprintf(text, sizeof text,
@@ -323,6 +342,15 @@ TEST(RandomPlansTest, TimeIsNoSlowerWithDeviations) {
 }
 TEST(RandomPlansTest, SlowTimeIsNoSlowerWithDeviations) {
   ExpectTimeIsNoSlower(1000, 100, 16, Unlike::kDeviations);
+}
+
+TEST(RandomPlansTest, PredictionsHoldWithGpus) { ExpectPredictionsHold(1, 60, 8, Unlike::kGpus); }
+TEST(RandomPlansTest, SlowPredictionsHoldWithGpus) {
+  ExpectPredictionsHold(1000, 1000, 24, Unlike::kGpus);
+}
+TEST(RandomPlansTest, TimeIsNoSlowerWithGpus) { ExpectTimeIsNoSlower(1, 3, 4, Unlike::kGpus); }
+TEST(RandomPlansTest, SlowTimeIsNoSlowerWithGpus) {
+  ExpectTimeIsNoSlower(1000, 100, 16, Unlike::kGpus);
 }
 
 }  // namespace

@@ -75,6 +75,8 @@ TEST(WhatLimitsTest, NamesTheOneThingThatIsSlow) {
        [](ClusterModel& cluster) { cluster.reduction_rate = 5e8; }},
       {"rebuilding from factors", "rebuilding", Communication::ALL_SFB,
        [](ClusterModel& cluster) { cluster.flops = 1e11; }},
+      {"copies to and from devices", "copy_bandwidth", Communication::ALL_PS,
+       [](ClusterModel& cluster) { cluster.copy_rate = 1e9; }},
   };
   for (const Case& slow : cases) {
     SCOPED_TRACE(slow.by);

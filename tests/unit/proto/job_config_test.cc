@@ -113,7 +113,7 @@ TEST_F(JobConfigTest, RatesBeyondAllMachinesAreRefused) {
     return ErrorOf("cluster {\n " + text + " }\n" + kTraining);
   };
   const std::string wide = "; it must be between 1000000 and 1e+18";
-  for (const std::string field : {"flops", "reduction_rate", "update_rate"}) {
+  for (const std::string field : {"flops", "reduction_rate", "update_rate", "device_update_rate"}) {
     for (const std::string value : {"1e-300", "0", "1e5", "1e19", "-4e12"}) {
       const std::string message = cluster(field + ": " + value);
       EXPECT_THAT(message, HasSubstr("job.prototxt:2:2: cluster." + field + " is ")) << value;
