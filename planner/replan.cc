@@ -126,7 +126,9 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
       "with measured layer times the plan's iteration is predicted to take " + Milliseconds(stay) +
       " (before: " + Milliseconds(ExpectedIterationMs(current.plan()) / kMillisecondsPerSecond) +
       "), the best plan's " + Milliseconds(go);
-  if (stay - go > kWorthwhileGain * stay) {
+  // The layers' times are not what decides where nothing hides behind them.
+  const bool may_change = current.plan().local_steps() <= 1;
+  if (may_change && stay - go > kWorthwhileGain * stay) {
     result.why += "; going over to it" + Changes(current.plan(), next.plan());
     result.plan = std::move(next);
   }

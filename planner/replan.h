@@ -19,8 +19,9 @@ struct Replanned {
   Plan current;     // with the predictions that the measured times lead to
 };
 
-// For a checked job under policy TIME. `measured` has the times of all the model's layers, the
-// mean over the workers. Takes as long as making the first plan did.
+// For a checked job under policy TIME; one with local steps keeps its plan. `measured` has the
+// times of all the model's layers, the mean over the workers. Takes as long as making the first
+// plan did.
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
                  const wire::LayerTimes& measured, const JobPlanTrial& trial = {});
 

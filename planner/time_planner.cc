@@ -389,10 +389,36 @@ class Trials {
   std::optional<Plan> winner_;
 };
 
+// With local steps nothing hides behind a backward pass, and what layers exchange adds up: so it is
+// one scheme for all, of those that have no factors, and in each fragment one layer after the
+// other.
+Plan PlanLocalSteps(Predictor& predictor, Communication communication) {
+  Plan best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const Communication::Policy policy :
+       {Communication::ALL_PS, Communication::ALL_RING, Communication::ALL_HALVING_DOUBLING,
+        Communication::ALL_TORUS}) {
+    communication.set_policy(policy);
+    Plan plan = MakePlan(predictor.book(), communication);
+    if (plan.grid_size() > 0) {
+      SetGrid(BestGrid(predictor, plan, GridsFor(predictor.book(), communication)), plan);
+    }
+    const double seconds = predictor.Predict(plan).seconds;
+    if (seconds >= least) continue;
+    least = seconds;
+    best = std::move(plan);
+  }
+  predictor.Annotate(best);
+  return best;
+}
+
 }  // namespace
 
 Plan PlanByTime(Predictor& predictor, const Communication& communication, const PlanTrial& trial,
                 std::span<Predictor> farther) {
+  if (communication.local_steps() > 1) {
+    return PlanLocalSteps(farther.empty() ? predictor : farther.back(), communication);
+  }
   // Where networks are not what is predicted, or machines differ, of which some come to be ahead.
   const bool all_kinds = !farther.empty() || !predictor.cluster().deviations.empty();
   std::vector<Found> found = {SearchBoth(predictor, communication, all_kinds)};

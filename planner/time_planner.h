@@ -15,6 +15,9 @@
 // every scheme alone with it: predictions for one switch say little of which is best. So it is, in
 // one search, where machines are known to differ.
 //
+// With local steps the search is among the schemes without factors, one for all layers, and nothing
+// is tried.
+//
 // Deterministic: how long it searches is counted in messages, not in time. Some
 // seconds for 200 layers and thousands of workers.
 #pragma once

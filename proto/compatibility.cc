@@ -87,16 +87,12 @@ class CompatibilityCheck {
       case Communication::ALL_RING:
       case Communication::ALL_HALVING_DOUBLING:
       case Communication::ALL_TORUS:
-        break;
       case Communication::TIME:
-        Refuse("policy",
-               "TIME hides exchanges behind each step's backward pass; with local_steps use "
-               "ALL_RING or ALL_PS");
         break;
       default:
         Refuse("policy",
-               "what many steps have changed has no factors; with local_steps use ALL_RING or "
-               "ALL_PS");
+               "what many steps have changed has no factors; with local_steps use TIME, ALL_RING "
+               "or ALL_PS");
     }
     if (communication_.staleness() != 0) {
       Refuse("staleness", "with local_steps all workers go on from the same parameters; use 0");

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -47,6 +49,35 @@ TEST(TimePlannerTest, NothingElseIsPredictedToBeFaster) {
       EXPECT_LE(plan.iteration_ms(), 1000 * predictor.Predict(plan).seconds + 1e-6);
     }
   }
+}
+
+TEST(TimePlannerTest, OfLocalStepsNoOtherSchemeIsPredictedToBeFaster) {
+  std::set<Scheme> chosen;
+  for (const int workers : {4, 6, 16}) {
+    for (const double gigabits : {0.1, 1.0, 10.0}) {
+      for (const double latency : {2e-5, 5e-3}) {
+        SCOPED_TRACE(std::to_string(workers) + " workers, " + std::to_string(gigabits) + " Gb/s");
+        const ModelSpec model = GoogLeNet(32);
+        const InformationBook book(model, workers, workers);
+        Predictor predictor(book, Cluster(workers, gigabits, latency));
+        Communication communication;
+        communication.set_local_steps(20);
+        communication.set_fragments(4);
+        communication.set_overlap_steps(2);
+        const Plan plan = PlanByTime(predictor, communication);
+        EXPECT_EQ(plan.local_steps(), 20);
+        chosen.insert(plan.buckets(0).scheme());
+        for (const Communication::Policy policy :
+             {Communication::ALL_PS, Communication::ALL_RING, Communication::ALL_HALVING_DOUBLING,
+              Communication::ALL_TORUS}) {
+          communication.set_policy(policy);
+          const double other = predictor.Predict(MakePlan(book, communication)).seconds;
+          EXPECT_LE(plan.iteration_ms(), 1000 * other + 1e-6) << Communication::Policy_Name(policy);
+        }
+      }
+    }
+  }
+  EXPECT_GT(chosen.size(), 1);  // it depends
 }
 
 TEST(TimePlannerTest, EveryLayerIsInOneBucketInOrder) {
