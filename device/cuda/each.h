@@ -106,10 +106,21 @@ struct ScaleEach {
   }
 };
 
-// Rule::kState floats of state for each parameter, which follow each other.
+// One of Caffe's rules, with a decay, as UpdateEach wants it.
 template <typename Rule, typename Decay>
+struct CaffeElement {
+  static constexpr int kState = Rule::kState;
+  POSEIDON_HOST_DEVICE static void Update(const UpdateScalars& scalars, float gradient_sum,
+                                          float* parameter, float* state) {
+    UpdateElement<Rule, Decay>(scalars, gradient_sum, parameter, state);
+  }
+};
+
+// Element is a CaffeElement, or one of core/arithmetic/torch_element.h: kState floats of state for
+// each parameter, which follow each other.
+template <typename Element, typename Scalars>
 struct UpdateEach {
-  UpdateScalars scalars;
+  Scalars scalars;
   const float* gradient;
   float* parameters;
   float* optimizer_state;
@@ -120,16 +131,16 @@ struct UpdateEach {
   template <size_t kCount>
   POSEIDON_HOST_DEVICE void At(size_t first) const {
     using Floats = Values<float, kCount>;
-    using States = Values<float, kCount, Rule::kState>;
+    using States = Values<float, kCount, Element::kState>;
     const Floats sum = Floats::Load(gradient + first);
     Floats parameter = Floats::Load(parameters + first);
-    States state = States::Load(optimizer_state + Rule::kState * first);
+    States state = States::Load(optimizer_state + Element::kState * first);
     for (size_t k = 0; k < kCount; ++k) {
-      UpdateElement<Rule, Decay>(scalars, sum.values[k], &parameter.values[k],
-                                 &state.values[Rule::kState * k]);
+      Element::Update(scalars, sum.values[k], &parameter.values[k],
+                      &state.values[Element::kState * k]);
     }
     parameter.Store(parameters + first);
-    state.Store(optimizer_state + Rule::kState * first);
+    state.Store(optimizer_state + Element::kState * first);
   }
 };
 
@@ -154,33 +165,6 @@ struct UpdateDeferredEach {
     }
     parameter.Store(parameters + first);
     state.Store(optimizer_state + kEach * first);
-  }
-};
-
-// As UpdateEach, of a rule of torch.optim's.
-template <typename Element>
-struct UpdateTorchEach {
-  TorchScalars scalars;
-  const float* gradient;
-  float* parameters;
-  float* optimizer_state;
-
-  bool aligned() const {
-    return IsAligned(gradient) && IsAligned(parameters) && IsAligned(optimizer_state);
-  }
-  template <size_t kCount>
-  POSEIDON_HOST_DEVICE void At(size_t first) const {
-    using Floats = Values<float, kCount>;
-    using States = Values<float, kCount, Element::kState>;
-    const Floats sum = Floats::Load(gradient + first);
-    Floats parameter = Floats::Load(parameters + first);
-    States state = States::Load(optimizer_state + Element::kState * first);
-    for (size_t k = 0; k < kCount; ++k) {
-      Element::Update(scalars, sum.values[k], &parameter.values[k],
-                      &state.values[Element::kState * k]);
-    }
-    parameter.Store(parameters + first);
-    state.Store(optimizer_state + Element::kState * first);
   }
 };
 

@@ -15,6 +15,13 @@ struct Vectors {
   float* optimizer_state;
 };
 
+template <typename Element, typename Scalars>
+void LaunchUpdate(const Scalars& scalars, const Vectors& vectors, CudaStream stream) {
+  LaunchEach(UpdateEach<Element, Scalars>{scalars, vectors.gradient, vectors.parameters,
+                                          vectors.optimizer_state},
+             vectors.count, stream, "UpdateEach");
+}
+
 template <typename Rule, typename Decay>
 void Launch(const UpdateScalars& scalars, const Vectors& vectors, CudaStream stream) {
   if (vectors.gradient == nullptr) {
@@ -22,9 +29,7 @@ void Launch(const UpdateScalars& scalars, const Vectors& vectors, CudaStream str
         UpdateDeferredEach<Rule, Decay>{scalars, vectors.parameters, vectors.optimizer_state},
         vectors.count, stream, "UpdateDeferredEach");
   }
-  LaunchEach(UpdateEach<Rule, Decay>{scalars, vectors.gradient, vectors.parameters,
-                                     vectors.optimizer_state},
-             vectors.count, stream, "UpdateEach");
+  LaunchUpdate<CaffeElement<Rule, Decay>>(scalars, vectors, stream);
 }
 
 template <typename Rule>
@@ -37,19 +42,12 @@ void LaunchRule(UpdateRule::Regularization regularization, const UpdateScalars& 
   Launch<Rule, L2Decay>(scalars, vectors, stream);
 }
 
-template <typename Element>
-void LaunchTorch(const TorchScalars& scalars, const Vectors& vectors, CudaStream stream) {
-  LaunchEach(UpdateTorchEach<Element>{scalars, vectors.gradient, vectors.parameters,
-                                      vectors.optimizer_state},
-             vectors.count, stream, "UpdateTorchEach");
-}
-
 void ApplyTorch(const UpdateStep& step, const Vectors& vectors, CudaStream stream) {
   CHECK(step.group != nullptr);
   const TorchScalars scalars =
       TorchScalarsOf(step.rule.type, *step.group, step.iteration, step.gradient_scale);
-  if (step.rule.type == kTorchSgd) return LaunchTorch<TorchSgdElement>(scalars, vectors, stream);
-  LaunchTorch<TorchAdamWElement>(scalars, vectors, stream);
+  if (step.rule.type == kTorchSgd) return LaunchUpdate<TorchSgdElement>(scalars, vectors, stream);
+  LaunchUpdate<TorchAdamWElement>(scalars, vectors, stream);
 }
 
 struct Type {

@@ -108,7 +108,9 @@ class EachTest : public testing::Test {
       Placed<float> p2(count, Offset()), d(count * kDeferred, Offset());
       g.Write(gradient), p.Write(parameters), h.Write(state);
       p2.Write(parameters), d.Write(deferred);
-      Run(UpdateEach<Rule, Decay>{scalars, g.data(), p.data(), h.data()}, count);
+      Run(UpdateEach<CaffeElement<Rule, Decay>, UpdateScalars>{scalars, g.data(), p.data(),
+                                                               h.data()},
+          count);
       Run(UpdateDeferredEach<Rule, Decay>{scalars, p2.data(), d.data()}, count);
       for (size_t i = 0; i < count; ++i) {
         float* const own = &state[i * Rule::kState];
@@ -139,7 +141,7 @@ class EachTest : public testing::Test {
       for (float& h : state) h = std::abs(h);
       Placed<float> g(count, Offset()), p(count, Offset()), h(count * Element::kState, Offset());
       g.Write(gradient), p.Write(parameters), h.Write(state);
-      Run(UpdateTorchEach<Element>{scalars, g.data(), p.data(), h.data()}, count);
+      Run(UpdateEach<Element, TorchScalars>{scalars, g.data(), p.data(), h.data()}, count);
       for (size_t i = 0; i < count; ++i) {
         Element::Update(scalars, gradient[i], &parameters[i], &state[i * Element::kState]);
       }
