@@ -7,6 +7,7 @@ namespace poseidon {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 // Two machines with nothing wrong.
@@ -125,8 +126,8 @@ TEST_F(HostChecksTest, NamesThatAreNotFound) {
 
 TEST_F(HostChecksTest, NamesThatMeanLoopback) {
   facts().resolved["node1"] = "127.0.1.1";  // as Debian's installer writes it
-  ExpectError(CheckNames(hosts_), HasSubstr("node1 takes its own name for 127.0.1.1"),
-              HasSubstr("/etc/hosts"));
+  ExpectWarning(CheckNames(hosts_), HasSubstr("node1 takes its own name for 127.0.1.1"),
+                HasSubstr("/etc/hosts"));
 }
 
 TEST_F(HostChecksTest, NamesThatMeanDifferentAddresses) {
@@ -139,8 +140,15 @@ TEST_F(HostChecksTest, NamesThatMeanDifferentAddresses) {
 
 TEST_F(HostChecksTest, NamesOfAddressesThatNobodyHas) {
   facts().interfaces.back().address = "172.16.0.1";
-  ExpectWarning(CheckNames(hosts_), HasSubstr("node1 has no interface with it"),
-                HasSubstr("hosts file"));
+  ExpectWarning(CheckNames(hosts_),
+                HasSubstr("node1 has no interface with 10.0.0.2, which node1 means;"),
+                HasSubstr("behind its name in the hosts file: 172.16.0.1"));
+  facts().interfaces.push_back({"lo", "::1", 65536, "noqueue"});
+  facts().interfaces.push_back({"eth0", "fe80::1", 1500, "fq_codel"});
+  hosts_[1].address = "10.0.0.2";  // as it stands in the hosts file
+  for (CheckedHost& host : hosts_) host.facts.resolved["10.0.0.2"] = "10.0.0.2";
+  ExpectWarning(CheckNames(hosts_), HasSubstr("node1 has no interface with 10.0.0.2; unless"),
+                EndsWith(": 172.16.0.1"));
 }
 
 TEST_F(HostChecksTest, NamesOfAnotherInterfaceThanTheOneThatLeadsToTheOthers) {
