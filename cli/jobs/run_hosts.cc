@@ -100,9 +100,9 @@ HostRanks RanksFromFlags(const Cluster& cluster) {
 
 std::string SchedulerHost(const JobConfig& config, const std::vector<Host>& hosts) {
   const Cluster& cluster = config.job.cluster();
-  if (cluster.has_scheduler_host()) {
-    if (IsOwnAddress(cluster.scheduler_host())) return cluster.scheduler_host();
-    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + cluster.scheduler_host() +
+  const std::string& wanted = cluster.scheduler_host();
+  if (cluster.has_scheduler_host() && !IsOwnAddress(wanted)) {
+    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + wanted +
                       "\", and with --hosts the scheduler runs on this machine, which does not "
                       "have that address; start poseidon there, or leave the field out");
   }
@@ -117,7 +117,14 @@ std::string SchedulerHost(const JobConfig& config, const std::vector<Host>& host
     }
     if (!IsLoopbackName(found)) break;
   }
-  return found;
+  if (!cluster.has_scheduler_host()) return found;
+  const std::string address = ResolveHost(wanted);
+  if (IsLoopbackName(address) && !IsLoopbackName(found)) {
+    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + wanted + "\", which is " +
+                      address + " on this machine, where other hosts do not reach it; write " +
+                      found + ", or leave the field out");
+  }
+  return wanted;
 }
 
 void SetNodesFromFlags(Cluster& cluster) {

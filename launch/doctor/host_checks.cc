@@ -120,6 +120,11 @@ Findings CheckVersions(const HostFacts& here, const CheckedHosts& hosts) {
       if (sum.empty()) {
         report.Fail("there is no " + program + " on " + host.name,
                     copy + ", or give --remote_programs");
+      } else if (const auto broken = host.facts.broken.find(program);
+                 broken != host.facts.broken.end()) {
+        report.Fail(program + " does not start on " + host.name +
+                        (broken->second.empty() ? "" : ": " + broken->second),
+                    "install there what it needs, as by tools/setup");
       } else if (here.version && host.facts.version && here.version != host.facts.version) {
         report.Fail(
             host.name + " has " + *host.facts.version + ", and this machine " + *here.version,

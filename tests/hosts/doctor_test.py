@@ -125,6 +125,10 @@ class NamespacesTest(remote.NamespacesTest, DoctorTest):
         run = self.start_on_hosts(cluster.replay_config())
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assert_nothing_there()
+        run = self.start_on_hosts(cluster.replay_config(cluster=f'scheduler_host: "{home}"'))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertIn(f'"{home}", which is 127.0.1.1 on this machine', run.output())
+        self.assertIn(f"write {self.HOME}, or leave the field out", run.output())
 
     @cluster.slow
     def test_different_mtus(self):

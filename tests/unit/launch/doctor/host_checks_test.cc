@@ -101,6 +101,12 @@ TEST_F(HostChecksTest, Versions) {
               HasSubstr("--remote_programs"));
   hosts_[1].workers = 0;
   ExpectOne(CheckVersions(here_, hosts_), FindingLevel::kGood, HasSubstr("same programs"), "");
+  facts().programs = {{"poseidon_server", "s"}};
+  facts().broken = {{"poseidon_server", "libzmq.so.5: cannot open shared object file"}};
+  ExpectError(
+      CheckVersions(here_, hosts_),
+      "poseidon_server does not start on node1: libzmq.so.5: cannot open shared object file",
+      HasSubstr("tools/setup"));
   hosts_[1] = GoodHost("node1", "10.0.0.2");
   facts().programs = {{"poseidon_server", "s"}};
   facts().version = "poseidon 2";
