@@ -445,6 +445,7 @@ ExitCode Run() {
   scheduler.planner = PlanByTrial;
   scheduler.epoch = journal ? journal->state().base : DrawRandom();
   scheduler.host_is_own = host_is_own;
+  scheduler.launched = FLAGS_launched;
   if (journal) scheduler.journal = journal->state();
   runtime.Attach(kControlLane, MakeScheduler(std::move(scheduler)));
   EventWriter events(runtime, config.job.cluster().scheduler_host(), FLAGS_out);

@@ -65,6 +65,8 @@ const Verb kDoctor{
         "an error. docs/deploy.md tells of each finding.",
     .flags = {{"config", "FILE",
                "Job config that is to run; without it the machines are looked at."},
+              {"workers", "N", "Number of workers, instead of the config's."},
+              {"servers", "N", "Number of parameter servers, instead of the config's."},
               {"hosts", "FILE", ""},
               {"remote_shell", "COMMAND", ""},
               {"remote_programs", "DIR", ""},

@@ -129,9 +129,11 @@ std::vector<Host> Take(const std::vector<Host>& slots, bool Host::*role, const c
   }
   const int there = std::max(0, static_cast<int>(taken.size()) - skipped);
   if (there < count) {
-    throw ConfigError(path + ": there is room for " + std::to_string(there) + " " + name +
-                      "(s), and the job has " + std::to_string(count) +
-                      "; name more hosts, or give them more slots (slots=N)");
+    throw ConfigError(
+        path + ": there is room for " + std::to_string(there) + " " + name +
+        "(s), and the job has " + std::to_string(count) +
+        "; name more hosts, or give them more slots (slots=N)" +
+        (there == 0 ? "" : ", or take --" + std::string(name) + "s=" + std::to_string(there)));
   }
   taken.erase(taken.begin(), taken.begin() + skipped);
   taken.resize(static_cast<size_t>(count));

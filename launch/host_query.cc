@@ -61,8 +61,9 @@ class Asked {
     } else if (status->signal != 0 || status->code == kConnectionFailed ||
                status->code == kCanNotStart) {
       const std::string said = LastLines(process_->log(), 1);
-      answer_.failure = said.empty() ? "the remote shell " + status->ToString()
-                                     : Printable(said.substr(0, said.find_last_not_of("\r\n") + 1));
+      answer_.failure = said.empty()
+                            ? "the remote shell " + status->ToString()
+                            : Printable(said.substr(0, said.find_last_not_of("\r\n.") + 1));
     }
     answer_.text = ReadAll(output_);
     return std::move(answer_);

@@ -76,8 +76,9 @@ bool MeasuresLinks(const Job& job) {
 std::string ResolvePath(const std::string& named_in, const std::string& path) {
   if (fs::path(path).is_absolute()) return path;
   if (const auto found = FindNamedFile(named_in, path)) return *found;
-  throw ConfigError(named_in + ": there is no file " + path + " in the working directory, nor " +
-                    (fs::path(named_in).parent_path() / path).string() +
+  const std::string beside = (fs::path(named_in).parent_path() / path).string();
+  throw ConfigError(named_in + ": there is no file " + path + " in the working directory" +
+                    (beside == path ? "" : ", nor " + beside) +
                     ", nor in a directory above that file's");
 }
 

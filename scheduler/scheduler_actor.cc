@@ -166,7 +166,11 @@ std::string SchedulerActor::WhatIsLate() const {
   switch (phase_) {
     case Phase::kGathering:
       return "still missing " + roster_.Missing() + waited + " (cluster.join_deadline_seconds); " +
-             (options_.host_is_own
+             (options_.launched ? "they have been started, so their logs say why, or the network "
+                                  "keeps them from " +
+                                      options_.job.cluster().scheduler_host() + ":" +
+                                      std::to_string(options_.job.cluster().scheduler_port())
+              : options_.host_is_own
                   ? "start them, or correct cluster.workers and cluster.servers"
                   : "cluster.scheduler_host, \"" + options_.job.cluster().scheduler_host() +
                         "\", is not this machine, so they may look for the scheduler elsewhere");

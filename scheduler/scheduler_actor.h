@@ -64,6 +64,8 @@ struct SchedulerOptions {
   uint64_t epoch = 1;            // of the first view; random, never 0
   // Whether cluster.scheduler_host names the machine that the scheduler runs on.
   bool host_is_own = true;
+  // Whether a program has started the nodes, which then run or have ended.
+  bool launched = false;
   // What the application has written down of earlier schedulers of the job; the term of the one
   // before is -1 if there was none, and the epoch counts then. nullopt: nothing is written down.
   std::optional<JobState> journal;

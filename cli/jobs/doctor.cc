@@ -56,6 +56,7 @@ class Doctor {
   explicit Doctor(Interruption& interruption) : interruption_(interruption) {
     if (!FLAGS_config.empty()) {
       config_ = ReadJobConfig(CheckInputFile(FLAGS_config));
+      SetNodesFromFlags(*config_.job.mutable_cluster());
       requirements_ = RequirementsOf(config_);
     }
     if (HostsGiven()) {
@@ -99,7 +100,8 @@ class Doctor {
     }
     config_.job.mutable_cluster()->set_workers(std::max(1, workers));
     config_.job.mutable_cluster()->set_servers(std::max(1, servers));
-    requirements_.needs.nodes = workers + servers;
+    SetNodesFromFlags(*config_.job.mutable_cluster());
+    requirements_.needs.nodes = config_.job.cluster().workers() + config_.job.cluster().servers();
   }
 
   HostQuestions QuestionsFor(size_t index, const std::string& programs) const {
@@ -146,10 +148,9 @@ class Doctor {
     CheckedHosts reached;
     for (size_t i = 0; i < hosts_.size(); ++i) {
       if (!answers[i].failure.empty()) {
-        findings_.push_back(
-            {FindingLevel::kError, "reach",
-             hosts_[i].name + " can't be reached: " + answers[i].failure,
-             "make this work: " + FLAGS_remote_shell + " " + hosts_[i].name + " true"});
+        findings_.push_back({FindingLevel::kError, "reach",
+                             hosts_[i].name + " can't be reached: " + answers[i].failure,
+                             HowToReach(hosts_[i].name, answers[i].failure)});
         continue;
       }
       hosts_[i].facts = ParseFacts(answers[i].text);
@@ -193,7 +194,7 @@ class Doctor {
     }
     Job job = config_.job;
     try {
-      job.mutable_cluster()->set_scheduler_host(SchedulerHost(config_, hosts.front()));
+      job.mutable_cluster()->set_scheduler_host(SchedulerHost(config_, hosts));
     } catch (const ConfigError& error) {
       findings_.push_back({FindingLevel::kError, "ports", error.what(), "as it says"});
       return;

@@ -42,7 +42,9 @@ std::optional<Solver> CheckFiles(const JobConfig& config) {
   if (!HostsGiven()) CheckData(config, solver);
   if (training.snapshot() == "latest" && solver.parameter.snapshot_prefix().empty()) {
     throw ConfigError(solver.locate(""),
-                      "there is no snapshot_prefix, so there is no latest snapshot");
+                      "there is no snapshot_prefix, so there is no latest snapshot; write where "
+                      "snapshots go and how often, as snapshot_prefix: \"out/snapshots/net\" "
+                      "snapshot: 100");
   }
   return solver;
 }
@@ -60,15 +62,6 @@ std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solv
   return "nothing is left to do: " + *path + " is of iteration " + std::to_string(reached) +
          ", and training ends at " + std::to_string(end) +
          " (max_iter, or the job's training.iterations)";
-}
-
-int Nodes(const char* flag, int value, int configured) {
-  if (value == 0) return configured;
-  if (value < 0) {
-    throw ConfigError(std::string("--") + flag + " is " + std::to_string(value) +
-                      "; it must be at least 1");
-  }
-  return value;
 }
 
 // What training starts from, if a flag says so.
@@ -226,8 +219,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   Job& job = options.config.job;
   options.scheduler_port_set = job.cluster().has_scheduler_port();
   Cluster& cluster = *job.mutable_cluster();
-  cluster.set_workers(Nodes("workers", FLAGS_workers, cluster.workers()));
-  cluster.set_servers(Nodes("servers", FLAGS_servers, cluster.servers()));
+  SetNodesFromFlags(cluster);
   if (!HostsGiven()) cluster.set_scheduler_host("127.0.0.1");
   SetMonitor(job);
   options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;

@@ -8,6 +8,7 @@
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "core/net/host_address.h"
+#include "core/net/ip_networks.h"
 #include "core/process/program_directory.h"
 #include "launch/host_query.h"
 #include "proto/lanes.h"
@@ -38,8 +39,8 @@ std::string ScriptFor(const HostPrograms& host) {
 std::vector<std::string> Problems(const std::string& name, const HostAnswer& answer,
                                   HostPrograms& host) {
   if (!answer.failure.empty()) {
-    return {name + " can't be reached: " + answer.failure + "; make `" + FLAGS_remote_shell + " " +
-            name + " true` work"};
+    return {name + " can't be reached: " + answer.failure + "; " +
+            HowToReach(name, answer.failure)};
   }
   std::vector<std::string> problems;
   std::istringstream lines(answer.text);
@@ -97,27 +98,60 @@ HostRanks RanksFromFlags(const Cluster& cluster) {
                      cluster.network().colocated(), FLAGS_hosts);
 }
 
-std::string SchedulerHost(const JobConfig& config, const Host& first) {
+std::string SchedulerHost(const JobConfig& config, const std::vector<Host>& hosts) {
   const Cluster& cluster = config.job.cluster();
-  if (cluster.has_scheduler_host()) {
-    if (IsOwnAddress(cluster.scheduler_host())) return cluster.scheduler_host();
-    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + cluster.scheduler_host() +
+  const std::string& wanted = cluster.scheduler_host();
+  if (cluster.has_scheduler_host() && !IsOwnAddress(wanted)) {
+    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + wanted +
                       "\", and with --hosts the scheduler runs on this machine, which does not "
                       "have that address; start poseidon there, or leave the field out");
   }
-  try {
-    return FindPublicHost(first.address);
-  } catch (const ConfigError&) {
-    throw ConfigError(FLAGS_hosts + ": \"" + first.address +
-                      "\" is no address that this machine can find; write the address of " +
-                      first.name + " behind its name");
+  std::string found;
+  for (const Host& host : hosts) {
+    try {
+      found = FindPublicHost(host.address);
+    } catch (const ConfigError&) {
+      throw ConfigError(FLAGS_hosts + ": \"" + host.address +
+                        "\" is no address that this machine can find; write the address of " +
+                        host.name + " behind its name");
+    }
+    if (!IsLoopbackName(found)) break;
   }
+  if (!cluster.has_scheduler_host()) return found;
+  const std::string address = ResolveHost(wanted);
+  if (IsLoopbackName(address) && !IsLoopbackName(found)) {
+    throw ConfigError(config.path + ": cluster.scheduler_host is \"" + wanted + "\", which is " +
+                      address + " on this machine, where other hosts do not reach it; write " +
+                      found + ", or leave the field out");
+  }
+  return wanted;
+}
+
+void SetNodesFromFlags(Cluster& cluster) {
+  const auto nodes = [](const char* flag, int value, int configured) {
+    if (value >= 0) return value == 0 ? configured : value;
+    throw ConfigError(std::string("--") + flag + " is " + std::to_string(value) +
+                      "; it must be at least 1");
+  };
+  cluster.set_workers(nodes("workers", FLAGS_workers, cluster.workers()));
+  cluster.set_servers(nodes("servers", FLAGS_servers, cluster.servers()));
+}
+
+std::string HowToReach(const std::string& host, const std::string& failure) {
+  const auto said = [&](const char* words) { return failure.find(words) != std::string::npos; };
+  // Commands on hosts ask nobody anything, so a user is to do once what ssh would ask for.
+  if (said("Host key verification failed")) {
+    return "`ssh " + host + "` shows its key and asks whether to trust it";
+  }
+  if (said("Permission denied (")) return "`ssh-copy-id " + host + "` brings your key there";
+  return "make `" + FLAGS_remote_shell + " " + host + " true` work";
 }
 
 JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption) {
   JobHosts job_hosts = {RanksFromFlags(config.job.cluster()), ShellFromFlags()};
-  config.job.mutable_cluster()->set_scheduler_host(
-      SchedulerHost(config, job_hosts.ranks.workers.front()));
+  std::vector<Host> all = job_hosts.ranks.workers;
+  all.insert(all.end(), job_hosts.ranks.servers.begin(), job_hosts.ranks.servers.end());
+  config.job.mutable_cluster()->set_scheduler_host(SchedulerHost(config, all));
   std::map<std::string, HostPrograms> hosts;
   for (const Host& host : job_hosts.ranks.workers) {
     HostPrograms& there = hosts[host.name];

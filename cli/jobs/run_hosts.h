@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/program.h"
 #include "launch/job_cluster.h"
@@ -20,8 +21,17 @@ RemoteShell ShellFromFlags();
 HostRanks RanksFromFlags(const Cluster& cluster);
 
 // At which address the hosts reach a scheduler of this machine: the config's, or that of the
-// interface that leads to the `first` of them. Throws ConfigError if there is none.
-std::string SchedulerHost(const JobConfig& config, const Host& first);
+// interface that leads to the first of them that is elsewhere. This machine's own name says
+// nothing where /etc/hosts has it at a loopback address, as Debian's installer writes it. Throws
+// ConfigError if there is none.
+std::string SchedulerHost(const JobConfig& config, const std::vector<Host>& hosts);
+
+// Sets the numbers of nodes that --workers and --servers say. Throws ConfigError for one that
+// can't be.
+void SetNodesFromFlags(Cluster& cluster);
+
+// What the user is to do about a host that can't be reached, as `failure` tells.
+std::string HowToReach(const std::string& host, const std::string& failure);
 
 // Reads --hosts, --remote_shell, --remote_programs and gives each rank of the job a host. Sets what
 // depends on the hosts: the scheduler's address, which is this machine's, and the threads of a

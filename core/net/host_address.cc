@@ -40,7 +40,8 @@ std::string ResolveHost(const std::string& host, const std::string& what) {
   boost::system::error_code error;
   const std::vector<ip::address> addresses = AddressesOf(host, error);
   if (addresses.empty()) {
-    throw ConfigError("can't resolve " + what + " \"" + host + "\": " + error.message());
+    throw ConfigError("can't resolve " + what + " \"" + host + "\": " + error.message() +
+                      "; name a machine that DNS or /etc/hosts has, or an address");
   }
   const auto first_v4 =
       std::ranges::find_if(addresses, [](const ip::address& one) { return one.is_v4(); });

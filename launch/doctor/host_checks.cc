@@ -92,6 +92,19 @@ const NetworkInterface* LeadingInterface(const CheckedHost& host) {
   return nullptr;
 }
 
+// ": 10.0.0.1 or 10.0.0.2", those that it has; nothing where it has none by which others could
+// reach it.
+std::string OwnAddressesText(const HostFacts& facts) {
+  std::string text;
+  for (const NetworkInterface& one : facts.interfaces) {
+    if (IsLoopback(one.address) || one.address == "::1" || one.address.starts_with("fe80:")) {
+      continue;
+    }
+    text += (text.empty() ? ": " : " or ") + one.address;
+  }
+  return text;
+}
+
 }  // namespace
 
 Findings CheckVersions(const HostFacts& here, const CheckedHosts& hosts) {
@@ -107,6 +120,11 @@ Findings CheckVersions(const HostFacts& here, const CheckedHosts& hosts) {
       if (sum.empty()) {
         report.Fail("there is no " + program + " on " + host.name,
                     copy + ", or give --remote_programs");
+      } else if (const auto broken = host.facts.broken.find(program);
+                 broken != host.facts.broken.end()) {
+        report.Fail(program + " does not start on " + host.name +
+                        (broken->second.empty() ? "" : ": " + broken->second),
+                    "install there what it needs, as by tools/setup");
       } else if (here.version && host.facts.version && here.version != host.facts.version) {
         report.Fail(
             host.name + " has " + *host.facts.version + ", and this machine " + *here.version,
@@ -176,16 +194,20 @@ Findings CheckNames(const CheckedHosts& hosts) {
       const bool own = asking.name == named.name;
       if (own && IsLoopback(address->second) && hosts.size() > 1 &&
           !IsLoopback(hosts.front().address) && !IsLoopback(named.address)) {
-        report.Fail(named.name + " takes its own name for " + address->second +
-                        ", at which the others do not reach it",
+        // Daemons there take the address of the interface that leads to the scheduler.
+        report.Warn(named.name + " takes its own name for " + address->second +
+                        ", at which the others do not reach it; daemons do without the name, and "
+                        "programs of yours may not",
                     "remove that line from /etc/hosts there, or write the address of " +
                         named.name + " behind its name in the hosts file");
       } else if (own && !IsLoopback(address->second) && !asking.facts.interfaces.empty() &&
                  !HasAddress(asking.facts, address->second)) {
-        report.Warn(named.address + " means " + address->second + ", and " + named.name +
-                        " has no interface with it; unless a network translates it, no node "
-                        "reaches it",
-                    "write the address of " + named.name + " behind its name in the hosts file");
+        const std::string means =
+            named.address == address->second ? "" : ", which " + named.address + " means";
+        report.Warn(named.name + " has no interface with " + address->second + means +
+                        "; unless a network translates it, no node reaches it",
+                    "write the address of " + named.name + " behind its name in the hosts file" +
+                        OwnAddressesText(asking.facts));
       } else {
         std::string& who = found[address->second];
         who += (who.empty() ? "" : ", ") + asking.name;

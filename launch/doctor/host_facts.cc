@@ -25,6 +25,10 @@ room() {
   df -Pk "$at" | sed -n 2p | { read -r system blocks used free rest; echo "$free"; }
   [ -w "$at" ] && echo yes
 }
+try() {
+  [ -x "$programs/$1" ] || return
+  said=$("$programs/$1" --version 2>&1 >/dev/null) || say broken "$1" "$(printf %s "$said" | tail -n 1)"
+}
 can_read() { [ -r "$1" ] && { [ ! -d "$1" ] || [ -r "$1/data.mdb" ] || [ -r "$1/CURRENT" ]; }; }
 )sh";
 
@@ -104,6 +108,7 @@ const std::map<std::string, Reader>& Readers() {
       {"clock", [](const Values& v, HostFacts& facts) { facts.clock = Real(v[0]); }},
       {"version", [](const Values& v, HostFacts& facts) { facts.version = Text(v[0]); }},
       {"program", [](const Values& v, HostFacts& facts) { facts.programs[v[0]] = v[1]; }},
+      {"broken", [](const Values& v, HostFacts& facts) { facts.broken[v[0]] = v[1]; }},
       {"file", [](const Values& v, HostFacts& facts) { facts.files[v[0]] = v[1]; }},
       {"resolved", [](const Values& v, HostFacts& facts) { facts.resolved[v[0]] = v[1]; }},
       {"route", [](const Values& v, HostFacts& facts) { facts.routes[v[0]] = v[1]; }},
@@ -152,6 +157,7 @@ std::string FactsScript(const HostQuestions& questions) {
   script += "say version \"$(\"$programs/poseidon\" --version 2>/dev/null)\"\n";
   for (const char* const program : kPrograms) {
     script += std::string("say program ") + program + " \"$(sum \"$programs/" + program + "\")\"\n";
+    script += std::string("try ") + program + "\n";
   }
   // With what it becomes for engine TORCH, beside it or where it is installed.
   script +=

@@ -45,7 +45,8 @@ struct HostFacts {
   std::optional<double> clock;  // seconds since 1970
   std::optional<std::string> version;
   std::map<std::string, std::string> programs;  // by name: a fingerprint, "" of one not there
-  std::map<std::string, std::string> files;     // likewise by path
+  std::map<std::string, std::string> broken;    // by name: what one says that can't be started
+  std::map<std::string, std::string> files;     // fingerprints by path
   std::map<std::string, std::string> resolved;  // by name: the address, "" if there is none
   std::map<std::string, std::string> routes;    // by name: the interface that leads there
   std::vector<NetworkInterface> interfaces;

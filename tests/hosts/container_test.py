@@ -1,5 +1,7 @@
 """A job in containers of the image of deploy/container, as docs/deploy.md starts it. Slow; the image must be there."""
 
+import ipaddress
+import json
 import os
 import shutil
 import subprocess
@@ -34,28 +36,32 @@ class ContainerTest(cluster.ClusterTest):
         self.network = f"poseidon-test-{os.getpid()}"
         podman("network", "create", self.network)
         self.addCleanup(podman, "network", "rm", "--force", self.network)
+        network = json.loads(podman("network", "inspect", self.network).stdout)[0]
+        subnet = ipaddress.ip_network(network["subnets"][0]["subnet"])
+        self.address = str(subnet[100])  # behind those that containers get by themselves
 
-    def run_container(self, name, *words):
-        container = f"{self.network}-{name}"
+    def name_of(self, name):
+        return f"{self.network}-{name}"
+
+    def run_container(self, name, *words, options=()):
+        container = self.name_of(name)
         self.addCleanup(podman, "rm", "--force", "--ignore", container)
         return self.spawn(
             name,
             [
-                *("podman", "run", "--rm", f"--name={container}", f"--network={self.network}"),
+                *("podman", "run", f"--name={container}", f"--network={self.network}", *options),
                 *(f"--network-alias={name}", f"--volume={self.path('job')}:/work", IMAGE, *words),
             ],
         )
 
-    @cluster.slow
-    def test_a_job_with_a_key_trains(self):
+    def start_job(self, config):
+        """The job's containers, by the names of its nodes."""
         os.mkdir(self.path("job"))
         os.chmod(self.directory, 0o755)
-        made = self.start("poseidon", "keys", f"--out={self.path('job/keys')}")
+        self.write("job/job.prototxt", config)
+        keys = f"poseidon keys --out=keys && chown -R {USER} ."
+        made = self.run_container("keys", "sh", "-c", keys, options=("--user=0",))
         self.assertEqual(made.wait(), cluster.SUCCESS)
-        self.write("job/job.prototxt", CONFIG)
-        for folder, _, files in os.walk(self.path("job")):
-            for name in (folder, *(os.path.join(folder, file) for file in files)):
-                os.chown(name, USER, USER)
         data = self.run_container(
             *("data", "poseidon", "convert", "csv", "--out=out/digits"),
             *("--source=/usr/share/poseidon/configs/data/digits.csv", "--max_value=16"),
@@ -65,18 +71,43 @@ class ContainerTest(cluster.ClusterTest):
         containers = {}
         for name, role in NODES.items():
             words = [f"poseidon_{role}", "--config=job.prototxt"]
+            options = ()
             if role == "scheduler":
                 words.append("--out=results")
+                options = (f"--ip={self.address}",)
             else:
                 words.append(f"--rank={name[-1]}")
-            containers[name] = self.run_container(name, *words)
+            containers[name] = self.run_container(name, *words, options=options)
             if role == "scheduler":
                 containers[name].await_output("waiting for 2 worker")
+        return containers
+
+    @cluster.slow
+    def test_a_job_with_a_key_trains(self):
+        containers = self.start_job(CONFIG)
         for name, container in containers.items():
             self.assertEqual(container.wait(), cluster.SUCCESS, name)
         summary = self.read_json("job/results/summary.json")
         self.assertGreater(summary["test_accuracy"], 0.95)
         self.assert_same_parameters(summary, 2)
+
+    @cluster.slow
+    def test_containers_that_are_started_again(self):
+        job = CONFIG.replace("threads: 1", f"threads: 1 iterations: {cluster.ENDLESS}")
+        containers = self.start_job(job + "recovery { mode: REPLACE }")
+        containers["scheduler"].await_output("iteration ")
+        for name, again in (
+            ("worker1", "goes on from iteration .*\n(.*\n)*iteration "),
+            ("scheduler", "training went on without a scheduler\n(.*\n)*iteration "),
+        ):
+            podman("kill", self.name_of(name))
+            containers[name].wait()
+            words = ["podman", "start", "--attach", self.name_of(name)]
+            containers[name] = self.spawn(f"{name}-again", words)
+            containers["scheduler"].await_output(again)
+        podman("kill", "--signal=TERM", self.name_of("scheduler"))
+        for name, container in containers.items():
+            self.assertEqual(container.wait(), cluster.INTERRUPTED, name)
 
 
 if __name__ == "__main__":

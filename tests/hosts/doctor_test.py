@@ -1,6 +1,8 @@
 """`poseidon doctor` on hosts that are this machine, fit or not, and on ones that are network namespaces."""
 
 import json
+import os
+import shutil
 
 import remote
 from remote import cluster
@@ -60,13 +62,22 @@ class SoundHostsTest(DoctorTest):
         self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR, doctor.output())
         self.assertRegex(
             doctor.output(),
-            r"(?m)^error +reach +dead1 can't be reached: ssh: .*refused; mend: make this work: .* dead1",
+            r"(?m)^error +reach +dead1 can't be reached: ssh: .*refused; mend: make `.* dead1 true` work",
         )
         self.assertRegex(
             doctor.output(), r"(?m)^error +versions +there is no poseidon_worker on b; mend: copy"
         )
         self.assertRegex(doctor.output(), r"(?m)^warning +links +have not been measured")
         self.assertRegex(doctor.output(), r"\n\d errors, 1 warning\n$")
+
+    def test_fewer_nodes_than_the_config_has(self):
+        self.write("hosts", "a 127.0.0.1\n")
+        config = cluster.replay_config(workers=2, servers=1)
+        doctor = self.on_hosts(config)
+        self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR, doctor.output())
+        self.assertRegex(doctor.output(), r"room for 1 worker.*, or take --workers=1\n")
+        doctor = self.on_hosts(config, "--workers=1")
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
 
     def test_this_machine(self):
         doctor = self.doctor("--config=configs/lenet_digits.prototxt")
@@ -91,6 +102,33 @@ class NamespacesTest(remote.NamespacesTest, DoctorTest):
         doctor = self.on_hosts(cluster.replay_config())
         self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR, doctor.output())
         self.assertRegex(doctor.output(), r"(?m)^error +ports +daemons on the hosts could not meet")
+
+    @cluster.slow
+    def test_own_names_at_loopback_addresses(self):
+        """As Debian's installer writes them into /etc/hosts. The user's machine is a host, too."""
+        addresses = dict(zip(self.names, (self.HOME, *self.addresses)))
+        for name in self.names:
+            folder = f"/etc/netns/{name}"
+            os.makedirs(folder)
+            self.addCleanup(shutil.rmtree, folder)
+            with open(f"{folder}/hosts", "w", encoding="ascii") as file:
+                for other, address in addresses.items():
+                    file.write(f"{'127.0.1.1' if other == name else address} {other}\n")
+        home, other = self.names[:2]
+        self.write("hosts", f"{home}\n{other}\n")
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        self.assertRegex(
+            doctor.output(), f"(?m)^warning +names +{home} takes its own name for 127.0.1.1"
+        )
+        self.assertRegex(doctor.output(), r"(?m)^good +ports .* the scheduler at 10\.97\.0\.100")
+        run = self.start_on_hosts(cluster.replay_config())
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assert_nothing_there()
+        run = self.start_on_hosts(cluster.replay_config(cluster=f'scheduler_host: "{home}"'))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertIn(f'"{home}", which is 127.0.1.1 on this machine', run.output())
+        self.assertIn(f"write {self.HOME}, or leave the field out", run.output())
 
     @cluster.slow
     def test_different_mtus(self):

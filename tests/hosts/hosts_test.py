@@ -65,6 +65,21 @@ class RunOnHostsTest(remote.HostsTest):
         self.assertRegex(run.output(), "dead1 can't be reached: ssh: .* Connection refused; make `")
         self.assertIn("no program /there/is/none/poseidon_worker on b; copy", run.output())
 
+    def test_hosts_that_ssh_does_not_let_in(self):
+        """What ssh would ask for, and can't, as nobody is there to answer."""
+        self.shell = self.write_shell(
+            'case $host in\n  a) echo "Host key verification failed." >&2; exit 255 ;;\n'
+            '  *) echo "$host: Permission denied (publickey)." >&2; exit 255 ;;\nesac'
+        )
+        run = self.start_on_hosts(endless())
+        self.assertEqual(run.wait(), 1)
+        self.assertIn(
+            "a can't be reached: Host key verification failed; `ssh a` shows its key", run.output()
+        )
+        self.assertIn(
+            "Permission denied (publickey); `ssh-copy-id b` brings your key", run.output()
+        )
+
     def test_files_that_can_not_be_used_are_named(self):
         self.write("hosts", "a 127.0.0.1\nb 127.0.0.1 roles=server\n")
         run = self.start_on_hosts(endless())
@@ -77,6 +92,14 @@ class RunOnHostsTest(remote.HostsTest):
         run = self.start_on_hosts(endless(), "--restarts=1")
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
         self.assertIn("--restarts with --hosts needs --snapshot=latest", run.output())
+
+    def test_a_node_that_does_not_join(self):
+        self.shell = self.write_shell('case "$*" in *--rank=1*) exec sleep 1000 ;; esac')
+        run = self.start_on_hosts(endless(cluster="join_deadline_seconds: 3"))
+        self.assertEqual(run.wait(), cluster.DEADLINE_EXCEEDED, run.output())
+        self.assertRegex(
+            run.output(), "missing worker 1 after 3 s .*; they have been started, so their logs"
+        )
 
     def test_interruption_ends_all(self):
         run = self.start_on_hosts(endless())

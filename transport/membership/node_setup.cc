@@ -49,9 +49,7 @@ std::string ResolveOwnHost(const std::string& host) {
   try {
     return ResolveHost(host);
   } catch (const ConfigError& error) {
-    throw ConfigError(std::string(error.what()) +
-                      "; the other nodes are to reach this one there, so give it a name or an "
-                      "address that they know");
+    throw ConfigError(std::string(error.what()) + "; the other nodes are to reach this one there");
   }
 }
 

@@ -65,25 +65,30 @@ const stateClasses = {
   waiting: 'warn', awaited: 'warn', joining: 'warn', late: 'bad', lost: 'bad', ended: 'warn',
 };
 
-// What a worker is slow in, and how many times as long as the others it takes.
-function slowness(node) {
-  return node.slow ? `${node.slow.part}, ${digits(node.slow.ratio, 1)} times` : '';
+// What of a worker's iteration takes how many times as long as the others'.
+const slowParts = {compute: 'computing', disk: 'reading data', link: 'exchanging'};
+function slowness(node, words) {
+  if (!node.slow) return '';
+  return (slowParts[node.slow.part] || node.slow.part) + words + digits(node.slow.ratio, 1) + ' times';
 }
 
 function showNodes(nodes) {
   const ofWorker = (text) => (node) => node.role === 'worker' ? text(node) : '';
+  // First what tells of trouble, where there is any: a phone shows four or five columns at once.
+  const where = (column, textOf) => nodes.some(textOf) ? [column] : [];
   fillTable('nodes', [
     ['node', '', (node) => node.role + ' ' + node.rank],
     ['state', '', (node) => node.state, (node) => stateClasses[node.state]],
-    ['host', '', (node) => node.host],
-    ['process', 'number', (node) => node.pid ? String(node.pid) : ''],
+    ...where(['slow', 'name', (node) => slowness(node, ', '), () => 'warn'],
+      (node) => slowness(node, '')),
+    ...where(['waits for', 'name', (node) => node.waits_for || ''], (node) => node.waits_for),
     ['iteration', 'number', ofWorker((node) => digits(node.iteration, 0))],
     ['lag', 'number', ofWorker((node) => digits(node.lag, 0))],
     ['iteration ms', 'number', ofWorker((node) => significant(node.iteration_ms))],
     ['exposed ms', 'number', ofWorker((node) => significant(node.exposed_ms))],
     ['silent', 'number', ofWorker((node) => span(node.silent_seconds))],
-    ['slow', 'name', ofWorker((node) => slowness(node)), (node) => node.slow ? 'warn' : ''],
-    ['waits for', 'name', (node) => node.waits_for || ''],
+    ['process', 'number', (node) => node.pid ? String(node.pid) : ''],
+    ['host', 'last', (node) => node.host],
   ], nodes);
 }
 
@@ -224,7 +229,7 @@ function showFigures(job) {
   say('loss', isKnown(job.loss) ? digits(job.loss, 4) : '–');
   const tests = job.test ? [isKnown(job.test.accuracy) ? 'test accuracy ' + digits(job.test.accuracy, 4) : '',
     isKnown(job.test.loss) ? 'test loss ' + digits(job.test.loss, 4) : ''] : [];
-  say('test', tests.filter(Boolean).join(', '));
+  say('test', tests.filter(Boolean).join('\n'));
   say('images_per_second', significant(job.images_per_second));
   say('iteration_ms', milliseconds(job.iteration_ms));
   say('predicted_iteration_ms',
@@ -244,13 +249,13 @@ function showNews(job) {
   let text = job.waiting_for ? 'Waiting for ' + job.waiting_for + '.' : '';
   if (!text && late.length) text = late.join(', ') + '.';
   const slow = job.nodes.filter((node) => node.slow)
-    .map((node) => `${node.role} ${node.rank} is slow (${slowness(node)})`);
-  if (!text && slow.length) text = slow.join(', ') + '.';
+    .map((node) => `${node.role} ${node.rank} is slow: ${slowness(node, ' takes it ')} as long as the others`);
+  if (!text && slow.length) text = slow.join('; ') + '.';
   if (job.end) text = job.end.exit_code ? `The job has ended with code ${job.end.exit_code}: ` +
     job.end.reason : 'The job has ended well.';
   news.hidden = !text;
   news.className = !job.end ? '' : job.end.exit_code ? 'bad' : 'good';
-  say('news', text);
+  say('news', text.charAt(0).toUpperCase() + text.slice(1));
 }
 
 function showLists(job) {

@@ -86,6 +86,16 @@ class Browser:
     def evaluate(self, expression):
         return self._call("/execute/sync", {"script": f"return {expression}", "args": []})
 
+    def command(self, name, **parameters):
+        """A command of Chromium's own, as its developer tools give them."""
+        return self._call("/goog/cdp/execute", {"cmd": name, "params": parameters})
+
+    def set_width(self, width):
+        self.command(
+            "Emulation.setDeviceMetricsOverride",
+            **{"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": width < 600},
+        )
+
     def text(self, element):
         return self.evaluate(f"document.getElementById('{element}').textContent")
 
@@ -253,6 +263,7 @@ class MonitorTest(cluster.ClusterTest):
         browser.open(f"http://127.0.0.1:{port}/")
         wait_for(lambda: browser.text("connection") == "live", "live page")
         self.check_page_equals_api(browser, url)
+        self.check_slow_worker(browser)
 
         relay.popen.kill()
         relay.wait()
@@ -303,6 +314,27 @@ class MonitorTest(cluster.ClusterTest):
             self.assertEqual((name, scheme), (bucket["name"], bucket["scheme"]))
             self.assert_digits(predicted, bucket["predicted_ms"])
             self.assert_digits(measured, bucket["measured_ms"])
+
+    def check_slow_worker(self, browser):
+        """It is named above, and beside it where a phone shows it without scrolling."""
+        browser.set_width(390)
+        news, cell, right, page = browser.evaluate(
+            "(() => { const job = structuredClone(shown);"
+            " job.nodes.find((node) => node.role === 'worker' && node.rank === 1).slow ="
+            " {part: 'compute', ratio: 2.04};"
+            " show(job);"
+            " const cell = document.querySelector('#nodes td.warn:not(:empty)');"
+            " return [document.getElementById('news').textContent,"
+            " cell.parentNode.children[0].textContent + ' ' + cell.textContent,"
+            " cell.getBoundingClientRect().right, document.documentElement.scrollWidth]; })()"
+        )
+        self.assertEqual(
+            news, "Worker 1 is slow: computing takes it 2.0 times as long as the others."
+        )
+        self.assertEqual(cell, "worker 1 computing, 2.0 times")
+        self.assertLess(right, 390)
+        self.assertLessEqual(page, 390)
+        browser.set_width(1000)
 
     def assert_digits(self, text, value):
         """The page shows four significant digits."""

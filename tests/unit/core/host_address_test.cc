@@ -9,6 +9,7 @@
 namespace poseidon {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(HostAddressTest, ResolvesNamesAndAddressesOfBothKinds) {
@@ -20,7 +21,9 @@ TEST(HostAddressTest, ResolvesNamesAndAddressesOfBothKinds) {
     ResolveHost("no such host", "cluster.scheduler_host");
     FAIL();
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("can't resolve cluster.scheduler_host \"no such host\": "));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("can't resolve cluster.scheduler_host \"no such host\": "),
+                      HasSubstr("; name a machine that DNS or /etc/hosts has")));
   }
 }
 

@@ -9,6 +9,7 @@
 namespace poseidon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class HostListTest : public ::testing::Test {
@@ -114,7 +115,8 @@ TEST_F(HostListTest, TooFewSlotsAreCounted) {
         [&] { AssignRanks(hosts, workers, servers, colocated, "hosts"); });
   };
   EXPECT_THAT(error_of(3, 1, true),
-              HasSubstr("hosts: there is room for 2 worker(s), and the job has 3; name more"));
+              AllOf(HasSubstr("hosts: there is room for 2 worker(s), and the job has 3; name more"),
+                    HasSubstr(", or take --workers=2")));
   EXPECT_THAT(error_of(2, 4, true), HasSubstr("room for 3 server(s), and the job has 4"));
   EXPECT_THAT(error_of(2, 2, false), HasSubstr("room for 1 server(s), and the job has 2"));
 }

@@ -7,6 +7,7 @@ namespace poseidon {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 // Two machines with nothing wrong.
@@ -100,6 +101,12 @@ TEST_F(HostChecksTest, Versions) {
               HasSubstr("--remote_programs"));
   hosts_[1].workers = 0;
   ExpectOne(CheckVersions(here_, hosts_), FindingLevel::kGood, HasSubstr("same programs"), "");
+  facts().programs = {{"poseidon_server", "s"}};
+  facts().broken = {{"poseidon_server", "libzmq.so.5: cannot open shared object file"}};
+  ExpectError(
+      CheckVersions(here_, hosts_),
+      "poseidon_server does not start on node1: libzmq.so.5: cannot open shared object file",
+      HasSubstr("tools/setup"));
   hosts_[1] = GoodHost("node1", "10.0.0.2");
   facts().programs = {{"poseidon_server", "s"}};
   facts().version = "poseidon 2";
@@ -125,8 +132,8 @@ TEST_F(HostChecksTest, NamesThatAreNotFound) {
 
 TEST_F(HostChecksTest, NamesThatMeanLoopback) {
   facts().resolved["node1"] = "127.0.1.1";  // as Debian's installer writes it
-  ExpectError(CheckNames(hosts_), HasSubstr("node1 takes its own name for 127.0.1.1"),
-              HasSubstr("/etc/hosts"));
+  ExpectWarning(CheckNames(hosts_), HasSubstr("node1 takes its own name for 127.0.1.1"),
+                HasSubstr("/etc/hosts"));
 }
 
 TEST_F(HostChecksTest, NamesThatMeanDifferentAddresses) {
@@ -139,8 +146,15 @@ TEST_F(HostChecksTest, NamesThatMeanDifferentAddresses) {
 
 TEST_F(HostChecksTest, NamesOfAddressesThatNobodyHas) {
   facts().interfaces.back().address = "172.16.0.1";
-  ExpectWarning(CheckNames(hosts_), HasSubstr("node1 has no interface with it"),
-                HasSubstr("hosts file"));
+  ExpectWarning(CheckNames(hosts_),
+                HasSubstr("node1 has no interface with 10.0.0.2, which node1 means;"),
+                HasSubstr("behind its name in the hosts file: 172.16.0.1"));
+  facts().interfaces.push_back({"lo", "::1", 65536, "noqueue"});
+  facts().interfaces.push_back({"eth0", "fe80::1", 1500, "fq_codel"});
+  hosts_[1].address = "10.0.0.2";  // as it stands in the hosts file
+  for (CheckedHost& host : hosts_) host.facts.resolved["10.0.0.2"] = "10.0.0.2";
+  ExpectWarning(CheckNames(hosts_), HasSubstr("node1 has no interface with 10.0.0.2; unless"),
+                EndsWith(": 172.16.0.1"));
 }
 
 TEST_F(HostChecksTest, NamesOfAnotherInterfaceThanTheOneThatLeadsToTheOthers) {
