@@ -33,7 +33,7 @@ TEST(NodeZmqOptions, KeepANameThatIsLoopbackHereOnly) {
 
 TEST(NodeZmqOptions, NameAHostThatCanNotBeResolved) {
   EXPECT_THAT(MessageOf<ConfigError>([] { NodeZmqOptions(OpenJob(), "no such host"); }),
-              HasSubstr("so give it a name or an address that they know"));
+              HasSubstr("the other nodes are to reach this one there"));
 }
 
 }  // namespace
