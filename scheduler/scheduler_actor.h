@@ -276,6 +276,9 @@ class SchedulerActor : public Actor {
   std::string WhatIsLate() const;
   // Those that the present recovery goes on without.
   std::string LostNames() const;
+  // Whether a training can come so far: as far as a double counts exactly, which summary.json does;
+  // 285 years at a microsecond each. With what a worker says beyond that nothing may be computed.
+  static bool IsIteration(int64_t number) { return number >= 0 && number <= int64_t{1} << 53; }
   // A worker has done an iteration.
   void CountProgress(int64_t iteration, Time now);
   // An iteration was done: losses before are not in a row with those of the present recovery, if

@@ -10,7 +10,7 @@ namespace poseidon {
 void SchedulerActor::OnProgress(const Envelope& envelope, Outbox& outbox) {
   wire::Progress progress;
   if (envelope.from.node.role != Role::kWorker ||
-      !progress.ParseFromString(envelope.body.ToString())) {
+      !progress.ParseFromString(envelope.body.ToString()) || !IsIteration(progress.iteration())) {
     return;
   }
   progress.set_rank(envelope.from.node.rank);

@@ -43,7 +43,7 @@ bool SchedulerActor::CountWorker(const Envelope& envelope) {
 }
 
 void SchedulerActor::OnPauseOffer(const Envelope& envelope, Outbox& outbox) {
-  if (phase_ != Phase::kAgreeing) return;
+  if (phase_ != Phase::kAgreeing || !IsIteration(envelope.iteration)) return;
   next_.start = std::max(next_.start, envelope.iteration);
   if (!CountWorker(envelope)) return;
   // A stop that was asked for meanwhile needs no other plan any more.

@@ -2,6 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
 
@@ -58,6 +62,30 @@ TEST_F(SchedulerPhaseTest, WithoutAMonitorNothingIsTold) {
   Start(false);
   EXPECT_THAT(Register(Role::kServer), testing::IsEmpty());
   EXPECT_THAT(Register(Role::kWorker), testing::IsEmpty());
+}
+
+// Who has the job's key may say anything.
+TEST_F(SchedulerPhaseTest, ProgressBeyondAllTrainingsIsIgnored) {
+  Start(true);
+  Register(Role::kServer);
+  Register(Role::kWorker);
+  uint64_t epoch = 0;
+  for (const Envelope& envelope : outbox_.messages) epoch = std::max(epoch, envelope.epoch);
+  const auto told = [&](int64_t iteration) {
+    wire::Progress progress;
+    progress.set_iteration(iteration);
+    Envelope envelope = MakeEnvelope(MessageKind::kProgress, Here(kControlLane), progress);
+    envelope.from = {{Role::kWorker, 0}, kControlLane};
+    envelope.epoch = epoch;
+    outbox_.Clear();
+    scheduler_->OnMessage(envelope, outbox_);
+    return std::ranges::count(outbox_.messages, MessageKind::kProgress, &Envelope::kind);
+  };
+  EXPECT_EQ(told(0), 1);
+  for (const int64_t iteration : {int64_t{-1}, std::numeric_limits<int64_t>::min(),
+                                  std::numeric_limits<int64_t>::max(), (int64_t{1} << 53) + 1}) {
+    EXPECT_EQ(told(iteration), 0) << iteration;
+  }
 }
 
 // Who comes when the job has ended hears how, but for who belongs to another job.
