@@ -85,7 +85,7 @@ Duration ProcessingCosts::OfReduce(const Envelope& envelope) const {
 }
 
 bool ProcessingCosts::IsLast(int64_t iteration, int chunk, int awaited, Bucket& bucket) const {
-  int& arrived = bucket.arrived[chunk * window_ + iteration % window_];
+  int& arrived = bucket.arrived[int64_t{chunk} * window_ + iteration % window_];
   if (++arrived < awaited) return false;
   arrived = 0;
   return true;

@@ -73,13 +73,11 @@ int main(int count, char** words) {
           {.name = "layer" + std::to_string(layer), .blobs = {{.shape = {kFloats}}}});
     }
     session.Declare(model);
-    bool begun = false;
-    while (true) {
+    for (bool begun = false;; begun = true) {
       try {
         if (begun) {
           session.GoBack();
         } else {
-          begun = true;
           session.Begin();
         }
         std::cout << "worker " << session.rank() << " is process " << getpid() << " at iteration "
