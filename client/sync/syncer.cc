@@ -134,7 +134,7 @@ void SyncContext::UpdateRange(int bucket_index, int64_t iteration, int64_t offse
 SlicedArithmetic SyncContext::SlicedUpdateOf(int bucket_index, int64_t iteration, int64_t offset,
                                              int64_t size, std::span<const float> gradient,
                                              float gradient_scale) const {
-  if (phantom) return SlicedUpdate(DevicesUpdateDense(bucket_index) ? 0 : size, {});
+  if (phantom) return SlicedUpdate(size, {});
   return SlicedUpdate(size, [=, this](int64_t begin, int64_t floats) {
     UpdateRange(bucket_index, iteration, offset + begin, gradient.subspan(begin, floats),
                 gradient_scale);

@@ -94,19 +94,21 @@ double GatheredUpdateSeconds(int64_t floats, const ClusterModel& cluster) {
 }
 
 bool DevicesUpdate(const BucketPlan& bucket, const ModelSpec& model, const ClusterModel& cluster) {
-  const bool at_workers =
-      IsAllReduce(bucket.scheme()) || bucket.scheme() == SFB || bucket.update_at_workers();
-  return cluster.devices_update && at_workers && !model.update_rule().deferred();
+  return cluster.devices_update && bucket.update_at_workers() && !model.update_rule().deferred();
+}
+
+double MultiplySeconds(const InnerProductSpec& product, int workers, const ClusterModel& cluster) {
+  constexpr double kOperations = 2;  // a multiplication and an addition
+  const double rows = static_cast<double>(product.rows()) * workers;
+  return kOperations * rows * static_cast<double>(product.outputs() * product.inputs()) /
+         cluster.flops;
 }
 
 double RebuildSeconds(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,
                       const ClusterModel& cluster) {
-  constexpr double kOperations = 2;  // a multiplication and an addition
   const InnerProductSpec& product = model.layers(bucket.first_layer()).inner_product();
-  const double rows = static_cast<double>(product.rows()) * plan.workers();
-  const int64_t floats = product.outputs() * product.inputs();
-  return kOperations * rows * static_cast<double>(floats) / cluster.flops +
-         UpdateSeconds(floats, cluster);
+  return MultiplySeconds(product, plan.workers(), cluster) +
+         UpdateSeconds(product.outputs() * product.inputs(), cluster);
 }
 
 BucketBytes BytesOfBucket(const Plan& plan, const BucketPlan& bucket, const ModelSpec& model,

@@ -25,12 +25,8 @@ double ShareSeconds(double bytes, const ClusterModel& cluster) {
 
 // From all workers' factors, and the update: each device has all of such a layer.
 double DeviceRebuildSeconds(const LayerSpec& layer, const ClusterModel& cluster) {
-  constexpr double kOperations = 2;  // a multiplication and an addition
-  const InnerProductSpec& product = layer.inner_product();
-  const double rows = static_cast<double>(product.rows()) * cluster.workers;
   const double bytes = static_cast<double>(FloatCount(layer)) * sizeof(float);
-  return kOperations * rows * static_cast<double>(product.outputs() * product.inputs()) /
-             cluster.flops +
+  return MultiplySeconds(layer.inner_product(), cluster.workers, cluster) +
          bytes / cluster.device_update_rate;
 }
 

@@ -128,7 +128,9 @@ class SoakTest(recovery_test.RecoveryTest):
             # is made anew; at the end, as in the first minute, everybody is there.
             for what in ("descriptors", "threads"):
                 samples = getattr(used, what)
+                begun, last = samples[: len(samples) // 2], samples[-(len(samples) // 4) :]
                 self.assertLessEqual(samples[-1], max(samples[:60]), f"{name}: {what} {samples}")
+                self.assertLessEqual(max(last), max(begun), f"{name}: {what} {samples}")
         self.assert_nothing_left(cluster.ENDING)
         self.check_against_undisturbed(summary)
         self.assertNotIn("differ", run.output())

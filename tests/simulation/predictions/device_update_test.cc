@@ -105,6 +105,7 @@ TEST(DeviceUpdateTest, AnUpdateThatNeedsTheWholeGradientIsTheHosts) {
   ModelSpec model = InnerProduct();
   BucketPlan bucket;
   bucket.set_scheme(RING);
+  bucket.set_update_at_workers(true);
   const ClusterModel cluster = ClusterOf(JobOf(2, Communication::ALL_RING, Training::CUDA));
   EXPECT_TRUE(DevicesUpdate(bucket, model, cluster));
   model.mutable_update_rule()->set_deferred(true);

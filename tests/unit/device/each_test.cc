@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -82,72 +83,61 @@ class EachTest : public testing::Test {
     }
   }
 
-  template <typename Rule, typename Decay>
-  void TryRule() {
-    const UpdateScalars scalars{.learning_rate = 0.1F,
-                                .decay = 0.01F,
-                                .gradient_scale = 0.25F,
-                                .momentum = 0.9F,
-                                .momentum2 = 0.99F,
-                                .rms_decay = 0.98F,
-                                .delta = 1e-8F,
-                                .momentum_scale = 0.5F};
-    for (int round = 0; round < 40; ++round) {
-      const size_t count = Draw(50);
-      const std::vector<float> gradient = Floats(count);
-      std::vector<float> parameters = Floats(count), state = Floats(count * Rule::kState);
-      for (float& h : state) h = std::abs(h);
-      // Deferred: the gradient stands behind each parameter's state.
-      constexpr size_t kDeferred = Rule::kState + 1;
-      std::vector<float> deferred(count * kDeferred);
-      for (size_t i = 0; i < count; ++i) {
-        std::copy_n(&state[i * Rule::kState], Rule::kState, &deferred[i * kDeferred]);
-        deferred[i * kDeferred + Rule::kState] = gradient[i];
-      }
-      Placed<float> g(count, Offset()), p(count, Offset()), h(count * Rule::kState, Offset());
-      Placed<float> p2(count, Offset()), d(count * kDeferred, Offset());
-      g.Write(gradient), p.Write(parameters), h.Write(state);
-      p2.Write(parameters), d.Write(deferred);
-      Run(UpdateEach<CaffeElement<Rule, Decay>, UpdateScalars>{scalars, g.data(), p.data(),
-                                                               h.data()},
-          count);
-      Run(UpdateDeferredEach<Rule, Decay>{scalars, p2.data(), d.data()}, count);
-      for (size_t i = 0; i < count; ++i) {
-        float* const own = &state[i * Rule::kState];
-        UpdateElement<Rule, Decay>(scalars, gradient[i], &parameters[i], own);
-        std::copy_n(own, Rule::kState, &deferred[i * kDeferred]);
-      }
-      ExpectSame(g, gradient), ExpectSame(p, parameters), ExpectSame(h, state);
-      ExpectSame(p2, parameters), ExpectSame(d, deferred);
-    }
+  // Squares' means are not below 0.
+  std::vector<float> States(size_t count) {
+    std::vector<float> states = Floats(count);
+    for (float& h : states) h = std::abs(h);
+    return states;
   }
 
-  template <typename Element>
-  void TryTorch() {
-    const TorchScalars scalars{.gradient_scale = 0.25F,
-                               .decay = 0.99F,
-                               .momentum = 0.9F,
-                               .added = 0.1F,
-                               .momentum2 = 0.99F,
-                               .added2 = 0.01F,
-                               .root_divisor = 0.3F,
-                               .delta = 1e-8F,
-                               .negative_rate = -0.1F,
-                               .nesterov = true};
+  template <typename Element, typename Scalars>
+  void TryUpdates(const Scalars& scalars) {
     for (int round = 0; round < 40; ++round) {
       const size_t count = Draw(50);
       const std::vector<float> gradient = Floats(count);
-      std::vector<float> parameters = Floats(count), state = Floats(count * Element::kState);
-      for (float& h : state) h = std::abs(h);
+      std::vector<float> parameters = Floats(count), state = States(count * Element::kState);
       Placed<float> g(count, Offset()), p(count, Offset()), h(count * Element::kState, Offset());
       g.Write(gradient), p.Write(parameters), h.Write(state);
-      Run(UpdateEach<Element, TorchScalars>{scalars, g.data(), p.data(), h.data()}, count);
+      Run(UpdateEach<Element, Scalars>{scalars, g.data(), p.data(), h.data()}, count);
       for (size_t i = 0; i < count; ++i) {
         Element::Update(scalars, gradient[i], &parameters[i], &state[i * Element::kState]);
       }
       ExpectSame(g, gradient), ExpectSame(p, parameters), ExpectSame(h, state);
     }
   }
+
+  // The gradient stands behind each parameter's state.
+  template <typename Rule, typename Decay>
+  void TryDeferredUpdates() {
+    constexpr size_t kEach = Rule::kState + 1;
+    for (int round = 0; round < 40; ++round) {
+      const size_t count = Draw(50);
+      std::vector<float> parameters = Floats(count), state = States(count * kEach);
+      Placed<float> p(count, Offset()), h(count * kEach, Offset());
+      p.Write(parameters), h.Write(state);
+      Run(UpdateDeferredEach<Rule, Decay>{kScalars, p.data(), h.data()}, count);
+      for (size_t i = 0; i < count; ++i) {
+        float* const own = &state[i * kEach];
+        UpdateElement<Rule, Decay>(kScalars, own[Rule::kState], &parameters[i], own);
+      }
+      ExpectSame(p, parameters), ExpectSame(h, state);
+    }
+  }
+
+  template <typename Rule, typename Decay>
+  void TryRule() {
+    TryUpdates<CaffeElement<Rule, Decay>>(kScalars);
+    TryDeferredUpdates<Rule, Decay>();
+  }
+
+  static constexpr UpdateScalars kScalars{.learning_rate = 0.1F,
+                                          .decay = 0.01F,
+                                          .gradient_scale = 0.25F,
+                                          .momentum = 0.9F,
+                                          .momentum2 = 0.99F,
+                                          .rms_decay = 0.98F,
+                                          .delta = 1e-8F,
+                                          .momentum_scale = 0.5F};
 
   template <typename Element>
   void TryCodec() {
@@ -212,8 +202,18 @@ TEST_F(EachTest, CaffesRules) {
 }
 
 TEST_F(EachTest, TorchsRules) {
-  TryTorch<TorchSgdElement>();
-  TryTorch<TorchAdamWElement>();
+  const TorchScalars scalars{.gradient_scale = 0.25F,
+                             .decay = 0.99F,
+                             .momentum = 0.9F,
+                             .added = 0.1F,
+                             .momentum2 = 0.99F,
+                             .added2 = 0.01F,
+                             .root_divisor = 0.3F,
+                             .delta = 1e-8F,
+                             .negative_rate = -0.1F,
+                             .nesterov = true};
+  TryUpdates<TorchSgdElement>(scalars);
+  TryUpdates<TorchAdamWElement>(scalars);
   ExpectBothWays();
 }
 
