@@ -50,11 +50,13 @@ std::string LanesText(const Plan& plan) {
   text += "planned: ";
   for (const OtherLanes& other : plan.other_lanes()) {
     char milliseconds[50];
-    std::snprintf(milliseconds, sizeof milliseconds, " %.2f ms", other.iteration_ms());
+    std::snprintf(milliseconds, sizeof milliseconds, " %.2f ms",
+                  other.iteration_ms() / std::max(1, plan.local_steps()));
     const bool first = &other == &plan.other_lanes(0);
     text += (first ? "" : ", ") + std::to_string(other.lanes()) + (first ? " would take" : "") +
             milliseconds;
   }
+  if (plan.local_steps() > 1) text += " a step";
   return text;
 }
 

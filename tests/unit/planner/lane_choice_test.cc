@@ -81,6 +81,18 @@ TEST(LaneChoiceTest, ANamedNumberIsKept) {
   EXPECT_EQ(OfferedLanes(job, 64), 3);
 }
 
+// The other times that people read beside it are a step's, too.
+TEST(LaneChoiceTest, OfLocalStepsTheTextSaysWhatOneTakes) {
+  Plan plan;
+  plan.set_lanes(1);
+  plan.set_planned_lanes(true);
+  plan.set_local_steps(50);
+  OtherLanes& other = *plan.add_other_lanes();
+  other.set_lanes(2);
+  other.set_iteration_ms(1000);
+  EXPECT_EQ(LanesText(plan), "1 data lane, planned: 2 would take 20.00 ms a step");
+}
+
 TEST(LaneChoiceTest, OneWhereNobodyKnowsTheNetwork) {
   const ModelSpec model = GoogLeNet(32);
   Job job = JobOf(4, "100Gbps", Communication::ALL_PS);
