@@ -326,14 +326,14 @@ class Exchange:
             for view, slot in zip(self._shared.wait_for_values(index), self._layers[index].slots):
                 slot.parameter.copy_(view)
 
-    def _take_mean_late(self, index: int) -> None:
+    def _take_mean_late(self, index: int, lent: bool) -> None:
         """In the forward pass, whose own time this is not."""
         begin = time.perf_counter()
-        self._take_mean(index)
+        self._take_mean(index, lent)
         if self._clock is not None:
             self._clock.leave_out(time.perf_counter() - begin)
 
-    def _take_mean(self, index: int) -> None:
+    def _take_mean(self, index: int, lent: bool = False) -> None:
         if self._used is None:
             self._session.wait_fresh(_USED)
             self._used = view_of(self._session.mean_gradient_memory(_USED)).tolist()
@@ -344,7 +344,9 @@ class Exchange:
             if self._used[place] == 0:
                 continue
             parameter = slot.parameter
-            if parameter.grad is None:
+            if parameter.grad is None and lent and _alike(view, parameter):
+                parameter.grad = view
+            elif parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter).copy_(view)
             elif index in self._sent_factors:
                 # A gradient that is sent has in it what was there before; factors have not.
@@ -367,3 +369,7 @@ class Exchange:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and one.device == other.device

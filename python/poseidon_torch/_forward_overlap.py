@@ -94,41 +94,50 @@ class LayerSteps:
         self,
         optimizer: torch.optim.Optimizer,
         layers: List[Layer],
-        take_mean: Callable[[int], None],
+        take_mean: Callable[[int, bool], None],
     ):
-        """`take_mean(i)` waits for layer i and puts its mean gradients into p.grad."""
+        """`take_mean(i, lent)` waits for layer i and puts its mean gradients into p.grad; `lent`: where they are, in
+        memory that nobody may write to, instead of copies."""
         self._optimizer = optimizer
-        self._layers = layers
         self._take_mean = take_mean
         self._step = optimizer.step
-        self._groups: List[dict] = []
+        self._layer_of = _layer_of(layers)
+        self._groups: Dict[int, List[dict]] = {}  # by layer: parts of the optimizer's groups
+        self._only_reads = True
 
     def step(self) -> None:
         """Takes note of the settings that the update is to have."""
-        self._groups = [
-            {key: _as_it_is(value) for key, value in group.items() if key != "params"}
-            for group in self._optimizer.param_groups
-        ]
+        self._groups = {}
+        # The "foreach" kinds of torch's optimizers use p.grad for what they compute meanwhile.
+        self._only_reads = not any(group.get("foreach") for group in self._optimizer.param_groups)
+        for group in self._optimizer.param_groups:
+            settings = {key: _as_it_is(value) for key, value in group.items() if key != "params"}
+            parts: Dict[int, List[torch.Tensor]] = {}
+            for parameter in group["params"]:
+                parts.setdefault(self._layer_of.get(id(parameter), -1), []).append(parameter)
+            for layer, parameters in parts.items():
+                self._groups.setdefault(layer, []).append({**settings, "params": parameters})
 
     def update(self, number: int) -> None:
         """Carries the noted step out in a layer, whose p.grad are None."""
-        self._take_mean(number)
-        own = {id(slot.parameter) for slot in self._layers[number].slots}
+        self._take_mean(number, self._only_reads)
+        parts = self._groups.get(number)
+        if not parts:
+            return
         whole = self._optimizer.param_groups
-        parts = []
-        for settings, group in zip(self._groups, whole):
-            parameters = [parameter for parameter in group["params"] if id(parameter) in own]
-            if parameters:
-                parts.append({**settings, "params": parameters})
         self._optimizer.param_groups = parts
         try:
-            if parts:
-                self._step()
+            self._step()
         finally:
             self._optimizer.param_groups = whole
 
     def check_loading(self) -> None:
         """Parameters may be loaded when the step is carried out."""
+
+
+def _layer_of(layers: List[Layer]) -> Dict[int, int]:
+    """By id of a parameter: the number of its layer."""
+    return {id(slot.parameter): i for i, layer in enumerate(layers) for slot in layer.slots}
 
 
 def _as_it_is(setting):
@@ -160,9 +169,7 @@ class ForwardOverlap:
         self._layers = layers
         self._updates = updates
         self._at_once = at_once
-        self._layer_of = {
-            id(slot.parameter): i for i, layer in enumerate(layers) for slot in layer.slots
-        }
+        self._layer_of = _layer_of(layers)
         self._step = optimizer.step
         self._outstanding: Set[int] = set()  # layers without the last step()
         self._gradients_pending = False
@@ -173,7 +180,7 @@ class ForwardOverlap:
         self._called: Set[int] = set()  # ids of modules, in the first forward pass
         self._owners = [_owners(model, layer.module) for layer in layers]
         self._at_start: Set[int] = set()  # layers that are used outside any module's forward
-        self._not_there: List[torch.Tensor] = []
+        self._not_there: Dict[tuple, torch.Tensor] = {}  # by id, device and type of a parameter
         self._handles = self._install(model)
 
     def gradients_left(self) -> None:
@@ -242,18 +249,17 @@ class ForwardOverlap:
         self.synchronize()
 
     def _not_a_gradient(self, parameter: torch.Tensor) -> torch.Tensor:
-        kind = {"device": parameter.device, "dtype": parameter.dtype}
-        for value in self._not_there:
-            if value.device == parameter.device and value.dtype == parameter.dtype:
-                break
-        else:
-            value = torch.full((), float("nan"), **kind)
-            self._not_there.append(value)
-        instead = value.expand(parameter.shape).as_subclass(NotAGradient)
-        instead.reason = (
-            f"with {self._updates.option} there are no gradients between backward() and step(), so that "
-            "clipping, GradScaler and whatever else computes with p.grad can't be used; leave that option out"
-        )
+        # Who moves or converts the model keeps its parameters, but not what they are.
+        kind = id(parameter), parameter.device, parameter.dtype
+        instead = self._not_there.get(kind)
+        if instead is None:
+            value = torch.full((), float("nan"), device=parameter.device, dtype=parameter.dtype)
+            instead = value.expand(parameter.shape).as_subclass(NotAGradient)
+            instead.reason = (
+                f"with {self._updates.option} there are no gradients between backward() and step(), so that "
+                "clipping, GradScaler and whatever else computes with p.grad can't be used; leave that option out"
+            )
+            self._not_there[kind] = instead
         return instead
 
     def _defer(self, closure) -> None:

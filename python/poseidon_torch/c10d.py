@@ -40,7 +40,6 @@ NAME = "poseidon"
 
 # Below this gloo's latency is the smaller one (docs/performance.md, "All-reduce").
 _SMALLEST = 64 * 1024 // 4  # floats
-_OPERATIONS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG)
 # What a process group may be asked for beside all-reduces. Names differ between versions of PyTorch.
 _DELEGATED = (
     "allreduce_coalesced",
@@ -106,31 +105,35 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         )
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "poseidon all-reduce")
         self._last = self._thread.submit(int)  # call of the thread's
+        ended = torch.futures.Future()
+        ended.set_result([])
+        self._ended = _create_work_from_future(ended)
 
     def allreduce(self, tensors: List[torch.Tensor], options=None) -> dist.Work:
         """In place: the sum or the mean of all ranks' tensors."""
-        operation = dist.ReduceOp.SUM if options is None else options.reduceOp
-        # An option's operation equals a ReduceOp's name from its own side only, so that `in` would find none.
-        ours = any(operation == one for one in _OPERATIONS)
-        if len(tensors) != 1 or not ours or not _is_ours(tensors[0]):
+        mean = _is_mean(options)
+        if mean is None or len(tensors) != 1 or not _is_ours(tensors[0]):
             return self._gloo.allreduce(tensors, options or dist.AllreduceOptions())
+        # Who waits anyway is spared the ways to another thread and back, unless calls before it are still under way,
+        # and the making of a future: between all-reduces the caches forget all of this, so that every step counts.
+        if not getattr(options, "asyncOp", True) and self._last.done():
+            self._all_reduce(tensors[0], mean)
+            return self._ended
         future = torch.futures.Future()
-        call = (self._all_reduce, tensors[0], operation == dist.ReduceOp.AVG, future)
-        # Who waits anyway is spared the ways to another thread and back, unless calls before it are still under way.
-        if getattr(options, "asyncOp", True) or not self._last.done():
-            self._last = self._thread.submit(*call)
-        else:
-            call[0](*call[1:])
+        self._last = self._thread.submit(self._complete, tensors[0], mean, future)
         return _create_work_from_future(future)
 
-    def _all_reduce(self, tensor: torch.Tensor, mean: bool, future: torch.futures.Future) -> None:
+    def _all_reduce(self, tensor: torch.Tensor, mean: bool) -> None:
+        whole = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+        self._communicator.all_reduce(whole.data_ptr(), whole.numel())
+        if mean:
+            whole.detach().div_(self._size)
+        if whole is not tensor:
+            tensor.detach().copy_(whole)
+
+    def _complete(self, tensor: torch.Tensor, mean: bool, future: torch.futures.Future) -> None:
         try:
-            floats = tensor.detach().contiguous()
-            self._communicator.all_reduce(floats.data_ptr(), floats.numel())
-            if mean:
-                floats /= self._size
-            if floats.data_ptr() != tensor.data_ptr():
-                tensor.detach().copy_(floats)
+            self._all_reduce(tensor, mean)
             future.set_result([tensor])
         except Exception as error:  # pylint: disable=broad-except
             future.set_exception(error)
@@ -154,10 +157,21 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         return self._name
 
 
+def _is_mean(options: Optional[dist.AllreduceOptions]) -> Optional[bool]:
+    """Whether an all-reduce is a mean; None if it is neither a sum nor a mean."""
+    if options is None:
+        return False
+    # An option's operation equals a ReduceOp's name from its own side only, so that `in` would find none.
+    operation = options.reduceOp
+    if operation == dist.ReduceOp.SUM:
+        return False
+    return True if operation == dist.ReduceOp.AVG else None
+
+
 def _is_ours(tensor: torch.Tensor) -> bool:
     return (
         tensor.dtype == torch.float32
-        and tensor.device.type == "cpu"
+        and tensor.is_cpu
         and tensor.layout is torch.strided
         and tensor.numel() >= _SMALLEST
     )

@@ -2,6 +2,8 @@
 """What the exchange hooks of one process do, without any other: when layers are updated with overlap
 "forward", and how long layers are found to compute."""
 
+import inspect
+import random
 import sys
 import time
 import unittest
@@ -15,7 +17,7 @@ sys.path.insert(0, str(ranks.ROOT / "python"))
 
 # pylint: disable=wrong-import-position
 from models import Perceptron, Transformer, data_of, loss_of
-from poseidon_torch._forward_overlap import ForwardOverlap, LayerSteps
+from poseidon_torch._forward_overlap import _BY_PARAMETER, ForwardOverlap, LayerSteps
 from poseidon_torch._layer_clock import LayerClock
 from poseidon_torch._layers import layers_of
 
@@ -64,6 +66,25 @@ class _Slow(nn.Module):
         return result
 
 
+def settings_of(kind, randoms):
+    """Of an optimizer of this kind, those that change how it uses its gradients."""
+    known = inspect.signature(getattr(torch.optim, kind).__init__).parameters
+    drawn = {
+        "lr": 0.1,
+        "foreach": randoms.choice([False, True]),
+        "maximize": randoms.choice([False, True]),
+        "weight_decay": randoms.choice([0.0, 0.1]),
+        "amsgrad": randoms.choice([False, True]),
+        "centered": randoms.choice([False, True]),
+        "decoupled_weight_decay": randoms.choice([False, True]),
+    }
+    if kind in ("SGD", "RMSprop"):
+        drawn["momentum"] = randoms.choice([0.0, 0.9])
+    if drawn.get("momentum"):
+        drawn["nesterov"] = randoms.choice([False, True])
+    return {name: value for name, value in drawn.items() if name in known}
+
+
 class Overlap(unittest.TestCase):
     def order_of_updates(self, model, inputs, loss):
         """By module that computes, the layers whose gradients were asked for in its forward pass or just
@@ -72,7 +93,7 @@ class Overlap(unittest.TestCase):
         asked = []
         computing = []
 
-        def take_mean(index):
+        def take_mean(index, _lent):
             asked.append((index, computing[-1] if computing else None))
             for slot in layers[index].slots:
                 slot.parameter.grad = torch.zeros_like(slot.parameter)
@@ -95,6 +116,46 @@ class Overlap(unittest.TestCase):
         self.assertEqual(sorted(index for index, _ in asked), list(range(len(layers))))
         overlap.remove()
         return {layers[index].name: where for index, where in asked}
+
+    def test_no_optimizer_writes_to_what_it_is_lent(self):
+        """Every kind that overlap "forward" takes, with settings drawn at random: the means stay as they are, and the
+        parameters learn as by the optimizer's own step of all at once."""
+        randoms = random.Random(20261126)
+        for kind in _BY_PARAMETER:
+            for _ in range(6):
+                settings = settings_of(kind, randoms)
+                with self.subTest(kind=kind, **settings):
+                    self.check_lent(getattr(torch.optim, kind), settings)
+
+    def check_lent(self, kind, settings):
+        models = [nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3, bias=False)) for _ in range(2)]
+        models[1].load_state_dict(models[0].state_dict())
+        optimizers = [kind(model.parameters(), **settings) for model in models]
+        layers = layers_of(models[0])
+        means = {}
+        lent = []
+
+        def take_mean(index, may_lend):
+            lent.append(may_lend)
+            for slot in layers[index].slots:
+                mean = means[id(slot.parameter)]
+                slot.parameter.grad = mean if may_lend else mean.clone()
+
+        steps = LayerSteps(optimizers[0], layers, take_mean)
+        for _ in range(4):
+            for one, other in zip(*(model.parameters() for model in models)):
+                means[id(one)] = torch.randn_like(one)
+                other.grad = means[id(one)].clone()
+            before = {key: mean.clone() for key, mean in means.items()}
+            steps.step()
+            for index in reversed(range(len(layers))):
+                steps.update(index)
+            optimizers[1].step()
+            for key, mean in means.items():
+                self.assertTrue(torch.equal(mean, before[key]))
+            for one, other in zip(*(model.parameters() for model in models)):
+                torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+        self.assertEqual(set(lent), {not settings["foreach"]})
 
     def test_a_layer_is_waited_for_where_it_is_used(self):
         inputs, targets = data_of(Perceptron, 4)

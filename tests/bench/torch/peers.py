@@ -15,7 +15,8 @@ Prints Markdown tables: milliseconds of an iteration on rank 0; the exposed shar
 that of the net without exchange, by the payload's time; megabytes a rank sends in an iteration, headers
 included; processor seconds of all ranks and daemons in an iteration; and the median of DDP's best by this
 one's, of equal bytes ("dense": 32 bits a float, "half": 16). Net "many" (200 layers of
-64 floats) shows what a layer costs the thread that trains. It takes half an hour on two cores that do nothing
+64 floats) shows what a layer costs the thread that trains. torchft takes part where Python finds it
+(`pip install torchft`, or PYTHONPATH). It takes half an hour on two cores that do nothing
 else. Needs root, ip and tc; without them it says so and ends with 77."""
 
 import argparse
@@ -153,7 +154,8 @@ def start(bed: testbed.Testbed, rank: int, job: str, out: str):
         "MASTER_PORT": PORT,
         "GLOO_SOCKET_IFNAME": "eth0",
         "OMP_NUM_THREADS": 1,
-        "PYTHONPATH": ROOT / "python",
+        # What the caller has put there stays: torchft, for one, need not be in the environment.
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), *filter(None, [os.getenv("PYTHONPATH")])]),
         "PYTHONUNBUFFERED": 1,
         "TMPDIR": bed.directory,
     }

@@ -7,6 +7,7 @@ RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are torchrun's; each variant takes
 
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import nets
 import poseidon_torch as psd
+from poseidon_torch._job import own_address
 
 RATE = 1e-4
 # Relative, of what the parameters have learned: BF16 has 8 bits.
@@ -67,6 +69,44 @@ def ddp(training: Training, options) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def torchft(training: Training, options) -> Iterator[None]:
+    """torchft's DistributedDataParallel over its gloo: every rank is a replica group of its own, and none is lost."""
+    # Only who has installed it measures it.
+    import torchft as ft  # pylint: disable=import-error,import-outside-toplevel
+    from torchft.coordination import LighthouseServer  # pylint: disable=import-error,import-outside-toplevel
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    host = own_address(master)
+    lighthouse = LighthouseServer(bind=f"{master}:{port}", min_replicas=ranks) if rank == 0 else None
+    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+    group = ft.ProcessGroupGloo(timeout=datetime.timedelta(seconds=60))
+    manager = ft.Manager(
+        pg=group,
+        load_state_dict=training.model.load_state_dict,
+        state_dict=training.model.state_dict,
+        min_replica_size=ranks,
+        init_sync=False,  # all have the same seed
+        rank=0,
+        world_size=1,
+        store_addr=host,
+        store_port=store.port,
+        lighthouse_addr=f"http://{master}:{port}",
+        replica_id=f"replica_{rank}",
+        hostname=host,
+    )
+    try:
+        training.model = ft.DistributedDataParallel(manager, training.model, **options)
+        training.optimizer = ft.Optimizer(manager, training.optimizer)
+        yield
+    finally:
+        manager.shutdown(wait=False)
+        group.shutdown()
+        if lighthouse is not None:
+            lighthouse.shutdown()
+
+
+@contextlib.contextmanager
 def ours(training: Training, options) -> Iterator[None]:
     """poseidon_torch. `factors`: distribute gets an example."""
     if options.pop("factors", False):
@@ -78,7 +118,7 @@ def ours(training: Training, options) -> Iterator[None]:
     psd.shutdown()
 
 
-SYSTEMS = {"alone": alone, "ddp": ddp, "poseidon": ours}
+SYSTEMS = {"alone": alone, "ddp": ddp, "torchft": torchft, "poseidon": ours}
 
 
 def processor_seconds() -> float:

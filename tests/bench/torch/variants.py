@@ -1,6 +1,7 @@
 """What peers.py measures: ways to train, each with what it is compared by."""
 
 import dataclasses
+import importlib.util
 from typing import Dict, List
 
 MIB = 1 << 20
@@ -53,6 +54,17 @@ def ddp() -> List[Variant]:
     return found
 
 
+def torchft() -> List[Variant]:
+    """Where it is installed. It is not DDP's best by which all others are judged: what it gives beside speed, a
+    training that outlives its ranks, DDP does not give."""
+    if importlib.util.find_spec("torchft") is None:
+        return []
+    return [
+        Variant("torchft", "torchft", {}),
+        Variant("torchft, buckets of 4 MiB", "torchft", {"bucket_cap_mb": 4}),
+    ]
+
+
 def poseidon(link: str) -> List[Variant]:
     """`link`: the bandwidth that the planner is told; without, it measures."""
     found = []
@@ -78,7 +90,7 @@ def poseidon(link: str) -> List[Variant]:
 
 def chosen(link: str, patterns: List[str], net: str) -> List[Variant]:
     """Those whose names contain one of `patterns`; all, without any. The first is ALONE."""
-    every = ddp() + poseidon(link)
+    every = ddp() + torchft() + poseidon(link)
     if net != "vgg19":  # no other has linear layers that compute
         every = [variant for variant in every if "factors" not in variant.name]
     if patterns:
