@@ -15,9 +15,11 @@
 namespace poseidon {
 namespace {
 
-// By how much of the current iteration another plan must be predicted to be shorter: less is within
-// what predictions are off, and a switch costs about as much as the start of the job.
+// By how much of the current iteration another plan must be predicted to be shorter. Less is within
+// what predictions are off; what both plans were tried in is off alike for both, and a switch, which
+// costs about as much as the start of the job, pays after some hundred iterations even then.
 constexpr double kWorthwhileGain = 0.05;
+constexpr double kWorthwhileGainTried = 0.01;
 
 std::string Milliseconds(double seconds) {
   char text[32];
@@ -128,7 +130,7 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
       "), the best plan's " + Milliseconds(go);
   // The layers' times are not what decides where nothing hides behind them.
   const bool may_change = current.plan().local_steps() <= 1;
-  if (may_change && stay - go > kWorthwhileGain * stay) {
+  if (may_change && stay - go > (tried ? kWorthwhileGainTried : kWorthwhileGain) * stay) {
     result.why += "; going over to it" + Changes(current.plan(), next.plan());
     result.plan = std::move(next);
   }

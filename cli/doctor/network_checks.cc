@@ -96,6 +96,21 @@ bool SameSchemes(const Plan& a, const Plan& b) {
   return true;
 }
 
+// Of a measurement: what nobody would write down is rounded away.
+int64_t ThreeDigits(int64_t amount) {
+  constexpr int64_t kFourDigits = 1000;
+  int64_t unit = 1;
+  while (amount / unit >= kFourDigits) unit *= 10;
+  return (amount + unit / 2) / unit * unit;
+}
+
+std::string ToWriteDown(const Network& measured) {
+  const Duration latency(ThreeDigits(ParseDuration(measured.latency()).count()));
+  return "network { bandwidth: \"" +
+         FormatBitRate(ThreeDigits(ParseBitRate(measured.bandwidth()))) +
+         "\" goodput_share: 1 latency: \"" + FormatDuration(latency) + "\" }";
+}
+
 Plan PlanWith(Job job, const ModelSpec& model, const Network& network) {
   const bool colocated = job.cluster().network().colocated();
   *job.mutable_cluster()->mutable_network() = network;
@@ -140,8 +155,7 @@ Findings ComparePlans(const Job& job, const ModelSpec& model, const Network& mea
   }
   finding.level = FindingLevel::kWarning;
   finding.mend =
-      "write network { bandwidth: \"" + measured.bandwidth() + "\" goodput_share: 1 latency: \"" +
-      measured.latency() + "\" } into cluster" +
+      "write " + ToWriteDown(measured) + " into cluster" +
       (described ? ", or leave network out and plan by policy TIME, which measures it" : "");
   return {finding};
 }

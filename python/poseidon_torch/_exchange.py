@@ -81,6 +81,7 @@ class Exchange:
         self._waiting: List[int] = []
         self._pushed: List[bool] = []
         self._unused: List[int] = []
+        self._unused_before: Set[int] = set()  # in the last pass
         self._forget_backward()
         self._handles = [
             slot.parameter.register_post_accumulate_grad_hook(self._on_gradient)
@@ -291,6 +292,8 @@ class Exchange:
     def _push_used(self) -> None:
         if self._servers is not None:
             return
+        # Nobody may have asked for the last pass' yet.
+        self._session.wait_fresh(_USED)
         used = view_of(self._session.gradient_memory(_USED))
         used.fill_(1)
         used[self._unused] = 0
@@ -308,11 +311,13 @@ class Exchange:
                 self._look_at_plan()
             self._loss = float("nan")
             self._used = None
+            self._unused_before = set(self._unused)
             self._forget_backward()
             if self._forward is not None:
                 self._forward.gradients_left()
                 return
-            for index in range(len(self._layers)):
+            # Those that have left first, so that the last ones are under way while the others' means are copied.
+            for index in reversed(range(len(self._layers))):
                 self._take_mean(index)
 
     def _report_layer_times(self) -> None:
@@ -333,15 +338,22 @@ class Exchange:
         if self._clock is not None:
             self._clock.leave_out(time.perf_counter() - begin)
 
-    def _take_mean(self, index: int, lent: bool = False) -> None:
+    def _is_used(self, place: int) -> bool:
+        """Whether any worker had a gradient of a parameter in the last pass. All know only when all passes have ended,
+        and who had one need not wait for that."""
+        if place not in self._unused_before:
+            return True
         if self._used is None:
             self._session.wait_fresh(_USED)
             self._used = view_of(self._session.mean_gradient_memory(_USED)).tolist()
+        return self._used[place] > 0
+
+    def _take_mean(self, index: int, lent: bool = False) -> None:
         views = self._shared.wait_for_mean(index)
         for view, slot, place in zip(
             views, self._layers[index].slots, itertools.count(self._first[index])
         ):
-            if self._used[place] == 0:
+            if not self._is_used(place):
                 continue
             parameter = slot.parameter
             if parameter.grad is None and lent and _alike(view, parameter):

@@ -113,7 +113,7 @@ void StragglerWatch::SetPlan(const Plan& plan) {
 }
 
 void StragglerWatch::Forget() {
-  times_.clear();
+  recent_.clear();
   complete_ = 0;
 }
 
@@ -121,14 +121,15 @@ std::vector<std::string> StragglerWatch::Add(const wire::Progress& progress) {
   changed_.clear();
   const bool is_test = progress.has_test_accuracy() || progress.has_test_loss();
   if (is_test || workers_ < 2) return {};
-  std::deque<Times>& recent = times_[progress.rank()];
+  Recent& recent = recent_[progress.rank()];
   const auto samples = samples_.find(progress.rank());
   const double own_ms = 1000 / (samples == samples_.end() ? 1 : samples->second);
-  recent.push_back({own_ms * ComputeSeconds(progress), own_ms * progress.data_seconds(),
-                    1000 * progress.exchange_seconds()});
-  if (recent.size() > kIterations)
-    recent.pop_front();
-  else if (recent.size() == kIterations)
+  recent.seconds += progress.iteration_seconds();
+  recent.times.push_back({own_ms * ComputeSeconds(progress), own_ms * progress.data_seconds(),
+                          1000 * progress.exchange_seconds()});
+  if (recent.times.size() > kIterations)
+    recent.times.pop_front();
+  else if (recent.times.size() == kIterations)
     ++complete_;
   return complete_ >= workers_ ? Compare(progress.iteration()) : std::vector<std::string>();
 }
@@ -141,13 +142,17 @@ StragglerWatch::Times StragglerWatch::MedianOf(const std::deque<Times>& times) {
 
 std::vector<std::string> StragglerWatch::Compare(int64_t iteration) {
   std::map<int, Times> medians;
-  for (const auto& [rank, recent] : times_) medians[rank] = MedianOf(recent);
+  double seconds = 0;
+  for (const auto& [rank, recent] : recent_) {
+    medians[rank] = MedianOf(recent.times);
+    seconds = std::max(seconds, recent.seconds);
+  }
   Forget();
   const std::vector<Straggler> before = stragglers_;
   for (Straggler& straggler : stragglers_) {
     if (!straggler.until && !medians.contains(straggler.rank)) straggler.until = iteration;
   }
-  std::vector<std::string> news = JudgeAll(medians, iteration);
+  std::vector<std::string> news = JudgeAll(medians, seconds, iteration);
   std::ranges::copy_if(stragglers_, std::back_inserter(changed_), [&](const Straggler& straggler) {
     return std::ranges::find(before, straggler) == before.end();
   });
@@ -155,7 +160,7 @@ std::vector<std::string> StragglerWatch::Compare(int64_t iteration) {
 }
 
 std::vector<std::string> StragglerWatch::JudgeAll(const std::map<int, Times>& medians,
-                                                  int64_t iteration) {
+                                                  double seconds, int64_t iteration) {
   const auto values = [&](const auto& get) {
     return ValuesOf(medians, [&](const auto& of) { return get(of.second); });
   };
@@ -169,7 +174,7 @@ std::vector<std::string> StragglerWatch::JudgeAll(const std::map<int, Times>& me
     const Others others{compute.MedianWithout(own.compute), data.MedianWithout(own.data),
                         exchange.MedianWithout(own.exchange), own_times.MedianWithout(own.own()),
                         together.MedianWithout(own.together())};
-    auto sentence = Judge(rank, FindingOf(own, others), iteration);
+    auto sentence = Judge(rank, FindingOf(own, others), seconds, iteration);
     if (sentence) news.push_back(std::move(*sentence));
   }
   return news;
@@ -189,22 +194,22 @@ StragglerWatch::Finding StragglerWatch::FindingOf(const Times& own, const Others
           others.exchange};
 }
 
-std::optional<std::string> StragglerWatch::Judge(int rank, const Finding& finding,
+std::optional<std::string> StragglerWatch::Judge(int rank, const Finding& finding, double seconds,
                                                  int64_t iteration) {
   Straggler* present = FindPresent(rank);
   const bool is_slow =
       finding.ratio > kSlow && finding.milliseconds - finding.others >= kLeastMilliseconds;
   const bool changed = present == nullptr ? is_slow : finding.ratio < kHealed;
-  int& changes = changes_[rank];
-  changes = changed ? changes + 1 : 0;
-  if (changes < kInARow) {
+  Change& change = changes_[rank];
+  change = changed ? Change{change.comparisons + 1, change.seconds + seconds} : Change{};
+  if (change.comparisons < kInARow || change.seconds < kLeastSeconds) {
     if (present != nullptr && is_slow) {
       present->part = finding.part;
       present->ratio = finding.ratio;
     }
     return std::nullopt;
   }
-  changes = 0;
+  change = {};
   if (present == nullptr) return Begin(rank, finding, iteration);
   present->until = iteration;
   return Format("worker %d is as fast as the others again", rank);

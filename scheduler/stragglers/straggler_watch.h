@@ -51,8 +51,11 @@ class StragglerWatch {
  public:
   // Workers are compared by their medians over so many iterations each...
   static constexpr int kIterations = 20;
-  // ... and one is slow, or has healed, if that many such comparisons in a row say so.
+  // ... and one is slow, or has healed, if that many such comparisons in a row say so...
   static constexpr int kInARow = 2;
+  // ... and they took that long. Iterations of a few milliseconds would else be compared over
+  // tenths of a second, in which another program of the machine makes anybody slow.
+  static constexpr double kLeastSeconds = 3;
   // Whose time is above this many times the others' is slow; who was has healed below the other.
   static constexpr double kSlow = 1.2;
   static constexpr double kHealed = 1.1;
@@ -99,6 +102,16 @@ class StragglerWatch {
     double own = 0;
     double together = 0;
   };
+  // Of a worker, since the last comparison.
+  struct Recent {
+    std::deque<Times> times;  // the newest kIterations
+    double seconds = 0;       // of all
+  };
+  // Comparisons in a row that say other than what is known of a worker.
+  struct Change {
+    int comparisons = 0;
+    double seconds = 0;  // that they are of
+  };
   // What a comparison says of a worker.
   struct Finding {
     SlowPart part = SlowPart::kCompute;
@@ -107,10 +120,13 @@ class StragglerWatch {
     double others = 0;
   };
   std::vector<std::string> Compare(int64_t iteration);
-  std::vector<std::string> JudgeAll(const std::map<int, Times>& medians, int64_t iteration);
+  // `seconds`: that the medians are over.
+  std::vector<std::string> JudgeAll(const std::map<int, Times>& medians, double seconds,
+                                    int64_t iteration);
   static Times MedianOf(const std::deque<Times>& times);
   static Finding FindingOf(const Times& own, const Others& others);
-  std::optional<std::string> Judge(int rank, const Finding& finding, int64_t iteration);
+  std::optional<std::string> Judge(int rank, const Finding& finding, double seconds,
+                                   int64_t iteration);
   std::string Begin(int rank, const Finding& finding, int64_t iteration);
   void Keep(const Straggler& straggler);
   // The one of that rank that has not ended, or null.
@@ -118,11 +134,9 @@ class StragglerWatch {
 
   int workers_ = 0;
   std::map<int, double> samples_;  // by rank, to the mean; 1 where it is missing
-  // By rank, since the last comparison; the newest kIterations.
-  std::map<int, std::deque<Times>> times_;
-  int complete_ = 0;  // of these have kIterations
-  // By rank: comparisons in a row that say other than what is known of the worker.
-  std::map<int, int> changes_;
+  std::map<int, Recent> recent_;   // by rank
+  int complete_ = 0;               // of these have kIterations
+  std::map<int, Change> changes_;  // by rank
   std::vector<Straggler> stragglers_;
   std::vector<Straggler> changed_;
 };

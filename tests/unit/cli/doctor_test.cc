@@ -57,12 +57,12 @@ TEST(CheckLinks, ClaimsNothingWithoutANetworkInTheConfig) {
   EXPECT_EQ(findings[0].text, "node1 to node0: 1000.000 ms, 8.0 Mb/s");
 }
 
-Findings Compared(const std::string& bandwidth) {
+Findings Compared(const std::string& bandwidth, const std::string& latency = "100us") {
   const JobConfig config = ParseJobConfig(kJob, "job");
   Network measured;
   measured.set_bandwidth(bandwidth);
   measured.set_goodput_share(0.94);
-  measured.set_latency("100us");
+  measured.set_latency(latency);
   return ComparePlans(config.job, *RequirementsOf(config).model, measured);
 }
 
@@ -77,6 +77,14 @@ TEST(ComparePlans, ASlowerOneIsToBeWrittenDown) {
   const Findings findings = Compared("1Gbps");
   EXPECT_EQ(findings[0].level, FindingLevel::kWarning);
   EXPECT_THAT(findings[0].mend, HasSubstr("network { bandwidth: \"1Gbps\""));
+}
+
+TEST(ComparePlans, NobodyWritesNineDigitsDown) {
+  EXPECT_THAT(Compared("943456789bps", "52149ns")[0].mend,
+              HasSubstr("network { bandwidth: \"943Mbps\" goodput_share: 1 latency: \"52.1us\" }"));
+  EXPECT_THAT(Compared("999999999bps", "0ns")[0].mend, HasSubstr("bandwidth: \"1Gbps\""));
+  EXPECT_THAT(Compared("123bps", "7ns")[0].mend,
+              HasSubstr("bandwidth: \"123bps\" goodput_share: 1 latency: \"7ns\""));
 }
 
 TEST(JobNeeds, AreThoseOfTheModel) {

@@ -154,6 +154,45 @@ TEST(StragglerWatchTest, AShortSpellIsNoStraggler) {
   }
 }
 
+// Iterations of a few milliseconds, of which another program holds up one worker now and then, for
+// up to two seconds.
+TEST(StragglerWatchTest, WhatOtherProgramsDoForASecondIsNoStraggler) {
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    std::mt19937_64 random(seed);
+    const int workers = 2 + static_cast<int>(random() % 7);
+    const double own = std::uniform_real_distribution<double>(0.004, 0.02)(random);
+    const Drawn even{.compute = own, .data = 0, .exchange = own / 2};
+    Job job(workers, seed);
+    for (int spell = 0; spell < 20; ++spell) {
+      const int slow = static_cast<int>(random() % workers);
+      const double factor = std::uniform_real_distribution<double>(1.5, 3)(random);
+      const auto iterations = [&](double seconds) { return static_cast<int>(seconds / own); };
+      // Others stand still meanwhile, so that an iteration is longer by the factor.
+      const double seconds = std::uniform_real_distribution<double>(0, 2)(random) / factor / 1.5;
+      EXPECT_THAT(job.Run(iterations(seconds),
+                          [&](int rank) {
+                            Drawn drawn = even;
+                            if (rank == slow) drawn.compute *= factor;
+                            return drawn;
+                          }),
+                  IsEmpty())
+          << "seed " << seed;
+      EXPECT_THAT(job.Run(iterations(0.5), [&](int) { return even; }), IsEmpty());
+    }
+  }
+}
+
+TEST(StragglerWatchTest, ShortIterationsAreComparedForSeconds) {
+  Job job(3, 11);
+  const auto slow = [](int rank) {
+    return Drawn{.compute = rank == 1 ? 0.012 : 0.006, .data = 0, .exchange = 0.003};
+  };
+  // An iteration takes 15 ms and what noise adds.
+  const int before = static_cast<int>(0.75 * StragglerWatch::kLeastSeconds / 0.015);
+  EXPECT_THAT(job.Run(before, slow), IsEmpty());
+  EXPECT_THAT(job.Run(before, slow), ElementsAre(HasSubstr("worker 1 is slow: ")));
+}
+
 TEST(StragglerWatchTest, TestPhasesAndSnapshotsDoNotCount) {
   StragglerWatch watch;
   watch.SetWorkers(2);
