@@ -144,6 +144,11 @@ class SecurityChecker {
                    "security.mode is CURVE, and security.key_file is missing; make a key with "
                    "`poseidon keys --out=DIR` and name its file");
     }
+    if (security.has_key_file() && security.key_file().empty()) {
+      fields_.Fail("security.key_file",
+                   "security.key_file is empty; make a key with `poseidon keys --out=DIR` and name "
+                   "its file, or leave the field out");
+    }
     if (security.has_mode() && security.mode() == Security::NONE &&
         (security.has_key_file() || security.has_key())) {
       fields_.Fail("security.mode",
