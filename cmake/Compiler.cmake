@@ -19,9 +19,14 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
 
-# Off for compilers that nobody has built this with yet, which may warn of more, as that of a project
-# that has this one in a folder.
-option(POSEIDON_WARNINGS_ARE_ERRORS "Stop at the first warning" ${PROJECT_IS_TOP_LEVEL})
+# On where the tree is kept free of warnings: Debian 12's compilers. Others warn of more, in headers of
+# libraries, too (GCC 14 of Protobuf's), which must not keep anybody from building this; neither must those
+# of a project that has this one in a folder.
+set(POSEIDON_KNOWN_COMPILER OFF)
+if(PROJECT_IS_TOP_LEVEL AND "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}" MATCHES "^(GNU 12|Clang 14)\\.")
+  set(POSEIDON_KNOWN_COMPILER ON)
+endif()
+option(POSEIDON_WARNINGS_ARE_ERRORS "Stop at the first warning" ${POSEIDON_KNOWN_COMPILER})
 set(POSEIDON_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual)
 if(POSEIDON_WARNINGS_ARE_ERRORS)
   list(APPEND POSEIDON_WARNINGS -Werror)
