@@ -137,15 +137,19 @@ class Connection : public httplib::Stream {
 // `waiting`: how many do.
 class BoundedPool : public httplib::TaskQueue {
  public:
+  // Nothing, or in later versions of the library whether the task is taken.
+  using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
+
   BoundedPool(int threads, std::atomic<size_t>& waiting) : waiting_(waiting) {
     for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
   }
-  void enqueue(std::function<void()> task) override {
+  Taken enqueue(std::function<void()> task) override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return tasks_.size() < kWaitingConnections; });
     tasks_.push_back(std::move(task));
     waiting_ = tasks_.size();
     changed_.notify_all();
+    return static_cast<Taken>(true);
   }
   void shutdown() override {
     {
@@ -209,14 +213,23 @@ class DeadlineServer : public httplib::Server {
     ::shutdown(socket, SHUT_RDWR);
     close(socket);
   }
+  // One request. A template, as later versions of the library want both ends' addresses, too.
+  template <typename Stream>
+  bool Answer(Stream& connection) {
+    bool closed = false;
+    if constexpr (requires { this->process_request(connection, true, closed, nullptr); }) {
+      return this->process_request(connection, true, closed, nullptr);
+    } else {
+      return this->process_request(connection, "", 0, "", 0, true, closed, nullptr);
+    }
+  }
   bool process_and_close_socket(socket_t socket) override {
     bool done = false;
     if (Open(socket)) {
       Connection connection(socket, waiting_);
-      bool closed = false;
       // What the library lets pass would end the program.
       try {
-        done = process_request(connection, true, closed, nullptr);
+        done = Answer(connection);
       } catch (const std::exception& error) {
         LOG(WARNING) << "a request over HTTP is given up, as it can't be answered: "
                      << error.what();
