@@ -4,15 +4,29 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/process/background_thread.h"
 #include "simulation/plan_trial.h"
 
 namespace poseidon {
+namespace {
+
+bool IsThere(const std::future<Replanned>& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+}  // namespace
+
+BackgroundReplan::~BackgroundReplan() {
+  GiveUp();
+  for (const std::future<Replanned>& future : left_) future.wait();
+}
 
 void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
                              const wire::LayerTimes& measured) {
   GiveUp();
   given_up_ = std::make_shared<std::atomic<bool>>(false);
   replanned_ = std::async(std::launch::async, [=, given_up = given_up_] {
+    RunInBackground();
     return Replan(job, current, measured,
                   [&](const Plan& plan, const Job& tried, const ModelSpec& model) {
                     if (*given_up) throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
@@ -22,18 +36,15 @@ void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
 }
 
 std::optional<Replanned> BackgroundReplan::Take() {
-  if (!replanned_.valid()) return std::nullopt;
-  if (replanned_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    return std::nullopt;
-  }
+  if (!replanned_.valid() || !IsThere(replanned_)) return std::nullopt;
   return std::exchange(replanned_, {}).get();
 }
 
 void BackgroundReplan::GiveUp() {
+  std::erase_if(left_, [](const std::future<Replanned>& future) { return IsThere(future); });
   if (!replanned_.valid()) return;
   *given_up_ = true;
-  replanned_.wait();
-  replanned_ = {};
+  left_.push_back(std::move(replanned_));
 }
 
 }  // namespace poseidon

@@ -1,5 +1,6 @@
 // BackgroundReplan: replanning with trials (planner/replan.h, simulation/plan_trial.h) in a thread
-// of its own. It takes seconds, in which whoever has asked for it goes on with what comes.
+// of its own. It takes seconds of a core, in which whoever has asked for it goes on with what
+// comes; who trains on the same machine comes before it.
 //
 //   BackgroundReplan replan;
 //   replan.Start(job, current, measured);
@@ -13,6 +14,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "planner/replan.h"
 #include "proto/job.pb.h"
@@ -23,12 +25,13 @@ namespace poseidon {
 class BackgroundReplan {
  public:
   BackgroundReplan() = default;
-  // Gives up what is under way. That ends when it asks for its next trial, after a second or two.
-  ~BackgroundReplan() { GiveUp(); }
+  // Gives up what is under way, and waits for its end: until it asks for its next trial, a second
+  // or two on a machine that does nothing else.
+  ~BackgroundReplan();
   BackgroundReplan(const BackgroundReplan&) = delete;
   BackgroundReplan& operator=(const BackgroundReplan&) = delete;
 
-  // As Replan takes them. Gives up what is under way.
+  // As Replan takes them. Gives up what is under way, without waiting for its end.
   void Start(const Job& job, const wire::PlanAndModel& current, const wire::LayerTimes& measured);
 
   // What has come of it, once; nullopt if nothing is there yet. Throws what Replan has thrown.
@@ -39,6 +42,7 @@ class BackgroundReplan {
 
   std::shared_ptr<std::atomic<bool>> given_up_;  // of the one that is under way
   std::future<Replanned> replanned_;
+  std::vector<std::future<Replanned>> left_;  // given up, and perhaps not at their end
 };
 
 }  // namespace poseidon

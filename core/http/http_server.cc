@@ -2,7 +2,6 @@
 
 #include <glog/logging.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,13 +24,12 @@
 
 #include "core/error.h"
 #include "core/http/access.h"
+#include "core/process/background_thread.h"
 #include "core/steady_now.h"
 
 namespace poseidon {
 namespace {
 
-// Behind all threads of the job's daemons on this machine.
-constexpr int kNice = 10;
 // A browser's.
 constexpr size_t kLongestBody = 4096;
 // What a request has to arrive while others wait: whoever sends nothing must not keep a cluster's
@@ -275,8 +273,7 @@ class HttpServer::Impl {
 
   void Start() {
     thread_ = std::thread([this] {
-      // On Linux the calling thread's alone, and that of the threads that it starts.
-      setpriority(PRIO_PROCESS, 0, kNice);
+      RunInBackground();
       if (!server_.listen_after_bind()) {
         LOG(ERROR) << "nobody is answered at " << url_ << " any more, as the system has refused "
                    << "to take a connection; it may lack memory or open files (ulimit -n)";

@@ -230,6 +230,18 @@ TEST_F(BackgroundReplanTest, TheNewestIsWhatCounts) {
   replan_.Start(options_.job, current_, other);
 }
 
+// The scheduler, which asks, must not stand still for the second or two that the other takes to
+// end.
+TEST_F(BackgroundReplanTest, WhatIsGivenUpIsNotWaitedFor) {
+  const Time begin = SteadyNow();
+  constexpr int kTimes = 20;
+  for (int i = 0; i < kTimes; ++i) replan_.Start(options_.job, current_, measured_);
+  const Duration started = SteadyNow() - begin;
+  ASSERT_TRUE(Await(replan_));
+  const Duration planned = SteadyNow() - begin;
+  EXPECT_LT(started, planned / 4);
+}
+
 TEST_F(BackgroundReplanTest, ErrorsAreThrownWhereItIsTaken) {
   current_.mutable_model()->clear_layers();
   measured_.Clear();
