@@ -16,9 +16,9 @@ namespace poseidon {
 namespace {
 
 // By how much of the current iteration another plan must be predicted to be shorter. Less is within
-// what predictions are off, but where both plans were tried in virtual time, most of what that is off
-// is so for both. A switch costs about as much as the start of the job, so that a gain of a fiftieth
-// pays after some hundred iterations.
+// what predictions are off, but where both plans were tried in virtual time, most of what that is
+// off is so for both. A switch costs about as much as the start of the job, so that a gain of a
+// fiftieth pays after some hundred iterations.
 constexpr double kWorthwhileGain = 0.05;
 constexpr double kWorthwhileGainTried = 0.02;
 

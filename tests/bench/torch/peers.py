@@ -155,7 +155,9 @@ def start(bed: testbed.Testbed, rank: int, job: str, out: str):
         "GLOO_SOCKET_IFNAME": "eth0",
         "OMP_NUM_THREADS": 1,
         # What the caller has put there stays: torchft, for one, need not be in the environment.
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), *filter(None, [os.getenv("PYTHONPATH")])]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(ROOT / "python"), *filter(None, [os.getenv("PYTHONPATH")])]
+        ),
         "PYTHONUNBUFFERED": 1,
         "TMPDIR": bed.directory,
     }
