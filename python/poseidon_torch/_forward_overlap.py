@@ -108,8 +108,10 @@ class LayerSteps:
     def step(self) -> None:
         """Takes note of the settings that the update is to have."""
         self._groups = {}
-        # The "foreach" kinds of torch's optimizers use p.grad for what they compute meanwhile.
-        self._only_reads = not any(group.get("foreach") for group in self._optimizer.param_groups)
+        # The "foreach" kinds of torch's optimizers use p.grad for what they compute meanwhile; the "fused" ones may.
+        self._only_reads = not any(
+            group.get("foreach") or group.get("fused") for group in self._optimizer.param_groups
+        )
         for group in self._optimizer.param_groups:
             settings = {key: _as_it_is(value) for key, value in group.items() if key != "params"}
             parts: Dict[int, List[torch.Tensor]] = {}

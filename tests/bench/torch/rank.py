@@ -73,16 +73,14 @@ def torchft(training: Training, options) -> Iterator[None]:
     """torchft's DistributedDataParallel over its gloo: every rank is a replica group of its own, and none is lost."""
     # Only who has installed it measures it.
     import torchft as ft  # pylint: disable=import-error,import-outside-toplevel
-    from torchft.coordination import (
-        LighthouseServer,
-    )  # pylint: disable=import-error,import-outside-toplevel
+    from torchft import coordination  # pylint: disable=import-error,import-outside-toplevel
 
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     master, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     host = own_address(master)
-    lighthouse = (
-        LighthouseServer(bind=f"{master}:{port}", min_replicas=ranks) if rank == 0 else None
-    )
+    lighthouse = None
+    if rank == 0:
+        lighthouse = coordination.LighthouseServer(f"{master}:{port}", min_replicas=ranks)
     store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
     group = ft.ProcessGroupGloo(timeout=datetime.timedelta(seconds=60))
     manager = ft.Manager(
