@@ -11,6 +11,7 @@
 #include "core/arithmetic/codec.h"
 #include "device/device.h"
 #include "device/host_device.h"
+#include "device/packing.h"
 
 namespace poseidon {
 
@@ -23,13 +24,13 @@ inline bool PacksEachFloatAlone(const Codec& codec) {
 class GradientPacker {
  public:
   virtual ~GradientPacker() = default;
-  // Makes what device memory the codec works in: before it packs up to so many floats at a time,
-  // and when nothing is being packed. Throws Error if the device does not have it.
-  virtual void Reserve(const Codec& codec, size_t floats) = 0;
-  // In the stream; all are the device's memory, `packed` begins at a multiple of 4 bytes. Always
-  // the same stream, for the memory's sake.
-  virtual void Pack(const Codec& codec, std::span<const float> floats, std::span<float> residual,
-                    std::span<std::byte> packed, DeviceStream stream) = 0;
+  // Makes what device memory the codec works in: before it packs up to so many KV pairs in a call,
+  // of up to so many floats each, and when nothing is being packed. Throws Error if the device does
+  // not have it.
+  virtual void Reserve(const Codec& codec, size_t pairs, size_t floats) = 0;
+  // In the stream, each by itself; none is empty. What a codec has reserved for belongs in the same
+  // stream always, for the memory's sake.
+  virtual void Pack(const Codec& codec, std::span<const Packing> packings, DeviceStream stream) = 0;
 };
 
 // For a device whose memory is the host's. A GPU's is in device/cuda/gradient_packer.h.
@@ -37,10 +38,13 @@ class HostGradientPacker : public GradientPacker {
  public:
   // `device` outlives this.
   explicit HostGradientPacker(HostDevice& device) : device_(device) {}
-  void Reserve(const Codec& /*codec*/, size_t /*floats*/) override {}
-  void Pack(const Codec& codec, std::span<const float> floats, std::span<float> residual,
-            std::span<std::byte> packed, DeviceStream stream) override {
-    device_.Run(stream, [=] { Encode(codec, floats, residual, packed); });
+  void Reserve(const Codec& /*codec*/, size_t /*pairs*/, size_t /*floats*/) override {}
+  void Pack(const Codec& codec, std::span<const Packing> packings, DeviceStream stream) override {
+    for (const auto& [floats, residual, packed] : packings) {
+      device_.Run(stream, [codec, floats = floats, residual = residual, packed = packed] {
+        Encode(codec, floats, residual, packed);
+      });
+    }
   }
 
  private:

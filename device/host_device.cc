@@ -145,6 +145,7 @@ HostDevice::HostDevice(Options options)
     : options_(std::move(options)),
       to_host_(AddStream(CopyDirection::kToHost)),
       to_device_(AddStream(CopyDirection::kToDevice)),
+      packing_(AddStream(CopyDirection::kToHost)),
       updates_(AddStream(CopyDirection::kToDevice)),
       batches_(AddStream(CopyDirection::kToDevice)) {}
 

@@ -40,6 +40,7 @@ class HostDevice : public Device {
 
   const std::string& name() const override { return options_.name; }
   DeviceStream copy_stream(CopyDirection direction) const override;
+  DeviceStream packing_stream() const override { return packing_; }
   DeviceStream update_stream() const override { return updates_; }
   DeviceStream batch_stream() const override { return batches_; }
   std::unique_ptr<DeviceEvent> MakeEvent() override;
@@ -72,6 +73,7 @@ class HostDevice : public Device {
   std::vector<std::unique_ptr<Stream>> streams_;
   DeviceStream to_host_;
   DeviceStream to_device_;
+  DeviceStream packing_;
   DeviceStream updates_;
   DeviceStream batches_;
 };

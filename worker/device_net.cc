@@ -310,7 +310,8 @@ void DeviceNet::Abandon() {
     for (const Member& replica : replicas_) {
       Device& device = replica.device->device();
       for (const DeviceStream stream :
-           {replica.device->stream(), device.copy_stream(CopyDirection::kToHost),
+           {replica.device->stream(), device.packing_stream(),
+            device.copy_stream(CopyDirection::kToHost),
             device.copy_stream(CopyDirection::kToDevice), device.update_stream()}) {
         device.Record(*ends_.emplace_back(device.MakeEvent()), stream);
         moments.push_back({&device, ends_.back().get()});

@@ -25,8 +25,8 @@ DeviceStream ToHost(Device& device) { return device.copy_stream(CopyDirection::k
 DeviceStream ToDevice(Device& device) { return device.copy_stream(CopyDirection::kToDevice); }
 DeviceStream Updates(Device& device) { return device.update_stream(); }
 
-std::array<DeviceStream, 3> StreamsOf(Device& device) {
-  return {ToHost(device), ToDevice(device), Updates(device)};
+std::array<DeviceStream, 4> StreamsOf(Device& device) {
+  return {device.packing_stream(), ToHost(device), ToDevice(device), Updates(device)};
 }
 
 std::vector<ArrivalThread::Moment> MomentsOf(const std::vector<DeviceReplica>& replicas,
@@ -200,15 +200,16 @@ void DeviceStaging::ReduceGradients(const StagedBucket& bucket) {
 void DeviceStaging::SendGradients(const StagedBucket& bucket) {
   const auto& layers = bucket.layers;
   const auto feedback = [&](int layer) { return feedback_->Has(layer); };
+  const bool has_feedback = std::any_of(layers.begin(), layers.end(), feedback);
   if (reduction_ != nullptr) ReduceGradients(bucket);
-  if (reduction_ != nullptr && std::any_of(layers.begin(), layers.end(), feedback)) {
+  if (reduction_ != nullptr && has_feedback) {
     Traced("all-gather", "copy to host", bucket, bucket.wanted - 1, ToHost,
            [&] { EachBlob(bucket, &DeviceLayer::gradient, ToHost, &LocalReduction::AllGather); });
+    Device& first = *replicas_[0].device;
+    first.Record(*bucket.gradient_ready[0], ToHost(first));
   }
   Traced("copy to host", "copy to host", bucket, bucket.wanted - 1, ToHost, [&] {
-    for (const int layer : layers) {
-      if (feedback(layer)) feedback_->Send(layer);
-    }
+    if (has_feedback) feedback_->Send(layers, *bucket.gradient_ready[0]);
     for (size_t r = 0; r < replicas_.size(); ++r) {
       runs_.clear();
       for (const int layer : layers) {

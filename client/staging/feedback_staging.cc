@@ -8,6 +8,29 @@
 namespace poseidon {
 namespace {
 
+// KV pairs that are packed together: kernels that pack many keep a GPU busy with small ones, and
+// with 64 of 2 MiB, room for what is packed is 32 MiB in INT8.
+constexpr size_t kMostTogether = 64;
+
+// Where a pair begins in the room: as kernels read and write fours.
+constexpr size_t kAlignment = 16;
+
+size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+// So many of these as are packed together, at the most.
+struct Largest {
+  size_t all = 0;
+  size_t one = 0;
+  size_t count = 0;
+
+  void Add(size_t size) {
+    all += size;
+    one = std::max(one, size);
+    ++count;
+  }
+  size_t together() const { return std::min(all, one * kMostTogether); }
+};
+
 std::span<float> Floats(const DeviceMemory& memory, size_t begin, size_t count) {
   return {reinterpret_cast<float*>(memory.get()) + begin, count};
 }
@@ -46,53 +69,86 @@ void FeedbackStaging::FindPieces(size_t c,
 }
 
 void FeedbackStaging::Allocate() {
-  size_t all = 0, most_bytes = 0, most_gathered = 0;
+  Largest floats, packed, gathered;
   for (const Chunk& chunk : chunks_) {
-    const size_t floats = chunk.host.residual.size();
-    all += floats;
-    most_bytes = std::max(most_bytes, chunk.host.bytes.size());
-    if (chunk.pieces.size() > 1) most_gathered = std::max(most_gathered, floats);
-    replica_.packer->Reserve(chunk.host.codec, floats);
+    const size_t size = chunk.host.residual.size();
+    floats.Add(size);
+    packed.Add(Aligned(chunk.host.bytes.size()));
+    if (chunk.pieces.size() > 1) gathered.Add(size);
+  }
+  for (const Chunk& chunk : chunks_) {
+    replica_.packer->Reserve(chunk.host.codec, std::min(floats.count, kMostTogether), floats.one);
   }
   Device& device = *replica_.device;
-  residuals_ = device.Allocate(all * sizeof(float));
-  packed_ = device.Allocate(most_bytes);
-  if (most_gathered > 0) gathered_ = device.Allocate(most_gathered * sizeof(float));
+  residuals_ = device.Allocate(floats.all * sizeof(float));
+  for (Room& room : rooms_) {
+    room = {.packed = device.Allocate(packed.together()),
+            .is_packed = device.MakeEvent(),
+            .is_copied = device.MakeEvent()};
+  }
+  if (gathered.count > 0) gathered_ = device.Allocate(gathered.together() * sizeof(float));
   size_t begin = 0;
   for (Chunk& chunk : chunks_) {
     const std::span<float> host = chunk.host.residual;
     chunk.residual = Floats(residuals_, begin, host.size());
     begin += host.size();
-    device.Copy(stream(), chunk.residual.data(), host.data(), host.size_bytes());
+    device.Copy(device.packing_stream(), chunk.residual.data(), host.data(), host.size_bytes());
   }
 }
 
-void FeedbackStaging::Send(int layer) {
-  for (const size_t c : chunks_of_layer_[layer]) {
-    Chunk& chunk = chunks_[c];
-    if (++chunk.there < chunk.layers) continue;
-    chunk.there = 0;
-    Pack(chunk);
+void FeedbackStaging::Send(std::span<const int> layers, const DeviceEvent& there) {
+  complete_.clear();
+  for (const int layer : layers) {
+    for (const size_t c : chunks_of_layer_[layer]) {
+      Chunk& chunk = chunks_[c];
+      if (++chunk.there < chunk.layers) continue;
+      chunk.there = 0;
+      complete_.push_back(c);
+    }
+  }
+  replica_.device->Wait(replica_.device->packing_stream(), there);
+  for (size_t first = 0; first < complete_.size(); first += kMostTogether) {
+    Pack(std::span(complete_).subspan(first, std::min(kMostTogether, complete_.size() - first)));
   }
 }
 
-void FeedbackStaging::Pack(Chunk& chunk) {
-  const std::span<const float> floats = chunk.pieces.size() == 1 ? chunk.pieces[0] : Gather(chunk);
-  const std::span<std::byte> packed(packed_.get(), chunk.host.bytes.size());
-  replica_.packer->Pack(chunk.host.codec, floats, chunk.residual, packed, stream());
-  replica_.device->Copy(stream(), chunk.host.bytes.data(), packed.data(), packed.size());
-  chunk.host_is_behind = true;
+void FeedbackStaging::Pack(std::span<const size_t> together) {
+  Device& device = *replica_.device;
+  Room& room = rooms_[std::exchange(next_room_, 1 - next_room_)];
+  device.Wait(device.packing_stream(), *room.is_copied);
+  packings_.clear();
+  size_t gathered = 0, packed = 0;
+  for (const size_t c : together) {
+    const Chunk& chunk = chunks_[c];
+    const bool is_whole = chunk.pieces.size() == 1;
+    packings_.push_back({.floats = is_whole ? chunk.pieces[0] : Gather(chunk, gathered),
+                         .residual = chunk.residual,
+                         .packed = {room.packed.get() + packed, chunk.host.bytes.size()}});
+    if (!is_whole) gathered += chunk.residual.size();
+    packed += Aligned(chunk.host.bytes.size());
+  }
+  // They are of one bucket.
+  replica_.packer->Pack(chunks_[together[0]].host.codec, packings_, device.packing_stream());
+  device.Record(*room.is_packed, device.packing_stream());
+  device.Wait(stream(), *room.is_packed);
+  for (size_t i = 0; i < together.size(); ++i) {
+    Chunk& chunk = chunks_[together[i]];
+    const std::span<std::byte> from = packings_[i].packed;
+    device.Copy(stream(), chunk.host.bytes.data(), from.data(), from.size());
+    chunk.host_is_behind = true;
+  }
+  device.Record(*room.is_copied, stream());
 }
 
-std::span<const float> FeedbackStaging::Gather(const Chunk& chunk) {
-  size_t gathered = 0;
+std::span<const float> FeedbackStaging::Gather(const Chunk& chunk, size_t gathered) {
+  const std::span<float> floats = Floats(gathered_, gathered, chunk.residual.size());
   for (const std::span<const float> piece : chunk.pieces) {
-    replica_.device->Copy(stream(), Floats(gathered_, gathered, piece.size()).data(), piece.data(),
+    replica_.device->Copy(replica_.device->packing_stream(),
+                          Floats(gathered_, gathered, piece.size()).data(), piece.data(),
                           piece.size_bytes());
     gathered += piece.size();
   }
-  CHECK_EQ(gathered, chunk.host.residual.size());
-  return Floats(gathered_, 0, gathered);
+  return floats;
 }
 
 bool FeedbackStaging::CopyToHost(int layer) {

@@ -5,17 +5,21 @@
 //
 // Where there are several replicas the first does it, with the gradients' sums.
 //
-// Everything is work in the device's stream of copies to the host. Thread safety and errors are
+// Packing is work in a stream of its own, so that what has been packed is copied meanwhile; what is
+// on the host afterwards is work in the stream of copies there. Thread safety and errors are
 // DeviceStaging's.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "client/sync/gradient_buffers.h"
 #include "device/device.h"
 #include "device/gradient_packer.h"
+#include "device/packing.h"
 
 namespace poseidon {
 
@@ -34,8 +38,9 @@ class FeedbackStaging {
 
   bool empty() const { return chunks_.empty(); }
   bool Has(int layer) const { return !chunks_of_layer_[layer].empty(); }
-  // The layer's gradient is there: KV pairs that are complete by it, packed, to the host.
-  void Send(int layer);
+  // The layers' gradients are there after the event: KV pairs that are complete by them, packed, to
+  // the host.
+  void Send(std::span<const int> layers, const DeviceEvent& there);
   // Residuals of KV pairs that have floats of the layer -> the host. False if it has them.
   bool CopyToHost(int layer);
 
@@ -49,21 +54,32 @@ class FeedbackStaging {
     bool host_is_behind = false;
   };
 
+  // Room for what is packed together, and the moments when it has been packed there and copied.
+  struct Room {
+    DeviceMemory packed;
+    std::unique_ptr<DeviceEvent> is_packed;
+    std::unique_ptr<DeviceEvent> is_copied;
+  };
+
   DeviceStream stream() const { return replica_.device->copy_stream(CopyDirection::kToHost); }
   // Chunk number `c`'s.
   void FindPieces(size_t c, const std::vector<std::vector<std::span<float>>>& gradients);
   void Allocate();
-  void Pack(Chunk& chunk);
-  // The chunk's floats one behind the other.
-  std::span<const float> Gather(const Chunk& chunk);
+  // Chunks by their numbers.
+  void Pack(std::span<const size_t> together);
+  // The chunk's floats one behind the other, behind `gathered` others.
+  std::span<const float> Gather(const Chunk& chunk, size_t gathered);
 
   PackingReplica replica_;
   std::vector<Chunk> chunks_;
   std::vector<std::vector<size_t>> chunks_of_layer_;
   DeviceMemory residuals_;
-  // For one chunk after the other.
-  DeviceMemory packed_;
+  // One is packed into while the other is copied.
+  std::array<Room, 2> rooms_;
+  size_t next_room_ = 0;
   DeviceMemory gathered_;
+  std::vector<size_t> complete_;   // Send's
+  std::vector<Packing> packings_;  // Pack's
 };
 
 }  // namespace poseidon

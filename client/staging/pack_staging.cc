@@ -33,8 +33,8 @@ void PackStaging::Send(int layer, size_t replica, std::span<const std::span<floa
     before += blob.size();
     if (share.size == 0) continue;
     const std::span<std::byte> packed(packed_[replica].get(), bytes(share.size));
-    replicas_[replica].packer->Pack(host.codec, blob.subspan(share.begin, share.size), {}, packed,
-                                    stream);
+    const Packing packing{blob.subspan(share.begin, share.size), {}, packed};
+    replicas_[replica].packer->Pack(host.codec, {&packing, 1}, stream);
     device.Copy(stream, to.data(), packed.data(), packed.size());
   }
   CHECK_EQ(bytes(before), host.bytes.size());

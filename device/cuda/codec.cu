@@ -54,13 +54,8 @@ void Apply(const Codec& spec, std::span<const std::byte> encoded, std::span<floa
   }
 }
 
-}  // namespace
-
-void Encode(const Codec& spec, std::span<const float> values, std::span<float> residual,
-            std::span<std::byte> out, CodecScratch& scratch, CudaStream stream) {
-  CHECK_EQ(out.size(), EncodedBytes(spec, static_cast<int64_t>(values.size())));
-  CHECK(residual.empty() || residual.size() == values.size());
-  if (values.empty()) return;
+void EncodeOne(const Codec& spec, const Packing& packing, CudaStream stream) {
+  const auto& [values, residual, out] = packing;
   switch (spec.type) {
     case CodecType::kFp32:
       return Pack<Fp32>(values, residual, out, stream);
@@ -70,11 +65,24 @@ void Encode(const Codec& spec, std::span<const float> values, std::span<float> r
       return Pack<Bf16>(values, residual, out, stream);
     case CodecType::kOneBit:
       return EncodeOneBit(values, residual, out, stream);
-    case CodecType::kTopK:
-      return EncodeTopK(values, residual, out, scratch, stream);
     case CodecType::kInt8:
       return EncodeInt8(values, residual, out, stream);
+    case CodecType::kTopK:
+      LOG(FATAL) << "it packs many at once";
   }
+}
+
+}  // namespace
+
+void Encode(const Codec& spec, std::span<const Packing> packings, CodecScratch& scratch,
+            CudaStream stream) {
+  for (const auto& [values, residual, out] : packings) {
+    CHECK(!values.empty());  // a launch of no blocks is an error
+    CHECK_EQ(out.size(), EncodedBytes(spec, static_cast<int64_t>(values.size())));
+    CHECK(residual.empty() || residual.size() == values.size());
+  }
+  if (spec.type == CodecType::kTopK) return EncodeTopK(packings, scratch, stream);
+  for (const Packing& packing : packings) EncodeOne(spec, packing, stream);
 }
 
 void Decode(const Codec& spec, std::span<const std::byte> encoded, std::span<float> out,

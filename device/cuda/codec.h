@@ -13,29 +13,32 @@
 
 #include "core/arithmetic/codec.h"
 #include "device/cuda/stream.h"
+#include "device/packing.h"
 
 namespace poseidon::cuda {
 
-// Device memory that Encode works in: kTopK sorts magnitudes with their indices (CUB's radix sort),
-// which takes about 20 bytes a float; the other codecs need none. Belongs to one stream at a time.
+// Device memory that Encode works in: kTopK counts magnitudes there, in some 30 KB for each of up
+// to 64 KV pairs; the other codecs need none. Belongs to one stream at a time.
 class CodecScratch {
  public:
-  // For up to so many floats at a time. Throws Error if the device does not have the memory.
-  CodecScratch(const Codec& spec, int64_t floats);
+  // For up to so many KV pairs at a time, of up to so many floats each. Throws Error if the device
+  // does not have the memory.
+  CodecScratch(const Codec& spec, size_t pairs, size_t floats);
   ~CodecScratch();
   CodecScratch(const CodecScratch&) = delete;
   CodecScratch& operator=(const CodecScratch&) = delete;
 
-  struct Sorting;
-  Sorting* sorting() const { return sorting_.get(); }
+  struct Selection;
+  const Selection* selection() const { return selection_.get(); }
 
  private:
-  std::unique_ptr<Sorting> sorting_;
+  std::unique_ptr<Selection> selection_;
 };
 
-// Encode of core/arithmetic/codec.h.
-void Encode(const Codec& spec, std::span<const float> values, std::span<float> residual,
-            std::span<std::byte> out, CodecScratch& scratch, CudaStream stream);
+// Encode of core/arithmetic/codec.h, of each by itself. kTopK has kernels for many at once, which
+// is what KV pairs of usual sizes need to keep a GPU busy.
+void Encode(const Codec& spec, std::span<const Packing> packings, CodecScratch& scratch,
+            CudaStream stream);
 
 // Decode and AddDecoded of core/arithmetic/codec.h. What the bytes are is not checked here, as the
 // host would have to wait for the answer: check frames from the network before they go to the

@@ -13,8 +13,7 @@ void EncodeOneBit(std::span<const float> values, std::span<float> residual,
                   std::span<std::byte> out, CudaStream stream);
 void EncodeInt8(std::span<const float> values, std::span<float> residual, std::span<std::byte> out,
                 CudaStream stream);
-void EncodeTopK(std::span<const float> values, std::span<float> residual, std::span<std::byte> out,
-                CodecScratch& scratch, CudaStream stream);
+void EncodeTopK(std::span<const Packing> packings, CodecScratch& scratch, CudaStream stream);
 
 // How a decoded float meets the one in its place.
 enum class Meeting { kAssign, kAdd };

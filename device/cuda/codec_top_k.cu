@@ -1,45 +1,78 @@
-// The k floats of the largest magnitudes (core/arithmetic/codec_top_k.cc), by sorting. To select
-// them, as the host does, would be less work on the device and more code;
-// tests/bench/gpu_kernels.cc says what sorting costs.
+// The k floats of the largest magnitudes, by the kernels of device/cuda/top_k.h: five of them, and
+// one that clears counters, for up to 64 KV pairs.
 #include <glog/logging.h>
 
-#include <cub/device/device_radix_sort.cuh>
+#include <algorithm>
 
 #include "core/arithmetic/codec_functions.h"
-#include "core/arithmetic/half.h"
 #include "device/cuda/check.h"
 #include "device/cuda/codec_kernels.h"
+#include "device/cuda/top_k.h"
 
 namespace poseidon::cuda {
 namespace {
 
 constexpr size_t kBytesKept = sizeof(uint32_t) + sizeof(float);
-constexpr int kMagnitudeBits = 31;
-constexpr int kIndexBits = 32;
 
-// Adds the residual, if there is one, and leaves what is to be sorted.
-__global__ void MagnitudesKernel(const float* values, float* residual, uint32_t* magnitudes,
-                                 uint32_t* indices, size_t count) {
-  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  float corrected = values[i];
-  if (residual != nullptr) {
-    corrected += residual[i];
-    residual[i] = corrected;
+// Of a kernel, so that they fit into its parameters, which have 4 KB.
+constexpr size_t kMostPairs = 64;
+
+struct TopKBatch {
+  TopKPair pairs[kMostPairs];
+};
+static_assert(sizeof(TopKBatch) < 4000);
+
+// Counters of all pairs of a batch, one pair's behind another's.
+struct TopKMemory {
+  uint32_t* digits;
+  uint32_t* tiles;
+  unsigned tiles_a_pair;
+
+  __device__ TopKCounts Of(unsigned pair) const {
+    return {digits + kDigitCounts * pair, tiles + size_t{tiles_a_pair} * pair};
   }
-  magnitudes[i] = __float_as_uint(corrected) & Float32::kMagnitude;
-  indices[i] = static_cast<uint32_t>(i);
+};
+
+struct CudaBlock {
+  template <typename Phase>
+  __device__ void Each(Phase phase) {
+    phase(threadIdx.x);
+    __syncthreads();
+  }
+  __device__ uint32_t Read(const uint32_t& shared) {
+    const uint32_t value = shared;
+    __syncthreads();
+    return value;
+  }
+  __device__ void Add(uint32_t& counter, uint32_t amount) { atomicAdd(&counter, amount); }
+};
+
+// Block (x, y) has tile x of pair y, if it has so many.
+__global__ void __launch_bounds__(kTopKThreads)
+    CountDigitKernel(const __grid_constant__ TopKBatch batch, TopKMemory memory, unsigned digit) {
+  __shared__ TopKShared shared;
+  const TopKPair pair = batch.pairs[blockIdx.y];
+  if (blockIdx.x >= TilesOf(pair.floats)) return;
+  CudaBlock block;
+  CountDigit(block, shared, pair, memory.Of(blockIdx.y), blockIdx.x, digit);
 }
 
-// The values of the indices that are kept; what was sent is no longer owed.
-__global__ void KeepKernel(const float* values, float* residual, const uint32_t* indices,
-                           float* out, size_t kept) {
-  const size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i >= kept) return;
-  const uint32_t index = indices[i];
-  const float value = residual == nullptr ? values[index] : residual[index];
-  out[i] = value;
-  if (residual != nullptr) residual[index] = Lose::Merge(value, value);
+__global__ void __launch_bounds__(kTopKThreads)
+    CountTileKernel(const __grid_constant__ TopKBatch batch, TopKMemory memory) {
+  __shared__ TopKShared shared;
+  const TopKPair pair = batch.pairs[blockIdx.y];
+  if (blockIdx.x >= TilesOf(pair.floats)) return;
+  CudaBlock block;
+  CountTile(block, shared, pair, memory.Of(blockIdx.y), blockIdx.x);
+}
+
+__global__ void __launch_bounds__(kTopKThreads)
+    WriteTileKernel(const __grid_constant__ TopKBatch batch, TopKMemory memory) {
+  __shared__ TopKShared shared;
+  const TopKPair pair = batch.pairs[blockIdx.y];
+  if (blockIdx.x >= TilesOf(pair.floats)) return;
+  CudaBlock block;
+  WriteTile(block, shared, pair, memory.Of(blockIdx.y), blockIdx.x);
 }
 
 template <typename Merge>
@@ -49,80 +82,81 @@ __global__ void TopKApplyKernel(const uint32_t* indices, const float* values, fl
   if (i < kept) x[indices[i]] = Merge::Merge(x[indices[i]], values[i]);
 }
 
-template <typename Value>
-Value* Allocate(size_t count) {
-  Value* memory = nullptr;
-  CheckCuda(cudaMalloc(&memory, count * sizeof(Value)), "allocate what TOP_K sorts in");
+TopKPair PairOf(const Packing& packing) {
+  const size_t kept = packing.packed.size() / kBytesKept;
+  auto* const indices = reinterpret_cast<uint32_t*>(packing.packed.data());
+  return {.values = packing.floats.data(),
+          .residual = packing.residual.data(),
+          .indices = indices,
+          .kept_values = reinterpret_cast<float*>(indices + kept),
+          .floats = static_cast<uint32_t>(packing.floats.size()),
+          .kept = static_cast<uint32_t>(kept)};
+}
+
+uint32_t* AllocateCounters(size_t count) {
+  uint32_t* memory = nullptr;
+  CheckCuda(cudaMalloc(&memory, count * sizeof(uint32_t)), "allocate what TOP_K counts in");
   return memory;
 }
 
 struct FreeDevice {
-  void operator()(void* memory) const { cudaFree(memory); }
+  void operator()(uint32_t* memory) const { cudaFree(memory); }
 };
-template <typename Value>
-using DeviceArray = std::unique_ptr<Value, FreeDevice>;
+using Counters = std::unique_ptr<uint32_t, FreeDevice>;
 
 }  // namespace
 
-struct CodecScratch::Sorting {
-  size_t floats = 0;
-  DeviceArray<uint32_t> magnitudes, indices;  // as they come
-  DeviceArray<uint32_t> sorted_magnitudes,
-      sorted_indices;           // largest first; equal ones as they came
-  DeviceArray<char> temporary;  // CUB's
-  size_t temporary_bytes = 0;
+struct CodecScratch::Selection {
+  size_t pairs;  // at a time
+  unsigned tiles_a_pair;
+  Counters digits, tiles;
 
-  explicit Sorting(size_t count)
-      : floats(count),
-        magnitudes(Allocate<uint32_t>(count)),
-        indices(Allocate<uint32_t>(count)),
-        sorted_magnitudes(Allocate<uint32_t>(count)),
-        sorted_indices(Allocate<uint32_t>(count)) {
-    size_t by_magnitude = 0, by_index = 0;
-    CheckCuda(Sort(nullptr, by_magnitude, count, nullptr), "plan a sort");
-    CheckCuda(SortIndices(nullptr, by_index, count, nullptr), "plan a sort");
-    temporary_bytes = std::max(by_magnitude, by_index);
-    temporary.reset(Allocate<char>(temporary_bytes));
-  }
+  Selection(size_t most_pairs, size_t floats)
+      : pairs(std::min(most_pairs, kMostPairs)),
+        tiles_a_pair(TilesOf(floats)),
+        digits(AllocateCounters(kDigitCounts * pairs)),
+        tiles(AllocateCounters(pairs * tiles_a_pair)) {}
 
-  cudaError_t Sort(void* memory, size_t& bytes, size_t count, CudaStream stream) const {
-    return cub::DeviceRadixSort::SortPairsDescending(
-        memory, bytes, magnitudes.get(), sorted_magnitudes.get(), indices.get(),
-        sorted_indices.get(), count, 0, kMagnitudeBits, stream);
-  }
-  // Of the `kept` first.
-  cudaError_t SortIndices(void* memory, size_t& bytes, size_t kept, CudaStream stream) const {
-    return cub::DeviceRadixSort::SortKeys(memory, bytes, sorted_indices.get(), indices.get(), kept,
-                                          0, kIndexBits, stream);
+  void Pack(std::span<const Packing> packings, CudaStream stream) const {
+    TopKBatch batch{};
+    unsigned tiles = 0;
+    for (size_t p = 0; p < packings.size(); ++p) {
+      batch.pairs[p] = PairOf(packings[p]);
+      tiles = std::max(tiles, TilesOf(packings[p].floats.size()));
+    }
+    CHECK_LE(tiles, tiles_a_pair) << "the scratch is too small";
+    const TopKMemory memory{digits.get(), this->tiles.get(), tiles_a_pair};
+    const dim3 blocks(tiles, static_cast<unsigned>(packings.size()));
+    CheckCuda(
+        cudaMemsetAsync(digits.get(), 0, packings.size() * kDigitCounts * sizeof(uint32_t), stream),
+        "clear counters");
+    for (unsigned digit = 0; digit < kDigits; ++digit) {
+      CountDigitKernel<<<blocks, kTopKThreads, 0, stream>>>(batch, memory, digit);
+      CheckLaunch("CountDigitKernel");
+    }
+    CountTileKernel<<<blocks, kTopKThreads, 0, stream>>>(batch, memory);
+    CheckLaunch("CountTileKernel");
+    WriteTileKernel<<<blocks, kTopKThreads, 0, stream>>>(batch, memory);
+    CheckLaunch("WriteTileKernel");
   }
 };
 
-CodecScratch::CodecScratch(const Codec& spec, int64_t floats) {
-  if (spec.type != CodecType::kTopK || floats == 0) return;
-  sorting_ = std::make_unique<Sorting>(static_cast<size_t>(floats));
+CodecScratch::CodecScratch(const Codec& spec, size_t pairs, size_t floats) {
+  if (spec.type != CodecType::kTopK || pairs == 0 || floats == 0) return;
+  CHECK_LT(floats, size_t{1} << 32U);
+  selection_ = std::make_unique<Selection>(pairs, floats);
 }
 
 CodecScratch::~CodecScratch() = default;
 
-void EncodeTopK(std::span<const float> values, std::span<float> residual, std::span<std::byte> out,
-                CodecScratch& scratch, CudaStream stream) {
-  CodecScratch::Sorting* const sorting = scratch.sorting();
-  CHECK(sorting != nullptr && values.size() <= sorting->floats) << "the scratch is too small";
-  const size_t kept = out.size() / kBytesKept;
-  MagnitudesKernel<<<BlocksFor(values.size()), kBlockThreads, 0, stream>>>(
-      values.data(), residual.data(), sorting->magnitudes.get(), sorting->indices.get(),
-      values.size());
-  CheckLaunch("MagnitudesKernel");
-  size_t bytes = sorting->temporary_bytes;
-  CheckCuda(sorting->Sort(sorting->temporary.get(), bytes, values.size(), stream), "sort");
-  CheckCuda(sorting->SortIndices(sorting->temporary.get(), bytes, kept, stream), "sort");
-  CheckCuda(cudaMemcpyAsync(out.data(), sorting->indices.get(), kept * sizeof(uint32_t),
-                            cudaMemcpyDeviceToDevice, stream),
-            "copy indices");
-  KeepKernel<<<BlocksFor(kept), kBlockThreads, 0, stream>>>(
-      values.data(), residual.data(), sorting->indices.get(),
-      reinterpret_cast<float*>(out.data() + kept * sizeof(uint32_t)), kept);
-  CheckLaunch("KeepKernel");
+void EncodeTopK(std::span<const Packing> packings, CodecScratch& scratch, CudaStream stream) {
+  const CodecScratch::Selection* const selection = scratch.selection();
+  CHECK(selection != nullptr) << "the scratch is none";
+  while (!packings.empty()) {
+    const size_t together = std::min(packings.size(), selection->pairs);
+    selection->Pack(packings.first(together), stream);
+    packings = packings.subspan(together);
+  }
 }
 
 void ApplyTopK(std::span<const std::byte> encoded, std::span<float> x, Meeting meeting,

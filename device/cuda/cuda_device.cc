@@ -76,6 +76,7 @@ class CudaDevice : public Device {
   DeviceStream copy_stream(CopyDirection direction) const override {
     return streams_.at(static_cast<size_t>(direction));
   }
+  DeviceStream packing_stream() const override { return streams_[kPacking]; }
   DeviceStream update_stream() const override { return streams_[kUpdates]; }
   DeviceStream batch_stream() const override { return streams_[kBatches]; }
 
@@ -177,9 +178,10 @@ class CudaDevice : public Device {
  private:
   int index_;
   std::string name_;
-  static constexpr size_t kUpdates = 2;
-  static constexpr size_t kBatches = 3;
-  std::array<cudaStream_t, 4> streams_{};  // copies by direction, then those
+  static constexpr size_t kPacking = 2;
+  static constexpr size_t kUpdates = 3;
+  static constexpr size_t kBatches = 4;
+  std::array<cudaStream_t, 5> streams_{};  // copies by direction, then those
 };
 
 }  // namespace

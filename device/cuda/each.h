@@ -56,18 +56,20 @@ struct alignas(kCount == kQuad ? kQuadAlignment<Value> : alignof(Value)) Values 
 
 // Whether four of the Value can be read at a multiple of four from here.
 template <typename Value>
-bool IsAligned(const Value* address) {
+POSEIDON_HOST_DEVICE bool IsAligned(const Value* address) {
   return reinterpret_cast<uintptr_t>(address) % kQuadAlignment<Value> == 0;
 }
 
 // Fours that an operation's vectors of `count` floats have; the rest are treated one by one.
 template <typename Operation>
-size_t QuadsOf(const Operation& operation, size_t count) {
+POSEIDON_HOST_DEVICE size_t QuadsOf(const Operation& operation, size_t count) {
   return operation.aligned() ? count / kQuad : 0;
 }
 
 // Threads that a kernel needs then.
-inline size_t ThreadsFor(size_t quads, size_t count) { return count - (kQuad - 1) * quads; }
+POSEIDON_HOST_DEVICE inline size_t ThreadsFor(size_t quads, size_t count) {
+  return count - (kQuad - 1) * quads;
+}
 
 // The work of thread i.
 template <typename Operation>
@@ -81,7 +83,7 @@ struct AddEach {
   float* accumulator;
   const float* addend;
 
-  bool aligned() const { return IsAligned(accumulator) && IsAligned(addend); }
+  POSEIDON_HOST_DEVICE bool aligned() const { return IsAligned(accumulator) && IsAligned(addend); }
   template <size_t kCount>
   POSEIDON_HOST_DEVICE void At(size_t first) const {
     using Floats = Values<float, kCount>;
@@ -96,7 +98,7 @@ struct ScaleEach {
   float* floats;
   float factor;
 
-  bool aligned() const { return IsAligned(floats); }
+  POSEIDON_HOST_DEVICE bool aligned() const { return IsAligned(floats); }
   template <size_t kCount>
   POSEIDON_HOST_DEVICE void At(size_t first) const {
     using Floats = Values<float, kCount>;
@@ -125,7 +127,7 @@ struct UpdateEach {
   float* parameters;
   float* optimizer_state;
 
-  bool aligned() const {
+  POSEIDON_HOST_DEVICE bool aligned() const {
     return IsAligned(gradient) && IsAligned(parameters) && IsAligned(optimizer_state);
   }
   template <size_t kCount>
@@ -152,7 +154,9 @@ struct UpdateDeferredEach {
   float* parameters;
   float* optimizer_state;
 
-  bool aligned() const { return IsAligned(parameters) && IsAligned(optimizer_state); }
+  POSEIDON_HOST_DEVICE bool aligned() const {
+    return IsAligned(parameters) && IsAligned(optimizer_state);
+  }
   template <size_t kCount>
   POSEIDON_HOST_DEVICE void At(size_t first) const {
     using Floats = Values<float, kCount>;
@@ -185,7 +189,7 @@ struct EncodeEach {
   float* residual;
   EncodedAs<Element>* out;
 
-  bool aligned() const {
+  POSEIDON_HOST_DEVICE bool aligned() const {
     return IsAligned(values) && IsAligned(out) && (!kResidual || IsAligned(residual));
   }
   template <size_t kCount>
@@ -218,7 +222,7 @@ struct ApplyEach {
   const EncodedAs<Element>* encoded;
   float* x;
 
-  bool aligned() const { return IsAligned(encoded) && IsAligned(x); }
+  POSEIDON_HOST_DEVICE bool aligned() const { return IsAligned(encoded) && IsAligned(x); }
   template <size_t kCount>
   POSEIDON_HOST_DEVICE void At(size_t first) const {
     using Floats = Values<float, kCount>;

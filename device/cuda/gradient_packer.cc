@@ -1,5 +1,6 @@
 #include "device/cuda/gradient_packer.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "device/cuda/codec.h"
@@ -12,24 +13,26 @@ class CudaGradientPacker : public GradientPacker {
  public:
   explicit CudaGradientPacker(int index) : index_(index) {}
 
-  void Reserve(const Codec& codec, size_t floats) override {
-    if (codec.type != CodecType::kTopK || floats <= reserved_) return;  // the others need none
+  void Reserve(const Codec& codec, size_t pairs, size_t floats) override {
+    if (codec.type != CodecType::kTopK) return;  // the others need none
+    if (pairs <= pairs_ && floats <= floats_) return;
     const CurrentCudaDevice current(index_);
+    pairs_ = std::max(pairs_, pairs);
+    floats_ = std::max(floats_, floats);
     scratch_.reset();  // its memory first
-    scratch_.emplace(codec, static_cast<int64_t>(floats));
-    reserved_ = floats;
+    scratch_.emplace(codec, pairs_, floats_);
   }
 
-  void Pack(const Codec& codec, std::span<const float> floats, std::span<float> residual,
-            std::span<std::byte> packed, DeviceStream stream) override {
+  void Pack(const Codec& codec, std::span<const Packing> packings, DeviceStream stream) override {
     const CurrentCudaDevice current(index_);
-    cuda::Encode(codec, floats, residual, packed, *scratch_, static_cast<CudaStream>(stream));
+    cuda::Encode(codec, packings, *scratch_, static_cast<CudaStream>(stream));
   }
 
  private:
   int index_;
-  std::optional<cuda::CodecScratch> scratch_{std::in_place, Codec{}, 0};
-  size_t reserved_ = 0;
+  std::optional<cuda::CodecScratch> scratch_{std::in_place, Codec{}, 0, 0};
+  size_t pairs_ = 0;  // that the scratch is for
+  size_t floats_ = 0;
 };
 
 }  // namespace

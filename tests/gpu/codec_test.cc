@@ -8,13 +8,20 @@
 namespace poseidon {
 namespace {
 
+// One that has memory of its own.
+void EncodeThere(const Codec& spec, const Packing& packing) {
+  if (packing.floats.empty()) return;
+  cuda::CodecScratch scratch(spec, 1, packing.floats.size());
+  cuda::Encode(spec, {&packing, 1}, scratch, kDefaultStream);
+  CheckCuda(cudaStreamSynchronize(kDefaultStream), "pack");
+}
+
 class CodecOnDevice : public testing::TestWithParam<Codec> {};
 
 TEST_P(CodecOnDevice, PacksTheHostsBytesWithErrorFeedback) {
   const Codec spec = GetParam();
   std::mt19937 random(1);
   for (const size_t size : kVectorSizes) {
-    cuda::CodecScratch scratch(spec, static_cast<int64_t>(size));
     Floats residual(size);
     Bytes bytes(EncodedBytes(spec, static_cast<int64_t>(size)));
     const OnDevice device_residual(residual);
@@ -23,8 +30,7 @@ TEST_P(CodecOnDevice, PacksTheHostsBytesWithErrorFeedback) {
       const Floats values = RandomFloats(size, random);
       const OnDevice device_values(values);
       Encode(spec, values, residual, bytes);
-      cuda::Encode(spec, device_values.span(), device_residual.span(), device_bytes.span(), scratch,
-                   kDefaultStream);
+      EncodeThere(spec, {device_values.span(), device_residual.span(), device_bytes.span()});
       ASSERT_EQ(device_bytes.Values(), bytes) << size << " floats, call " << call;
       ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_residual.Values(), residual));
     }
@@ -35,11 +41,10 @@ TEST_P(CodecOnDevice, PacksTheHostsBytesWithoutIt) {
   const Codec spec = GetParam();
   std::mt19937 random(2);
   for (const size_t size : kVectorSizes) {
-    cuda::CodecScratch scratch(spec, static_cast<int64_t>(size));
     const Floats values = RandomFloats(size, random);
     const OnDevice device_values(values);
     const OnDevice device_bytes(Bytes(EncodedBytes(spec, static_cast<int64_t>(size))));
-    cuda::Encode(spec, device_values.span(), {}, device_bytes.span(), scratch, kDefaultStream);
+    EncodeThere(spec, {device_values.span(), {}, device_bytes.span()});
     ASSERT_EQ(device_bytes.Values(), Encoded(spec, values)) << size << " floats";
     ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_values.Values(), values));
   }
@@ -77,13 +82,40 @@ TEST_P(CodecOnDevice, CarriesInfinityAndRoundsAsTheHost) {
   Floats residual(values.size());
   const OnDevice device_values(values), device_residual(residual);
   const OnDevice device_bytes(Bytes(EncodedBytes(spec, static_cast<int64_t>(values.size()))));
-  cuda::CodecScratch scratch(spec, static_cast<int64_t>(values.size()));
-  cuda::Encode(spec, device_values.span(), device_residual.span(), device_bytes.span(), scratch,
-               kDefaultStream);
+  EncodeThere(spec, {device_values.span(), device_residual.span(), device_bytes.span()});
   Bytes bytes(device_bytes.span().size());
   Encode(spec, values, residual, bytes);
   ASSERT_EQ(device_bytes.Values(), bytes);
   ASSERT_NO_FATAL_FAILURE(ExpectSameBits(device_residual.Values(), residual));
+}
+
+// More than a launch of kTopK's kernels takes, of sizes that differ.
+TEST_P(CodecOnDevice, PacksManyAtOnce) {
+  const Codec spec = GetParam();
+  std::mt19937 random(5);
+  constexpr size_t kPairs = 150, kMostFloats = 40'000;
+  cuda::CodecScratch scratch(spec, kPairs, kMostFloats);
+  std::vector<std::unique_ptr<OnDevice<float>>> values, residuals;
+  std::vector<std::unique_ptr<OnDevice<std::byte>>> bytes;
+  std::vector<Floats> expected_residuals;
+  std::vector<Bytes> expected;
+  std::vector<Packing> packings;
+  for (size_t pair = 0; pair < kPairs; ++pair) {
+    const size_t size = pair == 0 ? kMostFloats : 1 + random() % (pair % 7 == 0 ? kMostFloats : 50);
+    const Floats drawn = RandomFloats(size, random);
+    expected_residuals.push_back(RandomFloats(size, random));
+    expected.emplace_back(EncodedBytes(spec, static_cast<int64_t>(size)));
+    values.push_back(std::make_unique<OnDevice<float>>(drawn));
+    residuals.push_back(std::make_unique<OnDevice<float>>(expected_residuals.back()));
+    bytes.push_back(std::make_unique<OnDevice<std::byte>>(expected.back()));
+    packings.push_back({values.back()->span(), residuals.back()->span(), bytes.back()->span()});
+    Encode(spec, drawn, expected_residuals.back(), expected.back());
+  }
+  cuda::Encode(spec, packings, scratch, kDefaultStream);
+  for (size_t pair = 0; pair < kPairs; ++pair) {
+    ASSERT_EQ(bytes[pair]->Values(), expected[pair]) << "pair " << pair;
+    ASSERT_NO_FATAL_FAILURE(ExpectSameBits(residuals[pair]->Values(), expected_residuals[pair]));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CodecOnDevice, testing::ValuesIn(kAll));

@@ -57,6 +57,7 @@ TEST_P(FeedbackOnGpu, PacksTheHostsBytes) {
                       static_cast<int64_t>(begins[c] + layers[layer] - ends[layer]), residual,
                       place.first(bytes)});
   }
+  const std::unique_ptr<DeviceEvent> there = device->MakeEvent();
   FeedbackStaging stage(chunks, {device.get(), packer.get()}, blobs);
   for (int iteration = 0; iteration < 3; ++iteration) {
     Floats gradient;
@@ -67,7 +68,9 @@ TEST_P(FeedbackOnGpu, PacksTheHostsBytes) {
           cudaMemcpyAsync(memory[l]->span().data(), of_layer.data(), layers[l] * sizeof(float),
                           cudaMemcpyHostToDevice, static_cast<cudaStream_t>(stream)),
           "copy");
-      stage.Send(static_cast<int>(l));
+      device->Record(*there, stream);
+      const int layer = static_cast<int>(l);
+      stage.Send({&layer, 1}, *there);
     }
     if (iteration == 2) {
       for (int l = 0; l < static_cast<int>(layers.size()); ++l) stage.CopyToHost(l);

@@ -21,10 +21,9 @@ namespace {
 class CountingPacker : public HostGradientPacker {
  public:
   using HostGradientPacker::HostGradientPacker;
-  void Pack(const Codec& codec, std::span<const float> floats, std::span<float> residual,
-            std::span<std::byte> packed, DeviceStream stream) override {
-    ++calls;
-    HostGradientPacker::Pack(codec, floats, residual, packed, stream);
+  void Pack(const Codec& codec, std::span<const Packing> packings, DeviceStream stream) override {
+    calls += static_cast<int64_t>(packings.size());
+    HostGradientPacker::Pack(codec, packings, stream);
   }
   int64_t calls = 0;
 };

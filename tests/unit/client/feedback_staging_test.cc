@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "core/random.h"
 #include "device/host_device.h"
@@ -113,6 +115,9 @@ TEST_P(FeedbackStageTest, PacksTheHostsBytes) {
   FeedbackStaging stage(chunks, {&device, &packer}, blobs);
   EXPECT_EQ(stage.empty(), pairs.empty());
   const DeviceStream stream = device.copy_stream(CopyDirection::kToHost);
+  const DeviceStream compute = device.MakeStream();
+  const std::unique_ptr<DeviceEvent> there = device.MakeEvent();
+  std::vector<int> bucket;
 
   for (int iteration = 0; iteration < 4; ++iteration) {
     Floats next(floats);
@@ -122,9 +127,14 @@ TEST_P(FeedbackStageTest, PacksTheHostsBytes) {
     if (random.Chance(0.5)) std::swap(order.front(), order.back());
     for (const int layer : order) {
       const float* const from = next.data() + (whole[layer].data() - gradient.data());
-      device.Run(stream, [=, to = whole[layer]] { std::copy_n(from, to.size(), to.begin()); });
-      if (stage.Has(layer)) stage.Send(layer);
+      device.Run(compute, [=, to = whole[layer]] { std::copy_n(from, to.size(), to.begin()); });
+      device.Record(*there, compute);
+      bucket.push_back(layer);
+      if (random.Chance(0.4)) continue;
+      stage.Send(bucket, *there);
+      bucket.clear();
     }
+    stage.Send(std::exchange(bucket, {}), *there);
     const bool read = random.Chance(0.5);
     for (int l = 0; read && l < static_cast<int>(layers.size()); ++l) {
       stage.CopyToHost(l);
@@ -142,6 +152,47 @@ TEST_P(FeedbackStageTest, PacksTheHostsBytes) {
       }
     }
   }
+}
+
+// The second bucket is packed while the first is copied, which waits for that here; the third not
+// before the first has left its place.
+TEST(FeedbackStagingTest, PacksWhileItCopies) {
+  constexpr size_t kFloats = 100;
+  constexpr int kLayers = 3;
+  const Codec codec{.type = CodecType::kInt8};
+  std::promise<void> second_is_packed;
+  std::atomic<int> packed = 0, copied = 0;
+  std::atomic<bool> in_time = false;
+  HostDevice::Options options;
+  options.before_copy = [&](CopyDirection, size_t bytes) {
+    if (bytes == kFloats * sizeof(float)) return;  // a residual
+    if (copied++ > 0) return;
+    in_time = second_is_packed.get_future().wait_for(std::chrono::seconds(30)) ==
+              std::future_status::ready;
+    EXPECT_EQ(packed, 2) << "the third was packed over what is being copied";
+  };
+  HostDevice device(options);
+  HostGradientPacker packer(device);
+  std::vector<Floats> gradients(kLayers, Floats(kFloats, 1.0F)), residuals = gradients;
+  std::vector<Bytes> bytes(kLayers, Bytes(EncodedBytes(codec, kFloats)));
+  std::vector<PackedChunk> chunks;
+  std::vector<std::vector<std::span<float>>> blobs;
+  for (int l = 0; l < kLayers; ++l) {
+    blobs.push_back({gradients[l]});
+    chunks.push_back({codec, l, 0, residuals[l], bytes[l]});
+  }
+  FeedbackStaging stage(chunks, {&device, &packer}, blobs);
+  const std::unique_ptr<DeviceEvent> there = device.MakeEvent();
+  for (int l = 0; l < kLayers; ++l) {
+    stage.Send({&l, 1}, *there);
+    device.Run(device.packing_stream(), [&] {
+      if (++packed == 2) second_is_packed.set_value();
+    });
+  }
+  device.Synchronize(device.copy_stream(CopyDirection::kToHost));
+  device.Check();
+  EXPECT_TRUE(in_time);
+  EXPECT_EQ(bytes[0], bytes[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, FeedbackStageTest, testing::Range(0, 40));
