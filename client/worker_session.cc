@@ -133,6 +133,9 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
         "communication.local_steps: this program exchanges gradients in every step; use 1, or a "
         "program of your own with poseidon_torch.DiLoCo");
   }
+  AwaitSchedulerName(job.cluster(), [this] {
+    if (options_.interrupted && options_.interrupted()) throw Interrupted();
+  });
   const std::string host =
       options_.host.empty() ? FindPublicHost(job.cluster().scheduler_host()) : options_.host;
   if (job.has_monitor()) timeline_.emplace();

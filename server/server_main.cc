@@ -85,6 +85,9 @@ ExitCode Run() {
   const JobConfig config = ReadJobConfig(FLAGS_config);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   Interruption interruption;
+  AwaitSchedulerName(config.job.cluster(), [&] {
+    if (interruption.Pending()) throw Interrupted();
+  });
   const std::string host =
       FLAGS_host.empty() ? FindPublicHost(config.job.cluster().scheduler_host()) : FLAGS_host;
   Trace trace("server", kTraceEvents);

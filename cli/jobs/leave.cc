@@ -86,7 +86,7 @@ ExitCode LeaveVerb() {
   runtime.Attach(
       kControlLane,
       std::make_unique<LeaveRequester>(
-          std::move(request), ResolvedSchedulerEndpoint(job.cluster(), kControlLane), kDeadline));
+          std::move(request), SchedulerAddress(job.cluster()).Endpoint(kControlLane), kDeadline));
   runtime.Start();
   const wire::End end = Await(runtime, interruption);
   runtime.Stop();

@@ -24,13 +24,14 @@ std::string WithoutBrackets(const std::string& host) {
   return bracketed ? host.substr(1, host.size() - 2) : host;
 }
 
-std::vector<ip::address> AddressesOf(const std::string& host, boost::system::error_code& error) {
+std::vector<ip::address> Resolve(const std::string& host, boost::system::error_code& error) {
   boost::asio::io_context context;
   udp::resolver resolver(context);
   std::vector<ip::address> addresses;
   for (const auto& found : resolver.resolve(WithoutBrackets(host), "", error)) {
     addresses.push_back(found.endpoint().address());
   }
+  std::ranges::stable_partition(addresses, [](const ip::address& one) { return one.is_v4(); });
   return addresses;
 }
 
@@ -38,14 +39,19 @@ std::vector<ip::address> AddressesOf(const std::string& host, boost::system::err
 
 std::string ResolveHost(const std::string& host, const std::string& what) {
   boost::system::error_code error;
-  const std::vector<ip::address> addresses = AddressesOf(host, error);
+  const std::vector<ip::address> addresses = Resolve(host, error);
   if (addresses.empty()) {
     throw ConfigError("can't resolve " + what + " \"" + host + "\": " + error.message() +
                       "; name a machine that DNS or /etc/hosts has, or an address");
   }
-  const auto first_v4 =
-      std::ranges::find_if(addresses, [](const ip::address& one) { return one.is_v4(); });
-  return (first_v4 != addresses.end() ? *first_v4 : addresses.front()).to_string();
+  return addresses.front().to_string();
+}
+
+std::vector<std::string> AddressesOf(const std::string& host) {
+  boost::system::error_code error;
+  std::vector<std::string> addresses;
+  for (const ip::address& one : Resolve(host, error)) addresses.push_back(one.to_string());
+  return addresses;
 }
 
 std::optional<std::string> OwnAddressTowards(const std::string& address) {
@@ -62,7 +68,7 @@ std::optional<std::string> OwnAddressTowards(const std::string& address) {
 
 bool IsOwnAddress(const std::string& host) {
   boost::system::error_code error;
-  const std::vector<ip::address> addresses = AddressesOf(host, error);
+  const std::vector<ip::address> addresses = Resolve(host, error);
   boost::asio::io_context context;
   return std::ranges::any_of(addresses, [&](const ip::address& address) {
     // Only an address of this machine can be bound.

@@ -3,8 +3,13 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace poseidon {
+
+// All addresses of a name or an address, IPv4 ones first; none if it can't be resolved. May wait
+// for a name server.
+std::vector<std::string> AddressesOf(const std::string& host);
 
 // The address of a name or an address: its first IPv4 one, else its first IPv6 one. "[::1]" is
 // "::1". May wait for a name server. Throws ConfigError that calls the host `what`, as in "can't

@@ -1,6 +1,6 @@
 """Images per second of training on one core: stock BVLC Caffe, our worker, and that Caffe as a worker.
 
-  caffe_compare.py --caffe=PATH --bin=DIR [--rounds=3] [--core=0] [--nets=lenet,cifar10_quick,alexnet]
+  caffe_compare.py --caffe=PATH --bin=DIR [--rounds=3] [--core=0] [--nets=lenet,resnet50,...]
 
 --caffe is a `caffe` program (that uses libcaffe.so, or the last column stays empty), --bin the programs of
 a build with that Caffe. Every program trains the same net with the same solver on blobs of constants,
@@ -50,7 +50,8 @@ def norm(top):
 
 
 # name: (batch, record, iterations, layers). LeNet and CIFAR-10 quick as in Caffe's examples; AlexNet:
-# Krizhevsky, Sutskever, Hinton, NIPS 2012, in Caffe's order of pooling and normalisation.
+# Krizhevsky, Sutskever, Hinton, NIPS 2012, in Caffe's order of pooling and normalisation. A net without
+# layers here is that of configs/models.
 NETS = {
     "lenet": (
         64,
@@ -113,7 +114,12 @@ NETS = {
             inner_product("scores", 1000),
         ],
     ),
+    "googlenet": (8, (3, 224, 224), 4, []),
+    "resnet50": (8, (3, 224, 224), 4, []),
 }
+
+MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../configs/models")
+DATA_LAYER = re.compile(r'^layer \{\n  name: "data"\n.*?^\}\n', re.MULTILINE | re.DOTALL)
 
 STAMP = re.compile(r"^I(\d{8} \d\d:\d\d:\d\d\.\d+) .*\] Iteration (\d+)[ ,]", re.MULTILINE)
 
@@ -129,6 +135,11 @@ def net_text(name):
         f"dummy_data_param {{ {shapes} data_filler {{ type: 'constant' value: 0.5 }} "
         "data_filler { type: 'constant' value: 0 } } }\n"
     )
+    if not layers:
+        with open(f"{MODELS}/{name}/net.prototxt", encoding="utf-8") as file:
+            shipped, removed = DATA_LAYER.subn("", re.sub(r"^name:.*\n", "", file.read(), flags=re.M))
+        assert removed == 2, f"{removed} data layers"
+        return text + shipped
     bottom = "data"
     for number, (kind, top, fields) in enumerate(layers):
         top = bottom if top == "=" else top

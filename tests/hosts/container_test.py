@@ -1,6 +1,5 @@
 """A job in containers of the image of deploy/container, as docs/deploy.md starts it. Slow; the image must be there."""
 
-import ipaddress
 import json
 import os
 import shutil
@@ -17,7 +16,8 @@ cluster { workers: 2 servers: 1 scheduler_host: "scheduler" }
 security { key_file: "keys/job.key" }
 training { solver: "/usr/share/poseidon/configs/models/lenet/solver.prototxt" threads: 1 }
 """
-NODES = {"scheduler": "scheduler", "server0": "server", "worker0": "worker", "worker1": "worker"}
+# In the order of their start: the scheduler's name is known last.
+NODES = {"server0": "server", "worker0": "worker", "worker1": "worker", "scheduler": "scheduler"}
 
 
 def podman(*words, check=True):
@@ -36,9 +36,6 @@ class ContainerTest(cluster.ClusterTest):
         self.network = f"poseidon-test-{os.getpid()}"
         podman("network", "create", self.network)
         self.addCleanup(podman, "network", "rm", "--force", self.network)
-        network = json.loads(podman("network", "inspect", self.network).stdout)[0]
-        subnet = ipaddress.ip_network(network["subnets"][0]["subnet"])
-        self.address = str(subnet[100])  # behind those that containers get by themselves
 
     def name_of(self, name):
         return f"{self.network}-{name}"
@@ -70,17 +67,24 @@ class ContainerTest(cluster.ClusterTest):
         self.assertEqual(data.wait(), cluster.SUCCESS)
         containers = {}
         for name, role in NODES.items():
-            words = [f"poseidon_{role}", "--config=job.prototxt"]
-            options = ()
-            if role == "scheduler":
-                words.append("--out=results")
-                options = (f"--ip={self.address}",)
-            else:
-                words.append(f"--rank={name[-1]}")
-            containers[name] = self.run_container(name, *words, options=options)
-            if role == "scheduler":
-                containers[name].await_output("waiting for 2 worker")
+            own = "--out=results" if role == "scheduler" else f"--rank={name[-1]}"
+            containers[name] = self.run_container(
+                name, f"poseidon_{role}", "--config=job.prototxt", own
+            )
+            if role != "scheduler":
+                containers[name].await_output('resolve cluster.scheduler_host "scheduler"')
         return containers
+
+    def address_of(self, name):
+        container = json.loads(podman("inspect", self.name_of(name)).stdout)[0]
+        return container["NetworkSettings"]["Networks"][self.network]["IPAddress"]
+
+    def take(self, address):
+        """So that the container which had it gets another one when it is started again."""
+        other = self.name_of(address)
+        self.addCleanup(podman, "rm", "--force", "--ignore", other)
+        place = (f"--network={self.network}", f"--ip={address}")
+        podman("run", "--detach", f"--name={other}", *place, IMAGE, "sleep", "infinity")
 
     @cluster.slow
     def test_a_job_with_a_key_trains(self):
@@ -100,11 +104,14 @@ class ContainerTest(cluster.ClusterTest):
             ("worker1", "goes on from iteration .*\n(.*\n)*iteration "),
             ("scheduler", "training went on without a scheduler\n(.*\n)*iteration "),
         ):
+            address = self.address_of(name)
             podman("kill", self.name_of(name))
             containers[name].wait()
+            self.take(address)
             words = ["podman", "start", "--attach", self.name_of(name)]
             containers[name] = self.spawn(f"{name}-again", words)
             containers["scheduler"].await_output(again)
+            self.assertNotEqual(self.address_of(name), address)
         podman("kill", "--signal=TERM", self.name_of("scheduler"))
         for name, container in containers.items():
             self.assertEqual(container.wait(), cluster.INTERRUPTED, name)

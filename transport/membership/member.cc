@@ -10,6 +10,13 @@ namespace poseidon {
 namespace {
 
 constexpr TimerId kRegisterTimer = 1;
+constexpr TimerId kFollowTimer = 2;
+// While a node waits for the scheduler, its name is looked up so rarely that a name server does not
+// notice a thousand nodes.
+constexpr Duration kLookUpPause = Seconds(5);
+// From one look for what a name server has answered to the next: much less than a heartbeat's
+// deadline, at which a scheduler gives up who does not answer it.
+constexpr Duration kFollowInterval = Seconds(0.05);
 // Until it is admitted: often enough that nobody waits for it, rarely enough that thousands of
 // nodes do not load the scheduler.
 constexpr Duration kRegisterInterval = Seconds(1);
@@ -51,11 +58,34 @@ wire::End MakeEnd(ExitCode code, const std::string& reason) {
   return end;
 }
 
-void Member::Start(Outbox& outbox) {
+void Member::SetSchedulerRoutes(Outbox& outbox) const {
   outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint,
                            options_.heartbeat.allowed_silence()});
   outbox.routes.push_back(
       {{SchedulerControl().node, kHeartbeatLane}, options_.scheduler_heartbeat_endpoint});
+}
+
+void Member::LookUpScheduler(Outbox& outbox) {
+  if (options_.scheduler_address == nullptr) return;
+  last_look_up_ = outbox.now;
+  options_.scheduler_address->LookUp();
+  outbox.SetTimer(kFollowTimer, kFollowInterval);
+}
+
+void Member::FollowScheduler(Outbox& outbox) {
+  SchedulerAddress* const address = options_.scheduler_address.get();
+  if (address->is_looking_up()) return outbox.SetTimer(kFollowTimer, kFollowInterval);
+  if (!address->TakeChange()) return;
+  options_.scheduler_control_endpoint = address->Endpoint(kControlLane);
+  options_.scheduler_heartbeat_endpoint = address->Endpoint(kHeartbeatLane);
+  LOG(INFO) << "the scheduler at " << options_.scheduler << " has another address now, "
+            << options_.scheduler_control_endpoint;
+  SetSchedulerRoutes(outbox);
+  if (waits_for_scheduler()) SendRegister(outbox);
+}
+
+void Member::Start(Outbox& outbox) {
+  SetSchedulerRoutes(outbox);
   last_answer_ = outbox.now;
   SendRegister(outbox);
 }
@@ -82,7 +112,8 @@ void Member::SendRegister(Outbox& outbox) {
 }
 
 void Member::OnTimer(TimerId timer, Outbox& outbox) {
-  if (timer != kRegisterTimer || (joined_ && !orphaned_) || ended_) return;
+  if (timer == kFollowTimer && !ended_) return FollowScheduler(outbox);
+  if (timer != kRegisterTimer || !waits_for_scheduler()) return;
   // Until it is admitted a node waits for a scheduler that may not be started yet; afterwards for
   // one that answers every registration.
   Duration allowed = admitted_ ? options_.heartbeat.allowed_silence() : options_.join_deadline;
@@ -90,6 +121,7 @@ void Member::OnTimer(TimerId timer, Outbox& outbox) {
   if (admitted_ && options_.scheduler_deadline) allowed = *options_.scheduler_deadline;
   if (outbox.now - last_answer_ > allowed) return GiveUpWaiting(allowed, outbox);
   WarnOfSilence(outbox.now);
+  if (outbox.now - last_look_up_ >= kLookUpPause) LookUpScheduler(outbox);
   SendRegister(outbox);
 }
 
@@ -221,6 +253,8 @@ void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
   // answer to the next one says both.
   if (view.epoch() == 0 || rank_ < 0) return;
   if (joined_ && view.epoch() != epoch_ && !IsLater(view)) return;
+  // It may be of another scheduler, whom this node has to answer.
+  if (joined_) LookUpScheduler(outbox);
   joined_ = true;
   orphaned_ = false;
   epoch_ = view.epoch();

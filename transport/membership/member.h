@@ -20,6 +20,7 @@
 #include "proto/wire.pb.h"
 #include "transport/actor.h"
 #include "transport/membership/heartbeat.h"
+#include "transport/membership/scheduler_address.h"
 #include "transport/membership/shared_messages.h"
 
 namespace poseidon {
@@ -33,6 +34,9 @@ struct MemberOptions {
   std::string scheduler;               // what messages call it: "tcp://node0:9700"
   std::string scheduler_control_endpoint;
   std::string scheduler_heartbeat_endpoint;
+  // Asked while the scheduler is silent, and when another one has taken its place; null where its
+  // address stays.
+  std::shared_ptr<SchedulerAddress> scheduler_address;
   uint64_t incarnation = 0;      // random, drawn by the program
   uint64_t job_fingerprint = 0;  // of the job config
   // That config, for a refusal that says what differs; null where nobody will read it.
@@ -83,6 +87,11 @@ class Member {
   void End(const wire::End& end, Outbox& outbox);
 
  private:
+  void SetSchedulerRoutes(Outbox& outbox) const;
+  // Has the scheduler's name looked up, and goes where it leads.
+  void LookUpScheduler(Outbox& outbox);
+  void FollowScheduler(Outbox& outbox);
+  bool waits_for_scheduler() const { return (!joined_ || orphaned_) && !ended_; }
   void SendRegister(Outbox& outbox);
   // Logs, ever more rarely, that nobody has answered yet.
   void WarnOfSilence(Time now);
@@ -106,6 +115,7 @@ class Member {
   bool orphaned_ = false;  // has joined, and the scheduler is silent
   bool ended_ = false;
   Time last_answer_{};
+  Time last_look_up_{};
   Duration next_warning_ = Seconds(5);  // of silence
 };
 

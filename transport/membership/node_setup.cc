@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
+#include "core/steady_now.h"
 #include "proto/job_config.h"
 #include "proto/lanes.h"
 
@@ -24,12 +25,8 @@ constexpr int kDeadlinesToPause = 4;
 // four megabytes.
 constexpr int kTracedEvents = 65536;
 
-constexpr const char* kSchedulerHost = "cluster.scheduler_host";
-
-// "tcp://host:port" of one of the scheduler's lanes.
-std::string SchedulerEndpoint(const Cluster& cluster, const std::string& host, int lane) {
-  return "tcp://" + HostAndPort{host, cluster.scheduler_port() + lane}.ToString();
-}
+// From one try to find the scheduler's name to the next.
+constexpr Duration kNamePause = Seconds(1);
 
 void SetSecurity(const Security& security, ZmqOptions& options) {
   options.allowed.assign(security.allow().begin(), security.allow().end());
@@ -56,7 +53,7 @@ std::string ResolveOwnHost(const std::string& host) {
 }  // namespace
 
 std::string FindPublicHost(const std::string& scheduler_host) {
-  const auto own = OwnAddressTowards(ResolveHost(scheduler_host, kSchedulerHost));
+  const auto own = OwnAddressTowards(ResolveHost(scheduler_host, kSchedulerHostField));
   if (own) return *own;
   throw ConfigError("no route to cluster.scheduler_host \"" + scheduler_host +
                     "\"; is the network up?");
@@ -100,8 +97,23 @@ ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host) {
   return options;
 }
 
-std::string ResolvedSchedulerEndpoint(const Cluster& cluster, int lane) {
-  return SchedulerEndpoint(cluster, ResolveHost(cluster.scheduler_host(), kSchedulerHost), lane);
+void AwaitSchedulerName(const Cluster& cluster, const std::function<void()>& interrupted) {
+  const Time deadline = SteadyNow() + Seconds(cluster.join_deadline_seconds());
+  for (bool said = false;; said = true) {
+    try {
+      ResolveHost(cluster.scheduler_host(), kSchedulerHostField);
+      return;
+    } catch (const ConfigError& error) {
+      if (SteadyNow() >= deadline) throw;
+      if (!said) {
+        LOG(WARNING) << error.what()
+                     << "; it may have that name only when it is started: trying for "
+                     << cluster.join_deadline_seconds() << " s";
+      }
+    }
+    interrupted();
+    std::this_thread::sleep_for(kNamePause);
+  }
 }
 
 MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role role,
@@ -116,10 +128,12 @@ MemberOptions NodeMemberOptions(const Job& job, uint64_t job_fingerprint, Role r
   options.host = public_host;
   options.pid = getpid();
   options.endpoints = runtime.endpoints();
+  const Cluster& cluster = job.cluster();
   options.scheduler =
-      SchedulerEndpoint(job.cluster(), job.cluster().scheduler_host(), kControlLane);
-  options.scheduler_control_endpoint = ResolvedSchedulerEndpoint(job.cluster(), kControlLane);
-  options.scheduler_heartbeat_endpoint = ResolvedSchedulerEndpoint(job.cluster(), kHeartbeatLane);
+      "tcp://" + HostAndPort{cluster.scheduler_host(), cluster.scheduler_port()}.ToString();
+  options.scheduler_address = std::make_shared<SchedulerAddress>(cluster);
+  options.scheduler_control_endpoint = options.scheduler_address->Endpoint(kControlLane);
+  options.scheduler_heartbeat_endpoint = options.scheduler_address->Endpoint(kHeartbeatLane);
   options.incarnation = DrawRandom();
   options.job_fingerprint = job_fingerprint;
   options.job = std::make_shared<const Job>(WithoutKey(job));

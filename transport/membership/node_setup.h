@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -36,11 +37,11 @@ Duration PauseDeadline(const Job& job);
 // other machines reach the node and job.security neither has a key nor says who may connect.
 ZmqOptions NodeZmqOptions(const Job& job, const std::string& public_host);
 
-// "tcp://host:port" of one of the scheduler's lanes, with the host's address: resolved once, for
-// ZeroMQ would ask again whenever it connects anew, in the thread that carries all connections, and
-// behind a link that is cut the resolver's own deadlines hold up the end. Throws ConfigError if
-// cluster.scheduler_host can't be resolved.
-std::string ResolvedSchedulerEndpoint(const Cluster& cluster, int lane);
+// Returns when cluster.scheduler_host can be resolved: DNS, and networks of containers, may know a
+// name only from when its owner runs, and a node may be started first. Says what it waits for.
+// Throws ConfigError as ResolveHost after cluster.join_deadline_seconds, and what `interrupted`
+// throws, which is called between tries.
+void AwaitSchedulerName(const Cluster& cluster, const std::function<void()>& interrupted);
 
 // Draws an incarnation at random, resolves cluster.scheduler_host, and logs whom the node will ask.
 // `runtime` is bound; nothing is sent yet. Throws ConfigError if `wanted_rank` is below -1 or the

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
@@ -96,6 +99,77 @@ TEST_F(MemberTest, RegistersAgainAndAgain) {
     outbox_.now += *timer.delay;
     member_.OnTimer(timer.id, outbox_);
   }
+}
+
+// A member whose scheduler's name leads to `address` whenever it is looked up; runs its timers
+// until it goes there.
+class FollowingMember {
+ public:
+  explicit FollowingMember(const std::string& address) : member_(WithName(address)) {
+    outbox_.now = Time(Seconds(1000));
+    member_.Start(outbox_);
+    outbox_.routes.clear();
+  }
+
+  Member& member() { return member_; }
+  Outbox& outbox() { return outbox_; }
+  // Those of the scheduler, as they were set then; none if they stay as they are.
+  std::vector<Outbox::Route> RunTimers() {
+    for (int fired = 0; outbox_.routes.empty() && fired < 500; ++fired) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::vector<Outbox::Timer> timers = std::exchange(outbox_.timers, {});
+      for (const Outbox::Timer& timer : timers) {
+        if (!timer.delay) continue;
+        outbox_.now += *timer.delay;
+        member_.OnTimer(timer.id, outbox_);
+      }
+    }
+    return std::exchange(outbox_.routes, {});
+  }
+
+ private:
+  static MemberOptions WithName(const std::string& address) {
+    Cluster cluster;
+    cluster.set_scheduler_host("there");
+    cluster.set_scheduler_port(9700);
+    MemberOptions options = Options();
+    options.join_deadline = Seconds(1e6);
+    options.scheduler_address = std::make_shared<SchedulerAddress>(
+        cluster, "10.0.0.1", [=](const std::string&) { return std::vector{address}; });
+    return options;
+  }
+
+  Member member_;
+  Outbox outbox_;
+};
+
+void ExpectRoutesTo(const std::string& address, const std::vector<Outbox::Route>& routes) {
+  ASSERT_EQ(routes.size(), 2U);
+  EXPECT_EQ(routes[0].to, kSchedulerControl);
+  EXPECT_EQ(routes[0].endpoint, "tcp://" + address + ":9700");
+  EXPECT_TRUE(routes[0].lost_after) << "as of the first address";
+  EXPECT_EQ(routes[1].to.lane, kHeartbeatLane);
+  EXPECT_EQ(routes[1].endpoint, "tcp://" + address + ":9701");
+}
+
+TEST_F(MemberTest, FollowsTheSchedulersNameWhileItIsSilent) {
+  FollowingMember following("10.0.0.2");
+  ExpectRoutesTo("10.0.0.2", following.RunTimers());
+  EXPECT_TRUE(following.RunTimers().empty()) << "it is there";
+}
+
+TEST_F(MemberTest, FollowsTheSchedulersNameWhenAnotherOneHasTakenItsPlace) {
+  FollowingMember following("10.0.0.2");
+  wire::View view = CompleteView();
+  view.set_base(kEpoch);
+  following.member().OnMessage(FromScheduler(MessageKind::kView, view, kEpoch), following.outbox());
+  following.outbox().Clear();
+  EXPECT_TRUE(following.RunTimers().empty()) << "the scheduler is not silent";
+  view.set_epoch(kEpoch + 1);
+  following.member().OnMessage(FromScheduler(MessageKind::kView, view, kEpoch + 1),
+                               following.outbox());
+  following.outbox().routes.clear();
+  ExpectRoutesTo("10.0.0.2", following.RunTimers());
 }
 
 TEST_F(MemberTest, JoinsWithTheCompleteViewOnce) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/program.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -34,6 +35,27 @@ TEST(NodeZmqOptions, KeepANameThatIsLoopbackHereOnly) {
 TEST(NodeZmqOptions, NameAHostThatCanNotBeResolved) {
   EXPECT_THAT(MessageOf<ConfigError>([] { NodeZmqOptions(OpenJob(), "no such host"); }),
               HasSubstr("the other nodes are to reach this one there"));
+}
+
+Cluster ClusterAt(const std::string& host, double join_deadline) {
+  Cluster cluster;
+  cluster.set_scheduler_host(host);
+  cluster.set_join_deadline_seconds(join_deadline);
+  return cluster;
+}
+
+TEST(AwaitSchedulerName, WaitsUntilTheDeadline) {
+  AwaitSchedulerName(ClusterAt("localhost", 60), [] { FAIL() << "the name is known"; });
+  int asked = 0;
+  const auto wait = [&] { AwaitSchedulerName(ClusterAt("no such host", 1.5), [&] { ++asked; }); };
+  EXPECT_THAT(MessageOf<ConfigError>(wait),
+              HasSubstr("can't resolve cluster.scheduler_host \"no such host\": "));
+  EXPECT_EQ(asked, 2);
+}
+
+TEST(AwaitSchedulerName, CanBeInterrupted) {
+  EXPECT_THROW(AwaitSchedulerName(ClusterAt("no such host", 60), [] { throw Interrupted(); }),
+               Error);
 }
 
 }  // namespace
