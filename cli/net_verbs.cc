@@ -9,6 +9,7 @@
 
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
+#include "core/arithmetic/blas_core.h"
 #include "core/process/program_directory.h"
 
 namespace poseidon {
@@ -23,6 +24,7 @@ ExitCode Become(std::vector<std::string> arguments) {
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
   pointers.push_back(nullptr);
+  TellBetterBlasCore();
   execv(pointers[0], pointers.data());
   throw Error(ExitCode::kFailure, "can't start " + arguments[0] + ": " + std::strerror(errno) +
                                       "; it is part of builds with libtorch");

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/arithmetic/blas_core.h"
 #include "core/error.h"
 #include "core/process/program_directory.h"
 #include "worker/replay_config.h"
@@ -32,6 +33,7 @@ int BecomeTorchWorker(const std::string& config, const std::vector<char*>& argum
   // although the job's are fewer. No other thread reads the environment.
   setenv("OPENBLAS_NUM_THREADS", std::to_string(std::max(1, training.threads())).c_str(),
          /*overwrite=*/0);
+  TellBetterBlasCore();
   execv(TorchWorker().c_str(), arguments.data());
   return errno;
 }

@@ -1,0 +1,42 @@
+#include "core/arithmetic/blas_core.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+namespace poseidon {
+namespace {
+
+TEST(BlasCore, IsBetterOnlyForAProcessorThatOpenBlasDoesNotKnow) {
+  for (const bool has_avx2 : {false, true}) {
+    for (const bool has_avx512 : {false, true}) {
+      for (const char* known : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "Sandybridge"}) {
+        EXPECT_EQ(BetterBlasCore(known, has_avx2, has_avx512), std::nullopt) << known;
+      }
+    }
+  }
+  EXPECT_EQ(BetterBlasCore("Prescott", false, false), std::nullopt);  // it is that old
+  EXPECT_EQ(BetterBlasCore("Prescott", true, false), "Haswell");
+  EXPECT_EQ(BetterBlasCore("Prescott", true, true), "SkylakeX");
+}
+
+// Told so, the library has them: the name is one that it knows.
+TEST(BlasCore, IsTakenByAProgramThatIsToldSo) {
+  const std::optional<std::string> better = BetterBlasCore();
+  if (!better) GTEST_SKIP() << "OpenBLAS knows this processor";
+  const std::string command = "OPENBLAS_CORETYPE=" + *better + " OPENBLAS_VERBOSE=2 /proc/" +
+                              std::to_string(getpid()) + "/exe --gtest_list_tests 2>&1 >/dev/null";
+  std::FILE* const output = popen(command.c_str(), "r");
+  ASSERT_NE(output, nullptr);
+  std::array<char, 4096> text{};
+  const size_t size = std::fread(text.data(), 1, text.size() - 1, output);
+  pclose(output);
+  EXPECT_NE(std::string(text.data(), size).find("Core: " + *better), std::string::npos)
+      << text.data();
+}
+
+}  // namespace
+}  // namespace poseidon
