@@ -5,10 +5,10 @@
 //
 // A stream is work in order; events order streams among each other. Each device has two streams of
 // its own for copies, one a direction, so that both directions of its bus are used at once, one for
-// packing gradients and one for updates of parameters, which copies of other layers need not wait
-// for, and one for copies of batches, so that neither they nor parameters wait for the other. The
-// others are the program's ("compute"). Nothing here but Await and Allocate waits on the host for a
-// stream or the device that has not failed.
+// packing gradients with error feedback and one for updates of parameters, which copies of other
+// layers need not wait for, and one for copies of batches, so that neither they nor parameters wait
+// for the other. The others are the program's ("compute"). Nothing here but Await and Allocate
+// waits on the host for a stream or the device that has not failed.
 //
 // Thread safety: any thread may call any function. Those of a stream take effect in the order of
 // the calls.

@@ -8,28 +8,19 @@
 namespace poseidon {
 namespace {
 
-// KV pairs that are packed together: kernels that pack many keep a GPU busy with small ones, and
-// with 64 of 2 MiB, room for what is packed is 32 MiB in INT8.
+// KV pairs that are packed together, at the most: as many as TOP_K's kernels take at once.
 constexpr size_t kMostTogether = 64;
+// And so many bytes of what is packed, or gathered before, unless one pair has more: 64 pairs of
+// 2 MiB in INT8. More would not keep a GPU busier, and its memory is the model's.
+constexpr size_t kMostBytes = size_t{32} << 20U;
 
 // Where a pair begins in the room: as kernels read and write fours.
 constexpr size_t kAlignment = 16;
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// So many of these as are packed together, at the most.
-struct Largest {
-  size_t all = 0;
-  size_t one = 0;
-  size_t count = 0;
-
-  void Add(size_t size) {
-    all += size;
-    one = std::max(one, size);
-    ++count;
-  }
-  size_t together() const { return std::min(all, one * kMostTogether); }
-};
+// Room for one, for all, or for as many as may be packed together.
+size_t RoomFor(size_t largest, size_t all) { return std::min(all, std::max(largest, kMostBytes)); }
 
 std::span<float> Floats(const DeviceMemory& memory, size_t begin, size_t count) {
   return {reinterpret_cast<float*>(memory.get()) + begin, count};
@@ -69,24 +60,25 @@ void FeedbackStaging::FindPieces(size_t c,
 }
 
 void FeedbackStaging::Allocate() {
-  Largest floats, packed, gathered;
+  size_t floats = 0;
+  Size largest, all;
   for (const Chunk& chunk : chunks_) {
-    const size_t size = chunk.host.residual.size();
-    floats.Add(size);
-    packed.Add(Aligned(chunk.host.bytes.size()));
-    if (chunk.pieces.size() > 1) gathered.Add(size);
+    const Size size = SizeOf(chunk);
+    largest = {std::max(largest.packed, size.packed), std::max(largest.gathered, size.gathered)};
+    all = {all.packed + size.packed, all.gathered + size.gathered};
+    floats += chunk.host.residual.size();
+    replica_.packer->Reserve(chunk.host.codec, std::min(chunks_.size(), kMostTogether),
+                             chunk.host.residual.size());
   }
-  for (const Chunk& chunk : chunks_) {
-    replica_.packer->Reserve(chunk.host.codec, std::min(floats.count, kMostTogether), floats.one);
-  }
+  room_ = {RoomFor(largest.packed, all.packed), RoomFor(largest.gathered, all.gathered)};
   Device& device = *replica_.device;
-  residuals_ = device.Allocate(floats.all * sizeof(float));
+  residuals_ = device.Allocate(floats * sizeof(float));
   for (Room& room : rooms_) {
-    room = {.packed = device.Allocate(packed.together()),
+    room = {.packed = device.Allocate(room_.packed),
             .is_packed = device.MakeEvent(),
             .is_copied = device.MakeEvent()};
   }
-  if (gathered.count > 0) gathered_ = device.Allocate(gathered.together() * sizeof(float));
+  if (room_.gathered > 0) gathered_ = device.Allocate(room_.gathered);
   size_t begin = 0;
   for (Chunk& chunk : chunks_) {
     const std::span<float> host = chunk.host.residual;
@@ -94,6 +86,11 @@ void FeedbackStaging::Allocate() {
     begin += host.size();
     device.Copy(device.packing_stream(), chunk.residual.data(), host.data(), host.size_bytes());
   }
+}
+
+FeedbackStaging::Size FeedbackStaging::SizeOf(const Chunk& chunk) {
+  return {.packed = Aligned(chunk.host.bytes.size()),
+          .gathered = chunk.pieces.size() == 1 ? 0 : chunk.host.residual.size_bytes()};
 }
 
 void FeedbackStaging::Send(std::span<const int> layers, const DeviceEvent& there) {
@@ -107,9 +104,19 @@ void FeedbackStaging::Send(std::span<const int> layers, const DeviceEvent& there
     }
   }
   replica_.device->Wait(replica_.device->packing_stream(), there);
-  for (size_t first = 0; first < complete_.size(); first += kMostTogether) {
-    Pack(std::span(complete_).subspan(first, std::min(kMostTogether, complete_.size() - first)));
+  size_t first = 0;
+  Size together;
+  for (size_t i = 0; i < complete_.size(); ++i) {
+    const Size size = SizeOf(chunks_[complete_[i]]);
+    if (i - first == kMostTogether || together.packed + size.packed > room_.packed ||
+        together.gathered + size.gathered > room_.gathered) {
+      Pack(std::span(complete_).subspan(first, i - first));
+      first = i;
+      together = {};
+    }
+    together = {together.packed + size.packed, together.gathered + size.gathered};
   }
+  if (first < complete_.size()) Pack(std::span(complete_).subspan(first));
 }
 
 void FeedbackStaging::Pack(std::span<const size_t> together) {

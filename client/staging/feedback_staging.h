@@ -54,6 +54,11 @@ class FeedbackStaging {
     bool host_is_behind = false;
   };
 
+  // Bytes that a chunk needs in a room, and to be gathered in.
+  struct Size {
+    size_t packed = 0;
+    size_t gathered = 0;
+  };
   // Room for what is packed together, and the moments when it has been packed there and copied.
   struct Room {
     DeviceMemory packed;
@@ -61,6 +66,7 @@ class FeedbackStaging {
     std::unique_ptr<DeviceEvent> is_copied;
   };
 
+  static Size SizeOf(const Chunk& chunk);
   DeviceStream stream() const { return replica_.device->copy_stream(CopyDirection::kToHost); }
   // Chunk number `c`'s.
   void FindPieces(size_t c, const std::vector<std::vector<std::span<float>>>& gradients);
@@ -77,6 +83,7 @@ class FeedbackStaging {
   // One is packed into while the other is copied.
   std::array<Room, 2> rooms_;
   size_t next_room_ = 0;
+  Size room_;
   DeviceMemory gathered_;
   std::vector<size_t> complete_;   // Send's
   std::vector<Packing> packings_;  // Pack's

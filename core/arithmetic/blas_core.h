@@ -12,7 +12,7 @@ namespace poseidon {
 
 // A name for OPENBLAS_CORETYPE of kernels that the processor can run and that are faster; nullopt
 // if OpenBLAS knows the model. The kernels are those of the eldest processor with these
-// instructions, which every OpenBLAS since 2017 has.
+// instructions, which OpenBLAS has long had.
 //
 //   BetterBlasCore("Prescott", true, false)  // "Haswell"
 std::optional<std::string> BetterBlasCore(std::string_view chosen, bool has_avx2, bool has_avx512);

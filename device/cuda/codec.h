@@ -1,5 +1,6 @@
 // core/arithmetic/codec.h on a CUDA device: the same bytes on the wire, and the same residuals, bit
-// for bit (a NaN stays a NaN, but its payload may differ).
+// for bit. A NaN stays a NaN, but its payload may differ, and with it which ones kTopK keeps if
+// there are more of them than it keeps.
 //
 // All vectors are in device memory; encoded ones begin at a multiple of 4 bytes. Work is put in
 // `stream` and done when that gets to it. Any thread may call. Throws Error if CUDA refuses a
@@ -17,8 +18,8 @@
 
 namespace poseidon::cuda {
 
-// Device memory that Encode works in: kTopK counts magnitudes there, in some 30 KB for each of up
-// to 64 KV pairs; the other codecs need none. Belongs to one stream at a time.
+// Device memory that Encode works in: kTopK counts magnitudes there, in 24 KB and more for each of
+// up to 64 KV pairs; the other codecs need none. Belongs to one stream at a time.
 class CodecScratch {
  public:
   // For up to so many KV pairs at a time, of up to so many floats each. Throws Error if the device

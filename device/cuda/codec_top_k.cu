@@ -86,7 +86,7 @@ TopKPair PairOf(const Packing& packing) {
   const size_t kept = packing.packed.size() / kBytesKept;
   auto* const indices = reinterpret_cast<uint32_t*>(packing.packed.data());
   return {.values = packing.floats.data(),
-          .residual = packing.residual.data(),
+          .residual = packing.residual.empty() ? nullptr : packing.residual.data(),
           .indices = indices,
           .kept_values = reinterpret_cast<float*>(indices + kept),
           .floats = static_cast<uint32_t>(packing.floats.size()),

@@ -17,10 +17,12 @@ class CudaGradientPacker : public GradientPacker {
     if (codec.type != CodecType::kTopK) return;  // the others need none
     if (pairs <= pairs_ && floats <= floats_) return;
     const CurrentCudaDevice current(index_);
-    pairs_ = std::max(pairs_, pairs);
-    floats_ = std::max(floats_, floats);
+    const size_t most_pairs = std::max(pairs_, pairs);
+    const size_t most_floats = std::max(floats_, floats);
     scratch_.reset();  // its memory first
-    scratch_.emplace(codec, pairs_, floats_);
+    scratch_.emplace(codec, most_pairs, most_floats);
+    pairs_ = most_pairs;
+    floats_ = most_floats;
   }
 
   void Pack(const Codec& codec, std::span<const Packing> packings, DeviceStream stream) override {

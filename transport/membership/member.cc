@@ -14,6 +14,9 @@ constexpr TimerId kFollowTimer = 2;
 // While a node waits for the scheduler, its name is looked up so rarely that a name server does not
 // notice a thousand nodes.
 constexpr Duration kLookUpPause = Seconds(5);
+// While views come again and again: the scheduler that sends them gives up within seconds who does
+// not answer.
+constexpr Duration kViewLookUpPause = Seconds(1);
 // From one look for what a name server has answered to the next: much less than a heartbeat's
 // deadline, at which a scheduler gives up who does not answer it.
 constexpr Duration kFollowInterval = Seconds(0.05);
@@ -81,7 +84,8 @@ void Member::FollowScheduler(Outbox& outbox) {
   LOG(INFO) << "the scheduler at " << options_.scheduler << " has another address now, "
             << options_.scheduler_control_endpoint;
   SetSchedulerRoutes(outbox);
-  if (waits_for_scheduler()) SendRegister(outbox);
+  if (waits_for_scheduler()) return SendRegister(outbox);
+  TellJoined(outbox);  // what the application said when it last heard that has gone elsewhere
 }
 
 void Member::Start(Outbox& outbox) {
@@ -121,7 +125,8 @@ void Member::OnTimer(TimerId timer, Outbox& outbox) {
   if (admitted_ && options_.scheduler_deadline) allowed = *options_.scheduler_deadline;
   if (outbox.now - last_answer_ > allowed) return GiveUpWaiting(allowed, outbox);
   WarnOfSilence(outbox.now);
-  if (outbox.now - last_look_up_ >= kLookUpPause) LookUpScheduler(outbox);
+  const bool is_silent = outbox.now - last_answer_ >= kLookUpPause;
+  if (is_silent && outbox.now - last_look_up_ >= kLookUpPause) LookUpScheduler(outbox);
   SendRegister(outbox);
 }
 
@@ -245,6 +250,8 @@ void Member::OnSilentScheduler(const Envelope& envelope, Outbox& outbox) {
 
 void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
   const wire::View& view = answer.view;
+  // It may be of another scheduler, whom this node has to answer, and who repeats it until then.
+  if (joined_ && outbox.now - last_look_up_ >= kViewLookUpPause) LookUpScheduler(outbox);
   if (joined_ && !orphaned_ && !IsLater(view)) return;
   last_answer_ = outbox.now;
   admitted_ = true;
@@ -253,8 +260,6 @@ void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
   // answer to the next one says both.
   if (view.epoch() == 0 || rank_ < 0) return;
   if (joined_ && view.epoch() != epoch_ && !IsLater(view)) return;
-  // It may be of another scheduler, whom this node has to answer.
-  if (joined_) LookUpScheduler(outbox);
   joined_ = true;
   orphaned_ = false;
   epoch_ = view.epoch();
@@ -269,6 +274,10 @@ void Member::OnView(const ViewAndRoutes& answer, Outbox& outbox) {
     }
   }
   outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatSender>(options_.heartbeat, epoch_));
+  TellJoined(outbox);
+}
+
+void Member::TellJoined(Outbox& outbox) const {
   wire::View joined;
   joined.set_epoch(epoch_);
   joined.set_your_rank(rank_);

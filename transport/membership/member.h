@@ -4,7 +4,7 @@
 //
 // The application lane hears kJoined (wire::View, without the nodes) once all nodes are there,
 // again whenever a later view has taken the place of the one before (another process has a lost
-// one's rank), and kEnd (wire::End) when it is over, exactly once, whatever the cause: the
+// one's rank) or the scheduler has another address, and kEnd (wire::End) when it is over, exactly once, whatever the cause: the
 // scheduler said so, did not answer, refused, or fell silent.
 #pragma once
 
@@ -99,6 +99,7 @@ class Member {
   void OnView(const ViewAndRoutes& answer, Outbox& outbox);
   // Whether a view is of this job and takes the place of the present one.
   bool IsLater(const wire::View& view) const;
+  void TellJoined(Outbox& outbox) const;
   void GiveUpWaiting(Duration waited, Outbox& outbox);
   // The scheduler was there, has not answered yet, and is beyond reach now.
   void OnConnectionLost(Outbox& outbox);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -34,7 +35,11 @@ void SchedulerAddress::LookUp() {
   const auto found = std::make_shared<Found>();
   try {
     std::thread([found, resolver = resolver_, name = name_] {
-      found->addresses = resolver(name);
+      try {
+        found->addresses = resolver(name);
+      } catch (const std::exception&) {
+        // As where nobody knows the name: it is looked up again.
+      }
       found->done = true;
     }).detach();
   } catch (const std::system_error&) {

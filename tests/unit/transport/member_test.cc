@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -105,7 +107,9 @@ TEST_F(MemberTest, RegistersAgainAndAgain) {
 // until it goes there.
 class FollowingMember {
  public:
-  explicit FollowingMember(const std::string& address) : member_(WithName(address)) {
+  // As it is looked up the first time, the second, ...; the last one from then on.
+  explicit FollowingMember(std::vector<std::string> addresses)
+      : member_(WithName(std::move(addresses))) {
     outbox_.now = Time(Seconds(1000));
     member_.Start(outbox_);
     outbox_.routes.clear();
@@ -115,7 +119,7 @@ class FollowingMember {
   Outbox& outbox() { return outbox_; }
   // Those of the scheduler, as they were set then; none if they stay as they are.
   std::vector<Outbox::Route> RunTimers() {
-    for (int fired = 0; outbox_.routes.empty() && fired < 500; ++fired) {
+    for (int fired = 0; outbox_.routes.empty() && !outbox_.timers.empty() && fired < 500; ++fired) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const std::vector<Outbox::Timer> timers = std::exchange(outbox_.timers, {});
       for (const Outbox::Timer& timer : timers) {
@@ -128,14 +132,18 @@ class FollowingMember {
   }
 
  private:
-  static MemberOptions WithName(const std::string& address) {
+  static MemberOptions WithName(std::vector<std::string> addresses) {
     Cluster cluster;
     cluster.set_scheduler_host("there");
     cluster.set_scheduler_port(9700);
     MemberOptions options = Options();
     options.join_deadline = Seconds(1e6);
     options.scheduler_address = std::make_shared<SchedulerAddress>(
-        cluster, "10.0.0.1", [=](const std::string&) { return std::vector{address}; });
+        cluster, "10.0.0.1",
+        [addresses = std::move(addresses),
+         asked = std::make_shared<std::atomic<size_t>>()](const std::string&) {
+          return std::vector{addresses[std::min((*asked)++, addresses.size() - 1)]};
+        });
     return options;
   }
 
@@ -153,13 +161,13 @@ void ExpectRoutesTo(const std::string& address, const std::vector<Outbox::Route>
 }
 
 TEST_F(MemberTest, FollowsTheSchedulersNameWhileItIsSilent) {
-  FollowingMember following("10.0.0.2");
+  FollowingMember following({"10.0.0.1", "10.0.0.2"});
   ExpectRoutesTo("10.0.0.2", following.RunTimers());
   EXPECT_TRUE(following.RunTimers().empty()) << "it is there";
 }
 
 TEST_F(MemberTest, FollowsTheSchedulersNameWhenAnotherOneHasTakenItsPlace) {
-  FollowingMember following("10.0.0.2");
+  FollowingMember following({"10.0.0.2"});
   wire::View view = CompleteView();
   view.set_base(kEpoch);
   following.member().OnMessage(FromScheduler(MessageKind::kView, view, kEpoch), following.outbox());
@@ -169,7 +177,31 @@ TEST_F(MemberTest, FollowsTheSchedulersNameWhenAnotherOneHasTakenItsPlace) {
   following.member().OnMessage(FromScheduler(MessageKind::kView, view, kEpoch + 1),
                                following.outbox());
   following.outbox().routes.clear();
+  following.outbox().messages.clear();
   ExpectRoutesTo("10.0.0.2", following.RunTimers());
+  ASSERT_EQ(following.outbox().messages.size(), 1U);
+  EXPECT_EQ(following.outbox().messages[0].kind, MessageKind::kJoined) << "to be said again";
+}
+
+// The scheduler repeats its view until all have answered, and a name server may learn late.
+TEST_F(MemberTest, LooksForTheSchedulerAsLongAsViewsAreRepeated) {
+  FollowingMember following({"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2"});
+  wire::View view = CompleteView();
+  view.set_base(kEpoch);
+  following.member().OnMessage(FromScheduler(MessageKind::kView, view, kEpoch), following.outbox());
+  view.set_epoch(kEpoch + 1);
+  std::vector<Outbox::Route> routes;
+  int views = 0;
+  for (; routes.empty() && views < 20; ++views) {
+    following.outbox().Clear();
+    following.outbox().now += Seconds(1);
+    following.member().OnMessage(FromScheduler(MessageKind::kView, view, kEpoch + 1),
+                                 following.outbox());
+    following.outbox().routes.clear();
+    routes = following.RunTimers();
+  }
+  ExpectRoutesTo("10.0.0.2", routes);
+  EXPECT_EQ(views, 4);
 }
 
 TEST_F(MemberTest, JoinsWithTheCompleteViewOnce) {
