@@ -313,7 +313,9 @@ class JobWatch {
 
   void OnLinkReport(const std::string& body) {
     wire::LinkReport links;
-    if (links.ParseFromString(body)) report_.OnLinks(links);
+    if (!links.ParseFromString(body)) return;
+    report_.OnLinks(links);
+    if (monitor_ != nullptr) monitor_->tracker().OnLinks(links);
   }
 
   void OnProgress(const std::string& body) {

@@ -80,10 +80,11 @@ class NetReader {
   SolverNet ReadNet(const std::string& path, const std::string& field) const {
     const std::optional<std::string> found = FindNamedFile(solver_path_, path);
     if (!found) {
-      const std::filesystem::path beside = std::filesystem::path(solver_path_).parent_path() / path;
-      throw ConfigError(solver_.locate(field),
-                        "no net file " + path + " in the working directory, nor " +
-                            beside.string() + ", nor in a directory above that file's");
+      const std::string beside =
+          (std::filesystem::path(solver_path_).parent_path() / path).string();
+      throw ConfigError(solver_.locate(field), "no net file " + path + " in the working directory" +
+                                                   (beside == path ? "" : ", nor " + beside) +
+                                                   ", nor in a directory above that file's");
     }
     SolverNet result;
     const TextLocations locations = ReadTextFile(*found, result.net);

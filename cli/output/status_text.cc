@@ -77,6 +77,13 @@ std::string SlowText(const Json& slow) {
   return TextOf(slow, "part") + ", " + DigitsOf(NumberOf(slow, "ratio"), 1) + " times";
 }
 
+// "9.41 Gb/s", of a worker's slowest link; empty where none has been measured.
+std::string LinkText(const Json& link) {
+  if (link.is_null()) return "";
+  constexpr double kGigabits = 8e-9;
+  return DigitsOf(kGigabits * NumberOf(link, "goodput_bytes_per_second"), 2) + " Gb/s";
+}
+
 std::string NodesText(const Json& status) {
   using Align = Table::Align;
   Table table({{"node"},
@@ -86,6 +93,7 @@ std::string NodesText(const Json& status) {
                {"lag", Align::kRight},
                {"iteration ms", Align::kRight},
                {"exposed ms", Align::kRight},
+               {"link", Align::kRight},
                {"slow"},
                {"waits for"}});
   for (const Json& node : status.at("nodes")) {
@@ -97,9 +105,10 @@ std::string NodesText(const Json& status) {
       row.push_back(Grouped(node.at("lag").get<int64_t>()));
       row.push_back(DigitsOf(NumberOf(node, "iteration_ms"), 2));
       row.push_back(DigitsOf(NumberOf(node, "exposed_ms"), 2));
+      row.push_back(LinkText(node.at("link")));
       row.push_back(SlowText(node.at("slow")));
     } else {
-      row.resize(row.size() + 5);
+      row.resize(row.size() + 6);
     }
     row.push_back(TextOf(node, "waits_for"));
     table.AddRow(std::move(row));

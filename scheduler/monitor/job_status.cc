@@ -119,6 +119,15 @@ void StatusTracker::OnProgress(const wire::Progress& progress, Time now) {
   if (progress.has_timeline()) AddTimeline(progress);
 }
 
+void StatusTracker::OnLinks(const wire::LinkReport& links) {
+  std::optional<MeasuredLink>& slowest = status_.nodes[{Role::kWorker, links.rank()}].link;
+  slowest.reset();
+  for (const wire::LinkMeasurement& link : links.links()) {
+    if (slowest && slowest->goodput_bytes_per_second <= link.goodput_bytes_per_second()) continue;
+    slowest = {link.latency_seconds(), link.goodput_bytes_per_second()};
+  }
+}
+
 void StatusTracker::OnStragglers(const std::vector<Straggler>& stragglers) {
   for (auto& [id, node] : status_.nodes) node.slow.reset();
   for (const Straggler& straggler : stragglers) {

@@ -27,6 +27,12 @@
 namespace poseidon {
 
 // What a worker has told last; of the other nodes, whether they are there.
+// The slowest of the links that a worker has measured.
+struct MeasuredLink {
+  double latency_seconds = 0;
+  double goodput_bytes_per_second = 0;
+};
+
 struct NodeStatus {
   std::string host;  // empty until the node has joined
   int64_t pid = 0;
@@ -39,7 +45,8 @@ struct NodeStatus {
   double iteration_seconds = 0;
   double exchange_seconds = 0;
   double exposed_seconds = 0;
-  Time heard{};                   // when it told; 0 before
+  Time heard{};  // when it told; 0 before
+  std::optional<MeasuredLink> link;
   std::optional<Straggler> slow;  // if it is steadily slower than the other workers
 };
 
@@ -98,6 +105,7 @@ class StatusTracker {
   void OnRecalibration(const Plan& plan);
   void OnProgress(const wire::Progress& progress, Time now);
   // All that are or were slow.
+  void OnLinks(const wire::LinkReport& links);
   void OnStragglers(const std::vector<Straggler>& stragglers);
   // All workers have done it, or no more will tell (JobReport::OnIteration).
   void OnIteration(const wire::IterationRecord& iteration, Time now);

@@ -18,6 +18,12 @@ Json SlowJson(const std::optional<Straggler>& slow) {
   return {{"part", SlowPartName(slow->part)}, {"ratio", slow->ratio}};
 }
 
+Json LinkJson(const std::optional<MeasuredLink>& link) {
+  if (!link) return nullptr;
+  return {{"latency_ms", 1000 * link->latency_seconds},
+          {"goodput_bytes_per_second", link->goodput_bytes_per_second}};
+}
+
 Json NodesJson(const JobStatus& status) {
   auto list = Json::array();
   for (const NodeState& state : NodeStates(status)) {
@@ -36,6 +42,7 @@ Json NodesJson(const JobStatus& status) {
       entry["iteration_ms"] = 1000 * node.iteration_seconds;
       entry["exchange_ms"] = 1000 * node.exchange_seconds;
       entry["exposed_ms"] = 1000 * node.exposed_seconds;
+      entry["link"] = LinkJson(node.link);
       entry["slow"] = SlowJson(node.slow);
     }
     list.push_back(std::move(entry));

@@ -42,6 +42,18 @@ Json SlowOf(const Json& summary, int rank) {
   return nullptr;
 }
 
+// The slowest link that the worker has measured; null if it has measured none.
+Json LinkOf(const Json& summary, int rank) {
+  Json slowest = nullptr;
+  for (const Json& link : summary.value("links", Json::array())) {
+    if (link.at("from") != rank) continue;
+    const char* const goodput = "goodput_bytes_per_second";
+    if (!slowest.is_null() && slowest.at(goodput) <= link.at(goodput)) continue;
+    slowest = {{"latency_ms", link.at("latency_ms")}, {goodput, link.at(goodput)}};
+  }
+  return slowest;
+}
+
 Json NodesOf(const Json& summary) {
   auto nodes = Json::array();
   const auto add = [&](const char* role, const Json& entry, int64_t iteration) {
@@ -63,6 +75,7 @@ Json NodesOf(const Json& summary) {
                                     {"exposed_ms", "exposed_seconds"}}) {
       node[key] = 1000 * entry.at(from).get<double>() / iterations;
     }
+    node["link"] = LinkOf(summary, entry.at("rank").get<int>());
     node["slow"] = SlowOf(summary, entry.at("rank").get<int>());
   };
   for (const Json& server : summary.at("servers")) add("server", server, -1);

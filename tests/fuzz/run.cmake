@@ -1,5 +1,5 @@
 # Builds the fuzz targets with clang and runs their tests: cmake -DCLANG=... -DSOURCE=... -DBUILD=...
-# -P run.cmake [build|slow]. With `build` it runs none, with `slow` all, a minute each.
+# -P run.cmake [build|slow SECONDS]. With `build` it runs none, with `slow` all, each for so long.
 if(NOT CLANG)
   message("no clang++ here, so nothing is fuzzed; apt-get install clang")
   return()
@@ -12,9 +12,8 @@ function(run)
   endif()
 endfunction()
 
-set(last ${CMAKE_ARGC})
-math(EXPR last "${last} - 1")
-set(mode ${CMAKE_ARGV${last}})
+# Behind -DCLANG, -DSOURCE, -DBUILD, -P and its file.
+set(mode "${CMAKE_ARGV6}")
 # Compiling takes a quick run longer than fuzzing, and twice as long with -O1, which tries twice as much in a
 # second.
 set(labels fuzz)
@@ -22,7 +21,7 @@ set(seconds 3)
 set(level -O0)
 if(mode STREQUAL "slow")
   set(labels fuzz fuzz_slow)
-  set(seconds 60)
+  set(seconds ${CMAKE_ARGV7})
   set(level -O1)
   set(BUILD ${BUILD}_slow)
 endif()

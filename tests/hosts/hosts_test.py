@@ -2,8 +2,11 @@
 ends, nothing is left there."""
 
 import os
+import re
+import shutil
 import signal
 
+import lenet
 import remote
 from remote import cluster
 
@@ -163,6 +166,68 @@ class RunOnHostsTest(remote.HostsTest):
             self.log("worker-1"), "rank 1 at 127.0.0.1 of /tmp/poseidon-.*/job.prototxt"
         )
         self.assert_nothing_there()
+
+
+class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
+    """What a job needs is at relative paths, and host b's copy of the working directory lacks some of it."""
+
+    CONFIG = """
+        cluster { workers: 2 servers: 1 }
+        training { solver: "solver.prototxt" iterations: 5 batch_per_worker: 16 threads: 1 }"""
+
+    def setUp(self):
+        if not cluster.has_torch():
+            self.skipTest("this build can't train nets")
+        super().setUp()
+        self.copy("net", ("out/digits", "digits"))
+        self.copy_solver((re.escape(self.path("net.prototxt")), "net.prototxt"))
+        os.mkdir(self.path("here"))
+        for name in ("digits", "net.prototxt", "solver.prototxt"):
+            shutil.move(self.path(name), self.path("here"))
+        shutil.copytree(self.path("here"), self.path("there"))
+        change = f"sed 's|{self.path('here')}|{self.path('there')}|g'"
+        self.shell = self.write_shell(
+            f'case $host in b) set -- "$(printf %s "$*" | {change})" ;; esac'
+        )
+
+    def enter_home(self):
+        return ("env", f"--chdir={self.path('here')}")
+
+    def check(self, code, message):
+        run = self.start_on_hosts(self.CONFIG)
+        self.assertEqual(run.wait(), code, run.output())
+        self.assertRegex(
+            run.output(),
+            rf"poseidon run: worker-1 on b exited with code {code} \(log: .*/worker-1\.log\)\n"
+            rf"  poseidon_worker: {message}\n",
+        )
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(summary["exit_code"], code)
+        self.assertRegex(summary["reason"], f"^worker.1 .*: {message}")
+        self.assert_nothing_there()
+        self.assert_nothing_left()
+
+    def test_a_missing_solver_is_named(self):
+        os.remove(self.path("there/solver.prototxt"))
+        self.check(
+            cluster.CONFIG_ERROR,
+            r".*: there is no file solver\.prototxt in the working directory.*",
+        )
+
+    @cluster.slow
+    def test_a_missing_net_is_named(self):
+        os.remove(self.path("there/net.prototxt"))
+        self.check(
+            cluster.CONFIG_ERROR,
+            r"solver\.prototxt:\d+:1: no net file net\.prototxt in the working directory.*",
+        )
+
+    def test_missing_data_are_named(self):
+        shutil.rmtree(self.path("there/digits/train_lmdb"))
+        self.check(
+            cluster.DATA_ERROR,
+            r"digits/train_lmdb: no LMDB database here \(a directory with a file data\.mdb\).*",
+        )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,11 @@ void ZmqConnections::Collect() {
 
 void ZmqConnections::Judge() {
   for (const int descriptor : std::exchange(ended_, {})) {
-    if (spoke_.erase(descriptor) == 0) ++counters_.rejected_connections;
+    if (spoke_.erase(descriptor) > 0) continue;
+    ++counters_.rejected_connections;
+    if (std::exchange(warned_, true)) continue;
+    LOG(WARNING) << "a connection has ended on which nothing of this job came, as those of port "
+                    "scanners and health checks do; further ones are only counted";
   }
 }
 

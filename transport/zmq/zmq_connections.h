@@ -41,7 +41,7 @@ class ZmqConnections {
   ZmqMonitor events_;
   std::unordered_set<int> spoke_;  // file descriptors, ZeroMQ's only name for a connection
   std::vector<int> ended_;
-  bool warned_ = false;                         // of a handshake that failed
+  bool warned_ = false;                         // of one that was turned away, or was silent
   std::unordered_set<std::string> complained_;  // hosts
 };
 

@@ -72,6 +72,9 @@ function slowness(node, words) {
   return (slowParts[node.slow.part] || node.slow.part) + words + digits(node.slow.ratio, 1) + ' times';
 }
 
+// Of the slowest link that a worker has measured.
+const gigabits = (link) => 8e-9 * link.goodput_bytes_per_second;
+
 function showNodes(nodes) {
   const ofWorker = (text) => (node) => node.role === 'worker' ? text(node) : '';
   // First what tells of trouble, where there is any: a phone shows four or five columns at once.
@@ -86,6 +89,8 @@ function showNodes(nodes) {
     ['lag', 'number', ofWorker((node) => digits(node.lag, 0))],
     ['iteration ms', 'number', ofWorker((node) => significant(node.iteration_ms))],
     ['exposed ms', 'number', ofWorker((node) => significant(node.exposed_ms))],
+    ...where(['link Gb/s', 'number', (node) => node.link ? significant(gigabits(node.link)) : ''],
+      (node) => node.link),
     ['silent', 'number', ofWorker((node) => span(node.silent_seconds))],
     ['process', 'number', (node) => node.pid ? String(node.pid) : ''],
     ['host', 'last', (node) => node.host],

@@ -1,11 +1,17 @@
-"""Overlap as real processes have it, from the traces of a replayed net.
+"""Overlap as real processes have it, from the traces of a replayed net, and all nodes' files in one.
 
 A busy machine stumbles now and then: what must be seen is asked of most iterations, and what can't
 be otherwise of all.
 """
 
+import collections
 import glob
+import json
+import math
+import re
+import shutil
 import statistics
+import subprocess
 
 import cluster
 
@@ -125,6 +131,201 @@ class TimelineTest(cluster.ClusterTest):
                     max(event["begin"] for event in events.all(what="fresh", layer=layer, **here)),
                 )
         self.assert_most(holds)
+
+
+class Merged:
+    """What `poseidon timeline` has written of a job; times in microseconds."""
+
+    def __init__(self, test):
+        command = test.start("poseidon", "timeline", test.path("out"))
+        test.assertEqual(command.wait(), cluster.SUCCESS, command.output())
+        self.said = command.output()
+        merged = test.read_json("out/timeline.json")
+        self.other = merged["otherData"]
+        self.phases = collections.defaultdict(list)
+        for event in merged["traceEvents"]:
+            self.phases[event["ph"]].append(event)
+        self.processes = {
+            event["pid"]: event["args"]["name"]
+            for event in self.phases["M"]
+            if event["name"] == "process_name"
+        }
+
+    def arrows(self):
+        """The start and the end of each arrow, which no other has."""
+        starts = {event["id"]: event for event in self.phases["s"]}
+        ends = {event["id"]: event for event in self.phases["f"]}
+        once = len(starts) == len(self.phases["s"]) and len(ends) == len(self.phases["f"])
+        if not once or starts.keys() != ends.keys():
+            raise AssertionError("an arrow has not one start and one end")
+        return [(start, ends[number]) for number, start in starts.items()]
+
+    def counters(self):
+        """By process and name, the times and values of each counter, in the order of the file."""
+        counters = collections.defaultdict(list)
+        for event in self.phases["C"]:
+            key = self.processes[event["pid"]], event["name"]
+            counters[key].append((event["ts"], event["args"]["bytes"]))
+        return counters
+
+    def spans_by_row(self):
+        rows = collections.defaultdict(list)
+        for event in self.phases["X"]:
+            rows[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+        return rows
+
+
+class MergedTest(cluster.ClusterTest):
+    """`poseidon timeline` on the directory of a real job."""
+
+    NODES = {"the scheduler", "server 0", "worker 0", "worker 1"}
+
+    def setUp(self):
+        super().setUp()
+        self.run_job(
+            cluster.replay_config(
+                workers=WORKERS,
+                servers=1,
+                iterations=ITERATIONS,
+                communication="policy: ALL_PS",
+                training="trace: true",
+            )
+        )
+
+    def assert_format(self, merged):
+        """What Chrome's trace format demands, and what Perfetto needs to draw it."""
+        self.assertLessEqual(set(merged.phases), set("MXisfC"))
+        self.assertEqual(sorted(merged.processes.values()), sorted(self.NODES))
+        for phase, events in merged.phases.items():
+            for event in events:
+                self.assertIn(event["pid"], merged.processes)
+                self.assertIsInstance(event["name"], str)
+                if phase != "M":
+                    self.assertGreaterEqual(event["ts"], 0)
+        rows = {
+            (event["pid"], event["tid"])
+            for event in merged.phases["M"]
+            if event["name"] == "thread_name"
+        }
+        spans = merged.spans_by_row()
+        self.assertLessEqual(set(spans), rows)
+        self.assertEqual({process for process, _ in spans}, set(merged.processes))
+        # Traces have the wall clock's microseconds, of which a double keeps so much.
+        rounding = math.ulp(merged.other["begin_ns"] / 1000)
+        for row in spans.values():
+            self.assert_nested(row, rounding)
+
+    def assert_nested(self, spans, rounding):
+        """Perfetto drops a span of which another of its row has a part only."""
+        around = []
+        for begin, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            self.assertGreaterEqual(end, begin)
+            while around and around[-1] <= begin + rounding:
+                around.pop()
+            if around:
+                self.assertLessEqual(end, around[-1] + rounding)
+            around.append(end)
+
+    def assert_arrows(self, merged, error):
+        """Each leads from a node's send to another's arrival, forward but for the clocks' error."""
+        arrows = merged.arrows()
+        self.assertIn(f": {len(self.NODES)} processes, {len(arrows)} frames from", merged.said)
+        moments = {
+            (*row, begin) for row, spans in merged.spans_by_row().items() for begin, _ in spans
+        }
+        gradients = set()
+        for start, end in arrows:
+            for event in (start, end):
+                self.assertIn((event["pid"], event["tid"], event["ts"]), moments)
+            self.assertNotEqual(start["pid"], end["pid"])
+            self.assertGreaterEqual(end["ts"], start["ts"] - error, (start, end))
+            if start["name"] == "gradient":
+                gradients.add((merged.processes[start["pid"]], merged.processes[end["pid"]]))
+        self.assertEqual(gradients, {("worker 0", "server 0"), ("worker 1", "server 0")})
+
+    def assert_counters(self, merged):
+        """All that is on its way arrives."""
+        counters = merged.counters()
+        for worker in ("worker 0", "worker 1"):
+            self.assertIn((worker, "bytes in flight to server 0"), counters)
+            self.assertIn(("server 0", f"bytes in flight to {worker}"), counters)
+        for name, values in counters.items():
+            with self.subTest(name):
+                self.assertEqual(values, sorted(values, key=lambda value: value[0]))
+                self.assertGreater(max(count for _, count in values), 0)
+                self.assertGreaterEqual(min(count for _, count in values), 0)
+                self.assertEqual(values[-1][1], 0)
+
+    def assert_opens(self, merged):
+        """Perfetto's own reader finds as many processes and arrows."""
+        with self.subTest("trace_processor"):
+            program = shutil.which("trace_processor") or shutil.which("trace_processor_shell")
+            if program is None:
+                self.skipTest("there is no trace_processor; https://perfetto.dev has it")
+            nodes = ", ".join(f"'{name}'" for name in sorted(self.NODES))
+            query = self.write(
+                "query.sql",
+                f"select (select count(*) from process where name in ({nodes})) as nodes, "
+                "(select count(*) from flow) as arrows;\n",
+            )
+            told = subprocess.run(
+                [program, "-q", query, self.path("out/timeline.json")],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            self.assertIn(f"{len(self.NODES)},{len(merged.arrows())}", told)
+
+    def test_nodes_of_one_machine_have_one_clock(self):
+        """All nodes have its clock, so nothing is said of clocks, and no arrow leads back."""
+        merged = Merged(self)
+        self.assertNotIn("clock of", merged.said)
+        self.assertNotIn("left out", merged.said)
+        self.assert_format(merged)
+        self.assert_arrows(merged, error=0)
+        self.assert_counters(merged)
+        self.assert_opens(merged)
+
+    def move_to_another_machine(self):
+        """Worker 1's files as if its machine had been started seven hours before, and had a wall clock
+        that is a quarter of a second ahead; returns by how much it then is, in milliseconds."""
+        earlier, ahead = 7 * 3600 * 10**9, 250 * 10**6
+        events = self.read_json("out/worker-1.events.json")
+        for lane in events["lanes"]:
+            for row in lane["events"]:
+                row[events["columns"].index("time_ns")] += earlier
+        events["written_ns"] += earlier
+        events["clock"] = "another"
+        events["wall_clock_ns"] += ahead - earlier
+        self.write("out/worker-1.events.json", json.dumps(events))
+
+        trace = self.read_json("out/worker-1.trace.json")
+        for event in trace["traceEvents"]:
+            if "ts" in event:
+                event["ts"] += ahead / 1000
+        trace["otherData"]["clock"] = "another"
+        trace["otherData"]["wall_clock_ns"] += ahead - earlier
+        self.write("out/worker-1.trace.json", json.dumps(trace))
+        # Each process has looked at both clocks by itself.
+        here = self.read_json("out/scheduler.events.json")["wall_clock_ns"]
+        return (events["wall_clock_ns"] + earlier - here) / 10**6
+
+    def test_clocks_of_two_machines_are_estimated(self):
+        """The frames tell how far the clocks differ, and how sure that is."""
+        truth = self.move_to_another_machine()
+        merged = Merged(self)
+        (clock,) = merged.other["clocks"]
+        self.assertIn(f"  clock of {clock}\n", merged.said)
+        pattern = (
+            r"worker 1: (\d+\.\d{3}) ms ahead of the scheduler's machine, "
+            r"off by at most (\d+\.\d{3}) ms"
+        )
+        self.assertRegex(clock, f"^{pattern}$")
+        ahead, error = map(float, re.match(pattern, clock).groups())
+        self.assertLessEqual(abs(ahead - truth), error + 0.001)  # each was rounded
+        self.assert_format(merged)
+        self.assert_arrows(merged, error=1000 * error)
+        self.assert_counters(merged)
 
 
 if __name__ == "__main__":

@@ -275,6 +275,24 @@ TEST_F(MonitorStatusTest, NamesWhoIsLostAndWhoIsAwaited) {
   EXPECT_EQ(Json(109)["recovery_count"], 1);
 }
 
+TEST_F(MonitorStatusTest, HasTheSlowestLinkOfAWorker) {
+  Plan();
+  EXPECT_TRUE(Json(110)["nodes"].back()["link"].is_null());
+  wire::LinkReport report;
+  report.set_rank(1);
+  const double of_links[][2] = {{0.0002, 2e9}, {0.0005, 1.25e8}, {0.0001, 3e9}};
+  for (const auto& [latency, goodput] : of_links) {
+    wire::LinkMeasurement* const link = report.add_links();
+    link->set_latency_seconds(latency);
+    link->set_goodput_bytes_per_second(goodput);
+  }
+  tracker_.OnLinks(report);
+  const auto nodes = Json(110)["nodes"];
+  EXPECT_EQ(nodes.back()["link"],
+            (nlohmann::ordered_json{{"latency_ms", 0.5}, {"goodput_bytes_per_second", 1.25e8}}));
+  EXPECT_TRUE(nodes[1]["link"].is_null()) << "worker 0 has measured none";
+}
+
 TEST_F(MonitorStatusTest, NamesWhoIsSlowUntilItHasHealed) {
   Plan();
   const auto slow = [this] { return Json(110)["nodes"][1]["slow"]; };

@@ -1,10 +1,11 @@
 #include "transport/dropped_frames.h"
 
-#include <glog/logging.h>
 #include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
+
+#include "tests/unit/log_lines.h"
 
 namespace poseidon {
 namespace {
@@ -12,23 +13,6 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// Log lines of the time that it lives.
-class LogLines : public google::LogSink {
- public:
-  LogLines() { google::AddLogSink(this); }
-  ~LogLines() override { google::RemoveLogSink(this); }
-  LogLines(const LogLines&) = delete;
-  LogLines& operator=(const LogLines&) = delete;
-
-  void send(google::LogSeverity /*severity*/, const char* /*full_filename*/,
-            const char* /*base_filename*/, int /*line*/, const google::LogMessageTime& /*time*/,
-            const char* message, size_t length) override {
-    lines.emplace_back(message, length);
-  }
-
-  std::vector<std::string> lines;
-};
 
 Envelope FrameOf(int worker) {
   Envelope envelope;
@@ -44,14 +28,14 @@ TEST(DroppedFramesTest, CountsAllAndLogsTheFirstInvalidOneOfAPeer) {
   const LogLines log;
   dropped.AddStale();
   EXPECT_EQ(count, 1);
-  EXPECT_TRUE(log.lines.empty());
+  EXPECT_TRUE(log.lines().empty());
   dropped.AddInvalid(FrameOf(2), "of a wrong kind");
   dropped.AddInvalid(FrameOf(2), "of a wrong kind");
   dropped.AddInvalid(FrameOf(3), "of another job");
   EXPECT_EQ(count, 4);
-  EXPECT_THAT(log.lines, ElementsAre(AllOf(HasSubstr("dropped a frame of a wrong kind: "),
-                                           HasSubstr("worker 2"), HasSubstr("bucket 7")),
-                                     AllOf(HasSubstr("of another job"), HasSubstr("worker 3"))));
+  EXPECT_THAT(log.lines(), ElementsAre(AllOf(HasSubstr("dropped a frame of a wrong kind: "),
+                                             HasSubstr("worker 2"), HasSubstr("bucket 7")),
+                                       AllOf(HasSubstr("of another job"), HasSubstr("worker 3"))));
 }
 
 // Lanes of one node count together; each keeps a log of its own.

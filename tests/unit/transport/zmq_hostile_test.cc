@@ -1,4 +1,5 @@
 // What strangers, broken peers and plain garbage do to a node: a number goes up, nothing else.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <zmq.hpp>
 
 #include "proto/wire.pb.h"
+#include "tests/unit/log_lines.h"
 #include "tests/unit/transport/raw_client.h"
 #include "tests/unit/transport/zmq_testing.h"
 #include "transport/zmq/zmq_frame.h"
@@ -15,6 +17,10 @@
 
 namespace poseidon {
 namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
 
 constexpr int64_t kMaxFrame = 1 << 20;
 
@@ -85,6 +91,7 @@ TEST_F(ZmqHostile, EndsConnectionsThatDoNotSpeakZeroMq) {
       Handshake() + std::string("\x02\x7f\xff\xff\xff\xff\xff\xff\xff", 9);
   const std::string over_the_limit =
       Handshake() + std::string("\x02\0\0\0\0\0\x10\0\x01", 9) + std::string(4096, 'x');
+  const LogLines log;
   int64_t rejected = 0;
   for (const std::string& bytes : {noise, std::string("GET / HTTP/1.1\r\n\r\n"), huge, version_2,
                                    old, mechanism, unready, huge_frame, over_the_limit}) {
@@ -98,11 +105,13 @@ TEST_F(ZmqHostile, EndsConnectionsThatDoNotSpeakZeroMq) {
   }
   EXPECT_TRUE(Eventually([&] { return node_.counters().rejected_connections == rejected; }))
       << node_.counters().rejected_connections << " of " << rejected;
+  EXPECT_THAT(log.lines(), SizeIs(4)) << "one for each lane that was tried";
   ExpectUnharmed();
   EXPECT_EQ(node_.counters().malformed_frames, 0);
 }
 
 TEST_F(ZmqHostile, BearsConnectionsThatSayNothingOrStopHalfway) {
+  const LogLines log;
   int64_t rejected = 0;
   for (size_t length = 0; length <= Handshake().size(); length += 7) {
     RawClient silent(node_.endpoint(kFirstDataLane));
@@ -112,6 +121,7 @@ TEST_F(ZmqHostile, BearsConnectionsThatSayNothingOrStopHalfway) {
     ++rejected;
   }
   EXPECT_TRUE(Eventually([&] { return node_.counters().rejected_connections == rejected; }));
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("further ones are only counted")));
 }
 
 TEST_F(ZmqHostile, DropsMalformedFrames) {
