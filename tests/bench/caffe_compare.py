@@ -137,7 +137,9 @@ def net_text(name):
     )
     if not layers:
         with open(f"{MODELS}/{name}/net.prototxt", encoding="utf-8") as file:
-            shipped, removed = DATA_LAYER.subn("", re.sub(r"^name:.*\n", "", file.read(), flags=re.M))
+            shipped, removed = DATA_LAYER.subn(
+                "", re.sub(r"^name:.*\n", "", file.read(), flags=re.M)
+            )
         assert removed == 2, f"{removed} data layers"
         return text + shipped
     bottom = "data"

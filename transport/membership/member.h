@@ -4,8 +4,8 @@
 //
 // The application lane hears kJoined (wire::View, without the nodes) once all nodes are there,
 // again whenever a later view has taken the place of the one before (another process has a lost
-// one's rank) or the scheduler has another address, and kEnd (wire::End) when it is over, exactly once, whatever the cause: the
-// scheduler said so, did not answer, refused, or fell silent.
+// one's rank) or the scheduler has another address, and kEnd (wire::End) when it is over, exactly
+// once, whatever the cause: the scheduler said so, did not answer, refused, or fell silent.
 #pragma once
 
 #include <cstdint>

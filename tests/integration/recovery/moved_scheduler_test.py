@@ -57,7 +57,8 @@ class MovedSchedulerTest(recovery_test.RecoveryTest):
     @cluster.slow
     def test_name_that_comes_late_and_moves(self):
         self.write(
-            "config.prototxt", self.config(cluster_fields=f'scheduler_host: "{NAME}"') + testbed.OPEN
+            "config.prototxt",
+            self.config(cluster_fields=f'scheduler_host: "{NAME}"') + testbed.OPEN,
         )
         daemons = {name: self.start_on(name, node) for name, node in self.PLACES.items()}
         for daemon in daemons.values():
