@@ -31,7 +31,8 @@ std::vector<ip::address> Resolve(const std::string& host, boost::system::error_c
   for (const auto& found : resolver.resolve(WithoutBrackets(host), "", error)) {
     addresses.push_back(found.endpoint().address());
   }
-  std::ranges::stable_partition(addresses, [](const ip::address& one) { return one.is_v4(); });
+  std::stable_partition(addresses.begin(), addresses.end(),
+                        [](const ip::address& one) { return one.is_v4(); });
   return addresses;
 }
 

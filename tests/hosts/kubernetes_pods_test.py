@@ -146,6 +146,24 @@ class PodsTest(NamespacesTest):
         status, _, text = said.partition(" ")
         return int(status), text
 
+    def daemon_of(self, worker):
+        """The process of a worker's pod that trains."""
+        inside = subprocess.run(
+            ["ip", "netns", "pids", self.networks[worker]],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        (daemon,) = [
+            int(pid)
+            for pid in inside.stdout.split()
+            # With engine TORCH it has become the second.
+            if os.readlink(f"/proc/{pid}/exe").endswith(
+                ("/poseidon_worker", "/poseidon_torch_worker")
+            )
+        ]
+        return daemon
+
     @cluster.slow
     def test_trains_and_replaces_a_pod_that_was_killed(self):
         pods = {pod: self.start_pod(pod) for pod in self.PODS}
@@ -163,18 +181,7 @@ class PodsTest(NamespacesTest):
             self.assertRegex(metrics, rf"poseidon_node_{name}\{{{labels}\}} [1-9]")
 
         # As when its memory is at an end; the StatefulSet starts another.
-        inside = subprocess.run(
-            ["ip", "netns", "pids", self.networks["worker-1"]],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        (daemon,) = [
-            int(pid)
-            for pid in inside.stdout.split()
-            if os.readlink(f"/proc/{pid}/exe").endswith("/poseidon_worker")
-        ]
-        os.kill(daemon, signal.SIGKILL)
+        os.kill(self.daemon_of("worker-1"), signal.SIGKILL)
         self.assertEqual(pods["worker-1"].wait(), 128 + signal.SIGKILL)
         pods["worker-1"] = self.start_pod("worker-1")
 
@@ -188,6 +195,26 @@ class PodsTest(NamespacesTest):
         self.assertIn("lenet_iter_400.solverstate", snapshots)
         for pod in self.PODS[1:]:
             pods[pod].await_output("the daemon has ended with code 0; the pod stays")
+
+    @cluster.slow
+    def test_every_node_of_a_job_that_ends_badly_writes_its_events(self):
+        pods = {pod: self.start_pod(pod) for pod in self.PODS}
+        pods["scheduler-0"].await_output(r"iteration [1-9]\d*/400")
+        os.kill(self.daemon_of("worker-1"), signal.SIGINT)
+        self.assertEqual(pods["scheduler-0"].wait(), cluster.PEER_LOST)
+        for pod in self.PODS[1:]:
+            pods[pod].await_output("the pod stays")
+        # As docs/deploy.md brings them together.
+        os.mkdir(self.path("together"))
+        for pod in self.PODS:
+            volume = "results" if pod.startswith("worker") else "work/results"
+            shutil.copytree(
+                self.path(f"volume-{pod}-{volume}"), self.path("together"), dirs_exist_ok=True
+            )
+        events = [name for name in os.listdir(self.path("together")) if ".events." in name]
+        nodes = ["scheduler", *self.PODS[1:]]
+        self.assertEqual(sorted(events), sorted(f"{node}.events.json" for node in nodes))
+        self.assert_explained("interrupted", "worker-1", "together")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ except ImportError:
     kubernetes = None
 
 FOLDER = os.path.join(cluster.REPOSITORY, "deploy/kubernetes")
+RESULTS = os.path.join(FOLDER, "results.yaml")
 USER = 10001
 KILLED = 128 + signal.SIGKILL
 
@@ -34,6 +35,12 @@ def read(name):
 def find(text, field):
     """A number or string of a config in text format."""
     return re.search(rf'\b{field}: "?([^"\s]+)', text)[1]
+
+
+def load(path):
+    """The objects of a file."""
+    with open(path, encoding="utf-8") as file:
+        return list(yaml.safe_load_all(file))
 
 
 class Manifests:
@@ -56,8 +63,7 @@ class Manifests:
 
     @staticmethod
     def _load(folder, name):
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            return list(yaml.safe_load_all(file))
+        return load(os.path.join(folder, name))
 
     def of(self, *kinds):
         return [found for (kind, _), found in self.objects.items() if kind in kinds]
@@ -68,7 +74,7 @@ class Manifests:
 
 
 def containers_of(pod):
-    return [*pod["initContainers"], *pod["containers"]]
+    return [*pod.get("initContainers", []), *pod["containers"]]
 
 
 class ManifestTest(unittest.TestCase):
@@ -140,6 +146,31 @@ class ManifestTest(unittest.TestCase):
             mounts = [mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]]
             self.assertNotIn("/secrets", mounts)
 
+    def test_every_daemon_has_an_output_directory_that_no_later_job_finds_full(self):
+        for pod in self.pods:
+            (container,) = pod["spec"]["containers"]
+            self.assertIn("--out=results", container["args"])
+            out = os.path.join(container["workingDir"], "results")
+            mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+            mount = mounts.get(out) or mounts[container["workingDir"]]
+            self.assertNotIn("readOnly", mount)
+            volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+            # The scheduler's claim goes with the job.
+            wanted = "persistentVolumeClaim" if container["name"] == "scheduler" else "emptyDir"
+            self.assertIn(wanted, volumes.get(mount["name"], {}), container["name"])
+
+    def test_the_pod_for_results_has_the_schedulers_claim_where_the_scheduler_has_it(self):
+        (pod,) = load(RESULTS)
+        scheduler = self.manifests.of("Job")[0]["spec"]["template"]["spec"]
+        for spec in (pod["spec"], scheduler):
+            (volume,) = [v for v in spec["volumes"] if "persistentVolumeClaim" in v]
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            self.assertIn(("PersistentVolumeClaim", claim), self.manifests.objects)
+            (container,) = spec["containers"]
+            mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+            self.assertEqual(mounts[volume["name"]], scheduler["containers"][0]["workingDir"])
+        self.assertNotIn(os.path.basename(RESULTS), self.manifests.kustomization["resources"])
+
     def test_ports_are_those_of_the_job_config(self):
         scheduler, monitor = int(find(self.job, "scheduler_port")), int(find(self.job, "port"))
         node = int(find(self.job, "node_port"))
@@ -184,7 +215,7 @@ class ManifestTest(unittest.TestCase):
             self.assertEqual(service["spec"]["clusterIP"], "None")
 
     def test_pods_have_no_rights(self):
-        for pod in self.pods:
+        for pod in [*self.pods, *load(RESULTS)]:
             context = pod["spec"]["securityContext"]
             self.assertTrue(context["runAsNonRoot"])
             user = context["runAsUser"]
@@ -256,7 +287,7 @@ class SchemaTest(cluster.ClusterTest):
 
     def test_all_objects_are_as_the_schemas_say(self):
         self.skip_without_schemas()
-        for found in self.render():
+        for found in [*self.render(), *load(RESULTS)]:
             with self.subTest(found["kind"], name=found["metadata"]["name"]):
                 self.check(found)
 
