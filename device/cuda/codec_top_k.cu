@@ -47,32 +47,35 @@ struct CudaBlock {
   __device__ void Add(uint32_t& counter, uint32_t amount) { atomicAdd(&counter, amount); }
 };
 
+struct CountDigitWork {
+  unsigned digit;
+  __device__ void operator()(CudaBlock& block, TopKShared& shared, const TopKPair& pair,
+                             const TopKCounts& counts, unsigned tile) const {
+    CountDigit(block, shared, pair, counts, tile, digit);
+  }
+};
+struct CountTileWork {
+  __device__ void operator()(CudaBlock& block, TopKShared& shared, const TopKPair& pair,
+                             const TopKCounts& counts, unsigned tile) const {
+    CountTile(block, shared, pair, counts, tile);
+  }
+};
+struct WriteTileWork {
+  __device__ void operator()(CudaBlock& block, TopKShared& shared, const TopKPair& pair,
+                             const TopKCounts& counts, unsigned tile) const {
+    WriteTile(block, shared, pair, counts, tile);
+  }
+};
+
 // Block (x, y) has tile x of pair y, if it has so many.
+template <typename Work>
 __global__ void __launch_bounds__(kTopKThreads)
-    CountDigitKernel(const __grid_constant__ TopKBatch batch, TopKMemory memory, unsigned digit) {
+    TileKernel(const __grid_constant__ TopKBatch batch, TopKMemory memory, Work work) {
   __shared__ TopKShared shared;
   const TopKPair pair = batch.pairs[blockIdx.y];
   if (blockIdx.x >= TilesOf(pair.floats)) return;
   CudaBlock block;
-  CountDigit(block, shared, pair, memory.Of(blockIdx.y), blockIdx.x, digit);
-}
-
-__global__ void __launch_bounds__(kTopKThreads)
-    CountTileKernel(const __grid_constant__ TopKBatch batch, TopKMemory memory) {
-  __shared__ TopKShared shared;
-  const TopKPair pair = batch.pairs[blockIdx.y];
-  if (blockIdx.x >= TilesOf(pair.floats)) return;
-  CudaBlock block;
-  CountTile(block, shared, pair, memory.Of(blockIdx.y), blockIdx.x);
-}
-
-__global__ void __launch_bounds__(kTopKThreads)
-    WriteTileKernel(const __grid_constant__ TopKBatch batch, TopKMemory memory) {
-  __shared__ TopKShared shared;
-  const TopKPair pair = batch.pairs[blockIdx.y];
-  if (blockIdx.x >= TilesOf(pair.floats)) return;
-  CudaBlock block;
-  WriteTile(block, shared, pair, memory.Of(blockIdx.y), blockIdx.x);
+  work(block, shared, pair, memory.Of(blockIdx.y), blockIdx.x);
 }
 
 template <typename Merge>
@@ -130,14 +133,13 @@ struct CodecScratch::Selection {
     CheckCuda(
         cudaMemsetAsync(digits.get(), 0, packings.size() * kDigitCounts * sizeof(uint32_t), stream),
         "clear counters");
-    for (unsigned digit = 0; digit < kDigits; ++digit) {
-      CountDigitKernel<<<blocks, kTopKThreads, 0, stream>>>(batch, memory, digit);
-      CheckLaunch("CountDigitKernel");
-    }
-    CountTileKernel<<<blocks, kTopKThreads, 0, stream>>>(batch, memory);
-    CheckLaunch("CountTileKernel");
-    WriteTileKernel<<<blocks, kTopKThreads, 0, stream>>>(batch, memory);
-    CheckLaunch("WriteTileKernel");
+    const auto launch = [&](auto work, const char* name) {
+      TileKernel<<<blocks, kTopKThreads, 0, stream>>>(batch, memory, work);
+      CheckLaunch(name);
+    };
+    for (unsigned digit = 0; digit < kDigits; ++digit) launch(CountDigitWork{digit}, "CountDigit");
+    launch(CountTileWork{}, "CountTile");
+    launch(WriteTileWork{}, "WriteTile");
   }
 };
 

@@ -1,19 +1,16 @@
 """A job that recovers, with each node in a network namespace: the cable of one is pulled out, and put back
 in. Needs root, ip and tc; skipped without them."""
 
-import os
 import subprocess
-import sys
 import time
 
 import cluster
+import network_recovery
 import recovery_test
-
-sys.path.append(os.path.join(cluster.REPOSITORY, "tests", "bench", "network"))
-import testbed  # noqa: E402  pylint: disable=wrong-import-position
+from network_recovery import testbed
 
 
-class CutNetworkTest(recovery_test.RecoveryTest):
+class CutNetworkTest(network_recovery.NetworkRecoveryTest):
     """Each node is a network namespace; the cable of one is pulled out."""
 
     # Node by daemon. Node 3 has none at first.
@@ -26,22 +23,6 @@ class CutNetworkTest(recovery_test.RecoveryTest):
         "server-1": 2,
     }
     CUT, SPARE = 1, 3
-
-    def setUp(self):
-        super().setUp()
-        self.bed = testbed.Testbed(4)
-        try:
-            self.enterContext(self.bed)
-        except testbed.Unavailable as reason:
-            self.skipTest(reason)
-
-    def start_on(self, name, node, suffix=""):
-        role, _, rank = name.partition("-")
-        arguments = [f"--config={self.path('config.prototxt')}", f"--out={self.path('out')}"]
-        if rank:
-            arguments += [f"--rank={rank}", f"--host={self.bed.addresses[node]}"]
-        prefix = ("ip", "netns", "exec", self.bed.namespace(node))
-        return self.start(f"poseidon_{role}", *arguments, name=name + suffix, prefix=prefix)
 
     def start_all(self):
         self.write(

@@ -4,29 +4,22 @@ of its own. Needs root, ip and tc; skipped without them."""
 
 import os
 import shutil
-import sys
 
 import cluster
+import network_recovery
 import recovery_test
-
-sys.path.append(os.path.join(cluster.REPOSITORY, "tests", "bench", "network"))
-import testbed  # noqa: E402  pylint: disable=wrong-import-position
+from network_recovery import testbed
 
 NAME = "scheduler.of.the.job"
 
 
-class MovedSchedulerTest(recovery_test.RecoveryTest):
+class MovedSchedulerTest(network_recovery.NetworkRecoveryTest):
     # Node by daemon; the scheduler moves from node 0 to node 3.
     PLACES = {"server-0": 0, "worker-0": 0, "worker-1": 1, "worker-2": 2, "server-1": 2}
     FIRST, SECOND = 0, 3
 
     def setUp(self):
         super().setUp()
-        self.bed = testbed.Testbed(4)
-        try:
-            self.enterContext(self.bed)
-        except testbed.Unavailable as reason:
-            self.skipTest(reason)
         for node in range(4):
             directory = self.etc(node)
             os.makedirs(directory)
@@ -45,14 +38,6 @@ class MovedSchedulerTest(recovery_test.RecoveryTest):
         for node in range(4):
             with open(f"{self.etc(node)}/hosts", "w", encoding="utf-8") as file:
                 file.write("127.0.0.1 localhost\n" + (f"{address} {NAME}\n" if address else ""))
-
-    def start_on(self, name, node, suffix=""):
-        role, _, rank = name.partition("-")
-        arguments = [f"--config={self.path('config.prototxt')}", f"--out={self.path('out')}"]
-        if rank:
-            arguments += [f"--rank={rank}", f"--host={self.bed.addresses[node]}"]
-        prefix = ("ip", "netns", "exec", self.bed.namespace(node))
-        return self.start(f"poseidon_{role}", *arguments, name=name + suffix, prefix=prefix)
 
     @cluster.slow
     def test_name_that_comes_late_and_moves(self):
