@@ -31,12 +31,17 @@ def connect(port, seconds=5):
 
 
 def shake_hands(port):
-    """A connection on which messages can follow."""
+    """A connection on which messages can follow. A ConnectionError where the other end hangs up, as one does
+    that wants a key."""
     connection = connect(port)
     connection.sendall(GREETING)
     received = b""
     while len(received) < len(GREETING):
-        received += connection.recv(len(GREETING) - len(received))
+        part = connection.recv(len(GREETING) - len(received))
+        if not part:
+            connection.close()
+            raise ConnectionError(f"port {port} hangs up on strangers")
+        received += part
     connection.sendall(frame(READY, _COMMAND))
     connection.recv(256)  # its READY
     return connection

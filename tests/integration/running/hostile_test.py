@@ -5,6 +5,7 @@ import random
 import re
 import resource
 import statistics
+import threading
 import time
 
 import cluster
@@ -140,12 +141,53 @@ class HostileTest(cluster.ClusterTest):
             self.skipTest(f"needs ulimit -Hn {2 * count}")
         resource.setrlimit(resource.RLIMIT_NOFILE, (own[1], own[1]))
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, own)
+
+        @contextlib.contextmanager
+        def silent(ports):
+            with contextlib.ExitStack() as connections:
+                for number in range(count):
+                    connections.enter_context(zmtp.connect(ports[number % len(ports)]))
+                yield
+
+        self.check_pace(silent, f"{count} silent connections")
+
+    @cluster.slow
+    def test_strangers_that_keep_trying(self):
+        """A hundred times a second, on all ports."""
+
+        def keep_trying(ports, ended):
+            draw = random.Random(3)
+            while not ended.wait(0.01):
+                port = draw.choice(ports)
+                with contextlib.suppress(OSError):
+                    if draw.random() < 0.5:
+                        with zmtp.connect(port) as connection:
+                            connection.sendall(draw.choice(raw_attacks()))
+                    else:
+                        with zmtp.shake_hands(port) as connection:
+                            connection.sendall(draw.choice(message_attacks()))
+
+        @contextlib.contextmanager
+        def strangers(ports):
+            ended = threading.Event()
+            thread = threading.Thread(target=keep_trying, args=(ports, ended))
+            thread.start()
+            try:
+                yield
+            finally:
+                ended.set()
+                thread.join()
+
+        self.check_pace(strangers, "strangers that keep trying")
+
+    def check_pace(self, disturbance, name):
+        """A job trains as fast as without it, with a key and without one."""
         self.run_command("poseidon", "keys", f"--out={self.path('')}")
         for security in ("", f'key_file: "{self.path("job.key")}"'):
             with self.subTest(security=security):
-                self.check_silent(count, security)
+                self.check_pace_with(security, disturbance, name)
 
-    def check_silent(self, count, security):
+    def check_pace_with(self, security, disturbance, name):
         config = cluster.replay_config(
             cluster=f"scheduler_port: {cluster.free_port_pair()}",
             iterations=cluster.ENDLESS,
@@ -159,12 +201,10 @@ class HostileTest(cluster.ClusterTest):
         alone, disturbed = [], []
         for _ in range(4):
             alone.append(self.images_per_second(daemons["scheduler"]))
-            with contextlib.ExitStack() as silent:
-                for number in range(count):
-                    silent.enter_context(zmtp.connect(ports[number % len(ports)]))
+            with disturbance(ports):
                 disturbed.append(self.images_per_second(daemons["scheduler"]))
         ratio = max(disturbed) / max(alone)
-        print(f"{count} silent connections: {ratio:.3f} of the images per second without")
+        print(f"{name}: {ratio:.3f} of the images per second without")
         self.assertGreater(ratio, 0.95, (alone, disturbed))
         for daemon in daemons.values():
             self.assertIsNone(daemon.popen.poll())
