@@ -8,10 +8,8 @@
 namespace poseidon {
 namespace {
 
-// KV pairs that are packed together, at the most: as many as TOP_K's kernels take at once.
-constexpr size_t kMostTogether = 64;
-// And so many bytes of what is packed, or gathered before, unless one pair has more: 64 pairs of
-// 2 MiB in INT8. More would not keep a GPU busier, and its memory is the model's.
+// Of what is packed together, or gathered before, unless one pair has more: 64 pairs of 2 MiB in
+// INT8. More would not keep a GPU busier, and its memory is the model's.
 constexpr size_t kMostBytes = size_t{32} << 20U;
 
 // Where a pair begins in the room: as kernels read and write fours.
@@ -67,18 +65,18 @@ void FeedbackStaging::Allocate() {
     largest = {std::max(largest.packed, size.packed), std::max(largest.gathered, size.gathered)};
     all = {all.packed + size.packed, all.gathered + size.gathered};
     floats += chunk.host.residual.size();
-    replica_.packer->Reserve(chunk.host.codec, std::min(chunks_.size(), kMostTogether),
+    replica_.packer->Reserve(chunk.host.codec, std::min(chunks_.size(), kMostPackings),
                              chunk.host.residual.size());
   }
-  room_ = {RoomFor(largest.packed, all.packed), RoomFor(largest.gathered, all.gathered)};
+  capacity_ = {RoomFor(largest.packed, all.packed), RoomFor(largest.gathered, all.gathered)};
   Device& device = *replica_.device;
   residuals_ = device.Allocate(floats * sizeof(float));
   for (Room& room : rooms_) {
-    room = {.packed = device.Allocate(room_.packed),
+    room = {.packed = device.Allocate(capacity_.packed),
             .is_packed = device.MakeEvent(),
             .is_copied = device.MakeEvent()};
   }
-  if (room_.gathered > 0) gathered_ = device.Allocate(room_.gathered);
+  if (capacity_.gathered > 0) gathered_ = device.Allocate(capacity_.gathered);
   size_t begin = 0;
   for (Chunk& chunk : chunks_) {
     const std::span<float> host = chunk.host.residual;
@@ -108,8 +106,8 @@ void FeedbackStaging::Send(std::span<const int> layers, const DeviceEvent& there
   Size together;
   for (size_t i = 0; i < complete_.size(); ++i) {
     const Size size = SizeOf(chunks_[complete_[i]]);
-    if (i - first == kMostTogether || together.packed + size.packed > room_.packed ||
-        together.gathered + size.gathered > room_.gathered) {
+    if (i - first == kMostPackings || together.packed + size.packed > capacity_.packed ||
+        together.gathered + size.gathered > capacity_.gathered) {
       Pack(std::span(complete_).subspan(first, i - first));
       first = i;
       together = {};

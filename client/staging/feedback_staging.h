@@ -83,7 +83,7 @@ class FeedbackStaging {
   // One is packed into while the other is copied.
   std::array<Room, 2> rooms_;
   size_t next_room_ = 0;
-  Size room_;
+  Size capacity_;  // of a room, and of gathered_
   DeviceMemory gathered_;
   std::vector<size_t> complete_;   // Send's
   std::vector<Packing> packings_;  // Pack's

@@ -14,11 +14,8 @@ namespace {
 
 constexpr size_t kBytesKept = sizeof(uint32_t) + sizeof(float);
 
-// Of a kernel, so that they fit into its parameters, which have 4 KB.
-constexpr size_t kMostPairs = 64;
-
 struct TopKBatch {
-  TopKPair pairs[kMostPairs];
+  TopKPair pairs[kMostPackings];
 };
 static_assert(sizeof(TopKBatch) < 4000);
 
@@ -115,7 +112,7 @@ struct CodecScratch::Selection {
   Counters digits, tiles;
 
   Selection(size_t most_pairs, size_t floats)
-      : pairs(std::min(most_pairs, kMostPairs)),
+      : pairs(std::min(most_pairs, kMostPackings)),
         tiles_a_pair(TilesOf(floats)),
         digits(AllocateCounters(kDigitCounts * pairs)),
         tiles(AllocateCounters(pairs * tiles_a_pair)) {}

@@ -261,7 +261,7 @@ class MergedTest(cluster.ClusterTest):
         with self.subTest("trace_processor"):
             program = shutil.which("trace_processor") or shutil.which("trace_processor_shell")
             if program is None:
-                self.skipTest("there is no trace_processor; https://perfetto.dev has it")
+                self.skipTest("there is no trace_processor, which is a part of Perfetto")
             nodes = ", ".join(f"'{name}'" for name in sorted(self.NODES))
             query = self.write(
                 "query.sql",
