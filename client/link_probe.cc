@@ -1,7 +1,5 @@
 #include "client/link_probe.h"
 
-#include <glog/logging.h>
-
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -39,20 +37,20 @@ LinkProbe::LinkProbe(const LinkProbeOptions& options)
 void LinkProbe::OnStart(Outbox& outbox) { SendNext(outbox); }
 
 void LinkProbe::SendNext(Outbox& outbox) {
-  if (distance_ >= options_.workers) {
+  if (reported()) {
     if (purpose_ != kPing) {
       Envelope report = MakeEnvelope(MessageKind::kLinkReport, Here(kControlLane), report_);
       report.epoch = options_.epoch;
       return outbox.Send(std::move(report));
     }
     // Only now, so that bursts delay as few of the others' small messages as can be.
-    purpose_ = kTrial;
-    distance_ = 1;
+    purpose_ = kQuestion;
+    place_ = 0;
   }
   if (purpose_ == kPing) {
     SendPing(outbox);
   } else {
-    SendTrial(outbox);
+    SendQuestion(outbox);
   }
 }
 
@@ -60,6 +58,21 @@ void LinkProbe::SendPing(Outbox& outbox) {
   sent_ = outbox.now;
   outbox.Send(Probe(kPing, ++round_));
   outbox.SetTimer(kAskAgain, patience_);
+}
+
+void LinkProbe::SendQuestion(Outbox& outbox) {
+  purpose_ = kQuestion;
+  outbox.Send(Probe(kQuestion, ++round_));
+  const auto waiting = questions_.find(source());
+  if (waiting == questions_.end()) return;
+  Echo(waiting->second, outbox);
+  questions_.erase(waiting);
+}
+
+void LinkProbe::OnQuestion(const Envelope& envelope, Outbox& outbox) {
+  const int rank = envelope.from.node.rank;
+  if (purpose_ != kPing && !reported() && rank == source()) return Echo(envelope, outbox);
+  questions_[rank] = envelope;
 }
 
 void LinkProbe::SendTrial(Outbox& outbox) {
@@ -86,7 +99,7 @@ Envelope LinkProbe::Probe(Purpose purpose, uint32_t round) const {
   envelope.chunk = purpose;
   envelope.step = round;
   envelope.priority = 0;
-  if (purpose != kPing) envelope.body = body_;
+  if (purpose == kTrial || purpose == kBurst) envelope.body = body_;
   return envelope;
 }
 
@@ -106,15 +119,18 @@ void LinkProbe::OnMessage(const Envelope& envelope, Outbox& outbox) {
     return;
   }
   if (envelope.kind == MessageKind::kProbe && envelope.step != 0) {
+    if (envelope.chunk == kQuestion) return OnQuestion(envelope, outbox);
     Echo(envelope, outbox);
     if (envelope.chunk != kBurst) return;
     bursts_taken_.insert(from.rank);
     return FinishBurst(outbox);
   }
-  if (envelope.kind == MessageKind::kProbeEcho && envelope.step == round_ && from.rank == peer()) {
+  if (envelope.kind == MessageKind::kProbeEcho && !reported() && envelope.step == round_ &&
+      from.rank == peer()) {
     outbox.CancelTimer(kAskAgain);
     const Duration elapsed = outbox.now - sent_;
     if (purpose_ == kPing) return OnPingEcho(elapsed, outbox);
+    if (purpose_ == kQuestion) return SendTrial(outbox);
     if (purpose_ == kTrial) return OnTrialEcho(elapsed, outbox);
     OnBurstEcho(elapsed, outbox);
   }
@@ -124,20 +140,16 @@ void LinkProbe::OnPingEcho(Duration elapsed, Outbox& outbox) {
   round_trip_ = pings_ == kPings ? elapsed : std::min(round_trip_, elapsed);
   if (--pings_ == 0) {
     wire::LinkMeasurement* link = report_.add_links();
-    link->set_distance(distance_);
+    link->set_distance(distance());
     link->set_latency_seconds(ToSeconds(round_trip_) / 2);
-    distance_ *= 2;
+    ++place_;
     pings_ = kPings;
   }
   SendNext(outbox);
 }
 
 wire::LinkMeasurement& LinkProbe::link() {
-  const auto found =
-      std::find_if(report_.mutable_links()->begin(), report_.mutable_links()->end(),
-                   [this](const auto& link) { return link.distance() == distance_; });
-  CHECK(found != report_.mutable_links()->end()) << "no latency at distance " << distance_;
-  return *found;
+  return *report_.mutable_links(static_cast<int>(place_));
 }
 
 // The last byte and the echo have been under way for one latency each.
@@ -162,7 +174,7 @@ void LinkProbe::OnBurstEcho(Duration elapsed, Outbox& outbox) {
 void LinkProbe::FinishBurst(Outbox& outbox) {
   if (!burst_sent_ || !bursts_taken_.contains(source())) return;
   burst_sent_ = false;
-  distance_ *= 2;
+  ++place_;
   SendNext(outbox);
 }
 

@@ -50,7 +50,7 @@ void WorkerControl::OnMessage(const Envelope& envelope, Outbox& outbox) {
       const uint64_t before = member_.epoch();
       member_.OnMessage(envelope, outbox);
       // Under a later view all measure anew: another may have taken a lost one's place.
-      const bool measure = options_.measure_links && context_ == nullptr;
+      const bool measure = !options_.measured_distances.empty() && context_ == nullptr;
       if (measure && member_.epoch() != before) StartProbe(outbox);
     }
   }
@@ -61,11 +61,12 @@ uint32_t WorkerControl::PlanNumber() const {
 }
 
 void WorkerControl::StartProbe(Outbox& outbox) const {
-  outbox.Attach(kFirstDataLane,
-                std::make_unique<LinkProbe>(LinkProbeOptions{.rank = member_.self().rank,
-                                                             .workers = options_.workers,
-                                                             .epoch = member_.epoch(),
-                                                             .phantom = options_.phantom}));
+  outbox.Attach(kFirstDataLane, std::make_unique<LinkProbe>(
+                                    LinkProbeOptions{.rank = member_.self().rank,
+                                                     .workers = options_.workers,
+                                                     .distances = options_.measured_distances,
+                                                     .epoch = member_.epoch(),
+                                                     .phantom = options_.phantom}));
 }
 
 void WorkerControl::Forward(const Envelope& envelope, Outbox& outbox) {

@@ -27,8 +27,8 @@ struct WorkerOptions {
   // WorkerSessionOptions::devices_update.
   bool devices_update = false;
   bool devices_pack = false;  // likewise
-  // Measure the links to other workers after joining (client/link_probe.h).
-  bool measure_links = false;
+  // Of the workers to which the links are measured after joining (client/link_probe.h).
+  std::vector<int> measured_distances;
   int workers = 1;        // of the job; for that
   bool recovers = false;  // keep what the job may go back to
 };

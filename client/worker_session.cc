@@ -152,7 +152,7 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   worker.device = options_.device;
   worker.devices_pack = options_.devices_pack;
   worker.devices_update = options_.devices_update;
-  worker.measure_links = MeasuresLinks(job);
+  worker.measured_distances = MeasuredDistances(job);
   worker.workers = job.cluster().workers();
   runtime_->Attach(kControlLane, std::make_unique<WorkerControl>(std::move(worker), plans));
   events_ = std::make_shared<EventWriter>(*runtime_, host, options_.trace_directory);

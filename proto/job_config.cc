@@ -73,12 +73,24 @@ bool MeasuresLinks(const Job& job) {
          job.cluster().workers() > 1;
 }
 
+std::vector<int> MeasuredDistances(const Job& job) {
+  if (!MeasuresLinks(job)) return {};
+  const bool all = job.cluster().link_probe() == Cluster::EVERY_PAIR;
+  std::vector<int> distances;
+  for (int distance = 1; distance < job.cluster().workers(); distance += all ? 1 : distance) {
+    distances.push_back(distance);
+  }
+  return distances;
+}
+
 std::string ResolvePath(const std::string& named_in, const std::string& path) {
   if (fs::path(path).is_absolute()) return path;
   if (const auto found = FindNamedFile(named_in, path)) return *found;
   const std::string beside = (fs::path(named_in).parent_path() / path).string();
-  throw ConfigError(named_in + ": there is no file " + path + " in the working directory" +
-                    (beside == path ? "" : ", nor " + beside) +
+  std::error_code unknown;
+  // Its path, since it may be that of another machine.
+  throw ConfigError(named_in + ": there is no file " + path + " in the working directory, " +
+                    fs::current_path(unknown).string() + (beside == path ? "" : ", nor " + beside) +
                     ", nor in a directory above that file's");
 }
 

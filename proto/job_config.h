@@ -37,6 +37,10 @@ void CheckClusterAndCommunication(const Job& job);
 // and the job does not say what the network can do.
 bool MeasuresLinks(const Job& job);
 
+// How many ranks further the workers are to which each measures its link (cluster.link_probe), in
+// the order of measuring; none where MeasuresLinks() is false.
+std::vector<int> MeasuredDistances(const Job& job);
+
 // `path`, if it exists or is absolute; else it beside the file that names it or in a directory
 // above (core/named_file.h). Throws ConfigError if it is not there either.
 std::string ResolvePath(const std::string& named_in, const std::string& path);

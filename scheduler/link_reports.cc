@@ -21,7 +21,7 @@ double Quantile(std::vector<double> values, double share) {
 }
 
 constexpr double kMedian = 0.5;
-// Where bursts of two workers meet both seem slower than they are; most do not.
+// Where an echo waits behind a burst the link seems slower than it is; few do.
 constexpr double kUpperQuartile = 0.75;
 
 }  // namespace

@@ -155,7 +155,7 @@ void SimulatedCluster::StartWorker(Node& node, const NodeSpec& spec) {
   worker.phantom = !options_.work.arithmetic.gradient;
   worker.count_peers = false;
   worker.trace = node.trace.get();
-  worker.measure_links = MeasuresLinks(options_.job);
+  worker.measured_distances = MeasuredDistances(options_.job);
   worker.workers = options_.job.cluster().workers();
   worker.recovers = worker.member.scheduler_deadline.has_value();
   SimulatedTrainer::Options trainer;

@@ -94,6 +94,8 @@ void SimulatedScheduler::OnMessage(const Envelope& envelope, Outbox& outbox) {
     OnProgress(envelope);
   } else if (envelope.kind == MessageKind::kRecovered) {
     CHECK(record_->recoveries.emplace_back().ParseFromString(envelope.body.ToString()));
+  } else if (envelope.kind == MessageKind::kLinkReport) {
+    CHECK(record_->links.emplace_back().ParseFromString(envelope.body.ToString()));
   } else if (envelope.kind == MessageKind::kNotice) {
     wire::Notice notice;
     CHECK(notice.ParseFromString(envelope.body.ToString()));

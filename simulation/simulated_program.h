@@ -68,6 +68,7 @@ struct SchedulerRecord {
   std::map<int, wire::WorkerReport> reports;  // by the worker's rank
   int64_t progress_messages = 0;
   std::vector<wire::Recovered> recoveries;
+  std::vector<wire::LinkReport> links;
   std::vector<std::string> notices;  // lines for the user
   // By iteration: the ranks of the workers that said how it went; in jobs that keep a journal.
   std::map<int64_t, std::set<int>> reported;

@@ -16,6 +16,18 @@ std::string Counted(int count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
+nlohmann::ordered_json LinksJson(const std::vector<HostLink>& links) {
+  constexpr double kMilliseconds = 1000;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const HostLink& link : links) {
+    list.push_back({{"from", Printable(link.from)},
+                    {"to", Printable(link.to)},
+                    {"latency_ms", kMilliseconds * link.latency_seconds},
+                    {"goodput_bytes_per_second", link.goodput_bytes_per_second}});
+  }
+  return list;
+}
+
 }  // namespace
 
 int CountOf(FindingLevel level, const Findings& findings) {
@@ -37,7 +49,7 @@ std::string FindingsText(const Findings& findings) {
          Counted(CountOf(FindingLevel::kWarning, findings), "warning") + "\n";
 }
 
-std::string FindingsJson(const Findings& findings) {
+std::string FindingsJson(const Findings& findings, const std::vector<HostLink>& links) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Finding& finding : findings) {
     nlohmann::ordered_json json;
@@ -52,6 +64,7 @@ std::string FindingsJson(const Findings& findings) {
   json["findings"] = std::move(list);
   json["errors"] = CountOf(FindingLevel::kError, findings);
   json["warnings"] = CountOf(FindingLevel::kWarning, findings);
+  json["links"] = LinksJson(links);
   return json.dump(2) + "\n";
 }
 

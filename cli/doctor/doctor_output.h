@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "cli/doctor/network_checks.h"
 #include "launch/doctor/finding.h"
 
 namespace poseidon {
@@ -12,8 +14,9 @@ namespace poseidon {
 std::string FindingsText(const Findings& findings);
 
 // For programs: `findings[]` with `level` (good, warning, error), `check`, `text` and `mend` (null
-// where nothing is to be mended); `errors` and `warnings`, which count them.
-std::string FindingsJson(const Findings& findings);
+// where nothing is to be mended); `errors` and `warnings`, which count them; and `links[]`, every
+// one that was measured, with `from`, `to`, `latency_ms` and `goodput_bytes_per_second`.
+std::string FindingsJson(const Findings& findings, const std::vector<HostLink>& links);
 
 int CountOf(FindingLevel level, const Findings& findings);
 

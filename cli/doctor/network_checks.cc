@@ -1,7 +1,10 @@
 #include "cli/doctor/network_checks.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "core/units.h"
 #include "planner/cost/information_book.h"
@@ -21,6 +24,11 @@ constexpr double kTimes = 2;
 constexpr double kWakingSeconds = 50e-6;
 // Predictions that differ by less are alike: the planner's own error is about as large.
 constexpr double kPlanDifference = 0.1;
+
+// A line for each link is read as long as there are no more: all of 8 hosts'.
+constexpr size_t kMostLines = 56;
+// Of more links so many that are worse than claimed get a line.
+constexpr size_t kMostWorse = 10;
 
 constexpr double kBitsPerByte = 8;
 
@@ -50,28 +58,84 @@ double GoodputOf(const Network& network) {
 
 double LatencyOf(const Network& network) { return ToSeconds(ParseDuration(network.latency())); }
 
-Finding CheckLink(const wire::LinkMeasurement& link, const std::string& from, const std::string& to,
-                  const std::optional<Network>& claimed) {
-  const double goodput = link.goodput_bytes_per_second();
-  const double latency = link.latency_seconds();
-  Finding finding;
-  finding.check = kLinks;
-  finding.text = from + " to " + to + ": " + LatencyText(latency) + ", " +
-                 (goodput > 0 ? RateText(goodput) : "no burst has arrived");
-  if (goodput <= 0) finding.level = FindingLevel::kWarning;
-  if (!claimed) return finding;
-  const double claimed_goodput = GoodputOf(*claimed);
-  const double claimed_latency = LatencyOf(*claimed);
-  finding.text +=
-      "; the config says " + LatencyText(claimed_latency) + ", " + RateText(claimed_goodput);
-  const bool slow = goodput < kShare * claimed_goodput;
-  const bool late = latency > kTimes * claimed_latency && latency > kWakingSeconds;
-  if (!slow && !late) return finding;
-  finding.level = FindingLevel::kWarning;
-  finding.mend =
-      "look at the link and its switch (ethtool, iperf3), or let the config say what it "
-      "does (cluster.network)";
-  return finding;
+std::string ClaimText(const std::optional<Network>& claimed) {
+  if (!claimed) return "";
+  return "; the config says " + LatencyText(LatencyOf(*claimed)) + ", " +
+         RateText(GoodputOf(*claimed));
+}
+
+bool IsWorse(const HostLink& link, const std::optional<Network>& claimed) {
+  const double goodput = link.goodput_bytes_per_second;
+  const double latency = link.latency_seconds;
+  if (goodput <= 0) return true;
+  if (!claimed) return false;
+  return goodput < kShare * GoodputOf(*claimed) ||
+         (latency > kTimes * LatencyOf(*claimed) && latency > kWakingSeconds);
+}
+
+// How many times worse it is than claimed, in what it is worst in; where nothing is claimed, a link
+// that is worse has carried nothing.
+double Badness(const HostLink& link, const std::optional<Network>& claimed) {
+  if (!claimed || link.goodput_bytes_per_second <= 0) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return std::max(GoodputOf(*claimed) / link.goodput_bytes_per_second,
+                  link.latency_seconds / std::max(LatencyOf(*claimed), kWakingSeconds));
+}
+
+Finding WarningOf(std::string text) {
+  return {FindingLevel::kWarning, kLinks, std::move(text),
+          "look at the link and its switch (ethtool, iperf3), or let the config say what it does "
+          "(cluster.network)"};
+}
+
+Finding FindingOf(const HostLink& link, const std::optional<Network>& claimed) {
+  const double goodput = link.goodput_bytes_per_second;
+  std::string text = link.from + " to " + link.to + ": " + LatencyText(link.latency_seconds) +
+                     ", " + (goodput > 0 ? RateText(goodput) : "no burst has arrived") +
+                     ClaimText(claimed);
+  if (IsWorse(link, claimed)) return WarningOf(std::move(text));
+  return {FindingLevel::kGood, kLinks, std::move(text)};
+}
+
+// "0.050 ms to 0.093 ms, 9.20 Gb/s to 9.41 Gb/s". Not of none.
+std::string RangesText(const std::vector<HostLink>& links) {
+  const auto [nearest, farthest] = std::minmax_element(
+      links.begin(), links.end(),
+      [](const HostLink& a, const HostLink& b) { return a.latency_seconds < b.latency_seconds; });
+  const auto [slowest, fastest] =
+      std::minmax_element(links.begin(), links.end(), [](const HostLink& a, const HostLink& b) {
+        return a.goodput_bytes_per_second < b.goodput_bytes_per_second;
+      });
+  return LatencyText(nearest->latency_seconds) + " to " + LatencyText(farthest->latency_seconds) +
+         ", " + RateText(slowest->goodput_bytes_per_second) + " to " +
+         RateText(fastest->goodput_bytes_per_second);
+}
+
+// Of many links: what a reader can act on.
+Findings CheckMany(const std::vector<HostLink>& links, const std::optional<Network>& claimed) {
+  std::vector<HostLink> worse = links;
+  const auto good = std::stable_partition(
+      worse.begin(), worse.end(), [&](const HostLink& link) { return IsWorse(link, claimed); });
+  const std::vector<HostLink> others(good, worse.end());
+  worse.erase(good, worse.end());
+  Findings findings;
+  if (!others.empty()) {
+    findings.push_back({FindingLevel::kGood, kLinks,
+                        std::to_string(others.size()) + " of " + std::to_string(links.size()) +
+                            " links: " + RangesText(others) + ClaimText(claimed)});
+  }
+  std::stable_sort(worse.begin(), worse.end(), [&](const HostLink& a, const HostLink& b) {
+    return Badness(a, claimed) > Badness(b, claimed);
+  });
+  const size_t shown = std::min(worse.size(), kMostWorse);
+  for (size_t i = 0; i < shown; ++i) findings.push_back(FindingOf(worse[i], claimed));
+  worse.erase(worse.begin(), worse.begin() + static_cast<std::ptrdiff_t>(shown));
+  if (!worse.empty()) {
+    findings.push_back(WarningOf(std::to_string(worse.size()) +
+                                 " more links: " + RangesText(worse) + ClaimText(claimed)));
+  }
+  return findings;
 }
 
 // "4 PS, 2 SFB".
@@ -124,16 +188,24 @@ std::string PlanText(const Plan& plan) {
 
 }  // namespace
 
-Findings CheckLinks(const std::vector<wire::LinkReport>& reports,
-                    const std::vector<std::string>& names, const std::optional<Network>& claimed) {
-  Findings findings;
+std::vector<HostLink> LinksBetween(const std::vector<wire::LinkReport>& reports,
+                                   const std::vector<std::string>& names) {
+  std::vector<HostLink> links;
   for (const wire::LinkReport& report : reports) {
     for (const wire::LinkMeasurement& link : report.links()) {
       const auto from = static_cast<size_t>(report.rank());
       const size_t to = (from + static_cast<size_t>(link.distance())) % names.size();
-      findings.push_back(CheckLink(link, names.at(from), names.at(to), claimed));
+      links.push_back(
+          {names.at(from), names.at(to), link.latency_seconds(), link.goodput_bytes_per_second()});
     }
   }
+  return links;
+}
+
+Findings CheckLinks(const std::vector<HostLink>& links, const std::optional<Network>& claimed) {
+  if (links.size() > kMostLines) return CheckMany(links, claimed);
+  Findings findings;
+  for (const HostLink& link : links) findings.push_back(FindingOf(link, claimed));
   return findings;
 }
 

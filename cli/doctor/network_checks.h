@@ -12,10 +12,22 @@
 
 namespace poseidon {
 
-// A finding for each link that was measured, beside what `claimed` says of it; no network is
-// claimed where the config does not describe one. `names` are the hosts', by the reports' ranks.
-Findings CheckLinks(const std::vector<wire::LinkReport>& reports,
-                    const std::vector<std::string>& names, const std::optional<Network>& claimed);
+// One that was measured, in one direction; the ends are hosts' names.
+struct HostLink {
+  std::string from;
+  std::string to;
+  double latency_seconds = 0;
+  double goodput_bytes_per_second = 0;  // 0: nothing has arrived
+};
+
+// `names` are the hosts', by the reports' ranks.
+std::vector<HostLink> LinksBetween(const std::vector<wire::LinkReport>& reports,
+                                   const std::vector<std::string>& names);
+
+// A finding for each link, beside what `claimed` says of it; no network is claimed where the config
+// does not describe one. Where there are more than all of 8 hosts' a finding for all good ones
+// together, one for each of the ten worst of the others, and one for the rest.
+Findings CheckLinks(const std::vector<HostLink>& links, const std::optional<Network>& claimed);
 
 // What the planner makes of the job with the network that the config describes, or with the
 // defaults where it describes none, and with the measured one.

@@ -72,12 +72,13 @@ class Doctor {
     }
   }
 
-  Findings Examine() {
+  // Once: fills in the two below.
+  void Examine() {
     AskThisMachine();
     if (HostsGiven()) AskAll();
-    if (hosts_.empty()) return std::move(findings_);
+    if (hosts_.empty()) return;
     CheckMachines();
-    if (!HostsGiven()) return std::move(findings_);
+    if (!HostsGiven()) return;
     if (CountOf(FindingLevel::kError, findings_) > 0) {
       findings_.push_back({FindingLevel::kWarning, "links",
                            "have not been measured, as no job can start yet",
@@ -85,8 +86,9 @@ class Doctor {
     } else {
       CheckNetwork();
     }
-    return std::move(findings_);
   }
+  const Findings& findings() const { return findings_; }
+  const std::vector<HostLink>& links() const { return links_; }
 
  private:
   // Without a config there is a worker in every slot that takes one, and likewise servers.
@@ -212,7 +214,8 @@ class Doctor {
     }
     std::optional<Network> claimed;
     if (config_.job.cluster().has_network()) claimed = config_.job.cluster().network();
-    Append(CheckLinks(measured.reports, names, claimed), findings_);
+    links_ = LinksBetween(measured.reports, names);
+    Append(CheckLinks(links_, claimed), findings_);
     if (!requirements_.model || !measured.failure.empty() || hosts.size() < 2) return;
     Append(ComparePlans(config_.job, *requirements_.model,
                         NetworkOf(measured.reports, config_.job.cluster().network().colocated())),
@@ -227,6 +230,7 @@ class Doctor {
   CheckedHosts hosts_;
   HostFacts here_;
   Findings findings_;
+  std::vector<HostLink> links_;
 };
 
 }  // namespace
@@ -234,8 +238,11 @@ class Doctor {
 ExitCode DoctorVerb() {
   const bool json = JsonFromFlags();
   Interruption interruption;
-  const Findings findings = Doctor(interruption).Examine();
-  std::cout << (json ? FindingsJson(findings) : FindingsText(findings)) << std::flush;
+  Doctor doctor(interruption);
+  doctor.Examine();
+  const Findings& findings = doctor.findings();
+  std::cout << (json ? FindingsJson(findings, doctor.links()) : FindingsText(findings))
+            << std::flush;
   return CountOf(FindingLevel::kError, findings) > 0 ? ExitCode::kConfigError : ExitCode::kSuccess;
 }
 

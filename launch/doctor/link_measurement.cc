@@ -14,6 +14,12 @@ namespace {
 
 // Those of a job are for starting many; these nodes are there at once, or something is wrong.
 constexpr double kJoinDeadlineSeconds = 15;
+// Measuring a link takes up to half a second, but a few seconds each way where it is one of a
+// megabit per second; the deadline is for that, too.
+constexpr double kDeadlineSecondsPerLink = 4;
+// Beyond that measuring them one after the other would take more than half a minute, and nobody
+// would read what was found.
+constexpr int kMostHostsInPairs = 64;
 
 nlohmann::json ReadSummary(const std::string& path) {
   std::error_code none;
@@ -66,7 +72,10 @@ Job ProbeJob(Job job, int workers) {
   cluster.clear_devices_per_worker();
   cluster.set_workers(workers);
   cluster.set_servers(1);
-  cluster.set_join_deadline_seconds(kJoinDeadlineSeconds);
+  cluster.set_link_probe(workers <= kMostHostsInPairs ? Cluster::EVERY_PAIR
+                                                      : Cluster::POWERS_OF_TWO);
+  cluster.set_join_deadline_seconds(kJoinDeadlineSeconds +
+                                    kDeadlineSecondsPerLink * std::min(workers, kMostHostsInPairs));
   job.mutable_communication()->set_policy(Communication::TIME);
   job.mutable_communication()->set_stall_deadline_seconds(kJoinDeadlineSeconds);
   Training& training = *job.mutable_training();

@@ -15,7 +15,8 @@
 namespace poseidon {
 
 struct LinkMeasurements {
-  // By host: its links to the hosts 1, 2, 4, ... places further. As many as have come.
+  // By host: its links to all others, or, where there are more than 64 hosts, to those 1, 2, 4, ...
+  // places further. As many as have come.
   std::vector<wire::LinkReport> reports;
   std::string failure;  // why the daemons could not do it; empty: they have
 };
@@ -26,7 +27,8 @@ Job ProbeJob(Job job, int workers);
 
 // One worker on each of `hosts`, a server on the first, the scheduler here. `job` has a scheduler's
 // host; what it says of the nodes, the training and the network does not count. Takes a second or
-// two, or half a minute where the hosts can't reach each other. Throws Interrupted().
+// two and up to half a second a host, or half a minute where the hosts can't reach each other.
+// Throws Interrupted().
 LinkMeasurements MeasureLinks(const Job& job, const std::vector<Host>& hosts,
                               const RemoteShell& shell, Interruption& interruption);
 

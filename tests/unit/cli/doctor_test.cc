@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
+#include <set>
 
 #include "cli/doctor/doctor_output.h"
 #include "cli/doctor/job_needs.h"
@@ -21,19 +23,19 @@ constexpr const char* kJob = R"(
       layers { name: "conv" parameters: 1000000 forward_ms: 2 backward_ms: 4 }
       layers { name: "fc" type: "InnerProduct" inputs: 1000 outputs: 999 forward_ms: 1 } } })";
 
-std::vector<wire::LinkReport> OneLink(double latency, double goodput) {
+std::vector<HostLink> OneLink(double latency, double goodput) {
   std::vector<wire::LinkReport> reports(2);
   reports[1].set_rank(1);
   wire::LinkMeasurement* const link = reports[1].add_links();
   link->set_distance(1);
   link->set_latency_seconds(latency);
   link->set_goodput_bytes_per_second(goodput);
-  return reports;
+  return LinksBetween(reports, {"node0", "node1"});
 }
 
 Findings Checked(double latency, double goodput) {
   const Network claimed = ParseJobConfig(kJob, "job").job.cluster().network();
-  return CheckLinks(OneLink(latency, goodput), {"node0", "node1"}, claimed);
+  return CheckLinks(OneLink(latency, goodput), claimed);
 }
 
 TEST(CheckLinks, SaysBothFigures) {
@@ -52,9 +54,68 @@ TEST(CheckLinks, WarnsOfSlowAndLateOnes) {
 }
 
 TEST(CheckLinks, ClaimsNothingWithoutANetworkInTheConfig) {
-  const Findings findings = CheckLinks(OneLink(1, 1e6), {"node0", "node1"}, std::nullopt);
+  const Findings findings = CheckLinks(OneLink(1, 1e6), std::nullopt);
   EXPECT_EQ(findings[0].level, FindingLevel::kGood);
   EXPECT_EQ(findings[0].text, "node1 to node0: 1000.000 ms, 8.0 Mb/s");
+}
+
+size_t LinesOf(FindingLevel level, const Findings& findings) {
+  return static_cast<size_t>(CountOf(level, findings));
+}
+
+// Of many links no good one is lost in the count, and the slowest are named.
+TEST(CheckLinks, ManyLinksShareLines) {
+  const Network claimed = ParseJobConfig(kJob, "job").job.cluster().network();
+  std::mt19937 random(1);
+  for (const size_t hosts : {9, 12, 30}) {
+    for (const double share : {0.0, 0.02, 0.5, 1.0}) {
+      SCOPED_TRACE(std::to_string(hosts) + " hosts, " + std::to_string(share) + " slow");
+      std::vector<HostLink> links;
+      std::vector<double> slow;
+      for (size_t from = 0; from < hosts; ++from) {
+        for (size_t to = 0; to < hosts; ++to) {
+          if (from == to) continue;
+          const bool is_slow = std::bernoulli_distribution(share)(random);
+          const double goodput = std::uniform_real_distribution<>(1e8, 2e8)(random);
+          if (is_slow) slow.push_back(goodput);
+          links.push_back(
+              {std::to_string(from), std::to_string(to), 90e-6, is_slow ? goodput : 10 * goodput});
+        }
+      }
+      // Ten times what the slow ones have at most is at least the claim.
+      Network network = claimed;
+      network.set_bandwidth("8Gbps");
+      network.set_goodput_share(1);
+      const Findings findings = CheckLinks(links, network);
+      const size_t good = links.size() - slow.size();
+      ASSERT_EQ(LinesOf(FindingLevel::kGood, findings), good > 0 ? 1u : 0u);
+      if (good > 0) {
+        EXPECT_THAT(findings[0].text,
+                    HasSubstr(std::to_string(good) + " of " + std::to_string(links.size())));
+      }
+      ASSERT_EQ(LinesOf(FindingLevel::kWarning, findings), std::min<size_t>(slow.size(), 11));
+      if (slow.size() > 10) {
+        EXPECT_THAT(findings.back().text,
+                    HasSubstr(std::to_string(slow.size() - 10) + " more links"));
+      }
+    }
+  }
+}
+
+// Whatever the hosts' number is, all of them or those at some distances.
+TEST(LinksBetween, NamesBothEnds) {
+  std::vector<wire::LinkReport> reports(3);
+  for (int rank = 0; rank < 3; ++rank) {
+    reports[static_cast<size_t>(rank)].set_rank(rank);
+    for (int distance = 1; distance < 3; ++distance) {
+      reports[static_cast<size_t>(rank)].add_links()->set_distance(distance);
+    }
+  }
+  std::set<std::string> pairs;
+  for (const HostLink& link : LinksBetween(reports, {"a", "b", "c"})) {
+    pairs.insert(link.from + link.to);
+  }
+  EXPECT_THAT(pairs, ::testing::ElementsAre("ab", "ac", "ba", "bc", "ca", "cb"));
 }
 
 Findings Compared(const std::string& bandwidth, const std::string& latency = "100us") {
@@ -126,7 +187,7 @@ TEST(DoctorOutput, ALineAFinding) {
 }
 
 TEST(DoctorOutput, JsonForPrograms) {
-  const auto json = nlohmann::json::parse(FindingsJson(kFindings));
+  const auto json = nlohmann::json::parse(FindingsJson(kFindings, OneLink(0.002, 3)));
   EXPECT_EQ(json["errors"], 1);
   EXPECT_EQ(json["warnings"], 0);
   ASSERT_EQ(json["findings"].size(), 2u);

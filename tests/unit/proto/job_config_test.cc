@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/error.h"
 #include "tests/unit/temporary_directory.h"
 
@@ -308,7 +310,8 @@ TEST_F(JobConfigTest, FilesAreFoundBesideTheConfig) {
   EXPECT_EQ(ResolvePath(config, "solver.prototxt"), beside);
   EXPECT_EQ(ResolvePath(config, "/no/such/file"), "/no/such/file");
   EXPECT_THAT(MessageOf<ConfigError>([&] { ResolvePath(config, "net.prototxt"); }),
-              HasSubstr("there is no file net.prototxt in the working directory, nor " +
+              HasSubstr("there is no file net.prototxt in the working directory, " +
+                        std::filesystem::current_path().string() + ", nor " +
                         directory_.Path("net.prototxt")));
 }
 
