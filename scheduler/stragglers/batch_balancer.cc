@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "core/arithmetic/median.h"
 #include "planner/batch_parts.h"
@@ -20,7 +21,7 @@ std::string Describe(const std::vector<int64_t>& parts, double before, double af
   char text[160];
   std::snprintf(text, sizeof text,
                 "the slowest worker computes and waits for data for %.1f ms an iteration, and "
-                "would for %.1f ms",
+                "would for at most %.1f ms",
                 1000 * before, 1000 * after);
   return std::string(text) + " with these parts of the batch, by worker: " + list;
 }
@@ -29,7 +30,12 @@ std::string Describe(const std::vector<int64_t>& parts, double before, double af
 
 void BatchBalancer::SetPlan(const Plan& plan) {
   plan_ = plan;
-  Forget();
+  seconds_.clear();
+}
+
+void BatchBalancer::Forget() {
+  seconds_.clear();
+  growths_.clear();
 }
 
 std::optional<BatchBalancer::Rebalanced> BatchBalancer::Add(const wire::Progress& progress) {
@@ -48,30 +54,51 @@ std::optional<BatchBalancer::Rebalanced> BatchBalancer::Add(const wire::Progress
   }
   const int64_t left = progress.total_iterations() - progress.iteration();
   std::optional<Rebalanced> decision = Decide(left);
-  Forget();
+  seconds_.clear();
   return decision;
 }
 
-std::optional<BatchBalancer::Rebalanced> BatchBalancer::Decide(int64_t left) const {
+std::optional<BatchBalancer::Rebalanced> BatchBalancer::Decide(int64_t left) {
   // What is left would not pay for going over.
   if (left < kIterations) return std::nullopt;
+  std::vector<double> owns;
   std::vector<double> speeds;
   int64_t samples = 0;
-  double before = 0;
   for (const auto& [place, seconds] : seconds_) {
-    const double own = std::max(kLeastSeconds, Median(seconds));
-    speeds.push_back(static_cast<double>(plan_.parts(place)) / own);
+    owns.push_back(std::max(kLeastSeconds, Median(seconds)));
+    speeds.push_back(static_cast<double>(plan_.parts(place)) / owns.back());
     samples += plan_.parts(place);
-    before = std::max(before, own);
   }
+  const double before = *std::max_element(owns.begin(), owns.end());
   Rebalanced next{DivideBatch(samples, speeds), ""};
   double after = 0;
-  for (size_t i = 0; i < speeds.size(); ++i) {
-    after = std::max(after, static_cast<double>(next.parts[i]) / speeds[i]);
+  std::vector<int> underrated;
+  for (int i = 0; i < plan_.parts_size(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    after = std::max(after, static_cast<double>(next.parts[at]) / speeds[at]);
+    if (IsUnderrated(i, owns[at], before, next.parts[at])) underrated.push_back(i);
   }
-  if (after > (1 - kWorthwhileGain) * before) return std::nullopt;
+  if (after > (1 - kWorthwhileGain) * before && underrated.empty()) return std::nullopt;
+  for (auto& [place, growth] : growths_) {
+    growth.undone |= next.parts[static_cast<size_t>(place)] <= growth.part;
+  }
+  for (const int place : underrated) {
+    growths_[place] = {plan_.parts(place), speeds[static_cast<size_t>(place)]};
+  }
   next.why = Describe(next.parts, before, after);
   return next;
+}
+
+bool BatchBalancer::IsUnderrated(int place, double own, double slowest, int64_t next) const {
+  const auto part = static_cast<double>(plan_.parts(place));
+  const double equal =
+      static_cast<double>(std::accumulate(plan_.parts().begin(), plan_.parts().end(), int64_t{0})) /
+      plan_.parts_size();
+  const auto last = growths_.find(place);
+  const bool was_tried =
+      last != growths_.end() && last->second.undone && part / own < kHealed * last->second.speed;
+  return !was_tried && part < kSmallPart * equal && own < kIdle * slowest &&
+         static_cast<double>(next) >= kWorthwhileGrowth * part;
 }
 
 }  // namespace poseidon

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -51,15 +52,20 @@ class BalancedJob {
   double Ideal() const {
     double speeds = 0;
     for (const double seconds : seconds_) speeds += 1 / seconds;
-    return static_cast<double>(std::accumulate(plan_.parts().begin(), plan_.parts().end(), 0L)) /
-           speeds;
+    const auto batch =
+        static_cast<double>(std::accumulate(plan_.parts().begin(), plan_.parts().end(), 0L));
+    return seconds_an_iteration_ + batch / speeds;
   }
   void SetSeconds(int place, double seconds) { seconds_[place] = seconds; }
+  // Of each worker, whatever its part.
+  void SetSecondsAnIteration(double seconds) { seconds_an_iteration_ = seconds; }
   const Plan& plan() const { return plan_; }
   const std::string& why() const { return why_; }
 
  private:
-  double Own(int place) const { return static_cast<double>(plan_.parts(place)) * seconds_[place]; }
+  double Own(int place) const {
+    return seconds_an_iteration_ + static_cast<double>(plan_.parts(place)) * seconds_[place];
+  }
 
   wire::Progress ProgressOf(int place, int64_t total) {
     const double own = Own(place) * std::lognormal_distribution<double>(0, 0.05)(random_);
@@ -76,6 +82,7 @@ class BalancedJob {
   }
 
   std::vector<double> seconds_;
+  double seconds_an_iteration_ = 0;
   std::mt19937_64 random_;
   Plan plan_;
   BatchBalancer balancer_;
@@ -113,6 +120,34 @@ TEST(BatchBalancerTest, AWorkerThatHealsGetsItsPartBack) {
   job.SetSeconds(2, 0.002);
   EXPECT_EQ(job.Run(BatchBalancer::kIterations, 1 << 20), 1);
   EXPECT_NEAR(job.plan().parts(2), 32, 4);
+}
+
+// However slow it was, and however much of an iteration does not depend on the part, for which a
+// worker with a few samples seems slow.
+TEST(BatchBalancerTest, NoWorkerKeepsASmallPartForEver) {
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const int workers = 2 + static_cast<int>(random() % 7);
+    std::vector<double> seconds;
+    for (int i = 0; i < workers; ++i) {
+      seconds.push_back(std::uniform_real_distribution<double>(0.001, 0.002)(random));
+    }
+    BalancedJob job(seconds, 32, seed);
+    job.SetSecondsAnIteration(std::uniform_real_distribution<double>(0, 0.1)(random));
+    const int slow = static_cast<int>(random() % static_cast<uint64_t>(workers));
+    const double healthy = seconds[static_cast<size_t>(slow)];
+    job.SetSeconds(slow, healthy * std::exp(std::uniform_real_distribution<>(0, 5)(random)));
+    job.Run(10 * BatchBalancer::kIterations, 1 << 20);
+    // As long as it is slow its part stays small.
+    EXPECT_LE(job.Run(100 * BatchBalancer::kIterations, 1 << 20), 4);
+    job.SetSeconds(slow, healthy);
+    // Step by step, each as large as a worker seems fast, and then it stays.
+    job.Run(40 * BatchBalancer::kIterations, 1 << 20);
+    // Going over pays from a tenth on, as if no time were fixed; and noise is as much.
+    EXPECT_LT(job.Slowest(), 1.25 * job.Ideal());
+    EXPECT_LE(job.Run(1000, 1 << 20), 3);
+  }
 }
 
 TEST(BatchBalancerTest, TheLastIterationsAreNotWorthIt) {
