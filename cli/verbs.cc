@@ -122,6 +122,7 @@ const Verb kLaunchSlurm{
               {"restarts", "N",
                "When the job fails for a reason that may pass, queue it again, up to so many "
                "times."},
+              {"limit_notice", "SECONDS", ""},
               {"remote_programs", "DIR",
                "Where the programs are on the nodes; where they are here, if not given."},
               {"sbatch_flags", "FLAGS", ""},

@@ -71,7 +71,67 @@ std::string Tasks(const std::string& role, int tasks, int nodes, bool again) {
          ShellQuoted(command) + " \"$programs/poseidon_" + role + "\" \"$job\" \"$out\" &\n";
 }
 
+// What a signal does, whenever it comes.
+std::string Traps(const SlurmJob& slurm) {
+  // Not SIGINT, which what a script starts with & ignores.
+  const std::string signal = CanStop(slurm) ? "-HUP " : "";
+  return "stopping=\nlimit=\nscheduler=\nsignals=0\n"
+         "stop_scheduler() { [ -z \"$scheduler\" ] || kill " +
+         signal +
+         "$scheduler; }\n"
+         "trap 'stopping=1; signals=$((signals + 1)); stop_scheduler' TERM INT\n" +
+         (slurm.notice_seconds > 0
+              ? "trap 'limit=1; signals=$((signals + 1)); stop_scheduler' USR1\n"
+              : "");
+}
+
+// What the job ended with, and whether Slurm is to queue it again.
+std::string Outcome(const SlurmJob& slurm) {
+  std::string script =
+      "wait\n[ $code -eq 0 ] || tail -n 1 \"$out/logs/scheduler.log\"\n"
+      "# The node's code that failed.\n"
+      "cause=$code\n"
+      "if [ $code -eq 3 ] && [ -e \"$out/summary.json\" ]; then\n"
+      "  cause=$(sed -n 's/^ *\"exit_code\": \\([0-9]*\\).*/\\1/p' \"$out/summary.json\" | "
+      "head -n 1)\n"
+      "  cause=${cause:-$code}\n"
+      "fi\n";
+  if (slurm.notice_seconds > 0) {
+    // Without a snapshot it would get no further the next time.
+    script +=
+        "if [ -n \"$limit\" ] && [ -z \"$stopping\" ] && [ $code -eq 130 ]; then\n"
+        "  newest=\n"
+        "  for snapshot in " +
+        ShellQuoted(slurm.snapshot_prefix) +
+        "_iter_*.solverstate*; do\n"
+        "    [ \"$snapshot\" -nt \"$job\" ] && newest=$snapshot\n"
+        "  done\n"
+        "  if [ -n \"$newest\" ]; then\n"
+        "    echo \"its time is over: the job is queued again and goes on from its snapshot\"\n"
+        "    scontrol requeue \"$SLURM_JOB_ID\"\n"
+        "  else\n"
+        "    echo \"its time is over before it has written a snapshot; give it more by --time\"\n"
+        "  fi\nfi\n";
+  }
+  if (slurm.restarts > 0) {
+    // Our own codes that may pass, and those of a scheduler that has crashed or was killed: SIGILL,
+    // SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV.
+    script +=
+        "case $cause in\n  1|3|4|7|8|132|134|135|136|137|139)\n"
+        "    if [ -z \"$stopping\" ] && [ \"$failures\" -lt " +
+        std::to_string(slurm.restarts) +
+        " ]; then\n      echo $((failures + 1)) > \"$out/failures\"\n"
+        "      echo \"the job is queued again\"\n      scontrol requeue \"$SLURM_JOB_ID\"\n"
+        "    fi ;;\nesac\n";
+  }
+  return script + "exit $cause\n";
+}
+
 }  // namespace
+
+bool CanStop(const SlurmJob& slurm) {
+  return slurm.snapshot_at_end && slurm.job.communication().staleness() == 0;
+}
 
 std::string SlurmScript(const SlurmJob& slurm) {
   const Job& job = slurm.job;
@@ -82,11 +142,22 @@ std::string SlurmScript(const SlurmJob& slurm) {
   script += "#SBATCH --nodes=" + std::to_string(slurm.nodes) + "\n";
   script += "#SBATCH --ntasks=" + std::to_string(tasks) + "\n";
   script += "#SBATCH --requeue\n#SBATCH --open-mode=append\n";
+  if (slurm.notice_seconds > 0) {
+    script += "#SBATCH --signal=B:USR1@" + std::to_string(slurm.notice_seconds) + "\n";
+  }
   script += "#SBATCH --output=" + ShellQuoted(slurm.out + "/slurm-%j.log") + "\n\n";
   script += "out=" + ShellQuoted(slurm.out) + "\n";
   script += "programs=" + ShellQuoted(slurm.programs) + "\n";
   script += "job=$out/job.prototxt\n";
+  script += Traps(slurm);
   script += "restarts=${SLURM_RESTART_COUNT:-0}\n";
+  if (slurm.restarts > 0) {
+    script +=
+        "# Those of a node or of the time limit do not count.\n"
+        "[ \"$restarts\" -gt 0 ] || rm -f \"$out/failures\"\n"
+        "failures=$(cat \"$out/failures\" 2>/dev/null)\n"
+        "case $failures in '' | *[!0-9]*) failures=0 ;; esac\n";
+  }
   script += "first=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n";
   script +=
       "address=$(scontrol show node \"$first\" | sed -n 's/.*NodeAddr=\\([^ ]*\\).*/\\1/p')\n";
@@ -95,7 +166,7 @@ std::string SlurmScript(const SlurmJob& slurm) {
   script += "port=$((20000 + 2 * (SLURM_JOB_ID % 6000)))\n";
   script += "run=$((SLURM_JOB_ID * 64 % 4294967232 + restarts % 64))\n";
   script += "start=" + ShellQuoted(StartOf(job.training())) + "\n";
-  if (slurm.has_snapshots) {
+  if (!slurm.snapshot_prefix.empty()) {
     script += "[ \"$restarts\" -eq 0 ] || start='snapshot: \"latest\"'\n";
   }
   script += "mkdir -p \"$out/logs\"\nrm -f \"$out/summary.json\" \"$out/scheduler.journal\"\n";
@@ -106,38 +177,29 @@ std::string SlurmScript(const SlurmJob& slurm) {
   }
   script += "cat > \"$job\" <<END\n" + JobFile(slurm) + "END\n\n";
   const std::string scheduler =
-      "\"$programs/poseidon_scheduler\" --config=\"$job\" --out=\"$out\" "
-      "2>>\"$out/logs/scheduler.log\"";
+      std::string("\"$programs/poseidon_scheduler\" --config=\"$job\" --out=\"$out\" ") +
+      (CanStop(slurm) ? "--sighup_effect=stop " : "") + "2>>\"$out/logs/scheduler.log\"";
   script += scheduler + " &\nscheduler=$!\n";
   script += Tasks("server", job.cluster().servers(), slurm.nodes, again);
   script += Tasks("worker", job.cluster().workers(), slurm.nodes, again);
-  // A signal ends the waiting, but not yet the scheduler.
+  // A signal ends the waiting, but not yet the scheduler; its code is remembered.
   script +=
-      "stopping=\n"
-      "trap 'stopping=1; kill $scheduler' TERM INT\n"
       "await_scheduler() {\n"
-      "  wait $scheduler; code=$?\n"
-      "  while kill -0 $scheduler 2>/dev/null; do wait $scheduler; code=$?; done\n"
+      "  while :; do\n"
+      "    heard=$signals\n"
+      "    wait $scheduler; code=$?\n"
+      "    [ $heard -ne $signals ] || break\n"
+      "  done\n"
       "}\n"
+      "[ -z \"$stopping$limit\" ] || stop_scheduler\n"
       "await_scheduler\n";
   if (job.recovery().mode() != Recovery::NONE) {
     script +=
         "# One that was killed goes on by its journal.\n"
-        "while [ -z \"$stopping\" ] && [ $code -gt 128 ] && [ $code -ne 130 ]; do\n  " +
+        "while [ -z \"$stopping$limit\" ] && [ $code -gt 128 ] && [ $code -ne 130 ]; do\n  " +
         scheduler + " &\n  scheduler=$!\n  await_scheduler\ndone\n";
   }
-  script += "wait\n[ $code -eq 0 ] || tail -n 1 \"$out/logs/scheduler.log\"\n";
-  if (slurm.restarts > 0) {
-    // Our own codes that may pass, and those of a scheduler that has crashed or was killed: SIGILL,
-    // SIGABRT, SIGBUS, SIGFPE, SIGKILL and SIGSEGV.
-    script +=
-        "case $code in\n  1|3|4|7|8|132|134|135|136|137|139)\n"
-        "    if [ -z \"$stopping\" ] && [ \"$restarts\" -lt " +
-        std::to_string(slurm.restarts) +
-        " ]; then\n      echo \"the job is queued again\"\n      scontrol requeue "
-        "\"$SLURM_JOB_ID\"\n    fi ;;\nesac\n";
-  }
-  return script + "exit $code\n";
+  return script + Outcome(slurm);
 }
 
 }  // namespace poseidon

@@ -19,6 +19,11 @@ DEFINE_int32(
     "When the job fails for a reason that may pass, such as a process that was killed, run "
     "it again, up to so many times: from the newest snapshot that it has written, or else "
     "as it was started.");
+DEFINE_int32(limit_notice, 120,
+             "So many seconds before Slurm's time limit training stops with a snapshot, and the "
+             "job is queued again to go on from there; 0: it is ended at the limit. Where the "
+             "solver writes no snapshot at its end it is 0 if not given. Slurm may be a minute "
+             "early, so --time is to be much longer.");
 DEFINE_string(sigint_effect, "stop",
               "What Ctrl-C does: stop ends training after an iteration, with the snapshot of its "
               "end; snapshot has one written and goes on; none; or end, at once. A second one ends "

@@ -15,6 +15,7 @@ DECLARE_string(job);
 DECLARE_bool(json);
 DECLARE_string(weights);
 DECLARE_string(snapshot);
+DECLARE_int32(limit_notice);
 DECLARE_int32(restarts);
 DECLARE_string(sigint_effect);
 DECLARE_string(sighup_effect);

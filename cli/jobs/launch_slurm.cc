@@ -48,10 +48,17 @@ SlurmJob JobFromFlags() {
                       "; it must not be negative");
   }
   slurm.restarts = FLAGS_restarts;
+  constexpr int kMostNotice = 65535;  // Slurm's own
+  if (FLAGS_limit_notice < 0 || FLAGS_limit_notice > kMostNotice) {
+    throw ConfigError("--limit_notice is " + std::to_string(FLAGS_limit_notice) +
+                      "; it must be between 0 and " + std::to_string(kMostNotice));
+  }
   Training& training = *config.job.mutable_training();
   if (training.engine() == Training::TORCH) {
     training.set_solver(SolverPath(config));
-    slurm.has_snapshots = !LoadSolver(training.solver()).parameter.snapshot_prefix().empty();
+    const caffe::SolverParameter solver = LoadSolver(training.solver()).parameter;
+    slurm.snapshot_prefix = solver.snapshot_prefix();
+    slurm.snapshot_at_end = !solver.snapshot_prefix().empty() && solver.snapshot_after_train();
   }
   slurm.scheduler_port_set = cluster.has_scheduler_port();
   slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
@@ -59,6 +66,13 @@ SlurmJob JobFromFlags() {
                   .lexically_normal()
                   .string();
   slurm.job = std::move(config.job);
+  if (CanStop(slurm)) {
+    slurm.notice_seconds = FLAGS_limit_notice;
+  } else if (FlagGiven("limit_notice") && FLAGS_limit_notice > 0) {
+    throw ConfigError(
+        "--limit_notice needs a solver with a snapshot_prefix, which says where snapshots go, and "
+        "without snapshot_after_train: false; and communication.staleness 0. Leave the flag out");
+  }
   return slurm;
 }
 

@@ -198,8 +198,8 @@ SchedulerParameters=sched_interval=1
         self.until(lambda: re.search(going_on, self.progress()))
         self.until(lambda: "iteration 400/400" in self.progress())
 
-    def write_lenet(self):
-        """The demo's job, with snapshots, on data of its own."""
+    def write_lenet(self, snapshot=20, iterations=400):
+        """The demo's job, with a snapshot every so many iterations, on data of its own."""
         configs = os.path.join(cluster.REPOSITORY, "configs")
         made = self.start(
             *("poseidon", "convert", "csv", f"--source={configs}/data/digits.csv"),
@@ -211,10 +211,31 @@ SchedulerParameters=sched_interval=1
             net = self.write("net.prototxt", file.read().replace("out/digits", self.path("digits")))
         with open(f"{configs}/models/lenet/solver.prototxt", encoding="utf-8") as file:
             text = re.sub('net: ".*"', f'net: "{net}"', file.read())
-        text += f'\nsnapshot: 20\nsnapshot_prefix: "{self.path("lenet")}"\n'
+        text += f'\nsnapshot: {snapshot}\nsnapshot_prefix: "{self.path("lenet")}"\n'
         solver = self.write("solver.prototxt", text)
         self.lenet = f"""cluster {{ workers: 2 servers: 2 }}
-            training {{ solver: "{solver}" threads: 1 seed: 1 }}"""
+            training {{ solver: "{solver}" iterations: {iterations} threads: 1 seed: 1 }}"""
+
+    @cluster.slow
+    def test_stops_with_a_snapshot_when_its_time_is_over(self):
+        """Slurm says so by SIGUSR1; a SIGTERM ends the job for good."""
+        if not cluster.has_torch():
+            self.skipTest("this build can't train nets")
+        self.write_lenet(snapshot=0, iterations=cluster.ENDLESS)
+        number = self.number_of(self.launch(self.lenet))
+        self.until(lambda: "iteration " in self.progress())
+        self.ask("scancel", "--batch", "--signal=USR1", number)
+        self.until(lambda: "its time is over: the job is queued again" in self.progress())
+        self.until(lambda: re.search(r"going on from iteration [1-9]\d*, ", self.progress()))
+        started = self.progress().count("\niteration ")
+        self.until(lambda: self.progress().count("\niteration ") > started)
+        self.ask("scancel", "--batch", "--signal=TERM", number)
+        self.until(lambda: self.ask("squeue", "-h", "-j", number).strip() in ("", "Invalid job id"))
+        self.assertEqual(self.progress().count("queued again"), 1)
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(summary["exit_code"], cluster.INTERRUPTED)
+        last = int(re.search(r"before iteration (\d+)", summary["reason"]).group(1))
+        self.assertTrue(os.path.exists(self.path(f"lenet_iter_{last}.solverstate")), summary)
 
 
 if __name__ == "__main__":

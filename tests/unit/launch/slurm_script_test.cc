@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include "core/child_process.h"
+#include "core/files/regular_file.h"
 #include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
@@ -18,23 +21,58 @@ class SlurmScriptTest : public testing::Test {
     WriteProgram("poseidon", "exit 0");
   }
 
-  // Whether the job is queued again when its scheduler does so.
-  bool IsQueuedAgain(const std::string& scheduler, int restarts = 1) {
+  struct Ending {
+    bool queued = false;  // again
+    int code = 0;         // Slurm's
+    std::string said;
+  };
+  // How the script ends when its scheduler does so.
+  Ending EndingOf(const std::string& scheduler, int restarts = 1, int run = 0) {
     WriteProgram("poseidon_scheduler", scheduler);
     std::filesystem::remove(Queued());
     SlurmJob slurm;
     slurm.job.set_name("test");
     slurm.restarts = restarts;
+    slurm.snapshot_prefix = Prefix();
+    slurm.snapshot_at_end = true;
+    slurm.notice_seconds = 120;
     slurm.programs = directory_.Path("bin");
     slurm.out = directory_.Path("out");
     ChildOptions child;
     child.name = "script";
-    child.command = {"/usr/bin/env", "PATH=" + slurm.programs + ":/usr/bin:/bin", "SLURM_JOB_ID=7",
-                     "/bin/bash", directory_.Write("job.sbatch", SlurmScript(slurm))};
+    child.command = {"/usr/bin/env",   "PATH=" + slurm.programs + ":/usr/bin:/bin",
+                     "SLURM_JOB_ID=7", "SLURM_RESTART_COUNT=" + std::to_string(run),
+                     "/bin/bash",      directory_.Write("job.sbatch", SlurmScript(slurm))};
     child.log = directory_.Path("log");
-    ChildProcess(std::move(child)).Wait();
-    return std::filesystem::exists(Queued());
+    ChildProcess script(std::move(child));
+    Ending ending;
+    ending.code = script.Wait().code;
+    ending.queued = std::filesystem::exists(Queued());
+    ending.said = ReadRegularFile(directory_.Path("log"), ExitCode::kFailure);
+    return ending;
   }
+
+  // Whether the job is queued again when its scheduler ends so.
+  bool IsQueuedAgain(const std::string& scheduler, int restarts = 1) {
+    return EndingOf(scheduler, restarts).queued;
+  }
+
+  std::string Prefix() const { return directory_.Path("snapshots of/le [n]et*"); }
+
+  // A scheduler that has the script hear `signal`, and then does that when it hears `heard` itself.
+  static std::string Signalled(const std::string& signal, int bit, const std::string& heard,
+                               const std::string& then) {
+    return "trap '" + then + "' " + heard +
+           "\n"
+           "until caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$PPID/status); "
+           "[ $((0x$caught >> " +
+           std::to_string(bit - 1) +
+           " & 1)) -eq 1 ]; do sleep 0.01; done\n"
+           "kill -" +
+           signal + " $PPID\nwhile :; do sleep 0.01; done";
+  }
+
+  TemporaryDirectory directory_;
 
  private:
   std::string Queued() const { return directory_.Path("queued"); }
@@ -42,8 +80,6 @@ class SlurmScriptTest : public testing::Test {
     std::filesystem::permissions(directory_.Write("bin/" + name, "#!/bin/bash\n" + script + "\n"),
                                  std::filesystem::perms::owner_all);
   }
-
-  TemporaryDirectory directory_;
 };
 
 TEST_F(SlurmScriptTest, IsQueuedAgainAfterWhatMayPass) {
@@ -56,14 +92,63 @@ TEST_F(SlurmScriptTest, IsQueuedAgainAfterWhatMayPass) {
   }
 }
 
-// By scancel, or because the job's time is over.
+// A job with snapshots is stopped, and its scheduler hears a SIGHUP.
 TEST_F(SlurmScriptTest, IsNotQueuedAgainWhenItIsToEnd) {
-  const std::string stopped =
-      "trap 'exit 3' TERM\n"
-      "until caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' /proc/$PPID/status); "
-      "[ $((0x$caught >> 14 & 1)) -eq 1 ]; do sleep 0.01; done\n"
-      "kill -TERM $PPID\nwhile :; do sleep 0.01; done";
-  EXPECT_FALSE(IsQueuedAgain(stopped));
+  for (const char* then : {"exit 3", "exit 130"}) {
+    const Ending ending = EndingOf(Signalled("TERM", SIGTERM, "HUP", then));
+    EXPECT_FALSE(ending.queued) << then;
+    EXPECT_EQ(ending.code, then == std::string("exit 3") ? 3 : 130);
+  }
+}
+
+// By a node that failed for a reason that lasts, as where data are missing. The scheduler's own
+// code is 3 then.
+TEST_F(SlurmScriptTest, TheCauseDecides) {
+  for (const int cause : {2, 6, 9, 1, 3, 8}) {
+    const Ending ending =
+        EndingOf("printf '{\n  \"job\": \"test\",\n  \"exit_code\": " + std::to_string(cause) +
+                 ",\n  \"nodes\": [{\"exit_code\": 3}]\n}\n' > " + directory_.Path("out") +
+                 "/summary.json; exit 3");
+    const bool lasts = cause == 2 || cause == 6 || cause == 9;
+    EXPECT_EQ(ending.queued, !lasts) << cause;
+    EXPECT_EQ(ending.code, cause);
+  }
+  const Ending cut_off = EndingOf("echo '{' > " + directory_.Path("out") + "/summary.json; exit 3");
+  EXPECT_TRUE(cut_off.queued);
+  EXPECT_EQ(cut_off.code, 3);
+}
+
+// When its time is over, however often; unless it has got nowhere, and would not the next time.
+TEST_F(SlurmScriptTest, IsQueuedAgainWithASnapshotWhenItsTimeIsOver) {
+  const std::string directory = std::filesystem::path(Prefix()).parent_path().string();
+  // As on machines whose users keep large files elsewhere.
+  std::filesystem::create_directories(directory_.Path("scratch"));
+  std::filesystem::create_directory_symlink(directory_.Path("scratch"), directory);
+  const Ending late = EndingOf(Signalled("USR1", SIGUSR1, "HUP", "exit 130"), 0);
+  EXPECT_FALSE(late.queued);
+  EXPECT_NE(late.said.find("give it more by --time"), std::string::npos) << late.said;
+  for (int run = 0; run < 3; ++run) {
+    // Later than the job's file by more than files' times tell apart.
+    const Ending ending = EndingOf("sleep 0.05\ntouch \"" + Prefix() + "_iter_20.solverstate\"\n" +
+                                       Signalled("USR1", SIGUSR1, "HUP", "exit 130"),
+                                   0, run);
+    EXPECT_TRUE(ending.queued) << ending.said;
+    EXPECT_EQ(ending.code, 130);
+  }
+  // Its worker is lost in its last minutes, which may pass.
+  EXPECT_TRUE(IsQueuedAgain(Signalled("USR1", SIGUSR1, "HUP", "exit 3"), 1));
+  EXPECT_FALSE(IsQueuedAgain(Signalled("USR1", SIGUSR1, "HUP", "exit 3"), 0));
+  // It had come to its end, or was ended by something else.
+  EXPECT_FALSE(IsQueuedAgain(Signalled("USR1", SIGUSR1, "HUP", "exit 0")));
+}
+
+// Of failures; what Slurm itself has queued again does not count.
+TEST_F(SlurmScriptTest, RestartsAreCounted) {
+  EXPECT_TRUE(EndingOf("exit 3", 2, 0).queued);
+  EXPECT_FALSE(EndingOf("exit 130", 2, 1).queued);
+  EXPECT_TRUE(EndingOf("exit 3", 2, 2).queued);
+  EXPECT_FALSE(EndingOf("exit 3", 2, 3).queued);
+  EXPECT_TRUE(EndingOf("exit 3", 2, 0).queued) << "submitted anew";
 }
 
 }  // namespace
