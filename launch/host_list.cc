@@ -36,15 +36,34 @@ std::vector<Word> WordsOf(std::string line, const std::string& path, int number)
   return words;
 }
 
-// A name, an address, or either after "user@". Nothing that a remote shell might take for one of
-// its options, or a shell for more than a word.
-bool IsName(const std::string& word, bool with_user) {
-  const auto allowed = [&](unsigned char letter) {
-    return std::isalnum(letter) != 0 || letter == '.' || letter == '-' || letter == '_' ||
-           (with_user && letter == '@');
-  };
-  return !word.empty() && word.front() != '-' && word.front() != '@' && word.back() != '@' &&
-         std::all_of(word.begin(), word.end(), allowed);
+bool AllOf(const std::string& word, std::string_view others) {
+  return std::all_of(word.begin(), word.end(), [others](unsigned char letter) {
+    return std::isalnum(letter) != 0 || others.find(static_cast<char>(letter)) != others.npos;
+  });
+}
+
+// A name or an address. Nothing that a remote shell might take for one of its options, or a shell
+// for more than a word, as behind the '%' of an IPv6 address anything may stand.
+bool IsHost(const std::string& word) {
+  if (word.empty() || word.front() == '-') return false;
+  return AllOf(word, ".-_") || (AllOf(word, ".-_:%[]") && IsIpAddress(word));
+}
+
+struct Login {
+  std::string user;  // with the '@' behind it; empty: none is named
+  std::string host;  // an IPv6 address without brackets, as ssh takes it
+};
+
+// nullopt for a word that is neither a host nor "user@host".
+std::optional<Login> ParseLogin(const std::string& word) {
+  const size_t at = word.rfind('@');
+  const size_t begin = at == std::string::npos ? 0 : at + 1;
+  const std::string user = word.substr(0, begin);
+  const std::string host = word.substr(begin);
+  if (!IsHost(host) || word.front() == '-' || word.front() == '@' || !AllOf(user, ".-_@")) {
+    return std::nullopt;
+  }
+  return Login{user, WithoutBrackets(host)};
 }
 
 // The value of "key=value"; nothing for another word.
@@ -83,12 +102,13 @@ void ParseRoles(const Word& word, const std::string& value, Host& host) {
 
 Host ParseHost(const std::vector<Word>& words) {
   const Word& name = words.front();
-  if (!IsName(name.text, true)) {
+  const std::optional<Login> login = ParseLogin(name.text);
+  if (!login) {
     throw ConfigError(name.where, "\"" + name.text + "\" is no host; expected HOST or USER@HOST");
   }
   Host host;
-  host.name = name.text;
-  host.address = name.text.substr(name.text.find('@') + 1);
+  host.name = login->user + login->host;
+  host.address = login->host;
   for (size_t i = 1; i < words.size(); ++i) {
     const Word& word = words[i];
     if (const auto slots = ValueOf(word, "slots")) {
@@ -99,13 +119,13 @@ Host ParseHost(const std::vector<Word>& words) {
       throw ConfigError(word.where, "\"" + word.text +
                                         "\" is too much; a line has a host and, if need be, its "
                                         "address, slots=N and roles=worker,server");
-    } else if (!IsName(word.text, false) && !IsIpAddress(word.text)) {
+    } else if (!IsHost(word.text)) {
       throw ConfigError(word.where, "\"" + word.text +
                                         "\" is no address; expected a name or an address at which "
                                         "the other hosts reach " +
                                         host.name);
     } else {
-      host.address = word.text;
+      host.address = WithoutBrackets(word.text);
     }
   }
   return host;

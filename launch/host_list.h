@@ -18,9 +18,10 @@
 namespace poseidon {
 
 struct Host {
-  std::string name;     // for the remote shell: "node0", "alice@node0"
-  std::string address;  // a name or an IP address; the name's, without a user, if none is given
-  int slots = 1;        // workers and, beside them, servers that it takes; at least 1
+  std::string name;  // for the remote shell: "node0", "alice@node0", "alice@fd00::1"
+  // A name or an IP address, without brackets; the name's, without a user, if none is given.
+  std::string address;
+  int slots = 1;  // workers and, beside them, servers that it takes; at least 1
   bool takes_workers = true;
   bool takes_servers = true;
 };

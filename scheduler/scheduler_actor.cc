@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "planner/cost/information_book.h"
 #include "planner/job_plan.h"
 #include "proto/job_config.h"
@@ -168,8 +169,9 @@ std::string SchedulerActor::WhatIsLate() const {
       return "still missing " + roster_.Missing() + waited + " (cluster.join_deadline_seconds); " +
              (options_.launched ? "they have been started, so their logs say why, or the network "
                                   "keeps them from " +
-                                      options_.job.cluster().scheduler_host() + ":" +
-                                      std::to_string(options_.job.cluster().scheduler_port())
+                                      HostAndPort{options_.job.cluster().scheduler_host(),
+                                                  options_.job.cluster().scheduler_port()}
+                                          .ToString()
               : options_.host_is_own
                   ? "start them, or correct cluster.workers and cluster.servers"
                   : "cluster.scheduler_host, \"" + options_.job.cluster().scheduler_host() +

@@ -39,9 +39,7 @@ std::string HereWritten(const JobConfig& config, const std::string& word) {
   return found ? Word(word.substr(0, equals + 1) + *found) : word;
 }
 
-}  // namespace
-
-std::string HowToMakeData(const JobConfig& config) {
+std::string HowToMake(const JobConfig& config, const std::string& program) {
   std::error_code ignored;
   const std::string here = "in the working directory, " + fs::current_path(ignored).string() + ", ";
   if (!config.job.training().has_data_command()) {
@@ -51,12 +49,20 @@ std::string HowToMakeData(const JobConfig& config) {
   std::string command;
   for (std::string word; words >> word;) {
     if (command.empty() && word == "poseidon") {
-      command = Word(ThisProgram());
+      command = Word(program);
     } else {
       command += (command.empty() ? "" : " ") + HereWritten(config, word);
     }
   }
   return here + "this makes it: " + command;
+}
+
+}  // namespace
+
+std::string HowToMakeData(const JobConfig& config) { return HowToMake(config, ThisProgram()); }
+
+std::string HowToMakeDataThere(const JobConfig& config, const std::string& programs) {
+  return HowToMake(config, programs + "/poseidon");
 }
 
 }  // namespace poseidon

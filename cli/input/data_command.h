@@ -13,4 +13,8 @@ namespace poseidon {
 // file that it reads (the value of any flag but --out) is looked for as the job's solver is.
 std::string HowToMakeData(const JobConfig& config);
 
+// Likewise on a host of the job, where the programs are in `programs` and the working directory has
+// the path of this one.
+std::string HowToMakeDataThere(const JobConfig& config, const std::string& programs);
+
 }  // namespace poseidon

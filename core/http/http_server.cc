@@ -24,6 +24,7 @@
 
 #include "core/error.h"
 #include "core/http/access.h"
+#include "core/net/host_address.h"
 #include "core/process/background_thread.h"
 #include "core/steady_now.h"
 
@@ -334,17 +335,15 @@ class HttpServer::Impl {
     const bool bound = options.port == 0 ? (port_ = server_.bind_to_any_port(options.address)) > 0
                                          : server_.bind_to_port(options.address, options.port);
     if (!bound) {
-      throw ConfigError("the monitor can't listen at " + options.address + ":" +
-                        std::to_string(options.port) +
+      throw ConfigError("the monitor can't listen at " +
+                        HostAndPort{options.address, options.port}.ToString() +
                         (errno != 0 ? std::string(" (") + std::strerror(errno) + ")" : "") +
                         "; set " + options.port_field +
                         " to a free port, or to 0, and monitor.address to an address of this "
                         "machine");
     }
     listen(listening_, kBacklog);
-    const bool six = options.address.find(':') != std::string::npos && options.address[0] != '[';
-    url_ = "http://" + (six ? "[" + options.address + "]" : options.address) + ":" +
-           std::to_string(port_) + "/";
+    url_ = "http://" + HostAndPort{options.address, port_}.ToString() + "/";
   }
 
   Routed Admit(const Request& request, Response& response) {

@@ -19,11 +19,6 @@ using ip::udp;
 constexpr unsigned short kAnyPort = 9;
 constexpr int kMaxPort = 65535;
 
-std::string WithoutBrackets(const std::string& host) {
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  return bracketed ? host.substr(1, host.size() - 2) : host;
-}
-
 std::vector<ip::address> Resolve(const std::string& host, boost::system::error_code& error) {
   boost::asio::io_context context;
   udp::resolver resolver(context);
@@ -80,6 +75,11 @@ bool IsOwnAddress(const std::string& host) {
     if (!failed) probe.bind(here, failed);
     return !failed;
   });
+}
+
+std::string WithoutBrackets(const std::string& host) {
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return bracketed ? host.substr(1, host.size() - 2) : host;
 }
 
 bool IsIpAddress(const std::string& host) {

@@ -30,6 +30,8 @@ bool IsOwnAddress(const std::string& host);
 // not looked up, and are none.
 bool IsIpAddress(const std::string& host);
 bool IsIpv6Address(const std::string& host);
+// "fd00::1" for "[fd00::1]"; what has no brackets stays as it is.
+std::string WithoutBrackets(const std::string& host);
 // The same address as everybody writes it: "FD00::0:1" is "fd00::1". What is none stays as it is.
 std::string CanonicalAddress(const std::string& host);
 

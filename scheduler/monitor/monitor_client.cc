@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 
 namespace poseidon {
 namespace {
@@ -20,7 +21,7 @@ int ParsePort(std::string_view text) {
 }
 
 std::string NameOf(const MonitorAddress& address) {
-  return "http://" + address.host + ":" + std::to_string(address.port) + "/";
+  return "http://" + HostAndPort{address.host, address.port}.ToString() + "/";
 }
 
 }  // namespace
@@ -44,9 +45,7 @@ MonitorAddress ParseMonitorAddress(const std::string& text) {
 }
 
 std::string FetchStatus(const MonitorAddress& address) {
-  const bool bracketed = address.host.front() == '[' && address.host.back() == ']';
-  httplib::Client client(bracketed ? address.host.substr(1, address.host.size() - 2) : address.host,
-                         address.port);
+  httplib::Client client(WithoutBrackets(address.host), address.port);
   client.set_connection_timeout(kPatienceSeconds);
   client.set_read_timeout(kPatienceSeconds);
   httplib::Headers headers;

@@ -1,5 +1,6 @@
 """`poseidon doctor` on hosts that are this machine, fit or not, and on ones that are network namespaces."""
 
+import itertools
 import json
 import os
 import shutil
@@ -55,6 +56,29 @@ class SoundHostsTest(DoctorTest):
             self.assertRegex(found[0], r"ms, .*b/s; the config says 100\.000 ms, 0\.9 Mb/s")
         self.assertEqual(len([text for text in texts if "with the measured one" in text]), 1)
 
+    def test_each_pair_is_measured(self):
+        self.write("hosts", "".join(f"{name} 127.0.0.1\n" for name in "abcd"))
+        config = cluster.replay_config(workers=4, servers=1)
+        doctor = self.on_hosts(config, "--format=json")
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        links = json.loads(doctor.output())["links"]
+        self.assertEqual(
+            sorted((link["from"], link["to"]) for link in links),
+            list(itertools.permutations("abcd", 2)),
+        )
+        for link in links:
+            self.assertGreater(link["latency_ms"], 0)
+            self.assertGreater(link["goodput_bytes_per_second"], 0)
+
+    @remote.needs_ipv6
+    def test_hosts_at_ipv6_addresses(self):
+        self.write("hosts", "a ::1\nb ::1\n")
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        self.assertRegex(doctor.output(), r"(?m)^good +ports .* the scheduler at ::1$")
+        self.assertRegex(doctor.output(), r"(?m)^good +links +a to b: .*b/s$")
+        self.assertRegex(doctor.output(), r"(?m)^good +links +b to a: .*b/s$")
+
     def test_what_is_wrong_is_an_error_with_what_mends_it(self):
         self.write("hosts", "a 127.0.0.1\ndead1 127.0.0.1\nb 127.0.0.1\n")
         config = cluster.replay_config(workers=3, servers=1)
@@ -106,7 +130,7 @@ class NamespacesTest(remote.NamespacesTest, DoctorTest):
     @cluster.slow
     def test_own_names_at_loopback_addresses(self):
         """As Debian's installer writes them into /etc/hosts. The user's machine is a host, too."""
-        addresses = dict(zip(self.names, (self.HOME, *self.addresses)))
+        addresses = dict(zip(self.names, (self.home, *self.addresses)))
         for name in self.names:
             folder = f"/etc/netns/{name}"
             os.makedirs(folder)
@@ -128,13 +152,40 @@ class NamespacesTest(remote.NamespacesTest, DoctorTest):
         run = self.start_on_hosts(cluster.replay_config(cluster=f'scheduler_host: "{home}"'))
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
         self.assertIn(f'"{home}", which is 127.0.1.1 on this machine', run.output())
-        self.assertIn(f"write {self.HOME}, or leave the field out", run.output())
+        self.assertIn(f"write {self.home}, or leave the field out", run.output())
 
     @cluster.slow
     def test_different_mtus(self):
         self.ip("-n", self.names[2], "link", "set", "eth0", "mtu", "1400")
         doctor = self.on_hosts(cluster.replay_config())
         self.assertRegex(doctor.output(), r"(?m)^warning +mtu +differs: 1400 on .*; 1500 on")
+
+
+@remote.needs_ipv6
+class Ipv6Test(remote.NamespacesTest, DoctorTest):
+    """Hosts have no addresses but those of IPv6."""
+
+    NETWORK = "fd97::"
+    PREFIX_LENGTH = 64
+
+    @cluster.slow
+    def test_sound(self):
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        self.assertRegex(doctor.output(), r"(?m)^good +names +every name means the same address")
+        self.assertRegex(doctor.output(), r"(?m)^good +mtu +1500 bytes on all 2 hosts")
+        self.assertRegex(doctor.output(), rf"(?m)^good +ports .* the scheduler at {self.home}$")
+        first, second = self.names[1:]
+        for link in (f"{first} to {second}", f"{second} to {first}"):
+            self.assertRegex(doctor.output(), rf"(?m)^good +links +{link}: .*b/s$")
+
+    @cluster.slow
+    def test_hosts_that_do_not_reach_each_other(self):
+        """Each reaches the scheduler, and they don't reach each other."""
+        self.ip("-n", self.names[1], "route", "add", "blackhole", f"{self.addresses[1]}/128")
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertEqual(doctor.popen.returncode, cluster.CONFIG_ERROR, doctor.output())
+        self.assertRegex(doctor.output(), r"(?m)^error +ports +daemons on the hosts could not meet")
 
 
 if __name__ == "__main__":

@@ -20,25 +20,43 @@ def endless(**options):
     )
 
 
-class RunOnHostsTest(remote.HostsTest):
-    """With a remote shell that runs everything here."""
+class TrainingTest(remote.HostsTest):
+    """Base of those that train to the end."""
 
     CONFIG = cluster.replay_config(
         training="trace: true threads: 1", communication="deterministic: true"
     )
 
-    def results(self):
-        """The names of what is in the output directory."""
-        return {name for name in os.listdir(self.path("out")) if name != "lock"}
-
-    def train(self):
-        run = self.start_on_hosts(self.CONFIG)
+    def train(self, security=""):
+        run = self.start_on_hosts(self.CONFIG + security)
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertRegex(run.output(), r"2 server\(s\) and 2 worker\(s\) on 2 host\(s\)")
         self.assertRegex(run.output(), r"iteration 30/30 ")
         self.assertEqual(len(self.remote_directories()), 4)
         self.assert_nothing_there()
         return self.read_json("out/summary.json")
+
+    def assert_trains_at(self, home, addresses, security, mode):
+        """The nodes reach each other at these addresses, in this mode of security."""
+        self.assert_same_parameters(self.train(security), 2)
+        with open(self.path("out/job.prototxt"), encoding="utf-8") as file:
+            job = file.read()
+        self.assertIn(f'scheduler_host: "{home}"', job)
+        self.assertIn(f"mode: {mode}", job)
+        for rank, address in enumerate(addresses):
+            for role in ("server", "worker"):
+                self.assertRegex(
+                    self.log(f"{role}-{rank}"),
+                    rf"the scheduler at tcp://\[{home}\]:\d+ .* reaches this {role} at {address}\n",
+                )
+
+
+class RunOnHostsTest(TrainingTest):
+    """With a remote shell that runs everything here."""
+
+    def results(self):
+        """The names of what is in the output directory."""
+        return {name for name in os.listdir(self.path("out")) if name != "lock"}
 
     def test_trains(self):
         summary = self.train()
@@ -50,13 +68,24 @@ class RunOnHostsTest(remote.HostsTest):
         self.assertEqual(self.results(), {*local, *traces})
         self.assertTrue(self.read_json("out/worker-1.trace.json"))
 
+    @remote.needs_ipv6
+    def test_trains_at_ipv6_addresses(self):
+        self.write("hosts", "a ::1\nb ::1\n")
+        # Without a word about security a run on hosts has a key of its own.
+        for security, mode in (("", "CURVE"), ('security { mode: NONE allow: "::1" }', "NONE")):
+            with self.subTest(mode):
+                self.assert_trains_at("::1", ["::1", "::1"], security, mode)
+
     @cluster.slow
     def test_is_as_on_one_machine(self):
         here = self.run_job(self.CONFIG)
         results = self.results()
         os.rename(self.path("out"), self.path("alone"))
         there = self.train()
-        self.assertEqual(self.results(), results)
+        # With traces these are what is brought of a node, and one machine alone needs no key.
+        events = {name for name in results if re.match(r"(server|worker)-\d+\.events", name)}
+        self.assertEqual(len(events), 4)
+        self.assertEqual(self.results(), results - events | {"job.key"})
         self.assertEqual(
             self.assert_same_parameters(there, 2), self.assert_same_parameters(here, 2)
         )
@@ -173,7 +202,9 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
 
     CONFIG = """
         cluster { workers: 2 servers: 1 }
-        training { solver: "solver.prototxt" iterations: 5 batch_per_worker: 16 threads: 1 }"""
+        training {
+          solver: "solver.prototxt" iterations: 5 batch_per_worker: 16 threads: 1
+          data_command: "poseidon convert csv --csv=net.prototxt --out=digits" }"""
 
     def setUp(self):
         if not cluster.has_torch():
@@ -211,7 +242,9 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         os.remove(self.path("there/solver.prototxt"))
         self.check(
             cluster.CONFIG_ERROR,
-            r".*: there is no file solver\.prototxt in the working directory.*",
+            r".*: there is no file solver\.prototxt in the working directory, "
+            + re.escape(self.path("there"))
+            + ".*",
         )
 
     @cluster.slow
@@ -228,6 +261,47 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
             cluster.DATA_ERROR,
             r"digits/train_lmdb: no LMDB database here \(a directory with a file data\.mdb\).*",
         )
+
+    def test_how_missing_data_are_made_is_said(self):
+        shutil.rmtree(self.path("there/digits/train_lmdb"))
+        run = self.start_on_hosts(self.CONFIG)
+        self.assertEqual(run.wait(), cluster.DATA_ERROR, run.output())
+        self.assertIn(
+            "\nposeidon run: where a host lacks the data, in the working directory, "
+            f"{self.path('here')}, this makes it: {os.path.abspath(cluster.programs())}/poseidon "
+            "convert csv --csv=net.prototxt --out=digits\n",
+            run.output(),
+        )
+
+
+@remote.needs_ipv6
+class Ipv6Test(remote.NamespacesTest, TrainingTest):
+    """Hosts have no addresses but those of IPv6."""
+
+    NETWORK = "fd97::"
+    PREFIX_LENGTH = 64
+
+    @cluster.slow
+    def test_trains_with_keys_and_without(self):
+        keys = self.start("poseidon", "keys", f"--out={self.path('keys')}")
+        self.assertEqual(keys.wait(), cluster.SUCCESS)
+        for name, security, mode in (
+            ("a key of the run's own", "", "CURVE"),
+            ("a key", f'security {{ key_file: "{self.path("keys/job.key")}" }}', "CURVE"),
+            ("a network", f'security {{ mode: NONE allow: "{self.NETWORK}/64" }}', "NONE"),
+        ):
+            with self.subTest(name):
+                self.assert_trains_at(self.home, self.addresses, security, mode)
+
+    @cluster.slow
+    def test_a_network_that_the_hosts_are_not_in(self):
+        """Who is kept out is who connects from another one: the addresses are looked at."""
+        run = self.start_on_hosts(
+            endless(cluster="join_deadline_seconds: 3", security='mode: NONE allow: "fd98::/64"')
+        )
+        self.assertEqual(run.wait(), cluster.DEADLINE_EXCEEDED, run.output())
+        self.assertIn("still missing 2 workers (ranks 0, 1) and server 0 after 3 s", run.output())
+        self.assert_nothing_there(cluster.ENDING)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -24,6 +25,19 @@ exec sh -c "$*"
 """
 
 SSHD = "/usr/sbin/sshd"
+
+
+def has_ipv6():
+    """Whether this machine's loopback device has its IPv6 address."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = unittest.skipUnless(has_ipv6(), "this machine's loopback device has no IPv6")
 
 
 class HostsTest(cluster.ClusterTest):
@@ -166,21 +180,28 @@ class NamespacesTest(HostsTest):
     """Hosts are network namespaces, joined by a bridge on which the user's own machine is, too."""
 
     HOSTS = 2
-    HOME = "10.97.0.100"
+    # What addresses begin with, and how many bits of theirs are the network's.
+    NETWORK = "10.97.0."
+    PREFIX_LENGTH = 24
+
+    @property
+    def home(self):
+        """The address of the user's own machine."""
+        return f"{self.NETWORK}100"
 
     def setUp(self):
         if os.geteuid() != 0:
             raise unittest.SkipTest("network namespaces need root")
         super().setUp()
         self.names = [f"phosts{os.getpid()}n{number}" for number in range(self.HOSTS + 1)]
-        self.addresses = [f"10.97.0.{number}" for number in range(1, self.HOSTS + 1)]
+        self.addresses = [f"{self.NETWORK}{number}" for number in range(1, self.HOSTS + 1)]
         home = self.names[0]
         for name in self.names:
             self.ip("netns", "add", name)
             self.addCleanup(self.remove, name)
             self.ip("-n", name, "link", "set", "lo", "up")
         self.ip("-n", home, "link", "add", "bridge", "type", "bridge")
-        self.ip("-n", home, "addr", "add", f"{self.HOME}/24", "dev", "bridge")
+        self.give_address(home, self.home, "bridge")
         self.ip("-n", home, "link", "set", "bridge", "up")
         for number, (name, address) in enumerate(zip(self.names[1:], self.addresses), 1):
             port = self.port_of(number)
@@ -189,7 +210,7 @@ class NamespacesTest(HostsTest):
                 *("peer", "name", "eth0", "netns", name),
             )
             self.ip("-n", home, "link", "set", port, "master", "bridge", "up")
-            self.ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+            self.give_address(name, address, "eth0")
             self.ip("-n", name, "link", "set", "eth0", "up")
         hosts = zip(self.names[1:], self.addresses)
         self.write("hosts", "".join(f"{name} {address}\n" for name, address in hosts))
@@ -203,6 +224,14 @@ class NamespacesTest(HostsTest):
     @staticmethod
     def ip(*words):
         subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def give_address(self, name, address, interface):
+        # An IPv6 address could be used only a second later, when no neighbor has objected to it.
+        settled = ("nodad",) if ":" in address else ()
+        self.ip(
+            *("-n", name, "addr", "add", f"{address}/{self.PREFIX_LENGTH}"),
+            *("dev", interface, *settled),
+        )
 
     def remove(self, name):
         """A namespace, with what is left in it: a server that waits for a client that is cut off."""

@@ -53,7 +53,26 @@ TEST_F(HostListTest, WrongLinesAreNamed) {
   }
   EXPECT_THAT(ErrorOf("node0 alice@node0"), HasSubstr("hosts:1:7: \"alice@node0\" is no address"));
   EXPECT_THAT(ErrorOf("node0 fd00:1"), HasSubstr("is no address"));
+}
+
+// With brackets or without: ssh wants none.
+TEST_F(HostListTest, Ipv6Addresses) {
   EXPECT_EQ(Read("node0 fd00::1\n").front().address, "fd00::1");
+  EXPECT_EQ(Read("node0 [fd00::1]\n").front().address, "fd00::1");
+  for (const std::string text : {"fd00::1", "[fd00::1]"}) {
+    for (const std::string user : {"", "bob@"}) {
+      const Host host = Read(user + text + " slots=2\n").front();
+      EXPECT_EQ(host.name, user + "fd00::1");
+      EXPECT_EQ(host.address, "fd00::1");
+      EXPECT_EQ(host.slots, 2);
+    }
+  }
+  EXPECT_EQ(Read("fe80::1%eth0").front().address, "fe80::1%eth0");
+  for (const char* const name :
+       {"fd00:1", "[fd00::1", "fd00::1]", "[node0]", "bob@[", "@fd00::1", "@@node0", "@a@node0",
+        "fe80::1%$(reboot)", "fe80::1%;id", "fe80::1%'"}) {
+    EXPECT_THAT(ErrorOf(name), HasSubstr("is no host")) << name;
+  }
 }
 
 TEST_F(HostListTest, AnAddressThatMeansAnotherMachineToEachIsRefused) {
