@@ -112,17 +112,26 @@ function showBuckets(buckets) {
   ], buckets);
 }
 
-// Round steps of an axis from about `least` to `most`.
-function ticksOf(least, most) {
-  const rough = (most - least) / 3 || 1;
+// Of a drawing's text, at most: a digit of a wide font.
+const characterWidth = 7;
+
+// Round values of an axis from `least` to `most`, which cut it into about `parts`: at least two where
+// `parts` is 5, or 3 and `least` is 0.
+function ticksOf(least, most, parts) {
+  const rough = (most - least) / parts || 1;
+  // Counting steps would stand still where their number is not exact any more.
+  if (Math.max(Math.abs(least), Math.abs(most)) / rough > 1e15) return [least, most];
   const power = Math.pow(10, Math.floor(Math.log10(rough)));
   const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough);
   const ticks = [];
-  for (let tick = Math.ceil(least / step) * step; tick <= most + step / 1e6; tick += step) {
-    ticks.push(tick);
+  for (let i = Math.ceil(least / step); i * step <= most + step / 1e6; ++i) {
+    ticks.push(i * step);
   }
   return ticks;
 }
+
+// With as many digits as make a flat curve's ticks differ, and not with those that rounding adds.
+function tickText(tick) { return tick.toLocaleString('en-US', {maximumSignificantDigits: 12}); }
 
 function showCurve(id, iterations, values, fromZero) {
   const host = find(id);
@@ -133,18 +142,21 @@ function showCurve(id, iterations, values, fromZero) {
   }
   const width = Math.max(host.clientWidth, 200);
   const height = 180;
-  const [left, right, top, bottom] = [52, 10, 8, 22];
   const ys = points.map(([, y]) => y);
   const least = fromZero ? 0 : Math.min(...ys);
-  const most = Math.max(...ys) === least ? least + 1 : Math.max(...ys);
+  const most = Math.max(...ys) === least ? least + Math.max(1, Math.abs(least) * 1e-9) :
+    Math.max(...ys);
   const [begin, end] = [points[0][0], points[points.length - 1][0]];
+  const ticks = ticksOf(least, most, 5);
+  const longest = Math.max(...ticks.map((tick) => tickText(tick).length));
+  const [left, right, top, bottom] = [Math.max(52, 6 + longest * characterWidth), 10, 8, 22];
   const xOf = (x) => left + (x - begin) / (end - begin || 1) * (width - left - right);
   const yOf = (y) => height - bottom - (y - least) / (most - least) * (height - top - bottom);
   const svg = drawn('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img',
     'aria-label': `${points.length} points, the last ${significant(ys[ys.length - 1])}`});
-  for (const tick of ticksOf(least, most)) {
+  for (const tick of ticks) {
     svg.append(drawn('line', {class: 'axis', x1: left, x2: width - right, y1: yOf(tick), y2: yOf(tick)}));
-    svg.append(drawn('text', {x: left - 6, y: yOf(tick) + 4, 'text-anchor': 'end'}, significant(tick)));
+    svg.append(drawn('text', {x: left - 6, y: yOf(tick) + 4, 'text-anchor': 'end'}, tickText(tick)));
   }
   svg.append(drawn('text', {x: left, y: height - 6}, digits(begin, 0)));
   svg.append(drawn('text', {x: width - right, y: height - 6, 'text-anchor': 'end'},
@@ -186,16 +198,20 @@ function showTimeline(timeline) {
     return;
   }
   legend(find('timeline_note'), timeline);
-  const end = Math.max(timeline.duration_ms, ...timeline.buckets.map((bucket) => bucket.fresh_ms),
-    ...timeline.waits.map((wait) => wait.end_ms)) * 1.02;
+  const last = Math.max(timeline.duration_ms, ...timeline.buckets.map((bucket) => bucket.fresh_ms),
+    ...timeline.waits.map((wait) => wait.end_ms));
+  const end = last * 1.02;
   const width = Math.max(host.clientWidth, 200);
   const left = Math.min(150, width * 0.32);
   const row = 18;
   const height = (timeline.buckets.length + 1) * row + 24;
-  const xOf = (ms) => left + ms / end * (width - left - 8);
+  const ticks = ticksOf(0, end, 3);
+  // The last tick may be at the axis' end, and the middle of its text with it.
+  const right = Math.max(8, milliseconds(ticks[ticks.length - 1]).length * characterWidth / 2);
+  const xOf = (ms) => left + ms / end * (width - left - right);
   const svg = drawn('svg', {viewBox: `0 0 ${width} ${height}`, height, role: 'img',
     'aria-label': 'When each bucket was ready and fresh'});
-  for (const tick of ticksOf(0, end)) {
+  for (const tick of ticks) {
     svg.append(drawn('line', {class: 'axis', x1: xOf(tick), x2: xOf(tick), y1: 0, y2: height - 20}));
     svg.append(drawn('text', {x: xOf(tick), y: height - 6, 'text-anchor': 'middle'}, milliseconds(tick)));
   }
@@ -206,12 +222,12 @@ function showTimeline(timeline) {
     svg.append(made);
   };
   const label = (line, text) => {
-    const most = Math.max(6, Math.floor(left / 6.6));
+    const most = Math.max(6, Math.floor(left / characterWidth));
     const short = text.length > most ? text.slice(0, most - 1) + '…' : text;
     svg.append(drawn('text', {x: left - 6, y: line * row + 13, 'text-anchor': 'end'}, short));
   };
   label(0, 'computing');
-  for (const [begin, stop] of computing(timeline.waits, end / 1.02)) {
+  for (const [begin, stop] of computing(timeline.waits, last)) {
     bar('compute', 0, begin, stop, `${milliseconds(stop - begin)} of computing`);
   }
   for (const wait of timeline.waits) {

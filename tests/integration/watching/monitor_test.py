@@ -11,8 +11,17 @@ import unittest
 import urllib.request
 
 import cluster
+import drawings
+import lenet
 
 WORKERS, SERVERS, BATCH = 2, 1, 8
+# Of a desk's screen, and of a phone's.
+WIDTHS = (1000, 390)
+
+needs_browser = unittest.skipUnless(
+    shutil.which("chromedriver") and shutil.which("chromium"),
+    "there is no browser: install Debian's chromium and chromium-driver",
+)
 
 # Passes on each connection to PORT of this machine to the port TARGET, until it is killed.
 RELAY = """
@@ -112,7 +121,96 @@ class Browser:
         return [entry for entry in entries if entry["source"] != "network"]
 
 
-class MonitorTest(cluster.ClusterTest):
+class MonitoredTest(cluster.ClusterTest):
+    """A training whose monitor is looked at."""
+
+    def status(self, url):
+        return json.loads(ask(url, "api/job"))
+
+    def await_timeline(self, url):
+        wait_for(lambda: self.status(url)["timeline"], "timeline of an iteration")
+        return self.status(url)
+
+    def seen_and_served(self, browser, url, expression):
+        """What the page has for an expression, and what the API served of the same version."""
+        served = {}
+
+        def same_version():
+            job = self.status(url)
+            served[job["version"]] = job
+            version, seen = browser.evaluate(f"[shown.version, {expression}]")
+            return version in served and (seen, served[version])
+
+        return wait_for(same_version, "version that page and API both had")
+
+    def check_drawings(self, browser, url):
+        """Curves and timeline are where the axes' texts say that what the API serves belongs."""
+        # A curve begins with the second point.
+        drawn = "document.querySelectorAll('#loss_chart svg, #throughput_chart svg, #timeline svg')"
+        wait_for(lambda: browser.evaluate(f"{drawn}.length") == 3, "drawings")
+        for width in WIDTHS:
+            browser.set_width(width)
+            browser.evaluate("show(shown)")
+            self.check_drawn(*self.seen_and_served(browser, url, drawings.SEEN))
+            self.check_axes(browser, self.status(url))
+        browser.set_width(WIDTHS[0])
+
+    def check_axes(self, browser, job):
+        """Axes have room for their texts, and these differ, if numbers are large or nearly the same, too."""
+        job["version"] = 0  # it is none that the API serves
+        history, timeline = job["history"], job["timeline"]
+        count = len(history["iteration"])
+        # 4015.7 is more after a margin of 2 % has been added and taken away: then no computing follows it.
+        # Of numbers as large as the last flat curve's the next one is two further.
+        for loss, rate, end in (
+            (2.3025, 1e4, 99.5),
+            (1e-9, 1.2e7, 4015.7),
+            (-0.5, 2e-3, 1e4),
+            (1e3, 1e16, 10.0),
+        ):
+            # From the first to the last it rises by a ten-thousandth of itself, or from below 0 to above.
+            rise = -2 * loss if loss < 0 else loss / 1e4
+            history["loss"] = [loss + rise * i / count for i in range(count)]
+            history["images_per_second"] = [rate] * count
+            timeline["duration_ms"] = end
+            timeline["waits"] = [{"layer": "first", "begin_ms": 0.3 * end, "end_ms": end}]
+            for bucket in timeline["buckets"]:
+                bucket["ready_ms"], bucket["fresh_ms"] = 0.3 * end, 0.9 * end
+            self.check_drawn(
+                browser.evaluate(f"(show({json.dumps(job)}), {drawings.SEEN})"),
+                job,
+            )
+
+    def check_drawn(self, seen, job):
+        history, timeline = job["history"], job["timeline"]
+        for name in ("loss", "images_per_second"):
+            points = drawings.points_of_history(seen[name], history["iteration"], history[name])
+            (curve,) = seen[name]["curves"]
+            self.assertEqual(len(curve), len(points))
+            for point, expected in zip(curve, points):
+                self.assert_near(point, expected, name)
+            self.assertEqual(drawings.texts_beyond_the_edge(seen[name]), [])
+        note = f"Worker {timeline['worker']}, iteration {timeline['iteration']:,}, "
+        self.assertIn(note, seen["note"])
+        bars = drawings.bars_of(seen["timeline"], seen["legend"])
+        expected_bars = drawings.bars_of_timeline(seen["timeline"], timeline)
+        self.assertEqual([bar[:2] for bar in bars], [bar[:2] for bar in expected_bars])
+        for bar, expected in zip(bars, expected_bars):
+            self.assert_near(bar[2:4], expected[2:4], bar)
+            milliseconds, before, after = expected[4]
+            told = re.fullmatch(f"{re.escape(before)}(.*) ms{re.escape(after)}", bar[4])
+            self.assertIsNotNone(told, (bar, expected))
+            self.assertAlmostEqual(
+                drawings.number(told[1]), milliseconds, delta=1e-3 * milliseconds
+            )
+        self.assertEqual(drawings.texts_beyond_the_edge(seen["timeline"]), [])
+
+    def assert_near(self, position, expected, what):
+        for one, other in zip(position, expected):
+            self.assertAlmostEqual(one, other, delta=drawings.PIXEL, msg=what)
+
+
+class MonitorTest(MonitoredTest):
     def start_monitored(self, *arguments):
         """A training that does not end; returns the run, and its monitor's address."""
         config = cluster.replay_config(
@@ -131,15 +229,8 @@ class MonitorTest(cluster.ClusterTest):
         run = self.start_run(config, *arguments)
         return run, run.await_output(r"monitor: (http://127\.0\.0\.1:\d+/)")[1]
 
-    def status(self, url):
-        return json.loads(ask(url, "api/job"))
-
     def states(self, url):
         return [node["state"] for node in self.status(url)["nodes"]]
-
-    def await_timeline(self, url):
-        wait_for(lambda: self.status(url)["timeline"], "timeline of an iteration")
-        return self.status(url)
 
     def check_status(self, job):
         self.assertEqual((job["job"], job["phase"]), ("test", "training"))
@@ -250,10 +341,7 @@ class MonitorTest(cluster.ClusterTest):
         process.await_output("relays")
         return process
 
-    @unittest.skipUnless(
-        shutil.which("chromedriver") and shutil.which("chromium"),
-        "there is no browser: install Debian's chromium and chromium-driver",
-    )
+    @needs_browser
     def test_page(self):
         run, url = self.start_monitored()
         self.await_timeline(url)
@@ -263,6 +351,7 @@ class MonitorTest(cluster.ClusterTest):
         browser.open(f"http://127.0.0.1:{port}/")
         wait_for(lambda: browser.text("connection") == "live", "live page")
         self.check_page_equals_api(browser, url)
+        self.check_drawings(browser, url)
         self.check_slow_worker(browser)
 
         relay.popen.kill()
@@ -283,27 +372,18 @@ class MonitorTest(cluster.ClusterTest):
         self.assertEqual(browser.script_errors(), [])
 
     def check_page_equals_api(self, browser, url):
-        served = {}
-        shown = None
-
-        def same_version():
-            nonlocal shown
-            job = self.status(url)
-            served[job["version"]] = job
-            shown = browser.evaluate(
-                "[shown.version, document.getElementById('iteration').textContent,"
-                " document.getElementById('loss').textContent,"
-                " document.getElementById('images_per_second').textContent,"
-                " [...document.querySelectorAll('#nodes tr')].slice(1).map("
-                "(row) => row.children[0].textContent + ' ' + row.children[1].textContent),"
-                " [...document.querySelectorAll('#buckets tr')].slice(1).map("
-                "(row) => [0, 1, 4, 5].map((i) => row.children[i].textContent))]"
-            )
-            return shown[0] in served
-
-        wait_for(same_version, "version that page and API both had")
-        version, iteration, loss, rate, nodes, buckets = shown
-        job = served[version]
+        seen, job = self.seen_and_served(
+            browser,
+            url,
+            "[document.getElementById('iteration').textContent,"
+            " document.getElementById('loss').textContent,"
+            " document.getElementById('images_per_second').textContent,"
+            " [...document.querySelectorAll('#nodes tr')].slice(1).map("
+            "(row) => row.children[0].textContent + ' ' + row.children[1].textContent),"
+            " [...document.querySelectorAll('#buckets tr')].slice(1).map("
+            "(row) => [0, 1, 4, 5].map((i) => row.children[i].textContent))]",
+        )
+        iteration, loss, rate, nodes, buckets = seen
         self.assertEqual(iteration, f"{job['iteration']:,}")
         self.assertEqual(loss, f"{job['loss']:.4f}")
         self.assert_digits(rate, job["images_per_second"])
@@ -349,6 +429,39 @@ class MonitorTest(cluster.ClusterTest):
         self.assertEqual(browser.text("iteration"), f"{summary['iterations']:,}")
         schemes = [row[1] for row in browser.rows("buckets")]
         self.assertEqual(schemes, [bucket["scheme"] for bucket in summary["buckets"]])
+
+
+class LearningPageTest(MonitoredTest, lenet.LenetTest):
+    """The page of a training whose loss falls."""
+
+    def setUp(self):
+        if not cluster.has_torch():
+            self.skipTest("needs libtorch")
+        super().setUp()
+
+    @needs_browser
+    def test_curves_and_timeline(self):
+        self.copy_solver()
+        run = self.start_run(
+            f"""
+            cluster {{ workers: {WORKERS} servers: {SERVERS} }}
+            training {{
+              solver: "{self.path("solver.prototxt")}" iterations: {cluster.ENDLESS}
+              batch_per_worker: {BATCH} seed: 3 threads: 1
+            }}
+            monitor {{ port: 0 }}"""
+        )
+        url = run.await_output(r"monitor: (http://127\.0\.0\.1:\d+/)")[1]
+        self.await_timeline(url)
+        browser = Browser(self)
+        browser.open(url)
+        wait_for(lambda: (browser.evaluate("shown && shown.iteration") or 0) > 30, "curve")
+        self.check_drawings(browser, url)
+        losses = self.status(url)["history"]["loss"]
+        self.assertLess(min(losses), losses[0])
+        self.assertEqual(browser.script_errors(), [])
+        run.signal(signal.SIGTERM)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED)
 
 
 if __name__ == "__main__":
