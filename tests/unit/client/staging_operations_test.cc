@@ -130,7 +130,6 @@ TEST_P(StagingOperations, OfAnIterationAreThoseOfItsBuckets) {
   training.AwaitValues();
   training.CheckValues();
   constexpr int kIterations = 3;
-  StreamCounts compute, to_host, to_device, update;
   for (int i = 0; i < kIterations; ++i) {
     device.Reset();
     const auto begin = std::chrono::steady_clock::now();

@@ -301,7 +301,7 @@ TEST_F(MonitorStatusTest, NamesWhoIsSlowUntilItHasHealed) {
   tracker_.OnStragglers({{0, SlowPart::kLink, 1.3, 0, 20}, straggler});
   EXPECT_TRUE(slow().is_null());  // worker 0 has healed
   const auto nodes = Json(110)["nodes"];
-  EXPECT_EQ(nodes.back()["slow"], (nlohmann::json{{"part", "disk"}, {"ratio", 2.5}}));
+  EXPECT_EQ(nodes.back()["slow"], (nlohmann::ordered_json{{"part", "disk"}, {"ratio", 2.5}}));
   straggler.until = 80;
   tracker_.OnStragglers({straggler});
   EXPECT_TRUE(Json(110)["nodes"].back()["slow"].is_null());
