@@ -75,10 +75,10 @@ std::string Tasks(const std::string& role, int tasks, int nodes, bool again) {
 std::string Traps(const SlurmJob& slurm) {
   // Not SIGINT, which what a script starts with & ignores.
   const std::string signal = CanStop(slurm) ? "-HUP " : "";
-  return "stopping=\nlimit=\nscheduler=\nsignals=0\n"
-         "stop_scheduler() { [ -z \"$scheduler\" ] || kill " +
+  return "stopping=\nlimit=\nscheduler=\ntold=\nsignals=0\n"
+         "stop_scheduler() { [ -z \"$scheduler\" ] || { told=1; kill " +
          signal +
-         "$scheduler; }\n"
+         "$scheduler; }; }\n"
          "trap 'stopping=1; signals=$((signals + 1)); stop_scheduler' TERM INT\n" +
          (slurm.notice_seconds > 0
               ? "trap 'limit=1; signals=$((signals + 1)); stop_scheduler' USR1\n"
@@ -191,7 +191,8 @@ std::string SlurmScript(const SlurmJob& slurm) {
       "    [ $heard -ne $signals ] || break\n"
       "  done\n"
       "}\n"
-      "[ -z \"$stopping$limit\" ] || stop_scheduler\n"
+      "# A signal that came before there was one; a second would end training at once.\n"
+      "[ -z \"$stopping$limit\" ] || [ -n \"$told\" ] || stop_scheduler\n"
       "await_scheduler\n";
   if (job.recovery().mode() != Recovery::NONE) {
     script +=
