@@ -120,7 +120,7 @@ class BadConfigTest(BadInputTest):
         self.refuse(
             'training { solver: "nets/solver.prototxt" }',
             "config.prototxt: there is no file nets/solver.prototxt in the working "
-            f"directory, {os.getcwd()}, nor {self.path('nets/solver.prototxt')}",
+            f"directory, {cluster.REPOSITORY}, nor {self.path('nets/solver.prototxt')}",
         )
 
     def test_files_that_are_none(self):
