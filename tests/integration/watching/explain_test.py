@@ -21,7 +21,9 @@ import testbed  # noqa: E402  pylint: disable=wrong-import-position
 RUNS = 10
 
 NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1", "worker-2")
-STALL_DEADLINE = 2
+# As in a job by default, longer than cluster.HEARTBEAT_DEADLINE: else who is dead or cut off would be found
+# waited for first, at times.
+STALL_DEADLINE = 4
 
 # Hierarchies of control groups: where the memory of processes can be limited, by which file.
 GROUPS = (
