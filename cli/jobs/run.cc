@@ -246,15 +246,14 @@ ExitCode Run(const std::vector<std::string>& program) {
   std::cout << "starting a scheduler, " << cluster.servers() << " server(s) and "
             << cluster.workers() << " worker(s)" << WhereText(options.hosts) << "; logs are in "
             << options.out << "/logs" << std::endl;
-  const std::string out = options.out;
-  const JobConfig config = options.config;
-  const std::optional<JobHosts> hosts = options.hosts;
-  const ExitCode code = RunToTheEnd(std::move(options), solver, interruption);
-  if (code == ExitCode::kDataError && hosts && program.empty()) {
+  const ExitCode code = RunToTheEnd(options, solver, interruption);
+  if (code == ExitCode::kDataError && options.hosts && program.empty()) {
     std::cerr << "poseidon run: where a host lacks the data, "
-              << HowToMakeDataThere(config, hosts->shell.programs) << std::endl;
+              << HowToMakeDataThere(options.config, options.hosts->shell.programs) << std::endl;
   }
-  if (code == ExitCode::kSuccess) std::cout << "summary: " << out << "/summary.json" << std::endl;
+  if (code == ExitCode::kSuccess) {
+    std::cout << "summary: " << options.out << "/summary.json" << std::endl;
+  }
   return code;
 }
 

@@ -29,6 +29,7 @@ std::string Describe(const std::vector<int64_t>& parts, double before, double af
 }  // namespace
 
 void BatchBalancer::SetPlan(const Plan& plan) {
+  if (plan.parts_size() != plan_.parts_size()) growths_.clear();  // of other workers
   plan_ = plan;
   seconds_.clear();
 }

@@ -161,13 +161,7 @@ class NamespacesTest(remote.NamespacesTest, DoctorTest):
         self.assertRegex(doctor.output(), r"(?m)^warning +mtu +differs: 1400 on .*; 1500 on")
 
 
-@remote.needs_ipv6
-class Ipv6Test(remote.NamespacesTest, DoctorTest):
-    """Hosts have no addresses but those of IPv6."""
-
-    NETWORK = "fd97::"
-    PREFIX_LENGTH = 64
-
+class Ipv6Test(remote.Ipv6NamespacesTest, DoctorTest):
     @cluster.slow
     def test_sound(self):
         doctor = self.on_hosts(cluster.replay_config())

@@ -274,13 +274,7 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         )
 
 
-@remote.needs_ipv6
-class Ipv6Test(remote.NamespacesTest, TrainingTest):
-    """Hosts have no addresses but those of IPv6."""
-
-    NETWORK = "fd97::"
-    PREFIX_LENGTH = 64
-
+class Ipv6Test(remote.Ipv6NamespacesTest, TrainingTest):
     @cluster.slow
     def test_trains_with_keys_and_without(self):
         keys = self.start("poseidon", "keys", f"--out={self.path('keys')}")

@@ -257,3 +257,11 @@ class NamespacesTest(HostsTest):
     def cut(self, number):
         """The cable to a host, from 1."""
         self.ip("-n", self.names[0], "link", "set", self.port_of(number), "down")
+
+
+@needs_ipv6
+class Ipv6NamespacesTest(NamespacesTest):
+    """Hosts have no addresses but those of IPv6."""
+
+    NETWORK = "fd97::"
+    PREFIX_LENGTH = 64

@@ -102,6 +102,19 @@ TEST(CheckLinks, ManyLinksShareLines) {
   }
 }
 
+// Among many that are slow, too: ten get a line, and the worst in anything are among these.
+TEST(CheckLinks, ALateLinkIsNamedAmongSlowOnes) {
+  const Network claimed = ParseJobConfig(kJob, "job").job.cluster().network();
+  std::vector<HostLink> links(60, {"slow", "slow", 90e-6, 0.5e9});
+  links.push_back({"late", "node0", 20e-3, 1.1e9});
+  links.push_back({"dead", "node0", 90e-6, 0});
+  const Findings findings = CheckLinks(links, claimed);
+  ASSERT_EQ(findings.size(), 11u);
+  EXPECT_THAT(findings[0].text, HasSubstr("dead to node0"));
+  EXPECT_THAT(findings[1].text, HasSubstr("late to node0"));
+  EXPECT_THAT(findings[10].text, HasSubstr("52 more links"));
+}
+
 // Whatever the hosts' number is, all of them or those at some distances.
 TEST(LinksBetween, NamesBothEnds) {
   std::vector<wire::LinkReport> reports(3);
