@@ -3,8 +3,6 @@
 namespace poseidon {
 namespace {
 
-using Cases = std::vector<DataCase>;
-
 std::string Transform(const std::string& fields) {
   return fields.empty() ? "" : "transform_param { " + fields + " } ";
 }
@@ -23,7 +21,7 @@ std::string Images(const std::string& source, int batch, const std::string& fiel
 
 // Records of pixels are 3 x 5 x 4: a crop of 3 is in the middle of 5 rows, and one column is left
 // over; of 2, one row.
-void AddPixels(Cases& cases) {
+void AddPixels(std::vector<DataCase>& cases) {
   const auto add = [&](const char* setting, const std::string& transform) {
     cases.push_back({"Data", setting, Data("pixels", 4, transform)});
   };
@@ -52,7 +50,7 @@ void AddPixels(Cases& cases) {
                    Data("floats", 3, "crop_size: 2 mean_value: 0.25 scale: -1.5")});
 }
 
-void AddEncoded(Cases& cases) {
+void AddEncoded(std::vector<DataCase>& cases) {
   const auto add = [&](const char* setting, const char* source, const std::string& transform,
                        const std::string& more = "") {
     cases.push_back({"Data", setting, Data(source, 2, transform, more)});
@@ -68,7 +66,7 @@ void AddEncoded(Cases& cases) {
       "force_encoded_color: true ");
 }
 
-void AddImages(Cases& cases) {
+void AddImages(std::vector<DataCase>& cases) {
   const auto add = [&](const char* setting, const std::string& fields,
                        const std::string& transform = "") {
     cases.push_back({"ImageData", setting, Images("images.txt", 7, fields, transform)});
@@ -91,7 +89,7 @@ void AddImages(Cases& cases) {
                    Images("turned.txt", 1, "root_folder: 'images/' new_height: 3 new_width: 2")});
 }
 
-void AddRows(Cases& cases) {
+void AddRows(std::vector<DataCase>& cases) {
   const auto add = [&](const char* setting, const char* tops, int batch, int batches) {
     cases.push_back({"HDF5Data", setting,
                      std::string(tops) + " hdf5_data_param { source: 'rows.txt' batch_size: " +
@@ -103,7 +101,7 @@ void AddRows(Cases& cases) {
   add("a batch of more than all rows", "top: 'pairs'", 9, 2);
 }
 
-void AddConstants(Cases& cases) {
+void AddConstants(std::vector<DataCase>& cases) {
   const auto add = [&](const char* type, const char* setting, const char* fields) {
     cases.push_back({type, setting, fields, 2});
   };
@@ -133,7 +131,7 @@ void AddConstants(Cases& cases) {
 }  // namespace
 
 std::vector<DataCase> DataCases() {
-  Cases cases;
+  std::vector<DataCase> cases;
   AddPixels(cases);
   AddEncoded(cases);
   AddImages(cases);
@@ -143,7 +141,7 @@ std::vector<DataCase> DataCases() {
 }
 
 std::vector<DataCase> RandomDataCases() {
-  Cases cases;
+  std::vector<DataCase> cases;
   const auto add = [&](const char* setting, const std::string& transform, bool training) {
     cases.push_back(
         {"Data", std::string("pixels, ") + setting, Data("one", 50, transform), 8, training});
@@ -162,7 +160,7 @@ std::vector<DataCase> RandomDataCases() {
 }
 
 std::vector<DataCase> WindowCases() {
-  Cases cases;
+  std::vector<DataCase> cases;
   const auto add = [&](const char* setting, const std::string& fields,
                        const std::string& transform) {
     cases.push_back({"WindowData", setting,
@@ -190,7 +188,7 @@ std::vector<DataCase> WindowCases() {
 
 // Of so many values that their quantiles are within 1% of their spread.
 std::vector<DataCase> FillerCases() {
-  Cases cases;
+  std::vector<DataCase> cases;
   for (const char* const filler :
        {"type: 'uniform' min: -2 max: 3", "type: 'gaussian' mean: 1 std: 0.5",
         "type: 'gaussian' std: 2 sparse: 35", "type: 'xavier'",
