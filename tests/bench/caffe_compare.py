@@ -1,6 +1,7 @@
 """Images per second of training on one core: stock BVLC Caffe, our worker, and that Caffe as a worker.
 
   caffe_compare.py --caffe=PATH --bin=DIR [--rounds=3] [--core=0] [--nets=lenet,resnet50,...]
+  caffe_compare.py --caffe=PATH --bin=DIR --pairs=0,1 [--longer=8] [--rounds=6] ...
 
 --caffe is a `caffe` program (that uses libcaffe.so, or the last column stays empty), --bin the programs of
 a build with that Caffe. Every program trains the same net with the same solver on blobs of constants,
@@ -8,10 +9,17 @@ so no time goes into reading, and is bound to one core with all its threads; our
 scheduler and server, too. The programs take turns, so that whatever else the machine does meets all
 of them. A rate is that between the first and the last line "Iteration N" of a program's log; shown are
 medians over the rounds.
+
+Where rates change from minute to minute, --pairs=CORE,CORE compares what runs at the same time: stock
+Caffe on one core, the other program on the other one, which they swap each round, with --longer times the
+iterations. A ratio is that of the iterations in the time in which both trained; shown are its geometric
+mean and its range, and, as a measure of what is chance, those of stock Caffe beside itself.
 """
 
 import argparse
+import concurrent.futures
 import datetime
+import itertools
 import os
 import re
 import statistics
@@ -162,20 +170,44 @@ def write(path, text):
     return path
 
 
-def rate(log, batch):
-    """Images per second by a log's first and last iteration; the first ones warm up."""
-    stamps = [
-        (datetime.datetime.strptime(stamp, "%Y%m%d %H:%M:%S.%f"), int(iteration))
+def stamps_of(log):
+    """[(second, iteration)] of a log's lines; the first ones warm up."""
+    return [
+        (datetime.datetime.strptime(stamp, "%Y%m%d %H:%M:%S.%f").timestamp(), int(iteration))
         for stamp, iteration in STAMP.findall(log)
     ][1:]
+
+
+def rate(log, batch):
+    """Images per second by a log's first and last iteration."""
+    stamps = stamps_of(log)
     (begin, first), (end, last) = stamps[0], stamps[-1]
-    return (last - first) * batch / (end - begin).total_seconds()
+    return (last - first) * batch / (end - begin)
+
+
+def iteration_at(stamps, second):
+    for (begin, first), (end, last) in itertools.pairwise(stamps):
+        if begin <= second <= end:
+            return first + (last - first) * (second - begin) / max(end - begin, 1e-6)
+    raise ValueError(f"the log says nothing of second {second}")
+
+
+def ratio_of(log, other):
+    """How many iterations the first log's program did for one of the other's, at the same time."""
+    first, second = stamps_of(log), stamps_of(other)
+    begin = max(first[0][0], second[0][0])
+    end = min(first[-1][0], second[-1][0])
+    if end <= begin:
+        raise SystemExit("the two programs did not train at the same time; try --longer")
+    done = [iteration_at(stamps, end) - iteration_at(stamps, begin) for stamps in (first, second)]
+    return done[0] / done[1]
 
 
 class Contest:
     def __init__(self, options, name, directory):
         self.options = options
-        self.batch, _, self.iterations, _ = NETS[name]
+        self.batch, _, iterations, _ = NETS[name]
+        self.iterations = iterations * options.longer
         self.directory = directory
         net = write(f"{directory}/net.prototxt", net_text(name))
         self.solver = write(
@@ -184,16 +216,16 @@ class Contest:
             f"max_iter: {self.iterations + 1} display: 1 random_seed: 1 solver_mode: CPU "
             "snapshot_after_train: false",
         )
-        self.job = write(
+        self.job_file = write(
             f"{directory}/job.prototxt",
             "cluster { workers: 1 servers: 1 } communication { policy: ALL_RING } "
             f"training {{ solver: '{self.solver}' threads: 1 }}",
         )
 
-    def run(self, command):
+    def run(self, command, core):
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "GLOG_logtostderr": "1"}
         done = subprocess.run(
-            ["taskset", "-c", str(self.options.core), *command],
+            ["taskset", "-c", str(core), *command],
             env=environment,
             capture_output=True,
             text=True,
@@ -205,28 +237,66 @@ class Contest:
             )
         return done.stderr
 
-    def stock(self):
-        return rate(self.run([self.options.caffe, "train", f"--solver={self.solver}"]), self.batch)
+    def stock(self, core):
+        """The log."""
+        return self.run([self.options.caffe, "train", f"--solver={self.solver}"], core)
 
-    def job_rate(self, *program):
+    def job(self, core, *program):
         out = f"{self.directory}/out"
         self.run(
             [
                 f"{self.options.bin}/poseidon",
                 "run",
-                f"--config={self.job}",
+                f"--config={self.job_file}",
                 f"--out={out}",
                 *program,
-            ]
+            ],
+            core,
         )
         with open(f"{out}/logs/worker-0.log", encoding="utf-8") as file:
-            return rate(file.read(), self.batch)
+            return file.read()
 
-    def ours(self):
-        return self.job_rate()
+    def ours(self, core):
+        return self.job(core)
 
-    def patched(self):
-        return self.job_rate("--", self.options.caffe, "train", f"--solver={self.solver}")
+    def patched(self, core):
+        return self.job(core, "--", self.options.caffe, "train", f"--solver={self.solver}")
+
+    def of(self, column):
+        return {"stock": self.stock, "ours": self.ours, "patched": self.patched}[column]
+
+
+def take_turns(contest, columns, options):
+    """A line of rates, and of their ratios to the first column's."""
+    rates = {column: [] for column in columns}
+    for _ in range(options.rounds):
+        for column in columns:
+            rates[column].append(rate(contest.of(column)(options.core), contest.batch))
+    medians = [statistics.median(rates[column]) for column in columns]
+    return (
+        "".join(f"{median:>10.1f}" for median in medians)
+        + "   "
+        + ", ".join(
+            f"{column} {median / medians[0]:.2f}"
+            for column, median in zip(columns[1:], medians[1:])
+        )
+    )
+
+
+def run_in_pairs(contest, columns, options):
+    """A line of ratios to stock Caffe at the same time."""
+    cores = [int(core) for core in options.pairs.split(",")]
+    cells = []
+    for column in columns:
+        ratios = []
+        for turn in range(options.rounds):
+            one, other = cores if turn % 2 == 0 else reversed(cores)
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                logs = [pool.submit(contest.of(column), one), pool.submit(contest.stock, other)]
+                ratios.append(ratio_of(*(log.result() for log in logs)))
+        mean, low, high = statistics.geometric_mean(ratios), min(ratios), max(ratios)
+        cells.append(f"{column} {mean:.2f} ({low:.2f} to {high:.2f})")
+    return "  ".join(cells)
 
 
 def main():
@@ -239,30 +309,19 @@ def main():
     parser.add_argument("--core", type=int, default=0)
     parser.add_argument("--nets", default=",".join(NETS))
     parser.add_argument("--skip", default="", help="columns to leave out: ours, patched")
+    parser.add_argument("--pairs", help="two cores, such as 0,1")
+    parser.add_argument("--longer", type=int, default=1, help="times the iterations")
     options = parser.parse_args()
     columns = [
         column for column in ("stock", "ours", "patched") if column not in options.skip.split(",")
     ]
-    print(f"{'images/s':<16}" + "".join(f"{column:>10}" for column in columns) + "   to stock")
+    method = run_in_pairs if options.pairs else take_turns
+    if not options.pairs:
+        print(f"{'images/s':<16}" + "".join(f"{column:>10}" for column in columns) + "   to stock")
     for name in options.nets.split(","):
-        rates = {column: [] for column in columns}
         with tempfile.TemporaryDirectory() as directory:
-            contest = Contest(options, name, directory)
-            for _ in range(options.rounds):
-                methods = {"stock": contest.stock, "ours": contest.ours, "patched": contest.patched}
-                for column in columns:
-                    rates[column].append(methods[column]())
-        medians = [statistics.median(rates[column]) for column in columns]
-        print(
-            f"{name:<16}"
-            + "".join(f"{median:>10.1f}" for median in medians)
-            + "   "
-            + ", ".join(
-                f"{column} {median / medians[0]:.2f}"
-                for column, median in zip(columns[1:], medians[1:])
-            ),
-            flush=True,
-        )
+            line = method(Contest(options, name, directory), columns, options)
+        print(f"{name:<16}{line}", flush=True)
 
 
 if __name__ == "__main__":
