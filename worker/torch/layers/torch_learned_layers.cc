@@ -1,11 +1,10 @@
 // Layers with parameters.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/addcmul.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/ones_like.h>
@@ -21,6 +20,7 @@
 #include "caffe_adapter/net/sliding_window.h"
 #include "worker/torch/layers/torch_labels.h"
 #include "worker/torch/layers/torch_layer.h"
+#include "worker/torch/layers/torch_product.h"
 
 namespace poseidon {
 namespace {
@@ -45,8 +45,10 @@ class InnerProduct : public TorchLayer {
     rows_ = bottoms[0].numel() / inputs_;
     data_ = bottoms[0].reshape({rows_, inputs_});
     weights_ = OutputsByInputs(parameters[0]);
-    at::Tensor top = parameters.size() > 1 ? at::addmm(parameters[1], data_, weights_.t())
-                                           : at::mm(data_, weights_.t());
+    const bool biased = parameters.size() > 1;
+    at::Tensor top = at::empty({rows_, weights_.size(0)}, data_.options());
+    if (biased) top.copy_(parameters[1].expand_as(top));
+    Multiply(data_, weights_.t(), /*add=*/biased, top);
     const bool all = rows_ * top_shape_.back() == Count(top_shape_);
     return {all ? top.view(top_shape_) : top};  // fewer come through a Filter layer, with axis 1
   }
@@ -62,7 +64,9 @@ class InnerProduct : public TorchLayer {
     at::Tensor bottom_gradient;
     if (bottom_needs_gradient_) {
       // In the format of the bottom: the mean pooling below is ten times as slow otherwise.
-      bottom_gradient = at::mm(top_gradient, weights_).view(bottom_shape_).contiguous(format_);
+      bottom_gradient = at::empty({rows_, inputs_}, data_.options());
+      Multiply(top_gradient, weights_, /*add=*/false, bottom_gradient);
+      bottom_gradient = bottom_gradient.view(bottom_shape_).contiguous(format_);
     }
     data_.reset();
     return {bottom_gradient};
@@ -75,8 +79,7 @@ class InnerProduct : public TorchLayer {
 
   void WriteDense(const at::Tensor& top_gradient, const Tensors& blobs) const {
     if (blobs[0].defined()) {
-      at::Tensor weight_gradient = OutputsByInputs(blobs[0]);
-      at::mm_out(weight_gradient, top_gradient.t(), data_);
+      Multiply(top_gradient.t(), data_, /*add=*/false, OutputsByInputs(blobs[0]));
     }
     if (blobs.size() > 1 && blobs[1].defined()) {
       at::Tensor bias_gradient = blobs[1];
