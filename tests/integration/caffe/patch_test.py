@@ -7,7 +7,7 @@ import cluster
 import lenet
 import rounding
 
-ITERATIONS = 30
+ITERATIONS = 20
 WORKERS = 4
 BATCH = 16
 # As low as rounding asks for: equivalence_test.py says why.

@@ -15,6 +15,7 @@ import lenet
 import rounding
 
 ITERATIONS = 60
+COMPARED_ITERATIONS = 30  # of losses that must be the same but for rounding
 INTERVAL = 10
 SMALL_BASE_LR = "base_lr: 0.0003"  # see equivalence_test.py
 
@@ -291,7 +292,8 @@ class SnapshotTest(SolverTest):
 class SolverFieldsTest(SolverTest):
     def losses(self, communication, *, move=0, **options):
         weights = f'weights: "{self.first_values(move)}"'
-        return self.run_job(self.config(communication, weights, **options))["loss"]
+        config = self.config(communication, weights, iterations=COMPARED_ITERATIONS, **options)
+        return self.run_job(config)["loss"]
 
     def rounding_of(self, communication, **options):
         return rounding.Rounding(

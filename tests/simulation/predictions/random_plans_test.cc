@@ -324,7 +324,7 @@ TEST(RandomPlansTest, SlowTimeIsNoSlowerWhereTrialsDecide) {
 }
 TEST(RandomPlansTest, SlowTimeIsNoSlower) { ExpectTimeIsNoSlower(1000, 150, 16); }
 
-TEST(RandomPlansTest, TimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1, 3, 6, Unlike::kTiers); }
+TEST(RandomPlansTest, TimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1, 2, 6, Unlike::kTiers); }
 TEST(RandomPlansTest, SlowTimeIsNoSlowerWithTiers) {
   ExpectTimeIsNoSlower(1000, 100, 16, Unlike::kTiers);
 }
