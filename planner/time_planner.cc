@@ -62,6 +62,7 @@ class Search {
     TryFamilies();
     TryCombinations();
     Improve();
+    SpareMessages();
     DropNeedlessCodecs();
     if (!best_.fifo) {
       PlanCandidate fifo = best_;
@@ -72,7 +73,7 @@ class Search {
 
   // What was found: its time, whether it hides all exchanges, and itself.
   double seconds() const { return seconds_; }
-  bool hidden() const { return seconds_ <= predictor_.ComputeSeconds() * kEnough; }
+  bool hidden() const { return least_ <= predictor_.ComputeSeconds() * kEnough; }
   Plan plan() const { return Build(best_); }
   // The best of each kind, and their times.
   const Rivals& rivals() const { return rivals_; }
@@ -104,6 +105,7 @@ class Search {
     Keep(plan, seconds);
     if (seconds >= seconds_ * worth) return false;
     seconds_ = seconds;
+    least_ = seconds;
     best_ = candidate;
     return true;
   }
@@ -154,7 +156,7 @@ class Search {
 
   // Tries each family with the sizes that are best by estimate, the best family first.
   void TryFamilies() {
-    std::vector<std::pair<double, PlanCandidate>> finalists;
+    std::vector<Estimated> finalists;
     std::vector<int64_t> chunk_bytes(std::begin(kChunkBytes), std::end(kChunkBytes));
     chunk_bytes.push_back(communication_.kv_pair_bytes());
     for (const PlanFamily& family : candidates_.Families()) {
@@ -166,6 +168,7 @@ class Search {
             PlanCandidate candidate = candidates_.Make(family, chunk, merge);
             candidate.grid = grid;
             const double estimate = Estimate(candidate);
+            families_.push_back({estimate, candidate});
             if (estimate >= least) continue;
             least = estimate;
             best = candidate;
@@ -244,6 +247,42 @@ class Search {
     return greedy;
   }
 
+  // Of the plans that take hardly longer the one with the fewest messages.
+  void SpareMessages() {
+    std::vector<std::pair<int64_t, PlanCandidate>> sparing;
+    const auto add = [&](const PlanCandidate& candidate) {
+      sparing.push_back({MessagesOfAll(Build(candidate)), candidate});
+    };
+    for (const auto& [estimate, candidate] : families_) {
+      if (estimate < seconds_ * kRival && !AddsCodec(candidate)) add(candidate);
+    }
+    for (const PlanCandidate& neighbour : candidates_.Neighbours(best_)) add(neighbour);
+    std::stable_sort(sparing.begin(), sparing.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    const int64_t most = MessagesOfAll(Build(best_));
+    const double worth = seconds_ * kWorthMessages;
+    for (const auto& [messages, candidate] : sparing) {
+      if (messages >= most) return;
+      const Plan plan = Build(candidate);
+      if (predictor_.LeastSeconds(plan) > worth) continue;
+      const double seconds = predictor_.Predict(plan, worth).seconds;
+      if (seconds > worth) continue;
+      Keep(plan, seconds);
+      seconds_ = seconds;
+      best_ = candidate;
+      return;
+    }
+  }
+
+  // Whether it has a codec and the best has none.
+  bool AddsCodec(const PlanCandidate& candidate) const {
+    const auto coded = [](const PlanCandidate& plan) {
+      return std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                         [](const BucketChoice& bucket) { return bucket.codec != FP32; });
+    };
+    return coded(candidate) && !coded(best_);
+  }
+
   // A codec costs precision, so it stays only where time depends on it.
   void DropNeedlessCodecs() {
     PlanCandidate plain = best_;
@@ -271,18 +310,22 @@ class Search {
   // cores that several nodes share.
   static constexpr double kWorthwhile = 0.999;
 
+  using Estimated = std::pair<double, PlanCandidate>;
+
   bool all_kinds_;
   Predictor& predictor_;
   const InformationBook& book_;
   const Communication& communication_;
   PlanCandidates candidates_;
-  std::vector<Grid> grids_;  // that tori may have
+  std::vector<Grid> grids_;          // that tori may have
+  std::vector<Estimated> families_;  // in all sizes, with their estimates
   std::set<std::string> tried_;
   int64_t messages_ = 0;
   Rivals rivals_;
   std::vector<Plan> policies_;
   PlanCandidate best_;
   double seconds_ = std::numeric_limits<double>::infinity();  // of the best
+  double least_ = seconds_;                                   // before messages were spared
 };
 
 // What a search, or that by priority and that in order, has found.
@@ -355,7 +398,8 @@ class Trials {
       // Workers that still catch up with the slowest one take less in some iterations, unless they
       // wait for nobody.
       const double steady = rival.plan->staleness() < 0 ? *seconds : std::max(*seconds, least_);
-      if (steady >= best_) continue;
+      // The searches' own, which have spared messages, come first.
+      if (steady * kWorthMessages >= best_) continue;
       best_ = steady;
       winner_ = *rival.plan;
     }

@@ -4,8 +4,10 @@
 // Shi et al., arXiv 1811.11141), the size of chunks, the algorithm along the torus's dimensions,
 // and which buckets use the codec that the job allows. The search begins with every policy that has
 // one scheme, and the paper's; goes through combinations by estimate; and improves the best one
-// step by step by prediction. So it never ends with a plan that is predicted to be slower than what
-// any other policy makes, nor than its own without priorities.
+// step by step by prediction. Of the plans that are predicted to take as long, but for
+// kWorthMessages, it then takes one with few messages. So it never ends with a plan that is
+// predicted to be slower by more than that than what any other policy makes, or than its own
+// without priorities, and only with fewer messages than that plan's is it slower at all.
 //
 // Predictions are good, not perfect, so the best plans of different kinds can be tried before one
 // of them is chosen.
@@ -31,6 +33,12 @@
 #include "proto/model.pb.h"
 
 namespace poseidon {
+
+// How much longer an iteration may take for fewer messages. Each costs processor time, some 0.1 ms
+// of all who have to do with it, which predictions take from nobody else: a lane has a core of its
+// own there. Where four workers shared two cores, a plan with a fifth of the messages was predicted
+// to take 0.5% more, and took 16% less (docs/measurements/pytorch.md).
+inline constexpr double kWorthMessages = 1.005;
 
 // Seconds that an iteration takes under the plan; nullopt if that would take too long to find out.
 using PlanTrial = std::function<std::optional<double>(const Plan&)>;
