@@ -5,6 +5,7 @@
 #include <atomic>
 #include <optional>
 
+#include "core/arithmetic/blas_core.h"
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/own_flags.h"
@@ -129,6 +130,7 @@ ExitCode Run() {
 }  // namespace poseidon
 
 int main(int argc, char** argv) {
+  poseidon::RestartWithBetterBlasCore(argv);  // gradients are rebuilt from factors here
   poseidon::ReadOwnFlags(
       "A parameter server of a job: holds its share of the parameters, adds up gradients and "
       "applies the solver's update.\n\n  poseidon_server --config=job.prototxt [--rank=N]",

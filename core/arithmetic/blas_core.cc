@@ -1,6 +1,7 @@
 #include "core/arithmetic/blas_core.h"
 
 #include <cblas.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -27,6 +28,12 @@ std::optional<std::string> BetterBlasCore() {
 void TellBetterBlasCore() {
   const std::optional<std::string> core = BetterBlasCore();
   if (core) setenv("OPENBLAS_CORETYPE", core->c_str(), /*overwrite=*/0);
+}
+
+void RestartWithBetterBlasCore(char** argv) {
+  if (getenv("OPENBLAS_CORETYPE") != nullptr || !BetterBlasCore()) return;
+  TellBetterBlasCore();
+  execv("/proc/self/exe", argv);
 }
 
 }  // namespace poseidon

@@ -23,4 +23,10 @@ std::optional<std::string> BetterBlasCore();
 // is set already. While no other thread reads the environment.
 void TellBetterBlasCore();
 
+// Starts this process's program again, told so, if there are better kernels and OPENBLAS_CORETYPE
+// is not set; `argv` is main's. It remains the same process, with what it has open. Returns if
+// there is nothing to tell, or if the program can't be started, which then goes on as it is. The
+// first thing that main does.
+void RestartWithBetterBlasCore(char** argv);
+
 }  // namespace poseidon

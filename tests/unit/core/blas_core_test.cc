@@ -1,10 +1,12 @@
 #include "core/arithmetic/blas_core.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace poseidon {
@@ -36,6 +38,38 @@ TEST(BlasCore, IsTakenByAProgramThatIsToldSo) {
   pclose(output);
   EXPECT_NE(std::string(text.data(), size).find("Core: " + *better), std::string::npos)
       << text.data();
+}
+
+// It starts again once, and then has them.
+TEST(BlasCore, IsTakenByAProgramThatStartsAgain) {
+  const std::optional<std::string> better = BetterBlasCore();
+  if (!better) GTEST_SKIP() << "OpenBLAS knows this processor";
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    unsetenv("OPENBLAS_CORETYPE");
+    setenv("OPENBLAS_VERBOSE", "2", 1);
+    std::string name = "blas_core_test";
+    std::string list = "--gtest_list_tests";
+    char* argv[] = {name.data(), list.data(), nullptr};
+    RestartWithBetterBlasCore(argv);
+    _exit(3);  // has not
+  }
+  close(ends[1]);
+  std::string text;
+  std::array<char, 4096> part{};
+  for (ssize_t size = 0; (size = read(ends[0], part.data(), part.size())) > 0;) {
+    text.append(part.data(), static_cast<size_t>(size));
+  }
+  close(ends[0]);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(text.find("Core: " + *better), std::string::npos) << text;
 }
 
 }  // namespace
