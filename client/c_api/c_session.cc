@@ -161,6 +161,18 @@ int poseidon_session_wait_fresh(poseidon_session* session, int layer) {
   return CCallWith(session, [&](Session& object) { object.WaitFresh(layer); });
 }
 
+int poseidon_session_layers_sent_with(poseidon_session* session, int layer, int* first,
+                                      int* count) {
+  return CCallWith(session, [&](Session& object) {
+    if (first == nullptr || count == nullptr) {
+      throw poseidon::Error(poseidon::ExitCode::kFailure, "first or count is null");
+    }
+    const std::vector<int> layers = object.layers_sent_with(layer);
+    *first = layers.front();
+    *count = static_cast<int>(layers.size());
+  });
+}
+
 int poseidon_session_set_groups(poseidon_session* session, const poseidon_parameter_group* groups,
                                 int count) {
   return CCallWith(session, [&](Session& object) {

@@ -160,6 +160,11 @@ class Session::Implementation {
     Guarded([&] { session_.WaitFresh(layer, iteration + 1); });
   }
 
+  std::vector<int> layers_sent_with(int layer) const {
+    ExpectLayer(layer, "layers_sent_with");
+    return session_.layers_sent_with(layer);
+  }
+
   bool EndIteration(const IterationResult& result) {
     Expect(Phase::kTraining, "EndIteration");
     const auto missing = std::find(ready_.begin(), ready_.end(), false);
@@ -372,6 +377,9 @@ void Session::SetGroups(std::vector<ParameterGroup> groups) {
 }
 void Session::GradientReady(int layer) { implementation_->GradientReady(layer); }
 void Session::WaitFresh(int layer) { implementation_->WaitFresh(layer); }
+std::vector<int> Session::layers_sent_with(int layer) const {
+  return implementation_->layers_sent_with(layer);
+}
 bool Session::EndIteration(const IterationResult& result) {
   return implementation_->EndIteration(result);
 }

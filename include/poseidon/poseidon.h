@@ -170,6 +170,8 @@ int poseidon_session_begin(poseidon_session* session);
 int poseidon_session_memory(poseidon_session* session, int layer, poseidon_layer_memory* memory);
 int poseidon_session_gradient_ready(poseidon_session* session, int layer);
 int poseidon_session_wait_fresh(poseidon_session* session, int layer);
+// poseidon::Session::layers_sent_with: `count` layers, from `first` on.
+int poseidon_session_layers_sent_with(poseidon_session* session, int layer, int* first, int* count);
 // poseidon::Session::SetGroups
 int poseidon_session_set_groups(poseidon_session* session, const poseidon_parameter_group* groups,
                                 int count);

@@ -151,6 +151,10 @@ class Session {
   // some layers much earlier in an iteration than others; all layers that the plan has put into one
   // bucket with it must be ready.
   void WaitFresh(int layer);
+  // The layers that the plan has put into one bucket with this one, which is one of them, ascending
+  // and without gaps: they become fresh together. From Declare on; others after EndIteration has
+  // returned true.
+  std::vector<int> layers_sent_with(int layer) const;
   // All layers' gradients are ready. True: the job went over to another plan and the layers' memory
   // is elsewhere; ask for values(l) anew. Waits only for that.
   bool EndIteration(const IterationResult& result = {});

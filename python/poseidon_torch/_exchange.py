@@ -96,10 +96,14 @@ class Exchange:
         self._forward: Optional[ForwardOverlap] = None
         if servers is not None:
             servers.begin(session, self._take_values_late)
-            self._forward = ForwardOverlap(model, optimizer, layers, servers, overlap == "backward")
+            self._forward = ForwardOverlap(
+                model, optimizer, layers, servers, overlap == "backward", self._shared.sent_with
+            )
         elif overlap == "forward":
             steps = LayerSteps(optimizer, layers, self._take_mean_late)
-            self._forward = ForwardOverlap(model, optimizer, layers, steps, False)
+            self._forward = ForwardOverlap(
+                model, optimizer, layers, steps, False, self._shared.sent_with
+            )
 
     @property
     def iteration(self) -> int:

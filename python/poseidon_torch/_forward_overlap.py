@@ -1,15 +1,15 @@
-"""Updates layers one by one, each just before the next forward pass reads it, so that the exchange of the gradients
+"""Updates layers just before the next forward pass reads them, so that the exchange of the gradients
 of deep layers is hidden behind the forward pass of the shallow ones (as ByteScheduler does; Peng et al., SOSP 2019).
 
-The update is the user's own optimizer's: its step is carried out for the parameters of one layer at a time, with the
-learning rate and the other settings that it had when step() was called. Or it is the servers' (_server_update.py), and
+The update is the user's own optimizer's: its step is carried out for the parameters of the layers that came back
+together, with the learning rate and the other settings that it had when step() was called. Or it is the servers' (_server_update.py), and
 what waits is that its result takes its place; then step() may also wait for all layers at once.
 """
 
 import functools
 import itertools
 import types
-from typing import Callable, Dict, List, Optional, Set, Union
+from typing import Callable, Dict, Iterable, List, Optional, Set, Union
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -86,7 +86,7 @@ class NotAGradient(torch.Tensor):
 
 
 class LayerSteps:
-    """The optimizer's own step, of one layer at a time. One thread at a time."""
+    """The optimizer's own step, of some layers at a time. One thread at a time."""
 
     option = "overlap='forward'"
 
@@ -102,32 +102,41 @@ class LayerSteps:
         self._take_mean = take_mean
         self._step = optimizer.step
         self._layer_of = _layer_of(layers)
-        self._groups: Dict[int, List[dict]] = {}  # by layer: parts of the optimizer's groups
+        self._settings: List[dict] = []  # of the optimizer's groups
+        # By layer and number of such a group: parameters.
+        self._parts: Dict[int, Dict[int, List[torch.Tensor]]] = {}
         self._only_reads = True
 
     def step(self) -> None:
         """Takes note of the settings that the update is to have."""
-        self._groups = {}
+        self._settings = []
+        self._parts = {}
         # The "foreach" kinds of torch's optimizers use p.grad for what they compute meanwhile; the "fused" ones may.
         self._only_reads = not any(
             group.get("foreach") or group.get("fused") for group in self._optimizer.param_groups
         )
-        for group in self._optimizer.param_groups:
-            settings = {key: _as_it_is(value) for key, value in group.items() if key != "params"}
-            parts: Dict[int, List[torch.Tensor]] = {}
+        for number, group in enumerate(self._optimizer.param_groups):
+            self._settings.append(
+                {key: _as_it_is(value) for key, value in group.items() if key != "params"}
+            )
             for parameter in group["params"]:
-                parts.setdefault(self._layer_of.get(id(parameter), -1), []).append(parameter)
-            for layer, parameters in parts.items():
-                self._groups.setdefault(layer, []).append({**settings, "params": parameters})
+                parts = self._parts.setdefault(self._layer_of.get(id(parameter), -1), {})
+                parts.setdefault(number, []).append(parameter)
 
-    def update(self, number: int) -> None:
-        """Carries the noted step out in a layer, whose p.grad are None."""
-        self._take_mean(number, self._only_reads)
-        parts = self._groups.get(number)
+    def update(self, numbers: Iterable[int]) -> None:
+        """Carries the noted step out in layers, whose p.grad are None: once, as each step costs time of its own."""
+        parts: Dict[int, List[torch.Tensor]] = {}
+        for number in numbers:
+            self._take_mean(number, self._only_reads)
+            for group, parameters in self._parts.get(number, {}).items():
+                parts.setdefault(group, []).extend(parameters)
         if not parts:
             return
         whole = self._optimizer.param_groups
-        self._optimizer.param_groups = parts
+        self._optimizer.param_groups = [
+            {**self._settings[group], "params": parameters}
+            for group, parameters in sorted(parts.items())
+        ]
         try:
             self._step()
         finally:
@@ -165,12 +174,15 @@ class ForwardOverlap:
         layers: List[Layer],
         updates: Union[LayerSteps, ServerUpdate],
         at_once: bool,
+        sent_with: Callable[[int], Iterable[int]],
     ):
-        """`updates`: what a step is in a layer. `at_once`: step() waits until it is carried out in all."""
+        """`updates`: what a step is in layers. `at_once`: step() waits until it is carried out in all. `sent_with(i)`:
+        the layers whose exchange ends together with layer i's."""
         self._optimizer = optimizer
         self._layers = layers
         self._updates = updates
         self._at_once = at_once
+        self._sent_with = sent_with
         self._layer_of = _layer_of(layers)
         self._step = optimizer.step
         self._outstanding: Set[int] = set()  # layers without the last step()
@@ -196,8 +208,7 @@ class ForwardOverlap:
 
     def synchronize(self) -> None:
         """Carries the last step() out in all layers."""
-        for layer in sorted(self._outstanding):
-            self._update(layer)
+        self._update_all(self._outstanding)
 
     def remove(self) -> None:
         """The optimizer is as it was."""
@@ -293,32 +304,38 @@ class ForwardOverlap:
             for parameter in group["params"]:
                 parameter.grad = None
 
+    def _update_all(self, wanted: Set[int]) -> None:
+        for layer in sorted(wanted):
+            if layer in self._outstanding:
+                self._update(layer)
+
     def _update(self, number: int) -> None:
-        self._outstanding.discard(number)
-        for slot in self._layers[number].slots:
-            slot.parameter.grad = None
+        """And what has come with it, which is needed next, mostly."""
+        together = [layer for layer in self._sent_with(number) if layer in self._outstanding]
+        self._outstanding.difference_update(together)
+        self._forget_gradients(together)
         # The optimizer's state would be of no use outside of inference_mode if it were made inside.
         with torch.inference_mode(False):
-            self._updates.update(number)
-        for slot in self._layers[number].slots:
-            slot.parameter.grad = None
+            self._updates.update(together)
+        self._forget_gradients(together)
+
+    def _forget_gradients(self, layers: List[int]) -> None:
+        for layer in layers:
+            for slot in self._layers[layer].slots:
+                slot.parameter.grad = None
 
     def _before_forward(self, module: torch.nn.Module, _arguments) -> None:
         if not self._stack:
             # A test may go another way through the model than the first pass went.
             by_layer = self._traced and torch.is_grad_enabled()
-            for layer in sorted(
-                self._outstanding & self._at_start if by_layer else self._outstanding
-            ):
-                self._update(layer)
+            self._update_all(self._at_start if by_layer else self._outstanding)
             if not self._traced:
                 self._trace = _UseTrace(self._used)
                 self._trace.__enter__()
         self._stack.append(module)
         if not self._traced:
             self._called.add(id(module))
-        for layer in sorted(self._needs.get(id(module), set()) & self._outstanding):
-            self._update(layer)
+        self._update_all(self._needs.get(id(module), set()))
 
     def _after_forward(self, _module: torch.nn.Module, _arguments, _result) -> None:
         if self._stack:

@@ -168,6 +168,7 @@ for _name, _arguments in {
     "session_memory": [c_void_p, c_int, POINTER(_LayerMemory)],
     "session_gradient_ready": [c_void_p, c_int],
     "session_wait_fresh": [c_void_p, c_int],
+    "session_layers_sent_with": [c_void_p, c_int, POINTER(c_int), POINTER(c_int)],
     "session_set_groups": [c_void_p, POINTER(ParameterGroup), c_int],
     "session_restore_optimizer_state": [c_void_p, c_void_p, c_int64],
     "session_collect_optimizer_state": [c_void_p, c_void_p, c_int64],
@@ -404,6 +405,18 @@ class Session:
     def wait_fresh(self, layer: int) -> None:
         """Waits until the mean gradient of the iteration before, or the new values, are there."""
         self._call.check(_WAIT_FRESH(self._call.handle, layer))
+
+    def layers_sent_with(self, layer: int) -> range:
+        """The layers of one bucket, which become fresh together; this one is one of them."""
+        first, count = c_int(), c_int()
+        self._call(
+            "session_layers_sent_with",
+            self._call.handle,
+            layer,
+            ctypes.byref(first),
+            ctypes.byref(count),
+        )
+        return range(first.value, first.value + count.value)
 
     def end_iteration(self, loss: float = float("nan")) -> bool:
         """All gradients are ready. True: the plan has changed, and with it all layers' memory."""

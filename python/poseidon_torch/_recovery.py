@@ -112,6 +112,10 @@ class RecoveringSession:
         """Session's."""
         self._until_done(lambda: self._session.wait_fresh(layer))
 
+    def layers_sent_with(self, layer: int) -> range:
+        """Session's."""
+        return self._session.layers_sent_with(layer)
+
     def end_iteration(self, loss: float = float("nan")) -> bool:
         """Session's; the plan of a job whose servers update never changes otherwise than by going back."""
         self._sent[self._iteration % 2].loss = loss

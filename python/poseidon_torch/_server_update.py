@@ -149,12 +149,13 @@ class ServerUpdate:
             )
         self._sent = None
 
-    def update(self, number: int) -> None:
-        """Brings a layer up to date."""
-        layer = self._layers[number]
-        self._check_versions(layer)
-        self._take_values(number)
-        self._note_versions(slot.parameter for slot in layer.slots)
+    def update(self, numbers: Iterable[int]) -> None:
+        """Brings layers up to date."""
+        for number in numbers:
+            layer = self._layers[number]
+            self._check_versions(layer)
+            self._take_values(number)
+            self._note_versions(slot.parameter for slot in layer.slots)
 
     def check_loading(self) -> None:
         """Raises ConfigError: parameters can't be loaded any more."""

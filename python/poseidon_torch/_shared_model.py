@@ -73,6 +73,11 @@ class SharedModel:
         self.session.wait_fresh(index + self._extra)
         return self._values(index)
 
+    def sent_with(self, index: int) -> range:
+        """The layers that come back together with layer `index`, which is one of them."""
+        together = self.session.layers_sent_with(index + self._extra)
+        return range(max(0, together.start - self._extra), together.stop - self._extra)
+
     def report_layer_times(self, forward_ms: List[float], backward_ms: List[float]) -> None:
         """Of the layers, without the extra ones; once."""
         nothing = [0.0] * self._extra

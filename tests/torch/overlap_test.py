@@ -85,10 +85,21 @@ def settings_of(kind, randoms):
     return {name: value for name, value in drawn.items() if name in known}
 
 
+class CountedSgd(torch.optim.SGD):
+    """How often its step is carried out."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        return super().step(closure)
+
+
 class Overlap(unittest.TestCase):
-    def order_of_updates(self, model, inputs, loss):
+    def order_of_updates(self, model, inputs, loss, buckets=()):
         """By module that computes, the layers whose gradients were asked for in its forward pass or just
-        before it, in the second iteration."""
+        before it, in the second iteration. `buckets`: of layers that are sent together; each is updated by one step.
+        """
         layers = layers_of(model)
         asked = []
         computing = []
@@ -98,12 +109,14 @@ class Overlap(unittest.TestCase):
             for slot in layers[index].slots:
                 slot.parameter.grad = torch.zeros_like(slot.parameter)
 
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        def sent_with(index):
+            return next((bucket for bucket in buckets if index in bucket), [index])
+
+        optimizer = CountedSgd(model.parameters(), lr=0.1)
         for name, module in model.named_modules():
             module.register_forward_pre_hook(lambda *_, name=name: computing.append(name))
-        overlap = ForwardOverlap(
-            model, optimizer, layers, LayerSteps(optimizer, layers, take_mean), at_once=False
-        )
+        steps = LayerSteps(optimizer, layers, take_mean)
+        overlap = ForwardOverlap(model, optimizer, layers, steps, False, sent_with)
         for _ in range(2):
             asked.clear()
             optimizer.zero_grad()
@@ -112,7 +125,10 @@ class Overlap(unittest.TestCase):
             optimizer.step()
         asked.clear()
         computing.clear()
+        before = optimizer.steps
         model(inputs)
+        together = {tuple(sent_with(index)) for index in range(len(layers))}
+        self.assertEqual(optimizer.steps - before, len(together))
         self.assertEqual(sorted(index for index, _ in asked), list(range(len(layers))))
         overlap.remove()
         return {layers[index].name: where for index, where in asked}
@@ -125,9 +141,9 @@ class Overlap(unittest.TestCase):
             for _ in range(6):
                 settings = settings_of(kind, randoms)
                 with self.subTest(kind=kind, **settings):
-                    self.check_lent(getattr(torch.optim, kind), settings)
+                    self.check_lent(getattr(torch.optim, kind), settings, randoms)
 
-    def check_lent(self, kind, settings):
+    def check_lent(self, kind, settings, randoms):
         models = [nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 3, bias=False)) for _ in range(2)]
         models[1].load_state_dict(models[0].state_dict())
         optimizers = [kind(model.parameters(), **settings) for model in models]
@@ -148,8 +164,12 @@ class Overlap(unittest.TestCase):
                 other.grad = means[id(one)].clone()
             before = {key: mean.clone() for key, mean in means.items()}
             steps.step()
-            for index in reversed(range(len(layers))):
-                steps.update(index)
+            order = list(range(len(layers)))
+            randoms.shuffle(order)
+            first = randoms.randint(1, len(order))
+            steps.update(order[:first])
+            if order[first:]:
+                steps.update(order[first:])
             optimizers[1].step()
             for key, mean in means.items():
                 self.assertTrue(torch.equal(mean, before[key]))
@@ -161,6 +181,14 @@ class Overlap(unittest.TestCase):
         inputs, targets = data_of(Perceptron, 4)
         found = self.order_of_updates(Perceptron(), inputs, lambda out: loss_of(out, targets))
         self.assertEqual(found, {name: name for name in ("layers.0", "layers.2", "layers.4")})
+
+    def test_layers_that_are_sent_together_are_updated_by_one_step(self):
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(7)))
+        found = self.order_of_updates(
+            model, torch.ones(2, 4), torch.sum, buckets=(range(0, 2), range(2, 3), range(3, 7))
+        )
+        first = ("0", "0", "2", "3", "3", "3", "3")  # of each one's bucket
+        self.assertEqual(found, {str(layer): where for layer, where in enumerate(first)})
 
     def test_a_use_that_nobody_sees_is_in_the_module_around(self):
         model = nn.Sequential(_Scaled(), nn.Linear(4, 4), _Scaled())

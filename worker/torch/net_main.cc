@@ -2,6 +2,7 @@
 // `poseidon test` start it. A program of its own, so that the others need not load libtorch.
 #include <gflags/gflags.h>
 #include <google/protobuf/text_format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -100,10 +101,13 @@ ExitCode TimeNet() {
   options.threads = FLAGS_threads;
   const std::unique_ptr<Engine> engine = MakeTorchEngine(std::move(options));
   const int all = kWarmup + FLAGS_iterations;
+  // On a terminal one line that counts, in a log ten.
+  const bool counts = isatty(STDERR_FILENO) != 0;
   const LayerMeasurement measured =
-      MeasureLayers(*engine, kWarmup, FLAGS_iterations, [all](int done) {
-        std::cerr << "\riteration " << done << "/" << all << (done == all ? "\n" : "")
-                  << std::flush;
+      MeasureLayers(*engine, kWarmup, FLAGS_iterations, [all, counts](int done) {
+        if (!counts && done * 10 / all == (done - 1) * 10 / all) return;
+        std::cerr << (counts ? "\r" : "") << "iteration " << done << "/" << all
+                  << (!counts || done == all ? "\n" : "") << std::flush;
       });
   Print(*engine, measured);
   if (FLAGS_out.empty()) return ExitCode::kSuccess;

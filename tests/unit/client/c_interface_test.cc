@@ -72,6 +72,9 @@ TEST(CInterface, MistakesAreCodesWithASentence) {
   EXPECT_THAT(poseidon_last_error(), HasSubstr("the handle is null"));
   EXPECT_EQ(poseidon_session_report_layer_times(nullptr, nullptr, nullptr, 0), 1);
   EXPECT_EQ(poseidon_session_wants_layer_times(nullptr), 0);
+  int first = 0;
+  int count = 0;
+  EXPECT_EQ(poseidon_session_layers_sent_with(nullptr, 0, &first, &count), 1);
   EXPECT_EQ(poseidon_session_rank(nullptr), -1);
   EXPECT_EQ(poseidon_session_iteration(nullptr), -1);
   EXPECT_EQ(poseidon_session_recovers(nullptr), 0);
