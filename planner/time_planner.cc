@@ -47,9 +47,11 @@ using Rivals = std::map<std::string, std::pair<double, Plan>>;
 
 class Search {
  public:
-  // `all_kinds`: of each kind a plan is kept, however slow it is predicted to be.
-  Search(Predictor& predictor, const Communication& communication, bool all_kinds)
+  // `all_kinds`: of each kind a plan is kept, however slow it is predicted to be. `is_tried`: what
+  // is found will be.
+  Search(Predictor& predictor, const Communication& communication, bool all_kinds, bool is_tried)
       : all_kinds_(all_kinds),
+        is_tried_(is_tried),
         predictor_(predictor),
         book_(predictor.book()),
         communication_(communication),
@@ -62,7 +64,7 @@ class Search {
     TryFamilies();
     TryCombinations();
     Improve();
-    SpareMessages();
+    if (is_tried_) SpareMessages();
     DropNeedlessCodecs();
     if (!best_.fifo) {
       PlanCandidate fifo = best_;
@@ -247,7 +249,9 @@ class Search {
     return greedy;
   }
 
-  // Of the plans that take hardly longer the one with the fewest messages.
+  // Of the plans that take hardly longer the one with the fewest messages. Of many that are
+  // predicted to be alike, some are better than it seems and others worse, so this is for those
+  // that are tried.
   void SpareMessages() {
     std::vector<std::pair<int64_t, PlanCandidate>> sparing;
     const auto add = [&](const PlanCandidate& candidate) {
@@ -313,6 +317,7 @@ class Search {
   using Estimated = std::pair<double, PlanCandidate>;
 
   bool all_kinds_;
+  bool is_tried_;
   Predictor& predictor_;
   const InformationBook& book_;
   const Communication& communication_;
@@ -336,15 +341,16 @@ struct Found {
   std::vector<Plan> policies;
 };
 
-Found SearchBoth(Predictor& predictor, const Communication& communication, bool all_kinds) {
-  Search search(predictor, communication, all_kinds);
+Found SearchBoth(Predictor& predictor, const Communication& communication, bool all_kinds,
+                 bool is_tried) {
+  Search search(predictor, communication, all_kinds, is_tried);
   search.Run();
   Found found{search.plan(), search.seconds(), search.rivals(), search.policies()};
   if (!communication.by_priority() || search.hidden()) return found;
   // What is best first come, first served need not be near what is best by priority.
   Communication in_order = communication;
   in_order.set_by_priority(false);
-  Search other(predictor, in_order, all_kinds);
+  Search other(predictor, in_order, all_kinds, is_tried);
   other.Run();
   found.rivals.insert(other.rivals().begin(), other.rivals().end());
   // Order by priority helps where a network is slower than was thought; not for nothing is it
@@ -465,8 +471,11 @@ Plan PlanByTime(Predictor& predictor, const Communication& communication, const 
   }
   // Where networks are not what is predicted, or machines differ, of which some come to be ahead.
   const bool all_kinds = !farther.empty() || !predictor.cluster().deviations.empty();
-  std::vector<Found> found = {SearchBoth(predictor, communication, all_kinds)};
-  for (Predictor& other : farther) found.push_back(SearchBoth(other, communication, all_kinds));
+  const bool is_tried = static_cast<bool>(trial);
+  std::vector<Found> found = {SearchBoth(predictor, communication, all_kinds, is_tried)};
+  for (Predictor& other : farther) {
+    found.push_back(SearchBoth(other, communication, all_kinds, is_tried));
+  }
   Plan plan = found.back().best;
   if (trial) {
     Trials trials(trial, predictor.ComputeSeconds(), all_kinds);

@@ -4,13 +4,12 @@
 // Shi et al., arXiv 1811.11141), the size of chunks, the algorithm along the torus's dimensions,
 // and which buckets use the codec that the job allows. The search begins with every policy that has
 // one scheme, and the paper's; goes through combinations by estimate; and improves the best one
-// step by step by prediction. Of the plans that are predicted to take as long, but for
-// kWorthMessages, it then takes one with few messages. So it never ends with a plan that is
-// predicted to be slower by more than that than what any other policy makes, or than its own
-// without priorities, and only with fewer messages than that plan's is it slower at all.
+// step by step by prediction. So it never ends with a plan that is predicted to be slower than what
+// any other policy makes, nor than its own without priorities.
 //
 // Predictions are good, not perfect, so the best plans of different kinds can be tried before one
-// of them is chosen.
+// of them is chosen. Then the search ends with a plan of few messages among those that are
+// predicted to take as long, but for kWorthMessages.
 //
 // A network in tiers is no cluster that is predicted. Then the search is made once for each of the
 // clusters on one switch that stand for it (FartherClusters), and what all of them find is tried,

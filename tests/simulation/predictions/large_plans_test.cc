@@ -4,7 +4,6 @@
 #include <chrono>
 #include <string>
 
-#include "planner/cost/exchange_tables.h"
 #include "planner/planner.h"
 #include "planner/time_planner.h"
 #include "tests/simulation/predictions/planned_training.h"
@@ -30,12 +29,8 @@ void ExpectNothingElseIsPredictedToBeFaster(int workers) {
   const Plan plan = PlanByTime(predictor, communication);
   for (const Communication::Policy policy : kComparedPolicies) {
     communication.set_policy(policy);
-    const Plan other = MakePlan(book, communication);
-    const double milliseconds = 1000 * predictor.Predict(other).seconds;
-    EXPECT_LE(plan.iteration_ms(), kWorthMessages * milliseconds + 1e-6)
-        << Communication::Policy_Name(policy);
-    if (plan.iteration_ms() <= milliseconds + 1e-6) continue;
-    EXPECT_LT(MessagesOfAll(plan), MessagesOfAll(other)) << Communication::Policy_Name(policy);
+    const double other = predictor.Predict(MakePlan(book, communication)).seconds;
+    EXPECT_LE(plan.iteration_ms(), 1000 * other + 1e-6) << Communication::Policy_Name(policy);
   }
 }
 
