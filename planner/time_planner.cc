@@ -23,6 +23,8 @@ constexpr int64_t kMostSearchMessages = 300000;
 // A plan of more messages is not tried: one prediction would take most of the search. The policies
 // are, however many they have.
 constexpr int64_t kMostCandidateMessages = 100000;
+// That the predictions by which messages are spared may have together: a tenth of a search.
+constexpr int64_t kMostSparingMessages = 30000;
 constexpr int64_t kAnyMessages = std::numeric_limits<int64_t>::max();
 
 // Of chunks and buckets, where a family's grid is chosen before its sizes are.
@@ -265,10 +267,13 @@ class Search {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     const int64_t most = MessagesOfAll(Build(best_));
     const double worth = seconds_ * kWorthMessages;
+    int64_t predicted = 0;
     for (const auto& [messages, candidate] : sparing) {
       if (messages >= most) return;
       const Plan plan = Build(candidate);
       if (predictor_.LeastSeconds(plan) > worth) continue;
+      predicted += MessagesPerIteration(plan, predictor_.cluster());
+      if (predicted > kMostSparingMessages) return;
       const double seconds = predictor_.Predict(plan, worth).seconds;
       if (seconds > worth) continue;
       Keep(plan, seconds);
