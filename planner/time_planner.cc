@@ -172,7 +172,7 @@ class Search {
             PlanCandidate candidate = candidates_.Make(family, chunk, merge);
             candidate.grid = grid;
             const double estimate = Estimate(candidate);
-            families_.push_back({estimate, candidate});
+            if (is_tried_) families_.push_back({estimate, candidate});
             if (estimate >= least) continue;
             least = estimate;
             best = candidate;

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 namespace poseidon {
 
@@ -33,7 +35,9 @@ void TellBetterBlasCore() {
 void RestartWithBetterBlasCore(char** argv) {
   if (getenv("OPENBLAS_CORETYPE") != nullptr || !BetterBlasCore()) return;
   TellBetterBlasCore();
-  execv("/proc/self/exe", argv);
+  // By its own path: started as /proc/self/exe it would be called "exe" by ps and pkill.
+  std::error_code error;
+  execv(std::filesystem::read_symlink("/proc/self/exe", error).c_str(), argv);
 }
 
 }  // namespace poseidon

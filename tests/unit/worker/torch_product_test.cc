@@ -56,7 +56,8 @@ TEST(TorchProductTest, IsTheSumOfProducts) {
       magnitude += before.abs();
     }
     // Each of the terms and sums is rounded once, whatever their order.
-    const at::Tensor bound = magnitude * static_cast<double>(terms + 2) * 6e-8;
+    const double rounding = std::numeric_limits<float>::epsilon() / 2;
+    const at::Tensor bound = magnitude * static_cast<double>(terms + 2) * rounding;
     EXPECT_TRUE((product.to(at::kDouble) - expected).abs().le(bound).all().item<bool>())
         << rows << " x " << terms << " x " << columns << ", ways " << ways[0] << ways[1] << ways[2]
         << (add ? ", added" : "");
