@@ -93,19 +93,17 @@ void Trainer::Tell(const std::string& news) {
 }
 
 wire::WorkerReport Trainer::Train() {
-  try {
-    session_.Begin();
-    begin_ = SteadyNow();
-    return TrainToEnd();
-  } catch (const Rewound&) {
-    LOG(INFO) << "goes back: a node is lost";
-  }
-  while (true) {
-    GoBack();
+  for (bool begun = false;; begun = true) {
     try {
+      if (begun) {
+        GoBack();
+      } else {
+        session_.Begin();
+      }
+      if (begin_ == Time{}) begin_ = SteadyNow();
       return TrainToEnd();
     } catch (const Rewound&) {
-      LOG(INFO) << "goes back once more: another node is lost";
+      LOG(INFO) << "stops: a node is lost, or the workers change";
     }
   }
 }
@@ -115,7 +113,6 @@ void Trainer::GoBack() {
   session_.GoBack();
   net_.statistics().GoBack(session_.iteration());
   TakePlan();
-  if (begin_ == Time{}) begin_ = SteadyNow();
   if (timer_) timer_ = MakeTimer();
   LOG(INFO) << "goes on from iteration " << session_.iteration();
 }

@@ -74,7 +74,11 @@ void SyncLane::OnMessage(const Envelope& envelope, Outbox& outbox) {
   const bool local = envelope.kind == MessageKind::kGradientReady ||
                      envelope.kind == MessageKind::kPublishInitial ||
                      envelope.kind == MessageKind::kCollectOptimizerState;
-  if (!local && envelope.epoch != context_->epoch) return dropped_.AddStale();
+  if (envelope.epoch != context_->epoch) {
+    // What the program posts may be overtaken by a hold and by the plan after it.
+    if (!local) dropped_.AddStale();
+    return;
+  }
   if (envelope.kind == MessageKind::kStatistics) return OnStatistics(envelope, outbox);
   if (!here) {
     if (!local) dropped_.AddInvalid(envelope, kMisfit);

@@ -11,6 +11,7 @@ are left out.
 
 import argparse
 import ctypes
+import glob
 import json
 import os
 import random
@@ -42,6 +43,8 @@ END_TIME = HEARTBEAT_DEADLINE + ENDING
 # A job of the size of these tests takes seconds; on a machine with many times more to do than cores, a
 # minute. What has not ended after this hangs.
 PATIENCE = 150.0
+# Of each daemon's log, where a test has failed: a failed CHECK with its stack.
+LOG_LINES_SHOWN = 20
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -193,6 +196,10 @@ class ClusterTest(unittest.TestCase):
         self._outputs = "\n".join(
             f"--- {p.name}: exit code {p.popen.returncode}\n{p.output()}" for p in self.processes
         )
+        for log in sorted(glob.glob(self.path("out/logs/*.log"))):
+            with open(log, encoding="utf-8", errors="replace") as file:
+                last = "".join(file.readlines()[-LOG_LINES_SHOWN:])
+            self._outputs += f"\n--- the end of {os.path.basename(log)}\n{last}"
         for pid in self.survivors():
             os.kill(pid, signal.SIGKILL)
 

@@ -408,6 +408,24 @@ TEST(SyncLaneTest, TakesFramesOfItsEpochAndOfBucketsItHas) {
   EXPECT_EQ(outbox.messages.size(), 1u);
 }
 
+// A program may hear of a hold just after it has looked, and post what was the plan's before to the
+// lanes of the next.
+TEST(SyncLaneTest, IgnoresWhatTheProgramPostedUnderThePlanBefore) {
+  const auto context = MakeContext();
+  SyncLane lane(context, 1, nullptr);
+  for (const MessageKind kind : {MessageKind::kPublishInitial, MessageKind::kGradientReady,
+                                 MessageKind::kCollectOptimizerState}) {
+    Envelope posted;
+    posted.kind = kind;
+    posted.bucket = 0;
+    Outbox outbox;
+    posted.epoch = context->epoch - 1;
+    lane.OnMessage(posted, outbox);
+    EXPECT_TRUE(outbox.messages.empty()) << KindName(kind);
+  }
+  EXPECT_EQ(context->dropped_frames, 0);  // it was no frame of another node's
+}
+
 TEST(SyncLaneTest, WaitsLongerForServersThanServersForWorkers) {
   const auto context = MakeContext();
   context->stall_deadline = Seconds(10);

@@ -276,7 +276,7 @@ TEST_F(DaemonWatchTest, OneThatFailsByItselfIsNotStartedAgain) {
   EXPECT_EQ(Watch().code, ExitCode::kDataError);
 }
 
-TEST_F(DaemonWatchTest, LastWordsAreThoseOfGlogAndOfTheRuntime) {
+TEST_F(DaemonWatchTest, LastWordsAreThoseOfGlogTheRuntimeAndLibraries) {
   const std::string path = directory_.Path("log");
   const auto words = [&path](const std::string& log) {
     std::ofstream(path) << log;
@@ -289,6 +289,17 @@ TEST_F(DaemonWatchTest, LastWordsAreThoseOfGlogAndOfTheRuntime) {
                   "  what():  std::bad_alloc\n"),
             "terminate called after throwing an instance of 'std::bad_alloc' what():  "
             "std::bad_alloc");
+  for (const std::string line :
+       {"worker: a.cc:12: int main(): Assertion `a == b' failed.",
+        "Assertion failed: !_more (src/fq.cpp:106)", "Bad file descriptor (src/epoll.cpp:100)",
+        "free(): invalid pointer", "double free or corruption (!prev)",
+        "pure virtual method called", "corrupted size vs. prev_size",
+        "malloc(): unaligned tcache chunk detected",
+        "*** stack smashing detected ***: terminated"}) {
+    EXPECT_EQ(words("I1122 10:00:00.0 7 a.cc:1] Started\n" + line + "\n"), line);
+  }
+  EXPECT_EQ(words("pure virtual method called\nterminate called without an active exception\n"),
+            "pure virtual method called; terminate called without an active exception");
   EXPECT_EQ(LastWords(directory_.Path("none")), "");
 }
 
