@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <iostream>
 #include <new>
 #include <optional>
@@ -31,13 +33,34 @@ SignalEffect& EffectOf(SignalEffects& effects, int signal) {
   return signal == SIGHUP ? effects.sighup : effects.sigterm;
 }
 
-// From now on the ending signals call `handler`.
+// Besides what the processor's registers take: removing files, in the handler of EndOnSignals.
+constexpr int64_t kHandlerStackBytes = 64 << 10;
+
+// Gives this thread a stack for signal handlers, if it has none. Code that oneDNN makes at run time
+// (2.6, its products of matrices) uses the stack pointer for its own memory, so a handler that ran
+// where that points to, in the midst of a product, would write over the heap below it.
+void UseSignalStack() {
+  // It outlives all signals, so nobody frees it.
+  static const int64_t bytes = sysconf(_SC_MINSIGSTKSZ) + kHandlerStackBytes;
+  static std::byte* const memory = new std::byte[bytes];
+  stack_t stack = {};
+  PCHECK(sigaltstack(nullptr, &stack) == 0);
+  if ((stack.ss_flags & SS_DISABLE) == 0) return;
+  stack = {};
+  stack.ss_sp = memory;
+  stack.ss_size = bytes;
+  PCHECK(sigaltstack(&stack, nullptr) == 0);
+}
+
+// From now on the ending signals call `handler`. Called on the main thread, which is the one that
+// the system prefers for them.
 void Handle(void (*handler)(int)) {
+  UseSignalStack();
   // Not a signalfd: that needs the signals blocked in every thread, and libraries (OpenBLAS) start
   // threads before main does.
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   for (const int signal : kEndingSignals) {
     struct sigaction before = {};
     PCHECK(sigaction(signal, nullptr, &before) == 0);

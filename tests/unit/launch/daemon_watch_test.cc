@@ -295,6 +295,7 @@ TEST_F(DaemonWatchTest, LastWordsAreThoseOfGlogTheRuntimeAndLibraries) {
         "free(): invalid pointer", "double free or corruption (!prev)",
         "pure virtual method called", "corrupted size vs. prev_size",
         "malloc(): unaligned tcache chunk detected",
+        "Fatal glibc error: pthread_mutex_lock.c:450: assertion failed: e != ESRCH",
         "*** stack smashing detected ***: terminated"}) {
     EXPECT_EQ(words("I1122 10:00:00.0 7 a.cc:1] Started\n" + line + "\n"), line);
   }

@@ -1,8 +1,15 @@
 // Multiply against sums in double, over random extents and ways to lie in memory.
 #include "worker/torch/layers/torch_product.h"
 
-#include <limits>
+#include <signal.h>
 
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "core/program.h"
+#include "core/steady_now.h"
 #include "tests/unit/worker/torch_layer_testing.h"
 
 namespace poseidon {
@@ -62,6 +69,39 @@ TEST(TorchProductTest, IsTheSumOfProducts) {
         << rows << " x " << terms << " x " << columns << ", ways " << ways[0] << ways[1] << ways[2]
         << (add ? ", added" : "");
   }
+}
+
+// Signals come at any moment. oneDNN's products use the stack pointer for memory of the heap, so a
+// handler must have a stack of its own, or it writes over what lies below.
+TEST(TorchProductTest, SurvivesSignals) {
+  // LeNet's ip1.
+  const at::Tensor left = RandomTensor({16, 800}).to(at::kFloat);
+  const at::Tensor right = RandomTensor({800, 500}).to(at::kFloat);
+  const auto multiply = [&] {
+    const at::Tensor product = at::empty({16, 500});
+    Multiply(left, right, false, product);
+    return product;
+  };
+  const at::Tensor undisturbed = multiply();
+  SignalEffects effects;
+  effects.sigterm = SignalEffect::kStop;  // only noted
+  Interruption interruption(effects);
+  std::atomic<bool> done = false;
+  std::thread sender([&done, computing = pthread_self()] {
+    while (!done) {
+      pthread_kill(computing, SIGTERM);
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  });
+  bool same = true;
+  for (const Time end = SteadyNow() + Seconds(1); SteadyNow() < end;) {
+    const at::Tensor beside = at::ones({UpTo(200000)});  // another part of the heap each time
+    same &= multiply().equal(undisturbed) && beside.eq(1).all().item<bool>();
+  }
+  done = true;
+  sender.join();
+  EXPECT_TRUE(same);
+  EXPECT_TRUE(interruption.TakeRequest());
 }
 
 TEST(TorchProductTest, OfNoTermsIsZeroOrWhatWasThere) {
