@@ -14,7 +14,8 @@ std::string LastWords(const std::string& path) {
       R"(^(F\d{4,8} .*|terminate called .*|  what\(\): .*|pure virtual method called)"
       R"(|.*: Assertion `.*' failed\.|.* \(src/\w+\.[ch]pp:\d+\))"
       R"(|(free|malloc|realloc|munmap_chunk|malloc_consolidate)\(\): .*)"
-      R"(|double free or corruption .*|corrupted .*|Fatal glibc error: .*|\*\*\* .* detected \*\*\*.*)$)");
+      R"(|double free or corruption .*|corrupted .*|Fatal glibc error: .*)"
+      R"(|\*\*\* .* detected \*\*\*.*)$)");
   std::ifstream file(path);
   std::string words;
   for (std::string line; std::getline(file, line);) {

@@ -84,12 +84,12 @@ TEST(TorchProductTest, SurvivesSignals) {
   };
   const at::Tensor undisturbed = multiply();
   SignalEffects effects;
-  effects.sigterm = SignalEffect::kStop;  // only noted
+  effects.sigint = SignalEffect::kStop;  // only noted
   Interruption interruption(effects);
   std::atomic<bool> done = false;
   std::thread sender([&done, computing = pthread_self()] {
     while (!done) {
-      pthread_kill(computing, SIGTERM);
+      pthread_kill(computing, SIGINT);
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   });
