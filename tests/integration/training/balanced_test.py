@@ -106,7 +106,9 @@ class BalancedTest(lenet.LenetTest):
         def losses_of_one(batch, move):
             return self.train("", workers=1, batch=batch, iterations=iterations, move=move)["loss"]
 
-        alone = rounding.Rounding(lambda move: losses_of_one(WORKERS * BATCH, move), moves=1)
+        # The iterations are as many as a busy machine lets the job do, and the more there are the more
+        # depends on whether a moved training meets another maximum: three of them.
+        alone = rounding.Rounding(lambda move: losses_of_one(WORKERS * BATCH, move))
         self.assertLess(alone.reference[-1], 0.95 * alone.reference[0], "it learns nothing")
         alone.assert_same(self, summary["loss"])
         # A sample too few in each batch: a mistake.
