@@ -3,9 +3,10 @@
 // Free are the scheme of every layer, which consecutive layers are merged into a bucket (MG-WFBP:
 // Shi et al., arXiv 1811.11141), the size of chunks, the algorithm along the torus's dimensions,
 // and which buckets use the codec that the job allows. The search begins with every policy that has
-// one scheme, and the paper's; goes through combinations by estimate; and improves the best one
-// step by step by prediction. So it never ends with a plan that is predicted to be slower than what
-// any other policy makes, nor than its own without priorities.
+// one scheme, and the paper's; goes through families, their sizes and combinations; and improves
+// the best one step by step by prediction (planner/plan_search.h). So it never ends with a plan
+// that is predicted to be slower than what any other policy makes, nor than its own without
+// priorities.
 //
 // Predictions are good, not perfect, so the best plans of different kinds can be tried before one
 // of them is chosen. Then the search ends with a plan of few messages among those that are
@@ -32,12 +33,6 @@
 #include "proto/model.pb.h"
 
 namespace poseidon {
-
-// How much longer an iteration may take for fewer messages. Each costs processor time, some 0.1 ms
-// of all who have to do with it, which predictions take from nobody else: a lane has a core of its
-// own there. Where four workers shared two cores, a plan with a fifth of the messages was predicted
-// to take 0.5% more, and took 16% less (docs/measurements/pytorch.md).
-inline constexpr double kWorthMessages = 1.005;
 
 // Seconds that an iteration takes under the plan; nullopt if that would take too long to find out.
 using PlanTrial = std::function<std::optional<double>(const Plan&)>;

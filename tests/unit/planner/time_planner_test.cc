@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "planner/cost/exchange_tables.h"
 #include "planner/job_plan.h"
+#include "planner/plan_search.h"
 #include "planner/planner.h"
 #include "proto/bucket.h"
 #include "tests/unit/planner/reference_models.h"

@@ -1,0 +1,304 @@
+#include "planner/plan_search.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "planner/cost/exchange_tables.h"
+#include "planner/planner.h"
+#include "proto/bucket.h"
+
+namespace poseidon {
+namespace {
+
+// Messages that all predictions of one search, after those of the other policies, may have
+// together: about half a second on one core.
+constexpr int64_t kMostSearchMessages = 300000;
+// Of those, what each stage may use, and what is left the last one: none is left with nothing.
+constexpr int64_t kMostFamilyMessages = kMostSearchMessages * 4 / 10;
+constexpr int64_t kMostSizeMessages = kMostSearchMessages * 2 / 10;
+constexpr int64_t kMostCombinationMessages = kMostSearchMessages * 2 / 10;
+// A plan of more messages is not tried: one prediction would take most of the search. The policies
+// are, however many they have.
+constexpr int64_t kMostCandidateMessages = 100000;
+// That the predictions by which messages are spared may have together: a tenth of a search.
+constexpr int64_t kMostSparingMessages = 30000;
+constexpr int64_t kAnyMessages = std::numeric_limits<int64_t>::max();
+
+// Of chunks and buckets, where a family's grid is chosen before its sizes are.
+constexpr int64_t kUsualBytes = 4 << 20;
+
+// What is predicted to take longer than the best by more is no rival of it: predictions are within
+// a tenth.
+constexpr double kRival = 1.1;
+
+// An iteration that gets longer by less is no reason to give up precision.
+constexpr double kWorthPrecision = 1.001;
+
+// Refining a plan by less is not worth it: finer cuts cost what the model does not know, such as
+// cores that several nodes share.
+constexpr double kWorthwhile = 0.999;
+
+// Plans that use the same schemes in the same order of messages are of one kind.
+std::string KindOf(const Plan& plan) {
+  std::set<std::string> schemes;
+  for (const BucketPlan& bucket : plan.buckets()) {
+    schemes.insert(SchemeName(bucket.scheme()) + (bucket.factor_ring() ? " ring" : ""));
+  }
+  std::string kind = plan.fifo() ? "fifo" : "priority";
+  for (const std::string& scheme : schemes) kind += ", " + scheme;
+  return kind;
+}
+
+}  // namespace
+
+PlanSearch::PlanSearch(Predictor& predictor, const Communication& communication,
+                       const Options& options)
+    : options_(options),
+      predictor_(predictor),
+      book_(predictor.book()),
+      communication_(communication),
+      candidates_(predictor.book(), communication.codec()),
+      grids_(GridsFor(predictor.book(), communication)),
+      seconds_(std::numeric_limits<double>::infinity()),
+      least_(seconds_) {}
+
+void PlanSearch::Run() {
+  TryPolicies();
+  messages_ = 0;
+  TryFamilies(kMostFamilyMessages);
+  TrySizes(messages_ + kMostSizeMessages);
+  TryCombinations(messages_ + kMostCombinationMessages);
+  Improve(kMostSearchMessages);
+  if (options_.is_tried) SpareMessages();
+  DropNeedlessCodecs();
+  if (!best_.fifo) {
+    PlanCandidate fifo = best_;
+    fifo.fifo = true;
+    Try(fifo, kAnyMessages);
+  }
+}
+
+bool PlanSearch::hidden() const { return least_ <= predictor_.ComputeSeconds() * kAsGoodAsHidden; }
+
+Plan PlanSearch::Build(const PlanCandidate& candidate) const {
+  Plan plan = MakePlan(book_, communication_, candidate.buckets);
+  if (candidate.fifo) plan.set_fifo(true);
+  if (plan.grid_size() > 0) SetGrid(candidate.grid, plan);
+  return plan;
+}
+
+double PlanSearch::Estimate(const PlanCandidate& candidate) const {
+  return predictor_.Estimate(Build(candidate)).seconds;
+}
+
+bool PlanSearch::Try(const PlanCandidate& candidate, int64_t most_messages, double worth) {
+  const Plan plan = Build(candidate);
+  if (MessagesPerIteration(plan, predictor_.cluster()) > most_messages) return false;
+  if (!tried_.insert(plan.SerializeAsString()).second) return false;
+  const double least = predictor_.LeastSeconds(plan);
+  if (least >= seconds_ * worth) {
+    if (options_.all_kinds) rivals_.try_emplace(KindOf(plan), least, plan);
+    return false;
+  }
+  messages_ += MessagesPerIteration(plan, predictor_.cluster());
+  const double seconds = predictor_.Predict(plan, seconds_ * kRival).seconds;
+  Keep(plan, seconds);
+  if (seconds >= seconds_ * worth) return false;
+  seconds_ = seconds;
+  least_ = seconds;
+  best_ = candidate;
+  return true;
+}
+
+void PlanSearch::TryInOrder(std::vector<Estimated>& candidates, int64_t most) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [estimate, candidate] : candidates) {
+    if (!MayGoOn(most)) return;
+    Try(candidate, kMostCandidateMessages);
+  }
+}
+
+void PlanSearch::Keep(const Plan& plan, double seconds) {
+  const auto [rival, is_new] = rivals_.try_emplace(KindOf(plan), seconds, plan);
+  if (!is_new && seconds < rival->second.first) rival->second = {seconds, plan};
+}
+
+void PlanSearch::TryPolicies() {
+  for (const Communication::Policy policy :
+       {Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
+        Communication::ALL_RING, Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS,
+        Communication::ALL_ADAM}) {
+    Communication communication = communication_;
+    communication.set_policy(policy);
+    PlanCandidate candidate{ChooseBuckets(book_, communication), {}, !communication.by_priority()};
+    const std::vector<BucketChoice> coded = candidate.buckets;
+    for (BucketChoice& bucket : candidate.buckets) bucket.codec = FP32;
+    if (policy == Communication::ALL_TORUS) {
+      candidate.grid = BestGrid(predictor_, Build(candidate), grids_);
+    }
+    Try(candidate, kAnyMessages);
+    candidate.buckets = coded;
+    Try(candidate, kAnyMessages);
+    if (options_.all_kinds) KeepPolicy(candidate, communication);
+  }
+}
+
+void PlanSearch::KeepPolicy(const PlanCandidate& candidate, Communication communication) {
+  policies_.push_back(Build(candidate));
+  if (communication.bucket_bytes() == 0) return;
+  communication.set_bucket_bytes(0);
+  PlanCandidate split = candidate;
+  split.buckets = ChooseBuckets(book_, communication);
+  policies_.push_back(Build(split));
+}
+
+void PlanSearch::TryFamilies(int64_t most) {
+  std::vector<Estimated> finalists;
+  std::vector<int64_t> chunk_bytes(std::begin(kChunkBytes), std::end(kChunkBytes));
+  chunk_bytes.push_back(communication_.kv_pair_bytes());
+  for (const PlanFamily& family : candidates_.Families()) {
+    for (const Grid& grid : GridsOf(candidates_.Make(family, kUsualBytes, kUsualBytes))) {
+      double least = std::numeric_limits<double>::infinity();
+      PlanCandidate best;
+      for (const int64_t merge : kMergeBytes) {
+        for (const int64_t chunk : chunk_bytes) {
+          PlanCandidate candidate = candidates_.Make(family, chunk, merge);
+          candidate.grid = grid;
+          const Plan plan = Build(candidate);
+          const double estimate = predictor_.Estimate(plan).seconds;
+          families_.push_back(
+              {estimate, MessagesPerIteration(plan, predictor_.cluster()), candidate});
+          if (estimate >= least) continue;
+          least = estimate;
+          best = candidate;
+        }
+      }
+      finalists.push_back({least, std::move(best)});
+    }
+  }
+  TryInOrder(finalists, most);
+}
+
+void PlanSearch::TrySizes(int64_t most) {
+  std::stable_sort(families_.begin(), families_.end(),
+                   [](const auto& a, const auto& b) { return a.messages < b.messages; });
+  for (const FamilyMember& member : families_) {
+    if (!MayGoOn(most)) return;
+    if (member.estimate < seconds_) Try(member.candidate, kMostCandidateMessages);
+  }
+}
+
+std::vector<Grid> PlanSearch::GridsOf(const PlanCandidate& candidate) const {
+  const Plan plan = Build(candidate);
+  if (plan.grid_size() == 0) return {Grid()};
+  Grid halving;
+  for (const GridDimension& dimension : plan.grid()) {
+    halving.push_back({dimension.size(), HALVING_DOUBLING});
+  }
+  return {BestByEstimate(predictor_, plan, grids_, 1).front(), Grid(), halving};
+}
+
+void PlanSearch::TryCombinations(int64_t most) {
+  std::vector<Estimated> combinations;
+  for (PlanCandidate& combination : candidates_.Combinations(best_)) {
+    const double estimate = Estimate(combination);
+    combinations.push_back({estimate, std::move(combination)});
+  }
+  TryInOrder(combinations, most);
+}
+
+void PlanSearch::Improve(int64_t most) {
+  bool improved = true;
+  while (improved && MayGoOn(most)) {
+    improved = false;
+    std::vector<PlanCandidate> neighbours = candidates_.Neighbours(best_);
+    neighbours.push_back(Merged(best_));
+    AddGrids(neighbours);
+    for (const PlanCandidate& neighbour : neighbours) {
+      if (!MayGoOn(most)) return;
+      improved = Try(neighbour, kMostCandidateMessages, kWorthwhile) || improved;
+    }
+  }
+}
+
+void PlanSearch::AddGrids(std::vector<PlanCandidate>& neighbours) const {
+  constexpr size_t kMost = 3;
+  const Plan plan = Build(best_);
+  if (plan.grid_size() == 0) return;
+  for (const Grid& grid : BestByEstimate(predictor_, plan, grids_, kMost)) {
+    neighbours.push_back(best_);
+    neighbours.back().grid = grid;
+  }
+}
+
+PlanCandidate PlanSearch::Merged(const PlanCandidate& candidate) const {
+  PlanCandidate greedy = candidate;
+  double least = Estimate(candidate);
+  for (size_t b = greedy.buckets.size(); b-- > 1;) {
+    if (!PlanCandidates::CanMerge(greedy.buckets[b - 1], greedy.buckets[b])) continue;
+    PlanCandidate merged = greedy;
+    merged.buckets[b - 1].layer_count += merged.buckets[b].layer_count;
+    merged.buckets.erase(merged.buckets.begin() + static_cast<std::ptrdiff_t>(b));
+    const double estimate = Estimate(merged);
+    if (estimate > least) continue;
+    least = estimate;
+    greedy = std::move(merged);
+  }
+  return greedy;
+}
+
+void PlanSearch::SpareMessages() {
+  std::vector<std::pair<int64_t, PlanCandidate>> sparing;
+  const auto add = [&](const PlanCandidate& candidate) {
+    sparing.push_back({MessagesOfAll(Build(candidate)), candidate});
+  };
+  for (const auto& [estimate, messages, candidate] : families_) {
+    if (estimate < seconds_ * kRival && !AddsCodec(candidate)) add(candidate);
+  }
+  for (const PlanCandidate& neighbour : candidates_.Neighbours(best_)) add(neighbour);
+  std::stable_sort(sparing.begin(), sparing.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const int64_t most = MessagesOfAll(Build(best_));
+  const double worth = seconds_ * kWorthMessages;
+  int64_t predicted = 0;
+  for (const auto& [messages, candidate] : sparing) {
+    if (messages >= most) return;
+    const Plan plan = Build(candidate);
+    if (predictor_.LeastSeconds(plan) > worth) continue;
+    predicted += MessagesPerIteration(plan, predictor_.cluster());
+    if (predicted > kMostSparingMessages) return;
+    const double seconds = predictor_.Predict(plan, worth).seconds;
+    if (seconds > worth) continue;
+    Keep(plan, seconds);
+    seconds_ = seconds;
+    best_ = candidate;
+    return;
+  }
+}
+
+bool PlanSearch::AddsCodec(const PlanCandidate& candidate) const {
+  const auto coded = [](const PlanCandidate& plan) {
+    return std::any_of(plan.buckets.begin(), plan.buckets.end(),
+                       [](const BucketChoice& bucket) { return bucket.codec != FP32; });
+  };
+  return coded(candidate) && !coded(best_);
+}
+
+void PlanSearch::DropNeedlessCodecs() {
+  PlanCandidate plain = best_;
+  double least = Estimate(plain);
+  for (BucketChoice& bucket : plain.buckets) {
+    const WireCodec codec = bucket.codec;
+    if (codec == FP32) continue;
+    bucket.codec = FP32;
+    if (Estimate(plain) > least * kWorthPrecision) bucket.codec = codec;
+  }
+  const double seconds = predictor_.Predict(Build(plain)).seconds;
+  if (seconds > seconds_ * kWorthPrecision) return;
+  seconds_ = seconds;
+  best_ = std::move(plain);
+}
+
+}  // namespace poseidon

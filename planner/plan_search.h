@@ -1,0 +1,125 @@
+// PlanSearch: policy TIME's search for the plan with the shortest predicted iteration
+// (planner/time_planner.h says among which).
+//
+// It begins with the plans of the other policies, goes on with families of plans in the sizes that
+// are best by estimate, then in others, and with combinations of schemes for the largest layers,
+// and improves the best plan step by step. How long it goes on is counted in messages of what is
+// predicted, and each of these stages has its share. So it is deterministic.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/grid_choice.h"
+#include "planner/plan_candidates.h"
+#include "planner/predictor.h"
+#include "proto/job.pb.h"
+#include "proto/model.pb.h"
+
+namespace poseidon {
+
+// How much longer an iteration may take for fewer messages. Each costs processor time, some 0.1 ms
+// of all who have to do with it, which predictions take from nobody else: a lane has a core of its
+// own there. Where four workers shared two cores, a plan with a fifth of the messages was predicted
+// to take 0.5% more, and took 16% less (docs/measurements/pytorch.md).
+inline constexpr double kWorthMessages = 1.005;
+
+// An exchange that makes an iteration longer by less than this is as good as hidden.
+inline constexpr double kAsGoodAsHidden = 1.0005;
+
+class PlanSearch {
+ public:
+  struct Options {
+    bool all_kinds = false;  // of each kind a plan is kept, however slow it is predicted to be
+    bool is_tried = false;   // what is found will be: messages are spared
+  };
+
+  // By kind, which is the same for plans with the same schemes in the same order of messages: the
+  // best one, and its seconds.
+  using Rivals = std::map<std::string, std::pair<double, Plan>>;
+
+  // `predictor` outlives this.
+  PlanSearch(Predictor& predictor, const Communication& communication, const Options& options);
+
+  // Once, before what follows is asked.
+  void Run();
+
+  // What was found: its predicted time, whether it hides all exchanges, and itself.
+  double seconds() const { return seconds_; }
+  bool hidden() const;
+  Plan plan() const { return Build(best_); }
+  const Rivals& rivals() const { return rivals_; }
+  // Those of the other policies, with all_kinds.
+  const std::vector<Plan>& policies() const { return policies_; }
+
+ private:
+  using Estimated = std::pair<double, PlanCandidate>;
+
+  // Of a family, in one size.
+  struct FamilyMember {
+    double estimate = 0;   // seconds
+    int64_t messages = 0;  // of an iteration, as predictions go through them
+    PlanCandidate candidate;
+  };
+
+  Plan Build(const PlanCandidate& candidate) const;
+  double Estimate(const PlanCandidate& candidate) const;
+  // Predicts the candidate, unless it can't be better than the best or has too many messages; true
+  // if it is the best now, which takes less than `worth` of the iteration before.
+  bool Try(const PlanCandidate& candidate, int64_t most_messages, double worth = 1);
+  // The best by estimate first, as long as the search has predicted less than `most` messages.
+  void TryInOrder(std::vector<Estimated>& candidates, int64_t most);
+  // For a trial, which may see it otherwise.
+  void Keep(const Plan& plan, double seconds);
+  bool MayGoOn(int64_t most) const { return messages_ < most && !hidden(); }
+
+  // Whatever they cost: to be at least as good is promised.
+  void TryPolicies();
+  // As it is, and with a bucket for each layer.
+  void KeepPolicy(const PlanCandidate& candidate, Communication communication);
+  // Each family with the sizes that are best by estimate, the best family first.
+  void TryFamilies(int64_t most);
+  // Of all families those sizes that may be better than what was found, as long as they cost
+  // little: estimates know nothing of messages that wait for each other, and so little of sizes.
+  void TrySizes(int64_t most);
+  void TryCombinations(int64_t most);
+  // One change after another that is predicted to help.
+  void Improve(int64_t most);
+  // Of the plans that take hardly longer the one with the fewest messages. Of many that are
+  // predicted to be alike, some are better than it seems and others worse, so this is for those
+  // that are tried.
+  void SpareMessages();
+  // A codec costs precision, so it stays only where time depends on it.
+  void DropNeedlessCodecs();
+
+  // Of a torus the grid that is best by estimate, which knows little of workers that wait for each
+  // other in pairs; and the job's own, or as square as can be, with rings and with halving and
+  // doubling along all dimensions. Else one that is empty.
+  std::vector<Grid> GridsOf(const PlanCandidate& candidate) const;
+  void AddGrids(std::vector<PlanCandidate>& neighbours) const;
+  // One pair of neighbours after another together, wherever that is no slower by estimate.
+  PlanCandidate Merged(const PlanCandidate& candidate) const;
+  // Whether it has a codec and the best has none.
+  bool AddsCodec(const PlanCandidate& candidate) const;
+
+  Options options_;
+  Predictor& predictor_;
+  const InformationBook& book_;
+  const Communication communication_;
+  PlanCandidates candidates_;
+  std::vector<Grid> grids_;             // that tori may have
+  std::vector<FamilyMember> families_;  // in all sizes
+  std::set<std::string> tried_;
+  int64_t messages_ = 0;  // of all predictions after those of the policies
+  Rivals rivals_;
+  std::vector<Plan> policies_;
+  PlanCandidate best_;
+  double seconds_;  // of the best
+  double least_;    // before messages were spared
+};
+
+}  // namespace poseidon
