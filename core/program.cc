@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -36,24 +37,27 @@ SignalEffect& EffectOf(SignalEffects& effects, int signal) {
 // Besides what the processor's registers take: removing files, in the handler of EndOnSignals.
 constexpr int64_t kHandlerStackBytes = 64 << 10;
 
-// Gives this thread a stack for signal handlers, if it has none. Code that oneDNN makes at run time
-// (2.6, its products of matrices) uses the stack pointer for its own memory, so a handler that ran
-// where that points to, in the midst of a product, would write over the heap below it.
+// Gives the thread that first asks, which is the main thread, a stack for signal handlers, if it
+// has none. Code that oneDNN makes at run time (2.6, its products of matrices) uses the stack
+// pointer for memory of its own, so a handler that ran where that points to, in the midst of a
+// product, would write over the heap below it.
 void UseSignalStack() {
-  // It outlives all signals, so nobody frees it.
-  static const int64_t bytes = sysconf(_SC_MINSIGSTKSZ) + kHandlerStackBytes;
-  static std::byte* const memory = new std::byte[bytes];
-  stack_t stack = {};
-  PCHECK(sigaltstack(nullptr, &stack) == 0);
-  if ((stack.ss_flags & SS_DISABLE) == 0) return;
-  stack = {};
-  stack.ss_sp = memory;
-  stack.ss_size = bytes;
-  PCHECK(sigaltstack(&stack, nullptr) == 0);
+  static std::once_flag once;  // two threads can't share a stack
+  std::call_once(once, [] {
+    stack_t stack = {};
+    PCHECK(sigaltstack(nullptr, &stack) == 0);
+    if ((stack.ss_flags & SS_DISABLE) == 0) return;
+    const int64_t bytes = sysconf(_SC_MINSIGSTKSZ) + kHandlerStackBytes;
+    // It outlives all signals, so nobody frees it.
+    static std::byte* const memory = new std::byte[bytes];
+    stack = {};
+    stack.ss_sp = memory;
+    stack.ss_size = bytes;
+    PCHECK(sigaltstack(&stack, nullptr) == 0);
+  });
 }
 
-// From now on the ending signals call `handler`. Called on the main thread, which is the one that
-// the system prefers for them.
+// From now on the ending signals call `handler`, on the main thread where the system has a choice.
 void Handle(void (*handler)(int)) {
   UseSignalStack();
   // Not a signalfd: that needs the signals blocked in every thread, and libraries (OpenBLAS) start
