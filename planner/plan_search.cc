@@ -61,7 +61,8 @@ PlanSearch::PlanSearch(Predictor& predictor, const Communication& communication,
       candidates_(predictor.book(), communication.codec()),
       grids_(GridsFor(predictor.book(), communication)),
       seconds_(std::numeric_limits<double>::infinity()),
-      least_(seconds_) {}
+      least_(seconds_),
+      untried_seconds_(seconds_) {}
 
 void PlanSearch::Run() {
   TryPolicies();
@@ -72,11 +73,7 @@ void PlanSearch::Run() {
   Improve(kMostSearchMessages);
   if (options_.is_tried) SpareMessages();
   DropNeedlessCodecs();
-  if (!best_.fifo) {
-    PlanCandidate fifo = best_;
-    fifo.fifo = true;
-    Try(fifo, kAnyMessages);
-  }
+  TryOrder();
 }
 
 bool PlanSearch::hidden() const { return least_ <= predictor_.ComputeSeconds() * kAsGoodAsHidden; }
@@ -299,6 +296,17 @@ void PlanSearch::DropNeedlessCodecs() {
   if (seconds > seconds_ * kWorthPrecision) return;
   seconds_ = seconds;
   best_ = std::move(plain);
+}
+
+void PlanSearch::TryOrder() {
+  untried_ = best_;
+  untried_seconds_ = seconds_;
+  if (best_.fifo) return;
+  PlanCandidate fifo = best_;
+  fifo.fifo = true;
+  if (!Try(fifo, kAnyMessages) || seconds_ >= untried_seconds_ * kWorthOrderUntried) return;
+  untried_ = best_;
+  untried_seconds_ = seconds_;
 }
 
 }  // namespace poseidon

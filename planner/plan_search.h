@@ -28,6 +28,12 @@ namespace poseidon {
 // to take 0.5% more, and took 16% less (docs/measurements/pytorch.md).
 inline constexpr double kWorthMessages = 1.005;
 
+// What messages that go first come, first served must save, where nothing is tried: many workers
+// that each wait for all others drift apart, which predictions, of one worker, do not see. With 64
+// workers such plans took 13% to 18% longer than predicted, and plans by priority what was
+// predicted (docs/measurements/planner.md).
+inline constexpr double kWorthOrderUntried = 0.85;
+
 // An exchange that makes an iteration longer by less than this is as good as hidden.
 inline constexpr double kAsGoodAsHidden = 1.0005;
 
@@ -52,6 +58,9 @@ class PlanSearch {
   double seconds() const { return seconds_; }
   bool hidden() const;
   Plan plan() const { return Build(best_); }
+  // What to take where nothing can be tried, and its predicted time.
+  Plan untried() const { return Build(untried_); }
+  double untried_seconds() const { return untried_seconds_; }
   const Rivals& rivals() const { return rivals_; }
   // Those of the other policies, with all_kinds.
   const std::vector<Plan>& policies() const { return policies_; }
@@ -95,6 +104,8 @@ class PlanSearch {
   void SpareMessages();
   // A codec costs precision, so it stays only where time depends on it.
   void DropNeedlessCodecs();
+  // The best, but first come, first served.
+  void TryOrder();
 
   // Of a torus the grid that is best by estimate, which knows little of workers that wait for each
   // other in pairs; and the job's own, or as square as can be, with rings and with halving and
@@ -120,6 +131,8 @@ class PlanSearch {
   PlanCandidate best_;
   double seconds_;  // of the best
   double least_;    // before messages were spared
+  PlanCandidate untried_;
+  double untried_seconds_;
 };
 
 }  // namespace poseidon

@@ -19,6 +19,7 @@ namespace {
 struct Found {
   Plan best;
   double seconds = 0;  // as predicted
+  Plan untried;        // the best where nothing can be tried
   PlanSearch::Rivals rivals;
   std::vector<Plan> policies;
 };
@@ -27,7 +28,8 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
                  const PlanSearch::Options& options) {
   PlanSearch search(predictor, communication, options);
   search.Run();
-  Found found{search.plan(), search.seconds(), search.rivals(), search.policies()};
+  Found found{search.plan(), search.seconds(), search.untried(), search.rivals(),
+              search.policies()};
   if (!communication.by_priority() || search.hidden()) return found;
   // What is best first come, first served need not be near what is best by priority.
   Communication in_order = communication;
@@ -38,6 +40,9 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
   // Order by priority helps where a network is slower than was thought; not for nothing is it
   // given up.
   constexpr double kWorthPriority = 0.995;
+  if (other.seconds() < search.untried_seconds() * kWorthOrderUntried) {
+    found.untried = other.plan();
+  }
   if (other.seconds() < found.seconds * kWorthPriority) {
     found.best = other.plan();
     found.seconds = other.seconds();
@@ -156,7 +161,7 @@ Plan PlanByTime(Predictor& predictor, const Communication& communication, const 
   const PlanSearch::Options options{.all_kinds = all_kinds, .is_tried = static_cast<bool>(trial)};
   std::vector<Found> found = {SearchBoth(predictor, communication, options)};
   for (Predictor& other : farther) found.push_back(SearchBoth(other, communication, options));
-  Plan plan = found.back().best;
+  Plan plan = found.back().untried;
   if (trial) {
     Trials trials(trial, predictor.ComputeSeconds(), all_kinds);
     for (size_t i = 0; i < found.size(); ++i) trials.Add(found[i], i == 0);

@@ -272,7 +272,7 @@ void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers,
   PrintWorst(compared);
   // A hundredth is how well two runs of one plan agree that start differently; what is tried is a
   // few plans of many, so one in a hundred may be off by more.
-  for (const Compared& point : compared) EXPECT_LE(point.error, 0.03) << point.point;
+  for (const Compared& point : compared) EXPECT_LE(point.error, 0.02) << point.point;
   EXPECT_LE(std::count_if(compared.begin(), compared.end(),
                           [](const Compared& point) { return point.error > 0.01; }),
             points / 50);
