@@ -69,6 +69,7 @@ def environment_of(
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT / "python"),
         "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
     }
 
 
@@ -134,6 +135,7 @@ class Ranks:
             try:
                 process.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
+                self._show_where_they_are()
                 all_said = "\n".join(self.output(r) for r in range(len(self.processes)))
                 raise AssertionError(
                     f"rank {rank} has not ended after {seconds} s:\n{all_said}"
@@ -142,6 +144,13 @@ class Ranks:
             Result(process.returncode, self.output(rank))
             for rank, process in enumerate(self.processes)
         ]
+
+    def _show_where_they_are(self) -> None:
+        """Has those that still run print their Python stacks (PYTHONFAULTHANDLER) and end."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGABRT)
+        time.sleep(1)
 
     def daemons(self) -> List[int]:
         """Process ids of the scheduler and the servers of this job."""
