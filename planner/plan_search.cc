@@ -73,7 +73,7 @@ void PlanSearch::Run() {
   Improve(kMostSearchMessages);
   if (options_.is_tried) SpareMessages();
   DropNeedlessCodecs();
-  TryOrder();
+  TryFifo();
 }
 
 bool PlanSearch::hidden() const { return least_ <= predictor_.ComputeSeconds() * kAsGoodAsHidden; }
@@ -91,14 +91,15 @@ double PlanSearch::Estimate(const PlanCandidate& candidate) const {
 
 bool PlanSearch::Try(const PlanCandidate& candidate, int64_t most_messages, double worth) {
   const Plan plan = Build(candidate);
-  if (MessagesPerIteration(plan, predictor_.cluster()) > most_messages) return false;
+  const int64_t messages = MessagesPerIteration(plan, predictor_.cluster());
+  if (messages > most_messages) return false;
   if (!tried_.insert(plan.SerializeAsString()).second) return false;
   const double least = predictor_.LeastSeconds(plan);
   if (least >= seconds_ * worth) {
     if (options_.all_kinds) rivals_.try_emplace(KindOf(plan), least, plan);
     return false;
   }
-  messages_ += MessagesPerIteration(plan, predictor_.cluster());
+  messages_ += messages;
   const double seconds = predictor_.Predict(plan, seconds_ * kRival).seconds;
   Keep(plan, seconds);
   if (seconds >= seconds_ * worth) return false;
@@ -298,13 +299,13 @@ void PlanSearch::DropNeedlessCodecs() {
   best_ = std::move(plain);
 }
 
-void PlanSearch::TryOrder() {
+void PlanSearch::TryFifo() {
   untried_ = best_;
   untried_seconds_ = seconds_;
   if (best_.fifo) return;
   PlanCandidate fifo = best_;
   fifo.fifo = true;
-  if (!Try(fifo, kAnyMessages) || seconds_ >= untried_seconds_ * kWorthOrderUntried) return;
+  if (!Try(fifo, kAnyMessages) || seconds_ >= untried_seconds_ * kWorthFifoUntried) return;
   untried_ = best_;
   untried_seconds_ = seconds_;
 }

@@ -32,7 +32,7 @@ inline constexpr double kWorthMessages = 1.005;
 // that each wait for all others drift apart, which predictions, of one worker, do not see. With 64
 // workers such plans took 13% to 18% longer than predicted, and plans by priority what was
 // predicted (docs/measurements/planner.md).
-inline constexpr double kWorthOrderUntried = 0.85;
+inline constexpr double kWorthFifoUntried = 0.85;
 
 // An exchange that makes an iteration longer by less than this is as good as hidden.
 inline constexpr double kAsGoodAsHidden = 1.0005;
@@ -105,7 +105,7 @@ class PlanSearch {
   // A codec costs precision, so it stays only where time depends on it.
   void DropNeedlessCodecs();
   // The best, but first come, first served.
-  void TryOrder();
+  void TryFifo();
 
   // Of a torus the grid that is best by estimate, which knows little of workers that wait for each
   // other in pairs; and the job's own, or as square as can be, with rings and with halving and

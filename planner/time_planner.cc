@@ -40,7 +40,7 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
   // Order by priority helps where a network is slower than was thought; not for nothing is it
   // given up.
   constexpr double kWorthPriority = 0.995;
-  if (other.seconds() < search.untried_seconds() * kWorthOrderUntried) {
+  if (other.seconds() < search.untried_seconds() * kWorthFifoUntried) {
     found.untried = other.plan();
   }
   if (other.seconds() < found.seconds * kWorthPriority) {

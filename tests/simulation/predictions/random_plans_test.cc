@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -211,6 +212,17 @@ void PrintWorst(std::vector<Compared> all) {
   }
 }
 
+// One of fifty may be slower by over a hundredth, and none by over `most`.
+void ExpectNoSlower(std::vector<Compared> compared, double most) {
+  const auto points = static_cast<int64_t>(compared.size());
+  std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
+  PrintWorst(compared);
+  for (const Compared& point : compared) EXPECT_LE(point.error, most) << point.point;
+  EXPECT_LE(std::count_if(compared.begin(), compared.end(),
+                          [](const Compared& point) { return point.error > 0.01; }),
+            points / 50);
+}
+
 void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers,
                            Unlike unlike = Unlike::kNothing) {
   std::vector<Compared> compared;
@@ -268,14 +280,9 @@ void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers,
     compared.push_back({time.simulated / best - 1, "seed " + std::to_string(seed) + ": " +
                                                        Describe(job, model) + text + other});
   }
-  std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
-  PrintWorst(compared);
   // A hundredth is how well two runs of one plan agree that start differently; what is tried is a
   // few plans of many, so one in a hundred may be off by more.
-  for (const Compared& point : compared) EXPECT_LE(point.error, 0.02) << point.point;
-  EXPECT_LE(std::count_if(compared.begin(), compared.end(),
-                          [](const Compared& point) { return point.error > 0.01; }),
-            points / 50);
+  ExpectNoSlower(std::move(compared), 0.02);
 }
 
 // Than any family of plans in any size, as both are predicted: what the search has no time for.
@@ -309,9 +316,7 @@ void ExpectSearchFinds(uint32_t first_seed, int points, int most_workers) {
     compared.push_back(
         {found / best - 1, "seed " + std::to_string(seed) + ": " + Describe(job, model) + text});
   }
-  std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
-  PrintWorst(compared);
-  for (const Compared& point : compared) EXPECT_LE(point.error, 0.01) << point.point;
+  ExpectNoSlower(std::move(compared), 0.01);
 }
 
 // Where a link, a delay or a rate is better, training is not slower.
@@ -344,13 +349,8 @@ void ExpectMoreIsNotWorse(uint32_t first_seed, int points, int most_workers) {
     compared.push_back(
         {after / before - 1, "seed " + std::to_string(seed) + ": " + Describe(job, model) + text});
   }
-  std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
-  PrintWorst(compared);
   // A search that is cut short may end elsewhere; rarely.
-  for (const Compared& point : compared) EXPECT_LE(point.error, 0.05) << point.point;
-  EXPECT_LE(std::count_if(compared.begin(), compared.end(),
-                          [](const Compared& point) { return point.error > 0.01; }),
-            points / 50);
+  ExpectNoSlower(std::move(compared), 0.05);
 }
 
 TEST(RandomPlansTest, MoreIsNotWorse) { ExpectMoreIsNotWorse(1, 4, 4); }
