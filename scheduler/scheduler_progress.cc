@@ -48,12 +48,10 @@ void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (envelope.from.node.role != Role::kWorker) return;
-  // The training has come to its end before the iteration to pause before.
-  if (phase_ == Phase::kAgreeing && stop_wanted_) {
-    StopAtEnd(outbox);
-  } else if (phase_ == Phase::kAgreeing || phase_ == Phase::kPausing) {
-    EnterPhase(Phase::kTraining, outbox);
-  }
+  // The training has come to its end before the iteration to pause before. Whoever has offered one
+  // may be waiting to be told which.
+  if (phase_ == Phase::kAgreeing) StopAtEnd(outbox);
+  if (phase_ == Phase::kPausing) EnterPhase(Phase::kTraining, outbox);
   if (phase_ != Phase::kTraining) return;
   wire::WorkerReport report;
   if (answered_.contains(envelope.from.node) || !report.ParseFromString(envelope.body.ToString())) {

@@ -44,7 +44,8 @@ SimulatedCluster::SimulatedCluster(SimulatedClusterOptions options)
       runtime_(options_.network),
       shared_(std::make_shared<SharedMessages>()) {
   CheckTimeline(options_.work);
-  options_.work.model.set_iterations(options_.work.iterations);
+  const TrainingWork& work = options_.work;
+  options_.work.model.set_iterations(work.tells_iterations ? work.iterations : 0);
   const ClusterLayout& layout = options_.layout;
   for (const GroupSpec& group : layout.groups) runtime_.AddGroup(group.uplink, group.parent);
   for (size_t machine = 0; machine < layout.machines.size(); ++machine) {

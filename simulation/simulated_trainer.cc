@@ -165,7 +165,7 @@ void SimulatedTrainer::OnStepDone(Outbox& outbox) {
 void SimulatedTrainer::FinishIteration(Outbox& outbox) {
   const IterationTimes& times = walk_.times();
   wire::Progress progress;
-  progress.set_total_iterations(options_.work->iterations);
+  progress.set_total_iterations(options_.model->iterations());
   progress.set_images(images_);
   progress.set_iteration_seconds(ToSeconds(times.end - times.begin));
   progress.set_exposed_seconds(ToSeconds(times.exposed));

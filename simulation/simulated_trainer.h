@@ -44,6 +44,8 @@ struct TrainingWork {
   ModelSpec model;
   ComputeTimeline timeline;
   int64_t iterations = 1;
+  // Whether the others hear that there are so many, as of a solver's; a PyTorch program just ends.
+  bool tells_iterations = true;
   Arithmetic arithmetic;
   DeferredUpdate::Options deferred;  // if the model's update rule is
 };

@@ -90,6 +90,30 @@ void DelayAgreement(uint64_t seed, SimulatedClusterOptions& options) {
   };
 }
 
+// Another plan is asked for while a training that has not said how long it will be comes to its
+// end: who is told late has finished, and another one waits to be told where to pause.
+void ExpectEnd(uint64_t begin, uint64_t end) {
+  uint64_t switches = 0;
+  for (uint64_t seed = begin; seed < end; ++seed) {
+    SCOPED_TRACE(seed);
+    SimulatedClusterOptions options = LongRandomTraining(seed);
+    options.work.tells_iterations = false;
+    const Result plain = Train(options, {});
+    Moments moments(seed, plain);
+    DelayAgreement(seed, options);
+    const Result result = Train(options, {{moments.Draw(), RandomPlan(options, seed)}});
+    switches += static_cast<uint64_t>(result.switches);
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(switches, 0);
+  EXPECT_LT(switches, end - begin);
+}
+
+TEST(SwitchTest, ATrainingMayEndWhileAnotherPlanIsAgreedOn) { ExpectEnd(0, kQuickSeeds); }
+TEST(SwitchTest, SlowATrainingMayEndWhileAnotherPlanIsAgreedOn) {
+  ExpectEnd(kQuickSeeds, 10 * kSeeds);
+}
+
 void ExpectSerialTraining(uint64_t begin, uint64_t end) {
   uint64_t switches = 0;
   for (uint64_t seed = begin; seed < end; ++seed) {
