@@ -21,6 +21,17 @@
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
+namespace {
+
+// After the last iteration servers bring workers that run apart together again.
+void CheckEnd(const ModelSpec& model, const Communication& communication) {
+  if (communication.staleness() == 0 || model.iterations() > 0) return;
+  throw ConfigError(
+      "communication.staleness must be 0: the training program has not said how many iterations it "
+      "will do (Model::iterations), so that its workers would end with different parameters");
+}
+
+}  // namespace
 
 std::string SchedulerActor::SecondsText(Duration duration) {
   return std::to_string(static_cast<int64_t>(ToSeconds(duration))) + " s";
@@ -305,6 +316,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   try {
     // Throws here what would else end every node.
     CheckRate(ToUpdateRule(body.model().update_rule()));
+    CheckEnd(body.model(), options_.job.communication());
     const InformationBook book = InformationBook(body.model(), options_.job.cluster())
                                      .WithLanes(roster_.LeastEndpoints() - kFirstDataLane);
     *body.mutable_plan() = options_.planner(book, options_.job);

@@ -53,6 +53,18 @@ TEST(StalenessTest, EveryGradientCountsOnceAndAllEndAlike) {
   }
 }
 
+TEST(StalenessTest, AnEndThatNobodyKnowsIsRefused) {
+  for (const int staleness : {1, -1}) {
+    SimulatedClusterOptions options = LinearTraining(/*seed=*/1, staleness);
+    options.work.tells_iterations = false;
+    SimulatedCluster cluster(options);
+    ASSERT_TRUE(cluster.Run(kForever));
+    ExpectAllEnded(cluster, ExitCode::kConfigError);
+    EXPECT_THAT(cluster.node({Role::kScheduler, 0}).end->reason(),
+                testing::HasSubstr("has not said how many iterations"));
+  }
+}
+
 // Delayed frames hold up everybody in BSP; with staleness only the exchange that they are part of.
 TEST(StalenessTest, HidesDelays) {
   const auto finish = [](int staleness) {

@@ -136,9 +136,8 @@ class Ranks:
                 process.wait(max(0.0, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 self._show_where_they_are()
-                all_said = "\n".join(self.output(r) for r in range(len(self.processes)))
                 raise AssertionError(
-                    f"rank {rank} has not ended after {seconds} s:\n{all_said}"
+                    f"rank {rank} has not ended after {seconds} s:\n{self._all_said()}"
                 ) from None
         return [
             Result(process.returncode, self.output(rank))
@@ -151,6 +150,16 @@ class Ranks:
             if process.poll() is None:
                 process.send_signal(signal.SIGABRT)
         time.sleep(1)
+
+    def _all_said(self) -> str:
+        """By the ranks, and at last by the scheduler and the servers of each of their jobs."""
+        said = [self.output(rank) for rank in range(len(self.processes))]
+        for log in sorted(self.out.glob("*/*.log")):
+            said += [
+                f"{log.relative_to(self.out)}:",
+                *log.read_text(errors="replace").splitlines()[-5:],
+            ]
+        return "\n".join(said)
 
     def daemons(self) -> List[int]:
         """Process ids of the scheduler and the servers of this job."""

@@ -21,6 +21,7 @@ from models import Transformer, bound_of, data_of, difference, loss_of, move_by_
 
 ITERATIONS = 12
 SAMPLES = 32  # of the whole batch
+DEADLINE = 120  # seconds; the job says who is waited for, before the test loses its patience
 BROKEN = 5  # the iteration in which a sample of rank 1's is not a number, for GradScaler
 
 
@@ -142,7 +143,7 @@ def by_poseidon(case):
     seed = 3 if case.model is half_frozen else 3 + psd.rank()
     model, optimizer = fresh(case, case.model, seed)
     frozen = [(p, p.detach().clone()) for p in model.parameters() if not p.requires_grad]
-    optimizer = psd.distribute(model, optimizer, overlap=case.overlap)
+    optimizer = psd.distribute(model, optimizer, overlap=case.overlap, deadline_seconds=DEADLINE)
     losses = train(case, model, optimizer, psd.rank(), psd.size())
     for parameter, before in frozen:
         assert parameter.equal(before) and parameter.grad is None, "a frozen parameter has learned"
