@@ -161,7 +161,8 @@ class SchedulerActor : public Actor {
   // If a stop is wanted and training goes on, workers are asked before which iteration they can.
   void AgreeOnStop(Outbox& outbox);
   void StopAt(int64_t iteration, Outbox& outbox);
-  // A worker has finished while others agreed on where to pause or stop: nobody does before the end.
+  // A worker has finished while others agreed on where to pause or stop: nobody does before the
+  // end.
   void StopAtEnd(Outbox& outbox);
   // All workers have finished, at the training's end or where they stopped.
   void EndFinished(Outbox& outbox);
