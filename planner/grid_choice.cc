@@ -95,19 +95,23 @@ std::vector<Grid> BestByEstimate(const Predictor& predictor, const Plan& plan,
   return best;
 }
 
-Grid BestGrid(Predictor& predictor, const Plan& plan, const std::vector<Grid>& candidates) {
+Grid BestGrid(Predictor& predictor, const Plan& plan, const std::vector<Grid>& candidates,
+              double most) {
   // What is too large for predictions would be compared with estimates.
   if (MessagesPerIteration(plan, predictor.cluster()) > kMostMessages) return {};
-  double least = predictor.Predict(plan).seconds;
+  double least = most;
+  const auto is_best = [&](const Plan& other) {
+    if (MessagesPerIteration(other, predictor.cluster()) > kMostMessages) return false;
+    if (predictor.LeastSeconds(other) >= least) return false;
+    const double seconds = predictor.Predict(other, least).seconds;
+    return seconds < std::exchange(least, std::min(least, seconds));
+  };
+  is_best(plan);
   Grid best;
   Plan other = plan;
   for (const Grid& grid : BestByEstimate(predictor, plan, candidates, kPredicted)) {
     SetGrid(grid, other);
-    if (MessagesPerIteration(other, predictor.cluster()) > kMostMessages) continue;
-    const double seconds = predictor.Predict(other, least).seconds;
-    if (seconds >= least) continue;
-    least = seconds;
-    best = grid;
+    if (is_best(other)) best = grid;
   }
   return best;
 }

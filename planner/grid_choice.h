@@ -7,6 +7,7 @@
 //   GridCandidates(8, {2, 4})   // 2 x 4
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,8 @@ std::vector<Grid> BestByEstimate(const Predictor& predictor, const Plan& plan,
                                  const std::vector<Grid>& candidates, size_t most);
 
 // The one that is predicted to be fastest, of the best few by estimate; empty if that is the plan's
-// own.
-Grid BestGrid(Predictor& predictor, const Plan& plan, const std::vector<Grid>& candidates);
+// own, or none is predicted to take less than `most` seconds.
+Grid BestGrid(Predictor& predictor, const Plan& plan, const std::vector<Grid>& candidates,
+              double most = std::numeric_limits<double>::infinity());
 
 }  // namespace poseidon

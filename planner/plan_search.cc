@@ -134,7 +134,9 @@ void PlanSearch::TryPolicies() {
     const std::vector<BucketChoice> coded = candidate.buckets;
     for (BucketChoice& bucket : candidate.buckets) bucket.codec = FP32;
     if (policy == Communication::ALL_TORUS) {
-      candidate.grid = BestGrid(predictor_, Build(candidate), grids_);
+      const double most =
+          options_.all_kinds ? std::numeric_limits<double>::infinity() : seconds_ * kRival;
+      candidate.grid = BestGrid(predictor_, Build(candidate), grids_, most);
     }
     Try(candidate, kAnyMessages);
     candidate.buckets = coded;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,13 +43,14 @@ class PlanSearch {
   struct Options {
     bool all_kinds = false;  // of each kind a plan is kept, however slow it is predicted to be
     bool is_tried = false;   // what is found will be: messages are spared
+    std::stop_token stop;    // when nobody wants to know any more what is found
   };
 
   // By kind, which is the same for plans with the same schemes in the same order of messages: the
   // best one, and its seconds.
   using Rivals = std::map<std::string, std::pair<double, Plan>>;
 
-  // `predictor` outlives this.
+  // `predictor` outlives this, and is nobody else's meanwhile.
   PlanSearch(Predictor& predictor, const Communication& communication, const Options& options);
 
   // Once, before what follows is asked.
@@ -84,7 +86,9 @@ class PlanSearch {
   void TryInOrder(std::vector<Estimated>& candidates, int64_t most);
   // For a trial, which may see it otherwise.
   void Keep(const Plan& plan, double seconds);
-  bool MayGoOn(int64_t most) const { return messages_ < most && !hidden(); }
+  bool MayGoOn(int64_t most) const {
+    return messages_ < most && !hidden() && !options_.stop.stop_requested();
+  }
 
   // Whatever they cost: to be at least as good is promised.
   void TryPolicies();

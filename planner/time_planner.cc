@@ -1,8 +1,10 @@
 #include "planner/time_planner.h"
 
 #include <algorithm>
+#include <future>
 #include <limits>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -19,33 +21,49 @@ namespace {
 struct Found {
   Plan best;
   double seconds = 0;  // as predicted
-  Plan untried;        // the best where nothing can be tried
+  bool hidden = false;
+  Plan untried;  // the best where nothing can be tried
+  double untried_seconds = 0;
   PlanSearch::Rivals rivals;
   std::vector<Plan> policies;
 };
 
-Found SearchBoth(Predictor& predictor, const Communication& communication,
-                 const PlanSearch::Options& options) {
+Found Search(Predictor& predictor, const Communication& communication,
+             const PlanSearch::Options& options) {
   PlanSearch search(predictor, communication, options);
   search.Run();
-  Found found{search.plan(), search.seconds(), search.untried(), search.rivals(),
-              search.policies()};
-  if (!communication.by_priority() || search.hidden()) return found;
-  // What is best first come, first served need not be near what is best by priority.
-  Communication in_order = communication;
-  in_order.set_by_priority(false);
-  PlanSearch other(predictor, in_order, options);
-  other.Run();
-  found.rivals.insert(other.rivals().begin(), other.rivals().end());
+  return {search.plan(),    search.seconds(),         search.hidden(),
+          search.untried(), search.untried_seconds(), search.rivals(),
+          search.policies()};
+}
+
+Found SearchBoth(Predictor& predictor, const Communication& communication,
+                 const PlanSearch::Options& options) {
+  if (!communication.by_priority()) return Search(predictor, communication, options);
+  // What is best first come, first served need not be near what is best by priority. Both searches
+  // are long, and neither needs the other.
+  std::stop_source needless;
+  std::future<Found> second = std::async(std::launch::async, [&, others = predictor]() mutable {
+    Communication in_order = communication;
+    in_order.set_by_priority(false);
+    PlanSearch::Options stoppable = options;
+    stoppable.stop = needless.get_token();
+    return Search(others, in_order, stoppable);
+  });
+  Found found = Search(predictor, communication, options);
+  if (found.hidden) {
+    needless.request_stop();
+    return found;
+  }
+  const Found other = second.get();
+  found.rivals.insert(other.rivals.begin(), other.rivals.end());
   // Order by priority helps where a network is slower than was thought; not for nothing is it
   // given up.
   constexpr double kWorthPriority = 0.995;
-  if (other.seconds() < search.untried_seconds() * kWorthFifoUntried) {
-    found.untried = other.plan();
-  }
-  if (other.seconds() < found.seconds * kWorthPriority) {
-    found.best = other.plan();
-    found.seconds = other.seconds();
+  if (other.seconds < found.untried_seconds * kWorthFifoUntried) found.untried = other.best;
+  if (other.seconds < found.seconds * kWorthPriority) {
+    found.best = other.best;
+    found.seconds = other.seconds;
   }
   return found;
 }
@@ -158,7 +176,8 @@ Plan PlanByTime(Predictor& predictor, const Communication& communication, const 
   }
   // Where networks are not what is predicted, or machines differ, of which some come to be ahead.
   const bool all_kinds = !farther.empty() || !predictor.cluster().deviations.empty();
-  const PlanSearch::Options options{.all_kinds = all_kinds, .is_tried = static_cast<bool>(trial)};
+  const PlanSearch::Options options{
+      .all_kinds = all_kinds, .is_tried = static_cast<bool>(trial), .stop = {}};
   std::vector<Found> found = {SearchBoth(predictor, communication, options)};
   for (Predictor& other : farther) found.push_back(SearchBoth(other, communication, options));
   Plan plan = found.back().untried;
