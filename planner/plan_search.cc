@@ -12,7 +12,7 @@ namespace poseidon {
 namespace {
 
 // Messages that all predictions of one search, after those of the other policies, may have
-// together: about half a second on one core.
+// together: one to two seconds on one core.
 constexpr int64_t kMostSearchMessages = 300000;
 // Of those, what each stage may use, and what is left the last one: none is left with nothing.
 constexpr int64_t kMostFamilyMessages = kMostSearchMessages * 4 / 10;
