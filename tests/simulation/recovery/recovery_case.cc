@@ -37,6 +37,7 @@ SimulatedClusterOptions RecoveringTraining(uint64_t seed) {
   MakeRecovering(options.job);
   options.disk.delay = std::chrono::milliseconds(seed % 3 == 0 ? 0 : seed % 19);
   options.work.iterations += 3 + static_cast<int64_t>(seed % 12);
+  options.work.tells_iterations = seed % 2 == 0;
   return options;
 }
 
