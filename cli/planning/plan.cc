@@ -14,6 +14,9 @@
 #include "cli/input/choices.h"
 #include "cli/input/deviations.h"
 #include "cli/input/flags.h"
+#include "cli/output/experiment_progress.h"
+#include "cli/output/table.h"
+#include "core/steady_now.h"
 #include "core/units.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
@@ -22,7 +25,6 @@
 #include "proto/job_config.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
-#include "simulation/plan_trial.h"
 
 namespace poseidon {
 namespace {
@@ -184,13 +186,35 @@ ModelAndJob LoadModelAndJob(const PlanOptions& options) {
   return {std::move(loaded.model), std::move(job), std::move(loaded.inputs)};
 }
 
-PlannedModel PlanModel(const PlanOptions& options) {
+PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial) {
   auto [model, job, inputs] = LoadModelAndJob(options);
   WithTimes(model, job.cluster().flops());  // refuses layers that take too long to predict
   const InformationBook book(model, job.cluster());
-  Plan plan = PlanByTrial(book, job);
+  Plan plan = PlanJob(book, job, trial);
   Limits limits = WhatLimits(plan, book, ClusterOf(job));
   return {std::move(model), std::move(plan), std::move(inputs), std::move(limits)};
+}
+
+JobPlanTrial PlanningReport::Trial() {
+  return [this](const Plan& plan, const Job& job, const ModelSpec& model) {
+    const std::optional<double> seconds = TryPlan(plan, job, model);
+    On(plan, seconds, SteadyNow());
+    return seconds;
+  };
+}
+
+void PlanningReport::On(const Plan& plan, std::optional<double> seconds, Time now) {
+  if (now < next_) return;
+  next_ = now + kInterval;
+  const std::string lanes =
+      std::to_string(plan.lanes()) + (plan.lanes() == 1 ? " data lane" : " data lanes");
+  if (seconds) {
+    out_ << "planning: with " << lanes << " an iteration takes "
+         << Digits(kMillisecondsPerSecond * *seconds, 1) << " ms, tried in virtual time";
+  } else {
+    out_ << "planning: for " << lanes << " a plan is found, which is too large to be tried";
+  }
+  out_ << "; " << RoughTime(now - start_) << " so far" << std::endl;
 }
 
 PlanOptions PlanOptionsFromFlags(const NamedPolicies& policies) {
@@ -232,7 +256,8 @@ bool JsonFromFlags() {
 
 ExitCode PlanVerb() {
   const bool json = JsonFromFlags();
-  const PlannedModel planned = PlanModel(PlanOptionsFromFlags(PlannedPolicies()));
+  PlanningReport report(std::cerr, SteadyNow());
+  const PlannedModel planned = PlanModel(PlanOptionsFromFlags(PlannedPolicies()), report.Trial());
   std::cout << (json ? PlanJson(planned) : PlanTable(planned));
   return ExitCode::kSuccess;
 }

@@ -2,15 +2,20 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "cli/input/model_source.h"
 #include "core/error.h"
+#include "core/time.h"
+#include "planner/job_plan.h"
 #include "planner/policies.h"
 #include "planner/what_limits.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
+#include "simulation/plan_trial.h"
 
 namespace poseidon {
 
@@ -46,7 +51,27 @@ nlohmann::ordered_json LimitsJson(const Limits& limits);
 
 // Throws ConfigError for a net or settings that can't work, DataError where nothing tells the shape
 // of the net's samples (LoadModel).
-PlannedModel PlanModel(const PlanOptions& options);
+PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial = TryPlan);
+
+// What `poseidon plan` and `poseidon simulate` say on standard error while they plan: nothing for
+// the first seconds, then what was found, at most every few. Not thread-safe.
+class PlanningReport {
+ public:
+  PlanningReport(std::ostream& out, Time start) : out_(out), start_(start), next_(start + kFirst) {}
+
+  // TryPlan, which is told of.
+  JobPlanTrial Trial();
+  // The plan has been tried: takes so many seconds, or is too large for that.
+  void On(const Plan& plan, std::optional<double> seconds, Time now);
+
+ private:
+  static constexpr Duration kFirst = std::chrono::seconds(2);
+  static constexpr Duration kInterval = std::chrono::seconds(2);
+
+  std::ostream& out_;
+  Time start_;
+  Time next_;
+};
 
 // For people: a line a layer with its floats, a line a bucket with its times, then totals.
 std::string PlanTable(const PlannedModel& planned);

@@ -194,7 +194,10 @@ ExitCode SimulateVerb() {
   if (failures) FLAGS_minloglevel = google::GLOG_ERROR;  // that simulated nodes are lost is no news
   SimulationReport report(std::cerr, SteadyNow());
   SimulationControl control;
-  control.planner = PlanByTrial;
+  PlanningReport planning(std::cerr, SteadyNow());
+  control.planner = [&planning](const InformationBook& book, const Job& job) {
+    return PlanJob(book, job, planning.Trial());
+  };
   control.progress = [&report](const SimulationProgress& progress) {
     report.On(progress, SteadyNow());
   };

@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
 
 #include "cli/planning/plan.h"
 #include "proto/bucket.h"
@@ -165,6 +167,27 @@ TEST_F(PlanVerbTest, ReadsTheNetOfASolver) {
   std::filesystem::remove(solver);
   EXPECT_EQ(planned.model.name(), "small");
   EXPECT_FLOAT_EQ(planned.model.update_rule().base_lr(), 0.1f);
+}
+
+TEST(PlanningReportTest, SaysWhatWasFoundWhereItTakesSeconds) {
+  std::ostringstream out;
+  PlanningReport report(out, Seconds(100));
+  const auto said = [&](int lanes, std::optional<double> seconds, double now) {
+    Plan plan;
+    plan.set_lanes(lanes);
+    out.str("");
+    report.On(plan, seconds, Seconds(now));
+    return out.str();
+  };
+  EXPECT_EQ(said(1, 0.5, 101), "") << "a quick search says nothing";
+  EXPECT_EQ(
+      said(1, std::nullopt, 104),
+      "planning: for 1 data lane a plan is found, which is too large to be tried; 4.0 s so far\n");
+  EXPECT_EQ(said(2, 0.4, 105), "") << "not more often than every two seconds";
+  EXPECT_EQ(
+      said(2, 0.39, 170),
+      "planning: with 2 data lanes an iteration takes 390.0 ms, tried in virtual time; 1 min 10 "
+      "s so far\n");
 }
 
 }  // namespace
