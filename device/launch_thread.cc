@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/process/blocked_signals.h"
+
 namespace poseidon {
 
 LaunchThread::LaunchThread() : thread_([this] { Loop(); }) {}
@@ -31,6 +33,7 @@ void LaunchThread::Await() {
 }
 
 void LaunchThread::Loop() {
+  const BlockedSignals blocked;  // as products of matrices ask for (worker/torch/torch_engine.cc)
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return ends_ || !work_.empty(); });

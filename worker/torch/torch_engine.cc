@@ -1,7 +1,9 @@
 #include "worker/torch/torch_engine.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <cblas.h>
 #include <glog/logging.h>
 #include <malloc.h>
@@ -13,6 +15,7 @@
 #include <vector>
 
 #include "caffe_adapter/net/filler.h"
+#include "core/process/blocked_signals.h"
 #include "worker/torch/layers/torch_device.h"
 #include "worker/torch/torch_net.h"
 #include "worker/torch/torch_tester.h"
@@ -349,9 +352,13 @@ void CheckTorchDevice(std::optional<int> cuda_device) { ToTorchDevice(cuda_devic
 
 std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options) {
   CHECK_GE(options.threads, 1);
+  // Of all threads that are started here: oneDNN's products use the stack pointer for memory of the
+  // heap, over which a signal's handler would write.
+  const BlockedSignals blocked;
   KeepFreedMemory();
   at::set_num_threads(options.threads);
   openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's
+  at::zeros({options.threads * at::internal::GRAIN_SIZE});  // large enough to start OpenMP's
   if (!DeviceOf(options).is_cpu()) SetCudaArithmetic(options.deterministic);
   return std::make_unique<TorchEngine>(options);
 }

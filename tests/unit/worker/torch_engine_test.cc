@@ -1,13 +1,23 @@
 // The engine on whole nets: LeNet as configs/models has it, and small nets for single properties.
 #include "worker/torch/torch_engine.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <limits>
+#include <map>
+#include <string>
+#include <thread>
 
 #include "core/error.h"
+#include "device/launch_thread.h"
 #include "tests/unit/worker/torch_engine_testing.h"
 
 namespace poseidon {
@@ -25,6 +35,56 @@ TEST(CheckTorchDevice, SaysWhatToDoInstead) {
               ThrowsMessage<ConfigError>(
                   AllOf(HasSubstr("CUDA device 1000, but "),
                         AnyOf(HasSubstr("train on the CPU"), HasSubstr("use one of them")))));
+}
+
+// By thread of this process: which signals it gets.
+std::map<std::string, bool> WhoGetsSigint() {
+  std::map<std::string, bool> threads;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(entry.path() / "status");
+    std::string line;
+    while (std::getline(status, line) && line.rfind("SigBlk:", 0) != 0) continue;
+    const uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
+    threads[entry.path().filename()] = (blocked >> (SIGINT - 1) & 1) == 0;
+  }
+  return threads;
+}
+
+// Only the main thread has a stack for handlers (TorchProductTest.SurvivesSignals).
+TEST_F(TorchEngineTest, ThreadsThatComputeBesideTheMainThreadGetNoSignals) {
+  const int before = at::get_num_threads();
+  WriteDigits("train", 64, 28, 1);
+  TorchEngineOptions options = LeNet();
+  options.threads = 3;
+  const auto expect_none =
+      [&options](const std::function<void(const std::function<void()>&)>& run) {
+        std::map<std::string, bool> known = WhoGetsSigint();
+        std::map<std::string, bool> all;
+        run([&] {
+          const auto engine = MakeTorchEngine(options);
+          at::mm(at::ones({300, 300}), at::ones({300, 300}));
+          all = WhoGetsSigint();
+          known[std::to_string(gettid())] = true;  // the one that has made the engine
+        });
+        int beside = 0;
+        for (const auto& [thread, gets_it] : all) {
+          if (known.contains(thread)) continue;
+          ++beside;
+          EXPECT_FALSE(gets_it) << thread;
+        }
+        EXPECT_GE(beside, 2);
+      };
+  // OpenMP has threads for each thread that asks for some.
+  expect_none([](const std::function<void()>& work) { std::thread(work).join(); });
+  expect_none([](const std::function<void()>& work) {
+    LaunchThread launches;
+    launches.Run([&] {
+      work();
+      EXPECT_FALSE(WhoGetsSigint().at(std::to_string(gettid())));
+    });
+    launches.Await();
+  });
+  at::set_num_threads(before);
 }
 
 TEST_F(TorchEngineTest, FourWorkersTogetherHaveTheGradientOfOne) {
