@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "proto/bucket.h"
+#include "proto/compatibility.h"
 
 namespace poseidon {
 
@@ -17,7 +18,9 @@ enum BucketExchange::Kind : int {
   kFactor,
   kRebuilt,
   kOnDevices,
-  kReduce
+  kReduce,
+  kPublished,
+  kInitial
 };
 
 BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
@@ -41,6 +44,7 @@ BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
 
 BucketExchange::Worker BucketExchange::MakeWorker(int worker) const {
   Worker made;
+  made.initial.resize(buckets_.size());
   made.arrived.resize(buckets_.size() * window_);
   made.reduces.resize(buckets_.size());
   for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -74,7 +78,53 @@ void BucketExchange::OnFrame(const Frame& frame) {
       return on_fresh_(frame.node, frame.bucket, frame.iteration);
     case kReduce:
       return TakeReduce(frame);
+    case kPublished:
+      for (int w = 0; w < plan_.workers(); ++w) SendInitial(kInitial, frame.to, w, frame);
+      return;
+    case kInitial:
+      return TakeInitial(frame);
   }
+}
+
+void BucketExchange::PublishInitial() {
+  for (int b = 0; b < static_cast<int>(buckets_.size()); ++b) {
+    const BucketPlan& bucket = *buckets_[b].plan;
+    for (int c = 0; c < bucket.chunks_size(); ++c) {
+      Frame initial;
+      initial.bucket = b;
+      initial.chunk = c;
+      if (UsesServers(bucket.scheme())) {
+        SendInitial(kPublished, 0, buckets_[b].chunks[c].server_machine, initial);
+      } else {
+        SendInitialToChildren(0, initial);
+      }
+    }
+    if (!UsesServers(bucket.scheme())) on_fresh_(0, b, -1);
+  }
+}
+
+void BucketExchange::SendInitial(Kind kind, int from, int to, const Frame& initial) {
+  const int b = initial.bucket;
+  const Chunk& chunk = buckets_[b].plan->chunks(initial.chunk);
+  const int64_t bytes = int64_t{sizeof(float)} * chunk.size() + cluster_.header_bytes;
+  Frame frame = Message(kind, from, to, b, initial.chunk, 0, bytes);
+  frame.lane = chunk.lane();
+  frame.to_server = kind == kPublished;
+  frame.from_server = kind == kInitial && UsesServers(buckets_[b].plan->scheme());
+  network_.Send(frame);
+}
+
+void BucketExchange::SendInitialToChildren(int worker, const Frame& initial) {
+  for (int child = 2 * worker + 1; child <= 2 * worker + 2; ++child) {
+    if (child < simulated()) SendInitial(kInitial, worker, child, initial);
+  }
+}
+
+void BucketExchange::TakeInitial(const Frame& frame) {
+  const BucketPlan& bucket = *buckets_[frame.bucket].plan;
+  if (!UsesServers(bucket.scheme())) SendInitialToChildren(frame.to, frame);
+  int& arrived = workers_[frame.to].initial[frame.bucket];
+  if (++arrived == bucket.chunks_size()) on_fresh_(frame.to, frame.bucket, -1);
 }
 
 void BucketExchange::CopyToHost(int worker, int bucket, int layer) {

@@ -29,6 +29,10 @@ class BucketExchange {
   BucketExchange(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster,
                  ReduceShapes& shapes, NicModel& network, OnFresh on_fresh);
 
+  // What worker 0 has before the first iteration goes to all, as values that "iteration -1" has
+  // made: to the servers and from there to all workers, or down a binary tree of workers
+  // (client/sync/initial_broadcast.h), or of their representatives.
+  void PublishInitial();
   // A layer's gradient is computed; where workers have devices its copy to the host begins, behind
   // those before it.
   void CopyToHost(int worker, int bucket, int layer);
@@ -54,6 +58,7 @@ class BucketExchange {
     // When the streams to and from the host are done with what they have.
     int64_t to_host_free = 0;
     int64_t to_devices_free = 0;
+    std::vector<int> initial;                          // by bucket: chunks that have come
     std::vector<int> arrived;                          // by bucket, and iteration in the window
     std::vector<std::vector<ReduceProgress>> reduces;  // by bucket and chunk
   };
@@ -81,6 +86,10 @@ class BucketExchange {
   // Goes on with a chunk's all-reduce until it has to wait.
   void Advance(int w, int b, int c);
   void TakeReduce(const Frame& frame);
+  // The chunk that `initial` names.
+  void SendInitial(Kind kind, int from, int to, const Frame& initial);
+  void SendInitialToChildren(int worker, const Frame& initial);
+  void TakeInitial(const Frame& frame);
 
   const Plan& plan_;
   const ClusterModel& cluster_;

@@ -14,8 +14,6 @@
 namespace poseidon {
 namespace {
 
-// How far apart the workers begin that get the first values, as a share of the time that takes.
-constexpr double kSpread = 0.05;
 // How much more than a limit is clearly more: iterations swing by less.
 constexpr double kClearly = 1.1;
 
@@ -53,7 +51,7 @@ struct WorkerState {
   int64_t began = 0;  // of the iteration before
   int64_t begun = 0;  // of the current one
   // By bucket; times of the latest exchange.
-  std::vector<int> fresh;  // the iteration for whose forward pass it is
+  std::vector<int> fresh;  // the iteration for whose forward pass it is; -1: it has no values
   std::vector<int64_t> ready_at;
   std::vector<int64_t> fresh_at;
   std::vector<int64_t> needed_at;
@@ -66,7 +64,6 @@ class Simulation {
   Simulation(const Plan& plan, const ModelSpec& model, const ClusterModel& cluster,
              const std::vector<LayerTime>& layers, ReduceShapes& shapes, double give_up)
       : plan_(plan),
-        goodput_(cluster.goodput),
         give_up_(give_up),
         network_(NetworkOf(plan, cluster)),
         exchange_(plan, model, cluster, shapes, network_,
@@ -84,7 +81,7 @@ class Simulation {
       if (Representatives(plan, cluster) == 0) {
         worker.pace = cluster.ComputeFactorOf(w) / cluster.SlowestComputeFactor();
       }
-      worker.fresh.resize(plan.buckets_size());
+      worker.fresh.resize(plan.buckets_size(), -1);
       worker.ready_at.resize(plan.buckets_size());
       worker.fresh_at.resize(plan.buckets_size());
       worker.needed_at.resize(plan.buckets_size());
@@ -99,8 +96,12 @@ class Simulation {
       Frame start;
       start.kind = kStart;
       start.node = w;
-      network_.SetTimer(StartOf(w), start);
+      network_.SetTimer(0, start);
     }
+    // Workers never begin together: the first one has the values that the others must be sent.
+    // Those that are ahead stay ahead where they exchange in pairs or wait for servers: many a plan
+    // has two steady states, of which one takes up to a third longer, and the beginning decides.
+    exchange_.PublishInitial();
     while (!done_ && network_.now() <= most_) {
       const std::optional<Frame> frame = network_.Next();
       if (!frame) break;
@@ -111,18 +112,6 @@ class Simulation {
   }
 
  private:
-  // Workers never begin together: the first one has the values that the others must be sent. It
-  // matters, for exchanges between pairs (halving-doubling) keep them apart ever after, which costs
-  // up to a fifth of the iteration.
-  int64_t StartOf(int w) const {
-    if (w == 0) return 0;
-    double bytes = 0;
-    for (const BucketPlan& bucket : plan_.buckets()) {
-      bytes += static_cast<double>(FloatCount(bucket)) * sizeof(float);
-    }
-    return Nanoseconds(bytes / goodput_ * (1 + kSpread * w / WorkerCount()));
-  }
-
   int WorkerCount() const { return static_cast<int>(workers_.size()); }
 
   void Handle(const Frame& frame) {
@@ -138,8 +127,8 @@ class Simulation {
   }
 
   bool MayStart(const WorkerState& worker) const {
-    if (plan_.staleness() < 0) return true;
-    const int wanted = worker.iteration - plan_.staleness();
+    const int wanted =
+        plan_.staleness() < 0 ? 0 : std::max(worker.iteration - plan_.staleness(), 0);
     const auto fresh = [&](int b) { return worker.fresh[b] >= wanted; };
     if (!plan_.wait_for_all()) return fresh(bucket_of_[worker.layer]);
     for (int b = 0; b < plan_.buckets_size(); ++b) {
@@ -225,7 +214,6 @@ class Simulation {
   }
 
   const Plan& plan_;
-  double goodput_;
   double give_up_;
   int64_t most_ = std::numeric_limits<int64_t>::max();  // when to give up, nanoseconds
   NicModel network_;
