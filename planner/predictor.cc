@@ -48,6 +48,7 @@ PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   // for nobody stay ahead of it.
   if (plan.staleness() >= 0) {
     times.seconds = std::max(times.seconds, std::max(1, plan.local_steps()) * compute_);
+    if (plan.local_steps() <= 1) times.seconds = std::max(times.seconds, LeastSeconds(plan));
   }
   // Unless it stopped early.
   if (!times.buckets.empty()) known_.emplace(key, times);

@@ -11,8 +11,6 @@ BlockedSignals::BlockedSignals() {
   CHECK_EQ(pthread_sigmask(SIG_BLOCK, &ending, &before_), 0);
 }
 
-BlockedSignals::~BlockedSignals() {
-  CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before_, nullptr), 0);
-}
+BlockedSignals::~BlockedSignals() { CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before_, nullptr), 0); }
 
 }  // namespace poseidon

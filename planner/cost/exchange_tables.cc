@@ -137,7 +137,7 @@ int64_t MessagesOfAll(const Plan& plan) { return Messages(plan, plan.workers());
 
 int Representatives(const Plan& plan, const ClusterModel& cluster) {
   // So that a search has enough of them.
-  constexpr int64_t kMostOfUnlike = 10000;
+  constexpr int64_t kMostOfUnlike = 50000;
   if (!cluster.deviations.empty() && MessagesOfAll(plan) <= kMostOfUnlike) return 0;
   const auto all = [&](const auto& holds) {
     return std::all_of(plan.buckets().begin(), plan.buckets().end(), holds);
