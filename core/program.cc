@@ -14,6 +14,7 @@
 #include <optional>
 #include <system_error>
 
+#include "core/process/blocked_signals.h"
 #include "core/process/resource_limits.h"
 #include "core/process/standard_output.h"
 #include "core/process/unfinished_file.h"
@@ -21,8 +22,6 @@
 
 namespace poseidon {
 namespace {
-
-constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 // What a signal handler does can only be kept where it finds it without an argument.
 std::atomic<bool> signal_came[NSIG] = {};

@@ -104,7 +104,9 @@ Grid BestGrid(Predictor& predictor, const Plan& plan, const std::vector<Grid>& c
     if (MessagesPerIteration(other, predictor.cluster()) > kMostMessages) return false;
     if (predictor.LeastSeconds(other) >= least) return false;
     const double seconds = predictor.Predict(other, least).seconds;
-    return seconds < std::exchange(least, std::min(least, seconds));
+    if (seconds >= least) return false;
+    least = seconds;
+    return true;
   };
   is_best(plan);
   Grid best;

@@ -47,8 +47,8 @@ PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   // Workers that still catch up with the slowest one take less in some iterations. Those that wait
   // for nobody stay ahead of it.
   if (plan.staleness() >= 0) {
-    times.seconds = std::max(times.seconds, std::max(1, plan.local_steps()) * compute_);
-    if (plan.local_steps() <= 1) times.seconds = std::max(times.seconds, LeastSeconds(plan));
+    const int steps = plan.local_steps();
+    times.seconds = std::max(times.seconds, steps > 1 ? steps * compute_ : LeastSeconds(plan));
   }
   // Unless it stopped early.
   if (!times.buckets.empty()) known_.emplace(key, times);

@@ -7,7 +7,7 @@ namespace poseidon {
 BlockedSignals::BlockedSignals() {
   sigset_t ending;
   sigemptyset(&ending);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ending, signal);
+  for (const int signal : kEndingSignals) sigaddset(&ending, signal);
   CHECK_EQ(pthread_sigmask(SIG_BLOCK, &ending, &before_), 0);
 }
 

@@ -5,7 +5,10 @@
 
 namespace poseidon {
 
-// As long as it lives the calling thread gets none of SIGINT, SIGTERM and SIGHUP, and the threads
+// Those that end programs.
+inline constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+// As long as it lives the calling thread gets none of kEndingSignals, and the threads
 // that it starts meanwhile never do. The system then calls the handler on another thread, such as
 // the main thread, which has a stack for it (core/program.h).
 //
