@@ -91,6 +91,12 @@ def parse(words):
     parser.add_argument("--batch", type=int, default=8, help="images of each process; 8")
     parser.add_argument("--image", type=int, default=224, help="an image's side in pixels; 224")
     parser.add_argument("--width", type=int, default=64, help="channels of the first layer; 64")
+    parser.add_argument(
+        "--device",
+        type=torch.device,
+        default="cuda" if torch.cuda.is_available() else "cpu",
+        help="cpu, cuda (each of a machine's processes has the next GPU, in turn), or cuda:N",
+    )
     options = parser.parse_args(words)
     if options.plain and int(os.environ.get("WORLD_SIZE", "1")) > 1:  # as torchrun says
         parser.error("--plain is for one process; start it by python3, not by torchrun")
@@ -99,6 +105,13 @@ def parse(words):
     if min(options.iterations, options.image, options.width) < 1 or options.warm_up < 0:
         parser.error("--iterations, --image and --width must be at least 1, --warm-up at least 0")
     return options
+
+
+def device_of(wanted):
+    """This process' own, of those of its machine."""
+    if wanted.type != "cuda" or wanted.index is not None:
+        return wanted
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
 def main(words=None):
@@ -116,11 +129,12 @@ def main(words=None):
         rank, size = psd.rank(), psd.size()
 
     torch.manual_seed(1)
-    model = ResNet50(options.width)
+    device = device_of(options.device)
+    model = ResNet50(options.width).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
     torch.manual_seed(2 + rank)  # each process has its own images
-    images = torch.randn(options.batch, 3, options.image, options.image)
-    targets = torch.randint(0, CLASSES, (options.batch,))
+    images = torch.randn(options.batch, 3, options.image, options.image).to(device)
+    targets = torch.randint(0, CLASSES, (options.batch,)).to(device)
 
     # 2. From here on backward() ends with the mean of all processes' gradients.
     train = model

@@ -34,8 +34,8 @@ class GpuTrainee {
     engine_ = MakeTorchEngine(options);
     for (const LayerSpec& layer : engine_->model().layers()) {
       const auto count = static_cast<int64_t>(FloatCount(layer));
-      parameters_.push_back(at::full({count}, 77, ToTorchDevice(kGpu)));
-      gradients_.push_back(at::full({count}, 77, ToTorchDevice(kGpu)));
+      parameters_.push_back(at::full({count}, 77.0F, ToTorchDevice(kGpu)));
+      gradients_.push_back(at::full({count}, 77.0F, ToTorchDevice(kGpu)));
       engine_->BindParameters(static_cast<int>(parameters_.size()) - 1, Span(parameters_.back()));
     }
     engine_->FillParameters();

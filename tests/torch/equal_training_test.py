@@ -3,12 +3,20 @@
 
 import unittest
 
+import torch
 from ranks import PATIENCE, Ranks
 
 
 class EqualTraining(unittest.TestCase):
     def test_as_ddp_and_one_process(self):
-        with Ranks("equal_training.py", 4) as ranks:
+        self.assert_equal("cpu")
+
+    @unittest.skipUnless(torch.cuda.is_available(), "PyTorch sees no GPU")
+    def test_as_ddp_and_one_process_on_a_gpu(self):
+        self.assert_equal("cuda")
+
+    def assert_equal(self, device):
+        with Ranks("equal_training.py", 4, [device]) as ranks:
             results = ranks.wait(PATIENCE)
             for rank, result in enumerate(results):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")

@@ -110,7 +110,7 @@ def move_by_one_ulp(model):
     """All values go to the next larger float; returns the model."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(torch.nextafter(parameter, torch.tensor(torch.inf)))
+            parameter.copy_(torch.nextafter(parameter, torch.full_like(parameter, torch.inf)))
     return model
 
 

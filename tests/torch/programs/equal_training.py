@@ -1,5 +1,8 @@
 """Trains nets by poseidon_torch, by DistributedDataParallel over gloo and, where the mean over the
-workers' batches is that of the whole batch, by plain PyTorch; rank 0 compares."""
+workers' batches is that of the whole batch, by plain PyTorch; rank 0 compares.
+
+    equal_training.py OUT [DEVICE]    on the processor, or on DEVICE, which all ranks share
+"""
 
 import contextlib
 import dataclasses
@@ -32,6 +35,7 @@ ITERATIONS = 24
 MEASURED = 20
 PATIENCE = 60  # seconds
 SAMPLES = 64  # of the whole batch
+DEVICE = torch.device(sys.argv[2] if len(sys.argv) > 2 else "cpu")
 
 
 def sgd(parameters):
@@ -84,7 +88,7 @@ CASES = [
 
 def batches(case: Case, iteration: int, rank: int, ranks: int):
     """The rank's passes of the iteration."""
-    inputs, targets = data_of(case.model, 4 * SAMPLES)
+    inputs, targets = (data.to(DEVICE) for data in data_of(case.model, 4 * SAMPLES))
     first = iteration % 4 * SAMPLES
     rows = torch.arange(first + rank, first + SAMPLES, ranks)
     for part in rows.chunk(case.passes):
@@ -105,7 +109,7 @@ def train(case, model, optimizer, rank, ranks, no_sync, midway=None) -> List[flo
         for number, (inputs, targets) in enumerate(parts):
             last = number + 1 == len(parts)
             with contextlib.nullcontext() if last else no_sync():
-                with torch.autocast("cpu", torch.bfloat16, enabled=case.bfloat16):
+                with torch.autocast(DEVICE.type, torch.bfloat16, enabled=case.bfloat16):
                     outputs = model(inputs)
                 part = loss_of(outputs, targets) / len(parts)
                 part.backward()
@@ -126,7 +130,7 @@ def mean_over_ranks(losses: List[float]) -> torch.Tensor:
 
 def fresh(case: Case, seed: int = 3):
     torch.manual_seed(seed)
-    model = case.model()
+    model = case.model().to(DEVICE)
     return model, case.optimizer(model.parameters())
 
 
@@ -139,7 +143,9 @@ def by_poseidon(case: Case, out: pathlib.Path, number: int):
     optimizer = psd.distribute(
         model, optimizer, example=example, overlap=case.overlap, **dict(case.options)
     )
-    expected = "SFB" if case.factors else "" if case.options else "with measured layer times"
+    # Layers are timed on the processor only.
+    measured = "with measured layer times" if DEVICE.type == "cpu" else ""
+    expected = "SFB" if case.factors else "" if case.options else measured
     log = out / f"job-{number}/scheduler.log"
 
     def midway():
@@ -199,7 +205,7 @@ def hash_of(state: dict, without: tuple) -> str:
     digest = hashlib.sha256()
     for name, value in state.items():
         if not name.endswith(without):
-            digest.update(value.numpy().tobytes())
+            digest.update(value.cpu().numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -229,6 +235,8 @@ def check(case: Case, out: pathlib.Path, number: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    # Convolutions in all bits of a float, which is what one unit in the last place is about.
+    torch.backends.cudnn.allow_tf32 = False
     out = pathlib.Path(sys.argv[1])
     dist.init_process_group("gloo")
     for number, case in enumerate(CASES):
