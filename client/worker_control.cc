@@ -136,7 +136,7 @@ std::shared_ptr<SyncContext> WorkerControl::MakeContext(
               : std::make_shared<const ModelMemory>(
                     *plan, ModelMemory::Options{.phantom = options_.phantom,
                                                 .recovers = options_.recovers,
-                                                .devices = {.pinned_for = options_.device,
+                                                .devices = {.allocate = options_.allocate,
                                                             .update_factors = DevicesUpdate(),
                                                             .pack = options_.devices_pack}});
   auto context = std::make_shared<SyncContext>(plan, std::move(memory));

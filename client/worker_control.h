@@ -11,7 +11,7 @@
 #include "client/sync/model_memory.h"
 #include "client/sync/syncer.h"
 #include "core/trace.h"
-#include "device/device.h"
+#include "device/pinned_pool.h"
 #include "transport/actor.h"
 #include "transport/membership/member.h"
 
@@ -23,7 +23,7 @@ struct WorkerOptions {
   bool phantom = false;      // no floats: simulation
   bool count_peers = true;   // SyncContext::CountPeers
   Trace* trace = nullptr;    // outlives the actor; may be null
-  Device* device = nullptr;  // likewise; the model's memory is pinned for its copies
+  AllocateBlock allocate;    // WorkerSessionOptions::allocate
   // WorkerSessionOptions::devices_update.
   bool devices_update = false;
   bool devices_pack = false;  // likewise

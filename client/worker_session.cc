@@ -149,7 +149,7 @@ WorkerSession::WorkerSession(const WorkerSessionOptions& options,
   worker.recovers = worker.member.scheduler_deadline.has_value();
   worker.stall_deadline = StallDeadline(job);
   worker.trace = trace_.get();
-  worker.device = options_.device;
+  worker.allocate = options_.allocate;
   worker.devices_pack = options_.devices_pack;
   worker.devices_update = options_.devices_update;
   worker.measured_distances = MeasuredDistances(job);

@@ -54,7 +54,7 @@
 #include "core/arithmetic/gradient_buffers.h"
 #include "core/error.h"
 #include "core/trace.h"
-#include "device/device.h"
+#include "device/pinned_pool.h"
 #include "poseidon/rewound.h"
 #include "proto/job.pb.h"
 #include "proto/wire.pb.h"
@@ -84,8 +84,9 @@ struct WorkerSessionOptions {
   std::function<bool()> interrupted;
   // Asked likewise, and in each iteration; if true, the worker asks to leave the job. May be empty.
   std::function<bool()> wants_to_leave;
-  // Whose copies all buffers are pinned for; outlives the session. May be null.
-  Device* device = nullptr;
+  // Where the model's memory comes from, such as PinnedFor(the device that copies); called by a
+  // thread of the session's. Empty, or where it makes nothing: from the heap.
+  AllocateBlock allocate = {};
   // What the plan has workers update is updated by the program's devices, through DeviceStaging:
   // layers under SFB from all workers' factors (client/staging/factor_staging.h), others from the
   // gradient that has been reduced (client/staging/dense_staging.h). All devices of all workers do

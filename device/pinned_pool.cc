@@ -1,20 +1,27 @@
 #include "device/pinned_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/alignment.h"
 
 namespace poseidon {
 
-PinnedPool::PinnedPool(Device& device, size_t block_bytes)
-    : device_(device), block_bytes_(block_bytes) {}
+AllocateBlock PinnedFor(Device& device) {
+  return [&device](size_t bytes) { return device.AllocatePinned(bytes); };
+}
+
+PinnedPool::PinnedPool(AllocateBlock allocate, size_t block_bytes)
+    : allocate_(std::move(allocate)), block_bytes_(block_bytes) {}
 
 std::span<float> PinnedPool::Allocate(int64_t floats) {
   const size_t size = static_cast<size_t>(floats) * sizeof(float);
   const size_t rounded = (size + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
   if (rounded > rest_.size()) {
     const size_t bytes = std::max(rounded, block_bytes_);
-    blocks_.push_back(device_.AllocatePinned(bytes));
+    DeviceMemory made = allocate_(bytes);
+    if (made == nullptr) return {};
+    blocks_.push_back(std::move(made));
     bytes_ += bytes;
     // The larger of the two rests is of more use.
     const std::span<std::byte> block(blocks_.back().get(), bytes);

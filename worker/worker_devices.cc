@@ -38,7 +38,7 @@ bool OneHasFailed(const WorkerDevices& devices) {
 
 void WorkerDevices::Describe(WorkerSessionOptions& options) const {
   if (devices.empty()) return;
-  options.device = &devices[0]->device();
+  options.allocate = PinnedFor(devices[0]->device());
   options.devices_update = devices[0]->factor_update() != nullptr;
   options.devices_pack = devices[0]->packer() != nullptr;
 }

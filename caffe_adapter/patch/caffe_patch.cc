@@ -104,7 +104,7 @@ WorkerSessionOptions ToSessionOptions(const CaffePatchOptions& options, Device* 
   session.wanted_rank = options.wanted_rank;
   session.host = options.host;
   session.trace_directory = options.trace_directory;
-  session.device = device;
+  if (device != nullptr) session.allocate = PinnedFor(*device);
   session.devices_update = device != nullptr;
   return session;
 }

@@ -1,7 +1,11 @@
 // The C interface's Session.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +67,23 @@ Model ToModel(const poseidon_model* from) {
   return model;
 }
 
+// Blocks that the caller makes and frees; the heap's if it makes none.
+std::function<std::shared_ptr<std::byte>(size_t)> AllocateBy(
+    const poseidon_session_options& options) {
+  if ((options.allocate == nullptr) != (options.release == nullptr)) {
+    throw ConfigError("of allocate and release one is a null pointer and the other is not");
+  }
+  if (options.allocate == nullptr) return {};
+  return [allocate = options.allocate, release = options.release,
+          context = options.memory_context](size_t bytes) -> std::shared_ptr<std::byte> {
+    void* const block = allocate(context, bytes);
+    if (block == nullptr) return nullptr;
+    return {static_cast<std::byte*>(block), [release, context](std::byte* memory) {
+              release(context, memory);
+            }};
+  };
+}
+
 void Set(std::span<float> floats, float*& pointer, int64_t& size) {
   pointer = floats.empty() ? nullptr : floats.data();
   size = static_cast<int64_t>(floats.size());
@@ -90,7 +111,8 @@ int poseidon_session_create(const poseidon_session_options* options, poseidon_se
         .interrupted = poseidon::InterruptedBy(options->interrupted, options->context),
         .goes_back = options->goes_back != 0,
         .incarnation = options->incarnation,
-        .replaces = options->replaces});
+        .replaces = options->replaces,
+        .allocate = poseidon::AllocateBy(*options)});
   });
 }
 

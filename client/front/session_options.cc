@@ -77,6 +77,7 @@ WorkerSessionOptions ToWorkerSessionOptions(const SessionOptions& options) {
   session.goes_back = options.goes_back;
   session.incarnation = options.incarnation;
   session.replaces = options.replaces;
+  session.allocate = options.allocate;
   session.trains_locally = true;
   return session;
 }

@@ -28,7 +28,7 @@ ModelMemory::ModelMemory(const wire::PlanAndModel& plan, const Options& options)
   PlaceLayers(plan);
   if (phantom_) return;
   const Devices& devices = options.devices;
-  if (devices.pinned_for != nullptr) pinned_.emplace(*devices.pinned_for);
+  if (devices.allocate) pinned_.emplace(devices.allocate);
   const UpdateRule rule = ToUpdateRule(plan.model().update_rule());
   for (int b = 0; b < plan.plan().buckets_size(); ++b) {
     const BucketPlan& bucket = plan.plan().buckets(b);
@@ -125,8 +125,7 @@ std::span<float> ModelMemory::gradient(int layer, int64_t iteration) const {
 std::span<float> ModelMemory::Allocate(int64_t count) {
   if (pinned_) {
     const std::span<float> pinned = pinned_->Allocate(count);
-    bytes_ = static_cast<int64_t>(pinned_->bytes());
-    return pinned;
+    if (!pinned.empty()) return pinned;
   }
   const size_t size = count * sizeof(float);
   const size_t rounded = (size + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
@@ -134,7 +133,7 @@ std::span<float> ModelMemory::Allocate(int64_t count) {
       static_cast<float*>(std::aligned_alloc(kVectorAlignment, rounded)));
   if (block == nullptr) {
     throw Error(ExitCode::kFailure,
-                "not enough memory for the model's buffers: " + std::to_string(bytes_ >> 20) +
+                "not enough memory for the model's buffers: " + std::to_string(bytes() >> 20) +
                     " MiB are in use and " + std::to_string(size >> 20) + " MiB more are needed");
   }
   std::memset(block.get(), 0, rounded);

@@ -58,7 +58,7 @@ class ModelMemory {
  public:
   // What the worker's devices have to do with it, as WorkerSessionOptions says.
   struct Devices {
-    Device* pinned_for = nullptr;
+    AllocateBlock allocate = {};
     bool update_factors = false;
     bool pack = false;
   };
@@ -82,7 +82,9 @@ class ModelMemory {
   // Where the layer's gradient of `iteration` goes unless factors are sent; empty for phantoms.
   std::span<float> gradient(int layer, int64_t iteration) const;
   // Bytes allocated.
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const {
+    return bytes_ + (pinned_ ? static_cast<int64_t>(pinned_->bytes()) : 0);
+  }
 
  private:
   void PlaceLayers(const wire::PlanAndModel& plan);
@@ -103,8 +105,8 @@ class ModelMemory {
   std::vector<BucketMemory> buckets_;  // of phantoms, which are all empty, one
   std::vector<LayerPlace> places_;
   std::vector<std::unique_ptr<float, Free>> blocks_;
-  std::optional<PinnedPool> pinned_;  // instead of blocks
-  int64_t bytes_ = 0;
+  std::optional<PinnedPool> pinned_;  // instead of blocks, where it has memory
+  int64_t bytes_ = 0;                 // of the blocks
 };
 
 }  // namespace poseidon

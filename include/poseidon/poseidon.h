@@ -84,6 +84,11 @@ typedef struct poseidon_session_options {
   int goes_back;                     // 1: the program calls poseidon_session_go_back
   uint64_t incarnation;              // poseidon::SessionOptions::incarnation
   uint64_t replaces;                 // poseidon::SessionOptions::replaces
+  // poseidon::SessionOptions::allocate, and how what it made is freed; null for the heap. Called by
+  // threads of the library's. A block that is null is taken from the heap.
+  void* (*allocate)(void* memory_context, uint64_t bytes);
+  void (*release)(void* memory_context, void* block);
+  void* memory_context;
 } poseidon_session_options;
 
 typedef struct poseidon_blob {

@@ -48,6 +48,7 @@
 // Thread safety: one thread, at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -82,6 +83,11 @@ struct SessionOptions {
   // none. Of use to who starts processes again: nobody then waits until the dead one is missed.
   uint64_t incarnation = 0;
   uint64_t replaces = 0;
+  // Where the model's memory comes from, in a few blocks of many megabytes: zeros, aligned for any
+  // use, such as memory that a GPU copies from and to by itself. Called by a thread of the session's
+  // after Declare, and when the plan changes; a block is freed with its pointer's last copy. Empty,
+  // or for the blocks of which it returns null: the heap.
+  std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate = {};
 
   // Of a program that `poseidon run -- PROGRAM` has started: `job` is the environment's
   // POSEIDON_JOB, `rank` its POSEIDON_RANK, and traces go to the job's output directory, where that

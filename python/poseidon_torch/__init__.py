@@ -28,6 +28,7 @@ from ._example import Example, Trace
 from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
 from ._job import Admission, Job, JobOptions, Place, needs_servers
+from ._layer_clock import timed_device
 from ._layers import layers_of
 from ._profile import LocalSteps, Profile, profile
 from ._server_update import ServerUpdate, check_server_update
@@ -223,7 +224,7 @@ def distribute(
         check_optimizer(optimizer)
     if _process.job is not None:  # else the job config says it
         options["wait_for_all"] = overlap == "backward"
-        timed = not deterministic and all(layer.on_cpu() for layer in layers)
+        timed = not deterministic and timed_device(layers) is not None
         options["policy"] = policy or _default_policy(timed, example is not None, codec)
         if update == "server":
             options["policy"] = "ALL_PS"

@@ -21,8 +21,9 @@ import torch
 
 from . import _factors
 from ._changes import ChangeGuard
+from ._device_copies import DeviceCopies, Pair, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
-from ._layer_clock import LayerClock
+from ._layer_clock import LayerClock, timed_device
 from ._layers import Layer, view_of
 from ._library import ConfigError, LayerSpec, Session
 from ._recovery import RecoveringSession
@@ -53,6 +54,9 @@ class Exchange:
 
         Raises PoseidonError.
         """
+        self._copies = DeviceCopies.of(layers)
+        if self._copies is not None:
+            session.make_memory_by(pinned_block)
         if session.recovers:
             session = RecoveringSession(session, model.buffers)
         # By layer, and of their number: its first parameter's place among all.
@@ -91,8 +95,9 @@ class Exchange:
         self._changes = ChangeGuard(model)
         self._install_factors()
         self._clock: Optional[LayerClock] = None
-        if session.wants_layer_times() and all(layer.on_cpu() for layer in layers):
-            self._clock = LayerClock(model, len(layers))
+        device = timed_device(layers)
+        if session.wants_layer_times() and device is not None:
+            self._clock = LayerClock(model, len(layers), device)
         self._forward: Optional[ForwardOverlap] = None
         if servers is not None:
             servers.begin(session, self._take_values_late)
@@ -132,12 +137,18 @@ class Exchange:
         """After the last iteration: waits for the others, whose parameters the scheduler compares."""
         self.synchronize()
         self._remove_hooks()
+        self._forget_copies()
         self._shared.finish()
 
     def give_up(self, reason: str) -> None:
         """The others hear why."""
         self._remove_hooks()
+        self._forget_copies()
         self._shared.give_up(reason)
+
+    def _forget_copies(self) -> None:
+        if self._copies is not None:
+            self._copies.forget()
 
     def _install_factors(self) -> None:
         for index, layer in enumerate(self._layers):
@@ -225,10 +236,20 @@ class Exchange:
         memory = self._shared.memory(index)
         layer = self._layers[index]
         outputs, inputs = layer.slots[0].parameter.shape
-        _factors.fill(view_of(memory.u).view(-1, outputs), top, layer.name)
-        _factors.fill(view_of(memory.v).view(-1, inputs), bottom, layer.name)
-        self._shared.ready(index)
+        u = _factors.place(view_of(memory.u).view(-1, outputs), top, layer.name)
+        v = _factors.place(view_of(memory.v).view(-1, inputs), bottom, layer.name)
+        self._send(index, [(top, u), (bottom, v)])
+
+    def _send(self, index: int, pairs: List[Pair]) -> None:
+        """What is to be sent of a layer, with its places."""
         self._pushed[index] = True
+        ready = functools.partial(self._shared.ready, index)
+        if self._copies is not None:
+            self._copies.send(self._shared.sent_with(index), pairs, ready)
+            return
+        for tensor, place in pairs:
+            place.copy_(tensor)
+        ready()
 
     def _note_gradient(self, parameter: int, gradient: Optional[torch.Tensor]) -> None:
         noted = self._besides_factors
@@ -264,6 +285,7 @@ class Exchange:
 
     def _push(self, index: int) -> None:
         layer = self._layers[index]
+        pairs: List[Pair] = []
         for view, slot, place in zip(
             self._shared.gradient(index), layer.slots, itertools.count(self._first[index])
         ):
@@ -281,9 +303,8 @@ class Exchange:
                     f"layer {layer.name!r} has a sparse gradient; use a dense one (Embedding: sparse=False)"
                 )
             else:
-                view.copy_(gradient)
-        self._shared.ready(index)
-        self._pushed[index] = True
+                pairs.append((gradient, view))
+        self._send(index, pairs)
 
     def _push_nothing(self, index: int) -> None:
         """For a layer that the backward pass did not come by, or only by a part of it."""
@@ -309,6 +330,8 @@ class Exchange:
                 if not self._pushed[index]:
                     self._push_nothing(index)
             self._push_used()
+            if self._copies is not None:
+                self._copies.wait()
             self._report_layer_times()
             self._sent_factors = set(self._sends_factors)
             if self._shared.end_iteration(self._loss):
@@ -333,7 +356,7 @@ class Exchange:
     def _take_values_late(self, index: int) -> None:
         with torch.no_grad():
             for view, slot in zip(self._shared.wait_for_values(index), self._layers[index].slots):
-                slot.parameter.copy_(view)
+                slot.parameter.copy_(view, non_blocking=True)
 
     def _take_mean_late(self, index: int, lent: bool) -> None:
         """In the forward pass, whose own time this is not."""
@@ -353,22 +376,32 @@ class Exchange:
         return self._used[place] > 0
 
     def _take_mean(self, index: int, lent: bool = False) -> None:
-        views = self._shared.wait_for_mean(index)
+        own = self._copies is not None and not self._layers[index].on_cpu()
         for view, slot, place in zip(
-            views, self._layers[index].slots, itertools.count(self._first[index])
+            self._mean(index), self._layers[index].slots, itertools.count(self._first[index])
         ):
             if not self._is_used(place):
                 continue
             parameter = slot.parameter
-            if parameter.grad is None and lent and _alike(view, parameter):
+            if parameter.grad is not None and index in self._sent_factors:
+                # A gradient that is sent has in it what was there before; factors have not.
+                parameter.grad.add_(view.to(parameter.grad))
+            elif (own or lent and parameter.grad is None) and _alike(view, parameter):
                 parameter.grad = view
             elif parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter).copy_(view)
-            elif index in self._sent_factors:
-                # A gradient that is sent has in it what was there before; factors have not.
-                parameter.grad.add_(view.to(parameter.grad))
             else:
                 parameter.grad.copy_(view)
+
+    def _mean(self, index: int) -> List[torch.Tensor]:
+        """Where the parameters are; on a GPU, in memory that is nobody else's."""
+        if self._copies is None:
+            return self._shared.wait_for_mean(index)
+        # A GPU copies when it comes to it: before the next gradient, of the same stream, is there to be sent, and so
+        # before the host's memory has another.
+        return self._copies.fetch(
+            index, self._layers, self._shared.sent_with(index), self._shared.wait_for_mean
+        )
 
     def _remove_hooks(self) -> None:
         if self._servers is not None:
@@ -388,4 +421,6 @@ class Exchange:
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and one.device == other.device
+    return (
+        one.dtype == other.dtype and one.device == other.device and one.stride() == other.stride()
+    )

@@ -79,12 +79,12 @@ def remove(module: torch.nn.Linear) -> None:
         del module.forward
 
 
-def fill(memory: torch.Tensor, rows: torch.Tensor, name: str) -> None:
-    """Copies a factor's rows to the front of its memory, rows x columns; a smaller batch leaves zeros behind them."""
+def place(memory: torch.Tensor, rows: torch.Tensor, name: str) -> torch.Tensor:
+    """Of a factor's memory, rows x columns, the front, where these rows are to be written; behind them are zeros."""
     if rows.shape[0] > memory.shape[0]:
         raise ConfigError(
             f"layer {name!r} was multiplied with {rows.shape[0]} rows, distribute's example with {memory.shape[0]}; "
             "give the largest batch as the example"
         )
-    memory[: rows.shape[0]].copy_(rows)
     memory[rows.shape[0] :].zero_()
+    return memory[: rows.shape[0]]

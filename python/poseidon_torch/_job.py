@@ -137,7 +137,7 @@ class JobOptions:
     # The program goes on when all gradients are there, so that nothing is hidden behind the next forward pass.
     wait_for_all: bool = True
     deterministic: bool = False
-    lanes: int = 1
+    lanes: Optional[int] = None  # not given: planned where the network is known
     deadline_seconds: float = 600.0
     # Of DiLoCo.
     local_steps: int = 1
@@ -148,13 +148,14 @@ class JobOptions:
     def text(self, place: Place, host: str, port: int, run: int, security: str) -> str:
         """The config; the same on all ranks, or the scheduler refuses them. `security` is a field of its own."""
         network = f' network {{ bandwidth: "{self.bandwidth}" }}' if self.bandwidth else ""
+        lanes = f"lanes: {self.lanes} " if self.lanes is not None else ""
         stall = self.step_deadline_seconds or self.deadline_seconds
         return (
             'name: "torch"\n'
             f"cluster {{ workers: {place.workers} servers: {self.servers or place.nodes} "
             f'scheduler_host: "{host}" scheduler_port: {port} '
             f"join_deadline_seconds: {self.deadline_seconds}{network} }}\n"
-            f"communication {{ policy: {self.policy} codec: {self.codec} lanes: {self.lanes} "
+            f"communication {{ policy: {self.policy} codec: {self.codec} {lanes}"
             f"bucket_bytes: {self.bucket_bytes} stall_deadline_seconds: {stall} "
             f"deterministic: {_bool(self.deterministic)} wait_for_all: {_bool(self.wait_for_all)} "
             f"local_steps: {self.local_steps} fragments: {self.fragments} overlap_steps: {self.overlap_steps} }}\n"

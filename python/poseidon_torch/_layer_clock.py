@@ -1,11 +1,12 @@
 """How long each layer computes, for the planner (policy TIME), which otherwise has to guess it from the layers' sizes."""
 
 import time
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple, Union
 
 import torch
 
 from ._hooks import OwnHook
+from ._layers import Layer
 
 # In the first iterations memory is touched for the first time, connections are made, and libraries choose their kernels.
 _SKIPPED = 2
@@ -16,6 +17,16 @@ _MEASURED = 10
 _FORWARD_SHARE = 0.5
 
 
+# Of the process' clock, in seconds; or an event of a GPU's.
+_Moment = Union[float, torch.cuda.Event]
+
+
+def _seconds(began: _Moment, ended: _Moment) -> float:
+    if isinstance(began, float):
+        return ended - began
+    return 1e-3 * began.elapsed_time(ended)
+
+
 class LayerTimes(NamedTuple):
     """Milliseconds of one batch's passes through each layer."""
 
@@ -23,21 +34,32 @@ class LayerTimes(NamedTuple):
     backward: List[float]
 
 
+def timed_device(layers: List[Layer]) -> Optional[torch.device]:
+    """That all parameters are on, if it is one and what it computes can be timed."""
+    devices = {slot.parameter.device for layer in layers for slot in layer.slots}
+    device = devices.pop()
+    return device if not devices and device.type in ("cpu", "cuda") else None
+
+
 class LayerClock:
     """Measures a dozen iterations, for which it hooks the model. One thread at a time.
 
     A layer's backward pass is the time from the last layer's gradient to its own, what has no parameters included.
-    What hooks spend on the exchange is left out. Of a model on a GPU this would be the time in which kernels are
-    launched; there is no such clock for it.
+    What hooks spend on the exchange is left out. On a GPU it is the device's time, between events in the stream that
+    computes; they have happened when the iteration's gradients have been sent.
     """
 
-    def __init__(self, model: torch.nn.Module, layers: int):
+    def __init__(self, model: torch.nn.Module, layers: int, device: torch.device):
+        """`device`: that all of the model is on, "cpu" or "cuda"."""
+        self._device = device
         self._forward = 0.0
         self._backward = [0.0] * layers
         self._iterations = 0
-        self._forward_began: Optional[float] = None
-        self._pass_seconds: Optional[float] = None  # of the last forward pass
-        self._since: Optional[float] = None  # the backward pass under way goes on since then
+        self._forward_began: Optional[_Moment] = None
+        self._left_out = 0.0  # seconds of the forward pass under way
+        self._pass: Optional[Tuple[_Moment, _Moment, float]] = None  # the last forward one, and left out
+        self._since: Optional[_Moment] = None  # the backward pass under way goes on since then
+        self._parts: List[Tuple[int, _Moment, _Moment]] = []  # of this backward pass, by layer
         self._handles = [
             model.register_forward_pre_hook(OwnHook(self._on_forward)),
             model.register_forward_hook(OwnHook(self._after_forward)),
@@ -45,24 +67,28 @@ class LayerClock:
 
     def leave_out(self, seconds: float) -> None:
         """The forward pass under way has waited so long."""
-        if self._forward_began is not None:
-            self._forward_began += seconds
+        self._left_out += seconds
 
     def layer_done(self, layer: int) -> None:
         """The backward pass has come by a layer, whose gradient is there."""
         if self._since is not None:
-            self._backward[layer] += time.perf_counter() - self._since
+            self._parts.append((layer, self._since, self._now()))
 
     def go_on(self) -> None:
         """The backward pass goes on after what the exchange did in it."""
         if self._since is not None:
-            self._since = time.perf_counter()
+            self._since = self._now()
 
     def end_iteration(self) -> Optional[LayerTimes]:
         """The means, once, when enough is measured; then the model has no hooks of this any more."""
         self._since = None
-        self._forward += self._pass_seconds or 0.0
-        self._pass_seconds = None
+        if self._pass is not None:
+            began, ended, left_out = self._pass
+            self._forward += max(0.0, _seconds(began, ended) - left_out)
+        self._pass = None
+        for layer, began, ended in self._parts:
+            self._backward[layer] += _seconds(began, ended)
+        self._parts.clear()
         self._iterations += 1
         if self._iterations == _SKIPPED:
             self._forward = 0.0
@@ -81,12 +107,20 @@ class LayerClock:
         for handle in self._handles:
             handle.remove()
 
+    def _now(self) -> _Moment:
+        if self._device.type == "cpu":
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
     def _on_forward(self, _module: torch.nn.Module, _arguments: tuple) -> None:
         if torch.is_grad_enabled():
-            self._forward_began = time.perf_counter()
+            self._forward_began = self._now()
+            self._left_out = 0.0
 
     def _after_forward(self, _module: torch.nn.Module, _arguments: tuple, _result) -> None:
         if self._forward_began is not None:
-            self._since = time.perf_counter()
-            self._pass_seconds = self._since - self._forward_began
+            self._since = self._now()
+            self._pass = self._forward_began, self._since, self._left_out
             self._forward_began = None

@@ -50,6 +50,8 @@ _CLASSES = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
 _REWOUND = -1  # POSEIDON_REWOUND
 
 Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
+Allocate = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint64)
+Release = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 
 
 class _SessionOptions(ctypes.Structure):
@@ -64,6 +66,9 @@ class _SessionOptions(ctypes.Structure):
         ("goes_back", c_int),
         ("incarnation", c_uint64),
         ("replaces", c_uint64),
+        ("allocate", Allocate),
+        ("release", Release),
+        ("memory_context", c_void_p),
     ]
 
 
@@ -277,6 +282,31 @@ class LayerSpec(NamedTuple):
     groups: Sequence[int] = ()  # parameter groups, by shape, where servers update; not given: 0
 
 
+class _Blocks:
+    """Memory for the library that the program makes; kept until the library has no use for it any more."""
+
+    def __init__(self):
+        self.make: Optional[Callable] = None
+        self._kept: Dict[int, object] = {}  # by address
+        # As long as the library may call them.
+        self.allocate = Allocate(self._allocate)
+        self.release = Release(self._release)
+
+    def _allocate(self, _context: Optional[int], size: int) -> Optional[int]:
+        if self.make is None:
+            return None
+        try:
+            block = self.make(size)
+        except RuntimeError as error:  # of pinned memory a machine has less than of other memory
+            print(f"poseidon_torch: {size >> 20} MiB are not pinned: {error}", file=sys.stderr)
+            return None
+        self._kept[block.data_ptr()] = block
+        return block.data_ptr()
+
+    def _release(self, _context: Optional[int], address: int) -> None:
+        self._kept.pop(address, None)
+
+
 class Session:
     """A worker of a job (include/poseidon/session.h). One thread at a time."""
 
@@ -301,6 +331,7 @@ class Session:
         self._call = Calls(watch)
         self._memory = _LayerMemory()
         self._memory_pointer = ctypes.pointer(self._memory)
+        self._blocks = _Blocks()
         options = _SessionOptions(
             job=job.encode(),
             job_text=job_text.encode(),
@@ -311,10 +342,17 @@ class Session:
             goes_back=1,
             incarnation=incarnation,
             replaces=replaces,
+            allocate=self._blocks.allocate,
+            release=self._blocks.release,
         )
         self._call("session_create", options, ctypes.byref(self._call.handle))
         self.rank: int = LIB.poseidon_session_rank(self._call.handle)
         self.workers: int = LIB.poseidon_session_workers(self._call.handle)
+
+    def make_memory_by(self, make: Callable) -> None:
+        """Before declare. `make(size)`, which is called in threads of the library's, returns a tensor of so many zeros
+        of one byte, where layers then are; without it they are on the heap."""
+        self._blocks.make = make
 
     def declare(
         self,

@@ -1,7 +1,7 @@
 """A model's layers in a session: what all ways of training together do with them."""
 
 import contextlib
-from typing import List, Optional, Sequence, Union
+from typing import Dict, List, Optional, Sequence, Union
 
 import torch
 
@@ -34,6 +34,7 @@ class SharedModel:
         if isinstance(session, RecoveringSession):
             session.on_move = self._forget_memory
         self._extra = len(extra)
+        self._together: Dict[int, range] = {}  # by layer, as the plan says
         own = servers.specs() if servers is not None else [layer.spec() for layer in layers]
         specs = [*extra, *own]
         if servers is None:
@@ -75,8 +76,12 @@ class SharedModel:
 
     def sent_with(self, index: int) -> range:
         """The layers that come back together with layer `index`, which is one of them."""
-        together = self.session.layers_sent_with(index + self._extra)
-        return range(max(0, together.start - self._extra), together.stop - self._extra)
+        known = self._together.get(index)
+        if known is None:
+            together = self.session.layers_sent_with(index + self._extra)
+            known = range(max(0, together.start - self._extra), together.stop - self._extra)
+            self._together[index] = known
+        return known
 
     def report_layer_times(self, forward_ms: List[float], backward_ms: List[float]) -> None:
         """Of the layers, without the extra ones; once."""
@@ -118,5 +123,6 @@ class SharedModel:
                 slot.parameter.detach().copy_(view)
 
     def _forget_memory(self) -> None:
+        self._together.clear()
         for layer in self.layers:
             layer.forget_views()

@@ -34,7 +34,7 @@ void Await(Device& device, DeviceStream stream) {
 
 TEST(CudaDevice, CopiesWhatAPlainCopyDoes) {
   const std::unique_ptr<Device> device = MakeCudaDevice(0);
-  PinnedPool pool(*device, 1 << 20);
+  PinnedPool pool(PinnedFor(*device), 1 << 20);
   std::mt19937 random(1);
   for (const size_t size : kVectorSizes) {
     const std::vector<float> floats = FloatsOfManySizes(size, random);

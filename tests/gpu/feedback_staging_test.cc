@@ -31,7 +31,7 @@ TEST_P(FeedbackOnGpu, PacksTheHostsBytes) {
   const std::unique_ptr<Device> device = MakeCudaDevice(0);
   const std::unique_ptr<GradientPacker> packer = MakeCudaGradientPacker(0);
   const DeviceStream stream = device->copy_stream(CopyDirection::kToHost);
-  PinnedPool pool(*device, 1 << 20);
+  PinnedPool pool(PinnedFor(*device), 1 << 20);
 
   std::vector<std::unique_ptr<OnDevice<float>>> memory;
   std::vector<std::vector<std::span<float>>> blobs;

@@ -154,7 +154,7 @@ Parameters TrainOnDevice(WorkerSession& session, const TrainingWork& work) {
 Parameters TrainWithUpdatesOnDevice(WorkerSessionOptions options, const TrainingWork& work,
                                     std::vector<float>& state) {
   HostDevice device({});
-  options.device = &device;
+  options.allocate = PinnedFor(device);
   options.devices_update = true;
   options.devices_pack = true;
   WorkerSession session(options);
@@ -340,7 +340,7 @@ TEST(DeviceTraining, JobsThatRecoverUpdateOnHosts) {
     EXPECT_EQ(RunOverSockets(options.job, nullptr,
                              [&](WorkerSessionOptions session_options) {
                                HostDevice device({});
-                               session_options.device = &device;
+                               session_options.allocate = PinnedFor(device);
                                session_options.devices_update = true;
                                session_options.goes_back = true;
                                WorkerSession session(session_options);

@@ -229,7 +229,7 @@ Parameters Train(const SimulatedClusterOptions& options, int passes, Place place
       device = std::make_unique<HostDevice>(HostDevice::Options{
           .name = "host device", .before_copy = [&](auto, auto) { delays.Wait(); }});
     }
-    session_options.device = device.get();
+    if (device != nullptr) session_options.allocate = PinnedFor(*device);
     session_options.devices_update = place == Place::kDeviceRebuilds;
     session_options.job.mutable_training()->set_trace(true);
     WorkerSession session(session_options);

@@ -41,7 +41,7 @@ int FindPorts() {
 Parameters RunWorker(WorkerSessionOptions options, const TrainingWork& work, const WorkerLoop& loop,
                      const DeviceMaker& make_device) {
   const std::unique_ptr<Device> device = make_device ? make_device() : nullptr;
-  options.device = device.get();
+  if (device != nullptr) options.allocate = PinnedFor(*device);
   WorkerSession session(options);
   session.Declare(work.model);
   const int layers = work.model.layers_size();

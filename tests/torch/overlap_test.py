@@ -209,7 +209,7 @@ class Clock(unittest.TestCase):
         seconds = [0.002, 0.006, 0.004]
         model = nn.Sequential(*map(_Slow, seconds))
         layers = layers_of(model)
-        clock = LayerClock(model, len(layers))
+        clock = LayerClock(model, len(layers), torch.device("cpu"))
         for index, layer in enumerate(layers):
             for slot in layer.slots:
                 slot.parameter.register_post_accumulate_grad_hook(

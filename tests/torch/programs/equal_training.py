@@ -11,11 +11,14 @@ import pathlib
 import sys
 import time
 from typing import Callable, List
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 
 import poseidon_torch as psd
+from poseidon_torch._device_copies import DeviceCopies
+from poseidon_torch._exchange import Exchange
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from models import (
@@ -59,13 +62,14 @@ class Case:
     bfloat16: bool = False
     options: tuple = ()
     factors: bool = False
+    as_device: bool = False  # gradients go the ways of a GPU's, to memory that the program makes
 
 
 # With times that were measured factors may not pay.
 BYTES = (("policy", "BYTES"),)
 
 CASES = [
-    Case("perceptron, SGD", Perceptron, sgd),
+    Case("perceptron, SGD", Perceptron, sgd, as_device=True),
     Case("perceptron, AdamW, ring", Perceptron, adamw, options=(("policy", "ALL_RING"),)),
     Case("perceptron, SGD, forward overlap", Perceptron, sgd, overlap="forward"),
     Case("wide perceptron, SGD, factors", WidePerceptron, sgd, options=BYTES, factors=True),
@@ -76,6 +80,7 @@ CASES = [
         "forward",
         options=BYTES,
         factors=True,
+        as_device=True,
     ),
     Case("convolutions with BatchNorm, SGD", ConvolutionalNet, sgd),
     Case("convolutions with BatchNorm, AdamW, forward overlap", ConvolutionalNet, adamw, "forward"),
@@ -134,18 +139,33 @@ def fresh(case: Case, seed: int = 3):
     return model, case.optimizer(model.parameters())
 
 
+@contextlib.contextmanager
+def as_device():
+    """Parameters on the processor are exchanged as if they were on a GPU; yields the blocks of memory made."""
+    made = []
+
+    def block(size: int) -> torch.Tensor:
+        made.append(torch.zeros(size, dtype=torch.uint8))
+        return made[-1]
+
+    with (
+        mock.patch("poseidon_torch._device_copies.DeviceCopies.of", lambda _: DeviceCopies()),
+        mock.patch.dict(Exchange.__init__.__globals__, {"pinned_block": block}),
+    ):
+        yield made
+
+
 def by_poseidon(case: Case, out: pathlib.Path, number: int):
     psd.init(out=str(out / f"job-{number}"))
     # Other first values than rank 0's, which are to become everybody's.
     model, optimizer = fresh(case, seed=3 + psd.rank())
     names = list(model.state_dict())
     example = next(batches(case, 0, psd.rank(), psd.size()))[0] if case.factors else None
-    optimizer = psd.distribute(
-        model, optimizer, example=example, overlap=case.overlap, **dict(case.options)
-    )
-    # Layers are timed on the processor only.
-    measured = "with measured layer times" if DEVICE.type == "cpu" else ""
-    expected = "SFB" if case.factors else "" if case.options else measured
+    with as_device() if case.as_device else contextlib.nullcontext([]) as made:
+        optimizer = psd.distribute(
+            model, optimizer, example=example, overlap=case.overlap, **dict(case.options)
+        )
+    expected = "SFB" if case.factors else "" if case.options else "with measured layer times"
     log = out / f"job-{number}/scheduler.log"
 
     def midway():
@@ -165,7 +185,11 @@ def by_poseidon(case: Case, out: pathlib.Path, number: int):
     )
     state = {name: value.clone() for name, value in model.state_dict().items()}
     assert list(state) == names, "the names in state_dict have changed"
+    session = psd._process.session
+    if case.as_device:
+        assert set(session._blocks._kept) == {block.data_ptr() for block in made[-1:]}, "not there"
     psd.shutdown()
+    assert not session._blocks._kept, "memory was not given back"
     if dist.get_rank() == 0:
         said = log.read_text()
         assert expected in said, f"{case.name}: {expected} is not what happened\n{said}"

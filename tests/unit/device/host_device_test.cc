@@ -187,7 +187,7 @@ TEST(HostDevice, NothingIsUnderWayAnyMoreWhenItSaysThatItHasFailed) {
 TEST(PinnedPool, HandsOutZerosThatDoNotOverlap) {
   Random random(1);
   HostDevice device({});
-  PinnedPool pool(device, 1 << 14);
+  PinnedPool pool(PinnedFor(device), 1 << 14);
   std::vector<std::span<float>> all;
   size_t floats = 0;
   for (int i = 0; i < 300; ++i) {

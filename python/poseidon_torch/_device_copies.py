@@ -1,0 +1,157 @@
+"""Between GPUs and the session's memory, while computing goes on: what is exchanged together is copied together.
+
+As in DistributedDataParallel's buckets (Li et al., "PyTorch Distributed", VLDB 2020, section 3.2): a copy of each tensor
+would cost the launching thread as long as its kernels do.
+"""
+
+import collections
+import itertools
+from typing import Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from ._layers import Layer, view_of
+from ._library import Floats
+
+Pair = Tuple[torch.Tensor, torch.Tensor]  # a tensor of any device, and its place in the session's memory
+
+
+class _Departure(NamedTuple):
+    """What is called when the events have happened; the tensors are in use until then."""
+
+    events: List[torch.cuda.Event]
+    tensors: List[torch.Tensor]
+    calls: List[Callable[[], None]]
+
+
+class DeviceCopies:
+    """Copies to the host in a stream of their own on each GPU, behind what the calling thread's stream has to do by
+    then; back in the calling thread's stream. Nobody waits for them but `wait`. One thread at a time."""
+
+    @staticmethod
+    def of(layers: List[Layer]) -> Optional["DeviceCopies"]:
+        """None where all parameters are on the CPU."""
+        return None if all(layer.on_cpu() for layer in layers) else DeviceCopies()
+
+    def __init__(self):
+        self._streams: Dict[torch.device, torch.cuda.Stream] = {}
+        self._gathered: Dict[int, Tuple[List[Pair], List[Callable[[], None]]]] = {}  # by bucket
+        self._departures: Deque[_Departure] = collections.deque()
+        self._fetched: Dict[int, List[torch.Tensor]] = {}  # by layer
+
+    def send(self, together: range, pairs: List[Pair], ready: Callable[[], None]) -> None:
+        """One of the layers `together`, of which the tensors go to their places. When all of these layers have been
+        given they are copied; when they have arrived, in this or a later call of this object's, each one's `ready` is
+        called."""
+        of_bucket, calls = self._gathered.setdefault(together.start, ([], []))
+        of_bucket += pairs
+        calls.append(ready)
+        if len(calls) == len(together):
+            del self._gathered[together.start]
+            self._departures.append(self._depart(of_bucket, calls))
+        while self._departures and all(event.query() for event in self._departures[0].events):
+            self._arrived(self._departures.popleft())
+
+    def wait(self) -> None:
+        """Until all has arrived."""
+        while self._departures:
+            departure = self._departures.popleft()
+            for event in departure.events:
+                event.synchronize()
+            self._arrived(departure)
+
+    def fetch(
+        self, index: int, layers: List[Layer], together: range, views_of: Callable[[int], list]
+    ) -> List[torch.Tensor]:
+        """What is at `views_of(index)`, on the devices of the layer's parameters; for the layers that came `together`
+        when the first one is asked for."""
+        if index not in self._fetched:
+            pairs = [
+                (slot.parameter, view)
+                for number in together
+                for slot, view in zip(layers[number].slots, views_of(number))
+            ]
+            tensors = iter(_on_devices(pairs))
+            for number in together:
+                self._fetched[number] = list(itertools.islice(tensors, len(layers[number].slots)))
+        return self._fetched.pop(index)
+
+    def forget(self) -> None:
+        """Waits until nothing is copied any more, and calls nothing: the memory may be freed."""
+        for device, stream in self._streams.items():
+            stream.synchronize()
+            torch.cuda.current_stream(device).synchronize()
+        self._gathered.clear()
+        self._departures.clear()
+        self._fetched.clear()
+
+    @staticmethod
+    def _arrived(departure: _Departure) -> None:
+        for call in departure.calls:
+            call()
+
+    def _depart(self, pairs: List[Pair], calls: List[Callable[[], None]]) -> _Departure:
+        tensors: List[torch.Tensor] = []
+        events = []
+        for device, of_device in _by_device(pairs):
+            if device.type != "cuda":
+                for tensor, place in of_device:
+                    place.copy_(tensor)
+                continue
+            if device not in self._streams:
+                self._streams[device] = torch.cuda.Stream(device)
+            stream = self._streams[device]
+            stream.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(stream):
+                for run in _adjacent(of_device):
+                    # PyTorch knows nothing of what is in use until the copy is done.
+                    flat = torch.cat([tensor.reshape(-1).float() for tensor, _ in run])
+                    _joined([place for _, place in run]).copy_(flat, non_blocking=True)
+                    tensors += [flat, *(tensor for tensor, _ in run)]
+            events.append(stream.record_event())
+        return _Departure(events, tensors, calls)
+
+
+def pinned_block(size: int) -> torch.Tensor:
+    """Zeros that GPUs copy from and to by themselves; for Session.make_memory_by."""
+    return torch.zeros(size, dtype=torch.uint8, pin_memory=True)
+
+
+def _by_device(pairs: Iterable[Pair]) -> Iterable[Tuple[torch.device, List[Pair]]]:
+    found: Dict[torch.device, List[Pair]] = {}
+    for pair in pairs:
+        found.setdefault(pair[0].device, []).append(pair)
+    return found.items()
+
+
+def _adjacent(pairs: List[Pair]) -> Iterator[List[Pair]]:
+    """Those whose places follow each other in memory."""
+    run: List[Pair] = []
+    end = 0
+    for tensor, place in sorted(pairs, key=lambda pair: pair[1].data_ptr()):
+        if run and place.data_ptr() != end:
+            yield run
+            run = []
+        run.append((tensor, place))
+        end = place.data_ptr() + place.numel() * place.element_size()
+    if run:
+        yield run
+
+
+def _joined(places: List[torch.Tensor]) -> torch.Tensor:
+    """Places that follow each other as one."""
+    first = places[0].reshape(-1)
+    floats = sum(place.numel() for place in places)
+    return first if len(places) == 1 else view_of(Floats(first.data_ptr(), floats))
+
+
+def _on_devices(pairs: List[Pair]) -> List[torch.Tensor]:
+    """What is at the places, on the tensors' devices, in the order given; what is on the CPU stays where it is."""
+    found: Dict[int, torch.Tensor] = {}  # by id of a place
+    for device, of_device in _by_device(pairs):
+        for run in _adjacent(of_device):
+            flat = _joined([place for _, place in run]).to(device, non_blocking=True)
+            parts = flat.split([place.numel() for _, place in run])
+            for (_, place), part in zip(run, parts):
+                found[id(place)] = part.view(place.shape)
+    return [found[id(place)] for _, place in pairs]
