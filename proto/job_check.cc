@@ -296,11 +296,13 @@ class TrainingChecker {
           "training.precision is not FLOAT32, but training.engine is REPLAY, which computes "
           "nothing");
     }
-    if (training.precision() == Training::FLOAT16 && training.device() != Training::CUDA) {
-      fields_.Fail(
-          "training.precision",
-          "training.precision is FLOAT16, which works with training.device CUDA; on a CPU take "
-          "FLOAT32 or BFLOAT16");
+    const bool of_gpus =
+        training.precision() == Training::FLOAT16 || training.precision() == Training::TF32;
+    if (of_gpus && training.device() != Training::CUDA) {
+      fields_.Fail("training.precision",
+                   "training.precision is " + Training::Precision_Name(training.precision()) +
+                       ", which works with training.device CUDA; on a CPU take FLOAT32 or "
+                       "BFLOAT16");
     }
     CheckLossScale(training);
   }

@@ -4,9 +4,10 @@ As in DistributedDataParallel's buckets (Li et al., "PyTorch Distributed", VLDB 
 would cost the launching thread as long as its kernels do.
 """
 
-import collections
 import itertools
-from typing import Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+import queue
+import threading
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -26,7 +27,8 @@ class _Departure(NamedTuple):
 
 class DeviceCopies:
     """Copies to the host in a stream of their own on each GPU, behind what the calling thread's stream has to do by
-    then; back in the calling thread's stream. Nobody waits for them but `wait`. One thread at a time."""
+    then; back in the calling thread's stream. A thread waits until they have arrived, so that neither the GPU nor who
+    gives it work does. One thread at a time."""
 
     @staticmethod
     def of(layers: List[Layer]) -> Optional["DeviceCopies"]:
@@ -36,29 +38,31 @@ class DeviceCopies:
     def __init__(self):
         self._streams: Dict[torch.device, torch.cuda.Stream] = {}
         self._gathered: Dict[int, Tuple[List[Pair], List[Callable[[], None]]]] = {}  # by bucket
-        self._departures: Deque[_Departure] = collections.deque()
         self._fetched: Dict[int, List[torch.Tensor]] = {}  # by layer
+        self._joined: Dict[Tuple[int, int], torch.Tensor] = {}  # by address and floats
+        self._departures: "queue.SimpleQueue[Optional[_Departure]]" = queue.SimpleQueue()
+        self._failure: Optional[BaseException] = None  # of a call
+        self._thread = threading.Thread(target=self._await_arrivals, daemon=True)
+        self._thread.start()
 
     def send(self, together: range, pairs: List[Pair], ready: Callable[[], None]) -> None:
         """One of the layers `together`, of which the tensors go to their places. When all of these layers have been
-        given they are copied; when they have arrived, in this or a later call of this object's, each one's `ready` is
-        called."""
+        given they are copied; when they have arrived each one's `ready` is called, by another thread."""
         of_bucket, calls = self._gathered.setdefault(together.start, ([], []))
         of_bucket += pairs
         calls.append(ready)
         if len(calls) == len(together):
             del self._gathered[together.start]
-            self._departures.append(self._depart(of_bucket, calls))
-        while self._departures and all(event.query() for event in self._departures[0].events):
-            self._arrived(self._departures.popleft())
+            self._departures.put(self._depart(of_bucket, calls))
 
     def wait(self) -> None:
-        """Until all has arrived."""
-        while self._departures:
-            departure = self._departures.popleft()
-            for event in departure.events:
-                event.synchronize()
-            self._arrived(departure)
+        """Until all has arrived, and each `ready` was called; raises what one has raised."""
+        arrived = threading.Event()
+        self._departures.put(_Departure([], [], [arrived.set]))
+        arrived.wait()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
 
     def fetch(
         self, index: int, layers: List[Layer], together: range, views_of: Callable[[int], list]
@@ -71,24 +75,35 @@ class DeviceCopies:
                 for number in together
                 for slot, view in zip(layers[number].slots, views_of(number))
             ]
-            tensors = iter(_on_devices(pairs))
+            tensors = iter(self._on_devices(pairs))
             for number in together:
                 self._fetched[number] = list(itertools.islice(tensors, len(layers[number].slots)))
         return self._fetched.pop(index)
 
     def forget(self) -> None:
         """Waits until nothing is copied any more, and calls nothing: the memory may be freed."""
+        self.forget_memory()
+        self._departures.put(None)
+        self._thread.join()
         for device, stream in self._streams.items():
             stream.synchronize()
             torch.cuda.current_stream(device).synchronize()
-        self._gathered.clear()
-        self._departures.clear()
-        self._fetched.clear()
 
-    @staticmethod
-    def _arrived(departure: _Departure) -> None:
-        for call in departure.calls:
-            call()
+    def forget_memory(self) -> None:
+        """The session's is elsewhere from now on."""
+        self._gathered.clear()
+        self._fetched.clear()
+        self._joined.clear()
+
+    def _await_arrivals(self) -> None:
+        for departure in iter(self._departures.get, None):
+            for event in departure.events:
+                event.synchronize()
+            try:
+                for call in departure.calls:
+                    call()
+            except BaseException as failure:  # pylint: disable=broad-except
+                self._failure = self._failure or failure
 
     def _depart(self, pairs: List[Pair], calls: List[Callable[[], None]]) -> _Departure:
         tensors: List[torch.Tensor] = []
@@ -106,10 +121,29 @@ class DeviceCopies:
                 for run in _adjacent(of_device):
                     # PyTorch knows nothing of what is in use until the copy is done.
                     flat = torch.cat([tensor.reshape(-1).float() for tensor, _ in run])
-                    _joined([place for _, place in run]).copy_(flat, non_blocking=True)
+                    self._join(run).copy_(flat, non_blocking=True)
                     tensors += [flat, *(tensor for tensor, _ in run)]
             events.append(stream.record_event())
         return _Departure(events, tensors, calls)
+
+    def _on_devices(self, pairs: List[Pair]) -> List[torch.Tensor]:
+        """What is at the places, on the tensors' devices, in the order given; what is on the CPU stays where it is."""
+        found: Dict[int, torch.Tensor] = {}  # by id of a place
+        for device, of_device in _by_device(pairs):
+            for run in _adjacent(of_device):
+                flat = self._join(run).to(device, non_blocking=True)
+                parts = flat.split([place.numel() for _, place in run])
+                for (_, place), part in zip(run, parts):
+                    found[id(place)] = part.view(place.shape)
+        return [found[id(place)] for _, place in pairs]
+
+    def _join(self, run: List[Pair]) -> torch.Tensor:
+        """Places that follow each other as one."""
+        key = run[0][1].data_ptr(), sum(place.numel() for _, place in run)
+        known = self._joined.get(key)
+        if known is None:
+            known = self._joined[key] = view_of(Floats(*key))
+        return known
 
 
 def pinned_block(size: int) -> torch.Tensor:
@@ -138,20 +172,3 @@ def _adjacent(pairs: List[Pair]) -> Iterator[List[Pair]]:
         yield run
 
 
-def _joined(places: List[torch.Tensor]) -> torch.Tensor:
-    """Places that follow each other as one."""
-    first = places[0].reshape(-1)
-    floats = sum(place.numel() for place in places)
-    return first if len(places) == 1 else view_of(Floats(first.data_ptr(), floats))
-
-
-def _on_devices(pairs: List[Pair]) -> List[torch.Tensor]:
-    """What is at the places, on the tensors' devices, in the order given; what is on the CPU stays where it is."""
-    found: Dict[int, torch.Tensor] = {}  # by id of a place
-    for device, of_device in _by_device(pairs):
-        for run in _adjacent(of_device):
-            flat = _joined([place for _, place in run]).to(device, non_blocking=True)
-            parts = flat.split([place.numel() for _, place in run])
-            for (_, place), part in zip(run, parts):
-                found[id(place)] = part.view(place.shape)
-    return [found[id(place)] for _, place in pairs]

@@ -54,7 +54,8 @@ class Exchange:
 
         Raises PoseidonError.
         """
-        self._copies = DeviceCopies.of(layers)
+        # Where a job goes back all memory may be elsewhere when a copy arrives, so that each one is waited for.
+        self._copies = None if session.recovers else DeviceCopies.of(layers)
         if self._copies is not None:
             session.make_memory_by(pinned_block)
         if session.recovers:
@@ -336,6 +337,8 @@ class Exchange:
             self._sent_factors = set(self._sends_factors)
             if self._shared.end_iteration(self._loss):
                 self._look_at_plan()
+                if self._copies is not None:
+                    self._copies.forget_memory()
             self._loss = float("nan")
             self._used = None
             self._unused_before = set(self._unused)

@@ -1,11 +1,11 @@
 """What a training step costs without any of this project: ResNet-50 and VGG19 as configs/models has
 them, in plain PyTorch, on one batch that stays on the device.
 
-    python3 tests/gpu/plain_torch.py resnet50|vgg19 BATCH ITERATIONS [cpu|cuda]
+    python3 tests/gpu/plain_torch.py resnet50|vgg19 BATCH ITERATIONS [cpu|cuda] [FLOAT32|TF32]
 
 Prints the milliseconds of an iteration: forward, backward and the update by SGD with momentum, the
-mean over the iterations after WARM_UP. Single precision and cuDNN's own choice of convolutions, as
-the worker's.
+mean over the iterations after WARM_UP. Single precision, or TF32, and cuDNN's own choice of
+convolutions, as the worker's.
 """
 
 import sys
@@ -74,9 +74,9 @@ def vgg19():
     return nn.Sequential(*layers, nn.Linear(4096, 1000))
 
 
-def main(name, batch, iterations, device="cuda"):
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+def main(name, batch, iterations, device="cuda", precision="FLOAT32"):
+    torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
+    torch.backends.cudnn.allow_tf32 = precision == "TF32"
     net = {"resnet50": resnet50, "vgg19": vgg19}[name]().to(device)
     update = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
     loss_of = nn.CrossEntropyLoss()
@@ -85,7 +85,7 @@ def main(name, batch, iterations, device="cuda"):
 
     def train(count):
         for _ in range(count):
-            update.zero_grad(set_to_none=False)
+            update.zero_grad()
             loss_of(net(data), labels).backward()
             update.step()
         if device == "cuda":

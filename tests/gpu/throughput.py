@@ -3,7 +3,8 @@ PyTorch, two workers that share the GPU by each scheme, and how much of copies a
 behind computing. Prints a table, and fails if one worker is slower than plain PyTorch by over three
 hundredths, which is the aim, or if something does not run.
 
-    python3 tests/gpu/throughput.py --bin=DIR [--batch=N] [--iterations=N] [--nets=vgg19] [--json=FILE]
+    python3 tests/gpu/throughput.py --bin=DIR [--batch=N] [--iterations=N] [--nets=vgg19] [--precision=TF32]
+                                  [--alone] [--json=FILE]
 
 --json writes what the table has, and the machine, for other programs. With --device=CPU, where there
 is no GPU, it only shows that it works.
@@ -98,6 +99,7 @@ class Trainer:
                 str(self.options.batch),
                 str(self.options.iterations),
                 self.options.device.lower(),
+                self.options.precision,
             ],
             check=True,
             stdout=subprocess.PIPE,
@@ -173,10 +175,11 @@ class Table:
 
 
 def measure(trainer, name):
+    training = f"precision: {trainer.options.precision}"
     table = Table(name, trainer.options.batch)
 
     def add(what, *job):
-        milliseconds = trainer.run(name, *job)
+        milliseconds = trainer.run(name, *job, training)
         table.add(what, milliseconds, trainer.exposed_ms)
         return milliseconds
 
@@ -185,13 +188,15 @@ def measure(trainer, name):
         table.add("plain PyTorch", table.plain)
     alone = add("one worker, nothing on the wire", 1, "ALL_RING")
     add("one worker, a server", 1, "ALL_PS")
-    for policy in ("ALL_PS", "ALL_SFB", "ALL_RING"):
+    for policy in () if trainer.options.alone else ("ALL_PS", "ALL_SFB", "ALL_RING"):
         add(f"two workers, {policy}", 2, policy)
-    # A trace makes each layer's work in a stream a little longer, so its times are of no use.
-    trainer.run(name, 2, "ALL_PS", "trace: true")
-    spans = trainer.spans()
-    for what in ("copies", "wire"):
-        table.add_hidden(what, hidden_share(spans[what], spans["compute"]) if spans[what] else None)
+    if not trainer.options.alone:
+        # A trace makes each layer's work in a stream a little longer, so its times are of no use.
+        trainer.run(name, 2, "ALL_PS", f"{training} trace: true")
+        spans = trainer.spans()
+        for what in ("copies", "wire"):
+            share = hidden_share(spans[what], spans["compute"]) if spans[what] else None
+            table.add_hidden(what, share)
     # How fast CPUs are is another matter (tests/bench/caffe_compare.py).
     judged = table.plain and trainer.options.device == "CUDA"
     met = not judged or alone <= (1 + MOST_MORE) * table.plain
@@ -220,6 +225,8 @@ def main():
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--nets", default="resnet50,vgg19")
     parser.add_argument("--device", choices=("CPU", "CUDA"), default="CUDA")
+    parser.add_argument("--precision", choices=("FLOAT32", "TF32"), default="FLOAT32")
+    parser.add_argument("--alone", action="store_true", help="one worker only")
     parser.add_argument("--no-plain", action="store_true", help="without PyTorch")
     parser.add_argument("--json", help="write what was measured to this file")
     options = parser.parse_args()
@@ -230,6 +237,7 @@ def main():
         found = {
             "machine": machine(),
             "device": options.device,
+            "precision": options.precision,
             "batch": options.batch,
             "nets": nets,
         }

@@ -136,8 +136,8 @@ class TrainingTest(lenet.LenetTest):
             return file.read()
 
     def test_half_precision_learns(self):
-        for precision in ("FLOAT16", "BFLOAT16"):
-            if precision == "FLOAT16" and _options.device == "CPU":
+        for precision in ("FLOAT16", "BFLOAT16", "TF32"):
+            if precision != "BFLOAT16" and _options.device == "CPU":
                 continue  # refused
             with self.subTest(precision):
                 self.learn(training=f"precision: {precision}")

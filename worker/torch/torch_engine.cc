@@ -359,7 +359,7 @@ std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options) {
   at::set_num_threads(options.threads);
   openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's
   at::zeros({options.threads * at::internal::GRAIN_SIZE});  // large enough to start OpenMP's
-  if (!DeviceOf(options).is_cpu()) SetCudaArithmetic(options.deterministic);
+  if (!DeviceOf(options).is_cpu()) SetCudaArithmetic(options.deterministic, options.tf32);
   return std::make_unique<TorchEngine>(options);
 }
 

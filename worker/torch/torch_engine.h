@@ -29,6 +29,7 @@ struct TorchEngineOptions {
   DataFeed feed = nullptr;                    // for Input and MemoryData layers of either net
   EngineDevice* device = nullptr;             // computes there; null: on the CPU
   Precision precision = Precision::kFloat32;  // of the train net; test nets are float32
+  bool tf32 = false;                          // a CUDA device's float32 products may be TF32
   LossScaling loss_scaling;                   // if the precision is float16
   // A CUDA device's convolutions give the same bits in each run, at the price of speed. CPUs do in
   // any case.
@@ -52,8 +53,9 @@ void CheckTorchDevice(std::optional<int> cuda_device);
 // and Backward only put work there, and a gradient is there when that work is done. What returns
 // numbers, takes them or fills memory waits for it: loss() for the forward pass, FirstNotFinite,
 // Test, Values, SetValues, FillParameters and Synchronize for all. FirstNotFinite after the
-// backward pass computes the net forward again. Float32 is float32 there, not TF32. Random layers
-// draw other numbers than on the CPU.
+// backward pass computes the net forward again. Float32 is float32 there; with tf32 its products,
+// test nets' too, are of numbers with 10 bits behind the point, which matrix units multiply. Random
+// layers draw other numbers than on the CPU.
 //
 // Float16 is with loss scaling (worker/torch/torch_loss_scaler.h). Half types are for GPUs: the CPU
 // only imitates them (worker/torch/torch_precision.h).

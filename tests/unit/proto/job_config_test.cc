@@ -225,6 +225,8 @@ TEST_F(JobConfigTest, DevicesThatTrainAreChecked) {
   EXPECT_EQ(bad("device: CUDA precision: FLOAT16 loss_scale { initial: 8 growth_interval: 1 }"),
             "");
   EXPECT_EQ(bad("precision: BFLOAT16"), "");
+  EXPECT_EQ(bad("device: CUDA precision: TF32"), "");
+  EXPECT_THAT(bad("precision: TF32"), HasSubstr("training.precision is TF32, which works with"));
   EXPECT_THAT(bad("device: GPU"), HasSubstr("CPU, CUDA"));
   EXPECT_THAT(
       bad("precision: FLOAT16"),

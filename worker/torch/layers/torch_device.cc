@@ -43,10 +43,10 @@ at::Device ToTorchDevice(std::optional<int> cuda_device) {
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(*cuda_device));
 }
 
-void SetCudaArithmetic(bool deterministic) {
+void SetCudaArithmetic(bool deterministic, bool tf32) {
   at::Context& context = at::globalContext();
-  context.setAllowTF32CuDNN(false);
-  context.setAllowTF32CuBLAS(false);
+  context.setAllowTF32CuDNN(tf32);
+  context.setAllowTF32CuBLAS(tf32);
   context.setAllowFP16ReductionCuBLAS(false);
   ForbidBfloat16Sums(context);
   if (deterministic) context.setDeterministicCuDNN(true);

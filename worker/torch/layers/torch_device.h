@@ -20,10 +20,10 @@ namespace poseidon {
 // use it.
 at::Device ToTorchDevice(std::optional<int> cuda_device);
 
-// For the whole process, of all CUDA devices: float32 is not computed as TF32, and the products of
+// For the whole process, of all CUDA devices: whether float32 is computed as TF32; the products of
 // half types are added up in float32. Deterministic: convolutions are by algorithms that give the
 // same bits each time.
-void SetCudaArithmetic(bool deterministic);
+void SetCudaArithmetic(bool deterministic, bool tf32);
 
 // Float32 memory of the device as a tensor of this shape.
 at::Tensor View(std::span<float> values, at::IntArrayRef shape, at::Device device);
