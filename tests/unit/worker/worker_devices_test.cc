@@ -57,7 +57,7 @@ TEST(WorkerDevices, AReplicaForEachDevice) {
   EXPECT_TRUE(one.devices.empty());
   WorkerSessionOptions options;
   one.Describe(options);
-  EXPECT_EQ(options.device, nullptr);
+  EXPECT_FALSE(options.allocate);
 
   const WorkerDevices three = MakeWorkerDevices(Config(3, Training::CPU), 7);
   ASSERT_EQ(three.devices.size(), 3U);
@@ -65,7 +65,8 @@ TEST(WorkerDevices, AReplicaForEachDevice) {
   EXPECT_EQ(three.devices[2]->device().name(), "CPU replica 2");
   EXPECT_FALSE(three.devices[2]->cuda_device());
   three.Describe(options);
-  EXPECT_EQ(options.device, &three.devices[0]->device());
+  ASSERT_TRUE(options.allocate);
+  EXPECT_NE(options.allocate(4096), nullptr);
   EXPECT_FALSE(options.devices_update);
   EXPECT_FALSE(options.devices_pack);
 }
