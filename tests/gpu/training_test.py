@@ -28,6 +28,17 @@ LEARNING_ITERATIONS = 200
 # LeNet's after as many iterations of the demo's solver is 0.96 and more with single precision.
 ACCURACY = 0.9
 
+# Indices from 0 to 9 are in range.
+OUT_OF_RANGE = """
+layer { name: "data" type: "DummyData" top: "data" top: "label" dummy_data_param {
+  shape { dim: 8 dim: 1 } shape { dim: 8 }
+  data_filler { type: "constant" value: 12 } data_filler { type: "constant" } } }
+layer { name: "embed" type: "Embed" bottom: "data" top: "embed"
+  embed_param { input_dim: 10 num_output: 16 weight_filler { type: "xavier" } } }
+layer { name: "ip" type: "InnerProduct" bottom: "embed" top: "ip"
+  inner_product_param { num_output: 4 weight_filler { type: "xavier" } } }
+layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip" bottom: "label" top: "loss" }
+"""
 _options = argparse.Namespace(device="CUDA")
 
 
@@ -161,6 +172,16 @@ class TrainingTest(lenet.LenetTest):
         for codec in ("INT8", "ONE_BIT", "TOP_K top_k_share: 0.1"):
             with self.subTest(codec):
                 self.learn(f"policy: ALL_PS codec: {codec}", small_steps=codec != "INT8")
+
+    def test_an_index_out_of_range_is_named(self):
+        """A kernel that it came to would stop, and the GPU's memory would be lost with it."""
+        self.write("net.prototxt", OUT_OF_RANGE)
+        self.write("solver.prototxt", f'net: "{self.path("net.prototxt")}" base_lr: 0.1 lr_policy: "fixed" max_iter: 20')
+        config = self.config(_options.device, "solver.prototxt", "policy: ALL_PS", 2, 8, ITERATIONS)
+        run = self.start_run(config)
+        self.assertEqual(run.wait(60), cluster.DATA_ERROR)
+        self.assertIn('layer "embed": the index of sample 0 of the batch is 12', run.output())
+        self.assert_nothing_left()
 
     def test_snapshot_is_gone_on_from(self):
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR))
