@@ -20,10 +20,10 @@ namespace poseidon {
 struct WorkerOptions {
   MemberOptions member;
   Duration stall_deadline = Seconds(300);
-  bool phantom = false;      // no floats: simulation
-  bool count_peers = true;   // SyncContext::CountPeers
-  Trace* trace = nullptr;    // outlives the actor; may be null
-  AllocateBlock allocate;    // WorkerSessionOptions::allocate
+  bool phantom = false;     // no floats: simulation
+  bool count_peers = true;  // SyncContext::CountPeers
+  Trace* trace = nullptr;   // outlives the actor; may be null
+  AllocateBlock allocate;   // WorkerSessionOptions::allocate
   // WorkerSessionOptions::devices_update.
   bool devices_update = false;
   bool devices_pack = false;  // likewise

@@ -78,9 +78,8 @@ std::function<std::shared_ptr<std::byte>(size_t)> AllocateBy(
           context = options.memory_context](size_t bytes) -> std::shared_ptr<std::byte> {
     void* const block = allocate(context, bytes);
     if (block == nullptr) return nullptr;
-    return {static_cast<std::byte*>(block), [release, context](std::byte* memory) {
-              release(context, memory);
-            }};
+    return {static_cast<std::byte*>(block),
+            [release, context](std::byte* memory) { release(context, memory); }};
   };
 }
 

@@ -82,9 +82,7 @@ class ModelMemory {
   // Where the layer's gradient of `iteration` goes unless factors are sent; empty for phantoms.
   std::span<float> gradient(int layer, int64_t iteration) const;
   // Bytes allocated.
-  int64_t bytes() const {
-    return bytes_ + (pinned_ ? static_cast<int64_t>(pinned_->bytes()) : 0);
-  }
+  int64_t bytes() const { return bytes_ + (pinned_ ? static_cast<int64_t>(pinned_->bytes()) : 0); }
 
  private:
   void PlaceLayers(const wire::PlanAndModel& plan);

@@ -84,9 +84,9 @@ struct SessionOptions {
   uint64_t incarnation = 0;
   uint64_t replaces = 0;
   // Where the model's memory comes from, in a few blocks of many megabytes: zeros, aligned for any
-  // use, such as memory that a GPU copies from and to by itself. Called by a thread of the session's
-  // after Declare, and when the plan changes; a block is freed with its pointer's last copy. Empty,
-  // or for the blocks of which it returns null: the heap.
+  // use, such as memory that a GPU copies from and to by itself. Called by a thread of the
+  // session's after Declare, and when the plan changes; a block is freed with its pointer's last
+  // copy. Empty, or for the blocks of which it returns null: the heap.
   std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate = {};
 
   // Of a program that `poseidon run -- PROGRAM` has started: `job` is the environment's

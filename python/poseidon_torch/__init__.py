@@ -187,7 +187,7 @@ def distribute(
     `servers` is cluster's (not given: one a machine) and `bandwidth` cluster.network's ("10Gbps"). Not given, the policy
     is TIME: the network is measured at the start, the model's passes in the first dozen iterations, and the scheme and
     the bucket of each layer are planned by that. With `deterministic`, since a measured plan is not the same twice, and
-    for a model on a GPU, whose passes are not measured yet, it is ALL_RING, or BYTES where an example is given.
+    for a model on several devices, whose passes are not measured, it is ALL_RING, or BYTES where an example is given.
     `deadline_seconds`: how long workers wait for one another before the job ends (600); longer than a test that only
     one of them makes. `batch_size`: samples a worker computes in an iteration, for rates in the progress. The same on
     all ranks; a job config file says all but the last itself.
@@ -339,8 +339,8 @@ def _exchange() -> Union[Exchange, Rounds]:
 
 
 def _default_policy(timed: bool, has_example: bool, codec: Optional[str]) -> str:
-    # TIME plans by what is measured. That is not the same in two runs; and layers that nobody has timed, as those on a
-    # GPU, would be planned by their sizes, which makes plans that are worse than a plain ring.
+    # TIME plans by what is measured. That is not the same in two runs; and layers that nobody has timed, as those on
+    # several devices, would be planned by their sizes, which makes plans that are worse than a plain ring.
     if timed:
         return "TIME"
     if needs_servers(codec):

@@ -14,7 +14,9 @@ import torch
 from ._layers import Layer, view_of
 from ._library import Floats
 
-Pair = Tuple[torch.Tensor, torch.Tensor]  # a tensor of any device, and its place in the session's memory
+Pair = Tuple[
+    torch.Tensor, torch.Tensor
+]  # a tensor of any device, and its place in the session's memory
 
 
 class _Departure(NamedTuple):
@@ -47,7 +49,8 @@ class DeviceCopies:
 
     def send(self, together: range, pairs: List[Pair], ready: Callable[[], None]) -> None:
         """One of the layers `together`, of which the tensors go to their places. When all of these layers have been
-        given they are copied; when they have arrived each one's `ready` is called, by another thread."""
+        given they are copied; when they have arrived each one's `ready` is called, by another thread.
+        """
         of_bucket, calls = self._gathered.setdefault(together.start, ([], []))
         of_bucket += pairs
         calls.append(ready)
@@ -170,5 +173,3 @@ def _adjacent(pairs: List[Pair]) -> Iterator[List[Pair]]:
         end = place.data_ptr() + place.numel() * place.element_size()
     if run:
         yield run
-
-

@@ -57,7 +57,9 @@ class LayerClock:
         self._iterations = 0
         self._forward_began: Optional[_Moment] = None
         self._left_out = 0.0  # seconds of the forward pass under way
-        self._pass: Optional[Tuple[_Moment, _Moment, float]] = None  # the last forward one, and left out
+        self._pass: Optional[
+            Tuple[_Moment, _Moment, float]
+        ] = None  # the last forward one, and left out
         self._since: Optional[_Moment] = None  # the backward pass under way goes on since then
         self._parts: List[Tuple[int, _Moment, _Moment]] = []  # of this backward pass, by layer
         self._handles = [

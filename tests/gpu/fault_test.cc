@@ -17,7 +17,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A fault is told within milliseconds; a device that is told of none would keep its waiters for ever.
+// A fault is told within milliseconds; a device that is told of none would keep its waiters for
+// ever.
 constexpr std::chrono::seconds kSoon(10);
 constexpr int kTold = 3;
 constexpr int kNotTold = 4;

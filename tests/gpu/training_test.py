@@ -176,7 +176,10 @@ class TrainingTest(lenet.LenetTest):
     def test_an_index_out_of_range_is_named(self):
         """A kernel that it came to would stop, and the GPU's memory would be lost with it."""
         self.write("net.prototxt", OUT_OF_RANGE)
-        self.write("solver.prototxt", f'net: "{self.path("net.prototxt")}" base_lr: 0.1 lr_policy: "fixed" max_iter: 20')
+        self.write(
+            "solver.prototxt",
+            f'net: "{self.path("net.prototxt")}" base_lr: 0.1 lr_policy: "fixed" max_iter: 20',
+        )
         config = self.config(_options.device, "solver.prototxt", "policy: ALL_PS", 2, 8, ITERATIONS)
         run = self.start_run(config)
         self.assertEqual(run.wait(60), cluster.DATA_ERROR)

@@ -69,7 +69,10 @@ class TestExchange : public LayerExchange {
  public:
   // Its buffers are pinned for `device`.
   TestExchange(TestNetwork& network, const std::vector<TestLayer>& layers, Device& device)
-      : network_(network), layers_(layers), memory_(PinnedFor(device), 1 << 20), fresh_(layers.size(), 0) {
+      : network_(network),
+        layers_(layers),
+        memory_(PinnedFor(device), 1 << 20),
+        fresh_(layers.size(), 0) {
     const auto allocate = [&](size_t floats) {
       return memory_.Allocate(static_cast<int64_t>(floats));
     };
