@@ -4,10 +4,11 @@ As in DistributedDataParallel's buckets (Li et al., "PyTorch Distributed", VLDB 
 would cost the launching thread as long as its kernels do.
 """
 
+import contextlib
 import itertools
 import queue
 import threading
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -27,8 +28,16 @@ class _Departure(NamedTuple):
     calls: List[Callable[[], None]]
 
 
+class _Bucket(NamedTuple):
+    """Of layers that are exchanged together, what has been given of them so far."""
+
+    pairs: List[Pair]
+    calls: List[Callable[[], None]]
+    streams: Set[torch.cuda.Stream]  # in which that was computed
+
+
 class DeviceCopies:
-    """Copies to the host in a stream of their own on each GPU, behind what the calling thread's stream has to do by
+    """Copies to the host in a stream of their own on each GPU, behind what the calling threads' streams have to do by
     then; back in the calling thread's stream. A thread waits until they have arrived, so that neither the GPU nor who
     gives it work does. One thread at a time."""
 
@@ -39,7 +48,7 @@ class DeviceCopies:
 
     def __init__(self):
         self._streams: Dict[torch.device, torch.cuda.Stream] = {}
-        self._gathered: Dict[int, Tuple[List[Pair], List[Callable[[], None]]]] = {}  # by bucket
+        self._gathered: Dict[int, _Bucket] = {}  # by first layer
         self._fetched: Dict[int, List[torch.Tensor]] = {}  # by layer
         self._joined: Dict[Tuple[int, int], torch.Tensor] = {}  # by address and floats
         self._departures: "queue.SimpleQueue[Optional[_Departure]]" = queue.SimpleQueue()
@@ -51,12 +60,14 @@ class DeviceCopies:
         """One of the layers `together`, of which the tensors go to their places. When all of these layers have been
         given they are copied; when they have arrived each one's `ready` is called, by another thread.
         """
-        of_bucket, calls = self._gathered.setdefault(together.start, ([], []))
-        of_bucket += pairs
-        calls.append(ready)
-        if len(calls) == len(together):
+        bucket = self._gathered.setdefault(together.start, _Bucket([], [], set()))
+        bucket.pairs.extend(pairs)
+        bucket.calls.append(ready)
+        for device in {tensor.device for tensor, _ in pairs if tensor.device.type == "cuda"}:
+            bucket.streams.add(torch.cuda.current_stream(device))
+        if len(bucket.calls) == len(together):
             del self._gathered[together.start]
-            self._departures.put(self._depart(of_bucket, calls))
+            self._departures.put(self._depart(bucket))
 
     def wait(self) -> None:
         """Until all has arrived, and each `ready` was called; raises what one has raised."""
@@ -89,8 +100,9 @@ class DeviceCopies:
         self._departures.put(None)
         self._thread.join()
         for device, stream in self._streams.items():
-            stream.synchronize()
-            torch.cuda.current_stream(device).synchronize()
+            with contextlib.suppress(RuntimeError):  # a device that has failed copies no more
+                stream.synchronize()
+                torch.cuda.current_stream(device).synchronize()
 
     def forget_memory(self) -> None:
         """The session's is elsewhere from now on."""
@@ -100,18 +112,19 @@ class DeviceCopies:
 
     def _await_arrivals(self) -> None:
         for departure in iter(self._departures.get, None):
-            for event in departure.events:
-                event.synchronize()
             try:
+                for event in departure.events:
+                    event.synchronize()
                 for call in departure.calls:
                     call()
             except BaseException as failure:  # pylint: disable=broad-except
                 self._failure = self._failure or failure
+            del departure  # and the tensors, while there is nothing to do
 
-    def _depart(self, pairs: List[Pair], calls: List[Callable[[], None]]) -> _Departure:
+    def _depart(self, bucket: _Bucket) -> _Departure:
         tensors: List[torch.Tensor] = []
         events = []
-        for device, of_device in _by_device(pairs):
+        for device, of_device in _by_device(bucket.pairs):
             if device.type != "cuda":
                 for tensor, place in of_device:
                     place.copy_(tensor)
@@ -119,7 +132,9 @@ class DeviceCopies:
             if device not in self._streams:
                 self._streams[device] = torch.cuda.Stream(device)
             stream = self._streams[device]
-            stream.wait_stream(torch.cuda.current_stream(device))
+            for computed_in in bucket.streams:
+                if computed_in.device == device:
+                    stream.wait_stream(computed_in)
             with torch.cuda.stream(stream):
                 for run in _adjacent(of_device):
                     # PyTorch knows nothing of what is in use until the copy is done.
@@ -127,7 +142,7 @@ class DeviceCopies:
                     self._join(run).copy_(flat, non_blocking=True)
                     tensors += [flat, *(tensor for tensor, _ in run)]
             events.append(stream.record_event())
-        return _Departure(events, tensors, calls)
+        return _Departure(events, tensors, bucket.calls)
 
     def _on_devices(self, pairs: List[Pair]) -> List[torch.Tensor]:
         """What is at the places, on the tensors' devices, in the order given; what is on the CPU stays where it is."""

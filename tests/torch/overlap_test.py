@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What the exchange hooks of one process do, without any other: when layers are updated with overlap
-"forward", and how long layers are found to compute."""
+"forward", how long layers are found to compute, and what is copied together."""
 
 import inspect
 import random
@@ -17,9 +17,11 @@ sys.path.insert(0, str(ranks.ROOT / "python"))
 
 # pylint: disable=wrong-import-position
 from models import Perceptron, Transformer, data_of, loss_of
+from poseidon_torch._device_copies import DeviceCopies
 from poseidon_torch._forward_overlap import _BY_PARAMETER, ForwardOverlap, LayerSteps
 from poseidon_torch._layer_clock import LayerClock
 from poseidon_torch._layers import layers_of
+from poseidon_torch._library import PeerLost
 
 
 # Seconds of each layer's exchange in its hook.
@@ -237,6 +239,37 @@ class Clock(unittest.TestCase):
         clock.layer_done(index)
         time.sleep(EXCHANGE)
         clock.go_on()
+
+
+class Copies(unittest.TestCase):
+    def test_layers_leave_together_and_all_that_fails_is_told(self):
+        random = torch.Generator().manual_seed(3)
+        copies = DeviceCopies()
+        for _ in range(50):
+            layers = int(torch.randint(1, 6, (1,), generator=random))
+            memory = torch.zeros(layers, 7)
+            tensors = torch.randn(layers, 7, generator=random)
+            sent = []
+            broken = int(torch.randint(0, 12, (1,), generator=random))
+
+            def ready(layer, memory=memory, sent=sent, broken=broken):
+                self.assertFalse((memory == 0).any())  # those that come after it have arrived, too
+                sent.append(layer)
+                if layer == broken:
+                    raise PeerLost(f"layer {layer} is not sent")
+
+            for layer in torch.randperm(layers, generator=random).tolist():
+                self.assertEqual(sent, [])
+                pair = tensors[layer], memory[layer]
+                copies.send(range(layers), [pair], lambda layer=layer, ready=ready: ready(layer))
+            if broken < layers:
+                with self.assertRaisesRegex(PeerLost, f"layer {broken} is not sent"):
+                    copies.wait()
+            copies.wait()  # tells what it has to tell once
+            self.assertTrue(torch.equal(memory, tensors))
+            if broken >= layers:
+                self.assertEqual(sorted(sent), list(range(layers)))
+        copies.forget()
 
 
 if __name__ == "__main__":

@@ -67,6 +67,10 @@ TEST(CInterface, MistakesAreCodesWithASentence) {
   options.job_text = "cluster { workres: 2 }";
   EXPECT_EQ(poseidon_session_create(&options, &session), 2);
   EXPECT_THAT(poseidon_last_error(), HasSubstr("workres"));
+  options.job_text = "cluster { workers: 2 servers: 1 }";
+  options.allocate = [](void*, uint64_t) -> void* { return nullptr; };
+  EXPECT_EQ(poseidon_session_create(&options, &session), 2);
+  EXPECT_THAT(poseidon_last_error(), HasSubstr("of allocate and release one is a null pointer"));
   EXPECT_EQ(session, nullptr);
   EXPECT_EQ(poseidon_session_begin(nullptr), 1);
   EXPECT_THAT(poseidon_last_error(), HasSubstr("the handle is null"));

@@ -184,6 +184,19 @@ TEST(HostDevice, NothingIsUnderWayAnyMoreWhenItSaysThatItHasFailed) {
   EXPECT_EQ(to, 2);
 }
 
+TEST(PinnedPool, HasNothingWhereNoBlockIsMade) {
+  int made = 0;
+  HostDevice device({});
+  PinnedPool pool(
+      [&](size_t bytes) { return ++made == 2 ? nullptr : device.AllocatePinned(bytes); }, 1 << 14);
+  EXPECT_EQ(pool.Allocate(1 << 10).size(), 1U << 10);
+  EXPECT_TRUE(pool.Allocate(1 << 13).empty());
+  EXPECT_EQ(pool.bytes(), 1U << 14);
+  EXPECT_EQ(pool.Allocate(1 << 11).size(), 1U << 11);  // of what is left of the first one
+  EXPECT_EQ(pool.Allocate(1 << 13).size(), 1U << 13);
+  EXPECT_EQ(made, 3);
+}
+
 TEST(PinnedPool, HandsOutZerosThatDoNotOverlap) {
   Random random(1);
   HostDevice device({});
