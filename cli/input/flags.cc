@@ -88,10 +88,11 @@ DEFINE_double(flops, 0,
               "Floating-point operations a second of a worker, for the times of layers and for "
               "rebuilding gradients from factors. If not given: what --images_per_second makes "
               "of the net, else --gpu's, else 4e12.");
-DEFINE_string(gpu, "",
-              "titanx, p100, v100, a100 or h100: its published peak rate of single precision as "
-              "--flops, and updates that are the workers' are made by it. Nets reach a half of the "
-              "rate or less; --images_per_second says more.");
+DEFINE_string(
+    gpu, "",
+    "titanx, p100, v100, a100, h100 or h200: its published peak rate of single precision as "
+    "--flops, and updates that are the workers' are made by it. Nets reach a half of the "
+    "rate or less; --images_per_second says more.");
 DEFINE_double(update_rate, 0,
               "Bytes of parameters that a lane updates a second, at servers and, without --gpu, "
               "at workers; 2e9 if not given, as one core.");

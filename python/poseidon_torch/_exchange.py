@@ -23,9 +23,10 @@ from . import _factors
 from ._changes import ChangeGuard
 from ._device_copies import DeviceCopies, Pair, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
-from ._layer_clock import LayerClock, timed_device
+from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
 from ._library import ConfigError, LayerSpec, Session
+from ._moments import timed_device
 from ._recovery import RecoveringSession
 from ._server_update import ServerUpdate
 from ._shared_model import SharedModel

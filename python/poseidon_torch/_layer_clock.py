@@ -1,12 +1,11 @@
 """How long each layer computes, for the planner (policy TIME), which otherwise has to guess it from the layers' sizes."""
 
-import time
-from typing import List, NamedTuple, Optional, Tuple, Union
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 
 from ._hooks import OwnHook
-from ._layers import Layer
+from ._moments import Moment, now, seconds
 
 # In the first iterations memory is touched for the first time, connections are made, and libraries choose their kernels.
 _SKIPPED = 2
@@ -17,28 +16,11 @@ _MEASURED = 10
 _FORWARD_SHARE = 0.5
 
 
-# Of the process' clock, in seconds; or an event of a GPU's.
-_Moment = Union[float, torch.cuda.Event]
-
-
-def _seconds(began: _Moment, ended: _Moment) -> float:
-    if isinstance(began, float):
-        return ended - began
-    return 1e-3 * began.elapsed_time(ended)
-
-
 class LayerTimes(NamedTuple):
     """Milliseconds of one batch's passes through each layer."""
 
     forward: List[float]
     backward: List[float]
-
-
-def timed_device(layers: List[Layer]) -> Optional[torch.device]:
-    """That all parameters are on, if it is one and what it computes can be timed."""
-    devices = {slot.parameter.device for layer in layers for slot in layer.slots}
-    device = devices.pop()
-    return device if not devices and device.type in ("cpu", "cuda") else None
 
 
 class LayerClock:
@@ -55,21 +37,21 @@ class LayerClock:
         self._forward = 0.0
         self._backward = [0.0] * layers
         self._iterations = 0
-        self._forward_began: Optional[_Moment] = None
+        self._forward_began: Optional[Moment] = None
         self._left_out = 0.0  # seconds of the forward pass under way
         self._pass: Optional[
-            Tuple[_Moment, _Moment, float]
+            Tuple[Moment, Moment, float]
         ] = None  # the last forward one, and left out
-        self._since: Optional[_Moment] = None  # the backward pass under way goes on since then
-        self._parts: List[Tuple[int, _Moment, _Moment]] = []  # of this backward pass, by layer
+        self._since: Optional[Moment] = None  # the backward pass under way goes on since then
+        self._parts: List[Tuple[int, Moment, Moment]] = []  # of this backward pass, by layer
         self._handles = [
             model.register_forward_pre_hook(OwnHook(self._on_forward)),
             model.register_forward_hook(OwnHook(self._after_forward)),
         ]
 
-    def leave_out(self, seconds: float) -> None:
-        """The forward pass under way has waited so long."""
-        self._left_out += seconds
+    def leave_out(self, spent: float) -> None:
+        """The forward pass under way has waited so many seconds."""
+        self._left_out += spent
 
     def layer_done(self, layer: int) -> None:
         """The backward pass has come by a layer, whose gradient is there."""
@@ -86,10 +68,10 @@ class LayerClock:
         self._since = None
         if self._pass is not None:
             began, ended, left_out = self._pass
-            self._forward += max(0.0, _seconds(began, ended) - left_out)
+            self._forward += max(0.0, seconds(began, ended) - left_out)
         self._pass = None
         for layer, began, ended in self._parts:
-            self._backward[layer] += _seconds(began, ended)
+            self._backward[layer] += seconds(began, ended)
         self._parts.clear()
         self._iterations += 1
         if self._iterations == _SKIPPED:
@@ -109,12 +91,8 @@ class LayerClock:
         for handle in self._handles:
             handle.remove()
 
-    def _now(self) -> _Moment:
-        if self._device.type == "cpu":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+    def _now(self) -> Moment:
+        return now(self._device)
 
     def _on_forward(self, _module: torch.nn.Module, _arguments: tuple) -> None:
         if torch.is_grad_enabled():

@@ -6,7 +6,6 @@ import pathlib
 import statistics
 import subprocess
 import tempfile
-import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 import torch
@@ -16,6 +15,7 @@ from ._example import Example, Trace, call
 from ._job import needs_servers
 from ._layers import Layer, layers_of
 from ._library import ConfigError
+from ._moments import Moment, now, seconds, timed_device, wait_for
 
 # The first passes allocate memory and choose kernels.
 _WARM_UP = 2
@@ -183,15 +183,21 @@ def profile(
 
     `example` are the arguments of one batch (as distribute's), `loss_of` makes a scalar of the model's result (not
     given: the sum of its floats), `batch` is the number of samples (not given: the first extent of the first tensor).
-    Changes neither parameters nor buffers; gradients are left None. Raises ConfigError.
+    On a GPU it is the GPU's time, its waits for the program included. Changes neither parameters nor buffers; gradients
+    are left None. Raises ConfigError.
 
     psd.profile(model, images, lambda out: cross_entropy(out, labels)).simulate([1, 8, 64], "1Gbps", ["time", "ring"])
     """
     layers = Trace(model, example).apply(model, layers_of(model))
+    device = timed_device(layers)
+    if device is None:
+        raise ConfigError(
+            "the model's parameters are on several devices, of which each has a time of its own; profile it on one"
+        )
     if batch is None:
         batch = _first_tensor(example).shape[0]
     before = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    stopwatch = _Stopwatch(layers)
+    stopwatch = _Stopwatch(layers, device)
     try:
         for iteration in range(_WARM_UP + iterations):
             stopwatch.begin(keep=iteration >= _WARM_UP)
@@ -216,14 +222,15 @@ class _Stopwatch:
     without parameters included, is the earlier one's forward pass, and the later one's backward pass.
     """
 
-    def __init__(self, layers: List[Layer]):
+    def __init__(self, layers: List[Layer], device: torch.device):
         self._layers = layers
+        self._device = device
         self._forward: List[List[float]] = []
         self._backward: List[List[float]] = []
-        self._starts: Dict[int, float] = {}
-        self._ready: Dict[int, float] = {}
+        self._starts: Dict[int, Moment] = {}
+        self._ready: Dict[int, Moment] = {}
         self._keep = False
-        self._begin = self._turn = 0.0
+        self._begin = self._turn = now(device)
         self._handles = []
         for number, layer in enumerate(layers):
             self._handles.append(layer.module.register_forward_pre_hook(self._starter(number)))
@@ -235,30 +242,35 @@ class _Stopwatch:
         self._starts.clear()
         self._ready.clear()
         self._keep = keep
-        self._begin = time.perf_counter()
+        self._begin = now(self._device)
 
     def turn(self) -> None:
-        self._turn = time.perf_counter()
+        self._turn = now(self._device)
 
     def end(self) -> None:
+        # Also where nothing is kept, so that the next pass does not wait for this one.
+        wait_for(now(self._device))
         if not self._keep:
             return
         layers = range(len(self._layers))
-        starts = [self._starts.get(number) for number in layers]
-        following = self._turn
+        started = {number: self._seconds_at(moment) for number, moment in self._starts.items()}
+        ready = {number: self._seconds_at(moment) for number, moment in self._ready.items()}
+        starts = [started.get(number) for number in layers]
+        turn = self._seconds_at(self._turn)
+        following = turn
         forward = [0.0] * len(starts)
         for number in reversed(layers):
             if starts[number] is not None:
                 # What comes before the first layer is its own.
                 first = all(start is None for start in starts[:number])
-                start = self._begin if first else starts[number]
+                start = 0.0 if first else starts[number]
                 forward[number] = max(0.0, following - start)
                 following = start
         backward = [0.0] * len(starts)
-        previous = self._turn
-        for number in sorted(self._ready, key=self._ready.get):
-            backward[number] = self._ready[number] - previous
-            previous = self._ready[number]
+        previous = turn
+        for number in sorted(ready, key=ready.get):
+            backward[number] = ready[number] - previous
+            previous = ready[number]
         self._forward.append(forward)
         self._backward.append(backward)
 
@@ -268,25 +280,30 @@ class _Stopwatch:
     def backward_ms(self) -> List[float]:
         return _medians(self._backward)
 
+    def _seconds_at(self, moment: Moment) -> float:
+        return seconds(self._begin, moment)
+
     def remove(self) -> None:
         for handle in self._handles:
             handle.remove()
 
     def _starter(self, number: int):
         def start(*_):
-            self._starts.setdefault(number, time.perf_counter())
+            if number not in self._starts:
+                self._starts[number] = now(self._device)
 
         return start
 
     def _finisher(self, number: int):
         def finish(_):
-            self._ready[number] = time.perf_counter()
+            self._ready[number] = now(self._device)
 
         return finish
 
 
-def _medians(seconds: List[List[float]]) -> List[float]:
-    return [1000 * statistics.median(layer) for layer in zip(*seconds)]
+def _medians(iterations: List[List[float]]) -> List[float]:
+    """Milliseconds of each layer, whose seconds these are, by iteration."""
+    return [1000 * statistics.median(layer) for layer in zip(*iterations)]
 
 
 def _first_tensor(example: Example) -> torch.Tensor:
