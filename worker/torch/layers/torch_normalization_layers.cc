@@ -2,9 +2,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_batch_norm_impl_index.h>
 #include <ATen/ops/_batch_norm_impl_index_backward.h>
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/avg_pool2d.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/square.h>
@@ -92,16 +95,25 @@ class Normalization {
   at::Tensor ForwardByBatch(const at::Tensor& bottom, const Tensors& sums, const at::Tensor& bias) {
     const at::Tensor shift = shifts_ ? MeanOfSome(bottom) : at::Tensor();
     values_ = Shifted(bottom, shift);
-    // With momentum 1, libtorch's running statistics are this batch's, the variance unbiased.
-    mean_ = at::zeros({spread_[1]}, sums[0].options());
-    variance_ = at::zeros({spread_[1]}, sums[0].options());
+    if (!batch_mean_.defined()) MakeBatchStatistics(sums);
+    mean_ = batch_mean_;
+    variance_ = batch_variance_;
     const at::Tensor top = Normalize(bias);
     if (values_a_channel_ == 1) variance_.zero_();  // of one value: 0 / 0
     const at::Tensor mean = shift.defined() ? mean_.add(shift.view({spread_[1]})) : mean_;
-    sums[0].mul_(fraction_).add_(mean);
-    sums[1].mul_(fraction_).add_(variance_);
-    sums[2].mul_(fraction_).add_(1);
+    // All at once: a net has many of these layers, and each operation costs the launching thread
+    // microseconds.
+    at::_foreach_mul_(sums, fraction_);
+    at::_foreach_add_(sums, {mean, variance_, one_});
     return top;
+  }
+
+  // With momentum 1, libtorch's running statistics are this batch's, the variance unbiased; it adds
+  // them to none of what was there before, which must be numbers.
+  void MakeBatchStatistics(const Tensors& sums) {
+    batch_mean_ = at::zeros({spread_[1]}, sums[0].options());
+    batch_variance_ = at::zeros({spread_[1]}, sums[0].options());
+    one_ = at::ones({1}, sums[0].options());
   }
 
   at::Tensor ForwardBySums(const at::Tensor& bottom, const Tensors& sums, const at::Tensor& bias) {
@@ -150,6 +162,11 @@ class Normalization {
   double eps_;
   int64_t values_a_channel_;
   Shape spread_;  // of a number a channel, to meet the bottom
+
+  // Written by each forward pass, so that it need not have new memory set to zero.
+  at::Tensor batch_mean_;
+  at::Tensor batch_variance_;
+  at::Tensor one_;
 
   // Of the forward pass, until the backward pass.
   at::Tensor values_;  // the bottom's, shifted
