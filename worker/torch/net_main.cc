@@ -99,7 +99,7 @@ ExitCode TimeNet() {
   options.solver = TrainSolver();
   if (FLAGS_batch > 0) options.batch_per_worker = FLAGS_batch;
   options.threads = FLAGS_threads;
-  const std::unique_ptr<Engine> engine = MakeTorchEngine(std::move(options));
+  const std::unique_ptr<Engine> engine = MakeTorchEngine(options);
   const int all = kWarmup + FLAGS_iterations;
   // On a terminal one line that counts, in a log ten.
   const bool counts = isatty(STDERR_FILENO) != 0;

@@ -121,7 +121,7 @@ class TorchEngineConfig : public EngineConfig {
     options.tf32 = training.precision() == Training::TF32;
     options.loss_scaling = {.initial_scale = training.loss_scale().initial(),
                             .growth_interval = training.loss_scale().growth_interval()};
-    return MakeTorchEngine(std::move(options));
+    return MakeTorchEngine(options);
   }
 
  private:

@@ -154,7 +154,7 @@ TorchEngine::TorchEngine(const TorchEngineOptions& options)
     step_of_layer_.push_back(static_cast<int>(layer_of_step_.size()) - 1);
   }
   CHECK_EQ(static_cast<int>(step_of_layer_.size()), model_.layers_size());
-  values_.resize(steps());
+  values_.resize(layer_of_step_.size());
   MakeTestNets(options);
   BindOwnParameters();
 }
@@ -350,7 +350,7 @@ void KeepFreedMemory() {
 
 void CheckTorchDevice(std::optional<int> cuda_device) { ToTorchDevice(cuda_device); }
 
-std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options) {
+std::unique_ptr<Engine> MakeTorchEngine(const TorchEngineOptions& options) {
   CHECK_GE(options.threads, 1);
   // Of all threads that are started here: oneDNN's products use the stack pointer for memory of the
   // heap, over which a signal's handler would write.

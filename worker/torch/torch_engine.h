@@ -64,6 +64,6 @@ void CheckTorchDevice(std::optional<int> cuda_device);
 // freed memory; call it on the thread that will use the engine. Throws ConfigError for a net that
 // can't be described or computed and for a device that can't be used, DataError for a database that
 // can't be read.
-std::unique_ptr<Engine> MakeTorchEngine(TorchEngineOptions options);
+std::unique_ptr<Engine> MakeTorchEngine(const TorchEngineOptions& options);
 
 }  // namespace poseidon

@@ -63,7 +63,7 @@ TEST_P(TorchModelsTest, ForwardAndBackward) {
   options.solver = SolverOf(GetParam(), WriteDatabase(directory, GetParam().record));
   options.batch_per_worker = 1;
   options.precision = GetParam().precision;
-  const std::unique_ptr<Engine> engine = MakeTorchEngine(std::move(options));
+  const std::unique_ptr<Engine> engine = MakeTorchEngine(options);
   std::vector<std::vector<float>> values;
   for (const LayerSpec& layer : engine->model().layers()) {
     values.emplace_back(FloatCount(layer));

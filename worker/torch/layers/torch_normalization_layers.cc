@@ -98,7 +98,7 @@ class Normalization {
     if (!batch_mean_.defined()) MakeBatchStatistics(sums);
     mean_ = batch_mean_;
     variance_ = batch_variance_;
-    const at::Tensor top = Normalize(bias);
+    at::Tensor top = Normalize(bias);
     if (values_a_channel_ == 1) variance_.zero_();  // of one value: 0 / 0
     const at::Tensor mean = shift.defined() ? mean_.add(shift.view({spread_[1]})) : mean_;
     // All at once: a net has many of these layers, and each operation costs the launching thread
