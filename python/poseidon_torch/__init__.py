@@ -32,7 +32,8 @@ from ._layers import layers_of
 from ._moments import timed_device
 from ._profile import LocalSteps, Profile, profile
 from ._server_update import ServerUpdate, check_server_update
-from ._library import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Session, version
+from ._errors import ConfigError, DeadlineExceeded, PeerLost, PoseidonError
+from ._library import Session, version
 
 __all__ = [
     "ConfigError",

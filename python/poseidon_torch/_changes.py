@@ -5,7 +5,7 @@ from typing import Dict
 import torch
 from torch.nn.modules import module as module_hooks
 
-from ._library import ConfigError
+from ._errors import ConfigError
 
 
 class ChangeGuard:

@@ -4,7 +4,8 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
 from typing import Sequence
 
-from ._library import LIB, Calls, ConfigError, Interrupted
+from ._errors import ConfigError
+from ._library import LIB, Calls, Interrupted
 
 
 class _CommunicatorOptions(ctypes.Structure):

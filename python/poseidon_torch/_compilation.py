@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from ._library import ConfigError
+from ._errors import ConfigError
 
 
 def is_compiled(module: torch.nn.Module) -> bool:

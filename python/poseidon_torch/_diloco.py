@@ -13,7 +13,8 @@ import torch
 
 from ._changes import ChangeGuard
 from ._layers import Layer
-from ._library import ConfigError, Session
+from ._errors import ConfigError
+from ._library import Session
 from ._shared_model import SharedModel
 
 

@@ -25,7 +25,8 @@ from ._device_copies import DeviceCopies, Pair, pinned_block
 from ._forward_overlap import ForwardOverlap, LayerSteps
 from ._layer_clock import LayerClock
 from ._layers import Layer, view_of
-from ._library import ConfigError, LayerSpec, Session
+from ._errors import ConfigError
+from ._library import LayerSpec, Session
 from ._moments import timed_device
 from ._recovery import RecoveringSession
 from ._server_update import ServerUpdate

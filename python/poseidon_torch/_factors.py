@@ -9,7 +9,7 @@ from typing import Callable, Optional
 import torch
 from torch.nn import functional as F
 
-from ._library import ConfigError
+from ._errors import ConfigError
 
 
 class _LinearByFactors(torch.autograd.Function):

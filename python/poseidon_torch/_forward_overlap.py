@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._hooks import OwnHook
 from ._layers import Layer
-from ._library import ConfigError
+from ._errors import ConfigError
 from ._server_update import ServerUpdate
 
 # Optimizers whose step of one parameter needs nothing of the others, so that layers can be updated on their own.

@@ -16,7 +16,7 @@ from typing import List, Optional
 import torch.distributed as dist
 
 from . import _library
-from ._library import ConfigError, PoseidonError
+from ._errors import ConfigError, PoseidonError
 
 # Below Linux's range for outgoing connections (32768 up), so that none takes the port meanwhile.
 _PORTS = range(20000, 32000)

@@ -6,7 +6,8 @@ from typing import Dict, List, NamedTuple, Sequence, Set
 
 import torch
 
-from ._library import ConfigError, Floats, LayerSpec
+from ._errors import ConfigError
+from ._library import Floats, LayerSpec
 
 
 class Slot(NamedTuple):

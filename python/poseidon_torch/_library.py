@@ -11,6 +11,9 @@ import sys
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_uint64, c_void_p
 from typing import Callable, Dict, Generator, NamedTuple, Optional, Sequence
 
+from ._blocks import Allocate, Blocks, Release
+from ._errors import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Rewound
+
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # Where a build leaves its results in a checkout, of which this package is the folder python/poseidon_torch.
 _BUILD = _PACKAGE.parent.parent / "build"
@@ -19,39 +22,10 @@ _LIBRARY = "libposeidon.so"
 _INSTALLED_LIBRARY = "libposeidon.so.0.1"
 
 
-class PoseidonError(RuntimeError):
-    """What went wrong, where, and what to do; `exit_code` is one of docs/errors.md."""
-
-    def __init__(self, message: str, exit_code: int = 1):
-        super().__init__(message)
-        self.exit_code = exit_code
-
-
-class ConfigError(PoseidonError):
-    """An option, a model or an optimizer that can't work."""
-
-    def __init__(self, message: str, exit_code: int = 2):
-        super().__init__(message, exit_code)
-
-
-class PeerLost(PoseidonError):
-    """A process of the job died or fell silent; the message names it."""
-
-
-class DeadlineExceeded(PoseidonError):
-    """A wait took too long; the message names who is missing."""
-
-
-class Rewound(Exception):
-    """The job goes back to an iteration that this process has left, as it has lost another; Session.go_back is next."""
-
-
 _CLASSES = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
 _REWOUND = -1  # POSEIDON_REWOUND
 
 Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
-Allocate = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint64)
-Release = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 
 
 class _SessionOptions(ctypes.Structure):
@@ -282,31 +256,6 @@ class LayerSpec(NamedTuple):
     groups: Sequence[int] = ()  # parameter groups, by shape, where servers update; not given: 0
 
 
-class _Blocks:
-    """Memory for the library that the program makes; kept until the library has no use for it any more."""
-
-    def __init__(self):
-        self.make: Optional[Callable] = None
-        self._kept: Dict[int, object] = {}  # by address
-        # As long as the library may call them.
-        self.allocate = Allocate(self._allocate)
-        self.release = Release(self._release)
-
-    def _allocate(self, _context: Optional[int], size: int) -> Optional[int]:
-        if self.make is None:
-            return None
-        try:
-            block = self.make(size)
-        except RuntimeError as error:  # of pinned memory a machine has less than of other memory
-            print(f"poseidon_torch: {size >> 20} MiB are not pinned: {error}", file=sys.stderr)
-            return None
-        self._kept[block.data_ptr()] = block
-        return block.data_ptr()
-
-    def _release(self, _context: Optional[int], address: int) -> None:
-        self._kept.pop(address, None)
-
-
 class Session:
     """A worker of a job (include/poseidon/session.h). One thread at a time."""
 
@@ -331,7 +280,7 @@ class Session:
         self._call = Calls(watch)
         self._memory = _LayerMemory()
         self._memory_pointer = ctypes.pointer(self._memory)
-        self._blocks = _Blocks()
+        self._blocks = Blocks()
         options = _SessionOptions(
             job=job.encode(),
             job_text=job_text.encode(),

@@ -14,7 +14,7 @@ from . import _library
 from ._example import Example, Trace, call
 from ._job import needs_servers
 from ._layers import Layer, layers_of
-from ._library import ConfigError
+from ._errors import ConfigError
 from ._moments import Moment, now, seconds, timed_device, wait_for
 
 # The first passes allocate memory and choose kernels.

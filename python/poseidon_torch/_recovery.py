@@ -12,7 +12,8 @@ from typing import Callable, Dict, Iterable, List, Sequence
 import torch
 
 from ._layers import view_of
-from ._library import Floats, LayerMemory, LayerSpec, ParameterGroup, Rewound, Session
+from ._errors import Rewound
+from ._library import Floats, LayerMemory, LayerSpec, ParameterGroup, Session
 
 
 @dataclasses.dataclass

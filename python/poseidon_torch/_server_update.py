@@ -7,7 +7,8 @@ from typing import Callable, Dict, Iterable, List, Optional, Set
 import torch
 
 from ._layers import Layer
-from ._library import ConfigError, Floats, LayerSpec, ParameterGroup, Session
+from ._errors import ConfigError
+from ._library import Floats, LayerSpec, ParameterGroup, Session
 
 # By class: the update rule, and the names of a parameter's state in the order of the servers'.
 _RULES = {

@@ -6,7 +6,8 @@ from typing import Dict, List, Optional, Sequence, Union
 import torch
 
 from ._layers import Layer
-from ._library import LayerMemory, LayerSpec, PoseidonError, Session
+from ._errors import PoseidonError
+from ._library import LayerMemory, LayerSpec, Session
 from ._recovery import RecoveringSession
 from ._server_update import ServerUpdate
 

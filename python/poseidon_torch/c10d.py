@@ -33,7 +33,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from ._communicator import Communicator
 from ._job import free_ports, own_address, resolve
-from ._library import ConfigError
+from ._errors import ConfigError
 
 # For init_process_group.
 NAME = "poseidon"

@@ -21,7 +21,7 @@ from poseidon_torch._device_copies import DeviceCopies
 from poseidon_torch._forward_overlap import _BY_PARAMETER, ForwardOverlap, LayerSteps
 from poseidon_torch._layer_clock import LayerClock
 from poseidon_torch._layers import layers_of
-from poseidon_torch._library import PeerLost
+from poseidon_torch._errors import PeerLost
 
 
 # Seconds of each layer's exchange in its hook.
