@@ -93,13 +93,15 @@ def parse(words):
     parser.add_argument("--width", type=int, default=64, help="channels of the first layer; 64")
     parser.add_argument(
         "--device",
-        type=torch.device,
+        choices=("cpu", "cuda"),
         default="cuda" if torch.cuda.is_available() else "cpu",
-        help="cpu, cuda (each of a machine's processes has the next GPU, in turn), or cuda:N",
+        help="with cuda each of a machine's processes has the next GPU, in turn",
     )
     options = parser.parse_args(words)
     if options.plain and int(os.environ.get("WORLD_SIZE", "1")) > 1:  # as torchrun says
         parser.error("--plain is for one process; start it by python3, not by torchrun")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device=cuda: PyTorch sees no GPU on this machine")
     if options.batch < 2:
         parser.error("--batch must be at least 2, which BatchNorm needs")
     if min(options.iterations, options.image, options.width) < 1 or options.warm_up < 0:
@@ -107,10 +109,10 @@ def parse(words):
     return options
 
 
-def device_of(wanted):
+def device_of(kind):
     """This process' own, of those of its machine."""
-    if wanted.type != "cuda" or wanted.index is not None:
-        return wanted
+    if kind == "cpu":
+        return torch.device("cpu")
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
