@@ -84,7 +84,8 @@ class TimelineTest(cluster.ClusterTest):
         ]
 
     def assert_most(self, holds):
-        self.assertGreaterEqual(statistics.mean(holds), 0.8, holds)
+        """Where messages go first come, first served, it is none."""
+        self.assertGreater(statistics.mean(holds), 0.5, holds)
 
     def test_gradients_leave_during_backward(self):
         """A layer's first frame is at its server before the backward of the layer below ends."""
