@@ -34,11 +34,11 @@ PredictedTimes Predictor::Predict(const Plan& plan, double give_up) {
   const std::string key = plan.SerializeAsString();
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  ReduceShapes& shapes =
-      shapes_.try_emplace(Representatives(plan, cluster_), Representatives(plan, cluster_))
-          .first->second;
   const auto simulate = [&](const Plan& part, const ModelSpec& model,
                             const std::vector<LayerTime>& layers) {
+    // A part has fewer messages than the whole, so maybe another number.
+    const int representatives = Representatives(part, cluster_);
+    ReduceShapes& shapes = shapes_.try_emplace(representatives, representatives).first->second;
     return SimulateExchange(part, model, cluster_, layers, shapes, give_up);
   };
   PredictedTimes times = plan.local_steps() > 1

@@ -13,7 +13,7 @@ enum BucketExchange::Kind : int {
   kReady = BucketExchange::kFirstKind,
   kBegin,
   kGradient,
-  kAnswered,
+  kRebuiltAtServer,
   kAnswer,
   kFactor,
   kRebuilt,
@@ -35,8 +35,9 @@ BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
       buckets_(MakeBucketTables(plan, model, cluster, shapes)),
       sent_at_(buckets_.size()) {
   for (const BucketTable& bucket : buckets_) {
-    gradients_.emplace_back(bucket.chunks.size() * window_);
+    handled_.emplace_back(bucket.chunks.size() * window_);
   }
+  reached_ = handled_;
   const int representatives = Representatives(plan, cluster);
   const int workers = representatives == 0 ? plan.workers() : representatives;
   for (int w = 0; w < workers; ++w) workers_.push_back(MakeWorker(w));
@@ -66,7 +67,7 @@ void BucketExchange::OnFrame(const Frame& frame) {
       return SendPart(frame.node, frame.bucket, frame.step, frame.iteration);
     case kGradient:
       return TakeGradient(frame);
-    case kAnswered:
+    case kRebuiltAtServer:
       return Answer(frame);
     case kAnswer:
       return Count(frame.to, frame.bucket, frame.iteration);
@@ -208,12 +209,17 @@ void BucketExchange::SendFactors(int w, int to, int b, int iteration, int step) 
   }
 }
 
+int BucketExchange::OtherWorker(int w, int other) const {
+  if (simulated() == plan_.workers()) return other <= w ? other - 1 : other;
+  return (w + other) % simulated();
+}
+
 void BucketExchange::BroadcastFactors(int w, int b, int iteration) {
   if (plan_.workers() > 1 && buckets_[b].plan->factor_ring()) {
     SendFactors(w, Right(w), b, iteration, 1);
   } else {
-    for (int to = 0; to < plan_.workers(); ++to) {
-      if (to != w) SendFactors(w, to % simulated(), b, iteration, 1);
+    for (int other = 1; other < plan_.workers(); ++other) {
+      SendFactors(w, OtherWorker(w, other), b, iteration, 1);
     }
   }
   Count(w, b, iteration);  // its own two
@@ -222,7 +228,7 @@ void BucketExchange::BroadcastFactors(int w, int b, int iteration) {
 
 void BucketExchange::TakeFactor(const Frame& frame) {
   const BucketTable& bucket = buckets_[frame.bucket];
-  if (bucket.plan->scheme() == ADAM) return CountAtServer(frame, 0, 2 * plan_.workers());
+  if (bucket.plan->scheme() == ADAM) return TakeFactorAtServer(frame);
   if (bucket.plan->factor_ring() && frame.step + 1 < plan_.workers()) {
     Frame onward = frame;
     onward.from = frame.to;
@@ -235,22 +241,30 @@ void BucketExchange::TakeFactor(const Frame& frame) {
   Count(frame.to, frame.bucket, frame.iteration);
 }
 
-void BucketExchange::TakeGradient(const Frame& frame) {
-  CountAtServer(frame, frame.chunk, asynchronous() ? 1 : plan_.workers());
+bool BucketExchange::IsLast(const Frame& frame, std::vector<std::vector<int>>& counts) const {
+  const bool factors = frame.kind == kFactor;
+  const int awaited = factors ? 2 * plan_.workers() : asynchronous() ? 1 : plan_.workers();
+  int& count = counts[frame.bucket][frame.chunk * window_ + frame.iteration % window_];
+  if (++count < awaited) return false;
+  count = 0;
+  return true;
 }
 
-void BucketExchange::CountAtServer(const Frame& frame, int c, int awaited) {
-  int& count = gradients_[frame.bucket][c * window_ + frame.iteration % window_];
-  if (++count < awaited) return;
-  count = 0;
-  Frame answered = frame;
-  answered.kind = kAnswered;
-  answered.left = 0;
-  answered.from = frame.to;
-  const int64_t duration = buckets_[frame.bucket].chunks[c].answer_time;
-  if (duration == 0) return Answer(answered);
-  const bool rebuilds = buckets_[frame.bucket].plan->scheme() == ADAM;
-  rebuilds ? network_.Work(duration, answered) : network_.Occupy(duration, answered);
+int64_t BucketExchange::FurtherProcessing(const Frame& frame) {
+  if (frame.kind != kGradient || !IsLast(frame, reached_)) return 0;
+  return buckets_[frame.bucket].chunks[frame.chunk].answer_time;
+}
+
+void BucketExchange::TakeGradient(const Frame& frame) {
+  if (IsLast(frame, handled_)) Answer(frame);
+}
+
+void BucketExchange::TakeFactorAtServer(const Frame& frame) {
+  if (!IsLast(frame, handled_)) return;
+  Frame rebuilt = frame;
+  rebuilt.kind = kRebuiltAtServer;
+  rebuilt.left = 0;
+  network_.Work(buckets_[frame.bucket].chunks[frame.chunk].answer_time, rebuilt);
 }
 
 void BucketExchange::Answer(const Frame& frame) {
@@ -262,7 +276,7 @@ void BucketExchange::Answer(const Frame& frame) {
     for (int w = 0; w < plan_.workers(); ++w) {
       if (asynchronous() && w != frame.node) continue;
       Frame answer =
-          Message(kAnswer, frame.from, w, frame.bucket, c, frame.iteration, bucket.chunks[c].down);
+          Message(kAnswer, frame.to, w, frame.bucket, c, frame.iteration, bucket.chunks[c].down);
       answer.processing = bucket.chunks[c].answered_time;
       network_.Send(answer);
     }

@@ -40,6 +40,9 @@ class BucketExchange {
   void GradientReady(int worker, int bucket, int iteration);
   // What the network brings back of kind kFirstKind or above.
   void OnFrame(const Frame& frame);
+  // NicModelOptions::further_processing: the update that a server makes with the last gradient of a
+  // chunk.
+  int64_t FurtherProcessing(const Frame& frame);
 
   // When the last message so far with a part of the bucket had left, nanoseconds.
   int64_t sent_at(int bucket) const { return sent_at_[bucket]; }
@@ -74,11 +77,15 @@ class BucketExchange {
   void SendFactors(int w, int to, int b, int iteration, int step);
   int simulated() const { return static_cast<int>(workers_.size()); }
   int Right(int w) const { return (w + 1) % simulated(); }
+  // The 1st, 2nd, ... of the workers besides `w`, in their order. Representatives of all get from
+  // each other as many as a worker gets from all others, wherever these are.
+  int OtherWorker(int w, int other) const;
   void BroadcastFactors(int w, int b, int iteration);
   void TakeFactor(const Frame& frame);
   void TakeGradient(const Frame& frame);
-  // The server answers when `awaited` messages of the iteration have come.
-  void CountAtServer(const Frame& frame, int c, int awaited);
+  // Whether all that the server awaits for a chunk's answer has come with this.
+  bool IsLast(const Frame& frame, std::vector<std::vector<int>>& counts) const;
+  void TakeFactorAtServer(const Frame& frame);
   void Answer(const Frame& frame);
   // The bucket is fresh when all messages that it awaits have come, and what follows is done.
   void Count(int w, int b, int iteration);
@@ -98,8 +105,10 @@ class BucketExchange {
   OnFresh on_fresh_;
   std::vector<BucketTable> buckets_;
   std::vector<Worker> workers_;
-  // At servers, by bucket; chunk, iteration in the window.
-  std::vector<std::vector<int>> gradients_;
+  // At servers, by bucket; chunk, iteration in the window: what has reached their lanes, and what
+  // these have handled.
+  std::vector<std::vector<int>> reached_;
+  std::vector<std::vector<int>> handled_;
   std::vector<int64_t> sent_at_;  // by bucket
 };
 

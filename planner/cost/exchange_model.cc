@@ -1,8 +1,12 @@
 #include "planner/cost/exchange_model.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <utility>
 
 #include "planner/cost/bucket_exchange.h"
 #include "planner/cost/exchange_tables.h"
@@ -32,13 +36,15 @@ std::vector<double> GoodputsOf(const Plan& plan, const ClusterModel& cluster) {
   return goodputs;
 }
 
-NicModelOptions NetworkOf(const Plan& plan, const ClusterModel& cluster) {
+NicModelOptions NetworkOf(const Plan& plan, const ClusterModel& cluster,
+                          std::function<int64_t(const Frame&)> further_processing) {
   return {.lanes = plan.lanes(),
           .goodput_bytes_per_second = GoodputsOf(plan, cluster),
           .latency = Nanoseconds(cluster.latency),
           .message_cost = Nanoseconds(cluster.message_cost),
           .send_buffer_bytes = cluster.send_buffer_bytes,
-          .representative = Representatives(plan, cluster) > 0};
+          .representative = Representatives(plan, cluster) > 0,
+          .further_processing = std::move(further_processing)};
 }
 
 // How far one worker's compute loop has come.
@@ -65,7 +71,9 @@ class Simulation {
              const std::vector<LayerTime>& layers, ReduceShapes& shapes, double give_up)
       : plan_(plan),
         give_up_(give_up),
-        network_(NetworkOf(plan, cluster)),
+        network_(
+            NetworkOf(plan, cluster,
+                      [this](const Frame& frame) { return exchange_.FurtherProcessing(frame); })),
         exchange_(plan, model, cluster, shapes, network_,
                   [this](int w, int b, int iteration) { MakeFresh(w, b, iteration); }),
         bucket_of_(BucketOfLayer(plan)),
@@ -104,7 +112,8 @@ class Simulation {
     exchange_.PublishInitial();
     while (!done_ && network_.now() <= most_) {
       const std::optional<Frame> frame = network_.Next();
-      if (!frame) break;
+      CHECK(frame) << "the predicted exchange of " << plan_.workers()
+                   << " workers has come to a halt";
       Handle(*frame);
     }
     if (!done_ && network_.now() > most_) return {kClearly * give_up_, {}};

@@ -102,19 +102,6 @@ bool InRing(const BucketPlan& bucket) {
   return bucket.scheme() == RING || (bucket.scheme() == SFB && bucket.factor_ring());
 }
 
-// Whether all workers do the same, only with other peers.
-bool InStep(const BucketPlan& bucket, const Plan& plan) {
-  const auto in_step = [](Scheme scheme, int workers) {
-    return scheme == RING || std::has_single_bit(static_cast<unsigned>(workers));
-  };
-  if (bucket.scheme() == SFB) return true;
-  if (bucket.scheme() != TORUS)
-    return IsAllReduce(bucket.scheme()) && in_step(bucket.scheme(), plan.workers());
-  return std::all_of(plan.grid().begin(), plan.grid().end(), [&](const GridDimension& dimension) {
-    return in_step(dimension.algorithm(), dimension.size());
-  });
-}
-
 int64_t MessagesOfBucket(const BucketPlan& bucket, const Plan& plan, int64_t simulated) {
   const int64_t workers = plan.workers();
   const int64_t chunks = bucket.chunks_size();
@@ -133,16 +120,29 @@ int64_t Messages(const Plan& plan, int64_t simulated) {
 
 }  // namespace
 
+bool InStep(const BucketPlan& bucket, const Plan& plan) {
+  const auto in_step = [](Scheme scheme, int workers) {
+    return scheme == RING || std::has_single_bit(static_cast<unsigned>(workers));
+  };
+  if (bucket.scheme() == SFB) return true;
+  if (bucket.scheme() != TORUS)
+    return IsAllReduce(bucket.scheme()) && in_step(bucket.scheme(), plan.workers());
+  return std::all_of(plan.grid().begin(), plan.grid().end(), [&](const GridDimension& dimension) {
+    return in_step(dimension.algorithm(), dimension.size());
+  });
+}
+
 int64_t MessagesOfAll(const Plan& plan) { return Messages(plan, plan.workers()); }
 
 int Representatives(const Plan& plan, const ClusterModel& cluster) {
   // So that a search has enough of them.
   constexpr int64_t kMostOfUnlike = 50000;
+  constexpr int64_t kMostOfRing = 10000;
   if (!cluster.deviations.empty() && MessagesOfAll(plan) <= kMostOfUnlike) return 0;
   const auto all = [&](const auto& holds) {
     return std::all_of(plan.buckets().begin(), plan.buckets().end(), holds);
   };
-  if (all(InRing)) return 1;
+  if (all(InRing)) return MessagesOfAll(plan) <= kMostOfRing ? 0 : 1;
   const bool in_step = plan.workers() > kRepresentatives &&
                        all([&](const BucketPlan& bucket) { return InStep(bucket, plan); });
   return in_step && MessagesOfAll(plan) > kMostOfAll ? kRepresentatives : 0;

@@ -55,6 +55,9 @@ std::vector<BucketTable> MakeBucketTables(const Plan& plan, const ModelSpec& mod
 inline constexpr int64_t kMostOfAll = 100000;
 inline constexpr int kRepresentatives = 16;
 
+// Whether all workers do the same for the bucket, only with other peers.
+bool InStep(const BucketPlan& bucket, const Plan& plan);
+
 // The workers that stand for all: one where all stay alike (rings); 0: all workers are simulated,
 // as those of machines that differ are, where that is quick.
 int Representatives(const Plan& plan, const ClusterModel& cluster);

@@ -25,6 +25,7 @@ uint64_t NicModel::LaneOf(int machine, bool server, int lane) const {
 int64_t NicModel::Handled(const Frame& frame) {
   int64_t& free = lanes_[LaneOf(frame.to, frame.to_server, frame.lane)].free;
   free = std::max(free, now_) + options_.message_cost + frame.processing;
+  if (options_.further_processing) free += options_.further_processing(frame);
   return free;
 }
 
@@ -44,10 +45,9 @@ void NicModel::SetTimer(int64_t delay, const Frame& frame) {
   Push(now_ + delay, EventKind::kArrives, Keep(frame));
 }
 
-void NicModel::Occupy(int64_t duration, const Frame& frame) {
-  int64_t& free = lanes_[LaneOf(frame.to, frame.to_server, frame.lane)].free;
-  free = std::max(free, now_) + duration;
-  Push(free, EventKind::kArrives, Keep(frame));
+void NicModel::Post(const Frame& frame) {
+  const int64_t free = lanes_[LaneOf(frame.to, frame.to_server, frame.lane)].free;
+  Push(std::max(free, now_), EventKind::kArrives, Keep(frame));
 }
 
 void NicModel::Work(int64_t duration, const Frame& frame) {

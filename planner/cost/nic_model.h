@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -22,18 +23,6 @@
 #include "transport/sim/sim_heap.h"
 
 namespace poseidon {
-
-// Nanoseconds and bytes.
-struct NicModelOptions {
-  int lanes = 1;  // of each of a machine's nodes, of which there are two at most
-  std::vector<double> goodput_bytes_per_second;  // by machine
-  int64_t latency = 0;
-  int64_t message_cost = 0;
-  int64_t send_buffer_bytes = 0;  // of each connection; 0: none
-  // Machines stand for many alike: what one sends to itself comes over its own ingress, as what the
-  // others send would.
-  bool representative = false;
-};
 
 // What travels, and what a timer brings back.
 struct Frame {
@@ -57,6 +46,21 @@ struct Frame {
   int64_t passed = 0;  // NicModel's: when it has passed the ingress, unless it leaves too slowly
 };
 
+// Nanoseconds and bytes.
+struct NicModelOptions {
+  int lanes = 1;  // of each of a machine's nodes, of which there are two at most
+  std::vector<double> goodput_bytes_per_second;  // by machine
+  int64_t latency = 0;
+  int64_t message_cost = 0;
+  int64_t send_buffer_bytes = 0;  // of each connection; 0: none
+  // Machines stand for many alike: what one sends to itself comes over its own ingress, as what the
+  // others send would.
+  bool representative = false;
+  // What a lane needs for a frame besides its `processing`, where that depends on what else has
+  // reached the lane: asked of each frame once, in the order in which they do. May be empty.
+  std::function<int64_t(const Frame&)> further_processing;
+};
+
 class NicModel {
  public:
   explicit NicModel(const NicModelOptions& options);
@@ -68,12 +72,10 @@ class NicModel {
   void SetTimer(int64_t delay, const Frame& frame);
   // To a lane of the sender's own, which takes it at no cost when it is done with what has come so
   // far.
-  void Post(const Frame& frame) { Occupy(0, frame); }
-  // Likewise, but the lane that the frame is for is busy for `duration` first, when it is done with
-  // what has come so far.
-  void Occupy(int64_t duration, const Frame& frame);
-  // Likewise in turns of a millisecond at most, between which the lane handles what has come; the
-  // most urgent first (transport/actor.h, Work).
+  void Post(const Frame& frame);
+  // Likewise, but the lane that the frame is for is busy for `duration` first, in turns of a
+  // millisecond at most, between which it handles what has come; the most urgent first
+  // (transport/actor.h, Work).
   void Work(int64_t duration, const Frame& frame);
   // The next frame that arrives, and now() is when; nothing if there is none.
   std::optional<Frame> Next();

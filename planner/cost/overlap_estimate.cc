@@ -7,6 +7,7 @@
 #include "collectives/traffic.h"
 #include "planner/cost/bucket_costs.h"
 #include "planner/cost/device_copy_cost.h"
+#include "planner/cost/exchange_tables.h"
 #include "proto/bucket.h"
 
 namespace poseidon {
@@ -16,6 +17,13 @@ namespace {
 struct ServerBytes {
   double up = 0;  // of one worker's message or messages
   double down = 0;
+};
+
+// Of one bucket, through one machine's link.
+struct DirectedBytes {
+  double sent = 0;
+  double received = 0;
+  double most() const { return std::max(sent, received); }
 };
 
 // What one bucket puts on the links, with everything needed to say what a given machine gets of it.
@@ -42,18 +50,20 @@ class Loads {
     const int most_loaded = MostLoaded(buckets);
     std::vector<BucketLoad> loads;
     for (const BucketTraffic& bucket : buckets) {
-      const double link = LinkSeconds(bucket, most_loaded);
-      double most = link;
+      const BucketPlan& plan = plan_.buckets(static_cast<int>(loads.size()));
+      BucketLoad load = LinkLoad(bucket, most_loaded);
+      double most = load.link();
       for (const auto& [machine, bytes] : bucket.by_machine) {
-        most = std::max(most, LinkSeconds(bucket, machine));
+        most = std::max(most, LinkLoad(bucket, machine).link());
       }
       for (const auto& [machine, deviation] : cluster_.deviations) {
-        most = std::max(most, LinkSeconds(bucket, machine));
+        most = std::max(most, LinkLoad(bucket, machine).link());
       }
-      const BucketPlan& plan = plan_.buckets(static_cast<int>(loads.size()));
+      load.worker_lane = bucket.worker_lanes / plan_.lanes();
+      load.server_lane = bucket.server_lanes / plan_.lanes();
       const double exchange = most + bucket.fill / cluster_.goodput + bucket.waiting;
-      const double lane = std::max(bucket.worker_lanes, bucket.server_lanes) / plan_.lanes();
-      loads.push_back({link, lane, LocalSeconds(plan) + std::max(exchange, lane)});
+      load.alone = LocalSeconds(plan) + std::max(exchange, load.lane());
+      loads.push_back(load);
     }
     return loads;
   }
@@ -87,8 +97,11 @@ class Loads {
     const int rounds = AllReduceRounds(bucket.scheme(), plan_, workers_);
     const double floats = static_cast<double>(FloatCount(bucket));
     const double bytes = static_cast<double>(CodedBytes(plan_, bucket, FloatCount(bucket)));
-    traffic.peer_bytes = 2 * bytes * (workers_ - 1) / workers_ +
-                         static_cast<double>(rounds) * bucket.chunks_size() * header();
+    // Where workers have unequal shares, a machine that differs may have the least: it sends what
+    // it has once, and gets what becomes of that.
+    const bool equal = cluster_.deviations.empty() || InStep(bucket, plan_);
+    traffic.peer_bytes = bytes * (equal ? 2.0 * (workers_ - 1) / workers_ : 1) +
+                         (equal ? rounds : 1) * bucket.chunks_size() * header();
     traffic.waiting = rounds * hop() + floats * sizeof(float) / cluster_.reduction_rate;
     traffic.worker_lanes = rounds * bucket.chunks_size() * cluster_.message_cost +
                            AddSeconds(FloatCount(bucket), cluster_) * (workers_ - 1) / workers_ +
@@ -161,27 +174,32 @@ class Loads {
     traffic.total.down += down;
   }
 
-  double LinkSeconds(const BucketTraffic& bucket, int machine) const {
-    return OnLink(bucket, machine) / cluster_.GoodputOf(machine);
-  }
-
-  // Bytes through a machine's link, in the direction that carries more.
-  double OnLink(const BucketTraffic& bucket, int machine) const {
+  // Only what the machine's link is busy for.
+  BucketLoad LinkLoad(const BucketTraffic& bucket, int machine) const {
     const auto found = bucket.by_machine.find(machine);
-    return OnLink(bucket, machine < workers_,
-                  found == bucket.by_machine.end() ? ServerBytes() : found->second);
+    const DirectedBytes bytes =
+        OnLink(bucket, machine < workers_,
+               found == bucket.by_machine.end() ? ServerBytes() : found->second);
+    BucketLoad load;
+    load.sent = bytes.sent / cluster_.GoodputOf(machine);
+    load.received = bytes.received / cluster_.GoodputOf(machine);
+    return load;
   }
 
-  double OnLink(const BucketTraffic& bucket, bool has_worker, const ServerBytes& owned) const {
-    if (!bucket.with_servers) return has_worker ? bucket.peer_bytes : 0;
-    const int others = workers_ - (has_worker ? 1 : 0);
-    double sent = others * owned.down;
-    double received = others * owned.up;
-    if (has_worker) {
-      sent += bucket.total.up - owned.up;
-      received += bucket.total.down - owned.down;
+  // Bytes through a machine's link.
+  DirectedBytes OnLink(const BucketTraffic& bucket, bool has_worker,
+                       const ServerBytes& owned) const {
+    if (!bucket.with_servers) {
+      const double bytes = has_worker ? bucket.peer_bytes : 0;
+      return {bytes, bytes};
     }
-    return std::max(sent, received);
+    const int others = workers_ - (has_worker ? 1 : 0);
+    DirectedBytes bytes{others * owned.down, others * owned.up};
+    if (has_worker) {
+      bytes.sent += bucket.total.up - owned.up;
+      bytes.received += bucket.total.down - owned.down;
+    }
+    return bytes;
   }
 
   int MostLoaded(const std::vector<BucketTraffic>& buckets) const {
@@ -190,14 +208,14 @@ class Loads {
     double at_worker = 0;
     double elsewhere = 0;
     for (const BucketTraffic& bucket : buckets) {
-      const double worker_bytes = OnLink(bucket, true, ServerBytes());
-      const double other_bytes = OnLink(bucket, false, ServerBytes());
+      const double worker_bytes = OnLink(bucket, true, ServerBytes()).most();
+      const double other_bytes = OnLink(bucket, false, ServerBytes()).most();
       at_worker += worker_bytes;
       elsewhere += other_bytes;
       for (const auto& [machine, owned] : bucket.by_machine) {
         const bool has_worker = machine < workers_;
         extra[machine] +=
-            OnLink(bucket, has_worker, owned) - (has_worker ? worker_bytes : other_bytes);
+            OnLink(bucket, has_worker, owned).most() - (has_worker ? worker_bytes : other_bytes);
       }
     }
     int most_loaded = 0;
@@ -271,12 +289,12 @@ void SendDuringBackward(const Plan& plan, const std::vector<BucketLoad>& loads,
     for (int i = 0; i < bucket.layer_count(); ++i)
       time += layers[bucket.first_layer() + i].backward;
     times[b].ready = time;
-    link.Add(plan.no_overlap() ? backward : time, b, std::max(loads[b].link, loads[b].lane));
+    link.Add(plan.no_overlap() ? backward : time, b, std::max(loads[b].link(), loads[b].lane()));
   }
   const std::vector<double> sent = link.Finish(plan.buckets_size());
   for (int b = 0; b < plan.buckets_size(); ++b) {
     times[b].sent = sent[b];
-    times[b].fresh = sent[b] + loads[b].alone - std::max(loads[b].link, loads[b].lane);
+    times[b].fresh = sent[b] + loads[b].alone - std::max(loads[b].link(), loads[b].lane());
     times[b].exchange = times[b].fresh - times[b].ready;
   }
 }
@@ -330,13 +348,14 @@ PredictedTimes EstimateIteration(const Plan& plan, const std::vector<BucketLoad>
 double LeastSeconds(const std::vector<BucketLoad>& loads, const std::vector<LayerTime>& layers) {
   double compute = 0;
   for (const LayerTime& layer : layers) compute += layer.forward + layer.backward;
-  double link = 0;
-  double lane = 0;
+  BucketLoad all;
   for (const BucketLoad& load : loads) {
-    link += load.link;
-    lane += load.lane;
+    all.sent += load.sent;
+    all.received += load.received;
+    all.worker_lane += load.worker_lane;
+    all.server_lane += load.server_lane;
   }
-  return std::max({compute, link, lane});
+  return std::max({compute, all.link(), all.lane()});
 }
 
 }  // namespace poseidon

@@ -4,6 +4,7 @@
 // large for the exchange model.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "planner/cost/cluster_model.h"
@@ -14,9 +15,16 @@ namespace poseidon {
 
 // One bucket's exchange, in seconds.
 struct BucketLoad {
-  double link = 0;   // of the link of the machine that the whole plan loads most
-  double lane = 0;   // of a node's lane, on average: its messages, sums and updates
-  double alone = 0;  // from ready to fresh with the network to itself; at least `link`
+  // Of the link of the machine that the whole plan loads most.
+  double sent = 0;
+  double received = 0;
+  // Of a node's lane, on average: its messages, sums and updates.
+  double worker_lane = 0;
+  double server_lane = 0;
+  double alone = 0;  // from ready to fresh with the network to itself; at least link()
+
+  double link() const { return std::max(sent, received); }
+  double lane() const { return std::max(worker_lane, server_lane); }
 };
 
 std::vector<BucketLoad> BucketLoads(const Plan& plan, const ModelSpec& model,
@@ -27,7 +35,8 @@ std::vector<BucketLoad> BucketLoads(const Plan& plan, const ModelSpec& model,
 PredictedTimes EstimateIteration(const Plan& plan, const std::vector<BucketLoad>& loads,
                                  const std::vector<LayerTime>& layers);
 
-// What no order of messages can undercut: computing, and the most loaded link.
+// What no order of messages can undercut: computing, the most loaded link in either direction, and
+// the lanes of workers and those of servers. These work side by side, also for different buckets.
 double LeastSeconds(const std::vector<BucketLoad>& loads, const std::vector<LayerTime>& layers);
 
 }  // namespace poseidon

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "planner/cost/cluster_model.h"
+#include "planner/cost/information_book.h"
+#include "planner/predictor.h"
 #include "proto/bucket.h"
 #include "simulation/plan_trial.h"
 #include "simulation/training_simulation.h"
@@ -57,7 +59,9 @@ PlannedOutcome TrainAsPlanned(const Job& job, const ModelSpec& model, bool tried
   if (tried) control.planner = PlanByTrial;
   const SimulatedTraining training = SimulateTraining(job, model, steady, {}, control);
   const int steps = std::max(1, training.plan.local_steps());
-  return {ExpectedIterationMs(training.plan) / 1000 / steps, training.iteration};
+  const InformationBook book(model, job.cluster());
+  const double least = Predictor(book, ClusterOf(job)).LeastSeconds(training.plan);
+  return {ExpectedIterationMs(training.plan) / 1000 / steps, training.iteration, least};
 }
 
 }  // namespace poseidon

@@ -25,6 +25,7 @@ Job PlannedJob(int workers, int servers, const char* bandwidth, const char* late
 struct PlannedOutcome {
   double predicted = 0;  // seconds an iteration
   double simulated = 0;
+  double least = 0;  // that no order of messages can undercut (Predictor::LeastSeconds)
 };
 
 // The scheduler's plan and what became of it, in the mean over the last iterations. `tried`: the

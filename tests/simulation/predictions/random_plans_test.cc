@@ -89,8 +89,8 @@ std::string Rate(double gigabits) {
   return text;
 }
 
-Job AnyJob(Draw& draw, int most_workers) {
-  const int workers = static_cast<int>(draw.Scale(2, most_workers + 0.99));
+Job AnyJob(Draw& draw, int most_workers, int least_workers = 2) {
+  const int workers = static_cast<int>(draw.Scale(least_workers, most_workers + 0.99));
   Job job = PlannedJob(workers, workers, Rate(draw.Scale(1, 400)).c_str(), "50us", true);
   Network& network = *job.mutable_cluster()->mutable_network();
   network.set_latency(std::to_string(static_cast<int>(draw.Scale(10, 5000))) + "us");
@@ -212,15 +212,15 @@ void PrintWorst(std::vector<Compared> all) {
   }
 }
 
-// One of fifty may be slower by over a hundredth, and none by over `most`.
-void ExpectNoSlower(std::vector<Compared> compared, double most) {
+// One of `one_of` may be slower by over a hundredth, and none by over `most`.
+void ExpectNoSlower(std::vector<Compared> compared, double most, int one_of = 50) {
   const auto points = static_cast<int64_t>(compared.size());
   std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
   PrintWorst(compared);
   for (const Compared& point : compared) EXPECT_LE(point.error, most) << point.point;
   EXPECT_LE(std::count_if(compared.begin(), compared.end(),
                           [](const Compared& point) { return point.error > 0.01; }),
-            points / 50);
+            points / one_of);
 }
 
 // All within `most`, and within a twentieth but one in a hundred.
@@ -239,6 +239,8 @@ void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers, do
     const PlannedOutcome outcome = TrainAsPlanned(job, model);
     compared.push_back({outcome.predicted / outcome.simulated - 1,
                         "seed " + std::to_string(seed) + ": " + Describe(job, model)});
+    // But for workers that use up a lead, or catch up, in the iterations that count.
+    EXPECT_LE(outcome.least, 1.01 * outcome.simulated) << compared.back().point;
   }
   PrintWorst(compared);
   const auto beyond = [&compared](double bound) {
@@ -249,14 +251,14 @@ void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers, do
   EXPECT_EQ(beyond(most), 0);
 }
 
-// Than any policy with any size of buckets, as they are simulated.
-void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers,
-                          Unlike unlike = Unlike::kNothing) {
+// Policy TIME with any policy in any size of buckets, as they are simulated.
+std::vector<Compared> CompareTime(uint32_t first_seed, int points, int least_workers,
+                                  int most_workers, Unlike unlike) {
   std::vector<Compared> compared;
   for (uint32_t seed = first_seed; static_cast<int>(compared.size()) < points; ++seed) {
     Draw draw(seed);
     const ModelSpec model = AnyModel(draw);
-    Job job = AnyJob(draw, most_workers);
+    Job job = AnyJob(draw, most_workers, least_workers);
     Add(unlike, draw, job);
     Communication& communication = *job.mutable_communication();
     communication.set_policy(Communication::TIME);
@@ -279,9 +281,14 @@ void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers,
     compared.push_back({time.simulated / best - 1, "seed " + std::to_string(seed) + ": " +
                                                        Describe(job, model) + text + other});
   }
+  return compared;
+}
+
+void ExpectTimeIsNoSlower(uint32_t first_seed, int points, int most_workers,
+                          Unlike unlike = Unlike::kNothing) {
   // A hundredth is how well two runs of one plan agree that start differently; what is tried is a
   // few plans of many, so one in a hundred may be off by more.
-  ExpectNoSlower(std::move(compared), 0.02);
+  ExpectNoSlower(CompareTime(first_seed, points, 2, most_workers, unlike), 0.02);
 }
 
 // Than any family of plans in any size, as both are predicted: what the search has no time for.
@@ -355,9 +362,12 @@ void ExpectMoreIsNotWorse(uint32_t first_seed, int points, int most_workers) {
 TEST(RandomPlansTest, MoreIsNotWorse) { ExpectMoreIsNotWorse(1, 4, 4); }
 TEST(RandomPlansTest, SlowMoreIsNotWorse) { ExpectMoreIsNotWorse(1000, 150, 16); }
 
-// At 7 a ring of three workers has two steady states, which a prediction of one worker does not
-// see.
-TEST(RandomPlansTest, PredictionsHold) { ExpectPredictionsHold(1, 100, 8, 0.25); }
+// At 7 a ring of three workers has two steady states, of which one worker alone would see one, and
+// at 20361 servers' lanes are behind.
+TEST(RandomPlansTest, PredictionsHold) {
+  ExpectPredictionsHold(1, 100, 8, 0.05);
+  ExpectPredictionsHold(20361, 1, 24, 0.05);
+}
 TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 2000, 24, 0.1); }
 
 TEST(RandomPlansTest, TimeIsNoSlower) { ExpectTimeIsNoSlower(1, 4, 4); }
@@ -366,6 +376,11 @@ TEST(RandomPlansTest, SlowTimeIsNoSlowerWhereTrialsDecide) {
   for (const uint32_t seed : {1026, 1087, 1089}) ExpectTimeIsNoSlower(seed, 1, 16);
 }
 TEST(RandomPlansTest, SlowTimeIsNoSlower) { ExpectTimeIsNoSlower(1000, 150, 16); }
+// At 1003 the search has nothing left to predict for 41 workers before it comes to the chunks that
+// are best, and is 4.7% slower.
+TEST(RandomPlansTest, SlowTimeIsNoSlowerOnLargeClusters) {
+  ExpectNoSlower(CompareTime(1000, 16, 17, 64, Unlike::kNothing), 0.05, 16);
+}
 
 // At 1101 rings in smaller chunks are quicker by a tenth than those that are best by estimate, and
 // combinations of schemes, of which each prediction costs ten times as much, used up the search.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "planner/cost/bucket_costs.h"
+#include "planner/cost/exchange_tables.h"
 #include "planner/planner.h"
 #include "proto/bucket.h"
 #include "tests/unit/planner/reference_models.h"
@@ -115,6 +116,61 @@ TEST(PredictorTest, ProcessingCounts) {
 }
 
 // A lane handles one message after the other.
+// A lane that is behind answers a layer when it has added that up, whatever has come by then.
+TEST(PredictorTest, AServerThatIsBehindAnswersWhatItHasAddedUp) {
+  ModelSpec model;
+  AddTimed(1000000, model);
+  AddTimed(1000000, model);
+  ClusterModel cluster = Plain(2, 1);
+  cluster.goodput = 1e15;
+  cluster.latency = 0;
+  cluster.reduction_rate = 4e6 / 0.030;  // 30 ms for each gradient
+  cluster.update_rate = 4e6 / 0.030;
+  const InformationBook book(model, 2, 1);
+  Predictor predictor(book, cluster);
+  Plan plan = MakePlan(book, Settings(Communication::ALL_PS));
+  predictor.Annotate(plan);
+  EXPECT_NEAR(plan.buckets(1).prediction().exchange_ms(), 2 * 30 + 30, 0.01);
+  // 20 ms of which pass while the backward pass is behind it.
+  EXPECT_NEAR(plan.buckets(0).prediction().exchange_ms(), 2 * (2 * 30 + 30) - 20, 0.01);
+}
+
+// The lanes of workers rebuild one layer while those of servers update another.
+TEST(PredictorTest, LanesOfWorkersAndServersWorkSideBySide) {
+  ModelSpec model;
+  AddTimed(2000000, model);
+  AddTimedProduct(1000, 1000, 1, model);
+  ClusterModel cluster = Plain(2, 2);
+  cluster.goodput = 1e15;
+  cluster.update_rate = 4e7;
+  const InformationBook book(model, 2, 2);
+  const Plan plan = MakePlan(book, Settings(Communication::ALL_SFB));
+  ASSERT_EQ(plan.buckets(0).scheme(), PS);
+  ASSERT_EQ(plan.buckets(1).scheme(), SFB);
+  // 4 MB at each worker, and as much at each server.
+  EXPECT_NEAR(Predictor(book, cluster).LeastSeconds(plan), 0.1, 1e-3);
+}
+
+// Whatever number of workers it is that sixteen stand for, each gets all others' factors.
+TEST(PredictorTest, RepresentativesGetTheFactorsOfAll) {
+  ModelSpec model;
+  AddTimed(4000000, model);
+  AddTimedProduct(1000, 1000, 8, model);
+  for (const int workers : {17, 22, 40}) {
+    SCOPED_TRACE(workers);
+    const ClusterModel cluster = Plain(workers, workers);
+    const InformationBook book(model, workers, workers);
+    const Plan plan = MakePlan(book, Settings(Communication::ALL_RING, 1 << 14),
+                               {{.first_layer = 0, .scheme = RING, .chunk_floats = 1 << 12},
+                                {.first_layer = 1, .scheme = SFB, .chunk_floats = 1 << 12}});
+    ASSERT_EQ(Representatives(plan, cluster), kRepresentatives);
+    Predictor predictor(book, cluster);
+    const double predicted = predictor.Predict(plan).seconds;
+    EXPECT_GE(predicted, predictor.LeastSeconds(plan));
+    EXPECT_LE(predicted, 1.5 * predictor.Estimate(plan).seconds);
+  }
+}
+
 TEST(PredictorTest, MessagesCost) {
   ModelSpec model;
   AddTimed(1000, model);
