@@ -225,12 +225,12 @@ void ExpectNoSlower(std::vector<Compared> compared, double most, int one_of = 50
 
 // All within `most`, and within a twentieth but one in a hundred.
 void ExpectPredictionsHold(uint32_t first_seed, int points, int most_workers, double most,
-                           Unlike unlike = Unlike::kNothing) {
+                           Unlike unlike = Unlike::kNothing, int least_workers = 2) {
   std::vector<Compared> compared;
   for (uint32_t seed = first_seed; static_cast<int>(compared.size()) < points; ++seed) {
     Draw draw(seed);
     const ModelSpec model = AnyModel(draw);
-    Job job = AnyJob(draw, most_workers);
+    Job job = AnyJob(draw, most_workers, least_workers);
     job.mutable_communication()->set_policy(draw.Of(
         {Communication::BYTES, Communication::ALL_PS, Communication::ALL_SFB,
          Communication::ALL_RING, Communication::ALL_TORUS, Communication::ALL_HALVING_DOUBLING}));
@@ -369,6 +369,9 @@ TEST(RandomPlansTest, PredictionsHold) {
   ExpectPredictionsHold(20361, 1, 24, 0.05);
 }
 TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 2000, 24, 0.1); }
+TEST(RandomPlansTest, SlowPredictionsHoldOnLargeClusters) {
+  ExpectPredictionsHold(1, 26, 256, 0.1, Unlike::kNothing, 25);
+}
 
 TEST(RandomPlansTest, TimeIsNoSlower) { ExpectTimeIsNoSlower(1, 4, 4); }
 // Points at which no prediction knows which of two steady states the workers come to.
