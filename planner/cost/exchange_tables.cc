@@ -135,8 +135,10 @@ bool InStep(const BucketPlan& bucket, const Plan& plan) {
 int64_t MessagesOfAll(const Plan& plan) { return Messages(plan, plan.workers()); }
 
 int Representatives(const Plan& plan, const ClusterModel& cluster) {
-  // So that a search has enough of them.
+  // As many as leave a search enough of them.
   constexpr int64_t kMostOfUnlike = 50000;
+  // Some rings have two steady states, of which one worker alone comes to one, maybe not theirs. Of
+  // those with few messages all workers cost as little (docs/measurements/random_plans.md).
   constexpr int64_t kMostOfRing = 10000;
   if (!cluster.deviations.empty() && MessagesOfAll(plan) <= kMostOfUnlike) return 0;
   const auto all = [&](const auto& holds) {

@@ -84,8 +84,7 @@ class TimelineTest(cluster.ClusterTest):
         ]
 
     def assert_most(self, holds):
-        """Where messages go first come, first served, it is none."""
-        self.assertGreater(statistics.mean(holds), 0.5, holds)
+        self.assertGreaterEqual(statistics.mean(holds), 0.8, holds)
 
     def test_gradients_leave_during_backward(self):
         """A layer's first frame is at its server before the backward of the layer below ends."""
@@ -114,8 +113,9 @@ class TimelineTest(cluster.ClusterTest):
     def test_forward_starts_while_deep_layers_arrive(self):
         """The first layer's values overtake the last layer's, which were sent before, and its
         forward starts while those still arrive."""
-        # 40 MB a worker and direction take longer than the passes of the small layers.
-        events = self.trace([("conv1", 500, 2), ("conv2", 2000, 2), ("fc", 10000000, 2)])
+        # 80 MB a worker and direction take longer than the passes of the small layers, also where a
+        # busy machine lets them wait.
+        events = self.trace([("conv1", 500, 2), ("conv2", 2000, 2), ("fc", 20000000, 2)])
         holds = []
         for worker, iteration in self.steps():
             here = {"process": worker, "iteration": iteration}

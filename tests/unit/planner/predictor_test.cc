@@ -115,7 +115,6 @@ TEST(PredictorTest, ProcessingCounts) {
   EXPECT_NEAR(ExchangeOf(model, cluster, Settings(Communication::ALL_RING)), 2 * (1 + 2) + 2, 0.1);
 }
 
-// A lane handles one message after the other.
 // A lane that is behind answers a layer when it has added that up, whatever has come by then.
 TEST(PredictorTest, AServerThatIsBehindAnswersWhatItHasAddedUp) {
   ModelSpec model;
@@ -171,6 +170,7 @@ TEST(PredictorTest, RepresentativesGetTheFactorsOfAll) {
   }
 }
 
+// A lane handles one message after the other.
 TEST(PredictorTest, MessagesCost) {
   ModelSpec model;
   AddTimed(1000, model);
