@@ -1,6 +1,9 @@
 #include "planner/job_plan.h"
 
+#include <algorithm>
 #include <span>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "core/arithmetic/torch_update.h"
@@ -60,6 +63,11 @@ void CheckServersUpdate(const UpdateRuleSpec& rule, const Job& job, const Plan& 
   }
 }
 
+// How many searches run side by side: each is two, by priority and in order (PlanByTime).
+int SearchesAtOnce() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+}
+
 // Makes plans of one job by its policy.
 class Maker {
  public:
@@ -77,13 +85,16 @@ class Maker {
   }
 
   Plan Make() {
-    if (!PlansLanes(job_)) return PlanFor(communication_.lanes(), trial_, farther_);
+    if (!PlansLanes(job_)) return PlanFor(communication_.lanes(), predictor_, trial_, farther_, {});
     // How many a machine wants is up to its own link, whatever is beyond it.
     const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
-    Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)),
-                               [&](int number) { return PlanFor(number, trial, {}); });
+    Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)), SearchesAtOnce(),
+                               [&](int number, const std::stop_token& stop) {
+                                 Predictor own = predictor_;  // which only one thread may use
+                                 return PlanFor(number, own, trial, {}, stop);
+                               });
     if (farther_.empty()) return lanes;
-    Plan plan = PlanFor(lanes.lanes(), trial_, farther_);
+    Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, {});
     plan.set_planned_lanes(true);
     *plan.mutable_other_lanes() = lanes.other_lanes();
     return plan;
@@ -92,23 +103,25 @@ class Maker {
   const ClusterModel& cluster() const { return predictor_.cluster(); }
 
  private:
-  Plan PlanFor(int lanes, const PlanTrial& trial, std::span<Predictor> farther) {
-    communication_.set_lanes(lanes);
-    Plan plan = by_time_ ? PlanByTime(predictor_, communication_, trial, farther)
-                         : MakePlan(book_, communication_);
+  Plan PlanFor(int lanes, Predictor& predictor, const PlanTrial& trial,
+               std::span<Predictor> farther, const std::stop_token& stop) const {
+    Communication communication = communication_;
+    communication.set_lanes(lanes);
+    Plan plan = by_time_ ? PlanByTime(predictor, communication, trial, farther, stop)
+                         : MakePlan(book_, communication);
     if (job_.recovery().mode() != Recovery::NONE) PlaceBackups({}, plan);
     if (by_time_ || !job_.cluster().has_network()) return plan;
     // A grid that is named is somebody's who knows the links; along it go rings.
-    if (plan.grid_size() > 0 && communication_.grid().empty()) {
-      SetGrid(BestGrid(predictor_, plan, GridsFor(book_, communication_)), plan);
+    if (plan.grid_size() > 0 && communication.grid().empty()) {
+      SetGrid(BestGrid(predictor, plan, GridsFor(book_, communication)), plan);
     }
-    predictor_.Annotate(plan);
+    predictor.Annotate(plan);
     return plan;
   }
 
   const InformationBook& book_;
   const Job& job_;
-  Communication communication_;
+  const Communication& communication_;
   bool by_time_;
   Predictor predictor_;
   std::vector<Predictor> farther_;  // for the tiers of its network

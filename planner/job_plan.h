@@ -14,7 +14,7 @@ namespace poseidon {
 // the job describes none; the other policies then make no predictions.
 //
 // `trial` may be empty. It is of policy TIME only, and asked about plans for `job` and the book's
-// model.
+// model; by several threads at once, where the machine has cores for them.
 using JobPlanTrial =
     std::function<std::optional<double>(const Plan&, const Job&, const ModelSpec&)>;
 Plan PlanJob(const InformationBook& book, const Job& job, const JobPlanTrial& trial = {});

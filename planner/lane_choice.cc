@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <future>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "proto/bucket.h"
@@ -15,15 +17,58 @@ constexpr double kAsGood = 1.01;
 
 bool IsHidden(const Plan& plan) { return ExpectedIterationMs(plan) <= kAsGood * plan.compute_ms(); }
 
+std::vector<int> NumbersUpTo(int most) {
+  std::vector<int> numbers;
+  for (int lanes = 1; lanes < most; lanes *= 2) numbers.push_back(lanes);
+  numbers.push_back(most);
+  return numbers;
+}
+
+// Makes the plans for some numbers of lanes ahead of whoever takes them.
+class PlansAhead {
+ public:
+  // `plan_for` outlives this.
+  PlansAhead(std::vector<int> numbers, size_t at_once, const PlanForLanes& plan_for)
+      : numbers_(std::move(numbers)), at_once_(at_once), plan_for_(plan_for) {}
+  // Waits for those that nobody has taken, which are to stop.
+  ~PlansAhead() { needless_.request_stop(); }
+  PlansAhead(const PlansAhead&) = delete;
+  PlansAhead& operator=(const PlansAhead&) = delete;
+
+  bool empty() const { return taken_ == numbers_.size(); }
+  // For the next number.
+  Plan Take() {
+    while (plans_.size() < std::min(taken_ + at_once_, numbers_.size())) {
+      plans_.push_back(std::async(std::launch::async, plan_for_, numbers_[plans_.size()],
+                                  needless_.get_token()));
+    }
+    return plans_[taken_++].get();
+  }
+
+ private:
+  std::vector<int> numbers_;
+  size_t at_once_;
+  const PlanForLanes& plan_for_;
+  std::stop_source needless_;
+  std::vector<std::future<Plan>> plans_;
+  size_t taken_ = 0;
+};
+
+// Those for 1, 2, 4, ... and `most` lanes, up to the first that hides what it exchanges.
+std::vector<Plan> PlansUntilHidden(int most, int at_once, const PlanForLanes& plan_for) {
+  PlansAhead ahead(NumbersUpTo(most), at_once, plan_for);
+  std::vector<Plan> plans;
+  while (!ahead.empty() && (plans.empty() || !IsHidden(plans.back()))) {
+    plans.push_back(ahead.Take());
+  }
+  return plans;
+}
+
 }  // namespace
 
-Plan PlanWithLanes(int most, const PlanForLanes& plan_for) {
+Plan PlanWithLanes(int most, int at_once, const PlanForLanes& plan_for) {
   // A search for other lanes ends with other schemes, so each number has its own.
-  std::vector<Plan> plans;
-  for (int lanes = 1; lanes < most && (plans.empty() || !IsHidden(plans.back())); lanes *= 2) {
-    plans.push_back(plan_for(lanes));
-  }
-  if (plans.empty() || !IsHidden(plans.back())) plans.push_back(plan_for(most));
+  const std::vector<Plan> plans = PlansUntilHidden(most, at_once, plan_for);
   double least = std::numeric_limits<double>::infinity();
   for (const Plan& plan : plans) least = std::min(least, ExpectedIterationMs(plan));
   Plan chosen = *std::find_if(plans.begin(), plans.end(), [least](const Plan& plan) {

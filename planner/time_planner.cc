@@ -43,6 +43,7 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
   // What is best first come, first served need not be near what is best by priority. Both searches
   // are long, and neither needs the other.
   std::stop_source needless;
+  const std::stop_callback both(options.stop, [&] { needless.request_stop(); });
   std::future<Found> second = std::async(std::launch::async, [&, others = predictor]() mutable {
     Communication in_order = communication;
     in_order.set_by_priority(false);
@@ -72,8 +73,8 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
 class Trials {
  public:
   // No plan takes less than `least` seconds. `all_kinds` as of the searches.
-  Trials(const PlanTrial& trial, double least, bool all_kinds)
-      : trial_(trial), least_(least), all_kinds_(all_kinds) {}
+  Trials(const PlanTrial& trial, double least, bool all_kinds, const std::stop_token& stop)
+      : trial_(trial), least_(least), all_kinds_(all_kinds), stop_(stop) {}
 
   // What has been found for a cluster, the first one first. `is_bound`: no plan takes much less
   // than predicted for this one.
@@ -96,7 +97,7 @@ class Trials {
     int64_t messages = 0;
     for (const Rival& rival : rivals_) {
       if (best_ <= least_ * kAsGoodAsHidden || static_cast<int>(tried.size()) == most_trials ||
-          messages > kMostTriedMessages * clusters_) {
+          messages > kMostTriedMessages * clusters_ || stop_.stop_requested()) {
         break;
       }
       if (rival.bound * kOptimism >= best_) continue;
@@ -138,6 +139,7 @@ class Trials {
   const PlanTrial& trial_;
   double least_;
   bool all_kinds_;
+  std::stop_token stop_;
   int clusters_ = 0;
   std::vector<Rival> rivals_;
   double best_ = std::numeric_limits<double>::infinity();
@@ -170,19 +172,19 @@ Plan PlanLocalSteps(Predictor& predictor, Communication communication) {
 }  // namespace
 
 Plan PlanByTime(Predictor& predictor, const Communication& communication, const PlanTrial& trial,
-                std::span<Predictor> farther) {
+                std::span<Predictor> farther, const std::stop_token& stop) {
   if (communication.local_steps() > 1) {
     return PlanLocalSteps(farther.empty() ? predictor : farther.back(), communication);
   }
   // Where networks are not what is predicted, or machines differ, of which some come to be ahead.
   const bool all_kinds = !farther.empty() || !predictor.cluster().deviations.empty();
   const PlanSearch::Options options{
-      .all_kinds = all_kinds, .is_tried = static_cast<bool>(trial), .stop = {}};
+      .all_kinds = all_kinds, .is_tried = static_cast<bool>(trial), .stop = stop};
   std::vector<Found> found = {SearchBoth(predictor, communication, options)};
   for (Predictor& other : farther) found.push_back(SearchBoth(other, communication, options));
   Plan plan = found.back().untried;
   if (trial) {
-    Trials trials(trial, predictor.ComputeSeconds(), all_kinds);
+    Trials trials(trial, predictor.ComputeSeconds(), all_kinds, stop);
     for (size_t i = 0; i < found.size(); ++i) trials.Add(found[i], i == 0);
     plan = trials.Run().value_or(std::move(plan));
   }

@@ -28,6 +28,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <stop_token>
 
 #include "planner/predictor.h"
 #include "proto/job.pb.h"
@@ -45,7 +46,10 @@ using PlanTrial = std::function<std::optional<double>(const Plan&)>;
 //
 // `predictor` is of the cluster that no machine has more of, `farther` of those that have less, the
 // last one least. Without a trial the last one's plan is taken.
+//
+// Once a stop is requested nobody wants the plan any more, and it is any.
 Plan PlanByTime(Predictor& predictor, const Communication& communication,
-                const PlanTrial& trial = {}, std::span<Predictor> farther = {});
+                const PlanTrial& trial = {}, std::span<Predictor> farther = {},
+                const std::stop_token& stop = {});
 
 }  // namespace poseidon

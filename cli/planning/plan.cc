@@ -205,6 +205,7 @@ JobPlanTrial PlanningReport::Trial() {
 }
 
 void PlanningReport::On(const Plan& plan, std::optional<double> seconds, Time now) {
+  const std::lock_guard lock(mutex_);
   if (now < next_) return;
   next_ = now + kInterval;
   const std::string lanes =

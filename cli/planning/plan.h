@@ -1,6 +1,7 @@
 // `poseidon plan`: the scheduler's plan for a net and a cluster, without either.
 #pragma once
 
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -54,7 +55,7 @@ nlohmann::ordered_json LimitsJson(const Limits& limits);
 PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial = TryPlan);
 
 // What `poseidon plan` and `poseidon simulate` say on standard error while they plan: nothing for
-// the first seconds, then what was found, at most every few. Not thread-safe.
+// the first seconds, then what was found, at most every few. Thread-safe.
 class PlanningReport {
  public:
   PlanningReport(std::ostream& out, Time start) : out_(out), start_(start), next_(start + kFirst) {}
@@ -68,6 +69,7 @@ class PlanningReport {
   static constexpr Duration kFirst = std::chrono::seconds(2);
   static constexpr Duration kInterval = std::chrono::seconds(2);
 
+  std::mutex mutex_;
   std::ostream& out_;
   Time start_;
   Time next_;

@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <string>
+#include <vector>
 
 #include "planner/planner.h"
 #include "planner/time_planner.h"
+#include "simulation/plan_trial.h"
 #include "tests/simulation/predictions/planned_training.h"
 #include "tests/unit/planner/reference_models.h"
 
@@ -52,6 +55,25 @@ TEST(LargePlansTest, SlowSixtyFourWorkersAreTheSameEveryTimeAndInTime) {
   EXPECT_LT(took.count(), 60);
   Predictor again(book, Cluster(64, 10, 100e-6));
   EXPECT_EQ(PlanByTime(again, {}).SerializeAsString(), plan.SerializeAsString());
+}
+
+// As for several numbers of lanes, where there are cores.
+TEST(LargePlansTest, PlansThatAreMadeSideBySideAreTheSameAsAlone) {
+  const ModelSpec model = PlannedNets().front().model;
+  const auto plan_for = [&](int lanes) {
+    Job job = PlannedJob(3, 3, "10Gbps", "50us", true);
+    job.mutable_communication()->set_policy(Communication::TIME);
+    job.mutable_communication()->set_lanes(lanes);
+    return PlanByTrial(InformationBook(model, job.cluster()), job).SerializeAsString();
+  };
+  std::vector<std::future<std::string>> together;
+  for (const int lanes : {1, 2, 4}) {
+    together.push_back(std::async(std::launch::async, plan_for, lanes));
+  }
+  for (const int lanes : {4, 2, 1}) {
+    EXPECT_EQ(together.back().get(), plan_for(lanes)) << lanes << " lanes";
+    together.pop_back();
+  }
 }
 
 }  // namespace

@@ -4,7 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <stop_token>
+#include <thread>
 
+#include "core/error.h"
+#include "core/steady_now.h"
 #include "planner/job_plan.h"
 #include "proto/lanes.h"
 #include "tests/unit/planner/reference_models.h"
@@ -79,6 +88,62 @@ TEST(LaneChoiceTest, ANamedNumberIsKept) {
   EXPECT_EQ(plan.lanes(), 3);
   EXPECT_EQ(LanesText(plan), "3 data lanes, as given");
   EXPECT_EQ(OfferedLanes(job, 64), 3);
+}
+
+// A plan that computes for 10 ms and takes as long as is asked, which is never below.
+Plan PlanTaking(int lanes, double iteration_ms) {
+  Plan plan;
+  plan.set_lanes(lanes);
+  plan.set_compute_ms(10);
+  plan.set_iteration_ms(iteration_ms);
+  return plan;
+}
+
+TEST(LaneChoiceTest, SearchesSideBySideChooseAsOneAfterAnother) {
+  std::mt19937 random(7);
+  for (int trial = 0; trial < 200; ++trial) {
+    const int most = std::uniform_int_distribution<int>(1, 16)(random);
+    std::map<int, double> times;
+    for (int lanes = 1; lanes <= most; ++lanes) {
+      times[lanes] = std::uniform_real_distribution<double>(10, 12)(random);
+    }
+    std::mutex mutex;
+    std::set<int> asked;
+    const auto choose = [&](int at_once) {
+      asked.clear();
+      return PlanWithLanes(most, at_once, [&](int lanes, const std::stop_token&) {
+        const std::lock_guard lock(mutex);
+        asked.insert(lanes);
+        return PlanTaking(lanes, times.at(lanes));
+      });
+    };
+    const Plan alone = choose(1);
+    const std::set<int> needed = asked;
+    for (const int at_once : {2, 3, 5}) {
+      EXPECT_EQ(choose(at_once).SerializeAsString(), alone.SerializeAsString());
+      EXPECT_TRUE(std::includes(asked.begin(), asked.end(), needed.begin(), needed.end()));
+      EXPECT_LT(asked.size(), needed.size() + at_once);
+    }
+  }
+}
+
+TEST(LaneChoiceTest, SearchesThatNobodyNeedsAreStopped) {
+  const auto until_stopped = [](int lanes, const std::stop_token& stop) {
+    const Time deadline = SteadyNow() + std::chrono::seconds(30);
+    while (!stop.stop_requested() && SteadyNow() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(stop.stop_requested());
+    return PlanTaking(lanes, 11);
+  };
+  const Plan hidden = PlanWithLanes(4, 3, [&](int lanes, const std::stop_token& stop) {
+    return lanes == 1 ? PlanTaking(1, 10) : until_stopped(lanes, stop);
+  });
+  EXPECT_EQ(hidden.lanes(), 1);
+  EXPECT_EQ(hidden.other_lanes_size(), 0);
+  const auto fails = [&](int lanes, const std::stop_token& stop) -> Plan {
+    if (lanes == 2) throw ConfigError("no two");
+    return lanes == 1 ? PlanTaking(1, 12) : until_stopped(lanes, stop);
+  };
+  EXPECT_THROW(PlanWithLanes(4, 3, fails), ConfigError);
 }
 
 // The other times that people read beside it are a step's, too.
