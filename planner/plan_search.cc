@@ -18,6 +18,10 @@ constexpr int64_t kMostSearchMessages = 300000;
 constexpr int64_t kMostFamilyMessages = kMostSearchMessages * 4 / 10;
 constexpr int64_t kMostSizeMessages = kMostSearchMessages * 2 / 10;
 constexpr int64_t kMostCombinationMessages = kMostSearchMessages * 2 / 10;
+// A plan that is better by so much is a reason to look for more, so what its stage had predicted up
+// to it does not count; unless a search has had eight times its messages, some ten seconds.
+constexpr double kWorthGoingOn = 0.995;
+constexpr int64_t kMostOfAllMessages = 8 * kMostSearchMessages;
 // A plan of more messages is not tried: one prediction would take most of the search. The policies
 // are, however many they have.
 constexpr int64_t kMostCandidateMessages = 100000;
@@ -52,6 +56,12 @@ std::string KindOf(const Plan& plan) {
 
 }  // namespace
 
+double WorthFifoUntried(const Plan& fifo, const ClusterModel& cluster) {
+  const bool all_workers = Representatives(fifo, cluster) == 0;
+  const bool predicted = MessagesPerIteration(fifo, cluster) <= kMostMessages;
+  return all_workers && predicted ? 1 : kWorthFifoUntried;
+}
+
 PlanSearch::PlanSearch(Predictor& predictor, const Communication& communication,
                        const Options& options)
     : options_(options),
@@ -66,11 +76,12 @@ PlanSearch::PlanSearch(Predictor& predictor, const Communication& communication,
 
 void PlanSearch::Run() {
   TryPolicies();
+  all_messages_ = 0;
   messages_ = 0;
-  TryFamilies(kMostFamilyMessages);
-  TrySizes(messages_ + kMostSizeMessages);
-  TryCombinations(messages_ + kMostCombinationMessages);
-  Improve(kMostSearchMessages);
+  TryFamilies(BeginStage(kMostFamilyMessages));
+  TrySizes(BeginStage(kMostSizeMessages));
+  TryCombinations(BeginStage(kMostCombinationMessages));
+  Improve(BeginStage(kMostSearchMessages - messages_));
   if (options_.is_tried) SpareMessages();
   DropNeedlessCodecs();
   TryFifo();
@@ -100,9 +111,11 @@ bool PlanSearch::Try(const PlanCandidate& candidate, int64_t most_messages, doub
     return false;
   }
   messages_ += messages;
+  all_messages_ += messages;
   const double seconds = predictor_.Predict(plan, seconds_ * kRival).seconds;
   Keep(plan, seconds);
   if (seconds >= seconds_ * worth) return false;
+  if (seconds < seconds_ * kWorthGoingOn && all_messages_ < kMostOfAllMessages) messages_ = stage_;
   seconds_ = seconds;
   least_ = seconds;
   best_ = candidate;
@@ -307,7 +320,8 @@ void PlanSearch::TryFifo() {
   if (best_.fifo) return;
   PlanCandidate fifo = best_;
   fifo.fifo = true;
-  if (!Try(fifo, kAnyMessages) || seconds_ >= untried_seconds_ * kWorthFifoUntried) return;
+  const double worth = WorthFifoUntried(Build(fifo), predictor_.cluster());
+  if (!Try(fifo, kAnyMessages) || seconds_ >= untried_seconds_ * worth) return;
   untried_ = best_;
   untried_seconds_ = seconds_;
 }

@@ -4,7 +4,8 @@
 // It begins with the plans of the other policies, goes on with families of plans in the sizes that
 // are best by estimate, then in others, and with combinations of schemes for the largest layers,
 // and improves the best plan step by step. How long it goes on is counted in messages of what is
-// predicted, and each of these stages has its share. So it is deterministic.
+// predicted, and each of these stages has its share, which begins anew with every plan that is
+// clearly better. So it is deterministic.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,12 @@ namespace poseidon {
 inline constexpr double kWorthMessages = 1.005;
 
 // What messages that go first come, first served must save, where nothing is tried: many workers
-// that each wait for all others drift apart, which predictions, of one worker, do not see. With 64
-// workers such plans took 13% to 18% longer than predicted, and plans by priority what was
-// predicted (docs/measurements/planner.md).
+// that each wait for all others drift apart, which predictions, of one worker or sixteen, do not
+// see. With 64 workers such plans took 13% to 53% longer than predicted, and plans by priority what
+// was predicted (docs/measurements/planner.md).
 inline constexpr double kWorthFifoUntried = 0.85;
+// That, or 1 for a plan that is predicted with all its workers.
+double WorthFifoUntried(const Plan& fifo, const ClusterModel& cluster);
 
 // An exchange that makes an iteration longer by less than this is as good as hidden.
 inline constexpr double kAsGoodAsHidden = 1.0005;
@@ -90,6 +93,11 @@ class PlanSearch {
     return messages_ < most && !hidden() && !options_.stop.stop_requested();
   }
 
+  // How many messages there will be when a stage ends that may have so many.
+  int64_t BeginStage(int64_t most) {
+    stage_ = messages_;
+    return messages_ + most;
+  }
   // Whatever they cost: to be at least as good is promised.
   void TryPolicies();
   // As it is, and with a bucket for each layer.
@@ -129,7 +137,11 @@ class PlanSearch {
   std::vector<Grid> grids_;             // that tori may have
   std::vector<FamilyMember> families_;  // in all sizes
   std::set<std::string> tried_;
-  int64_t messages_ = 0;  // of all predictions after those of the policies
+  // Of predictions after those of the policies: of all, of those that did not help, and of these
+  // when the stage began.
+  int64_t all_messages_ = 0;
+  int64_t messages_ = 0;
+  int64_t stage_ = 0;
   Rivals rivals_;
   std::vector<Plan> policies_;
   PlanCandidate best_;

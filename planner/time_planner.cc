@@ -61,7 +61,8 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
   // Order by priority helps where a network is slower than was thought; not for nothing is it
   // given up.
   constexpr double kWorthPriority = 0.995;
-  if (other.seconds < found.untried_seconds * kWorthFifoUntried) found.untried = other.best;
+  const double worth = WorthFifoUntried(other.best, predictor.cluster());
+  if (other.seconds < found.untried_seconds * worth) found.untried = other.best;
   if (other.seconds < found.seconds * kWorthPriority) {
     found.best = other.best;
     found.seconds = other.seconds;

@@ -7,7 +7,7 @@
 // the best one step by step by prediction (planner/plan_search.h). So it never ends with a plan
 // that is predicted to be slower than what any other policy makes, nor, where plans are tried, than
 // its own without priorities. Where they are not, priorities are given up for a lot only
-// (kWorthFifoUntried).
+// (WorthFifoUntried).
 //
 // Predictions are good, not perfect, so the best plans of different kinds can be tried before one
 // of them is chosen. Then the search ends with a plan of few messages among those that are
