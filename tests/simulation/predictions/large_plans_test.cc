@@ -61,16 +61,7 @@ TEST(LargePlansTest, SlowSixtyFourWorkersAreTheSameEveryTimeAndInTime) {
 // The plan that another way of one layer's factors makes 11% faster was once left as it is: each
 // prediction of it took a sixth of what the search then had for all combinations.
 TEST(LargePlansTest, NoLayersFactorsWouldBetterGoAnotherWay) {
-  ModelSpec model;  // AlexNet
-  model.set_batch(32);
-  AddConvolution("conv1", 3, 96, 11, 55, true, model);
-  AddConvolution("conv2", 48, 256, 5, 27, true, model);
-  AddConvolution("conv3", 256, 384, 3, 13, true, model);
-  AddConvolution("conv4", 192, 384, 3, 13, true, model);
-  AddConvolution("conv5", 192, 256, 3, 13, true, model);
-  AddInnerProduct("fc6", 9216, 4096, model);
-  AddInnerProduct("fc7", 4096, 4096, model);
-  AddInnerProduct("fc8", 4096, 1000, model);
+  const ModelSpec model = AlexNet(32);
   Job job;
   job.mutable_cluster()->set_workers(32);
   job.mutable_cluster()->set_servers(32);

@@ -34,6 +34,21 @@ inline void AddInnerProduct(const std::string& name, int64_t inputs, int64_t out
   layer.mutable_inner_product()->set_rows(model.batch());
 }
 
+// As Krizhevsky et al. 2012 have it, in two groups.
+inline ModelSpec AlexNet(int64_t batch) {
+  ModelSpec model;
+  model.set_batch(batch);
+  AddConvolution("conv1", 3, 96, 11, 55, true, model);
+  AddConvolution("conv2", 48, 256, 5, 27, true, model);
+  AddConvolution("conv3", 256, 384, 3, 13, true, model);
+  AddConvolution("conv4", 192, 384, 3, 13, true, model);
+  AddConvolution("conv5", 192, 256, 3, 13, true, model);
+  AddInnerProduct("fc6", 9216, 4096, model);
+  AddInnerProduct("fc7", 4096, 4096, model);
+  AddInnerProduct("fc8", 4096, 1000, model);
+  return model;
+}
+
 inline ModelSpec Vgg19(int64_t batch) {
   ModelSpec model;
   model.set_batch(batch);
