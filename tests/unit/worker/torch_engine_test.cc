@@ -44,6 +44,7 @@ std::map<std::string, bool> WhoGetsSigint() {
     std::ifstream status(entry.path() / "status");
     std::string line;
     while (std::getline(status, line) && line.rfind("SigBlk:", 0) != 0) continue;
+    if (!status) continue;  // it has ended since it was listed
     const uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
     threads[entry.path().filename()] = (blocked >> (SIGINT - 1) & 1) == 0;
   }
