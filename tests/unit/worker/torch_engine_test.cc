@@ -2,6 +2,8 @@
 #include "worker/torch/torch_engine.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
