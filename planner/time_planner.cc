@@ -43,7 +43,7 @@ Found SearchBoth(Predictor& predictor, const Communication& communication,
   // What is best first come, first served need not be near what is best by priority. Both searches
   // are long, and neither needs the other.
   std::stop_source needless;
-  const std::stop_callback both(options.stop, [&] { needless.request_stop(); });
+  const std::stop_callback passes_on(options.stop, [&] { needless.request_stop(); });
   std::future<Found> second = std::async(std::launch::async, [&, others = predictor]() mutable {
     Communication in_order = communication;
     in_order.set_by_priority(false);
