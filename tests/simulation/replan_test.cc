@@ -234,8 +234,8 @@ TEST_F(BackgroundReplanTest, TheNewestIsWhatCounts) {
 // end.
 TEST_F(BackgroundReplanTest, WhatIsGivenUpIsNotWaitedFor) {
   const Time begin = SteadyNow();
-  // Few, for those that are given up go on to their next trial: twenty of them, of two threads each,
-  // took the cores of a busy machine from this thread, too.
+  // Few, for those that are given up go on to their next trial: twenty of them, of two threads
+  // each, took the cores of a busy machine from this thread, too.
   constexpr int kTimes = 5;
   for (int i = 0; i < kTimes; ++i) replan_.Start(options_.job, current_, measured_);
   const Duration started = SteadyNow() - begin;
