@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "client/staging/exchange_buckets.h"
 #include "client/sync/dense_update.h"
 #include "client/sync/factor_broadcast_syncer.h"
 #include "client/sync/gradient_buffers.h"
@@ -50,13 +51,7 @@ class WorkerSession::Exchange : public LayerExchange {
   const std::string& LayerName(int layer) const override {
     return protocol_.model().layers(layer).name();
   }
-  std::vector<Bucket> buckets() const override {
-    std::vector<Bucket> buckets;
-    for (const BucketPlan& bucket : protocol_.plan().buckets()) {
-      buckets.push_back({bucket.first_layer(), bucket.layer_count(), bucket.name()});
-    }
-    return buckets;
-  }
+  std::vector<Bucket> buckets() const override { return ExchangeBuckets(protocol_.context()); }
   Buffers buffers(int layer) const override {
     const bool mean = protocol_.context().rule.type == "MeanGradient";
     return {mean ? session_.optimizer_state(layer) : session_.values(layer),

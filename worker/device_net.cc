@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -149,6 +151,29 @@ void DeviceNet::MakeStaging() {
   }
   staging_ = std::make_unique<DeviceStaging>(session_.exchange(), std::move(on_devices), reduction_,
                                              std::move(admission));
+  SetPauses();
+}
+
+void DeviceNet::SetPauses() {
+  std::optional<std::set<int>> pauses;
+  // The first of several passes has the iteration's gradient for a target, others another's.
+  if (!measures_steps_ && !trace_.on() && most_passes_ == 1) {
+    std::set<int> first_layers;
+    for (const LayerExchange::Bucket& bucket : session_.exchange().buckets()) {
+      first_layers.insert(bucket.first_layer);
+    }
+    pauses.emplace();
+    for (int step = 0; step < engine().steps(); ++step) {
+      const std::optional<int> layer = engine().layer_of_step(step);
+      if (layer && first_layers.contains(*layer)) pauses->insert(step);
+    }
+  }
+  RunAll([pauses](Engine& engine) { engine.SetPauses(pauses); });
+}
+
+void DeviceNet::MeasureSteps(bool measures) {
+  measures_steps_ = measures;
+  SetPauses();
 }
 
 void DeviceNet::RunAll(const std::function<void(Engine& engine)>& work) {

@@ -49,6 +49,7 @@ class DeviceNet : public WorkerNet {
   void PublishValues() override;
 
   void SetShare(const DataShare& share) override;
+  void MeasureSteps(bool measures) override;
   void LoadBatch(int64_t pass) override;
   void WaitFresh(int layer) override;
   void Forward(int step) override;
@@ -90,6 +91,8 @@ class DeviceNet : public WorkerNet {
   static std::vector<std::span<float>> AllocateInOrder(Member& member,
                                                        const std::vector<size_t>& floats);
   void MakeStaging();
+  // Tells the engines where staging puts something in the streams.
+  void SetPauses();
   // Has all engines do it, each in its stream.
   void RunAll(const std::function<void(Engine& engine)>& work);
   // Until what they were asked for is in the streams, to which staging adds events.
@@ -111,6 +114,7 @@ class DeviceNet : public WorkerNet {
   WorkerSession& session_;
   LocalReduction* reduction_;
   int64_t most_passes_;
+  bool measures_steps_ = false;
   StreamTrace trace_;
   std::unique_ptr<DeferredLayers> deferred_;
   std::vector<Member> replicas_;

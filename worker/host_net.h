@@ -27,6 +27,7 @@ class HostNet : public WorkerNet {
   void PublishValues() override {}
 
   void SetShare(const DataShare& share) override { engine_.SetShare(share); }
+  void MeasureSteps(bool) override {}
   void LoadBatch(int64_t pass) override { engine_.LoadBatch(pass); }
   void WaitFresh(int layer) override;
   void Forward(int step) override;

@@ -28,7 +28,10 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
   if (session_.leads()) snapshots_.CheckWritable();
   SetFirstValues();
   TakeShare();
-  if (session_.wants_layer_times()) timer_ = MakeTimer();
+  if (session_.wants_layer_times()) {
+    timer_ = MakeTimer();
+    net_.MeasureSteps(true);
+  }
 }
 
 LayerTimer Trainer::MakeTimer() const {
@@ -218,6 +221,7 @@ void Trainer::RunIteration() {
     if (const std::optional<wire::LayerTimes> times = timer_->EndIteration()) {
       session_.ReportLayerTimes(*times);
       timer_.reset();
+      net_.MeasureSteps(false);
     }
   }
   if (!session_.EndIteration(std::move(progress))) return;

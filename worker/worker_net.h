@@ -47,6 +47,8 @@ class WorkerNet {
 
   // The number of workers has changed: the next batches are this share's.
   virtual void SetShare(const DataShare& share) = 0;
+  // Whether from now on each step is waited for (Synchronize), to measure how long it takes.
+  virtual void MeasureSteps(bool measures) = 0;
   // Number `pass` of the training.
   virtual void LoadBatch(int64_t pass) = 0;
   // A layer's parameters are needed for the current iteration. Waits until they have come; updated

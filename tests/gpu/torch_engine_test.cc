@@ -10,9 +10,13 @@
 
 #include <cmath>
 #include <cstdio>
+#include <random>
+#include <set>
+#include <string>
 
 #include "core/error.h"
 #include "proto/model_size.h"
+#include "tests/unit/log_lines.h"
 #include "tests/unit/worker/torch_engine_testing.h"
 #include "tests/unit/worker/torch_layer_testing.h"
 #include "worker/cuda_compute_device.h"
@@ -21,6 +25,7 @@
 namespace poseidon {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -52,6 +57,13 @@ class GpuTrainee {
       GradientBuffers target;
       if (const auto layer = engine_->layer_of_step(step)) target.dense = Span(gradients_[*layer]);
       engine_->Backward(step, target);
+    }
+  }
+
+  // Plain gradient descent on the GPU.
+  void Update(double rate) {
+    for (size_t layer = 0; layer < parameters_.size(); ++layer) {
+      parameters_[layer].sub_(gradients_[layer], rate);
     }
   }
 
@@ -155,6 +167,111 @@ TEST_F(TorchGpuTest, TwoRunsAreBitIdentical) {
       EXPECT_EQ(one.gradients(layer), two.gradients(layer)) << layer;
     }
   }
+}
+
+// A net of what is captured and what is not, wherever the two can meet: behind and before data, in
+// place, values that both read, two losses, weights that two layers share.
+constexpr const char* kCapturedInParts = R"(
+  layer { name: 'first' type: 'Dropout' bottom: 'data' top: 'first' dropout_param {
+          dropout_ratio: 0.1 } }
+  layer { name: 'conv' type: 'Convolution' bottom: 'first' top: 'conv' convolution_param {
+          num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: 'msra' } } }
+  layer { name: 'norm' type: 'BatchNorm' bottom: 'conv' top: 'norm' }
+  layer { name: 'scale' type: 'Scale' bottom: 'norm' top: 'scale' scale_param {
+          bias_term: true } }
+  layer { name: 'relu' type: 'ReLU' bottom: 'scale' top: 'scale' }
+  layer { name: 'drop' type: 'Dropout' bottom: 'scale' top: 'drop' }
+  layer { name: 'conv2' type: 'Convolution' bottom: 'scale' top: 'conv2' convolution_param {
+          num_output: 8 kernel_size: 3 pad: 1 weight_filler { type: 'msra' } } }
+  layer { name: 'sum' type: 'Eltwise' bottom: 'drop' bottom: 'conv2' top: 'sum' }
+  layer { name: 'relu2' type: 'ReLU' bottom: 'sum' top: 'sum' }
+  layer { name: 'drop2' type: 'Dropout' bottom: 'sum' top: 'sum' }
+  layer { name: 'lrn' type: 'LRN' bottom: 'sum' top: 'lrn' }
+  layer { name: 'max' type: 'Pooling' bottom: 'lrn' top: 'max' pooling_param {
+          kernel_size: 3 stride: 2 pad: 2 } }
+  layer { name: 'ip1' type: 'InnerProduct' bottom: 'max' top: 'ip1' param { name: 'w' }
+          param { lr_mult: 2 } inner_product_param { num_output: 10
+          weight_filler { type: 'xavier' } } }
+  layer { name: 'loss1' type: 'SoftmaxWithLoss' bottom: 'ip1' bottom: 'label' top: 'loss1'
+          loss_weight: 0.5 }
+  layer { name: 'drop3' type: 'Dropout' bottom: 'max' top: 'drop3' }
+  layer { name: 'ip2' type: 'InnerProduct' bottom: 'drop3' top: 'ip2' param { name: 'w' }
+          inner_product_param { num_output: 10 weight_filler { type: 'xavier' } } }
+  layer { name: 'both' type: 'Eltwise' bottom: 'ip1' bottom: 'ip2' top: 'both' }
+  layer { name: 'accuracy' type: 'Accuracy' bottom: 'both' bottom: 'label' top: 'accuracy' }
+  layer { name: 'loss' type: 'SoftmaxWithLoss' bottom: 'both' bottom: 'label' top: 'loss' })";
+
+// Nine passes, of which the first ones are step by step in any case; later ones are begun anew with
+// other pauses. Before one of them another is given up on its way, which may or may not have added
+// to the statistics.
+void ExpectSameTraining(const TorchEngineOptions& options, bool gives_up, std::mt19937& random) {
+  GpuTrainee as_graphs(options);
+  GpuTrainee by_steps(options);
+  const int steps = as_graphs.engine().steps();
+  const auto layers = static_cast<size_t>(as_graphs.engine().model().layers_size());
+  for (int64_t iteration = 0; iteration < 9; ++iteration) {
+    if (iteration == 0 || iteration == 5) {
+      std::set<int> pauses;
+      const double share = std::uniform_real_distribution(0.0, 1.0)(random);
+      for (int step = 0; step < steps; ++step) {
+        if (std::bernoulli_distribution(share)(random)) pauses.insert(step);
+      }
+      as_graphs.engine().SetPauses(pauses);
+    }
+    if (gives_up && iteration == 4) {
+      as_graphs.engine().LoadBatch(iteration);
+      for (int step = 0; step < steps / 2; ++step) as_graphs.engine().Forward(step);
+    }
+    as_graphs.Iterate(iteration);
+    by_steps.Iterate(iteration);
+    ASSERT_EQ(as_graphs.engine().loss(), by_steps.engine().loss()) << iteration;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      ASSERT_EQ(as_graphs.gradients(layer), by_steps.gradients(layer)) << iteration << layer;
+    }
+    as_graphs.Update(0.05);
+    by_steps.Update(0.05);
+  }
+  if (!gives_up) {
+    EXPECT_EQ(as_graphs.engine().Values(), by_steps.engine().Values());
+  }
+  EXPECT_EQ(as_graphs.engine().FirstNotFinite(), "");
+}
+
+TEST_F(TorchGpuTest, PassesAsGraphsAreThoseStepByStep) {
+  WriteDigits("train", 100, 12, 1);
+  std::mt19937 random(7);
+  TorchEngineOptions options = Options(kCapturedInParts, 16);
+  options.deterministic = true;
+  for (int i = 0; i < 4; ++i) ExpectSameTraining(options, i % 2 == 1, random);
+  options.precision = Precision::kBfloat16;
+  ExpectSameTraining(options, false, random);
+  options = Normalizing();
+  options.deterministic = true;
+  ExpectSameTraining(options, false, random);
+}
+
+TEST_F(TorchGpuTest, APassIsLaunchedAsGraphsBetweenPauses) {
+  WriteDigits("train", 100, 12, 1);
+  GpuTrainee trainee(Options(kCapturedInParts, 16));
+  trainee.engine().SetPauses(std::set<int>{});
+  const LogLines log;
+  for (int64_t iteration = 0; iteration < 4; ++iteration) trainee.Iterate(iteration);
+  // Data, four Dropout layers, Accuracy and two losses, forward and back.
+  EXPECT_THAT(log.lines(), Contains(HasSubstr("CUDA graphs and 16 steps between them")));
+}
+
+// What a loss says and a label that is none are found out as without graphs.
+TEST_F(TorchGpuTest, AGraphsPassNamesWhatIsNotFiniteAndBadLabels) {
+  WriteDigits("train", 40, 12, 1);
+  TorchEngineOptions options = Options(kCapturedInParts, 40);
+  GpuTrainee trainee(options);
+  trainee.engine().SetPauses(std::set<int>{3});
+  for (int64_t iteration = 0; iteration < 4; ++iteration) trainee.Iterate(iteration);
+  EXPECT_TRUE(std::isfinite(trainee.engine().loss()));
+  trainee.SetParameter(0, 3, std::nanf(""));
+  trainee.Iterate(4);
+  EXPECT_FALSE(std::isfinite(trainee.engine().loss()));
+  EXPECT_THAT(trainee.engine().FirstNotFinite(), HasSubstr("\"conv\" (Convolution), in its param"));
 }
 
 TEST_F(TorchGpuTest, TestsAndMovesValuesAsTheCpu) {

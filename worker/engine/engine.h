@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,6 +96,12 @@ class Engine {
   // What is wrong where numbers of the forward pass just done are no longer finite: the first
   // layer whose result or parameters are not, for people; empty if there is none.
   virtual std::string FirstNotFinite() const { return ""; }
+
+  // When others put work in the device's stream during a pass: only before Forward and behind
+  // Backward of these steps; nullopt, as before any call: between any two. What lies between may
+  // then be put there as one. Backward's targets are the same memory in all passes from now on,
+  // until the next call.
+  virtual void SetPauses(const std::optional<std::set<int>>& /*steps*/) {}
 
   // Runs the test phase with the current parameters. Empty result if the job has none; only worker
   // 0's engine need have one.

@@ -119,6 +119,7 @@ class TorchEngineConfig : public EngineConfig {
     options.deterministic = job_.communication().deterministic();
     options.precision = PrecisionOf(training);
     options.tf32 = training.precision() == Training::TF32;
+    options.cuda_graphs = training.cuda_graphs();
     options.loss_scaling = {.initial_scale = training.loss_scale().initial(),
                             .growth_interval = training.loss_scale().growth_interval()};
     return MakeTorchEngine(options);

@@ -100,6 +100,7 @@ class TorchEngine : public Engine {
   void ReadTestLayers(const std::string& caffemodel) override;
 
   void SetShare(const DataShare& share) override;
+  void SetPauses(const std::optional<std::set<int>>& steps) override;
   void LoadBatch(int64_t iteration) override { train_->LoadBatch(iteration, iteration + 1); }
   void Forward(int step) override { train_->Forward(step); }
   void Backward(int step, const GradientBuffers& target) override {
@@ -127,6 +128,7 @@ class TorchEngine : public Engine {
   at::Device device_;
   // Always there. FirstNotFinite may have to compute what it looks at, and loss() to wait for it.
   mutable std::optional<TorchNet> train_;
+  std::optional<std::set<int>> pauses_;
   int64_t batch_;  // of the train net
   TorchEngineOptions options_;
   std::vector<std::unique_ptr<TorchTester>> tests_;
@@ -232,6 +234,12 @@ void TorchEngine::SetShare(const DataShare& share) {
   train_->SetShare(share);
 }
 
+void TorchEngine::SetPauses(const std::optional<std::set<int>>& steps) {
+  if (!options_.cuda_graphs) return;
+  pauses_ = steps;
+  train_->SetPauses(pauses_);
+}
+
 void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
   if (part == batch_) return;
   // The mean over workers of what each one's loss, a mean over its part, is multiplied with so is
@@ -245,6 +253,7 @@ void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
   for (int step = 0; step < steps(); ++step) {
     if (!values_[step].empty()) train_->BindParameters(step, values_[step]);
   }
+  train_->SetPauses(pauses_);
 }
 
 NetValues TorchEngine::Values() const {

@@ -31,6 +31,9 @@ struct TorchEngineOptions {
   Precision precision = Precision::kFloat32;  // of the train net; test nets are float32
   bool tf32 = false;                          // a CUDA device's float32 products may be TF32
   LossScaling loss_scaling;                   // if the precision is float16
+  // A CUDA device is asked for many steps at once, whose intermediate values have memory of their
+  // own then (Engine::SetPauses); else step by step.
+  bool cuda_graphs = true;
   // A CUDA device's convolutions give the same bits in each run, at the price of speed. CPUs do in
   // any case.
   bool deterministic = false;

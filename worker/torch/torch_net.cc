@@ -42,6 +42,22 @@ constexpr std::string_view kForgetTops[] = {"BatchNorm",     "Concat",  "Convolu
                                             "Deconvolution", "Eltwise", "InnerProduct",
                                             "Pooling",       "Scale"};
 
+// That put the same work in a stream in each pass and do nothing else.
+constexpr std::string_view kAlikeEachPass[] = {
+    "BatchNorm", "Bias",         "Concat", "Convolution", "Deconvolution", "Eltwise",
+    "Flatten",   "InnerProduct", "LRN",    "Pooling",     "ReLU",          "Reshape",
+    "Scale",     "Sigmoid",      "Slice",  "Split",       "TanH"};
+
+// Of the others, those that keep nothing from one pass for the next and don't mind what numbers
+// they are given, but that labels and indices are classes.
+constexpr std::string_view kMayBeDoneTwice[] = {
+    "Accuracy", "Dropout", "EuclideanLoss",  "SigmoidCrossEntropyLoss",
+    "Silence",  "Softmax", "SoftmaxWithLoss"};
+
+// Passes in which libraries find memory and load kernels, and layers make what they keep. What is
+// captured must not do that.
+constexpr int kPassesBeforeGraphs = 2;
+
 // Connects a net's layers.
 class TorchNet::Builder {
  public:
@@ -218,6 +234,7 @@ Tensors TorchNet::OwnedViews(int step, std::span<float> values) const {
 }
 
 void TorchNet::BindParameters(int step, std::span<float> values) {
+  SetPauses(std::exchange(pauses_, {}));  // graphs read the memory that was bound
   const Tensors views = OwnedViews(step, values);
   for (size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;
@@ -240,10 +257,77 @@ void TorchNet::LoadBatch(int64_t iteration, int64_t next) {
   if (in_backward_pass_) ForgetGradients();
   pass_.iteration = iteration;
   for (DataLayer* layer : data_layers_) layer->Load(iteration, next);
+  BeginCalls();
+}
+
+void TorchNet::SetPauses(const std::optional<std::set<int>>& steps) {
+  if (graphs_) ForgetGradients();  // those that graphs have read are still there
+  graphs_.reset();
+  graphs_of_stream_.reset();
+  calls_.clear();
+  whole_passes_ = 0;
+  pauses_ = steps;
+}
+
+bool TorchNet::IsAlikeEachPass(int step) const {
+  const caffe::LayerParameter& layer = description_.layers[step].parameter;
+  const auto* const alike = std::ranges::find(kAlikeEachPass, layer.type());
+  return alike != std::end(kAlikeEachPass) &&
+         layer.pooling_param().pool() != caffe::PoolingParameter::STOCHASTIC;
+}
+
+bool TorchNet::MayBeDoneTwice(int step) const {
+  const LayerDescription& layer = description_.layers[step];
+  if (IsDataLayer(layer)) return layer.type() != "Python";
+  return layer.type() == "Pooling" ||
+         std::ranges::find(kMayBeDoneTwice, layer.type()) != std::end(kMayBeDoneTwice);
+}
+
+void TorchNet::BeginCalls() {
+  if (graphs_) return graphs_->Begin();
+  if (!pauses_) return;
+  if (calls_.size() == 2 * steps_.size() && ++whole_passes_ == kPassesBeforeGraphs) CapturePass();
+  calls_.clear();
+}
+
+void TorchNet::CapturePass() {
+  std::vector<PassGraphs::Step> steps;
+  for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
+    const bool captured = IsAlikeEachPass(step);
+    // What scales the loss of a pass is known when the one before has come to its end.
+    if (scaler_ || (!captured && !MayBeDoneTwice(step))) return pauses_.reset();
+    steps.push_back({steps_[step].bottoms, steps_[step].tops, captured, pauses_->contains(step)});
+  }
+  try {
+    graphs_of_stream_ = MakeStreamGraphs(arithmetic_.device);
+    if (graphs_of_stream_ == nullptr) return pauses_.reset();
+    graphs_.emplace(*graphs_of_stream_, values_, std::move(steps), std::move(calls_),
+                    [this](const StepCall& call) { Compute(call); });
+    LOG(INFO) << "a pass is launched as " << graphs_->graphs() << " CUDA graphs and "
+              << graphs_->steps_between() << " steps between them";
+  } catch (const std::exception& error) {
+    LOG(WARNING) << "passes are launched step by step, as they can't be captured as CUDA graphs: "
+                 << error.what();
+    SetPauses({});
+  }
+  // Of a pass that was none.
+  if (label_checks_) label_checks_->Clear();
+  ForgetGradients();
+}
+
+void TorchNet::Do(const StepCall& call) {
+  if (graphs_) return graphs_->Do(call);
+  if (pauses_) calls_.push_back(call);
+  Compute(call);
+}
+
+void TorchNet::Compute(const StepCall& call) {
+  if (call.backward) return ComputeBackward(call.step, call.target);
+  ComputeForward(call.step);
 }
 
 void TorchNet::ForgetGradients() {
-  for (Value& value : values_) value.gradient.reset();
+  for (NetValue& value : values_) value.gradient.reset();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;
     for (size_t blob = 0; blob < parameters.size(); ++blob) {
@@ -254,21 +338,29 @@ void TorchNet::ForgetGradients() {
   in_backward_pass_ = false;
 }
 
-void TorchNet::Forward(int step_index) {
+void TorchNet::Forward(int step) {
+  Do({.step = step, .backward = false, .target = {}});
+  const bool last = step + 1 == static_cast<int>(steps_.size());
+  if (last && report_ && !report_->sent()) SendReport();
+}
+
+void TorchNet::Backward(int step, const GradientBuffers& target) {
+  for (DataLayer* layer : data_layers_) layer->SendAhead();
+  in_backward_pass_ = step > 0;
+  Do({.step = step, .backward = true, .target = target});
+}
+
+void TorchNet::ComputeForward(int step_index) {
   Step& step = steps_[step_index];
   CHECK_EQ(step.parameters.size(), step.parameter_needs_gradient.size());
   Tensors bottoms;
   for (const int bottom : step.bottoms) bottoms.push_back(values_[bottom].data);
   Tensors tops = step.layer->Forward(pass_, bottoms, step.parameters);
   for (size_t i = 0; i < tops.size(); ++i) values_[step.tops[i]].data = std::move(tops[i]);
-  const bool last = step_index + 1 == static_cast<int>(steps_.size());
-  if (last && report_ && !report_->sent()) SendReport();
 }
 
-void TorchNet::Backward(int step_index, const GradientBuffers& target) {
-  for (DataLayer* layer : data_layers_) layer->SendAhead();
+void TorchNet::ComputeBackward(int step_index, const GradientBuffers& target) {
   const Step& step = steps_[step_index];
-  in_backward_pass_ = step_index > 0;
   const Tensors top_gradients = TakeTopGradients(step_index);
   const bool reached = std::any_of(top_gradients.begin(), top_gradients.end(),
                                    [](const at::Tensor& gradient) { return gradient.defined(); });
@@ -317,7 +409,7 @@ Tensors TorchNet::TakeTopGradients(int step_index) {
   const std::vector<int>& tops = steps_[step_index].tops;
   Tensors gradients;
   for (size_t i = 0; i < tops.size(); ++i) {
-    Value& top = values_[tops[i]];
+    NetValue& top = values_[tops[i]];
     at::Tensor gradient = std::exchange(top.gradient, {});
     if (loss_weights[i] != 0) {
       at::Tensor own = at::full(top.data.sizes(), loss_weights[i], top.data.options());
@@ -379,7 +471,7 @@ std::vector<float> TorchNet::TopValues(int step, int top) const {
 bool TorchNet::IsFinite(int step) {
   const std::vector<int>& tops = steps_[step].tops;
   const auto is_there = [this](int top) { return values_[top].data.defined(); };
-  if (!std::all_of(tops.begin(), tops.end(), is_there)) Forward(step);
+  if (!std::all_of(tops.begin(), tops.end(), is_there)) ComputeForward(step);
   return std::all_of(tops.begin(), tops.end(),
                      [this](int top) { return values_[top].data.isfinite().all().item<bool>(); });
 }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -14,7 +15,9 @@
 #include "worker/torch/layers/torch_data_layer.h"
 #include "worker/torch/layers/torch_labels.h"
 #include "worker/torch/layers/torch_layer.h"
+#include "worker/torch/pass_graphs.h"
 #include "worker/torch/pass_report.h"
+#include "worker/torch/stream_graph.h"
 #include "worker/torch/torch_loss_scaler.h"
 
 namespace poseidon {
@@ -54,6 +57,10 @@ class TorchNet {
   // Makes `values` the parameters that a step owns (ParameterDescription::owner), one after the
   // other. The memory must outlive the net.
   void BindParameters(int step, std::span<float> values);
+
+  // As Engine's (worker/engine/engine.h): from now on, and until the next call. After some passes
+  // the following ones are launched as CUDA graphs, if the net is of layers that can be.
+  void SetPauses(const std::optional<std::set<int>>& steps);
 
   // What the layers that read files read, in the net's order.
   std::vector<wire::TrainingData> data() const;
@@ -95,17 +102,21 @@ class TorchNet {
     bool has_backward = false;  // a gradient is needed at a bottom or for a parameter
   };
 
-  // A top of a layer.
-  struct Value {
-    bool needs_gradient = false;
-    at::Tensor data;
-    at::Tensor
-        gradient;  // of the loss, while the backward pass is between its readers and its maker
-  };
-
   class Builder;
 
   void ShareParameters();
+  // A step's part of the pass: it is next, or part of a graph.
+  void Do(const StepCall& call);
+  void Compute(const StepCall& call);
+  void ComputeForward(int step);
+  void ComputeBackward(int step, const GradientBuffers& target);
+  // Whether each pass puts the same work of the step in the stream and does nothing else; and
+  // whether, where it is not so, it may be done once more beside the passes.
+  bool IsAlikeEachPass(int step) const;
+  bool MayBeDoneTwice(int step) const;
+  // A new pass begins, whose batch has been loaded: with graphs if it is time.
+  void BeginCalls();
+  void CapturePass();
   // Those that the layers below would have taken.
   void ForgetGradients();
   // To the sums at their owners, and from the sums to `target`.
@@ -128,13 +139,19 @@ class TorchNet {
   NetDescription description_;
   TorchArithmetic arithmetic_;
   std::vector<Step> steps_;
-  std::vector<Value> values_;
+  std::vector<NetValue> values_;
   std::vector<DataLayer*> data_layers_;        // of steps_
   std::unique_ptr<LabelChecks> label_checks_;  // null where labels are checked at once
   std::optional<PassReport> report_;           // with an engine device
   std::optional<LossScaler> scaler_;
   Pass pass_;
   bool in_backward_pass_ = false;  // it has begun, and has not come to the first step
+
+  std::optional<std::set<int>> pauses_;  // none: no graphs
+  std::vector<StepCall> calls_;          // of this pass, where it is done step by step
+  int whole_passes_ = 0;                 // since SetPauses
+  std::unique_ptr<StreamGraphs> graphs_of_stream_;
+  std::optional<PassGraphs> graphs_;
 };
 
 }  // namespace poseidon

@@ -1,0 +1,18 @@
+// The buckets of a plan as DeviceStaging moves them between devices and the host.
+//
+// They are the plan's, but for one worker's whose gradients never leave its devices: nobody waits
+// for one of them, and whatever is done for a bucket costs the thread that launches kernels time.
+// So small buckets go together there.
+#pragma once
+
+#include <vector>
+
+#include "client/staging/layer_exchange.h"
+#include "client/sync/syncer.h"
+
+namespace poseidon {
+
+// All layers, in order.
+std::vector<LayerExchange::Bucket> ExchangeBuckets(const SyncContext& context);
+
+}  // namespace poseidon

@@ -1,0 +1,84 @@
+#include "worker/torch/stream_graph.h"
+
+#if POSEIDON_TORCH_WITH_CUDA
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+#endif
+
+namespace poseidon {
+
+#if POSEIDON_TORCH_WITH_CUDA
+namespace {
+
+// libtorch warns of a graph of nothing, as that of a layer which only passes tensors on.
+class NoWarnings : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning&) override {}
+};
+
+class CudaGraph : public StreamGraph {
+ public:
+  at::cuda::CUDAGraph& graph() { return graph_; }
+  void Launch() override { graph_.replay(); }
+
+ private:
+  at::cuda::CUDAGraph graph_;
+};
+
+class CudaGraphs : public StreamGraphs {
+ public:
+  explicit CudaGraphs(c10::Device device)
+      : pool_(at::cuda::graph_pool_handle()),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  }
+
+  std::unique_ptr<StreamGraph> Capture(const std::function<void()>& work) override {
+    auto captured = std::make_unique<CudaGraph>();
+    NoWarnings none;
+    const c10::WarningUtils::WarningHandlerGuard quiet(&none);
+    // What is captured is in no stream; CUDA's default one, where it will be, can't be written
+    // down.
+    const c10::cuda::CUDAStreamGuard guard(stream_);
+    // Other threads, which read data and copy it, may go on.
+    captured->graph().capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      End(captured->graph());
+      throw;
+    }
+    captured->graph().capture_end();
+    return captured;
+  }
+
+ private:
+  // Of a capture that has failed, and so this may, too.
+  static void End(at::cuda::CUDAGraph& graph) {
+    try {
+      graph.capture_end();
+    } catch (const c10::Error&) {
+      // The first failure is the one to tell of.
+    }
+  }
+
+  decltype(at::cuda::graph_pool_handle()) pool_;
+  c10::cuda::CUDAStream stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<StreamGraphs> MakeStreamGraphs(c10::Device device) {
+  return device.is_cuda() ? std::make_unique<CudaGraphs>(device) : nullptr;
+}
+
+#else
+
+std::unique_ptr<StreamGraphs> MakeStreamGraphs(c10::Device) { return nullptr; }
+
+#endif
+
+}  // namespace poseidon
