@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/random.h"
+#include "worker/torch/capturable_layers.h"
 #include "worker/torch/layers/torch_device.h"
 #include "worker/torch/torch_precision.h"
 
@@ -41,18 +42,6 @@ bool ChannelsInnermost(const TorchArithmetic& arithmetic) {
 constexpr std::string_view kForgetTops[] = {"BatchNorm",     "Concat",  "Convolution",
                                             "Deconvolution", "Eltwise", "InnerProduct",
                                             "Pooling",       "Scale"};
-
-// That put the same work in a stream in each pass and do nothing else.
-constexpr std::string_view kAlikeEachPass[] = {
-    "BatchNorm", "Bias",         "Concat", "Convolution", "Deconvolution", "Eltwise",
-    "Flatten",   "InnerProduct", "LRN",    "Pooling",     "ReLU",          "Reshape",
-    "Scale",     "Sigmoid",      "Slice",  "Split",       "TanH"};
-
-// Of the others, those that keep nothing from one pass for the next and don't mind what numbers
-// they are given, but that labels and indices are classes.
-constexpr std::string_view kMayBeDoneTwice[] = {
-    "Accuracy", "Dropout", "EuclideanLoss",  "SigmoidCrossEntropyLoss",
-    "Silence",  "Softmax", "SoftmaxWithLoss"};
 
 // Passes in which libraries find memory and load kernels, and layers make what they keep. What is
 // captured must not do that.
@@ -269,20 +258,6 @@ void TorchNet::SetPauses(const std::optional<std::set<int>>& steps) {
   pauses_ = steps;
 }
 
-bool TorchNet::IsAlikeEachPass(int step) const {
-  const caffe::LayerParameter& layer = description_.layers[step].parameter;
-  const auto* const alike = std::ranges::find(kAlikeEachPass, layer.type());
-  return alike != std::end(kAlikeEachPass) &&
-         layer.pooling_param().pool() != caffe::PoolingParameter::STOCHASTIC;
-}
-
-bool TorchNet::MayBeDoneTwice(int step) const {
-  const LayerDescription& layer = description_.layers[step];
-  if (IsDataLayer(layer)) return layer.type() != "Python";
-  return layer.type() == "Pooling" ||
-         std::ranges::find(kMayBeDoneTwice, layer.type()) != std::end(kMayBeDoneTwice);
-}
-
 void TorchNet::BeginCalls() {
   if (graphs_) return graphs_->Begin();
   if (!pauses_) return;
@@ -293,9 +268,10 @@ void TorchNet::BeginCalls() {
 void TorchNet::CapturePass() {
   std::vector<PassGraphs::Step> steps;
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
-    const bool captured = IsAlikeEachPass(step);
+    const LayerDescription& layer = description_.layers[step];
+    const bool captured = IsAlikeEachPass(layer);
     // What scales the loss of a pass is known when the one before has come to its end.
-    if (scaler_ || (!captured && !MayBeDoneTwice(step))) return pauses_.reset();
+    if (scaler_ || (!captured && !MayBeDoneTwice(layer))) return pauses_.reset();
     steps.push_back({steps_[step].bottoms, steps_[step].tops, captured, pauses_->contains(step)});
   }
   try {

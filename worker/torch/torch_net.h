@@ -110,10 +110,6 @@ class TorchNet {
   void Compute(const StepCall& call);
   void ComputeForward(int step);
   void ComputeBackward(int step, const GradientBuffers& target);
-  // Whether each pass puts the same work of the step in the stream and does nothing else; and
-  // whether, where it is not so, it may be done once more beside the passes.
-  bool IsAlikeEachPass(int step) const;
-  bool MayBeDoneTwice(int step) const;
   // A new pass begins, whose batch has been loaded: with graphs if it is time.
   void BeginCalls();
   void CapturePass();
