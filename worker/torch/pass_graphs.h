@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/arithmetic/gradient_buffers.h"
+#include "worker/torch/layers/torch_layer.h"
 #include "worker/torch/stream_graph.h"
 
 namespace poseidon {
