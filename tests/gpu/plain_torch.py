@@ -1,11 +1,12 @@
 """What a training step costs without any of this project: ResNet-50 and VGG19 as configs/models has
 them, in plain PyTorch, on one batch that stays on the device.
 
-    python3 tests/gpu/plain_torch.py resnet50|vgg19 BATCH ITERATIONS [cpu|cuda] [FLOAT32|TF32]
+    python3 tests/gpu/plain_torch.py resnet50|vgg19 BATCH ITERATIONS [cpu|cuda] [PRECISION]
 
 Prints the milliseconds of an iteration: forward, backward and the update by SGD with momentum, the
-mean over the iterations after WARM_UP. Single precision, or TF32, and cuDNN's own choice of
-convolutions, as the worker's.
+mean over the iterations after WARM_UP. PRECISION is FLOAT32, TF32, or FLOAT16 or BFLOAT16: autocast,
+with images' channels innermost and for float16 a GradScaler, as PyTorch advises. cuDNN's own choice
+of convolutions, as the worker's.
 """
 
 import sys
@@ -77,17 +78,23 @@ def vgg19():
 def main(name, batch, iterations, device="cuda", precision="FLOAT32"):
     torch.backends.cuda.matmul.allow_tf32 = precision == "TF32"
     torch.backends.cudnn.allow_tf32 = precision == "TF32"
-    net = {"resnet50": resnet50, "vgg19": vgg19}[name]().to(device)
+    half = {"FLOAT16": torch.float16, "BFLOAT16": torch.bfloat16}.get(precision)
+    order = torch.channels_last if half else torch.contiguous_format
+    net = {"resnet50": resnet50, "vgg19": vgg19}[name]().to(device, memory_format=order)
     update = torch.optim.SGD(net.parameters(), lr=1e-4, momentum=0.9, weight_decay=5e-4)
     loss_of = nn.CrossEntropyLoss()
-    data = torch.randn(int(batch), 3, 224, 224, device=device)
+    scaler = torch.amp.GradScaler(device, enabled=precision == "FLOAT16")
+    data = torch.randn(int(batch), 3, 224, 224, device=device).to(memory_format=order)
     labels = torch.zeros(int(batch), dtype=torch.long, device=device)
 
     def train(count):
         for _ in range(count):
             update.zero_grad()
-            loss_of(net(data), labels).backward()
-            update.step()
+            with torch.autocast(device, half, enabled=half is not None):
+                loss = loss_of(net(data), labels)
+            scaler.scale(loss).backward()
+            scaler.step(update)
+            scaler.update()
         if device == "cuda":
             torch.cuda.synchronize()
 

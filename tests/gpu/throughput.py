@@ -24,6 +24,7 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 WARM_UP = 5
 # Of plain PyTorch's time, what one worker without a wire may take more: what its owners would accept.
 MOST_MORE = 0.03
+PRECISIONS = ("FLOAT32", "TF32", "FLOAT16", "BFLOAT16")
 
 SOLVER = """net: "{net}" base_lr: 0.0001 lr_policy: "fixed" momentum: 0.9 weight_decay: 0.0005
 max_iter: 1000000 display: 0 random_seed: 1
@@ -225,7 +226,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--nets", default="resnet50,vgg19")
     parser.add_argument("--device", choices=("CPU", "CUDA"), default="CUDA")
-    parser.add_argument("--precision", choices=("FLOAT32", "TF32"), default="FLOAT32")
+    parser.add_argument("--precision", choices=PRECISIONS, default="FLOAT32")
     parser.add_argument("--alone", action="store_true", help="one worker only")
     parser.add_argument("--no-plain", action="store_true", help="without PyTorch")
     parser.add_argument("--json", help="write what was measured to this file")

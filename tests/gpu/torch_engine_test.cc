@@ -243,7 +243,13 @@ TEST_F(TorchGpuTest, PassesAsGraphsAreThoseStepByStep) {
   TorchEngineOptions options = Options(kCapturedInParts, 16);
   options.deterministic = true;
   for (int i = 0; i < 4; ++i) ExpectSameTraining(options, i % 2 == 1, random);
-  options.precision = Precision::kBfloat16;
+  for (const Precision half : {Precision::kFloat16, Precision::kBfloat16}) {
+    options.precision = half;
+    ExpectSameTraining(options, false, random);
+  }
+  options.precision = Precision::kFloat16;
+  options.loss_scaling = {.initial_scale = 0x1p40F,
+                          .growth_interval = 3};  // overflows, and changes
   ExpectSameTraining(options, false, random);
   options = Normalizing();
   options.deterministic = true;

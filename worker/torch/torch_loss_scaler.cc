@@ -68,7 +68,6 @@ LossScaler::LossScaler(std::vector<std::string> layers, const LossScaling& optio
 }
 
 void LossScaler::Unscale(int layer, const at::Tensor& gradient) {
-  used_ = true;
   at::Tensor norm = norms_.select(0, layer);
   at::Tensor finite = finite_.select(0, layer);
   at::Tensor changed = gradient;

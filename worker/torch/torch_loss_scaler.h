@@ -45,10 +45,12 @@ class LossScaler {
   // A scalar of the device's: what the loss's gradient is to be multiplied by in this pass.
   const at::Tensor& scale() const { return scale_; }
 
+  // Gradients of this pass are unscaled: by Unscale, or by work that it has once put in a CUDA graph.
+  void BeginBackward() { used_ = true; }
   // Divides a layer's gradient (float32, of any shape) by the scale, in its place; zeros if it is
   // not finite. Once a layer and pass.
   void Unscale(int layer, const at::Tensor& gradient);
-  // After all layers: adapts the scale to what was found. Nothing if nothing was unscaled.
+  // After all layers: adapts the scale to what was found. Nothing without BeginBackward.
   void EndPass();
 
   // For tests and people: as of the last EndPass. Waits for the device.
@@ -68,7 +70,7 @@ class LossScaler {
   double least_;  // the scale may be
   double most_;
   double growth_interval_;
-  bool used_ = false;  // something was unscaled in this pass
+  bool used_ = false;  // in this pass
 
   // The scale, its inverse, passes since it changed, and overflows by layer: one tensor, so that
   // one copy brings it to the host. Float32 counts exactly to 2^24.

@@ -270,8 +270,7 @@ void TorchNet::CapturePass() {
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
     const LayerDescription& layer = description_.layers[step];
     const bool captured = IsAlikeEachPass(layer);
-    // What scales the loss of a pass is known when the one before has come to its end.
-    if (scaler_ || (!captured && !MayBeDoneTwice(layer))) return pauses_.reset();
+    if (!captured && !MayBeDoneTwice(layer)) return pauses_.reset();
     steps.push_back({steps_[step].bottoms, steps_[step].tops, captured, pauses_->contains(step)});
   }
   try {
@@ -323,6 +322,7 @@ void TorchNet::Forward(int step) {
 void TorchNet::Backward(int step, const GradientBuffers& target) {
   for (DataLayer* layer : data_layers_) layer->SendAhead();
   in_backward_pass_ = step > 0;
+  if (scaler_) scaler_->BeginBackward();
   Do({.step = step, .backward = true, .target = target});
 }
 

@@ -82,6 +82,7 @@ TEST(LossScalerTest, FollowsItsRulesThroughRandomOverflows) {
         const at::Tensor gradient = RandomGradient(random, bad);
         Floats expected = ToFloats(gradient);
         for (float& value : expected) value = bad ? 0 : value / model.scale;
+        scaler.BeginBackward();
         scaler.Unscale(layer, gradient);
         if (bad && model.scale == 1) {
           EXPECT_THAT(ToFloats(gradient), Each(IsNan())) << "the net's own fault must show";
@@ -102,6 +103,7 @@ TEST(LossScalerTest, APassWithoutGradientsDoesNotCount) {
   LossScaler scaler({"layer"}, {.initial_scale = 8, .growth_interval = 1}, at::kCPU);
   scaler.EndPass();
   EXPECT_EQ(scaler.Read().scale, 8);
+  scaler.BeginBackward();
   scaler.Unscale(0, at::ones({3}));
   scaler.EndPass();
   EXPECT_EQ(scaler.Read().scale, 16);
