@@ -157,7 +157,7 @@ void DeviceNet::MakeStaging() {
 void DeviceNet::SetPauses() {
   std::optional<std::set<int>> pauses;
   // The first of several passes has the iteration's gradient for a target, others another's.
-  if (!measures_steps_ && !trace_.on() && most_passes_ == 1) {
+  if (!trace_.on() && most_passes_ == 1) {
     std::set<int> first_layers;
     for (const LayerExchange::Bucket& bucket : session_.exchange().buckets()) {
       first_layers.insert(bucket.first_layer);
@@ -165,7 +165,7 @@ void DeviceNet::SetPauses() {
     pauses.emplace();
     for (int step = 0; step < engine().steps(); ++step) {
       const std::optional<int> layer = engine().layer_of_step(step);
-      if (layer && first_layers.contains(*layer)) pauses->insert(step);
+      if (measures_steps_ || (layer && first_layers.contains(*layer))) pauses->insert(step);
     }
   }
   RunAll([pauses](Engine& engine) { engine.SetPauses(pauses); });
