@@ -71,10 +71,12 @@ int SearchesAtOnce() {
 // Makes plans of one job by its policy.
 class Maker {
  public:
-  // Both outlive this.
-  Maker(const InformationBook& book, const Job& job, const JobPlanTrial& trial)
+  // The book and the job outlive this.
+  Maker(const InformationBook& book, const Job& job, const JobPlanTrial& trial,
+        const std::stop_token& stop)
       : book_(book),
         job_(job),
+        stop_(stop),
         communication_(job.communication()),
         by_time_(communication_.policy() == Communication::TIME),
         predictor_(book, ClusterOf(job)) {
@@ -85,16 +87,21 @@ class Maker {
   }
 
   Plan Make() {
-    if (!PlansLanes(job_)) return PlanFor(communication_.lanes(), predictor_, trial_, farther_, {});
+    if (!PlansLanes(job_))
+      return PlanFor(communication_.lanes(), predictor_, trial_, farther_, stop_);
     // How many a machine wants is up to its own link, whatever is beyond it.
     const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
     Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)), SearchesAtOnce(),
-                               [&](int number, const std::stop_token& stop) {
+                               [&](int number, const std::stop_token& unwanted) {
+                                 std::stop_source either;
+                                 const auto end = [&either] { either.request_stop(); };
+                                 const std::stop_callback on_stop(stop_, end);
+                                 const std::stop_callback on_unwanted(unwanted, end);
                                  Predictor own = predictor_;  // which only one thread may use
-                                 return PlanFor(number, own, trial, {}, stop);
+                                 return PlanFor(number, own, trial, {}, either.get_token());
                                });
     if (farther_.empty()) return lanes;
-    Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, {});
+    Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, stop_);
     plan.set_planned_lanes(true);
     *plan.mutable_other_lanes() = lanes.other_lanes();
     return plan;
@@ -121,6 +128,7 @@ class Maker {
 
   const InformationBook& book_;
   const Job& job_;
+  std::stop_token stop_;
   const Communication& communication_;
   bool by_time_;
   Predictor predictor_;
@@ -130,13 +138,14 @@ class Maker {
 
 }  // namespace
 
-Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial) {
+Plan PlanJob(const InformationBook& all, const Job& job, const JobPlanTrial& trial,
+             const std::stop_token& stop) {
   CheckUpdate(all.model().update_rule(), job);
   const bool recovers = job.recovery().mode() != Recovery::NONE;
   // Unless the job asks for it servers keep nothing, which is what the loss of one costs least.
   InformationBook book = recovers && !UpdatesAtServers(job) ? all.WithUpdatesAtWorkers() : all;
   if (job.training().batch() == Training::BALANCED) book = book.WithoutFactors();
-  Maker maker(book, job, trial);
+  Maker maker(book, job, trial, stop);
   Plan plan = maker.Make();
   if (job.cluster().has_network() && !job.communication().has_window_bytes()) {
     plan.set_window_bytes(WindowBytes(maker.cluster()));

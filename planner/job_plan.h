@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <stop_token>
 
 #include "planner/cost/information_book.h"
 #include "proto/job.pb.h"
@@ -14,10 +15,12 @@ namespace poseidon {
 // the job describes none; the other policies then make no predictions.
 //
 // `trial` may be empty. It is of policy TIME only, and asked about plans for `job` and the book's
-// model; by several threads at once, where the machine has cores for them.
+// model; by several threads at once, where the machine has cores for them. When `stop` is requested
+// the search ends, with what it has found by then.
 using JobPlanTrial =
     std::function<std::optional<double>(const Plan&, const Job&, const ModelSpec&)>;
-Plan PlanJob(const InformationBook& book, const Job& job, const JobPlanTrial& trial = {});
+Plan PlanJob(const InformationBook& book, const Job& job, const JobPlanTrial& trial = {},
+             const std::stop_token& stop = {});
 
 // Makes a job's plan of what the workers have declared.
 using JobPlanner = std::function<Plan(const InformationBook&, const Job&)>;

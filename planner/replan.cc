@@ -4,6 +4,7 @@
 #include <map>
 #include <vector>
 
+#include "core/error.h"
 #include "core/time.h"
 #include "planner/cost/cluster_model.h"
 #include "planner/cost/information_book.h"
@@ -91,7 +92,8 @@ Job KnownUnder(const wire::PlanAndModel& current, Job job) {
 }  // namespace
 
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
-                 const wire::LayerTimes& measured, const JobPlanTrial& trial) {
+                 const wire::LayerTimes& measured, const JobPlanTrial& trial,
+                 const std::stop_token& stop) {
   const Job known = KnownUnder(current, job);
   const ClusterModel cluster = ClusterOf(known);
   wire::PlanAndModel next;
@@ -106,7 +108,8 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
   const InformationBook book(next.model(), known.cluster());
   Job planned = known;
   planned.mutable_communication()->set_lanes(current.plan().lanes());  // nodes may offer no more
-  *next.mutable_plan() = PlanJob(book, planned, trial);
+  *next.mutable_plan() = PlanJob(book, planned, trial, stop);
+  if (stop.stop_requested()) throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
 
   Replanned result;
   result.current = current.plan();

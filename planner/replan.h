@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "planner/job_plan.h"
@@ -21,8 +22,10 @@ struct Replanned {
 
 // For a checked job under policy TIME; one with local steps keeps its plan. `measured` has the
 // times of all the model's layers, the mean over the workers. Takes as long as making the first
-// plan did.
+// plan did; throws Error (kInterrupted) soon after `stop` is requested, when a trial that is under
+// way has ended.
 Replanned Replan(const Job& job, const wire::PlanAndModel& current,
-                 const wire::LayerTimes& measured, const JobPlanTrial& trial = {});
+                 const wire::LayerTimes& measured, const JobPlanTrial& trial = {},
+                 const std::stop_token& stop = {});
 
 }  // namespace poseidon

@@ -24,14 +24,18 @@ BackgroundReplan::~BackgroundReplan() {
 void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
                              const wire::LayerTimes& measured) {
   GiveUp();
-  given_up_ = std::make_shared<std::atomic<bool>>(false);
-  replanned_ = std::async(std::launch::async, [=, given_up = given_up_] {
+  given_up_ = std::stop_source();
+  replanned_ = std::async(std::launch::async, [=, given_up = given_up_.get_token()] {
     RunInBackground();
-    return Replan(job, current, measured,
-                  [&](const Plan& plan, const Job& tried, const ModelSpec& model) {
-                    if (*given_up) throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
-                    return TryPlan(plan, tried, model);
-                  });
+    return Replan(
+        job, current, measured,
+        [&](const Plan& plan, const Job& tried, const ModelSpec& model) {
+          if (given_up.stop_requested()) {
+            throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
+          }
+          return TryPlan(plan, tried, model);
+        },
+        given_up);
   });
 }
 
@@ -43,7 +47,7 @@ std::optional<Replanned> BackgroundReplan::Take() {
 void BackgroundReplan::GiveUp() {
   std::erase_if(left_, [](const std::future<Replanned>& future) { return IsThere(future); });
   if (!replanned_.valid()) return;
-  *given_up_ = true;
+  given_up_.request_stop();
   left_.push_back(std::move(replanned_));
 }
 

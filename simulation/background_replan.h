@@ -10,10 +10,9 @@
 // All calls are one thread's.
 #pragma once
 
-#include <atomic>
 #include <future>
-#include <memory>
 #include <optional>
+#include <stop_token>
 #include <vector>
 
 #include "planner/replan.h"
@@ -25,8 +24,8 @@ namespace poseidon {
 class BackgroundReplan {
  public:
   BackgroundReplan() = default;
-  // Gives up what is under way, and waits for its end: until it asks for its next trial, a second
-  // or two on a machine that does nothing else.
+  // Gives up what is under way, and waits for its end: until a trial has ended, a second or two at
+  // most on a machine that does nothing else.
   ~BackgroundReplan();
   BackgroundReplan(const BackgroundReplan&) = delete;
   BackgroundReplan& operator=(const BackgroundReplan&) = delete;
@@ -40,7 +39,7 @@ class BackgroundReplan {
  private:
   void GiveUp();
 
-  std::shared_ptr<std::atomic<bool>> given_up_;  // of the one that is under way
+  std::stop_source given_up_;  // of the one that is under way
   std::future<Replanned> replanned_;
   std::vector<std::future<Replanned>> left_;  // given up, and perhaps not at their end
 };

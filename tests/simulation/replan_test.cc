@@ -8,6 +8,7 @@
 #include <chrono>
 #include <optional>
 #include <random>
+#include <stop_token>
 #include <thread>
 
 #include "core/error.h"
@@ -234,14 +235,25 @@ TEST_F(BackgroundReplanTest, TheNewestIsWhatCounts) {
 // end.
 TEST_F(BackgroundReplanTest, WhatIsGivenUpIsNotWaitedFor) {
   const Time begin = SteadyNow();
-  // Few, for those that are given up go on to their next trial: twenty of them, of two threads
-  // each, took the cores of a busy machine from this thread, too.
+  // Few, for those that are given up finish their trial: twenty of them, of two threads each, took
+  // the cores of a busy machine from this thread, too.
   constexpr int kTimes = 5;
   for (int i = 0; i < kTimes; ++i) replan_.Start(options_.job, current_, measured_);
   const Duration started = SteadyNow() - begin;
   ASSERT_TRUE(Await(replan_));
   const Duration planned = SteadyNow() - begin;
   EXPECT_LT(started, planned / 4);
+}
+
+// No trial is asked for that could end it.
+TEST_F(BackgroundReplanTest, ASearchEndsWhenNobodyWantsItsPlan) {
+  std::stop_source stop;
+  stop.request_stop();
+  const Time begin = SteadyNow();
+  EXPECT_THROW(Replan(options_.job, current_, measured_, {}, stop.get_token()), Error);
+  const Duration stopped = SteadyNow() - begin;
+  Replan(options_.job, current_, measured_);
+  EXPECT_LT(stopped, (SteadyNow() - begin - stopped) / 2);
 }
 
 TEST_F(BackgroundReplanTest, ErrorsAreThrownWhereItIsTaken) {
