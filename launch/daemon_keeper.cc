@@ -24,7 +24,7 @@ class Keeper {
 
   ExitStatus Run() {
     while (true) {
-      const ExitStatus status = AwaitEnd();
+      ExitStatus status = AwaitEnd();
       if (stopped_ || !MayStartAgain(status)) return status;
       AwaitRestart(status);
       if (stopped_) return {.code = static_cast<int>(ExitCode::kInterrupted)};

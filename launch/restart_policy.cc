@@ -28,7 +28,7 @@ bool MayStartAgain(const ExitStatus& status) {
 }
 
 std::string RestartNews(const std::string& name, const ExitStatus& status, Duration wait) {
-  const std::string news = name + " " + status.ToString() + "; it is started again";
+  std::string news = name + " " + status.ToString() + "; it is started again";
   if (wait <= Duration::zero()) return news;
   return news + " in " + std::to_string(ToSeconds(wait)).substr(0, 4) + " s";
 }

@@ -68,7 +68,7 @@ bool Snapshots::IsDueAtEnd(int64_t iteration) const {
 std::string Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
                              std::span<const float> state) const {
   const std::string net = NameOf(options_, iteration, ".caffemodel");
-  const std::string path = NameOf(options_, iteration, ".solverstate");
+  std::string path = NameOf(options_, iteration, ".solverstate");
   MakeDirectoryOf(options_.prefix);
   std::error_code ignored;
   // An older training's state must not stand beside the new model.

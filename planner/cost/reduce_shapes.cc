@@ -79,11 +79,16 @@ Scheme AlgorithmBetween(const Plan& plan, Scheme scheme, int peer) {
   return RING;
 }
 
+// To the base of 2, rounded down.
+int LogarithmOf(int number) {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(number))) - 1;
+}
+
 // To whom representative `rank` of so many sends what the first of all workers sends to `peer`.
 int PeerOfRepresentative(const Plan& plan, Scheme scheme, int peer, int rank, int representatives) {
   if (representatives == 1) return 0;
-  const int distance = std::bit_width(static_cast<unsigned>(std::max(peer, 1))) - 1;
-  const int bits = std::bit_width(static_cast<unsigned>(representatives)) - 1;
+  const int distance = LogarithmOf(std::max(peer, 1));
+  const int bits = LogarithmOf(representatives);
   if (AlgorithmBetween(plan, scheme, peer) == RING) {
     return (rank + 1 + distance % (representatives - 1)) % representatives;
   }

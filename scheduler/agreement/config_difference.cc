@@ -24,7 +24,7 @@ std::string Describe(const std::string& line) {
   const size_t path_end = line.find(": ", kind_end + 1);
   if (path_end == std::string::npos) return line;
   const std::string kind = line.substr(0, kind_end);
-  const std::string path = line.substr(kind_end + 2, path_end - kind_end - 2);
+  std::string path = line.substr(kind_end + 2, path_end - kind_end - 2);
   const std::string values = line.substr(path_end + 2);
   if (kind == "added") return path + " is " + Short(values) + ", the scheduler's is not set";
   if (kind == "deleted") return path + " is not set, the scheduler's is " + Short(values);

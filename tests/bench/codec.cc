@@ -54,7 +54,7 @@ void Compare(benchmark::State& state, const std::function<void()>& work) {
   const std::vector<char> from(bytes, 1);
   std::vector<char> to(bytes);
   std::vector<double> copying, working;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     copying.push_back(SecondsOf([&] { std::memcpy(to.data(), from.data(), bytes); }));
     working.push_back(SecondsOf(work));
     state.SetIterationTime(working.back());

@@ -80,7 +80,9 @@ void BenchCodecs(Device& device, std::span<float> values, std::span<float> resid
                                                   {"INT8", {CodecType::kInt8}},
                                                   {"ONE_BIT", {CodecType::kOneBit}},
                                                   {"TOP_K", {CodecType::kTopK, 0.01}}};
-  for (const auto& [name, spec] : codecs) {
+  for (const auto& codec : codecs) {
+    const std::string name = codec.first;
+    const Codec spec = codec.second;
     // TOP_K has kernels for many KV pairs; the others have one a pair, whose start would count.
     const size_t pairs = spec.type == CodecType::kTopK ? kPairs : 1;
     const size_t floats = kFloats / pairs;
@@ -95,7 +97,7 @@ void BenchCodecs(Device& device, std::span<float> values, std::span<float> resid
     }
     const auto all_bytes = static_cast<double>(pairs * bytes);
     // Reads values; reads and writes the residual.
-    PrintRow((name + std::string(", packing")).c_str(), 3.0 * kBytes + all_bytes,
+    PrintRow((name + ", packing").c_str(), 3.0 * kBytes + all_bytes,
              TimeInStream(kStream, [&] { cuda::Encode(spec, packings, scratch, kStream); }),
              ceiling);
     const auto add = [&] {
@@ -103,8 +105,8 @@ void BenchCodecs(Device& device, std::span<float> values, std::span<float> resid
         cuda::AddDecoded(spec, one.packed, one.residual, kStream);
       }
     };
-    PrintRow((name + std::string(", adding")).c_str(), 2.0 * kBytes + all_bytes,
-             TimeInStream(kStream, add), ceiling);
+    PrintRow((name + ", adding").c_str(), 2.0 * kBytes + all_bytes, TimeInStream(kStream, add),
+             ceiling);
   }
 }
 

@@ -108,7 +108,7 @@ void Update(benchmark::State& state, const std::string& rule) {
     keeping.push_back(std::make_unique<Worker>(plan, true));
   }
   std::vector<double> without, with;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     without.push_back(SecondsOf(plain));
     with.push_back(SecondsOf(keeping));
     state.SetIterationTime(with.back());
@@ -118,23 +118,14 @@ void Update(benchmark::State& state, const std::string& rule) {
   state.counters["x_without"] = Median(with) / Median(without);
 }
 
-void RegisterAll() {
-  for (const char* rule : {"SGD", "Adam"}) {
-    benchmark::RegisterBenchmark(rule, [rule](benchmark::State& state) { Update(state, rule); })
-        ->ArgName("workers")
-        ->Arg(1)
-        ->Arg(4)
-        ->UseManualTime()
-        ->Unit(benchmark::kMicrosecond);
-  }
+void Measured(benchmark::internal::Benchmark* rule) {
+  rule->ArgName("workers")->Arg(1)->Arg(4)->UseManualTime()->Unit(benchmark::kMicrosecond);
 }
+
+BENCHMARK_CAPTURE(Update, SGD, "SGD")->Name("SGD")->Apply(Measured);
+BENCHMARK_CAPTURE(Update, Adam, "Adam")->Name("Adam")->Apply(Measured);
 
 }  // namespace
 }  // namespace poseidon
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  poseidon::RegisterAll();
-  benchmark::RunSpecifiedBenchmarks();
-}
+BENCHMARK_MAIN();

@@ -1,4 +1,4 @@
-"""tools/lint: which sources it looks at again, and with which arguments.
+"""tools/lint: which sources it looks at again, with which arguments, and what it finds in groups.
 
 lint_test.py SOURCE_DIR
 """
@@ -6,6 +6,7 @@ lint_test.py SOURCE_DIR
 import importlib.machinery
 import importlib.util
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -48,6 +49,8 @@ class Tree(unittest.TestCase):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
+
+class Known(Tree):
     def key(self):
         return self.lint.Tidy(self.commands).key("core/a.cc")
 
@@ -90,6 +93,69 @@ class Tree(unittest.TestCase):
 
     def test_nothing_is_looked_at_after_the_deadline(self):
         self.assertIsNone(self.lint.Tidy(self.commands).look_at("core/a.cc", 0))
+
+
+@unittest.skipUnless(shutil.which("clang-tidy"), "clang-tidy is not installed")
+class Together(Tree):
+    """Sources that clang-tidy looks at together, with the project's own .clang-tidy."""
+
+    MISTAKES = {
+        "bugprone-integer-division": "double Half(int a) { return a / 2; }\n",
+        "clang-analyzer-core.NullDereference": "int Null(int* p) { return p ? 1 : *p; }\n",
+        "misc-unused-using-decls": "namespace a { class B; }\nusing a::B;\n",
+        "misc-unused-alias-decls": "namespace a {}\nnamespace b = a;\n",
+    }
+
+    def setUp(self):
+        super().setUp()
+        self.lint.BUILD = self.lint.ROOT
+        for name in [".clang-tidy", "tests/.clang-tidy"]:
+            self.write(name, (ROOT / name).read_text(encoding="utf-8"))
+
+    def look_at(self, **texts):
+        """{source without folder and ending: what is found}"""
+        commands = {}
+        for name, text in texts.items():
+            path = f"core/{name}.cc"
+            self.write(path, text)
+            commands[path] = ["c++", "-std=c++20", "-c", str(self.lint.ROOT / path)]
+        self.lint.write_database(
+            self.lint.CACHE,
+            {arguments[-1]: arguments for arguments in commands.values()},
+        )
+        self.tidy = self.lint.Tidy(commands)
+        ((*group,),) = self.tidy.groups(commands)
+        found = self.tidy.look_at_together(group)
+        return {pathlib.PurePath(path).stem: text for path, text in found.items()}
+
+    def known(self, *names):
+        return [name for name in names if self.tidy.is_known(f"core/{name}.cc")]
+
+    def test_each_mistake_is_named_and_the_sources_beside_it_are_clean(self):
+        for check, text in self.MISTAKES.items():
+            with self.subTest(check):
+                found = self.look_at(a="int a;\n", b=text, c="int c;\n")
+                self.assertIn(check, found["b"])
+                self.assertEqual((found["a"], found["c"]), ("", ""))
+                self.assertEqual(self.known("a", "b", "c"), ["a", "c"])
+
+    def test_sources_that_use_one_name_for_two_things_are_looked_at_apart(self):
+        found = self.look_at(
+            a="static int x;\n",
+            b="static double x;\n" + self.MISTAKES["bugprone-integer-division"],
+            c="static char x;\n",
+            d="int d;\n",
+        )
+        self.assertIn("bugprone-integer-division", found["b"])
+        self.assertEqual(self.known("a", "b", "c", "d"), ["a", "c", "d"])
+
+    def test_a_mistake_in_a_header_is_found(self):
+        self.write("core/h.h", "#pragma once\n" + self.MISTAKES["bugprone-integer-division"])
+        header = f'#include "{self.lint.ROOT}/core/h.h"\n'
+        found = self.look_at(a=header, b=header, c="int c;\n")
+        self.assertIn("core/h.h:2:", found["a"])
+        self.assertIn("core/h.h:2:", found["b"])
+        self.assertEqual(found["c"], "")
 
 
 class Arguments(unittest.TestCase):

@@ -9,7 +9,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 
 SimulatedClusterOptions ShortTraining() {
   SimulatedClusterOptions options = MixedTraining(2, std::chrono::milliseconds(1));

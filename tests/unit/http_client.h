@@ -6,8 +6,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <string>
+#include <system_error>
 
 #include "core/steady_now.h"
 #include "core/time.h"
@@ -24,7 +26,10 @@ class HttpClient {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(static_cast<uint16_t>(port));
-    connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 &&
+        errno != EINPROGRESS) {
+      throw std::system_error(errno, std::generic_category(), "connect");
+    }
     pollfd connected{socket_, POLLOUT, 0};
     if (waits) poll(&connected, 1, 10000);
   }

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <exception>
 #include <utility>
 
@@ -105,7 +106,7 @@ ZmqLane::Readable ZmqLane::Sleep(milliseconds limit) {
   const bool asleep = limit.count() != 0 && waker_.FallAsleep();
   polled_.assign(
       {{receiver_fd_, POLLIN, 0}, {connections_.fd(), POLLIN, 0}, {waker_.fd(), POLLIN, 0}});
-  const size_t own = polled_.size();
+  const auto own = static_cast<std::ptrdiff_t>(polled_.size());
   for (const auto& [to, peer] : watched_) {
     if (const auto fd = peer->loss_fd()) polled_.push_back({*fd, POLLIN, 0});
   }

@@ -14,7 +14,6 @@
 namespace poseidon {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 

@@ -55,8 +55,9 @@ TEST(Int8Codec, AnExampleByHand) {
   Floats residual(8, 0);
   Bytes bytes(EncodedBytes(kInt8, 8));
   Encode(kInt8, values, residual, bytes);
-  const float step = 1;
-  EXPECT_EQ(std::memcmp(bytes.data(), &step, sizeof(step)), 0);
+  float step = 0;
+  std::memcpy(&step, bytes.data(), sizeof(step));
+  EXPECT_EQ(step, 1);
   // Ties go to the even one.
   EXPECT_EQ(Decoded(kInt8, bytes, 8), Floats({127, -127, 1, 0, 2, -2, 0, 0}));
   EXPECT_EQ(residual, Floats({0, 0, 0, 0.5F, -0.5F, -0.5F, 0.49F, 0}));

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace poseidon {
@@ -65,7 +67,8 @@ TEST(AddInto, PiecesGiveTheSameBitsAsTheWhole) {
               addend.view().subspan(begin * sizeof(float), count * sizeof(float)));
       begin += count;
     }
-    ASSERT_EQ(std::memcmp(pieces.data(), whole.data(), size * sizeof(float)), 0);
+    ASSERT_TRUE(
+        std::ranges::equal(std::as_bytes(std::span(pieces)), std::as_bytes(std::span(whole))));
   }
 }
 

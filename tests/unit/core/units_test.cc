@@ -10,12 +10,7 @@
 namespace poseidon {
 namespace {
 
-using std::chrono_literals::operator""h;
-using std::chrono_literals::operator""min;
-using std::chrono_literals::operator""ms;
-using std::chrono_literals::operator""ns;
-using std::chrono_literals::operator""s;
-using std::chrono_literals::operator""us;
+using namespace std::chrono_literals;
 
 TEST(Units, ParsesBytes) {
   EXPECT_EQ(ParseBytes("0B"), 0);

@@ -15,8 +15,6 @@
 namespace poseidon {
 namespace {
 
-using testing::HasSubstr;
-
 constexpr uint64_t kEpoch = 5;
 constexpr Address kSchedulerControl{{Role::kScheduler, 0}, kControlLane};
 

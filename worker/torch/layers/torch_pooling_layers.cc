@@ -17,6 +17,7 @@
 
 #include <array>
 #include <limits>
+#include <tuple>
 
 #include "caffe_adapter/net/sliding_window.h"
 #include "core/random.h"
@@ -53,9 +54,10 @@ struct Maxima {
 };
 
 Maxima MaxPoolWithPlaces(const at::Tensor& bottom, const Window& w) {
-  const auto [values, places] =
+  Maxima maxima;
+  std::tie(maxima.values, maxima.places) =
       at::max_pool2d_with_indices(bottom, w.kernel, w.stride, w.pad, {1, 1}, w.round_up);
-  return {values, places};
+  return maxima;
 }
 
 // Like Caffe's, the mean is over the part of the window that is inside the padded image.

@@ -86,8 +86,8 @@ struct Unrolled {
 at::Tensor InputShare(const Recurrence& recurrence, const Tensors& bottoms,
                       const Tensors& parameters) {
   const at::Tensor x = bottoms[0].reshape({recurrence.steps * recurrence.streams, -1});
-  const at::Tensor share = at::addmm(parameters[1], x, parameters[0].t())
-                               .view({recurrence.steps, recurrence.streams, -1});
+  at::Tensor share = at::addmm(parameters[1], x, parameters[0].t())
+                         .view({recurrence.steps, recurrence.streams, -1});
   if (!recurrence.static_input) return share;
   return share.add(at::mm(bottoms[2].reshape({recurrence.streams, -1}), parameters[2].t()));
 }
