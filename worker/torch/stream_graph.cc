@@ -6,12 +6,21 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
+
+#include <mutex>
 #endif
 
 namespace poseidon {
 
 #if POSEIDON_TORCH_WITH_CUDA
 namespace {
+
+// libtorch has one cache of memory for all devices of the process, and refuses to empty it while
+// anything is captured; replicas on several devices capture in threads of their own.
+std::mutex& CacheMutex() {
+  static std::mutex mutex;
+  return mutex;
+}
 
 // libtorch warns of a graph of nothing, as that of a layer which only passes tensors on.
 class NoWarnings : public c10::WarningHandler {
@@ -33,10 +42,12 @@ class CudaGraphs : public StreamGraphs {
   explicit CudaGraphs(c10::Device device)
       : pool_(at::cuda::graph_pool_handle()),
         stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {
+    const std::lock_guard lock(CacheMutex());
     c10::cuda::CUDACachingAllocator::emptyCache();
   }
 
   std::unique_ptr<StreamGraph> Capture(const std::function<void()>& work) override {
+    const std::lock_guard lock(CacheMutex());
     auto captured = std::make_unique<CudaGraph>();
     NoWarnings none;
     const c10::WarningUtils::WarningHandlerGuard quiet(&none);
