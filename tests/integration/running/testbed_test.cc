@@ -142,7 +142,9 @@ class TestbedTest : public ::testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      const std::string command = ReadAll(entry.path() / "cmdline");
+      std::string command;
+      std::ifstream file(entry.path() / "cmdline");
+      std::getline(file, command);  // nothing of a process that ends meanwhile
       if (command.find(directory_.path()) != std::string::npos) pids.insert(std::stoi(name));
     }
     return pids;
