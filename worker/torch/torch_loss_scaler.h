@@ -45,7 +45,7 @@ class LossScaler {
   // A scalar of the device's: what the loss's gradient is to be multiplied by in this pass.
   const at::Tensor& scale() const { return scale_; }
 
-  // Gradients of this pass are unscaled: by Unscale, or by work that it has once put in a CUDA graph.
+  // Gradients of this pass are unscaled: by Unscale, or by a graph that has captured it.
   void BeginBackward() { used_ = true; }
   // Divides a layer's gradient (float32, of any shape) by the scale, in its place; zeros if it is
   // not finite. Once a layer and pass.
