@@ -93,12 +93,8 @@ class Maker {
     const PlanTrial trial = farther_.empty() ? trial_ : PlanTrial();
     Plan lanes = PlanWithLanes(static_cast<int>(book_.Query(Property::kLanes)), SearchesAtOnce(),
                                [&](int number, const std::stop_token& unwanted) {
-                                 std::stop_source either;
-                                 const auto end = [&either] { either.request_stop(); };
-                                 const std::stop_callback on_stop(stop_, end);
-                                 const std::stop_callback on_unwanted(unwanted, end);
                                  Predictor own = predictor_;  // which only one thread may use
-                                 return PlanFor(number, own, trial, {}, either.get_token());
+                                 return PlanFor(number, own, trial, {}, unwanted);
                                });
     if (farther_.empty()) return lanes;
     Plan plan = PlanFor(lanes.lanes(), predictor_, trial_, farther_, stop_);

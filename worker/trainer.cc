@@ -116,12 +116,12 @@ void Trainer::GoBack() {
   session_.GoBack();
   net_.statistics().GoBack(session_.iteration());
   TakePlan();
-  if (timer_) timer_ = MakeTimer();
   LOG(INFO) << "goes on from iteration " << session_.iteration();
 }
 
 void Trainer::TakePlan() {
   net_.PlanChanged();
+  if (timer_) timer_ = MakeTimer();  // libraries have to find their memory again
   TakeShare();
 }
 

@@ -47,7 +47,8 @@ class WorkerNet {
 
   // The number of workers has changed: the next batches are this share's.
   virtual void SetShare(const DataShare& share) = 0;
-  // Whether from now on each step is waited for (Synchronize), to measure how long it takes.
+  // From now on the caller waits for each step (Synchronize), to measure it, or no longer does. A
+  // net that launches several steps at once launches each alone meanwhile.
   virtual void MeasureSteps(bool measures) = 0;
   // Number `pass` of the training.
   virtual void LoadBatch(int64_t pass) = 0;

@@ -4,7 +4,8 @@ namespace poseidon {
 namespace {
 
 // In the first iterations memory is touched for the first time, connections are made, and libraries
-// choose and compile their kernels; in the third a GPU's passes are captured as graphs.
+// choose and compile their kernels; in the third a GPU's pass is captured as graphs first
+// (worker/torch/torch_net.cc).
 constexpr int kSkipped = 3;
 // Evens out what else the machine does; few enough that a job gains from a better plan early.
 constexpr int kMeasured = 10;

@@ -8,8 +8,8 @@
 namespace poseidon {
 namespace {
 
-// ResNet-50 with TF32 on an H100: an iteration takes 21.0 ms with each layer alone, 19.9 with
-// buckets of 4 MiB, 20.0 with such of 32 (docs/measurements/gpu.md).
+// ResNet-50 with TF32 on an H100: an iteration takes 21.1 ms with each layer alone, 19.9 with
+// buckets of 4 MiB, and 20.0 with such of 32 (docs/measurements/gpu.md).
 constexpr int64_t kStayingBytes = 4 << 20;
 
 int64_t BytesOf(const ModelSpec& model, const BucketPlan& bucket) {

@@ -13,6 +13,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -60,7 +61,13 @@ class ArithmeticEngine : public Engine {
       work_.arithmetic.initialize(static_cast<int>(layer), values_[layer]);
     }
   }
+  // As a GPU's engine may: what lies between pauses is done with its last step.
+  void SetPauses(const std::optional<std::set<int>>& steps) override {
+    EXPECT_TRUE(waiting_.empty());
+    pauses_ = steps;
+  }
   void LoadBatch(int64_t iteration) override {
+    waiting_.clear();  // of a pass that was given up
     if (iteration == fails_at) throw DataError("record 17 is lost");
     pass_ = iteration;
     loss_ = 0;
@@ -69,29 +76,10 @@ class ArithmeticEngine : public Engine {
     return {std::span(statistics_).first(1), std::span(statistics_).last(1)};
   }
   void Forward(int step) override {
-    if (at_step) at_step(pass_, step, /*backward=*/false);
-    if (step == 0) statistics_ = StatisticsAfter(statistics_, pass_);
-    if (step > 0 && !values_[step - 1].empty()) loss_ += std::abs(values_[step - 1][0]);
+    Do([=, this] { ComputeForward(step); }, step + 1 == steps() || IsPause(step + 1));
   }
   void Backward(int step, const GradientBuffers& target) override {
-    if (at_step) at_step(pass_, step, /*backward=*/true);
-    if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
-    if (pass_ == device_fails_at && step + 1 == steps()) {
-      FailDevice();
-    }
-    if (goes_backward_after.valid()) {
-      EXPECT_EQ(goes_backward_after.wait_for(std::chrono::seconds(20)), std::future_status::ready);
-    }
-    if (step == 0) return;
-    const std::span<float> values = values_[step - 1];
-    work_.arithmetic.gradient(rank_, pass_, step - 1, values, {target.dense, target.u, target.v});
-    // A GPU's engine would be asked too late.
-    EXPECT_NE(pass_, diverges_at) << "gradients of a loss that is no number are made";
-    for (float& value : target.dense) value *= share_;
-    for (float& value : target.u) value *= share_;
-    if (poisons_) {
-      std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
-    }
+    Do([=, this] { ComputeBackward(step, target); }, step == 0 || IsPause(step));
   }
   float loss() const override {
     return pass_ == diverges_at ? std::numeric_limits<float>::infinity() : share_ * loss_;
@@ -126,6 +114,38 @@ class ArithmeticEngine : public Engine {
   HostDevice* device = nullptr;
 
  private:
+  bool IsPause(int step) const { return !pauses_ || pauses_->contains(step); }
+  void Do(std::function<void()> work, bool last) {
+    waiting_.push_back(std::move(work));
+    if (!last) return;
+    for (const std::function<void()>& each : std::exchange(waiting_, {})) each();
+  }
+
+  void ComputeForward(int step) {
+    if (at_step) at_step(pass_, step, /*backward=*/false);
+    if (step == 0) statistics_ = StatisticsAfter(statistics_, pass_);
+    if (step > 0 && !values_[step - 1].empty()) loss_ += std::abs(values_[step - 1][0]);
+  }
+  void ComputeBackward(int step, const GradientBuffers& target) {
+    if (at_step) at_step(pass_, step, /*backward=*/true);
+    if (step + 1 == steps()) std::this_thread::sleep_for(loss_takes);
+    if (pass_ == device_fails_at && step + 1 == steps()) {
+      FailDevice();
+    }
+    if (goes_backward_after.valid()) {
+      EXPECT_EQ(goes_backward_after.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    }
+    if (step == 0) return;
+    const std::span<float> values = values_[step - 1];
+    work_.arithmetic.gradient(rank_, pass_, step - 1, values, {target.dense, target.u, target.v});
+    // A GPU's engine would be asked too late.
+    EXPECT_NE(pass_, diverges_at) << "gradients of a loss that is no number are made";
+    for (float& value : target.dense) value *= share_;
+    for (float& value : target.u) value *= share_;
+    if (poisons_) {
+      std::fill(values.begin(), values.end(), std::numeric_limits<float>::quiet_NaN());
+    }
+  }
   // In a stream of its own, as this may be called in the one of the passes, behind whose next tasks
   // the kernel would be put. A failed device does nothing in any stream.
   void FailDevice() {
@@ -145,6 +165,8 @@ class ArithmeticEngine : public Engine {
   int64_t pass_ = 0;
   float loss_ = 0;
   mutable std::array<float, 2> statistics_{};  // others are told where they are
+  std::optional<std::set<int>> pauses_;
+  std::vector<std::function<void()>> waiting_;  // for the last step before a pause
 };
 
 inline ModelSpec DeclaredModel(const TestCase& test) {

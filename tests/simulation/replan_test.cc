@@ -250,7 +250,8 @@ TEST_F(BackgroundReplanTest, ASearchEndsWhenNobodyWantsItsPlan) {
   std::stop_source stop;
   stop.request_stop();
   const Time begin = SteadyNow();
-  EXPECT_THROW(Replan(options_.job, current_, measured_, {}, stop.get_token()), Error);
+  EXPECT_THAT([&] { Replan(options_.job, current_, measured_, {}, stop.get_token()); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("nobody waits for the plan")));
   const Duration stopped = SteadyNow() - begin;
   Replan(options_.job, current_, measured_);
   EXPECT_LT(stopped, (SteadyNow() - begin - stopped) / 2);

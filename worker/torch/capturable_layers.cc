@@ -14,7 +14,7 @@ constexpr std::string_view kAlikeEachPass[] = {
     "Scale",     "Sigmoid",      "Slice",  "Split",       "TanH"};
 
 constexpr std::string_view kMayBeDoneTwice[] = {
-    "Accuracy", "Dropout", "EuclideanLoss",  "Pooling", "SigmoidCrossEntropyLoss",
+    "Accuracy", "Dropout", "EuclideanLoss",  "SigmoidCrossEntropyLoss",
     "Silence",  "Softmax", "SoftmaxWithLoss"};
 
 }  // namespace

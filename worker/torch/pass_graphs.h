@@ -1,6 +1,12 @@
-// PassGraphs: a forward and backward pass of a net as few StreamGraphs, each of many steps, with
-// the steps between that can't be captured: those that read a batch, draw random numbers or compute
-// a loss are done as they always are.
+// PassGraphs launches a forward and backward pass of a net as a few StreamGraphs, each of many
+// steps. Between graphs are the steps that can't be captured: those that read a batch, draw random
+// numbers or compute a loss. They are done as they always are.
+//
+//   PassGraphs graphs(of_stream, values, steps, calls, compute);
+//   for (;;) {
+//     graphs.Begin();
+//     for (const StepCall& call : calls) graphs.Do(call);
+//   }
 //
 // All is captured at once, before a pass, by computing each step's part without having the device
 // do it. Then a pass's calls are followed one by one, and a graph is launched with the last of its
@@ -43,9 +49,9 @@ struct StepCall {
 
 class PassGraphs {
  public:
-  // A step as far as it matters here: numbers of values, whether each pass puts the same work of it
-  // in the stream and does nothing else, and whether others put work there before its forward and
-  // behind its backward pass.
+  // A step as far as it matters here: the indices of its values, whether each pass puts the same
+  // work of it in the stream and does nothing else, and whether others put work there before its
+  // forward and behind its backward pass.
   struct Step {
     std::vector<int> bottoms;
     std::vector<int> tops;
@@ -75,7 +81,7 @@ class PassGraphs {
   struct Piece {
     size_t end = 0;                      // the number of the call behind it
     std::unique_ptr<StreamGraph> graph;  // null: a call between
-    // What graphs have made and the call between may read: numbers of values, and those.
+    // What graphs have made and the call between may read: indices of values, and the tensors.
     std::vector<int> read_data;
     std::vector<int> read_gradients;
     Tensors reads;

@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
+#include <functional>
 #include <mutex>
 #endif
 
@@ -16,7 +17,8 @@ namespace poseidon {
 namespace {
 
 // libtorch has one cache of memory for all devices of the process, and refuses to empty it while
-// anything is captured; replicas on several devices capture in threads of their own.
+// anything is captured; replicas on several devices capture in threads of their own. As the cache
+// is the process's, so is this.
 std::mutex& CacheMutex() {
   static std::mutex mutex;
   return mutex;
@@ -40,10 +42,14 @@ class CudaGraph : public StreamGraph {
 class CudaGraphs : public StreamGraphs {
  public:
   explicit CudaGraphs(c10::Device device)
-      : pool_(at::cuda::graph_pool_handle()),
-        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())) {
+      : device_(device.index()),
+        pool_(at::cuda::graph_pool_handle()),
+        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device_)) {}
+
+  void Begin() override {
     const std::lock_guard lock(CacheMutex());
     c10::cuda::CUDACachingAllocator::emptyCache();
+    pool_ = at::cuda::graph_pool_handle();
   }
 
   std::unique_ptr<StreamGraph> Capture(const std::function<void()>& work) override {
@@ -54,28 +60,37 @@ class CudaGraphs : public StreamGraphs {
     // What is captured is in no stream; CUDA's default one, where it will be, can't be written
     // down.
     const c10::cuda::CUDAStreamGuard guard(stream_);
-    // Other threads, which read data and copy it, may go on.
-    captured->graph().capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
+      // Other threads, which read data and copy it, may go on.
+      captured->graph().capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
       work();
+      captured->graph().capture_end();
     } catch (...) {
-      End(captured->graph());
+      GiveUp(captured->graph());
       throw;
     }
-    captured->graph().capture_end();
     return captured;
   }
 
  private:
-  // Of a capture that has failed, and so this may, too.
-  static void End(at::cuda::CUDAGraph& graph) {
+  // A graph that CUDA refuses leaves libtorch's cache of memory as if it were still captured. What
+  // fails here was not begun, or has ended; the failure to tell of is the first.
+  void GiveUp(at::cuda::CUDAGraph& graph) const {
+    if (Does([&] { graph.capture_end(); })) return;
+    Does([&] { c10::cuda::CUDACachingAllocator::endAllocateToPool(device_, pool_); });
+    Does([&] { c10::cuda::CUDACachingAllocator::releasePool(device_, pool_); });
+  }
+  // Whether it does not fail.
+  static bool Does(const std::function<void()>& what) {
     try {
-      graph.capture_end();
+      what();
+      return true;
     } catch (const c10::Error&) {
-      // The first failure is the one to tell of.
+      return false;
     }
   }
 
+  c10::DeviceIndex device_;
   decltype(at::cuda::graph_pool_handle()) pool_;
   c10::cuda::CUDAStream stream_;
 };

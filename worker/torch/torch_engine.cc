@@ -4,6 +4,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
 #include <cblas.h>
 #include <glog/logging.h>
 #include <malloc.h>
@@ -17,6 +18,7 @@
 #include "caffe_adapter/net/filler.h"
 #include "core/process/blocked_signals.h"
 #include "worker/torch/layers/torch_device.h"
+#include "worker/torch/stream_graph.h"
 #include "worker/torch/torch_net.h"
 #include "worker/torch/torch_tester.h"
 
@@ -50,8 +52,9 @@ at::Device DeviceOf(const TorchEngineOptions& options) {
   return ToTorchDevice(options.device != nullptr ? options.device->cuda_device() : std::nullopt);
 }
 
-TorchArithmetic ToArithmetic(const TorchEngineOptions& options) {
+TorchArithmetic ToArithmetic(const TorchEngineOptions& options, StreamGraphs* graphs) {
   TorchArithmetic arithmetic;
+  arithmetic.graphs = graphs;
   arithmetic.device = DeviceOf(options);
   arithmetic.engine_device = options.device;
   arithmetic.precision = options.precision;
@@ -124,8 +127,11 @@ class TorchEngine : public Engine {
   // In all nets.
   void Bind(const std::string& layer, std::span<float> values);
 
+  TestResult TestAll();
+
   uint64_t seed_;
   at::Device device_;
+  std::unique_ptr<StreamGraphs> graphs_;  // null: none
   // Always there. FirstNotFinite may have to compute what it looks at, and loss() to wait for it.
   mutable std::optional<TorchNet> train_;
   std::optional<std::set<int>> pauses_;
@@ -143,8 +149,9 @@ class TorchEngine : public Engine {
 TorchEngine::TorchEngine(const TorchEngineOptions& options)
     : seed_(options.seed),
       device_(DeviceOf(options)),
+      graphs_(options.cuda_graphs ? MakeStreamGraphs(device_) : nullptr),
       train_(std::in_place, DescribeTrainNet(options, options.batch_per_worker, 1),
-             TrainReading(options), ToArithmetic(options)),
+             TrainReading(options), ToArithmetic(options, graphs_.get())),
       batch_(train_->description().batch),
       options_(options),
       model_(ToModelSpec(train_->description(), options.solver.parameter)) {
@@ -235,7 +242,6 @@ void TorchEngine::SetShare(const DataShare& share) {
 }
 
 void TorchEngine::SetPauses(const std::optional<std::set<int>>& steps) {
-  if (!options_.cuda_graphs) return;
   pauses_ = steps;
   train_->SetPauses(pauses_);
 }
@@ -248,7 +254,7 @@ void TorchEngine::TakePart(int64_t part, const std::vector<int64_t>& parts) {
   const double share = static_cast<double>(part) * static_cast<double>(parts.size()) / all;
   train_.reset();  // its files can't be open twice
   train_.emplace(DescribeTrainNet(options_, part, static_cast<float>(share)),
-                 TrainReading(options_), ToArithmetic(options_));
+                 TrainReading(options_), ToArithmetic(options_, graphs_.get()));
   batch_ = part;
   for (int step = 0; step < steps(); ++step) {
     if (!values_[step].empty()) train_->BindParameters(step, values_[step]);
@@ -332,6 +338,20 @@ std::string TorchEngine::FirstNotFinite() const {
 }
 
 TestResult TorchEngine::Test() {
+  try {
+    return TestAll();
+  } catch (const c10::OutOfMemoryError&) {
+    if (graphs_ == nullptr) throw;
+  }
+  // What graphs compute with is nobody else's memory until they are gone.
+  LOG(WARNING) << "there is no memory for the test beside the CUDA graphs that passes are launched "
+                  "as; these are captured anew after each test, where training.cuda_graphs: false "
+                  "would save the time";
+  train_->SetPauses(pauses_);
+  return TestAll();
+}
+
+TestResult TorchEngine::TestAll() {
   TestResult all;
   for (size_t net = 0; net < tests_.size(); ++net) {
     TestResult result = tests_[net]->Run();

@@ -45,7 +45,8 @@ class LossScaler {
   // A scalar of the device's: what the loss's gradient is to be multiplied by in this pass.
   const at::Tensor& scale() const { return scale_; }
 
-  // Gradients of this pass are unscaled: by Unscale, or by a graph that has captured it.
+  // Gradients of this pass are unscaled: by Unscale, or by a graph that has captured it. A pass
+  // that is given up afterwards counts all the same.
   void BeginBackward() { used_ = true; }
   // Divides a layer's gradient (float32, of any shape) by the scale, in its place; zeros if it is
   // not finite. Once a layer and pass.

@@ -44,7 +44,8 @@ constexpr std::string_view kForgetTops[] = {"BatchNorm",     "Concat",  "Convolu
                                             "Pooling",       "Scale"};
 
 // Passes in which libraries find memory and load kernels, and layers make what they keep. What is
-// captured must not do that.
+// captured must not do that. LayerTimer (client/pace/layer_timer.h) does not count the pass behind
+// them, before which all is captured.
 constexpr int kPassesBeforeGraphs = 2;
 
 // Connects a net's layers.
@@ -223,7 +224,7 @@ Tensors TorchNet::OwnedViews(int step, std::span<float> values) const {
 }
 
 void TorchNet::BindParameters(int step, std::span<float> values) {
-  SetPauses(std::exchange(pauses_, {}));  // graphs read the memory that was bound
+  SetPauses(std::exchange(pauses_, std::nullopt));  // graphs read the memory that was bound
   const Tensors views = OwnedViews(step, values);
   for (size_t i = 0; i < steps_.size(); ++i) {
     const std::vector<ParameterDescription>& parameters = description_.layers[i].parameters;
@@ -252,10 +253,9 @@ void TorchNet::LoadBatch(int64_t iteration, int64_t next) {
 void TorchNet::SetPauses(const std::optional<std::set<int>>& steps) {
   if (graphs_) ForgetGradients();  // those that graphs have read are still there
   graphs_.reset();
-  graphs_of_stream_.reset();
   calls_.clear();
   whole_passes_ = 0;
-  pauses_ = steps;
+  pauses_ = arithmetic_.graphs != nullptr ? steps : std::nullopt;
 }
 
 void TorchNet::BeginCalls() {
@@ -270,20 +270,23 @@ void TorchNet::CapturePass() {
   for (int step = 0; step < static_cast<int>(steps_.size()); ++step) {
     const LayerDescription& layer = description_.layers[step];
     const bool captured = IsAlikeEachPass(layer);
-    if (!captured && !MayBeDoneTwice(layer)) return pauses_.reset();
+    if (!captured && !MayBeDoneTwice(layer)) {
+      LOG(INFO) << "passes are launched step by step: layer \"" << layer.name() << "\" ("
+                << layer.type() << ") can't be captured in CUDA graphs, nor stand between them";
+      return pauses_.reset();
+    }
     steps.push_back({steps_[step].bottoms, steps_[step].tops, captured, pauses_->contains(step)});
   }
   try {
-    graphs_of_stream_ = MakeStreamGraphs(arithmetic_.device);
-    if (graphs_of_stream_ == nullptr) return pauses_.reset();
-    graphs_.emplace(*graphs_of_stream_, values_, std::move(steps), std::move(calls_),
+    arithmetic_.graphs->Begin();
+    graphs_.emplace(*arithmetic_.graphs, values_, std::move(steps), std::move(calls_),
                     [this](const StepCall& call) { Compute(call); });
     LOG(INFO) << "a pass is launched as " << graphs_->graphs() << " CUDA graphs and "
               << graphs_->steps_between() << " steps between them";
   } catch (const std::exception& error) {
     LOG(WARNING) << "passes are launched step by step, as they can't be captured as CUDA graphs: "
                  << error.what();
-    SetPauses({});
+    SetPauses(std::nullopt);
   }
   // Of a pass that was none.
   if (label_checks_) label_checks_->Clear();

@@ -29,6 +29,8 @@ struct TorchArithmetic {
   EngineDevice* engine_device = nullptr;
   Precision precision = Precision::kFloat32;
   std::optional<LossScaling> loss_scaling;  // of gradients, in any precision
+  // By which passes are captured; null: they are not. Outlives the net.
+  StreamGraphs* graphs = nullptr;
 };
 
 // Steps through a net's layers. Every top is a value of its own, also where a layer works in place:
@@ -146,7 +148,6 @@ class TorchNet {
   std::optional<std::set<int>> pauses_;  // none: no graphs
   std::vector<StepCall> calls_;          // of this pass, where it is done step by step
   int whole_passes_ = 0;                 // since SetPauses
-  std::unique_ptr<StreamGraphs> graphs_of_stream_;
   std::optional<PassGraphs> graphs_;
 };
 

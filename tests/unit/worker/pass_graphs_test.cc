@@ -30,6 +30,7 @@ class EmulatedStream : public StreamGraphs {
     work();
   }
 
+  void Begin() override {}
   std::unique_ptr<StreamGraph> Capture(const Work& work) override {
     auto graph = std::make_unique<Graph>();
     written_down_ = &graph->work;
