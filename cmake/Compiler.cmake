@@ -60,8 +60,11 @@ set(POSEIDON_TEST_ENVIRONMENT TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/te
                               ASAN_OPTIONS=verify_asan_link_order=0)
 
 # By how much tests' time limits and deadlines are stretched for builds with sanitizers, which are
-# slower.
+# slower: simulations with ThreadSanitizer ten to twenty times, four of them side by side on two
+# threads.
 set(POSEIDON_SLOWDOWN 1)
-if(POSEIDON_SANITIZER)
+if(POSEIDON_SANITIZER MATCHES thread)
+  set(POSEIDON_SLOWDOWN 16)
+elseif(POSEIDON_SANITIZER)
   set(POSEIDON_SLOWDOWN 4)
 endif()

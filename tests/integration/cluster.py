@@ -57,10 +57,17 @@ def scaled(seconds):
     return seconds * _options.slowdown
 
 
+def needs_no_sanitizer(test, reason):
+    """Skips a test of a build with a sanitizer, which `reason` says why it can't pass there."""
+    if _options.slowdown != 1:
+        test.skipTest(reason)
+
+
 def needs_preloading(test):
     """Skips a test that loads a library of the build into programs that are not the build's."""
-    if _options.slowdown != 1:
-        test.skipTest("a sanitizer's runtime must come before all libraries that are built with it")
+    needs_no_sanitizer(
+        test, "a sanitizer's runtime must come before all libraries that are built with it"
+    )
 
 
 def slow(case):

@@ -141,6 +141,7 @@ TEST_P(FeedbackStageTest, PacksTheHostsBytes) {
       EXPECT_FALSE(stage.CopyToHost(l)) << "it is there";
     }
     device.Synchronize(stream);
+    device.Synchronize(compute);  // what nobody sends, too, is made of `next`
     device.Check();
     for (Pair& pair : pairs) {
       Bytes expected(pair.bytes.size());
