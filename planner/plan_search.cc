@@ -11,13 +11,16 @@
 namespace poseidon {
 namespace {
 
-// Messages that all predictions of one search, after those of the other policies, may have
-// together: one to two seconds on one core.
-constexpr int64_t kMostSearchMessages = 300000;
-// Of those, what each stage may use, and what is left the last one: none is left with nothing.
-constexpr int64_t kMostFamilyMessages = kMostSearchMessages * 4 / 10;
-constexpr int64_t kMostSizeMessages = kMostSearchMessages * 2 / 10;
-constexpr int64_t kMostCombinationMessages = kMostSearchMessages * 2 / 10;
+// Messages that all predictions of each stage may have together, after those of the other policies:
+// one to two seconds on one core for all stages. What one leaves over is the last one's.
+constexpr int64_t kMostFamilyMessages = 120000;
+constexpr int64_t kMostSizeMessages = 90000;
+// Of those, what is kept for other chunks than the job's own.
+constexpr int64_t kMostOtherChunkMessages = 30000;
+constexpr int64_t kMostCombinationMessages = 60000;
+constexpr int64_t kMostImproveMessages = 60000;
+constexpr int64_t kMostSearchMessages =
+    kMostFamilyMessages + kMostSizeMessages + kMostCombinationMessages + kMostImproveMessages;
 // A plan that is better by so much is a reason to look for more, so what its stage had predicted up
 // to it does not count; unless a search has had eight times its messages, some ten seconds.
 constexpr double kWorthGoingOn = 0.995;
@@ -181,8 +184,8 @@ void PlanSearch::TryFamilies(int64_t most) {
           candidate.grid = grid;
           const Plan plan = Build(candidate);
           const double estimate = predictor_.Estimate(plan).seconds;
-          families_.push_back(
-              {estimate, MessagesPerIteration(plan, predictor_.cluster()), candidate});
+          families_.push_back({estimate, MessagesPerIteration(plan, predictor_.cluster()),
+                               chunk == communication_.kv_pair_bytes(), candidate});
           if (estimate >= least) continue;
           least = estimate;
           best = candidate;
@@ -197,10 +200,15 @@ void PlanSearch::TryFamilies(int64_t most) {
 void PlanSearch::TrySizes(int64_t most) {
   std::stable_sort(families_.begin(), families_.end(),
                    [](const auto& a, const auto& b) { return a.messages < b.messages; });
-  for (const FamilyMember& member : families_) {
-    if (!MayGoOn(most)) return;
-    if (member.estimate < seconds_) Try(member.candidate, kMostCandidateMessages);
-  }
+  const auto try_those = [&](int64_t until, bool own_chunks_only) {
+    for (const FamilyMember& member : families_) {
+      if (!MayGoOn(until)) return;
+      if (own_chunks_only && !member.own_chunks) continue;
+      if (member.estimate < seconds_) Try(member.candidate, kMostCandidateMessages);
+    }
+  };
+  try_those(most - kMostOtherChunkMessages, true);
+  try_those(most, false);
 }
 
 std::vector<Grid> PlanSearch::GridsOf(const PlanCandidate& candidate) const {
@@ -267,8 +275,8 @@ void PlanSearch::SpareMessages() {
   const auto add = [&](const PlanCandidate& candidate) {
     sparing.push_back({MessagesOfAll(Build(candidate)), candidate});
   };
-  for (const auto& [estimate, messages, candidate] : families_) {
-    if (estimate < seconds_ * kRival && !AddsCodec(candidate)) add(candidate);
+  for (const FamilyMember& member : families_) {
+    if (member.estimate < seconds_ * kRival && !AddsCodec(member.candidate)) add(member.candidate);
   }
   for (const PlanCandidate& neighbour : candidates_.Neighbours(best_)) add(neighbour);
   std::stable_sort(sparing.begin(), sparing.end(),

@@ -75,8 +75,9 @@ class PlanSearch {
 
   // Of a family, in one size.
   struct FamilyMember {
-    double estimate = 0;   // seconds
-    int64_t messages = 0;  // of an iteration, as predictions go through them
+    double estimate = 0;      // seconds
+    int64_t messages = 0;     // of an iteration, as predictions go through them
+    bool own_chunks = false;  // of the size that the job names, as other policies' are
     PlanCandidate candidate;
   };
 
@@ -106,6 +107,7 @@ class PlanSearch {
   void TryFamilies(int64_t most);
   // Of all families those sizes that may be better than what was found, as long as they cost
   // little: estimates know nothing of messages that wait for each other, and so little of sizes.
+  // First in the job's own chunks: these are what the other policies make with any size of buckets.
   void TrySizes(int64_t most);
   void TryCombinations(int64_t most);
   // One change after another that is predicted to help.
