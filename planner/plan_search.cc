@@ -14,9 +14,9 @@ namespace {
 // Messages that all predictions of each stage may have together, after those of the other policies:
 // one to two seconds on one core for all stages. What one leaves over is the last one's.
 constexpr int64_t kMostFamilyMessages = 120000;
-constexpr int64_t kMostSizeMessages = 90000;
+constexpr int64_t kMostSizeMessages = 120000;
 // Of those, what is kept for other chunks than the job's own.
-constexpr int64_t kMostOtherChunkMessages = 30000;
+constexpr int64_t kMostOtherChunkMessages = 60000;
 constexpr int64_t kMostCombinationMessages = 60000;
 constexpr int64_t kMostImproveMessages = 60000;
 constexpr int64_t kMostSearchMessages =

@@ -379,10 +379,10 @@ TEST(RandomPlansTest, SlowTimeIsNoSlowerWhereTrialsDecide) {
   for (const uint32_t seed : {1026, 1087, 1089}) ExpectTimeIsNoSlower(seed, 1, 16);
 }
 TEST(RandomPlansTest, SlowTimeIsNoSlower) { ExpectTimeIsNoSlower(1000, 150, 16); }
-// At 1003 the search has nothing left to predict for 41 workers before it comes to the chunks that
-// are best, and is 4.7% slower.
+// At 1003 each prediction of 41 workers takes much of what a search has: it was 4.7% slower before
+// the other policies' sizes of chunks were looked at first.
 TEST(RandomPlansTest, SlowTimeIsNoSlowerOnLargeClusters) {
-  ExpectNoSlower(CompareTime(1000, 16, 17, 64, Unlike::kNothing), 0.05, 16);
+  ExpectNoSlower(CompareTime(1000, 16, 17, 64, Unlike::kNothing), 0.01);
 }
 
 // At 1101 rings in smaller chunks are quicker by a tenth than those that are best by estimate, and
