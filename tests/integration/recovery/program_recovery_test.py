@@ -67,18 +67,20 @@ class ProgramRecoveryTest(cluster.ClusterTest):
         shutil.rmtree(self.path("out"), ignore_errors=True)  # of the case before
         run = self.start_run(self.config(communication), *self.program())
         self.await_iteration()
-        for name in names:
-            os.kill(self.pid_of_node(name), signal.SIGKILL)
+        for process in [self.pid_of_node(name) for name in names]:
+            os.kill(process, signal.SIGKILL)
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assert_nothing_left(cluster.ENDING)
         summary = self.read_json("out/summary.json")
         self.assertEqual(self.assert_same_parameters(summary, WORKERS), expected)
         self.assertEqual(summary["iterations"], ITERATIONS)
-        self.assertEqual(len(summary["recoveries"]), 1, run.output())
+        # On a busy machine the second is lost when the first has already been replaced.
+        iterations = [recovery["iteration"] for recovery in summary["recoveries"]]
+        self.assertIn(len(iterations), range(1, len(names) + 1), run.output())
         for name in names:
             if name.startswith("worker"):
                 begin = re.search(r"at iteration (\d+)", self.log(f"{name}.restart-1"))
-                self.assertEqual(int(begin.group(1)), summary["recoveries"][0]["iteration"])
+                self.assertIn(int(begin.group(1)), iterations)
 
     def test_worker(self):
         self.check("policy: ALL_RING", "worker-1")
