@@ -24,7 +24,7 @@ void ZmqConnections::Collect() {
   while (const std::optional<ZmqMonitor::Event> event = events_.Next()) {
     if (event->kind == ZMQ_EVENT_DISCONNECTED) {
       ended_.push_back(event->value);
-    } else if (!std::exchange(warned_, true)) {
+    } else if (!std::exchange(told_of_turned_away_, true)) {
       LOG(WARNING)
           << "turned away a connection that does not speak ZeroMQ, or has another key than "
              "this job or none (security.key_file); further ones are only counted";
@@ -36,7 +36,7 @@ void ZmqConnections::Judge() {
   for (const int descriptor : std::exchange(ended_, {})) {
     if (spoke_.erase(descriptor) > 0) continue;
     ++counters_.rejected_connections;
-    if (std::exchange(warned_, true)) continue;
+    if (std::exchange(told_of_silent_, true)) continue;
     LOG(WARNING) << "a connection has ended on which nothing of this job came, as those of port "
                     "scanners and health checks do; further ones are only counted";
   }

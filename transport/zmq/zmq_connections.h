@@ -41,7 +41,9 @@ class ZmqConnections {
   ZmqMonitor events_;
   std::unordered_set<int> spoke_;  // file descriptors, ZeroMQ's only name for a connection
   std::vector<int> ended_;
-  bool warned_ = false;                         // of one that was turned away, or was silent
+  // Of each kind the first is logged: a health check must not hide who has another key.
+  bool told_of_turned_away_ = false;
+  bool told_of_silent_ = false;
   std::unordered_set<std::string> complained_;  // hosts
 };
 
