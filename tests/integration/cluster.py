@@ -4,7 +4,7 @@ A test is a ClusterTest: it has a directory of its own, starts daemons with star
 `poseidon run` with run_job(), and finds every process that is left behind, whoever started it.
 Every wait has a limit, and every process dies with the test, however that ends.
 
-A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--torch] [--slow]`, with
+A test program is called as `python3 NAME_test.py --bin=DIR [--slowdown=X] [--sanitizer=NAMES] [--torch] [--slow]`, with
 this folder in PYTHONPATH; what else is given goes to unittest. --slow runs the cases marked with slow() and no others, without it they
 are left out.
 """
@@ -49,7 +49,7 @@ LOG_LINES_SHOWN = 20
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
-_options = argparse.Namespace(bin="build/bin", slowdown=1.0, torch=False, slow=False)
+_options = argparse.Namespace(bin="build/bin", slowdown=1.0, sanitizer="", torch=False, slow=False)
 
 
 def scaled(seconds):
@@ -57,9 +57,9 @@ def scaled(seconds):
     return seconds * _options.slowdown
 
 
-def needs_no_sanitizer(test, reason):
-    """Skips a test of a build with a sanitizer, which `reason` says why it can't pass there."""
-    if _options.slowdown != 1:
+def needs_no_sanitizer(test, reason, name=""):
+    """Skips a test of a build with a sanitizer, or with that one; `reason`: why it can't pass there."""
+    if _options.sanitizer and name in _options.sanitizer:
         test.skipTest(reason)
 
 
@@ -426,6 +426,7 @@ def main():
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--bin", default=_options.bin)
     parser.add_argument("--slowdown", type=float, default=_options.slowdown)
+    parser.add_argument("--sanitizer", default=_options.sanitizer)
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--slow", action="store_true")
     _, rest = parser.parse_known_args(namespace=_options)

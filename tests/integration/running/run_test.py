@@ -180,7 +180,9 @@ class OutputTest(cluster.ClusterTest):
             self.assertIn(text, ended.stderr)
 
     def test_output_beyond_the_limit_of_files(self):
-        cluster.needs_no_sanitizer(self, "ThreadSanitizer's runtime writes a file as it starts")
+        cluster.needs_no_sanitizer(
+            self, "ThreadSanitizer's runtime writes a file as it starts", "thread"
+        )
         ended = self.limited("ulimit -f 0", self.run_arguments())
         self.assertEqual(ended.returncode, 1, ended.stderr)
         self.assertRegex(ended.stderr, r"poseidon: can't write .*: File too large")

@@ -212,15 +212,15 @@ void PrintWorst(std::vector<Compared> all) {
   }
 }
 
-// One of `one_of` may be slower by over a hundredth, and none by over `most`.
-void ExpectNoSlower(std::vector<Compared> compared, double most, int one_of = 50) {
+// One of fifty may be slower by over a hundredth, and none by over `most`.
+void ExpectNoSlower(std::vector<Compared> compared, double most) {
   const auto points = static_cast<int64_t>(compared.size());
   std::erase_if(compared, [](const Compared& c) { return c.error < 0; });
   PrintWorst(compared);
   for (const Compared& point : compared) EXPECT_LE(point.error, most) << point.point;
   EXPECT_LE(std::count_if(compared.begin(), compared.end(),
                           [](const Compared& point) { return point.error > 0.01; }),
-            points / one_of);
+            points / 50);
 }
 
 // All within `most`, and within a twentieth but one in a hundred.
