@@ -1,7 +1,7 @@
 """Poseidon beside Gloo and OpenMPI on networks of this machine's own (namespaces, a bridge, tc
 tbf).
 
-    sudo python3 tests/bench/network/run.py [--part=all-reduce|stream|link|choice] [--quick]
+    sudo python3 tests/bench/network/run.py [--part=all-reduce|stream|link|choice|all-to-all] [--quick]
 
 Prints Markdown tables. The full run takes about nine minutes on two cores that do nothing else;
 watch the processor's share. Needs root, ip and tc; without them it says so and ends with 77.
@@ -17,6 +17,7 @@ import sys
 import time
 
 import all_reduce
+import all_to_all
 import stream
 import testbed
 
@@ -96,7 +97,7 @@ def parse():
     )
     parser.add_argument(
         "--part",
-        choices=("link", "all-reduce", "stream", "choice"),
+        choices=("link", "all-reduce", "stream", "choice", "all-to-all"),
         action="append",
         help="only this part; may be repeated",
     )
@@ -113,8 +114,12 @@ def parse():
 
 def run(options):
     """All parts."""
-    found = programs(options.bin)
     report_load()
+    if "all-to-all" in options.part:
+        all_to_all.report(options.rounds or 10)
+    if options.part == ["all-to-all"]:
+        return  # which needs none of the programs
+    found = programs(options.bin)
     if options.quick:
         all_reduce.report(found, [(4, GIGABIT)], (64 * all_reduce.KIB, all_reduce.MIB), 1, False)
         stream.report(options.bin, "Gloo" in found, 3, 1, True)
