@@ -91,9 +91,10 @@ endfunction()
 # program costs more than most tests. HEADERS: what is precompiled for it, if not test_headers. Those with
 # label unit and without HEADERS compute little in their own code and are not optimized.
 # SEPARATE: see poseidon_compile_together. SLOW_TIMEOUT: cases whose name, or whose suite's, begins with
-# "Slow" are an entry of their own, slow.NAME, with this limit.
+# "Slow" are an entry of their own, slow.NAME, with this limit; or with SLOW_SHARDS n entries, slow.NAME.0
+# and so on, which run side by side, and each has the limit.
 function(poseidon_test name)
-  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;HEADERS"
+  cmake_parse_arguments(TEST "" "LABEL;TIMEOUT;SLOW_TIMEOUT;SLOW_SHARDS;HEADERS"
                         "SOURCES;DEPENDS;ARGUMENTS;SEPARATE" ${ARGN})
   set(level -O1)
   if(TEST_LABEL STREQUAL unit AND NOT TEST_HEADERS)
@@ -112,26 +113,33 @@ function(poseidon_test name)
   target_precompile_headers(${name} REUSE_FROM ${TEST_HEADERS})
   target_link_libraries(${name} PRIVATE ${TEST_DEPENDS} GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  set(tests ${TEST_LABEL}.${name})
   if(TEST_SLOW_TIMEOUT)
     # A case, a suite or a set of parameters: Suite.SlowCase, SlowSuite.Case, Set/SlowSuite.Case/0. Not
     # what says the word, as TimeIsNoSlower.
     set(slow "*.Slow*:Slow*:*/Slow*")
     add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS} "--gtest_filter=-${slow}"
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    add_test(NAME slow.${name} COMMAND ${name} ${TEST_ARGUMENTS} "--gtest_filter=${slow}"
-             WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     math(EXPR slow_timeout "${TEST_SLOW_TIMEOUT} * ${POSEIDON_SLOWDOWN}")
-    set_tests_properties(slow.${name} PROPERTIES LABELS slow TIMEOUT ${slow_timeout})
-    list(APPEND tests slow.${name})
+    if(NOT TEST_SLOW_SHARDS)
+      set(TEST_SLOW_SHARDS 1)
+    endif()
+    math(EXPR last "${TEST_SLOW_SHARDS} - 1")
+    foreach(shard RANGE ${last})
+      set(slow_name slow.${name})
+      if(last GREATER 0)
+        string(APPEND slow_name .${shard})
+      endif()
+      add_test(NAME ${slow_name} COMMAND ${name} ${TEST_ARGUMENTS} "--gtest_filter=${slow}"
+               WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+      set_tests_properties(${slow_name} PROPERTIES LABELS slow TIMEOUT ${slow_timeout} ENVIRONMENT
+        "${POSEIDON_TEST_ENVIRONMENT};GTEST_TOTAL_SHARDS=${TEST_SLOW_SHARDS};GTEST_SHARD_INDEX=${shard}")
+    endforeach()
   else()
     add_test(NAME ${TEST_LABEL}.${name} COMMAND ${name} ${TEST_ARGUMENTS}
              WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   endif()
   # The cost: tests that may take long begin first, so that none of them runs on alone at the end.
   set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
-    LABELS ${TEST_LABEL} TIMEOUT ${timeout} COST ${timeout})
-  set_tests_properties(
-    ${tests} PROPERTIES
+    LABELS ${TEST_LABEL} TIMEOUT ${timeout} COST ${timeout}
     ENVIRONMENT "${POSEIDON_TEST_ENVIRONMENT}")
 endfunction()
