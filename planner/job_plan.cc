@@ -83,7 +83,10 @@ class Maker {
     if (by_time_) {
       for (const ClusterModel& cluster : FartherClusters(job)) farther_.emplace_back(book, cluster);
     }
-    if (trial) trial_ = [&](const Plan& plan) { return trial(plan, job, book.model()); };
+    if (!trial) return;
+    trial_ = [&](const Plan& plan, TrialLength length) {
+      return trial(plan, job, book.model(), length);
+    };
   }
 
   Plan Make() {

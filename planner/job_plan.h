@@ -6,6 +6,7 @@
 #include <stop_token>
 
 #include "planner/cost/information_book.h"
+#include "planner/time_planner.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
@@ -18,7 +19,7 @@ namespace poseidon {
 // model; by several threads at once, where the machine has cores for them. When `stop` is requested
 // the search ends, with what it has found by then, for a job that says how many lanes it has.
 using JobPlanTrial =
-    std::function<std::optional<double>(const Plan&, const Job&, const ModelSpec&)>;
+    std::function<std::optional<double>(const Plan&, const Job&, const ModelSpec&, TrialLength)>;
 Plan PlanJob(const InformationBook& book, const Job& job, const JobPlanTrial& trial = {},
              const std::stop_token& stop = {});
 

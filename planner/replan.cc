@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
@@ -115,9 +116,13 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
   result.current = current.plan();
   result.current.clear_simulated_ms();
   if (next.plan().simulated_ms() > 0) {
-    if (const auto tried = trial(OfItsOwn(current.plan()), planned, book.model())) {
-      result.current.set_simulated_ms(kMillisecondsPerSecond * *tried);
-    }
+    const auto try_current = [&](TrialLength length) {
+      return trial(OfItsOwn(current.plan()), planned, book.model(), length);
+    };
+    // As long as the best plan was tried.
+    std::optional<double> tried = try_current(TrialLength::kLong);
+    if (!tried) tried = try_current(TrialLength::kShort);
+    if (tried) result.current.set_simulated_ms(kMillisecondsPerSecond * *tried);
   }
   std::vector<Predictor> predictors;
   for (const ClusterModel& farther : FartherClusters(known)) predictors.emplace_back(book, farther);

@@ -103,15 +103,17 @@ class Trials {
       }
       if (rival.bound * kOptimism >= best_) continue;
       if (!tried.insert(rival.plan->SerializeAsString()).second) continue;
-      const std::optional<double> seconds = trial_(*rival.plan);
+      const std::optional<double> seconds = trial_(*rival.plan, TrialLength::kShort);
       messages += MessagesOfAll(*rival.plan);
       // Too large to be tried, as are its likes: the prediction is all there is.
       if (!seconds && clusters_ == 1) break;
       if (!seconds) continue;
-      // Workers that still catch up with the slowest one take less in some iterations, unless they
-      // wait for nobody.
-      const double steady = rival.plan->staleness() < 0 ? *seconds : std::max(*seconds, least_);
+      double steady = Steady(*rival.plan, *seconds);
       // The searches' own, which have spared messages, come first.
+      if (steady * kWorthMessages >= best_) continue;
+      if (const std::optional<double> longer = trial_(*rival.plan, TrialLength::kLong)) {
+        steady = Steady(*rival.plan, *longer);
+      }
       if (steady * kWorthMessages >= best_) continue;
       best_ = steady;
       winner_ = *rival.plan;
@@ -126,6 +128,12 @@ class Trials {
     double bound = 0;   // seconds
     const Plan* plan = nullptr;
   };
+
+  // Workers that still catch up with the slowest one take less in some iterations, unless they wait
+  // for nobody.
+  double Steady(const Plan& plan, double tried) const {
+    return plan.staleness() < 0 ? tried : std::max(tried, least_);
+  }
 
   // Mostly the first one agrees with the prediction, and is the only one.
   static constexpr int kMostTrials = 6;

@@ -36,13 +36,15 @@
 
 namespace poseidon {
 
+// A long trial sees workers that come to be apart only after tens of iterations.
+enum class TrialLength { kShort, kLong };
 // Seconds that an iteration takes under the plan; nullopt if that would take too long to find out.
-using PlanTrial = std::function<std::optional<double>(const Plan&)>;
+using PlanTrial = std::function<std::optional<double>(const Plan&, TrialLength)>;
 
 // With predictions (Predictor::Annotate), and simulated_ms if it was tried; of several predictors
 // those of the one that is nearest to the trial. communication.policy does not matter. `trial` may
 // be empty; it is asked about a few plans, or up to twenty for each search where all schemes' are
-// tried.
+// tried, and in a long trial about those that are the best so far in a short one.
 //
 // `predictor` is of the cluster that no machine has more of, `farther` of those that have less, the
 // last one least. Without a trial the last one's plan is taken.

@@ -29,11 +29,11 @@ void BackgroundReplan::Start(const Job& job, const wire::PlanAndModel& current,
     RunInBackground();
     return Replan(
         job, current, measured,
-        [&](const Plan& plan, const Job& tried, const ModelSpec& model) {
+        [&](const Plan& plan, const Job& tried, const ModelSpec& model, TrialLength length) {
           if (given_up.stop_requested()) {
             throw Error(ExitCode::kInterrupted, "nobody waits for the plan");
           }
-          return TryPlan(plan, tried, model);
+          return TryPlan(plan, tried, model, length);
         },
         given_up);
   });

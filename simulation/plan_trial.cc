@@ -12,11 +12,17 @@
 namespace poseidon {
 namespace {
 
-// Some 1.5 seconds on one core. A ring of ten workers takes VGG19 half of it.
-constexpr double kMostMessages = 500'000;
+// Of a short trial, some 1.5 seconds on one core. A ring of ten workers takes VGG19 half of it.
+constexpr double kMostMessagesOfShort = 500'000;
+
+// Of a long trial, some 0.2 seconds.
+constexpr double kMostMessagesOfLong = 60'000;
+// By then nearly all workers are as far apart as they stay (docs/measurements/random_plans.md).
+constexpr int kLongWarmUp = 40;
+constexpr int kLongMeasured = 20;
 
 // As WarmUpIterations, but by the plan's own schemes.
-SteadyIterations IterationsFor(const Plan& plan, const Job& job) {
+SteadyIterations ShortIterations(const Plan& plan, const Job& job) {
   constexpr int kAlike = 2;
   constexpr int kApart = 6;
   const bool in_pairs =
@@ -27,12 +33,26 @@ SteadyIterations IterationsFor(const Plan& plan, const Job& job) {
   return {.warm_up = apart ? kApart : kAlike, .measured = 3};
 }
 
+// As many as the plan's messages allow; none if that is no more than a short trial has.
+std::optional<SteadyIterations> LongIterations(const Plan& plan, const SteadyIterations& shorter) {
+  constexpr int kMost = kLongWarmUp + kLongMeasured;
+  const double share = std::min(1.0, kMostMessagesOfLong / DataMessages(plan) / kMost);
+  const SteadyIterations longer = {.warm_up = static_cast<int>(share * kLongWarmUp),
+                                   .measured = static_cast<int>(share * kLongMeasured)};
+  if (longer.warm_up <= shorter.warm_up || longer.measured < shorter.measured) return std::nullopt;
+  return longer;
+}
+
 }  // namespace
 
-std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model) {
-  const SteadyIterations steady = IterationsFor(plan, job);
-  const int iterations = steady.warm_up + steady.measured;
-  if (DataMessages(plan) * iterations > kMostMessages) return std::nullopt;
+std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model,
+                              TrialLength length) {
+  const SteadyIterations shorter = ShortIterations(plan, job);
+  if (DataMessages(plan) * (shorter.warm_up + shorter.measured) > kMostMessagesOfShort)
+    return std::nullopt;
+  const std::optional<SteadyIterations> steady =
+      length == TrialLength::kLong ? LongIterations(plan, shorter) : shorter;
+  if (!steady) return std::nullopt;
   Job tried = job;
   tried.clear_recovery();                        // nobody dies
   tried.mutable_cluster()->clear_disturbance();  // plans are compared with their predictions
@@ -40,7 +60,7 @@ std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec&
   control.planner = [&plan](const InformationBook&, const Job&) { return plan; };
   try {
     const ModelSpec timed = WithTimes(model, job.cluster().flops());
-    return SimulateTraining(tried, timed, steady, {}, control).iteration;
+    return SimulateTraining(tried, timed, *steady, {}, control).iteration;
   } catch (const Error&) {
     return std::nullopt;  // what can't be simulated is planned by prediction alone
   }

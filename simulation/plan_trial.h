@@ -8,14 +8,17 @@
 #include <optional>
 
 #include "planner/cost/information_book.h"
+#include "planner/time_planner.h"
 #include "proto/job.pb.h"
 #include "proto/model.pb.h"
 
 namespace poseidon {
 
-// Seconds of a steady iteration; nullopt if the trial would take longer than a second or two. The
-// plan is of `job`, which has been checked, and `model`, which need not have times. Thread-safe.
-std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model);
+// Seconds of a steady iteration; nullopt if the trial would take longer than a second or two, or if
+// a long one had no more iterations than a short one. The plan is of `job`, which has been checked,
+// and `model`, which need not have times. Thread-safe.
+std::optional<double> TryPlan(const Plan& plan, const Job& job, const ModelSpec& model,
+                              TrialLength length);
 
 // PlanJob with trials: what all programs plan by.
 Plan PlanByTrial(const InformationBook& book, const Job& job);

@@ -170,8 +170,8 @@ TEST(ReplanTest, TrialsDecide) {
     same.add_backward_ms(layer.backward_ms());
   }
   for (const double other : {0.009, 0.0099}) {
-    const auto trial = [&](const Plan& plan, const Job&,
-                           const ModelSpec&) -> std::optional<double> {
+    const auto trial = [&](const Plan& plan, const Job&, const ModelSpec&,
+                           TrialLength) -> std::optional<double> {
       EXPECT_EQ(plan.number(), 0);
       return google::protobuf::util::MessageDifferencer::Equivalent(plan.buckets(0),
                                                                     current.plan().buckets(0))

@@ -70,8 +70,9 @@ TEST(LargePlansTest, NoLayersFactorsWouldBetterGoAnotherWay) {
   const InformationBook book(model, job.cluster());
   Predictor predictor(book, ClusterOf(job));
   const auto predicted = [&](const Plan& plan) { return predictor.Predict(plan).seconds; };
-  const Plan plan = PlanByTime(predictor, job.communication(),
-                               [&](const Plan& tried) { return std::optional(predicted(tried)); });
+  const Plan plan = PlanByTime(predictor, job.communication(), [&](const Plan& tried, TrialLength) {
+    return std::optional(predicted(tried));
+  });
   int tried = 0;
   for (int b = 0; b < plan.buckets_size(); ++b) {
     if (plan.buckets(b).scheme() != SFB) continue;

@@ -56,7 +56,7 @@ TEST(TimePlannerTest, NothingElseIsPredictedToBeFaster) {
       SCOPED_TRACE(std::to_string(gigabits) + " Gb/s");
       const InformationBook book(model, 3, 3);
       Predictor predictor(book, Cluster(3, gigabits, 1e-3));
-      const auto trial = [&](const Plan& plan) -> std::optional<double> {
+      const auto trial = [&](const Plan& plan, TrialLength) -> std::optional<double> {
         return predictor.Predict(plan).seconds;
       };
       Plan untried = PlanByTime(predictor, {});
@@ -254,7 +254,7 @@ TEST(TimePlannerTest, WhereClustersStandForTheNetworkTheTrialDecides) {
   std::vector<std::vector<Scheme>> seen;
   PlanByTime(
       near, communication,
-      [&](const Plan& plan) {
+      [&](const Plan& plan, TrialLength) {
         seen.push_back(schemes(plan));
         return 200.0;
       },
@@ -265,7 +265,7 @@ TEST(TimePlannerTest, WhereClustersStandForTheNetworkTheTrialDecides) {
     EXPECT_THAT(seen, testing::Contains(schemes(MakePlan(book, other))))
         << Communication::Policy_Name(policy);
   }
-  const PlanTrial trial = [&](const Plan& plan) {
+  const PlanTrial trial = [&](const Plan& plan, TrialLength) {
     return schemes(plan) == seen.back() ? 100.0 : 200.0;
   };
   EXPECT_EQ(PlanByTime(near, communication, trial, farther).simulated_ms(), 100e3);
@@ -273,8 +273,8 @@ TEST(TimePlannerTest, WhereClustersStandForTheNetworkTheTrialDecides) {
   int tried = 0;
   PlanByTime(
       near, communication,
-      [&](const Plan&) {
-        ++tried;
+      [&](const Plan&, TrialLength length) {
+        tried += length == TrialLength::kShort ? 1 : 0;
         return near.ComputeSeconds();
       },
       farther);
@@ -282,13 +282,33 @@ TEST(TimePlannerTest, WhereClustersStandForTheNetworkTheTrialDecides) {
   // Nothing can be tried: as if all traffic went as far as can be.
   Predictor far(book, Cluster(4, 0.5, 20e-3));
   const Plan untried = PlanByTime(
-      near, communication, [](const Plan&) { return std::nullopt; }, farther);
+      near, communication, [](const Plan&, TrialLength) { return std::nullopt; }, farther);
   EXPECT_EQ(untried.simulated_ms(), 0);
   const Plan expected = PlanByTime(far, communication);
   ASSERT_EQ(untried.buckets_size(), expected.buckets_size());
   for (int b = 0; b < expected.buckets_size(); ++b) {
     EXPECT_EQ(untried.buckets(b).scheme(), expected.buckets(b).scheme());
   }
+}
+
+// Workers that come to be apart late are seen by a long trial only.
+TEST(TimePlannerTest, ALongTrialIsBelieved) {
+  const ModelSpec model = Vgg19(32);
+  const InformationBook book(model, 4, 4);
+  Predictor predictor(book, Cluster(4, 10, 50e-6));
+  const Communication communication;
+  std::string first;
+  const auto by_length = [&](double of_the_first) {
+    first.clear();
+    const PlanTrial trial = [&, of_the_first](const Plan& plan, TrialLength length) {
+      if (first.empty()) first = plan.SerializeAsString();
+      return length == TrialLength::kLong && plan.SerializeAsString() == first ? of_the_first
+                                                                               : 200.0;
+    };
+    return PlanByTime(predictor, communication, trial);
+  };
+  EXPECT_EQ(by_length(150).simulated_ms(), 150e3);
+  EXPECT_EQ(by_length(300).simulated_ms(), 200e3);  // which is another plan's
 }
 
 }  // namespace
