@@ -116,13 +116,20 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
   result.current = current.plan();
   result.current.clear_simulated_ms();
   if (next.plan().simulated_ms() > 0) {
-    const auto try_current = [&](TrialLength length) {
-      return trial(OfItsOwn(current.plan()), planned, book.model(), length);
+    const auto try_plan = [&](const Plan& plan, TrialLength length) {
+      return trial(OfItsOwn(plan), planned, book.model(), length);
     };
-    // As long as the best plan was tried.
-    std::optional<double> tried = try_current(TrialLength::kLong);
-    if (!tried) tried = try_current(TrialLength::kShort);
-    if (tried) result.current.set_simulated_ms(kMillisecondsPerSecond * *tried);
+    // Both in trials of one length: what only one of them shows is no reason to go over.
+    std::optional<double> stay = try_plan(current.plan(), TrialLength::kLong);
+    std::optional<double> go = try_plan(next.plan(), TrialLength::kLong);
+    if (!stay || !go) {
+      stay = try_plan(current.plan(), TrialLength::kShort);
+      go = try_plan(next.plan(), TrialLength::kShort);
+    }
+    if (stay && go) {
+      result.current.set_simulated_ms(kMillisecondsPerSecond * *stay);
+      next.mutable_plan()->set_simulated_ms(kMillisecondsPerSecond * *go);
+    }
   }
   std::vector<Predictor> predictors;
   for (const ClusterModel& farther : FartherClusters(known)) predictors.emplace_back(book, farther);

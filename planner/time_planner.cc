@@ -108,14 +108,18 @@ class Trials {
       // Too large to be tried, as are its likes: the prediction is all there is.
       if (!seconds && clusters_ == 1) break;
       if (!seconds) continue;
-      double steady = Steady(*rival.plan, *seconds);
+      const double shorter = Steady(*rival.plan, *seconds);
       // The searches' own, which have spared messages, come first.
-      if (steady * kWorthMessages >= best_) continue;
-      if (const std::optional<double> longer = trial_(*rival.plan, TrialLength::kLong)) {
-        steady = Steady(*rival.plan, *longer);
-      }
-      if (steady * kWorthMessages >= best_) continue;
-      best_ = steady;
+      if (shorter * kWorthMessages >= best_) continue;
+      std::optional<double> longer = trial_(*rival.plan, TrialLength::kLong);
+      if (longer) longer = Steady(*rival.plan, *longer);
+      // A long trial of one of them says nothing about the other.
+      const bool alike = !winner_ || longer.has_value() == best_is_long_;
+      if (alike && longer.value_or(shorter) * kWorthMessages >= best_) continue;
+      if (!alike && shorter * kWorthMessages >= best_shorter_) continue;
+      best_shorter_ = shorter;
+      best_is_long_ = longer.has_value();
+      best_ = longer.value_or(shorter);
       winner_ = *rival.plan;
     }
     if (winner_) winner_->set_simulated_ms(kMillisecondsPerSecond * best_);
@@ -140,7 +144,7 @@ class Trials {
   // Where predictions are for other networks, or machines differ: the best of each search, the
   // policies', and some more.
   static constexpr int kMostTrialsOfCluster = 20;
-  // Of an iteration, in all trials but the last: some five seconds on one core.
+  // Of an iteration, in all short trials but the last: some five seconds on one core.
   static constexpr int64_t kMostTriedMessages = 200000;
   // By how much predictions are too high, but for one in fifty.
   static constexpr double kOptimism = 0.97;
@@ -151,7 +155,10 @@ class Trials {
   std::stop_token stop_;
   int clusters_ = 0;
   std::vector<Rival> rivals_;
+  // In the winner's long trial, or its short one if there was none; and in the short one.
   double best_ = std::numeric_limits<double>::infinity();
+  double best_shorter_ = best_;
+  bool best_is_long_ = false;
   std::optional<Plan> winner_;
 };
 

@@ -17,7 +17,7 @@ constexpr double kMostMessagesOfShort = 500'000;
 
 // Of a long trial, some 0.2 seconds.
 constexpr double kMostMessagesOfLong = 60'000;
-// By then nearly all workers are as far apart as they stay (docs/measurements/random_plans.md).
+// By then most workers are as far apart as they stay (docs/measurements/random_plans.md).
 constexpr int kLongWarmUp = 40;
 constexpr int kLongMeasured = 20;
 

@@ -199,7 +199,7 @@ PlannedModel PlanModel(const PlanOptions& options, const JobPlanTrial& trial) {
 JobPlanTrial PlanningReport::Trial() {
   return [this](const Plan& plan, const Job& job, const ModelSpec& model, TrialLength length) {
     const std::optional<double> seconds = TryPlan(plan, job, model, length);
-    // What is too large for a long trial has been in a short one.
+    // What is too large for a long trial has been tried, and reported, in a short one.
     if (seconds || length == TrialLength::kShort) On(plan, seconds, SteadyNow());
     return seconds;
   };

@@ -171,12 +171,13 @@ TEST(ReplanTest, TrialsDecide) {
   }
   for (const double other : {0.009, 0.0099}) {
     const auto trial = [&](const Plan& plan, const Job&, const ModelSpec&,
-                           TrialLength) -> std::optional<double> {
+                           TrialLength length) -> std::optional<double> {
       EXPECT_EQ(plan.number(), 0);
-      return google::protobuf::util::MessageDifferencer::Equivalent(plan.buckets(0),
-                                                                    current.plan().buckets(0))
-                 ? 0.010
-                 : other;
+      const bool is_current = google::protobuf::util::MessageDifferencer::Equivalent(
+          plan.buckets(0), current.plan().buckets(0));
+      // What a long trial shows of one plan only does not count.
+      if (length == TrialLength::kLong) return is_current ? std::optional(1.0) : std::nullopt;
+      return is_current ? 0.010 : other;
     };
     const Replanned replanned = Replan(options.job, current, same, trial);
     EXPECT_EQ(replanned.plan.has_value(), other == 0.009) << replanned.why;

@@ -1,7 +1,8 @@
 """Poseidon beside Gloo and OpenMPI on networks of this machine's own (namespaces, a bridge, tc
 tbf).
 
-    sudo python3 tests/bench/network/run.py [--part=all-reduce|stream|link|choice|all-to-all] [--quick]
+    sudo python3 tests/bench/network/run.py [--part=link|all-reduce|stream|choice|all-to-all]
+        [--quick]
 
 Prints Markdown tables. The full run takes about nine minutes on two cores that do nothing else;
 watch the processor's share. Needs root, ip and tc; without them it says so and ends with 77.
@@ -115,10 +116,9 @@ def parse():
 def run(options):
     """All parts."""
     report_load()
-    if "all-to-all" in options.part:
-        all_to_all.report(options.rounds or 10)
-    if options.part == ["all-to-all"]:
-        return  # which needs none of the programs
+    if options.part == ["all-to-all"]:  # which needs none of the programs
+        all_to_all.report(all_to_all.CASES[: 2 if options.quick else None], options.rounds or 10)
+        return
     found = programs(options.bin)
     if options.quick:
         all_reduce.report(found, [(4, GIGABIT)], (64 * all_reduce.KIB, all_reduce.MIB), 1, False)
@@ -134,6 +134,8 @@ def run(options):
         all_reduce.report_choice(
             found["Poseidon"], shapes, all_reduce.CHOICE_SIZES, options.rounds or 5
         )
+    if "all-to-all" in options.part:
+        all_to_all.report(all_to_all.CASES, options.rounds or 10)
     if "stream" in options.part:
         stream.report(options.bin, "Gloo" in found, 12, options.rounds or 1, False)
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "planner/cost/information_book.h"
+#include "planner/job_plan.h"
 #include "planner/planner.h"
 #include "planner/time_planner.h"
 #include "simulation/plan_trial.h"
@@ -82,6 +84,21 @@ TEST(LargePlansTest, NoLayersFactorsWouldBetterGoAnotherWay) {
     ++tried;
   }
   EXPECT_GT(tried, 1);
+}
+
+TEST(LargePlansTest, LongTrialsAreOfPlansWithFewMessages) {
+  const ModelSpec model = PlannedNets()[1].model;  // GoogLeNet, layer by layer
+  const auto tried = [&](int workers, TrialLength length) {
+    Job job = PlannedJob(workers, workers, "10Gbps", "50us", true);
+    job.mutable_communication()->set_policy(Communication::ALL_RING);
+    job.mutable_communication()->set_bucket_bytes(0);
+    return TryPlan(PlanJob(InformationBook(model, job.cluster()), job), job, model, length);
+  };
+  ASSERT_TRUE(tried(3, TrialLength::kShort));
+  ASSERT_TRUE(tried(3, TrialLength::kLong));
+  EXPECT_NEAR(*tried(3, TrialLength::kLong) / *tried(3, TrialLength::kShort), 1, 0.1);
+  EXPECT_TRUE(tried(16, TrialLength::kShort));
+  EXPECT_FALSE(tried(16, TrialLength::kLong));
 }
 
 // As for several numbers of lanes, where there are cores.
