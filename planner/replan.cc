@@ -124,7 +124,9 @@ Replanned Replan(const Job& job, const wire::PlanAndModel& current,
     std::optional<double> go = try_plan(next.plan(), TrialLength::kLong);
     if (!stay || !go) {
       stay = try_plan(current.plan(), TrialLength::kShort);
-      go = try_plan(next.plan(), TrialLength::kShort);
+      // What the best plan has come with is of a short trial if it has no long one.
+      if (go) go = try_plan(next.plan(), TrialLength::kShort);
+      if (!go) go = next.plan().simulated_ms() / kMillisecondsPerSecond;
     }
     if (stay && go) {
       result.current.set_simulated_ms(kMillisecondsPerSecond * *stay);
