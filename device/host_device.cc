@@ -62,15 +62,18 @@ class HostEvent : public DeviceEvent {
   std::shared_ptr<Moment> latest_;
 };
 
+// The system makes a page when it is first written, so that what a pool keeps for later costs nothing;
+// with memset it took half the time of a test that declares many small models.
 DeviceMemory AllocateZeros(size_t bytes) {
-  const size_t rounded = (bytes + kVectorAlignment - 1) / kVectorAlignment * kVectorAlignment;
-  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kVectorAlignment, rounded));
-  if (memory == nullptr) {
+  size_t space = bytes + kVectorAlignment;
+  void* const block = std::calloc(space, 1);
+  if (block == nullptr) {
     throw Error(ExitCode::kFailure,
                 "the host has no " + std::to_string(bytes >> 20U) + " MiB of memory left");
   }
-  std::memset(memory, 0, rounded);
-  return {memory, [](std::byte* freed) { std::free(freed); }};
+  void* aligned = block;
+  std::align(kVectorAlignment, bytes, aligned, space);
+  return {static_cast<std::byte*>(aligned), [block](std::byte*) { std::free(block); }};
 }
 
 }  // namespace
