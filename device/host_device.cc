@@ -62,8 +62,8 @@ class HostEvent : public DeviceEvent {
   std::shared_ptr<Moment> latest_;
 };
 
-// The system makes a page when it is first written, so that what a pool keeps for later costs nothing;
-// with memset it took half the time of a test that declares many small models.
+// The system makes a page when it is first written, so that what a pool keeps for later costs
+// nothing; with memset it took half the time of a test that declares many small models.
 DeviceMemory AllocateZeros(size_t bytes) {
   size_t space = bytes + kVectorAlignment;
   void* const block = std::calloc(space, 1);

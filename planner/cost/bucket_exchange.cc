@@ -9,7 +9,7 @@
 
 namespace poseidon {
 
-enum BucketExchange::Kind : int {
+enum BucketExchange::Kind : int8_t {
   kReady = BucketExchange::kFirstKind,
   kBegin,
   kGradient,
@@ -47,12 +47,12 @@ BucketExchange::Worker BucketExchange::MakeWorker(int worker) const {
   Worker made;
   made.initial.resize(buckets_.size());
   made.arrived.resize(buckets_.size() * window_);
-  made.reduces.resize(buckets_.size());
-  for (size_t b = 0; b < buckets_.size(); ++b) {
-    if (!IsAllReduce(buckets_[b].plan->scheme())) continue;
-    for (const ChunkTable& chunk : buckets_[b].chunks) {
-      ReduceProgress& progress = made.reduces[b].emplace_back();
-      progress.arrived.assign((*chunk.shape)[worker].size(), -1);
+  for (const BucketTable& bucket : buckets_) {
+    made.first_reduces.push_back(made.reduces.size());
+    if (!IsAllReduce(bucket.plan->scheme())) continue;
+    for (const ChunkTable& chunk : bucket.chunks) {
+      made.reduces.push_back({.arrived = made.messages.size()});
+      made.messages.resize(made.messages.size() + (*chunk.shape)[worker].size(), -1);
     }
   }
   return made;
@@ -194,8 +194,9 @@ void BucketExchange::SendPart(int w, int b, int part, int iteration) {
       return;
     default:
       for (const int c : bucket.parts[part].chunks) {
-        workers_[w].reduces[b][c].iteration = iteration;
-        workers_[w].reduces[b][c].next = 0;
+        ReduceProgress& progress = workers_[w].ReduceOf(b, c);
+        progress.iteration = iteration;
+        progress.next = 0;
         Advance(w, b, c);
       }
   }
@@ -303,11 +304,12 @@ void BucketExchange::Advance(int w, int b, int c) {
   const BucketTable& bucket = buckets_[b];
   const ChunkTable& chunk = bucket.chunks[c];
   const ShapeOperations& operations = (*chunk.shape)[w];
-  ReduceProgress& progress = workers_[w].reduces[b][c];
+  ReduceProgress& progress = workers_[w].ReduceOf(b, c);
+  const int* const arrived = workers_[w].messages.data() + progress.arrived;
   for (; progress.next < static_cast<int>(operations.size()); ++progress.next) {
     const ShapeOperation& operation = operations[progress.next];
     if (!operation.send) {
-      if (progress.arrived[progress.next] < progress.iteration) return;
+      if (arrived[progress.next] < progress.iteration) return;
       continue;
     }
     const int64_t floats = std::llround(operation.share * static_cast<double>(chunk.floats));
@@ -322,8 +324,9 @@ void BucketExchange::Advance(int w, int b, int c) {
 }
 
 void BucketExchange::TakeReduce(const Frame& frame) {
-  ReduceProgress& progress = workers_[frame.to].reduces[frame.bucket][frame.chunk];
-  progress.arrived[frame.step] = frame.iteration;
+  Worker& worker = workers_[frame.to];
+  const ReduceProgress& progress = worker.ReduceOf(frame.bucket, frame.chunk);
+  worker.messages[progress.arrived + frame.step] = frame.iteration;
   if (progress.iteration == frame.iteration && progress.next == frame.step) {
     Advance(frame.to, frame.bucket, frame.chunk);
   }

@@ -48,22 +48,28 @@ class BucketExchange {
   int64_t sent_at(int bucket) const { return sent_at_[bucket]; }
 
  private:
-  enum Kind : int;
+  enum Kind : int8_t;
 
   // How far one worker has come with one chunk's all-reduce.
   struct ReduceProgress {
     int iteration = -1;
-    int next = 0;              // operation
-    std::vector<int> arrived;  // by operation: the last iteration whose message is here
+    int next = 0;        // operation
+    size_t arrived = 0;  // the first of its operations among Worker::messages
   };
 
   struct Worker {
     // When the streams to and from the host are done with what they have.
     int64_t to_host_free = 0;
     int64_t to_devices_free = 0;
-    std::vector<int> initial;                          // by bucket: chunks that have come
-    std::vector<int> arrived;                          // by bucket, and iteration in the window
-    std::vector<std::vector<ReduceProgress>> reduces;  // by bucket and chunk
+    std::vector<int> initial;             // by bucket: chunks that have come
+    std::vector<int> arrived;             // by bucket, and iteration in the window
+    std::vector<size_t> first_reduces;    // by bucket
+    std::vector<ReduceProgress> reduces;  // of all chunks of all buckets
+    std::vector<int> messages;  // by operation of each: the last iteration whose message is here
+
+    ReduceProgress& ReduceOf(int bucket, int chunk) {
+      return reduces[first_reduces[bucket] + chunk];
+    }
   };
 
   bool asynchronous() const { return plan_.staleness() < 0; }

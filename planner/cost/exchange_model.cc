@@ -22,7 +22,7 @@ namespace {
 constexpr double kClearly = 1.1;
 
 // The compute loop's frames; the exchange has others.
-enum Kind : int { kStart, kStepDone };
+enum Kind : int8_t { kStart, kStepDone };
 static_assert(kStepDone < BucketExchange::kFirstKind);
 
 // Those that stand for all stand for the slowest: where all do the same, they go at its pace.

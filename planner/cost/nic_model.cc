@@ -103,6 +103,7 @@ std::optional<Frame> NicModel::Next() {
 uint32_t NicModel::Keep(const Frame& frame) {
   if (free_.empty()) {
     frames_.push_back(frame);
+    passed_.push_back(0);
     return static_cast<uint32_t>(frames_.size() - 1);
   }
   const uint32_t index = free_.back();
@@ -117,7 +118,9 @@ Frame NicModel::Take(uint32_t index) {
 }
 
 void NicModel::Push(int64_t time, EventKind kind, uint32_t subject) {
-  events_.Push({time, order_++, kind, subject});
+  Event event{.time = time, .order = order_++, .kind = kind};
+  event.subject = subject;
+  events_.Push(event);
 }
 
 int64_t NicModel::TransferTime(int64_t bytes, const Machine& machine) {
@@ -126,31 +129,30 @@ int64_t NicModel::TransferTime(int64_t bytes, const Machine& machine) {
 
 void NicModel::BeginLeaving(uint32_t machine) {
   while (const std::optional<uint32_t> begun = machines_[machine].egress.NextBegun()) {
-    Frame& frame = frames_[*begun];
+    const Frame& frame = frames_[*begun];
     // All have the same latency, so what begins later can't reach the receiver before this.
     Machine& receiver = machines_[frame.to];
     receiver.ingress_free = std::max(receiver.ingress_free, now_ + options_.latency) +
                             TransferTime(frame.bytes, receiver);
-    frame.passed = receiver.ingress_free;
+    passed_[*begun] = receiver.ingress_free;
   }
 }
 
 void NicModel::WakeEgress(uint32_t machine) {
   Machine& sender = machines_[machine];
-  const std::optional<int64_t> next = sender.egress.NextLeft();
-  if (!next || *next >= sender.egress_wakes) return;
-  sender.egress_wakes = *next;
-  Push(*next, EventKind::kEgressLeft, machine);
+  const int64_t next = sender.egress.NextLeft();
+  if (next >= sender.egress_wakes) return;
+  sender.egress_wakes = next;
+  Push(next, EventKind::kEgressLeft, machine);
 }
 
 void NicModel::OnEgressLeft(uint32_t machine) {
   Machine& sender = machines_[machine];
   if (sender.egress_wakes != now_) return;  // an earlier one came after it
-  sender.egress_wakes = kNever;
+  sender.egress_wakes = SimEgress::kNever;
   while (const std::optional<uint32_t> index = sender.egress.PopLeft(now_)) {
-    Frame& frame = frames_[*index];
-    frame.left = now_;
-    Push(std::max(frame.passed, now_ + options_.latency), EventKind::kLeavesIngress, *index);
+    frames_[*index].left = now_;
+    Push(std::max(passed_[*index], now_ + options_.latency), EventKind::kLeavesIngress, *index);
     BeginLeaving(machine);
   }
   WakeEgress(machine);

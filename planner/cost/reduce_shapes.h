@@ -16,9 +16,9 @@ namespace poseidon {
 
 // One message that a worker sends or waits for; what it does in between costs no message.
 struct ShapeOperation {
-  bool send = false;
-  bool adds = false;  // whoever receives it adds it up; else it is copied
-  int peer = 0;
+  int peer : 30 = 0;
+  bool send : 1 = false;
+  bool adds : 1 = false;  // whoever receives it adds it up; else it is copied
   // For a send, the index of the operation at the peer that waits for it.
   int awaited_as = 0;
   double share = 0;  // of the chunk's floats

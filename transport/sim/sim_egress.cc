@@ -1,7 +1,6 @@
 #include "transport/sim/sim_egress.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace poseidon {
 namespace {
@@ -9,34 +8,34 @@ namespace {
 // Of a nanosecond: what rounding of the virtual time makes of a whole number.
 constexpr double kRounding = 1e-3;
 
+// As std::ceil, without its call.
+int64_t RoundUp(double number) {
+  const auto whole = static_cast<int64_t>(number);
+  return whole + (static_cast<double>(whole) < number ? 1 : 0);
+}
+
 }  // namespace
 
 void SimEgress::Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes,
                      int64_t now) {
   const uint32_t index = IndexOf(send_buffer_ == 0 ? 0 : connection);
-  connections_[index].queue.Push({priority, transfer, order_++, bytes});
-  if (send_buffer_ > 0) HandOver(connections_[index]);
-  if (connections_[index].leaving) return;
-  Advance(now);
-  Begin(index, sent_);
+  Connection& busy = connections_[index];
+  if (!busy.leaving) {  // then nothing waits, either
+    Advance(now);
+    return Begin(index, transfer, bytes, sent_);
+  }
+  busy.queue.Push({priority, transfer, order_++, bytes});
+  if (send_buffer_ > 0) HandOver(busy);
 }
 
-std::optional<uint32_t> SimEgress::NextBegun() {
-  if (told_ < begun_.size()) return begun_[told_++];
-  begun_.clear();
-  told_ = 0;
-  return std::nullopt;
-}
-
-std::optional<int64_t> SimEgress::NextLeft() const {
-  if (leaving_.empty()) return std::nullopt;
+int64_t SimEgress::NextLeft() const {
+  if (leaving_.empty()) return kNever;
   const double bytes = std::max(0.0, leaving_.top().tag - sent_) * busy_;
-  return since_ + static_cast<int64_t>(std::ceil(bytes * nanoseconds_per_byte_ - kRounding));
+  return since_ + RoundUp(bytes * nanoseconds_per_byte_ - kRounding);
 }
 
 std::optional<uint32_t> SimEgress::PopLeft(int64_t now) {
-  const std::optional<int64_t> next = NextLeft();
-  if (!next || *next > now) return std::nullopt;
+  if (NextLeft() > now) return std::nullopt;
   Advance(now);
   const Leaving left = leaving_.Pop();
   --busy_;
@@ -44,7 +43,7 @@ std::optional<uint32_t> SimEgress::PopLeft(int64_t now) {
   // Its next one goes on where it ended, not at the nanosecond after it; unless the link was its
   // alone, which rounds up every time.
   if (busy_ == 0) Advance(now);
-  Begin(left.connection, busy_ == 0 ? sent_ : left.tag);
+  BeginNext(left.connection, busy_ == 0 ? sent_ : left.tag);
   return left.transfer;
 }
 
@@ -66,17 +65,21 @@ void SimEgress::HandOver(Connection& connection) {
   }
 }
 
-void SimEgress::Begin(uint32_t index, double tag) {
+void SimEgress::BeginNext(uint32_t index, double tag) {
   Connection& connection = connections_[index];
   if (connection.buffer.empty()) HandOver(connection);
   if (connection.buffer.empty()) return;
   const Buffered first = connection.buffer.Pop();
   connection.held -= first.bytes;
   if (send_buffer_ > 0) HandOver(connection);
+  Begin(index, first.transfer, first.bytes, tag);
+}
+
+void SimEgress::Begin(uint32_t index, uint32_t transfer, int64_t bytes, double tag) {
   ++busy_;
-  connection.leaving = true;
-  leaving_.Push({tag + static_cast<double>(first.bytes), order_++, first.transfer, index});
-  begun_.push_back(first.transfer);
+  connections_[index].leaving = true;
+  leaving_.Push({tag + static_cast<double>(bytes), order_++, transfer, index});
+  begun_.push_back(transfer);
 }
 
 void SimEgress::Advance(int64_t now) {

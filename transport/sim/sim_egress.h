@@ -3,13 +3,14 @@
 //
 //   egress.Push(transfer, ..., now);
 //   while (const auto begun = egress.NextBegun()) ...   // its first byte leaves now
-//   at *egress.NextLeft():                              // unless something begins before
+//   at egress.NextLeft():                               // unless something begins before
 //     while (const auto left = egress.PopLeft(now)) ... // its last byte has left
 //
 // All times are nanoseconds. A value; not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +21,8 @@ namespace poseidon {
 
 class SimEgress {
  public:
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
   // `send_buffer` bytes of each connection can't be overtaken; 0: connections do not matter, one
   // transfer leaves at a time, and everything that has not begun can be overtaken.
   SimEgress(int64_t send_buffer, double bytes_per_second)
@@ -29,9 +32,15 @@ class SimEgress {
   // and `now` never goes back.
   void Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes, int64_t now);
   // Each transfer that has begun to leave, once.
-  std::optional<uint32_t> NextBegun();
-  // When the first of those that leave will have left, if nothing else begins to.
-  std::optional<int64_t> NextLeft() const;
+  std::optional<uint32_t> NextBegun() {
+    if (told_ < begun_.size()) return begun_[told_++];
+    begun_.clear();
+    told_ = 0;
+    return std::nullopt;
+  }
+  // When the first of those that leave will have left, if nothing else begins to; kNever: none
+  // leaves.
+  int64_t NextLeft() const;
   // One that has left by `now`, which is not after NextLeft(). Others of its connection begin.
   std::optional<uint32_t> PopLeft(int64_t now);
 
@@ -56,7 +65,7 @@ class SimEgress {
     uint64_t order;
     int64_t bytes;
     bool operator>(const Queued& other) const {
-      return priority != other.priority ? priority > other.priority : order > other.order;
+      return (priority > other.priority) | ((priority == other.priority) & (order > other.order));
     }
   };
   // In a connection's send buffer, in the order in which they were handed over.
@@ -79,14 +88,15 @@ class SimEgress {
     uint32_t transfer;
     uint32_t connection;
     bool operator>(const Leaving& other) const {
-      return tag != other.tag ? tag > other.tag : order > other.order;
+      return (tag > other.tag) | ((tag == other.tag) & (order > other.order));
     }
   };
 
   uint32_t IndexOf(uint64_t connection);
   void HandOver(Connection& connection);
   // The connection's next, if it has any, from the virtual time `tag` on.
-  void Begin(uint32_t connection, double tag);
+  void BeginNext(uint32_t connection, double tag);
+  void Begin(uint32_t connection, uint32_t transfer, int64_t bytes, double tag);
   // Counts what has left since the last call.
   void Advance(int64_t now);
 

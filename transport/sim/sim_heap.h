@@ -1,7 +1,6 @@
 // SimHeap: a priority queue in one flat array; the smallest element comes first.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -19,7 +18,7 @@ class SimHeap {
 
   void Push(const T& element) {
     elements_.push_back(element);
-    Rise(elements_.size() - 1, element);
+    Rise(elements_.size() - 1, element, 0);
   }
 
   T Pop() {
@@ -42,9 +41,9 @@ class SimHeap {
  private:
   static constexpr size_t kChildren = 4;
 
-  // Puts the element at `place`, which is free, or above.
-  void Rise(size_t place, const T& element) {
-    while (place > 0) {
+  // Puts the element at `place`, which is free, or above; no higher than `top`.
+  void Rise(size_t place, const T& element, size_t top) {
+    while (place > top) {
       const size_t parent = (place - 1) / kChildren;
       if (!(elements_[parent] > element)) break;
       elements_[place] = elements_[parent];
@@ -53,21 +52,31 @@ class SimHeap {
     elements_[place] = element;
   }
 
-  // Puts the element at `place`, which is free, or below.
+  // Puts the element at `place`, which is free, or below. The free place goes down to a leaf first:
+  // the element was the last one, and most of these belong near the leaves.
   void Sink(size_t place, const T& element) {
-    while (true) {
-      const size_t first = kChildren * place + 1;
-      if (first >= elements_.size()) break;
-      size_t least = first;
-      const size_t end = std::min(first + kChildren, elements_.size());
-      for (size_t child = first + 1; child < end; ++child) {
-        if (elements_[least] > elements_[child]) least = child;
-      }
-      if (!(element > elements_[least])) break;
+    const size_t top = place;
+    while (kChildren * place + 1 < elements_.size()) {
+      const size_t least = LeastChild(kChildren * place + 1);
       elements_[place] = elements_[least];
       place = least;
     }
-    elements_[place] = element;
+    Rise(place, element, top);
+  }
+
+  // Of the children of which `first` is the first.
+  size_t LeastChild(size_t first) const {
+    if (first + kChildren > elements_.size()) {
+      size_t least = first;
+      for (size_t child = first + 1; child < elements_.size(); ++child) {
+        if (elements_[least] > elements_[child]) least = child;
+      }
+      return least;
+    }
+    // Nobody can guess which is the least, so there are sums here instead of branches.
+    const size_t left = first + (elements_[first] > elements_[first + 1] ? 1 : 0);
+    const size_t right = first + 2 + (elements_[first + 2] > elements_[first + 3] ? 1 : 0);
+    return left + (elements_[left] > elements_[right] ? 1 : 0) * (right - left);
   }
 
   std::vector<T> elements_;

@@ -127,9 +127,9 @@ void SimNetwork::BeginLeaving(int index) {
 // looks again.
 void SimNetwork::WakeEgress(int index) {
   Machine& sender = machine(index);
-  const std::optional<int64_t> next = sender.egress.NextLeft();
-  if (!next || Time(*next) >= sender.egress_wakes) return;
-  sender.egress_wakes = Time(*next);
+  const Time next{sender.egress.NextLeft()};
+  if (next >= sender.egress_wakes) return;
+  sender.egress_wakes = next;
   events_.Push(sender.egress_wakes, SimEventKind::kEgressLeft, static_cast<uint32_t>(index));
 }
 

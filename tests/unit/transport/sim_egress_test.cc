@@ -25,8 +25,8 @@ std::vector<int64_t> Left(const std::vector<Offered>& offered, double bytes_per_
   SimEgress egress(kNoOvertaking, bytes_per_second);
   std::vector<int64_t> left(offered.size(), -1);
   const auto finish = [&](int64_t until) {
-    while (egress.NextLeft() && *egress.NextLeft() <= until) {
-      const int64_t now = *egress.NextLeft();
+    while (egress.NextLeft() <= until) {
+      const int64_t now = egress.NextLeft();
       while (const auto transfer = egress.PopLeft(now)) left[*transfer] = now;
     }
   };
