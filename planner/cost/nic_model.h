@@ -89,7 +89,7 @@ class NicModel {
     EventKind kind : 2;
     uint32_t subject : 30 = 0;  // machine, frame or lane
     bool operator>(const Event& other) const {
-      return (time > other.time) | ((time == other.time) & (order > other.order));
+      return IsGreater(time, order, other.time, other.order);
     }
   };
 

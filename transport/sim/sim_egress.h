@@ -65,7 +65,7 @@ class SimEgress {
     uint64_t order;
     int64_t bytes;
     bool operator>(const Queued& other) const {
-      return (priority > other.priority) | ((priority == other.priority) & (order > other.order));
+      return IsGreater(priority, order, other.priority, other.order);
     }
   };
   // In a connection's send buffer, in the order in which they were handed over.
@@ -88,7 +88,7 @@ class SimEgress {
     uint32_t transfer;
     uint32_t connection;
     bool operator>(const Leaving& other) const {
-      return (tag > other.tag) | ((tag == other.tag) & (order > other.order));
+      return IsGreater(tag, order, other.tag, other.order);
     }
   };
 

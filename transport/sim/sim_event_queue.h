@@ -30,7 +30,7 @@ struct SimEvent {
   uint32_t subject = 0;
 
   bool operator>(const SimEvent& other) const {
-    return (time > other.time) | ((time == other.time) & (order > other.order));
+    return IsGreater(time, order, other.time, other.order);
   }
 };
 

@@ -6,6 +6,16 @@
 
 namespace poseidon {
 
+// Whether one pair is greater than another: by their first numbers, and by their second ones where
+// these are equal. Nobody can guess the outcome for two elements of a heap, so it is worked out as
+// a number, without branches.
+template <typename First, typename Second>
+bool IsGreater(First first, Second second, First other_first, Second other_second) {
+  const auto greater = static_cast<unsigned>(first > other_first);
+  const auto equal = static_cast<unsigned>(first == other_first);
+  return (greater | (equal & static_cast<unsigned>(second > other_second))) != 0;
+}
+
 // As std::priority_queue, but elements can be removed from the middle, and each has four children:
 // half the levels, and those that are compared lie side by side in memory, which for queues larger
 // than the processor's cache is a third faster. T is small and has operator>; elements that are
