@@ -35,7 +35,7 @@ int64_t SimEgress::NextLeft() const {
 }
 
 std::optional<uint32_t> SimEgress::PopLeft(int64_t now) {
-  if (NextLeft() > now) return std::nullopt;
+  if (leaving_.empty() || NextLeft() > now) return std::nullopt;
   Advance(now);
   const Leaving left = leaving_.Pop();
   --busy_;

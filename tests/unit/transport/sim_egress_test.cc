@@ -35,7 +35,8 @@ std::vector<int64_t> Left(const std::vector<Offered>& offered, double bytes_per_
     egress.Push(static_cast<uint32_t>(i), 0, offered[i].connection, offered[i].bytes,
                 offered[i].time);
   }
-  finish(std::numeric_limits<int64_t>::max());
+  finish(SimEgress::kNever - 1);
+  EXPECT_FALSE(egress.PopLeft(SimEgress::kNever)) << "nothing leaves any more";
   return left;
 }
 
