@@ -63,7 +63,7 @@ class HostEvent : public DeviceEvent {
 };
 
 // The system makes a page when it is first written, so that what a pool keeps for later costs
-// nothing; with memset it took half the time of a test that declares many small models.
+// nothing; with memset it took a quarter of the time of tests that declare many small models.
 DeviceMemory AllocateZeros(size_t bytes) {
   size_t space = bytes + kVectorAlignment;
   void* const block = std::calloc(space, 1);

@@ -23,8 +23,8 @@
 
 namespace poseidon {
 
-// What travels, and what a timer brings back. As large as a line of a processor's cache: some ten
-// thousand are on their way at a time, and most of what a prediction costs is to wait for memory.
+// What travels, and what a timer brings back. As large as a line of a processor's cache, since some
+// ten thousand can be on their way at a time.
 struct alignas(64) Frame {
   int64_t bytes = 0;  // with header
   // What its lane needs for it besides the cost of a message.

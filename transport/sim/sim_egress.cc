@@ -19,13 +19,13 @@ int64_t RoundUp(double number) {
 void SimEgress::Push(uint32_t transfer, int priority, uint64_t connection, int64_t bytes,
                      int64_t now) {
   const uint32_t index = IndexOf(send_buffer_ == 0 ? 0 : connection);
-  Connection& busy = connections_[index];
-  if (!busy.leaving) {  // then nothing waits, either
+  Connection& state = connections_[index];
+  if (!state.leaving) {  // then nothing waits, either
     Advance(now);
     return Begin(index, transfer, bytes, sent_);
   }
-  busy.queue.Push({priority, transfer, order_++, bytes});
-  if (send_buffer_ > 0) HandOver(busy);
+  state.queue.Push({priority, transfer, order_++, bytes});
+  if (send_buffer_ > 0) HandOver(state);
 }
 
 int64_t SimEgress::NextLeft() const {
