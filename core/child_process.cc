@@ -13,6 +13,8 @@
 #include <sstream>
 #include <utility>
 
+#include "core/process/blocked_signals.h"
+
 namespace poseidon {
 namespace {
 
@@ -55,22 +57,6 @@ struct Streams {
   int input = -1;   // -1: nothing to read
   int output = -1;  // -1: the parent's
   int error = -1;   // -1: the parent's
-};
-
-// Signals are blocked while this lives.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_{};
 };
 
 // In the child, between fork and exec: only async-signal-safe calls. All signals are blocked: the

@@ -33,7 +33,8 @@ void LaunchThread::Await() {
 }
 
 void LaunchThread::Loop() {
-  const BlockedSignals blocked;  // as products of matrices ask for (worker/torch/torch_engine.cc)
+  const BlockedSignals blocked(
+      kEndingSignals);  // as products of matrices ask for (worker/torch/torch_engine.cc)
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return ends_ || !work_.empty(); });

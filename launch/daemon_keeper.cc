@@ -26,10 +26,13 @@ class Keeper {
     while (true) {
       ExitStatus status = AwaitEnd();
       if (stopped_ || !MayStartAgain(status)) return status;
-      AwaitRestart(status);
+      const Time now = SteadyNow();
+      const Time due = backoff_.AfterDeath(now);
+      Say(RestartNews(daemon_.name(), status, due - now));
+      AwaitTime(due);
+      while (!stopped_ && !StartAnother()) {
+      }
       if (stopped_) return {.code = static_cast<int>(ExitCode::kInterrupted)};
-      daemon_ = Start();
-      backoff_.Restarted(SteadyNow());
     }
   }
 
@@ -39,13 +42,29 @@ class Keeper {
     child.name = NameOf(options_.command.front());
     child.command = options_.command;
     child.inherit_output = true;
+    const uint64_t another = DrawRandom();
     if (options_.says_whom_it_replaces) {
-      const uint64_t dead = incarnation_;
-      incarnation_ = DrawRandom();
-      child.command.push_back("--incarnation=" + std::to_string(incarnation_));
-      if (dead != 0) child.command.push_back("--replaces=" + std::to_string(dead));
+      child.command.push_back("--incarnation=" + std::to_string(another));
+      if (incarnation_ != 0) child.command.push_back("--replaces=" + std::to_string(incarnation_));
     }
-    return ChildProcess(std::move(child));
+    ChildProcess process(std::move(child));
+    incarnation_ = another;
+    return process;
+  }
+
+  // False, and a while later, if it can't be started now, as on a machine without memory.
+  bool StartAnother() {
+    const Time now = SteadyNow();
+    backoff_.Restarted(now);
+    try {
+      daemon_ = Start();
+      return true;
+    } catch (const Error& error) {
+      const Time due = backoff_.AfterDeath(now);
+      Say(NotStartedNews(daemon_.name(), error, due - now));
+      AwaitTime(due);
+      return false;
+    }
   }
 
   ExitStatus AwaitEnd() {
@@ -57,10 +76,7 @@ class Keeper {
     return *daemon_.Poll();
   }
 
-  void AwaitRestart(const ExitStatus& status) {
-    const Time now = SteadyNow();
-    const Time due = backoff_.AfterDeath(now);
-    Say(RestartNews(daemon_.name(), status, due - now));
+  void AwaitTime(Time due) {
     while (!stopped_ && SteadyNow() < due) {
       PassOnSignal();
       std::this_thread::sleep_for(kPollInterval);

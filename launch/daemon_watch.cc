@@ -8,9 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "core/files/log_lines.h"
 #include "core/steady_now.h"
-#include "core/utf8.h"
-#include "launch/log_lines.h"
+#include "core/text/utf8.h"
 #include "launch/restart_policy.h"
 
 namespace poseidon {
@@ -113,12 +113,20 @@ class Watch {
         past.due = past.backoff.AfterDeath(now);
         Say(RestartNews(daemons_[i].name(), *daemons_[i].Poll(), past.due - now));
       }
-      if (now < past.due) continue;
-      if (std::optional<ChildProcess> another = options_.restart(i, ++past.all)) {
-        daemons_[i] = std::move(*another);
-        past.died = false;
-        past.backoff.Restarted(now);
-      }
+      if (now >= past.due) StartAnother(i, now);
+    }
+  }
+
+  void StartAnother(size_t index, Time now) {
+    Restarts& past = restarts_[index];
+    past.backoff.Restarted(now);
+    try {
+      daemons_[index] = options_.restart(index, past.all + 1);
+      ++past.all;
+      past.died = false;
+    } catch (const Error& error) {
+      past.due = past.backoff.AfterDeath(now);
+      Say(NotStartedNews(daemons_[index].name(), error, past.due - now));
     }
   }
 

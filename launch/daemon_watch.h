@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +17,10 @@ struct WatchOptions {
   // When the job is ended because it takes too long, from now.
   Duration deadline = Duration::max();
   Interruption* interruption = nullptr;  // may be null
-  // Starts another process in the place of one that has died, by index, after so many before it;
-  // its incarnation is the caller's affair. nullopt: it stays dead. Empty: all do.
-  std::function<std::optional<ChildProcess>(size_t index, int restarts)> restart;
+  // Starts another process in the place of one that has died, by index, the first, the second and
+  // so on; its incarnation is the caller's affair. Throws Error if it can't be started now: that is
+  // tried again, as if it had died. Empty: all stay dead.
+  std::function<ChildProcess(size_t index, int restarts)> restart;
   // Whether a daemon has come to run, by index, where that is another host's affair. Empty: all
   // have.
   std::function<bool(size_t index)> has_started;

@@ -10,7 +10,7 @@
 #include "core/files/regular_file.h"
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
-#include "core/split.h"
+#include "core/text/split.h"
 
 namespace poseidon {
 namespace {

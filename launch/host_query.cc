@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "core/child_process.h"
+#include "core/files/log_lines.h"
 #include "core/steady_now.h"
-#include "core/utf8.h"
-#include "launch/log_lines.h"
+#include "core/text/utf8.h"
 #include "launch/scratch_directory.h"
 
 namespace poseidon {

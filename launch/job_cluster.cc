@@ -15,14 +15,14 @@
 
 #include "core/atomic_file.h"
 #include "core/files/directories.h"
+#include "core/files/log_lines.h"
 #include "core/files/regular_file.h"
 #include "core/process/program_directory.h"
 #include "core/process/resource_limits.h"
-#include "core/split.h"
 #include "core/steady_now.h"
-#include "core/utf8.h"
+#include "core/text/split.h"
+#include "core/text/utf8.h"
 #include "launch/handed_key.h"
-#include "launch/log_lines.h"
 #include "proto/lanes.h"
 #include "proto/wire.pb.h"
 #include "transport/membership/node_setup.h"
@@ -293,11 +293,13 @@ void JobCluster::AwaitRoom(const Host& host) {
 
 ChildProcess JobCluster::Restart(size_t index, int restarts) {
   Node& node = nodes_[index];
-  uint64_t dead = 0;  // the scheduler, which has no number, is known by its journal
-  if (node.incarnation != 0) dead = std::exchange(node.incarnation, DrawRandom());
+  // The scheduler, which has no number, is known by its journal.
+  const uint64_t another = node.incarnation != 0 ? DrawRandom() : 0;
   // The log of the one that died is of use to who asks why.
-  return Start(node, LogOf(node.name + ".restart-" + std::to_string(restarts)),
-               IdentityOf(node.is_daemon, node.incarnation, dead));
+  ChildProcess process = Start(node, LogOf(node.name + ".restart-" + std::to_string(restarts)),
+                               IdentityOf(node.is_daemon, another, node.incarnation));
+  node.incarnation = another;
+  return process;
 }
 
 ExitCode JobCluster::Wait(Interruption& interruption) {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/files/log_lines.h"
 #include "launch/daemon_watch.h"
-#include "launch/log_lines.h"
 
 namespace poseidon {
 namespace {

@@ -7,8 +7,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "core/utf8.h"
-#include "launch/log_lines.h"
+#include "core/files/log_lines.h"
+#include "core/text/utf8.h"
 
 namespace poseidon {
 namespace {

@@ -21,6 +21,12 @@ Duration BackoffAfter(int restarts) {
   return std::min(backoff, kLongestBackoff);
 }
 
+// " in 0.50 s"; "" for at once.
+std::string In(Duration wait) {
+  if (wait <= Duration::zero()) return "";
+  return " in " + std::to_string(ToSeconds(wait)).substr(0, 4) + " s";
+}
+
 }  // namespace
 
 bool MayStartAgain(const ExitStatus& status) {
@@ -28,9 +34,11 @@ bool MayStartAgain(const ExitStatus& status) {
 }
 
 std::string RestartNews(const std::string& name, const ExitStatus& status, Duration wait) {
-  std::string news = name + " " + status.ToString() + "; it is started again";
-  if (wait <= Duration::zero()) return news;
-  return news + " in " + std::to_string(ToSeconds(wait)).substr(0, 4) + " s";
+  return name + " " + status.ToString() + "; it is started again" + In(wait);
+}
+
+std::string NotStartedNews(const std::string& name, const Error& error, Duration wait) {
+  return name + " can't be started again (" + error.what() + "); it is tried again" + In(wait);
 }
 
 Time RestartBackoff::AfterDeath(Time now) {

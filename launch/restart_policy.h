@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/child_process.h"
+#include "core/error.h"
 #include "core/time.h"
 
 namespace poseidon {
@@ -14,6 +15,9 @@ bool MayStartAgain(const ExitStatus& status);
 
 // "worker-1 was killed by signal 9 (SIGKILL); it is started again in 0.50 s".
 std::string RestartNews(const std::string& name, const ExitStatus& status, Duration wait);
+
+// "worker-1 can't be started again (can't start worker-1: no memory); it is tried again in 0.50 s".
+std::string NotStartedNews(const std::string& name, const Error& error, Duration wait);
 
 // A daemon that dies again and again is started ever less soon: at once, then half a second after
 // its death, then after twice as long, up to half a minute. One that has run for a minute did not

@@ -1,8 +1,6 @@
 #include "core/process/unfinished_file.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,8 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+
+#include "core/process/blocked_signals.h"
 
 namespace poseidon {
 namespace {
@@ -46,22 +46,6 @@ void EndIfEnding(Slot& slot, SlotState before) {
   slot.state = before;
   WaitForTheEnd();
 }
-
-// While it lives, no handler runs on this thread.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

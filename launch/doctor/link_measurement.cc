@@ -3,10 +3,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/files/log_lines.h"
 #include "core/files/regular_file.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "launch/job_cluster.h"
-#include "launch/log_lines.h"
 #include "launch/scratch_directory.h"
 
 namespace poseidon {

@@ -383,7 +383,7 @@ std::unique_ptr<Engine> MakeTorchEngine(const TorchEngineOptions& options) {
   CHECK_GE(options.threads, 1);
   // Of all threads that are started here: oneDNN's products use the stack pointer for memory of the
   // heap, over which a signal's handler would write.
-  const BlockedSignals blocked;
+  const BlockedSignals blocked(kEndingSignals);
   KeepFreedMemory();
   at::set_num_threads(options.threads);
   openblas_set_num_threads(options.threads);  // libtorch's matrix products, in Debian's

@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iostream>
 #include <sstream>
 #include <thread>
 
@@ -31,7 +36,10 @@ class DaemonKeeperTest : public testing::Test {
                        "daemon"};
     options.says_whom_it_replaces = says_whom_it_replaces_;
     options.interruption = interruption;
-    options.say = [this](const std::string& news) { said_.push_back(news); };
+    options.say = [this](const std::string& news) {
+      said_.push_back(news);
+      if (when_said_) when_said_(news);
+    };
     return KeepDaemon(options);
   }
 
@@ -58,6 +66,7 @@ class DaemonKeeperTest : public testing::Test {
   TemporaryDirectory directory_;
   bool says_whom_it_replaces_ = true;
   std::vector<std::string> said_;
+  std::function<void(const std::string&)> when_said_;
 };
 
 std::string IncarnationOf(const std::string& line) {
@@ -125,6 +134,29 @@ TEST_F(DaemonKeeperTest, ASnapshotsSignalIsNoEnd) {
   sender.join();
   EXPECT_TRUE(status.ok());
   EXPECT_THAT(Lines(), SizeIs(2));
+}
+
+// For a moment there may be as many processes as the user may have. That limit is none for root.
+TEST_F(DaemonKeeperTest, WhenNoProcessCanBeStartedItIsTriedAgain) {
+  constexpr uid_t kNobody = 65534;
+  std::filesystem::permissions(directory_.path(), std::filesystem::perms::all);
+  const auto keep = [this] {
+    if (geteuid() == 0 && setuid(kNobody) != 0) _exit(1);
+    rlimit usual{};
+    getrlimit(RLIMIT_NPROC, &usual);
+    when_said_ = [&usual](const std::string& news) {
+      const bool died = news.find("was killed") != std::string::npos;
+      const rlimit limit = {died ? 0 : usual.rlim_cur, usual.rlim_max};
+      setrlimit(RLIMIT_NPROC, &limit);
+    };
+    const ExitStatus status = Keep("[ $runs = 1 ] && kill -9 $$; exit 0");
+    for (const std::string& news : said_) std::cerr << news << "\n";
+    _exit(status.ok() && Lines().size() == 2 ? 0 : 1);
+  };
+  EXPECT_EXIT(
+      keep(), testing::ExitedWithCode(0),
+      "is started again\nsh can't be started again .can't start sh: .*; it is tried again in "
+      "0.50 s\n");
 }
 
 // Nothing runs while it waits to start another, after the third death for a second.
