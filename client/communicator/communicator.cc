@@ -52,6 +52,10 @@ ZmqOptions SocketOptions(const CommunicatorOptions& options) {
   return sockets;
 }
 
+// How often a call that has received all looks whether others have given up, or somebody has
+// interrupted it.
+constexpr Duration kReleaseTick = std::chrono::milliseconds(100);
+
 // Floats that frames refer to: `released` is ready when the last of the lease's copies is gone.
 struct Lease {
   std::shared_ptr<const void> holder;
@@ -127,9 +131,9 @@ class Communicator::Implementation {
   }
 
   // Who is interrupted leaves a call that the others are in: they hear of it.
-  std::optional<Envelope> Next() {
+  std::optional<Envelope> Next(Time deadline) {
     try {
-      return peers_.Next(deadline_);
+      return peers_.Next(deadline);
     } catch (const Error& interrupted) {
       Fail(interrupted.exit_code(), interrupted.what(), true);
     }
@@ -137,23 +141,29 @@ class Communicator::Implementation {
 
   void AwaitLanes() {
     for (int waiting = options_.lanes; waiting > 0;) {
-      const std::optional<Envelope> envelope = Next();
+      const std::optional<Envelope> envelope = Next(deadline_);
       if (!envelope) FailMissing();
-      const int sender = CommunicatorPeers::SenderOf(*envelope);
-      if (envelope->kind == MessageKind::kFailed) {
-        TakeFailure(sender, *envelope);
-      } else if (envelope->kind == MessageKind::kStalled) {
-        if (envelope->iteration <= call_.number) peers_.SayPresent(sender, envelope->iteration);
-      } else if (envelope->kind == MessageKind::kBucketFresh && sender < 0) {
-        --waiting;
-      }
+      if (Take(*envelope)) --waiting;
     }
   }
 
   // All is received; what is still to be sent leaves as fast as the others take it.
   void AwaitRelease(const std::future<void>& released) {
-    if (released.wait_for(deadline_ - SteadyNow()) == std::future_status::ready) return;
-    FailMissing();
+    while (released.wait_for(kReleaseTick) != std::future_status::ready) {
+      if (SteadyNow() >= deadline_) FailMissing();
+      while (const std::optional<Envelope> envelope = Next(SteadyNow())) Take(*envelope);
+    }
+  }
+
+  // Whether it says that a lane of this rank has received all of the call.
+  bool Take(const Envelope& envelope) {
+    const int sender = CommunicatorPeers::SenderOf(envelope);
+    if (envelope.kind == MessageKind::kFailed) {
+      TakeFailure(sender, envelope);
+    } else if (envelope.kind == MessageKind::kStalled) {
+      if (envelope.iteration <= call_.number) peers_.SayPresent(sender, envelope.iteration);
+    }
+    return envelope.kind == MessageKind::kBucketFresh && sender < 0;
   }
 
   [[noreturn]] void TakeFailure(int sender, const Envelope& envelope) {
@@ -242,6 +252,9 @@ void Communicator::AllGather(std::span<float> all, const std::vector<int64_t>& c
     implementation_->RunWithoutFloats(call.terms);
   } else {
     implementation_->Run(std::move(call), all);
+    // Nobody waits for a rank that has nothing to give. If it were slow, the frames of all later
+    // calls would gather in its memory.
+    if (std::ranges::find(counts, 0) != counts.end()) Barrier();
   }
 }
 

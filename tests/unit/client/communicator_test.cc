@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -13,7 +17,9 @@
 
 #include "core/error.h"
 #include "core/net/host_address.h"
+#include "core/program.h"
 #include "core/random.h"
+#include "core/steady_now.h"
 #include "core/time.h"
 #include "tests/free_endpoints.h"
 #include "tests/unit/temporary_directory.h"
@@ -199,6 +205,56 @@ TEST(CommunicatorFailureTest, ARankThatDoesNotCallIsNamedByAllOthers) {
                                                            " [^:]*:[0-9]*\\) did not take part")));
     }
   }
+}
+
+// It has received all, and what it sends is taken by nobody.
+TEST(CommunicatorFailureTest, ACallThatStillSendsCanBeInterrupted) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  const pid_t stopped = fork();
+  if (stopped == 0) {
+    Communicator all({.rank = 1, .endpoints = endpoints, .deadline = kPatience});
+    all.Barrier();
+    while (true) pause();
+  }
+  Floats floats(25'000'000);  // more than the sockets of both ends hold
+  std::atomic<bool> interrupted{false};
+  Communicator all({.rank = 0, .endpoints = endpoints, .deadline = kPatience, .interrupted = [&] {
+                      return interrupted.load();
+                    }});
+  all.Barrier();  // it has been heard
+  kill(stopped, SIGSTOP);
+  std::thread interrupts([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    interrupted = true;
+  });
+  const Time begin = SteadyNow();
+  const int64_t size = static_cast<int64_t>(floats.size());
+  EXPECT_EQ(ErrorOf<Error>([&] { all.AllGather(floats, {size, 0}); }), Interrupted().what());
+  EXPECT_LT(SteadyNow() - begin, kPatience / 2);
+  interrupts.join();
+  kill(stopped, SIGKILL);
+  waitpid(stopped, nullptr, 0);
+}
+
+// Its frames would gather at the others.
+TEST(CommunicatorTest, NobodyRunsAheadOfARankThatHasNothingToGive) {
+  constexpr int kRanks = 3;
+  constexpr int kCalls = 10;
+  std::array<std::atomic<int>, kRanks> entered{};
+  RunRanks(kRanks, [&](Communicator& all) {
+    Random random(1);
+    for (int call = 1; call <= kCalls; ++call) {
+      std::vector<int64_t> counts(kRanks);
+      for (int64_t& count : counts) count = static_cast<int64_t>(random.Below(3)) * 1000;
+      Floats floats(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+      if (call % kRanks == all.rank()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
+      entered[all.rank()] = call;
+      all.AllGather(floats, counts);
+      for (const std::atomic<int>& other : entered) EXPECT_GE(other, call);
+    }
+  });
 }
 
 TEST(CommunicatorFailureTest, ARankThatNeverStartsIsNamed) {
