@@ -7,7 +7,7 @@
 #include "client/sync/gradient_buffers.h"
 #include "core/arithmetic/codec.h"
 #include "core/error.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "proto/plan_members.h"
 #include "proto/update_rule_message.h"
 #include "transport/monitor/own_seconds.h"
@@ -31,11 +31,17 @@ Envelope SameAgain(MessageKind kind, const Payload& body) {
 
 // The wire's texts are UTF-8, and so are logs and results. Files are checked when they are read;
 // programs declare whatever their net has.
+void CheckName(const std::string& name, const std::string& what) {
+  if (!FindNotUtf8(name)) return;
+  throw ConfigError("the " + what + " \"" + Printable(name) +
+                    "\" is no UTF-8; give it one that is");
+}
+
 void CheckNames(const ModelSpec& model) {
+  CheckName(model.name(), "name of the model");
   for (const LayerSpec& layer : model.layers()) {
-    if (!FindNotUtf8(layer.name())) continue;
-    throw ConfigError("the name of the layer \"" + Printable(layer.name()) +
-                      "\" is no UTF-8; give it one that is");
+    CheckName(layer.name(), "name of the layer");
+    CheckName(layer.type(), "type of the layer");
   }
 }
 

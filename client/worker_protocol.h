@@ -1,6 +1,7 @@
 // WorkerProtocol: what a worker's program does in a job, as a protocol core without I/O: it gets
 // messages and the program's calls, and answers with messages and with the phase it is in. It waits
-// for nothing, has no clock and throws nothing. WorkerSession blocks around it on real sockets,
+// for nothing and has no clock. It throws only what Declare and a plan that does not fit the model
+// say. WorkerSession blocks around it on real sockets,
 // SimulatedTrainer is driven by virtual time; both carry out the same rules, which are here.
 //
 //   phase        what ends it

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 #include <numeric>
 #include <utility>
 
@@ -220,7 +219,7 @@ void WorkerSession::ThrowEnd(const Envelope& envelope) {
   const wire::End end = ParseEnd(envelope);
   if (end.left()) {
     finished_ = true;
-    throw Left{end.reason()};
+    throw Left("this worker " + end.reason());
   }
   if (end.exit_code() == 0) {
     throw Error(ExitCode::kFailure, "the job ended before this worker had finished");
@@ -461,11 +460,11 @@ void WorkerSession::Finish(wire::WorkerReport report) {
 void WorkerSession::WriteTrace() const {
   if (trace_ == nullptr || options_.trace_directory.empty()) return;
   events_->Write(ExitCode::kSuccess, "");
-  std::filesystem::create_directories(options_.trace_directory);
-  trace_->Write(options_.trace_directory + "/worker-" + std::to_string(rank()) + ".trace.json");
+  events_->WriteTrace(*trace_, "worker-" + std::to_string(rank()));
 }
 
 void WorkerSession::Fail(const Error& error) {
+  if (finished_) return;  // Left is an Error, too, and nothing to tell anybody
   Do([&](Outbox& outbox) {
     protocol_.SendToScheduler(
         MakeEnvelope(MessageKind::kFailed, kScheduler, MakeEnd(error.exit_code(), error.what())),

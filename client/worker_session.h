@@ -63,13 +63,6 @@
 
 namespace poseidon {
 
-// Thrown by a session's call, or by its making, when the worker has left the job, as it or somebody
-// had asked for, and the job goes on without it; or when the job has ended well and never needed
-// it. The session is over.
-struct Left {
-  std::string reason;  // a sentence for people, without its subject
-};
-
 struct WorkerSessionOptions {
   Job job;                       // checked (proto/job_config.h)
   uint64_t job_fingerprint = 0;  // of the config file

@@ -149,6 +149,8 @@ void TakePart(const ReadEngineConfig& read, const MakeDevices& make_devices) {
       LOG(INFO) << "metrics: " << monitor->url();
     }
     TrainAndFinish(*plan, config.job, devices, session, training);
+  } catch (const Left&) {
+    throw;
   } catch (const Error& error) {
     FailTraining(kProgram, devices, session, error);
     throw;
@@ -162,7 +164,7 @@ ExitCode Run(const ReadEngineConfig& read, const MakeDevices& make_devices) {
   try {
     TakePart(read, make_devices);
   } catch (const Left& left) {
-    LOG(INFO) << left.reason;
+    LOG(INFO) << left.what();
   }
   return ExitCode::kSuccess;
 }

@@ -32,7 +32,7 @@ constexpr int kUnknownFailure = static_cast<int>(ExitCode::kFailure);
 // Sets the thread's poseidon_last_error; returns the code.
 int Failed(int code, const std::string& message);
 
-// 0, or what the action has thrown: an exit code, or POSEIDON_REWOUND.
+// 0, or what the action has thrown: an exit code, POSEIDON_REWOUND or POSEIDON_LEFT.
 template <typename Action>
 int CCall(const Action& action) {
   try {
@@ -40,6 +40,8 @@ int CCall(const Action& action) {
     return 0;
   } catch (const Rewound& rewound) {
     return Failed(POSEIDON_REWOUND, rewound.what());
+  } catch (const Left& left) {
+    return Failed(POSEIDON_LEFT, left.what());
   } catch (const Error& error) {
     return Failed(static_cast<int>(error.exit_code()), error.what());
   } catch (const std::exception& error) {  // std::bad_alloc
@@ -79,14 +81,20 @@ class CHandle {
     action(*object_);
   }
 
-  // Of what never changes.
-  const Object& object() const { return *object_; }
+  // What the object answers; in a forked child `otherwise`. Whoever is asked whether a call is
+  // interrupted may run a signal's handler that comes here, too.
+  template <typename Number, typename Getter>
+  Number Get(Number otherwise, const Getter& getter) const {
+    if (!IsOurs()) return otherwise;
+    const std::lock_guard lock(mutex_);
+    return getter(*object_);
+  }
 
  private:
   bool IsOurs() const { return getpid() == process_; }
 
   const pid_t process_ = getpid();
-  std::mutex mutex_;
+  mutable std::recursive_mutex mutex_;
   std::unique_ptr<Object> object_;
 };
 
@@ -97,6 +105,12 @@ int CCallWith(Handle* handle, const Action& action) {
     if (handle == nullptr) throw Error(ExitCode::kFailure, "the handle is null");
     handle->With(action);
   });
+}
+
+// Get for a handle that may be null.
+template <typename Handle, typename Number, typename Getter>
+Number CGet(const Handle* handle, Number otherwise, const Getter& getter) {
+  return handle == nullptr ? otherwise : handle->Get(otherwise, getter);
 }
 
 }  // namespace poseidon

@@ -93,6 +93,7 @@ void Set(std::span<float> floats, float*& pointer, int64_t& size) {
 
 using poseidon::CCall;
 using poseidon::CCallWith;
+using poseidon::CGet;
 using poseidon::Session;
 
 int poseidon_session_create(const poseidon_session_options* options, poseidon_session** session) {
@@ -120,31 +121,31 @@ void poseidon_session_destroy(poseidon_session* session) {
 }
 
 int poseidon_session_rank(const poseidon_session* session) {
-  return session == nullptr ? -1 : session->object().rank();
+  return CGet(session, -1, [](const Session& object) { return object.rank(); });
 }
 
 int poseidon_session_workers(const poseidon_session* session) {
-  return session == nullptr ? -1 : session->object().workers();
+  return CGet(session, -1, [](const Session& object) { return object.workers(); });
 }
 
 int64_t poseidon_session_iteration(const poseidon_session* session) {
-  return session == nullptr ? -1 : session->object().iteration();
+  return CGet(session, int64_t{-1}, [](const Session& object) { return object.iteration(); });
 }
 
 int poseidon_session_local_steps(const poseidon_session* session) {
-  return session == nullptr ? -1 : session->object().local_steps();
+  return CGet(session, -1, [](const Session& object) { return object.local_steps(); });
 }
 
 int poseidon_session_fragments(const poseidon_session* session) {
-  return session == nullptr ? -1 : session->object().fragments();
+  return CGet(session, -1, [](const Session& object) { return object.fragments(); });
 }
 
 int poseidon_session_overlap_steps(const poseidon_session* session) {
-  return session == nullptr ? -1 : session->object().overlap_steps();
+  return CGet(session, -1, [](const Session& object) { return object.overlap_steps(); });
 }
 
 int poseidon_session_recovers(const poseidon_session* session) {
-  return session != nullptr && session->object().recovers() ? 1 : 0;
+  return CGet(session, false, [](const Session& object) { return object.recovers(); }) ? 1 : 0;
 }
 
 int poseidon_session_declare(poseidon_session* session, const poseidon_model* model,
@@ -246,7 +247,8 @@ int poseidon_session_end_iteration(poseidon_session* session, float loss, int* p
 }
 
 int poseidon_session_wants_layer_times(const poseidon_session* session) {
-  return session != nullptr && session->object().WantsLayerTimes() ? 1 : 0;
+  return CGet(session, false, [](const Session& object) { return object.WantsLayerTimes(); }) ? 1
+                                                                                              : 0;
 }
 
 int poseidon_session_report_layer_times(poseidon_session* session, const double* forward_ms,
@@ -268,11 +270,13 @@ int poseidon_session_go_back(poseidon_session* session) {
 }
 
 int poseidon_session_sends_statistics(const poseidon_session* session) {
-  return session != nullptr && session->object().SendsStatistics() ? 1 : 0;
+  return CGet(session, false, [](const Session& object) { return object.SendsStatistics(); }) ? 1
+                                                                                              : 0;
 }
 
 int poseidon_session_awaits_statistics(const poseidon_session* session) {
-  return session != nullptr && session->object().AwaitsStatistics() ? 1 : 0;
+  return CGet(session, false, [](const Session& object) { return object.AwaitsStatistics(); }) ? 1
+                                                                                               : 0;
 }
 
 int poseidon_session_send_statistics(poseidon_session* session, const float* statistics,

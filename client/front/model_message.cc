@@ -142,8 +142,9 @@ void CheckSomethingLearns(const Model& model) {
 
 LayerSpec ToLayerSpec(const Layer& layer) {
   CheckBlobs(layer);
-  if (layer.multiply_adds < 0 || !(layer.forward_ms >= 0) || !(layer.backward_ms >= 0)) {
-    Refuse(layer, "has negative multiply_adds, forward_ms or backward_ms");
+  if (layer.multiply_adds < 0) Refuse(layer, "has negative multiply_adds");
+  if (!IsDuration(layer.forward_ms) || !IsDuration(layer.backward_ms)) {
+    Refuse(layer, "has a forward_ms or backward_ms that is negative or no number");
   }
   LayerSpec spec;
   spec.set_name(layer.name);
@@ -169,6 +170,8 @@ LayerSpec ToLayerSpec(const Layer& layer) {
 }
 
 }  // namespace
+
+bool IsDuration(double milliseconds) { return std::isfinite(milliseconds) && milliseconds >= 0; }
 
 ModelSpec ToModelSpec(const Model& model) {
   if (model.layers.empty()) throw ConfigError("the model has no layers");

@@ -11,4 +11,7 @@ namespace poseidon {
 // negative count or multiplier, and what Validate(UpdateRule) refuses.
 ModelSpec ToModelSpec(const Model& model);
 
+// Whether that can be how long something takes: finite and not negative.
+bool IsDuration(double milliseconds);
+
 }  // namespace poseidon

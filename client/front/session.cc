@@ -1,7 +1,6 @@
 #include "poseidon/session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "client/front/model_message.h"
@@ -267,9 +266,7 @@ class Session::Implementation {
   void AddTimes(std::span<const double> times,
                 google::protobuf::RepeatedField<double>& message) const {
     const bool fit = static_cast<int>(times.size()) == model_.layers_size() &&
-                     std::all_of(times.begin(), times.end(), [](double milliseconds) {
-                       return std::isfinite(milliseconds) && milliseconds >= 0;
-                     });
+                     std::ranges::all_of(times, IsDuration);
     if (!fit) {
       Misuse("ReportLayerTimes needs, for each of the model's " +
              std::to_string(model_.layers_size()) + " layers, milliseconds of at least 0");

@@ -21,7 +21,7 @@ double Mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// From the differences of neighbours, which slow changes do not show in (von Neumann, Kent,
+// From the differences of neighbors, which slow changes do not show in (von Neumann, Kent,
 // Bellinson, Hart: The mean square successive difference, 1941).
 double Variance(const std::vector<double>& values) {
   double sum = 0;

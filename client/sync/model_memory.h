@@ -1,4 +1,4 @@
-// ModelMemory: every buffer that a worker needs to synchronise a model, made once from the plan.
+// ModelMemory: every buffer that a worker needs to synchronize a model, made once from the plan.
 #pragma once
 
 #include <array>

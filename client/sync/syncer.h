@@ -1,4 +1,4 @@
-// Syncer: synchronises one bucket on one data lane; the paper's syncer, section 4.2, with its three
+// Syncer: synchronizes one bucket on one data lane; the paper's syncer, section 4.2, with its three
 // steps. Send puts this worker's contribution on the wire, Receive takes what comes back, Move
 // brings new values to where the engine reads them. Each scheme is one kind of syncer.
 //

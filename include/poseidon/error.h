@@ -84,4 +84,13 @@ class ProtocolError : public Error {
   explicit ProtocolError(const std::string& message) : Error(ExitCode::kProtocolError, message) {}
 };
 
+// This worker's part is over, and nothing has failed: it has left the job, as it or somebody had
+// asked for, and the job goes on without it; or it was a spare, and the job has ended without ever
+// needing it. A session's call throws it, or its making; the session is over. What it says is a
+// sentence for people, and the exit code kSuccess.
+class Left : public Error {
+ public:
+  explicit Left(const std::string& reason) : Error(ExitCode::kSuccess, reason) {}
+};
+
 }  // namespace poseidon

@@ -34,18 +34,20 @@
 // layer that is not there, calls out of order) are errors of code 1, too.
 //
 // In a job with `recovery`, a session's call returns POSEIDON_REWOUND, which is no exit code, where
-// the class throws poseidon::Rewound (poseidon/rewound.h).
+// the class throws poseidon::Rewound (poseidon/rewound.h); and POSEIDON_LEFT, no exit code either,
+// where it throws poseidon::Left (poseidon/error.h): the program may end well.
 //
 // Text is UTF-8 and ends with a zero. A null pointer or an empty text means that an option is not
 // given, and an options structure that is all zeros holds the defaults unless its comment says
 // otherwise. What a call is given is copied; the caller keeps it.
 //
 // Thread safety: calls with one handle may come from any thread; they wait for each other, so that
-// a call that waits for the network keeps the others waiting. poseidon_last_error is of the calling
-// thread.
+// a call that waits for the network keeps the others waiting; also those that return a number of
+// the handle's. poseidon_last_error is of the calling thread.
 //
 // fork: a handle belongs to the process that made it. In a child that the process forks every call
-// with it fails, and destroying it there does nothing.
+// with it fails, and destroying it there does nothing; what returns a number of the handle's
+// returns that of a null handle.
 #pragma once
 
 #include <stdint.h>
@@ -69,7 +71,7 @@ typedef int (*poseidon_interrupted)(void* context);
 
 // ---- Session ---------------------------------------------------------------------------------
 
-enum { POSEIDON_REWOUND = -1 };
+enum { POSEIDON_REWOUND = -1, POSEIDON_LEFT = -2 };
 
 typedef struct poseidon_session poseidon_session;
 

@@ -32,13 +32,14 @@ from ._layers import layers_of
 from ._moments import timed_device
 from ._profile import LocalSteps, Profile, profile
 from ._server_update import ServerUpdate, check_server_update
-from ._errors import ConfigError, DeadlineExceeded, PeerLost, PoseidonError
+from ._errors import ConfigError, DeadlineExceeded, Left, PeerLost, PoseidonError
 from ._library import Session, version
 
 __all__ = [
     "ConfigError",
     "DiLoCo",
     "DeadlineExceeded",
+    "Left",
     "LocalSteps",
     "PeerLost",
     "PoseidonError",

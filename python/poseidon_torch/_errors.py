@@ -24,5 +24,14 @@ class DeadlineExceeded(PoseidonError):
     """A wait took too long; the message names who is missing."""
 
 
+class Left(SystemExit):
+    """This worker's part is over, and nothing has failed: it has left the job, as was asked for, or it was a spare that
+    the job never needed. A program that does not catch it ends, with code 0; `message` says why."""
+
+    def __init__(self, message: str):
+        super().__init__(0)
+        self.message = message
+
+
 class Rewound(Exception):
     """The job goes back to an iteration that this process has left, as it has lost another; Session.go_back is next."""

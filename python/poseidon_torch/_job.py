@@ -1,5 +1,6 @@
 """The job that this process is a worker of: its config, and the daemons that torchrun's jobs start by themselves."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import datetime
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from typing import List, Optional
 
 import torch.distributed as dist
@@ -26,7 +28,7 @@ _FAILURE_SECONDS = 2
 # What a daemon's log is quoted with.
 _LAST_LINES = 3
 
-# Ends the daemon when the process that started it ends, however it ends (prctl(PR_SET_PDEATHSIG, SIGKILL)). A process
+# Ends the daemon when the thread that started it ends, however it ends (prctl(PR_SET_PDEATHSIG, SIGKILL)). A process
 # of its own does it, since nothing but exec is safe between fork and exec of a process with threads.
 _END_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
@@ -41,15 +43,29 @@ class Daemon:
         """Starts `command`, whose output goes to the file `log`."""
         self.name = name
         self.log = log
-        with open(log, "wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C is for the workers, which end the job.
-                start_new_session=True,
-            )
+        started: concurrent.futures.Future[subprocess.Popen] = concurrent.futures.Future()
+        # The caller's thread may be one that ends before the process does.
+        threading.Thread(target=self._run, args=(command, started), daemon=True).start()
+        self._process = started.result()
+
+    def _run(self, command: List[str], started: "concurrent.futures.Future[subprocess.Popen]") -> None:
+        """Starts the daemon; returns when it has ended, which others see for themselves."""
+        try:
+            with open(self.log, "wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    # Ctrl-C is for the workers, which end the job.
+                    start_new_session=True,
+                )
+        except BaseException as error:  # pylint: disable=broad-except
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     def check(self) -> None:
         """Raises PoseidonError, with the end of its log, if it has failed."""

@@ -12,7 +12,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_uint6
 from typing import Callable, Dict, Generator, NamedTuple, Optional, Sequence
 
 from ._blocks import Allocate, Blocks, Release
-from ._errors import ConfigError, DeadlineExceeded, PeerLost, PoseidonError, Rewound
+from ._errors import ConfigError, DeadlineExceeded, Left, PeerLost, PoseidonError, Rewound
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # Where a build leaves its results in a checkout, of which this package is the folder python/poseidon_torch.
@@ -24,6 +24,7 @@ _INSTALLED_LIBRARY = "libposeidon.so.0.1"
 
 _CLASSES = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
 _REWOUND = -1  # POSEIDON_REWOUND
+_LEFT = -2  # POSEIDON_LEFT
 
 Interrupted = ctypes.CFUNCTYPE(c_int, c_void_p)
 
@@ -224,6 +225,9 @@ class Calls:
             raised, self._raised = self._raised, None
             raise raised
         message = LIB.poseidon_last_error().decode(errors="replace")
+        if code == _LEFT:
+            print(f"poseidon: {message}", file=sys.stderr)
+            raise Left(message)
         raise _CLASSES.get(code, PoseidonError)(message, code)
 
 

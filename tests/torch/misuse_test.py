@@ -8,6 +8,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 import warnings
 
@@ -122,6 +124,23 @@ class Misuse(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "compile its blocks instead") as warned:
             psd.distribute(whole, sgd(whole))
         self.assertEqual(warned.filename, __file__)
+
+    def test_set_up_in_a_thread_that_ends(self):
+        """A helper thread, as a notebook has, need not live as long as the daemons that it has started."""
+        model = torch.nn.Linear(4, 4)
+        optimizers = []
+
+        def set_up():
+            psd.init(out=self._scratch.name)
+            optimizers.append(psd.distribute(model, sgd(model)))
+
+        thread = threading.Thread(target=set_up)
+        thread.start()
+        thread.join()
+        self.addCleanup(psd.shutdown)
+        for _ in range(3):
+            pass_of(model, optimizers[0])
+            time.sleep(0.1)
 
     def test_distribute_twice_and_a_model_that_changes(self):
         self.init()

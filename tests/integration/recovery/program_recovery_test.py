@@ -87,6 +87,26 @@ class ProgramRecoveryTest(cluster.ClusterTest):
     def test_worker_0_and_a_server_where_servers_update(self):
         self.check("policy: ALL_PS update_at: SERVERS", "worker-0", "server-1")
 
+    def test_a_spare_that_is_not_needed_ends_well(self):
+        config = self.config("policy: ALL_PS", recovery="mode: REPLACE spare_workers: 1")
+        run = self.start_run(config, *self.program())
+        run.await_output("all .* nodes have joined")
+        _, program, *arguments = self.program()
+        spare = self.spawn(
+            "spare",
+            [
+                "env",
+                f"POSEIDON_JOB={self.path('out/job.prototxt')}",
+                "POSEIDON_RANK=-1",
+                program,
+                *arguments,
+            ],
+        )
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertEqual(spare.wait(), cluster.SUCCESS, spare.output())
+        self.assertRegex(spare.output(), "^this worker was not needed: ")
+        self.assert_nothing_left(cluster.ENDING)
+
     def test_program_that_only_goes_forward_is_refused(self):
         run = self.start_run(self.config("policy: ALL_PS"), *self.program("only-forward"))
         self.assertEqual(run.wait(), cluster.CONFIG_ERROR, run.output())

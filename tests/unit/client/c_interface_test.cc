@@ -5,11 +5,13 @@
 
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "client/c_api/c_call.h"
 #include "poseidon/poseidon.h"
 #include "tests/free_endpoints.h"
 
@@ -147,6 +149,45 @@ TEST(CInterface, AForkCanNeitherUseNorEndAHandle) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(poseidon_communicator_barrier(all), 0);
   poseidon_communicator_destroy(all);
+}
+
+struct Number {
+  explicit Number(int first) : value(first) {}
+  int value;
+};
+
+int ValueOf(const CHandle<Number>& handle) {
+  return CGet(&handle, -1, [](const Number& number) { return number.value; });
+}
+
+TEST(CInterface, WhatAHandleAnswersIsAskedBetweenCalls) {
+  CHandle<Number> handle(1);
+  std::promise<void> entered;
+  std::thread call([&] {
+    handle.With([&](Number& number) {
+      number.value = 2;  // while the call is going on, as a layer's memory is
+      entered.set_value();
+      EXPECT_EQ(ValueOf(handle), 2);  // from who asks whether it is interrupted
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      number.value = 3;
+    });
+  });
+  entered.get_future().wait();
+  EXPECT_EQ(ValueOf(handle), 3);
+  call.join();
+  EXPECT_EQ(CGet(static_cast<const CHandle<Number>*>(nullptr), -1, [](const Number&) { return 0; }),
+            -1);
+  const pid_t child = fork();
+  if (child == 0) _exit(ValueOf(handle) == -1 ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// It may end well, and a caller must be able to tell.
+TEST(CInterface, ToHaveLeftIsNeitherSuccessNorAFailure) {
+  EXPECT_EQ(CCall([] { throw Left("this worker was not needed: all is done"); }), POSEIDON_LEFT);
+  EXPECT_STREQ(poseidon_last_error(), "this worker was not needed: all is done");
 }
 
 }  // namespace

@@ -49,6 +49,18 @@ TEST(ModelMessage, BlobsThatSayNothingLearn) {
   EXPECT_EQ(spec.batch(), 1);
 }
 
+TEST(ModelMessage, TimesAreFinite) {
+  for (const double milliseconds :
+       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    Model model = OneLayer();
+    model.layers[0].forward_ms = milliseconds;
+    EXPECT_THAT(RefusalOf(model), HasSubstr("layer \"fc\" of the model has a forward_ms or "));
+    model.layers[0].forward_ms = 1;
+    model.layers[0].backward_ms = milliseconds;
+    EXPECT_THAT(RefusalOf(model), HasSubstr("negative or no number"));
+  }
+}
+
 TEST(ModelMessage, BlobsOfAModelThatServersUpdateHaveTheirGroups) {
   Model model = OneLayer();
   model.layers[0].blobs[0].group = 3;

@@ -258,9 +258,17 @@ TEST_F(WorkerProtocolOfOthersTest, PublishesNothing) {
 
 TEST_F(WorkerProtocolTest, RefusesNamesThatCannotBeSent) {
   Join();
-  ModelSpec model;
-  model.add_layers()->set_name("conv\xff");
-  EXPECT_THROW(protocol_.Declare(model, {}, outbox_), ConfigError);
+  ModelSpec bad_layer;
+  bad_layer.add_layers()->set_name("conv\xff");
+  ModelSpec bad_type;
+  bad_type.add_layers()->set_type(
+      "Convolu\xe7"
+      "ao");
+  ModelSpec bad_model;
+  bad_model.set_name("caf\xe9");
+  for (const ModelSpec& model : {bad_layer, bad_type, bad_model}) {
+    EXPECT_THROW(protocol_.Declare(model, {}, outbox_), ConfigError);
+  }
   EXPECT_EQ(protocol_.phase(), Phase::kDeclaring);
 }
 
