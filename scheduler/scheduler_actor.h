@@ -307,7 +307,7 @@ class SchedulerActor : public Actor {
   Phase phase_ = Phase::kGathering;
   int32_t view_number_ = 0;  // of the present view, or of the first
   wire::View view_;
-  Payload view_body_;         // view_ serialised, for all; empty before it is complete
+  Payload view_body_;         // view_ serialized, for all; empty before it is complete
   std::set<NodeId> members_;  // of the view
   // Who has declared, is ready, has finished: of the current phase.
   std::set<NodeId> answered_;
@@ -315,7 +315,7 @@ class SchedulerActor : public Actor {
   size_t declared_hash_ = 0;   // of the model as it was declared; a plan may have times added to it
   WorkerInputs declared_inputs_;  // of one worker, without its snapshot
   wire::PlanAndModel plan_;
-  Payload plan_body_;  // plan_ serialised; empty before there is one
+  Payload plan_body_;  // plan_ serialized; empty before there is one
   LayerTimesMean times_;
   Switch next_;
   bool stop_wanted_ = false;  // a signal has asked for the training's end
@@ -339,7 +339,7 @@ class SchedulerActor : public Actor {
   std::map<NodeId, int> losses_without_progress_;
   int64_t first_iteration_ = 0;   // of the training
   int64_t reached_ = 0;           // iterations that some worker has done
-  std::string told_phase_;        // the last wire::JobPhase, serialised
+  std::string told_phase_;        // the last wire::JobPhase, serialized
   std::optional<wire::End> end_;  // in kEnded
   Time last_start_{};             // when the present plan's training began
   Time last_progress_{};          // when one has done one; at first when training began

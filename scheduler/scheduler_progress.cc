@@ -1,6 +1,7 @@
 // SchedulerActor: what workers tell of the training: iterations, notices, and its end.
 #include <algorithm>
 
+#include "scheduler/journal/job_state.h"
 #include "scheduler/report/parameter_agreement.h"
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
@@ -27,13 +28,9 @@ void SchedulerActor::CountProgress(int64_t iteration, Time now) {
   const int64_t start = plan_.plan().start_iteration();
   if (iteration < start) return;
   reached_ = std::max(reached_, iteration + 1);
-  // What was done before a loss says nothing of how the job goes on after it.
   if (round_.active()) return;
   last_progress_ = now;
-  // A worker tells of an iteration when it has computed it. Only the next one, for which it needed
-  // the new values, shows that this one's exchange has come to its end.
-  if (iteration == start) return;
-  ForgetEarlierLosses();
+  if (ShowsProgress(iteration, start, round_.active())) ForgetEarlierLosses();
 }
 
 void SchedulerActor::OnNotice(const Envelope& envelope, Outbox& outbox) {

@@ -8,12 +8,19 @@
 
 namespace poseidon {
 
+namespace {
+
+// Whether the node is one that can register, and says where it is to be answered.
+bool CanRegister(const wire::Node& node) {
+  const Role role = IdOf(node).role;
+  return (role == Role::kWorker || role == Role::kServer) && node.endpoints_size() > kControlLane;
+}
+
+}  // namespace
+
 void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   wire::Register request;
-  if (!request.ParseFromString(envelope.body.ToString()) ||
-      request.node().endpoints_size() <= kControlLane) {
-    return;
-  }
+  if (!request.ParseFromString(envelope.body.ToString()) || !CanRegister(request.node())) return;
   if (request.base() != 0 && request.base() != options_.epoch) {
     return Refuse(
         request.node(),

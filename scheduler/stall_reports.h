@@ -1,6 +1,6 @@
 // StallReports: what nodes of a job say that they wait for, and which of them names the cause.
 //
-// In an all-reduce everybody soon waits for a neighbour. Who is named as missing and does not wait
+// In an all-reduce everybody soon waits for a neighbor. Who is named as missing and does not wait
 // itself is the cause; to know, reports are collected for a while.
 //
 // A value; not thread-safe.

@@ -35,10 +35,7 @@ void JobState::Apply(const wire::JournalRecord& record) {
       stage = Stage::kPausing;
       return;
     case Record::kIteration:
-      if (record.iteration().number() == iterations_done) ++iterations_done;
-      reached = std::max(reached, record.iteration().number() + 1);
-      losses_without_progress.clear();
-      return;
+      return Apply(record.iteration());
     case Record::kEnd:
       end = record.end();
       return;
@@ -68,6 +65,15 @@ void JobState::Apply(const wire::ViewRecord& view) {
   if (plan) return;
   stage = Stage::kDeclaring;
   recovering.reset();
+}
+
+void JobState::Apply(const wire::IterationRecord& iteration) {
+  if (iteration.number() == iterations_done) ++iterations_done;
+  reached = std::max(reached, iteration.number() + 1);
+  const int64_t first = plan ? plan->plan().start_iteration() : 0;
+  if (ShowsProgress(iteration.number(), first, recovering.has_value())) {
+    losses_without_progress.clear();
+  }
 }
 
 void JobState::Apply(const wire::StartRecord& start) {

@@ -16,6 +16,15 @@
 
 namespace poseidon {
 
+// Whether a worker that has done `iteration` shows that the job has come on since its last loss, so
+// that losses before that are forgotten. `start`: the plan's first iteration. A worker tells of an
+// iteration when it has computed it; only the next one, for which it needed the new values, shows
+// that this one's exchange has come to its end. And what was done before a loss says nothing of how
+// the job goes on after it.
+inline bool ShowsProgress(int64_t iteration, int64_t start, bool in_round) {
+  return iteration > start && !in_round;
+}
+
 struct JobState {
   enum class Stage {
     kGathering,  // no view has gone out
@@ -49,7 +58,7 @@ struct JobState {
   std::optional<wire::HoldRecord> recovering;
   bool stops = false;        // training is to end
   std::set<NodeId> leaving;  // workers that are to leave
-  // How often each rank has been lost since the last iteration was done.
+  // How often each rank has been lost since the job last came on (ShowsProgress).
   std::map<NodeId, int> losses_without_progress;
   // All before this one have been done by all workers, and written down.
   int64_t iterations_done = 0;
@@ -58,6 +67,7 @@ struct JobState {
 
  private:
   void Apply(const wire::ViewRecord& view);
+  void Apply(const wire::IterationRecord& iteration);
   void Apply(const wire::StartRecord& start);
   void Apply(const wire::HoldRecord& hold);
 };

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/http/metrics_writer.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "proto/bucket.h"
 #include "proto/model_size.h"
 #include "scheduler/monitor/node_state.h"

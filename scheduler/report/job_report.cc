@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "core/arithmetic/median.h"
+#include "core/text/format.h"
 #include "planner/lane_choice.h"
 #include "planner/placement.h"
 #include "proto/bucket.h"
@@ -26,13 +28,6 @@ constexpr int64_t kMostAhead = 1 << 20;
 
 // The buckets that are most off, at the end: enough to see a pattern, few enough for a glance.
 constexpr size_t kBucketsToReview = 3;
-
-template <typename... Values>
-std::string Format(const char* format, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 std::string TestLine(const wire::Progress& progress) {
   std::string line =
@@ -334,9 +329,7 @@ std::optional<double> JobReport::MillisecondsSinceSwitch() const {
   std::erase_if(since, [](double milliseconds) { return std::isnan(milliseconds); });
   if (since.empty()) return std::nullopt;
   // Not the mean: some iterations wait for worker 0's test phase.
-  const auto middle = since.begin() + static_cast<int64_t>(since.size() / 2);
-  std::nth_element(since.begin(), middle, since.end());
-  return *middle;
+  return Median(std::move(since));
 }
 
 std::string JobReport::PredictionReview() const {

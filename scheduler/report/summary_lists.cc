@@ -19,10 +19,13 @@ std::vector<std::string> LayerNames(const ModelSpec& model, const BucketPlan& bu
 }
 
 // What falls on the floats [begin, end) of `floats` that share `bytes` evenly. The shares of
-// adjoining ranges add up to `bytes`; products stay below 2^63 for models below 2^31 floats.
+// adjoining ranges add up to `bytes`.
 int64_t Share(int64_t bytes, int64_t begin, int64_t end, int64_t floats) {
-  const int64_t rest = bytes % floats;
-  return bytes / floats * (end - begin) + rest * end / floats - rest * begin / floats;
+  // A bucket of 2^32 floats, such as an embedding, has products of more than 2^63.
+  const auto up_to = [&](int64_t place) {
+    return static_cast<int64_t>(static_cast<__int128>(bytes) * place / floats);
+  };
+  return up_to(end) - up_to(begin);
 }
 
 }  // namespace

@@ -1,22 +1,15 @@
 #include "scheduler/stragglers/straggler_watch.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <numeric>
 
+#include "core/text/format.h"
 #include "proto/plan_members.h"
 #include "transport/monitor/own_seconds.h"
 
 namespace poseidon {
 namespace {
-
-template <typename... Values>
-std::string Format(const char* format, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 // The values of all workers, of which each one's is compared with the others'.
 class Values {

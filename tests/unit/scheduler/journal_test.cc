@@ -98,6 +98,23 @@ TEST(JobStateTest, WhoIsLostIsNoMemberAndIsRemembered) {
   EXPECT_EQ(next.losses_without_progress.at({Role::kWorker, 1}), 1);
 }
 
+// As in the scheduler itself: a worker that dies in the first iteration of each plan is given up
+// whoever counts.
+TEST(JobStateTest, LossesAreForgottenWhenTheJobHasComeOn) {
+  Record plan = Plan(1);
+  plan.mutable_plan()->mutable_plan()->set_start_iteration(7);
+  std::vector<Record> records = {View(), Plan(0), Start(), Lost(1),     Iteration(7),
+                                 View(), plan,    Start(), Iteration(7)};
+  const NodeId lost{Role::kWorker, 1};
+  EXPECT_EQ(StateAfter(records).losses_without_progress.at(lost), 1);
+  for (const Record& record : {Lost(1), Iteration(8), View(), plan, Start(), Iteration(7)}) {
+    records.push_back(record);
+  }
+  EXPECT_EQ(StateAfter(records).losses_without_progress.at(lost), 2);
+  records.push_back(Iteration(8));
+  EXPECT_THAT(StateAfter(records).losses_without_progress, IsEmpty());
+}
+
 TEST(JobStateTest, IterationsCountAsDoneUpToTheFirstThatIsMissing) {
   std::vector<Record> records = {View(), Plan(0), Start(), Lost(1), View(), Plan(1), Start()};
   for (const int64_t iteration : {0, 1, 3}) records.push_back(Iteration(iteration));
