@@ -1,6 +1,7 @@
 #include "core/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,9 +29,10 @@ void SyncDirectoryOf(const std::string& path) {
 // A descriptor that is closed, and a temporary file that is removed, however the scope is left.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& path)
-      : path_(path + ".tmp" + std::to_string(getpid())), unfinished_([this] {
-          descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  // `exclusion`: O_TRUNC to take the place of one that was left behind, O_EXCL to refuse it.
+  explicit TemporaryFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0644)
+      : path_(path + ".tmp" + std::to_string(getpid())), unfinished_([this, exclusion, mode] {
+          descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | exclusion | O_CLOEXEC, mode);
           return path_;
         }) {
     if (descriptor_ < 0) Fail("can't create");
@@ -53,6 +55,18 @@ class TemporaryFile {
 
   void Sync() {
     if (fsync(descriptor_) != 0) Fail("can't sync");
+  }
+
+  // Whatever the umask says.
+  void SetMode(mode_t mode) {
+    if (fchmod(descriptor_, mode) != 0) Fail("can't change the mode of");
+  }
+
+  // False if there is something of that name.
+  bool LinkTo(const std::string& path) {
+    if (link(path_.c_str(), path.c_str()) == 0) return true;
+    if (errno != EEXIST) Fail("can't give its name to");
+    return false;
   }
 
   void RenameTo(const std::string& path) {
@@ -81,6 +95,18 @@ void WriteFileAtomically(const std::string& path, std::string_view content) {
   file.Sync();
   file.RenameTo(path);
   SyncDirectoryOf(path);
+}
+
+bool WriteNewPrivateFile(const std::string& path, std::string_view content) {
+  constexpr mode_t kOwnerOnly = 0600;
+  // Another user's file would be readable to that user.
+  TemporaryFile file(path, O_EXCL, kOwnerOnly);
+  file.SetMode(kOwnerOnly);
+  file.Write(content);
+  file.Sync();
+  if (!file.LinkTo(path)) return false;
+  SyncDirectoryOf(path);
+  return true;
 }
 
 void WriteFileQuickly(const std::string& path, std::string_view content) {

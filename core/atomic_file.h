@@ -15,4 +15,8 @@ void WriteFileAtomically(const std::string& path, std::string_view content);
 // the file may be empty. For what nothing depends on.
 void WriteFileQuickly(const std::string& path, std::string_view content);
 
+// Writes a new file that only its owner may read or write (mode 0600), whole or not at all, with
+// the sync. False, and nothing is changed, if there is something of that name. Throws as above.
+bool WriteNewPrivateFile(const std::string& path, std::string_view content);
+
 }  // namespace poseidon

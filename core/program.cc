@@ -18,7 +18,7 @@
 #include "core/process/resource_limits.h"
 #include "core/process/standard_output.h"
 #include "core/process/unfinished_file.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 
 namespace poseidon {
 namespace {

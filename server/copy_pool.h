@@ -1,6 +1,6 @@
 // CopyPool: copies of values that may change while a frame with them is under way.
 //
-// Under staleness or without synchronisation a KV pair's values move on while an earlier answer
+// Under staleness or without synchronization a KV pair's values move on while an earlier answer
 // waits in a send queue. Buffers are used again once their frame is gone, so there are as many as
 // were ever under way at once: at most one a worker and KV pair, since a worker asks again only
 // when it has been answered.

@@ -45,7 +45,7 @@ KvPair::KvPair(const Options& options, int64_t size, std::vector<UpdateSegment> 
       has_state_(options.start_iteration == 0 || options.update_at_workers),
       iteration_(options.start_iteration),
       clocks_(options.workers, options.start_iteration),
-      // Without synchronisation a sum is of one gradient.
+      // Without synchronization a sum is of one gradient.
       sums_(OpenIterations(options.staleness),
             IterationSum(asynchronous() ? 1 : options.workers,
                          options.deterministic && !asynchronous(), options.codec, size)) {

@@ -120,7 +120,7 @@ ExitCode Run() {
   const wire::End end = Serve(runtime, *events, trace, name, rank, interruption);
   if (tracing) events->Write(static_cast<ExitCode>(end.exit_code()), end.reason());
   runtime.Stop();
-  if (tracing && !name.empty()) trace.Write(FLAGS_out + "/" + name + ".trace.json");
+  if (tracing && !name.empty()) events->WriteTrace(trace, name);
   if (end.left()) LOG(INFO) << end.reason();
   if (end.exit_code() != 0) throw Error(static_cast<ExitCode>(end.exit_code()), end.reason());
   return ExitCode::kSuccess;

@@ -44,9 +44,10 @@ struct Address {
 inline Address Here(int lane) { return {{Role::kThisNode, 0}, lane}; }
 
 struct AddressHash {
+  // Unsigned, since any rank may come from the network.
   size_t operator()(const Address& address) const {
-    return std::hash<int>()(static_cast<int>(address.node.role) * 1000003 +
-                            address.node.rank * 257 + address.lane);
+    return static_cast<size_t>(address.node.role) * 1000003U +
+           static_cast<size_t>(address.node.rank) * 257U + static_cast<size_t>(address.lane);
   }
 };
 

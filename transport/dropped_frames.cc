@@ -6,7 +6,7 @@ namespace poseidon {
 
 void DroppedFrames::AddInvalid(const Envelope& envelope, std::string_view why) {
   ++count_;
-  if (!logged_.insert(envelope.from.node).second) return;
+  if (!logged_.IsNew(envelope.from.node)) return;
   LOG(WARNING) << "dropped a frame " << why << ": " << KindName(envelope.kind) << " from "
                << envelope.from.ToString() << ", bucket " << envelope.bucket << ", chunk "
                << envelope.chunk << ", iteration " << envelope.iteration << ", "

@@ -9,10 +9,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <set>
 #include <string_view>
 
 #include "transport/envelope.h"
+#include "transport/logged_peers.h"
 
 namespace poseidon {
 
@@ -28,7 +28,7 @@ class DroppedFrames {
 
  private:
   std::atomic<int64_t>& count_;
-  std::set<NodeId> logged_;  // peers that a line was written about
+  LoggedPeers<NodeId> logged_;
 };
 
 }  // namespace poseidon

@@ -133,7 +133,7 @@ struct Envelope {
   // at random, so that frames of another job are as foreign as those of an old view.
   uint64_t epoch = 0;
   int64_t iteration = 0;
-  uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronised as one)
+  uint32_t bucket = 0;  // index of the layer (or of consecutive layers synchronized as one)
   uint32_t chunk = 0;
   // kReduce: see collectives/schedule.h; probes: their round; kReady, kStart, kPaused: the plan's
   // number.

@@ -2,6 +2,7 @@
 #include <lmdb.h>
 
 #include <filesystem>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -39,6 +40,8 @@ class LmdbStore : public RecordStore {
   std::string_view key(int64_t index) const override { return records_[index].key; }
   bool Read(int64_t index, caffe::Datum& datum) const override {
     const std::string_view value = records_[index].value;
+    // What is larger is no record that anybody could have written.
+    if (value.size() > std::numeric_limits<int>::max()) return false;
     return datum.ParseFromArray(value.data(), static_cast<int>(value.size()));
   }
 

@@ -50,9 +50,10 @@ std::optional<Solver> CheckFiles(const JobConfig& config) {
 }
 
 // Why nothing is left to do for a job that goes on from its latest snapshot; nothing if there is
-// something. A command that is entered again until it ends well then comes to its end.
+// something, or if the snapshots are on another host. A command that is entered again until it ends
+// well then comes to its end.
 std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solver& solver) {
-  if (training.snapshot() != "latest") return std::nullopt;
+  if (training.snapshot() != "latest" || HostsGiven()) return std::nullopt;
   const auto path = FindLatestSnapshot(solver.parameter.snapshot_prefix());
   if (!path) return std::nullopt;
   const int64_t reached = ReadSnapshot(*path).state.iteration;

@@ -73,7 +73,7 @@ bool AddDecoded(const Codec& spec, std::span<const std::byte> encoded,
 
 // Each value becomes what it would be after Encode and Decode; encoding it again loses nothing.
 // Needed where a sum is sent on in several hops and all must end with the same bits. Not for codecs
-// with error feedback, whose loss depends on a value's neighbours.
+// with error feedback, whose loss depends on a value's neighbors.
 void Round(const Codec& spec, std::span<float> values);
 
 }  // namespace poseidon

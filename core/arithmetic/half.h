@@ -9,7 +9,7 @@
 #include "core/arithmetic/device_function.h"
 
 // Inlined into loops that are compiled for several instruction sets, and without branches, so that
-// those loops are vectorised.
+// those loops are vectorized.
 #define POSEIDON_HALF [[gnu::always_inline]] POSEIDON_HOST_DEVICE static inline
 
 namespace poseidon {

@@ -47,7 +47,7 @@ struct Beside {
 
 template <typename Rule, typename Decay>
 void Apply(const UpdateScalars& scalars, const KeepingVectors& vectors) {
-  // Two loops: a compiler that can't tell whether the two are one vectorises neither.
+  // Two loops: a compiler that can't tell whether the two are one vectorizes neither.
   if (vectors.before.data() == vectors.gradient_sum.data()) {
     ApplyTo<Rule, Decay>(scalars, vectors, InPlace{vectors.before.data()});
   } else {

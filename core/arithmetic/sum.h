@@ -12,7 +12,7 @@ namespace poseidon {
 
 // accumulator[i] += addend[i]. `addend` holds accumulator.size() floats in host byte order at any
 // alignment: a frame as it was received. The two must not overlap. One float32 addition an element,
-// so the bits do not depend on how a vector is cut or on what the machine can vectorise.
+// so the bits do not depend on how a vector is cut or on what the machine can vectorize.
 void AddInto(std::span<float> accumulator, std::span<const std::byte> addend);
 
 // destination[i] = source[i], from a frame at any alignment. The two must not overlap.

@@ -29,8 +29,12 @@ DirectoryLock::DirectoryLock(const std::string& directory, const std::string& ow
     throw Error(ExitCode::kFailure, "can't write to " + path + ": " + std::strerror(errno));
   }
   if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
     const std::string holder = ReadOwner(descriptor_);
     close(descriptor_);
+    if (error != EWOULDBLOCK) {
+      throw Error(ExitCode::kFailure, "can't lock " + path + ": " + std::strerror(error));
+    }
     throw ConfigError(directory + " is in use by " + holder +
                       "; wait for its end, or choose another directory");
   }

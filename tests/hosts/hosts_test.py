@@ -274,6 +274,21 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         )
 
 
+    @cluster.slow
+    def test_where_it_goes_on_is_for_worker_0_to_say(self):
+        """Snapshots that lie here say nothing of a job whose worker 0 is elsewhere."""
+        for directory in ("here", "there"):
+            with open(self.path(f"{directory}/solver.prototxt"), "a", encoding="utf-8") as solver:
+                solver.write('snapshot_prefix: "net"\n')
+        self.assertEqual(self.start_on_hosts(self.CONFIG).wait(), cluster.SUCCESS)
+        self.hosts = self.write("hosts", "b 127.0.0.1\na 127.0.0.1\n")
+        for done in (0, 5):
+            run = self.start_on_hosts(self.CONFIG, "--snapshot=latest")
+            self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+            self.assertNotIn("nothing is left", run.output())
+            self.assertEqual(self.read_json("out/summary.json")["iterations"], 5 - done)
+
+
 class Ipv6Test(remote.Ipv6NamespacesTest, TrainingTest):
     @cluster.slow
     def test_trains_with_keys_and_without(self):

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/net/host_address.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 
 namespace poseidon {
 namespace {

@@ -58,6 +58,16 @@ void EventWriter::Write(ExitCode code, const std::string& reason) {
   }
 }
 
+void EventWriter::WriteTrace(const Trace& trace, const std::string& node) const {
+  if (directory_.empty()) return;
+  try {
+    MakeDirectories(directory_);
+    trace.Write(directory_ + "/" + node + ".trace.json");
+  } catch (const Error& error) {
+    LOG(WARNING) << "there is no trace of " << node << ": " << error.what();
+  }
+}
+
 std::vector<std::string> LayerNames(const ModelSpec& model) {
   std::vector<std::string> names;
   for (const LayerSpec& layer : model.layers()) names.push_back(layer.name());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/trace.h"
 #include "proto/model.pb.h"
 #include "transport/zmq/zmq_runtime.h"
 
@@ -35,6 +36,9 @@ class EventWriter {
   // Writes NAME.events.json, unless this has been done. A file that can't be written is logged:
   // why the job ends says more.
   void Write(ExitCode code, const std::string& reason);
+  // Writes NODE.trace.json ("worker-0"), and logs likewise: a training that is done ends well
+  // without its trace, too.
+  void WriteTrace(const Trace& trace, const std::string& node) const;
 
  private:
   const ZmqRuntime& runtime_;

@@ -2,13 +2,13 @@
 
 #include <utility>
 
+#include "transport/membership/member.h"
+
 namespace poseidon {
 namespace {
 
 constexpr TimerId kBeat = 1;
 constexpr TimerId kCheck = 2;
-
-NodeId Id(const wire::Node& node) { return {static_cast<Role>(node.role()), node.rank()}; }
 
 Address SchedulerHeartbeat() { return {{Role::kScheduler, 0}, kHeartbeatLane}; }
 
@@ -96,8 +96,8 @@ HeartbeatMonitor::HeartbeatMonitor(const HeartbeatTiming& timing, const wire::Vi
 
 void HeartbeatMonitor::OnStart(Outbox& outbox) {
   for (const wire::Node& node : view_.nodes()) {
-    outbox.routes.push_back({{Id(node), kHeartbeatLane}, node.endpoints(kHeartbeatLane)});
-    detector_.Expect(Id(node), outbox.now);
+    outbox.routes.push_back({{IdOf(node), kHeartbeatLane}, node.endpoints(kHeartbeatLane)});
+    detector_.Expect(IdOf(node), outbox.now);
   }
   outbox.SetTimer(kCheck, timing_.check_interval());
 }
@@ -119,7 +119,7 @@ void HeartbeatMonitor::OnTimer(TimerId timer, Outbox& outbox) {
 void HeartbeatMonitor::TellOverdue(Outbox& outbox) {
   const wire::Silent silent = detector_.Overdue(outbox.now);
   std::vector<NodeId> overdue;
-  for (const wire::Node& node : silent.nodes()) overdue.push_back(Id(node));
+  for (const wire::Node& node : silent.nodes()) overdue.push_back(IdOf(node));
   if (overdue == overdue_) return;
   overdue_ = std::move(overdue);
   outbox.Send(MakeEnvelope(MessageKind::kOverdue, Here(kApplicationLane), silent));

@@ -56,7 +56,7 @@ std::string Describe(const wire::Node& node);
 NodeId IdOf(const wire::Node& node);
 // The node of a view, or one with just role and rank if the view has none.
 wire::Node FindNode(const wire::View& view, const NodeId& id);
-// The reason as it may be shown: `core/utf8.h`.
+// The reason as it may be shown: `core/text/utf8.h`.
 wire::End MakeEnd(ExitCode code, const std::string& reason);
 
 class Member {

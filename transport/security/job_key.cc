@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 
 namespace poseidon {
@@ -107,19 +108,10 @@ JobKey JobKey::Parse(const std::string& text) {
 std::string JobKey::ToText() const { return kFileBegin + secret_key + "\n"; }
 
 void JobKey::Write(const std::string& path) const {
-  const OpenFile file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (file.get() < 0 && errno == EEXIST) {
-    throw Error(ExitCode::kFailure, path +
-                                        " is there already, and a job may still use its key; "
-                                        "remove it, or choose another directory");
-  }
-  const std::string text = ToText();
-  // The mode of a new file is cut by the umask; 0600 is what it is to be.
-  if (file.get() < 0 || fchmod(file.get(), 0600) != 0 ||
-      write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      fsync(file.get()) != 0) {
-    throw Error(ExitCode::kFailure, "can't write " + path + ": " + std::strerror(errno));
-  }
+  if (WriteNewPrivateFile(path, ToText())) return;
+  throw Error(ExitCode::kFailure, path +
+                                      " is there already, and a job may still use its key; "
+                                      "remove it, or choose another directory");
 }
 
 }  // namespace poseidon

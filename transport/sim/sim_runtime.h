@@ -31,7 +31,7 @@
 // at any time, whatever their priorities, as TCP's connections do.
 //
 // Groups. Machines may be the leaves of a tree of groups (GPUs in a host, hosts in a rack, racks in
-// a data centre), each with an uplink to what is around it: full-duplex, one queue each way, first
+// a data center), each with an uplink to what is around it: full-duplex, one queue each way, first
 // come first served, that all machines in the group share. Around the outermost groups, and around
 // machines without a group, there is one switch that is never the bottleneck. Between machines of
 // one group nothing is crossed; else, between A's egress and B's ingress, the uplinks of A's groups

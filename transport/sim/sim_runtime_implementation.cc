@@ -136,7 +136,7 @@ Time SimRuntime::Implementation::Run(Time deadline) {
   return now();
 }
 
-// Events of timers that were moved or cancelled are no events: time must not go on for them.
+// Events of timers that were moved or canceled are no events: time must not go on for them.
 void SimRuntime::Implementation::SkipTimersNotDue() {
   while (!events_.empty() && events_.next().kind == SimEventKind::kTimer &&
          !timers_.Due(events_.next())) {

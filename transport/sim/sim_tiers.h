@@ -1,5 +1,5 @@
 // SimTiers: the uplinks between a simulated machine's link and another's, where machines form a
-// tree of groups (racks, data centres). The model is described in transport/sim/sim_runtime.h.
+// tree of groups (racks, data centers). The model is described in transport/sim/sim_runtime.h.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SimTimers: the timers of all lanes of a simulation.
 //
-// A timer that is moved later or cancelled keeps the event that it has in the queue; the queue's
+// A timer that is moved later or canceled keeps the event that it has in the queue; the queue's
 // reader finds out when that event comes up. So a deadline that every message pushes back (a
 // heartbeat's, a wait's) costs one event, not one a message.
 #pragma once
@@ -42,7 +42,7 @@ class SimTimers {
   Expired Take(const SimEvent& event);
 
  private:
-  // Beyond all times: a cancelled timer's, as long as its event is in the queue.
+  // Beyond all times: a canceled timer's, as long as its event is in the queue.
   static constexpr Time kNever = Time::max();
 
   struct Timer {

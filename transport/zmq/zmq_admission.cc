@@ -14,10 +14,6 @@ namespace {
 
 constexpr const char* kVersion = "1.0";
 
-// Hosts that the log names; from then on they are only counted, as anybody may connect from
-// millions of addresses of IPv6.
-constexpr size_t kMostLogged = 1000;
-
 // A question is version, request id, domain, address, routing id, mechanism and what the mechanism
 // has to say: with CURVE the public key.
 struct Question {
@@ -76,7 +72,7 @@ std::string ZmqAdmission::FindFault(const std::string& address,
 
 void ZmqAdmission::Refuse(const std::string& address, const std::string& fault) {
   ++counters_.refused_connections;
-  if (refused_.size() >= kMostLogged || !refused_.insert(address).second) return;
+  if (!refused_.IsNew(address)) return;
   LOG(WARNING) << "refused a connection from " << address << ": " << fault
                << "; further ones from there are only counted";
 }

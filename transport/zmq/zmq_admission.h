@@ -4,11 +4,11 @@
 
 #include <string>
 #include <thread>
-#include <unordered_set>
 #include <zmq.hpp>
 
 #include "core/net/ip_networks.h"
 #include "transport/counters.h"
+#include "transport/logged_peers.h"
 #include "transport/zmq/zmq_options.h"
 
 namespace poseidon {
@@ -38,8 +38,8 @@ class ZmqAdmission {
   zmq::context_t& context_;
   TransportCounters& counters_;
   const IpNetworks allowed_;
-  std::string public_key_;                   // 32 bytes; empty: none is asked for
-  std::unordered_set<std::string> refused_;  // addresses that the log names
+  std::string public_key_;            // 32 bytes; empty: none is asked for
+  LoggedPeers<std::string> refused_;  // addresses
   zmq::socket_t questions_;
   std::thread thread_;
 };

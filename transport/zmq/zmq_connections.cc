@@ -17,7 +17,7 @@ ZmqConnections::ZmqConnections(zmq::context_t& context, zmq::socket_t& receiver,
 void ZmqConnections::Spoke(zmq::message_t& frame) { spoke_.insert(frame.get(ZMQ_SRCFD)); }
 
 bool ZmqConnections::Complained(zmq::message_t& frame) {
-  return complained_.insert(PeerHost(frame)).second;
+  return complained_.IsNew(PeerHost(frame));
 }
 
 void ZmqConnections::Collect() {

@@ -7,6 +7,7 @@
 #include <zmq.hpp>
 
 #include "transport/counters.h"
+#include "transport/logged_peers.h"
 #include "transport/zmq/zmq_monitor.h"
 
 namespace poseidon {
@@ -44,7 +45,7 @@ class ZmqConnections {
   // Of each kind the first is logged: a health check must not hide who has another key.
   bool told_of_turned_away_ = false;
   bool told_of_silent_ = false;
-  std::unordered_set<std::string> complained_;  // hosts
+  LoggedPeers<std::string> complained_;  // hosts
 };
 
 // The host that sent a frame, "10.0.0.3".

@@ -24,16 +24,16 @@ COLUMNS = (
     "accuracy,goodput,published,difference,fitted,source,key"
 ).split(",")
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-# Prints how many pixels of a picture have each of the colours, in an interpreter with Matplotlib.
-COUNT_COLOURS = """
+# Prints how many pixels of a picture have each of the colors, in an interpreter with Matplotlib.
+COUNT_COLORS = """
 import sys
 from matplotlib import image
 pixels = (255 * image.imread(sys.argv[1])[..., :3]).round().astype(int)
-for colour in sys.argv[2:]:
-    wanted = [int(colour[i:i + 2], 16) for i in (1, 3, 5)]
+for color in sys.argv[2:]:
+    wanted = [int(color[i:i + 2], 16) for i in (1, 3, 5)]
     print((pixels == wanted).all(axis=-1).sum())
 """
-COLOURS = {"ps": "#E69F00", "wfbp": "#009E73", "poseidon": "#0072B2", "time": "#D55E00"}
+COLORS = {"ps": "#E69F00", "wfbp": "#009E73", "poseidon": "#0072B2", "time": "#D55E00"}
 
 
 def interpreter():
@@ -166,17 +166,17 @@ class Figures(ReportTest):
             self.assertGreater(height, 400)
         return page
 
-    def pixels(self, name, *colours):
-        """How many a picture has of each colour."""
+    def pixels(self, name, *colors):
+        """How many a picture has of each color."""
         done = subprocess.run(
-            [self.python, "-c", COUNT_COLOURS, self.path(name), *colours],
+            [self.python, "-c", COUNT_COLORS, self.path(name), *colors],
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
         return [int(line) for line in done.stdout.split()]
 
-    def test_a_system_has_one_colour_in_all_figures(self):
+    def test_a_system_has_one_color_in_all_figures(self):
         rows = [
             point(system, workers, 0.4 + delay * workers)
             for system, delay in [("ps", 0.1), ("wfbp", 0.02), ("mine", 0.004), ("time", 0)]
@@ -190,7 +190,7 @@ class Figures(ReportTest):
                 {"name": "busy", "kind": "STACKED", "system": ["time"]},
             ],
         )
-        known = [COLOURS[name] for name in ("ps", "wfbp", "poseidon", "time")]
+        known = [COLORS[name] for name in ("ps", "wfbp", "poseidon", "time")]
         for name, expected in [
             ("all.png", [True, True, False, True]),
             ("two.png", [False, True, False, False]),
@@ -203,20 +203,20 @@ class Figures(ReportTest):
         rows = [point("wfbp", workers, 0.4 + 0.02 * workers) for workers in (1, 2, 4, 8)]
         figure = [{"name": "curve"}]
         self.draw(rows, figure)
-        (alone,) = self.pixels("curve.png", COLOURS["wfbp"])
+        (alone,) = self.pixels("curve.png", COLORS["wfbp"])
         spare = [point("wfbp", 8, 0.41, servers=8 + more) for more in (4, 8)]
         self.draw(rows + spare, figure)
-        self.assertGreater(self.pixels("curve.png", COLOURS["wfbp"])[0], 0.9 * alone)
+        self.assertGreater(self.pixels("curve.png", COLORS["wfbp"])[0], 0.9 * alone)
         # Only those with so many workers, of which the caption then speaks.
         page = self.draw(rows + spare, [{"name": "curve", "x": "servers", "workers": [8]}])
         self.assertIn("8 workers", page.text)
 
     def test_published_values_are_drawn(self):
-        """Hollow marks far from the line, so the picture has more of the colour, and says so."""
+        """Hollow marks far from the line, so the picture has more of the color, and says so."""
         rows = [point("wfbp", workers, 0.45) for workers in (1, 2, 4, 8)]
         figure = [{"name": "curve", "ideal": True}]
         self.assertNotIn("Hollow", self.draw(rows, figure).text)
-        (without,) = self.pixels("curve.png", COLOURS["wfbp"])
+        (without,) = self.pixels("curve.png", COLORS["wfbp"])
         rows[2].update(published=1.5, fitted="true")
         rows[3].update(published=2, fitted="false")
         page = self.draw(rows, figure)
@@ -224,7 +224,7 @@ class Figures(ReportTest):
             "Hollow marks are published values; a parameter was fitted to the half-filled ones.",
             page.text,
         )
-        self.assertGreater(self.pixels("curve.png", COLOURS["wfbp"])[0], without + 50)
+        self.assertGreater(self.pixels("curve.png", COLORS["wfbp"])[0], without + 50)
 
     def test_every_kind_with_panels_and_logarithms(self):
         rows = [
@@ -262,9 +262,9 @@ class Figures(ReportTest):
                 {"name": "by_condition", "kind": 0, "x": "condition", "y": "iteration_seconds"},
                 {"name": "bars", "kind": "BARS", "x": "model", "y": "bytes_out", "log_y": True},
                 {"name": "stacked", "kind": "STACKED", "x": "system", "panel": "workers"},
-                {"name": "schemes", "colour": "schemes", "panel": "workers", **field},
-                {"name": "systems", "colour": "system", **field},
-                {"name": "number", "colour": "iteration_seconds", **field},
+                {"name": "schemes", "color": "schemes", "panel": "workers", **field},
+                {"name": "systems", "color": "system", **field},
+                {"name": "number", "color": "iteration_seconds", **field},
                 {"name": "names", **field, "kind": "MAP", "x": "condition", "y": "model"},
             ],
         )
@@ -277,7 +277,7 @@ class Figures(ReportTest):
         losses[rows[1]["key"]][7] = None
         page = self.draw(rows, [{"name": "loss", "kind": "LOSSES", "log_y": True}], losses)
         self.assertIn("means over 10", page.text)
-        drawn = self.pixels("loss.png", *COLOURS.values())
+        drawn = self.pixels("loss.png", *COLORS.values())
         self.assertEqual([count > 100 for count in drawn], [False, True, False, True])
 
     def test_what_is_missing_breaks_nothing(self):

@@ -8,6 +8,7 @@ import collections
 import glob
 import json
 import math
+import os
 import re
 import shutil
 import statistics
@@ -82,6 +83,18 @@ class TimelineTest(cluster.ClusterTest):
             for worker in range(WORKERS)
             for iteration in range(1, ITERATIONS)
         ]
+
+    def test_a_trace_that_can_not_be_written_fails_nothing(self):
+        names = ("worker-1", "server-0")
+        config = cluster.replay_config(
+            workers=WORKERS, servers=2, iterations=ITERATIONS, training="trace: true"
+        )
+        for name in names:
+            os.makedirs(self.path(f"out/{name}.trace.json"))
+        self.assertEqual(self.run_job(config)["exit_code"], cluster.SUCCESS)
+        for name in names:
+            with open(self.path(f"out/logs/{name}.log"), encoding="utf-8") as log:
+                self.assertRegex(log.read(), f"there is no trace of {name}: can't rename .*")
 
     def assert_most(self, holds):
         self.assertGreaterEqual(statistics.mean(holds), 0.8, holds)

@@ -38,6 +38,19 @@ TEST(DroppedFramesTest, CountsAllAndLogsTheFirstInvalidOneOfAPeer) {
                                        AllOf(HasSubstr("of another job"), HasSubstr("worker 3"))));
 }
 
+// Who sends makes the names up.
+TEST(DroppedFramesTest, NamesNoMorePeersThanAJobHas) {
+  std::atomic<int64_t> count{0};
+  DroppedFrames dropped(count);
+  const LogLines log;
+  constexpr int kPeers = 10'000;
+  for (int worker = 0; worker < kPeers; ++worker) {
+    dropped.AddInvalid(FrameOf(worker), "of a wrong kind");
+  }
+  EXPECT_EQ(count, kPeers);
+  EXPECT_EQ(log.lines().size(), kMostLogged);
+}
+
 // Lanes of one node count together; each keeps a log of its own.
 TEST(DroppedFramesTest, SharesACount) {
   std::atomic<int64_t> count{0};

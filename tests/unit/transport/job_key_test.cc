@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "core/error.h"
+#include "tests/unit/temporary_directory.h"
 
 namespace poseidon {
 namespace {
@@ -73,6 +76,24 @@ TEST_F(JobKeyFile, IsNeverReplaced) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("is there already"));
   }
+}
+
+// So the same command works once there is room.
+TEST_F(JobKeyFile, IsNotThereIfTheDiskIsFull) {
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  for (const rlim_t room : {0, 1, 30, 60}) {
+    const rlimit limit = {room, usual.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const std::string complaint = MessageOf<Error>([&] { JobKey::Make().Write(path()); });
+    setrlimit(RLIMIT_FSIZE, &usual);
+    EXPECT_THAT(complaint, HasSubstr("File too large")) << room;
+    EXPECT_TRUE(fs::is_empty(fs::path(path()).parent_path())) << room;
+  }
+  signal(SIGXFSZ, handler);
+  JobKey::Make().Write(path());
+  EXPECT_EQ(Complaint(), "");
 }
 
 TEST_F(JobKeyFile, MustNotBeOpenToOthers) {

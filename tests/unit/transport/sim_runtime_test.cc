@@ -55,7 +55,7 @@ TEST(SimRuntimeTest, RandomTimersExpireWhenAMapSays) {
       last = outbox.now;
       if (++expiries < 2000) change(outbox);
     };
-    EXPECT_EQ(cluster.runtime.Run(kForever), last) << "cancelled timers must not take time";
+    EXPECT_EQ(cluster.runtime.Run(kForever), last) << "canceled timers must not take time";
     EXPECT_THAT(expected, IsEmpty());
   }
 }

@@ -1,4 +1,4 @@
-#include "core/split.h"
+#include "core/text/split.h"
 
 #include <sstream>
 
