@@ -8,7 +8,7 @@
 
 #include "cli/help.h"
 #include "cli/verbs.h"
-#include "core/nearest.h"
+#include "core/text/nearest.h"
 
 namespace poseidon {
 namespace {

@@ -483,7 +483,7 @@ ExitCode Run() {
 
 int main(int argc, char** argv) {
   poseidon::ReadOwnFlags(
-      "The scheduler of a job: gathers its nodes, plans how each layer is synchronised, watches "
+      "The scheduler of a job: gathers its nodes, plans how each layer is synchronized, watches "
       "that all live, and reports.\n\n  poseidon_scheduler --config=job.prototxt [--out=DIR]",
       __FILE__, &argc, &argv);
   return poseidon::RunProgram("poseidon_scheduler", argv[0], poseidon::Run);

@@ -203,7 +203,7 @@ const Verb kKeep{
 
 const Verb kPlan{
     .name = "plan",
-    .summary = "show how a net's layers would be synchronised on a cluster",
+    .summary = "show how a net's layers would be synchronized on a cluster",
     .usage =
         "plan --net=FILE|--solver=FILE|--profile=FILE \\\n      --workers=P --servers=S [flags]",
     .text =

@@ -36,7 +36,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   list(APPEND POSEIDON_WARNINGS -Wno-restrict)
 endif()
 
-# -O3 also in RelWithDebInfo: the reductions and update rules rely on auto-vectorisation.
+# -O3 also in RelWithDebInfo: the reductions and update rules rely on auto-vectorization.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O3 -g1")
 
 if(POSEIDON_SANITIZER)

@@ -20,8 +20,8 @@ Group LineThrough(int rank, int stride, int size) {
   return group;
 }
 
-// Powers of two are not rotated: all send the same, and neighbours in rank, who exchange most, may
-// be neighbours in the network.
+// Powers of two are not rotated: all send the same, and neighbors in rank, who exchange most, may
+// be neighbors in the network.
 Group ForHalving(int rank, int workers, int chunk) {
   const bool rotated = !std::has_single_bit(static_cast<unsigned>(workers));
   return AllWorkers(rank, workers, rotated ? chunk % workers : 0);

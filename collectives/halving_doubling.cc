@@ -24,7 +24,7 @@ Block Below(const Block& block, int workers) {
   return {first, HalvingDoublingSteps(workers - first)};
 }
 
-// Which of a block's pieces its worker `place` owns: the first step, between neighbours, decides
+// Which of a block's pieces its worker `place` owns: the first step, between neighbors, decides
 // about halves of the range, so it is the piece's highest bit. The same function finds the owner.
 int OwnedPiece(const Block& block, int place) {
   int piece = 0;

@@ -15,7 +15,7 @@
 //
 // Errors: a call that is refused throws Error. What fails later, in a stream, makes the whole
 // device fail: from then on nothing in its streams is done and no function is called back, and
-// Check() throws. That is CUDA's behaviour, and HostDevice's, too.
+// Check() throws. That is CUDA's behavior, and HostDevice's, too.
 #pragma once
 
 #include <cstddef>

@@ -45,44 +45,44 @@ Cause CauseOfDeath(const std::string& how) {
   return Cause::kFailed;
 }
 
-Judgement JudgeStall(const JobFiles& job, const NodeId& node) {
+Judgment JudgeStall(const JobFiles& job, const NodeId& node) {
   const std::string name = node.ToString();
-  Judgement judgement{Cause::kSlowWorker,
-                      {"The heartbeat of " + name +
-                       " still arrived, so its machine, its network and its process were there."}};
+  Judgment judgment{Cause::kSlowWorker,
+                    {"The heartbeat of " + name +
+                     " still arrived, so its machine, its network and its process were there."}};
   const std::optional<size_t> file = FindFile(job, node);
   if (!file) {
-    judgement.evidence.push_back("It was ended before it could write what it was doing.");
-    return judgement;
+    judgment.evidence.push_back("It was ended before it could write what it was doing.");
+    return judgment;
   }
   const auto activity = FindLastActivity(job.events[*file]);
   if (!activity) {
-    judgement.evidence.push_back(WaitOf(job, *file));
-    return judgement;
+    judgment.evidence.push_back(WaitOf(job, *file));
+    return judgment;
   }
   const bool writes = activity->event.kind == static_cast<int>(Activity::kSnapshot);
-  if (writes) judgement.cause = Cause::kSlowDisk;
-  judgement.evidence.push_back("It had been " + ActivityName(activity->event.kind) +
-                               " in iteration " + std::to_string(activity->event.iteration) +
-                               " for " + DurationText(activity->lasted) +
-                               (writes ? ": its disk did not take it." : "."));
-  return judgement;
+  if (writes) judgment.cause = Cause::kSlowDisk;
+  judgment.evidence.push_back("It had been " + ActivityName(activity->event.kind) +
+                              " in iteration " + std::to_string(activity->event.iteration) +
+                              " for " + DurationText(activity->lasted) +
+                              (writes ? ": its disk did not take it." : "."));
+  return judgment;
 }
 
 // Whether the machine of a node that was killed had no memory left, as others there have seen.
-void LookForMemory(const JobFiles& job, const Suspect& suspect, Judgement& judgement) {
+void LookForMemory(const JobFiles& job, const Suspect& suspect, Judgment& judgment) {
   for (const EventFile& file : job.events) {
     const bool there = file.node == suspect.node || file.host == suspect.host;
     if (!there) continue;
     if (file.out_of_memory_kills > 0) {
-      judgement.cause = Cause::kOutOfMemory;
-      judgement.evidence.push_back("While the job ran the kernel of its machine has killed " +
-                                   std::to_string(file.out_of_memory_kills) +
-                                   " process(es) for lack of memory.");
+      judgment.cause = Cause::kOutOfMemory;
+      judgment.evidence.push_back("While the job ran the kernel of its machine has killed " +
+                                  std::to_string(file.out_of_memory_kills) +
+                                  " process(es) for lack of memory.");
       return;
     }
     if (file.available_memory < kLittleMemory) {
-      judgement.evidence.push_back(
+      judgment.evidence.push_back(
           "Its machine had " +
           std::to_string(std::lround(static_cast<double>(file.available_memory) / kMebibyte)) +
           " MiB of memory left.");
@@ -91,19 +91,19 @@ void LookForMemory(const JobFiles& job, const Suspect& suspect, Judgement& judge
   }
 }
 
-Judgement Judge(const JobFiles& job, const Suspect& suspect) {
+Judgment Judge(const JobFiles& job, const Suspect& suspect) {
   switch (suspect.kind) {
     case Suspect::Kind::kFailed:
       return {CauseOfMessage(suspect.detail), {"Its own last words: \"" + suspect.detail + "\"."}};
     case Suspect::Kind::kSeenToDie: {
-      Judgement judgement{CauseOfDeath(suspect.detail), {"Its process " + suspect.detail + "."}};
-      if (judgement.cause == Cause::kKilled) LookForMemory(job, suspect, judgement);
-      return judgement;
+      Judgment judgment{CauseOfDeath(suspect.detail), {"Its process " + suspect.detail + "."}};
+      if (judgment.cause == Cause::kKilled) LookForMemory(job, suspect, judgment);
+      return judgment;
     }
     case Suspect::Kind::kSilent: {
-      Judgement judgement = JudgeSilence(job, suspect.node);
-      if (judgement.cause == Cause::kKilled) LookForMemory(job, suspect, judgement);
-      return judgement;
+      Judgment judgment = JudgeSilence(job, suspect.node);
+      if (judgment.cause == Cause::kKilled) LookForMemory(job, suspect, judgment);
+      return judgment;
     }
     case Suspect::Kind::kStalled:
       return JudgeStall(job, suspect.node);
@@ -178,10 +178,10 @@ Explanation Explain(const JobFiles& job) {
   }
   const std::optional<Suspect> suspect = FindSuspect(job);
   if (suspect) {
-    Judgement judgement = Judge(job, *suspect);
-    why.cause = judgement.cause;
+    Judgment judgment = Judge(job, *suspect);
+    why.cause = judgment.cause;
     why.first = suspect->node;
-    why.evidence = std::move(judgement.evidence);
+    why.evidence = std::move(judgment.evidence);
     why.last_message = LastMessageFrom(job, suspect->node);
     if (why.cause == Cause::kCrashed || why.cause == Cause::kUnknown) {
       QuoteLog(job, suspect->node, why);

@@ -1,14 +1,13 @@
 #include "diagnosis/job_files.h"
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/log_lines.h"
 #include "core/files/regular_file.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "diagnosis/frame_pairs.h"
 
 namespace poseidon {
@@ -31,20 +30,6 @@ std::vector<std::string> FilesOf(const fs::path& directory, std::string_view end
   }
   std::ranges::sort(files);
   return files;
-}
-
-std::string LastLinesOf(const std::string& path) {
-  CheckRegularFile(path, ExitCode::kDataError);
-  std::ifstream stream(path);
-  std::deque<std::string> lines;
-  for (std::string line; std::getline(stream, line);) {
-    if (line.empty()) continue;
-    lines.push_back(line);
-    if (lines.size() > kLastLines) lines.pop_front();
-  }
-  std::string last;
-  for (const std::string& line : lines) last += line + "\n";
-  return Printable(last);
 }
 
 std::optional<JobFiles::Summary> ReadSummary(const std::string& path) {
@@ -93,7 +78,10 @@ JobFiles ReadJobFiles(const std::string& directory) {
   job.traces = FilesOf(directory, kTrace);
   Try(job, [&] { job.summary = ReadSummary(directory + "/summary.json"); });
   for (const std::string& path : FilesOf(directory + "/logs", kLog)) {
-    Try(job, [&] { job.logs[NameOf(path, kLog)] = LastLinesOf(path); });
+    Try(job, [&] {
+      CheckRegularFile(path, ExitCode::kDataError);
+      job.logs[NameOf(path, kLog)] = Printable(LastLines(path, kLastLines));
+    });
   }
   const bool is_job = !job.events.empty() || !job.traces.empty() || job.summary.has_value() ||
                       !job.logs.empty() || !job.unreadable.empty();

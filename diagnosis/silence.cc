@@ -66,49 +66,49 @@ Duration SilenceOf(const JobFiles& job, const NodeId& node) {
 
 }  // namespace
 
-Judgement JudgeSilence(const JobFiles& job, const NodeId& silent) {
+Judgment JudgeSilence(const JobFiles& job, const NodeId& silent) {
   const std::string name = silent.ToString();
   const Connections all = ConnectionsTo(job, silent);
   const std::optional<size_t> file = FindFile(job, silent);
-  Judgement judgement;
-  auto& evidence = judgement.evidence;
+  Judgment judgment;
+  auto& evidence = judgment.evidence;
   if (file) {
     const EventFile& own = job.events[*file];
     const Duration pause = LongestPause(own);
     const bool stood_still = ToSeconds(pause) >= kShareOfPause * ToSeconds(SilenceOf(job, silent));
     if (stood_still && all.unanswered == 0) {
-      judgement.cause = Cause::kStopped;
+      judgment.cause = Cause::kStopped;
       evidence.push_back(name + " itself saw nothing at all for " + DurationText(pause) +
                          ", neither frames nor its own timers, and then went on: its process or "
                          "its machine was stopped.");
-      return judgement;
+      return judgment;
     }
-    judgement.cause = Cause::kNetworkCut;
+    judgment.cause = Cause::kNetworkCut;
     evidence.push_back(name + " lived on, and ended with \"" + own.reason + "\".");
   }
   if (all.unanswered > 0) {
-    judgement.cause = Cause::kNetworkCut;
+    judgment.cause = Cause::kNetworkCut;
     evidence.push_back(Counted(all.unanswered) + " of others to " + name + ", as of " +
                        all.example +
                        ", had sent the same bytes again, and its machine confirmed none of them.");
-    return judgement;
+    return judgment;
   }
-  if (file) return judgement;
+  if (file) return judgment;
   if (all.gone > 0 && all.established == 0) {
-    judgement.cause = Cause::kKilled;
+    judgment.cause = Cause::kKilled;
     evidence.push_back("Its machine has closed the " + Counted(all.gone) +
                        " that others had to it, as it does when a process ends.");
     evidence.push_back(
         "It has not written its last events, which a process does that ends by "
         "itself or is told to.");
   } else if (all.established > 0) {
-    judgement.cause = Cause::kStopped;
+    judgment.cause = Cause::kStopped;
     evidence.push_back("Its machine still answered on " + Counted(all.established) +
                        ", so the network was whole and the process was there, but it did nothing "
                        "for " +
                        DurationText(SilenceOf(job, silent)) + ", not even send its heartbeat.");
   }
-  return judgement;
+  return judgment;
 }
 
 }  // namespace poseidon

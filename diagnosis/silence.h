@@ -9,7 +9,7 @@
 
 namespace poseidon {
 
-struct Judgement {
+struct Judgment {
   Cause cause = Cause::kUnknown;
   std::vector<std::string> evidence;  // sentences
 };
@@ -18,6 +18,6 @@ struct Judgement {
 // kept itself, if it lived to write that down: a dead process's connections are closed by its
 // machine; the machine of a stopped one confirms what nobody reads; behind a network that is cut
 // nothing is confirmed, while both sides live.
-Judgement JudgeSilence(const JobFiles& job, const NodeId& silent);
+Judgment JudgeSilence(const JobFiles& job, const NodeId& silent);
 
 }  // namespace poseidon

@@ -12,6 +12,10 @@ namespace {
 // "worker 1 (node1, process 4711)", of which the part in parentheses may be missing.
 constexpr const char* kNode = R"((worker|server) (\d{1,6})\b(?: \(([^,()]+), process \d+\))?)";
 
+// Who failed is said first; what it had to say may be of any length, and std::regex needs 100 bytes
+// of the stack for each byte that it looks at.
+constexpr size_t kMostSearched = 4096;
+
 Suspect SuspectOf(const std::smatch& match, Suspect::Kind kind, const std::string& detail) {
   const Role role = match[1] == "worker" ? Role::kWorker : Role::kServer;
   return {{role, std::stoi(match[2])}, kind, detail, match[3]};
@@ -55,28 +59,30 @@ std::optional<Suspect> FirstThatFailed(const JobFiles& job) {
 std::optional<Suspect> FindSuspect(const std::string& reason) {
   static const std::regex stalled(std::string("from ") + kNode +
                                   "(?:, .*)?, whose heartbeat still arrives");
-  static const std::regex failed(std::string(kNode) + R"( failed: ([\s\S]*))");
-  static const std::regex died(std::string("lost ") + kNode + R"(: (?:it|its process) ([\s\S]*))");
+  static const std::regex failed(std::string(kNode) + " failed: ");
+  static const std::regex died(std::string("lost ") + kNode + ": (?:it|its process) ");
   static const std::regex lost(std::string("lost ") + kNode);
   // What `poseidon run` quotes of the log of a node that had not joined.
-  static const std::regex log(R"(^(worker|server)-(\d{1,6})\b()\: ([\s\S]*))");
+  static const std::regex log(R"(^(worker|server)-(\d{1,6})\b()\: )");
+  const std::string begin = reason.substr(0, kMostSearched);
   std::smatch match;
-  if (std::regex_search(reason, match, stalled)) {
+  const auto rest = [&] { return reason.substr(match.position() + match.length()); };
+  if (std::regex_search(begin, match, stalled)) {
     return SuspectOf(match, Suspect::Kind::kStalled, "");
   }
-  if (std::regex_search(reason, match, failed)) {
-    return SuspectOf(match, Suspect::Kind::kFailed, match[4]);
+  if (std::regex_search(begin, match, failed)) {
+    return SuspectOf(match, Suspect::Kind::kFailed, rest());
   }
-  if (std::regex_search(reason, match, died)) {
-    return SuspectOf(match, Suspect::Kind::kSeenToDie, match[4]);
+  if (std::regex_search(begin, match, died)) {
+    return SuspectOf(match, Suspect::Kind::kSeenToDie, rest());
   }
-  if (std::regex_search(reason, match, log)) {
-    return SuspectOf(match, Suspect::Kind::kFailed, match[4]);
+  if (std::regex_search(begin, match, log)) {
+    return SuspectOf(match, Suspect::Kind::kFailed, rest());
   }
-  if (std::regex_search(reason, match, lost)) {
+  if (std::regex_search(begin, match, lost)) {
     return SuspectOf(match, Suspect::Kind::kSilent, "");
   }
-  if (reason.find("lost the scheduler") != std::string::npos) {
+  if (begin.find("lost the scheduler") != std::string::npos) {
     return Suspect{{Role::kScheduler, 0}, Suspect::Kind::kSilent, "", ""};
   }
   return std::nullopt;

@@ -281,8 +281,8 @@ class FigureChecker {
       if (!names.insert(figure.name()).second) {
         fields_.Fail(field + ".name", "there are two figures \"" + figure.name() + "\"");
       }
-      if (figure.kind() == Figure::MAP && figure.colour().empty()) {
-        fields_.Fail(field, "a MAP needs `colour`, the column that it shows");
+      if (figure.kind() == Figure::MAP && figure.color().empty()) {
+        fields_.Fail(field, "a MAP needs `color`, the column that it shows");
       }
       CheckColumns(field, figure);
       fields_.CheckAllKnown(field + ".net", "net", figure.net(), NetNames(experiment_));
@@ -301,8 +301,7 @@ class FigureChecker {
     fields_.CheckKnown(field + ".y", "column", figure.y(), columns);
     fields_.CheckKnown(field + ".series", "column", figure.series(), columns);
     if (figure.has_panel()) fields_.CheckKnown(field + ".panel", "column", figure.panel(), columns);
-    if (figure.has_colour())
-      fields_.CheckKnown(field + ".colour", "column", figure.colour(), columns);
+    if (figure.has_color()) fields_.CheckKnown(field + ".color", "column", figure.color(), columns);
   }
 
   FieldChecks fields_;

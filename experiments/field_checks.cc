@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "core/nearest.h"
+#include "core/text/nearest.h"
 
 namespace poseidon {
 

@@ -102,29 +102,29 @@ PlanCandidate PlanCandidates::Merged(const PlanCandidate& candidate, int64_t byt
   return merged;
 }
 
-std::vector<PlanCandidate> PlanCandidates::Neighbours(const PlanCandidate& candidate) const {
-  std::vector<PlanCandidate> neighbours;
+std::vector<PlanCandidate> PlanCandidates::Neighbors(const PlanCandidate& candidate) const {
+  std::vector<PlanCandidate> neighbors;
   for (const int64_t factor : {2, 4}) {
-    neighbours.push_back(candidate);
-    for (BucketChoice& bucket : neighbours.back().buckets) bucket.chunk_floats *= factor;
-    neighbours.push_back(candidate);
-    for (BucketChoice& bucket : neighbours.back().buckets) {
+    neighbors.push_back(candidate);
+    for (BucketChoice& bucket : neighbors.back().buckets) bucket.chunk_floats *= factor;
+    neighbors.push_back(candidate);
+    for (BucketChoice& bucket : neighbors.back().buckets) {
       bucket.chunk_floats =
           std::max<int64_t>(bucket.chunk_floats / factor, kChunkBytes[0] / kFloatBytes);
     }
   }
-  for (const int64_t bytes : kMergeBytes) neighbours.push_back(Merged(Split(candidate), bytes));
-  AddSchemesOfSmall(candidate, neighbours);
-  AddSchemesOfLargest(candidate, neighbours);
-  return neighbours;
+  for (const int64_t bytes : kMergeBytes) neighbors.push_back(Merged(Split(candidate), bytes));
+  AddSchemesOfSmall(candidate, neighbors);
+  AddSchemesOfLargest(candidate, neighbors);
+  return neighbors;
 }
 
 void PlanCandidates::AddSchemesOfSmall(const PlanCandidate& candidate,
-                                       std::vector<PlanCandidate>& neighbours) const {
+                                       std::vector<PlanCandidate>& neighbors) const {
   for (const int64_t most : {int64_t{65536}, int64_t{1048576}}) {
     for (const Scheme scheme : {PS, RING, HALVING_DOUBLING, TORUS}) {
-      neighbours.push_back(candidate);
-      for (BucketChoice& bucket : neighbours.back().buckets) {
+      neighbors.push_back(candidate);
+      for (BucketChoice& bucket : neighbors.back().buckets) {
         if (Bytes(bucket) <= most) SetScheme(scheme, bucket);
       }
     }
@@ -132,20 +132,20 @@ void PlanCandidates::AddSchemesOfSmall(const PlanCandidate& candidate,
 }
 
 void PlanCandidates::AddSchemesOfLargest(const PlanCandidate& candidate,
-                                         std::vector<PlanCandidate>& neighbours) const {
+                                         std::vector<PlanCandidate>& neighbors) const {
   constexpr size_t kLargest = 4;
   for (const size_t b : LargestFirst(candidate, kLargest)) {
     const BucketChoice& bucket = candidate.buckets[b];
     const bool factors = bucket.layer_count == 1 && facts_[bucket.first_layer].factorable;
     for (const Scheme scheme : {PS, RING, HALVING_DOUBLING, TORUS, SFB, ADAM}) {
       if (UsesFactors(scheme) && !factors) continue;
-      neighbours.push_back(candidate);
-      SetScheme(scheme, neighbours.back().buckets[b]);
+      neighbors.push_back(candidate);
+      SetScheme(scheme, neighbors.back().buckets[b]);
     }
     if (!factors) continue;
-    neighbours.push_back(candidate);
-    SetScheme(SFB, neighbours.back().buckets[b]);
-    neighbours.back().buckets[b].factor_ring = true;
+    neighbors.push_back(candidate);
+    SetScheme(SFB, neighbors.back().buckets[b]);
+    neighbors.back().buckets[b].factor_ring = true;
   }
 }
 

@@ -1,5 +1,5 @@
 // PlanCandidates: the plans that policy TIME looks at, as choices of buckets: families of plans
-// with one scheme for all layers of a kind, and the neighbours of a plan, which differ from it by
+// with one scheme for all layers of a kind, and the neighbors of a plan, which differ from it by
 // one change. What a plan costs is not known here.
 //
 // Immutable, so thread-safe.
@@ -28,7 +28,7 @@ struct PlanCandidate {
   bool fifo = false;
 };
 
-// How layers with factors are synchronised; others are under `dense`.
+// How layers with factors are synchronized; others are under `dense`.
 enum class FactorUse { kNone, kBroadcast, kRing, kPaper };
 
 struct PlanFamily {
@@ -46,7 +46,7 @@ class PlanCandidates {
   // The family's plan with such chunks, and buckets merged up to `merge_bytes`.
   PlanCandidate Make(const PlanFamily& family, int64_t chunk_bytes, int64_t merge_bytes) const;
   // Other chunks, other sizes of buckets, other schemes for some buckets.
-  std::vector<PlanCandidate> Neighbours(const PlanCandidate& candidate) const;
+  std::vector<PlanCandidate> Neighbors(const PlanCandidate& candidate) const;
 
   // The largest layers with factors, up to three, with every combination of schemes: which of them
   // should travel as factors depends on the others, for they share links and lanes.
@@ -61,14 +61,14 @@ class PlanCandidates {
   static PlanCandidate MergedAs(const PlanCandidate& merged, const PlanCandidate& split);
   Scheme SchemeOf(const PlanFamily& family, int layer) const;
   int64_t Bytes(const BucketChoice& bucket) const;
-  // Neighbours of one kind together, as long as the lower ones have fewer bytes than `bytes`.
+  // Neighbors of one kind together, as long as the lower ones have fewer bytes than `bytes`.
   PlanCandidate Merged(const PlanCandidate& candidate, int64_t bytes) const;
   // Small buckets together: what suits them is another scheme than what suits the large ones.
   void AddSchemesOfSmall(const PlanCandidate& candidate,
-                         std::vector<PlanCandidate>& neighbours) const;
+                         std::vector<PlanCandidate>& neighbors) const;
   // Each of the largest, which matter most.
   void AddSchemesOfLargest(const PlanCandidate& candidate,
-                           std::vector<PlanCandidate>& neighbours) const;
+                           std::vector<PlanCandidate>& neighbors) const;
   std::vector<size_t> LargestFirst(const PlanCandidate& candidate, size_t most) const;
 
   const InformationBook& book_;

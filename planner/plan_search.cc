@@ -234,23 +234,23 @@ void PlanSearch::Improve(int64_t most) {
   bool improved = true;
   while (improved && MayGoOn(most)) {
     improved = false;
-    std::vector<PlanCandidate> neighbours = candidates_.Neighbours(best_);
-    neighbours.push_back(Merged(best_));
-    AddGrids(neighbours);
-    for (const PlanCandidate& neighbour : neighbours) {
+    std::vector<PlanCandidate> neighbors = candidates_.Neighbors(best_);
+    neighbors.push_back(Merged(best_));
+    AddGrids(neighbors);
+    for (const PlanCandidate& neighbor : neighbors) {
       if (!MayGoOn(most)) return;
-      improved = Try(neighbour, kMostCandidateMessages, kWorthwhile) || improved;
+      improved = Try(neighbor, kMostCandidateMessages, kWorthwhile) || improved;
     }
   }
 }
 
-void PlanSearch::AddGrids(std::vector<PlanCandidate>& neighbours) const {
+void PlanSearch::AddGrids(std::vector<PlanCandidate>& neighbors) const {
   constexpr size_t kMost = 3;
   const Plan plan = Build(best_);
   if (plan.grid_size() == 0) return;
   for (const Grid& grid : BestByEstimate(predictor_, plan, grids_, kMost)) {
-    neighbours.push_back(best_);
-    neighbours.back().grid = grid;
+    neighbors.push_back(best_);
+    neighbors.back().grid = grid;
   }
 }
 
@@ -278,7 +278,7 @@ void PlanSearch::SpareMessages() {
   for (const FamilyMember& member : families_) {
     if (member.estimate < seconds_ * kRival && !AddsCodec(member.candidate)) add(member.candidate);
   }
-  for (const PlanCandidate& neighbour : candidates_.Neighbours(best_)) add(neighbour);
+  for (const PlanCandidate& neighbor : candidates_.Neighbors(best_)) add(neighbor);
   std::stable_sort(sparing.begin(), sparing.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   const int64_t most = MessagesOfAll(Build(best_));

@@ -125,8 +125,8 @@ class PlanSearch {
   // other in pairs; and the job's own, or as square as can be, with rings and with halving and
   // doubling along all dimensions. Else one that is empty.
   std::vector<Grid> GridsOf(const PlanCandidate& candidate) const;
-  void AddGrids(std::vector<PlanCandidate>& neighbours) const;
-  // One pair of neighbours after another together, wherever that is no slower by estimate.
+  void AddGrids(std::vector<PlanCandidate>& neighbors) const;
+  // One pair of neighbors after another together, wherever that is no slower by estimate.
   PlanCandidate Merged(const PlanCandidate& candidate) const;
   // Whether it has a codec and the best has none.
   bool AddsCodec(const PlanCandidate& candidate) const;

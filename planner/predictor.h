@@ -49,7 +49,7 @@ class Predictor {
   ClusterModel cluster_;
   std::vector<LayerTime> layers_;  // the slowest worker's
   double compute_ = 0;
-  // Message by message, by the plan serialised: a plan that is found is predicted when it is
+  // Message by message, by the plan serialized: a plan that is found is predicted when it is
   // tried, when it is compared with its likes, and when it is annotated.
   std::map<std::string, PredictedTimes> known_;
   std::map<int, ReduceShapes> shapes_;  // by representatives

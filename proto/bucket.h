@@ -16,7 +16,7 @@ namespace poseidon {
 
 // "PS", "SFB", "ring", "halving-doubling", "torus", "Adam": for people and results.
 std::string SchemeName(Scheme scheme);
-// "fp32", "fp16", "bf16", "1-bit", "top-k".
+// "fp32", "fp16", "bf16", "1-bit", "top-k", "int8".
 std::string CodecName(WireCodec codec);
 // Whether most of a gradient waits in a residual for iterations to come, so that updates are late.
 bool LosesMost(WireCodec codec);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/files/regular_file.h"
-#include "core/nearest.h"
-#include "core/utf8.h"
+#include "core/text/nearest.h"
+#include "core/text/utf8.h"
 #include "proto/caffe_forks.h"
 #include "proto/text_values.h"
 

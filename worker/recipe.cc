@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/split.h"
+#include "core/text/split.h"
 
 namespace poseidon {
 namespace {

@@ -18,7 +18,7 @@
 #include "core/error.h"
 #include "core/files/regular_file.h"
 #include "core/random.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "proto/job_fields.h"
 
 namespace poseidon {

@@ -65,7 +65,7 @@ DatasetWriter::DatasetWriter(const std::string& path, Existing existing)
   temporary_.emplace(path_);
   environment_ = MakeLmdbEnvironment(path_);
   CheckLmdb(mdb_env_set_mapsize(environment_.get(), kInitialMapSize), path_, "making it");
-  // Synchronised to disk once, in Finish(); nobody else knows the directory, so no lock is needed.
+  // Synchronized to disk once, in Finish(); nobody else knows the directory, so no lock is needed.
   constexpr unsigned kFlags = MDB_NOSYNC | MDB_NOLOCK;
   database_.emplace([&] {
     const std::string& directory = temporary_->path();

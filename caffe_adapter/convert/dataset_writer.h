@@ -39,7 +39,7 @@ class DatasetWriter {
  private:
   struct Record {
     std::string key;
-    std::string value;  // serialised
+    std::string value;  // serialized
   };
 
   int TryCommit();  // an LMDB code

@@ -15,8 +15,8 @@ struct Between {
 
 Between Locate(int64_t pixel, int64_t from, int64_t to) {
   const double ratio = static_cast<double>(from) / static_cast<double>(to);
-  const double centre = (static_cast<double>(pixel) + 0.5) * ratio - 0.5;
-  const double inside = std::clamp(centre, 0.0, static_cast<double>(from - 1));
+  const double center = (static_cast<double>(pixel) + 0.5) * ratio - 0.5;
+  const double inside = std::clamp(center, 0.0, static_cast<double>(from - 1));
   const auto first = static_cast<int64_t>(inside);
   return {first, std::min(first + 1, from - 1), static_cast<float>(inside - std::floor(inside))};
 }

@@ -13,7 +13,7 @@ struct Image {
   std::vector<float> pixels;  // row by row
 };
 
-// Bilinear interpolation with pixel centres at half coordinates and the border repeated, as most
+// Bilinear interpolation with pixel centers at half coordinates and the border repeated, as most
 // image libraries scale up. Scaling down takes samples; it does not average.
 Image ScaleBilinear(const Image& image, int64_t height, int64_t width);
 

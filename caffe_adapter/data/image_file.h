@@ -12,7 +12,7 @@
 
 namespace poseidon {
 
-// Bytes in channel, row, column order; colours are blue, green, red, as Caffe has them.
+// Bytes in channel, row, column order; colors are blue, green, red, as Caffe has them.
 struct ByteImage {
   Shape shape;  // channels, height, width
   std::string bytes;

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "core/files/regular_file.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 
 namespace poseidon {
 

@@ -85,12 +85,12 @@ void PositiveUnitball(const caffe::FillerParameter&, const Shape& shape, Random&
 void Bilinear(const caffe::FillerParameter&, const Shape& shape, Random&, Values values) {
   const auto width = static_cast<size_t>(shape[3]);
   const double half = std::ceil(static_cast<double>(width) / 2);
-  const double centre = (static_cast<double>(width) - 1) / (2 * half);
+  const double center = (static_cast<double>(width) - 1) / (2 * half);
   for (size_t i = 0; i < values.size(); ++i) {
     const auto x = static_cast<double>(i % width);
     const auto y = static_cast<double>(i / width % width);
     values[i] =
-        static_cast<float>((1 - std::abs(x / half - centre)) * (1 - std::abs(y / half - centre)));
+        static_cast<float>((1 - std::abs(x / half - center)) * (1 - std::abs(y / half - center)));
   }
 }
 

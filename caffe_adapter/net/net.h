@@ -118,7 +118,7 @@ std::vector<int> LayersInPhase(const caffe::NetParameter& net, caffe::Phase phas
 
 // What a worker declares: the layers that own parameters with an lr_mult other than 0, with those
 // they own; one that is shared is its owner's only. (All other layers never change, so nothing of
-// theirs is synchronised.) `inner_product` is set for InnerProduct layers whose weight gradient is
+// theirs is synchronized.) `inner_product` is set for InnerProduct layers whose weight gradient is
 // a product of two factors: axis 1, not transposed, nothing shared.
 ModelSpec ToModelSpec(const NetDescription& net, const caffe::SolverParameter& solver);
 

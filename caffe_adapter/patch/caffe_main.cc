@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/own_flags.h"
 #include "core/program.h"
-#include "core/split.h"
+#include "core/text/split.h"
 
 DEFINE_string(solver, "", "train: the solver file.");
 DEFINE_string(model, "", "test, time: the net file.");

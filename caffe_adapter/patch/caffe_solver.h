@@ -75,7 +75,7 @@ class CaffeSolver : public PatchedSolver, private SolverOnDevice {
   // Whether the layer's gradient is a product of two factors.
   bool IsProduct(int index, const std::vector<OwnedBlob>& blobs) const;
   int64_t Batch() const;
-  // A fingerprint of the values that are never synchronised: it must be the same on all workers.
+  // A fingerprint of the values that are never synchronized: it must be the same on all workers.
   std::string FixedValues(const std::vector<std::vector<OwnedBlob>>& blobs) const;
 
   ::caffe::Solver<float>& solver_;

@@ -135,6 +135,7 @@ Function* Patch(const char* name) {
   return reinterpret_cast<Function*>(function);
 }
 
+// Functions that take the place of the program's own have no object that could keep this.
 bool joined = false;  // by this process
 bool solving = false;
 

@@ -14,7 +14,8 @@
 namespace poseidon {
 namespace {
 
-// The process's one worker. Never destroyed: Caffe's threads may outlive main.
+// The process's one worker, here because functions that the preloaded library looks up by name have
+// no object that could keep it. Never destroyed: Caffe's threads may outlive main.
 CaffePatch* worker = nullptr;
 // A process makes one solver that trains; others would need a job of their own.
 bool attached = false;

@@ -2,7 +2,7 @@
 
 #include <iostream>
 
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "diagnosis/explanation.h"
 #include "diagnosis/job_files.h"
 

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "core/atomic_file.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "diagnosis/job_files.h"
 #include "diagnosis/timeline.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 
 namespace poseidon {
 namespace {

@@ -1,11 +1,11 @@
 #include "cli/doctor/network_checks.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <utility>
 
+#include "core/text/format.h"
 #include "core/units.h"
 #include "planner/cost/information_book.h"
 #include "proto/bucket.h"
@@ -31,13 +31,6 @@ constexpr size_t kMostLines = 56;
 constexpr size_t kMostWorse = 10;
 
 constexpr double kBitsPerByte = 8;
-
-template <typename... Values>
-std::string Format(const char* format, Values... values) {
-  char text[256];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 std::string RateText(double bytes_per_second) {
   constexpr double kGiga = 1e9;

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/named_file.h"
-#include "core/nearest.h"
 #include "core/process/program_directory.h"
+#include "core/text/nearest.h"
 
 namespace poseidon {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/atomic_file.h"
 #include "core/child_process.h"
 #include "core/files/directories.h"
+#include "core/files/log_lines.h"
 #include "core/process/program_directory.h"
-#include "launch/log_lines.h"
 #include "launch/slurm_script.h"
 #include "proto/job_config.h"
 

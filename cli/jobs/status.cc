@@ -17,7 +17,7 @@
 #include "core/atomic_file.h"
 #include "core/files/regular_file.h"
 #include "core/http/access.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
 #include "scheduler/monitor/page.h"

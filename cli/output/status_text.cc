@@ -7,7 +7,7 @@
 #include "cli/output/experiment_progress.h"
 #include "cli/output/table.h"
 #include "core/error.h"
-#include "core/utf8.h"
+#include "core/text/utf8.h"
 
 namespace poseidon {
 namespace {

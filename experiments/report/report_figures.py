@@ -13,7 +13,7 @@ import report_map
 import report_painters as painters
 import report_style as style
 from report_plot import NothingToDraw, Plot, Spec
-from report_style import GREY, Styles
+from report_style import GRAY, Styles
 
 __all__ = ["Drawn", "NothingToDraw", "Styles", "draw"]
 
@@ -100,15 +100,15 @@ def format_axes(plot, axes, points, shown, everything):
 
 
 def explain_marks(plot):
-    """What looks mean that any colour can have."""
+    """What looks mean that any color can have."""
     if plot.spec.kind == "STACKED":
-        plot.legend["computing"] = patches.Patch(facecolor=GREY)
-        plot.legend["stalled"] = patches.Patch(facecolor=GREY, alpha=0.22)
+        plot.legend["computing"] = patches.Patch(facecolor=GRAY)
+        plot.legend["stalled"] = patches.Patch(facecolor=GRAY, alpha=0.22)
     elif len(plot.modes) > 1:
         explain_modes(plot)
     for fitted, name in [(False, "published"), (True, "published, fitted to")]:
         if fitted in plot.published_kinds:
-            plot.legend[name] = painters.published_mark(GREY, "o", fitted)
+            plot.legend[name] = painters.published_mark(GRAY, "o", fitted)
     if "ideal" in plot.legend:
         plot.legend["ideal"] = plot.legend.pop("ideal")
 
@@ -118,15 +118,15 @@ def explain_modes(plot):
     kind = plot.spec.kind
     for index, mode in enumerate(plot.modes):
         if kind == "LOSSES":
-            handle = lines.Line2D([], [], color=GREY, linestyle=painters.dashes(index))
+            handle = lines.Line2D([], [], color=GRAY, linestyle=painters.dashes(index))
         elif index > 0:
             handle = lines.Line2D(
-                [], [], **painters.mode_mark(mode, "black" if kind == "BARS" else GREY)
+                [], [], **painters.mode_mark(mode, "black" if kind == "BARS" else GRAY)
             )
         elif kind == "BARS":
-            handle = patches.Patch(facecolor=GREY)
+            handle = patches.Patch(facecolor=GRAY)
         else:
-            handle = lines.Line2D([], [], color=GREY, marker="o", markersize=5, linewidth=1.8)
+            handle = lines.Line2D([], [], color=GRAY, marker="o", markersize=5, linewidth=1.8)
         plot.legend[data.DONE.get(mode, mode)] = handle
 
 

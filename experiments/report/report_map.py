@@ -10,8 +10,8 @@ import report_data as data
 import report_style as style
 
 # Cells of a panel into which their values are written.
-LABELLED_CELLS = 100
-# Above this ratio of the largest to the smallest value, colours are by logarithm.
+LABELED_CELLS = 100
+# Above this ratio of the largest to the smallest value, colors are by logarithm.
 LOG_RATIO = 30
 SCHEME = re.compile(r"\s*(.+?)\s+([\d.]+)\s*([kMG]?)\s*$")
 Cell = collections.namedtuple("Cell", "value place low high")
@@ -51,13 +51,13 @@ def fastest(points, spec):
 
 def note(plot):
     """For the caption."""
-    if plot.spec.colour == "schemes":
+    if plot.spec.color == "schemes":
         return (
-            "Colours are the scheme that has most of the parameters; numbers are its share of "
+            "Colors are the scheme that has most of the parameters; numbers are its share of "
             "them in %."
         )
-    if plot.spec.colour == "system":
-        return "Colours are the system with the shortest iteration; numbers are that in ms."
+    if plot.spec.color == "system":
+        return "Colors are the system with the shortest iteration; numbers are that in ms."
     place = [column for column in (plot.spec.x, plot.spec.y, plot.spec.panel) if column]
     cells = {tuple(point.value(column) for column in place) for point in plot.points}
     several = len(plot.points) > len(cells)
@@ -68,35 +68,35 @@ def draw(plot, figure, panels):
     """panels: [(axes, (value, points))]."""
     spec = plot.spec
     fields = [(axes, points, fastest(points, spec)) for axes, (_, points) in panels]
-    if data.kind_of(spec.colour) == "text":
+    if data.kind_of(spec.color) == "text":
         for axes, points, cells in fields:
             draw_names(plot, axes, points, cells)
         plot.legend = dict(
-            sorted(plot.legend.items(), key=lambda item: plot.styles.place(spec.colour, item[0]))
+            sorted(plot.legend.items(), key=lambda item: plot.styles.place(spec.color, item[0]))
         )
     else:
         draw_numbers(plot, figure, fields)
 
 
 def draw_names(plot, axes, points, cells):
-    """A colour a name."""
+    """A color a name."""
     looks = {}
     for place, point in cells.items():
-        if plot.spec.colour == "schemes":
+        if plot.spec.color == "schemes":
             name, share = dominant(point.text("schemes"))
             text = f"{100 * share:.0f}" if name else ""
         else:
-            name, time = point.text(plot.spec.colour), seconds(point)
+            name, time = point.text(plot.spec.color), seconds(point)
             text = data.plain(float(f"{1e3 * time:.3g}"))
-        colour = plot.styles.colour(plot.spec.colour, name) if name else "#dddddd"
-        looks[place] = colour, text
-        plot.legend.setdefault(name or "none", patches.Patch(facecolor=colour))
+        color = plot.styles.color(plot.spec.color, name) if name else "#dddddd"
+        looks[place] = color, text
+        plot.legend.setdefault(name or "none", patches.Patch(facecolor=color))
     paint(plot, axes, points, looks)
 
 
 def draw_numbers(plot, figure, fields):
-    """One scale of colours for all panels."""
-    column = plot.spec.colour
+    """One scale of colors for all panels."""
+    column = plot.spec.color
     values = [
         value
         for _, _, cells in fields
@@ -123,22 +123,22 @@ def draw_numbers(plot, figure, fields):
 
 
 def paint(plot, axes, points, looks):
-    """looks: {(x, y): (colour, text)}; where there is no point, a hatched cell."""
+    """looks: {(x, y): (color, text)}; where there is no point, a hatched cell."""
     spec = plot.spec
     across = lattice(plot, spec.x, spec.log_x, points)
     upward = lattice(plot, spec.y, spec.log_y, points)
-    few = len(across) * len(upward) <= LABELLED_CELLS
+    few = len(across) * len(upward) <= LABELED_CELLS
     for x in across:
         for y in upward:
-            colour, text = looks.get((x.value, y.value), (None, ""))
+            color, text = looks.get((x.value, y.value), (None, ""))
             axes.add_patch(
                 patches.Rectangle(
                     (x.low, y.low),
                     x.high - x.low,
                     y.high - y.low,
-                    facecolor=colour or "white",
-                    edgecolor="white" if colour else "#aaaaaa",
-                    hatch=None if colour else "////",
+                    facecolor=color or "white",
+                    edgecolor="white" if color else "#aaaaaa",
+                    hatch=None if color else "////",
                     linewidth=0.8 if few else 0,
                 )
             )
@@ -150,7 +150,7 @@ def paint(plot, axes, points, looks):
                     ha="center",
                     va="center",
                     fontsize=7.5,
-                    color=style.contrast(colour),
+                    color=style.contrast(color),
                 )
     axes.grid(False)
     axes.set_xlim(across[0].low, across[-1].high)
@@ -167,7 +167,7 @@ def paint(plot, axes, points, looks):
 
 
 def lattice(plot, column, log, points):
-    """Cells along an axis: their edges are half way between neighbours, on the axis' scale."""
+    """Cells along an axis: their edges are half way between neighbors, on the axis' scale."""
     here = {point.value(column) for point in points}
     values = [value for value in plot.results.values(column) if value in here]
     names = data.kind_of(column) == "text"

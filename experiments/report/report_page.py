@@ -180,7 +180,7 @@ def published_section(results):
         paragraph(
             "Speedups are against one device alone, in brackets per device; the "
             "difference is ours / published − 1. Differences over "
-            f"{PERCENT}% are marked. Grey rows prove nothing: a parameter was fitted to "
+            f"{PERCENT}% are marked. Gray rows prove nothing: a parameter was fitted to "
             "them.",
             "note",
         ),

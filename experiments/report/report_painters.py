@@ -9,10 +9,10 @@ from matplotlib import lines, patches
 import report_data as data
 import report_plot
 import report_style as style
-from report_style import GREY
+from report_style import GRAY
 
 # Inches of a bar from which on there is room for a number above or in it.
-LABELLED_BAR = 0.27
+LABELED_BAR = 0.27
 # Of a curve of losses, the part over which the smooth line is a mean.
 SMOOTH_PART = 1 / 40
 # The first line of a panel to the last: where lines meet, those below are still seen.
@@ -20,22 +20,22 @@ LINE_WIDTHS = 2.2, 1.6
 MARK_SIZES = 6.0, 4.8
 
 
-def mode_mark(mode, colour):
+def mode_mark(mode, color):
     """Of points that are not on the lines."""
     return {
         "marker": style.MODE_MARKS.get(mode, "*"),
-        "color": colour,
+        "color": color,
         "linestyle": "none",
         "markersize": 8,
         "markeredgewidth": 1.7,
     }
 
 
-def published_mark(colour, mark, fitted, place=None, face="none"):
+def published_mark(color, mark, fitted, place=None, face="none"):
     """A hollow mark for a published value; half filled if something was fitted to it."""
     return lines.Line2D(
         *([[one] for one in place] if place else ([], [])),
-        color=colour,
+        color=color,
         marker=mark,
         linestyle="none",
         markersize=9.5,
@@ -43,15 +43,15 @@ def published_mark(colour, mark, fitted, place=None, face="none"):
         zorder=5,
         fillstyle="left" if fitted else "full",
         clip_on=False,
-        markerfacecolor=colour if fitted else face,
+        markerfacecolor=color if fitted else face,
         markerfacecoloralt=face,
     )
 
 
-def mark_on_bar(axes, colour, mark, fitted, place):
-    """The same, white inside and around, as the bar has its colour."""
+def mark_on_bar(axes, color, mark, fitted, place):
+    """The same, white inside and around, as the bar has its color."""
     axes.plot(*place, color="white", marker=mark, markersize=11, markeredgewidth=0, zorder=4.5)
-    line = published_mark(colour, mark, fitted, place, "white")
+    line = published_mark(color, mark, fitted, place, "white")
     line.set_markersize(7)
     axes.add_line(line)
 
@@ -62,12 +62,12 @@ def graded(ends, index, count):
 
 
 def dashes(index):
-    """Of lines of one colour."""
+    """Of lines of one color."""
     return style.DASHES[index % len(style.DASHES)]
 
 
 def hatches(index):
-    """Of bars of one colour."""
+    """Of bars of one color."""
     return style.HATCHES[index % len(style.HATCHES)]
 
 
@@ -76,7 +76,7 @@ def paint_lines(plot, axes, points):
     spec, places, shown = plot.spec, plot.places(points), []
     groups = plot.groups(points)
     for index, group in enumerate(groups):
-        colour, mark = plot.look(group)
+        color, mark = plot.look(group)
         ordered = sorted(group.points, key=lambda point: places[point.value(spec.x)])
         xs = [places[point.value(spec.x)] for point in ordered]
         ys = [point.number(spec.y) for point in ordered]
@@ -86,7 +86,7 @@ def paint_lines(plot, axes, points):
             axes.plot(
                 xs,
                 ys,
-                color=colour,
+                color=color,
                 marker=mark,
                 zorder=3,
                 markersize=graded(MARK_SIZES, index, len(groups)),
@@ -95,16 +95,16 @@ def paint_lines(plot, axes, points):
                 linestyle=dashes(plot.extra_index(group.extra)),
             )
         else:
-            axes.plot(xs, ys, zorder=4, **mode_mark(group.mode, colour))
+            axes.plot(xs, ys, zorder=4, **mode_mark(group.mode, color))
         plot.explain_series(
-            group, lines.Line2D([], [], color=colour, marker=mark, markersize=5.5, linewidth=1.8)
+            group, lines.Line2D([], [], color=color, marker=mark, markersize=5.5, linewidth=1.8)
         )
         for x, (value, fitted) in published.items():
-            axes.add_line(published_mark(colour, mark, fitted, (x, value)))
+            axes.add_line(published_mark(color, mark, fitted, (x, value)))
     if spec.ideal:
         shown += paint_ideal(plot, axes, points, places)
     plot.explain_extra(
-        lambda index: lines.Line2D([], [], color=GREY, linewidth=1.8, linestyle=dashes(index))
+        lambda index: lines.Line2D([], [], color=GRAY, linewidth=1.8, linestyle=dashes(index))
     )
     return shown
 
@@ -144,7 +144,7 @@ def slots(plot, points):
 def room_for_numbers(plot, axes):
     """Whether bars of all panels are wide enough."""
     widths = (slots(plot, inside)[1] / len(plot.places(inside)) for _, inside in plot.panels())
-    return min(widths) * style.inches(axes)[0] > LABELLED_BAR
+    return min(widths) * style.inches(axes)[0] > LABELED_BAR
 
 
 def paint_bars(plot, axes, points):
@@ -153,20 +153,20 @@ def paint_bars(plot, axes, points):
     shown, labels = [], []
     groups, width = slots(plot, points)
     for group, offset in groups:
-        colour, mark = plot.look(group)
+        color, mark = plot.look(group)
         published = plot.published(group.points, places)
         for point in group.points:
             x, y = places[point.value(spec.x)], point.number(spec.y)
             value, fitted = published.get(x, (None, False))
             shown += [y] if value is None else [y, value]
             if group.mode == plot.modes[0]:
-                draw_bar(axes, x + offset, y, width, (colour, plot.extra_index(group.extra)))
+                draw_bar(axes, x + offset, y, width, (color, plot.extra_index(group.extra)))
                 labels.append((x + offset, y, value))
             else:
                 axes.plot(x + offset, y, zorder=4, **mode_mark(group.mode, "black"))
             if value is not None:
-                mark_on_bar(axes, colour, mark, fitted, (x + offset, value))
-        plot.explain_series(group, patches.Patch(facecolor=colour))
+                mark_on_bar(axes, color, mark, fitted, (x + offset, value))
+        plot.explain_series(group, patches.Patch(facecolor=color))
     plot.explain_extra(hatched)
     if len(plot.modes) == 1 and room_for_numbers(plot, axes):
         write_values(axes, labels, data.unit_of(spec.y, [p.number(spec.y) for p in plot.points])[1])
@@ -175,7 +175,7 @@ def paint_bars(plot, axes, points):
 
 
 def draw_bar(axes, x, y, width, look):
-    """look: (colour, index of the hatch)."""
+    """look: (color, index of the hatch)."""
     axes.bar(
         x, y, 0.9 * width, color=look[0], hatch=hatches(look[1]), edgecolor="white", linewidth=0
     )
@@ -183,7 +183,7 @@ def draw_bar(axes, x, y, width, look):
 
 def hatched(index):
     """For the legend."""
-    return patches.Patch(facecolor=GREY, edgecolor="white", linewidth=0, hatch=hatches(index))
+    return patches.Patch(facecolor=GRAY, edgecolor="white", linewidth=0, hatch=hatches(index))
 
 
 def write_values(axes, labels, factor):
@@ -211,21 +211,21 @@ def paint_stacked(plot, axes, points):
     for group, offset in groups:
         if group.mode != plot.modes[0]:
             continue
-        colour, _ = plot.look(group)
+        color, _ = plot.look(group)
         for point in group.points:
             x, busy = places[point.value(plot.spec.x)] + offset, point.number("gpu_busy")
-            draw_bar(axes, x, busy, width, (colour, plot.extra_index(group.extra)))
+            draw_bar(axes, x, busy, width, (color, plot.extra_index(group.extra)))
             axes.bar(
-                x, max(0, 1 - busy), 0.9 * width, bottom=busy, color=colour, alpha=0.22, linewidth=0
+                x, max(0, 1 - busy), 0.9 * width, bottom=busy, color=color, alpha=0.22, linewidth=0
             )
             if numbers:
-                write_share(axes, x, busy, colour)
-        plot.explain_series(group, patches.Patch(facecolor=colour))
+                write_share(axes, x, busy, color)
+        plot.explain_series(group, patches.Patch(facecolor=color))
     plot.explain_extra(hatched)
     return [0, 1]
 
 
-def write_share(axes, x, busy, colour):
+def write_share(axes, x, busy, color):
     """In the bar where there is room, else above it."""
     inside = busy > 0.12
     axes.annotate(
@@ -236,7 +236,7 @@ def write_share(axes, x, busy, colour):
         ha="center",
         va="top" if inside else "bottom",
         fontsize=8,
-        color=style.contrast(colour) if inside else "#222222",
+        color=style.contrast(color) if inside else "#222222",
     )
 
 
@@ -244,24 +244,24 @@ def paint_losses(plot, axes, points):
     """Every iteration as a thin line, a moving mean as a thick one."""
     shown = []
     for group in plot.groups(points):
-        colour, _ = plot.look(group)
+        color, _ = plot.look(group)
         index = plot.extra_index(group.extra) if plot.extras else plot.modes.index(group.mode)
         for point in group.points:
             losses = plot.results.losses(point)
             iterations = range(1, len(losses) + 1)
             shown += [loss for loss in losses if math.isfinite(loss)]
-            axes.plot(iterations, losses, color=colour, alpha=0.3, linewidth=0.6, zorder=2)
+            axes.plot(iterations, losses, color=color, alpha=0.3, linewidth=0.6, zorder=2)
             axes.plot(
                 iterations,
                 moving_mean(losses, window(losses)),
-                color=colour,
+                color=color,
                 linestyle=dashes(index),
                 linewidth=1.8,
                 zorder=3,
             )
-        plot.explain_series(group, lines.Line2D([], [], color=colour, linewidth=1.8))
+        plot.explain_series(group, lines.Line2D([], [], color=color, linewidth=1.8))
     plot.explain_extra(
-        lambda index: lines.Line2D([], [], color=GREY, linewidth=1.8, linestyle=dashes(index))
+        lambda index: lines.Line2D([], [], color=GRAY, linewidth=1.8, linestyle=dashes(index))
     )
     return shown
 

@@ -1,4 +1,4 @@
-"""What a figure of an experiment shows: which points, in which panels, told apart by which colours,
+"""What a figure of an experiment shows: which points, in which panels, told apart by which colors,
 marks and dashes. report_painters and report_map draw it."""
 
 import collections
@@ -29,7 +29,7 @@ class Spec:
         self.y = "gpu_busy" if self.kind == "STACKED" else data.text(message, "y", "speedup")
         self.series = data.text(message, "series", "system")
         self.panel = data.text(message, "panel")
-        self.colour = data.text(message, "colour", "schemes")
+        self.color = data.text(message, "color", "schemes")
         self.log_x, self.log_y = data.flag(message, "log_x"), data.flag(message, "log_y")
         self.ideal = data.flag(message, "ideal")
         self._only = {
@@ -45,7 +45,7 @@ class Spec:
             [self.series]
             if self.kind == "LOSSES"
             else (
-                [self.x, self.y, self.colour]
+                [self.x, self.y, self.color]
                 if self.kind == "MAP"
                 else [self.x, self.y, self.series]
             )
@@ -95,7 +95,7 @@ class Plot:
         self.published_kinds = set()
 
     def extra(self, point):
-        """Values of the columns that tell lines of one colour apart."""
+        """Values of the columns that tell lines of one color apart."""
         return tuple(point.value(column) for column in self.extras)
 
     def extra_index(self, extra):
@@ -120,9 +120,9 @@ class Plot:
         return [Group(*key, groups[key]) for key in ordered]
 
     def look(self, group):
-        """(colour, mark)."""
+        """(color, mark)."""
         return (
-            self.styles.colour(self.spec.series, group.value),
+            self.styles.color(self.spec.series, group.value),
             self.styles.mark(self.spec.series, group.value),
         )
 

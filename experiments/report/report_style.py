@@ -1,4 +1,4 @@
-"""How the figures of a report look: a colour and a mark for every system, the same in all of them;
+"""How the figures of a report look: a color and a mark for every system, the same in all of them;
 axes with plain numbers at the points."""
 
 import matplotlib
@@ -6,7 +6,7 @@ from matplotlib import colors, ticker
 
 import report_data as data
 
-# Okabe and Ito's colours, which all kinds of colour vision tell apart, and some of Paul Tol's. The
+# Okabe and Ito's colors, which all kinds of color vision tell apart, and some of Paul Tol's. The
 # first four are the systems that every experiment knows, in any report.
 PALETTE = [
     "#E69F00",
@@ -39,12 +39,12 @@ LIGHT = [
     "#BBCC33",
     "#DDDDDD",
 ]
-# Of lines and bars that have the same colour.
+# Of lines and bars that have the same color.
 DASHES = ["-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (8, 3))]
 HATCHES = ["", "///", "...", "xxx", "---", "ooo"]
 # Points that are neither simulated nor the figure's only ones.
 MODE_MARKS = {"emulate": "+", "run": "x"}
-GREY = "#666666"
+GRAY = "#666666"
 
 # Inches. A page is about nine wide, where two panels stand side by side.
 PANEL = (4.7, 3.3)
@@ -81,7 +81,7 @@ RC = {
 
 
 class Styles:
-    """Colours and marks by value of a column. Made once a report."""
+    """Colors and marks by value of a column. Made once a report."""
 
     def __init__(self, results):
         self._results = results
@@ -96,7 +96,7 @@ class Styles:
         places = self._places[column]
         return places.setdefault(value, len(places))
 
-    def colour(self, column, value):
+    def color(self, column, value):
         """As #rrggbb."""
         if data.kind_of(column) != "text":  # from dark to light; the lightest is too light
             count = max(1, len(self._results.values(column)) - 1)
@@ -122,9 +122,9 @@ def name_of(column, value):
     return " " + name if name.startswith("_") else name
 
 
-def contrast(colour):
-    """Black or white, whichever is read better on the colour."""
-    red, green, blue = colors.to_rgb(colour)
+def contrast(color):
+    """Black or white, whichever is read better on the color."""
+    red, green, blue = colors.to_rgb(color)
     return "black" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 else "white"
 
 

@@ -56,6 +56,9 @@ PredictedTimes PredictLocalSteps(const Plan& plan, const ModelSpec& model,
         predict(part.plan, part.model, std::vector<LayerTime>(part.model.layers_size()));
     const double hidden = plan.overlap_steps() * step;
     times.seconds += std::max(0.0, exchange.seconds - hidden);
+    // Given up, as it takes longer than the whole may. So does the whole, since no more is hidden
+    // than is computed.
+    if (exchange.buckets.empty()) return {times.seconds, {}};
     const double begin = StepOfFragment(communication, fragment) * step;
     for (size_t i = 0; i < part.buckets.size(); ++i) {
       BucketTimes& bucket = times.buckets[part.buckets[i]];

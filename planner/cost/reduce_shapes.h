@@ -32,7 +32,7 @@ class ReduceShapes {
  public:
   // Above 0 shapes are of so many workers that stand for all; for schemes under which all workers
   // have the same operations, only with other peers. One of them alone sends to itself; several (a
-  // power of two) send to each other: along rings to a neighbour, in pairs to partners that are
+  // power of two) send to each other: along rings to a neighbor, in pairs to partners that are
   // another bit away at every distance.
   explicit ReduceShapes(int representatives) : representatives_(representatives) {}
 

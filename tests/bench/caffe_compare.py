@@ -58,7 +58,7 @@ def norm(top):
 
 
 # name: (batch, record, iterations, layers). LeNet and CIFAR-10 quick as in Caffe's examples; AlexNet:
-# Krizhevsky, Sutskever, Hinton, NIPS 2012, in Caffe's order of pooling and normalisation. A net without
+# Krizhevsky, Sutskever, Hinton, NIPS 2012, in Caffe's order of pooling and normalization. A net without
 # layers here is that of configs/models.
 NETS = {
     "lenet": (

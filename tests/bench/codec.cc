@@ -7,7 +7,7 @@
 // them 0 as behind a ReLU. A chunk's vectors are used again and again, so 64 KiB come from the
 // caches, as data does that the network stack or the backward pass has just left; 2 MiB partly.
 //
-// Each call is timed beside a memcpy of as many floats, call by call, so that a busy neighbour hits
+// Each call is timed beside a memcpy of as many floats, call by call, so that a busy neighbor hits
 // both alike. Printed are, beside the mean time of a call, GB/s (10^9) of unpacked floats and how
 // many times as long as the memcpy the call took, both of the medians.
 #include "core/arithmetic/codec.h"

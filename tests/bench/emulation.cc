@@ -16,7 +16,7 @@
 #include <filesystem>
 
 #include "core/program.h"
-#include "core/split.h"
+#include "core/text/split.h"
 #include "experiments/process_point.h"
 #include "experiments/simulated_point.h"
 #include "planner/policies.h"

@@ -9,8 +9,8 @@
 // gradients of the net's sizes; nothing is computed. Printed, for the lanes of all workers and of
 // all servers: how many holds there were an iteration and node, and the median, the 99th percentile
 // and the longest in milliseconds, by the clock and by the processor time of the lane's thread. The
-// latter is without what the kernel gave to others, of whom there are many here. Of workers the
-// first iteration does not count.
+// latter is without what the kernel gave to others, of whom there are many here. The first
+// iteration, in which memory is touched for the first time, does not count.
 #include <gflags/gflags.h>
 #include <glog/logging.h>
 #include <sys/wait.h>
@@ -106,20 +106,38 @@ Counts Scheduler(const Job& job) {
   return {};
 }
 
-// With the first iteration, of which a server does not learn when it ends.
-Counts Server(const Job& job, int rank) {
+// What says that the first iteration has ended, from one process to another.
+class Signal {
+ public:
+  Signal() { PCHECK(pipe(ends_) == 0); }
+
+  void Send() const { PCHECK(write(ends_[1], "", 1) == 1); }
+
+  void Await() const {
+    char byte = 0;
+    PCHECK(read(ends_[0], &byte, 1) == 1);
+  }
+
+ private:
+  int ends_[2];  // closed when the benchmark ends
+};
+
+Counts Server(const Job& job, int rank, const Signal& warm) {
   ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(job, "127.0.0.1"));
   ServerOptions options;
   options.member = NodeMemberOptions(job, 0, Role::kServer, rank, "127.0.0.1", runtime);
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
   runtime.Start();
+  warm.Await();
+  const Counts before = CountsOf(runtime.counters());
   AwaitEnvelope(runtime, MessageKind::kEnd);
-  const Counts counts = CountsOf(runtime.counters());
+  const Counts counts = CountsOf(runtime.counters()) - before;
   runtime.Stop();
   return counts;
 }
 
-Counts Worker(const Job& job, const ModelSpec& model) {
+// `warm`: of the servers, to whom one worker says it.
+Counts Worker(const Job& job, const ModelSpec& model, const std::vector<Signal>& warm) {
   WorkerSessionOptions options;
   options.job = job;
   options.host = "127.0.0.1";
@@ -129,8 +147,11 @@ Counts Worker(const Job& job, const ModelSpec& model) {
   const int layers = model.layers_size();
   Counts before{};
   for (int iteration = 0; iteration <= FLAGS_iterations; ++iteration) {
-    if (iteration == 1) before = CountsOf(session.counters());
     for (int layer = 0; layer < layers; ++layer) session.WaitFresh(layer);
+    if (iteration == 1) {
+      before = CountsOf(session.counters());
+      for (const Signal& server : warm) server.Send();
+    }
     for (int layer = layers; layer-- > 0;) session.GradientReady(layer);
     if (session.EndIteration({})) session.ChangePlan();
   }
@@ -166,13 +187,13 @@ std::vector<Counts> RunProcesses(const std::vector<std::function<Counts()>>& bod
   return all;
 }
 
-void PrintRow(const std::string& place, const char* of, const Counts& counts, int iterations) {
+void PrintRow(const std::string& place, const char* of, const Counts& counts) {
   int64_t holds = 0;
   for (const int64_t count : counts.held) holds += count;
   if (holds == 0) return;
   constexpr double kMilliseconds = 1e3;
   std::printf("%-30s %-8s %6.0f", place.c_str(), of,
-              static_cast<double>(holds) / (FLAGS_workers * iterations));
+              static_cast<double>(holds) / (FLAGS_workers * FLAGS_iterations));
   for (const double share : {0.5, 0.99, 1.0}) {
     std::printf(" %9.3f", kMilliseconds * LaneHolds::Percentile(counts.held, share));
   }
@@ -186,12 +207,15 @@ void PrintRow(const std::string& place, const char* of, const Counts& counts, in
 void Measure(const std::string& net, const std::string& policy) {
   const Job job = JobOf(policy);
   const ModelSpec model = NetNamed(net);
+  const std::vector<Signal> warm(FLAGS_workers);
+  const std::vector<Signal> none;
   std::vector<std::function<Counts()>> bodies;
   for (int rank = 0; rank < FLAGS_workers; ++rank) {
-    bodies.emplace_back([&] { return Worker(job, model); });
+    const bool says = rank == 0;
+    bodies.emplace_back([&, says] { return Worker(job, model, says ? warm : none); });
   }
   for (int rank = 0; rank < FLAGS_workers; ++rank) {
-    bodies.emplace_back([&, rank] { return Server(job, rank); });
+    bodies.emplace_back([&, rank] { return Server(job, rank, warm[rank]); });
   }
   bodies.emplace_back([&] { return Scheduler(job); });
   const std::vector<Counts> counts = RunProcesses(bodies);
@@ -201,9 +225,9 @@ void Measure(const std::string& net, const std::string& policy) {
     workers = workers + counts[rank];
     servers = servers + counts[FLAGS_workers + rank];
   }
-  PrintRow(net + " " + policy, "workers", workers, FLAGS_iterations);
+  PrintRow(net + " " + policy, "workers", workers);
   const bool uses_servers = policy == "ALL_PS" || policy == "ALL_ADAM" || policy == "ALL_SFB";
-  if (uses_servers) PrintRow(net + " " + policy, "servers", servers, FLAGS_iterations + 1);
+  if (uses_servers) PrintRow(net + " " + policy, "servers", servers);
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ double Convolve(Bench& bench, const Format& format, const ConvolutionShape& shap
   return Report(name, relu ? "... with ReLU" : format.name, times, forward.impl_info_str());
 }
 
-double Normalise(Bench& bench, const Format& format, int channels, int extent) {
+double Normalize(Bench& bench, const Format& format, int channels, int extent) {
   const memory::desc blob = Floats({FLAGS_batch, channels, extent, extent}, format.blobs);
   const auto across = dnnl::algorithm::lrn_across_channels;
   using Forward = dnnl::lrn_forward;
@@ -209,7 +209,7 @@ int main(int argc, char** argv) {
       convolutions += Convolve(bench, format, shape, false);
       fused += Convolve(bench, format, shape, true);
     }
-    const double norms = Normalise(bench, format, 96, 55) + Normalise(bench, format, 256, 27);
+    const double norms = Normalize(bench, format, 96, 55) + Normalize(bench, format, 256, 27);
     const double pools =
         Pool(bench, format, 96, 55) + Pool(bench, format, 256, 27) + Pool(bench, format, 256, 13);
     std::printf("%s: convolutions %.0f ms (forward with ReLU %.0f), LRN %.0f, pooling %.0f\n\n",

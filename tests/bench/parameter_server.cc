@@ -9,7 +9,7 @@
 // to both, workers copy what arrives into place. It has no headers, no priorities, no update rule,
 // no heartbeats.
 //
-// Contenders alternate, round by round, so that a busy neighbour hits both. Printed, for each chunk
+// Contenders alternate, round by round, so that a busy neighbor hits both. Printed, for each chunk
 // size and contender: bytes pushed and pulled per CPU-second of workers and server together (min,
 // median and max over the rounds) and per second of wall time. The ratio is that of the medians per
 // CPU-second; the aim is 0.8 from 1 MiB. Last, the server's memory: what it grew by from before the

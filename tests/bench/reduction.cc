@@ -7,7 +7,7 @@
 // that every frame and accumulator comes from memory. A pool of 1MiB shows frames that the network
 // stack has just left in the cache.
 //
-// The yardsticks run in the same loop, a frame of each in turn, so that a busy neighbour or a
+// The yardsticks run in the same loop, a frame of each in turn, so that a busy neighbor or a
 // change of clock hits all alike. Each has vectors of its own, so that none finds data another has
 // fetched:
 //   stream     x[i] += y[i] on aligned floats: the same traffic (read 2, write 1)

@@ -6,7 +6,7 @@
 // One thread updates every layer, as a lane does when its gradient has come, for several workers in
 // turn, whose memory is as much as the machine's cache holds or more. Each pass over all of them is
 // timed with and without, one after the other, by the thread's processor time, so that a busy
-// neighbour hits both alike. Printed are, beside the mean time of an update of all layers, GB/s
+// neighbor hits both alike. Printed are, beside the mean time of an update of all layers, GB/s
 // (10^9) of updated floats, and how many times as long as without it takes, by the medians.
 #include <benchmark/benchmark.h>
 

@@ -55,10 +55,10 @@ void AddEncoded(std::vector<DataCase>& cases) {
                        const std::string& more = "") {
     cases.push_back({"Data", setting, Data(source, 2, transform, more)});
   };
-  add("encoded in colour", "encoded_color", "");
+  add("encoded in color", "encoded_color", "");
   add("encoded in gray", "encoded_gray", "");
   add("encoded in gray, force_color", "encoded_gray", "force_color: true");
-  add("encoded in colour, force_gray", "encoded_color", "force_gray: true");
+  add("encoded in color, force_gray", "encoded_color", "force_gray: true");
   add("encoded in both, force_color, crop, mean_value", "encoded_both",
       "force_color: true crop_size: 4 mean_value: 100 mean_value: 110 mean_value: 120 scale: 0.5");
   add("encoded with transparency", "encoded_alpha", "");

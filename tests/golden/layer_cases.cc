@@ -88,7 +88,7 @@ void AddPoolings(Cases& cases) {
                    {kImage}});
 }
 
-void AddNormalisations(Cases& cases) {
+void AddNormalizations(Cases& cases) {
   const GoldenBottom deep = Noise({2, 7, 3, 4});
   cases.push_back({"LRN", "across 5 channels", "lrn_param { alpha: 0.5 beta: 0.75 }", {deep}});
   cases.push_back({"LRN",
@@ -444,7 +444,7 @@ std::vector<GoldenCase> GoldenCases() {
   AddConvolutions(cases);
   AddDeconvolutions(cases);
   AddPoolings(cases);
-  AddNormalisations(cases);
+  AddNormalizations(cases);
   AddProducts(cases);
   AddActivations(cases);
   AddShapes(cases);

@@ -22,7 +22,7 @@ void WriteText(const std::string& path, const std::string& text) {
   CHECK(file << text << std::flush) << "can't write " << path;
 }
 
-// --- Images: colours that change slowly, as decoders differ least in those. ---
+// --- Images: colors that change slowly, as decoders differ least in those. ---
 
 constexpr int kHeight = 9;  // a little more than one of JPEG's blocks of 8 x 8
 constexpr int kWidth = 10;

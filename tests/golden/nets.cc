@@ -74,7 +74,7 @@ std::string Cifar10Quick() {
          InnerProduct("pool3", "ip1", 16) + InnerProduct("ip1", "ip2", 10) + Loss("loss", "ip2");
 }
 
-std::string Normalised(const std::string& bottom, const std::string& top, int outputs,
+std::string Normalized(const std::string& bottom, const std::string& top, int outputs,
                        const std::string& kernel) {
   return Layer("Convolution", bottom, top,
                "convolution_param { bias_term: false num_output: " + std::to_string(outputs) + " " +
@@ -85,9 +85,9 @@ std::string Normalised(const std::string& bottom, const std::string& top, int ou
 
 std::string ResNet() {
   return Data("images", 16, "scale: 0.01 mean_value: 110") +
-         Normalised("data", "conv1", 8, "kernel_size: 3 stride: 2 pad: 1") + Relu("conv1") +
-         Normalised("conv1", "a", 8, "kernel_size: 3 pad: 1") + Relu("a") +
-         Normalised("a", "b", 8, "kernel_size: 3 pad: 1") +
+         Normalized("data", "conv1", 8, "kernel_size: 3 stride: 2 pad: 1") + Relu("conv1") +
+         Normalized("conv1", "a", 8, "kernel_size: 3 pad: 1") + Relu("a") +
+         Normalized("a", "b", 8, "kernel_size: 3 pad: 1") +
          "layer { name: 'sum' type: 'Eltwise' bottom: 'conv1' bottom: 'b' top: 'sum' }\n" +
          Relu("sum") + Pooling("sum", "pool", "pool: AVE global_pooling: true") +
          InnerProduct("pool", "scores", 10) + Loss("loss", "scores");

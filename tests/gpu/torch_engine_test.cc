@@ -97,7 +97,7 @@ class GpuTrainee {
 
 class TorchGpuTest : public TorchEngineTest {
  protected:
-  // Images with all the normalisations, a sum, a mean, wide padding, and a layer without channels.
+  // Images with all the normalizations, a sum, a mean, wide padding, and a layer without channels.
   TorchEngineOptions Normalizing() {
     return Options(R"(
       layer { name: 'conv' type: 'Convolution' bottom: 'data' top: 'conv' convolution_param {

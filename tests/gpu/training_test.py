@@ -100,10 +100,10 @@ class TrainingTest(lenet.LenetTest):
                 self.assert_like_the_cpu("solver.prototxt", f"policy: {policy}", workers=2)
 
     def test_cifar10_quick(self):
-        """On coloured digits, whose maker needs numpy; torch's Python has it."""
-        digits = self.path("colour_digits")
+        """On colored digits, whose maker needs numpy; torch's Python has it."""
+        digits = self.path("color_digits")
         subprocess.run(
-            [sys.executable, f"{lenet.CONFIGS}/data/colour_digits.py", digits], check=True
+            [sys.executable, f"{lenet.CONFIGS}/data/color_digits.py", digits], check=True
         )
         convert = self.start(
             "poseidon", "convert", "cifar10", f"--source={digits}", f"--out={self.path('cifar10')}"

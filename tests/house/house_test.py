@@ -6,7 +6,7 @@
 Rules: a room includes only rooms on lower floors (cmake/floors.txt), by path from the root; a source
 includes its own header first, which proves that it compiles alone; a header begins with #pragma once;
 no circles between files, folders or rooms; no source or header over 500 lines; no folder of a room
-with over 30 sources and headers; no note of work left undone; the headers of include/ include each
+with over 30 sources and headers; no note of work left undone; spelling is American; the headers of include/ include each
 other and the standard library only.
 """
 
@@ -48,6 +48,12 @@ TEXTS = SOURCES | {".py", ".cmake", ".txt", ".md", ".prototxt", ".sh", ""}
 TEXT_FOLDERS = [*ALLOWED, *BESIDE, "cmake", "configs", "deploy", "docs", "packaging", "tools"]
 # In two pieces, or this file would break its own rule.
 UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+
+# Spelling is American (docs/STYLE.md).
+BRITISH = re.compile(
+    r"(?i)(colo" r"ur|neighbo" r"ur|behavio" r"ur|cent" r"re|labell" r"(?:ed|ing)|judge" r"ment"
+    r"|cancel" r"led|licen" r"ce|(?:serial|synchron|normal|vector|initial|optim|minim|maxim)is" r"(?:e|ing|ation))"
+)
 
 INCLUDE = re.compile(r'^\s*(?:#\s*include\s*[<"]([^>"]+)[>"]|import\s+(?:public\s+)?"([^"]+)")')
 
@@ -126,7 +132,7 @@ def check_pragma_once(root):
 
 
 def find_circle(graph):
-    """A circle of a graph {node: {neighbour: where}} as a list of nodes, or None."""
+    """A circle of a graph {node: {neighbor: where}} as a list of nodes, or None."""
     done = set()
     for start in graph:
         path, stack = [], [(start, False)]
@@ -140,7 +146,7 @@ def find_circle(graph):
             elif node not in done:
                 path.append(node)
                 stack.append((node, True))
-                stack.extend((neighbour, False) for neighbour in graph.get(node, {}))
+                stack.extend((neighbor, False) for neighbor in graph.get(node, {}))
     return None
 
 
@@ -200,6 +206,14 @@ def check_undone(root):
                 yield f"{file}:{number}: {match[0]}: do it, or open an issue"
 
 
+def check_spelling(root):
+    for file in files(root, TEXT_FOLDERS, TEXTS):
+        for number, line in enumerate(lines_of(root, file), 1):
+            match = BRITISH.search(line)
+            if match:
+                yield f"{file}:{number}: {match[0]}: spelling is American (docs/STYLE.md)"
+
+
 CHECKS = [
     check_includes,
     check_own_header,
@@ -208,6 +222,7 @@ CHECKS = [
     check_lengths,
     check_folders,
     check_undone,
+    check_spelling,
     check_front_door,
 ]
 
@@ -380,6 +395,11 @@ class HouseTest(unittest.TestCase):
         for word in ["TO" "DO", "FIX" "ME", "XX" "X"]:
             self.assert_one({"docs/a.md": f"\n\nsee {word}(me): more\n"}, f"docs/a.md:3: {word}")
         self.assertEqual(self.check({"docs/a.md": "mkstemp wants XX" "XXXX"}), [])
+
+    def test_spelling(self):
+        for word in ["Neighbo" "urs", "Recolo" "ured", "serialis" "es", "cent" "re", "cancell" "ed"]:
+            self.assertRegex(self.check({"docs/a.md": f"\nof {word}\n"})[0], "docs/a.md:2: .*American")
+        self.assertEqual(self.check({"docs/a.md": "Neighbors, a center, to optimize, optimism"}), [])
 
 
 def main():

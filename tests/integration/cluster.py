@@ -71,7 +71,7 @@ def needs_preloading(test):
 
 
 def slow(case):
-    """Marks a test of minutes: what it tries beyond its quick neighbours."""
+    """Marks a test of minutes: what it tries beyond its quick neighbors."""
     case.is_slow = True
     return case
 

@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kFingerprint = 1;
 constexpr const char* kHost = "127.0.0.1";
 
-// Ports that are neighbours and free. Drawn at random, as tests of other programs look for some at
+// Ports that are neighbors and free. Drawn at random, as tests of other programs look for some at
 // the same time, below those that the kernel hands out by itself.
 int FindPorts() {
   Random random(std::chrono::steady_clock::now().time_since_epoch().count() ^ getpid());

@@ -16,7 +16,7 @@
 #include "core/files/directories.h"
 #include "core/own_flags.h"
 #include "core/program.h"
-#include "core/split.h"
+#include "core/text/split.h"
 #include "proto/text_format.h"
 #include "worker/engine/layer_measurement.h"
 #include "worker/torch/score.h"

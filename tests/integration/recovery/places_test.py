@@ -182,15 +182,15 @@ class StatisticsTest(RecoveryTest):
               param { lr_mult: 0 } param { lr_mult: 0 } param { lr_mult: 0 }
             }
             """
-        # Behind the layer that it normalises.
+        # Behind the layer that it normalizes.
         head, conv1, tail = net.partition('name: "conv1"')
         end = tail.index("\nlayer")
         self.write("net.prototxt", head + conv1 + tail[:end] + norm + tail[end:])
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
-            solver.write(f'snapshot_prefix: "{self.path("normalised")}"\n')
+            solver.write(f'snapshot_prefix: "{self.path("normalized")}"\n')
 
     def model(self):
-        with open(self.path(f"normalised_iter_{ITERATIONS}.caffemodel"), "rb") as file:
+        with open(self.path(f"normalized_iter_{ITERATIONS}.caffemodel"), "rb") as file:
             return file.read()
 
     @cluster.slow

@@ -113,7 +113,7 @@ TEST_F(CaffeConvertTest, TheDigits) {
   EXPECT_THAT(result.databases[1].record_shape, ElementsAre(1, 28, 28));
 }
 
-TEST(ImageTest, ScalingUpInterpolatesBetweenPixelCentres) {
+TEST(ImageTest, ScalingUpInterpolatesBetweenPixelCenters) {
   const Image scaled = ScaleBilinear({1, 2, {0, 100}}, 2, 4);
   EXPECT_THAT(scaled.pixels, ElementsAre(0, 25, 75, 100, 0, 25, 75, 100));
   EXPECT_THAT(ScaleBilinear({2, 2, {1, 2, 3, 4}}, 2, 2).pixels, ElementsAre(1, 2, 3, 4));

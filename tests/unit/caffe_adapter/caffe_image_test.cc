@@ -62,7 +62,7 @@ TEST_F(CaffeImageTest, WhatIsEncodedIsDecoded) {
   }
 }
 
-TEST_F(CaffeImageTest, ColoursAreBlueGreenRed) {
+TEST_F(CaffeImageTest, ColorsAreBlueGreenRed) {
   // A PNG of one red pixel would be a long constant; a PPM says red, green, blue in order.
   const std::string ppm = std::string("P6 1 1 255\n") + "\xff\x80\x01";
   EXPECT_EQ(DecodeImage(ppm, ImageChannels::kColor, "it").bytes, "\x01\x80\xff");
@@ -71,7 +71,7 @@ TEST_F(CaffeImageTest, ColoursAreBlueGreenRed) {
   EXPECT_NEAR(gray, 0.299 * 255 + 0.587 * 128 + 0.114, 1);
 }
 
-TEST_F(CaffeImageTest, ResizingIsBilinearWithCentresAtHalves) {
+TEST_F(CaffeImageTest, ResizingIsBilinearWithCentersAtHalves) {
   const std::string path = WriteImage("x.png", {{1, 1, 2}, std::string("\x00\x64", 2)});
   EXPECT_EQ(ReadImageFile(path, ImageChannels::kGray, 1, 4).bytes,
             std::string("\0\x19\x4b\x64", 4));
@@ -265,7 +265,7 @@ TEST_F(CaffeImageTest, ConvertImagesetStoresFilesAsTheyAreWhereNothingChanges) {
   EXPECT_EQ(png.ReadDecoded(0).data(), read.bytes);
 
   options.encode_type = "";
-  options.gray = true;  // the file is coloured
+  options.gray = true;  // the file is colored
   options.resize_height = options.resize_width = 4;
   ConvertImageset(options);
   EXPECT_THAT(Dataset(directory_.Path("db")).record_shape(), ElementsAre(1, 4, 4));

@@ -66,7 +66,7 @@ TEST_F(PlanVerbTest, PricesLayersAsThePaperDoes) {
   const auto json = nlohmann::json::parse(PlanJson(PlanModel(options_)));
   EXPECT_EQ(json["parameters"], 5 * 64 + 64 + 4096 * 4096 + 4096);
   EXPECT_EQ(json["batch"], 32);
-  ASSERT_EQ(json["layers"].size(), 2u);  // what never changes is not synchronised
+  ASSERT_EQ(json["layers"].size(), 2u);  // what never changes is not synchronized
   const auto& conv = json["layers"][0];
   EXPECT_EQ(conv["name"], "conv");
   EXPECT_EQ(conv["type"], "Convolution");

@@ -218,7 +218,7 @@ TEST(UpdateByTorch, PiecesGiveTheSameBitsAsTheWholeAndAsOneByOne) {
     const std::vector<float> gradient = RandomGradient(count, random);
     UpdateByTorch(type, group, 7, 0.25F, gradient, whole.parameters, whole.optimizer_state);
     for (size_t begin = 0; begin < count;) {
-      // One at a time never meets the vectorised loop.
+      // One at a time never meets the vectorized loop.
       const size_t size = begin < 100 ? 1 : std::min<size_t>(count - begin, random() % 97);
       UpdateByTorch(type, group, 7, 0.25F, std::span(gradient).subspan(begin, size),
                     std::span(pieces.parameters).subspan(begin, size),

@@ -97,7 +97,7 @@ inline ModelSpec GoogLeNet(int64_t batch) {
   return model;
 }
 
-// Each convolution is followed by a learned scale and shift, as batch normalisation has in Caffe.
+// Each convolution is followed by a learned scale and shift, as batch normalization has in Caffe.
 inline ModelSpec ResNet50(int64_t batch) {
   ModelSpec model;
   model.set_batch(batch);

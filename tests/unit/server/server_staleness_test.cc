@@ -292,7 +292,7 @@ TEST(ServerStalenessTest, FramesTooFarAheadAreForeign) {
     shard.Receive(ShardFrame(MessageKind::kInitialValues, 0, 0, Body({0})));
     EXPECT_FALSE(gradient(1));  // before its own iteration 0
     for (int64_t t = 0; t <= staleness; ++t) EXPECT_TRUE(gradient(t)) << t;
-    // It has had no answer; without synchronisation one to each gradient.
+    // It has had no answer; without synchronization one to each gradient.
     EXPECT_EQ(gradient(staleness + 1), staleness < 0);
     EXPECT_FALSE(gradient(std::numeric_limits<int64_t>::max()));
     EXPECT_FALSE(gradient(std::numeric_limits<int64_t>::min()));

@@ -63,7 +63,7 @@ class GoldenDataTest : public ::testing::Test {
 };
 
 // How far a value may be off. Pixels and floats are computed by the same operations here and in
-// Caffe. But what a JPEG's pixels are is not laid down to the last bit, nor is how colours become
+// Caffe. But what a JPEG's pixels are is not laid down to the last bit, nor is how colors become
 // gray or how an image is made smaller: versions of the libraries differ by one level of gray (and
 // a little for its rounding).
 float Tolerance(const caffe::LayerParameter& layer) {

@@ -448,7 +448,7 @@ TEST(TorchLayersTest, GlobalPooling) {
   }
 }
 
-// The squares' sum over the neighbourhood of a place, and the number of places in a full one.
+// The squares' sum over the neighborhood of a place, and the number of places in a full one.
 at::Tensor ReferenceLrn(const at::Tensor& x, bool across, int64_t size, double alpha, double beta,
                         double k) {
   at::Tensor top = at::empty_like(x);

@@ -7,8 +7,8 @@ def cifar10_full():
     net = Net(
         "CIFAR10_full",
         [
-            "CIFAR-10 full: three convolutions with local response normalisation and one inner product,",
-            "for colour images of 32 x 32 pixels, after A. Krizhevsky's cuda-convnet.",
+            "CIFAR-10 full: three convolutions with local response normalization and one inner product,",
+            "for color images of 32 x 32 pixels, after A. Krizhevsky's cuda-convnet.",
             "",
             "`poseidon convert cifar10` makes the databases.",
         ],
@@ -122,7 +122,7 @@ def vgg19(model, name, classes, data):
     top = "data"
     for stage, (outputs, count) in enumerate(((64, 2), (128, 2), (256, 4), (512, 4), (512, 4)), 1):
         for number in range(1, count + 1):
-            # Without normalisation xavier, which lets pixels' large values fade from layer to layer.
+            # Without normalization xavier, which lets pixels' large values fade from layer to layer.
             top = net.convolution(f"conv{stage}_{number}", top, outputs, 3, pad=1)
             top = net.relu(f"relu{stage}_{number}", top)
         top = net.pool(f"pool{stage}", top, "MAX", 2, 2)

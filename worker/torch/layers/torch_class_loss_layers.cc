@@ -27,14 +27,14 @@ namespace {
 
 // How they lie: the classes along the axis between outer and inner. How many there are is the outer
 // extent, which a bottom says; those of Filter layers' samples are fewer in some iterations.
-struct Labelled {
+struct Labeled {
   int64_t classes;
   int64_t inner;
   LabelRange range;
 };
 
-Labelled ToLabelled(const TorchLayerInput& input, int given_axis,
-                    std::optional<int64_t> ignore_label) {
+Labeled ToLabeled(const TorchLayerInput& input, int given_axis,
+                  std::optional<int64_t> ignore_label) {
   const Shape& shape = input.description.bottoms[0].shape;
   const int axis = input.Axis(given_axis);
   return {.classes = shape[axis],
@@ -49,9 +49,9 @@ std::optional<int64_t> IgnoreLabel(const caffe::LossParameter& p) {
   return p.has_ignore_label() ? std::optional<int64_t>(p.ignore_label()) : std::nullopt;
 }
 
-at::Tensor Scores(const Labelled& labelled, const at::Tensor& bottom) {
-  const int64_t outer = bottom.numel() / (labelled.classes * labelled.inner);
-  return bottom.reshape({outer, labelled.classes, labelled.inner});
+at::Tensor Scores(const Labeled& labeled, const at::Tensor& bottom) {
+  const int64_t outer = bottom.numel() / (labeled.classes * labeled.inner);
+  return bottom.reshape({outer, labeled.classes, labeled.inner});
 }
 
 // The labels as outer x 1 x inner numbers of classes, 0 where one is ignored; and which are not.
@@ -60,10 +60,10 @@ struct Classes {
   at::Tensor counted;
 };
 
-Classes ToClasses(const Labelled& labelled, const at::Tensor& labels, const Pass& pass) {
-  const at::Tensor indices = ToIndices(labelled.range, labels, pass)
-                                 .reshape({labels.numel() / labelled.inner, 1, labelled.inner});
-  const at::Tensor counted = indices.ne(labelled.range.ignore.value_or(-1));  // -1 is no class
+Classes ToClasses(const Labeled& labeled, const at::Tensor& labels, const Pass& pass) {
+  const at::Tensor indices = ToIndices(labeled.range, labels, pass)
+                                 .reshape({labels.numel() / labeled.inner, 1, labeled.inner});
+  const at::Tensor counted = indices.ne(labeled.range.ignore.value_or(-1));  // -1 is no class
   return {indices.mul(counted), counted};
 }
 
@@ -71,9 +71,9 @@ Classes ToClasses(const Labelled& labelled, const at::Tensor& labels, const Pass
 // which is `slope` but for the division.
 class SoftmaxLoss : public TorchLayer {
  public:
-  SoftmaxLoss(const TorchLayerInput& input, Labelled labelled,
+  SoftmaxLoss(const TorchLayerInput& input, Labeled labeled,
               caffe::LossParameter::NormalizationMode mode)
-      : labelled_(std::move(labelled)),
+      : labeled_(std::move(labeled)),
         mode_(mode),
         bottoms_(input.description.bottoms.size()),
         with_probabilities_(input.description.tops.size() > 1),
@@ -83,10 +83,10 @@ class SoftmaxLoss : public TorchLayer {
 
   Tensors Forward(const Pass& pass, const Tensors& bottoms, const Tensors&) override {
     const at::AutoGradMode mode(false);
-    const Classes classes = ToClasses(labelled_, bottoms[1], pass);
+    const Classes classes = ToClasses(labeled_, bottoms[1], pass);
     shape_ = bottoms[0].sizes().vec();
-    const at::Tensor logarithms = at::log_softmax(Scores(labelled_, bottoms[0]), 1);
-    const at::Tensor normalizer = LossNormalizer(mode_, logarithms.size(0), labelled_.inner,
+    const at::Tensor logarithms = at::log_softmax(Scores(labeled_, bottoms[0]), 1);
+    const at::Tensor normalizer = LossNormalizer(mode_, logarithms.size(0), labeled_.inner,
                                                  classes.counted, logarithms.options());
     Tensors tops = {Sum(logarithms, classes, bottoms).div(normalizer)};
     if (!with_probabilities_ && !wanted_) return tops;
@@ -113,7 +113,7 @@ class SoftmaxLoss : public TorchLayer {
   virtual at::Tensor Slope(const at::Tensor& probabilities, const Classes& classes,
                            const Tensors& bottoms) const = 0;
 
-  const Labelled labelled_;
+  const Labeled labeled_;
 
  private:
   caffe::LossParameter::NormalizationMode mode_;
@@ -128,9 +128,9 @@ class SoftmaxLoss : public TorchLayer {
 // arXiv 1512.00567, section 7).
 class SoftmaxWithLoss : public SoftmaxLoss {
  public:
-  SoftmaxWithLoss(const TorchLayerInput& input, Labelled labelled,
+  SoftmaxWithLoss(const TorchLayerInput& input, Labeled labeled,
                   caffe::LossParameter::NormalizationMode mode)
-      : SoftmaxLoss(input, std::move(labelled), mode),
+      : SoftmaxLoss(input, std::move(labeled), mode),
         smoothing_(input.description.label_smoothing) {}
 
  private:
@@ -150,7 +150,7 @@ class SoftmaxWithLoss : public SoftmaxLoss {
                    const Tensors&) const override {
     const at::Tensor one = at::ones_like(classes.index, probabilities.options());
     at::Tensor slope = probabilities.scatter_add(1, classes.index, one.mul_(smoothing_ - 1));
-    if (smoothing_ > 0) slope.sub_(smoothing_ / static_cast<double>(labelled_.classes));
+    if (smoothing_ > 0) slope.sub_(smoothing_ / static_cast<double>(labeled_.classes));
     return slope;
   }
 
@@ -161,17 +161,17 @@ class SoftmaxWithLoss : public SoftmaxLoss {
 // matrix H of a file or of bottom 2.
 class InfogainLoss : public SoftmaxLoss {
  public:
-  InfogainLoss(const TorchLayerInput& input, Labelled labelled,
+  InfogainLoss(const TorchLayerInput& input, Labeled labeled,
                caffe::LossParameter::NormalizationMode mode, at::Tensor matrix)
-      : SoftmaxLoss(input, std::move(labelled), mode), matrix_(std::move(matrix)) {}
+      : SoftmaxLoss(input, std::move(labeled), mode), matrix_(std::move(matrix)) {}
 
  private:
   // The row of each label, as outer x classes x inner.
   at::Tensor Rows(const Classes& classes, const Tensors& bottoms) const {
     const at::Tensor matrix = matrix_.defined() ? matrix_.to(bottoms[0].scalar_type()) : bottoms[2];
-    return matrix.reshape({labelled_.classes, labelled_.classes})
+    return matrix.reshape({labeled_.classes, labeled_.classes})
         .index_select(0, classes.index.flatten())
-        .reshape({classes.index.size(0), labelled_.inner, labelled_.classes})
+        .reshape({classes.index.size(0), labeled_.inner, labeled_.classes})
         .transpose(1, 2);
   }
 
@@ -209,7 +209,7 @@ at::Tensor ReadInfogainMatrix(const TorchLayerInput& input, int64_t classes) {
 // --- Scores with a label for each sample. ---
 
 // The scores as samples x classes, which are all that comes after the first axis.
-Labelled ToSamples(const TorchLayerInput& input) {
+Labeled ToSamples(const TorchLayerInput& input) {
   const Shape& shape = input.description.bottoms[0].shape;
   const int64_t classes = Count(shape) / shape[0];
   return {
@@ -229,21 +229,21 @@ at::Tensor Share(const at::Tensor& correct, const at::Tensor& counted) {
 std::unique_ptr<TorchLayer> MakeSoftmaxWithLoss(const TorchLayerInput& input) {
   const caffe::LayerParameter& p = input.description.parameter;
   return std::make_unique<SoftmaxWithLoss>(
-      input, ToLabelled(input, p.softmax_param().axis(), IgnoreLabel(p.loss_param())),
+      input, ToLabeled(input, p.softmax_param().axis(), IgnoreLabel(p.loss_param())),
       NormalizationMode(p.loss_param(), caffe::LossParameter::VALID));
 }
 
 std::unique_ptr<TorchLayer> MakeInfogainLoss(const TorchLayerInput& input) {
   const caffe::LayerParameter& p = input.description.parameter;
-  const Labelled labelled =
-      ToLabelled(input, p.infogain_loss_param().axis(), IgnoreLabel(p.loss_param()));
+  const Labeled labeled =
+      ToLabeled(input, p.infogain_loss_param().axis(), IgnoreLabel(p.loss_param()));
   at::Tensor matrix;
   if (input.description.bottoms.size() > 2) {
     input.CheckNoGradient(2, "the infogain matrix");
   } else {
-    matrix = ReadInfogainMatrix(input, labelled.classes).to(input.device);
+    matrix = ReadInfogainMatrix(input, labeled.classes).to(input.device);
   }
-  return std::make_unique<InfogainLoss>(input, labelled, p.loss_param().normalization(), matrix);
+  return std::make_unique<InfogainLoss>(input, labeled, p.loss_param().normalization(), matrix);
 }
 
 // The mean of -log(probability of the label); the bottom is the probabilities.
@@ -252,10 +252,10 @@ std::unique_ptr<TorchLayer> MakeMultinomialLogisticLoss(const TorchLayerInput& i
   constexpr double kLeastProbability = 1e-20;  // Caffe's kLOG_THRESHOLD
   return MakeAutogradLayer(
       input,
-      [labelled = ToSamples(input)](const Pass& pass, const Tensors& bottoms,
-                                    const Tensors&) -> Tensors {
-        const Classes classes = ToClasses(labelled, bottoms[1], pass);
-        const at::Tensor of_labels = at::gather(Scores(labelled, bottoms[0]), 1, classes.index);
+      [labeled = ToSamples(input)](const Pass& pass, const Tensors& bottoms,
+                                   const Tensors&) -> Tensors {
+        const Classes classes = ToClasses(labeled, bottoms[1], pass);
+        const at::Tensor of_labels = at::gather(Scores(labeled, bottoms[0]), 1, classes.index);
         // Caffe's gradient is 1 / probability also where that is the least one, which autograd
         // would take as constant: so it differentiates a line of that slope and height.
         const at::Tensor taken = of_labels.detach().clamp_min(kLeastProbability);
@@ -273,10 +273,10 @@ std::unique_ptr<TorchLayer> MakeHingeLoss(const TorchLayerInput& input) {
       input.description.parameter.hinge_loss_param().norm() == caffe::HingeLossParameter::L2;
   return MakeAutogradLayer(
       input,
-      [labelled = ToSamples(input), squared](const Pass& pass, const Tensors& bottoms,
-                                             const Tensors&) -> Tensors {
-        const Classes classes = ToClasses(labelled, bottoms[1], pass);
-        const at::Tensor scores = Scores(labelled, bottoms[0]);
+      [labeled = ToSamples(input), squared](const Pass& pass, const Tensors& bottoms,
+                                            const Tensors&) -> Tensors {
+        const Classes classes = ToClasses(labeled, bottoms[1], pass);
+        const at::Tensor scores = Scores(labeled, bottoms[0]);
         const at::Tensor sign = at::ones_like(scores.detach()).scatter(1, classes.index, -1);
         const at::Tensor missing = at::relu(scores.mul(sign).add(1));
         const at::Tensor losses = squared ? at::square(missing) : missing;
@@ -288,14 +288,14 @@ std::unique_ptr<TorchLayer> MakeHingeLoss(const TorchLayerInput& input) {
 // class. Caffe counts a prediction as higher if it is equal.
 std::unique_ptr<TorchLayer> MakeAccuracy(const TorchLayerInput& input) {
   const caffe::AccuracyParameter& p = input.description.parameter.accuracy_param();
-  const Labelled labelled = ToLabelled(
+  const Labeled labeled = ToLabeled(
       input, p.axis(), p.has_ignore_label() ? std::optional(p.ignore_label()) : std::nullopt);
   const int64_t top_k = p.top_k();
   const bool by_class = input.description.tops.size() > 1;
   return MakeLayerWithoutGradient(
       input, [=](const Pass& pass, const Tensors& bottoms, const Tensors&) -> Tensors {
-        const Classes classes = ToClasses(labelled, bottoms[1], pass);
-        const at::Tensor scores = Scores(labelled, bottoms[0]);
+        const Classes classes = ToClasses(labeled, bottoms[1], pass);
+        const at::Tensor scores = Scores(labeled, bottoms[0]);
         const at::Tensor rank =
             scores.ge(at::gather(scores, 1, classes.index)).sum(1, /*keepdim=*/true);
         const at::Tensor correct =
@@ -304,7 +304,7 @@ std::unique_ptr<TorchLayer> MakeAccuracy(const TorchLayerInput& input) {
         Tensors tops = {Share(correct.sum(), counted.sum())};
         if (by_class) {
           const at::Tensor flat = classes.index.flatten();
-          const at::Tensor zeros = at::zeros({labelled.classes}, scores.options());
+          const at::Tensor zeros = at::zeros({labeled.classes}, scores.options());
           tops.push_back(Share(zeros.index_add(0, flat, correct.flatten()),
                                zeros.index_add(0, flat, counted.flatten())));
         }

@@ -199,7 +199,7 @@ class Convolution : public TorchLayer {
 
 // --- Scale and Bias. ---
 
-// A scale, and maybe a bias, of each channel: libtorch's batch normalisation by mean 0 and variance
+// A scale, and maybe a bias, of each channel: libtorch's batch normalization by mean 0 and variance
 // 1, which finds all gradients in one pass over the data where autograd makes five.
 class ChannelScale : public TorchLayer {
  public:

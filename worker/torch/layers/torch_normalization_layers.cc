@@ -1,4 +1,4 @@
-// Layers that normalise: by a batch's statistics, a sample's, or a neighbourhood's.
+// Layers that normalize: by a batch's statistics, a sample's, or a neighborhood's.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_batch_norm_impl_index.h>
 #include <ATen/ops/_batch_norm_impl_index_backward.h>
@@ -25,7 +25,7 @@
 namespace poseidon {
 namespace {
 
-// --- Batch normalisation. ---
+// --- Batch normalization. ---
 
 // Ioffe, Szegedy: Batch normalization, ICML 2015, as Caffe has it: without scale and shift (a Scale
 // layer follows), and its three blobs are sums over the batches, each batch before counting
@@ -293,7 +293,7 @@ class Mvn : public TorchLayer {
   at::Tensor divisor_;
 };
 
-// --- Local response normalisation. ---
+// --- Local response normalization. ---
 
 struct Lrn {
   int64_t size;
@@ -302,8 +302,8 @@ struct Lrn {
   double k;
 };
 
-// To `sums` the sums over `size` neighbouring channels, `size` odd, centred at each.
-void SumNeighbours(const at::Tensor& values, int64_t size, const at::Tensor& sums) {
+// To `sums` the sums over `size` neighboring channels, `size` odd, centered at each.
+void SumNeighbors(const at::Tensor& values, int64_t size, const at::Tensor& sums) {
   sums.copy_(values);
   const int64_t channels = values.size(1);
   for (int64_t distance = 1; distance <= size / 2 && distance < channels; ++distance) {
@@ -324,7 +324,7 @@ void Raise(const at::Tensor& values, double exponent, at::Tensor& power) {
   power.mul_(power.sqrt());
 }
 
-// top = bottom * scale^-beta with scale = k + alpha / size * (sum of squares over neighbouring
+// top = bottom * scale^-beta with scale = k + alpha / size * (sum of squares over neighboring
 // channels). Autograd would go through each of the sums' steps; the gradient is again one such sum:
 //   bottom' = top' * scale^-beta - 2 alpha beta / size * bottom * (sum of top' * top / scale)
 class LrnAcrossChannels : public TorchLayer {
@@ -381,7 +381,7 @@ class LrnAcrossChannels : public TorchLayer {
 
   void ForwardOf(const at::Tensor& bottom, const at::Tensor& scale, at::Tensor power,
                  at::Tensor top) const {
-    SumNeighbours(at::square(bottom), lrn_.size, scale);
+    SumNeighbors(at::square(bottom), lrn_.size, scale);
     scale.mul_(lrn_.alpha / static_cast<double>(lrn_.size)).add_(lrn_.k);
     Raise(scale, -lrn_.beta, power);
     at::mul_out(top, bottom, power);
@@ -390,7 +390,7 @@ class LrnAcrossChannels : public TorchLayer {
   void BackwardOf(const at::Tensor& given, const at::Tensor& bottom, const at::Tensor& scale,
                   const at::Tensor& power, const at::Tensor& gradient) const {
     const at::Tensor direct = given.mul(power);
-    SumNeighbours(direct.mul(bottom).div_(scale), lrn_.size, gradient);
+    SumNeighbors(direct.mul(bottom).div_(scale), lrn_.size, gradient);
     const double factor = -2 * lrn_.alpha * lrn_.beta / static_cast<double>(lrn_.size);
     gradient.mul_(bottom).mul_(factor).add_(direct);
   }

@@ -1,10 +1,10 @@
-"""Coloured digits in the binary format of CIFAR-10, for trying nets of 32 x 32 colour images without
-the internet: the digits of digits.csv, enlarged, moved, in random colours on random, noisy
+"""Colored digits in the binary format of CIFAR-10, for trying nets of 32 x 32 color images without
+the internet: the digits of digits.csv, enlarged, moved, in random colors on random, noisy
 backgrounds. They are easier than CIFAR-10's photographs: no accuracy on them says anything about
 those.
 
-    python3 configs/data/colour_digits.py out/colour_digits
-    poseidon convert cifar10 --source=out/colour_digits --out=out/cifar10
+    python3 configs/data/color_digits.py out/color_digits
+    poseidon convert cifar10 --source=out/color_digits --out=out/cifar10
 
 Writes data_batch_1.bin to data_batch_5.bin and test_batch.bin; the test images are of digits that no
 training image shows. The same files on every run. Needs numpy (Debian's python3-numpy)."""
