@@ -35,15 +35,22 @@ class Predictions {
         book_(book),
         cluster_(cluster),
         // Whatever becomes of flops, the layers take as long as they do.
-        timed_(WithTimes(book.model(), cluster.flops), cluster.workers, cluster.servers) {}
+        timed_(WithTimes(book.model(), cluster.flops), cluster.workers, cluster.servers),
+        estimated_(MessagesPerIteration(plan, cluster) > kMostPredicted),
+        now_(Predictor(timed_, cluster).Predict(plan).seconds),
+        scale_(estimated_ ? now_ / Predictor(timed_, cluster).Estimate(plan).seconds : 1) {}
+
+  bool estimated() const { return estimated_; }
+  double now() const { return now_; }
 
   double Seconds(const std::function<void(Variant&)>& change) const {
     Variant variant{cluster_, plan_};
     change(variant);
     if (variant.plan.lanes() != plan_.lanes()) Place(book_, variant.plan);
     Predictor predictor(timed_, variant.cluster);
-    const bool quick = MessagesPerIteration(plan_, cluster_) <= kMostPredicted;
-    return (quick ? predictor.Predict(variant.plan) : predictor.Estimate(variant.plan)).seconds;
+    // Of two estimates the ratio says more than the second one does.
+    return estimated_ ? scale_ * predictor.Estimate(variant.plan).seconds
+                      : predictor.Predict(variant.plan).seconds;
   }
 
  private:
@@ -51,7 +58,24 @@ class Predictions {
   const InformationBook& book_;
   const ClusterModel& cluster_;
   InformationBook timed_;
+  bool estimated_;
+  double now_;    // seconds, as it is
+  double scale_;  // of what estimates say
 };
+
+// The links of all machines that have no rate of their own, as --bandwidth says.
+void DoubleBandwidth(Variant& variant) {
+  variant.cluster.goodput *= 2;
+  for (auto& [machine, deviation] : variant.cluster.deviations) {
+    if (deviation.link_share != 1) deviation.link_share /= 2;
+  }
+}
+
+void MendSlowLinks(Variant& variant) {
+  for (auto& [machine, deviation] : variant.cluster.deviations) {
+    deviation.link_share = std::max(deviation.link_share, 1.0);
+  }
+}
 
 void FreeNetwork(Variant& variant) {
   variant.cluster.goodput = kFree;
@@ -119,17 +143,20 @@ Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterMo
   constexpr double kCores = 4;  // by as many a sum or an update is quickly spread
   const Predictions predictions(plan, book, cluster);
   Limits limits;
-  limits.seconds = predictions.Seconds([](Variant&) {});
+  limits.seconds = predictions.now();
+  limits.estimated = predictions.estimated();
   FindLimit(predictions, limits);
   const int lanes = std::max(4, 2 * plan.lanes());
   const std::pair<std::string, std::function<void(Variant&)>> changes[] = {
-      {"twice the bandwidth", [](Variant& v) { v.cluster.goodput *= 2; }},
+      {"twice the bandwidth", DoubleBandwidth},
+      {"slow links as fast as the others", MendSlowLinks},
       {"half the latency", [](Variant& v) { v.cluster.latency /= 2; }},
       {"lanes " + std::to_string(plan.lanes()) + " -> " + std::to_string(lanes),
        [lanes](Variant& v) { v.plan.set_lanes(lanes); }},
       {RateChange("update_rate", cluster.update_rate, kCores),
        [](Variant& v) { v.cluster.update_rate *= kCores; }},
       {"twice the copy_bandwidth", [](Variant& v) { v.cluster.copy_rate *= 2; }},
+      {"twice the gpu_bandwidth", [](Variant& v) { v.cluster.device_rate *= 2; }},
       {RateChange("reduction_rate", cluster.reduction_rate, kCores),
        [](Variant& v) { v.cluster.reduction_rate *= kCores; }},
       {"rebuilding from factors four times as fast", [](Variant& v) { v.cluster.flops *= kCores; }},

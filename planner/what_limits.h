@@ -21,6 +21,9 @@ struct Improvement {
 
 struct Limits {
   double seconds = 0;  // of the iteration as it is predicted
+  // The plan has too many messages for a dozen predictions: `without` and the improvements say what
+  // estimates make of the iteration's time, which know neither chance nor order.
+  bool estimated = false;
   // What would shorten the iteration most if it took no time: "the network", "messages on lanes",
   // "updates", "sums of gradients", "rebuilding from factors" or "computing"; the latter where
   // nothing else gains a hundredth, unless several things do together: "several things at once".
@@ -31,7 +34,7 @@ struct Limits {
 };
 
 // The plan is of the book's model and of a cluster such as this. A dozen predictions, or of large
-// plans estimates. Thread-safe.
+// plans one and estimates. Thread-safe.
 Limits WhatLimits(const Plan& plan, const InformationBook& book, const ClusterModel& cluster);
 
 }  // namespace poseidon

@@ -91,8 +91,8 @@ class CompatibilityCheck {
         break;
       default:
         Refuse("policy",
-               "what many steps have changed has no factors; with local_steps use TIME, ALL_RING "
-               "or ALL_PS");
+               "what many steps have changed has no factors; with local_steps use TIME, ALL_PS, "
+               "ALL_RING, ALL_HALVING_DOUBLING or ALL_TORUS");
     }
     if (communication_.staleness() != 0) {
       Refuse("staleness", "with local_steps all workers go on from the same parameters; use 0");

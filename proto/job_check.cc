@@ -214,6 +214,12 @@ class CommunicationChecker {
                        communication.stall_deadline_seconds(), 0.1, 1e6);
     const int steps = communication.local_steps();
     fields_.CheckRange("communication.local_steps", steps, 1, 1000000);
+    const bool local = steps > 1;
+    if (!local && (communication.fragments() != 1 || communication.overlap_steps() != 0)) {
+      const std::string field = communication.fragments() != 1 ? "fragments" : "overlap_steps";
+      fields_.Fail("communication." + field,
+                   "communication." + field + " is for communication.local_steps above 1");
+    }
     fields_.CheckRange("communication.fragments", communication.fragments(), 1, steps);
     const int between_fragments = steps / communication.fragments();
     fields_.CheckRange("communication.overlap_steps", communication.overlap_steps(), 0,

@@ -209,8 +209,9 @@ void Roster::Forget(const NodeId& id) {
 }
 
 std::optional<NodeId> Roster::Find(uint64_t incarnation) const {
-  for (const auto& [key, id] : by_incarnation_) {
-    if (key.second == incarnation) return id;
+  for (const Role role : {Role::kServer, Role::kWorker}) {
+    const auto found = by_incarnation_.find({role, incarnation});
+    if (found != by_incarnation_.end()) return found->second;
   }
   return std::nullopt;
 }

@@ -1,13 +1,18 @@
 #include "simulation/simulation_watch.h"
 
 #include <algorithm>
+#include <chrono>
 
+#include "core/steady_now.h"
 #include "simulation/simulation_size.h"
 
 namespace poseidon {
 namespace {
 
-constexpr int64_t kMessagesBetween = 1 << 17;  // about a tenth of a second
+// Messages from one look at the clock to the next: milliseconds, and seconds where each costs a
+// thousand times as much, as with many nodes.
+constexpr int64_t kMessagesBetween = 1 << 11;
+constexpr Duration kBetween = std::chrono::milliseconds(100);
 constexpr double kMostOfMemory = 0.9;
 
 }  // namespace
@@ -31,6 +36,9 @@ void SimulationWatch::OnMessage(const Envelope& envelope) {
   if (envelope.to.node.role == Role::kThisNode) return;
   if (envelope.to.lane >= kFirstDataLane) ++data_messages_;
   if (++messages_ % kMessagesBetween != 0) return;
+  const Time now = SteadyNow();
+  if (now < next_) return;
+  next_ = now + kBetween;
   // Whatever was estimated: rather an end with a reason than a machine that swaps.
   const double taken = static_cast<double>(ResidentMemory() - memory_before_);
   if (taken > kMostOfMemory * static_cast<double>(control_.memory)) Check(taken / kMostOfMemory);

@@ -49,6 +49,7 @@ class SimulationWatch {
   int64_t iterations_;
   double node_memory_;
   int64_t memory_before_;
+  Time next_{};  // of the real clock: when to look next
   int64_t messages_ = 0;
   int64_t data_messages_ = 0;
   double expected_ = 0;  // data messages of the whole training

@@ -58,9 +58,11 @@ DEFINE_string(grid, "",
 DEFINE_string(codec, "fp32",
               "How floats are packed on the wire where the scheme can use it: fp32, fp16, bf16, "
               "int8, 1bit, topk. Policy TIME uses it where it pays.");
-DEFINE_int32(local_steps, 1,
-             "Steps that workers train on their own between two exchanges of a layer (DiLoCo). "
-             "Times and bytes are of a step.");
+DEFINE_int32(
+    local_steps, 1,
+    "Steps that workers train on their own between two exchanges of a layer (DiLoCo), under "
+    "TIME, ALL_PS or an all-reduce. simulate says what a step takes, plan what all of them "
+    "do.");
 DEFINE_int32(fragments, 1, "With --local_steps: parts of the model that are exchanged in turn.");
 DEFINE_int32(overlap_steps, 0, "With --local_steps: steps that go on while a part is exchanged.");
 

@@ -129,7 +129,8 @@ Cluster ClusterFromFlags() {
   cluster.set_servers(FLAGS_servers);
   if (!FLAGS_gpu.empty()) {
     const Gpu gpu = GpuCalled(FLAGS_gpu);
-    cluster.set_flops(gpu.flops);
+    // What it really reaches, where somebody has measured that.
+    if (!FlagGiven("images_per_second")) cluster.set_flops(gpu.flops);
     cluster.set_device_update_rate(DeviceUpdateRate(gpu));
   }
   if (FlagGiven("flops")) cluster.set_flops(FLAGS_flops);

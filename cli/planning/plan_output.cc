@@ -208,7 +208,8 @@ nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& buck
 nlohmann::ordered_json LanesJson(const Plan& plan) {
   nlohmann::ordered_json others = nlohmann::ordered_json::array();
   for (const OtherLanes& other : plan.other_lanes()) {
-    others.push_back({{"lanes", other.lanes()}, {"iteration_ms", other.iteration_ms()}});
+    others.push_back({{"lanes", other.lanes()},
+                      {"iteration_ms", other.iteration_ms() / std::max(1, plan.local_steps())}});
   }
   return {{"lanes", plan.lanes()}, {"planned", plan.planned_lanes()}, {"others", others}};
 }
@@ -221,7 +222,10 @@ std::string LimitsText(const Limits& limits) {
                      "; if that took no time, an iteration would take " +
                      milliseconds(limits.without) + "\n";
   if (limits.improvements.empty()) return text;
-  Table table({{"under this plan"}, {"predicted ms", kRight}, {"less", kRight}});
+  // Of large plans nobody waits for a dozen predictions.
+  Table table({{"under this plan"},
+               {limits.estimated ? "estimated ms" : "predicted ms", kRight},
+               {"less", kRight}});
   for (const Improvement& improvement : limits.improvements) {
     table.AddRow({improvement.what, Digits(kMillisecondsPerSecond * improvement.seconds, 2),
                   Digits(100 * (1 - improvement.seconds / limits.seconds), 1) + "%"});
@@ -237,6 +241,7 @@ nlohmann::ordered_json LimitsJson(const Limits& limits) {
   }
   return {{"by", limits.by},
           {"without_ms", kMillisecondsPerSecond * limits.without},
+          {"estimated", limits.estimated},
           {"changes", std::move(changes)}};
 }
 

@@ -23,6 +23,11 @@ ADVICE = (
 )
 
 
+def counted(number, thing):
+    """counted(1, "point") is "1 point"."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
 def figures_module():
     """report_figures, or None without Matplotlib. Goes on in Debian's interpreter if this is
     another one, and does not return then."""
@@ -74,7 +79,7 @@ def main():
     pictures = draw(results, figures)
     path = report_page.write(results, pictures, notes, arguments.points)
     drawn = sum(picture[1] is not None for picture in pictures)
-    print(f"{path}: {len(results.finished)} points, {drawn} figures")
+    print(f"{path}: {counted(len(results.finished), 'point')}, {counted(drawn, 'figure')}")
     return 0
 
 

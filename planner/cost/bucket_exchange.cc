@@ -58,8 +58,15 @@ BucketExchange::Worker BucketExchange::MakeWorker(int worker) const {
   return made;
 }
 
+// Workers that are ahead may be in the next iteration while others still send this one's.
+void BucketExchange::NoteLeft(const Frame& frame) {
+  LastLeft& last = sent_at_[frame.bucket][frame.iteration & 1];
+  if (frame.iteration > last.iteration) last = {frame.iteration, 0};
+  if (frame.iteration == last.iteration) last.when = std::max(last.when, frame.left);
+}
+
 void BucketExchange::OnFrame(const Frame& frame) {
-  if (frame.left > 0) sent_at_[frame.bucket] = std::max(sent_at_[frame.bucket], frame.left);
+  NoteLeft(frame);
   switch (static_cast<Kind>(frame.kind)) {
     case kReady:
       return PostToLanes(frame);

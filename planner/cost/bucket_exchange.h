@@ -5,6 +5,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -44,11 +45,20 @@ class BucketExchange {
   // chunk.
   int64_t FurtherProcessing(const Frame& frame);
 
-  // When the last message so far with a part of the bucket had left, nanoseconds.
-  int64_t sent_at(int bucket) const { return sent_at_[bucket]; }
+  // When the last message so far with a part of the bucket had left that is of this iteration or of
+  // values that it has made, nanoseconds; 0 if none has, or two iterations have begun since.
+  int64_t sent_at(int bucket, int iteration) const {
+    const LastLeft& last = sent_at_[bucket][iteration & 1];
+    return last.iteration == iteration ? last.when : 0;
+  }
 
  private:
   enum Kind : int8_t;
+
+  struct LastLeft {
+    int iteration = -1;
+    int64_t when = 0;
+  };
 
   // How far one worker has come with one chunk's all-reduce.
   struct ReduceProgress {
@@ -77,6 +87,7 @@ class BucketExchange {
   // `c` is the chunk; any of a bucket that travels as factors.
   Frame Message(Kind kind, int from, int to, int b, int c, int iteration, int64_t bytes) const;
   // A bucket is sent by lanes, when they are done with what has come before.
+  void NoteLeft(const Frame& frame);
   void PostToLanes(const Frame& ready);
   void SendPart(int w, int b, int part, int iteration);
   // `step` counts the hops of a factor around the ring.
@@ -115,7 +126,7 @@ class BucketExchange {
   // these have handled.
   std::vector<std::vector<int>> reached_;
   std::vector<std::vector<int>> handled_;
-  std::vector<int64_t> sent_at_;  // by bucket
+  std::vector<std::array<LastLeft, 2>> sent_at_;  // by bucket; of even and of odd iterations
 };
 
 }  // namespace poseidon

@@ -210,7 +210,7 @@ class Simulation {
     record_.AddExchange(worker.iteration - 1, b,
                         {.began = worker.began,
                          .ready = worker.ready_at[b],
-                         .sent = exchange_.sent_at(b),
+                         .sent = exchange_.sent_at(b, worker.iteration - 1),
                          .fresh = worker.fresh_at[b],
                          .needed = worker.needed_at[b]});
   }

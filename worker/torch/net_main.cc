@@ -97,7 +97,12 @@ void Print(const Engine& engine, const LayerMeasurement& measured) {
 ExitCode TimeNet() {
   TorchEngineOptions options;
   options.solver = TrainSolver();
-  if (FLAGS_batch > 0) options.batch_per_worker = FLAGS_batch;
+  if (!google::GetCommandLineFlagInfoOrDie("batch").is_default) {
+    if (FLAGS_batch < 1) {
+      throw ConfigError("--batch is " + std::to_string(FLAGS_batch) + "; it must be 1 or more");
+    }
+    options.batch_per_worker = FLAGS_batch;
+  }
   options.threads = FLAGS_threads;
   const std::unique_ptr<Engine> engine = MakeTorchEngine(options);
   const int all = kWarmup + FLAGS_iterations;

@@ -103,6 +103,34 @@ TEST(TimePlannerTest, OfLocalStepsNoOtherSchemeIsPredictedToBeFaster) {
   EXPECT_GT(chosen.size(), 1);  // it depends
 }
 
+// Where the network limits, a fragment alone may take longer than a grid's whole iteration may.
+TEST(TimePlannerTest, LocalStepsArePlannedForAnyNumberOfWorkers) {
+  const ModelSpec model = GoogLeNet(8);
+  for (const int workers : {2, 3, 5, 6, 7, 9, 12}) {
+    for (const Communication::Policy policy : {Communication::TIME, Communication::ALL_TORUS}) {
+      for (const int fragments : {1, 4}) {
+        SCOPED_TRACE(std::to_string(workers) + " workers, " + Communication::Policy_Name(policy));
+        Job job;
+        job.mutable_cluster()->set_workers(workers);
+        job.mutable_cluster()->set_servers(workers);
+        job.mutable_cluster()->mutable_network()->set_bandwidth("100Mbps");
+        job.mutable_cluster()->mutable_network()->set_latency("20ms");
+        Communication& communication = *job.mutable_communication();
+        communication.set_policy(policy);
+        communication.set_local_steps(4);
+        communication.set_fragments(fragments);
+        communication.set_lanes(1);
+        const Plan plan = PlanJob(InformationBook(model, job.cluster()), job);
+        EXPECT_EQ(plan.local_steps(), 4);
+        EXPECT_GT(plan.iteration_ms(), plan.compute_ms());
+        for (const BucketPlan& bucket : plan.buckets()) {
+          EXPECT_GT(bucket.prediction().exchange_ms(), 0) << bucket.name();
+        }
+      }
+    }
+  }
+}
+
 TEST(TimePlannerTest, EveryLayerIsInOneBucketInOrder) {
   const ModelSpec model = ResNet50(32);
   const InformationBook book(model, 8, 1);

@@ -12,6 +12,7 @@ namespace poseidon {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Eight workers and servers, where all but the layers' 300 ms takes no time.
 ClusterModel FreeCluster() {
@@ -89,6 +90,36 @@ TEST(WhatLimitsTest, NamesTheOneThingThatIsSlow) {
     for (const Improvement& improvement : limits.improvements) {
       EXPECT_LT(improvement.seconds, limits.seconds) << improvement.what;
     }
+  }
+}
+
+// A link with a rate of its own keeps it, whatever the others' is.
+TEST(WhatLimitsTest, OfOneSlowLinkThatLinkIsToBeMended) {
+  ClusterModel cluster = FreeCluster();
+  cluster.goodput = 5e9;
+  cluster.deviations[3].link_share = 0.05;
+  const Limits limits = LimitsOf(cluster, Communication::ALL_RING);
+  EXPECT_EQ(limits.by, "the network");
+  EXPECT_THAT(Changes(limits), HasSubstr("slow links as fast as the others"));
+  EXPECT_THAT(Changes(limits), Not(HasSubstr("twice the bandwidth")));
+  cluster.deviations.clear();
+  EXPECT_NEAR(limits.improvements[0].seconds, LimitsOf(cluster, Communication::ALL_RING).seconds,
+              0.01 * limits.seconds);
+}
+
+// All that is said is of one model, or an improvement could be slower than what there is.
+TEST(WhatLimitsTest, OfALargePlanImprovementsAreBetterThanItsPrediction) {
+  ClusterModel cluster = FreeCluster();
+  cluster.workers = cluster.servers = 100;
+  cluster.goodput = 1e9;
+  cluster.message_cost = 2e-5;
+  cluster.update_rate = 2e9;
+  const Limits limits = LimitsOf(cluster, Communication::ALL_PS);
+  EXPECT_TRUE(limits.estimated);
+  EXPECT_LT(limits.without, limits.seconds);
+  EXPECT_FALSE(limits.improvements.empty());
+  for (const Improvement& improvement : limits.improvements) {
+    EXPECT_LT(improvement.seconds, limits.seconds) << improvement.what;
   }
 }
 
