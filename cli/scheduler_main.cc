@@ -15,6 +15,7 @@
 #include "core/files/directories.h"
 #include "core/net/host_address.h"
 #include "core/own_flags.h"
+#include "core/process/bounded_output.h"
 #include "core/process/input_lines.h"
 #include "core/program.h"
 #include "core/steady_now.h"
@@ -427,6 +428,7 @@ void WriteSummary(const std::string& summary, const wire::End& end) {
 }
 
 ExitCode Run() {
+  const BoundedOutput output(std::cout, STDOUT_FILENO);
   const JobConfig config = ReadJobConfig(FLAGS_config);
   if (!FLAGS_out.empty()) MakeDirectories(FLAGS_out);
   Interruption interruption({ParseSignalEffect("sigint_effect", FLAGS_sigint_effect),

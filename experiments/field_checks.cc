@@ -22,6 +22,7 @@ std::string FieldChecks::NameOf(const std::string& field) {
 void FieldChecks::CheckName(const std::string& field, const std::string& name) const {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
   if (!name.empty() && name.find_first_not_of(kLetters) == std::string::npos) return;
+  if (name.empty()) Fail(field, "there is no name; write one of letters, digits, '_' and '-'");
   Fail(field, "the name \"" + name + "\" must be of letters, digits, '_' and '-'");
 }
 

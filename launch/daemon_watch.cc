@@ -56,6 +56,7 @@ class Watch {
         give_up_ = std::min(give_up_, now + kPatientEndingTime);
       }
       EndWhoHasNotJoined(now);
+      EndWhoCameTooLate(now);
       EndWhoIsLate(now);
       std::this_thread::sleep_for(kPollInterval);
     }
@@ -138,7 +139,8 @@ class Watch {
       // A scheduler that is not there can't be told yet.
       if (!unneeded && (!IsDispensable(i) || daemons_.front().Poll())) continue;
       restarts_[i].told = true;
-      Say(daemons_[i].name() + " " + CauseOf(daemons_[i]) + "; the job goes on without it");
+      Say(daemons_[i].name() + " " + CauseOf(daemons_[i]) + "; the job goes on without it" +
+          (unneeded ? "" : ", if it can"));
       if (!unneeded && options_.tell_lost) options_.tell_lost(i, CauseOf(daemons_[i]));
     }
   }
@@ -209,6 +211,32 @@ class Watch {
     for (ChildProcess& daemon : daemons_) daemon.RequestEnd();
   }
 
+  // The job is over, and not by a failure.
+  bool EndedWell() {
+    const std::optional<ExitStatus>& scheduler = daemons_.front().Poll();
+    return scheduler && (scheduler->ok() || IsStop(*scheduler));
+  }
+
+  // A process in a dead one's place, or one that was coming up when the job was stopped, may not
+  // have joined when the scheduler ended, and would wait for its deadline. Those that were told
+  // need less than this time.
+  void EndWhoCameTooLate(Time now) {
+    if (ended_late_ || !EndedWell()) return;
+    if (end_late_at_ == kNever) end_late_at_ = now + kEndingTime;
+    if (now < end_late_at_) return;
+    ended_late_ = true;
+    for (size_t i = 0; i < daemons_.size(); ++i) {
+      if (restarts_[i].all > 0 || stopped_) daemons_[i].RequestEnd();
+    }
+  }
+
+  // Whether how a daemon has ended says nothing of a job that goes on when nodes are lost: the job
+  // had ended well without it.
+  bool IsAfterwards(size_t index) {
+    if (index == 0 || !options_.restart || !EndedWell()) return false;
+    return restarts_[index].all > 0 || daemons_[index].Poll()->signal != 0;
+  }
+
   void TellOfFailure() {
     if (options_.tell_lost && *failed_ != 0) {
       options_.tell_lost(*failed_, CauseOf(daemons_[*failed_]));
@@ -246,8 +274,9 @@ class Watch {
       const bool awaited = restarts_[i].died || IsToStartAgain(i) ||
                            (IsToStartAgain(0) && status && MayStartAnother(i));
       if (awaited || IsDispensable(i) || IsUnneeded(i) || !status || status->ok() ||
-          IsStop(*status))
+          IsStop(*status) || IsAfterwards(i)) {
         continue;
+      }
       if (status->code != static_cast<int>(ExitCode::kPeerLost)) return i;
       if (!found) found = i;
     }
@@ -276,7 +305,7 @@ class Watch {
     for (size_t i = 0; i < daemons_.size(); ++i) {
       const ExitStatus& status = *daemons_[i].Poll();
       if (status.ok() || status.code == static_cast<int>(ExitCode::kPeerLost)) continue;
-      if (IsDispensable(i) || IsUnneeded(i)) continue;
+      if (IsDispensable(i) || IsUnneeded(i) || IsAfterwards(i)) continue;
       if (status.signal == 0 && !explained.insert(status.code).second) continue;
       result.culprits.push_back(i);
       if (status.signal == 0 && result.code == ExitCode::kPeerLost) {
@@ -313,6 +342,8 @@ class Watch {
   Time kill_at_ = kNever;
   Time tell_all_at_ = kNever;
   bool told_all_ = false;
+  Time end_late_at_ = kNever;
+  bool ended_late_ = false;
   std::vector<int> requests_;  // signals that the scheduler has not got yet
   bool stopped_ = false;       // somebody has asked for the training's end
   bool interrupted_ = false;

@@ -67,7 +67,7 @@ void ReadSnapshotValues(const FoundSnapshot& snapshot, const NetDescription& net
                   "snapshot, or start from these values with --weights");
 }
 
-std::optional<std::string> FindLatestSnapshot(const std::string& prefix) {
+std::optional<std::string> FindLatestSnapshot(const std::string& prefix, fs::file_time_type since) {
   const fs::path directory =
       fs::path(prefix).has_parent_path() ? fs::path(prefix).parent_path() : fs::path(".");
   std::map<int64_t, fs::path, std::greater<>> newest_first;
@@ -75,7 +75,9 @@ std::optional<std::string> FindLatestSnapshot(const std::string& prefix) {
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
     const auto iteration = IterationOf(name, fs::path(prefix).filename().string());
-    if (iteration) newest_first[*iteration] = entry.path();
+    if (iteration && entry.last_write_time(ignored) >= since) {
+      newest_first[*iteration] = entry.path();
+    }
   }
   for (const auto& [iteration, path] : newest_first) {
     try {

@@ -1,6 +1,7 @@
 // Snapshots that training can go on from: PREFIX_iter_N.solverstate and the model that it names.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -9,9 +10,11 @@
 
 namespace poseidon {
 
-// The newest whole snapshot with the prefix: the path of its solverstate. What is not whole is
-// passed over with a word in the log.
-std::optional<std::string> FindLatestSnapshot(const std::string& prefix);
+// The whole snapshot with the prefix of the highest iteration: the path of its solverstate. What is
+// not whole is passed over with a word in the log, and what was written before `since` without one.
+std::optional<std::string> FindLatestSnapshot(
+    const std::string& prefix,
+    std::filesystem::file_time_type since = std::filesystem::file_time_type::min());
 
 // A snapshot's solverstate and where its model is: the file of the name that the solverstate says
 // which lies beside it, else where it says. Both are written into one directory and copied

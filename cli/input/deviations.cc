@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <sstream>
 
 #include "core/error.h"
@@ -44,18 +43,21 @@ void Set(const std::string& entry, const std::string& value, Deviation& deviatio
 }  // namespace
 
 std::vector<Deviation> ParseDeviations(const std::string& text) {
-  std::map<int, Deviation> by_worker;
+  std::vector<Deviation> deviations;  // as they are given, which is how messages count them
   std::istringstream entries(text);
   for (std::string entry; std::getline(entries, entry, ',');) {
     const size_t colon = std::min(entry.find(':'), entry.size());
     int worker = 0;
     if (!ReadNumber(entry.substr(0, colon), worker)) Refuse(entry, "begins with no worker's rank");
-    Deviation& deviation = by_worker[worker];
-    deviation.set_worker(worker);
-    Set(entry, colon == entry.size() ? "" : entry.substr(colon + 1), deviation);
+    const std::string value = colon == entry.size() ? "" : entry.substr(colon + 1);
+    const auto known = std::ranges::find(deviations, worker, &Deviation::worker);
+    if (known != deviations.end()) {
+      Set(entry, value, *known);
+      continue;
+    }
+    deviations.emplace_back().set_worker(worker);
+    Set(entry, value, deviations.back());
   }
-  std::vector<Deviation> deviations;
-  for (const auto& [worker, deviation] : by_worker) deviations.push_back(deviation);
   return deviations;
 }
 

@@ -1,6 +1,7 @@
 #include "cli/jobs/run.h"
 
 #include <gflags/gflags.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <iostream>
@@ -12,6 +13,7 @@
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "cli/jobs/run_hosts.h"
+#include "core/process/bounded_output.h"
 #include "core/process/program_directory.h"
 #include "core/program.h"
 #include "launch/host_query.h"
@@ -49,20 +51,24 @@ std::optional<Solver> CheckFiles(const JobConfig& config) {
   return solver;
 }
 
-// Why nothing is left to do for a job that goes on from its latest snapshot; nothing if there is
-// something, or if the snapshots are on another host. A command that is entered again until it ends
-// well then comes to its end.
-std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solver& solver) {
-  if (training.snapshot() != "latest" || HostsGiven()) return std::nullopt;
-  const auto path = FindLatestSnapshot(solver.parameter.snapshot_prefix());
-  if (!path) return std::nullopt;
-  const int64_t reached = ReadSnapshot(*path).state.iteration;
+// Why nothing is left to do for a job that goes on from a snapshot; nothing if there is something.
+std::optional<std::string> WhyNothingIsLeft(const std::string& path, const Training& training,
+                                            const Solver& solver) {
+  const int64_t reached = ReadSnapshot(path).state.iteration;
   const int64_t end =
       training.has_iterations() ? training.iterations() : solver.parameter.max_iter();
   if (reached < end) return std::nullopt;
-  return "nothing is left to do: " + *path + " is of iteration " + std::to_string(reached) +
+  return "nothing is left to do: " + path + " is of iteration " + std::to_string(reached) +
          ", and training ends at " + std::to_string(end) +
          " (max_iter, or the job's training.iterations)";
+}
+
+// Likewise of one that goes on from its latest snapshot, unless the snapshots are on another host.
+// A command that is entered again until it ends well then comes to its end.
+std::optional<std::string> WhyNothingIsLeft(const Training& training, const Solver& solver) {
+  if (training.snapshot() != "latest" || HostsGiven()) return std::nullopt;
+  const auto path = FindLatestSnapshot(solver.parameter.snapshot_prefix());
+  return path ? WhyNothingIsLeft(*path, training, solver) : std::nullopt;
 }
 
 // What training starts from, if a flag says so.
@@ -153,18 +159,22 @@ bool MayPass(ExitCode code) {
   }
 }
 
-// The job goes on from the newest snapshot that it has written itself, if it has. Returns the
-// snapshot's path. One that was there before is an earlier job's.
-std::optional<std::string> GoOnFromSnapshot(const Solver& solver,
-                                            std::filesystem::file_time_type begin,
-                                            Training& training) {
-  const std::string& prefix = solver.parameter.snapshot_prefix();
-  if (prefix.empty()) return std::nullopt;
-  std::optional<std::string> newest = FindLatestSnapshot(prefix);
-  if (!newest || std::filesystem::last_write_time(*newest) < begin) return std::nullopt;
-  training.clear_weights();
-  training.set_snapshot(*newest);
-  return newest;
+// The newest snapshot that the job has written itself on this machine, if it has. One that was
+// there before is an earlier job's.
+std::optional<std::string> OwnSnapshot(const std::optional<Solver>& solver,
+                                       std::filesystem::file_time_type begin) {
+  if (HostsGiven() || !solver || solver->parameter.snapshot_prefix().empty()) return std::nullopt;
+  return FindLatestSnapshot(solver->parameter.snapshot_prefix(), begin);
+}
+
+// Whoever asks why it failed wants these. Returns where they are.
+std::string KeepLogs(const std::string& out, int restart) {
+  const std::string logs = out + "/logs";
+  const std::string kept = logs + "." + std::to_string(restart);
+  std::error_code ignored;  // somebody may have removed them
+  std::filesystem::remove_all(kept, ignored);
+  std::filesystem::rename(logs, kept, ignored);
+  return kept;
 }
 
 // Runs the job, and again after what may pass, as often as --restarts allows.
@@ -175,18 +185,19 @@ ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& sol
     JobCluster cluster(options);
     const ExitCode code = cluster.Wait(interruption);
     if (cluster.stopped() || !MayPass(code) || restarts == FLAGS_restarts) return code;
-    // Whoever asks why it failed wants these.
-    const std::string logs = options.out + "/logs";
-    const std::string kept = logs + "." + std::to_string(restarts + 1);
-    std::filesystem::remove_all(kept);
-    std::filesystem::rename(logs, kept);
-    std::string from = "where it was started, as it has written no snapshot yet";
-    if (options.hosts) {
-      from = "the newest snapshot that worker 0 finds";
-    } else if (solver) {
-      from =
-          GoOnFromSnapshot(*solver, begin, *options.config.job.mutable_training()).value_or(from);
+    std::string from = options.hosts ? "the newest snapshot that worker 0 finds"
+                                     : "where it was started, as it has written no snapshot yet";
+    Training& training = *options.config.job.mutable_training();
+    if (const std::optional<std::string> own = OwnSnapshot(solver, begin)) {
+      if (const auto why = WhyNothingIsLeft(*own, training, *solver)) {
+        std::cout << *why << std::endl;
+        return ExitCode::kSuccess;
+      }
+      training.clear_weights();
+      training.set_snapshot(*own);
+      from = *own;
     }
+    const std::string kept = KeepLogs(options.out, restarts + 1);
     std::cout << "the job starts again from " << from << " (restart " << restarts + 1 << " of "
               << FLAGS_restarts << "); the logs are in " << kept << std::endl;
   }
@@ -214,6 +225,8 @@ std::string WhereText(const std::optional<JobHosts>& hosts) {
 }
 
 ExitCode Run(const std::vector<std::string>& program) {
+  const BoundedOutput output(std::cout, STDOUT_FILENO);
+  const BoundedOutput errors(std::cerr, STDERR_FILENO);
   JobClusterOptions options;
   options.program = program;
   options.config = ReadJobConfig(CheckInputFile(FLAGS_config));

@@ -100,7 +100,12 @@ double GoodputShare(const std::string& text, const Network& network) {
     throw ConfigError("--goodput: neither a share such as 0.9 nor a rate: " +
                       std::string(failure.what()));
   }
-  return static_cast<double>(rate) / static_cast<double>(ParseBitRate(network.bandwidth()));
+  const int64_t bandwidth = ParseBitRate(network.bandwidth());
+  if (rate > bandwidth) {
+    throw ConfigError("--goodput is " + text + ", which is more than the bandwidth, " +
+                      network.bandwidth());
+  }
+  return static_cast<double>(rate) / static_cast<double>(bandwidth);
 }
 
 // A second, as the makers' data sheets have them (docs/cost_model.md, "The machines").

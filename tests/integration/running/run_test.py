@@ -1,6 +1,7 @@
 """`poseidon run` says how to make data that are not there, and leaves nothing behind, however the job or
 it itself ends."""
 
+import fcntl
 import os
 import re
 import shlex
@@ -315,6 +316,27 @@ class RunTest(cluster.ClusterTest):
         self.assertEqual(run.wait(cluster.ENDING), cluster.PEER_LOST)
         self.assert_nothing_left()
         self.assertNotIn("starts again", run.output())
+
+    def test_output_that_nobody_reads(self):
+        """A pager that is not scrolled, or a terminal after Ctrl-S, holds no training up."""
+        layers = tuple((f"a_layer_with_a_name_that_fills_its_line_{n}", 10, 0.1) for n in range(80))
+        path = self.write("config.prototxt", cluster.replay_config(layers=layers, iterations=20))
+        fifo = self.path("fifo")
+        os.mkfifo(fifo)
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        program = os.path.join(cluster.programs(), "poseidon")
+        run = self.spawn(
+            "run",
+            [
+                *("sh", "-c", 'exec "$@" > "$0" 2>&1', fifo),
+                *(program, "run", f"--config={path}", f"--out={self.path('out')}"),
+            ],
+        )
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assertEqual(self.read_json("out/summary.json")["iterations"], 20)
+        self.assert_nothing_left()
 
     def test_process_that_does_not_end(self):
         """The job is done, but a process hangs: a server that has nothing to do, as there is just one

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <filesystem>
 #include <numeric>
 
 #include "caffe_adapter/files/caffemodel.h"
@@ -140,6 +142,21 @@ TEST(SnapshotTest, TheLatestIsTheNewestWhoseModelIsWhole) {
     std::filesystem::resize_file(newest, std::filesystem::file_size(newest) / 2);
     EXPECT_EQ(FindLatestSnapshot(prefix), prefix + "_iter_7.solverstate" + extension);
   }
+}
+
+// An earlier job's may have come further.
+TEST(SnapshotTest, WhatWasThereBeforeAJobIsPassedOver) {
+  const TemporaryDirectory directory;
+  const std::string prefix = directory.Path("x");
+  WriteWhole(prefix, 200, "");
+  const std::string old = prefix + "_iter_200.solverstate";
+  const auto begin = std::filesystem::last_write_time(old);
+  std::filesystem::last_write_time(old, begin - std::chrono::hours(1));
+  EXPECT_EQ(FindLatestSnapshot(prefix, begin), std::nullopt);
+  WriteWhole(prefix, 20, "");
+  WriteWhole(prefix, 40, "");
+  EXPECT_EQ(FindLatestSnapshot(prefix, begin), prefix + "_iter_40.solverstate");
+  EXPECT_EQ(FindLatestSnapshot(prefix), old);
 }
 
 class SolverStateFormatTest : public ::testing::TestWithParam<const char*> {

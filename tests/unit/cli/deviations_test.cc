@@ -26,8 +26,8 @@ std::string Refusal(const std::string& text) {
 TEST(DeviationsFlagTest, WhatIsSaidOfAWorkerIsOneDeviation) {
   const std::vector<Deviation> deviations = ParseDeviations("3:2x,0:1Gbps,3:25Gbps,12:0.5x");
   ASSERT_EQ(deviations.size(), 3U);
-  EXPECT_EQ(deviations[0].ShortDebugString(), "worker: 0 bandwidth: \"1Gbps\"");
-  EXPECT_EQ(deviations[1].ShortDebugString(), "worker: 3 compute_factor: 2 bandwidth: \"25Gbps\"");
+  EXPECT_EQ(deviations[0].ShortDebugString(), "worker: 3 compute_factor: 2 bandwidth: \"25Gbps\"");
+  EXPECT_EQ(deviations[1].ShortDebugString(), "worker: 0 bandwidth: \"1Gbps\"");
   EXPECT_EQ(deviations[2].ShortDebugString(), "worker: 12 compute_factor: 0.5");
   EXPECT_TRUE(ParseDeviations("").empty());
 }

@@ -201,6 +201,7 @@ TEST_F(ExperimentTest, SaysWhatIsWrongAndWhere) {
   EXPECT_THAT(changed("\"1Gbps\"", "\"1\""), HasSubstr("e.prototxt:22:3: "));
   EXPECT_THAT(changed("\"1Gbps\"", "\"1bps\""), HasSubstr("22:3: bandwidth is 1bps; it must be"));
   EXPECT_THAT(changed("flops: 1e12", "flops: 1e-300"), HasSubstr("cluster.flops is 1e-300"));
+  EXPECT_THAT(changed("name: \"test\"", ""), HasSubstr("there is no name; write one"));
   EXPECT_THAT(changed("name: \"test\"", "name: \"../test\""),
               HasSubstr("must be of letters, digits"));
   EXPECT_THAT(changed("name: \"other\"", "name: \"small\""), HasSubstr("there are two nets"));

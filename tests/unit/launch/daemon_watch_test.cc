@@ -228,6 +228,44 @@ TEST_F(DaemonWatchTest, OneThatComesTooLateForADeadOnesPlaceIsNoFailure) {
   EXPECT_THAT(lost_, IsEmpty());
 }
 
+// The scheduler has ended before it could join, so nobody tells it.
+TEST_F(DaemonWatchTest, OneThatWasStartedAgainAtTheVeryEndIsEndedAndIsNoFailure) {
+  Start("scheduler", AwaitFinish());
+  Start("worker-0", "kill -9 $$");
+  restart_ = [&](size_t, int) { return Shell("worker-0", Finish() + "; exec sleep 100"); };
+  const Time begin = SteadyNow();
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_LT(SteadyNow() - begin, Seconds(20));
+}
+
+TEST_F(DaemonWatchTest, WhoIsKilledWhenAJobThatRecoversHasEndedWellIsNoFailure) {
+  Start("worker-0", AwaitFinish() + "sleep 0.3; kill -9 $$");
+  daemons_.insert(daemons_.begin(), Shell("scheduler", Finish()));
+  restart_ = [this](size_t, int) {
+    ADD_FAILURE() << "the job is over";
+    return Shell("worker-0", "exit 0");
+  };
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+}
+
+TEST_F(DaemonWatchTest, WhoHasNotJoinedWhenTheJobIsStoppedIsEnded) {
+  SignalEffects effects;
+  effects.sigint = SignalEffect::kStop;
+  Interruption interruption(effects);
+  Start("scheduler", "trap 'exit 130' INT; " + Finish() + "; while :; do sleep 0.02; done");
+  Start("worker-0", "trap 'exit 130' INT; while :; do sleep 0.02; done");
+  std::thread asks([this] {
+    while (!std::ifstream(directory_.Path("finished"))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    kill(getpid(), SIGINT);
+  });
+  const Time begin = SteadyNow();
+  EXPECT_EQ(Watch(&interruption).code, ExitCode::kInterrupted);
+  EXPECT_LT(SteadyNow() - begin, Seconds(20));
+  asks.join();
+}
+
 TEST_F(DaemonWatchTest, OneThatIsRefusedAtFirstIsAFailure) {
   Start("scheduler", "sleep 0.2; exit 3");
   Start("worker-0", "exit 5");

@@ -1,0 +1,116 @@
+#include "core/process/bounded_output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/steady_now.h"
+
+namespace poseidon {
+namespace {
+
+// Longer than a terminal on the other side of the world is busy, and shorter than any deadline.
+constexpr Duration kPatience = std::chrono::seconds(2);
+
+bool HasReader(int descriptor) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) return false;
+  return S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode) || isatty(descriptor) != 0;
+}
+
+// The same pipe or terminal, opened once more: to make the descriptor itself non-blocking would
+// make it so for all programs that have inherited it. -1 for what can't be opened, as a socket.
+int OpenNonBlocking(int descriptor) {
+  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  return open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+bool AwaitRoom(int descriptor, Time deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyNow());
+  pollfd waits = {descriptor, POLLOUT, 0};
+  return poll(&waits, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) > 0;
+}
+
+}  // namespace
+
+class BoundedOutput::Buffer : public std::streambuf {
+ public:
+  explicit Buffer(int descriptor)
+      : opened_(OpenNonBlocking(descriptor)), descriptor_(opened_ >= 0 ? opened_ : descriptor) {}
+  ~Buffer() override {
+    sync();
+    if (opened_ >= 0) close(opened_);
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  int sync() override {
+    const std::string text = std::exchange(text_, {});
+    if (dropped_ > 0 && !Write("\n(" + std::to_string(dropped_) +
+                               " bytes were not shown, as nobody took them)\n")) {
+      dropped_ += static_cast<int64_t>(text.size());
+      return 0;
+    }
+    dropped_ = 0;
+    if (!Write(text)) dropped_ = static_cast<int64_t>(text.size());
+    return 0;
+  }
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    text_.append(text, static_cast<size_t>(size));
+    return size;
+  }
+
+  int_type overflow(int_type letter) override {
+    if (traits_type::eq_int_type(letter, traits_type::eof())) return traits_type::not_eof(letter);
+    text_.push_back(traits_type::to_char_type(letter));
+    return letter;
+  }
+
+ private:
+  // False if nobody has taken all of it. Who has been waited for in vain is not waited for again.
+  bool Write(std::string_view text) {
+    const Time deadline = SteadyNow() + (dropped_ > 0 ? Duration{} : kPatience);
+    while (!text.empty()) {
+      if (!AwaitRoom(descriptor_, deadline)) return false;
+      // A pipe that has room has it for so many bytes.
+      const size_t some = std::min<size_t>(text.size(), PIPE_BUF);
+      const ssize_t written = write(descriptor_, text.data(), some);
+      if (written >= 0) {
+        text.remove_prefix(static_cast<size_t>(written));
+      } else if (errno != EINTR && errno != EAGAIN) {
+        return true;  // the reader is gone
+      }
+    }
+    return true;
+  }
+
+  const int opened_;
+  const int descriptor_;
+  std::string text_;     // since the last sync
+  int64_t dropped_ = 0;  // bytes that nobody took, at the least
+};
+
+BoundedOutput::BoundedOutput(std::ostream& stream, int descriptor) : stream_(stream) {
+  if (!HasReader(descriptor)) return;
+  stream.flush();
+  buffer_ = std::make_unique<Buffer>(descriptor);
+  before_ = stream.rdbuf(buffer_.get());
+}
+
+BoundedOutput::~BoundedOutput() {
+  if (buffer_ != nullptr) stream_.rdbuf(before_);
+}
+
+}  // namespace poseidon
