@@ -14,13 +14,13 @@
 #include <string_view>
 #include <utility>
 
-#include "core/steady_now.h"
-
 namespace poseidon {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Longer than a terminal on the other side of the world is busy, and shorter than any deadline.
-constexpr Duration kPatience = std::chrono::seconds(2);
+constexpr std::chrono::seconds kPatience(2);
 
 bool HasReader(int descriptor) {
   struct stat status {};
@@ -35,8 +35,8 @@ int OpenNonBlocking(int descriptor) {
   return open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 }
 
-bool AwaitRoom(int descriptor, Time deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyNow());
+bool AwaitRoom(int descriptor, Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
   pollfd waits = {descriptor, POLLOUT, 0};
   return poll(&waits, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) > 0;
 }
@@ -81,7 +81,8 @@ class BoundedOutput::Buffer : public std::streambuf {
  private:
   // False if nobody has taken all of it. Who has been waited for in vain is not waited for again.
   bool Write(std::string_view text) {
-    const Time deadline = SteadyNow() + (dropped_ > 0 ? Duration{} : kPatience);
+    const Clock::time_point deadline =
+        Clock::now() + (dropped_ > 0 ? std::chrono::seconds(0) : kPatience);
     while (!text.empty()) {
       if (!AwaitRoom(descriptor_, deadline)) return false;
       // A pipe that has room has it for so many bytes.
