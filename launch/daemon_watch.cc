@@ -75,6 +75,7 @@ class Watch {
       Say(stops ? "training ends after an iteration; once more ends it at once"
                 : "a snapshot is to be written");
       requests_.push_back(request->signal);
+      if (stops) stop_signal_ = request->signal;
     }
     if (!SchedulerIsReady()) return;
     for (const int signal : std::exchange(requests_, {})) daemons_.front().Signal(signal);
@@ -125,6 +126,8 @@ class Watch {
       daemons_[index] = options_.restart(index, past.all + 1);
       ++past.all;
       past.died = false;
+      // The one before may have died before it wrote that down.
+      if (index == 0 && stop_signal_ && requests_.empty()) requests_.push_back(*stop_signal_);
     } catch (const Error& error) {
       past.due = past.backoff.AfterDeath(now);
       Say(NotStartedNews(daemons_[index].name(), error, past.due - now));
@@ -345,7 +348,8 @@ class Watch {
   Time end_late_at_ = kNever;
   bool ended_late_ = false;
   std::vector<int> requests_;  // signals that the scheduler has not got yet
-  bool stopped_ = false;       // somebody has asked for the training's end
+  std::optional<int> stop_signal_;
+  bool stopped_ = false;  // somebody has asked for the training's end
   bool interrupted_ = false;
   bool late_ = false;
 };

@@ -325,6 +325,26 @@ TEST_F(DaemonWatchTest, ARequestWaitsForTheSchedulerThatIsStartedAgain) {
   asks.join();
 }
 
+// It may have died before it wrote down that it was to stop.
+TEST_F(DaemonWatchTest, AStopIsSaidAgainToASchedulerThatTakesOver) {
+  Interruption interruption({.sighup = SignalEffect::kStop});
+  Start("scheduler", "trap 'kill -9 $$' HUP; touch " + directory_.Path("here") +
+                         "; while :; do sleep 0.02; done");
+  Start("worker-0", AwaitFinish());
+  restart_ = [&](size_t, int) {
+    return Shell("scheduler",
+                 "trap '" + Finish() + "; exit 130' HUP; while :; do sleep 0.02; done");
+  };
+  std::thread asks([this] {
+    while (!std::ifstream(directory_.Path("here"))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    kill(getpid(), SIGHUP);
+  });
+  EXPECT_EQ(Watch(&interruption).code, ExitCode::kInterrupted);
+  asks.join();
+}
+
 TEST_F(DaemonWatchTest, OneThatFailsByItselfIsNotStartedAgain) {
   Start("scheduler", AwaitNews() + "exit 3");
   Start("worker-0", "exit 6");
