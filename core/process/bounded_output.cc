@@ -56,13 +56,16 @@ class BoundedOutput::Buffer : public std::streambuf {
 
   int sync() override {
     const std::string text = std::exchange(text_, {});
-    if (dropped_ > 0 && !Write("\n(" + std::to_string(dropped_) +
-                               " bytes were not shown, as nobody took them)\n")) {
+    // Who has been waited for in vain is not waited for again.
+    const Clock::time_point deadline =
+        Clock::now() + (dropped_ > 0 ? std::chrono::seconds(0) : kPatience);
+    if (dropped_ > 0 &&
+        !Write("\n(" + std::to_string(dropped_) + " bytes were not shown, as nobody took them)\n",
+               deadline)) {
       dropped_ += static_cast<int64_t>(text.size());
       return 0;
     }
-    dropped_ = 0;
-    if (!Write(text)) dropped_ = static_cast<int64_t>(text.size());
+    dropped_ = Write(text, deadline) ? 0 : static_cast<int64_t>(text.size());
     return 0;
   }
 
@@ -79,18 +82,18 @@ class BoundedOutput::Buffer : public std::streambuf {
   }
 
  private:
-  // False if nobody has taken all of it. Who has been waited for in vain is not waited for again.
-  bool Write(std::string_view text) {
-    const Clock::time_point deadline =
-        Clock::now() + (dropped_ > 0 ? std::chrono::seconds(0) : kPatience);
+  // False if nobody has taken all of it by then.
+  bool Write(std::string_view text, Clock::time_point deadline) {
     while (!text.empty()) {
-      if (!AwaitRoom(descriptor_, deadline)) return false;
-      // A pipe that has room has it for so many bytes.
+      // A write that may block is only made where there is room, which is for so many bytes then.
+      if (opened_ < 0 && !AwaitRoom(descriptor_, deadline)) return false;
       const size_t some = std::min<size_t>(text.size(), PIPE_BUF);
       const ssize_t written = write(descriptor_, text.data(), some);
       if (written >= 0) {
         text.remove_prefix(static_cast<size_t>(written));
-      } else if (errno != EINTR && errno != EAGAIN) {
+      } else if (errno == EAGAIN) {
+        if (!AwaitRoom(descriptor_, deadline)) return false;
+      } else if (errno != EINTR) {
         return true;  // the reader is gone
       }
     }
