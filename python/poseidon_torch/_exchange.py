@@ -61,7 +61,7 @@ class Exchange:
         if self._copies is not None:
             session.make_memory_by(pinned_block)
         if session.recovers:
-            session = RecoveringSession(session, model.buffers)
+            session = RecoveringSession(session, model.named_buffers)
         # By layer, and of their number: its first parameter's place among all.
         self._first = list(itertools.accumulate((len(layer.slots) for layer in layers), initial=0))
         used = [LayerSpec(_USED_NAME, "Used", [[self._first[-1]]])] if servers is None else []
@@ -315,7 +315,8 @@ class Exchange:
             return self._push(index)
         outputs, inputs = self._layers[index].slots[0].parameter.shape
         self._unused += range(self._first[index], self._first[index + 1])
-        return self._push_factors(index, torch.empty(0, outputs), torch.empty(0, inputs))
+        top, bottom = (torch.empty(0, columns, device="cpu") for columns in (outputs, inputs))
+        return self._push_factors(index, top, bottom)
 
     def _push_used(self) -> None:
         if self._servers is not None:

@@ -7,10 +7,11 @@ was: with the same gradients the servers come to the same parameters.
 """
 
 import dataclasses
-from typing import Callable, Dict, Iterable, List, Sequence
+from typing import Callable, Dict, List, Sequence
 
 import torch
 
+from ._buffers import NamedBuffers, SentBuffers
 from ._layers import view_of
 from ._errors import Rewound
 from ._library import Floats, LayerMemory, LayerSpec, ParameterGroup, Session
@@ -33,11 +34,11 @@ class RecoveringSession:
     Costs two copies of the gradients. One thread at a time. All that is not told here is Session's.
     """
 
-    def __init__(self, session: Session, statistics: Callable[[], Iterable[torch.Tensor]]):
-        """`statistics` tells the model's buffers, as BatchNorm's, which may be other tensors each time; whoever takes a
-        lost one's place gets another's."""
+    def __init__(self, session: Session, buffers: Callable[[], NamedBuffers]):
+        """`buffers` tells the model's, as BatchNorm's, which may be other tensors each time; whoever takes a lost one's
+        place gets another's."""
         self._session = session
-        self._statistics = statistics
+        self._buffers = SentBuffers(buffers)
         self._sent = (_Sent(), _Sent())  # of even and of odd iterations
         self._iteration = 0  # the program's; the session's goes back
         self._layers = 0
@@ -191,19 +192,10 @@ class RecoveringSession:
         return sent
 
     def _exchange_statistics(self) -> None:
-        statistics = list(self._statistics())
-        count = sum(buffer.numel() for buffer in statistics)
-        if count == 0:
-            return
         if self._session.sends_statistics():
-            flat = torch.cat([buffer.detach().reshape(-1).float() for buffer in statistics])
-            flat = flat.cpu().contiguous()
-            self._session.send_statistics(Floats(flat.data_ptr(), count))
+            packed = self._buffers.pack()
+            self._session.send_statistics(Floats(packed.data_ptr(), packed.numel()))
         if self._session.awaits_statistics():
-            flat = torch.empty(count)
-            self._session.await_statistics(Floats(flat.data_ptr(), count))
-            with torch.no_grad():
-                for buffer, part in zip(
-                    statistics, flat.split([one.numel() for one in statistics])
-                ):
-                    buffer.copy_(part.view(buffer.shape))
+            packed = self._buffers.room()
+            self._session.await_statistics(Floats(packed.data_ptr(), packed.numel()))
+            self._buffers.unpack(packed)

@@ -257,7 +257,9 @@ class ServerUpdate:
         return views
 
     def _new_state(self) -> torch.Tensor:
-        return torch.zeros(sum(one.numel() for one in self._parameters) * len(self._names))
+        floats = sum(one.numel() for one in self._parameters) * len(self._names)
+        # Whatever default type and device the program has set: the library writes there.
+        return torch.zeros(floats, dtype=torch.float32, device="cpu")
 
     def _state_of_optimizer(self) -> torch.Tensor:
         floats = self._new_state()

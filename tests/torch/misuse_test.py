@@ -391,6 +391,8 @@ class Misuse(unittest.TestCase):
         optimizer.load_state_dict(loaded.state_dict())
         self.assertEqual(len(optimizer.state_dict()["state"]), 2)
         psd.distribute(model, optimizer, update="server")
+        torch.set_default_dtype(torch.float64)  # which is the program's affair
+        self.addCleanup(torch.set_default_dtype, torch.float32)
         state = optimizer.state_dict()["state"]
         for number, value in enumerate(momentum):
             self.assertTrue(state[number]["momentum_buffer"].equal(value))

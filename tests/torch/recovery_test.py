@@ -21,6 +21,7 @@ from ranks import HERE, PATIENCE, ROOT
 sys.path.insert(0, str(ROOT / "python"))
 
 # pylint: disable=wrong-import-position
+import poseidon_torch as psd
 from poseidon_torch._layers import view_of
 from poseidon_torch._recovery import RecoveringSession
 
@@ -45,10 +46,27 @@ class SendingSession:
         return True
 
     def send_statistics(self, floats):
-        self.sent = view_of(floats).tolist()
+        self.sent = view_of(floats).clone()
 
     def awaits_statistics(self):
         return False
+
+
+class AwaitingSession(SendingSession):
+    """What a session does of a worker that takes a lost one's place: gets what another one has sent."""
+
+    def __init__(self, sent):
+        super().__init__()
+        self.sent = sent
+
+    def sends_statistics(self):
+        return False
+
+    def awaits_statistics(self):
+        return True
+
+    def await_statistics(self, floats):
+        view_of(floats).view(torch.uint8).copy_(self.sent.view(torch.uint8))
 
 
 class Job:
@@ -176,15 +194,73 @@ class Recovery(unittest.TestCase):
             self.assertIn("recovery: with update='worker' each process has", job.said())
 
 
+def with_buffers(**buffers):
+    model = torch.nn.Module()
+    for name, buffer in buffers.items():
+        model.register_buffer(name, buffer)
+    return model
+
+
+def hand_over(sender, receiver, change=lambda: None):
+    """The buffers of one model to another one, as after a loss; `change` happens in training."""
+    sending = SendingSession()
+    session = RecoveringSession(sending, sender.named_buffers)
+    change()
+    session.begin()
+    RecoveringSession(AwaitingSession(sending.sent), receiver.named_buffers).begin()
+
+
 class Statistics(unittest.TestCase):
     def test_a_buffer_that_is_another_tensor_meanwhile(self):
-        model = torch.nn.Module()
-        model.register_buffer("center", torch.zeros(3))
-        sending = SendingSession()
-        session = RecoveringSession(sending, model.buffers)
-        model.center = model.center + 2
-        session.begin()
-        self.assertEqual(sending.sent, [2, 2, 2])
+        sender, receiver = (with_buffers(center=torch.zeros(3)) for _ in range(2))
+
+        def change():
+            sender.center = sender.center + 2
+
+        hand_over(sender, receiver, change)
+        self.assertEqual(receiver.center.tolist(), [2, 2, 2])
+
+    def test_all_types_arrive_with_their_bits(self):
+        not_a_number = torch.tensor([0x7FA12345, -0x3EDCBB], dtype=torch.int32).view(torch.float32)
+        buffers = {
+            "flag": torch.tensor(True),
+            "seen": torch.tensor([2**24 + 1, -123456789012]),
+            "time": torch.tensor([1764000000.123, 1 / 3], dtype=torch.float64),
+            "rope": torch.polar(torch.ones(4), torch.arange(4.0)),
+            "conjugate": torch.polar(torch.ones(4), torch.arange(4.0)).conj(),
+            "transposed": torch.arange(6.0).view(2, 3).t(),
+            "empty": torch.ones(0),
+            "brief": torch.tensor([1.5, -0.0], dtype=torch.bfloat16),
+            "not_a_number": not_a_number,
+        }
+        receiver = with_buffers(**{name: torch.zeros_like(one) for name, one in buffers.items()})
+        hand_over(with_buffers(**buffers), receiver)
+        for name, buffer in receiver.named_buffers():
+            with self.subTest(name):
+                expected = buffers[name].resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+                found = buffer.resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+                self.assertEqual(found.tolist(), expected.tolist())
+
+    def test_the_default_type_and_device_do_not_matter(self):
+        sender, receiver = (with_buffers(center=torch.full((3,), value)) for value in (2.0, 0.0))
+        torch.set_default_dtype(torch.float64)
+        self.addCleanup(torch.set_default_dtype, torch.float32)
+        with torch.device("meta"):
+            hand_over(sender, receiver)
+        self.assertEqual(receiver.center.tolist(), [2, 2, 2])
+
+    def test_a_buffer_that_has_grown_is_named(self):
+        def make():
+            return with_buffers(center=torch.zeros(3), cache=torch.ones(1))
+
+        for change, said in (
+            (lambda one: setattr(one, "cache", torch.ones(5)), "buffer 'cache', here torch.float32"),
+            (lambda one: setattr(one, "center", one.center.double()), "buffer 'center', here"),
+            (lambda one: one.register_buffer("late", torch.ones(1)), "got a buffer after distribute"),
+        ):
+            with self.subTest(said), self.assertRaisesRegex(psd.ConfigError, said):
+                sender = make()
+                hand_over(sender, make(), functools.partial(change, sender))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""A model's buffers on the way to the process that takes a lost one's place: their bytes, of whatever type they are.
+
+The session carries float32 and computes nothing with them, so the bytes of all buffers, one behind the other, are taken
+for floats. In front of them is a whole number: 0, or which buffer is not as it was when training began. Whoever takes a
+lost one's place has them as they were then, so what has grown meanwhile can't be given to it.
+"""
+
+import itertools
+from typing import Callable, Iterable, List, Tuple
+
+import torch
+
+from ._errors import ConfigError
+
+NamedBuffers = Iterable[Tuple[str, torch.Tensor]]
+
+_WORD = 4  # bytes of a float32, and of the number in front
+
+
+class SentBuffers:
+    """Packs and unpacks a model's buffers, whose names, types and shapes are those at the start. One thread at a time."""
+
+    def __init__(self, buffers: Callable[[], NamedBuffers]):
+        """`buffers` tells them, as Module.named_buffers does; the tensors may be others each time."""
+        self._buffers = buffers
+        self._kinds = self._present_kinds()
+        self._sizes = [buffer.numel() * buffer.element_size() for _, buffer in buffers()]
+
+    def room(self) -> torch.Tensor:
+        """Zeros of the size of what `pack` returns."""
+        words = 1 + -(-sum(self._sizes) // _WORD)
+        return torch.zeros(words, dtype=torch.float32, device="cpu")
+
+    def pack(self) -> torch.Tensor:
+        """The buffers as they are now."""
+        packed = self.room()
+        packed[:1].view(torch.int32).fill_(self._first_changed())
+        if self._first_changed() == 0:
+            for (_, buffer), part in zip(self._buffers(), self._parts(packed)):
+                part.copy_(_bytes_of(_plain(buffer).copy_(buffer.detach())))
+        return packed
+
+    @torch.no_grad()
+    def unpack(self, packed: torch.Tensor) -> None:
+        """Sets the buffers to what another process has packed. Raises ConfigError if one was not as at the start."""
+        changed = int(packed[:1].view(torch.int32))
+        if changed != 0:
+            raise ConfigError(self._refusal(changed))
+        for (_, buffer), part in zip(self._buffers(), self._parts(packed)):
+            plain = _plain(buffer)
+            _bytes_of(plain).copy_(part)
+            buffer.copy_(plain)
+
+    def _parts(self, packed: torch.Tensor) -> Iterable[torch.Tensor]:
+        data = packed.view(torch.uint8)[_WORD : _WORD + sum(self._sizes)]
+        return data.split(self._sizes) if self._sizes else ()
+
+    def _present_kinds(self) -> List[tuple]:
+        return [(name, buffer.dtype, tuple(buffer.shape)) for name, buffer in self._buffers()]
+
+    def _first_changed(self) -> int:
+        """The number, from 1, of the first buffer that is another kind than at the start; 0 if there is none."""
+        pairs = itertools.zip_longest(self._kinds, self._present_kinds())
+        return next((number for number, (was, is_now) in enumerate(pairs, 1) if was != is_now), 0)
+
+    def _refusal(self, changed: int) -> str:
+        advice = (
+            "so that this process, which takes a lost one's place, can't have it; give all buffers their type and shape "
+            "before distribute, or keep what grows in an attribute that is no buffer"
+        )
+        if changed > len(self._kinds):
+            return f"the other workers' model got a buffer after distribute, {advice}"
+        name, kind, shape = self._kinds[changed - 1]
+        return (
+            f"buffer {name!r}, here {kind} of shape {shape}, has another type or shape on the other workers by now, or is "
+            f"not there any more, {advice}"
+        )
+
+
+def _plain(buffer: torch.Tensor) -> torch.Tensor:
+    """Memory for its values on the processor, one behind the other."""
+    return torch.empty(buffer.shape, dtype=buffer.dtype, device="cpu")
+
+
+def _bytes_of(plain: torch.Tensor) -> torch.Tensor:
+    return plain.reshape(-1).view(torch.uint8)
