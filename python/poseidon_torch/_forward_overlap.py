@@ -233,7 +233,10 @@ class ForwardOverlap:
 
         optimizer.step = types.MethodType(step, optimizer)
         optimizer.zero_grad = types.MethodType(zero_grad, optimizer)
-        handles = [optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize())]
+        handles = [
+            optimizer.register_state_dict_pre_hook(lambda *_: self.synchronize()),
+            optimizer.register_load_state_dict_pre_hook(lambda *_: self.synchronize()),
+        ]
         before_saving = OwnHook(lambda *_: self.synchronize())
         before_loading = OwnHook(self._before_loading)
         for module in model.modules():

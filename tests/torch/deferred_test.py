@@ -74,6 +74,28 @@ class Deferred(unittest.TestCase):
             net.second.load_state_dict({"weight": torch.ones(4, 4), "bias": torch.ones(4)})
         self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
 
+    def test_a_state_that_is_loaded_into_the_optimizer_stays(self):
+        optimizers = []
+
+        def adamw(model):
+            optimizers.append(torch.optim.AdamW(model.parameters(), lr=0.1))
+            return optimizers[-1]
+
+        ours, plain = self.train(adamw)
+        for net, optimizer in zip((ours, plain), optimizers):
+            before = copy.deepcopy(optimizer.state_dict())
+            for _ in range(2):
+                optimizer.zero_grad()
+                net(INPUTS).square().sum().backward()
+                optimizer.step()
+            optimizer.load_state_dict(before)
+            optimizer.zero_grad()
+            net(INPUTS).square().sum().backward()
+            optimizer.step()
+        self.assertTrue(ours(INPUTS).equal(plain(INPUTS)))
+        steps = [int(one.state_dict()["state"][0]["step"]) for one in optimizers]
+        self.assertEqual(steps, [3, 3])
+
     def test_another_forward_pass_without_gradients(self):
         for mode in (torch.no_grad, torch.inference_mode):
             ours, plain = self.train()
