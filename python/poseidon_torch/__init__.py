@@ -15,6 +15,7 @@ Errors are PoseidonError and its classes. Thread safety: one thread.
 """
 
 import atexit
+import contextlib
 import os
 import pathlib
 import sys
@@ -31,6 +32,7 @@ from ._job import Admission, Job, JobOptions, Place, needs_servers
 from ._layers import layers_of
 from ._moments import timed_device
 from ._profile import LocalSteps, Profile, profile
+from ._program_end import EndNotes, LateExit, failure_of, report_late
 from ._server_update import ServerUpdate, check_server_update
 from ._errors import ConfigError, DeadlineExceeded, Left, PeerLost, PoseidonError
 from ._library import Session, version
@@ -66,7 +68,8 @@ class _Process:
         self.job: Optional[Job] = None
         self.session: Optional[Session] = None
         self.exchange: Optional[Union[Exchange, Rounds]] = None
-        self.failure: Optional[str] = None
+        self.end_notes: Optional[EndNotes] = None
+        self.late_exit: Optional[LateExit] = None
         self.pid = os.getpid()
         self.jobs = 0  # that it has taken part in
 
@@ -122,9 +125,10 @@ def init(
         _process.job = Job(_process.place, out, _process.jobs, Admission(key_file, allow))
     _process.jobs += 1
     _process.pid = os.getpid()
-    if _process.jobs == 1:
-        _note_failures()
+    if _process.end_notes is None:
+        _process.end_notes = EndNotes()
         atexit.register(_end)
+    _process.end_notes.failure = None
 
 
 def rank() -> int:
@@ -316,20 +320,26 @@ def report(loss: float) -> None:
 def shutdown() -> None:
     """After the last iteration, on all workers: waits until all have finished, and ends the daemons.
 
-    A program that ends without it ends the same way, unless an exception ends it: then the job ends for all workers,
-    which name the exception. Raises PoseidonError where workers ended with different parameters.
+    A program that ends without it ends the same way, and says then what this would raise, which is the process's exit
+    code. But if an exception ends it, or sys.exit with another code than 0, the job ends for all workers, which name
+    the exception; so it does where this is called while an exception is handled, as in a `finally`.
+
+    Raises PoseidonError where workers ended with different parameters, or could not end together.
     """
-    exchange, session, job = _process.exchange, _process.session, _process.job
-    _process.leave()
+    failure = failure_of(sys.exc_info()[1])
+    if failure is not None:
+        _give_up(f"its program was ended by {failure}")
+        return
     try:
-        if exchange is not None:
-            exchange.finish()
-        elif session is not None:
-            session.close()
-    except BaseException:
-        if job is not None:
-            job.abandon()
+        if _process.exchange is not None:
+            _process.exchange.finish()
+        elif _process.session is not None:
+            _process.session.close()
+    except BaseException as error:
+        _give_up(f"its shutdown() was ended by {failure_of(error)}")
         raise
+    job = _process.job
+    _process.leave()
     if job is not None:
         job.end()
 
@@ -407,16 +417,20 @@ def _start(options: dict, exchange_of: Callable[[Session], Union[Exchange, Round
         if _process.job is not None:
             _process.session = _process.job.start(job_options)
         _process.exchange = exchange_of(_process.session)
-    except BaseException:
-        _abandon()
+    except BaseException as error:
+        _give_up(f"it could not begin its training: {failure_of(error)}")
         raise
 
 
-def _abandon() -> None:
-    """Leaves the job as it is; the others hear that this worker gives up."""
-    session, job = _process.session, _process.job
+def _give_up(reason: str) -> None:
+    """Leaves the job as it is; the others hear why."""
+    exchange, session, job = _process.exchange, _process.session, _process.job
     _process.leave()
-    if session is not None:
+    if exchange is not None:
+        exchange.give_up(reason)
+    elif session is not None:
+        with contextlib.suppress(PoseidonError):
+            session.fail(reason)
         session.close()
     if job is not None:
         job.abandon()
@@ -435,25 +449,15 @@ def _check_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
                 )
 
 
-def _note_failures() -> None:
-    """The exception that ends the program, for the others."""
-    before = sys.excepthook
-
-    def note(kind, value, traceback):
-        _process.failure = f"{kind.__name__}: {value}"
-        before(kind, value, traceback)
-
-    sys.excepthook = note
-
-
 def _end() -> None:
+    """At exit."""
     if os.getpid() != _process.pid:
         return
-    if _process.failure is None:
-        shutdown()
-        return
-    exchange = _process.exchange
-    if exchange is not None:
-        exchange.give_up(f"its program was ended by {_process.failure}")
-        _process.exchange = _process.session = None
-    _abandon()
+    failure = _process.end_notes.failure
+    try:
+        if failure is None:
+            shutdown()
+        else:
+            _give_up(f"its program was ended by {failure}")
+    except BaseException as error:  # pylint: disable=broad-except
+        _process.late_exit = report_late(error)

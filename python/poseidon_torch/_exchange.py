@@ -416,6 +416,7 @@ class Exchange:
             self._clock.remove()
         if self._forward is not None:
             self._forward.remove()
+            self._forward = None
         for layer in self._layers:
             if layer.rows > 0:
                 _factors.remove(layer.module)

@@ -4,10 +4,13 @@
 import os
 import pathlib
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
-from ranks import PATIENCE, Ranks
+from ranks import HERE, PATIENCE, ROOT, Ranks
 
 # What is seen at once, and what the heartbeat (10 s) or the program's deadline (8 s) shows, beside an
 # interpreter's start and end.
@@ -30,13 +33,56 @@ class Faults(unittest.TestCase):
         with Ranks("faulty.py", 2, ["exception"]) as ranks:
             self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
 
-    def test_a_rank_that_ends_early_is_named(self):
+    def test_an_exception_is_named_where_shutdown_is_called_in_a_finally(self):
+        with Ranks("faulty.py", 2, ["finally"]) as ranks:
+            results = self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
+        self.assertTrue(results[1].output.endswith("\nValueError: record 4711 is broken\n"))
+        self.assertNotIn("During handling", results[0].output + results[1].output)
+
+    def test_an_exception_that_is_logged_is_named(self):
+        with Ranks("faulty.py", 2, ["logged"]) as ranks:
+            results = self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
+        self.assertEqual(results[1].code, 6)
+
+    def test_a_rank_that_exits_is_named(self):
         with Ranks("faulty.py", 2, ["exit"]) as ranks:
-            self.expect_end(ranks, SOON, "ended its training after 20 iterations")
+            results = self.expect_end(ranks, SOON, "its program was ended by SystemExit: 5")
+        self.assertEqual(results[1].code, 5)
 
     def test_fewer_batches_on_one_rank_are_named(self):
         with Ranks("faulty.py", 2, ["uneven"]) as ranks:
-            self.expect_end(ranks, SOON, "are their data of the same length?")
+            results = self.expect_end(ranks, SOON, "are their data of the same length?")
+        self.assertNotEqual(results[1].code, 0, results[1].output)
+
+    def test_what_shutdown_would_say_at_exit_is_said_and_is_the_exit_code(self):
+        with Ranks("faulty.py", 2, ["differ"]) as ranks:
+            results = self.expect_end(ranks, SOON, "PoseidonError: ")
+        for result in results:
+            self.assertEqual(result.code, 9, result.output)
+            self.assertEqual(result.output.count("Traceback"), 1, result.output)
+            self.assertNotIn("Exception ignored", result.output)
+
+    def test_an_exception_before_the_model_is_distributed_is_named(self):
+        with tempfile.TemporaryDirectory(prefix="poseidon_torch_test.") as scratch:
+            out = pathlib.Path(scratch)
+            config = out / "config.prototxt"
+            config.write_text("cluster { workers: 2 servers: 1 }")
+            command = [ROOT / "build/bin/poseidon", "run", f"--config={config}", f"--out={out}"]
+            command += ["--", sys.executable, HERE / "programs/unready.py"]
+            done = subprocess.run(
+                [str(word) for word in command],
+                env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assertIn(
+                "ended by ValueError: record 4711 is broken",
+                (out / "logs/scheduler.log").read_text(),
+                done.stdout + done.stderr,
+            )
 
     def test_a_killed_rank_is_named(self):
         with Ranks("faulty.py", 2, ["kill"]) as ranks:

@@ -1,5 +1,6 @@
 """A training in which rank 1 does what the test asks for, in iteration 20."""
 
+import logging
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ import poseidon_torch as psd
 
 
 def misbehave(fault: str, model) -> None:
-    if fault == "exception":
+    if fault in ("exception", "finally", "logged"):
         raise ValueError("record 4711 is broken")
     if fault == "exit":
         sys.exit(5)
@@ -22,17 +23,9 @@ def misbehave(fault: str, model) -> None:
     raise AssertionError(fault)
 
 
-def main() -> None:
-    out, fault = sys.argv[1], sys.argv[2]
-    torch.set_num_threads(1)
-    psd.init(out=out)
+def train(fault: str, model, optimizer) -> None:
     rank = psd.rank()
-    classes = 5 if fault == "other model" and rank == 1 else 4
-    model = torch.nn.Linear(16, classes)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    policy = "ALL_RING" if fault == "other policy" and rank == 1 else "ALL_PS"
-    psd.distribute(model, optimizer, policy=policy, deadline_seconds=8)
-    iterations = 20 if fault == "some" or (fault == "uneven" and rank == 1) else 10**6
+    iterations = 20 if fault in ("some", "differ") or (fault == "uneven" and rank == 1) else 10**6
     for iteration in range(iterations):
         if iteration == 20:
             print("trains", flush=True)
@@ -42,7 +35,34 @@ def main() -> None:
         model(torch.randn(8, 16)).square().mean().backward()
         optimizer.step()
         time.sleep(0.02)  # there is no hurry: the tests wait for what happens meanwhile
-    psd.shutdown()
+
+
+def main() -> None:
+    out, fault = sys.argv[1], sys.argv[2]
+    torch.set_num_threads(1)
+    psd.init(out=out)
+    rank = psd.rank()
+    classes = 5 if fault == "other model" and rank == 1 else 4
+    model = torch.nn.Linear(16, classes)
+    rate = 0.02 if fault == "differ" and rank == 1 else 0.01
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    policy = "ALL_RING" if fault == "other policy" and rank == 1 else "ALL_PS"
+    psd.distribute(model, optimizer, policy=policy, deadline_seconds=8)
+    if fault == "finally":
+        try:
+            train(fault, model, optimizer)
+        finally:
+            psd.shutdown()
+    elif fault == "logged":
+        try:
+            train(fault, model, optimizer)
+        except ValueError:
+            logging.exception("the training has failed")
+            sys.exit(6)
+    else:
+        train(fault, model, optimizer)
+    if fault not in ("differ", "uneven"):  # these end without
+        psd.shutdown()
 
 
 main()
