@@ -1,6 +1,7 @@
 """Refuses what would let a parameter of a distributed model learn on each worker alone, without a word."""
 
-from typing import Dict
+import weakref
+from typing import Dict, Tuple
 
 import torch
 from torch.nn.modules import module as module_hooks
@@ -15,14 +16,18 @@ class ChangeGuard:
 
     def __init__(self, model: torch.nn.Module):
         self._frozen = [one for one in model.named_parameters() if not one[1].requires_grad]
-        ours: Dict[int, str] = {id(module): name for name, module in model.named_modules()}
+        # By id, as a class of modules may compare them in its own way; another module may have the id of one that is gone.
+        ours: Dict[int, Tuple[weakref.ReferenceType, str]] = {
+            id(module): (weakref.ref(module), name) for name, module in model.named_modules()
+        }
 
         def refuse(module: torch.nn.Module, name: str, what) -> None:
-            if id(module) not in ours or what is None:
+            known, path = ours.get(id(module), (lambda: None, ""))
+            if known() is not module or what is None:
                 return
             if isinstance(what, torch.nn.Module) and not any(True for _ in what.parameters()):
                 return
-            where = f"{ours[id(module)]}.{name}".strip(".")
+            where = f"{path}.{name}".strip(".")
             raise ConfigError(
                 f"{where} was set after distribute; change the model before it is distributed"
             )

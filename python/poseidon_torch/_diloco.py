@@ -114,8 +114,8 @@ class Rounds:
         self._fragments = [
             _Fragment(part, layers, outer) for part in fragments_of(sizes, outer.fragments)
         ]
-        self._changes = ChangeGuard(model)
         self._handle = optimizer.register_step_post_hook(self._after_step)
+        self._changes = ChangeGuard(model)
 
     @property
     def iteration(self) -> int:

@@ -95,7 +95,6 @@ class Exchange:
             for layer in layers
             for slot in layer.slots
         ]
-        self._changes = ChangeGuard(model)
         self._install_factors()
         self._clock: Optional[LayerClock] = None
         device = timed_device(layers)
@@ -112,6 +111,8 @@ class Exchange:
             self._forward = ForwardOverlap(
                 model, optimizer, layers, steps, False, self._shared.sent_with
             )
+        # At last, since its hooks are those of all modules, and would stay if this failed.
+        self._changes = ChangeGuard(model)
 
     @property
     def iteration(self) -> int:

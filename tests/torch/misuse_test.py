@@ -2,6 +2,7 @@
 """What can't work is refused with a sentence that says what to do. One process is the whole job."""
 
 import copy
+import gc
 import multiprocessing
 import os
 import pathlib
@@ -152,6 +153,33 @@ class Misuse(unittest.TestCase):
         with self.assertRaisesRegex(psd.ConfigError, "0.scale was set after distribute"):
             model[0].scale = torch.nn.Parameter(torch.ones(1))
         pass_of(torch.nn.Linear(4, 4), optimizer)
+
+    def test_another_model_in_the_memory_of_one_that_is_gone(self):
+        """Only its layers are kept: the module that they were in is not."""
+        self.init()
+
+        def train():
+            model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+            pass_of(model, psd.distribute(model, sgd(model), policy="ALL_RING"))
+
+        train()
+        gc.collect()
+        kept = []
+        for _ in range(100):  # some of them where the other one was
+            kept.append(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()))
+
+    def test_a_model_may_change_after_a_shutdown_that_failed(self):
+        self.init()
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        optimizer = psd.distribute(model, sgd(model), update="server", overlap="forward")
+        pass_of(model, optimizer)
+        with torch.no_grad():
+            model[0].weight.clamp_(0, 0.1)
+        with self.assertRaisesRegex(psd.ConfigError, "was written to after distribute"):
+            psd.shutdown()
+        model.append(torch.nn.Linear(4, 4))
+        optimizer.zero_grad()
+        optimizer.step(lambda: model(torch.ones(2, 4)).sum())
 
     def test_a_parameter_that_is_unfrozen_later(self):
         self.init()
