@@ -312,9 +312,9 @@ def synchronize() -> None:
     _exchange().synchronize()
 
 
-def report(loss: float) -> None:
+def report(loss: Union[float, torch.Tensor]) -> None:
     """Before backward: this worker's loss, for the job's progress and summary.json."""
-    _exchange().report(loss)
+    _exchange().report(float(loss.detach() if isinstance(loss, torch.Tensor) else loss))
 
 
 def shutdown() -> None:

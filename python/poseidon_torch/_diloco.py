@@ -124,7 +124,7 @@ class Rounds:
 
     def report(self, loss: float) -> None:
         """For the job's progress: this worker's loss, the last of a round counts."""
-        self._loss = float(loss)
+        self._loss = loss
 
     def finish(self) -> None:
         """After the last step: what has been learned since the last exchanges is exchanged, then the others are waited

@@ -33,5 +33,11 @@ class Left(SystemExit):
         self.message = message
 
 
+def error_of(message: str, exit_code: int) -> PoseidonError:
+    """The error of a code of docs/errors.md, of its class."""
+    classes = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
+    return classes.get(exit_code, PoseidonError)(message, exit_code)
+
+
 class Rewound(Exception):
     """The job goes back to an iteration that this process has left, as it has lost another; Session.go_back is next."""

@@ -130,7 +130,7 @@ class Exchange:
 
     def report(self, loss: float) -> None:
         """For the job's progress and its summary: this worker's loss of the iteration under way."""
-        self._loss = float(loss)
+        self._loss = loss
 
     def synchronize(self) -> None:
         """Overlap "forward": carries the last step() out in all layers."""

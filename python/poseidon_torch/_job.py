@@ -18,7 +18,7 @@ from typing import List, Optional
 import torch.distributed as dist
 
 from . import _library
-from ._errors import ConfigError, PoseidonError
+from ._errors import ConfigError, PoseidonError, error_of
 
 # Below Linux's range for outgoing connections (32768 up), so that none takes the port meanwhile.
 _PORTS = range(20000, 32000)
@@ -68,12 +68,10 @@ class Daemon:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
     def check(self) -> None:
-        """Raises PoseidonError, with the end of its log, if it has failed."""
+        """Raises PoseidonError, of the class of its exit code and with the end of its log, if it has failed."""
         code = self._process.poll()
         if code:
-            raise PoseidonError(
-                f"the {self.name} {_ended(code)}:\n{self.last_words()}", max(code, 1)
-            )
+            raise error_of(f"the {self.name} {_ended(code)}:\n{self.last_words()}", max(code, 1))
 
     def last_words(self) -> str:
         """The end of its log."""

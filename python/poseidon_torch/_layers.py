@@ -101,10 +101,17 @@ def layers_of(model: torch.nn.Module) -> List[Layer]:
             seen.add(id(parameter))
             own.append(parameter)
         if own:
-            layers.append(Layer(name or type(module).__name__, module, own))
+            layers.append(Layer(name or _name_of_root(model), module, own))
     if not layers:
         raise ConfigError("the model has no parameters that require gradients")
     return layers
+
+
+def _name_of_root(model: torch.nn.Module) -> str:
+    """That of the layer of its own parameters; no other one's."""
+    name = type(model).__name__
+    # No part's name ends with a point.
+    return name + "." if name in dict(model.named_modules()) else name
 
 
 def shared_parameters(model: torch.nn.Module) -> Set[int]:

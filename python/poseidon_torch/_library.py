@@ -12,7 +12,7 @@ from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_uint6
 from typing import Callable, Dict, Generator, NamedTuple, Optional, Sequence
 
 from ._blocks import Allocate, Blocks, Release
-from ._errors import ConfigError, DeadlineExceeded, Left, PeerLost, PoseidonError, Rewound
+from ._errors import ConfigError, Left, Rewound, error_of
 
 _PACKAGE = pathlib.Path(__file__).resolve().parent
 # Where a build leaves its results in a checkout, of which this package is the folder python/poseidon_torch.
@@ -21,8 +21,6 @@ _LIBRARY = "libposeidon.so"
 # Of an installed libposeidon: include/poseidon of other minor versions may differ (packaging/CMakeLists.txt).
 _INSTALLED_LIBRARY = "libposeidon.so.0.1"
 
-
-_CLASSES = {2: ConfigError, 3: PeerLost, 4: DeadlineExceeded}
 _REWOUND = -1  # POSEIDON_REWOUND
 _LEFT = -2  # POSEIDON_LEFT
 
@@ -228,7 +226,7 @@ class Calls:
         if code == _LEFT:
             print(f"poseidon: {message}", file=sys.stderr)
             raise Left(message)
-        raise _CLASSES.get(code, PoseidonError)(message, code)
+        raise error_of(message, code)
 
 
 class Floats(NamedTuple):

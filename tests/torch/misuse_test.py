@@ -88,6 +88,20 @@ class Misuse(unittest.TestCase):
             with self.subTest(said):
                 self.expect_refusal(said, model, optimizer)
 
+    def test_a_model_of_the_name_of_a_part_with_parameters_of_its_own(self):
+        class Head(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.ones(1))
+                self.Head = torch.nn.Linear(4, 4)
+
+            def forward(self, features):
+                return self.Head(features) * self.scale
+
+        self.init()
+        model = Head()
+        pass_of(model, psd.distribute(model, sgd(model)))
+
     def test_an_optimizer_of_another_model(self):
         self.init()
         model = torch.nn.Linear(4, 4)
@@ -98,8 +112,7 @@ class Misuse(unittest.TestCase):
         self.init()
         model = torch.nn.Linear(4, 4)
         self.expect_refusal("'backward' or 'forward'", model, sgd(model), overlap="sideways")
-        with self.assertRaisesRegex(psd.PoseidonError, "Allowed: BYTES"):
-            psd.distribute(model, sgd(model), policy="FASTEST")
+        self.expect_refusal("Allowed: BYTES", model, sgd(model), policy="FASTEST")
 
     def test_overlap_forward_needs_an_optimizer_by_parameter(self):
         self.init()
@@ -249,6 +262,14 @@ class Misuse(unittest.TestCase):
             model[0](inputs).sum().backward()
         with self.assertRaises(psd.PoseidonError):
             psd.shutdown()
+
+    def test_a_loss_with_its_graph_is_reported_without_a_warning(self):
+        self.init()
+        model = torch.nn.Linear(4, 4)
+        psd.distribute(model, sgd(model))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            psd.report(model(torch.ones(2, 4)).sum())
 
     def test_sparse_gradients(self):
         self.init()
@@ -444,7 +465,7 @@ class Misuse(unittest.TestCase):
                 psd.DiLoCo(model, sgd(model), **options)
             self.assertIn(said, str(refused.exception))
         # What the job config's own check finds.
-        with self.assertRaisesRegex(psd.PoseidonError, "many steps have changed has no factors"):
+        with self.assertRaisesRegex(psd.ConfigError, "many steps have changed has no factors"):
             psd.DiLoCo(model, sgd(model), policy="ALL_SFB")
 
     def test_diloco_of_a_model_that_changes(self):
