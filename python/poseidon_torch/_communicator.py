@@ -2,7 +2,7 @@
 
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
-from typing import Sequence
+from typing import Callable, Sequence
 
 from ._errors import ConfigError
 from ._library import LIB, Calls, Interrupted
@@ -50,11 +50,13 @@ class Communicator:
         deadline_seconds: float = 60.0,
         key_file: str = "",
         allow: Sequence[str] = (),
+        watch: Callable[[], None] = lambda: None,
     ):
         """`endpoints`: "host:port" of all ranks; this one listens on its own. Waits for all. `key_file`: of a key that
-        all ranks share; `allow`: networks that connections may come from (docs/security.md). Raises PoseidonError.
+        all ranks share; `allow`: networks that connections may come from (docs/security.md). `watch` is called a few
+        times a second while a call waits; what it raises leaves that call. Raises PoseidonError.
         """
-        self._call = Calls(lambda: None)
+        self._call = Calls(watch)
         self._ranks = len(endpoints)
         texts = (c_char_p * len(endpoints))(*(endpoint.encode() for endpoint in endpoints))
         networks = (c_char_p * len(allow))(*(network.encode() for network in allow))

@@ -21,10 +21,13 @@ Ranks are named in errors, and no call waits for longer than the group's timeout
 calls in the same order ends with an error.
 """
 
+import atexit
 import concurrent.futures
 import dataclasses
 import datetime
 import os
+import queue
+import threading
 from typing import Callable, List, Optional, Sequence
 
 import torch
@@ -33,13 +36,15 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from ._communicator import Communicator
 from ._job import free_ports, own_address, resolve
-from ._errors import ConfigError
+from ._errors import ConfigError, PoseidonError
 
 # For init_process_group.
 NAME = "poseidon"
 
 # Below this gloo's latency is the smaller one (docs/performance.md, "All-reduce").
 _SMALLEST = 64 * 1024 // 4  # floats
+# A call that waits looks a few times a second whether it is to be left.
+_LEAVE_SECONDS = 5
 # What a process group may be asked for beside all-reduces. Names differ between versions of PyTorch.
 _DELEGATED = (
     "allreduce_coalesced",
@@ -65,7 +70,6 @@ _DELEGATED = (
     "recv",
     "recv_anysource",
     "barrier",
-    "monitored_barrier",
 )
 
 
@@ -76,6 +80,52 @@ class Options:
     key_file: str = ""  # of a key that all ranks share; not given: none
     # Addresses and networks ("10.0.0.0/8") that connections may come from, besides, without a key, the ranks' own.
     allow: Sequence[str] = ()
+
+
+class _CallThread:
+    """Carries out calls in their order, in a thread that does not keep the process from its end."""
+
+    def __init__(self):
+        self._calls: queue.SimpleQueue = queue.SimpleQueue()
+        self._last: concurrent.futures.Future = concurrent.futures.Future()  # of the calls
+        self._last.set_result(None)
+        self._leaves = False
+        self._thread = threading.Thread(
+            target=self._run, name="poseidon all-reduce", daemon=True
+        )
+        self._thread.start()
+        # A call that still waits then would come back into an interpreter that is no more.
+        atexit.register(self._leave)
+
+    def is_idle(self) -> bool:
+        """Whether all calls have been carried out."""
+        return self._last.done()
+
+    def submit(self, call: Callable, *arguments) -> None:
+        """Returns at once; `call` raises nothing."""
+        self._last = concurrent.futures.Future()
+        self._calls.put((call, arguments, self._last))
+
+    def check(self) -> None:
+        """Called by what waits in a call, several times a second. Raises PoseidonError when the process ends."""
+        if self._leaves:
+            raise PoseidonError("the program has ended while an all-reduce was under way")
+
+    def end(self) -> None:
+        """Waits until all calls have been carried out."""
+        self._calls.put(None)
+        self._thread.join()
+        atexit.unregister(self._leave)
+
+    def _leave(self) -> None:
+        self._leaves = True
+        self._calls.put(None)
+        self._thread.join(_LEAVE_SECONDS)
+
+    def _run(self) -> None:
+        for call, arguments, done in iter(self._calls.get, None):
+            call(*arguments)
+            done.set_result(None)
 
 
 class PoseidonProcessGroup(dist.ProcessGroup):
@@ -95,6 +145,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         self.poseidon_options = options
         self._name = ""
         self._size = size
+        self._thread = _CallThread()
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self._communicator = Communicator(
             rank,
@@ -102,9 +153,8 @@ class PoseidonProcessGroup(dist.ProcessGroup):
             deadline_seconds=timeout.total_seconds(),
             key_file=options.key_file,
             allow=options.allow,
+            watch=self._thread.check,
         )
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "poseidon all-reduce")
-        self._last = self._thread.submit(int)  # call of the thread's
         ended = torch.futures.Future()
         ended.set_result([])
         self._ended = _create_work_from_future(ended)
@@ -116,11 +166,11 @@ class PoseidonProcessGroup(dist.ProcessGroup):
             return self._gloo.allreduce(tensors, options or dist.AllreduceOptions())
         # Who waits anyway is spared the ways to another thread and back, unless calls before it are still under way,
         # and the making of a future: between all-reduces the caches forget all of this, so that every step counts.
-        if not getattr(options, "asyncOp", True) and self._last.done():
+        if not getattr(options, "asyncOp", True) and self._thread.is_idle():
             self._all_reduce(tensors[0], mean)
             return self._ended
         future = torch.futures.Future()
-        self._last = self._thread.submit(self._complete, tensors[0], mean, future)
+        self._thread.submit(self._complete, tensors[0], mean, future)
         return _create_work_from_future(future)
 
     def _all_reduce(self, tensor: torch.Tensor, mean: bool) -> None:
@@ -140,8 +190,12 @@ class PoseidonProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """After the last call."""
-        self._thread.shutdown()
+        self._thread.end()
         self._communicator.close()
+
+    def _get_backend(self, device: torch.device):
+        """Asked by torch.distributed, as by batch_isend_irecv, for what a backend can do."""
+        return self._gloo if device.type == "cpu" else super()._get_backend(device)
 
     def getBackendName(self) -> str:  # pylint: disable=invalid-name
         """For torch.distributed.get_backend."""

@@ -23,6 +23,11 @@ class C10d(unittest.TestCase):
                     self.assertIn("equal", result.output.splitlines())
                 print(processes.output(0))
 
+    def test_a_rank_that_fails_ends_at_once_though_an_all_reduce_is_under_way(self):
+        with Ranks("c10d_pending.py", 2) as processes:
+            self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
+            self.assertIn("ValueError: record 4711 is broken", processes.output(0))
+
     def test_a_key_keeps_others_out(self):
         with tempfile.TemporaryDirectory() as folder:
             program = _library.find_program("poseidon")

@@ -110,6 +110,17 @@ def check_sums(rank: int, ranks: int) -> None:
     dist.barrier()
 
 
+def check_batch_of_neighbors(rank: int, ranks: int) -> None:
+    mine, theirs = torch.full((100_000,), float(rank)), torch.empty(100_000)
+    operations = [
+        dist.P2POp(dist.isend, mine, (rank + 1) % ranks),
+        dist.P2POp(dist.irecv, theirs, (rank - 1) % ranks),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert theirs.eq((rank - 1) % ranks).all()
+
+
 def seconds_of(call, times: int = 9) -> float:
     taken = []
     for _ in range(times):
@@ -127,6 +138,7 @@ def main() -> None:
     # Sums and means of three sizes, a transposed matrix, five tensors at once.
     with expect_own_all_reduces(2 * 3 + 1 + 5):
         check_sums(rank, ranks)
+    check_batch_of_neighbors(rank, ranks)
     ours = trainings(rank, ranks)
     floats = torch.ones(4_000_000)
     own = seconds_of(lambda: dist.all_reduce(floats))
