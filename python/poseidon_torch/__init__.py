@@ -148,9 +148,11 @@ def iteration() -> int:
 
     for step in range(psd.iteration(), steps):
 
-    It is not 0 where the optimizer has gone on from a checkpoint with update="server", and where this process has taken
-    a lost one's place (docs/pytorch.md): then the learning rate's schedule and the data are to be those of that
-    iteration, too. Of DiLoCo, the rounds.
+    It is not 0 where this process has taken a lost one's place, and with update="server" where the optimizer has gone
+    on from a checkpoint (docs/pytorch.md): then the learning rate's schedule and the data are to be those of that
+    iteration, too. A checkpoint of AdamW has the number of its steps, at which this begins. One of SGD has not: this
+    begins at 1 where the state has momentum, else at 0, however many steps came before. A program that goes on from
+    there saves that number itself. Of DiLoCo, the rounds.
     """
     return _exchange().iteration
 

@@ -63,6 +63,7 @@ def install(
     def forward(self: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
         if (
             self is module
+            and not torch._C._are_functorch_transforms_active()  # whose gradients are returned
             and torch.is_grad_enabled()
             and wanted()
             and all(parameter.requires_grad for parameter in self.parameters(recurse=False))

@@ -157,6 +157,21 @@ class Factors(unittest.TestCase):
             loss_of(model, 1).backward()
         self.expect_same_gradients()
 
+    def test_gradients_of_functions_of_parameters_exchange_nothing(self):
+        before = psd.iteration()
+        found = []
+        for model in self.models:
+
+            def loss(parameters, inputs):
+                outputs = torch.func.functional_call(model, parameters, (inputs,))
+                return outputs.square().sum()
+
+            of_each_row = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+            gradients = of_each_row(dict(model.named_parameters()), inputs_of(1))
+            found.append(gradients["2.weight"].sum(0))
+        self.expect_close(*found)
+        self.assertEqual(psd.iteration(), before)
+
     def test_a_layer_that_is_frozen_for_a_while_learns_nothing(self):
         optimizers = (self.optimizer, sgd(self.plain), sgd(self.rounded))
         for learns in (False, True):
