@@ -18,7 +18,7 @@ _WORD = 4  # bytes of a float32, and of the number in front
 
 
 class SentBuffers:
-    """Packs and unpacks a model's buffers, whose names, types and shapes are those at the start. One thread at a time."""
+    """Packs and unpacks a model's buffers, whose types and shapes are those at the start. One thread at a time."""
 
     def __init__(self, buffers: Callable[[], NamedBuffers]):
         """`buffers` tells them, as Module.named_buffers does; the tensors may be others each time."""
@@ -34,8 +34,9 @@ class SentBuffers:
     def pack(self) -> torch.Tensor:
         """The buffers as they are now."""
         packed = self.room()
-        packed[:1].view(torch.int32).fill_(self._first_changed())
-        if self._first_changed() == 0:
+        changed = self._first_changed()
+        packed[:1].view(torch.int32).fill_(changed)
+        if changed == 0:
             for (_, buffer), part in zip(self._buffers(), self._parts(packed)):
                 part.copy_(_bytes_of(_plain(buffer).copy_(buffer.detach())))
         return packed
@@ -65,15 +66,15 @@ class SentBuffers:
 
     def _refusal(self, changed: int) -> str:
         advice = (
-            "so that this process, which takes a lost one's place, can't have it; give all buffers their type and shape "
-            "before distribute, or keep what grows in an attribute that is no buffer"
+            "so that this process, which takes a lost one's place, can't have it; give all buffers their type and "
+            "shape before distribute, or keep what grows in an attribute that is no buffer"
         )
         if changed > len(self._kinds):
             return f"the other workers' model got a buffer after distribute, {advice}"
         name, kind, shape = self._kinds[changed - 1]
         return (
-            f"buffer {name!r}, here {kind} of shape {shape}, has another type or shape on the other workers by now, or is "
-            f"not there any more, {advice}"
+            f"buffer {name!r}, here {kind} of shape {shape}, has another type or shape on the other workers by now, "
+            f"or is not there any more, {advice}"
         )
 
 
