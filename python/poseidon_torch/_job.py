@@ -48,12 +48,22 @@ class Daemon:
         threading.Thread(target=self._run, args=(command, started), daemon=True).start()
         self._process = started.result()
 
-    def _run(self, command: List[str], started: "concurrent.futures.Future[subprocess.Popen]") -> None:
+    def _run(
+        self, command: List[str], started: "concurrent.futures.Future[subprocess.Popen]"
+    ) -> None:
         """Starts the daemon; returns when it has ended, which others see for themselves."""
         try:
             with open(self.log, "wb") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid()), *command],
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        "-c",
+                        _END_WITH_PARENT,
+                        str(os.getpid()),
+                        *command,
+                    ],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,

@@ -45,7 +45,9 @@ class EndNotes:
         try:
             self._exit(status)
         except SystemExit as error:
-            if threading.current_thread() is threading.main_thread():  # elsewhere it ends the thread
+            if (
+                threading.current_thread() is threading.main_thread()
+            ):  # elsewhere it ends the thread
                 self.failure = failure_of(error)
             raise
 

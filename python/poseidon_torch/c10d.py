@@ -90,9 +90,7 @@ class _CallThread:
         self._last: concurrent.futures.Future = concurrent.futures.Future()  # of the calls
         self._last.set_result(None)
         self._leaves = False
-        self._thread = threading.Thread(
-            target=self._run, name="poseidon all-reduce", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="poseidon all-reduce", daemon=True)
         self._thread.start()
         # A call that still waits then would come back into an interpreter that is no more.
         atexit.register(self._leave)

@@ -273,7 +273,6 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
             run.output(),
         )
 
-
     @cluster.slow
     def test_where_it_goes_on_is_for_worker_0_to_say(self):
         """Snapshots that lie here say nothing of a job whose worker 0 is elsewhere."""

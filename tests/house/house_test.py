@@ -51,8 +51,17 @@ UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 
 # Spelling is American (docs/STYLE.md).
 BRITISH = re.compile(
-    r"(?i)(colo" r"ur|neighbo" r"ur|behavio" r"ur|cent" r"re|labell" r"(?:ed|ing)|judge" r"ment"
-    r"|cancel" r"led|licen" r"ce|(?:serial|synchron|normal|vector|initial|optim|minim|maxim)is" r"(?:e|ing|ation))"
+    r"(?i)(colo"
+    r"ur|neighbo"
+    r"ur|behavio"
+    r"ur|cent"
+    r"re|labell"
+    r"(?:ed|ing)|judge"
+    r"ment"
+    r"|cancel"
+    r"led|licen"
+    r"ce|(?:serial|synchron|normal|vector|initial|optim|minim|maxim)is"
+    r"(?:e|ing|ation))"
 )
 
 INCLUDE = re.compile(r'^\s*(?:#\s*include\s*[<"]([^>"]+)[>"]|import\s+(?:public\s+)?"([^"]+)")')
@@ -397,9 +406,19 @@ class HouseTest(unittest.TestCase):
         self.assertEqual(self.check({"docs/a.md": "mkstemp wants XX" "XXXX"}), [])
 
     def test_spelling(self):
-        for word in ["Neighbo" "urs", "Recolo" "ured", "serialis" "es", "cent" "re", "cancell" "ed"]:
-            self.assertRegex(self.check({"docs/a.md": f"\nof {word}\n"})[0], "docs/a.md:2: .*American")
-        self.assertEqual(self.check({"docs/a.md": "Neighbors, a center, to optimize, optimism"}), [])
+        for word in [
+            "Neighbo" "urs",
+            "Recolo" "ured",
+            "serialis" "es",
+            "cent" "re",
+            "cancell" "ed",
+        ]:
+            self.assertRegex(
+                self.check({"docs/a.md": f"\nof {word}\n"})[0], "docs/a.md:2: .*American"
+            )
+        self.assertEqual(
+            self.check({"docs/a.md": "Neighbors, a center, to optimize, optimism"}), []
+        )
 
 
 def main():

@@ -254,9 +254,15 @@ class Statistics(unittest.TestCase):
             return with_buffers(center=torch.zeros(3), cache=torch.ones(1))
 
         for change, said in (
-            (lambda one: setattr(one, "cache", torch.ones(5)), "buffer 'cache', here torch.float32"),
+            (
+                lambda one: setattr(one, "cache", torch.ones(5)),
+                "buffer 'cache', here torch.float32",
+            ),
             (lambda one: setattr(one, "center", one.center.double()), "buffer 'center', here"),
-            (lambda one: one.register_buffer("late", torch.ones(1)), "got a buffer after distribute"),
+            (
+                lambda one: one.register_buffer("late", torch.ones(1)),
+                "got a buffer after distribute",
+            ),
         ):
             with self.subTest(said), self.assertRaisesRegex(psd.ConfigError, said):
                 sender = make()
