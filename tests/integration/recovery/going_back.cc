@@ -1,6 +1,6 @@
 // Trains three layers on numbers that are drawn from the worker's rank and the iteration, for so
 // many iterations as the first argument says, and goes back when the job has lost somebody. With
-// "only-forward" it does not.
+// "only-forward" it does not; with "spare" it waits as one for a rank that is lost.
 #include <poseidon/session.h>
 #include <unistd.h>
 
@@ -62,7 +62,9 @@ int main(int count, char** words) {
   try {
     const int64_t iterations = std::stoll(words[1]);
     poseidon::SessionOptions options = poseidon::SessionOptions::FromEnvironment();
-    options.goes_back = count < 3;
+    const std::string kind = count < 3 ? "" : words[2];
+    options.goes_back = kind != "only-forward";
+    if (kind == "spare") options.rank = -1;
     poseidon::Session session(options);
     poseidon::Model model;
     model.optimizer.base_lr = 0.05F;

@@ -91,13 +91,13 @@ class ProgramRecoveryTest(cluster.ClusterTest):
         config = self.config("policy: ALL_PS", recovery="mode: REPLACE spare_workers: 1")
         run = self.start_run(config, *self.program())
         run.await_output("all .* nodes have joined")
-        _, program, *arguments = self.program()
+        _, program, *arguments = self.program("spare")
         spare = self.spawn(
             "spare",
             [
                 "env",
                 f"POSEIDON_JOB={self.path('out/job.prototxt')}",
-                "POSEIDON_RANK=-1",
+                "POSEIDON_RANK=0",
                 program,
                 *arguments,
             ],

@@ -238,10 +238,12 @@ TEST(TrainingSimulationTest, TellsHowFarItIs) {
     const int iterations = 300'000 / (kWorkers * kLayers * messages_a_worker);
     SimulateTraining(JobOf(kWorkers, kWorkers, policy), Layers(kLayers, 200'000, 1, 1),
                      {.warm_up = 2, .measured = iterations - 2}, {}, control);
-    // After 131,072 messages each.
-    ASSERT_EQ(calls.size(), 2);
-    EXPECT_NEAR(calls[0].share, 131'072.0 / 300'000, 0.05);
-    EXPECT_NEAR(calls[1].share, 262'144.0 / 300'000, 0.1);
+    // Every tenth of a second, so how many there are is the machine's affair.
+    ASSERT_GE(calls.size(), 1);
+    for (size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_NEAR(calls[i].share, static_cast<double>(calls[i].messages) / 300'000, 0.1);
+      if (i > 0) EXPECT_GT(calls[i].messages, calls[i - 1].messages);
+    }
   };
   expect(Communication::ALL_PS, 2);
   expect(Communication::ALL_RING, 2 * 63);
