@@ -280,7 +280,7 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
             with open(self.path(f"{directory}/solver.prototxt"), "a", encoding="utf-8") as solver:
                 solver.write('snapshot_prefix: "net"\n')
         self.assertEqual(self.start_on_hosts(self.CONFIG).wait(), cluster.SUCCESS)
-        self.hosts = self.write("hosts", "b 127.0.0.1\n")
+        self.hosts = self.write("hosts", "b 127.0.0.1 slots=2\n")
         run = self.start_on_hosts(self.CONFIG, "--snapshot=latest")
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertNotIn("nothing is left", run.output())

@@ -104,7 +104,7 @@ class ProgramRecoveryTest(cluster.ClusterTest):
         )
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertEqual(spare.wait(), cluster.SUCCESS, spare.output())
-        self.assertRegex(spare.output(), "^this worker was not needed: ")
+        self.assertRegex(spare.output(), "(?m)^this worker was not needed: ")
         self.assert_nothing_left(cluster.ENDING)
 
     def test_program_that_only_goes_forward_is_refused(self):
