@@ -170,7 +170,7 @@ std::optional<std::string> OwnSnapshot(const std::optional<Solver>& solver,
 // Whoever asks why it failed wants these. Returns where they are.
 std::string KeepLogs(const std::string& out, int restart) {
   const std::string logs = out + "/logs";
-  const std::string kept = logs + "." + std::to_string(restart);
+  std::string kept = logs + "." + std::to_string(restart);
   std::error_code ignored;  // somebody may have removed them
   std::filesystem::remove_all(kept, ignored);
   std::filesystem::rename(logs, kept, ignored);
