@@ -48,24 +48,14 @@ class BoundedOutput::Buffer : public std::streambuf {
   explicit Buffer(int descriptor)
       : opened_(OpenNonBlocking(descriptor)), descriptor_(opened_ >= 0 ? opened_ : descriptor) {}
   ~Buffer() override {
-    sync();
+    Flush();
     if (opened_ >= 0) close(opened_);
   }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
   int sync() override {
-    const std::string text = std::exchange(text_, {});
-    // Who has been waited for in vain is not waited for again.
-    const Clock::time_point deadline =
-        Clock::now() + (dropped_ > 0 ? std::chrono::seconds(0) : kPatience);
-    if (dropped_ > 0 &&
-        !Write("\n(" + std::to_string(dropped_) + " bytes were not shown, as nobody took them)\n",
-               deadline)) {
-      dropped_ += static_cast<int64_t>(text.size());
-      return 0;
-    }
-    dropped_ = Write(text, deadline) ? 0 : static_cast<int64_t>(text.size());
+    Flush();
     return 0;
   }
 
@@ -82,6 +72,20 @@ class BoundedOutput::Buffer : public std::streambuf {
   }
 
  private:
+  void Flush() {
+    const std::string text = std::exchange(text_, {});
+    // Who has been waited for in vain is not waited for again.
+    const Clock::time_point deadline =
+        Clock::now() + (dropped_ > 0 ? std::chrono::seconds(0) : kPatience);
+    if (dropped_ > 0 &&
+        !Write("\n(" + std::to_string(dropped_) + " bytes were not shown, as nobody took them)\n",
+               deadline)) {
+      dropped_ += static_cast<int64_t>(text.size());
+      return;
+    }
+    dropped_ = Write(text, deadline) ? 0 : static_cast<int64_t>(text.size());
+  }
+
   // False if nobody has taken all of it by then.
   bool Write(std::string_view text, Clock::time_point deadline) {
     while (!text.empty()) {
@@ -92,7 +96,7 @@ class BoundedOutput::Buffer : public std::streambuf {
       if (written >= 0) {
         text.remove_prefix(static_cast<size_t>(written));
       } else if (errno == EAGAIN) {
-        if (!AwaitRoom(descriptor_, deadline)) return false;
+        if (!AwaitRoom(descriptor_, deadline) || Clock::now() > deadline) return false;
       } else if (errno != EINTR) {
         return true;  // the reader is gone
       }
