@@ -3,7 +3,7 @@
 #include "device/cuda/codec.h"
 
 #include "tests/gpu/on_device.h"
-#include "tests/unit/core/codec_testing.h"
+#include "tests/unit/core/arithmetic/codec_testing.h"
 
 namespace poseidon {
 namespace {

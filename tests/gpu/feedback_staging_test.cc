@@ -8,7 +8,7 @@
 #include "device/cuda/gradient_packer.h"
 #include "device/pinned_pool.h"
 #include "tests/gpu/on_device.h"
-#include "tests/unit/core/codec_testing.h"
+#include "tests/unit/core/arithmetic/codec_testing.h"
 
 namespace poseidon {
 namespace {

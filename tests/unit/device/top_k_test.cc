@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "tests/unit/core/codec_testing.h"
+#include "tests/unit/core/arithmetic/codec_testing.h"
 
 namespace poseidon::cuda {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/arithmetic/codec_functions.h"
 #include "core/arithmetic/int8.h"
-#include "tests/unit/core/codec_testing.h"
+#include "tests/unit/core/arithmetic/codec_testing.h"
 
 namespace poseidon {
 namespace {

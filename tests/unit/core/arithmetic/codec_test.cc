@@ -12,7 +12,7 @@
 
 #include "core/arithmetic/codec_functions.h"
 #include "core/error.h"
-#include "tests/unit/core/codec_testing.h"
+#include "tests/unit/core/arithmetic/codec_testing.h"
 
 namespace poseidon {
 namespace {

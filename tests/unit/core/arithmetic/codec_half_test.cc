@@ -11,7 +11,7 @@
 
 #include "core/arithmetic/codec.h"
 #include "core/arithmetic/codec_functions.h"
-#include "tests/unit/core/codec_testing.h"
+#include "tests/unit/core/arithmetic/codec_testing.h"
 
 namespace poseidon {
 namespace {
