@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "core/time.h"
 #include "planner/cost/exchange_tables.h"
 #include "planner/model_times.h"
 #include "planner/placement.h"
@@ -37,7 +38,10 @@ class Predictions {
         // Whatever becomes of flops, the layers take as long as they do.
         timed_(WithTimes(book.model(), cluster.flops), cluster.workers, cluster.servers),
         estimated_(MessagesPerIteration(plan, cluster) > kMostPredicted),
-        now_(Predictor(timed_, cluster).Predict(plan).seconds),
+        // Of a large plan that has been predicted that is not done again, as it takes seconds.
+        now_(estimated_ && plan.iteration_ms() > 0
+                 ? plan.iteration_ms() / kMillisecondsPerSecond
+                 : Predictor(timed_, cluster).Predict(plan).seconds),
         scale_(estimated_ ? now_ / Predictor(timed_, cluster).Estimate(plan).seconds : 1) {}
 
   bool estimated() const { return estimated_; }

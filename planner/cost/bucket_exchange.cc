@@ -66,7 +66,7 @@ void BucketExchange::NoteLeft(const Frame& frame) {
 }
 
 void BucketExchange::OnFrame(const Frame& frame) {
-  NoteLeft(frame);
+  if (frame.left > 0) NoteLeft(frame);
   switch (static_cast<Kind>(frame.kind)) {
     case kReady:
       return PostToLanes(frame);
