@@ -11,7 +11,7 @@
 namespace poseidon {
 namespace {
 
-std::vector<float> Random(size_t count, std::mt19937& random) {
+std::vector<float> NormalFloats(size_t count, std::mt19937& random) {
   std::normal_distribution<float> normal;
   std::vector<float> values(count);
   for (float& value : values) value = normal(random);
@@ -55,7 +55,7 @@ TEST(MomentumCorrectionTest, IsTheMomentumOfGradients) {
   double value = 1;
   double velocity = 0;
   for (int i = 0; i < 12; ++i) {
-    const std::vector<float> gradient = Random(1, random);
+    const std::vector<float> gradient = NormalFloats(1, random);
     Update({rule, i, {}, 1}, gradient, parameters, optimizer_state);
     velocity = double{rule.momentum} * velocity + gradient[0];
     value -= LearningRate(rule, i) * velocity;
@@ -78,7 +78,7 @@ TEST(RateScaleTest, HoldsFromItsIterationOn) {
   for (int i = 0; i < 12; ++i) {
     const double rate = i < 3 ? 0.5 : i < 7 ? 1.0 : 0.25;
     EXPECT_EQ(LearningRate(rule, i), rate) << i;
-    const std::vector<float> gradient = Random(1, random);
+    const std::vector<float> gradient = NormalFloats(1, random);
     Update({rule, i, {}, 1}, gradient, parameters, optimizer_state);
     velocity = double{rule.momentum} * velocity + gradient[0];
     value -= rate * velocity;
@@ -100,12 +100,12 @@ TEST(DeferredTest, IsTheSameUpdateLater) {
     const size_t count = 37;
     const size_t state = OptimizerStatePerParameter(rule);
     ASSERT_EQ(OptimizerStatePerParameter(deferred), static_cast<int>(state) + 1);
-    std::vector<float> parameters = Random(count, random);
+    std::vector<float> parameters = NormalFloats(count, random);
     std::vector<float> later = parameters;
     std::vector<float> optimizer_state(count * state);
     std::vector<float> later_optimizer_state(count * (state + 1));
     for (int i = 0; i < 5; ++i) {
-      const std::vector<float> sum = Random(count, random);
+      const std::vector<float> sum = NormalFloats(count, random);
       Update({rule, i, {2, 0.5F}, 0.25F}, sum, parameters, optimizer_state);
       const std::vector<float> before = later;
       // In two pieces, as chunks arrive.
