@@ -15,6 +15,7 @@
 #include "core/program.h"
 #include "core/steady_now.h"
 #include "proto/job_config.h"
+#include "proto/model_size.h"
 #include "transport/membership/node_setup.h"
 
 namespace poseidon {
@@ -37,6 +38,22 @@ wire::End ParseEnd(const Envelope& envelope) {
   wire::End end;
   CHECK(end.ParseFromString(envelope.body.ToString()));
   return end;
+}
+
+// Whoever takes a lost one's place may have read other files than the others did: buffers are of
+// the size that they train.
+void CheckSizes(const ModelSpec& own, const ModelSpec& planned) {
+  const auto same = [](const LayerSpec& a, const LayerSpec& b) {
+    return FloatCount(a) == FloatCount(b);
+  };
+  if (std::equal(own.layers().begin(), own.layers().end(), planned.layers().begin(),
+                 planned.layers().end(), same)) {
+    return;
+  }
+  throw ConfigError(
+      "this worker's model has layers of other sizes than the one that the job trains; every "
+      "worker "
+      "must read the same net and solver files");
 }
 
 }  // namespace
@@ -276,6 +293,7 @@ Time WorkerSession::FreshDeadline() const {
 void WorkerSession::Declare(const ModelSpec& model, const wire::TrainingInputs& inputs) {
   Do([&](Outbox& outbox) { protocol_.Declare(model, inputs, outbox); });
   AwaitEndOf(Phase::kPlanning, patience_.Join(), "the plan");
+  CheckSizes(model, protocol_.model());
 }
 
 std::span<float> WorkerSession::values(int layer) const {

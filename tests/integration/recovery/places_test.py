@@ -217,6 +217,30 @@ class StatisticsTest(RecoveryTest):
         self.assertAlmostEqual(summary["test_loss"], reference["test_loss"], delta=0.1)
 
 
+class AnotherNetTest(RecoveryTest):
+    """Somebody has changed the net's file since the others read it."""
+
+    iterations = LONG
+
+    def test_who_takes_the_place_is_refused(self):
+        run = self.start_run(self.config())
+        run.await_output(tested_at(TEST_INTERVAL))
+        with open(self.path("net.prototxt"), encoding="utf-8") as file:
+            net = file.read()
+        # Both inner products are of other sizes then.
+        changed = re.sub(r'(name: "ip1".*?num_output: )\d+', r"\g<1>77", net, flags=re.DOTALL)
+        self.assertNotEqual(changed, net)
+        self.write("net.prototxt", changed)
+        self.kill("worker-1")
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertRegex(
+            run.output(), "must (read the same net and solver files|train the same one)"
+        )
+        self.assert_nothing_left(cluster.ENDING)
+        with open(self.path("out/logs/worker-1.restart-1.log"), encoding="utf-8") as log:
+            self.assertNotIn("Check failed", log.read())
+
+
 class NobodyTest(RecoveryTest):
     """Nobody takes the place, and the others go on without."""
 
