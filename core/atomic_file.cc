@@ -1,11 +1,14 @@
 #include "core/atomic_file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -16,10 +19,15 @@
 namespace poseidon {
 namespace {
 
+namespace fs = std::filesystem;
+
+// Before the writing process's number.
+constexpr std::string_view kMark = ".tmp";
+
 // So that the rename, too, survives a power cut. File systems that can't are no error: the file
 // itself is whole either way.
 void SyncDirectoryOf(const std::string& path) {
-  const std::string directory = std::filesystem::absolute(path).parent_path();
+  const std::string directory = fs::absolute(path).parent_path();
   const int descriptor = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;
   fsync(descriptor);
@@ -31,7 +39,8 @@ class TemporaryFile {
  public:
   // `exclusion`: O_TRUNC to take the place of one that was left behind, O_EXCL to refuse it.
   explicit TemporaryFile(const std::string& path, int exclusion = O_TRUNC, mode_t mode = 0644)
-      : path_(path + ".tmp" + std::to_string(getpid())), unfinished_([this, exclusion, mode] {
+      : path_(path + std::string(kMark) + std::to_string(getpid())),
+        unfinished_([this, exclusion, mode] {
           descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | exclusion | O_CLOEXEC, mode);
           return path_;
         }) {
@@ -87,7 +96,41 @@ class TemporaryFile {
   bool renamed_ = false;
 };
 
+// The number of the process that was to finish the file; 0: it is no such file.
+pid_t WriterOf(const std::string& name) {
+  const size_t mark = name.rfind(kMark);
+  if (mark == std::string::npos) return 0;
+  const std::string number = name.substr(mark + kMark.size());
+  constexpr size_t kMostDigits = 9;  // Linux has no more processes
+  const bool plausible = !number.empty() && number.size() <= kMostDigits &&
+                         number.find_first_not_of("0123456789") == std::string::npos;
+  return plausible ? std::atoi(number.c_str()) : 0;
+}
+
+bool IsAbandoned(const fs::directory_entry& file) {
+  constexpr std::chrono::minutes kLongAgo(10);
+  const pid_t writer = WriterOf(file.path().filename());
+  if (writer <= 0 || kill(writer, 0) == 0 || errno != ESRCH) return false;
+  std::error_code error;
+  const fs::file_time_type written = file.last_write_time(error);
+  return !error && written + kLongAgo < fs::file_time_type::clock::now();
+}
+
 }  // namespace
+
+int RemoveAbandonedFiles(const std::string& prefix) {
+  const fs::path path = fs::absolute(prefix);
+  const std::string begin = path.filename();
+  int removed = 0;
+  std::error_code error;
+  for (fs::directory_iterator file(path.parent_path(), error), end; !error && file != end;
+       file.increment(error)) {
+    if (!file->path().filename().string().starts_with(begin) || !IsAbandoned(*file)) continue;
+    std::error_code ignored;
+    if (fs::remove(file->path(), ignored)) ++removed;
+  }
+  return removed;
+}
 
 void WriteFileAtomically(const std::string& path, std::string_view content) {
   TemporaryFile file(path);

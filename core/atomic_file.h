@@ -19,4 +19,10 @@ void WriteFileQuickly(const std::string& path, std::string_view content);
 // the sync. False, and nothing is changed, if there is something of that name. Throws as above.
 bool WriteNewPrivateFile(const std::string& path, std::string_view content);
 
+// Removes what the functions above had begun to write, to paths that begin with `prefix`, when
+// their processes were killed. A file is taken for such if this machine has no process of its
+// number and nobody has written to it for ten minutes, since the process may be another machine's.
+// Returns how many; where nothing can be removed, 0.
+int RemoveAbandonedFiles(const std::string& prefix);
+
 }  // namespace poseidon

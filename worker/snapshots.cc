@@ -54,6 +54,10 @@ void Snapshots::CheckWritable() const {
                                        "; make its folder writable, or give another prefix");
   }
   fs::remove(probe);
+  if (const int abandoned = RemoveAbandonedFiles(options_.prefix + "_iter_"); abandoned > 0) {
+    LOG(INFO) << "removed " << abandoned << " files of " << options_.prefix
+              << " that killed workers had not finished";
+  }
 }
 
 bool Snapshots::IsDue(int64_t iteration) const {

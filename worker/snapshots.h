@@ -31,7 +31,8 @@ class Snapshots {
   // Whether the solver says where to.
   bool CanWrite() const { return !options_.prefix.empty(); }
   // Where some will be written, tries whether they can be: a training of days is not to end at its
-  // first one. Makes the prefix's directory. Throws Error that says what to do.
+  // first one. Makes the prefix's directory, and removes there what killed workers had begun to
+  // write. Throws Error that says what to do.
   void CheckWritable() const;
   // Whether one is due before `iteration`, which is not the training's first.
   bool IsDue(int64_t iteration) const;

@@ -3,8 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "caffe_adapter/files/hdf5_file.h"
 #include "core/error.h"
@@ -23,6 +30,36 @@ TEST(SnapshotsTest, APlaceThatCanBeWrittenToIsMadeAndLeftEmpty) {
   const TemporaryDirectory directory;
   EXPECT_EQ(ErrorOf({.prefix = directory.Path("new/x"), .interval = 7}), "");
   EXPECT_TRUE(std::filesystem::is_empty(directory.Path("new")));
+}
+
+// Whoever is killed in the middle of a snapshot leaves a file as large as the model.
+TEST(SnapshotsTest, WhatKilledWorkersHadBegunIsRemoved) {
+  const TemporaryDirectory directory;
+  const pid_t gone = fork();
+  if (gone == 0) _exit(0);
+  ASSERT_EQ(waitpid(gone, nullptr, 0), gone);
+  const auto write = [&](const std::string& name, std::chrono::minutes age) {
+    const std::string path = directory.Write(name, "part");
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - age);
+  };
+  const std::string dead = ".tmp" + std::to_string(gone);
+  const std::string alive = ".tmp" + std::to_string(getpid());
+  constexpr std::chrono::minutes kLong(11);
+  write("x_iter_5.caffemodel" + dead, kLong);
+  const std::vector<std::pair<std::string, std::chrono::minutes>> others = {
+      {"x_iter_5.caffemodel", kLong},       {"x_iter_10.caffemodel" + alive, kLong},
+      {"x_iter_10.solverstate" + dead, {}}, {"x2_iter_5.caffemodel" + dead, kLong},
+      {"x_iter_5.caffemodel.tmp", kLong},   {"x_iter_5.caffemodel.tmp12x", kLong},
+      {"x_iter_5.caffemodel.tmp-1", kLong}, {"x_iter_5.tmp99999999999999999999", kLong}};
+  for (const auto& [name, age] : others) write(name, age);
+  EXPECT_EQ(ErrorOf({.prefix = directory.Path("x"), .interval = 7}), "");
+  std::set<std::string> left;
+  for (const auto& file : std::filesystem::directory_iterator(directory.Path(""))) {
+    left.insert(file.path().filename());
+  }
+  std::set<std::string> kept;
+  for (const auto& [name, age] : others) kept.insert(name);
+  EXPECT_EQ(left, kept);
 }
 
 // Nobody, not even root, makes a file below a file.
