@@ -9,6 +9,10 @@
 namespace poseidon {
 namespace {
 
+// Of which each cut into buckets is tried: where there are more layers, other sizes come to much
+// the same, and a search has no time for all.
+constexpr size_t kFewLayers = 16;
+
 // Every layer on its own.
 PlanCandidate Split(const PlanCandidate& candidate) {
   PlanCandidate split = candidate;
@@ -116,6 +120,7 @@ std::vector<PlanCandidate> PlanCandidates::Neighbors(const PlanCandidate& candid
   for (const int64_t bytes : kMergeBytes) neighbors.push_back(Merged(Split(candidate), bytes));
   AddSchemesOfSmall(candidate, neighbors);
   AddSchemesOfLargest(candidate, neighbors);
+  if (facts_.size() <= kFewLayers) AddCuts(candidate, neighbors);
   return neighbors;
 }
 
@@ -198,6 +203,25 @@ PlanCandidate PlanCandidates::MergedAs(const PlanCandidate& merged, const PlanCa
     }
   }
   return result;
+}
+
+void PlanCandidates::AddCuts(const PlanCandidate& candidate,
+                             std::vector<PlanCandidate>& neighbors) const {
+  for (size_t b = 0; b < candidate.buckets.size(); ++b) {
+    const BucketChoice& bucket = candidate.buckets[b];
+    const auto at = static_cast<std::ptrdiff_t>(b);
+    for (int layers = 1; layers < bucket.layer_count; ++layers) {
+      std::vector<BucketChoice>& cut = neighbors.emplace_back(candidate).buckets;
+      cut.insert(cut.begin() + at, bucket);
+      cut[b].layer_count = layers;
+      cut[b + 1].first_layer += layers;
+      cut[b + 1].layer_count -= layers;
+    }
+    if (b == 0 || !CanMerge(candidate.buckets[b - 1], bucket)) continue;
+    std::vector<BucketChoice>& joined = neighbors.emplace_back(candidate).buckets;
+    joined[b - 1].layer_count += bucket.layer_count;
+    joined.erase(joined.begin() + at);
+  }
 }
 
 std::vector<size_t> PlanCandidates::LargestFirst(const PlanCandidate& candidate,

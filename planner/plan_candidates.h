@@ -45,7 +45,8 @@ class PlanCandidates {
   std::vector<PlanFamily> Families() const;
   // The family's plan with such chunks, and buckets merged up to `merge_bytes`.
   PlanCandidate Make(const PlanFamily& family, int64_t chunk_bytes, int64_t merge_bytes) const;
-  // Other chunks, other sizes of buckets, other schemes for some buckets.
+  // Other chunks, other sizes of buckets, other schemes for some buckets; of few layers other
+  // buckets, too.
   std::vector<PlanCandidate> Neighbors(const PlanCandidate& candidate) const;
 
   // The largest layers with factors, up to three, with every combination of schemes: which of them
@@ -69,6 +70,8 @@ class PlanCandidates {
   // Each of the largest, which matter most.
   void AddSchemesOfLargest(const PlanCandidate& candidate,
                            std::vector<PlanCandidate>& neighbors) const;
+  // A cut between two layers more, or less.
+  void AddCuts(const PlanCandidate& candidate, std::vector<PlanCandidate>& neighbors) const;
   std::vector<size_t> LargestFirst(const PlanCandidate& candidate, size_t most) const;
 
   const InformationBook& book_;

@@ -19,6 +19,8 @@ constexpr int64_t kMostSizeMessages = 120000;
 constexpr int64_t kMostOtherChunkMessages = 60000;
 constexpr int64_t kMostCombinationMessages = 60000;
 constexpr int64_t kMostImproveMessages = 60000;
+// For what is nearly as good, of what is left over.
+constexpr int64_t kMostRivalMessages = 60000;
 constexpr int64_t kMostSearchMessages =
     kMostFamilyMessages + kMostSizeMessages + kMostCombinationMessages + kMostImproveMessages;
 // A plan that is better by so much is a reason to look for more, so what its stage had predicted up
@@ -84,7 +86,8 @@ void PlanSearch::Run() {
   TryFamilies(BeginStage(kMostFamilyMessages));
   TrySizes(BeginStage(kMostSizeMessages));
   TryCombinations(BeginStage(kMostCombinationMessages));
-  Improve(BeginStage(kMostSearchMessages - messages_));
+  Improve(best_, seconds_, BeginStage(kMostSearchMessages - messages_));
+  ImproveRivals(BeginStage(std::min(kMostRivalMessages, kMostSearchMessages - messages_)));
   if (options_.is_tried) SpareMessages();
   DropNeedlessCodecs();
   TryFifo();
@@ -103,26 +106,36 @@ double PlanSearch::Estimate(const PlanCandidate& candidate) const {
   return predictor_.Estimate(Build(candidate)).seconds;
 }
 
-bool PlanSearch::Try(const PlanCandidate& candidate, int64_t most_messages, double worth) {
+std::optional<double> PlanSearch::Predict(const PlanCandidate& candidate, int64_t most_messages,
+                                          double limit) {
   const Plan plan = Build(candidate);
   const int64_t messages = MessagesPerIteration(plan, predictor_.cluster());
-  if (messages > most_messages) return false;
-  if (!tried_.insert(plan.SerializeAsString()).second) return false;
+  if (messages > most_messages) return std::nullopt;
+  if (!tried_.insert(plan.SerializeAsString()).second) return std::nullopt;
   const double least = predictor_.LeastSeconds(plan);
-  if (least >= seconds_ * worth) {
-    if (options_.all_kinds) rivals_.try_emplace(KindOf(plan), least, plan);
-    return false;
+  if (least >= limit) {
+    if (options_.all_kinds) rivals_.try_emplace(KindOf(plan), least, candidate);
+    return std::nullopt;
   }
   messages_ += messages;
   all_messages_ += messages;
-  const double seconds = predictor_.Predict(plan, seconds_ * kRival).seconds;
-  Keep(plan, seconds);
+  const double seconds = predictor_.Predict(plan, std::max(seconds_ * kRival, limit)).seconds;
+  Keep(plan, candidate, seconds);
+  return seconds;
+}
+
+bool PlanSearch::Take(const PlanCandidate& candidate, double seconds, double worth) {
   if (seconds >= seconds_ * worth) return false;
   if (seconds < seconds_ * kWorthGoingOn && all_messages_ < kMostOfAllMessages) messages_ = stage_;
   seconds_ = seconds;
   least_ = seconds;
   best_ = candidate;
   return true;
+}
+
+bool PlanSearch::Try(const PlanCandidate& candidate, int64_t most_messages, double worth) {
+  const std::optional<double> seconds = Predict(candidate, most_messages, seconds_ * worth);
+  return seconds && Take(candidate, *seconds, worth);
 }
 
 void PlanSearch::TryInOrder(std::vector<Estimated>& candidates, int64_t most) {
@@ -134,9 +147,17 @@ void PlanSearch::TryInOrder(std::vector<Estimated>& candidates, int64_t most) {
   }
 }
 
-void PlanSearch::Keep(const Plan& plan, double seconds) {
-  const auto [rival, is_new] = rivals_.try_emplace(KindOf(plan), seconds, plan);
-  if (!is_new && seconds < rival->second.first) rival->second = {seconds, plan};
+void PlanSearch::Keep(const Plan& plan, const PlanCandidate& candidate, double seconds) {
+  const auto [rival, is_new] = rivals_.try_emplace(KindOf(plan), seconds, candidate);
+  if (!is_new && seconds < rival->second.first) rival->second = {seconds, candidate};
+}
+
+PlanSearch::Rivals PlanSearch::rivals() const {
+  Rivals rivals;
+  for (const auto& [kind, rival] : rivals_) {
+    rivals.emplace(kind, std::make_pair(rival.first, Build(rival.second)));
+  }
+  return rivals;
 }
 
 void PlanSearch::TryPolicies() {
@@ -230,26 +251,43 @@ void PlanSearch::TryCombinations(int64_t most) {
   TryInOrder(combinations, most);
 }
 
-void PlanSearch::Improve(int64_t most) {
+void PlanSearch::Improve(PlanCandidate candidate, double seconds, int64_t most) {
   bool improved = true;
   while (improved && MayGoOn(most)) {
     improved = false;
-    std::vector<PlanCandidate> neighbors = candidates_.Neighbors(best_);
-    neighbors.push_back(Merged(best_));
-    AddGrids(neighbors);
-    for (const PlanCandidate& neighbor : neighbors) {
+    std::vector<PlanCandidate> neighbors = candidates_.Neighbors(candidate);
+    neighbors.push_back(Merged(candidate));
+    AddGrids(candidate, neighbors);
+    for (PlanCandidate& neighbor : neighbors) {
       if (!MayGoOn(most)) return;
-      improved = Try(neighbor, kMostCandidateMessages, kWorthwhile) || improved;
+      const double limit = seconds * kWorthwhile;
+      const std::optional<double> changed = Predict(neighbor, kMostCandidateMessages, limit);
+      if (!changed || *changed >= limit) continue;
+      Take(neighbor, *changed, kWorthwhile);
+      candidate = std::move(neighbor);
+      seconds = *changed;
+      improved = true;
     }
   }
 }
 
-void PlanSearch::AddGrids(std::vector<PlanCandidate>& neighbors) const {
+void PlanSearch::ImproveRivals(int64_t most) {
+  std::vector<Estimated> rivals;
+  for (const auto& [kind, rival] : rivals_) {
+    if (rival.first < seconds_ * kRival) rivals.push_back(rival);
+  }
+  std::stable_sort(rivals.begin(), rivals.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [seconds, candidate] : rivals) Improve(candidate, seconds, most);
+}
+
+void PlanSearch::AddGrids(const PlanCandidate& candidate,
+                          std::vector<PlanCandidate>& neighbors) const {
   constexpr size_t kMost = 3;
-  const Plan plan = Build(best_);
+  const Plan plan = Build(candidate);
   if (plan.grid_size() == 0) return;
   for (const Grid& grid : BestByEstimate(predictor_, plan, grids_, kMost)) {
-    neighbors.push_back(best_);
+    neighbors.push_back(candidate);
     neighbors.back().grid = grid;
   }
 }
@@ -292,7 +330,7 @@ void PlanSearch::SpareMessages() {
     if (predicted > kMostSparingMessages) return;
     const double seconds = predictor_.Predict(plan, worth).seconds;
     if (seconds > worth) continue;
-    Keep(plan, seconds);
+    Keep(plan, candidate, seconds);
     seconds_ = seconds;
     best_ = candidate;
     return;

@@ -3,13 +3,15 @@
 //
 // It begins with the plans of the other policies, goes on with families of plans in the sizes that
 // are best by estimate, then in others, and with combinations of schemes for the largest layers,
-// and improves the best plan step by step. How long it goes on is counted in messages of what is
-// predicted, and each of these stages has its share, which begins anew with every plan that is
-// clearly better. So it is deterministic.
+// and improves the best plan step by step, then the best of each other kind, for what is a little
+// worse may become better than what is as good as its likes can be. How long it goes on is counted
+// in messages of what is predicted, and each of these stages has its share, which begins anew with
+// every plan that is clearly better. So it is deterministic.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <string>
@@ -66,7 +68,7 @@ class PlanSearch {
   // What to take where nothing can be tried, and its predicted time.
   Plan untried() const { return Build(untried_); }
   double untried_seconds() const { return untried_seconds_; }
-  const Rivals& rivals() const { return rivals_; }
+  Rivals rivals() const;
   // Those of the other policies, with all_kinds.
   const std::vector<Plan>& policies() const { return policies_; }
 
@@ -83,13 +85,18 @@ class PlanSearch {
 
   Plan Build(const PlanCandidate& candidate) const;
   double Estimate(const PlanCandidate& candidate) const;
-  // Predicts the candidate, unless it can't be better than the best or has too many messages; true
-  // if it is the best now, which takes less than `worth` of the iteration before.
+  // Predicted seconds; nullopt if the candidate has too many messages, was predicted before or
+  // can't take less than `limit`.
+  std::optional<double> Predict(const PlanCandidate& candidate, int64_t most_messages,
+                                double limit);
+  // True if the candidate is the best now, which takes less than `worth` of the iteration before.
+  bool Take(const PlanCandidate& candidate, double seconds, double worth);
+  // Predicts it and takes it, if it is better.
   bool Try(const PlanCandidate& candidate, int64_t most_messages, double worth = 1);
   // The best by estimate first, as long as the search has predicted less than `most` messages.
   void TryInOrder(std::vector<Estimated>& candidates, int64_t most);
   // For a trial, which may see it otherwise.
-  void Keep(const Plan& plan, double seconds);
+  void Keep(const Plan& plan, const PlanCandidate& candidate, double seconds);
   bool MayGoOn(int64_t most) const {
     return messages_ < most && !hidden() && !options_.stop.stop_requested();
   }
@@ -110,8 +117,9 @@ class PlanSearch {
   // First in the job's own chunks: these are what the other policies make with any size of buckets.
   void TrySizes(int64_t most);
   void TryCombinations(int64_t most);
-  // One change after another that is predicted to help.
-  void Improve(int64_t most);
+  // One change after another that is predicted to help, from what takes so many seconds on.
+  void Improve(PlanCandidate candidate, double seconds, int64_t most);
+  void ImproveRivals(int64_t most);
   // Of the plans that take hardly longer the one with the fewest messages. Of many that are
   // predicted to be alike, some are better than it seems and others worse, so this is for those
   // that are tried.
@@ -125,7 +133,7 @@ class PlanSearch {
   // other in pairs; and the job's own, or as square as can be, with rings and with halving and
   // doubling along all dimensions. Else one that is empty.
   std::vector<Grid> GridsOf(const PlanCandidate& candidate) const;
-  void AddGrids(std::vector<PlanCandidate>& neighbors) const;
+  void AddGrids(const PlanCandidate& candidate, std::vector<PlanCandidate>& neighbors) const;
   // One pair of neighbors after another together, wherever that is no slower by estimate.
   PlanCandidate Merged(const PlanCandidate& candidate) const;
   // Whether it has a codec and the best has none.
@@ -144,7 +152,7 @@ class PlanSearch {
   int64_t all_messages_ = 0;
   int64_t messages_ = 0;
   int64_t stage_ = 0;
-  Rivals rivals_;
+  std::map<std::string, Estimated> rivals_;  // by kind, as predicted
   std::vector<Plan> policies_;
   PlanCandidate best_;
   double seconds_;  // of the best
