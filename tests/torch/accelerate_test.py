@@ -6,6 +6,7 @@ import os
 import sys
 import unittest
 
+import timed_tests
 from ranks import PATIENCE, Ranks
 
 SKIPPED = 77
@@ -32,4 +33,4 @@ if __name__ == "__main__":
     if importlib.util.find_spec("accelerate") is None:
         print(f"skipped: no accelerate; {sys.executable} -m pip install --no-deps {NEEDED}")
         sys.exit(SKIPPED)
-    unittest.main()
+    timed_tests.main()

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 
+import timed_tests
 from ranks import PATIENCE, ROOT, Ranks
 
 sys.path.insert(0, str(ROOT / "python"))
@@ -40,4 +41,4 @@ class C10d(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 
 import ranks
+import timed_tests
 from namespaces import two_machines
 
 SKIPPED = 77
@@ -87,4 +88,4 @@ if __name__ == "__main__":
     if os.geteuid() != 0:
         print("skipped: network namespaces need root")
         sys.exit(SKIPPED)
-    unittest.main()
+    timed_tests.main()

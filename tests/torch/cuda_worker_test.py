@@ -7,6 +7,8 @@ import subprocess
 import sys
 import unittest
 
+import timed_tests
+
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -41,4 +43,4 @@ class CudaWorker(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    timed_tests.main()

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional as F
 
 import ranks
+import timed_tests
 
 os.environ.update(ranks.environment_of(0, 1, ranks.free_port()))
 sys.path.insert(0, os.environ["PYTHONPATH"])
@@ -140,4 +141,4 @@ class Deferred(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

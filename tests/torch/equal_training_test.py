@@ -4,6 +4,8 @@
 import unittest
 
 import torch
+
+import timed_tests
 from ranks import PATIENCE, Ranks
 
 
@@ -39,4 +41,4 @@ class EqualTraining(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

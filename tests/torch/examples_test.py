@@ -4,6 +4,7 @@ checkpoint in whichever way, and name what a user mistypes."""
 
 import unittest
 
+import timed_tests
 from ranks import PATIENCE, Ranks
 
 
@@ -18,4 +19,4 @@ class Examples(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -14,6 +14,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 import ranks
+import timed_tests
 
 os.environ.update(ranks.environment_of(0, 1, ranks.free_port()))
 sys.path.insert(0, os.environ["PYTHONPATH"])
@@ -217,4 +218,4 @@ class Factors(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -10,6 +10,7 @@ import tempfile
 import time
 import unittest
 
+import timed_tests
 from ranks import HERE, PATIENCE, ROOT, Ranks
 
 # What is seen at once, and what the heartbeat (10 s) or the program's deadline (8 s) shows, beside an
@@ -135,4 +136,4 @@ class Faults(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -5,6 +5,7 @@ argument --compiled, blocks that torch.compile has compiled."""
 import sys
 import unittest
 
+import timed_tests
 from ranks import Ranks
 
 SECONDS = 500  # compiling takes most of it
@@ -25,4 +26,4 @@ if __name__ == "__main__":
     if "--compiled" in sys.argv:
         sys.argv.remove("--compiled")
         Features.arguments = ["compile"]
-    unittest.main()
+    timed_tests.main()

@@ -31,7 +31,7 @@ def main() -> int:
     python = whole[0 if oldest else -1] / "bin/python"
     words = words[1:] if oldest else words
     if len(words) > 1 and all(word.endswith("_test.py") for word in words):
-        words = ["-m", "unittest", *(word.removesuffix(".py") for word in words)]
+        words = ["timed_tests.py", *words]
     os.execv(python, [str(python), *words])
 
 

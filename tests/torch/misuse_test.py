@@ -10,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-import unittest
 import warnings
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
 import ranks
+import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
 
 
@@ -352,4 +352,4 @@ class Misuse(OneProcess):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

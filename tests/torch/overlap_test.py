@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import ranks
+import timed_tests
 
 sys.path.insert(0, str(ranks.ROOT / "python"))
 
@@ -273,4 +274,4 @@ class Copies(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

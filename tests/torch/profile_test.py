@@ -8,6 +8,7 @@ import unittest
 import torch
 
 import ranks
+import timed_tests
 
 sys.path.insert(0, str(ranks.ROOT / "python"))
 
@@ -99,4 +100,4 @@ class _Pair(torch.nn.Module):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -16,6 +16,7 @@ import unittest
 
 import torch
 
+import timed_tests
 from ranks import HERE, PATIENCE, ROOT
 
 sys.path.insert(0, str(ROOT / "python"))
@@ -270,4 +271,4 @@ class Statistics(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -2,10 +2,9 @@
 """With update="server" what can't work is refused with a sentence that says what to do, and the optimizer's state is
 the servers'."""
 
-import unittest
-
 import torch
 
+import timed_tests
 from one_process import OneProcess, pass_of, psd, sgd
 
 
@@ -186,4 +185,4 @@ class ServerMisuse(OneProcess):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -3,6 +3,7 @@
 
 import unittest
 
+import timed_tests
 from ranks import PATIENCE, Ranks
 
 SECONDS = 250
@@ -28,4 +29,4 @@ class ServerUpdate(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()

@@ -7,6 +7,7 @@ import sys
 import time
 import unittest
 
+import timed_tests
 from namespaces import ip, two_machines
 from ranks import PATIENCE, Ranks
 
@@ -51,4 +52,4 @@ if __name__ == "__main__":
     if os.geteuid() != 0:
         print("skipped: network namespaces need root")
         sys.exit(SKIPPED)
-    unittest.main()
+    timed_tests.main()

@@ -10,6 +10,7 @@ import tempfile
 import unittest
 
 import ranks
+import timed_tests
 
 TRAINING = """
 import sys
@@ -91,4 +92,4 @@ class Wheel(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    timed_tests.main()
