@@ -17,7 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kQuickSeeds = 15;
+constexpr uint64_t kQuickSeeds = 9;
 constexpr uint64_t kSeeds = 1000;
 
 // Workers that come later than the others.

@@ -189,12 +189,13 @@ Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Paramete
   return envelopes;
 }
 
-void ExpectLossAtAnyEnvelope(const SimulatedClusterOptions& options, bool pairs) {
+void ExpectLossAtAnyEnvelope(const SimulatedClusterOptions& options, bool pairs, int64_t stride) {
   const Undisturbed undisturbed = TrainUndisturbed(options);
   const int64_t envelopes = TrainWithLosses(options, {}, {}).all;
+  int64_t offset = 0;
   for (const NodeSpec& victim : options.layout.nodes) {
     if (victim.id.role == Role::kScheduler) continue;
-    for (int64_t at = 1; at <= envelopes; ++at) {
+    for (int64_t at = 1 + offset++ % stride; at <= envelopes; at += stride) {
       std::vector<LossAtEnvelope> losses{{victim.id, at}};
       if (pairs) {
         const size_t other = 1 + static_cast<size_t>(at) % (options.layout.nodes.size() - 1);

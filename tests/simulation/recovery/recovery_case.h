@@ -166,8 +166,11 @@ struct Envelopes {
 Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Parameters& expected,
                           const std::vector<LossAtEnvelope>& losses);
 
-// Kills every server and worker at every envelope of a tiny job; with `pairs` another node a few
-// envelopes later.
-void ExpectLossAtAnyEnvelope(const SimulatedClusterOptions& options, bool pairs);
+// In quick runs a node dies at every so many-th envelope, each at others.
+inline constexpr int64_t kQuickStride = 3;
+
+// Kills every server and worker at every `stride`th envelope of a tiny job; with `pairs` another
+// node a few envelopes later.
+void ExpectLossAtAnyEnvelope(const SimulatedClusterOptions& options, bool pairs, int64_t stride);
 
 }  // namespace poseidon

@@ -13,7 +13,7 @@
 namespace poseidon {
 namespace {
 
-constexpr uint64_t kQuickSeeds = 12;
+constexpr uint64_t kQuickSeeds = 6;
 constexpr uint64_t kSeeds = 500;
 
 SimulatedClusterOptions WithFeedback(SimulatedClusterOptions options, uint64_t seed) {
