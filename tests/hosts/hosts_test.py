@@ -210,7 +210,7 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         if not cluster.has_torch():
             self.skipTest("this build can't train nets")
         super().setUp()
-        self.copy("net", ("out/digits", "digits"))
+        self.copy_net(digits="digits")
         self.copy_solver((re.escape(self.path("net.prototxt")), "net.prototxt"))
         os.mkdir(self.path("here"))
         for name in ("digits", "net.prototxt", "solver.prototxt"):

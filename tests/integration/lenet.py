@@ -7,9 +7,16 @@ import cluster
 
 CONFIGS = os.path.join(cluster.REPOSITORY, "configs")
 
+# Outputs of conv1, conv2 and ip1, and those of the small net.
+SMALLER = {20: 8, 50: 20, 500: 160}
+
 
 class LenetTest(cluster.ClusterTest):
     """Makes the data bases; copies the net and solver, with changes, to the test's directory."""
+
+    # Whether the net has a third of its outputs, for what does not depend on its size: an iteration takes a
+    # quarter of the time.
+    small = False
 
     def setUp(self):
         super().setUp()
@@ -25,7 +32,7 @@ class LenetTest(cluster.ClusterTest):
             "--train_records=1500",
         )
         self.assertEqual(convert.wait(), cluster.SUCCESS)
-        self.copy("net", ("out/digits", self.path("digits")))
+        self.copy_net()
 
     def copy(self, name, *replacements):
         """Copies a file of LeNet's with changes, which are regular expressions."""
@@ -35,6 +42,16 @@ class LenetTest(cluster.ClusterTest):
             text, count = re.subn(old, new, text)
             self.assertGreater(count, 0, old)
         self.write(f"{name}.prototxt", text)
+
+    def copy_net(self, *replacements, digits=None):
+        """`digits`: where the data bases are, if it is not where they were made."""
+        fewer = [(f"num_output: {old}\n", f"num_output: {new}\n") for old, new in SMALLER.items()]
+        self.copy(
+            "net",
+            ("out/digits", digits or self.path("digits")),
+            *(fewer if self.small else ()),
+            *replacements,
+        )
 
     def copy_solver(self, *replacements):
         self.copy(

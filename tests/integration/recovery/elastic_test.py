@@ -94,7 +94,7 @@ class ElasticTrainingTest(lenet.LenetTest):
         """Of a net that reads such a data base and writes its ledger into a directory of this name."""
         self.make_data(name, first)
         os.mkdir(self.path(f"ledger-{name}"))
-        self.copy("net", ("out/digits", self.path(name)))
+        self.copy_net(digits=self.path(name))
         with open(self.path("net.prototxt"), encoding="utf-8") as file:
             net = file.read()
         self.write(

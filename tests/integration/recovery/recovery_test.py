@@ -11,7 +11,7 @@ import time
 import cluster
 import lenet
 
-ITERATIONS = 120
+ITERATIONS = 160
 # Worker 0 tests so often, and each test is a line that tells how far the training is.
 TEST_INTERVAL = 20
 WORKERS, SERVERS = 3, 2
@@ -23,6 +23,7 @@ MOST_REDONE = 2
 class RecoveryTest(lenet.LenetTest):
     """Trains a small LeNet deterministically."""
 
+    small = True
     iterations = ITERATIONS
     # By policy and iterations: the summary of a training that nothing happens to, for all cases.
     undisturbed = {}

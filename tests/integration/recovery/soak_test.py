@@ -56,6 +56,8 @@ def quarters(samples):
 class SoakTest(recovery_test.RecoveryTest):
     """`poseidon run` starts what is killed again, again and again."""
 
+    small = False  # what leaks is seen sooner
+
     def setUp(self):
         super().setUp()
         # Results of tests are lines; these would be many.

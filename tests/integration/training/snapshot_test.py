@@ -178,11 +178,9 @@ class SnapshotTest(SolverTest):
             "another type of solver",
         )
         self.copy_solver()
-        self.copy(
-            "net", ("out/digits", self.path("digits")), ("num_output: 500", "num_output: 400")
-        )
+        self.copy_net(("num_output: 500", "num_output: 400"))
         self.assert_refused(self.config_of_one(f'weights: "{model}"'), model, "ip1", "500 x 800")
-        self.copy("net", ("out/digits", self.path("digits")))
+        self.copy_net()
         os.truncate(model, 1000)
         self.assert_refused(self.config_of_one(f'weights: "{model}"'), model, "truncated")
         self.assert_refused(
@@ -195,7 +193,7 @@ class SnapshotTest(SolverTest):
     def test_machines_with_other_files(self):
         """Two working directories are two machines: one has the last training's snapshot, the other
         not; and other digits."""
-        self.copy("net", ("out/digits", "digits"))
+        self.copy_net(digits="digits")
         self.copy_solver()
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as file:
             file.write('\nsnapshot_prefix: "lenet"\n')
@@ -290,6 +288,8 @@ class SnapshotTest(SolverTest):
 
 
 class SolverFieldsTest(SolverTest):
+    small = True
+
     def losses(self, communication, *, move=0, **options):
         weights = f'weights: "{self.first_values(move)}"'
         config = self.config(communication, weights, iterations=COMPARED_ITERATIONS, **options)

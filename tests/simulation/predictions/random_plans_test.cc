@@ -359,13 +359,13 @@ void ExpectMoreIsNotWorse(uint32_t first_seed, int points, int most_workers) {
   ExpectNoSlower(std::move(compared), 0.05);
 }
 
-TEST(RandomPlansTest, MoreIsNotWorse) { ExpectMoreIsNotWorse(1, 4, 4); }
+TEST(RandomPlansTest, MoreIsNotWorse) { ExpectMoreIsNotWorse(1, 2, 4); }
 TEST(RandomPlansTest, SlowMoreIsNotWorse) { ExpectMoreIsNotWorse(1000, 150, 16); }
 
 // At 7 a ring of three workers has two steady states, of which one worker alone would see one, and
 // at 20361 servers' lanes are behind.
 TEST(RandomPlansTest, PredictionsHold) {
-  ExpectPredictionsHold(1, 100, 8, 0.05);
+  ExpectPredictionsHold(1, 60, 8, 0.05);
   ExpectPredictionsHold(20361, 1, 24, 0.05);
 }
 TEST(RandomPlansTest, SlowPredictionsHold) { ExpectPredictionsHold(1000, 2000, 24, 0.1); }
@@ -388,18 +388,18 @@ TEST(RandomPlansTest, SlowTimeIsNoSlowerOnLargeClusters) {
 // At 1101 rings in smaller chunks are quicker by a tenth than those that are best by estimate, and
 // combinations of schemes, of which each prediction costs ten times as much, used up the search.
 TEST(RandomPlansTest, SearchFindsTheBestSizes) {
-  ExpectSearchFinds(1, 4, 4);
+  ExpectSearchFinds(1, 2, 4);
   ExpectSearchFinds(1101, 1, 16);
 }
 TEST(RandomPlansTest, SlowSearchFindsTheBestSizes) { ExpectSearchFinds(1000, 150, 16); }
 
-TEST(RandomPlansTest, TimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1, 2, 6, Unlike::kTiers); }
+TEST(RandomPlansTest, TimeIsNoSlowerWithTiers) { ExpectTimeIsNoSlower(1, 1, 6, Unlike::kTiers); }
 TEST(RandomPlansTest, SlowTimeIsNoSlowerWithTiers) {
   ExpectTimeIsNoSlower(1000, 100, 16, Unlike::kTiers);
 }
 
 TEST(RandomPlansTest, PredictionsHoldWithDeviations) {
-  ExpectPredictionsHold(1, 60, 8, 0.25, Unlike::kDeviations);
+  ExpectPredictionsHold(1, 30, 8, 0.25, Unlike::kDeviations);
 }
 // A large ring is predicted as if all were the slowest (1610), and a server whose link is faster as
 // if it computed for longer than it does (1514).
@@ -407,7 +407,7 @@ TEST(RandomPlansTest, SlowPredictionsHoldWithDeviations) {
   ExpectPredictionsHold(1000, 1000, 24, 0.25, Unlike::kDeviations);
 }
 TEST(RandomPlansTest, TimeIsNoSlowerWithDeviations) {
-  ExpectTimeIsNoSlower(1, 4, 5, Unlike::kDeviations);
+  ExpectTimeIsNoSlower(1, 2, 5, Unlike::kDeviations);
   // One of two steady states is 5% slower, and only a trial of the other policies' plans knows.
   ExpectTimeIsNoSlower(1006, 1, 16, Unlike::kDeviations);
 }
@@ -416,12 +416,12 @@ TEST(RandomPlansTest, SlowTimeIsNoSlowerWithDeviations) {
 }
 
 TEST(RandomPlansTest, PredictionsHoldWithGpus) {
-  ExpectPredictionsHold(1, 60, 8, 0.1, Unlike::kGpus);
+  ExpectPredictionsHold(1, 30, 8, 0.1, Unlike::kGpus);
 }
 TEST(RandomPlansTest, SlowPredictionsHoldWithGpus) {
   ExpectPredictionsHold(1000, 1000, 24, 0.1, Unlike::kGpus);
 }
-TEST(RandomPlansTest, TimeIsNoSlowerWithGpus) { ExpectTimeIsNoSlower(1, 3, 4, Unlike::kGpus); }
+TEST(RandomPlansTest, TimeIsNoSlowerWithGpus) { ExpectTimeIsNoSlower(1, 2, 4, Unlike::kGpus); }
 TEST(RandomPlansTest, SlowTimeIsNoSlowerWithGpus) {
   ExpectTimeIsNoSlower(1000, 100, 16, Unlike::kGpus);
 }
