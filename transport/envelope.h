@@ -45,7 +45,8 @@ enum class MessageKind : int {
   kNotice = 19,         // worker -> scheduler: wire::Notice, for people
   kWriteSnapshot = 23,  // scheduler -> worker 0: no body; before its next iteration
   // worker -> scheduler: no body; it wants to leave the job. Or from who is no node of it:
-  // wire::LeaveRequest, and back to there: wire::End, whether the worker will.
+  // wire::LeaveRequest, and back to there: wire::End, whether the worker will. Between ranks of a
+  // Communicator: no body; `iteration` is the last call that the rank has made.
   kLeave = 24,
   // Recovery. Of a hold, its number is `step`, also in the two kinds that answer it.
   // scheduler -> workers, and servers that keep what the job goes on from: no body; a node is lost,
@@ -56,7 +57,7 @@ enum class MessageKind : int {
   // has beside the model
   kStatistics = 25,
 
-  // Heartbeat lane.
+  // Heartbeat lane; between ranks of a Communicator, control lane.
   kHeartbeat = 20,     // node -> scheduler: no body
   kHeartbeatAck = 21,  // scheduler -> node: no body
 

@@ -84,6 +84,12 @@ class Communicator::Implementation {
     runtime_.Start();
     peers_.Meet();
   }
+  // Who has failed has said so.
+  ~Implementation() {
+    if (!failure_) peers_.SayLeaving(call_.number);
+  }
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
 
   int rank() const { return options_.rank; }
   int workers() const { return static_cast<int>(options_.endpoints.size()); }
@@ -103,6 +109,7 @@ class Communicator::Implementation {
     Lease lease = Lease::Make();
     call.lease = std::move(lease.holder);
     call_ = std::move(call);
+    peers_.BeginCall(call_.number);
     for (int lane = 0; lane < options_.lanes; ++lane) {
       Envelope begin;
       begin.kind = MessageKind::kGradientReady;
@@ -130,12 +137,12 @@ class Communicator::Implementation {
     return options;
   }
 
-  // Who is interrupted leaves a call that the others are in: they hear of it.
+  // Who is interrupted, or misses a rank, leaves a call that the others are in: they hear of it.
   std::optional<Envelope> Next(Time deadline) {
     try {
       return peers_.Next(deadline);
-    } catch (const Error& interrupted) {
-      Fail(interrupted.exit_code(), interrupted.what(), true);
+    } catch (const Error& error) {
+      Fail(error.exit_code(), error.what(), true);
     }
   }
 

@@ -25,8 +25,14 @@ constexpr Duration kTick = std::chrono::milliseconds(100);
 // More would be a mistake: each takes two threads.
 constexpr int kMaxLanes = 64;
 
-// Hands what other ranks say to the application, with the sender's rank as the chunk: the
-// envelope's own sender will be this lane.
+// So many heartbeats a rank may leave unanswered. They are counted, and not the time, since a
+// process that was stopped itself has not read yet what the others answered.
+constexpr int kHeartbeatsOfSilence = 15;
+
+Address ControlLaneOf(int rank) { return {{Role::kWorker, rank}, kControlLane}; }
+
+// Answers heartbeats, and hands what else other ranks say to the application, with the sender's
+// rank as the chunk: the envelope's own sender will be this lane.
 class ControlLane : public Actor {
  public:
   ControlLane(int rank, int workers) : rank_(rank), workers_(workers) {}
@@ -35,6 +41,12 @@ class ControlLane : public Actor {
     const NodeId& node = envelope.from.node;
     const bool known = node.role == Role::kWorker && node.rank >= 0 && node.rank < workers_;
     if (!known || node.rank == rank_) return;
+    if (envelope.kind == MessageKind::kHeartbeat) {
+      Envelope answer;
+      answer.kind = MessageKind::kHeartbeatAck;
+      answer.to = ControlLaneOf(node.rank);
+      return outbox.Send(std::move(answer));
+    }
     Envelope forwarded = envelope;
     forwarded.to = Here(kApplicationLane);
     forwarded.chunk = static_cast<uint32_t>(node.rank);
@@ -45,8 +57,6 @@ class ControlLane : public Actor {
   const int rank_;
   const int workers_;
 };
-
-Address ControlLaneOf(int rank) { return {{Role::kWorker, rank}, kControlLane}; }
 
 }  // namespace
 
@@ -61,6 +71,7 @@ void CheckOptions(const CommunicatorOptions& options) {
                       std::to_string(kMaxLanes));
   }
   if (options.deadline <= Duration::zero()) throw ConfigError("the deadline must be positive");
+  if (options.silence <= Duration::zero()) throw ConfigError("the silence must be positive");
 }
 
 HostAndPort ParseEndpoint(const std::string& text) {
@@ -70,7 +81,7 @@ HostAndPort ParseEndpoint(const std::string& text) {
 }
 
 CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRuntime& runtime)
-    : options_(options), runtime_(runtime) {
+    : options_(options), runtime_(runtime), peers_(options.endpoints.size()) {
   const int workers = static_cast<int>(options.endpoints.size());
   runtime.Attach(kControlLane, std::make_unique<ControlLane>(options.rank, workers));
   for (const int rank : Others({})) {
@@ -79,13 +90,57 @@ CommunicatorPeers::CommunicatorPeers(const CommunicatorOptions& options, ZmqRunt
   }
 }
 
+void CommunicatorPeers::BeginCall(int64_t number) {
+  call_ = number;
+  for (Peer& peer : peers_) peer.unanswered = 0;
+  next_heartbeat_ = SteadyNow() + options_.silence / kHeartbeatsOfSilence;
+}
+
 std::optional<Envelope> CommunicatorPeers::Next(Time deadline) {
   while (true) {
     if (options_.interrupted && options_.interrupted()) throw Interrupted();
+    LookAfterOthers(SteadyNow());
     const Duration left = deadline - SteadyNow();
     std::optional<Envelope> envelope = runtime_.mailbox().Take(std::min(left, kTick));
-    if (envelope || left <= kTick) return envelope;
+    if (!envelope && left <= kTick) return std::nullopt;
+    if (!envelope) continue;
+    Note(*envelope);
+    if (envelope->kind != MessageKind::kHeartbeatAck && envelope->kind != MessageKind::kLeave) {
+      return envelope;
+    }
   }
+}
+
+void CommunicatorPeers::Note(const Envelope& envelope) {
+  const int rank = SenderOf(envelope);
+  if (rank < 0) return;
+  peers_[rank].unanswered = 0;
+  if (envelope.kind == MessageKind::kLeave) peers_[rank].left = envelope.iteration;
+}
+
+void CommunicatorPeers::LookAfterOthers(Time now) {
+  std::vector<int> left;
+  std::vector<int> silent;
+  for (const int rank : Others({})) {
+    const Peer& peer = peers_[rank];
+    if (peer.left && *peer.left < call_) left.push_back(rank);
+    if (!peer.left && peer.unanswered >= kHeartbeatsOfSilence) silent.push_back(rank);
+  }
+  if (!left.empty()) {
+    throw PeerLost(Names(left) + " ended without call " + std::to_string(call_) +
+                   " of this communicator. Has the program ended, and does it make the same calls "
+                   "in the same order?");
+  }
+  if (now < next_heartbeat_) return;
+  if (!silent.empty()) {
+    throw PeerLost(Names(silent) + " said nothing for " + FormatDuration(options_.silence) +
+                   ": the process has ended or is stopped, or the machine can't be reached");
+  }
+  next_heartbeat_ = now + options_.silence / kHeartbeatsOfSilence;
+  for (Peer& peer : peers_) ++peer.unanswered;
+  Envelope heartbeat;
+  heartbeat.kind = MessageKind::kHeartbeat;
+  Tell(std::move(heartbeat));
 }
 
 void CommunicatorPeers::Meet() {
@@ -141,6 +196,15 @@ void CommunicatorPeers::SayFailed(ExitCode exit_code, const std::string& reason)
   Tell(MakeEnvelope(MessageKind::kFailed, {}, end));
 }
 
+void CommunicatorPeers::SayLeaving(int64_t number) {
+  // Who has ended takes no message, and one that nobody takes is waited for.
+  while (const std::optional<Envelope> envelope = runtime_.mailbox().Take({})) Note(*envelope);
+  Envelope leaving;
+  leaving.kind = MessageKind::kLeave;
+  leaving.iteration = number;
+  Tell(std::move(leaving));
+}
+
 void CommunicatorPeers::SayPresent(int from, int64_t asked) {
   Envelope envelope;
   envelope.kind = MessageKind::kReady;
@@ -161,6 +225,7 @@ std::vector<int> CommunicatorPeers::AskForMissing(int64_t number) {
     if (!envelope) break;
     const int rank = SenderOf(*envelope);
     if (rank < 0) continue;
+    Note(*envelope);
     // Who asks about a call, or fails in it, is in it.
     if (envelope->kind == MessageKind::kStalled) SayPresent(rank, envelope->iteration);
     if (envelope->kind == MessageKind::kFailed || envelope->iteration >= number) {
@@ -185,6 +250,7 @@ std::string CommunicatorPeers::Names(const std::vector<int>& ranks) const {
 
 void CommunicatorPeers::Tell(Envelope envelope) {
   for (const int rank : Others({})) {
+    if (peers_[rank].left) continue;
     envelope.to = ControlLaneOf(rank);
     runtime_.Post(envelope);
   }

@@ -1,9 +1,10 @@
 // How the ranks of a Communicator find each other: the rank's control lane, seen by its
 // application.
 //
-// A rank tells every other where its lanes are (kRegister); when it gives up it says why (kFailed);
-// and where a call takes too long it asks who is in it (kStalled), which those that are answer
-// (kReady).
+// A rank tells every other where its lanes are (kRegister); when it gives up it says why (kFailed),
+// and when it ends, after which call (kLeave); where a call takes too long it asks who is in it
+// (kStalled), which those that are answer (kReady). While it waits in a call it asks all others
+// whether they are there (kHeartbeat), which their control lanes answer (kHeartbeatAck).
 #pragma once
 
 #include <cstdint>
@@ -36,11 +37,15 @@ class CommunicatorPeers {
   // Tells all who and where this rank is and waits until all others have done so. Throws
   // DeadlineExceeded, ConfigError.
   void Meet();
+  // Call `number` begins, in which Next() looks after the other ranks.
+  void BeginCall(int64_t number);
   // The next envelope for the application, or nullopt at `deadline`. Throws Interrupted() when
-  // options.interrupted says so.
+  // options.interrupted says so, and in a call PeerLost if ranks can't take part in it any more.
   std::optional<Envelope> Next(Time deadline);
   // Tells all others that this rank gives up.
   void SayFailed(ExitCode exit_code, const std::string& reason);
+  // Tells all that are still there that this rank ends, and has made calls up to this one.
+  void SayLeaving(int64_t number);
   // Answers kStalled from the rank `from`, whose call `asked` takes too long.
   void SayPresent(int from, int64_t asked);
   // Asks who is in call `number` or beyond and waits a second for answers. Those who are not, in
@@ -52,14 +57,27 @@ class CommunicatorPeers {
   static int SenderOf(const Envelope& envelope);
 
  private:
-  // Sends an envelope to every other rank's control lane.
+  // Sends an envelope to the control lane of every other rank that has not left.
   void Tell(Envelope envelope);
+  // What another rank's envelope says about it.
+  void Note(const Envelope& envelope);
+  // Asks the others now and then whether they are there. Throws PeerLost if some are not.
+  void LookAfterOthers(Time now);
   void TakeRegister(int rank, const Envelope& envelope);
   std::vector<int> Others(const std::set<int>& without) const;
   uint64_t Fingerprint() const;
 
+  // Of another rank.
+  struct Peer {
+    int unanswered = 0;           // heartbeats since it was last heard
+    std::optional<int64_t> left;  // its last call
+  };
+
   const CommunicatorOptions& options_;
   ZmqRuntime& runtime_;
+  std::vector<Peer> peers_;  // by rank
+  int64_t call_ = 0;
+  Time next_heartbeat_ = Time::max();
 };
 
 }  // namespace poseidon

@@ -23,6 +23,8 @@
 // No call waits for longer than the deadline and two seconds. Errors (poseidon/error.h):
 //   ConfigError        what can't work: options, sizes, endpoints, a port in use, ranks that were
 //                      started with different numbers of ranks or lanes
+//   PeerLost           names the ranks that are dead or can't be reached, or have ended their
+//                      communicator before this call
 //   DeadlineExceeded   names the ranks that did not take part
 //   ProtocolError      names a rank that made another call than this one
 // A rank that throws tells the others why, so that they end at once, with the same kind of error.
@@ -91,6 +93,10 @@ struct CommunicatorOptions {
   int lanes = 1;
   // How long a call, and the constructor, waits for the other ranks.
   std::chrono::nanoseconds deadline = std::chrono::seconds(60);
+  // How long a rank may say nothing at all, while a call waits for the others, before it is taken
+  // for lost. It answers whatever its program does meanwhile, unless its process is dead or
+  // stopped, or its machine out of reach.
+  std::chrono::nanoseconds silence = std::chrono::seconds(30);
   // Asked a few times a second while a call waits; if true, the call throws Error with
   // ExitCode::kInterrupted. May be empty.
   std::function<bool()> interrupted = {};

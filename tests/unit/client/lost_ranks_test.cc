@@ -1,0 +1,167 @@
+// Which ranks a Communicator takes for lost, and which not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/steady_now.h"
+#include "core/time.h"
+#include "poseidon/communicator.h"
+#include "poseidon/error.h"
+#include "tests/free_endpoints.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// What ends sooner has not waited for the deadline.
+constexpr Duration kDeadline = std::chrono::minutes(5);
+constexpr Duration kSoon = std::chrono::minutes(1);
+constexpr Duration kSilence = std::chrono::seconds(2);
+
+// A rank in a process of its own, which is killed at the end if it is still there.
+class RankProcess {
+ public:
+  explicit RankProcess(const std::function<void()>& body) : pid_(fork()) {
+    if (pid_ != 0) return;
+    try {
+      body();
+    } catch (const Error& error) {
+      _exit(static_cast<int>(error.exit_code()));
+    }
+    _exit(0);
+  }
+  ~RankProcess() {
+    if (pid_ < 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  void Signal(int signal) const { kill(pid_, signal); }
+  // Its exit code; -1: a signal has ended it.
+  int Wait() {
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+CommunicatorOptions Options(const std::vector<std::string>& endpoints, int rank) {
+  return {.rank = rank, .endpoints = endpoints, .deadline = kDeadline, .silence = kSilence};
+}
+
+void Sleep(Duration duration) { std::this_thread::sleep_for(duration); }
+
+TEST(LostRanksTest, OneThatIsKilledIsNamedLongBeforeTheDeadline) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  RankProcess killed([&] {
+    Communicator all(Options(endpoints, 1));
+    all.Barrier();
+    while (true) pause();
+  });
+  RankProcess hears([&] {
+    Communicator all(Options(endpoints, 2));
+    all.Barrier();
+    all.Barrier();
+  });
+  Communicator all(Options(endpoints, 0));
+  all.Barrier();
+  killed.Signal(SIGKILL);
+  const Time begin = SteadyNow();
+  const std::string error = MessageOf<PeerLost>([&] { all.Barrier(); });
+  EXPECT_THAT(error, HasSubstr("rank 1 (" + endpoints[1] + ")"));
+  EXPECT_THAT(error, Not(HasSubstr("rank 2 (" + endpoints[2] + ") said nothing")));
+  EXPECT_EQ(hears.Wait(), static_cast<int>(ExitCode::kPeerLost));
+  EXPECT_LT(SteadyNow() - begin, kSoon);
+  EXPECT_EQ(MessageOf<PeerLost>([&] { all.Barrier(); }), error);
+}
+
+TEST(LostRanksTest, OneThatEndsWithoutACallIsNamedAtOnce) {
+  const std::vector<std::string> endpoints = FreeEndpoints(3);
+  const auto run = [&](int rank, int calls) {
+    CommunicatorOptions options = Options(endpoints, rank);
+    options.silence = kDeadline;
+    Communicator all(options);
+    for (int call = 0; call < calls; ++call) all.Barrier();
+  };
+  RankProcess shorter([&] { run(1, 2); });
+  RankProcess hears([&] { run(2, 3); });
+  const Time begin = SteadyNow();
+  EXPECT_THAT(MessageOf<PeerLost>([&] { run(0, 3); }),
+              AllOf(HasSubstr("rank 1 (" + endpoints[1] + ")"), HasSubstr("without call 3")));
+  EXPECT_EQ(shorter.Wait(), 0);
+  EXPECT_EQ(hears.Wait(), static_cast<int>(ExitCode::kPeerLost));
+  EXPECT_LT(SteadyNow() - begin, kSoon);
+}
+
+// Its lanes answer for it.
+TEST(LostRanksTest, OneThatDoesSomethingElseForLongIsNotLost) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  RankProcess busy([&] {
+    Communicator all(Options(endpoints, 1));
+    Sleep(3 * kSilence);
+    all.Barrier();
+  });
+  Communicator all(Options(endpoints, 0));
+  all.Barrier();
+  EXPECT_EQ(busy.Wait(), 0);
+}
+
+// Those that it waits for have answered, which it has not read yet.
+TEST(LostRanksTest, WhoWasStoppedItselfHasLostNobody) {
+  const std::vector<std::string> endpoints = FreeEndpoints(2);
+  RankProcess stopped([&] {
+    Communicator all(Options(endpoints, 1));
+    all.Barrier();
+    all.Barrier();
+  });
+  Communicator all(Options(endpoints, 0));
+  all.Barrier();
+  Sleep(kSilence / 4);  // it waits now
+  stopped.Signal(SIGSTOP);
+  Sleep(2 * kSilence);
+  stopped.Signal(SIGCONT);
+  Sleep(kSilence / 2);  // it has looked
+  all.Barrier();
+  EXPECT_EQ(stopped.Wait(), 0);
+}
+
+// Who has received all of a call may end, while others still wait for their part of it.
+TEST(LostRanksTest, OneThatEndsAfterTheLastCallIsMissedByNobody) {
+  constexpr int kRanks = 4;
+  for (int round = 0; round < 5; ++round) {
+    const std::vector<std::string> endpoints = FreeEndpoints(kRanks);
+    const auto run = [&](int rank) {
+      Communicator all(Options(endpoints, rank));
+      std::vector<float> floats(1'000'000, 1);
+      all.AllReduce(floats, {.scheme = CollectiveScheme::kRing});
+    };
+    RankProcess first([&] { run(1); });
+    RankProcess second([&] { run(2); });
+    RankProcess third([&] { run(3); });
+    run(0);
+    EXPECT_EQ(first.Wait(), 0);
+    EXPECT_EQ(second.Wait(), 0);
+    EXPECT_EQ(third.Wait(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace poseidon
