@@ -20,7 +20,7 @@ constexpr int64_t kMostOtherChunkMessages = 60000;
 constexpr int64_t kMostCombinationMessages = 60000;
 constexpr int64_t kMostImproveMessages = 60000;
 // For what is nearly as good, of what is left over.
-constexpr int64_t kMostRivalMessages = 60000;
+constexpr int64_t kMostRivalMessages = 10000;
 constexpr int64_t kMostSearchMessages =
     kMostFamilyMessages + kMostSizeMessages + kMostCombinationMessages + kMostImproveMessages;
 // A plan that is better by so much is a reason to look for more, so what its stage had predicted up
@@ -119,7 +119,11 @@ std::optional<double> PlanSearch::Predict(const PlanCandidate& candidate, int64_
   }
   messages_ += messages;
   all_messages_ += messages;
-  const double seconds = predictor_.Predict(plan, std::max(seconds_ * kRival, limit)).seconds;
+  // Worth to know is whether it is the best, or the best of its kind.
+  double most = seconds_ * kRival;
+  const auto rival = rivals_.find(KindOf(plan));
+  if (rival != rivals_.end()) most = std::min(most, rival->second.first);
+  const double seconds = predictor_.Predict(plan, std::max(most, limit)).seconds;
   Keep(plan, candidate, seconds);
   return seconds;
 }
