@@ -12,7 +12,7 @@ class LostRanks(unittest.TestCase):
     def test_a_killed_rank_is_named(self):
         with Ranks("c10d_killed.py", 2) as processes:
             self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
-            self.assertRegex(processes.output(0), r"PeerLost: rank 1 \(.*\) said nothing for 30 s")
+            self.assertRegex(processes.output(0), r"PeerLost: rank 1 \(.*\) said nothing for 30s:")
 
 
 if __name__ == "__main__":
