@@ -53,16 +53,8 @@ class ErrorFeedbackTest(RecoveryTest):
     """What a lost node had not sent is lost: all workers end with the same parameters, and these are as good
     as those of a training that nothing happens to."""
 
+    small = False  # it learns more
     undisturbed = {}
-
-    def setUp(self):
-        super().setUp()
-        # A third of the demo's rate: what is sent iterations later makes that diverge.
-        self.copy_solver(
-            ("base_lr: .*", "base_lr: 0.01"),
-            ("test_interval: .*", f"test_interval: {TEST_INTERVAL}"),
-            ("test_iter: .*", "test_iter: 1"),
-        )
 
     def check_codec(self, codec, *names):
         policy = f"ALL_PS codec: {codec}"

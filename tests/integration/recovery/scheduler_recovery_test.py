@@ -214,6 +214,7 @@ class StartedAgainTest(RecoveryTest):
 class DemoTest(RecoveryTest):
     """The shipped job learns what it learns, and to the bit, though a node dies every 3 s."""
 
+    small = False
     KILL_INTERVAL = 3
 
     def demo(self, name):
