@@ -96,6 +96,7 @@ class KeptTest(RecoveryTest):
 class SpareTest(RecoveryTest):
     """Processes that wait take lost ranks when the heartbeat says so."""
 
+    small = False  # spares are there before the training ends
     iterations = LONG
 
     def config(self, policy="BYTES", *, recovery="", cluster_fields=""):

@@ -25,7 +25,7 @@ class RecoveryTest(lenet.LenetTest):
 
     small = True
     iterations = ITERATIONS
-    # By policy and iterations: the summary of a training that nothing happens to, for all cases.
+    # By policy, iterations and size: the summary of a training that nothing happens to, for all cases.
     undisturbed = {}
 
     def setUp(self):
@@ -53,7 +53,7 @@ class RecoveryTest(lenet.LenetTest):
 
     def reference(self, policy):
         """The summary of a training under the policy that nothing happens to."""
-        key = (policy, self.iterations)
+        key = (policy, self.iterations, self.small)
         if key not in self.undisturbed:
             path = self.write("undisturbed.prototxt", self.config(policy))
             out = self.path("undisturbed")
