@@ -112,19 +112,20 @@ std::optional<double> PlanSearch::Predict(const PlanCandidate& candidate, int64_
   const int64_t messages = MessagesPerIteration(plan, predictor_.cluster());
   if (messages > most_messages) return std::nullopt;
   if (!tried_.insert(plan.SerializeAsString()).second) return std::nullopt;
+  const std::string kind = KindOf(plan);
   const double least = predictor_.LeastSeconds(plan);
   if (least >= limit) {
-    if (options_.all_kinds) rivals_.try_emplace(KindOf(plan), least, candidate);
+    if (options_.all_kinds) rivals_.try_emplace(kind, least, candidate);
     return std::nullopt;
   }
   messages_ += messages;
   all_messages_ += messages;
   // Worth to know is whether it is the best, or the best of its kind.
   double most = seconds_ * kRival;
-  const auto rival = rivals_.find(KindOf(plan));
+  const auto rival = rivals_.find(kind);
   if (rival != rivals_.end()) most = std::min(most, rival->second.first);
   const double seconds = predictor_.Predict(plan, std::max(most, limit)).seconds;
-  Keep(plan, candidate, seconds);
+  Keep(kind, candidate, seconds);
   return seconds;
 }
 
@@ -151,8 +152,8 @@ void PlanSearch::TryInOrder(std::vector<Estimated>& candidates, int64_t most) {
   }
 }
 
-void PlanSearch::Keep(const Plan& plan, const PlanCandidate& candidate, double seconds) {
-  const auto [rival, is_new] = rivals_.try_emplace(KindOf(plan), seconds, candidate);
+void PlanSearch::Keep(const std::string& kind, const PlanCandidate& candidate, double seconds) {
+  const auto [rival, is_new] = rivals_.try_emplace(kind, seconds, candidate);
   if (!is_new && seconds < rival->second.first) rival->second = {seconds, candidate};
 }
 
@@ -278,7 +279,7 @@ void PlanSearch::Improve(PlanCandidate candidate, double seconds, int64_t most) 
 void PlanSearch::ImproveRivals(int64_t most) {
   std::vector<Estimated> rivals;
   for (const auto& [kind, rival] : rivals_) {
-    if (rival.first < seconds_ * kRival) rivals.push_back(rival);
+    if (rival.first > seconds_ && rival.first < seconds_ * kRival) rivals.push_back(rival);
   }
   std::stable_sort(rivals.begin(), rivals.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -334,7 +335,7 @@ void PlanSearch::SpareMessages() {
     if (predicted > kMostSparingMessages) return;
     const double seconds = predictor_.Predict(plan, worth).seconds;
     if (seconds > worth) continue;
-    Keep(plan, candidate, seconds);
+    Keep(KindOf(plan), candidate, seconds);
     seconds_ = seconds;
     best_ = candidate;
     return;

@@ -96,7 +96,7 @@ class PlanSearch {
   // The best by estimate first, as long as the search has predicted less than `most` messages.
   void TryInOrder(std::vector<Estimated>& candidates, int64_t most);
   // For a trial, which may see it otherwise.
-  void Keep(const Plan& plan, const PlanCandidate& candidate, double seconds);
+  void Keep(const std::string& kind, const PlanCandidate& candidate, double seconds);
   bool MayGoOn(int64_t most) const {
     return messages_ < most && !hidden() && !options_.stop.stop_requested();
   }

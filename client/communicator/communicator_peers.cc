@@ -121,10 +121,12 @@ void CommunicatorPeers::Note(const Envelope& envelope) {
 void CommunicatorPeers::LookAfterOthers(Time now) {
   std::vector<int> left;
   std::vector<int> silent;
-  for (const int rank : Others({})) {
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const Peer& peer = peers_[rank];
-    if (peer.left && *peer.left < call_) left.push_back(rank);
-    if (!peer.left && peer.unanswered >= kHeartbeatsOfSilence) silent.push_back(rank);
+    if (peer.left && *peer.left < call_) left.push_back(static_cast<int>(rank));
+    if (!peer.left && peer.unanswered >= kHeartbeatsOfSilence) {
+      silent.push_back(static_cast<int>(rank));
+    }
   }
   if (!left.empty()) {
     throw PeerLost(Names(left) + " ended without call " + std::to_string(call_) +
@@ -137,7 +139,7 @@ void CommunicatorPeers::LookAfterOthers(Time now) {
                    ": the process has ended or is stopped, or the machine can't be reached");
   }
   next_heartbeat_ = now + options_.silence / kHeartbeatsOfSilence;
-  for (Peer& peer : peers_) ++peer.unanswered;
+  for (const int rank : Others({})) ++peers_[rank].unanswered;
   Envelope heartbeat;
   heartbeat.kind = MessageKind::kHeartbeat;
   Tell(std::move(heartbeat));

@@ -25,6 +25,8 @@ import tempfile
 import time
 import unittest
 
+from timed_result import TimedResult
+
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 # Exit codes of core/error.h.
@@ -398,18 +400,6 @@ training {{
 """
 
 
-class _TimedResult(unittest.TextTestResult):
-    """Says how long each case took."""
-
-    def startTest(self, test):
-        self._begun = time.monotonic()
-        super().startTest(test)
-
-    def stopTest(self, test):
-        super().stopTest(test)
-        self.stream.writeln(f"    {time.monotonic() - self._begun:.2f} s {test.id()}")
-
-
 class _Loader(unittest.TestLoader):
     """Finds the slow cases, or the others."""
 
@@ -434,5 +424,5 @@ def main():
     unittest.main(
         argv=[sys.argv[0], "--verbose", *rest],
         testLoader=_Loader(),
-        testRunner=unittest.TextTestRunner(resultclass=_TimedResult, verbosity=2),
+        testRunner=unittest.TextTestRunner(resultclass=TimedResult, verbosity=2),
     )

@@ -14,8 +14,6 @@ SMALL_BASE_LR = "base_lr: 0.0003"  # see equivalence_test.py
 
 
 class DevicesTest(lenet.LenetTest):
-    small = True
-
     def config(self, communication, training="", *, workers, devices=1, iterations=ITERATIONS):
         return f"""
             cluster {{ workers: {workers} servers: 2 devices_per_worker: {devices} }}
@@ -49,7 +47,7 @@ class DevicesTest(lenet.LenetTest):
     def check(self, cases):
         self.copy_solver(("base_lr: .*", SMALL_BASE_LR))
         alone = rounding.Rounding(lambda move: self.losses("ALL_PS", workers=1, move=move)[0])
-        self.assertLess(alone.reference[-1], 0.995 * alone.reference[0], "it learns nothing")
+        self.assertLess(alone.reference[-1], 0.97 * alone.reference[0], "it learns nothing")
         for policy, workers, devices, schemes in cases:
             with self.subTest(policy, workers=workers, devices=devices):
                 losses, found = self.losses(policy, workers=workers, devices=devices)

@@ -30,8 +30,6 @@ OTHERS = {
 
 
 class EquivalenceTest(lenet.LenetTest):
-    small = True
-
     def train_hash(self, workers, batch, policy, iterations=ITERATIONS, **options):
         """A deterministic training: its losses, schemes, and parameters."""
         summary = self.train(
@@ -57,7 +55,7 @@ class EquivalenceTest(lenet.LenetTest):
         alone = rounding.Rounding(
             lambda move: losses_of(1, WORKERS * BATCH, "ALL_PS", move=move)[0]
         )
-        self.assertLess(alone.reference[-1], 0.98 * alone.reference[0], "it learns nothing")
+        self.assertLess(alone.reference[-1], 0.95 * alone.reference[0], "it learns nothing")
         for policy, schemes in policies.items():
             with self.subTest(policy):
                 losses, found, _ = losses_of(WORKERS, BATCH, policy, move=0)

@@ -27,7 +27,7 @@ from models import (
     move_by_one_ulp,
 )
 
-ITERATIONS = 60
+ITERATIONS = 100
 SAMPLES = 16  # of the whole batch
 
 
@@ -239,7 +239,7 @@ def check(case):
     )
     print(said, flush=True)
     assert off <= bound and apart <= bound, said
-    assert ours[-1] < 0.95 * ours[0], f"{said}: nothing was learned"
+    assert ours[-1] < 0.9 * ours[0], f"{said}: nothing was learned"
     if case.same_bits:
         assert torch.equal(ours, theirs) and same(end["model"], their_end["model"]), said
     if end["optimizer"] is not None:
