@@ -12,7 +12,6 @@
 #include "core/process/program_directory.h"
 #include "launch/host_query.h"
 #include "proto/lanes.h"
-#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
@@ -84,6 +83,20 @@ int CoresForEachWorker(const std::map<std::string, HostPrograms>& hosts) {
   return std::max(1, cores);
 }
 
+// The address at which the host reaches this machine.
+std::string OwnAddressFor(const Host& host) {
+  const std::vector<std::string> addresses = AddressesOf(host.address);
+  if (addresses.empty()) {
+    throw ConfigError(FLAGS_hosts + ": \"" + host.address +
+                      "\" is no address that this machine can find; write the address of " +
+                      host.name + " behind its name");
+  }
+  const auto own = OwnAddressTowards(addresses.front());
+  if (own) return *own;
+  throw ConfigError(FLAGS_hosts + ": no route leads from this machine to " + host.name + " (" +
+                    addresses.front() + "); is the network up?");
+}
+
 }  // namespace
 
 bool HostsGiven() { return !FLAGS_hosts.empty(); }
@@ -108,13 +121,7 @@ std::string SchedulerHost(const JobConfig& config, const std::vector<Host>& host
   }
   std::string found;
   for (const Host& host : hosts) {
-    try {
-      found = FindPublicHost(host.address);
-    } catch (const ConfigError&) {
-      throw ConfigError(FLAGS_hosts + ": \"" + host.address +
-                        "\" is no address that this machine can find; write the address of " +
-                        host.name + " behind its name");
-    }
+    found = OwnAddressFor(host);
     if (!IsLoopbackName(found)) break;
   }
   if (!cluster.has_scheduler_host()) return found;

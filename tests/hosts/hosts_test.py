@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import unittest
 
 import lenet
 import remote
@@ -90,8 +91,17 @@ class RunOnHostsTest(TrainingTest):
             self.assert_same_parameters(there, 2), self.assert_same_parameters(here, 2)
         )
 
+    @unittest.skipUnless(os.geteuid() == 0, "a network of its own needs root")
+    def test_a_network_that_is_down_is_named(self):
+        self.write("hosts", "a 10.0.0.1\nb 10.0.0.2\n")
+        run = self.start_on_hosts(endless(), prefix=("unshare", "--net"))
+        self.assertEqual(run.wait(), cluster.CONFIG_ERROR)
+        self.assertIn(
+            "no route leads from this machine to a (10.0.0.1); is the network up?", run.output()
+        )
+
     def test_hosts_that_can_not_be_used_are_named(self):
-        self.write("hosts", "dead1 10.0.0.1\nb 10.0.0.2 slots=2\n")
+        self.write("hosts", "dead1 127.0.0.1\nb 127.0.0.2 slots=2\n")
         run = self.start_on_hosts(endless(), "--remote_programs=/there/is/none")
         self.assertEqual(run.wait(), 1)
         self.assertRegex(run.output(), "dead1 can't be reached: ssh: .* Connection refused; make `")

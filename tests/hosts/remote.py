@@ -58,7 +58,7 @@ class HostsTest(cluster.ClusterTest):
         """What goes before a command that is to run on the machine of the user."""
         return ()
 
-    def start_on_hosts(self, config, *arguments):
+    def start_on_hosts(self, config, *arguments, prefix=()):
         path = self.write("config.prototxt", config)
         return self.start(
             "poseidon",
@@ -69,7 +69,7 @@ class HostsTest(cluster.ClusterTest):
             f"--remote_shell={self.shell}",
             *arguments,
             name="run",
-            prefix=self.enter_home(),
+            prefix=(*self.enter_home(), *prefix),
         )
 
     def log(self, name):
