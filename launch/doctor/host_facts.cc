@@ -49,9 +49,11 @@ nvidia-smi --query-gpu=driver_version,name --format=csv,noheader 2>/dev/null |
   while IFS=, read -r driver name; do say gpu "${name# }" "$driver"; done
 )sh";
 
+// IPv4 first. A machine that has no address but those of its loopback device finds these only where
+// no family is asked for.
 std::string AddressScript(const std::string& address, bool whole_packets) {
   std::string script = "name=" + ShellQuoted(address) + R"sh(
-device=; address=$({ getent ahostsv4 "$name" || getent ahostsv6 "$name"; } | sed -n '1s/ .*//p')
+device=; address=$({ getent ahostsv4 "$name" || getent ahostsv6 "$name" || getent ahosts "$name"; } | sed -n '1s/ .*//p')
 say resolved "$name" "$address"
 [ -n "$address" ] &&
   device=$(ip -o route get "$address" 2>/dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p') &&

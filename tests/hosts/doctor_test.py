@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import shutil
+import unittest
 
 import remote
 from remote import cluster
@@ -31,6 +32,19 @@ class DoctorTest(remote.HostsTest):
             f"--remote_shell={self.shell}",
             *arguments,
         )
+
+
+@unittest.skipUnless(os.geteuid() == 0, "a network of its own needs root")
+class NoNetworkTest(DoctorTest):
+    """On a machine that has no addresses but those of its loopback device."""
+
+    def enter_home(self):
+        return ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh")
+
+    def test_finds_itself(self):
+        doctor = self.on_hosts(cluster.replay_config())
+        self.assertEqual(doctor.popen.returncode, cluster.SUCCESS, doctor.output())
+        self.assertRegex(doctor.output(), "(?m)^good +links +a to b: ")
 
 
 class SoundHostsTest(DoctorTest):
