@@ -9,6 +9,7 @@
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
+#include "cli/input/output_directory.h"
 #include "core/atomic_file.h"
 #include "core/child_process.h"
 #include "core/files/directories.h"
@@ -62,7 +63,7 @@ SlurmJob JobFromFlags() {
   }
   slurm.scheduler_port_set = cluster.has_scheduler_port();
   slurm.programs = FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory();
-  slurm.out = std::filesystem::absolute(FLAGS_out.empty() ? "out/" + config.job.name() : FLAGS_out)
+  slurm.out = std::filesystem::absolute(OutputDirectory(config.job.name(), config.path))
                   .lexically_normal()
                   .string();
   slurm.job = std::move(config.job);

@@ -12,6 +12,7 @@
 #include "cli/input/data_command.h"
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
+#include "cli/input/output_directory.h"
 #include "cli/jobs/run_hosts.h"
 #include "core/process/bounded_output.h"
 #include "core/process/program_directory.h"
@@ -236,7 +237,7 @@ ExitCode Run(const std::vector<std::string>& program) {
   SetNodesFromFlags(cluster);
   if (!HostsGiven()) cluster.set_scheduler_host("127.0.0.1");
   SetMonitor(job);
-  options.out = FLAGS_out.empty() ? "out/" + job.name() : FLAGS_out;
+  options.out = OutputDirectory(job.name(), options.config.path);
   SetStart(program, *job.mutable_training());
   CheckRestarts(job.training());
   std::optional<Solver> solver;

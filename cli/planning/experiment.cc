@@ -23,6 +23,7 @@
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "cli/input/model_source.h"
+#include "cli/input/output_directory.h"
 #include "cli/output/experiment_progress.h"
 #include "core/child_process.h"
 #include "core/process/program_directory.h"
@@ -366,7 +367,7 @@ ExitCode ExperimentVerb() {
     throw ConfigError("--mode=run needs --hosts, a file with a host a line");
   }
   const ExperimentFile file = ReadExperiment(CheckInputFile(FLAGS_experiment));
-  const std::string directory = FLAGS_out.empty() ? "out/" + file.experiment.name() : FLAGS_out;
+  const std::string directory = OutputDirectory(file.experiment.name(), FLAGS_experiment);
   ExperimentResults results(directory, file.experiment, PointsOf(file, LoadNets(file)));
   const std::vector<size_t> todo = PointsToDo(results, mode);
   if (mode == ExperimentMode::kEmulate && !todo.empty()) CheckCanMakeTestbed();

@@ -155,6 +155,14 @@ class BadConfigTest(BadInputTest):
             f"can't make the directory {config}/logs: Not a directory; choose another one",
         )
 
+    def test_a_name_that_leads_elsewhere(self):
+        config = self.write("job.prototxt", 'name: "a/../../b"' + REPLAY)
+        run = self.start("poseidon", "run", f"--config={config}")
+        text = (
+            f'{config}: name is "a/../../b", and results would go to b; choose a name without ".."'
+        )
+        self.assert_ends(run, cluster.CONFIG_ERROR, text)
+
     def test_flags_out_of_range(self):
         table = self.write("table.csv", "1,2,3,4,0\n")
         for flags, text in (
