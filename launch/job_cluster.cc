@@ -149,7 +149,11 @@ void JobCluster::Prepare() {
     job.mutable_cluster()->set_cores(std::max(1, cores / job.cluster().workers()));
   }
   MakeDirectories(options_.out + "/logs");
-  lock_.emplace(options_.out, "the job \"" + job.name() + "\"");
+  lock_.emplace(options_.out + "/lock", "the job \"" + job.name() + "\"");
+  if (!lock_->holder().empty()) {
+    throw ConfigError(options_.out + " is in use by " + lock_->holder() +
+                      "; wait for its end, or choose another directory");
+  }
   // Daemons of two runs that have the same port, and the same file, must not take each other for
   // theirs.
   job.set_run(std::random_device{}());

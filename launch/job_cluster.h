@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/child_process.h"
-#include "core/files/directory_lock.h"
+#include "core/files/file_lock.h"
 #include "core/program.h"
 #include "launch/daemon_watch.h"
 #include "launch/host_list.h"
@@ -90,9 +90,9 @@ class JobCluster {
   std::string LogOf(const std::string& name) const;
 
   JobClusterOptions options_;
-  std::string text_for_hosts_;         // of OUT/job.prototxt, with the job's key
-  std::optional<DirectoryLock> lock_;  // of OUT
-  std::vector<Node> nodes_;            // the scheduler first
+  std::string text_for_hosts_;    // of OUT/job.prototxt, with the job's key
+  std::optional<FileLock> lock_;  // of OUT
+  std::vector<Node> nodes_;       // the scheduler first
   std::vector<ChildProcess> children_;
   bool stopped_ = false;
 };

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/net/host_address.h"
 #include "core/text/split.h"
 
 namespace poseidon {
@@ -46,6 +47,13 @@ void AddPaths(const google::protobuf::RepeatedPtrField<std::string>& entries,
   }
 }
 
+// No two jobs have one scheduler.
+std::string NameOf(const Job& job) {
+  const Cluster& cluster = job.cluster();
+  const HostAndPort scheduler{cluster.scheduler_host(), cluster.scheduler_port()};
+  return "the job \"" + job.name() + "\" of the scheduler at " + scheduler.ToString();
+}
+
 }  // namespace
 
 TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& solver) {
@@ -62,7 +70,8 @@ TrainerOptions TrainerOptionsOf(const Job& job, const caffe::SolverParameter& so
   options.snapshots = {.prefix = solver.snapshot_prefix(),
                        .interval = solver.snapshot(),
                        .after_train = solver.snapshot_after_train(),
-                       .hdf5 = solver.snapshot_format() == caffe::SolverParameter::HDF5};
+                       .hdf5 = solver.snapshot_format() == caffe::SolverParameter::HDF5,
+                       .owner = NameOf(job)};
   // The job's stand in for the solver's.
   AddPaths(training.weights_size() > 0 ? training.weights() : solver.weights(), options.weights);
   return options;

@@ -37,7 +37,7 @@ int CurrentStep(const UpdateRule& rule, int64_t iteration) {
 
 }  // namespace
 
-void Snapshots::CheckWritable() const {
+void Snapshots::CheckWritable() {
   if (!CanWrite() || (options_.interval == 0 && !options_.after_train)) return;
   if (options_.hdf5 && !HasHdf5()) {
     throw ConfigError(
@@ -48,16 +48,32 @@ void Snapshots::CheckWritable() const {
   const std::string probe = NameOf(options_, 0, ".probe");
   try {
     WriteFileQuickly(probe, "");
+    TakePrefix();
   } catch (const Error& error) {
     throw Error(error.exit_code(), "no snapshots can be written with snapshot_prefix \"" +
                                        options_.prefix + "\": " + error.what() +
                                        "; make its folder writable, or give another prefix");
   }
   fs::remove(probe);
+  KeepOtherJobsOut();
   if (const int abandoned = RemoveAbandonedFiles(options_.prefix + "_iter_"); abandoned > 0) {
     LOG(INFO) << "removed " << abandoned << " files of " << options_.prefix
               << " that killed workers had not finished";
   }
+}
+
+void Snapshots::TakePrefix() {
+  if (!lock_) lock_.emplace(options_.prefix + ".lock", options_.owner);
+}
+
+void Snapshots::KeepOtherJobsOut() {
+  TakePrefix();
+  const std::string holder = lock_->holder();
+  // A worker of this job that is stopped still has it when another one writes in its place.
+  if (holder.empty() || holder.starts_with(options_.owner + ",")) return;
+  lock_.reset();
+  throw ConfigError("snapshot_prefix \"" + options_.prefix + "\" is in use by " + holder +
+                    "; wait for its end, or give another prefix");
 }
 
 bool Snapshots::IsDue(int64_t iteration) const {
@@ -70,10 +86,11 @@ bool Snapshots::IsDueAtEnd(int64_t iteration) const {
 }
 
 std::string Snapshots::Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
-                             std::span<const float> state) const {
+                             std::span<const float> state) {
   const std::string net = NameOf(options_, iteration, ".caffemodel");
   std::string path = NameOf(options_, iteration, ".solverstate");
   MakeDirectoryOf(options_.prefix);
+  KeepOtherJobsOut();
   std::error_code ignored;
   // An older training's state must not stand beside the new model.
   fs::remove(path, ignored);

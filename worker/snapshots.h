@@ -2,9 +2,10 @@
 // values and PREFIX_iter_N.solverstate with what the solver keeps.
 //
 // Each file is there whole or not at all, the model first; so the newest solverstate whose model
-// can be read is a whole snapshot, whenever the process was killed.
+// can be read is a whole snapshot, whenever the process was killed. One job at a time writes with a
+// prefix: two would go on from each other's.
 //
-//   const Snapshots snapshots({.prefix = "out/lenet", .interval = 500});
+//   Snapshots snapshots({.prefix = "out/lenet", .interval = 500, .owner = "the job \"lenet\""});
 //   snapshots.CheckWritable();
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <span>
 #include <string>
 
+#include "core/files/file_lock.h"
 #include "worker/engine/engine.h"
 
 namespace poseidon {
@@ -21,7 +23,8 @@ struct SnapshotOptions {
   std::string prefix;    // empty: no snapshots
   int64_t interval = 0;  // iterations; 0: none on the way
   bool after_train = true;
-  bool hdf5 = false;  // Caffe's HDF5 files instead of binary Protobuf
+  bool hdf5 = false;            // Caffe's HDF5 files instead of binary Protobuf
+  std::string owner = "a job";  // in words that no other job has
 };
 
 class Snapshots {
@@ -32,20 +35,25 @@ class Snapshots {
   bool CanWrite() const { return !options_.prefix.empty(); }
   // Where some will be written, tries whether they can be: a training of days is not to end at its
   // first one. Makes the prefix's directory, and removes there what killed workers had begun to
-  // write. Throws Error that says what to do.
-  void CheckWritable() const;
+  // write. Throws Error that says what to do, as where another job writes there.
+  void CheckWritable();
   // Whether one is due before `iteration`, which is not the training's first.
   bool IsDue(int64_t iteration) const;
   // Whether one is due at the training's end.
   bool IsDueAtEnd(int64_t iteration) const;
 
   // `state` is the optimizer state as the session collects it. Throws Error naming the file and the
-  // cause; an earlier snapshot is untouched. Returns the solverstate's path.
+  // cause, as where another job writes there; an earlier snapshot is untouched. Returns the
+  // solverstate's path.
   std::string Write(const Engine& engine, const ModelSpec& model, int64_t iteration,
-                    std::span<const float> state) const;
+                    std::span<const float> state);
 
  private:
+  void TakePrefix();
+  void KeepOtherJobsOut();
+
   SnapshotOptions options_;
+  std::optional<FileLock> lock_;  // of the prefix, once this writes there
 };
 
 }  // namespace poseidon

@@ -122,6 +122,22 @@ class SnapshotTest(SolverTest):
         self.interrupt(cluster.ENDLESS)
         self.assertEqual(self.read_json("out/summary.json")["exit_code"], cluster.INTERRUPTED)
 
+    def test_a_second_job_with_the_prefix_is_refused(self):
+        self.solver_with_snapshots((r"test_interval: .*", "test_interval: 1000"), interval=1000000)
+        run = self.start_run(self.config_of_one("", iterations=cluster.ENDLESS))
+        run.await_output("iteration ")
+        flags = (f"--config={self.path('config.prototxt')}", f"--out={self.path('second')}")
+        second = self.start("poseidon", "run", *flags, name="second")
+        self.assertEqual(second.wait(), cluster.CONFIG_ERROR, second.output())
+        self.assertRegex(
+            second.output(),
+            r'/snapshots/lenet" is in use by the job "job" of the scheduler at \S+:\d+, '
+            rf"process {self.pid_of('worker', 0)}; wait for its end, or give another prefix",
+        )
+        run.signal(signal.SIGINT)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED)
+        self.assertFalse(glob.glob(self.path("snapshots/*.lock")))
+
     @cluster.slow
     def test_who_goes_on_after_an_interruption_ends_as_if_there_had_been_none(self):
         iterations = 600

@@ -32,6 +32,25 @@ TEST(SnapshotsTest, APlaceThatCanBeWrittenToIsMadeAndLeftEmpty) {
   EXPECT_TRUE(std::filesystem::is_empty(directory.Path("new")));
 }
 
+TEST(SnapshotsTest, OneJobAtATimeWritesThere) {
+  const TemporaryDirectory directory;
+  const auto options = [&](const std::string& owner) {
+    return SnapshotOptions{.prefix = directory.Path("x"), .interval = 7, .owner = owner};
+  };
+  {
+    Snapshots first(options("the job \"a\""));
+    first.CheckWritable();
+    first.CheckWritable();
+    EXPECT_EQ(ErrorOf(options("the job \"ab\"")), "snapshot_prefix \"" + directory.Path("x") +
+                                                      "\" is in use by the job \"a\", process " +
+                                                      std::to_string(getpid()) +
+                                                      "; wait for its end, or give another prefix");
+    EXPECT_EQ(ErrorOf({.prefix = directory.Path("xy"), .owner = "the job \"ab\""}), "");
+    EXPECT_EQ(ErrorOf(options("the job \"a\"")), "") << "another worker of the same job";
+  }
+  EXPECT_EQ(ErrorOf(options("the job \"ab\"")), "");
+}
+
 // Whoever is killed in the middle of a snapshot leaves a file as large as the model.
 TEST(SnapshotsTest, WhatKilledWorkersHadBegunIsRemoved) {
   const TemporaryDirectory directory;

@@ -1,0 +1,37 @@
+// FileLock: that something is one program's own for a while, such as a directory a job's for its
+// results. A file says so to whoever comes later.
+#pragma once
+
+#include <string>
+
+namespace poseidon {
+
+// Held until it is destroyed, which removes the file, or the process ends, however it ends.
+// Programs on other machines see it where the file system has locks in common. Not thread-safe.
+//
+//   const FileLock lock("out/lenet/lock", "the job \"lenet\"");
+//   if (!lock.holder().empty()) throw ConfigError("out/lenet is in use by " + lock.holder());
+class FileLock {
+ public:
+  // Takes the file at `path`, which is made if it is not there, unless somebody has it. `owner`
+  // says who, for whoever comes later. Throws Error if the file can't be written to.
+  FileLock(std::string path, const std::string& owner);
+  ~FileLock();
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+  // Who else has it: the other's `owner` and process. Empty if this has it, and where the file
+  // system has no locks, which the log says.
+  const std::string& holder() const { return holder_; }
+
+ private:
+  // Whether this has the file now. False too if its last owner has just removed it.
+  bool Take();
+  void WriteOwner(const std::string& owner);
+
+  std::string path_;
+  int descriptor_ = -1;  // of the file if this has it
+  std::string holder_;
+};
+
+}  // namespace poseidon
