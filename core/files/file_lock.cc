@@ -71,7 +71,7 @@ bool FileLock::Take() {
   }
   unlink(path_.c_str());
   LOG(WARNING) << "can't lock " << path_ << ": " << std::strerror(error)
-               << "; nobody sees to it that no other program writes there";
+               << "; see to it that no other program writes there";
   return true;
 }
 
