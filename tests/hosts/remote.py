@@ -1,6 +1,7 @@
 """Hosts for the tests of this folder: a remote shell that runs everything here, and an sshd of this
 machine's own on loopback addresses."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -239,7 +240,8 @@ class NamespacesTest(HostsTest):
             ["ip", "netns", "pids", name], check=True, capture_output=True, text=True
         )
         for pid in left.stdout.split():
-            os.kill(int(pid), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended with another one
+                os.kill(int(pid), signal.SIGKILL)
         self.ip("netns", "del", name)
 
     @staticmethod

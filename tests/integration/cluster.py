@@ -9,6 +9,7 @@ this folder in PYTHONPATH; what else is given goes to unittest. --slow runs the 
 are left out.
 """
 
+import contextlib
 import argparse
 import ctypes
 import glob
@@ -209,8 +210,12 @@ class ClusterTest(unittest.TestCase):
             with open(log, encoding="utf-8", errors="replace") as file:
                 last = "".join(file.readlines()[-LOG_LINES_SHOWN:])
             self._outputs += f"\n--- the end of {os.path.basename(log)}\n{last}"
+        self.kill_survivors()
+
+    def kill_survivors(self):
         for pid in self.survivors():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended with another one
+                os.kill(pid, signal.SIGKILL)
 
     def survivors(self):
         """Processes on whose command line this test's directory is."""
@@ -227,8 +232,11 @@ class ClusterTest(unittest.TestCase):
     def find_pid(self, role, rank=None):
         """Of a daemon that `poseidon run` has started; None if it does not run."""
         for pid in self.survivors():
-            with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
-                arguments = file.read().split("\0")
+            try:
+                with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+                    arguments = file.read().split("\0")
+            except OSError:
+                continue  # it has ended meanwhile
             named = arguments[0].endswith(f"poseidon_{role}")
             if named and (rank is None or f"--rank={rank}" in arguments):
                 return pid

@@ -1,6 +1,7 @@
 """The scheduler of a job with `recovery { mode: REPLACE }` dies, also with others, is started again, and
 finds its journal: as it left it, in use, another job's, torn, damaged, or on a full disk."""
 
+import contextlib
 import os
 import random
 import shutil
@@ -156,7 +157,8 @@ class StartedAgainTest(RecoveryTest):
         role, _, rank = name.partition("-")
         pid = self.find_pid(role, rank or None)
         if pid is not None:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     @cluster.slow
     def test_by_hand(self):
@@ -258,7 +260,10 @@ class DemoTest(RecoveryTest):
                     killed_at, set(range(4)) - {rank}, run.output()
                 )
                 if pid is not None and not last and "iteration 400/400" not in run.output():
-                    os.kill(pid, signal.SIGKILL)
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        continue  # the job has come to its end
                     kills += 1
                     if role == "worker":
                         killed_at[rank] = len(run.output())

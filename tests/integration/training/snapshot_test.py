@@ -60,8 +60,7 @@ class SolverTest(lenet.LenetTest):
             self.assertLess(time.monotonic(), deadline, "no snapshots")
             self.assertIsNone(run.popen.poll(), "the job ended before it could be killed")
             time.sleep(0.001)
-        for pid in self.survivors():
-            os.kill(pid, signal.SIGKILL)
+        self.kill_survivors()
         run.popen.wait()
         self.assert_nothing_left(cluster.ENDING)
 
