@@ -3,6 +3,7 @@
 #include <glog/logging.h>
 
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "caffe_adapter/files/caffemodel.h"
@@ -11,12 +12,18 @@
 #include "core/arithmetic/update_rule.h"
 #include "core/atomic_file.h"
 #include "core/error.h"
+#include "core/steady_now.h"
+#include "core/time.h"
 #include "proto/update_rule_message.h"
 
 namespace poseidon {
 namespace {
 
 namespace fs = std::filesystem;
+
+// For so long the usual file servers keep the locks of a machine that has died: NFS's for 90 s.
+constexpr Duration kLongestLease = Seconds(120);
+constexpr Duration kLookAgain = Seconds(1);
 
 std::string NameOf(const SnapshotOptions& options, int64_t iteration, const char* extension) {
   return options.prefix + "_iter_" + std::to_string(iteration) + extension +
@@ -66,11 +73,24 @@ void Snapshots::TakePrefix() {
   if (!lock_) lock_.emplace(options_.prefix + ".lock", options_.owner);
 }
 
+bool Snapshots::IsAnothers() const {
+  // A worker of this job that is stopped still has it when another one writes in its place.
+  return !lock_->holder().empty() && !lock_->holder().starts_with(options_.owner + ",");
+}
+
 void Snapshots::KeepOtherJobsOut() {
   TakePrefix();
+  const Time deadline = SteadyNow() + kLongestLease;
+  for (bool told = false; IsAnothers() && !lock_->is_held_here(); told = true) {
+    if (SteadyNow() >= deadline) break;
+    LOG_IF(WARNING, !told) << "waits for up to " << ToSeconds(kLongestLease) << " s for "
+                           << options_.prefix << ", which is in use by " << lock_->holder();
+    std::this_thread::sleep_for(kLookAgain);
+    lock_.reset();
+    TakePrefix();
+  }
+  if (!IsAnothers()) return;
   const std::string holder = lock_->holder();
-  // A worker of this job that is stopped still has it when another one writes in its place.
-  if (holder.empty() || holder.starts_with(options_.owner + ",")) return;
   lock_.reset();
   throw ConfigError("snapshot_prefix \"" + options_.prefix + "\" is in use by " + holder +
                     "; wait for its end, or give another prefix");

@@ -35,7 +35,8 @@ class Snapshots {
   bool CanWrite() const { return !options_.prefix.empty(); }
   // Where some will be written, tries whether they can be: a training of days is not to end at its
   // first one. Makes the prefix's directory, and removes there what killed workers had begun to
-  // write. Throws Error that says what to do, as where another job writes there.
+  // write. Throws Error that says what to do, as where another job writes there. Waits for up to
+  // two minutes where that may have ended with its machine.
   void CheckWritable();
   // Whether one is due before `iteration`, which is not the training's first.
   bool IsDue(int64_t iteration) const;
@@ -50,6 +51,8 @@ class Snapshots {
 
  private:
   void TakePrefix();
+  // Whether another job has the lock.
+  bool IsAnothers() const;
   void KeepOtherJobsOut();
 
   SnapshotOptions options_;

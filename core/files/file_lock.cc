@@ -26,6 +26,13 @@ std::string ReadOwner(int descriptor) {
 // Some network file systems.
 bool HasNoLocks(int error) { return error == ENOSYS || error == EOPNOTSUPP || error == ENOLCK; }
 
+// How an owner's text ends.
+std::string OnThisMachine() {
+  std::array<char, 256> name{};  // Linux's have at most 64 characters
+  gethostname(name.data(), name.size() - 1);
+  return std::string(" on ") + name.data();
+}
+
 bool IsAt(const std::string& path, int descriptor) {
   struct stat there {};
   struct stat open {};
@@ -48,6 +55,8 @@ FileLock::~FileLock() {
   unlink(path_.c_str());
   close(descriptor_);
 }
+
+bool FileLock::is_held_here() const { return holder_.ends_with(OnThisMachine()); }
 
 bool FileLock::Take() {
   const int descriptor = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -76,7 +85,7 @@ bool FileLock::Take() {
 }
 
 void FileLock::WriteOwner(const std::string& owner) {
-  const std::string text = owner + ", process " + std::to_string(getpid());
+  const std::string text = owner + ", process " + std::to_string(getpid()) + OnThisMachine();
   if (ftruncate(descriptor_, 0) == 0 &&
       pwrite(descriptor_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size())) {
     return;

@@ -20,9 +20,12 @@ class FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  // Who else has it: the other's `owner` and process. Empty if this has it, and where the file
-  // system has no locks, which the log says.
+  // Who else has it: the other's `owner`, process and machine. Empty if this has it, and where the
+  // file system has no locks, which the log says.
   const std::string& holder() const { return holder_; }
+  // Whether that is a process of this machine, and so alive. A file server may keep the lock of a
+  // machine that has died for a minute or two.
+  bool is_held_here() const;
 
  private:
   // Whether this has the file now. False too if its last owner has just removed it.

@@ -33,7 +33,9 @@ class TwoJobsTest(cluster.ClusterTest):
         first.await_output("all 3 nodes have joined")
         second = self.start_job("out")
         self.assertEqual(second.wait(), cluster.CONFIG_ERROR)
-        self.assertRegex(second.output(), r'out is in use by the job "job", process \d+; wait for')
+        self.assertRegex(
+            second.output(), r'out is in use by the job "job", process \d+ on .*; wait for'
+        )
         self.assertEqual(first.wait(), cluster.SUCCESS)
         self.assertEqual(self.start_job("out").wait(), cluster.SUCCESS)
 

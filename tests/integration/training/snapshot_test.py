@@ -131,7 +131,7 @@ class SnapshotTest(SolverTest):
         self.assertRegex(
             second.output(),
             r'/snapshots/lenet" is in use by the job "job" of the scheduler at \S+:\d+, '
-            rf"process {self.pid_of('worker', 0)}; wait for its end, or give another prefix",
+            rf"process {self.pid_of('worker', 0)} on .*; wait for its end, or give another prefix",
         )
         run.signal(signal.SIGINT)
         self.assertEqual(run.wait(), cluster.INTERRUPTED)

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <memory>
@@ -26,7 +27,12 @@ TEST(FileLockTest, TheSecondIsToldWhoHoldsIt) {
   const std::string path = directory.Path("lock");
   auto lock = std::make_unique<FileLock>(path, "the job \"lenet\"");
   EXPECT_EQ(lock->holder(), "");
-  EXPECT_EQ(HolderOf(path), "the job \"lenet\", process " + std::to_string(getpid()));
+  std::array<char, 256> machine{};
+  ASSERT_EQ(gethostname(machine.data(), machine.size() - 1), 0);
+  const FileLock second(path, "a second job");
+  EXPECT_EQ(second.holder(),
+            "the job \"lenet\", process " + std::to_string(getpid()) + " on " + machine.data());
+  EXPECT_TRUE(second.is_held_here());
   EXPECT_TRUE(std::filesystem::exists(path)) << "the second has removed it";
   lock.reset();
   EXPECT_FALSE(std::filesystem::exists(path));

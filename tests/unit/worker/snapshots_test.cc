@@ -1,8 +1,10 @@
 // Whether snapshots can be written, before the training.
 #include "worker/snapshots.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -21,6 +24,7 @@ namespace poseidon {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 std::string ErrorOf(const SnapshotOptions& options) {
   return MessageOf<Error>([&] { Snapshots(options).CheckWritable(); });
@@ -41,14 +45,29 @@ TEST(SnapshotsTest, OneJobAtATimeWritesThere) {
     Snapshots first(options("the job \"a\""));
     first.CheckWritable();
     first.CheckWritable();
-    EXPECT_EQ(ErrorOf(options("the job \"ab\"")), "snapshot_prefix \"" + directory.Path("x") +
-                                                      "\" is in use by the job \"a\", process " +
-                                                      std::to_string(getpid()) +
-                                                      "; wait for its end, or give another prefix");
+    EXPECT_THAT(ErrorOf(options("the job \"ab\"")),
+                MatchesRegex("snapshot_prefix \"" + directory.Path("x") +
+                             "\" is in use by the job \"a\", process " + std::to_string(getpid()) +
+                             " on .*; wait for its end, or give another prefix"));
     EXPECT_EQ(ErrorOf({.prefix = directory.Path("xy"), .owner = "the job \"ab\""}), "");
     EXPECT_EQ(ErrorOf(options("the job \"a\"")), "") << "another worker of the same job";
   }
   EXPECT_EQ(ErrorOf(options("the job \"ab\"")), "");
+}
+
+// Its job may be dead, and only the file server does not know yet.
+TEST(SnapshotsTest, TheLockOfAnotherMachineIsWaitedFor) {
+  const TemporaryDirectory directory;
+  const std::string path =
+      directory.Write("x.lock", "the job \"a\", process 7 on no.such.host.invalid");
+  const int descriptor = open(path.c_str(), O_RDWR);
+  ASSERT_EQ(flock(descriptor, LOCK_EX | LOCK_NB), 0);
+  std::thread ends([descriptor] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    close(descriptor);
+  });
+  EXPECT_EQ(ErrorOf({.prefix = directory.Path("x"), .interval = 7, .owner = "the job \"b\""}), "");
+  ends.join();
 }
 
 // Whoever is killed in the middle of a snapshot leaves a file as large as the model.
