@@ -9,7 +9,7 @@ namespace poseidon {
 
 std::string OutputDirectory(const std::string& name, const std::string& config) {
   if (!FLAGS_out.empty()) return FLAGS_out;
-  const std::string directory = "out/" + name;
+  std::string directory = "out/" + name;
   const std::string normal = std::filesystem::path(directory).lexically_normal().string();
   if (normal.starts_with("out/")) return directory;
   throw ConfigError(config + ": name is \"" + name + "\", and results would go to " + normal +
