@@ -55,13 +55,13 @@ void Snapshots::CheckWritable() {
   const std::string probe = NameOf(options_, 0, ".probe");
   try {
     WriteFileQuickly(probe, "");
+    fs::remove(probe);
     TakePrefix();
   } catch (const Error& error) {
     throw Error(error.exit_code(), "no snapshots can be written with snapshot_prefix \"" +
                                        options_.prefix + "\": " + error.what() +
                                        "; make its folder writable, or give another prefix");
   }
-  fs::remove(probe);
   KeepOtherJobsOut();
   if (const int abandoned = RemoveAbandonedFiles(options_.prefix + "_iter_"); abandoned > 0) {
     LOG(INFO) << "removed " << abandoned << " files of " << options_.prefix
@@ -70,10 +70,11 @@ void Snapshots::CheckWritable() {
 }
 
 void Snapshots::TakePrefix() {
-  if (!lock_) lock_.emplace(options_.prefix + ".lock", options_.owner);
+  if (lock_ && lock_->holder().empty()) return;
+  lock_.emplace(options_.prefix + ".lock", options_.owner);
 }
 
-bool Snapshots::IsAnothers() const {
+bool Snapshots::AnotherJobHasIt() const {
   // A worker of this job that is stopped still has it when another one writes in its place.
   return !lock_->holder().empty() && !lock_->holder().starts_with(options_.owner + ",");
 }
@@ -81,18 +82,15 @@ bool Snapshots::IsAnothers() const {
 void Snapshots::KeepOtherJobsOut() {
   TakePrefix();
   const Time deadline = SteadyNow() + kLongestLease;
-  for (bool told = false; IsAnothers() && !lock_->is_held_here(); told = true) {
+  for (bool told = false; AnotherJobHasIt() && !lock_->is_held_here(); told = true) {
     if (SteadyNow() >= deadline) break;
     LOG_IF(WARNING, !told) << "waits for up to " << ToSeconds(kLongestLease) << " s for "
                            << options_.prefix << ", which is in use by " << lock_->holder();
     std::this_thread::sleep_for(kLookAgain);
-    lock_.reset();
     TakePrefix();
   }
-  if (!IsAnothers()) return;
-  const std::string holder = lock_->holder();
-  lock_.reset();
-  throw ConfigError("snapshot_prefix \"" + options_.prefix + "\" is in use by " + holder +
+  if (!AnotherJobHasIt()) return;
+  throw ConfigError("snapshot_prefix \"" + options_.prefix + "\" is in use by " + lock_->holder() +
                     "; wait for its end, or give another prefix");
 }
 

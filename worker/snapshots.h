@@ -50,9 +50,10 @@ class Snapshots {
                     std::span<const float> state);
 
  private:
+  // Tries to have the lock from now on.
   void TakePrefix();
-  // Whether another job has the lock.
-  bool IsAnothers() const;
+  // Whether it could not, as another job has it.
+  bool AnotherJobHasIt() const;
   void KeepOtherJobsOut();
 
   SnapshotOptions options_;

@@ -9,8 +9,8 @@ this folder in PYTHONPATH; what else is given goes to unittest. --slow runs the 
 are left out.
 """
 
-import contextlib
 import argparse
+import contextlib
 import ctypes
 import glob
 import json

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -53,6 +54,19 @@ TEST(SnapshotsTest, OneJobAtATimeWritesThere) {
     EXPECT_EQ(ErrorOf(options("the job \"a\"")), "") << "another worker of the same job";
   }
   EXPECT_EQ(ErrorOf(options("the job \"ab\"")), "");
+}
+
+// Whoever writes in a stopped worker's place keeps others out when that is gone.
+TEST(SnapshotsTest, TheLockOfAWorkerThatIsGoneIsTakenOver) {
+  const TemporaryDirectory directory;
+  const SnapshotOptions options{.prefix = directory.Path("x"), .interval = 7};
+  std::optional<Snapshots> stopped(std::in_place, options);
+  stopped->CheckWritable();
+  Snapshots next(options);
+  next.CheckWritable();
+  stopped.reset();
+  next.CheckWritable();
+  EXPECT_THAT(ErrorOf({.prefix = options.prefix, .owner = "another"}), HasSubstr("is in use by"));
 }
 
 // Its job may be dead, and only the file server does not know yet.
