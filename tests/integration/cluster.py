@@ -26,6 +26,7 @@ import tempfile
 import time
 import unittest
 
+import slow_cases
 from timed_result import TimedResult
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -49,6 +50,9 @@ PATIENCE = 150.0
 # Of each daemon's log, where a test has failed: a failed CHECK with its stack.
 LOG_LINES_SHOWN = 20
 
+# Marks a case.
+slow = slow_cases.slow
+
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -71,12 +75,6 @@ def needs_preloading(test):
     needs_no_sanitizer(
         test, "a sanitizer's runtime must come before all libraries that are built with it"
     )
-
-
-def slow(case):
-    """Marks a test of minutes: what it tries beyond its quick neighbors."""
-    case.is_slow = True
-    return case
 
 
 def programs():
@@ -408,17 +406,6 @@ training {{
 """
 
 
-class _Loader(unittest.TestLoader):
-    """Finds the slow cases, or the others."""
-
-    def getTestCaseNames(self, testCaseClass):
-        return [
-            name
-            for name in super().getTestCaseNames(testCaseClass)
-            if getattr(getattr(testCaseClass, name), "is_slow", False) == _options.slow
-        ]
-
-
 def main():
     """Runs the tests of the calling program."""
     parser = argparse.ArgumentParser(add_help=False)
@@ -431,6 +418,6 @@ def main():
     _options.bin = os.path.abspath(_options.bin)
     unittest.main(
         argv=[sys.argv[0], "--verbose", *rest],
-        testLoader=_Loader(),
+        testLoader=slow_cases.Loader(slow_ones=_options.slow),
         testRunner=unittest.TextTestRunner(resultclass=TimedResult, verbosity=2),
     )

@@ -8,7 +8,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 60;
+constexpr uint64_t kQuickSeeds = 45;
 constexpr uint64_t kSeeds = 300;
 
 // Runs to the end and gives worker 0's parameters; the others' must be the same bits.

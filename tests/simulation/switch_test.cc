@@ -12,7 +12,7 @@ namespace poseidon {
 namespace {
 
 // Seeds below the first number are tried in the quick run, the rest in the slow one.
-constexpr uint64_t kQuickSeeds = 40;
+constexpr uint64_t kQuickSeeds = 25;
 constexpr uint64_t kSeeds = 200;
 constexpr NodeId kScheduler{Role::kScheduler, 0};
 

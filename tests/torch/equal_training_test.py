@@ -17,8 +17,17 @@ class EqualTraining(unittest.TestCase):
     def test_as_ddp_and_one_process_on_a_gpu(self):
         self.assert_equal("cuda")
 
-    def assert_equal(self, device):
-        with Ranks("equal_training.py", 4, [device]) as ranks:
+    @timed_tests.slow
+    def test_others_as_ddp_and_one_process(self):
+        self.assert_equal("cpu", "others")
+
+    @timed_tests.slow
+    @unittest.skipUnless(torch.cuda.is_available(), "PyTorch sees no GPU")
+    def test_others_as_ddp_and_one_process_on_a_gpu(self):
+        self.assert_equal("cuda", "others")
+
+    def assert_equal(self, device, *arguments):
+        with Ranks("equal_training.py", 4, [device, *arguments]) as ranks:
             results = ranks.wait(PATIENCE)
             for rank, result in enumerate(results):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")

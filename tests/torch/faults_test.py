@@ -34,12 +34,14 @@ class Faults(unittest.TestCase):
         with Ranks("faulty.py", 2, ["exception"]) as ranks:
             self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
 
+    @timed_tests.slow
     def test_an_exception_is_named_where_shutdown_is_called_in_a_finally(self):
         with Ranks("faulty.py", 2, ["finally"]) as ranks:
             results = self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
         self.assertTrue(results[1].output.endswith("\nValueError: record 4711 is broken\n"))
         self.assertNotIn("During handling", results[0].output + results[1].output)
 
+    @timed_tests.slow
     def test_an_exception_that_is_logged_is_named(self):
         with Ranks("faulty.py", 2, ["logged"]) as ranks:
             results = self.expect_end(ranks, SOON, "ValueError: record 4711 is broken")
@@ -130,6 +132,7 @@ class Faults(unittest.TestCase):
         with Ranks("faulty.py", 2, ["other model"]) as ranks:
             self.expect_end(ranks, SOON, '"Linear" (5 x 16, 5)')
 
+    @timed_tests.slow
     def test_different_options(self):
         with Ranks("faulty.py", 2, ["other policy"]) as ranks:
             self.expect_end(ranks, SOON, "policy", by=1)

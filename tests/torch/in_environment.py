@@ -3,7 +3,7 @@
 that of the oldest one if there are several, or says that it is skipped (exit code 77).
 
   tests/torch/in_environment.py [--oldest] TEST.py [ARGUMENT...]
-  tests/torch/in_environment.py [--oldest] TEST.py TEST.py...     one after the other, in one process
+  tests/torch/in_environment.py [--oldest] [--slow] TEST.py TEST.py...    one after the other, in one process
 """
 
 import os
@@ -30,7 +30,7 @@ def main() -> int:
         return SKIPPED
     python = whole[0 if oldest else -1] / "bin/python"
     words = words[1:] if oldest else words
-    if len(words) > 1 and all(word.endswith("_test.py") for word in words):
+    if len(words) > 1 and all(word.endswith("_test.py") or word == "--slow" for word in words):
         words = ["timed_tests.py", *words]
     os.execv(python, [str(python), *words])
 

@@ -7,6 +7,7 @@ the main module, with arguments, environment and output of its own, and ends as 
 
 import atexit
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -141,6 +142,7 @@ def _become(request: dict) -> None:
 
 if __name__ == "__main__":
     importlib.import_module("torch._dynamo")  # the first optimizer loads it
+    gc.freeze()  # else each program's end looks at all that is loaded, which takes most of a second
     program = _serve()
     if program is not None:
         _become(program)

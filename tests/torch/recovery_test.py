@@ -27,7 +27,7 @@ from poseidon_torch._layers import view_of
 from poseidon_torch._recovery import RecoveringSession
 
 WORKERS, SERVERS = 2, 2
-ITERATIONS = 150
+ITERATIONS = 90
 KILL_AT = 40
 RECOVERY = "recovery { mode: REPLACE }"
 
@@ -183,12 +183,14 @@ class Recovery(unittest.TestCase):
             name = "worker-0.restart-1" if "worker-0" in names else "worker-0"
             self.assertIn(f"steps {{{ITERATIONS}}}", job.log(name))
 
+    @timed_tests.slow
     def test_a_killed_worker(self):
         self.check("backward", "worker-1")
 
     def test_a_server_and_worker_0_with_overlap_forward(self):
         self.check("forward", "server-1", "worker-0")
 
+    @timed_tests.slow
     def test_optimizers_of_the_workers_own_are_refused(self):
         with Job("recovering.py", "backward", ITERATIONS, "worker", recovery=RECOVERY) as job:
             self.assertNotEqual(job.process.wait(PATIENCE), 0, job.said())

@@ -11,7 +11,14 @@ SECONDS = 250
 
 class ServerUpdate(unittest.TestCase):
     def test_trained_as_by_workers_and_one_process(self):
-        with Ranks("server_update.py", 2) as ranks:
+        self.assert_equal()
+
+    @timed_tests.slow
+    def test_trained_in_other_ways_as_by_workers_and_one_process(self):
+        self.assert_equal("others")
+
+    def assert_equal(self, *arguments):
+        with Ranks("server_update.py", 2, list(arguments)) as ranks:
             for rank, result in enumerate(ranks.wait(SECONDS)):
                 self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
             self.assertIn("equal", ranks.output(0).splitlines())

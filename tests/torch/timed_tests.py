@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""unittest's main, which says how long each case takes.
+"""unittest's main, which says how long each case takes, and leaves out the slow ones.
 
-  timed_tests.py TEST.py...    runs the tests of some files, one after the other in one process
+  timed_tests.py [--slow] TEST.py...    runs the tests of some files, one after the other in one process
+
+With --slow, which TEST.py alone takes, too, the cases marked with `slow` are run and no others.
 """
 
 import pathlib
@@ -10,14 +12,23 @@ import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
 
-from timed_result import TimedResult  # pylint: disable=wrong-import-position
+# pylint: disable=wrong-import-position
+from slow_cases import Loader, slow
+from timed_result import TimedResult
+
+__all__ = ["main", "slow"]
 
 
-def main(module="__main__", argv=None):
-    """Runs the module's tests, or those that `argv` names."""
-    runner = unittest.TextTestRunner(resultclass=TimedResult, verbosity=2)
-    unittest.main(module=module, argv=argv, testRunner=runner)
+def main(module="__main__", names=None):
+    """Runs the module's tests, or those that `names` or else the command line names."""
+    names = sys.argv[1:] if names is None else names
+    unittest.main(
+        module=module,
+        argv=[sys.argv[0], *(name for name in names if name != "--slow")],
+        testLoader=Loader(slow_ones="--slow" in names),
+        testRunner=unittest.TextTestRunner(resultclass=TimedResult, verbosity=2),
+    )
 
 
 if __name__ == "__main__":
-    main(module=None, argv=[sys.argv[0], *(path.removesuffix(".py") for path in sys.argv[1:])])
+    main(module=None, names=[path.removesuffix(".py") for path in sys.argv[1:]])

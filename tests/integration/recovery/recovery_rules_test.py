@@ -77,6 +77,7 @@ class ErrorFeedbackTest(RecoveryTest):
         self.assertGreater(gained, 0)
         self.assertLess(summary["test_loss"], expected["test_loss"] + gained / 20)
 
+    @cluster.slow
     def test_one_bit(self):
         self.check_codec("ONE_BIT", "worker-1")
 

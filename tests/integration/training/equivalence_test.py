@@ -17,10 +17,10 @@ PARTS = "part: 5 part: 20 part: 31 part: 8"  # of WORKERS * BATCH samples
 SMALL_BASE_LR = "base_lr: 0.0003"
 
 QUICK = {
-    "ALL_PS": ["PS", "PS", "PS", "PS"],
     "BYTES": ["PS", "PS", "SFB", "PS"],
 }
 OTHERS = {
+    "ALL_PS": ["PS"] * 4,
     "ALL_RING": ["ring"] * 4,
     "ALL_SFB": ["PS", "PS", "SFB", "SFB"],
     "ALL_HALVING_DOUBLING": ["halving-doubling"] * 4,

@@ -37,6 +37,7 @@ class LearningTest(lenet.LenetTest):
         self.copy_solver(("base_lr: .*", "base_lr: 0.01"))
         self.assert_learns("policy: ALL_PS codec: ONE_BIT", iterations=2 * ITERATIONS)
 
+    @cluster.slow
     def test_a_byte_a_float(self):
         # With the rate that suits FP32: what is left for later is less than a hundredth of a gradient.
         self.copy_solver()

@@ -358,7 +358,7 @@ class SolverFieldsTest(SolverTest):
     def test_clipping_is_by_the_norm_of_all_workers(self):
         self.solver("clip_gradients: 0.5")
         expected = self.rounding_of("policy: ALL_PS", workers=1, batch=64)
-        expected.assert_same(self, self.losses("policy: BYTES", workers=4, batch=16))
+        expected.assert_same(self, self.losses("policy: BYTES", workers=2, batch=32))
         self.solver()
         expected.assert_differs(self, self.losses("policy: ALL_PS", workers=1, batch=64))
 

@@ -1,6 +1,7 @@
 """experiments/report/report.py: figures and tables from results that were made up, whole and not."""
 
 import csv
+import functools
 import json
 import os
 import random
@@ -36,6 +37,7 @@ for color in sys.argv[2:]:
 COLORS = {"ps": "#E69F00", "wfbp": "#009E73", "poseidon": "#0072B2", "time": "#D55E00"}
 
 
+@functools.lru_cache(maxsize=None)
 def interpreter():
     """One that has Matplotlib, or None."""
     for name in (sys.executable, "/usr/bin/python3"):

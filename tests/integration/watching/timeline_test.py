@@ -24,7 +24,7 @@ class Events:
     """The events of all traces of a directory, each with its process and track; times in ms."""
 
     def __init__(self, test, directory):
-        self.events = []
+        self.events = collections.defaultdict(list)  # by what and layer: there are 100,000
         for path in glob.glob(test.path(directory) + "/*.trace.json"):
             trace = test.read_json(path)["traceEvents"]
             names = {
@@ -36,7 +36,8 @@ class Events:
             for event in trace:
                 if event["ph"] != "M":
                     begin = event["ts"] / 1000
-                    self.events.append(
+                    key = event["cat"], event["args"].get("layer")
+                    self.events[key].append(
                         {
                             "process": process,
                             "track": names["thread_name", event["tid"]],
@@ -47,10 +48,10 @@ class Events:
                         }
                     )
 
-    def all(self, **wanted):
+    def all(self, what, layer, **wanted):
         return [
             event
-            for event in self.events
+            for event in self.events[what, layer]
             if all(event[key] == value for key, value in wanted.items())
         ]
 

@@ -167,7 +167,7 @@ Envelopes TrainWithLosses(const SimulatedClusterOptions& options, const Paramete
                           const std::vector<LossAtEnvelope>& losses);
 
 // In quick runs a node dies at every so many-th envelope, each at others.
-inline constexpr int64_t kQuickStride = 3;
+inline constexpr int64_t kQuickStride = 5;
 
 // Kills every server and worker at every `stride`th envelope of a tiny job; with `pairs` another
 // node a few envelopes later.
