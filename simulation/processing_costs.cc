@@ -52,6 +52,8 @@ Duration ProcessingCosts::OfExchange(const Envelope& envelope) {
       return bucket.update[envelope.chunk];
     case MessageKind::kReduce:
       return OfReduce(envelope);
+    case MessageKind::kGradientReady:
+      return OfOwnGradient(envelope);
     default:
       return {};
   }
@@ -82,6 +84,17 @@ Duration ProcessingCosts::OfReduce(const Envelope& envelope) const {
   if (!adds && buckets_[envelope.bucket].on_devices) return {};
   return Seconds(adds ? AddSeconds(operation.range.size, cluster_)
                       : GatheredUpdateSeconds(operation.range.size, cluster_));
+}
+
+Duration ProcessingCosts::OfOwnGradient(const Envelope& envelope) const {
+  const BucketPlan& plan = plan_.buckets(static_cast<int>(envelope.bucket));
+  const Bucket& bucket = buckets_[envelope.bucket];
+  if (plan_.workers() > 1 || !IsAllReduce(plan.scheme()) || bucket.on_devices) return {};
+  Duration sum{};
+  for (int c = 0; c < plan.chunks_size(); ++c) {
+    if (kFirstDataLane + plan.chunks(c).lane() == envelope.to.lane) sum += bucket.update[c];
+  }
+  return sum;
 }
 
 bool ProcessingCosts::IsLast(int64_t iteration, int chunk, int awaited, Bucket& bucket) const {

@@ -9,6 +9,7 @@
 //   a part of an all-reduce, at a worker         added up, or, if it is a part of the sum, updated
 //                                                with the share of what the worker added up
 //                                                itself; likewise
+//   an all-reduce's gradient, at the only worker the update of the lane's chunks; likewise
 //
 // and with the work that an actor leaves (SimOptions.arithmetic): parameters updated at
 // update_rate, and matrix products, which rebuild gradients from factors, at `flops`.
@@ -54,6 +55,8 @@ class ProcessingCosts {
   Duration OfExchange(const Envelope& envelope);
   Duration OfGradient(const Envelope& envelope, Bucket& bucket);
   Duration OfReduce(const Envelope& envelope) const;
+  // Which no other worker's part of an all-reduce will follow.
+  Duration OfOwnGradient(const Envelope& envelope) const;
   // Whether it is the last of `awaited` gradients of a chunk.
   bool IsLast(int64_t iteration, int chunk, int awaited, Bucket& bucket) const;
 

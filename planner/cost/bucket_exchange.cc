@@ -160,6 +160,7 @@ void BucketExchange::PostToLanes(const Frame& ready) {
     post.from = ready.node;
     post.to = ready.node;
     post.lane = parts[part].lane;
+    post.processing = parts[part].alone_time;
     post.step = static_cast<int>(part);
     network_.Post(post);
   }

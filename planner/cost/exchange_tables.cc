@@ -40,8 +40,10 @@ class Maker {
     bucket.to_devices = Nanoseconds(SecondsToDevices(plan, FloatCount(plan), model_, cluster_));
     bucket.add_time = kNanosecondsPerSecond * AddSeconds(1, cluster_);
     const bool on_devices = DevicesUpdate(plan, model_, cluster_);
-    if (!on_devices)
+    if (!on_devices) {
       bucket.update_time = kNanosecondsPerSecond * GatheredUpdateSeconds(1, cluster_);
+      if (plan_.workers() == 1 && IsAllReduce(plan.scheme())) AddUpdates(plan, bucket.parts);
+    }
     // Of SFB a u and a v from each worker, its own included.
     bucket.awaited = plan.scheme() == SFB ? 2 * plan_.workers() : plan.chunks_size();
     if (UsesFactors(plan.scheme())) {
@@ -57,6 +59,14 @@ class Maker {
  private:
   int64_t RebuildTime(const BucketPlan& plan) const {
     return Nanoseconds(RebuildSeconds(plan_, plan, model_, cluster_));
+  }
+
+  void AddUpdates(const BucketPlan& plan, std::vector<LanePart>& parts) const {
+    for (LanePart& part : parts) {
+      for (const int c : part.chunks) {
+        part.alone_time += Nanoseconds(UpdateSeconds(plan.chunks(c).size(), cluster_));
+      }
+    }
   }
 
   ChunkTable MakeChunk(const BucketPlan& plan, int c) {

@@ -29,6 +29,7 @@ struct ChunkTable {
 struct LanePart {
   int lane = 0;
   std::vector<int> chunks;  // in their order; none of a bucket that travels as factors
+  int64_t alone_time = 0;   // of the only worker's all-reduce: the updates, which await nobody
 };
 
 struct BucketTable {

@@ -46,8 +46,10 @@ void NicModel::SetTimer(int64_t delay, const Frame& frame) {
 }
 
 void NicModel::Post(const Frame& frame) {
-  const int64_t free = lanes_[LaneOf(frame.to, frame.to_server, frame.lane)].free;
-  Push(std::max(free, now_), EventKind::kArrives, Keep(frame));
+  int64_t& free = lanes_[LaneOf(frame.to, frame.to_server, frame.lane)].free;
+  const int64_t done = std::max(free, now_) + frame.processing;
+  if (frame.processing > 0) free = done;
+  Push(done, EventKind::kArrives, Keep(frame));
 }
 
 void NicModel::Work(int64_t duration, const Frame& frame) {

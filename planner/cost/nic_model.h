@@ -70,8 +70,8 @@ class NicModel {
   void Send(const Frame& frame);
   // The frame comes back after `delay`.
   void SetTimer(int64_t delay, const Frame& frame);
-  // To a lane of the sender's own, which takes it at no cost when it is done with what has come so
-  // far.
+  // To a lane of the sender's own, which takes it when it is done with what has come so far, and is
+  // busy for frame.processing before the frame comes back.
   void Post(const Frame& frame);
   // Likewise, but the lane that the frame is for is busy for `duration` first, in turns of a
   // millisecond at most, between which it handles what has come; the most urgent first

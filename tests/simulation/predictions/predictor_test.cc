@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "proto/model_size.h"
 #include "tests/simulation/predictions/planned_training.h"
 
 namespace poseidon {
@@ -101,6 +102,31 @@ TEST(PredictorSimulation, IsWithinATenthWhereSumsAndUpdatesCost) {
         const PlannedOutcome outcome = TrainAsPlanned(job, net.model);
         EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.1 * outcome.simulated);
       }
+    }
+  }
+}
+
+// Nothing is sent, and yet its lane, or the server's, makes all updates.
+TEST(PredictorSimulation, OneWorkersUpdatesCost) {
+  for (const PlannedNet& net : PlannedNets()) {
+    for (const Communication::Policy policy : kComparedPolicies) {
+      SCOPED_TRACE(std::string(net.name) + ", " + Communication::Policy_Name(policy));
+      Job job = PlannedJob(1, 1, "10Gbps", "50us", true);
+      job.mutable_communication()->set_policy(policy);
+      const PlannedOutcome without = TrainAsPlanned(job, net.model);
+      // Three times as long as the net computes, with one lane.
+      const double updates = 3 * without.simulated;
+      double bytes = 0;
+      for (const LayerSpec& layer : net.model.layers()) {
+        bytes += static_cast<double>(FloatCount(layer) * kFloatBytes);
+      }
+      job.mutable_cluster()->set_update_rate(bytes / updates);
+      const PlannedOutcome outcome = TrainAsPlanned(job, net.model);
+      // Under these two the server's lane makes some and the worker's the others.
+      const bool two_lanes = policy == Communication::BYTES || policy == Communication::ALL_SFB;
+      EXPECT_GE(outcome.simulated, (two_lanes ? 0.5 : 0.999) * updates);
+      EXPECT_LE(outcome.simulated, 1.001 * (updates + without.simulated));
+      EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.01 * outcome.simulated);
     }
   }
 }
