@@ -8,6 +8,10 @@ namespace poseidon {
 namespace {
 
 constexpr int kBeyondOthers = 2;
+// Lanes that wait for servers report a stall after up to 1.6 deadlines, and the scheduler collects
+// reports for 0.2: on a machine that is busy, and where a deadline is a few seconds, the rest of a
+// second one is too short for the news.
+constexpr int kBeyondStalls = 3;
 // A year: a deadline that far from now can be computed with.
 constexpr Duration kForEver = std::chrono::hours(24 * 365);
 
@@ -22,7 +26,7 @@ Duration LossPatience(const Job& job) {
 
 SessionPatience::SessionPatience(const Job& job)
     : join_(kBeyondOthers * Seconds(job.cluster().join_deadline_seconds()) + LossPatience(job)),
-      stall_(kBeyondOthers * StallDeadline(job) + LossPatience(job)),
+      stall_(kBeyondStalls * StallDeadline(job) + LossPatience(job)),
       pause_(kBeyondOthers * PauseDeadline(job) + LossPatience(job)) {
   // Whoever comes to a job under way is taken in when the workers change next.
   if (job.has_elastic()) {

@@ -239,28 +239,39 @@ TEST(WorkerNetTest, GoesOverToAnotherPlan) {
   }
 }
 
+// Of a training in which worker 1 takes so much longer for each loss.
+std::vector<wire::WorkerReport> ReportsWithASlowWorker(const TestCase& test,
+                                                       std::chrono::milliseconds slow) {
+  const Prepare prepare = [=](int /*replica*/, ArithmeticEngine& engine) {
+    if (engine.rank() == 1) engine.loss_takes = slow;
+  };
+  std::vector<wire::WorkerReport> reports;
+  RunOverSockets(
+      test.cluster.job, nullptr,
+      [&](const WorkerSessionOptions& options) { return TrainWorker(test, options, prepare); },
+      &reports);
+  return reports;
+}
+
 // A worker waits for one that is slow, and the slow one for nobody.
 TEST(WorkerNetTest, DevicesStandStillAsLongAsHostsDo) {
-  constexpr std::chrono::milliseconds kSlow(40);
   constexpr int kIterations = 10;
-  const Prepare prepare = [=](int /*replica*/, ArithmeticEngine& engine) {
-    if (engine.rank() == 1) engine.loss_takes = kSlow;
-  };
   for (const bool staged : {false, true}) {
     SCOPED_TRACE(staged);
     TestCase test = MixedCase(kIterations, 1);
     test.staged = staged;
-    std::vector<wire::WorkerReport> reports;
-    RunOverSockets(
-        test.cluster.job, nullptr,
-        [&](const WorkerSessionOptions& options) { return TrainWorker(test, options, prepare); },
-        &reports);
-    const double waited = reports[0].exposed_seconds();
-    // A quarter is for whoever is not woken at once.
-    EXPECT_GT(waited, 0.75 * kIterations * ToSeconds(kSlow));
-    EXPECT_LE(waited, reports[0].exchange_seconds());
-    EXPECT_LE(reports[0].exchange_seconds(), reports[0].training_seconds());
-    EXPECT_LT(reports[1].exposed_seconds(), 0.5 * waited);
+    // On a busy machine both wait for a core, and how long does not depend on how slow one is.
+    bool slow_one_waits = true;
+    for (std::chrono::milliseconds slow(40); slow_one_waits && slow < Seconds(2); slow *= 3) {
+      const std::vector<wire::WorkerReport> reports = ReportsWithASlowWorker(test, slow);
+      const double waited = reports[0].exposed_seconds();
+      // A quarter is for whoever is not woken at once.
+      EXPECT_GT(waited, 0.75 * kIterations * ToSeconds(slow));
+      EXPECT_LE(waited, reports[0].exchange_seconds());
+      EXPECT_LE(reports[0].exchange_seconds(), reports[0].training_seconds());
+      slow_one_waits = reports[1].exposed_seconds() >= 0.5 * waited;
+    }
+    EXPECT_FALSE(slow_one_waits);
   }
 }
 

@@ -18,11 +18,11 @@ Job JobOf(Recovery::Mode mode) {
   return job;
 }
 
-TEST(SessionPatienceTest, IsTwiceTheOthersWhereNobodyIsReplaced) {
+TEST(SessionPatienceTest, IsAMultipleOfTheOthersWhereNobodyIsReplaced) {
   const SessionPatience patience(JobOf(Recovery::NONE));
   EXPECT_EQ(patience.ForAllToJoin(), Seconds(26));
   EXPECT_EQ(patience.Join(), Seconds(20));
-  EXPECT_EQ(patience.Stall(), Seconds(40));
+  EXPECT_EQ(patience.Stall(), Seconds(60));
 }
 
 // Nobody says how long no worker is lost.
