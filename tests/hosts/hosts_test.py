@@ -156,7 +156,8 @@ class RunOnHostsTest(TrainingTest):
         run.await_output("iteration ")
         run.signal(signal.SIGKILL)
         run.wait()
-        self.assert_nothing_there(cluster.ENDING + 5)
+        # Who watches a daemon there asks it to end for five seconds, on a busy machine for longer.
+        self.assert_nothing_there(cluster.PATIENCE)
 
     @cluster.slow
     def test_killed_there(self):
