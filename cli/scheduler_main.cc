@@ -449,6 +449,12 @@ ExitCode Run() {
   scheduler.planner = PlanByTrial;
   scheduler.epoch = journal ? journal->state().base : DrawRandom();
   scheduler.host_is_own = host_is_own;
+  // A node on this machine is called by the address from which it speaks to the scheduler, if by
+  // nothing else.
+  if (host_is_own) {
+    scheduler.own_hosts = {cluster.scheduler_host(), ResolveHost(cluster.scheduler_host()),
+                           "localhost", "127.0.0.1", "::1"};
+  }
   scheduler.launched = FLAGS_launched;
   if (journal) scheduler.journal = journal->state();
   runtime.Attach(kControlLane, MakeScheduler(std::move(scheduler)));

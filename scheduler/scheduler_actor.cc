@@ -85,6 +85,11 @@ Duration SchedulerActor::StallDeadline() const { return poseidon::StallDeadline(
 std::optional<Duration> SchedulerActor::DeadlineOf(Phase phase) const {
   switch (phase) {
     case Phase::kTraining:
+      // Nobody waits for the end of a training before somebody has come to it. Then what holds the
+      // others up may be a lost frame, which lanes report later than this deadline and after which
+      // a job that recovers goes back.
+      if (answered_.empty()) return std::nullopt;
+      return (Recovers() ? 2 : 1) * StallDeadline();
     case Phase::kEnded:
       return std::nullopt;
     case Phase::kAgreeing:  // a worker answers at the latest at the end of its iteration
@@ -109,6 +114,7 @@ void SchedulerActor::HandleMessage(const Envelope& envelope, Outbox& outbox) {
   if (envelope.kind == MessageKind::kRegister) return OnRegister(envelope, outbox);
   if (phase_ == Phase::kEnded) return;
   if (envelope.kind == MessageKind::kPeerSilent) return OnSilent(envelope, outbox);
+  if (envelope.kind == MessageKind::kCutOff) return OnCutOff(envelope, outbox);
   if (envelope.kind == MessageKind::kLostProcess) return OnLostProcess(envelope, outbox);
   if (envelope.kind == MessageKind::kAskSnapshot) return OnAskSnapshot(outbox);
   if (envelope.kind == MessageKind::kStopTraining) return OnStopTraining(outbox);
@@ -154,8 +160,11 @@ void SchedulerActor::HandleMessage(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::HandleTimer(TimerId timer, Outbox& outbox) {
   if (timer == kDropSilent) return DropSilentNodes(outbox);
-  if (timer == kStallsCollected) return EndStalled(outbox);
   if (phase_ == Phase::kEnded) return;
+  // Who can't answer is not late.
+  const bool blames = timer == kStallsCollected || timer == kPhaseDeadline;
+  if (blames && IsCutOff()) return outbox.SetTimer(timer, timing_.check_interval());
+  if (timer == kStallsCollected) return EndStalled(outbox);
   if (timer == kRegroup) return TryChangeMembers(outbox);
   if (timer == kRepeatRecovery) return RepeatRecovery(outbox);
   OnPhaseDeadline(outbox);
@@ -239,8 +248,14 @@ void SchedulerActor::MakeView(int32_t number, Outbox& outbox) {
   view.set_your_rank(-1);
   view_body_ = Payload::FromString(view.SerializeAsString());
   Broadcast(MessageKind::kView, view_body_, outbox);
-  outbox.Attach(kHeartbeatLane,
-                std::make_unique<HeartbeatMonitor>(timing_, view_, options_.job.has_monitor()));
+  HeartbeatMonitorOptions monitor;
+  monitor.timing = timing_;
+  monitor.tells_overdue = options_.job.has_monitor();
+  monitor.own_hosts = options_.own_hosts;
+  // As long as the nodes look for a scheduler that is silent.
+  monitor.cut_off_deadline = SchedulerDeadline(options_.job).value_or(Duration::zero());
+  cut_off_ = wire::CutOff::HEARD;
+  outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatMonitor>(std::move(monitor), view_));
   outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view_));
 }
 

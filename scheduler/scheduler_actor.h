@@ -64,6 +64,8 @@ struct SchedulerOptions {
   uint64_t epoch = 1;            // of the first view; random, never 0
   // Whether cluster.scheduler_host names the machine that the scheduler runs on.
   bool host_is_own = true;
+  // What nodes may call that machine (Node.host).
+  std::set<std::string> own_hosts;
   // Whether a program has started the nodes, which then run or have ended.
   bool launched = false;
   // What the application has written down of earlier schedulers of the job; the term of the one
@@ -176,6 +178,11 @@ class SchedulerActor : public Actor {
   // A worker that has ended its training while another goes on ends the job.
   void EndUneven(Outbox& outbox);
   void OnSilent(const Envelope& envelope, Outbox& outbox);
+  void OnCutOff(const Envelope& envelope, Outbox& outbox);
+  // Whether the nodes of all other machines may be beyond reach, and so can't answer.
+  bool IsCutOff() const {
+    return cut_off_ == wire::CutOff::SUSPECTED || cut_off_ == wire::CutOff::CUT_OFF;
+  }
   // The launcher has seen that a node's process is gone, and starts no other: the job ends.
   void OnLostProcess(const Envelope& envelope, Outbox& outbox);
   // A registration after the end: the end has not reached the node, or it has come too late.
@@ -337,8 +344,9 @@ class SchedulerActor : public Actor {
   std::set<NodeId> hung_;     // whom the exchange waited for when it hung last
   // How often each rank has been lost since the last iteration was done.
   std::map<NodeId, int> losses_without_progress_;
-  int64_t first_iteration_ = 0;   // of the training
-  int64_t reached_ = 0;           // iterations that some worker has done
+  int64_t first_iteration_ = 0;  // of the training
+  int64_t reached_ = 0;          // iterations that some worker has done
+  wire::CutOff::State cut_off_ = wire::CutOff::HEARD;
   std::string told_phase_;        // the last wire::JobPhase, serialized
   std::optional<wire::End> end_;  // in kEnded
   Time last_start_{};             // when the present plan's training began

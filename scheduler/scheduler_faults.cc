@@ -114,6 +114,35 @@ void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
   End(ExitCode::kPeerLost, "lost " + lost, outbox);
 }
 
+void SchedulerActor::OnCutOff(const Envelope& envelope, Outbox& outbox) {
+  wire::CutOff news;
+  if (!news.ParseFromString(envelope.body.ToString())) return;
+  const bool was_cut_off = cut_off_ == wire::CutOff::CUT_OFF;
+  cut_off_ = news.state();
+  const Duration silent = Seconds(news.silent_seconds());
+  if (cut_off_ == wire::CutOff::CUT_OFF) {
+    Tell("no other machine has been heard for " + SecondsText(silent) +
+             ", so this one seems to be cut off from them; they are given up after " +
+             SecondsText(*SchedulerDeadline(options_.job)) +
+             " (recovery.scheduler_deadline_seconds)",
+         outbox);
+  }
+  if (!was_cut_off || cut_off_ != wire::CutOff::HEARD) return;
+  const std::string cause =
+      "the scheduler was cut off from the other machines for " + SecondsText(silent);
+  if (phase_ == Phase::kHolding || phase_ == Phase::kRegrouping) {
+    Tell(cause, outbox);
+  } else {
+    // Anything may have been lost with a connection: that a worker has finished, that all were to
+    // pause. What follows a hold is said again until it is answered.
+    Hang(cause, outbox);
+  }
+  // A connection may be silent for as long again (HeartbeatTiming::reconnect_after).
+  const std::optional<Duration> deadline = DeadlineOf(phase_);
+  if (!deadline) return;
+  outbox.SetTimer(kPhaseDeadline, std::max(*deadline, silent + timing_.allowed_silence()));
+}
+
 void SchedulerActor::OnLostProcess(const Envelope& envelope, Outbox& outbox) {
   wire::LostProcess lost;
   if (!lost.ParseFromString(envelope.body.ToString())) return;

@@ -29,9 +29,7 @@ const char* SchedulerActor::NameOf(Phase phase) {
 }
 
 std::vector<NodeId> SchedulerActor::Awaited() const {
-  // Nobody waits for the end of a training before somebody has come to it.
-  const bool waits = phase_ != Phase::kEnded && phase_ != Phase::kRegrouping &&
-                     !(phase_ == Phase::kTraining && answered_.empty());
+  const bool waits = phase_ != Phase::kRegrouping && DeadlineOf(phase_).has_value();
   std::vector<NodeId> awaited;
   if (!waits) return awaited;
   for (const NodeId& node : members_) {

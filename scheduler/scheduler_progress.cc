@@ -54,12 +54,8 @@ void SchedulerActor::OnFinished(const Envelope& envelope, Outbox& outbox) {
   if (answered_.contains(envelope.from.node) || !report.ParseFromString(envelope.body.ToString())) {
     return;
   }
-  if (answered_.empty()) {
-    // What holds the others up may be a lost frame, which lanes report later than this deadline and
-    // after which a job that recovers goes back.
-    outbox.SetTimer(kPhaseDeadline, (Recovers() ? 2 : 1) * StallDeadline());
-  }
   answered_.insert(envelope.from.node);
+  if (answered_.size() == 1) outbox.SetTimer(kPhaseDeadline, *DeadlineOf(phase_));
   report.set_rank(envelope.from.node.rank);
   outbox.Send(MakeEnvelope(MessageKind::kFinished, Here(kApplicationLane), report));
   report.clear_buckets();

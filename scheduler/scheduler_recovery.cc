@@ -70,6 +70,7 @@ bool SchedulerActor::IsHeld(const NodeId& node) const {
 }
 
 void SchedulerActor::RepeatRecovery(Outbox& outbox) {
+  if (IsCutOff()) return outbox.SetTimer(kRepeatRecovery, timing_.interval);
   if (phase_ == Phase::kHolding) {
     for (const NodeId& node : members_) {
       if (!IsHeld(node) || round_.Has(node)) continue;

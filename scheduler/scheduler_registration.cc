@@ -33,6 +33,10 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
                   ExitCode::kGivenUp);
   }
   if (end_) return AnswerAfterEnd(request, outbox);
+  // Of whoever it is, it shows that its machine is not cut off from this one.
+  if (Recovers()) {
+    outbox.Send(MakeEnvelope(MessageKind::kRegistering, Here(kHeartbeatLane), request.node()));
+  }
   if (KeepsAsSpare(request, outbox) || OnLateRegister(request, outbox)) return;
   // That this one takes a dead one's place may be how the scheduler has learned of its death, and
   // with it nobody may be left.

@@ -31,6 +31,8 @@ void CheckTimeline(const TrainingWork& work) {
   }
 }
 
+std::string HostOf(const NodeSpec& spec) { return "machine" + std::to_string(spec.machine); }
+
 }  // namespace
 
 std::function<Duration(const Envelope&)> MessageProcessing(Duration cost) {
@@ -91,7 +93,7 @@ void SimulatedCluster::Start(size_t index) {
   const NodeSpec& spec = options_.layout.nodes[index];
   switch (spec.id.role) {
     case Role::kScheduler:
-      return StartScheduler(node);
+      return StartScheduler(node, spec);
     case Role::kServer:
       return StartServer(node, spec);
     case Role::kWorker:
@@ -111,11 +113,12 @@ JobState SimulatedCluster::BeginTerm() {
   return past;
 }
 
-void SimulatedCluster::StartScheduler(Node& node) {
+void SimulatedCluster::StartScheduler(Node& node, const NodeSpec& spec) {
   SchedulerOptions scheduler;
   scheduler.job = options_.job;
   scheduler.job_fingerprint = options_.job_fingerprint;
   scheduler.epoch = options_.epoch;
+  scheduler.own_hosts = {HostOf(spec)};
   scheduler.logs_members = false;
   if (options_.planner) scheduler.planner = options_.planner;
   const bool journals = options_.job.recovery().mode() != Recovery::NONE;
@@ -186,7 +189,7 @@ MemberOptions SimulatedCluster::MakeMemberOptions(const Node& node, const NodeSp
   MemberOptions member;
   member.role = spec.id.role;
   member.wanted_rank = spec.id.rank;
-  member.host = "machine" + std::to_string(spec.machine);
+  member.host = HostOf(spec);
   member.pid = node.process;
   const int lanes = kFirstDataLane + OfferedLanes(options_.job, options_.job.cluster().cores());
   for (int lane = 0; lane < lanes; ++lane) {

@@ -104,7 +104,7 @@ class SimulatedCluster {
   void Start(size_t index);
   // What the job's schedulers so far have written down; the next one begins.
   JobState BeginTerm();
-  void StartScheduler(Node& node);
+  void StartScheduler(Node& node, const NodeSpec& spec);
   // Where all look for the scheduler from now on.
   void RouteToScheduler(SimNode scheduler);
   void StartServer(Node& node, const NodeSpec& spec);

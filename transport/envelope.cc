@@ -71,6 +71,8 @@ constexpr std::array kNames = {
     Name{MessageKind::kConnectionLost, "connection lost"},
     Name{MessageKind::kJobPhase, "job phase"},
     Name{MessageKind::kOverdue, "overdue"},
+    Name{MessageKind::kCutOff, "cut off"},
+    Name{MessageKind::kRegistering, "registering"},
 };
 
 constexpr bool AllDiffer() {

@@ -111,6 +111,10 @@ enum class MessageKind : int {
   kConnectionLost = 68,
   kJobPhase = 69,  // scheduler's control lane -> application: wire::JobPhase
   kOverdue = 70,   // scheduler's heartbeat lane -> application: wire::Silent
+  kCutOff = 71,  // scheduler's heartbeat lane -> control: wire::CutOff, when its state has changed
+  // scheduler's control lane -> heartbeat lane: wire::Node, which asks to join, or whether it still
+  // belongs to the job
+  kRegistering = 72,
 };
 
 // `step` of a kPauseAt before whose iteration training ends, instead of going over to another plan.

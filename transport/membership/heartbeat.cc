@@ -1,5 +1,6 @@
 #include "transport/membership/heartbeat.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "transport/membership/member.h"
@@ -36,7 +37,9 @@ void Report(const wire::Silent& silent, Outbox& outbox) {
 
 void SilenceDetector::Heard(const NodeId& node, Time now) {
   const auto found = peers_.find(node);
-  if (found != peers_.end()) found->second = {now, false};
+  if (found == peers_.end()) return;
+  found->second.silent_since = now;
+  found->second.excused = false;
 }
 
 wire::Silent SilenceDetector::Overdue(Time now) const {
@@ -49,12 +52,66 @@ wire::Silent SilenceDetector::Overdue(Time now) const {
   return overdue;
 }
 
-wire::Silent SilenceDetector::Check(Time now) {
+void SilenceDetector::ExcuseIfLate(Time now) {
   const bool asleep = last_check_ != Time{} && now - last_check_ > timing_.allowed_silence() / 2;
   last_check_ = now;
+  if (!asleep) return;
+  for (auto& [node, peer] : peers_) {
+    if (!peer.excused) peer = {peer.machine, now, true};
+  }
+}
+
+std::optional<Duration> SilenceDetector::SilenceElsewhere(Time now) const {
+  std::set<std::string> machines;
+  bool some_here = false;
+  Time heard = heard_elsewhere_;
+  for (const auto& [node, peer] : peers_) {
+    if (peer.machine.empty()) {
+      some_here = true;
+      continue;
+    }
+    machines.insert(peer.machine);
+    heard = std::max(heard, peer.silent_since);
+  }
+  // One of two machines that does not hear the other can't tell which of them is at fault.
+  const bool telling = machines.size() > 1 || (machines.size() == 1 && !some_here);
+  return telling ? std::optional(now - heard) : std::nullopt;
+}
+
+wire::CutOff::State SilenceDetector::CutOffAfter(Duration silence) const {
+  if (silence > cut_off_deadline_) {
+    return cut_off_.state() == wire::CutOff::HEARD ? wire::CutOff::HEARD : wire::CutOff::GIVEN_UP;
+  }
+  if (silence > timing_.allowed_silence()) return wire::CutOff::CUT_OFF;
+  // Not a heartbeat that is late by half an interval. And long before anybody is given up: who was
+  // heard first before a cut falls silent an interval before the others, and after a short one
+  // some are heard again seconds later than others.
+  const Duration suspicious = std::max(timing_.interval * 3 / 2, timing_.allowed_silence() / 2);
+  return silence > suspicious ? wire::CutOff::SUSPECTED : wire::CutOff::HEARD;
+}
+
+void SilenceDetector::LookForCutOff(Time now) {
+  if (cut_off_deadline_ == Duration::zero()) return;
+  const std::optional<Duration> silence = SilenceElsewhere(now);
+  const wire::CutOff::State state = silence ? CutOffAfter(*silence) : wire::CutOff::HEARD;
+  const bool waited =
+      cut_off_.state() == wire::CutOff::SUSPECTED || cut_off_.state() == wire::CutOff::CUT_OFF;
+  if (waited && state == wire::CutOff::HEARD) {
+    spared_until_ = now + timing_.allowed_silence();
+  } else {
+    cut_off_.set_silent_seconds(ToSeconds(silence.value_or(Duration::zero())));
+  }
+  cut_off_.set_state(state);
+}
+
+wire::Silent SilenceDetector::Check(Time now) {
+  ExcuseIfLate(now);
+  LookForCutOff(now);
   wire::Silent silent;
+  const bool waits = cut_off_.state() == wire::CutOff::SUSPECTED ||
+                     cut_off_.state() == wire::CutOff::CUT_OFF || now < spared_until_;
+  if (waits) return silent;
   for (auto entry = peers_.begin(); entry != peers_.end();) {
-    if (asleep && !entry->second.excused) entry->second = {now, true};
     const Duration silence = now - entry->second.silent_since;
     if (silence <= timing_.allowed_silence()) {
       ++entry;
@@ -90,19 +147,30 @@ void HeartbeatSender::OnTimer(TimerId timer, Outbox& outbox) {
   }
 }
 
-HeartbeatMonitor::HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view,
-                                   bool tells_overdue)
-    : timing_(timing), view_(view), detector_(timing), tells_overdue_(tells_overdue) {}
+HeartbeatMonitor::HeartbeatMonitor(HeartbeatMonitorOptions options, const wire::View& view)
+    : options_(std::move(options)),
+      view_(view),
+      detector_(options_.timing, options_.cut_off_deadline) {}
+
+std::string HeartbeatMonitor::MachineOf(const wire::Node& node) const {
+  return options_.own_hosts.contains(node.host()) ? "" : node.host();
+}
 
 void HeartbeatMonitor::OnStart(Outbox& outbox) {
   for (const wire::Node& node : view_.nodes()) {
     outbox.routes.push_back({{IdOf(node), kHeartbeatLane}, node.endpoints(kHeartbeatLane)});
-    detector_.Expect(IdOf(node), outbox.now);
+    detector_.Expect(IdOf(node), outbox.now, MachineOf(node));
   }
-  outbox.SetTimer(kCheck, timing_.check_interval());
+  outbox.SetTimer(kCheck, options_.timing.check_interval());
 }
 
 void HeartbeatMonitor::OnMessage(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.kind == MessageKind::kRegistering) {
+    wire::Node node;
+    const bool is_known = node.ParseFromString(envelope.body.ToString());
+    if (is_known && !MachineOf(node).empty()) detector_.HeardElsewhere(outbox.now);
+    return;
+  }
   if (envelope.kind != MessageKind::kHeartbeat || envelope.epoch != view_.epoch()) return;
   detector_.Heard(envelope.from.node, outbox.now);
   outbox.Send(
@@ -111,9 +179,18 @@ void HeartbeatMonitor::OnMessage(const Envelope& envelope, Outbox& outbox) {
 
 void HeartbeatMonitor::OnTimer(TimerId timer, Outbox& outbox) {
   (void)timer;  // there is only one
-  Report(detector_.Check(outbox.now), outbox);
-  if (tells_overdue_) TellOverdue(outbox);
-  outbox.SetTimer(kCheck, timing_.check_interval());
+  Check(outbox);
+  if (options_.tells_overdue) TellOverdue(outbox);
+  outbox.SetTimer(kCheck, options_.timing.check_interval());
+}
+
+void HeartbeatMonitor::Check(Outbox& outbox) {
+  const wire::CutOff::State before = detector_.cut_off().state();
+  const wire::Silent silent = detector_.Check(outbox.now);
+  if (detector_.cut_off().state() != before) {
+    outbox.Send(MakeEnvelope(MessageKind::kCutOff, Here(kControlLane), detector_.cut_off()));
+  }
+  Report(silent, outbox);
 }
 
 void HeartbeatMonitor::TellOverdue(Outbox& outbox) {

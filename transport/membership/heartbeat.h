@@ -7,6 +7,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,9 +30,19 @@ struct HeartbeatTiming {
   Duration check_interval() const { return interval / 4; }
   // Silence after which a peer's heartbeat is overdue: it may be late by as much as an interval.
   Duration overdue_after() const { return 2 * interval; }
+  // After so long without a confirmation a connection for heartbeats is made anew, for TCP repeats
+  // what was lost at doubling intervals: after a cut of half a minute it is silent for up to
+  // another one.
+  Duration reconnect_after() const { return overdue_after(); }
 };
 
 // Decides who has been silent for too long. A value without clock.
+//
+// If all peers of other machines have been silent, of two machines at least or with no peer on this
+// one, it is more likely that this machine is cut off from them than that all have died: a switch
+// is started again, a cable is loose. With a `cut_off_deadline` nobody is given up then until one
+// of them is heard, or for so long; and once one is, the others have the allowed silence to be
+// heard, too.
 //
 // If the checks themselves come late (this process was stopped, the machine slept), nobody could
 // have been heard: then everybody gets a new period instead of being accused. Late is more than
@@ -39,24 +51,46 @@ struct HeartbeatTiming {
 // come late again and again, the dead would else never be given up.
 class SilenceDetector {
  public:
-  explicit SilenceDetector(const HeartbeatTiming& timing) : timing_(timing) {}
+  // Zero: whoever is silent is given up, whatever the others are.
+  explicit SilenceDetector(const HeartbeatTiming& timing, Duration cut_off_deadline = {})
+      : timing_(timing), cut_off_deadline_(cut_off_deadline) {}
 
-  void Expect(const NodeId& node, Time now) { peers_[node] = {now, false}; }
+  // `machine` is the other machine that it is on; empty: this one.
+  void Expect(const NodeId& node, Time now, const std::string& machine = "") {
+    peers_[node] = {machine, now, false};
+  }
   void Heard(const NodeId& node, Time now);
+  // Something else has come from another machine.
+  void HeardElsewhere(Time now) { heard_elsewhere_ = now; }
   // To be called every check_interval. The nodes given up, each reported once.
   wire::Silent Check(Time now);
   // Who is not given up yet, and whose heartbeat is overdue, in the order of nodes.
   wire::Silent Overdue(Time now) const;
+  // As of the last check: whether the other machines are heard.
+  const wire::CutOff& cut_off() const { return cut_off_; }
 
  private:
   struct Peer {
+    std::string machine;  // empty: this one
     Time silent_since{};
     bool excused = false;  // by a late check, since it was last heard
   };
 
+  // New periods for all where nobody could have been heard.
+  void ExcuseIfLate(Time now);
+  void LookForCutOff(Time now);
+  wire::CutOff::State CutOffAfter(Duration silence) const;
+  // Since somebody of another machine was heard; nullopt where their silence would not say that
+  // this one is cut off.
+  std::optional<Duration> SilenceElsewhere(Time now) const;
+
   HeartbeatTiming timing_;
+  Duration cut_off_deadline_;
   std::map<NodeId, Peer> peers_;
   Time last_check_{};
+  Time heard_elsewhere_{};
+  wire::CutOff cut_off_;
+  Time spared_until_{};  // all are, after this machine was cut off
 };
 
 // A node's half. Reports to Here(kControlLane) with kPeerSilent.
@@ -73,23 +107,32 @@ class HeartbeatSender : public Actor {
   SilenceDetector detector_;
 };
 
+struct HeartbeatMonitorOptions {
+  HeartbeatTiming timing;
+  bool tells_overdue = false;
+  // What nodes call the machine that the scheduler runs on: those with such a host are on it, too.
+  std::set<std::string> own_hosts = {};
+  Duration cut_off_deadline{};  // SilenceDetector
+};
+
 // The scheduler's half, attached when the view is complete. Reports to Here(kControlLane) with
-// kPeerSilent, and, where it `tells_overdue`, to Here(kApplicationLane) with kOverdue.
+// kPeerSilent and kCutOff, and, where it `tells_overdue`, to Here(kApplicationLane) with kOverdue.
 class HeartbeatMonitor : public Actor {
  public:
-  HeartbeatMonitor(const HeartbeatTiming& timing, const wire::View& view,
-                   bool tells_overdue = false);
+  HeartbeatMonitor(HeartbeatMonitorOptions options, const wire::View& view);
   void OnStart(Outbox& outbox) override;
   void OnMessage(const Envelope& envelope, Outbox& outbox) override;
   void OnTimer(TimerId timer, Outbox& outbox) override;
 
  private:
+  // Empty: the scheduler's own.
+  std::string MachineOf(const wire::Node& node) const;
+  void Check(Outbox& outbox);
   void TellOverdue(Outbox& outbox);
 
-  HeartbeatTiming timing_;
+  const HeartbeatMonitorOptions options_;
   wire::View view_;
   SilenceDetector detector_;
-  const bool tells_overdue_;
   std::vector<NodeId> overdue_;  // as it was told last
 };
 

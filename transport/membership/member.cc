@@ -64,8 +64,9 @@ wire::End MakeEnd(ExitCode code, const std::string& reason) {
 void Member::SetSchedulerRoutes(Outbox& outbox) const {
   outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint,
                            options_.heartbeat.allowed_silence()});
-  outbox.routes.push_back(
-      {{SchedulerControl().node, kHeartbeatLane}, options_.scheduler_heartbeat_endpoint});
+  outbox.routes.push_back({{SchedulerControl().node, kHeartbeatLane},
+                           options_.scheduler_heartbeat_endpoint,
+                           options_.heartbeat.reconnect_after()});
 }
 
 void Member::LookUpScheduler(Outbox& outbox) {
@@ -151,7 +152,8 @@ void Member::GiveUpWaiting(Duration waited, Outbox& outbox) {
       outbox);
 }
 
-void Member::OnConnectionLost(Outbox& outbox) {
+void Member::OnConnectionLost(const Envelope& envelope, Outbox& outbox) {
+  if (envelope.from != SchedulerControl()) return;
   // From its admission on a node counts itself since when it has heard nothing; and another
   // scheduler may take the place of one that died.
   if (admitted_ || options_.scheduler_deadline) return;
@@ -206,7 +208,7 @@ void Member::OnMessage(const Envelope& envelope, Outbox& outbox) {
     case MessageKind::kPeerSilent:
       return OnSilentScheduler(envelope, outbox);
     case MessageKind::kConnectionLost:
-      return OnConnectionLost(outbox);
+      return OnConnectionLost(envelope, outbox);
     case MessageKind::kLaneStalled: {
       Envelope forward = ToScheduler(MessageKind::kStalled);
       forward.body = envelope.body;

@@ -102,7 +102,7 @@ class Member {
   void TellJoined(Outbox& outbox) const;
   void GiveUpWaiting(Duration waited, Outbox& outbox);
   // The scheduler was there, has not answered yet, and is beyond reach now.
-  void OnConnectionLost(Outbox& outbox);
+  void OnConnectionLost(const Envelope& envelope, Outbox& outbox);
   void OnEnd(const Envelope& envelope, Outbox& outbox);
   void OnSilentScheduler(const Envelope& envelope, Outbox& outbox);
   bool FromScheduler(const Envelope& envelope) const;

@@ -33,10 +33,10 @@ class CutNetworkTest(network_recovery.NetworkRecoveryTest):
         daemons["scheduler"].await_output(recovery_test.tested_at(recovery_test.TEST_INTERVAL))
         return daemons
 
-    def plug(self, state):
+    def plug(self, state, node=CUT):
         """The switch's end of the cable: "down" or "up"."""
         subprocess.run(
-            ["ip", "-n", self.bed.namespace("switch"), "link", "set", f"port{self.CUT}", state],
+            ["ip", "-n", self.bed.namespace("switch"), "link", "set", f"port{node}", state],
             check=True,
         )
 
@@ -75,6 +75,31 @@ class CutNetworkTest(network_recovery.NetworkRecoveryTest):
         self.plug("up")
         self.assert_all_end(daemons)
         self.assert_as_undisturbed("BYTES")
+
+    def test_cut_of_the_schedulers_machine(self):
+        """Much longer than the deadline. A worker and a server are on that machine, too."""
+        daemons = self.start_all()
+        self.plug("down", self.PLACES["scheduler"])
+        daemons["scheduler"].await_output("no other machine has been heard for", cluster.END_TIME)
+        time.sleep(cluster.scaled(3 * cluster.HEARTBEAT_DEADLINE))
+        self.plug("up", self.PLACES["scheduler"])
+        daemons["scheduler"].await_output("the scheduler was cut off from the other machines for")
+        self.assert_all_end(daemons)
+        self.assert_as_undisturbed("BYTES", [])
+
+    @cluster.slow
+    def test_restart_of_the_switch(self):
+        """Nobody hears anybody on another machine."""
+        daemons = self.start_all()
+        nodes = set(self.PLACES.values())
+        for node in nodes:
+            self.plug("down", node)
+        daemons["scheduler"].await_output("no other machine has been heard for", cluster.END_TIME)
+        time.sleep(cluster.scaled(3 * cluster.HEARTBEAT_DEADLINE))
+        for node in nodes:
+            self.plug("up", node)
+        self.assert_all_end(daemons)
+        self.assert_as_undisturbed("BYTES", [])
 
     def assert_all_end(self, daemons):
         for name, daemon in daemons.items():

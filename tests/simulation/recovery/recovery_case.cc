@@ -24,6 +24,9 @@ void MakeRecovering(Job& job) {
   communication.set_stall_deadline_seconds(5);
   job.mutable_recovery()->set_mode(Recovery::REPLACE);
   job.mutable_recovery()->set_give_up_after(100);
+  // Longer than any scheduler of these tests is away; so long it waits for nodes from which it
+  // seems to be cut off.
+  job.mutable_recovery()->set_scheduler_deadline_seconds(10);
 }
 
 }  // namespace

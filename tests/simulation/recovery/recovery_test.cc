@@ -177,6 +177,52 @@ TEST(RecoveryTest, SlowACutThatHealsChangesNothing) {
   ExpectHealedCutsChangeNothing(kQuickSeeds, SlowSeeds(kSeeds));
 }
 
+// The scheduler does not hear the others, who are on other machines, nor they it, for as long as it
+// waits for them. Nobody is lost, also where somebody dies meanwhile or the job recovers already.
+void ExpectTheSchedulersCutsChangeNothing(uint64_t begin, uint64_t end) {
+  for (uint64_t seed = begin; seed < end; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedClusterOptions options = AnyTraining(seed);
+    const Undisturbed undisturbed = TrainUndisturbed(options);
+    Faults faults(seed, options, undisturbed);
+    std::optional<Loss> loss;
+    if (seed % 2 == 0) loss = faults.Draw();
+    const Loss cut = faults.Draw(kTheScheduler);
+    SCOPED_TRACE("cut off: " + ToString(cut) + (loss ? "; lost: " + ToString(*loss) : ""));
+    // TCP loses nothing in a cut that is too short to be noticed.
+    const Time healed = cut.when + Seconds(1) + 4 * cut.restart_after;
+    bool is_cut = false;
+    options.network.faults.drop = 1;
+    options.network.fault_filter = [&](const Envelope& envelope) {
+      return is_cut && (envelope.from.node == kTheScheduler || envelope.to.node == kTheScheduler);
+    };
+    WatchedJob job(options);
+    job.cluster().runtime().At(cut.when, [&] { is_cut = true; });
+    job.cluster().runtime().At(healed, [&] { is_cut = false; });
+    job.DisturbedUntil(healed);
+    if (loss) Lose(*loss, job);
+    ASSERT_TRUE(job.cluster().Run(kHung)) << "it hangs";
+    if (loss && LostAll(job.cluster(), {*loss})) continue;
+    const NodeRecord& scheduler = job.cluster().node(kTheScheduler);
+    ASSERT_EQ(scheduler.end->exit_code(), 0) << scheduler.end->reason();
+    // The others may not hear of an end during the cut.
+    if (scheduler.ended >= cut.when && scheduler.ended < healed) continue;
+    ExpectAllEnded(job.cluster(), ExitCode::kSuccess);
+    if (testing::Test::HasFailure()) return;
+    for (int rank = 0; rank < options.job.cluster().workers(); ++rank) {
+      EXPECT_EQ(ParametersOf(job.cluster(), rank), undisturbed.parameters) << "worker " << rank;
+    }
+  }
+}
+
+TEST(RecoveryTest, TheSchedulersCutsChangeNothing) {
+  ExpectTheSchedulersCutsChangeNothing(0, kQuickSeeds);
+}
+
+TEST(RecoveryTest, SlowSchedulersCutsChangeNothing) {
+  ExpectTheSchedulersCutsChangeNothing(kQuickSeeds, SlowSeeds(kSeeds));
+}
+
 // `scheduler`: it is one of the two that are lost.
 void ExpectPlanChanges(uint64_t begin, uint64_t end, bool scheduler) {
   for (uint64_t seed = begin; seed < end; ++seed) {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+
 namespace poseidon {
 namespace {
 
@@ -94,6 +97,168 @@ TEST(SilenceDetectorTest, IgnoresWhomItDoesNotExpect) {
   EXPECT_TRUE(Ids(detector.Check(Seconds(100))).empty());
 }
 
+// Nodes on machines, and when each of them is beyond reach or dead: random.
+class Outage {
+ public:
+  static constexpr double kInterval = 1;
+  static constexpr double kDeadline = 60;  // that is waited for those that are cut off
+  static constexpr double kReconnect = 3;
+
+  explicit Outage(uint64_t seed)
+      : random_(seed),
+        timing_(Timing(kInterval, Draw(9, 15))),
+        detector_(timing_, Seconds(kDeadline)) {
+    const int machines = 3 + static_cast<int>(random_() % 4);
+    const int nodes = machines + static_cast<int>(random_() % 8);
+    for (int i = 0; i < nodes; ++i) {
+      const NodeId id{Role::kWorker, i};
+      const int machine = i % machines;  // 0 is the scheduler's own
+      beats_[id] = Draw(0, kInterval);
+      machines_[id] = machine;
+      detector_.Expect(id, Seconds(0), machine == 0 ? "" : "machine " + std::to_string(machine));
+    }
+  }
+
+  double Draw(double from, double to) { return std::uniform_real_distribution(from, to)(random_); }
+  double allowed() const { return ToSeconds(timing_.allowed_silence()); }
+  NodeId AnyElsewhere() {
+    while (true) {
+      const auto found = std::next(beats_.begin(), static_cast<long>(random_() % beats_.size()));
+      if (machines_.at(found->first) != 0) return found->first;
+    }
+  }
+  std::vector<NodeId> Elsewhere() const {
+    std::vector<NodeId> ids;
+    for (const auto& [id, machine] : machines_) {
+      if (machine != 0) ids.push_back(id);
+    }
+    return ids;
+  }
+
+  // Heartbeats of other machines are lost from `begin` to `end`. Then each connection lies idle for
+  // up to as long again, or is made anew.
+  void CutOff(double begin, double end) {
+    cut_begin_ = begin;
+    for (const NodeId& id : Elsewhere())
+      heard_again_[id] = end + Draw(0, std::min(end - begin, kReconnect));
+  }
+  void Die(const NodeId& id, double when) { died_[id] = when; }
+
+  // Who was given up, and when.
+  std::map<NodeId, double> Run(double until) {
+    std::map<NodeId, double> given_up;
+    for (double now = 0; now < until; now += ToSeconds(timing_.check_interval())) {
+      for (auto& [id, next] : beats_) {
+        if (next > now) continue;
+        next += kInterval;
+        const auto again = heard_again_.find(id);
+        const bool lost = again != heard_again_.end() && now >= cut_begin_ && now < again->second;
+        const bool dead = died_.contains(id) && now >= died_.at(id);
+        if (!lost && !dead) detector_.Heard(id, Seconds(now));
+      }
+      for (const NodeId& id : Ids(detector_.Check(Seconds(now)))) given_up.try_emplace(id, now);
+    }
+    return given_up;
+  }
+
+ private:
+  std::mt19937_64 random_;
+  HeartbeatTiming timing_;
+  SilenceDetector detector_;
+  std::map<NodeId, double> beats_;  // when the next one leaves
+  std::map<NodeId, int> machines_;
+  double cut_begin_ = 0;
+  std::map<NodeId, double> heard_again_;
+  std::map<NodeId, double> died_;
+};
+
+constexpr uint64_t kOutages = 300;
+
+TEST(SilenceDetectorTest, WhoeverIsCutOffFromAllOtherMachinesGivesUpNobody) {
+  for (uint64_t seed = 0; seed < kOutages; ++seed) {
+    Outage outage(seed);
+    const double begin = outage.Draw(0, 30);
+    // Any time up to that which is waited; less, as the last heartbeat may be an interval old.
+    const double longest = Outage::kDeadline - Outage::kReconnect - 2 * Outage::kInterval;
+    outage.CutOff(begin, begin + outage.Draw(0, longest));
+    EXPECT_THAT(outage.Run(300), testing::IsEmpty()) << "seed " << seed;
+  }
+}
+
+TEST(SilenceDetectorTest, WhoDiesWhileTheNetworkIsWholeIsGivenUpInTime) {
+  for (uint64_t seed = 0; seed < kOutages; ++seed) {
+    Outage outage(seed);
+    const NodeId dead = outage.AnyElsewhere();
+    const double when = outage.Draw(0, 30);
+    outage.Die(dead, when);
+    const std::map<NodeId, double> given_up = outage.Run(100);
+    ASSERT_EQ(given_up.size(), 1u) << "seed " << seed;
+    EXPECT_LE(given_up.at(dead), when + outage.allowed() + Outage::kInterval) << "seed " << seed;
+    EXPECT_GE(given_up.at(dead), when + outage.allowed() - Outage::kInterval) << "seed " << seed;
+  }
+}
+
+TEST(SilenceDetectorTest, WhoDiesDuringACutIsGivenUpAfterIt) {
+  for (uint64_t seed = 0; seed < kOutages; ++seed) {
+    Outage outage(seed);
+    const double begin = outage.Draw(0, 30);
+    const double length = outage.Draw(0, 50);
+    const NodeId dead = outage.AnyElsewhere();
+    outage.CutOff(begin, begin + length);
+    outage.Die(dead, begin + outage.Draw(0, length));
+    const std::map<NodeId, double> given_up = outage.Run(300);
+    ASSERT_EQ(given_up.size(), 1u) << "seed " << seed;
+    const double latest =
+        begin + length + Outage::kReconnect + outage.allowed() + 2 * Outage::kInterval;
+    EXPECT_LE(given_up.at(dead), latest) << "seed " << seed;
+  }
+}
+
+TEST(SilenceDetectorTest, ACutThatDoesNotHealEndsInTime) {
+  for (uint64_t seed = 0; seed < kOutages; ++seed) {
+    Outage outage(seed);
+    const double begin = outage.Draw(0, 30);
+    outage.CutOff(begin, 1000);
+    const std::map<NodeId, double> given_up = outage.Run(200);
+    EXPECT_EQ(given_up.size(), outage.Elsewhere().size()) << "seed " << seed;
+    for (const auto& [id, when] : given_up) {
+      EXPECT_GE(when, begin + Outage::kDeadline - Outage::kInterval) << "seed " << seed;
+      EXPECT_LE(when, begin + Outage::kDeadline + Outage::kInterval) << "seed " << seed;
+    }
+  }
+}
+
+// Of two machines each can be the one that is cut off; and none is while something comes.
+TEST(SilenceDetectorTest, OneOtherMachineOrOneThatIsHeardIsNoSignOfACut) {
+  for (const bool two : {false, true}) {
+    SilenceDetector detector(Timing(1, 10), Seconds(60));
+    detector.Expect(kServer, Seconds(0));  // on this machine
+    detector.Expect(kWorker, Seconds(0), "a");
+    if (two) detector.Expect({Role::kWorker, 2}, Seconds(0), "b");
+    std::vector<NodeId> told;
+    double now = 0;
+    for (; told.empty() && now < 30; now += 0.25) {
+      detector.Heard(kServer, Seconds(now));
+      if (two) detector.HeardElsewhere(Seconds(now));
+      told = Ids(detector.Check(Seconds(now)));
+    }
+    EXPECT_FALSE(told.empty());
+    EXPECT_LE(now, 10);
+  }
+}
+
+// With nobody on its own machine it would be left with no node at all.
+TEST(SilenceDetectorTest, TheOnlyMachineThatHasNodesIsWaitedFor) {
+  SilenceDetector detector(Timing(1, 10), Seconds(60));
+  detector.Expect(kWorker, Seconds(0), "a");
+  double now = 0;
+  while (Ids(detector.Check(Seconds(now))).empty()) {
+    now += 0.25;
+    ASSERT_LT(now, 100);
+  }
+  EXPECT_NEAR(now, 60, 0.5);
+}
+
 Envelope Frame(MessageKind kind, const NodeId& from, uint64_t epoch) {
   Envelope envelope;
   envelope.kind = kind;
@@ -109,7 +274,7 @@ TEST(HeartbeatMonitorTest, AnswersHeartbeatsOfItsViewOnly) {
   node->set_role(static_cast<uint32_t>(Role::kWorker));
   node->set_rank(1);
   for (const char* endpoint : {"control", "heartbeat", "data"}) node->add_endpoints(endpoint);
-  HeartbeatMonitor monitor(Timing(1, 10), view);
+  HeartbeatMonitor monitor({.timing = Timing(1, 10)}, view);
   Outbox outbox;
   monitor.OnStart(outbox);
   ASSERT_EQ(outbox.routes.size(), 1u);
@@ -135,7 +300,7 @@ TEST(HeartbeatMonitorTest, TellsWhoseHeartbeatIsOverdueWheneverThatHasChanged) {
     node->set_rank(rank);
     for (const char* endpoint : {"control", "heartbeat", "data"}) node->add_endpoints(endpoint);
   }
-  HeartbeatMonitor monitor(Timing(1, 100), view, true);
+  HeartbeatMonitor monitor({.timing = Timing(1, 100), .tells_overdue = true}, view);
   std::vector<std::pair<double, std::vector<int>>> told;  // seconds, ranks
   // Worker 0 beats all the time; worker 1 does not between seconds 10 and 20.
   for (int quarter = 0; quarter < 120; ++quarter) {
