@@ -153,6 +153,9 @@ class RestartedJobTest(RecoveryTest):
         with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
             solver.write(f'snapshot: 25 snapshot_prefix: "{prefix}" snapshot_after_train: false\n')
         config = self.config().replace("recovery { mode: REPLACE  }", "")
+        # What ends here is killed. On a busy machine a job may gather for longer than heartbeats of
+        # these tests may be late.
+        config = cluster.with_heartbeat_deadline(config, cluster.scaled(30))
         run = self.start_run(config, "--restarts=1")
         run.await_output(tested_at(3 * TEST_INTERVAL))
         os.kill(self.pid_of("scheduler"), signal.SIGKILL)
