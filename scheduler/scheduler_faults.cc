@@ -1,6 +1,7 @@
 // SchedulerActor: failures, stalls and losses, which end the job.
 #include "scheduler/scheduler_actor.h"
 #include "transport/membership/member.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
