@@ -203,7 +203,7 @@ std::string SchedulerActor::WhatIsLate() const {
              waited;
     case Phase::kPreparing:
       return MissingFrom(answered_, true) + " did not get ready to train" +
-             (taking_over_ && was_training_ ? " under another scheduler" : waited);
+             (taking_over_ && was_training_ ? " under a scheduler that was away" : waited);
     case Phase::kTraining:
       return MissingFrom(answered_, false) + " did not finish although others have";
     case Phase::kAgreeing:

@@ -122,6 +122,8 @@ class SchedulerActor : public Actor {
   void AdoptPlan(const JobState& past, Outbox& outbox);
   void HoldAgain(const JobState& past, Outbox& outbox);
   void ContinueRound(const JobState& past, Time now);
+  // Takes the job over from itself, after other machines were beyond reach.
+  void ResumeTraining(Outbox& outbox);
   // Has a record written down before anything is sent that comes after it.
   void Write(const wire::JournalRecord& record, Outbox& outbox) const;
   void WritePause(Outbox& outbox) const;
@@ -203,8 +205,8 @@ class SchedulerActor : public Actor {
   // `silent`: since they were last heard, where that is known.
   void Lose(const std::vector<NodeId>& nodes, const std::string& cause, Duration silent,
             Outbox& outbox);
-  // Nobody is lost, and still it does not go on.
-  void Hang(const std::string& cause, Outbox& outbox);
+  // Nobody is lost, and still it does not go on, for so long.
+  void Hang(const std::string& cause, Duration silent, Outbox& outbox);
   void BeginHold(Outbox& outbox);
   // Whether all that are left have stopped the exchange, of those that are asked to.
   bool AllHeld() const;

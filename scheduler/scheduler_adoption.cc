@@ -70,6 +70,13 @@ void SchedulerActor::AdoptPlan(const JobState& past, Outbox& outbox) {
   RepeatRecovery(outbox);
 }
 
+void SchedulerActor::ResumeTraining(Outbox& outbox) {
+  taking_over_ = was_training_ = true;
+  MakeView(view_number_ + 1, outbox);
+  EnterPhase(Phase::kPreparing, outbox);
+  RepeatRecovery(outbox);
+}
+
 void SchedulerActor::HoldAgain(const JobState& past, Outbox& outbox) {
   programs_load_ = past.recovering.has_value();
   ContinueRound(past, outbox.now);

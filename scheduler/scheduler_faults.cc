@@ -75,7 +75,7 @@ void SchedulerActor::BeginAnew(const std::vector<NodeId>& awaited, const std::st
   for (const NodeId& node : awaited) {
     if (!hung_.insert(node).second && members_.contains(node)) again.push_back(node);
   }
-  if (again.empty()) return Hang(reason, outbox);
+  if (again.empty()) return Hang(reason, StallDeadline(), outbox);
   Lose(again, reason, StallDeadline(), outbox);
 }
 
@@ -131,12 +131,15 @@ void SchedulerActor::OnCutOff(const Envelope& envelope, Outbox& outbox) {
   if (!was_cut_off || cut_off_ != wire::CutOff::HEARD) return;
   const std::string cause =
       "the scheduler was cut off from the other machines for " + SecondsText(silent);
-  if (phase_ == Phase::kHolding || phase_ == Phase::kRegrouping) {
+  // Anything may have been lost with a connection: that a worker has finished, that all were to
+  // pause. What a recovery says is said again until it is answered.
+  if (phase_ == Phase::kTraining && !HasNewcomers()) {
+    Tell(cause, outbox);
+    ResumeTraining(outbox);
+  } else if (phase_ == Phase::kHolding || phase_ == Phase::kRegrouping) {
     Tell(cause, outbox);
   } else {
-    // Anything may have been lost with a connection: that a worker has finished, that all were to
-    // pause. What follows a hold is said again until it is answered.
-    Hang(cause, outbox);
+    Hang(cause, silent, outbox);
   }
   // A connection may be silent for as long again (HeartbeatTiming::reconnect_after).
   const std::optional<Duration> deadline = DeadlineOf(phase_);

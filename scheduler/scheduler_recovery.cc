@@ -42,9 +42,9 @@ void SchedulerActor::Lose(const std::vector<NodeId>& nodes, const std::string& c
   BeginHold(outbox);
 }
 
-void SchedulerActor::Hang(const std::string& cause, Outbox& outbox) {
+void SchedulerActor::Hang(const std::string& cause, Duration silent, Outbox& outbox) {
   WriteLoss({}, cause, outbox);
-  round_.Begin(cause, StallDeadline(), outbox.now);
+  round_.Begin(cause, silent, outbox.now);
   Tell(cause + "; the exchange begins anew", outbox);
   BeginHold(outbox);
 }

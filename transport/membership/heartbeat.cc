@@ -97,7 +97,7 @@ void SilenceDetector::LookForCutOff(Time now) {
   const bool waited =
       cut_off_.state() == wire::CutOff::SUSPECTED || cut_off_.state() == wire::CutOff::CUT_OFF;
   if (waited && state == wire::CutOff::HEARD) {
-    spared_until_ = now + timing_.allowed_silence();
+    spared_until_ = now + timing_.heard_again_within();
   } else {
     cut_off_.set_silent_seconds(ToSeconds(silence.value_or(Duration::zero())));
   }

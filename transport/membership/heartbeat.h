@@ -6,6 +6,7 @@
 // node's.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -33,7 +34,10 @@ struct HeartbeatTiming {
   // After so long without a confirmation a connection for heartbeats is made anew, for TCP repeats
   // what was lost at doubling intervals: after a cut of half a minute it is silent for up to
   // another one.
-  Duration reconnect_after() const { return overdue_after(); }
+  Duration reconnect_after() const { return allowed_silence() / 2; }
+  // Within this time after a cut all are heard: an attempt to connect may take 3 s, and another 2 s
+  // pass until the next one (transport/zmq/zmq_socket.cc); then a heartbeat leaves.
+  Duration heard_again_within() const { return std::max(allowed_silence(), Seconds(5) + interval); }
 };
 
 // Decides who has been silent for too long. A value without clock.
@@ -41,8 +45,7 @@ struct HeartbeatTiming {
 // If all peers of other machines have been silent, of two machines at least or with no peer on this
 // one, it is more likely that this machine is cut off from them than that all have died: a switch
 // is started again, a cable is loose. With a `cut_off_deadline` nobody is given up then until one
-// of them is heard, or for so long; and once one is, the others have the allowed silence to be
-// heard, too.
+// of them is heard, or for so long; and once one is, the others have some time to be heard, too.
 //
 // If the checks themselves come late (this process was stopped, the machine slept), nobody could
 // have been heard: then everybody gets a new period instead of being accused. Late is more than

@@ -85,7 +85,7 @@ class CutNetworkTest(network_recovery.NetworkRecoveryTest):
         self.plug("up", self.PLACES["scheduler"])
         daemons["scheduler"].await_output("the scheduler was cut off from the other machines for")
         self.assert_all_end(daemons)
-        self.assert_as_undisturbed("BYTES", [])
+        self.assert_as_undisturbed("BYTES")
 
     @cluster.slow
     def test_restart_of_the_switch(self):
@@ -99,7 +99,7 @@ class CutNetworkTest(network_recovery.NetworkRecoveryTest):
         for node in nodes:
             self.plug("up", node)
         self.assert_all_end(daemons)
-        self.assert_as_undisturbed("BYTES", [])
+        self.assert_as_undisturbed("BYTES")
 
     def assert_all_end(self, daemons):
         for name, daemon in daemons.items():
