@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 #include "core/error.h"
 #include "core/net/host_address.h"
@@ -254,6 +255,7 @@ void SchedulerActor::MakeView(int32_t number, Outbox& outbox) {
   monitor.own_hosts = options_.own_hosts;
   // As long as the nodes look for a scheduler that is silent.
   monitor.cut_off_deadline = SchedulerDeadline(options_.job).value_or(Duration::zero());
+  monitor.after_cut = std::exchange(cut_off_in_view_, false);
   cut_off_ = wire::CutOff::HEARD;
   outbox.Attach(kHeartbeatLane, std::make_unique<HeartbeatMonitor>(std::move(monitor), view_));
   outbox.Send(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view_));

@@ -349,6 +349,7 @@ class SchedulerActor : public Actor {
   int64_t first_iteration_ = 0;  // of the training
   int64_t reached_ = 0;          // iterations that some worker has done
   wire::CutOff::State cut_off_ = wire::CutOff::HEARD;
+  bool cut_off_in_view_ = false;  // at some time
   std::string told_phase_;        // the last wire::JobPhase, serialized
   std::optional<wire::End> end_;  // in kEnded
   Time last_start_{};             // when the present plan's training began

@@ -120,6 +120,7 @@ void SchedulerActor::OnCutOff(const Envelope& envelope, Outbox& outbox) {
   if (!news.ParseFromString(envelope.body.ToString())) return;
   const bool was_cut_off = cut_off_ == wire::CutOff::CUT_OFF;
   cut_off_ = news.state();
+  cut_off_in_view_ |= IsCutOff();
   const Duration silent = Seconds(news.silent_seconds());
   if (cut_off_ == wire::CutOff::CUT_OFF) {
     Tell("no other machine has been heard for " + SecondsText(silent) +

@@ -161,6 +161,7 @@ void HeartbeatMonitor::OnStart(Outbox& outbox) {
     outbox.routes.push_back({{IdOf(node), kHeartbeatLane}, node.endpoints(kHeartbeatLane)});
     detector_.Expect(IdOf(node), outbox.now, MachineOf(node));
   }
+  if (options_.after_cut) detector_.SpareUntil(outbox.now + options_.timing.heard_again_within());
   outbox.SetTimer(kCheck, options_.timing.check_interval());
 }
 

@@ -63,6 +63,8 @@ class SilenceDetector {
     peers_[node] = {machine, now, false};
   }
   void Heard(const NodeId& node, Time now);
+  // Nobody is given up before.
+  void SpareUntil(Time time) { spared_until_ = time; }
   // Something else has come from another machine.
   void HeardElsewhere(Time now) { heard_elsewhere_ = now; }
   // To be called every check_interval. The nodes given up, each reported once.
@@ -93,7 +95,7 @@ class SilenceDetector {
   Time last_check_{};
   Time heard_elsewhere_{};
   wire::CutOff cut_off_;
-  Time spared_until_{};  // all are, after this machine was cut off
+  Time spared_until_{};  // all are
 };
 
 // A node's half. Reports to Here(kControlLane) with kPeerSilent.
@@ -116,6 +118,8 @@ struct HeartbeatMonitorOptions {
   // What nodes call the machine that the scheduler runs on: those with such a host are on it, too.
   std::set<std::string> own_hosts = {};
   Duration cut_off_deadline{};  // SilenceDetector
+  // This machine was just cut off: at first all have as much time as their connections may need.
+  bool after_cut = false;
 };
 
 // The scheduler's half, attached when the view is complete. Reports to Here(kControlLane) with

@@ -291,6 +291,35 @@ TEST(HeartbeatMonitorTest, AnswersHeartbeatsOfItsViewOnly) {
   EXPECT_EQ(outbox.messages[0].epoch, kEpoch);
 }
 
+TEST(HeartbeatMonitorTest, AfterACutAllHaveAsMuchTimeAsTheirConnectionsMayNeed) {
+  wire::View view;
+  view.set_epoch(kEpoch);
+  wire::Node* node = view.add_nodes();
+  node->set_role(static_cast<uint32_t>(Role::kWorker));
+  for (const char* endpoint : {"control", "heartbeat", "data"}) node->add_endpoints(endpoint);
+  for (const bool after_cut : {false, true}) {
+    SCOPED_TRACE(after_cut);
+    const HeartbeatTiming timing = Timing(1, 3);
+    HeartbeatMonitor monitor({.timing = timing, .after_cut = after_cut}, view);
+    Duration given_up_after{};
+    for (Time now = Seconds(100); given_up_after == Duration::zero(); now += Seconds(0.25)) {
+      ASSERT_LT(now, Seconds(200));
+      Outbox outbox;
+      outbox.now = now;
+      if (now == Seconds(100)) {
+        monitor.OnStart(outbox);
+      } else {
+        monitor.OnTimer(2, outbox);
+      }
+      for (const Envelope& envelope : outbox.messages) {
+        if (envelope.kind == MessageKind::kPeerSilent) given_up_after = now - Seconds(100);
+      }
+    }
+    EXPECT_EQ(given_up_after, after_cut ? timing.heard_again_within()
+                                        : timing.allowed_silence() + timing.check_interval());
+  }
+}
+
 TEST(HeartbeatMonitorTest, TellsWhoseHeartbeatIsOverdueWheneverThatHasChanged) {
   wire::View view;
   view.set_epoch(kEpoch);
