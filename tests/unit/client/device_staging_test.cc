@@ -180,14 +180,20 @@ TEST(DeviceStaging, CopiesBothWaysWhileTheWireWorks) {
   for (int layer = 0; layer < kLayers; ++layer) worker.stage->WaitFresh(layer, worker.streams);
   worker.stage->Drain();
   slow = true;
-  const Clock::time_point begin = Clock::now();
-  worker.Iterate(0, order);
-  for (int layer = 0; layer < kLayers; ++layer) worker.stage->WaitFresh(layer, worker.streams);
-  worker.stage->Drain();
-  const auto took = Clock::now() - begin;
-  // One after the other is 3 kLayers; side by side kLayers, and 2 until the last is through.
-  EXPECT_GE(took, (kLayers + 1) * kEach);
-  EXPECT_LT(took, (2 * kLayers) * kEach);
+  // One after the other is 3 kLayers; side by side kLayers, and 2 until the last is through. On a
+  // machine where threads wait for a core some iterations take longer than they need, and what
+  // does not go side by side never takes less.
+  constexpr int kMostIterations = 20;
+  auto least = Clock::duration::max();
+  for (int64_t i = 1; i <= kMostIterations && least >= (2 * kLayers) * kEach; ++i) {
+    const Clock::time_point begin = Clock::now();
+    worker.Iterate(i, order);
+    for (int layer = 0; layer < kLayers; ++layer) worker.stage->WaitFresh(layer, worker.streams);
+    worker.stage->Drain();
+    least = std::min<Clock::duration>(least, Clock::now() - begin);
+  }
+  EXPECT_GE(least, (kLayers + 1) * kEach);
+  EXPECT_LT(least, (2 * kLayers) * kEach);
 }
 
 TEST(DeviceStaging, NeverWaitsForADeviceInGradientReady) {
