@@ -41,7 +41,7 @@ struct RemoteOptions {
   std::vector<Host> hosts;  // of one slot each, which takes workers and servers
   // Followed by a host's name and a command for its shell. Words are parted by blanks. Its end, or
   // that of its standard input, ends the command.
-  std::string shell = kDefaultRemoteShell;
+  std::string shell = DefaultRemoteShell();
   std::string programs;  // their directory on the hosts
   // On the hosts: in which each daemon gets one for the job's file and results, until its end.
   std::string directory = "/tmp";

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -31,6 +33,9 @@ constexpr Duration kNewsTime = Seconds(2);
 // What a scheduler that is started again needs until it knows what its signals mean.
 constexpr Duration kStartingTime = Seconds(2);
 
+// Between two looks at whom the scheduler has given up; others wait for who takes the place.
+constexpr Duration kGivenUpInterval = std::chrono::milliseconds(500);
+
 constexpr Time kNever = Time::max();
 
 class Watch {
@@ -48,6 +53,7 @@ class Watch {
       PassOnRequest();
       NoticeInterruption(now);
       NoticeDeadline(now);
+      EndGivenUp(now);
       StartAgain(now);
       NoticeDispensable();
       NoticeFailure(now);
@@ -106,6 +112,30 @@ class Watch {
     give_up_ = std::min(give_up_, now + kEndingTime);
   }
 
+  // One that lives has been told so, and ends by itself. One that hangs does not, nor does the
+  // remote shell of a host that is beyond reach.
+  void EndGivenUp(Time now) {
+    if (!options_.given_up || give_up_ != kNever) return;
+    if (now >= ask_given_up_at_) {
+      ask_given_up_at_ = now + kGivenUpInterval;
+      for (auto& [index, cause] : options_.given_up()) {
+        restarts_[index].given_up = {now + kEndingTime, std::move(cause)};
+      }
+    }
+    for (size_t i = 0; i < daemons_.size(); ++i) {
+      std::optional<GivenUp>& given_up = restarts_[i].given_up;
+      if (!given_up || (!daemons_[i].Poll() && now < given_up->kill_at)) continue;
+      if (!daemons_[i].Poll()) {
+        Say(daemons_[i].name() + " has been given up by the scheduler (" + given_up->cause +
+            ") and does not end; it is killed");
+        daemons_[i].Signal(SIGKILL);
+        // The scheduler knows, and somebody else may have the rank by now.
+        restarts_[i].told = options_.goes_on_without && options_.goes_on_without(i);
+      }
+      given_up.reset();
+    }
+  }
+
   void StartAgain(Time now) {
     for (size_t i = 0; i < daemons_.size(); ++i) {
       if (!IsToStartAgain(i)) continue;
@@ -122,6 +152,7 @@ class Watch {
   void StartAnother(size_t index, Time now) {
     Restarts& past = restarts_[index];
     past.backoff.Restarted(now);
+    past.given_up.reset();
     try {
       daemons_[index] = options_.restart(index, past.all + 1);
       ++past.all;
@@ -327,12 +358,17 @@ class Watch {
     if (options_.say) options_.say(text);
   }
 
+  struct GivenUp {
+    Time kill_at{};
+    std::string cause;
+  };
   struct Restarts {
     int all = 0;
     bool told = false;  // that the job goes on without it
     bool died = false;  // and `due` is when another is started
     Time due{};
     RestartBackoff backoff;
+    std::optional<GivenUp> given_up;  // by the scheduler, and lives yet
   };
 
   std::vector<ChildProcess>& daemons_;
@@ -343,6 +379,7 @@ class Watch {
   std::optional<size_t> failed_;  // the first that has
   Time tell_at_ = kNever;         // when to tell the scheduler of it
   Time kill_at_ = kNever;
+  Time ask_given_up_at_{};
   Time tell_all_at_ = kNever;
   bool told_all_ = false;
   Time end_late_at_ = kNever;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,9 @@ struct WatchOptions {
   // silence; `cause` is "was killed by signal 6 (SIGABRT): Check failed: ...". Empty: it is not
   // told.
   std::function<void(size_t index, const std::string& cause)> tell_lost;
+  // Whom the scheduler has given up since the last call, by index, and why: "no heartbeat for 9 s".
+  // Whoever does not end by itself then is killed. Asked twice a second. Empty: nobody.
+  std::function<std::map<size_t, std::string>()> given_up;
   // News for people, a sentence each; may be empty.
   std::function<void(const std::string&)> say;
 };
@@ -46,7 +50,9 @@ struct WatchResult {
 
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
 // it, is started again if the options say how, ever less soon; while there is no scheduler it is
-// the only one. Of one that the job goes on without the scheduler is told. If one dies else, the
+// the only one. One that the scheduler has given up and that still lives, as it was stopped, hangs,
+// or is on a host that is beyond reach, is killed, and so started again likewise. Of one that the
+// job goes on without the scheduler is told. If one dies else, the
 // scheduler is told, and the others are given the heartbeat deadline to end by themselves; whoever
 // is still there then is killed. If the scheduler dies and is not started again, the others are
 // asked to end. One that was started in a dead one's place and is refused has come too late, which

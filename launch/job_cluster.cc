@@ -22,6 +22,7 @@
 #include "core/steady_now.h"
 #include "core/text/split.h"
 #include "core/text/utf8.h"
+#include "launch/given_up.h"
 #include "launch/handed_key.h"
 #include "proto/lanes.h"
 #include "proto/wire.pb.h"
@@ -31,6 +32,7 @@ namespace poseidon {
 namespace {
 
 constexpr const char* kScheduler = "scheduler";
+constexpr const char* kJournal = "/scheduler.journal";
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 
 // How many remote shells a host may be reached by that are not there yet: sshd refuses some of
@@ -158,7 +160,7 @@ void JobCluster::Prepare() {
   // theirs.
   job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
-  std::filesystem::remove(options_.out + "/scheduler.journal");
+  std::filesystem::remove(options_.out + kJournal);
   RemoveEvents(options_.out);
   if (options_.hosts) MakeKeyIfOpen(job, options_.out);
   WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
@@ -317,6 +319,8 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
       return !nodes_[index].host || HasStartedRemotely(children_[index]);
     };
   }
+  GivenUpProcesses given_up(options_.out + kJournal);
+  if (Recovers()) watch.given_up = [&] { return NodesOf(given_up.TakeNew()); };
   if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
     watch.goes_on_without = [](size_t index) { return index > 0; };
   }
@@ -332,6 +336,17 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   CorrectSummary(result);
   stopped_ = result.stopped;
   return result.code;
+}
+
+std::map<size_t, std::string> JobCluster::NodesOf(
+    const std::map<uint64_t, std::string>& processes) const {
+  std::map<size_t, std::string> nodes;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const auto found = processes.find(nodes_[i].incarnation);
+    // The scheduler is no node that it could give up.
+    if (nodes_[i].incarnation != 0 && found != processes.end()) nodes[i] = found->second;
+  }
+  return nodes;
 }
 
 void JobCluster::TellLost(size_t index, const std::string& cause) {

@@ -2,6 +2,8 @@
 // machine, servers and workers here or on other hosts.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -80,6 +82,8 @@ class JobCluster {
   void AwaitRoom(const Host& host);
   // Another process in the place of a daemon that has died.
   ChildProcess Restart(size_t index, int restarts);
+  // By index instead of incarnation; nothing of processes that are not there any more.
+  std::map<size_t, std::string> NodesOf(const std::map<uint64_t, std::string>& processes) const;
   void TellLost(size_t index, const std::string& cause);
   void Explain(ChildProcess& child) const;
   // The scheduler does not know of a node that failed before it joined.

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -90,6 +92,13 @@ ExitStatus Interpret(const ExitStatus& shell, const std::string& log) {
 }
 
 }  // namespace
+
+std::string DefaultRemoteShell(Duration silence) {
+  constexpr Duration kInterval = Seconds(5);  // between two signs of life that are asked for
+  return "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=" +
+         std::to_string(kInterval / Seconds(1)) +
+         " -o ServerAliveCountMax=" + std::to_string(std::max<int64_t>(1, silence / kInterval));
+}
 
 RemoteShell MakeRemoteShell(const std::string& command, const std::string& programs) {
   std::istringstream stream(command);

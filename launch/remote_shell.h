@@ -7,13 +7,16 @@
 #include <vector>
 
 #include "core/child_process.h"
+#include "core/time.h"
 
 namespace poseidon {
 
-// A host that does not answer is given up after ten seconds, one that has gone silent after
-// fifteen.
-inline constexpr const char* kDefaultRemoteShell =
-    "ssh -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5 -o ServerAliveCountMax=3";
+// After how long a host that has gone silent is given up by default.
+inline constexpr Duration kRemoteSilence = Seconds(15);
+
+// ssh: a host that does not answer is given up after ten seconds, one that has gone silent after
+// `silence`, at least five seconds.
+std::string DefaultRemoteShell(Duration silence = kRemoteSilence);
 
 // How hosts are reached.
 struct RemoteShell {

@@ -141,7 +141,7 @@ DEFINE_int32(nodes, 0, "Machines; as many as there are workers, or servers, if n
 DEFINE_string(sbatch_flags, "",
               "What else sbatch is given, parted by blanks: \"--partition=gpu --time=8:00:00\".");
 DEFINE_bool(submit, true, "Only write the script.");
-DEFINE_string(remote_shell, poseidon::kDefaultRemoteShell,
+DEFINE_string(remote_shell, poseidon::DefaultRemoteShell(),
               "With --hosts: what a host's name and a command are put behind.");
 DEFINE_int32(
     slow_motion, 1,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -11,7 +12,9 @@
 #include "core/net/ip_networks.h"
 #include "core/process/program_directory.h"
 #include "launch/host_query.h"
+#include "launch/remote_shell.h"
 #include "proto/lanes.h"
+#include "transport/membership/node_setup.h"
 
 namespace poseidon {
 namespace {
@@ -97,14 +100,16 @@ std::string OwnAddressFor(const Host& host) {
                     addresses.front() + "); is the network up?");
 }
 
+RemoteShell ShellOf(const std::string& command) {
+  return MakeRemoteShell(command,
+                         FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory());
+}
+
 }  // namespace
 
 bool HostsGiven() { return !FLAGS_hosts.empty(); }
 
-RemoteShell ShellFromFlags() {
-  return MakeRemoteShell(FLAGS_remote_shell,
-                         FlagGiven("remote_programs") ? FLAGS_remote_programs : ProgramDirectory());
-}
+RemoteShell ShellFromFlags() { return ShellOf(FLAGS_remote_shell); }
 
 HostRanks RanksFromFlags(const Cluster& cluster) {
   return AssignRanks(ReadHosts(CheckInputFile(FLAGS_hosts)), cluster.workers(), cluster.servers(),
@@ -173,6 +178,12 @@ JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interrupti
   if (training.threads() == 0) training.set_threads(CoresForEachWorker(hosts));
   if (!config.job.cluster().has_cores() && PlansLanes(config.job)) {
     config.job.mutable_cluster()->set_cores(CoresForEachWorker(hosts));
+  }
+  // Through a network that fails for a while, connections last as the job does: who is lost
+  // meanwhile its scheduler gives up.
+  const std::optional<Duration> silence = SchedulerDeadline(config.job);
+  if (silence && !FlagGiven("remote_shell")) {
+    job_hosts.shell = ShellOf(DefaultRemoteShell(std::max(*silence, kRemoteSilence)));
   }
   return job_hosts;
 }

@@ -39,6 +39,22 @@ bool AllZero(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char byte) { return byte == 0; });
 }
 
+enum class Found { kRecord, kUnfinished, kDamaged };
+
+// What the file goes on with, and the record if there is a whole one.
+std::pair<Found, std::string_view> FirstRecord(std::string_view left) {
+  Frame frame;
+  if (left.size() < sizeof frame) return {Found::kUnfinished, {}};
+  std::memcpy(&frame, left.data(), sizeof frame);
+  const bool sized = frame.size_check == CheckOfSize(frame.size);
+  // After a power cut a file system may have given the file its new size before its content.
+  if (!sized) return {AllZero(left) ? Found::kUnfinished : Found::kDamaged, {}};
+  const std::string_view record = left.substr(sizeof frame, frame.size);
+  if (record.size() < frame.size) return {Found::kUnfinished, {}};
+  const bool whole = XXH3_64bits(record.data(), record.size()) == frame.check;
+  return {whole ? Found::kRecord : Found::kDamaged, record};
+}
+
 // The text of a file's header without what fills it up.
 std::string TextOf(std::string_view header) {
   return std::string(header.substr(0, header.find('\0')));
@@ -90,22 +106,15 @@ void JournalFile::Read(const std::string& content) {
   }
   size_t at = kHeaderBytes;
   while (at < content.size()) {
-    const std::string_view left = std::string_view(content).substr(at);
-    Frame frame;
-    if (left.size() < sizeof frame) break;
-    std::memcpy(&frame, left.data(), sizeof frame);
-    const bool sized = frame.size_check == CheckOfSize(frame.size);
-    // After a power cut a file system may have given the file its new size before its content.
-    if (!sized && AllZero(left)) break;
-    const std::string_view record = left.substr(sizeof frame, sized ? frame.size : 0);
-    if (sized && record.size() < frame.size) break;
-    if (!sized || XXH3_64bits(record.data(), record.size()) != frame.check) {
+    const auto [found, record] = FirstRecord(std::string_view(content).substr(at));
+    if (found == Found::kUnfinished) break;
+    if (found == Found::kDamaged) {
       throw DataError(path_ + " is damaged at byte " + std::to_string(at) +
                       ": what is there is not what was written; nothing can go on from it. Remove "
                       "it to begin anew");
     }
     records_.emplace_back(record);
-    at += sizeof frame + frame.size;
+    at += sizeof(Frame) + record.size();
   }
   size_ = static_cast<int64_t>(at);
   cut_bytes_ = static_cast<int64_t>(content.size() - at);
@@ -152,6 +161,36 @@ void JournalFile::Append(std::string_view record) {
 
 void JournalFile::Sync() {
   if (fsync(descriptor_) != 0) Fail("can't write to");
+}
+
+std::vector<std::string> JournalFollower::TakeNew() {
+  std::vector<std::string> records;
+  const int descriptor = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) return records;
+  std::string content;
+  std::array<char, 65536> part{};
+  while (true) {
+    const ssize_t size =
+        pread(descriptor, part.data(), part.size(), at_ + static_cast<int64_t>(content.size()));
+    if (size < 0 && errno == EINTR) continue;
+    if (size <= 0) break;
+    content.append(part.data(), static_cast<size_t>(size));
+  }
+  close(descriptor);
+  std::string_view left = content;
+  if (at_ == 0) {
+    if (left.size() < kHeaderBytes || !left.starts_with(kTitle)) return records;
+    left.remove_prefix(kHeaderBytes);
+    at_ = kHeaderBytes;
+  }
+  while (true) {
+    const auto [found, record] = FirstRecord(left);
+    if (found != Found::kRecord) return records;
+    records.emplace_back(record);
+    const size_t bytes = sizeof(Frame) + record.size();
+    left.remove_prefix(bytes);
+    at_ += static_cast<int64_t>(bytes);
+  }
 }
 
 }  // namespace poseidon

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace poseidon {
@@ -58,6 +59,25 @@ class JournalFile {
   int64_t size_ = 0;
   int64_t cut_bytes_ = 0;
   std::vector<std::string> records_;
+};
+
+// Reads a journal that another process has, while that writes it. Not thread-safe.
+//
+//   JournalFollower journal("out/scheduler.journal");
+//   for (const std::string& record : journal.TakeNew()) Apply(record);
+class JournalFollower {
+ public:
+  // The file need not be there yet.
+  explicit JournalFollower(std::string path) : path_(std::move(path)) {}
+
+  // Those that have come to be there since the last call, which is cheap where there are none. One
+  // that is not whole comes in a later call, with all behind it; so nothing comes any more of a
+  // file that is damaged or can't be read.
+  std::vector<std::string> TakeNew();
+
+ private:
+  std::string path_;
+  int64_t at_ = 0;  // bytes that were taken
 };
 
 }  // namespace poseidon

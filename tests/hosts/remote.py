@@ -67,7 +67,7 @@ class HostsTest(cluster.ClusterTest):
             f"--config={path}",
             f"--out={self.path('out')}",
             f"--hosts={self.hosts}",
-            f"--remote_shell={self.shell}",
+            *((f"--remote_shell={self.shell}",) if self.shell else ()),
             *arguments,
             name="run",
             prefix=(*self.enter_home(), *prefix),
@@ -148,6 +148,15 @@ class Sshd:
             f"ssh -F {self.client} -o BatchMode=yes -o ConnectTimeout=10 "
             "-o ServerAliveInterval=1 -o ServerAliveCountMax=2"
         )
+
+    def default_shell(self):
+        """What goes before a command that is to find this client where it looks for ssh."""
+        path = self.test.path("programs/ssh")
+        os.makedirs(os.path.dirname(path))
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {self.client} "$@"\n')
+        os.chmod(path, 0o755)
+        return ("env", f"PATH={os.path.dirname(path)}:{os.environ['PATH']}")
 
     def start(self, addresses, prefix=()):
         """A server's process, which listens."""
@@ -259,6 +268,10 @@ class NamespacesTest(HostsTest):
     def cut(self, number):
         """The cable to a host, from 1."""
         self.ip("-n", self.names[0], "link", "set", self.port_of(number), "down")
+
+    def mend(self, number):
+        """The same cable."""
+        self.ip("-n", self.names[0], "link", "set", self.port_of(number), "up")
 
 
 @needs_ipv6

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 
 import remote
 from remote import cluster
@@ -165,6 +166,49 @@ class MachinesTest(remote.NamespacesTest):
         run = self.start_on_hosts(cluster.replay_config(iterations=cluster.ENDLESS))
         self.assertEqual(run.wait(), 1)
         self.assertRegex(run.output(), f"{self.addresses[1]} can't be reached: ")
+
+    def start_by_default_shell(self):
+        self.shell = None
+        config = cluster.replay_config(iterations=cluster.ENDLESS) + "recovery { mode: REPLACE }"
+        run = self.start_on_hosts(config, prefix=self.ssh.default_shell())
+        run.await_output("iteration ")
+        return run
+
+    def end(self, run):
+        run.signal(signal.SIGTERM)
+        self.assertEqual(run.wait(), cluster.INTERRUPTED, run.output())
+        self.assert_nothing_there(cluster.ENDING + 5)
+
+    @cluster.slow
+    def test_a_network_that_fails_for_longer_than_a_connection_waits_otherwise(self):
+        """Nobody has died, and the job goes on with the same processes."""
+        run = self.start_by_default_shell()
+        names = ("server-0", "server-1", "worker-0", "worker-1")
+        before = [self.pid_there(name) for name in names]
+        for number in (1, 2):
+            self.cut(number)
+        run.await_output("no other machine has been heard for", cluster.END_TIME)
+        time.sleep(30)  # twice what a silent connection is waited for without recovery
+        for number in (1, 2):
+            self.mend(number)
+        run.await_output("the scheduler was cut off from .*\n(.*\n)*iteration ")
+        self.assertEqual([self.pid_there(name) for name in names], before)
+        self.assertNotIn("started again", run.output())
+        self.end(run)
+
+    @cluster.slow
+    def test_a_host_that_is_beyond_reach_for_a_while(self):
+        """The others are heard, so it is given up. When it is back it gets other processes."""
+        run = self.start_by_default_shell()
+        before = self.pid_there("worker-1")
+        self.cut(2)
+        run.await_output(
+            f"worker-1 on {self.addresses[1]} has been given up by the scheduler .* it is killed"
+        )
+        self.mend(2)
+        run.await_output("goes on from iteration .*\n(.*\n)*iteration ")
+        self.assertNotEqual(self.pid_there("worker-1"), before)
+        self.end(run)
 
 
 if __name__ == "__main__":

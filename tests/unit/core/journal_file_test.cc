@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -168,6 +169,45 @@ TEST_F(JournalFileTest, ARecordThatHasNoRoomLeavesTheOthers) {
   setrlimit(RLIMIT_FSIZE, &unlimited);
   std::signal(SIGXFSZ, before);
   EXPECT_THAT(Records(), ElementsAre("one", "two"));
+}
+
+// What is read of a journal that grows, and dies at any byte and is written to again, is what its
+// next owner finds.
+TEST_F(JournalFileTest, AFollowerSeesEachRecordOnce) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::filesystem::remove(path_);
+    JournalFollower follower(path_);
+    EXPECT_THAT(follower.TakeNew(), IsEmpty());
+    std::vector<std::string> followed;
+    for (int term = 0; term < 3; ++term) {
+      const std::vector<std::string> records = RandomRecords(random);
+      const std::string before = std::filesystem::exists(path_) ? Content() : "";
+      Write(records);
+      // As much as was there at some moments while it was written.
+      const std::string whole = Content();
+      std::vector<size_t> sizes(5);
+      for (size_t& size : sizes) {
+        size = before.size() + random() % (whole.size() - before.size() + 1);
+      }
+      std::sort(sizes.begin(), sizes.end());
+      for (const size_t size : sizes) {
+        SetContent(whole.substr(0, size));
+        for (std::string& record : follower.TakeNew()) followed.push_back(std::move(record));
+      }
+    }
+    for (std::string& record : follower.TakeNew()) followed.push_back(std::move(record));
+    EXPECT_EQ(followed, Records());
+    EXPECT_THAT(follower.TakeNew(), IsEmpty());
+  }
+}
+
+TEST_F(JournalFileTest, AFollowerOfWhatIsNoJournalSeesNothing) {
+  EXPECT_THAT(JournalFollower(directory_.Path("nowhere")).TakeNew(), IsEmpty());
+  EXPECT_THAT(JournalFollower(directory_.Path("")).TakeNew(), IsEmpty());
+  SetContent(std::string(1000, 'a'));
+  EXPECT_THAT(JournalFollower(path_).TakeNew(), IsEmpty());
 }
 
 }  // namespace

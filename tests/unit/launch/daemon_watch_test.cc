@@ -7,7 +7,9 @@
 
 #include <fstream>
 #include <functional>
+#include <map>
 #include <thread>
+#include <utility>
 
 #include "core/steady_now.h"
 #include "tests/unit/temporary_directory.h"
@@ -39,6 +41,7 @@ class DaemonWatchTest : public testing::Test {
     options.restart = restart_;
     options.goes_on_without = goes_on_without_;
     options.has_started = has_started_;
+    options.given_up = [this] { return std::exchange(given_up_, {}); };
     if (tells_lost_) {
       options.tell_lost = [this](size_t index, const std::string& cause) {
         lost_.push_back(std::to_string(index) + " " + cause);
@@ -68,6 +71,7 @@ class DaemonWatchTest : public testing::Test {
   std::function<ChildProcess(size_t, int)> restart_;
   std::function<bool(size_t)> goes_on_without_;
   std::function<bool(size_t)> has_started_;
+  std::map<size_t, std::string> given_up_;  // when the watch begins
   std::vector<std::string> said_;
   bool tells_lost_ = false;
   std::vector<std::string> lost_;  // whom the scheduler was told of
@@ -170,6 +174,39 @@ TEST_F(DaemonWatchTest, OfOneThatTheJobGoesOnWithoutTheSchedulerIsTold) {
   EXPECT_EQ(Watch().code, ExitCode::kSuccess);
   EXPECT_THAT(lost_, ElementsAre("1 was killed by signal 9 (SIGKILL)"));
   EXPECT_THAT(said_, ElementsAre(HasSubstr("; the job goes on without it")));
+}
+
+TEST_F(DaemonWatchTest, WhoIsGivenUpAndDoesNotEndIsKilledAndStartedAgain) {
+  Start("scheduler", AwaitFinish());
+  Start("worker-0", "exec sleep 1000");
+  // It has heard so, and the one in its place is not meant.
+  Start("worker-1", "exit " + std::to_string(static_cast<int>(ExitCode::kGivenUp)));
+  given_up_ = {{1, "no heartbeat for 9 s"}, {2, "no heartbeat for 9 s"}};
+  restart_ = [this](size_t index, int number) {
+    EXPECT_EQ(number, 1);
+    return index == 1 ? Shell("worker-0", "sleep 1; " + Finish())
+                      : Shell("worker-1", AwaitFinish());
+  };
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("worker-1 exited with code "),
+                                 "worker-0 has been given up by the scheduler (no heartbeat for 9 "
+                                 "s) and does not end; it is killed",
+                                 HasSubstr("worker-0 was killed by signal 9")));
+}
+
+TEST_F(DaemonWatchTest, OfOneThatItHasGivenUpItselfTheSchedulerIsNotTold) {
+  Start("scheduler", "until [ -e " + directory_.Path("said") + " ]; do sleep 0.05; done; sleep 1");
+  Start("worker-0", "exec sleep 1000");
+  given_up_ = {{1, "no heartbeat for 9 s"}};
+  goes_on_without_ = [](size_t index) { return index > 0; };
+  restart_ = [this](size_t, int) {
+    ADD_FAILURE() << "it is started again";
+    return Shell("worker-0", "exit 0");
+  };
+  tells_lost_ = true;
+  EXPECT_EQ(Watch().code, ExitCode::kSuccess);
+  EXPECT_THAT(lost_, IsEmpty());
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("does not end; it is killed")));
 }
 
 TEST_F(DaemonWatchTest, AKilledSchedulerIsStartedAgainAndThenWhoeverElseWas) {
