@@ -17,6 +17,9 @@ constexpr double kDeviations = 8;
 // Of an iteration's time, squared: beyond it, differences of a pass are not beside the iteration's.
 constexpr double kMostOfOnePass = 0.95;
 
+// As much as a job config takes.
+constexpr double kMostSpread = 1;
+
 double Mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -97,8 +100,9 @@ std::optional<Disturbance> DisturbanceOf(std::span<const std::vector<double>> it
   const double layer =
       shares < kMostOfOnePass ? std::max(0.0, (of_pass - of_whole) / (1 - shares)) : 0;
   Disturbance disturbance;
-  disturbance.set_layer_spread(std::sqrt(layer));
-  disturbance.set_iteration_spread(std::sqrt(std::max(0.0, of_whole - layer * shares)));
+  const double whole_alone = std::max(0.0, of_whole - layer * shares);
+  disturbance.set_layer_spread(std::min(kMostSpread, std::sqrt(layer)));
+  disturbance.set_iteration_spread(std::min(kMostSpread, std::sqrt(whole_alone)));
   if (stalls.count > 0) {
     const auto count = static_cast<double>(stalls.count);
     disturbance.set_stall_seconds(stalls.seconds / count);

@@ -17,6 +17,9 @@ namespace poseidon {
 // iteration, of as many passes each. At least ten iterations, or nothing is known of the spread:
 // nullopt. A pure function.
 //
+// Of a machine that others keep busy spreads may be larger than a job config can say: they are 1
+// then.
+//
 // A pass that takes longer than its median by more than a millisecond and eight of its standard
 // deviations (from the median deviation, which a few stalls do not change) was stalled for the
 // difference. What is left spreads: an iteration's passes together, and each pass beside the others

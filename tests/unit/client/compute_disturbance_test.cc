@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <vector>
 
 #include "client/pace/compute_spread.h"
@@ -219,6 +220,37 @@ TEST(ComputeSpreadTest, TimesThatAreAlwaysTheSameDoNotSpread) {
   EXPECT_NEAR(found->iteration_spread(), 0, 1e-9);
   EXPECT_NEAR(found->layer_spread(), 0, 1e-9);
   EXPECT_EQ(found->stall_interval_seconds(), 0);
+}
+
+// A machine that others keep busy takes any times. A profile with them is a job config's (proto/
+// job_check.cc).
+TEST(ComputeSpreadTest, WhateverIsMeasuredCanBePlannedWith) {
+  bool spreads_widely = false;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    std::lognormal_distribution<double> each(0, 0.01 * static_cast<double>(random() % 300));
+    std::lognormal_distribution<double> all(0, 0.01 * static_cast<double>(random() % 300));
+    const size_t passes = 1 + random() % 8;
+    const double usual = std::pow(10, -6 + static_cast<double>(random() % 7));  // seconds
+    std::vector<std::vector<double>> iterations(10 + random() % 100);
+    for (std::vector<double>& iteration : iterations) {
+      const double factor = all(random);
+      for (size_t p = 0; p < passes; ++p) iteration.push_back(usual * factor * each(random));
+    }
+    const auto found = DisturbanceOf(iterations);
+    ASSERT_TRUE(found);
+    for (const double spread : {found->iteration_spread(), found->layer_spread()}) {
+      EXPECT_GE(spread, 0);
+      EXPECT_LE(spread, 1);
+      spreads_widely |= spread == 1;
+    }
+    if (!found->has_stall_seconds()) continue;
+    EXPECT_GE(found->stall_interval_seconds(), 1e-3);
+    EXPECT_LE(found->stall_interval_seconds(), 1e6);
+    EXPECT_LE(found->stall_seconds(), found->stall_interval_seconds());
+  }
+  EXPECT_TRUE(spreads_widely);
 }
 
 TEST(ComputeSpreadTest, NothingIsKnownOfFewIterationsOrOfNone) {
