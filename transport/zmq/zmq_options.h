@@ -45,6 +45,11 @@ struct ZmqOptions {
   int64_t max_frame_bytes = int64_t{1} << 30;
   // How long Stop() waits for what is queued to leave (the last "end" messages). With 0 it is lost.
   Duration linger = Seconds(2);
+  // After so long a connection ends whose other end is not there any more, which frees its memory:
+  // a host has vanished without a word. The heartbeats of the job are quicker but end none. What is
+  // in a connection is lost with it, so it should outlive a network that fails for a while. At
+  // least 15 s.
+  Duration silent_connection = Seconds(25);
   // With a key all connections are encrypted, and only nodes with the same key get in or are spoken
   // to (CurveZMQ). Without one, anybody who reaches a port is taken for a node of the job.
   std::optional<JobKey> key;

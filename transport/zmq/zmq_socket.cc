@@ -27,18 +27,25 @@ uint64_t Affinity(const ZmqOptions& options, int lane) {
   return uint64_t{2} << ((lane - kFirstDataLane) % DataIoThreads(options));
 }
 
+// So that a connection ends after so long a silence, to a few seconds.
+void SetKeepAlive(zmq::socket_t& socket, Duration silence) {
+  constexpr int kIdle = 10;         // seconds until the first probe
+  constexpr int kMostProbes = 100;  // Linux allows 127
+  const int probing = std::max(1, static_cast<int>(ToSeconds(silence)) - kIdle);
+  const int interval = std::max(5, (probing + kMostProbes - 1) / kMostProbes);
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  socket.set(zmq::sockopt::tcp_keepalive_idle, kIdle);
+  socket.set(zmq::sockopt::tcp_keepalive_intvl, interval);
+  socket.set(zmq::sockopt::tcp_keepalive_cnt, (probing + interval - 1) / interval);
+}
+
 void SetCommonOptions(zmq::socket_t& socket, const ZmqOptions& options, int lane) {
   socket.set(zmq::sockopt::affinity, Affinity(options, lane));
   // The lane itself waits for what is queued (ZmqOptions.linger); closing a socket never waits.
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, options.max_frame_bytes);
   socket.set(zmq::sockopt::ipv6, options.ipv6);
-  // A host that vanished without a word is noticed after 10 + 3 * 5 s, and its connection's memory
-  // freed; the heartbeats of the job are quicker but do not close connections.
-  socket.set(zmq::sockopt::tcp_keepalive, 1);
-  socket.set(zmq::sockopt::tcp_keepalive_idle, 10);
-  socket.set(zmq::sockopt::tcp_keepalive_intvl, 5);
-  socket.set(zmq::sockopt::tcp_keepalive_cnt, 3);
+  SetKeepAlive(socket, options.silent_connection);
   // With a ZAP domain ZeroMQ refuses peers of ZMTP 1 and 2. Those protocols have no handshake, so
   // any garbage would pass as one of them and reach the socket.
   socket.set(zmq::sockopt::zap_domain, "poseidon");
