@@ -1,11 +1,13 @@
 // Trains three layers on numbers that are drawn from the worker's rank and the iteration, for so
 // many iterations as the first argument says, and goes back when the job has lost somebody. With
-// "only-forward" it does not; with "spare" it waits as one for a rank that is lost.
+// "only-forward" it does not; with "spare" it waits as one for a rank that is lost; with "hang" the
+// first process of worker 1 computes for ever in an iteration, and sends its heartbeats.
 #include <poseidon/session.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <iostream>
 #include <random>
 #include <string>
@@ -18,6 +20,7 @@ constexpr int kFloats = 500;  // a layer's; several KV pairs where they are of 1
 constexpr int kShown = 50;    // iterations from one line to the next
 // So that a signal comes in the middle of the training.
 constexpr auto kPause = std::chrono::milliseconds(2);
+constexpr int kHangsAt = 50;
 
 // The gradient of half the squared distance from points that are drawn anew in each iteration.
 float Compute(poseidon::Session& session, int layer) {
@@ -35,11 +38,16 @@ float Compute(poseidon::Session& session, int layer) {
   return loss;
 }
 
-void RunIteration(poseidon::Session& session, int64_t last) {
+void Hang() {
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+void RunIteration(poseidon::Session& session, int64_t last, bool hangs) {
   if (session.iteration() % kShown == 0) {
     std::cout << "iteration " << session.iteration() << std::endl;
   }
   for (int layer = 0; layer < kLayers; ++layer) session.WaitFresh(layer);
+  if (hangs && session.iteration() == kHangsAt) Hang();
   float loss = 0;
   for (int layer = kLayers - 1; layer >= 0; --layer) {
     loss += Compute(session, layer);
@@ -51,8 +59,8 @@ void RunIteration(poseidon::Session& session, int64_t last) {
   session.EndIteration(result);
 }
 
-void Train(poseidon::Session& session, int64_t iterations) {
-  while (session.iteration() < iterations) RunIteration(session, iterations - 1);
+void Train(poseidon::Session& session, int64_t iterations, bool hangs) {
+  while (session.iteration() < iterations) RunIteration(session, iterations - 1, hangs);
   session.Finish();
 }
 
@@ -84,7 +92,8 @@ int main(int count, char** words) {
         }
         std::cout << "worker " << session.rank() << " is process " << getpid() << " at iteration "
                   << session.iteration() << std::endl;
-        Train(session, iterations);
+        const bool first = std::getenv("POSEIDON_REPLACES") == nullptr;
+        Train(session, iterations, kind == "hang" && first && session.rank() == 1);
         return 0;
       } catch (const poseidon::Rewound& rewound) {
         std::cout << rewound.what() << std::endl;

@@ -87,6 +87,23 @@ class ProgramRecoveryTest(cluster.ClusterTest):
     def test_worker_0_and_a_server_where_servers_update(self):
         self.check("policy: ALL_PS update_at: SERVERS", "worker-0", "server-1")
 
+    @cluster.slow
+    def test_worker_that_hangs_while_it_is_heard(self):
+        """Its heartbeats go on, and it never hears that it was given up. The others wait for a minute until
+        it is (SchedulerTiming::prepare)."""
+        communication = "policy: ALL_PS"
+        expected = self.reference(communication)
+        deadline = f"stall_deadline_seconds: {cluster.scaled(2)}"
+        run = self.start_run(self.config(f"{communication} {deadline}"), *self.program("hang"))
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assert_nothing_left(cluster.ENDING)
+        self.assertRegex(
+            run.output(), r"worker-1 has been given up by the scheduler \(.*\) and does not end"
+        )
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(self.assert_same_parameters(summary, WORKERS), expected)
+        self.assertRegex(summary["recoveries"][-1]["lost"][0], "^worker 1 ")
+
     def test_a_spare_that_is_not_needed_ends_well(self):
         config = self.config("policy: ALL_PS", recovery="mode: REPLACE spare_workers: 1")
         run = self.start_run(config, *self.program())
