@@ -55,6 +55,16 @@ class DaemonWatchTest : public testing::Test {
     return WatchDaemons(daemons_, options);
   }
 
+  // The job does, and none of them is to be started again.
+  void GoOnWithoutWorkers() {
+    goes_on_without_ = [](size_t index) { return index > 0; };
+    restart_ = [this](size_t, int) {
+      ADD_FAILURE() << "it is started again";
+      return Shell("worker-0", "exit 0");
+    };
+    tells_lost_ = true;
+  }
+
   // Waits in a script until the watch has said something.
   std::string AwaitNews() const {
     return "until [ -e " + directory_.Path("said") + " ]; do sleep 0.05; done; ";
@@ -165,12 +175,7 @@ TEST_F(DaemonWatchTest, OfOneThatTheJobGoesOnWithoutTheSchedulerIsTold) {
   // It ends well when it has been told.
   Start("scheduler", "until [ -e " + directory_.Path("told") + " ]; do sleep 0.05; done");
   Start("worker-0", "kill -9 $$");
-  goes_on_without_ = [](size_t index) { return index > 0; };
-  restart_ = [this](size_t, int) {
-    ADD_FAILURE() << "it is started again";
-    return Shell("worker-0", "exit 0");
-  };
-  tells_lost_ = true;
+  GoOnWithoutWorkers();
   EXPECT_EQ(Watch().code, ExitCode::kSuccess);
   EXPECT_THAT(lost_, ElementsAre("1 was killed by signal 9 (SIGKILL)"));
   EXPECT_THAT(said_, ElementsAre(HasSubstr("; the job goes on without it")));
@@ -198,12 +203,7 @@ TEST_F(DaemonWatchTest, OfOneThatItHasGivenUpItselfTheSchedulerIsNotTold) {
   Start("scheduler", "until [ -e " + directory_.Path("said") + " ]; do sleep 0.05; done; sleep 1");
   Start("worker-0", "exec sleep 1000");
   given_up_ = {{1, "no heartbeat for 9 s"}};
-  goes_on_without_ = [](size_t index) { return index > 0; };
-  restart_ = [this](size_t, int) {
-    ADD_FAILURE() << "it is started again";
-    return Shell("worker-0", "exit 0");
-  };
-  tells_lost_ = true;
+  GoOnWithoutWorkers();
   EXPECT_EQ(Watch().code, ExitCode::kSuccess);
   EXPECT_THAT(lost_, IsEmpty());
   EXPECT_THAT(said_, ElementsAre(HasSubstr("does not end; it is killed")));
