@@ -141,7 +141,7 @@ ChildProcess::ChildProcess(ChildProcess&& other) noexcept
 ChildProcess::~ChildProcess() {
   CloseInput();
   if (pid_ < 0 || Poll()) return;
-  kill(pid_, SIGKILL);
+  Signal(SIGKILL);
   waitpid(pid_, nullptr, 0);
 }
 
@@ -162,7 +162,10 @@ const ExitStatus& ChildProcess::Wait() {
 }
 
 void ChildProcess::Signal(int signal) {
-  if (!Poll()) kill(pid_, signal);
+  if (Poll()) return;
+  // Its group is its own when it has come to that.
+  if (signal == SIGKILL && kill(-pid_, signal) == 0) return;
+  kill(pid_, signal);
 }
 
 void ChildProcess::Write(std::string_view text) {

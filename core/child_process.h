@@ -40,7 +40,7 @@ struct ChildOptions {
 
 // Movable; belongs to the thread that made it, with whose end the kernel kills the process, however
 // that comes. The process is in a process group of its own, so that Ctrl-C reaches this program
-// alone. The destructor kills it.
+// alone. The destructor kills it, as Signal does.
 class ChildProcess {
  public:
   // Throws Error if it can't be started.
@@ -58,6 +58,7 @@ class ChildProcess {
   const std::optional<ExitStatus>& Poll();
   // Waits as long as it takes.
   const ExitStatus& Wait();
+  // SIGKILL is for all in its group, as what it has started can't be told by it any more.
   void Signal(int signal);
 
   // With piped_input: waits until all is in the pipe or nobody reads it any more.

@@ -129,8 +129,6 @@ class Watch {
         Say(daemons_[i].name() + " has been given up by the scheduler (" + given_up->cause +
             ") and does not end; it is killed");
         daemons_[i].Signal(SIGKILL);
-        // The scheduler knows, and somebody else may have the rank by now.
-        restarts_[i].told = options_.goes_on_without && options_.goes_on_without(i);
       }
       given_up.reset();
     }

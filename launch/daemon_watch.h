@@ -51,13 +51,13 @@ struct WatchResult {
 // `daemons` has the scheduler first. One that was killed, or says that the job has gone on without
 // it, is started again if the options say how, ever less soon; while there is no scheduler it is
 // the only one. One that the scheduler has given up and that still lives, as it was stopped, hangs,
-// or is on a host that is beyond reach, is killed, and so started again likewise. Of one that the
-// job goes on without the scheduler is told. If one dies else, the
-// scheduler is told, and the others are given the heartbeat deadline to end by themselves; whoever
-// is still there then is killed. If the scheduler dies and is not started again, the others are
-// asked to end. One that was started in a dead one's place and is refused has come too late, which
-// is no failure. An interruption and the deadline end the job through the scheduler; other requests
-// of signals are passed on to it, when there is one.
+// or is on a host that is beyond reach, is killed, with all that it has started. Of one that the
+// job goes on without the scheduler is told. If one dies else, the scheduler is told, and the
+// others are given the heartbeat deadline to end by themselves; whoever is still there then is
+// killed. If the scheduler dies and is not started again, the others are asked to end. One that was
+// started in a dead one's place and is refused has come too late, which is no failure. An
+// interruption and the deadline end the job through the scheduler; other requests of signals are
+// passed on to it, when there is one.
 WatchResult WatchDaemons(std::vector<ChildProcess>& daemons, const WatchOptions& options);
 
 }  // namespace poseidon

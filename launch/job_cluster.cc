@@ -32,7 +32,6 @@ namespace poseidon {
 namespace {
 
 constexpr const char* kScheduler = "scheduler";
-constexpr const char* kJournal = "/scheduler.journal";
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 
 // How many remote shells a host may be reached by that are not there yet: sshd refuses some of
@@ -160,7 +159,7 @@ void JobCluster::Prepare() {
   // theirs.
   job.set_run(std::random_device{}());
   std::filesystem::remove(options_.out + "/summary.json");
-  std::filesystem::remove(options_.out + kJournal);
+  std::filesystem::remove(options_.out + "/" + kJournalFile);
   RemoveEvents(options_.out);
   if (options_.hosts) MakeKeyIfOpen(job, options_.out);
   WriteFileAtomically(options_.out + "/job.prototxt", TextOf(job));
@@ -319,7 +318,7 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
       return !nodes_[index].host || HasStartedRemotely(children_[index]);
     };
   }
-  GivenUpProcesses given_up(options_.out + kJournal);
+  GivenUpProcesses given_up(options_.out + "/" + kJournalFile);
   if (Recovers()) watch.given_up = [&] { return NodesOf(given_up.TakeNew()); };
   if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
     watch.goes_on_without = [](size_t index) { return index > 0; };
@@ -356,6 +355,7 @@ void JobCluster::TellLost(size_t index, const std::string& cause) {
   lost.set_role(static_cast<uint32_t>(is_server ? Role::kServer : Role::kWorker));
   lost.set_rank(static_cast<int>(is_server ? index - 1 : index - 1 - servers));
   lost.set_cause(cause);
+  lost.set_incarnation(nodes_[index].incarnation);
   google::protobuf::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
   std::string line;

@@ -117,7 +117,8 @@ void SchedulerActor::OnSilent(const Envelope& envelope, Outbox& outbox) {
 
 void SchedulerActor::OnCutOff(const Envelope& envelope, Outbox& outbox) {
   wire::CutOff news;
-  if (!news.ParseFromString(envelope.body.ToString())) return;
+  // The monitor of an earlier view may have sent it just before this one's.
+  if (!news.ParseFromString(envelope.body.ToString()) || envelope.epoch != view_.epoch()) return;
   const bool was_cut_off = cut_off_ == wire::CutOff::CUT_OFF;
   cut_off_ = news.state();
   cut_off_in_view_ |= IsCutOff();
@@ -153,7 +154,8 @@ void SchedulerActor::OnLostProcess(const Envelope& envelope, Outbox& outbox) {
   if (!lost.ParseFromString(envelope.body.ToString())) return;
   const NodeId id{static_cast<Role>(lost.role()), lost.rank()};
   if (Shrinks() && Recovers() && HasBegun()) {
-    if (members_.contains(id)) Lose({id}, "its process " + lost.cause(), {}, outbox);
+    const bool is_there = members_.contains(id) && roster_.IncarnationOf(id) == lost.incarnation();
+    if (is_there) Lose({id}, "its process " + lost.cause(), {}, outbox);
     return;  // else that is known already
   }
   // Before the view is complete it may not have joined, and has no machine and process to name.

@@ -189,7 +189,9 @@ void HeartbeatMonitor::Check(Outbox& outbox) {
   const wire::CutOff::State before = detector_.cut_off().state();
   const wire::Silent silent = detector_.Check(outbox.now);
   if (detector_.cut_off().state() != before) {
-    outbox.Send(MakeEnvelope(MessageKind::kCutOff, Here(kControlLane), detector_.cut_off()));
+    Envelope news = MakeEnvelope(MessageKind::kCutOff, Here(kControlLane), detector_.cut_off());
+    news.epoch = view_.epoch();
+    outbox.Send(std::move(news));
   }
   Report(silent, outbox);
 }

@@ -118,7 +118,7 @@ struct HeartbeatMonitorOptions {
   // What nodes call the machine that the scheduler runs on: those with such a host are on it, too.
   std::set<std::string> own_hosts = {};
   Duration cut_off_deadline{};  // SilenceDetector
-  // This machine was just cut off: at first all have as much time as their connections may need.
+  // This machine was cut off: at first all have as much time as their connections may need.
   bool after_cut = false;
 };
 
