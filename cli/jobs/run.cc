@@ -201,6 +201,7 @@ ExitCode RunToTheEnd(JobClusterOptions options, const std::optional<Solver>& sol
     const std::string kept = KeepLogs(options.out, restarts + 1);
     std::cout << "the job starts again from " << from << " (restart " << restarts + 1 << " of "
               << FLAGS_restarts << "); the logs are in " << kept << std::endl;
+    if (options.hosts && !AwaitHosts(*options.hosts, interruption)) return code;
   }
 }
 

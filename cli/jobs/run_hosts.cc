@@ -1,16 +1,20 @@
 #include "cli/jobs/run_hosts.h"
 
 #include <algorithm>
+#include <chrono>
+#include <iostream>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "cli/input/flags.h"
 #include "cli/input/input_file.h"
 #include "core/net/host_address.h"
 #include "core/net/ip_networks.h"
 #include "core/process/program_directory.h"
+#include "core/steady_now.h"
 #include "launch/host_query.h"
 #include "launch/remote_shell.h"
 #include "proto/lanes.h"
@@ -21,6 +25,13 @@ namespace {
 
 // ssh gives up before.
 constexpr Duration kAnswerDeadline = Seconds(20);
+
+// A machine that is started again has time for that, and to look at its disks.
+constexpr Duration kHostsDeadline = Seconds(600);
+constexpr Duration kBetweenLooks = Seconds(2);
+
+// Between two attempts of Linux's TCP to repeat what was lost (TCP_RTO_MAX).
+constexpr Duration kLongestRepeat = Seconds(120);
 
 // What a host is to have, and has.
 struct HostPrograms {
@@ -37,13 +48,14 @@ std::string ScriptFor(const HostPrograms& host) {
   return script + "echo cores $(nproc)\n";
 }
 
+std::string WhyUnreachable(const std::string& name, const HostAnswer& answer) {
+  return name + " can't be reached: " + answer.failure + "; " + HowToReach(name, answer.failure);
+}
+
 // What is wrong with a host's answer, as sentences' parts; takes the number of cores from it.
 std::vector<std::string> Problems(const std::string& name, const HostAnswer& answer,
                                   HostPrograms& host) {
-  if (!answer.failure.empty()) {
-    return {name + " can't be reached: " + answer.failure + "; " +
-            HowToReach(name, answer.failure)};
-  }
+  if (!answer.failure.empty()) return {WhyUnreachable(name, answer)};
   std::vector<std::string> problems;
   std::istringstream lines(answer.text);
   for (std::string line; std::getline(lines, line);) {
@@ -73,6 +85,33 @@ void LookAt(const RemoteShell& shell, std::map<std::string, HostPrograms>& hosts
     }
   }
   if (!all.empty()) throw Error(ExitCode::kFailure, all);
+}
+
+// Who does not answer and why, a line each.
+std::string Unreachable(const JobHosts& hosts, Interruption& interruption) {
+  std::vector<Host> all = hosts.ranks.workers;
+  all.insert(all.end(), hosts.ranks.servers.begin(), hosts.ranks.servers.end());
+  std::vector<HostQuestion> questions;
+  for (const std::string& name : NamesOf(all)) questions.push_back({name, "true"});
+  const std::vector<HostAnswer> answers =
+      AskHosts(hosts.shell, questions, kAnswerDeadline, &interruption);
+  std::string unreachable;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (answers[i].failure.empty()) continue;
+    unreachable += "\n  " + WhyUnreachable(questions[i].host, answers[i]);
+  }
+  return unreachable;
+}
+
+void Pause(Duration duration, Interruption& interruption) {
+  const Time end = SteadyNow() + duration;
+  while (SteadyNow() < end) {
+    const auto request = interruption.TakeRequest();
+    if (interruption.Pending() || (request && request->effect == SignalEffect::kStop)) {
+      throw Interrupted();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
 }
 
 // On the host that has fewest.
@@ -159,6 +198,23 @@ std::string HowToReach(const std::string& host, const std::string& failure) {
   return "make `" + FLAGS_remote_shell + " " + host + " true` work";
 }
 
+bool AwaitHosts(const JobHosts& hosts, Interruption& interruption) {
+  const Time deadline = SteadyNow() + kHostsDeadline;
+  std::string told;
+  for (;; Pause(kBetweenLooks, interruption)) {
+    const std::string unreachable = Unreachable(hosts, interruption);
+    if (unreachable.empty()) return true;
+    const bool late = SteadyNow() >= deadline;
+    if (late || unreachable != told) {
+      std::cout << (late ? "has waited in vain" : "waiting until all hosts answer") << ", for "
+                << (late ? "" : "at most ") << static_cast<int>(ToSeconds(kHostsDeadline))
+                << " s:" << unreachable << std::endl;
+    }
+    if (late) return false;
+    told = unreachable;
+  }
+}
+
 JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption) {
   JobHosts job_hosts = {RanksFromFlags(config.job.cluster()), ShellFromFlags()};
   std::vector<Host> all = job_hosts.ranks.workers;
@@ -180,10 +236,12 @@ JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interrupti
     config.job.mutable_cluster()->set_cores(CoresForEachWorker(hosts));
   }
   // Through a network that fails for a while, connections last as the job does: who is lost
-  // meanwhile its scheduler gives up.
+  // meanwhile its scheduler gives up. What was lost in a connection TCP repeats after up to as long
+  // again, or two minutes, and only then a host is heard.
   const std::optional<Duration> silence = SchedulerDeadline(config.job);
   if (silence && !FlagGiven("remote_shell")) {
-    job_hosts.shell = ShellOf(DefaultRemoteShell(std::max(*silence, kRemoteSilence)));
+    const Duration heard_after = *silence + std::min(*silence, kLongestRepeat);
+    job_hosts.shell = ShellOf(DefaultRemoteShell(heard_after + kRemoteSilence));
   }
   return job_hosts;
 }

@@ -40,4 +40,9 @@ std::string HowToReach(const std::string& host, const std::string& failure);
 // which does not answer or lacks a program.
 JobHosts HostsFromFlags(JobConfig& config, const std::string& worker, Interruption& interruption);
 
+// Before a job that has failed is run again: waits until all of its hosts answer, for one may have
+// been started again or the network have failed. At most ten minutes; says on standard output who
+// does not answer. False if that was in vain. Throws Interrupted().
+bool AwaitHosts(const JobHosts& hosts, Interruption& interruption);
+
 }  // namespace poseidon

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import time
 import unittest
 
 import lenet
@@ -296,6 +297,32 @@ class MissingFilesTest(lenet.LenetTest, remote.HostsTest):
         self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
         self.assertNotIn("nothing is left", run.output())
         self.assertEqual(self.read_json("out/summary.json")["iterations"], 5)
+
+    def test_a_restart_waits_for_a_host_that_comes_back(self):
+        """Else a machine that is started again would use up all restarts within seconds."""
+        for directory in ("here", "there"):
+            with open(self.path(f"{directory}/solver.prototxt"), "a", encoding="utf-8") as solver:
+                solver.write('snapshot: 20 snapshot_prefix: "net"\n')
+        down = self.path("down")
+        self.shell = self.write_shell(
+            f'[ -e {down} ] && case $host in b) echo "ssh: connect to host b port 22: No route to host" '
+            ">&2; exit 255 ;; esac"
+        )
+        config = self.CONFIG.replace("iterations: 5", "iterations: 400")
+        run = self.start_on_hosts(config, "--snapshot=latest", "--restarts=1")
+        run.await_output("iteration ")
+        self.write("down", "")
+        os.kill(self.pid_there("worker-1"), signal.SIGKILL)
+        run.await_output(
+            r"the job starts again from the newest snapshot that worker 0 finds \(restart 1 of 1\).*\n"
+            "waiting until all hosts answer, for at most 600 s:\n"
+            "  b can't be reached: ssh: connect to host b port 22: No route to host; make `"
+        )
+        time.sleep(cluster.scaled(3))  # longer than from one look to the next
+        os.remove(down)
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertEqual(run.output().count("waiting until"), 1)
+        self.assertEqual(self.read_json("out/summary.json")["iterations"], 400)
 
 
 class Ipv6Test(remote.Ipv6NamespacesTest, TrainingTest):

@@ -207,7 +207,10 @@ class MachinesTest(remote.NamespacesTest):
         )
         self.mend(2)
         run.await_output("goes on from iteration .*\n(.*\n)*iteration ")
-        self.assertNotEqual(self.pid_there("worker-1"), before)
+        deadline = time.monotonic() + cluster.PATIENCE
+        while self.pid_there("worker-1") == before:  # until it hears that it was given up
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
         self.end(run)
 
 
