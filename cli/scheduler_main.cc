@@ -19,6 +19,7 @@
 #include "core/process/input_lines.h"
 #include "core/program.h"
 #include "core/steady_now.h"
+#include "launch/given_up.h"
 #include "proto/job_config.h"
 #include "proto/rate_advice.h"
 #include "scheduler/journal/journal.h"
@@ -393,7 +394,7 @@ std::unique_ptr<Journal> OpenJournal(const JobConfig& config) {
                     "scheduler is lost";
     return nullptr;
   }
-  const std::string path = FLAGS_out + "/scheduler.journal";
+  const std::string path = FLAGS_out + "/" + kJournalFile;
   auto journal = std::make_unique<Journal>(
       path, Journal::Owner{DrawRandom(), config.fingerprint, config.job.name()});
   TellOfPast(*journal, path);

@@ -15,6 +15,7 @@
 #include "core/time.h"
 #include "core/units.h"
 #include "experiments/point_summary.h"
+#include "launch/given_up.h"
 #include "launch/handed_key.h"
 #include "launch/network_testbed.h"
 #include "launch/process_cluster.h"
@@ -187,7 +188,7 @@ std::string ReadAll(const std::string& path) {
 void Prepare(const ProcessOptions& options, const Job& job) {
   MakeDirectories(options.directory + "/logs");
   std::filesystem::remove(options.directory + "/summary.json");
-  std::filesystem::remove(options.directory + "/scheduler.journal");
+  std::filesystem::remove(options.directory + "/" + kJournalFile);
   WriteFileAtomically(options.directory + "/job.prototxt", TextOf(job));
 }
 

@@ -1,9 +1,11 @@
 // Whom the scheduler of a job has given up, and why, as its journal tells: a process that was
-// stopped or hangs, or whose machine has gone. Whoever has started it may end what is left of it.
+// stopped or hangs, or whose machine has gone, and not one that leaves an elastic job. Whoever has
+// started it may end what is left of it.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -11,13 +13,16 @@
 
 namespace poseidon {
 
+// What a scheduler's journal is called in OUT.
+inline constexpr const char* kJournalFile = "scheduler.journal";
+
 // Not thread-safe.
 //
 //   GivenUpProcesses given_up("out/scheduler.journal");
 //   for (const auto& [incarnation, cause] : given_up.TakeNew()) End(incarnation);
 class GivenUpProcesses {
  public:
-  // The journal of OUT; it need not be there yet.
+  // A journal's path; it need not be there yet.
   explicit GivenUpProcesses(std::string journal) : journal_(std::move(journal)) {}
 
   // By the incarnation of a process, why: "no heartbeat for 9 s". Those of whom it was written
@@ -26,6 +31,7 @@ class GivenUpProcesses {
 
  private:
   JournalFollower journal_;
+  std::set<int> leaving_;  // ranks of workers that may leave and have not yet
 };
 
 }  // namespace poseidon

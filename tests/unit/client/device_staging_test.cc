@@ -185,9 +185,9 @@ TEST(DeviceStaging, CopiesBothWaysWhileTheWireWorks) {
   // does not go side by side never takes less.
   constexpr int kMostIterations = 20;
   auto least = Clock::duration::max();
-  for (int64_t i = 1; i <= kMostIterations && least >= (2 * kLayers) * kEach; ++i) {
+  for (int i = 0; i < kMostIterations && least >= (2 * kLayers) * kEach; ++i) {
     const Clock::time_point begin = Clock::now();
-    worker.Iterate(i, order);
+    worker.Iterate(0, order);
     for (int layer = 0; layer < kLayers; ++layer) worker.stage->WaitFresh(layer, worker.streams);
     worker.stage->Drain();
     least = std::min<Clock::duration>(least, Clock::now() - begin);
