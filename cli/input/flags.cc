@@ -142,7 +142,8 @@ DEFINE_string(sbatch_flags, "",
               "What else sbatch is given, parted by blanks: \"--partition=gpu --time=8:00:00\".");
 DEFINE_bool(submit, true, "Only write the script.");
 DEFINE_string(remote_shell, poseidon::DefaultRemoteShell(),
-              "With --hosts: what a host's name and a command are put behind.");
+              "With --hosts: what a host's name and a command are put behind. In a job with "
+              "recovery the default waits longer for a host that is silent.");
 DEFINE_int32(
     slow_motion, 1,
     "emulate: computing and links take so many times as long, and the result is divided by "
