@@ -206,9 +206,9 @@ bool AwaitHosts(const JobHosts& hosts, Interruption& interruption) {
     if (unreachable.empty()) return true;
     const bool late = SteadyNow() >= deadline;
     if (late || unreachable != told) {
-      std::cout << (late ? "has waited in vain" : "waiting until all hosts answer") << ", for "
-                << (late ? "" : "at most ") << static_cast<int>(ToSeconds(kHostsDeadline))
-                << " s:" << unreachable << std::endl;
+      std::cout << (late ? "gave up waiting for all hosts to answer, after "
+                         : "waiting until all hosts answer, for at most ")
+                << static_cast<int>(ToSeconds(kHostsDeadline)) << " s:" << unreachable << std::endl;
     }
     if (late) return false;
     told = unreachable;
