@@ -36,6 +36,17 @@ bool IsOfLayer(const NodeEvent& event) {
          event.kind < static_cast<int>(MessageKind::kProbe);
 }
 
+// Of a trace. The wall clock's, of which a double keeps quarters of a microsecond: in nanoseconds
+// it would lose them.
+Duration FromMicroseconds(double microseconds) {
+  // More than a century, so that a damaged file's do not overflow.
+  constexpr double kMost = 4e15;
+  const double bounded = std::clamp(microseconds, -kMost, kMost);
+  const double whole = std::floor(bounded);
+  return std::chrono::microseconds(std::llround(whole)) +
+         Duration(std::llround((bounded - whole) * 1000));
+}
+
 std::string InMilliseconds(Duration duration) {
   char text[64];
   std::snprintf(text, sizeof text, "%.3f ms", std::abs(ToSeconds(duration)) * 1000);
@@ -81,9 +92,8 @@ class Writer {
     Duration to_steady{};
     const ClockEstimate* clock = nullptr;
 
-    Time Common(double microseconds) const {
-      constexpr double kNanoseconds = 1000;
-      const Time steady = Time(std::llround(microseconds * kNanoseconds)) + to_steady;
+    Time Common(double microseconds, double later = 0) const {
+      const Time steady = FromMicroseconds(microseconds) + FromMicroseconds(later) + to_steady;
       return clock == nullptr ? steady : clock->ToReference(steady);
     }
   };
@@ -157,10 +167,21 @@ class Writer {
       for (Json& event : trace.events) {
         if (event.value("name", "") == "process_name") continue;
         event["pid"] = number;
-        if (event.contains("ts")) event["ts"] = Microseconds(trace.Common(event["ts"]));
+        if (event.contains("ts")) TurnTimes(trace, event);
         Add(event);
       }
     }
+  }
+
+  // Also what it lasts: where clocks run differently, a span of the trace's own length would reach
+  // into the next one.
+  void TurnTimes(const TraceOf& trace, Json& event) const {
+    const double begin = event["ts"];
+    const double turned = Microseconds(trace.Common(begin));
+    if (event.contains("dur")) {
+      event["dur"] = Microseconds(trace.Common(begin, event["dur"])) - turned;
+    }
+    event["ts"] = turned;
   }
 
   void AddRow(int process, int row, const std::string& name) {

@@ -225,10 +225,12 @@ class MergedTest(cluster.ClusterTest):
         spans = merged.spans_by_row()
         self.assertLessEqual(set(spans), rows)
         self.assertEqual({process for process, _ in spans}, set(merged.processes))
-        # Traces have the wall clock's microseconds, of which a double keeps so much.
-        rounding = math.ulp(merged.other["begin_ns"] / 1000)
+        # Traces have the wall clock's microseconds, of which a double keeps so much; and nanoseconds
+        # are rounded where a clock is turned to another.
+        rounding = round(1000 * math.ulp(merged.other["begin_ns"] / 1000)) + 1
         for row in spans.values():
-            self.assert_nested(row, rounding)
+            in_nanoseconds = [(round(1000 * begin), round(1000 * end)) for begin, end in row]
+            self.assert_nested(in_nanoseconds, rounding)
 
     def assert_nested(self, spans, rounding):
         """Perfetto drops a span of which another of its row has a part only."""

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 
 #include "core/atomic_file.h"
@@ -197,6 +198,52 @@ TEST_F(TimelineTest, TracesAndActivitiesAreOnThatClockToo) {
   EXPECT_NEAR(waiting, first_sent, 0.01);
   EXPECT_NEAR(times.at("backward fc"), waiting, 0.5);
   EXPECT_NEAR(std::min(times.at("backward fc"), waiting), 0, 0.01);
+}
+
+// Spans of a row that follow each other, on a clock that is far ahead and runs faster: Perfetto
+// drops one that reaches into the next.
+TEST_F(TimelineTest, SpansThatFollowEachOtherStillDo) {
+  constexpr double kFaster = 1e-4;
+  std::vector<EventFile> files = ExchangeOfTwoMachines();
+  std::mt19937_64 random(5);
+  const auto draw = [&](Duration most) {
+    return Duration(std::uniform_int_distribution<int64_t>(1, most.count())(random));
+  };
+  for (EventFile& file : files) {
+    for (NodeEvent& event : file.lanes.back().events)
+      event.time += std::chrono::hours(event.iteration);
+  }
+  const Time origin = files[1].lanes.back().events.front().time;
+  const auto on_it = [&](Time time) {
+    return time + Duration(std::llround(kFaster * static_cast<double>((time - origin).count())));
+  };
+  for (NodeEvent& event : files[1].lanes.back().events) event.time = on_it(event.time);
+  for (const EventFile& file : files) Write(file);
+  Trace trace("worker 1", 1000);
+  Time begin = origin + draw(milliseconds(1));
+  for (int span = 0; span < 1000; ++span) {
+    const Time end = begin + draw(milliseconds(span % 10 == 0 ? 10'000 : 1));
+    trace.Add({"forward", "fc", "compute", span, begin, end});
+    begin = end;
+  }
+  trace.Write(directory_.Path("worker-1.trace.json"));
+  nlohmann::json written =
+      nlohmann::json::parse(std::ifstream(directory_.Path("worker-1.trace.json")));
+  written["otherData"]["clock"] = "two";
+  WriteFileAtomically(directory_.Path("worker-1.trace.json"), written.dump());
+  const nlohmann::json events = nlohmann::json::parse(Make().json).at("traceEvents");
+  std::vector<std::pair<double, double>> spans;
+  for (const auto& event : events) {
+    if (event.value("cat", "") != "forward") continue;
+    const double time = event["ts"].get<double>();
+    spans.emplace_back(time, time + event["dur"].get<double>());
+  }
+  ASSERT_EQ(spans.size(), 1000U);
+  for (size_t i = 1; i < spans.size(); ++i) {
+    // What traces keep of the wall clock's microseconds is a quarter, and half of that is lost
+    // twice; and nanoseconds are rounded where the clock is turned back.
+    EXPECT_NEAR(spans[i - 1].second, spans[i].first, 0.252) << i;
+  }
 }
 
 TEST_F(TimelineTest, AProcessInTheSameNumbersIsNoPair) {
