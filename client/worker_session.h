@@ -91,6 +91,9 @@ struct WorkerSessionOptions {
   // DeviceStaging (client/staging/pack_staging.h, client/staging/feedback_staging.h). In a job with
   // `recovery` not by one with error feedback.
   bool devices_pack = false;
+  // Told, by a thread of the session's and before any call throws it, that the job has ended badly
+  // or goes on without this worker: the program may hang, and never call again. May be empty.
+  std::function<void(const Error&)> job_failed = {};
   // The program can go back (Rewound). Without it a job with `recovery` is refused.
   bool goes_back = false;
   // The program asks stops() after each iteration. Without it EndIteration throws Interrupted()

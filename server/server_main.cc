@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/arithmetic/blas_core.h"
+#include "core/end_deadline.h"
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/own_flags.h"
@@ -35,6 +36,8 @@ DEFINE_string(out, "",
 
 namespace poseidon {
 namespace {
+
+constexpr char kProgram[] = "poseidon_server";
 
 // How often the loop looks for a signal.
 constexpr Duration kTick = std::chrono::milliseconds(100);
@@ -96,6 +99,7 @@ ExitCode Run() {
 
   std::atomic<int> rank{-1};
   std::atomic<int64_t> iteration{0};
+  EndDeadline end_deadline(kProgram);
   ZmqRuntime runtime({Role::kServer, -1}, NodeZmqOptions(config.job, host));
   ServerOptions options;
   options.member =
@@ -107,7 +111,10 @@ ExitCode Run() {
   options.iteration = &iteration;
   runtime.Attach(kControlLane, std::make_unique<ServerControl>(std::move(options)));
   const auto events = std::make_shared<EventWriter>(runtime, host, FLAGS_out);
-  runtime.Observe([events](const Envelope& envelope) { events->Observe(envelope); });
+  runtime.Observe([events, &end_deadline](const Envelope& envelope) {
+    events->Observe(envelope);
+    if (const auto failure = FailureIn(envelope)) end_deadline.Start(*failure);
+  });
   std::optional<NodeMonitor> monitor;
   if (config.job.monitor().has_node_port()) {
     monitor.emplace(config.job.monitor(),
@@ -135,5 +142,5 @@ int main(int argc, char** argv) {
       "A parameter server of a job: holds its share of the parameters, adds up gradients and "
       "applies the solver's update.\n\n  poseidon_server --config=job.prototxt [--rank=N]",
       __FILE__, &argc, &argv);
-  return poseidon::RunProgram("poseidon_server", argv[0], poseidon::Run);
+  return poseidon::RunProgram(poseidon::kProgram, argv[0], poseidon::Run);
 }

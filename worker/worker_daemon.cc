@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "client/worker_session.h"
+#include "core/end_deadline.h"
 #include "core/error.h"
 #include "core/files/directories.h"
 #include "core/own_flags.h"
@@ -131,6 +132,8 @@ void TakePart(const ReadEngineConfig& read, const MakeDevices& make_devices) {
   if (config.job.has_elastic()) {
     options.wants_to_leave = [&interruption] { return interruption.TakeRequest().has_value(); };
   }
+  EndDeadline end_deadline(kProgram);
+  options.job_failed = [&end_deadline](const Error& error) { end_deadline.Start(error); };
   options.goes_back = true;
   options.stops = true;
   options.shares_batch = true;

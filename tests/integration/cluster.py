@@ -44,6 +44,8 @@ HEARTBEAT_DEADLINE = 3.0
 ENDING = 4.0
 # From a death to the end of all others.
 END_TIME = HEARTBEAT_DEADLINE + ENDING
+# What a daemon whose program hangs has from the job's end to its own: core/end_deadline.h.
+HANGING = 30.0
 # A job of the size of these tests takes seconds; on a machine with many times more to do than cores, a
 # minute. What has not ended after this hangs.
 PATIENCE = 150.0

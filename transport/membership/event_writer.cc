@@ -9,7 +9,7 @@
 #include "core/files/directories.h"
 #include "core/process/machine_clock.h"
 #include "core/process/memory.h"
-#include "proto/wire.pb.h"
+#include "transport/membership/member.h"
 
 namespace poseidon {
 
@@ -27,10 +27,7 @@ void EventWriter::SetNames(std::vector<std::string> layers, std::vector<std::str
 }
 
 void EventWriter::Observe(const Envelope& envelope) {
-  if (envelope.kind != MessageKind::kEnd && envelope.kind != MessageKind::kFailed) return;
-  wire::End end;
-  if (!end.ParseFromString(envelope.body.ToString()) || end.exit_code() == 0) return;
-  Write(static_cast<ExitCode>(end.exit_code()), end.reason());
+  if (const auto failure = FailureIn(envelope)) Write(failure->exit_code(), failure->what());
 }
 
 void EventWriter::Write(ExitCode code, const std::string& reason) {

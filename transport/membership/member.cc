@@ -61,6 +61,13 @@ wire::End MakeEnd(ExitCode code, const std::string& reason) {
   return end;
 }
 
+std::optional<Error> FailureIn(const Envelope& envelope) {
+  if (envelope.kind != MessageKind::kEnd && envelope.kind != MessageKind::kFailed) return {};
+  wire::End end;
+  if (!end.ParseFromString(envelope.body.ToString()) || end.exit_code() == 0) return {};
+  return Error(static_cast<ExitCode>(end.exit_code()), end.reason());
+}
+
 void Member::SetSchedulerRoutes(Outbox& outbox) const {
   outbox.routes.push_back({SchedulerControl(), options_.scheduler_control_endpoint,
                            options_.heartbeat.allowed_silence()});

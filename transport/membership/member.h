@@ -58,6 +58,9 @@ NodeId IdOf(const wire::Node& node);
 wire::Node FindNode(const wire::View& view, const NodeId& id);
 // The reason as it may be shown: `core/text/utf8.h`.
 wire::End MakeEnd(ExitCode code, const std::string& reason);
+// What an envelope for the application says of the job's bad end, or of an actor's of this node;
+// nullopt: nothing of the kind.
+std::optional<Error> FailureIn(const Envelope& envelope);
 
 class Member {
  public:

@@ -4,8 +4,10 @@
 import re
 import signal
 import subprocess
+import time
 
 import cluster
+from frozen_thread import frozen_thread, gone
 from recovery_test import (
     ITERATIONS,
     NODES,
@@ -30,8 +32,11 @@ class KeptTest(RecoveryTest):
 
     iterations = LONG
 
-    def start_kept(self):
-        text = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}")
+    def start_kept(self, *, stall_deadline=300):
+        text = self.config(cluster_fields=f"scheduler_port: {cluster.free_port_pair()}").replace(
+            "communication {",
+            f"communication {{ stall_deadline_seconds: {cluster.scaled(stall_deadline)}",
+        )
         path = self.write(
             "config.prototxt", cluster.with_heartbeat_deadline(text, cluster.scaled(LONG_DEADLINE))
         )
@@ -63,6 +68,25 @@ class KeptTest(RecoveryTest):
         self.assertEqual(summary["scheduler_restarts"], 1)
         for recovery in summary["recoveries"]:
             self.assertLess(recovery["detected_ms"], cluster.scaled(TOLD_MS))
+
+    @cluster.slow
+    def test_one_that_hangs_is_started_again(self):
+        """Its heartbeats go on, and its keeper learns of it by its end."""
+        keepers = self.start_kept(stall_deadline=5)
+        pid = self.pid_of("worker", "1")
+        with frozen_thread(self, pid, "poseidon_torch_") as thread:
+            keepers["scheduler"].await_output(r"lost worker 1 \(.*heartbeat still arrives")
+            end = time.monotonic() + cluster.HANGING + cluster.ENDING
+            while not gone(thread):
+                self.assertLess(time.monotonic(), end, keepers["worker-1"].output())
+                time.sleep(0.1)
+        self.assert_all_succeed(keepers)
+        self.assertRegex(
+            keepers["worker-1"].output(),
+            "; this process was told so 30s ago and hangs, so it is ended\n"
+            "(.*\n)*.*poseidon_worker exited with code 8.*; it is started again",
+        )
+        self.assert_as_undisturbed("BYTES", ["worker-1"])
 
     def test_a_signal_is_the_daemons(self):
         """A keeper that is asked to end ends its daemon, and the job with it in an orderly way."""

@@ -1,42 +1,15 @@
 """Processes that live and answer heartbeats but do not get on: the stall deadline ends the job."""
 
-import contextlib
-import ctypes
-import os
-
 import cluster
+from frozen_thread import frozen_thread
 
 NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1", "worker-2")
-
-_PTRACE_SEIZE, _PTRACE_INTERRUPT, _PTRACE_DETACH = 0x4206, 0x4207, 17
-_WALL = 0x40000000
-
-
-@contextlib.contextmanager
-def frozen_thread(test, process, name):
-    """Stops one thread of a process; the others, the heartbeat's among them, go on."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 3
-    libc.ptrace.restype = ctypes.c_long
-    threads = {}
-    for thread in os.listdir(f"/proc/{process.pid}/task"):
-        with open(f"/proc/{process.pid}/task/{thread}/comm", encoding="utf-8") as file:
-            threads.setdefault(file.read().strip(), int(thread))
-    thread = threads[name]
-    if libc.ptrace(_PTRACE_SEIZE, thread, None, None) != 0:
-        test.skipTest(f"may not ptrace: {os.strerror(ctypes.get_errno())}")
-    libc.ptrace(_PTRACE_INTERRUPT, thread, None, None)
-    os.waitpid(thread, _WALL)
-    try:
-        yield
-    finally:
-        libc.ptrace(_PTRACE_DETACH, thread, None, None)
 
 
 class StallTest(cluster.ClusterTest):
     STALL_DEADLINE = 2
 
-    def freeze(self, victim, thread, *, text, policy, layers=cluster.LAYERS):
+    def freeze(self, victim, thread, *, text, policy, layers=cluster.LAYERS, for_ever=False):
         daemons = self.start_training(
             cluster.replay_config(
                 workers=3,
@@ -49,7 +22,7 @@ class StallTest(cluster.ClusterTest):
             ),
             NODES,
         )
-        with frozen_thread(self, daemons[victim], thread):
+        with frozen_thread(self, daemons[victim].pid, thread):
             # Twice the deadline: who waits for a server waits longer than the server itself.
             self.assert_others_end(
                 daemons,
@@ -58,6 +31,13 @@ class StallTest(cluster.ClusterTest):
                 text=f"from {self.describe(daemons, victim)}, whose heartbeat still arrives",
                 seconds=2 * self.STALL_DEADLINE + cluster.ENDING,
             )
+            if for_ever:
+                code = daemons[victim].wait(cluster.HANGING + cluster.ENDING)
+                self.assertEqual(code, cluster.DEADLINE_EXCEEDED)
+                self.assertIn(
+                    "; this process was told so 30s ago and hangs, so it is ended\n",
+                    daemons[victim].output(),
+                )
         self.assertRegex(daemons["scheduler"].output(), text)
         self.assertEqual(daemons[victim].wait(cluster.END_TIME), cluster.DEADLINE_EXCEEDED)
         self.assert_explained("slow worker", victim)
@@ -86,6 +66,19 @@ class StallTest(cluster.ClusterTest):
             policy="ALL_PS",
             text=r"worker \d .* has waited \d+ s for the values of layer \w+, iteration",
         )
+
+    @cluster.slow
+    def test_who_hangs_for_ever_ends_too(self):
+        """Nobody kills a daemon that was started by hand, so each sees to its own end."""
+        for victim, thread in (("worker-1", "poseidon_worker"), ("server-1", "lane 2")):
+            with self.subTest(victim=victim):
+                self.freeze(
+                    victim,
+                    thread,
+                    policy="ALL_PS",
+                    text="whose heartbeat still arrives",
+                    for_ever=True,
+                )
 
 
 if __name__ == "__main__":

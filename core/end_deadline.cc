@@ -1,0 +1,37 @@
+#include "core/end_deadline.h"
+
+#include <utility>
+
+#include "core/program.h"
+#include "core/units.h"
+
+namespace poseidon {
+
+EndDeadline::EndDeadline(std::string program, Duration patience)
+    : program_(std::move(program)), patience_(patience) {}
+
+EndDeadline::~EndDeadline() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void EndDeadline::Start(const Error& why) {
+  const std::lock_guard lock(mutex_);
+  if (why_ || ends_) return;
+  why_ = why;
+  thread_ = std::thread([this] { Run(); });
+}
+
+void EndDeadline::Run() {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, patience_, [this] { return ends_; })) return;
+  EndAtOnce(program_, Error(why_->exit_code(),
+                            std::string(why_->what()) + "; this process was told so " +
+                                FormatDuration(patience_) + " ago and hangs, so it is ended"));
+}
+
+}  // namespace poseidon
