@@ -3,6 +3,9 @@
 import contextlib
 import ctypes
 import os
+import time
+
+import cluster
 
 _PTRACE_SEIZE, _PTRACE_INTERRUPT, _PTRACE_DETACH = 0x4206, 0x4207, 17
 _WALL = 0x40000000
@@ -10,8 +13,9 @@ _WALL = 0x40000000
 
 @contextlib.contextmanager
 def frozen_thread(test, pid, name):
-    """Stops one thread of a process; the others, the heartbeat's among them, go on. If the process ends meanwhile,
-    its parent does not hear of that before the block ends, or gone() has been asked."""
+    """Stops one thread of a process; the others, the heartbeat's among them, go on. Where the process ends
+    meanwhile, its parent does not hear of that before await_end() has; unless that is this program.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long] + [ctypes.c_void_p] * 3
     libc.ptrace.restype = ctypes.c_long
@@ -30,6 +34,10 @@ def frozen_thread(test, pid, name):
         libc.ptrace(_PTRACE_DETACH, thread, None, None)
 
 
-def gone(thread):
-    """Whether a frozen thread has ended with its process."""
-    return os.waitpid(thread, _WALL | os.WNOHANG)[0] != 0
+def await_end(test, thread, seconds):
+    """Waits for the end of a frozen thread, which is its process's."""
+    end = time.monotonic() + cluster.scaled(seconds)
+    while os.waitpid(thread, _WALL | os.WNOHANG)[0] == 0:
+        if time.monotonic() > end:
+            test.fail(f"a process whose thread {thread} hangs has not ended after {seconds} s")
+        time.sleep(0.1)

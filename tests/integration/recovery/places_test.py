@@ -4,10 +4,9 @@
 import re
 import signal
 import subprocess
-import time
 
 import cluster
-from frozen_thread import frozen_thread, gone
+from frozen_thread import await_end, frozen_thread
 from recovery_test import (
     ITERATIONS,
     NODES,
@@ -75,11 +74,8 @@ class KeptTest(RecoveryTest):
         keepers = self.start_kept(stall_deadline=5)
         pid = self.pid_of("worker", "1")
         with frozen_thread(self, pid, "poseidon_torch_") as thread:
-            keepers["scheduler"].await_output(r"lost worker 1 \(.*heartbeat still arrives")
-            end = time.monotonic() + cluster.HANGING + cluster.ENDING
-            while not gone(thread):
-                self.assertLess(time.monotonic(), end, keepers["worker-1"].output())
-                time.sleep(0.1)
+            keepers["scheduler"].await_output("lost worker 1 .* did not get ready to train")
+            await_end(self, thread, cluster.HANGING + cluster.ENDING)
         self.assert_all_succeed(keepers)
         self.assertRegex(
             keepers["worker-1"].output(),

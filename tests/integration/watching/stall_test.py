@@ -1,7 +1,7 @@
 """Processes that live and answer heartbeats but do not get on: the stall deadline ends the job."""
 
 import cluster
-from frozen_thread import frozen_thread
+from frozen_thread import await_end, frozen_thread
 
 NODES = ("scheduler", "server-0", "server-1", "worker-0", "worker-1", "worker-2")
 
@@ -22,7 +22,7 @@ class StallTest(cluster.ClusterTest):
             ),
             NODES,
         )
-        with frozen_thread(self, daemons[victim].pid, thread):
+        with frozen_thread(self, daemons[victim].pid, thread) as frozen:
             # Twice the deadline: who waits for a server waits longer than the server itself.
             self.assert_others_end(
                 daemons,
@@ -32,6 +32,8 @@ class StallTest(cluster.ClusterTest):
                 seconds=2 * self.STALL_DEADLINE + cluster.ENDING,
             )
             if for_ever:
+                if frozen != daemons[victim].pid:
+                    await_end(self, frozen, cluster.HANGING + cluster.ENDING)
                 code = daemons[victim].wait(cluster.HANGING + cluster.ENDING)
                 self.assertEqual(code, cluster.DEADLINE_EXCEEDED)
                 self.assertIn(
