@@ -79,9 +79,22 @@ bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbo
   if (IsElastic() && !HasBegun() && roster_.complete() && !roster_.Find(request.incarnation())) {
     return true;
   }
-  // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
   const bool repeated = roster_.Find(request.incarnation()).has_value();
-  return Recovers() && !repeated && roster_.IsTaken(request);
+  if (!Recovers() || repeated || !roster_.IsTaken(request)) return false;
+  // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
+  if (ComesTooLate(request)) {
+    const std::string role = RoleName(static_cast<Role>(request.node().role()));
+    Refuse(request.node(),
+           "another process has the place of the one that it was started for, and as many " + role +
+               "s as recovery.spare_" + role + "s wait as spares",
+           outbox);
+  }
+  return true;
+}
+
+bool SchedulerActor::ComesTooLate(const wire::Register& request) const {
+  const uint64_t dead = request.replaces();
+  return dead != 0 && (roster_.WasForgotten(dead) || spares_.Has(dead));
 }
 
 void SchedulerActor::Admit(const Roster::Answer& answer, Outbox& outbox) {
@@ -142,8 +155,15 @@ bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox)
     spares_.Forget(incarnation);
     return false;
   }
+  // Its supervisor wants a place for it that another process has by now, as a spare: it waits for
+  // any, as that one did.
+  wire::Register wish = request;
+  if (ComesTooLate(request)) {
+    wish.mutable_node()->set_rank(-1);
+    spares_.Forget(request.replaces());
+  }
   const size_t before = spares_.all().size();
-  const std::optional<Address> address = spares_.Keep(request, outbox.now);
+  const std::optional<Address> address = spares_.Keep(wish, outbox.now);
   if (!address) return false;
   if (spares_.all().size() > before && options_.logs_members) {
     LOG(INFO) << Describe(request.node()) << " waits as a spare";

@@ -132,6 +132,73 @@ TEST(SpareTest, HearsThatItWasNotNeeded) {
   }
 }
 
+// A job that goes on for seconds when its worker 0 has died. Whoever supervises that starts another
+// process in its place when a spare has it by then.
+class LateTest : public testing::Test {
+ protected:
+  static SimulatedClusterOptions Plain() {
+    SimulatedClusterOptions options = TinyTrainings().front();
+    options.work.iterations = 30;
+    for (ComputeStep& step : options.work.timeline.steps) {
+      step.forward = step.backward = std::chrono::milliseconds(100);
+    }
+    return options;
+  }
+
+  void Start() {
+    undisturbed_ = TrainUndisturbed(Plain());
+    options_ = WithSpares(Plain(), *undisturbed_);
+    Lose();
+  }
+
+  void Lose() {
+    job_.emplace(options_);
+    job_->KillAt(undisturbed_->begun + kSecond, kLost);
+    job_->RestartAt(undisturbed_->begun + 4 * kSecond, kLost, true);
+  }
+
+  const NodeRecord& node(const NodeId& id) { return job_->cluster().node(id); }
+
+  static constexpr Duration kSecond = std::chrono::seconds(1);
+  static constexpr NodeId kLost{Role::kWorker, 0};
+  static constexpr NodeId kOutside{Role::kWorker,
+                                   -2};  // a second spare, for which there is no room
+  std::optional<Undisturbed> undisturbed_;
+  SimulatedClusterOptions options_;
+  std::optional<WatchedJob> job_;
+};
+
+TEST_F(LateTest, IsASpareItself) {
+  Start();
+  ASSERT_TRUE(job_->cluster().Run(kHung));
+  ExpectEndedWell(job_->cluster());
+  EXPECT_NE(node(kSpareWorker).epoch, 0U);
+  EXPECT_EQ(node(kLost).epoch, 0U);
+  EXPECT_THAT(node(kLost).end->reason(), HasSubstr("was not needed"));
+}
+
+TEST_F(LateTest, TakesAnyPlaceThatIsLostThen) {
+  Start();
+  job_->KillAt(undisturbed_->begun + 6 * kSecond, {Role::kWorker, 1});
+  ASSERT_TRUE(job_->cluster().Run(kHung));
+  ExpectEndedWell(job_->cluster());
+  EXPECT_NE(node(kLost).epoch, 0U);
+  EXPECT_EQ(ParametersOf(job_->cluster(), kLost.rank), undisturbed_->parameters);
+}
+
+TEST_F(LateTest, IsRefusedWhereThereAreSparesEnough) {
+  undisturbed_ = TrainUndisturbed(Plain());
+  options_ = WithSpares(Plain(), *undisturbed_);
+  AddNode(kOutside, undisturbed_->begun + kSecond, options_);
+  Lose();
+  ASSERT_TRUE(job_->cluster().Run(kHung));
+  EXPECT_EQ(node(kLost).end->exit_code(), static_cast<int>(ExitCode::kRefused));
+  EXPECT_THAT(node(kLost).end->reason(), HasSubstr("as many workers as recovery.spare_workers"));
+  for (const NodeId& id : {kTheScheduler, kSpareWorker, kOutside, NodeId{Role::kWorker, 1}}) {
+    EXPECT_EQ(node(id).end->exit_code(), 0) << id.ToString() << ": " << node(id).end->reason();
+  }
+}
+
 // The job ends badly for its spares as for all.
 TEST(SpareTest, HearsOfABadEnd) {
   const Undisturbed undisturbed = TrainUndisturbed(TinyTrainings().front());
