@@ -172,8 +172,8 @@ const Verb kLeave{
     .usage = "leave --config=FILE|--scheduler=HOST:PORT --worker=R",
     .text =
         "Asks the scheduler of a job with `elastic { }` to let a worker go. All workers finish "
-        "the iteration that they are at; then the worker's process ends with code 0, and the "
-        "others go on without it from the next one. Ends with 2 and the reason if it can't leave, "
+        "the iteration that they are at, and the next; then the worker's process ends with code "
+        "0, and the others go on without it. Ends with 2 and the reason if it can't leave, "
         "as where fewer workers than elastic.min_workers would be left. SIGTERM to the worker does "
         "the same. A job with a key wants it here, too: from the config, or --key_file. "
         "docs/recovery.md tells more.",

@@ -54,7 +54,7 @@ DEFINE_int64(bucket_bytes, 0,
              "Merge consecutive layers of one scheme up to so many bytes; 0: not. Policy TIME "
              "decides itself.");
 DEFINE_string(grid, "",
-              "Grid of workers under the torus, such as 4x8; as square as can be by default.");
+              "Grid of workers under the torus, such as 4x8; planned if it is not given.");
 DEFINE_string(codec, "fp32",
               "How floats are packed on the wire where the scheme can use it: fp32, fp16, bf16, "
               "int8, 1bit, topk. Policy TIME uses it where it pays.");
