@@ -320,8 +320,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   first_iteration_ = declarations_.first_iteration();
   declared_hash_ = std::hash<std::string>()(declarations_.model());
   const auto& [first, inputs] = *declarations_.inputs().begin();
-  declared_inputs_ = {FindNode(view_, first), inputs};
-  declared_inputs_.inputs.clear_snapshot();
+  declared_inputs_ = {FindNode(view_, first), WithoutStart(inputs)};
   declarations_ = {};  // as large as the model
   wire::JournalRecord record;
   wire::DeclaredRecord& declared = *record.mutable_declared();

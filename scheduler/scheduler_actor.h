@@ -325,7 +325,7 @@ class SchedulerActor : public Actor {
   std::set<NodeId> answered_;
   Declarations declarations_;  // until there is a plan
   size_t declared_hash_ = 0;   // of the model as it was declared; a plan may have times added to it
-  WorkerInputs declared_inputs_;  // of one worker, without its snapshot
+  WorkerInputs declared_inputs_;  // of one worker, WithoutStart
   wire::PlanAndModel plan_;
   Payload plan_body_;  // plan_ serialized; empty before there is one
   LayerTimesMean times_;

@@ -48,7 +48,7 @@ void SchedulerActor::RestoreState(const JobState& past, Outbox& outbox) {
   for (const uint64_t incarnation : past.lost_incarnations) roster_.RestoreForgotten(incarnation);
   first_iteration_ = past.declared.first_iteration();
   declared_hash_ = past.declared.model_hash();
-  declared_inputs_ = {past.declared.worker(), past.declared.inputs()};
+  declared_inputs_ = {past.declared.worker(), WithoutStart(past.declared.inputs())};
   if (past.plan) {
     plan_ = *past.plan;
     plan_body_ = Payload::FromString(plan_.SerializeAsString());

@@ -205,10 +205,9 @@ std::optional<wire::Recovered> SchedulerActor::FinishRecovery(Outbox& outbox) {
 void SchedulerActor::CheckModel(const Envelope& envelope, Outbox& outbox) {
   wire::Declaration declaration;
   if (!declaration.ParseFromString(envelope.body.ToString())) return;
-  // Snapshots may have been written since; the data must be the others'.
-  declaration.mutable_inputs()->clear_snapshot();
   const std::string disagreement = DescribeDisagreement(
-      {declared_inputs_, {FindNode(view_, envelope.from.node), declaration.inputs()}});
+      {declared_inputs_,
+       {FindNode(view_, envelope.from.node), WithoutStart(declaration.inputs())}});
   if (!disagreement.empty()) return End(ExitCode::kDataError, disagreement, outbox);
   if (std::hash<std::string>()(declaration.model()) == declared_hash_) return;
   End(ExitCode::kConfigError,

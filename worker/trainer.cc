@@ -24,6 +24,9 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       options_(options),
       snapshots_(options.snapshots),
       first_iteration_(session.iteration()),
+      // Where it takes a lost one's place, that of the job is not known, but is not after this; what
+      // is due then the lost one may not have done.
+      begins_at_(session.plan().holders().empty() ? first_iteration_ : 0),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   if (session_.leads()) snapshots_.CheckWritable();
   SetFirstValues();
@@ -179,7 +182,7 @@ wire::WorkerReport Trainer::Report() {
   report.set_parameter_hash(HashOfValues());
   if (session_.leads()) {
     const bool due =
-        session_.iteration() > first_iteration_ && snapshots_.IsDueAtEnd(session_.iteration());
+        session_.iteration() > begins_at_ && snapshots_.IsDueAtEnd(session_.iteration());
     if (due || SnapshotIsWanted()) WriteSnapshot();
     // As in Caffe, who is in a hurry is not kept by a test.
     if (!session_.stops()) Test();
@@ -192,7 +195,7 @@ wire::WorkerReport Trainer::Report() {
 void Trainer::RunIteration() {
   const int64_t iteration = session_.iteration();
   net_.statistics().Keep(iteration);
-  const bool first = iteration == first_iteration_;
+  const bool first = iteration == begins_at_;
   const Duration testing = testing_;
   loading_ = {};
   if (session_.leads() && !first && (snapshots_.IsDue(iteration) || SnapshotIsWanted())) {

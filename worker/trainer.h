@@ -96,7 +96,8 @@ class Trainer {
   const ModelSpec& model_;
   TrainerOptions options_;
   Snapshots snapshots_;
-  int64_t first_iteration_;
+  int64_t first_iteration_;  // of this process
+  int64_t begins_at_;        // of the training: before it no snapshot is due
   int64_t counted_passes_;  // images_ is of the passes before
   int64_t images_ = 0;
   std::optional<LayerTimer> timer_;  // until the layers' times are known

@@ -75,6 +75,16 @@ void CheckBalance(const Job& job, const Engine& engine) {
   throw ConfigError("training.batch can't be BALANCED: " + why + "; leave it out");
 }
 
+// Who takes a lost one's place goes on where the others are, and may find the snapshot of the end.
+void CheckSomethingIsLeft(const TrainerOptions& options, const WorkerSession& session) {
+  if (!options.from || options.from->state.iteration < options.max_iter) return;
+  if (!session.plan().holders().empty()) return;
+  throw ConfigError(options.from->path + ": is of iteration " +
+                    std::to_string(options.from->state.iteration) + ", and training ends at " +
+                    std::to_string(options.max_iter) +
+                    " (max_iter, or the job's training.iterations): nothing is left to do");
+}
+
 void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevices& devices,
                     WorkerSession& session, TrainingParts& training) {
   LOG(INFO) << "joined as worker " << session.rank();
@@ -83,12 +93,6 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
   TrainerOptions& options = training.options;
   options = plan.trainer_options();
   options.from = FindStart(plan, session.rank());
-  if (options.from && options.from->state.iteration >= options.max_iter) {
-    throw ConfigError(options.from->path + ": is of iteration " +
-                      std::to_string(options.from->state.iteration) + ", and training ends at " +
-                      std::to_string(options.max_iter) +
-                      " (max_iter, or the job's training.iterations): nothing is left to do");
-  }
   ModelSpec& model = training.model;
   model = plan.ModelOf(*training.engines[0]);
   model.set_iterations(options.max_iter);
@@ -99,6 +103,7 @@ void TrainAndFinish(const EngineConfig& plan, const Job& job, const WorkerDevice
     inputs.set_snapshot(options.from->path);
   }
   session.Declare(model, inputs);
+  CheckSomethingIsLeft(options, session);
   if (plan.wants_snapshot() && !options.from && session.rank() == 0) {
     session.Notify("found no snapshot to go on from; training starts at iteration 0");
   }

@@ -54,4 +54,10 @@ std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers) {
   return "";
 }
 
+wire::TrainingInputs WithoutStart(wire::TrainingInputs inputs) {
+  inputs.clear_snapshot();
+  inputs.clear_first_iteration();
+  return inputs;
+}
+
 }  // namespace poseidon

@@ -26,4 +26,8 @@ struct WorkerInputs {
 // not say (none of its layers reads files, or it is a program of the user's) is not compared.
 std::string DescribeDisagreement(const std::vector<WorkerInputs>& workers);
 
+// What must be the same of whoever comes when training goes on: its data. Snapshots have been
+// written since the others looked for one.
+wire::TrainingInputs WithoutStart(wire::TrainingInputs inputs);
+
 }  // namespace poseidon

@@ -132,6 +132,20 @@ TEST(SpareTest, HearsThatItWasNotNeeded) {
   }
 }
 
+// It has looked for a snapshot when the job had written some, or has some of another training.
+TEST(SpareTest, MayHaveFoundASnapshotSince) {
+  const Undisturbed undisturbed = TrainUndisturbed(TinyTrainings().front());
+  SimulatedClusterOptions options = TinyWithSpares(undisturbed);
+  NodeSpec& spare = *std::ranges::find(options.layout.nodes, kSpareWorker, &NodeSpec::id);
+  spare.inputs.set_first_iteration(40);
+  spare.inputs.set_snapshot("net_iter_40.solverstate");
+  WatchedJob job(options);
+  job.KillAt(undisturbed.begun + Seconds(0.001), {Role::kWorker, 1});
+  ASSERT_TRUE(job.cluster().Run(kHung));
+  ExpectEndedWell(job.cluster());
+  EXPECT_TRUE(ExpectSame(job.cluster(), options, undisturbed.parameters));
+}
+
 // A job that goes on for seconds when its worker 0 has died. Whoever supervises that starts another
 // process in its place when a spare has it by then.
 class LateTest : public testing::Test {
