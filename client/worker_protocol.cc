@@ -129,7 +129,10 @@ void WorkerProtocol::OnPlan() {
   if (!first && !left_) AddToPastPlans();
   const std::shared_ptr<SyncContext> before = std::exchange(context_, std::move(next));
   progress_.emplace(plan(), context().rule.type != "MeanGradient" && plan().local_steps() <= 1);
-  if (!first) TakeStart(before);
+  if (!first) {
+    TakeStart(before);
+    RestoreStart();
+  }
   iteration_ = plan().start_iteration();
   if (first) CheckStart();
   declaration_ = {};
@@ -170,19 +173,26 @@ void WorkerProtocol::TakeStart(const std::shared_ptr<SyncContext>& before) {
 }
 
 void WorkerProtocol::TakeStartAfterHold(const std::shared_ptr<SyncContext>& before) {
-  if (plan().holders().empty() || !context_->publishes_start()) {
+  if (!context_->publishes_start()) {
     transition_ = {};
     return;
   }
+  // Where nobody has begun, what the program has filled in is all there is.
+  const bool begun = !plan().holders().empty();
   // Nobody uses the memory of the plan before any more: neither a lane nor the program.
-  before->kept->GoBack(plan().start_iteration());
+  if (begun) before->kept->GoBack(plan().start_iteration());
   // A worker that had paused there has all, and what the servers' codecs had not sent, too.
   if (iteration_ != plan().start_iteration() || !transition_.has(before)) {
     transition_ = {};
     transition_.SaveFrom(before, plan().start_iteration());
   }
   transition_.LoadInto(context_);
-  context_->kept->AllArrived(plan().start_iteration());
+  if (begun) context_->kept->AllArrived(plan().start_iteration());
+}
+
+void WorkerProtocol::RestoreStart() {
+  if (restored_.empty() || !plan().holders().empty() || !context_->publishes_start()) return;
+  transition_.LoadSnapshot(context_, restored_);
 }
 
 void WorkerProtocol::OnHold(const Envelope& envelope) {
@@ -195,6 +205,7 @@ void WorkerProtocol::OnHold(const Envelope& envelope) {
 }
 
 void WorkerProtocol::RestoreOptimizerState(std::vector<float> state) {
+  if (context_->kept != nullptr) restored_ = state;
   transition_.LoadSnapshot(context_, std::move(state));
 }
 
@@ -286,6 +297,7 @@ void WorkerProtocol::EndIteration(wire::Progress progress, Outbox& outbox) {
     if (done_.size() > kMostRemembered) done_.pop_front();
   }
   ++iteration_;
+  restored_ = {};
   // After the last iteration nobody pauses.
   if (iteration_ != progress.total_iterations()) EnterIteration();
 }

@@ -162,6 +162,8 @@ class WorkerProtocol {
   void TakeStart(const std::shared_ptr<SyncContext>& before);
   // Likewise, in memory of its own, after a hold.
   void TakeStartAfterHold(const std::shared_ptr<SyncContext>& before);
+  // Where training has not begun, what it goes on from is what it was.
+  void RestoreStart();
   void OnStart(const Envelope& envelope, Outbox& outbox);
   // What may have been lost with a scheduler: how iterations from `from` on went, and the report.
   void ReportAgain(int64_t from, Outbox& outbox) const;
@@ -188,6 +190,9 @@ class WorkerProtocol {
   PauseAgreement pause_;
   std::vector<ParameterGroup> groups_;
   PlanTransition transition_;
+  // By RestoreOptimizerState. In a job that recovers the start may have to be made again, until an
+  // iteration is done; servers have the only other copy.
+  std::vector<float> restored_;
   std::unique_ptr<PlanTransition> collected_;  // from BeginCollecting to TakeCollected
   wire::WorkerReport past_plans_;  // buckets, peers and dropped frames of the plans before this one
   // What has been said to the scheduler and may have to be said to another one.

@@ -146,12 +146,19 @@ ChildProcess::~ChildProcess() {
 }
 
 const std::optional<ExitStatus>& ChildProcess::Poll() {
-  int status = 0;
-  if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) {
-    status_ =
-        WIFSIGNALED(status) ? ExitStatus{0, WTERMSIG(status)} : ExitStatus{WEXITSTATUS(status), 0};
-    if (options_.interpret) status_ = options_.interpret(*status_);
+  siginfo_t ended = {};
+  if (status_ || pid_ < 0 ||
+      waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      ended.si_pid != pid_) {
+    return status_;
   }
+  // What it has started goes with it. The number is its group's until it has been waited for.
+  kill(-pid_, SIGKILL);
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  status_ =
+      WIFSIGNALED(status) ? ExitStatus{0, WTERMSIG(status)} : ExitStatus{WEXITSTATUS(status), 0};
+  if (options_.interpret) status_ = options_.interpret(*status_);
   return status_;
 }
 

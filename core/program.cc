@@ -13,12 +13,14 @@
 #include <new>
 #include <optional>
 #include <system_error>
+#include <thread>
 
 #include "core/process/blocked_signals.h"
 #include "core/process/resource_limits.h"
 #include "core/process/standard_output.h"
 #include "core/process/unfinished_file.h"
 #include "core/text/utf8.h"
+#include "core/time.h"
 
 namespace poseidon {
 namespace {
@@ -32,6 +34,9 @@ SignalEffect& EffectOf(SignalEffects& effects, int signal) {
   if (signal == SIGINT) return effects.sigint;
   return signal == SIGHUP ? effects.sighup : effects.sigterm;
 }
+
+// For what takes milliseconds where disks answer.
+constexpr Duration kTimeForLastWords = Seconds(2);
 
 // Besides what the processor's registers take: removing files, in the handler of EndOnSignals.
 constexpr int64_t kHandlerStackBytes = 64 << 10;
@@ -125,6 +130,19 @@ ExitCode RunBody(const std::string& name, const std::function<ExitCode()>& body)
   }
 }
 
+// A disk that does not answer may be why the process ends, and holds up whoever writes, or removes
+// what is unfinished, there.
+void EndAfterAll(int code) {
+  try {
+    std::thread([code] {
+      std::this_thread::sleep_for(kTimeForLastWords);
+      _exit(code);
+    }).detach();
+  } catch (const std::system_error&) {
+    LOG(WARNING) << "there is no thread that could see to this process's end";
+  }
+}
+
 }  // namespace
 
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body) {
@@ -145,6 +163,7 @@ int RunProgram(const std::string& name, const char* argv0, const std::function<E
 }
 
 void EndAtOnce(const std::string& name, const Error& error) {
+  EndAfterAll(static_cast<int>(error.exit_code()));
   std::cerr << name << ": " << error.what() << std::endl;
   google::FlushLogFiles(google::INFO);
   RemoveUnfinishedFiles();

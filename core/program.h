@@ -19,8 +19,8 @@ namespace poseidon {
 int RunProgram(const std::string& name, const char* argv0, const std::function<ExitCode()>& body);
 
 // Ends the process with the error's line and code, as RunProgram does, but at once: no destructor
-// is run, and nobody is waited for. For whoever holds what can no longer be given back, as a device
-// that has failed.
+// is run, and nobody is waited for, not even a disk for more than two seconds. For whoever holds
+// what can no longer be given back, as a device that has failed.
 [[noreturn]] void EndAtOnce(const std::string& name, const Error& error);
 
 // From now on SIGINT, SIGTERM and SIGHUP end the process at once with kInterrupted, without what it

@@ -140,14 +140,14 @@ void RefuseLoopbackAmongOthers(const std::vector<Host>& hosts, const std::string
                     "; write the address at which they do behind its name");
 }
 
-// The first `count` of those with the role, behind the first `skipped` ones.
+// The first `count` of those with the role.
 std::vector<Host> Take(const std::vector<Host>& slots, bool Host::*role, const char* name,
-                       int count, int skipped, const std::string& path) {
+                       int count, const std::string& path) {
   std::vector<Host> taken;
   for (const Host& slot : slots) {
     if (slot.*role) taken.push_back(slot);
   }
-  const int there = std::max(0, static_cast<int>(taken.size()) - skipped);
+  const int there = static_cast<int>(taken.size());
   if (there < count) {
     throw ConfigError(
         path + ": there is room for " + std::to_string(there) + " " + name +
@@ -155,7 +155,6 @@ std::vector<Host> Take(const std::vector<Host>& slots, bool Host::*role, const c
         "; name more hosts, or give them more slots (slots=N)" +
         (there == 0 ? "" : ", or take --" + std::string(name) + "s=" + std::to_string(there)));
   }
-  taken.erase(taken.begin(), taken.begin() + skipped);
   taken.resize(static_cast<size_t>(count));
   return taken;
 }
@@ -187,14 +186,15 @@ std::vector<Host> BySlot(const std::vector<Host>& hosts) {
 
 HostRanks AssignRanks(const std::vector<Host>& hosts, int workers, int servers, bool colocated,
                       const std::string& path) {
-  const std::vector<Host> slots = BySlot(hosts);
+  std::vector<Host> slots = BySlot(hosts);
   HostRanks ranks;
-  ranks.workers = Take(slots, &Host::takes_workers, "worker", workers, 0, path);
-  int used = 0;  // slots of workers that a server might have had
+  ranks.workers = Take(slots, &Host::takes_workers, "worker", workers, path);
   if (!colocated) {
-    for (const Host& host : ranks.workers) used += host.takes_servers ? 1 : 0;
+    // The workers have the first of those that they may have.
+    int left = workers;
+    std::erase_if(slots, [&left](const Host& slot) { return slot.takes_workers && left-- > 0; });
   }
-  ranks.servers = Take(slots, &Host::takes_servers, "server", servers, used, path);
+  ranks.servers = Take(slots, &Host::takes_servers, "server", servers, path);
   return ranks;
 }
 

@@ -33,6 +33,30 @@ std::string StartOf(const Training& training) {
   return TextOf(start);
 }
 
+// Where a job that was queued again goes on: from its own newest snapshot, or else as it was
+// submitted. What an earlier job has left under the prefix is none of its own.
+std::string OwnSnapshot(const std::string& prefix) {
+  const std::string any = ShellQuoted(prefix) + "_iter_*.solverstate";
+  return "own=\nmost=-1\n"
+         "if [ \"$restarts\" -eq 0 ] || [ ! -e \"$out/began\" ]; then\n"
+         "  mkdir -p \"$out\" && touch \"$out/began\"\n"
+         "else\n"
+         "  for snapshot in " +
+         any + " " + any +
+         ".h5; do\n"
+         "    [ \"$snapshot\" -nt \"$out/began\" ] || continue\n"
+         "    number=${snapshot##*_iter_}\n    number=${number%%.*}\n"
+         "    case $number in '' | *[!0-9]*) continue ;; esac\n"
+         "    [ \"$number\" -le \"$most\" ] || { most=$number; own=$snapshot; }\n"
+         "  done\n"
+         "fi\n"
+         "if [ -n \"$own\" ]; then\n"
+         "  case $own in /*) ;; *) own=$PWD/$own ;; esac\n"
+         "  own=${own//\\\\/\\\\\\\\}\n  own=${own//\\\"/\\\\\\\"}\n"
+         "  start=\"snapshot: \\\"$own\\\"\"\n"
+         "fi\n";
+}
+
 // The job's file, in which the shell's variables stand for what is known on the nodes only.
 std::string JobFile(const SlurmJob& slurm) {
   Job job = slurm.job;
@@ -167,7 +191,7 @@ std::string SlurmScript(const SlurmJob& slurm) {
   script += "run=$((SLURM_JOB_ID * 64 % 4294967232 + restarts % 64))\n";
   script += "start=" + ShellQuoted(StartOf(job.training())) + "\n";
   if (!slurm.snapshot_prefix.empty()) {
-    script += "[ \"$restarts\" -eq 0 ] || start='snapshot: \"latest\"'\n";
+    script += OwnSnapshot(slurm.snapshot_prefix);
   }
   script += "mkdir -p \"$out/logs\"\nrm -f \"$out/summary.json\" \"$out/scheduler.journal\"\n";
   if (!slurm.job.has_security()) {

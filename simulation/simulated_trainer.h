@@ -101,6 +101,7 @@ class SimulatedTrainer : public Actor {
   WorkerProtocol protocol_;
   std::optional<DeferredLayers> deferred_;  // if the rule is, once there is a plan
   int64_t images_ = 0;                      // an iteration
+  bool filled_ = false;                     // has set the first values
   ComputeWalk walk_;
   DeviceCopies copies_;
 };

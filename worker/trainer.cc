@@ -24,8 +24,8 @@ Trainer::Trainer(WorkerNet& net, WorkerSession& session, const ModelSpec& model,
       options_(options),
       snapshots_(options.snapshots),
       first_iteration_(session.iteration()),
-      // Where it takes a lost one's place, that of the job is not known, but is not after this; what
-      // is due then the lost one may not have done.
+      // Where it takes a lost one's place, that of the job is not known, but is not after this;
+      // what is due then the lost one may not have done.
       begins_at_(session.plan().holders().empty() ? first_iteration_ : 0),
       counted_passes_(options.passes.PassesBefore(first_iteration_)) {
   if (session_.leads()) snapshots_.CheckWritable();

@@ -98,7 +98,7 @@ class Trainer {
   Snapshots snapshots_;
   int64_t first_iteration_;  // of this process
   int64_t begins_at_;        // of the training: before it no snapshot is due
-  int64_t counted_passes_;  // images_ is of the passes before
+  int64_t counted_passes_;   // images_ is of the passes before
   int64_t images_ = 0;
   std::optional<LayerTimer> timer_;  // until the layers' times are known
   std::optional<int64_t> snapshot_;  // the iteration of the one written last

@@ -40,6 +40,7 @@ void PlanTransition::SaveFrom(std::shared_ptr<const SyncContext> from, int64_t i
   to_.reset();
   state_ = OptimizerStatePerParameter(from_->rule);
   CountParameters(from_->plan.model());
+  outstanding_ = 0;
   for (const int bucket : BucketsToFetch()) outstanding_ += from_->bucket(bucket).chunks_size();
   if (from_->phantom) return;
   SaveResidual();
@@ -119,6 +120,7 @@ void PlanTransition::Receive(const Envelope& envelope) {
 
 void PlanTransition::LoadInto(std::shared_ptr<const SyncContext> to) {
   to_ = std::move(to);
+  outstanding_ = 0;  // after a loss nobody fetches what the servers have
   if (to_->phantom) return from_.reset();
   if (to_->publishes_start()) {
     for (int layer = 0; layer + 1 < static_cast<int>(begins_.size()); ++layer) {

@@ -92,8 +92,10 @@ class WorkerProtocolTest : public testing::Test {
     view.set_your_rank(rank_);
     Receive(MakeEnvelope(MessageKind::kJoined, Here(kApplicationLane), view));
   }
-  void GivePlan(const wire::PlanAndModel& plan) {
-    auto context = std::make_shared<SyncContext>(plan, std::make_shared<ModelMemory>(plan, false));
+  void GivePlan(const wire::PlanAndModel& plan,
+                std::shared_ptr<const ModelMemory> memory = nullptr) {
+    if (memory == nullptr) memory = std::make_shared<ModelMemory>(plan, false);
+    auto context = std::make_shared<SyncContext>(plan, std::move(memory));
     context->place = rank_;
     if (recovers_) {
       context->kept = std::make_shared<KeptState>(std::make_shared<wire::PlanAndModel>(plan),
@@ -425,6 +427,74 @@ TEST_F(WorkerProtocolTest, CollectsWithoutLeavingThePlan) {
   EXPECT_THAT(protocol_.TakeCollected(), ElementsAre(1, 1, 1, 2, 2, 2, 2, 2));
   EXPECT_EQ(protocol_.phase(), Phase::kTraining);
 }
+
+// A node is lost before anybody has what training starts with, which only worker 0 has.
+class FirstValuesTest : public WorkerProtocolTest, public testing::WithParamInterface<bool> {
+ protected:
+  // Up to the loss, which comes when training is about to start, or has `started`.
+  void Lose(bool at_workers, bool started) {
+    recovers_ = true;
+    Join();
+    wire::TrainingInputs inputs;
+    inputs.set_first_iteration(40);
+    protocol_.Declare(ModelSpec(), inputs, outbox_);
+    GivePlan(TwoLayers(0, 40, at_workers));
+    std::ranges::fill(protocol_.context().memory->values(1), 4.0F);
+    protocol_.RestoreOptimizerState(std::vector<float>(8, 7.0F));
+    protocol_.Begin(outbox_);
+    if (started) Receive(Message(MessageKind::kStart));
+    Receive(Message(MessageKind::kHold));
+  }
+
+  // The next plan starts training; floats that are published beside the values.
+  std::vector<size_t> Start() {
+    protocol_.Begin(outbox_);
+    Sent();
+    Envelope start = Message(MessageKind::kStart);
+    start.step = 1;
+    Receive(start);
+    Sent();
+    std::vector<size_t> floats;
+    for (const Envelope& one : sent_) floats.push_back(one.body.size() / sizeof(float));
+    return floats;
+  }
+};
+
+TEST_P(FirstValuesTest, GoAlongToOtherMemory) {
+  Lose(true, GetParam());
+  GivePlan(TwoLayers(1, 40, true));
+  EXPECT_THAT(protocol_.context().memory->values(1), testing::Each(4.0F));
+  EXPECT_THAT(protocol_.context().memory->bucket(1).optimizer_state[0], testing::Each(7.0F));
+}
+
+TEST_P(FirstValuesTest, OfSnapshotsAreStillThereForServers) {
+  Lose(false, GetParam());
+  GivePlan(TwoLayers(1, 40, false), protocol_.shared_context()->memory);
+  EXPECT_THAT(Start(), ElementsAre(3, 3, 5, 5));
+}
+
+TEST_P(FirstValuesTest, OfSnapshotsGoAlongForServersToo) {
+  Lose(false, GetParam());
+  GivePlan(TwoLayers(1, 40, false));
+  EXPECT_THAT(Start(), ElementsAre(3, 3, 5, 5));
+  EXPECT_THAT(protocol_.context().memory->values(1), testing::Each(4.0F));
+  // And the next plan waits for no more than the servers have now.
+  for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, 40, kEpoch + 1));
+  Receive(Message(MessageKind::kPauseRequest));
+  Receive(Message(MessageKind::kPauseAt, 41));
+  for (int layer = 0; layer < 2; ++layer) protocol_.GradientReady(layer, 40, Time(), outbox_);
+  EndIteration();
+  for (int bucket = 0; bucket < 2; ++bucket) Receive(Fresh(bucket, 41, kEpoch + 1));
+  protocol_.LeavePlan(outbox_);
+  for (Envelope state : {StateOf(0, 1), StateOf(1, 1)}) {
+    EXPECT_EQ(protocol_.phase(), Phase::kFetching);
+    state.epoch = kEpoch + 1;
+    Receive(state);
+  }
+  EXPECT_EQ(protocol_.phase(), Phase::kPlanning);
+}
+
+INSTANTIATE_TEST_SUITE_P(BeforeAndAfterTheStart, FirstValuesTest, testing::Bool());
 
 }  // namespace
 }  // namespace poseidon

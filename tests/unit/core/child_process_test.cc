@@ -111,6 +111,27 @@ TEST_F(ChildProcessTest, DiesWithItsObject) {
   EXPECT_EQ(errno, ESRCH);
 }
 
+TEST_F(ChildProcessTest, WhatItHasStartedEndsWithIt) {
+  for (const std::string end : {"exit 0", "kill -9 $$"}) {
+    ChildProcess(Shell("sleep 1000 & echo $!; " + end)).Wait();
+    const pid_t started = std::stoi(Log());
+    // It may be there until its new parent, init, has heard of its end.
+    const std::string state = "/proc/" + std::to_string(started) + "/stat";
+    const auto lives = [&state] {
+      std::ifstream file(state);
+      std::string pid;
+      std::string name;
+      std::string letter;
+      return static_cast<bool>(file >> pid >> name >> letter) && letter != "Z";
+    };
+    for (int i = 0; i < 1000 && lives(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_FALSE(lives()) << end;
+    kill(started, SIGKILL);
+  }
+}
+
 TEST_F(ChildProcessTest, DiesWithThisProgram) {
   const pid_t program = fork();
   if (program == 0) {

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <string>
 #include <thread>
+
+#include "core/process/unfinished_file.h"
 
 namespace poseidon {
 namespace {
@@ -22,6 +25,20 @@ TEST(EndDeadlineDeathTest, WhoeverHangsIsEndedAndSaysWhy) {
       },
       testing::ExitedWithCode(kPeerLostCode),
       "^test: lost worker 1; this process was told so 20ms ago and hangs, so it is ended\n$");
+}
+
+// As one that writes to a file server which has gone.
+TEST(EndDeadlineDeathTest, WhoeverHangsInMakingAFileIsEndedToo) {
+  EXPECT_EXIT(
+      {
+        EndDeadline deadline("test", kSoon);
+        deadline.Start(Error(ExitCode::kPeerLost, "lost worker 1"));
+        UnfinishedFile file([] {
+          while (true) pause();
+          return std::string();
+        });
+      },
+      testing::ExitedWithCode(kPeerLostCode), "^test: lost worker 1; ");
 }
 
 TEST(EndDeadlineDeathTest, WhoeverEndsInTimeDoesSoByItself) {

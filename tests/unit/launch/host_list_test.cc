@@ -125,6 +125,9 @@ TEST_F(HostListTest, RanksGoToSlotsInTheirOrder) {
   const HostRanks apart = AssignRanks(hosts, 2, 2, false, "hosts");
   EXPECT_EQ(NamesIn(apart.workers), (std::vector<std::string>{"a", "a"}));
   EXPECT_EQ(NamesIn(apart.servers), (std::vector<std::string>{"b", "c"}));
+  const std::vector<Host> first = Read("c roles=server slots=2\na slots=2\n");
+  EXPECT_EQ(NamesIn(AssignRanks(first, 2, 2, false, "hosts").servers),
+            (std::vector<std::string>{"c", "c"}));
 }
 
 TEST_F(HostListTest, TooFewSlotsAreCounted) {
