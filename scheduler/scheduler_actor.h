@@ -239,6 +239,7 @@ class SchedulerActor : public Actor {
   bool HasNewcomers() const;
   // If somebody wants to come or to leave, and training goes on, the workers are asked to pause.
   void TryChangeMembers(Outbox& outbox);
+  void ForgetGoneLeavers();
   // All workers have paused.
   void ChangeMembers(Outbox& outbox);
   // scheduler_registration.cc. The process is one that waits to take a lost one's rank.

@@ -37,6 +37,7 @@ void SchedulerActor::CheckRate(const UpdateRule& rule) const {
 }
 
 std::optional<std::string> SchedulerActor::LetLeave(const NodeId& worker, Outbox& outbox) {
+  ForgetGoneLeavers();
   if (leaving_.contains(worker)) return std::nullopt;
   const std::string cant = Describe(FindNode(view_, worker)) + " can't leave: ";
   if (!IsElastic()) {
@@ -89,8 +90,13 @@ bool SchedulerActor::HasNewcomers() const {
       roster_.nodes(), [this](const wire::Node& node) { return !members_.contains(IdOf(node)); });
 }
 
-void SchedulerActor::TryChangeMembers(Outbox& outbox) {
+// Some may have been lost before they could.
+void SchedulerActor::ForgetGoneLeavers() {
   std::erase_if(leaving_, [this](const NodeId& node) { return !members_.contains(node); });
+}
+
+void SchedulerActor::TryChangeMembers(Outbox& outbox) {
+  ForgetGoneLeavers();
   // Once one worker has finished the others are about to.
   if (!IsElastic() || phase_ != Phase::kTraining || !answered_.empty() || stop_wanted_) return;
   if (leaving_.empty()) {

@@ -148,6 +148,8 @@ void SchedulerActor::AnswerAfterEnd(const wire::Register& request, Outbox& outbo
 bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox) {
   const uint64_t incarnation = request.incarnation();
   if (roster_.Find(incarnation)) return false;
+  // Its supervisor has seen one of the job die: that comes first, whatever rank this one wants.
+  if (request.replaces() != 0 && roster_.Find(request.replaces())) return false;
   // While the others hold, a supervisor may start another process for the lost rank: a spare is
   // given it only then (FillWithSpares), also if it happens to ask again in between.
   const bool waits = phase_ == Phase::kHolding && spares_.Has(incarnation);

@@ -146,6 +146,25 @@ TEST(SpareTest, MayHaveFoundASnapshotSince) {
   EXPECT_TRUE(ExpectSame(job.cluster(), options, undisturbed.parameters));
 }
 
+// Its supervisor tells of the death by starting another process, and nobody waits for a silence.
+TEST(SpareTest, ASupervisorsWordCountsWhereThereIsRoomForASpare) {
+  SimulatedClusterOptions options = TinyTrainings().front();
+  options.job.mutable_recovery()->set_spare_workers(1);
+  const NodeId lost{Role::kWorker, -1};  // which takes the rank that is free
+  std::ranges::find(options.layout.nodes, NodeId{Role::kWorker, 1}, &NodeSpec::id)->id = lost;
+  const Undisturbed undisturbed = TrainUndisturbed(options);
+  WatchedJob job(options);
+  const Time when = undisturbed.begun + Seconds(0.001);
+  job.KillAt(when, lost);
+  job.RestartAt(when + Seconds(0.1), lost, true);
+  ASSERT_TRUE(job.cluster().Run(kHung));
+  ExpectEndedWell(job.cluster());
+  ASSERT_EQ(job.cluster().scheduler().recoveries.size(), 1U);
+  const wire::Recovered& recovered = job.cluster().scheduler().recoveries[0];
+  EXPECT_LT(recovered.detected_seconds() + recovered.restored_seconds(),
+            options.job.communication().heartbeat_deadline_seconds() / 2);
+}
+
 // A job that goes on for seconds when its worker 0 has died. Whoever supervises that starts another
 // process in its place when a spare has it by then.
 class LateTest : public testing::Test {
