@@ -200,6 +200,9 @@ class KillPointsTest(RecoveryTest):
                 if "worker-0" not in victims:
                     os.kill(pid, signal.SIGCONT)
                 self.finish(run, recoveries=int("worker-1" in victims or "worker-0" in victims))
+                # Also if whoever writes it has come only for that.
+                for end in ("solverstate", "caffemodel"):
+                    os.remove(self.path(f"lenet_iter_{self.iterations}.{end}"))
 
 
 if __name__ == "__main__":

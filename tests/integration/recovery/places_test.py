@@ -1,9 +1,12 @@
 """Who takes the place of a daemon that dies, where daemons are started by hand: another process that
 `poseidon keep` starts, or a spare."""
 
+import glob
+import os
 import re
 import signal
 import subprocess
+import time
 
 import cluster
 from frozen_thread import await_end, frozen_thread
@@ -186,6 +189,39 @@ class SpareTest(RecoveryTest):
             "process",
             planned.stdout + planned.stderr,
         )
+
+
+class SnapshotsTest(RecoveryTest):
+    """A job looks for its newest snapshot when it begins, and whoever takes a place later does not begin it."""
+
+    iterations = LONG
+    INTERVAL = 40
+
+    def setUp(self):
+        super().setUp()
+        with open(self.path("solver.prototxt"), "a", encoding="utf-8") as solver:
+            solver.write(f'snapshot: {self.INTERVAL} snapshot_prefix: "{self.path("lenet")}"\n')
+        self.reference("BYTES")
+        for path in self.snapshots():
+            os.remove(path)
+
+    def snapshots(self):
+        return glob.glob(self.path("lenet_iter_*"))
+
+    @cluster.slow
+    def test_were_written_since(self):
+        latest = self.config().replace("training {", 'training { snapshot: "latest"')
+        run = self.start_run(latest)
+        for number, name in enumerate(("worker-1", "worker-0"), start=1):
+            end = time.monotonic() + cluster.PATIENCE
+            while len(self.snapshots()) < 4 * number:
+                self.assertLess(time.monotonic(), end, run.output())
+                time.sleep(0.02)
+            self.kill(name)
+            run.await_output(f"lost {name.replace('-', ' ')} ")
+        self.assertEqual(run.wait(), cluster.SUCCESS, run.output())
+        self.assertEqual(len(self.snapshots()), 2 * self.iterations // self.INTERVAL)
+        self.assert_as_undisturbed("BYTES", ["worker-1"], ["worker-0"])
 
 
 class StatisticsTest(RecoveryTest):
