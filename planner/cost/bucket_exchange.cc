@@ -36,6 +36,10 @@ BucketExchange::BucketExchange(const Plan& plan, const ModelSpec& model,
       sent_at_(buckets_.size()) {
   for (const BucketTable& bucket : buckets_) {
     handled_.emplace_back(bucket.chunks.size() * window_);
+    if (plan_.staleness() > 0) {
+      stale_.emplace_back(bucket.chunks.size(),
+                          StaleChunk{0, std::vector<int>(plan_.workers(), -1)});
+    }
   }
   reached_ = handled_;
   const int representatives = Representatives(plan, cluster);
@@ -265,7 +269,23 @@ int64_t BucketExchange::FurtherProcessing(const Frame& frame) {
 }
 
 void BucketExchange::TakeGradient(const Frame& frame) {
-  if (IsLast(frame, handled_)) Answer(frame);
+  const bool last = IsLast(frame, handled_);
+  if (plan_.staleness() > 0) return AnswerStale(frame, last);
+  if (last) Answer(frame);
+}
+
+void BucketExchange::AnswerStale(const Frame& frame, bool last) {
+  StaleChunk& chunk = stale_[frame.bucket][frame.chunk];
+  chunk.unanswered[frame.node] = frame.iteration;
+  if (last) chunk.applied = frame.iteration + 1;
+  for (int w = 0; w < plan_.workers(); ++w) {
+    int& iteration = chunk.unanswered[w];
+    if (iteration < 0 || iteration + 1 - plan_.staleness() > chunk.applied) continue;
+    Frame gradient = frame;
+    gradient.iteration = iteration;
+    AnswerTo(w, gradient, frame.chunk);
+    iteration = -1;
+  }
 }
 
 void BucketExchange::TakeFactorAtServer(const Frame& frame) {
@@ -283,13 +303,17 @@ void BucketExchange::Answer(const Frame& frame) {
   const int last = adam ? bucket.plan->chunks_size() : frame.chunk + 1;
   for (int c = first; c < last; ++c) {
     for (int w = 0; w < plan_.workers(); ++w) {
-      if (asynchronous() && w != frame.node) continue;
-      Frame answer =
-          Message(kAnswer, frame.to, w, frame.bucket, c, frame.iteration, bucket.chunks[c].down);
-      answer.processing = bucket.chunks[c].answered_time;
-      network_.Send(answer);
+      if (!asynchronous() || w == frame.node) AnswerTo(w, frame, c);
     }
   }
+}
+
+void BucketExchange::AnswerTo(int worker, const Frame& frame, int chunk) {
+  const ChunkTable& table = buckets_[frame.bucket].chunks[chunk];
+  Frame answer =
+      Message(kAnswer, frame.to, worker, frame.bucket, chunk, frame.iteration, table.down);
+  answer.processing = table.answered_time;
+  network_.Send(answer);
 }
 
 void BucketExchange::Count(int w, int b, int iteration) {

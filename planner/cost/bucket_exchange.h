@@ -104,6 +104,10 @@ class BucketExchange {
   bool IsLast(const Frame& frame, std::vector<std::vector<int>>& counts) const;
   void TakeFactorAtServer(const Frame& frame);
   void Answer(const Frame& frame);
+  // With staleness: all that may be answered now, as in server/kv_pair.cc. `last`: with this
+  // gradient the server has applied all of its iteration.
+  void AnswerStale(const Frame& frame, bool last);
+  void AnswerTo(int worker, const Frame& frame, int chunk);
   // The bucket is fresh when all messages that it awaits have come, and what follows is done.
   void Count(int w, int b, int iteration);
   void CopyToDevices(int w, int b, int iteration);
@@ -126,6 +130,13 @@ class BucketExchange {
   // these have handled.
   std::vector<std::vector<int>> reached_;
   std::vector<std::vector<int>> handled_;
+  // Likewise of a chunk with staleness: iterations that are applied, and by worker the iteration of
+  // its gradient that has not been answered; -1: there is none.
+  struct StaleChunk {
+    int applied = 0;
+    std::vector<int> unanswered;
+  };
+  std::vector<std::vector<StaleChunk>> stale_;
   std::vector<std::array<LastLeft, 2>> sent_at_;  // by bucket; of even and of odd iterations
 };
 

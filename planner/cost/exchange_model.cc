@@ -136,9 +136,8 @@ class Simulation {
   }
 
   bool MayStart(const WorkerState& worker) const {
-    const int wanted =
-        plan_.staleness() < 0 ? 0 : std::max(worker.iteration - plan_.staleness(), 0);
-    const auto fresh = [&](int b) { return worker.fresh[b] >= wanted; };
+    // With staleness, too: servers answer sooner then, but a worker waits for the answer.
+    const auto fresh = [&](int b) { return worker.fresh[b] >= worker.iteration; };
     if (!plan_.wait_for_all()) return fresh(bucket_of_[worker.layer]);
     for (int b = 0; b < plan_.buckets_size(); ++b) {
       if (!fresh(b)) return false;

@@ -332,7 +332,7 @@ PredictedTimes EstimateIteration(const Plan& plan, const std::vector<BucketLoad>
   for (const LayerTime& layer : layers) backward += layer.backward;
   SendDuringBackward(plan, loads, layers, backward, times.buckets);
   const double end = TakeInForward(plan, layers, backward, times.buckets);
-  times.seconds = plan.staleness() == 0 ? end : LeastSeconds(loads, layers);
+  times.seconds = end;
   // From the start of this iteration's forward pass, which takes, with its stalls, what the
   // backward pass leaves of the iteration.
   const double before = times.seconds - backward;

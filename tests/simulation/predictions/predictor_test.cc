@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "proto/model_size.h"
 #include "tests/simulation/predictions/planned_training.h"
@@ -46,6 +47,24 @@ TEST(PredictorSimulation, IsWithinATenthWithManyWorkers) {
     job.mutable_communication()->set_policy(policy);
     const PlannedOutcome outcome = TrainAsPlanned(job, net.model);
     EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.1 * outcome.simulated);
+  }
+}
+
+// A worker waits for the answer to its own gradient, however stale that is.
+TEST(PredictorSimulation, IsWithinATenthWithStaleness) {
+  const std::vector<PlannedNet> nets = PlannedNets();
+  for (const int net : {0, 1}) {
+    for (const char* bandwidth : {"1Gbps", "10Gbps"}) {
+      for (const int staleness : {-1, 1, 3}) {
+        SCOPED_TRACE(std::string(nets[net].name) + ", " + bandwidth + ", staleness " +
+                     std::to_string(staleness));
+        Job job = PlannedJob(4, 4, bandwidth, "100us", true);
+        job.mutable_communication()->set_policy(Communication::ALL_PS);
+        job.mutable_communication()->set_staleness(staleness);
+        const PlannedOutcome outcome = TrainAsPlanned(job, nets[net].model);
+        EXPECT_NEAR(outcome.predicted, outcome.simulated, 0.1 * outcome.simulated);
+      }
+    }
   }
 }
 

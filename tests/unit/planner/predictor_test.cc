@@ -248,7 +248,7 @@ TEST(PredictorTest, UrgentLayersOvertakeAndDeepOnesHideBehindTheForwardPass) {
   EXPECT_GT(predictor.Predict(all_at_the_end).seconds, 0.090 + 0.060);
 }
 
-TEST(PredictorTest, StaleWorkersWaitForTheLinkOnly) {
+TEST(PredictorTest, StaleWorkersWaitForTheAnswerToTheirOwnGradient) {
   ModelSpec model;
   AddTimed(10000000, model);
   const InformationBook book(model, 2, 2);
@@ -256,8 +256,8 @@ TEST(PredictorTest, StaleWorkersWaitForTheLinkOnly) {
   Communication communication = Settings(Communication::ALL_PS, 1000000);
   const double bsp = predictor.Predict(MakePlan(book, communication)).seconds;
   communication.set_staleness(-1);
-  EXPECT_NEAR(predictor.Predict(MakePlan(book, communication)).seconds, 0.030, 0.001);
-  EXPECT_GT(bsp, 0.065);
+  // There is one layer, so that nothing hides behind computing, and both workers are as fast.
+  EXPECT_NEAR(predictor.Predict(MakePlan(book, communication)).seconds, bsp, 0.05 * bsp);
 }
 
 TEST(PredictorTest, BytesAreTheFormulas) {
