@@ -32,6 +32,7 @@ class SlurmScriptTest : public testing::Test {
     std::filesystem::remove(Queued());
     SlurmJob slurm;
     slurm.job.set_name("test");
+    *slurm.job.mutable_training() = training_;
     slurm.restarts = restarts;
     slurm.snapshot_prefix = Prefix();
     slurm.snapshot_at_end = true;
@@ -73,6 +74,7 @@ class SlurmScriptTest : public testing::Test {
   }
 
   TemporaryDirectory directory_;
+  Training training_;
 
  private:
   std::string Queued() const { return directory_.Path("queued"); }
@@ -140,6 +142,32 @@ TEST_F(SlurmScriptTest, IsQueuedAgainWithASnapshotWhenItsTimeIsOver) {
   EXPECT_FALSE(IsQueuedAgain(Signalled("USR1", SIGUSR1, "HUP", "exit 3"), 0));
   // It had come to its end, or was ended by something else.
   EXPECT_FALSE(IsQueuedAgain(Signalled("USR1", SIGUSR1, "HUP", "exit 0")));
+}
+
+// A training that has no snapshot yet begins as it was submitted, whatever lies there.
+TEST_F(SlurmScriptTest, GoesOnFromItsOwnSnapshotsOnly) {
+  const auto job_of = [this](int run, const std::string& scheduler) {
+    EndingOf(scheduler, 1, run);
+    return ReadRegularFile(directory_.Path("out/job.prototxt"), ExitCode::kFailure);
+  };
+  training_.add_weights("model \"w\".caffemodel");
+  const std::string as_submitted = R"(weights: "model \"w\".caffemodel")";
+  directory_.Write("snapshots of/le [n]et*_iter_9999.solverstate", "of an earlier job");
+  EXPECT_NE(job_of(0, "exit 3").find(as_submitted), std::string::npos);
+  const auto writes = [this](const std::string& end) {
+    return "sleep 0.05; touch \"" + Prefix() + end + "\"; ";
+  };
+  // Twenty comes before three by name, and what is not finished has no name of its own.
+  const std::string scheduler = writes("_iter_20.solverstate") + writes("_iter_3.solverstate") +
+                                writes("_iter_30.solverstate.tmp1") + "exit 3";
+  const std::string second = job_of(1, scheduler);
+  EXPECT_NE(second.find(as_submitted), std::string::npos) << second;
+  EXPECT_EQ(second.find("snapshot:"), std::string::npos) << second;
+  const std::string third = job_of(2, writes("_iter_100.solverstate.h5") + "exit 3");
+  EXPECT_NE(third.find("snapshot: \"" + Prefix() + "_iter_20.solverstate\""), std::string::npos)
+      << third;
+  EXPECT_EQ(third.find("weights"), std::string::npos) << third;
+  EXPECT_NE(job_of(3, "exit 3").find("_iter_100.solverstate.h5\""), std::string::npos);
 }
 
 // Of failures; what Slurm itself has queued again does not count.
