@@ -1,0 +1,101 @@
+// What of an experiment file is refused before anything starts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/experiments/experiment_fixture.h"
+
+namespace poseidon {
+namespace {
+
+using testing::HasSubstr;
+
+using ExperimentCheckTest = ExperimentTest;
+
+TEST_F(ExperimentCheckTest, SaysWhatIsWrongAndWhere) {
+  const auto changed = [this](const std::string& what, const std::string& by) {
+    return Refusal(Replaced(kExperiment, what, by));
+  };
+  EXPECT_THAT(changed("system: \"wfbp\"", "system: \"wfpb\""),
+              HasSubstr("e.prototxt:20:3: there is no system \"wfpb\"; did you mean \"wfbp\"?"));
+  EXPECT_THAT(changed("net: \"small\"", "net: \"smal\""), HasSubstr("did you mean \"small\"?"));
+  EXPECT_THAT(changed("policy: \"ALL_TORUS\"", "policy: \"ALL_TOURS\""),
+              HasSubstr("did you mean \"ALL_TORUS\"?"));
+  EXPECT_THAT(changed("workers: 2", "workers: 0"), HasSubstr("workers must be at least 1"));
+  EXPECT_THAT(changed("\"1Gbps\"", "\"1\""), HasSubstr("e.prototxt:22:3: "));
+  EXPECT_THAT(changed("\"1Gbps\"", "\"1bps\""), HasSubstr("22:3: bandwidth is 1bps; it must be"));
+  EXPECT_THAT(changed("flops: 1e12", "flops: 1e-300"), HasSubstr("cluster.flops is 1e-300"));
+  EXPECT_THAT(changed("name: \"test\"", ""), HasSubstr("there is no name; write one"));
+  EXPECT_THAT(changed("name: \"test\"", "name: \"../test\""),
+              HasSubstr("must be of letters, digits"));
+  EXPECT_THAT(changed("name: \"other\"", "name: \"small\""), HasSubstr("there are two nets"));
+  EXPECT_THAT(changed("source: \"a book\"", ""), HasSubstr("needs its source"));
+  EXPECT_THAT(changed("replay { layers { name: \"a\"", "net: \"x\" replay { layers { name: \"a\""),
+              HasSubstr("exactly one of"));
+  // Three is not a multiple of a row's two.
+  EXPECT_THAT(changed("system: \"rows\" workers: 4", "system: \"rows\" workers: 3"),
+              HasSubstr("small, rows, 3 workers"));
+  EXPECT_THAT(Refusal("name: \"empty\" net { name: \"a\" replay { } }"), HasSubstr("no sweep"));
+  EXPECT_THAT(changed("lanes: 2", "lanes: 99"), HasSubstr("communication.lanes is 99"));
+  EXPECT_THAT(changed("net: \"small\"\n  system", "iterations: 2000000000 system"),
+              HasSubstr("iterations is 2000000000; it must be at most 1000000"));
+}
+
+TEST_F(ExperimentCheckTest, RefusesWhatANetDoesNotTake) {
+  const auto net = [this](const std::string& fields) {
+    return Refusal("name: \"t\" net { name: \"n\" " + fields +
+                   " } sweep { system: \"wfbp\" workers: 2 }");
+  };
+  const std::string replay = "replay { layers { name: \"a\" parameters: 7 } }";
+  EXPECT_THAT(net("profile: \"p\" batch: 8"), HasSubstr("1:40: batch can't change a profile"));
+  EXPECT_THAT(net("profile: \"p\" input: \"3x8x8\""), HasSubstr("input can't change a profile"));
+  EXPECT_THAT(net(replay + " input: \"3x8x8\""), HasSubstr("input can't change a replay"));
+  EXPECT_THAT(net("net: \"\""), HasSubstr("names no file"));
+  EXPECT_THAT(net(replay + " images_per_second: 1e300"),
+              HasSubstr("images_per_second is 1e+300; it must be between 1e-06 and 1000000000"));
+  EXPECT_THAT(net(replay + " batch: 4294967297"),
+              HasSubstr("batch is 4294967297; it must be at most 2147483647"));
+}
+
+TEST_F(ExperimentCheckTest, RefusesConditionsThatCanNotBe) {
+  const auto conditions = [this](const std::string& text) {
+    return Refusal(
+        "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+        " sweep { system: \"wfbp\" workers: 2 " +
+        text + " }");
+  };
+  EXPECT_EQ(conditions("condition { name: \"a\" } condition { name: \"b\" "
+                       "deviation { worker: 0 compute_factor: 2 bandwidth: \"1Gbps\" } }"),
+            "not refused");
+  EXPECT_THAT(conditions("condition { name: \"a\" } condition { name: \"a\" "
+                         "deviation { worker: 0 compute_factor: 2 } }"),
+              HasSubstr("two conditions \"a\" that are not the same"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 compute_factor: 2 } "
+                         "deviation { worker: 1 bandwidth: \"1Gbps\" } }"),
+              HasSubstr("worker 1 is there twice"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 compute_factor: 1e300 } }"),
+              HasSubstr("compute_factor is 1e+300; it must be between 0.001 and 1000"));
+  EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 bandwidth: \"0bps\" } }"),
+              HasSubstr("bandwidth is 0bps; it must be between 100Kbps and 1000Tbps"));
+  // Of two sweeps, too.
+  EXPECT_THAT(
+      conditions("condition { name: \"a\" } } sweep { system: \"ring\" workers: 2 condition "
+                 "{ name: \"a\" deviation { worker: 0 compute_factor: 2 } }"),
+      HasSubstr("two conditions \"a\" that are not the same"));
+}
+
+TEST_F(ExperimentCheckTest, FiguresAreCheckedBeforeAnythingStarts) {
+  const auto figure = [this](const std::string& fields) {
+    return Refusal(kExperiment + std::string("figure { name: \"f\" ") + fields + " }");
+  };
+  EXPECT_EQ(figure("panel: \"bandwidth_gbps\" net: \"small\" system: \"ring\""), "not refused");
+  EXPECT_THAT(figure("panel: \"bandwith_gbps\""), HasSubstr("did you mean \"bandwidth_gbps\"?"));
+  EXPECT_THAT(figure("x: \"worker\""), HasSubstr("there is no column \"worker\""));
+  EXPECT_THAT(figure("net: \"smal\""), HasSubstr("there is no net \"smal\""));
+  EXPECT_THAT(figure("system: \"rnig\""), HasSubstr("there is no system \"rnig\""));
+  EXPECT_THAT(figure("condition: \"slow\""), HasSubstr("there is no condition \"slow\""));
+  EXPECT_EQ(figure("workers: 2 workers: 4"), "not refused");
+  EXPECT_THAT(figure("workers: 0"), HasSubstr("workers must be at least 1"));
+}
+
+}  // namespace
+}  // namespace poseidon
