@@ -71,9 +71,11 @@ Communication CommunicationFor(const Sweep& sweep, const System& system, int wor
   if (system.communication().grid_size() > 0) communication.clear_grid();
   communication.MergeFrom(system.communication());
   if (system.has_grid_row()) {
+    // Of workers that nobody has checked yet: they may be none.
+    const int row = std::max(1, std::min(system.grid_row(), workers));
     communication.clear_grid();
-    communication.add_grid(std::min(system.grid_row(), workers));
-    communication.add_grid(workers / std::min(system.grid_row(), workers));
+    communication.add_grid(row);
+    communication.add_grid(workers / row);
   }
   // Points differ in what the file names, not in what a planner makes of each.
   if (!communication.has_lanes()) communication.set_lanes(1);

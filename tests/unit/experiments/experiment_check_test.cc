@@ -40,6 +40,15 @@ TEST_F(ExperimentCheckTest, SaysWhatIsWrongAndWhere) {
               HasSubstr("iterations is 2000000000; it must be at most 1000000"));
 }
 
+// A grid's second size follows from the workers, before these are checked.
+TEST_F(ExperimentCheckTest, RefusesRowsOfNoWorkers) {
+  EXPECT_THAT(
+      Refusal("name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+              " system { name: \"t\" policy: \"ALL_TORUS\" grid_row: 2 }"
+              " sweep { system: \"t\" cluster { workers: 0 } }"),
+      HasSubstr("cluster.workers is 0; it must be between 1 and"));
+}
+
 TEST_F(ExperimentCheckTest, RefusesWhatANetDoesNotTake) {
   const auto net = [this](const std::string& fields) {
     return Refusal("name: \"t\" net { name: \"n\" " + fields +
