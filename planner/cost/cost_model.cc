@@ -2,16 +2,28 @@
 
 #include <glog/logging.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "proto/compatibility.h"
 
 namespace poseidon {
+namespace {
+
+// Of any layer on any cluster: an int64 does not hold these products.
+__int128 FactorFloats(int64_t outputs, int64_t inputs, int64_t rows, int64_t workers) {
+  return __int128{2} * rows * (workers - 1) * (__int128{outputs} + inputs);
+}
+
+}  // namespace
 
 int64_t FloatsParameterServer(int64_t parameters, int64_t workers, int64_t servers) {
   return (2 * parameters * (workers + servers - 2) + servers / 2) / servers;
 }
 
 int64_t FloatsFactorBroadcast(int64_t outputs, int64_t inputs, int64_t rows, int64_t workers) {
-  return 2 * rows * (workers - 1) * (outputs + inputs);
+  const __int128 most = std::numeric_limits<int64_t>::max();
+  return static_cast<int64_t>(std::min(FactorFloats(outputs, inputs, rows, workers), most));
 }
 
 Scheme BestScheme(const InformationBook& book, int layer) {
@@ -19,8 +31,9 @@ Scheme BestScheme(const InformationBook& book, int layer) {
   if (!facts.factorable) return PS;
   const int64_t workers = book.Query(Property::kWorkers);
   const int64_t servers = book.Query(Property::kServers);
-  const int64_t factors = FloatsFactorBroadcast(facts.outputs, facts.inputs, facts.rows, workers);
-  const int64_t dense_times_servers = 2 * facts.outputs * facts.inputs * (workers + servers - 2);
+  const __int128 factors = FactorFloats(facts.outputs, facts.inputs, facts.rows, workers);
+  const __int128 dense_times_servers =
+      __int128{2} * facts.outputs * facts.inputs * (workers + servers - 2);
   return factors * servers <= dense_times_servers ? SFB : PS;
 }
 

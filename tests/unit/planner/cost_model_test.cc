@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "core/error.h"
@@ -84,6 +85,17 @@ TEST(CostModelTest, CrossesOverWhereThePaperSays) {
     EXPECT_EQ(Best(c.outputs, c.inputs, c.rows, c.last, c.last), SFB) << c.name;
     EXPECT_EQ(Best(c.outputs, c.inputs, c.rows, c.last + 1, c.last + 1), PS) << c.name;
   }
+}
+
+// Products of what a layer may be and what a cluster may be are more than an int64 holds.
+TEST(CostModelTest, ChoosesForClustersOfAnySize) {
+  for (const int nodes : {60000, 70000, 1000000}) {
+    EXPECT_EQ(Best(49152, 12288, 2048 * 8, nodes, nodes), PS) << nodes;
+  }
+  const int64_t many = int64_t{1} << 31;
+  EXPECT_EQ(Best(many, many, many, 1000000, 1000000), PS);
+  EXPECT_EQ(Best(many, many, 1, 1000, 1000), SFB);
+  EXPECT_EQ(FloatsFactorBroadcast(many, many, many, 1000000), std::numeric_limits<int64_t>::max());
 }
 
 TEST(CostModelTest, ATieGoesToFactorsAndTheBiasDoesNotCount) {
