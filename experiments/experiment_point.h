@@ -36,8 +36,9 @@ struct ExperimentPoint {
   std::string recovery;  // the system's, where nodes fail
 };
 
-// Times in seconds. Bytes are an iteration's: bodies of gradients, values and factors as they are
-// on the network, without headers and control messages.
+// Times in seconds. An iteration is one step, also with local steps (communication.local_steps).
+// Bytes are an iteration's: bodies of gradients, values and factors as they are on the network,
+// without headers and control messages.
 struct PointResult {
   double iteration = 0;
   double compute = 0;  // of an iteration that a worker alone needs

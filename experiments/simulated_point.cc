@@ -30,6 +30,12 @@ double GoodputOf(const ExperimentPoint& point, const SimulatedTraining& training
       .Goodput();
 }
 
+// Of a step, as all other times are, though a plan's are of all local steps between exchanges.
+double PredictedSeconds(const ExperimentPoint& point, const Plan& plan) {
+  return ExpectedIterationMs(plan) / kMillisecondsPerSecond /
+         point.job.communication().local_steps();
+}
+
 PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>& interrupted) {
   Job unlike = point.job;
   unlike.mutable_cluster()->mutable_deviation()->MergeFrom(point.condition.deviation());
@@ -53,7 +59,7 @@ PointResult Simulated(const ExperimentPoint& point, const std::function<bool()>&
   result.bytes_sent = training.bytes_sent;
   result.bytes_received = training.bytes_received;
   result.mean_bytes = training.mean_bytes;
-  result.predicted = ExpectedIterationMs(training.plan) / kMillisecondsPerSecond;
+  result.predicted = PredictedSeconds(point, training.plan);
   result.schemes = training.schemes;
   if (point.failures) result.goodput = GoodputOf(point, training, control);
   return result;
@@ -63,15 +69,16 @@ PointResult Planned(const ExperimentPoint& point) {
   const Cluster& cluster = point.job.cluster();
   const Plan plan = PlanByTrial(InformationBook(point.model, cluster), point.job);
   PointResult result;
-  result.predicted = ExpectedIterationMs(plan) / kMillisecondsPerSecond;
+  result.predicted = PredictedSeconds(point, plan);
   result.iteration = result.predicted;
   for (const LayerTime& layer : ComputeTimes(point.model, cluster.flops())) {
     result.compute += layer.forward + layer.backward;
   }
   result.busy = result.iteration > 0 ? result.compute / result.iteration : 1;
+  const double steps = point.job.communication().local_steps();
   for (const BucketPlan& bucket : plan.buckets()) {
-    result.bytes_sent += static_cast<double>(bucket.prediction().bytes_sent());
-    result.bytes_received += static_cast<double>(bucket.prediction().bytes_received());
+    result.bytes_sent += static_cast<double>(bucket.prediction().bytes_sent()) / steps;
+    result.bytes_received += static_cast<double>(bucket.prediction().bytes_received()) / steps;
   }
   result.schemes = SchemeSummary(plan);
   return result;
