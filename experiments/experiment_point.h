@@ -23,6 +23,7 @@ struct ExperimentPoint {
   // Cluster and communication are complete. `training` says whether processes replay the model, or
   // has the solver that they train.
   Job job;
+  bool flops_of_net = false;  // the cluster's flops are not the file's but what the net's rate says
   // With the times of its layers, each for one device's part of the batch; `batch` is the worker's:
   // that of all its devices.
   ModelSpec model;

@@ -11,6 +11,7 @@
 #include "planner/model_times.h"
 #include "planner/policies.h"
 #include "proto/cluster_rates.h"
+#include "proto/compatibility.h"
 #include "proto/job_config.h"
 #include "simulation/failures/failure_answer.h"
 
@@ -109,6 +110,10 @@ ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const 
   if (model.disturbance && !cluster.has_disturbance()) {
     *point.job.mutable_cluster()->mutable_disturbance() = *model.disturbance;
   }
+  if (model.flops && !cluster.has_flops()) {
+    point.job.mutable_cluster()->set_flops(*model.flops);
+    point.flops_of_net = true;
+  }
   *point.job.mutable_communication() = CommunicationFor(sweep, system, cluster.workers());
   if (model.training) {
     *point.job.mutable_training() = *model.training;
@@ -184,6 +189,15 @@ bool IsFor(const Published& published, const ExperimentPoint& point) {
           ParseBitRate(published.bandwidth()) == ParseBitRate(cluster.network().bandwidth()));
 }
 
+// What of the job decides. A device's flops do so where gradients may be rebuilt from factors; a
+// net that says them has times of its own.
+Job WhatDecides(const ExperimentPoint& point) {
+  Job job = point.job;
+  const bool factors = OnlyScheme(job.communication().policy()) == SCHEME_UNSPECIFIED;
+  if (point.flops_of_net && !factors) job.mutable_cluster()->clear_flops();
+  return job;
+}
+
 // Protobuf's own bytes, which are the same for the same message in one build.
 void Append(const google::protobuf::Message& message, std::string& bytes) {
   const std::string own = message.SerializeAsString();
@@ -236,7 +250,7 @@ std::vector<std::string> UsedNets(const Experiment& experiment) {
 std::string KeyOf(const ExperimentPoint& point, ExperimentMode mode) {
   std::string bytes = std::string(NameOf(mode)) + "\n" + point.net + "\n" + point.system + "\n" +
                       (point.plan_only ? "plan\n" : "") + std::to_string(point.iterations) + "\n";
-  Append(point.job, bytes);
+  Append(WhatDecides(point), bytes);
   Append(point.model, bytes);
   Append(point.condition, bytes);
   if (point.failures) {

@@ -16,6 +16,9 @@ struct ExperimentModel {
   ModelSpec model;  // of one device: `batch` is a device's
   // Of the machine that a profile was measured on; counts where the file says none.
   std::optional<Disturbance> disturbance;
+  // What a device does that trains the net's images_per_second; counts where the file says no
+  // cluster.flops.
+  std::optional<double> flops = {};
   // For a net that is really trained: the solver's path and the settings to train it with.
   std::optional<Training> training;
   // Then, all that its files say: what tells one training from another.

@@ -1,5 +1,7 @@
 #include "proto/cluster_rates.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/units.h"
 #include "proto/job_fields.h"
@@ -43,6 +45,10 @@ auto Quantity(const std::string& name, const std::string& text, Parse parse) {
 
 void CheckOperationRate(const std::string& name, double operations_per_second) {
   CheckRange(name, operations_per_second, kOperationRate);
+}
+
+double NearestOperationRate(double operations_per_second) {
+  return std::clamp(operations_per_second, kOperationRate.least, kOperationRate.most);
 }
 
 void CheckByteRate(const std::string& name, double bytes_per_second) {

@@ -10,7 +10,7 @@
 //   a latency, a message's cost          0s to 1min
 //   a worker's compute_factor            0.001 to 1000
 //
-// Every function throws ConfigError that begins with `name`, says the value and the range, and is
+// Every check throws ConfigError that begins with `name`, says the value and the range, and is
 // thread-safe:
 //
 //   CheckBitRate("--bandwidth", "10bps");
@@ -24,6 +24,8 @@
 namespace poseidon {
 
 void CheckOperationRate(const std::string& name, double operations_per_second);
+// The nearest one in the range, for one that follows from others.
+double NearestOperationRate(double operations_per_second);
 void CheckByteRate(const std::string& name, double bytes_per_second);
 void CheckImageRate(const std::string& name, double images_per_second);
 void CheckComputeFactor(const std::string& name, double factor);

@@ -7,7 +7,9 @@
 #include "caffe_adapter/net/solver.h"
 #include "cli/input/input_file.h"
 #include "core/error.h"
+#include "planner/cost/cluster_model.h"
 #include "planner/model_times.h"
+#include "proto/cluster_rates.h"
 #include "proto/job_config.h"
 #include "proto/replay_model.h"
 #include "proto/text_format.h"
@@ -91,7 +93,11 @@ LoadedModel ModelOf(const ModelSource& source) {
 LoadedModel LoadModel(const ModelSource& source) {
   LoadedModel loaded = ModelOf(source);
   if (source.images_per_second) {
-    loaded.flops = OperationsPerSample(loaded.model) * *source.images_per_second;
+    // What was measured tells times, but not of how many operations.
+    if (!TimesAreKnown(loaded.model)) {
+      loaded.flops =
+          NearestOperationRate(OperationsPerSample(loaded.model) * *source.images_per_second);
+    }
     loaded.model = WithImagesPerSecond(std::move(loaded.model), *source.images_per_second);
   }
   return loaded;

@@ -31,7 +31,8 @@ struct ModelSource {
 struct LoadedModel {
   ModelSpec model;
   std::vector<SampleInput> inputs;
-  // What a device does that trains images_per_second; nothing if the source does not say these.
+  // What a device does that trains images_per_second; nothing if the source does not say these, or
+  // has the layers' times, which say nothing of operations.
   std::optional<double> flops = {};
   std::optional<Disturbance> disturbance = {};  // of the machine that a profile was measured on
 };

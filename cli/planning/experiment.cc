@@ -77,6 +77,7 @@ ExperimentModel LoadNet(const ExperimentFile& file, const Net& net) {
   LoadedModel model = LoadModel(source);
   loaded.model = std::move(model.model);
   loaded.disturbance = model.disturbance;
+  loaded.flops = model.flops;
   if (!source.record_shape && !model.inputs.empty()) {
     std::cout << "the net \"" << net.name() << "\": " << SampleInputLines(model.inputs)
               << std::flush;

@@ -13,12 +13,6 @@
 namespace poseidon {
 namespace {
 
-bool TimesAreKnown(const ModelSpec& model) {
-  return std::any_of(model.layers().begin(), model.layers().end(), [](const LayerSpec& layer) {
-    return layer.forward_ms() > 0 || layer.backward_ms() > 0;
-  });
-}
-
 bool OperationsAreKnown(const ModelSpec& model) {
   return std::any_of(model.layers().begin(), model.layers().end(),
                      [](const LayerSpec& layer) { return layer.multiply_adds() > 0; });
@@ -144,6 +138,12 @@ int64_t WindowBytes(const ClusterModel& cluster) {
   constexpr double kRoundTrips = 2;
   const double in_flight = cluster.goodput * 2 * cluster.latency;
   return std::max(kLeast, static_cast<int64_t>(kRoundTrips * in_flight));
+}
+
+bool TimesAreKnown(const ModelSpec& model) {
+  return std::any_of(model.layers().begin(), model.layers().end(), [](const LayerSpec& layer) {
+    return layer.forward_ms() > 0 || layer.backward_ms() > 0;
+  });
 }
 
 std::vector<LayerTime> ComputeTimes(const ModelSpec& model, double flops) {

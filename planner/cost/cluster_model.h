@@ -90,6 +90,9 @@ struct LayerTime {
   double backward = 0;
 };
 
+// Whether the model says how long its layers compute.
+bool TimesAreKnown(const ModelSpec& model);
+
 // By layer: what the model says; else its multiply-adds, two operations each, at `flops`, with a
 // backward pass of twice the forward one (its two products, by weights and by data, each cost as
 // much); else, if nobody has counted those, as if each parameter were used once a sample.

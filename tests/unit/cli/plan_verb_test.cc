@@ -119,6 +119,9 @@ TEST_F(PlanVerbTest, ImagesPerSecondSayFlops) {
   options_.source.images_per_second = 320;
   const double operations = 2.0 * 3 * (64 * 5 * 64 + 4096 * 4096);
   EXPECT_NEAR(LoadModelAndJob(options_).job.cluster().flops() / (320 * operations), 1, 1e-9);
+  // As many as there can be, where somebody wants to know what computing costs.
+  options_.source.images_per_second = 1e11;
+  EXPECT_EQ(LoadModelAndJob(options_).job.cluster().flops(), 1e18);
   options_.job.mutable_cluster()->set_flops(1e13);
   EXPECT_EQ(LoadModelAndJob(options_).job.cluster().flops(), 1e13);
 }

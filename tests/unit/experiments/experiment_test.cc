@@ -95,6 +95,29 @@ TEST_F(ExperimentTest, WhateverChangesAResultChangesTheKey) {
                           ExperimentMode::kSimulate));
 }
 
+// Where the file says nothing of it a device rebuilds gradients as fast as it trains.
+TEST_F(ExperimentTest, ANetMaySayFlops) {
+  const ExperimentFile file =
+      Read(Replaced(kExperiment, "system: \"rows\" workers: 4",
+                    "system: \"rows\" system: \"time\" system: \"own\" workers: 4") +
+           std::string("system { name: \"own\" policy: \"TIME\" cluster { flops: 2e12 } }"));
+  std::map<std::string, ExperimentModel> models = Models(file.experiment);
+  const std::vector<ExperimentPoint> before = PointsOf(file, models);
+  models["small"].flops = 3e12;
+  const std::vector<ExperimentPoint> points = PointsOf(file, models);
+  ASSERT_EQ(points.size(), before.size());
+  for (size_t i = 0; i < points.size(); ++i) {
+    SCOPED_TRACE(Describe(points[i]));
+    const bool of_the_net =
+        points[i].net == "small" && (points[i].system == "rows" || points[i].system == "time");
+    EXPECT_EQ(points[i].job.cluster().flops(), of_the_net ? 3e12 : before[i].job.cluster().flops());
+    // A torus sends no factors, so its results are what they were.
+    EXPECT_EQ(
+        KeyOf(points[i], ExperimentMode::kSimulate) == KeyOf(before[i], ExperimentMode::kSimulate),
+        !of_the_net || points[i].system == "rows");
+  }
+}
+
 TEST_F(ExperimentTest, PublishedValuesFindTheirPoints) {
   const ExperimentFile file = Read(kExperiment);
   int fitted = 0;

@@ -1,0 +1,90 @@
+// What `poseidon experiment` makes of the nets of an experiment file.
+#include <gflags/gflags.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cli/command_line.h"
+#include "tests/unit/temporary_directory.h"
+
+namespace poseidon {
+namespace {
+
+constexpr char kNet[] = R"(
+  layer {
+    name: "data" type: "Data" top: "data" top: "label"
+    data_param { source: "/there/is/none" batch_size: 32 backend: LMDB }
+  }
+  layer {
+    name: "fc" type: "InnerProduct" bottom: "data" top: "fc"
+    inner_product_param { num_output: 64 }
+  }
+  layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
+)";
+constexpr char kLayers[] =
+    "layers { name: \"fc\" type: \"InnerProduct\" inputs: 192 outputs: 64 forward_ms: 1 }";
+
+std::vector<std::string> Cells(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream text(line);
+  for (std::string cell; std::getline(text, cell, ',');) cells.push_back(cell);
+  return cells;
+}
+
+class ExperimentVerbTest : public ::testing::Test {
+ protected:
+  // A column of results.csv by net, whose cells have no commas.
+  std::map<std::string, double> Column(const std::string& name, const std::string& experiment) {
+    std::ostringstream out;
+    ::testing::internal::CaptureStdout();
+    // The report has no script beside the tests.
+    RunCommand({"experiment", directory_.Write("e.prototxt", experiment),
+                "--out=" + directory_.Path("out")},
+               out);
+    ::testing::internal::GetCapturedStdout();
+    std::ifstream table(directory_.Path("out/results.csv"));
+    std::string line;
+    std::getline(table, line);
+    const std::vector<std::string> columns = Cells(line);
+    const auto at = [&](const std::string& column) {
+      return std::find(columns.begin(), columns.end(), column) - columns.begin();
+    };
+    std::map<std::string, double> values;
+    while (std::getline(table, line)) {
+      values[Cells(line).at(at("model"))] = std::stod(Cells(line).at(at(name)));
+    }
+    return values;
+  }
+
+  gflags::FlagSaver saver_;
+  TemporaryDirectory directory_;
+};
+
+// As those of `poseidon plan` do. Where times were measured nobody knows of how many operations.
+TEST_F(ExperimentVerbTest, ImagesPerSecondSayFlops) {
+  directory_.Write("net.prototxt", kNet);
+  directory_.Write("mine.profile",
+                   std::string("training { engine: REPLAY replay { ") + kLayers + " } }");
+  const auto flops =
+      Column("flops",
+             "name: \"t\" net { name: \"net\" net: \"net.prototxt\" input: \"3x8x8\""
+             "   images_per_second: 320000000 }"
+             " net { name: \"replay\" images_per_second: 320000000 replay { " +
+                 std::string(kLayers) +
+                 " } }"
+                 " net { name: \"profile\" images_per_second: 320000000 profile: \"mine.profile\" }"
+                 " sweep { system: \"time\" workers: 2 plan_only: true }");
+  ASSERT_EQ(flops.size(), 3);
+  EXPECT_NEAR(flops.at("net"), 320e6 * 2 * 3 * 192 * 64, 1e6);
+  EXPECT_EQ(flops.at("replay"), 4e12) << "the default";
+  EXPECT_EQ(flops.at("profile"), 4e12);
+}
+
+}  // namespace
+}  // namespace poseidon
