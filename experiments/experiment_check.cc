@@ -25,6 +25,12 @@ constexpr double kMostIterations = 1e6;
 constexpr int kMostPoints = 100000;
 constexpr double kMostBatch = std::numeric_limits<int32_t>::max();
 
+bool HasTimes(const Replay& replay) {
+  return std::any_of(replay.layers().begin(), replay.layers().end(), [](const ReplayLayer& layer) {
+    return layer.forward_ms() > 0 || layer.backward_ms() > 0;
+  });
+}
+
 Names NetNames(const Experiment& experiment) {
   Names names;
   for (const Net& net : experiment.net()) names.push_back(net.name());
@@ -100,6 +106,11 @@ class SubjectChecker {
     const std::string measured = net.has_profile() ? "profile" : net.has_replay() ? "replay" : "";
     if (net.has_batch() && net.has_profile()) {
       fields_.Fail(field + ".batch", "batch can't change a profile; measure it again");
+    }
+    if (net.has_batch() && HasTimes(net.replay()) && !net.has_images_per_second()) {
+      fields_.Fail(field + ".batch",
+                   "batch can't change a replay whose layers have times; write those of that batch "
+                   "and replay.batch, or give images_per_second");
     }
     if (net.has_input() && !measured.empty()) {
       fields_.Fail(field + ".input",

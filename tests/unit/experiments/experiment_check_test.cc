@@ -57,6 +57,12 @@ TEST_F(ExperimentCheckTest, RefusesWhatANetDoesNotTake) {
   const std::string replay = "replay { layers { name: \"a\" parameters: 7 } }";
   EXPECT_THAT(net("profile: \"p\" batch: 8"), HasSubstr("1:40: batch can't change a profile"));
   EXPECT_THAT(net("profile: \"p\" input: \"3x8x8\""), HasSubstr("input can't change a profile"));
+  // It would be as many samples more in the same time.
+  const std::string timed =
+      "replay { layers { name: \"a\" parameters: 7 backward_ms: 1 } } batch: 8";
+  EXPECT_THAT(net(timed), HasSubstr("batch can't change a replay whose layers have times"));
+  EXPECT_EQ(net(timed + " images_per_second: 100"), "not refused");
+  EXPECT_EQ(net(replay + " batch: 8"), "not refused");
   EXPECT_THAT(net(replay + " input: \"3x8x8\""), HasSubstr("input can't change a replay"));
   EXPECT_THAT(net("net: \"\""), HasSubstr("names no file"));
   EXPECT_THAT(net(replay + " images_per_second: 1e300"),
