@@ -181,7 +181,14 @@ class SweepChecker {
     if (sweep.has_failures()) CheckFailures(field, sweep);
     CheckPoints(field, sweep);
     for (int i = 0; i < sweep.condition_size(); ++i) {
-      CheckCondition(field + ".condition." + std::to_string(i), sweep.condition(i));
+      const Condition& condition = sweep.condition(i);
+      const std::string at = field + ".condition." + std::to_string(i);
+      CheckCondition(at, condition);
+      // A plan that was made for other machines is what it is, whatever befalls it.
+      if (sweep.plan_only() && condition.deviation_size() > 0 && !condition.known()) {
+        fields_.Fail(at, "what is only planned is not changed by the condition \"" +
+                             condition.name() + "\"; say known: true, or leave plan_only out");
+      }
     }
   }
 

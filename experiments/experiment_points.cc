@@ -130,6 +130,12 @@ ExperimentPoint MakePoint(const ExperimentFile& file, const Sweep& sweep, const 
 
 void CheckPoint(const ExperimentPoint& point) {
   CheckClusterAndCommunication(point.job);
+  // All others' plans are predicted as if one switch joined all machines.
+  if (point.plan_only && point.job.cluster().network().tier_size() > 0 &&
+      point.job.communication().policy() != Communication::TIME) {
+    throw ConfigError(
+        "only policy TIME is planned for network.tier; leave plan_only or the tiers out");
+  }
   for (const Deviation& deviation : point.condition.deviation()) {
     if (deviation.worker() >= point.job.cluster().workers()) {
       throw ConfigError("the condition \"" + point.condition.name() + "\" is about worker " +

@@ -91,11 +91,40 @@ TEST_F(ExperimentCheckTest, RefusesConditionsThatCanNotBe) {
               HasSubstr("compute_factor is 1e+300; it must be between 0.001 and 1000"));
   EXPECT_THAT(conditions("condition { name: \"a\" deviation { worker: 1 bandwidth: \"0bps\" } }"),
               HasSubstr("bandwidth is 0bps; it must be between 100Kbps and 1000Tbps"));
+  // Of what is only planned the planner knows or nobody does.
+  const std::string slow = "condition { name: \"a\" deviation { worker: 1 compute_factor: 2 } ";
+  EXPECT_THAT(conditions("plan_only: true " + slow + "}"),
+              HasSubstr("what is only planned is not changed by the condition \"a\"; say known: "
+                        "true, or leave plan_only out"));
+  EXPECT_EQ(conditions("plan_only: true " + slow + "known: true }"), "not refused");
+  EXPECT_EQ(conditions("plan_only: true condition { name: \"a\" }"), "not refused");
   // Of two sweeps, too.
   EXPECT_THAT(
       conditions("condition { name: \"a\" } } sweep { system: \"ring\" workers: 2 condition "
                  "{ name: \"a\" deviation { worker: 0 compute_factor: 2 } }"),
       HasSubstr("two conditions \"a\" that are not the same"));
+}
+
+// Predictions are of one switch; TIME tries what it predicts on the network as it is.
+TEST_F(ExperimentCheckTest, OnlyTimePlansForTiers) {
+  const auto planned = [this](const std::string& systems, const std::string& sweep) {
+    return Refusal(
+        "name: \"t\" net { name: \"n\" replay { layers { name: \"a\" parameters: 7 } } }"
+        " system { name: \"racks\" policy: \"ALL_RING\" cluster { network {"
+        "   tier { members: 2 bandwidth: \"1Gbps\" } } } }"
+        " sweep { workers: 4 " +
+        systems + sweep + " }");
+  };
+  const std::string tier = " cluster { network { tier { members: 2 bandwidth: \"1Gbps\" } } }";
+  const std::string only = " plan_only: true";
+  const std::string refused =
+      "only policy TIME is planned for network.tier; leave plan_only or the tiers out";
+  EXPECT_THAT(planned("system: \"time\" system: \"ring\"", tier + only),
+              HasSubstr("n, ring, 4 workers, 10Gbps, 50us: " + refused));
+  EXPECT_THAT(planned("system: \"racks\"", only), HasSubstr(refused));
+  EXPECT_EQ(planned("system: \"time\"", tier + only), "not refused");
+  EXPECT_EQ(planned("system: \"ring\"", only), "not refused");
+  EXPECT_EQ(planned("system: \"ring\" system: \"racks\"", tier), "not refused");
 }
 
 TEST_F(ExperimentCheckTest, FiguresAreCheckedBeforeAnythingStarts) {
