@@ -113,7 +113,10 @@ Predictor& NearestToTrial(Predictor& first, std::span<Predictor> farther, const 
 // The others' time in the plan is taken to differ from this one's as their times alone differ.
 void Predictor::SetRunnerUp(const Plan& without_buckets, const BucketPlan& planned, double alone,
                             BucketPrediction& prediction) const {
-  const bool factors = planned.layer_count() == 1 && book_.Query(planned.first_layer()).factorable;
+  // What many steps have changed has no factors.
+  const bool factors = planned.layer_count() == 1 &&
+                       book_.Query(planned.first_layer()).factorable &&
+                       without_buckets.local_steps() <= 1;
   double best = 0;
   for (const Scheme scheme : {PS, SFB, RING, HALVING_DOUBLING, TORUS, ADAM}) {
     if (scheme == planned.scheme() || (UsesFactors(scheme) && !factors)) continue;

@@ -43,8 +43,9 @@ struct PlannedModel {
   Limits limits;
 };
 
-// How many data lanes, whether they were `planned`, and what `others` would take.
-nlohmann::ordered_json LanesJson(const Plan& plan);
+// How many data lanes, whether they were `planned`, and what `others` would take, by `steps`: 1 for
+// an iteration of the plan, its local steps for one of these.
+nlohmann::ordered_json LanesJson(const Plan& plan, int steps);
 
 // "what limits: ...", and a line for each change that would gain something.
 std::string LimitsText(const Limits& limits);

@@ -205,11 +205,10 @@ nlohmann::ordered_json BucketJson(const ModelSpec& model, const BucketPlan& buck
 
 }  // namespace
 
-nlohmann::ordered_json LanesJson(const Plan& plan) {
+nlohmann::ordered_json LanesJson(const Plan& plan, int steps) {
   nlohmann::ordered_json others = nlohmann::ordered_json::array();
   for (const OtherLanes& other : plan.other_lanes()) {
-    others.push_back({{"lanes", other.lanes()},
-                      {"iteration_ms", other.iteration_ms() / std::max(1, plan.local_steps())}});
+    others.push_back({{"lanes", other.lanes()}, {"iteration_ms", other.iteration_ms() / steps}});
   }
   return {{"lanes", plan.lanes()}, {"planned", plan.planned_lanes()}, {"others", others}};
 }
@@ -275,7 +274,7 @@ std::string PlanJson(const PlannedModel& planned) {
   json["compute_ms"] = plan.compute_ms();
   json["local_steps"] = std::max(1, plan.local_steps());
   json["fifo"] = plan.fifo();
-  json["lanes"] = LanesJson(plan);
+  json["lanes"] = LanesJson(plan, 1);
   json["grid"] = GridJson(plan);
   json["layers"] = nlohmann::ordered_json::array();
   for (const LayerRow& row : rows) {

@@ -176,7 +176,7 @@ std::string SimulationJson(const ClusterAnswer& answer) {
       {"bytes_per_node",
        {{"sent", std::llround(training.bytes_sent)},
         {"received", std::llround(training.bytes_received)}}},
-      {"lanes", LanesJson(training.plan)},
+      {"lanes", LanesJson(training.plan, steps)},
       {"limits", LimitsJson(answer.limits)}};
   if (answer.failures) {
     json["failures"] = FailureJson(*answer.failures, answer.job, answer.ImagesPerSecond());

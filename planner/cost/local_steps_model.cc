@@ -63,8 +63,9 @@ PredictedTimes PredictLocalSteps(const Plan& plan, const ModelSpec& model,
     for (size_t i = 0; i < part.buckets.size(); ++i) {
       BucketTimes& bucket = times.buckets[part.buckets[i]];
       bucket = exchange.buckets[i];
+      // Its own times count from the begin of an iteration of the exchange.
       bucket.ready = begin;
-      bucket.sent = begin + exchange.buckets[i].sent;
+      bucket.sent = begin + exchange.buckets[i].sent - exchange.buckets[i].ready;
       bucket.fresh = begin + exchange.buckets[i].exchange;
       bucket.needed = begin + hidden;
     }

@@ -148,6 +148,19 @@ TEST_F(PlanVerbTest, BatchAndPolicyCount) {
   EXPECT_EQ(PlanModel(options_).plan.buckets(1).scheme(), SFB);
 }
 
+// Those of all local steps, as its own.
+TEST_F(PlanVerbTest, JsonHasAllTimesOfOneUnit) {
+  options_.job.mutable_communication()->set_policy(Communication::ALL_RING);
+  options_.job.mutable_communication()->set_local_steps(8);
+  PlannedModel planned = PlanModel(options_);
+  OtherLanes& other = *planned.plan.add_other_lanes();
+  other.set_lanes(4);
+  other.set_iteration_ms(planned.plan.iteration_ms());
+  const auto json = nlohmann::json::parse(PlanJson(planned));
+  EXPECT_EQ(json["local_steps"], 8);
+  EXPECT_EQ(json["lanes"]["others"].back()["iteration_ms"], json["iteration_ms"]);
+}
+
 TEST_F(PlanVerbTest, TableEndsWithTotalsAndBalance) {
   options_.job.mutable_communication()->set_policy(Communication::ALL_PS);
   const std::string table = PlanTable(PlanModel(options_));

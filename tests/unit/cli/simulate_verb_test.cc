@@ -188,6 +188,19 @@ TEST_F(SimulateVerbTest, OutputSaysIt) {
   EXPECT_THAT(table, HasSubstr("\nworkers: 8, servers: 8, samples a worker: 16\n"));
 }
 
+TEST_F(SimulateVerbTest, JsonHasAllTimesOfOneStep) {
+  options_.job.mutable_communication()->set_policy(Communication::ALL_RING);
+  options_.job.mutable_communication()->set_local_steps(8);
+  ClusterAnswer answer = SimulateModel(options_, 5);
+  OtherLanes& other = *answer.training.plan.add_other_lanes();
+  other.set_lanes(4);
+  other.set_iteration_ms(answer.training.plan.iteration_ms());
+  const auto json = nlohmann::json::parse(SimulationJson(answer));
+  const double milliseconds = json["iteration_ms"];
+  EXPECT_NEAR(json["predicted_ms"], milliseconds, 0.05 * milliseconds);
+  EXPECT_NEAR(json["lanes"]["others"].back()["iteration_ms"], milliseconds, 0.05 * milliseconds);
+}
+
 TEST_F(SimulateVerbTest, TakesNetsWithTheSpeedOfOneWorker) {
   std::ofstream(path_) << kNet;
   options_.source.profile.clear();

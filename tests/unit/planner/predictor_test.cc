@@ -302,6 +302,55 @@ TEST(PredictorTest, RunnerUpIsAnotherSchemeThatTheLayerCanUse) {
             plan.buckets(16).prediction().exchange_ms());
 }
 
+Plan OfLocalSteps(const ModelSpec& model, Communication::Policy policy) {
+  const InformationBook book(model, 4, 4);
+  Communication communication = Settings(policy, 1 << 20);
+  communication.set_local_steps(8);
+  communication.set_fragments(2);
+  Predictor predictor(book, Plain(4, 4));
+  Plan plan = MakePlan(book, communication);
+  predictor.Annotate(plan);
+  return plan;
+}
+
+// A step takes 60 ms, and a fragment is exchanged after the fourth, the other after the last.
+TEST(PredictorTest, OfLocalStepsAFragmentIsSentBetweenReadyAndFresh) {
+  ModelSpec model;
+  AddTimed(1000000, model);
+  AddTimed(1000000, model);
+  for (const auto policy : {Communication::ALL_PS, Communication::ALL_RING,
+                            Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS}) {
+    SCOPED_TRACE(Communication::Policy_Name(policy));
+    const Plan plan = OfLocalSteps(model, policy);
+    std::vector<double> begins;
+    for (const BucketPlan& bucket : plan.buckets()) {
+      const BucketPrediction& prediction = bucket.prediction();
+      begins.push_back(prediction.ready_ms());
+      EXPECT_GT(prediction.sent_ms(), prediction.ready_ms());
+      // The last byte takes a millisecond to arrive. Under servers workers differ by up to a chunk,
+      // which takes another one.
+      EXPECT_LT(prediction.sent_ms(), prediction.fresh_ms());
+      EXPECT_NEAR(prediction.sent_ms(), prediction.fresh_ms() - 1, 1);
+    }
+    EXPECT_THAT(begins, testing::UnorderedElementsAre(testing::DoubleNear(240, 1e-6),
+                                                      testing::DoubleNear(480, 1e-6)));
+  }
+}
+
+TEST(PredictorTest, OfLocalStepsTheRunnerUpHasNoFactors) {
+  ModelSpec model;
+  AddTimedProduct(1000, 1000, 1, model);
+  AddTimedProduct(1000, 1000, 1, model);
+  for (const auto policy : {Communication::ALL_PS, Communication::ALL_RING}) {
+    const Plan plan = OfLocalSteps(model, policy);
+    for (const BucketPlan& bucket : plan.buckets()) {
+      EXPECT_NE(bucket.prediction().runner_up(), SCHEME_UNSPECIFIED);
+      EXPECT_FALSE(UsesFactors(bucket.prediction().runner_up()))
+          << SchemeName(bucket.prediction().runner_up());
+    }
+  }
+}
+
 // What the search goes by may be off, but not far, and what bounds a plan from below must.
 TEST(PredictorTest, EstimatesAreNearAndBoundsAreBelow) {
   for (const ModelSpec& model : {Vgg19(32), GoogLeNet(32), ResNet50(32)}) {
