@@ -22,13 +22,15 @@ calls in the same order ends with an error.
 """
 
 import atexit
+import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
 import os
 import queue
 import threading
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, Deque, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -36,7 +38,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 from ._communicator import Communicator
 from ._job import free_ports, own_address, resolve
-from ._errors import ConfigError, PoseidonError
+from ._errors import ConfigError, DeadlineExceeded, PoseidonError
 
 # For init_process_group.
 NAME = "poseidon"
@@ -45,6 +47,9 @@ NAME = "poseidon"
 _SMALLEST = 64 * 1024 // 4  # floats
 # A call that waits looks a few times a second whether it is to be left.
 _LEAVE_SECONDS = 5
+# Works whose results nobody has asked for yet. A program asks for one before it has begun so many, or never: then these
+# are the tensors that stay in memory.
+_KEPT_WORKS = 64
 # What a process group may be asked for beside all-reduces. Names differ between versions of PyTorch.
 _DELEGATED = (
     "allreduce_coalesced",
@@ -99,10 +104,12 @@ class _CallThread:
         """Whether all calls have been carried out."""
         return self._last.done()
 
-    def submit(self, call: Callable, *arguments) -> None:
-        """Returns at once; `call` raises nothing."""
-        self._last = concurrent.futures.Future()
-        self._calls.put((call, arguments, self._last))
+    def submit(self, call: Callable, *arguments) -> concurrent.futures.Future:
+        """Returns at once, with what `call` will have returned or raised."""
+        done: concurrent.futures.Future = concurrent.futures.Future()
+        self._last = done
+        self._calls.put((call, arguments, done))
+        return done
 
     def check(self) -> None:
         """Called by what waits in a call, several times a second. Raises PoseidonError when the process ends."""
@@ -122,8 +129,66 @@ class _CallThread:
 
     def _run(self) -> None:
         for call, arguments, done in iter(self._calls.get, None):
-            call(*arguments)
-            done.set_result(None)
+            try:
+                done.set_result(call(*arguments))
+            except Exception as error:  # pylint: disable=broad-except
+                done.set_exception(error)
+
+
+class _AllReduceWork(dist.Work):
+    """An all-reduce in the thread of calls. PyTorch's own Work of a future does not raise what the future ended with.
+
+    `kept`: works that stay alive until somebody has asked for the result. Where C++ asks, in some versions of PyTorch
+    nothing else keeps this part of a work, without which there is no result."""
+
+    def __init__(self, done: concurrent.futures.Future, kept: Deque["_AllReduceWork"]):
+        super().__init__()
+        self._done = done
+        self._kept = kept
+        kept.append(self)
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        """Raises what the all-reduce has raised, and DeadlineExceeded after `timeout`; 0: the group's alone."""
+        seconds = timeout.total_seconds()
+        try:
+            self._done.result(seconds if seconds > 0 else None)
+        except concurrent.futures.TimeoutError:
+            raise DeadlineExceeded(
+                f"an all-reduce was not done after the {seconds:g} s of wait(timeout), and is still under way; wait for "
+                "longer, or look why a rank has not made the call"
+            ) from None
+        finally:
+            if self._done.done():
+                self._let_go()
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        """Its value is a list of the tensor; its error is one in C++, too, which set_exception's is not."""
+        begun = torch.futures.Future()
+        future = begun.then(lambda _: self._done.result())
+        self._done.add_done_callback(lambda _: begun.set_result(None))
+        self._let_go()
+        return future
+
+    def is_completed(self) -> bool:
+        """Whether wait() would return, or raise, at once."""
+        return self._done.done()
+
+    def is_success(self) -> bool:
+        """Whether wait() would return at once."""
+        return self._done.done() and self._done.exception() is None
+
+    def exception(self) -> Optional[BaseException]:
+        """What the all-reduce has raised so far."""
+        return self._done.exception() if self._done.done() else None
+
+    def result(self) -> List[torch.Tensor]:
+        """What wait() has waited for."""
+        return self._done.result()
+
+    def _let_go(self) -> None:
+        with contextlib.suppress(ValueError):  # nobody keeps it any more
+            self._kept.remove(self)
 
 
 class PoseidonProcessGroup(dist.ProcessGroup):
@@ -153,6 +218,7 @@ class PoseidonProcessGroup(dist.ProcessGroup):
             allow=options.allow,
             watch=self._thread.check,
         )
+        self._kept: Deque[_AllReduceWork] = collections.deque(maxlen=_KEPT_WORKS)
         ended = torch.futures.Future()
         ended.set_result([])
         self._ended = _create_work_from_future(ended)
@@ -167,24 +233,16 @@ class PoseidonProcessGroup(dist.ProcessGroup):
         if not getattr(options, "asyncOp", True) and self._thread.is_idle():
             self._all_reduce(tensors[0], mean)
             return self._ended
-        future = torch.futures.Future()
-        self._thread.submit(self._complete, tensors[0], mean, future)
-        return _create_work_from_future(future)
+        return _AllReduceWork(self._thread.submit(self._all_reduce, tensors[0], mean), self._kept)
 
-    def _all_reduce(self, tensor: torch.Tensor, mean: bool) -> None:
+    def _all_reduce(self, tensor: torch.Tensor, mean: bool) -> List[torch.Tensor]:
         whole = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
         self._communicator.all_reduce(whole.data_ptr(), whole.numel())
         if mean:
             whole.detach().div_(self._size)
         if whole is not tensor:
             tensor.detach().copy_(whole)
-
-    def _complete(self, tensor: torch.Tensor, mean: bool, future: torch.futures.Future) -> None:
-        try:
-            self._all_reduce(tensor, mean)
-            future.set_result([tensor])
-        except Exception as error:  # pylint: disable=broad-except
-            future.set_exception(error)
+        return [tensor]
 
     def shutdown(self) -> None:
         """After the last call."""

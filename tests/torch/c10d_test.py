@@ -35,6 +35,12 @@ class C10d(unittest.TestCase):
             self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
             self.assertIn("ValueError: record 4711 is broken", processes.output(0))
 
+    def test_an_all_reduce_that_fails_is_an_error_however_it_is_waited_for(self):
+        for how in ("work", "ddp"):
+            with self.subTest(how), Ranks("c10d_ended.py", 2, [how]) as processes:
+                self.assertEqual(processes.processes[0].wait(PATIENCE), 1, processes.output(0))
+                self.assertRegex(processes.output(0), r"PeerLost: rank 1 \(.*\)")
+
     def test_a_key_keeps_others_out(self):
         with tempfile.TemporaryDirectory() as folder:
             program = _library.find_program("poseidon")
