@@ -58,11 +58,16 @@ def install(
 ) -> None:
     """While `wanted` says so, and all of the module learns, its backward pass calls `give` with the gradient at its
     top, rows x outputs, and the data at its bottom, rows x inputs, instead of computing its parameters' gradients.
-    Copies of the module compute as any other."""
+    Copies of the module compute as any other, and so does the module while others stand in its parameters' place.
+    """
+    weight, bias = module.weight, module.bias
 
     def forward(self: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
         if (
             self is module
+            # Else the gradient is another tensor's, as where functional_call puts functions of the parameters there.
+            and self.weight is weight
+            and self.bias is bias
             and not torch._C._are_functorch_transforms_active()  # whose gradients are returned
             and torch.is_grad_enabled()
             and wanted()

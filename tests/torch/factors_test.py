@@ -173,6 +173,30 @@ class Factors(unittest.TestCase):
         self.expect_close(*found)
         self.assertEqual(psd.iteration(), before)
 
+    def test_a_function_of_its_parameters_as_weights_is_refused(self):
+        halves = {
+            name: parameter * torch.tensor(0.5) for name, parameter in self.model.named_parameters()
+        }
+        outputs = torch.func.functional_call(self.model, halves, (inputs_of(1),))
+        self.expect_refusal(
+            "the loss reaches its weight or bias otherwise, too", outputs.square().sum().backward
+        )
+
+    def test_other_weights_in_its_parameters_place_have_their_own_gradients(self):
+        before = psd.iteration()
+        found = []
+        for model in self.models:
+            others = {
+                name: parameter.detach().clone().requires_grad_()
+                for name, parameter in model.named_parameters()
+            }
+            outputs = torch.func.functional_call(model, others, (inputs_of(1),))
+            outputs.square().sum().backward()
+            found.append([other.grad for other in others.values()])
+        for gradients in zip(*found):
+            self.expect_close(*gradients)
+        self.assertEqual(psd.iteration(), before)
+
     def test_a_layer_that_is_frozen_for_a_while_learns_nothing(self):
         optimizers = (self.optimizer, sgd(self.plain), sgd(self.rounded))
         for learns in (False, True):
