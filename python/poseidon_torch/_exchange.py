@@ -307,7 +307,8 @@ class Exchange:
                     f"layer {layer.name!r} has a sparse gradient; use a dense one (Embedding: sparse=False)"
                 )
             else:
-                pairs.append((gradient, view))
+                # With create_graph=True it has a graph, of which its place must not become a part.
+                pairs.append((gradient.detach(), view))
         self._send(index, pairs)
 
     def _push_nothing(self, index: int) -> None:
@@ -389,16 +390,18 @@ class Exchange:
         ):
             if not self._is_used(place):
                 continue
-            parameter = slot.parameter
-            if parameter.grad is not None and index in self._sent_factors:
+            parameter, gradient = slot.parameter, slot.parameter.grad
+            # With create_graph=True it keeps its graph, this worker's own, as in DDP.
+            has_graph = gradient is not None and gradient.requires_grad
+            if gradient is not None and index in self._sent_factors:
                 # A gradient that is sent has in it what was there before; factors have not.
-                parameter.grad.add_(view.to(parameter.grad))
-            elif (own or lent and parameter.grad is None) and _alike(view, parameter):
+                gradient.detach().add_(view.to(gradient))
+            elif (own and not has_graph or lent and gradient is None) and _alike(view, parameter):
                 parameter.grad = view
-            elif parameter.grad is None:
+            elif gradient is None:
                 parameter.grad = torch.empty_like(parameter).copy_(view)
             else:
-                parameter.grad.copy_(view)
+                gradient.detach().copy_(view)
 
     def _mean(self, index: int) -> List[torch.Tensor]:
         """Where the parameters are; on a GPU, in memory that is nobody else's."""

@@ -35,6 +35,12 @@ class EqualTraining(unittest.TestCase):
             self.assertEqual(ranks.daemons(), [])
             print(results[0].output)
 
+    def test_second_derivatives_as_one_process(self):
+        with Ranks("second_derivatives.py", 2) as ranks:
+            for rank, result in enumerate(ranks.wait(PATIENCE)):
+                self.assertEqual(result.code, 0, f"rank {rank}:\n{result.output}")
+                self.assertIn("equal", result.output.splitlines())
+
     def test_diloco_as_its_formulas(self):
         with Ranks("diloco.py", 3) as ranks:
             for rank, result in enumerate(ranks.wait(PATIENCE)):
