@@ -100,6 +100,8 @@ class Exchange:
         device = timed_device(layers)
         if session.wants_layer_times() and device is not None:
             self._clock = LayerClock(model, len(layers), device)
+        # By the times that the clock measures, and once.
+        self._plan_may_change = self._clock is not None
         self._forward: Optional[ForwardOverlap] = None
         if servers is not None:
             servers.begin(session, self._take_values_late)
@@ -159,6 +161,7 @@ class Exchange:
             if layer.rows > 0:
                 _factors.install(
                     layer.module,
+                    functools.partial(self._may_send_factors, index),
                     functools.partial(self._sends_factors.__contains__, index),
                     functools.partial(self._on_factors, index),
                 )
@@ -169,6 +172,10 @@ class Exchange:
                     for slot in layer.slots
                 ]
         self._look_at_plan()
+
+    def _may_send_factors(self, index: int) -> bool:
+        """When the backward pass of a forward pass under way comes, which may be iterations later."""
+        return self._plan_may_change or index in self._sends_factors
 
     def _look_at_plan(self) -> None:
         self._sends_factors.clear()
@@ -341,6 +348,7 @@ class Exchange:
             self._report_layer_times()
             self._sent_factors = set(self._sends_factors)
             if self._shared.end_iteration(self._loss):
+                self._plan_may_change = False
                 self._look_at_plan()
                 if self._copies is not None:
                     self._copies.forget_memory()

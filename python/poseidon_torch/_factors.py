@@ -53,13 +53,15 @@ def _adds_up(node) -> Optional[bool]:
 
 def install(
     module: torch.nn.Linear,
+    may_want: Callable[[], bool],
     wanted: Callable[[], bool],
     give: Callable[[torch.Tensor, torch.Tensor], None],
 ) -> None:
     """While `wanted` says so, and all of the module learns, its backward pass calls `give` with the gradient at its
     top, rows x outputs, and the data at its bottom, rows x inputs, instead of computing its parameters' gradients.
     Copies of the module compute as any other, and so does the module while others stand in its parameters' place.
-    """
+    `may_want`: whether `wanted` may say so when the backward pass of a forward pass comes; else the latter is F.linear
+    alone, which takes less time."""
     weight, bias = module.weight, module.bias
 
     def forward(self: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
@@ -70,8 +72,9 @@ def install(
             and self.bias is bias
             and not torch._C._are_functorch_transforms_active()  # whose gradients are returned
             and torch.is_grad_enabled()
-            and wanted()
-            and all(parameter.requires_grad for parameter in self.parameters(recurse=False))
+            and may_want()
+            and weight.requires_grad
+            and (bias is None or bias.requires_grad)
         ):
             return _LinearByFactors.apply(input, self.weight, self.bias, wanted, give)
         return F.linear(input, self.weight, self.bias)

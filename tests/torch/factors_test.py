@@ -197,6 +197,23 @@ class Factors(unittest.TestCase):
             self.expect_close(*gradients)
         self.assertEqual(psd.iteration(), before)
 
+    def test_a_graph_from_before_a_plan_by_which_layers_send_factors(self):
+        exchange = psd._process.exchange  # pylint: disable=protected-access
+        sent = set(self.sent_by_factors())
+        self.sent_by_factors().clear()
+        exchange._plan_may_change = True  # pylint: disable=protected-access
+        losses = [loss_of(model, 1) for model in self.models]
+        with psd.no_sync():
+            losses[0].backward(retain_graph=True)
+        for model, loss in zip(self.models[1:], losses[1:]):
+            loss.backward(retain_graph=True)
+        self.expect_same_gradients()
+        self.sent_by_factors().update(sent)
+        for model, loss in zip(self.models, losses):
+            model.zero_grad()
+            loss.backward()
+        self.expect_same_gradients()
+
     def test_a_layer_that_is_frozen_for_a_while_learns_nothing(self):
         optimizers = (self.optimizer, sgd(self.plain), sgd(self.rounded))
         for learns in (False, True):
