@@ -302,7 +302,11 @@ for _name in _DELEGATED:
 
 def _endpoints(store: dist.Store, rank: int, size: int) -> List[str]:
     """The ranks' addresses, each "host:port", by the store."""
-    host = own_address(resolve(_host_of(store)))
+    if rank == size - 1:
+        # The last rank is where the store's name does not mean the machine itself, if any is; there it does not lead to
+        # a loopback address.
+        store.set("host", resolve(_host_of(store)))
+    host = own_address(store.get("host").decode())
     host = f"[{host}]" if ":" in host else host
     store.set(f"endpoint/{rank}", f"{host}:{free_ports(1)}")
     return [store.get(f"endpoint/{other}").decode() for other in range(size)]

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """DistributedDataParallel and FSDP2 train by the backend "poseidon" as they do by gloo."""
 
+import concurrent.futures
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
+
+import torch.distributed as dist
 
 import timed_tests
 from ranks import PATIENCE, ROOT, Ranks
 
 sys.path.insert(0, str(ROOT / "python"))
 
-from poseidon_torch import _library  # pylint: disable=wrong-import-position
+from poseidon_torch import _library, c10d  # pylint: disable=wrong-import-position
 
 
 class C10d(unittest.TestCase):
@@ -50,6 +54,17 @@ class C10d(unittest.TestCase):
                 for result in processes.wait(PATIENCE):
                     self.assertEqual(result.code, 0, result.output)
                     self.assertIn("kept out", result.output.splitlines())
+
+    def test_a_name_that_means_loopback_on_its_own_machine(self):
+        """As that of node0 does in node0's /etc/hosts, by Debian's installer."""
+        store = dist.HashStore()
+        found = ("127.0.1.1", "10.0.0.1")  # by rank, for the same name
+        stores = [mock.Mock(host=host, set=store.set, get=store.get) for host in found]
+        with mock.patch.object(c10d, "own_address", lambda other: other):
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                of_ranks = list(pool.map(c10d._endpoints, stores, (0, 1), (2, 2)))
+        for endpoints in of_ranks:
+            self.assertEqual([end.split(":")[0] for end in endpoints], ["10.0.0.1"] * 2)
 
 
 if __name__ == "__main__":
