@@ -84,6 +84,15 @@ class TimelineTest : public ::testing::Test {
     WriteFileAtomically(directory_.Path(EventFileName(file.node)), EventFileText(file));
   }
 
+  // Worker 1's, as if written on its machine.
+  void WriteThere(const Trace& trace) {
+    const std::string path = directory_.Path("worker-1.trace.json");
+    trace.Write(path);
+    nlohmann::json written = nlohmann::json::parse(std::ifstream(path));
+    written["otherData"]["clock"] = "two";
+    WriteFileAtomically(path, written.dump());
+  }
+
   Timeline Make() { return MakeTimeline(ReadJobFiles(directory_.path())); }
 
   TemporaryDirectory directory_;
@@ -176,12 +185,7 @@ TEST_F(TimelineTest, TracesAndActivitiesAreOnThatClockToo) {
   Trace trace("worker 1", 10);
   const Time begin = files[1].lanes.back().events.front().time;
   trace.Add({"backward", "fc", "compute", 1, begin, begin + milliseconds(1)});
-  trace.Write(directory_.Path("worker-1.trace.json"));
-  // As if written on that machine.
-  nlohmann::json written =
-      nlohmann::json::parse(std::ifstream(directory_.Path("worker-1.trace.json")));
-  written["otherData"]["clock"] = "two";
-  WriteFileAtomically(directory_.Path("worker-1.trace.json"), written.dump());
+  WriteThere(trace);
   const nlohmann::json events = nlohmann::json::parse(Make().json).at("traceEvents");
   ExpectWellFormed(events);
   std::map<std::string, double> times;
@@ -226,11 +230,7 @@ TEST_F(TimelineTest, SpansThatFollowEachOtherStillDo) {
     trace.Add({"forward", "fc", "compute", span, begin, end});
     begin = end;
   }
-  trace.Write(directory_.Path("worker-1.trace.json"));
-  nlohmann::json written =
-      nlohmann::json::parse(std::ifstream(directory_.Path("worker-1.trace.json")));
-  written["otherData"]["clock"] = "two";
-  WriteFileAtomically(directory_.Path("worker-1.trace.json"), written.dump());
+  WriteThere(trace);
   const nlohmann::json events = nlohmann::json::parse(Make().json).at("traceEvents");
   std::vector<std::pair<double, double>> spans;
   for (const auto& event : events) {
