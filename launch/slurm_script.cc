@@ -38,8 +38,9 @@ std::string StartOf(const Training& training) {
 std::string OwnSnapshot(const std::string& prefix) {
   const std::string any = ShellQuoted(prefix) + "_iter_*.solverstate";
   return "own=\nmost=-1\n"
-         "if [ \"$restarts\" -eq 0 ] || [ ! -e \"$out/began\" ]; then\n"
-         "  mkdir -p \"$out\" && touch \"$out/began\"\n"
+         "began=$(cat \"$out/began\" 2>/dev/null)\n"
+         "if [ \"$restarts\" -eq 0 ] || [ \"$began\" != \"$SLURM_JOB_ID\" ]; then\n"
+         "  mkdir -p \"$out\" && echo \"$SLURM_JOB_ID\" > \"$out/began\"\n"
          "else\n"
          "  for snapshot in " +
          any + " " + any +

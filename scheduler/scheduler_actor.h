@@ -196,9 +196,10 @@ class SchedulerActor : public Actor {
   static void TellRank(const NodeId& node, bool known, Outbox& outbox);
   // A registration after the view is complete, of somebody who may take a lost one's rank. True if
   // there is nothing more to do about it.
-  bool OnLateRegister(const wire::Register& request, Outbox& outbox);
-  // Whether it was started in place of a process that the job has done without since: where another
-  // one has the rank, it is no sign of that one's death.
+  bool OnLateRegister(const wire::Register& request, bool late, Outbox& outbox);
+  // Who was started in a dead one's place tells of that death.
+  void TakeWordOfDeath(const wire::Register& request, Outbox& outbox);
+  // Whether it was started in place of a process whose rank another one has by now.
   bool ComesTooLate(const wire::Register& request) const;
   // All nodes of the roster are the view of this number from now on.
   void MakeView(int32_t number, Outbox& outbox);

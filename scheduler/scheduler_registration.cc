@@ -37,11 +37,17 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   if (Recovers()) {
     outbox.Send(MakeEnvelope(MessageKind::kRegistering, Here(kHeartbeatLane), request.node()));
   }
-  if (KeepsAsSpare(request, outbox) || OnLateRegister(request, outbox)) return;
-  // That this one takes a dead one's place may be how the scheduler has learned of its death, and
-  // with it nobody may be left.
+  TakeWordOfDeath(request, outbox);
+  // With it nobody may be left.
   if (end_) return AnswerAfterEnd(request, outbox);
-  const Roster::Answer answer = roster_.Register(request, outbox.now);
+  // Its supervisor wants a place for it that another process has by now, as a spare: it takes any,
+  // as that one did.
+  const bool late = ComesTooLate(request);
+  wire::Register wish = request;
+  if (late) wish.mutable_node()->set_rank(-1);
+  if (late) spares_.Forget(request.replaces());
+  if (KeepsAsSpare(wish, outbox) || OnLateRegister(wish, late, outbox)) return;
+  const Roster::Answer answer = roster_.Register(wish, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
   if (answer.news && phase_ != Phase::kGathering && !Recovers()) {
     return Refuse(request.node(), "the job has started without it", outbox);
@@ -65,16 +71,17 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
     outbox.Send(ToNode(MessageKind::kPlan, address.node, plan_body_));
 }
 
-bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbox) {
-  if (request.replaces() != 0) {
-    if (const std::optional<NodeId> dead = roster_.Find(request.replaces())) {
-      if (members_.contains(*dead) && Recovers()) {
-        Lose({*dead}, "its process has ended", {}, outbox);
-      } else if (!members_.contains(*dead)) {
-        roster_.Forget(*dead);  // it had joined, and was not needed yet
-      }
-    }
+void SchedulerActor::TakeWordOfDeath(const wire::Register& request, Outbox& outbox) {
+  const std::optional<NodeId> dead = roster_.Find(request.replaces());
+  if (request.replaces() == 0 || !dead) return;
+  if (members_.contains(*dead) && Recovers()) {
+    Lose({*dead}, "its process has ended", {}, outbox);
+  } else if (!members_.contains(*dead)) {
+    roster_.Forget(*dead);  // it had joined, and was not needed yet
   }
+}
+
+bool SchedulerActor::OnLateRegister(const wire::Register& request, bool late, Outbox& outbox) {
   // Nobody comes to a job that has all it began with, and has not begun.
   if (IsElastic() && !HasBegun() && roster_.complete() && !roster_.Find(request.incarnation())) {
     return true;
@@ -82,7 +89,7 @@ bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbo
   const bool repeated = roster_.Find(request.incarnation()).has_value();
   if (!Recovers() || repeated || !roster_.IsTaken(request)) return false;
   // Perhaps it takes the place of one that will turn out to be lost: it is to ask again.
-  if (ComesTooLate(request)) {
+  if (late) {
     const std::string role = RoleName(static_cast<Role>(request.node().role()));
     Refuse(request.node(),
            "another process has the place of the one that it was started for, and as many " + role +
@@ -94,7 +101,8 @@ bool SchedulerActor::OnLateRegister(const wire::Register& request, Outbox& outbo
 
 bool SchedulerActor::ComesTooLate(const wire::Register& request) const {
   const uint64_t dead = request.replaces();
-  return dead != 0 && (roster_.WasForgotten(dead) || spares_.Has(dead));
+  return dead != 0 && (roster_.WasForgotten(dead) || spares_.Has(dead)) &&
+         roster_.IsTaken(request) && !roster_.Find(request.incarnation());
 }
 
 void SchedulerActor::Admit(const Roster::Answer& answer, Outbox& outbox) {
@@ -148,8 +156,6 @@ void SchedulerActor::AnswerAfterEnd(const wire::Register& request, Outbox& outbo
 bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox) {
   const uint64_t incarnation = request.incarnation();
   if (roster_.Find(incarnation)) return false;
-  // Its supervisor has seen one of the job die: that comes first, whatever rank this one wants.
-  if (request.replaces() != 0 && roster_.Find(request.replaces())) return false;
   // While the others hold, a supervisor may start another process for the lost rank: a spare is
   // given it only then (FillWithSpares), also if it happens to ask again in between.
   const bool waits = phase_ == Phase::kHolding && spares_.Has(incarnation);
@@ -157,15 +163,8 @@ bool SchedulerActor::KeepsAsSpare(const wire::Register& request, Outbox& outbox)
     spares_.Forget(incarnation);
     return false;
   }
-  // Its supervisor wants a place for it that another process has by now, as a spare: it waits for
-  // any, as that one did.
-  wire::Register wish = request;
-  if (ComesTooLate(request)) {
-    wish.mutable_node()->set_rank(-1);
-    spares_.Forget(request.replaces());
-  }
   const size_t before = spares_.all().size();
-  const std::optional<Address> address = spares_.Keep(wish, outbox.now);
+  const std::optional<Address> address = spares_.Keep(request, outbox.now);
   if (!address) return false;
   if (spares_.all().size() > before && options_.logs_members) {
     LOG(INFO) << Describe(request.node()) << " waits as a spare";

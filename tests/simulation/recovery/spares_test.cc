@@ -219,6 +219,29 @@ TEST_F(LateTest, TakesAnyPlaceThatIsLostThen) {
   EXPECT_EQ(ParametersOf(job_->cluster(), kLost.rank), undisturbed_->parameters);
 }
 
+// It comes when another worker is waited for already, and all others have stopped.
+TEST_F(LateTest, TakesAnyPlaceThatIsFreeAlready) {
+  Start();
+  job_->KillAt(undisturbed_->begun + std::chrono::milliseconds(2700), {Role::kWorker, 1});
+  ASSERT_TRUE(job_->cluster().Run(kHung));
+  ExpectEndedWell(job_->cluster());
+  EXPECT_NE(node(kLost).epoch, 0U);
+  EXPECT_EQ(ParametersOf(job_->cluster(), kLost.rank), undisturbed_->parameters);
+}
+
+// And dies there, of which its supervisor tells by starting another one, which wants the first
+// rank.
+TEST_F(LateTest, IsFollowedByAnother) {
+  Start();
+  job_->KillAt(undisturbed_->begun + 6 * kSecond, {Role::kWorker, 1});
+  job_->KillAt(undisturbed_->begun + 9 * kSecond, kLost);
+  job_->RestartAt(undisturbed_->begun + std::chrono::milliseconds(9100), kLost, true);
+  ASSERT_TRUE(job_->cluster().Run(kHung));
+  ExpectEndedWell(job_->cluster());
+  EXPECT_NE(node(kLost).epoch, 0U);
+  EXPECT_EQ(ParametersOf(job_->cluster(), kLost.rank), undisturbed_->parameters);
+}
+
 TEST_F(LateTest, IsRefusedWhereThereAreSparesEnough) {
   undisturbed_ = TrainUndisturbed(Plain());
   options_ = WithSpares(Plain(), *undisturbed_);
