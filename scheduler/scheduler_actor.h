@@ -195,7 +195,7 @@ class SchedulerActor : public Actor {
   // node wants a certain one.
   static void TellRank(const NodeId& node, bool known, Outbox& outbox);
   // A registration after the view is complete, of somebody who may take a lost one's rank. True if
-  // there is nothing more to do about it.
+  // there is nothing more to do about it. `late`: ComesTooLate.
   bool OnLateRegister(const wire::Register& request, bool late, Outbox& outbox);
   // Who was started in a dead one's place tells of that death.
   void TakeWordOfDeath(const wire::Register& request, Outbox& outbox);

@@ -43,11 +43,12 @@ void SchedulerActor::OnRegister(const Envelope& envelope, Outbox& outbox) {
   // Its supervisor wants a place for it that another process has by now, as a spare: it takes any,
   // as that one did.
   const bool late = ComesTooLate(request);
-  wire::Register wish = request;
-  if (late) wish.mutable_node()->set_rank(-1);
-  if (late) spares_.Forget(request.replaces());
-  if (KeepsAsSpare(wish, outbox) || OnLateRegister(wish, late, outbox)) return;
-  const Roster::Answer answer = roster_.Register(wish, outbox.now);
+  if (late) {
+    request.mutable_node()->set_rank(-1);
+    spares_.Forget(request.replaces());
+  }
+  if (KeepsAsSpare(request, outbox) || OnLateRegister(request, late, outbox)) return;
+  const Roster::Answer answer = roster_.Register(request, outbox.now);
   if (!answer.admitted) return Refuse(request.node(), answer.refusal, outbox);
   if (answer.news && phase_ != Phase::kGathering && !Recovers()) {
     return Refuse(request.node(), "the job has started without it", outbox);
