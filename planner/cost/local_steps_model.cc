@@ -34,6 +34,14 @@ FragmentPlan FragmentOf(const Plan& plan, const ModelSpec& model,
   return part;
 }
 
+void Delay(double seconds, PredictedTimes& times) {
+  for (BucketTimes& bucket : times.buckets) {
+    for (double* time : {&bucket.ready, &bucket.sent, &bucket.fresh, &bucket.needed}) {
+      *time += seconds;
+    }
+  }
+}
+
 }  // namespace
 
 PredictedTimes PredictLocalSteps(const Plan& plan, const ModelSpec& model,
@@ -45,21 +53,24 @@ PredictedTimes PredictLocalSteps(const Plan& plan, const ModelSpec& model,
   communication.set_local_steps(plan.local_steps());
   communication.set_fragments(plan.fragments());
   const std::vector<int> fragment_of = FragmentOfLayer(model, plan.fragments());
+  const double hidden = plan.overlap_steps() * step;
   PredictedTimes times;
   times.seconds = plan.local_steps() * step;
   times.buckets.resize(plan.buckets_size());
+  double waited = 0;  // for fragments so far
   for (int fragment = 0; fragment < plan.fragments(); ++fragment) {
     const FragmentPlan part = FragmentOf(plan, model, fragment_of, fragment);
     if (part.buckets.empty()) continue;  // there are more fragments than layers
     // Where nothing computes an iteration is its exchange.
     const PredictedTimes exchange =
         predict(part.plan, part.model, std::vector<LayerTime>(part.model.layers_size()));
-    const double hidden = plan.overlap_steps() * step;
-    times.seconds += std::max(0.0, exchange.seconds - hidden);
+    const double exposed = std::max(0.0, exchange.seconds - hidden);
+    times.seconds += exposed;
     // Given up, as it takes longer than the whole may. So does the whole, since no more is hidden
     // than is computed.
     if (exchange.buckets.empty()) return {times.seconds, {}};
-    const double begin = StepOfFragment(communication, fragment) * step;
+    const double begin = StepOfFragment(communication, fragment) * step + waited;
+    waited += exposed;
     for (size_t i = 0; i < part.buckets.size(); ++i) {
       BucketTimes& bucket = times.buckets[part.buckets[i]];
       bucket = exchange.buckets[i];
@@ -69,6 +80,9 @@ PredictedTimes PredictLocalSteps(const Plan& plan, const ModelSpec& model,
       bucket.fresh = begin + exchange.buckets[i].exchange;
       bucket.needed = begin + hidden;
     }
+    // The last fragment is sent with the last step, and waited for in the iteration after, before
+    // anything is sent there.
+    if (fragment + 1 == plan.fragments() && plan.overlap_steps() > 0) Delay(exposed, times);
   }
   return times;
 }

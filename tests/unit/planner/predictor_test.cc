@@ -302,38 +302,68 @@ TEST(PredictorTest, RunnerUpIsAnotherSchemeThatTheLayerCanUse) {
             plan.buckets(16).prediction().exchange_ms());
 }
 
-Plan OfLocalSteps(const ModelSpec& model, Communication::Policy policy) {
+Plan OfLocalSteps(const ModelSpec& model, Communication::Policy policy, int overlap) {
   const InformationBook book(model, 4, 4);
   Communication communication = Settings(policy, 1 << 20);
   communication.set_local_steps(8);
   communication.set_fragments(2);
+  communication.set_overlap_steps(overlap);
   Predictor predictor(book, Plain(4, 4));
   Plan plan = MakePlan(book, communication);
   predictor.Annotate(plan);
   return plan;
 }
 
-// A step takes 60 ms, and a fragment is exchanged after the fourth, the other after the last.
-TEST(PredictorTest, OfLocalStepsAFragmentIsSentBetweenReadyAndFresh) {
+constexpr Communication::Policy kOfLocalSteps[] = {Communication::ALL_PS, Communication::ALL_RING,
+                                                   Communication::ALL_HALVING_DOUBLING,
+                                                   Communication::ALL_TORUS};
+
+// A step takes 60 ms. One layer is sent after the fourth step, the other after the last.
+ModelSpec TwoFragments(int64_t floats) {
   ModelSpec model;
-  AddTimed(1000000, model);
-  AddTimed(1000000, model);
-  for (const auto policy : {Communication::ALL_PS, Communication::ALL_RING,
-                            Communication::ALL_HALVING_DOUBLING, Communication::ALL_TORUS}) {
-    SCOPED_TRACE(Communication::Policy_Name(policy));
-    const Plan plan = OfLocalSteps(model, policy);
-    std::vector<double> begins;
-    for (const BucketPlan& bucket : plan.buckets()) {
-      const BucketPrediction& prediction = bucket.prediction();
-      begins.push_back(prediction.ready_ms());
-      EXPECT_GT(prediction.sent_ms(), prediction.ready_ms());
-      // The last byte takes a millisecond to arrive. Under servers workers differ by up to a chunk,
-      // which takes another one.
-      EXPECT_LT(prediction.sent_ms(), prediction.fresh_ms());
-      EXPECT_NEAR(prediction.sent_ms(), prediction.fresh_ms() - 1, 1);
+  AddTimed(floats, model);
+  AddTimed(floats, model);
+  return model;
+}
+
+TEST(PredictorTest, OfLocalStepsAFragmentIsSentBetweenReadyAndFresh) {
+  for (const auto policy : kOfLocalSteps) {
+    for (const int overlap : {0, 1, 3}) {
+      SCOPED_TRACE(Communication::Policy_Name(policy) + ", overlap " + std::to_string(overlap));
+      const Plan plan = OfLocalSteps(TwoFragments(1000000), policy, overlap);
+      for (const BucketPlan& bucket : plan.buckets()) {
+        const BucketPrediction& prediction = bucket.prediction();
+        EXPECT_GT(prediction.sent_ms(), prediction.ready_ms());
+        // The last byte takes a millisecond to arrive. Under servers workers differ by up to a
+        // chunk, which takes another one.
+        EXPECT_LT(prediction.sent_ms(), prediction.fresh_ms());
+        EXPECT_NEAR(prediction.sent_ms(), prediction.fresh_ms() - 1, 1);
+      }
     }
-    EXPECT_THAT(begins, testing::UnorderedElementsAre(testing::DoubleNear(240, 1e-6),
-                                                      testing::DoubleNear(480, 1e-6)));
+  }
+}
+
+// Where nothing overlaps, a fragment's exchange goes on before the next step does; and where one step
+// overlaps, the last fragment is waited for after the first step of the iteration that follows.
+TEST(PredictorTest, OfLocalStepsAFragmentIsReadyAfterTheWaitForOthers) {
+  for (const auto policy : kOfLocalSteps) {
+    SCOPED_TRACE(Communication::Policy_Name(policy));
+    const ModelSpec model = TwoFragments(12000000);
+    const auto of = [](const Plan& plan, int bucket) { return plan.buckets(bucket).prediction(); };
+    const Plan apart = OfLocalSteps(model, policy, 0);
+    const double exchange = of(apart, 0).exchange_ms();
+    EXPECT_GT(exchange, 61);
+    EXPECT_NEAR(of(apart, 0).ready_ms(), 240, 1e-6);
+    EXPECT_NEAR(of(apart, 1).ready_ms(), 480 + exchange, 1);
+    EXPECT_NEAR(of(apart, 1).fresh_ms(), apart.iteration_ms(), 1);
+
+    const Plan beside = OfLocalSteps(model, policy, 1);
+    EXPECT_NEAR(of(beside, 0).ready_ms(), 240 + exchange - 60, 1);
+    EXPECT_NEAR(of(beside, 1).ready_ms(), beside.iteration_ms(), 1e-6);
+
+    const Plan hidden = OfLocalSteps(model, policy, 3);
+    EXPECT_NEAR(of(hidden, 0).ready_ms(), 240, 1e-6);
+    EXPECT_NEAR(of(hidden, 1).ready_ms(), 480, 1e-6);
   }
 }
 
@@ -342,7 +372,7 @@ TEST(PredictorTest, OfLocalStepsTheRunnerUpHasNoFactors) {
   AddTimedProduct(1000, 1000, 1, model);
   AddTimedProduct(1000, 1000, 1, model);
   for (const auto policy : {Communication::ALL_PS, Communication::ALL_RING}) {
-    const Plan plan = OfLocalSteps(model, policy);
+    const Plan plan = OfLocalSteps(model, policy, 0);
     for (const BucketPlan& bucket : plan.buckets()) {
       EXPECT_NE(bucket.prediction().runner_up(), SCHEME_UNSPECIFIED);
       EXPECT_FALSE(UsesFactors(bucket.prediction().runner_up()))
