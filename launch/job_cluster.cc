@@ -32,6 +32,7 @@ namespace poseidon {
 namespace {
 
 constexpr const char* kScheduler = "scheduler";
+constexpr size_t kFirstServer = 1;  // of the nodes: the scheduler is before it
 constexpr const char* kEvents = ".events.json";  // EventFileName's ending
 
 // How many remote shells a host may be reached by that are not there yet: sshd refuses some of
@@ -321,7 +322,9 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   GivenUpProcesses given_up(options_.out + "/" + kJournalFile);
   if (Recovers()) watch.given_up = [&] { return NodesOf(given_up.TakeNew()); };
   if (options_.config.job.recovery().mode() == Recovery::SHRINK) {
-    watch.goes_on_without = [](size_t index) { return index > 0; };
+    watch.goes_on_without = [this](size_t index) {
+      return index > 0 && !(index == kFirstServer && AllServersHaveDied());
+    };
   }
   watch.tell_lost = [this](size_t index, const std::string& cause) { TellLost(index, cause); };
   if (!options_.silent) {
@@ -335,6 +338,14 @@ ExitCode JobCluster::Wait(Interruption& interruption) {
   CorrectSummary(result);
   stopped_ = result.stopped;
   return result.code;
+}
+
+bool JobCluster::AllServersHaveDied() {
+  for (int i = 0; i < options_.config.job.cluster().servers(); ++i) {
+    const std::optional<ExitStatus>& status = children_[kFirstServer + i].Poll();
+    if (!status || status->ok()) return false;
+  }
+  return true;
 }
 
 std::map<size_t, std::string> JobCluster::NodesOf(
@@ -353,7 +364,7 @@ void JobCluster::TellLost(size_t index, const std::string& cause) {
   const bool is_server = index <= servers;
   wire::LostProcess lost;
   lost.set_role(static_cast<uint32_t>(is_server ? Role::kServer : Role::kWorker));
-  lost.set_rank(static_cast<int>(is_server ? index - 1 : index - 1 - servers));
+  lost.set_rank(static_cast<int>(index - kFirstServer - (is_server ? 0 : servers)));
   lost.set_cause(cause);
   lost.set_incarnation(nodes_[index].incarnation);
   google::protobuf::TextFormat::Printer printer;

@@ -82,6 +82,8 @@ class JobCluster {
   void AwaitRoom(const Host& host);
   // Another process in the place of a daemon that has died.
   ChildProcess Restart(size_t index, int restarts);
+  // Then a job that goes on without one or another of them waits for one.
+  bool AllServersHaveDied();
   // By index instead of incarnation; nothing of processes that are not there any more.
   std::map<size_t, std::string> NodesOf(const std::map<uint64_t, std::string>& processes) const;
   void TellLost(size_t index, const std::string& cause);

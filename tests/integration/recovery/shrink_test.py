@@ -16,6 +16,8 @@ from recovery_test import (
     tested_at,
 )
 
+SERVER_NAMES = [name for name in NODES if name.startswith("server")]
+
 
 class ShrinkingTest(RecoveryTest):
     """`poseidon run` goes on without what is killed."""
@@ -72,6 +74,22 @@ class ShrinkingTest(RecoveryTest):
         for name in NODES[1:]:
             with self.subTest(name):
                 self.check(name)
+
+    @cluster.slow
+    def test_all_servers(self):
+        """A job can't go on without any, and waits for one, which `poseidon run` starts."""
+        run = self.start_run(self.config().replace("mode: REPLACE", "mode: SHRINK"))
+        run.await_output(tested_at(TEST_INTERVAL))
+        for name in SERVER_NAMES:
+            self.kill(name)
+        self.assertEqual(run.wait(), cluster.SUCCESS)
+        self.assert_nothing_left(cluster.ENDING)
+        self.assertRegex(run.output(), r"server-0 was killed by signal 9 .*; it is started again")
+        summary = self.read_json("out/summary.json")
+        self.assertEqual(len(summary["servers"]), 1)
+        self.assertEqual(len({worker["parameter_hash"] for worker in summary["workers"]}), 1)
+        self.assertEqual(len(summary["workers"]), WORKERS)
+        self.assertEqual(len(summary["loss"]), ITERATIONS)
 
 
 class ElasticTest(RecoveryTest):
