@@ -4,6 +4,7 @@
 #include <google/protobuf/text_format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -418,6 +419,13 @@ void WriteEvents(const Job& job, const wire::End& end, EventWriter& events) {
   events.Write(static_cast<ExitCode>(code), end.reason());
 }
 
+// It tells of another job's end to whoever asks for this one's. Whoever has come so far has the
+// port that the job's nodes ask: nobody else runs the job.
+void RemoveEarlierSummary() {
+  std::error_code ignored;  // the next one replaces it, too
+  if (!FLAGS_out.empty()) std::filesystem::remove(FLAGS_out + "/summary.json", ignored);
+}
+
 void WriteSummary(const std::string& summary, const wire::End& end) {
   try {
     WriteFileAtomically(FLAGS_out + "/summary.json", summary);
@@ -460,6 +468,10 @@ ExitCode Run() {
   if (journal) scheduler.journal = journal->state();
   runtime.Attach(kControlLane, MakeScheduler(std::move(scheduler)));
   EventWriter events(runtime, config.job.cluster().scheduler_host(), FLAGS_out);
+  RemoveEarlierSummary();
+  // It reads again what a long job has written down, which the nodes are not to wait for once they
+  // are heard.
+  JobWatch watch(runtime, config.job, journal.get(), monitor.get());
   runtime.Start();
   LOG(INFO) << "waiting for " << cluster.workers() << " worker(s) and " << cluster.servers()
             << " server(s) at "
@@ -473,7 +485,6 @@ ExitCode Run() {
            "scheduler there";
   }
 
-  JobWatch watch(runtime, config.job, journal.get(), monitor.get());
   const wire::End end = watch.Run(interruption);
   const JobReport& report = watch.report();
   WriteEvents(config.job, end, events);

@@ -17,6 +17,7 @@
 #include "core/atomic_file.h"
 #include "core/files/regular_file.h"
 #include "core/http/access.h"
+#include "core/steady_now.h"
 #include "core/text/utf8.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/monitor/monitor_client.h"
@@ -31,6 +32,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::seconds kWatchInterval(1);
+// A scheduler that has died is started again after a second, or more if it has died before.
+constexpr Duration kMostAway = Seconds(30);
 
 std::string UrlFileIn(const std::string& directory) {
   return (fs::path(directory) / JobMonitor::kUrlFile).string();
@@ -104,10 +107,24 @@ void Show(const Json& status, bool json) {
   }
 }
 
+// A monitor that has answered and does so no more may be back soon: what it says then.
+Json AskAgain(const std::function<Json()>& source) {
+  const Time give_up = SteadyNow() + kMostAway;
+  for (bool told = false;; told = true) {
+    try {
+      return source();
+    } catch (const Error& error) {
+      if (SteadyNow() >= give_up) throw;
+      if (!told) std::cerr << error.what() << "\nasking again for at most 30 s" << std::endl;
+    }
+    std::this_thread::sleep_for(kWatchInterval);
+  }
+}
+
 ExitCode Watch(const std::function<Json()>& source, bool json) {
   const bool clears = !json && isatty(STDOUT_FILENO) != 0;
-  while (true) {
-    const Json status = source();
+  for (bool first = true;; first = false) {
+    const Json status = first ? source() : AskAgain(source);
     if (clears) std::cout << "\x1b[H\x1b[2J";
     Show(status, json);
     if (!status.value("end", Json()).is_null()) return ExitCode::kSuccess;

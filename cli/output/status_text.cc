@@ -48,7 +48,7 @@ std::string FiguresText(const Json& status) {
     if (!std::isnan(predicted)) text += " (predicted " + Digits(predicted, 2) + ")";
     const double exposed = NumberOf(status, "exposed_ms");
     if (iteration > 0 && !std::isnan(exposed)) {
-      text += ", communication not hidden " + Digits(100 * exposed / iteration, 0) + "%";
+      text += ", computing stands still for " + Digits(100 * exposed / iteration, 0) + "% of it";
     }
   }
   return text + "\n";

@@ -53,7 +53,11 @@ void StatusTracker::OnView(const wire::View& view) {
   // A job that shrinks has fewer nodes from now on; those that are gone stay to be seen as lost.
   for (const wire::Node& node : view.nodes()) {
     NodeStatus& status = status_.nodes[IdOf(node)];
-    if (status.pid != node.pid() || status.host != node.host()) status = {};
+    if (status.pid != node.pid() || status.host != node.host()) {
+      status = {};
+      // What the others have done is what it goes on from, or is told again of.
+      status.done = status_.iteration;
+    }
     status.host = node.host();
     status.pid = node.pid();
     status.lost = false;
@@ -62,6 +66,8 @@ void StatusTracker::OnView(const wire::View& view) {
 }
 
 void StatusTracker::OnPhase(const wire::JobPhase& phase, Time now) {
+  const bool trained = status_.phase == "training" || status_.phase == "agreeing";
+  if (phase.phase() == "training" && !trained) status_.resumed = now;
   status_.phase = phase.phase();
   status_.waiting_for = phase.waiting_for();
   if (phase.phase() == "training" && status_.progressed == Time{}) status_.progressed = now;
@@ -87,6 +93,10 @@ void StatusTracker::OnPlan(const wire::PlanAndModel& plan) {
       if (id.role == role && !ranks.contains(id.rank)) node.lost = true;
     }
   };
+  for (auto& [id, node] : status_.nodes) {
+    if (id.role != Role::kWorker) continue;
+    node.done = std::max(node.done, plan.plan().start_iteration());
+  }
   forget(Role::kWorker, RanksOfWorkers(plan.plan()));
   forget(Role::kServer, RanksOfServers(plan.plan()));
 }
@@ -108,6 +118,8 @@ void StatusTracker::OnProgress(const wire::Progress& progress, Time now) {
     return;
   }
   NodeStatus& node = status_.nodes[{Role::kWorker, progress.rank()}];
+  // It is told again after a scheduler has been away.
+  if (progress.iteration() < node.done) return;
   node.done = progress.iteration() + 1;
   node.images += progress.images();
   node.iteration_seconds = progress.iteration_seconds();
@@ -184,12 +196,19 @@ void StatusTracker::UpdateRates() {
 }
 
 void StatusTracker::OnRecovered(const wire::Recovered& recovered) {
-  ++status_.recovery_count;
+  const bool planned = recovered.joined_size() > 0 || recovered.left_size() > 0;
+  if (!planned || recovered.lost_size() > 0) ++status_.recovery_count;
   status_.recoveries.push_back(recovered);
   if (status_.recoveries.size() > kMostRecoveries) {
     status_.recoveries.erase(status_.recoveries.begin());
   }
-  for (const wire::Node& node : recovered.left()) status_.nodes.erase(IdOf(node));
+  for (const wire::Node& node : recovered.left()) {
+    const auto found = status_.nodes.find(IdOf(node));
+    // Another may have the rank already.
+    const bool is_it = found != status_.nodes.end() && found->second.pid == node.pid() &&
+                       found->second.host == node.host();
+    if (is_it) status_.nodes.erase(found);
+  }
   finished_.clear();
   ForgetFrom(recovered.iteration());
 }

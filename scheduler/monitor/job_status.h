@@ -40,7 +40,7 @@ struct NodeStatus {
   bool awaited = false;  // the job's phase waits for it
   bool finished = false;
   bool overdue = false;  // its heartbeat
-  int64_t done = 0;      // iterations
+  int64_t done = 0;      // iterations; of a process that has told of none, what it begins with
   int64_t images = 0;
   double iteration_seconds = 0;
   double exchange_seconds = 0;
@@ -74,6 +74,7 @@ struct JobStatus {
   double exposed_ms = kUnknownValue;
   int64_t images = 0;  // that all workers have told of; never goes back
   Time progressed{};   // when an iteration was done last, or training began; 0 before
+  Time resumed{};      // when training began last, also after a loss or with another plan; 0 before
   std::map<NodeId, NodeStatus> nodes;
   std::shared_ptr<const wire::PlanAndModel> plan;  // null before there is one
   // By the plan's buckets: from ready to fresh, means over workers and iterations; NaN: not yet.
@@ -83,7 +84,7 @@ struct JobStatus {
   int timeline_rank = 0;
   std::optional<TestResult> test;
   std::vector<wire::Recovered> recoveries;  // the newest of them
-  int64_t recovery_count = 0;
+  int64_t recovery_count = 0;  // after a loss, or as the exchange hung
   std::deque<wire::Notice> notices;  // the newest of them
   std::optional<wire::End> end;
 };

@@ -19,6 +19,9 @@ constexpr Duration kStreamInterval = Seconds(1);
 constexpr double kHealthySeconds = 30;
 // What those who follow the job have to take its end.
 constexpr Duration kParting = std::chrono::milliseconds(500);
+// Who has asked for the job's state so lately does so again and again, as `poseidon status --watch`
+// does each second, and is to hear of the end, too.
+constexpr Duration kAskedLately = std::chrono::milliseconds(1500);
 
 }  // namespace
 
@@ -30,6 +33,7 @@ class MonitorServer::Impl {
     server_.Get(
         "/", [this](const Request& request, Response& response) { ServePage(request, response); });
     server_.Get("/api/job", [this](const Request&, Response& response) {
+      asked_ = SteadyNow();
       Serve(response, &RenderedStatus::Json, "application/json");
     });
     server_.Get("/api/events",
@@ -42,8 +46,12 @@ class MonitorServer::Impl {
   }
 
   ~Impl() {
-    const Time deadline = SteadyNow() + kParting;
-    while (board_.Latest().closed && streams_ > 0 && SteadyNow() < deadline) {
+    const Time end_of_streams = SteadyNow() + kParting;
+    const Time end_of_asking = asked_.load() + kAskedLately;
+    const auto follows = [&](Time now) {
+      return (streams_ > 0 && now < end_of_streams) || now < end_of_asking;
+    };
+    while (board_.Latest().closed && follows(SteadyNow())) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     server_.Stop();
@@ -122,6 +130,7 @@ class MonitorServer::Impl {
   const StatusBoard& board_;
   RenderedStatus rendered_;
   std::atomic<int> streams_{0};
+  std::atomic<Time> asked_{Time{}};  // for the state, last
   HttpServer server_;
 };
 

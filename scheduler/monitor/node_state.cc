@@ -22,10 +22,10 @@ double SilentSeconds(const JobStatus& status, const NodeStatus& node) {
   return node.heard == Time{} ? 0 : ToSeconds(status.now - node.heard);
 }
 
-// Since the worker told of an iteration, or training began.
+// Since the worker told of an iteration, or training began or went on.
 double StillSeconds(const JobStatus& status, const NodeStatus& node) {
-  if (node.heard != Time{}) return SilentSeconds(status, node);
-  return status.progressed == Time{} ? 0 : ToSeconds(status.now - status.progressed);
+  const Time since = std::max(node.heard, status.resumed);
+  return since == Time{} ? 0 : ToSeconds(status.now - since);
 }
 
 // Where all have told of the same iteration only the heartbeat says who keeps the others waiting.

@@ -1,5 +1,6 @@
 #include "scheduler/monitor/summary_status.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -122,6 +123,11 @@ double Sum(const Json& list) {
   return sum;
 }
 
+bool IsAfterALoss(const Json& recovery) {
+  return !recovery.at("lost").empty() ||
+         (recovery.at("joined").empty() && recovery.at("left").empty());
+}
+
 Json Convert(const Json& summary) {
   const auto iterations = summary.at("iterations").get<int64_t>();
   const double count = static_cast<double>(std::max<int64_t>(iterations, 1));
@@ -145,7 +151,7 @@ Json Convert(const Json& summary) {
   json["buckets"] = BucketsOf(summary);
   json["timeline"] = nullptr;
   json["history"] = HistoryJson(HistoryOf(summary, ImagesPerIteration(summary)));
-  json["recovery_count"] = summary.at("recoveries").size();
+  json["recovery_count"] = std::ranges::count_if(summary.at("recoveries"), IsAfterALoss);
   json["recoveries"] = summary.at("recoveries");
   json["notices"] = Json::array();
   json["end"] = {{"exit_code", summary.at("exit_code")}, {"reason", summary.at("reason")}};

@@ -279,14 +279,20 @@ function showNews(job) {
   say('news', text.charAt(0).toUpperCase() + text.slice(1));
 }
 
+function whatHappened(recovery) {
+  const all = [['losing ', recovery.lost, ''], ['', recovery.joined, ' joined'], ['', recovery.left, ' left']]
+    .filter(([, names]) => names.length)
+    .map(([before, names, after]) => before + names.join(', ') + after);
+  return all.join(', ') || 'the exchange hung';
+}
+
 function showLists(job) {
   const fill = (name, lines) => {
     find(name + '_section').hidden = lines.length === 0;
     find(name).replaceChildren(...lines.map((line) => element('li', line)));
   };
   fill('recoveries', job.recoveries.map((recovery) =>
-    `Went on from iteration ${digits(recovery.iteration, 0)} after ` +
-    `${recovery.lost.length ? 'losing ' + recovery.lost.join(', ') : 'the exchange hung'} ` +
+    `Went on from iteration ${digits(recovery.iteration, 0)} after ${whatHappened(recovery)} ` +
     `(${recovery.cause}); ${milliseconds(recovery.still_ms)} without progress.`));
   fill('notices', job.notices.slice().reverse().map((notice) => `${notice.from}: ${notice.text}`));
 }

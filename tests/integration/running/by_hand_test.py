@@ -26,6 +26,15 @@ class ByHandTest(cluster.ClusterTest):
     def test_scheduler_first(self):
         self.train(NODES, ranks=True)
 
+    def test_summary_of_an_earlier_job(self):
+        """It tells nobody of the end of a job that has no summary yet."""
+        self.train(NODES, ranks=True)
+        daemons = self.start_by_hand(self.config, NODES[:1])
+        daemons["scheduler"].await_output("waiting for 2 worker")
+        os.kill(daemons["scheduler"].pid, signal.SIGKILL)
+        daemons["scheduler"].wait()
+        self.assertFalse(os.path.exists(self.path("out/summary.json")))
+
     def test_scheduler_last(self):
         self.train(NODES[::-1], ranks=True)
 

@@ -275,11 +275,15 @@ class MonitorTest(MonitoredTest):
         self.check_command(url)
         self.check_stopped_worker(url)
 
+        watches = self.check_watch(url)
         with urllib.request.urlopen(url + "api/events", timeout=cluster.scaled(60)) as events:
             run.signal(signal.SIGTERM)
             told = [line for line in events.read().decode().split("\n") if line[:5] == "data:"]
         self.assertEqual(run.wait(), cluster.INTERRUPTED)
         self.assertEqual(json.loads(told[-1][5:])["end"]["exit_code"], cluster.INTERRUPTED)
+        # Whoever asks each second hears of the end, too.
+        self.assertEqual(watches.wait(), cluster.SUCCESS)
+        self.assertIn(f"test: ended with code {cluster.INTERRUPTED}", watches.output())
         self.assert_nothing_left()
         self.assertFalse(os.path.exists(self.path("out/monitor.url")))
         # What the command says of a job that has ended comes from its summary.
@@ -321,6 +325,19 @@ class MonitorTest(MonitoredTest):
             wait_for(
                 lambda address=address: self.says_that_it_trains(address), f"training at {address}"
             )
+
+    def check_watch(self, url):
+        """A command that shows the job until it ends, also if the monitor is away for a while."""
+        port, target = cluster.free_port_pair(), url.rstrip("/").rpartition(":")[2]
+        relay = self.relay(port, target)
+        watches = self.start("poseidon", "status", f"http://127.0.0.1:{port}/", "--watch")
+        watches.await_output("test: training, about ")
+        relay.popen.kill()
+        relay.wait()
+        watches.await_output("no monitor answers .*\nasking again for at most 30 s\n")
+        self.relay(port, target)
+        watches.await_output(r"asking again [\s\S]*\ntest: training, about ")
+        return watches
 
     def says_that_it_trains(self, address):
         """Not so while the job goes over to another plan."""

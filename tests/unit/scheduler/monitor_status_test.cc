@@ -102,8 +102,10 @@ class MonitorStatusTest : public testing::Test {
     tracker_.OnPhase(message, Seconds(seconds));
   }
 
-  void Plan(const std::string& name = "fc") {
+  void Plan(int64_t start) { Plan("fc", start); }
+  void Plan(const std::string& name = "fc", int64_t start = 0) {
     wire::PlanAndModel plan;
+    plan.mutable_plan()->set_start_iteration(start);
     for (const int64_t floats : {3, 7}) {
       LayerSpec& layer = *plan.mutable_model()->add_layers();
       layer.set_name("layer" + std::to_string(floats));
@@ -133,9 +135,9 @@ class MonitorStatusTest : public testing::Test {
 
   // With a timeline in which both buckets take so long.
   void TellTimeline(int rank, double milliseconds) {
-    wire::Progress progress = ProgressOf(rank, 5);
+    wire::Progress progress = ProgressOf(rank, 10);
     wire::IterationTimeline& timeline = *progress.mutable_timeline();
-    timeline.set_iteration(4);
+    timeline.set_iteration(9);
     for (int b = 0; b < 2; ++b) {
       timeline.add_buckets()->set_ready_ms(60);
       timeline.mutable_buckets(b)->set_fresh_ms(60 + milliseconds);
@@ -218,6 +220,7 @@ TEST_F(MonitorStatusTest, ATimelineOfAnotherPlanIsLeftOut) {
   EXPECT_TRUE(Json(110)["timeline"].is_null());
   for (int b = 0; b < 1; ++b) progress.mutable_timeline()->add_buckets();
   progress.mutable_timeline()->add_waits()->set_layer(99);
+  progress.set_iteration(6);
   tracker_.OnProgress(progress, Seconds(110));
   EXPECT_TRUE(Json(110)["timeline"]["waits"].empty());
 }
@@ -273,6 +276,90 @@ TEST_F(MonitorStatusTest, NamesWhoIsLostAndWhoIsAwaited) {
   tracker_.OnRecovered(recovered);
   EXPECT_THAT(States(109), ElementsAre("serving", "training", "training"));
   EXPECT_EQ(Json(109)["recovery_count"], 1);
+}
+
+// It goes on from where the others do, and is not late while nobody can have told.
+TEST_F(MonitorStatusTest, WhoTakesALostOnesPlaceIsNotBehind) {
+  Join();
+  Plan(0);
+  Enter("training", 105);
+  for (int64_t i = 0; i < 1000; ++i) {
+    for (const int rank : {0, 1}) tracker_.OnProgress(ProgressOf(rank, i), Seconds(106));
+    tracker_.OnIteration(Iteration(i, 0.5, 1, 16), Seconds(106));
+  }
+  Enter("holding", 130);
+  wire::View view;
+  *view.add_nodes() = Node(Role::kWorker, 1);
+  view.mutable_nodes(0)->set_pid(77);
+  tracker_.OnView(view);
+  Plan(999);
+  wire::Recovered recovered;
+  recovered.set_iteration(999);
+  *recovered.add_lost() = Node(Role::kWorker, 1);
+  Enter("training", 140);
+  tracker_.OnRecovered(recovered);
+  EXPECT_THAT(States(141), ElementsAre("serving", "training", "training"));
+  for (const NodeState& state : NodeStates(tracker_.status(Seconds(141)))) EXPECT_EQ(state.lag, 0);
+  // The quicker one has told, and the other may yet.
+  tracker_.OnProgress(ProgressOf(1, 999), Seconds(141));
+  EXPECT_THAT(States(141), ElementsAre("serving", "training", "training"));
+  EXPECT_THAT(States(143), ElementsAre("serving", "late", "training"));
+}
+
+TEST_F(MonitorStatusTest, AJobThatGoesOnFromASnapshotIsNotBehindItsBegin) {
+  Join();
+  Plan(5000);
+  Enter("training", 105);
+  tracker_.OnProgress(ProgressOf(0, 5000), Seconds(106));
+  EXPECT_EQ(NodeStates(tracker_.status(Seconds(106))).back().lag, 1);
+}
+
+// As after the scheduler has been away.
+TEST_F(MonitorStatusTest, WhatIsToldTwiceCountsOnce) {
+  Join();
+  Plan();
+  Enter("training", 105);
+  for (int time = 0; time < 2; ++time) {
+    for (int64_t i = 0; i < 10; ++i) {
+      tracker_.OnProgress(ProgressOf(0, i), Seconds(106));
+      EXPECT_EQ(tracker_.status(Seconds(106)).nodes.at({Role::kWorker, 0}).done,
+                time == 0 ? i + 1 : 10);
+    }
+  }
+  EXPECT_EQ(Json(107)["images"], 80);
+  // What is done again is computed again.
+  wire::Recovered recovered;
+  recovered.set_iteration(8);
+  tracker_.OnRecovered(recovered);
+  tracker_.OnProgress(ProgressOf(0, 8), Seconds(108));
+  EXPECT_EQ(Json(109)["images"], 88);
+}
+
+TEST_F(MonitorStatusTest, AnotherNumberOfWorkersIsNoLoss) {
+  Join();
+  wire::Recovered joined;
+  *joined.add_joined() = Node(Role::kWorker, 2);
+  tracker_.OnRecovered(joined);
+  EXPECT_EQ(Json(107)["recovery_count"], 0);
+  EXPECT_EQ(Json(107)["recoveries"].size(), 1);
+  *joined.add_lost() = Node(Role::kWorker, 1);
+  tracker_.OnRecovered(joined);
+  EXPECT_EQ(Json(107)["recovery_count"], 1);
+  tracker_.OnRecovered({});  // the exchange hung
+  EXPECT_EQ(Json(107)["recovery_count"], 2);
+}
+
+// Its rank may be another's by then.
+TEST_F(MonitorStatusTest, WhoHasLeftIsNotShownAnyMore) {
+  Join();
+  wire::Recovered recovered;
+  *recovered.add_left() = Node(Role::kWorker, 1);
+  tracker_.OnRecovered(recovered);
+  EXPECT_EQ(Json(107)["nodes"].size(), 2);
+  Join();
+  recovered.mutable_left(0)->set_pid(99);
+  tracker_.OnRecovered(recovered);
+  EXPECT_EQ(Json(107)["nodes"].size(), 3);
 }
 
 TEST_F(MonitorStatusTest, HasTheSlowestLinkOfAWorker) {
