@@ -24,6 +24,7 @@
 #include "proto/job_config.h"
 #include "proto/rate_advice.h"
 #include "scheduler/journal/journal.h"
+#include "scheduler/journal/journal_writer.h"
 #include "scheduler/monitor/job_monitor.h"
 #include "scheduler/report/job_report.h"
 #include "scheduler/scheduler_actor.h"
@@ -79,28 +80,6 @@ void TellOfPast(const Journal& journal, const std::string& path) {
   }
 }
 
-// Writes down what the job tells; nothing if there is no journal, or no longer.
-class JournalWriter {
- public:
-  explicit JournalWriter(Journal* journal) : journal_(journal) {}
-
-  // Throws Error, once: a job whose journal can't be written to has to end, and its end can't be
-  // written either.
-  void Append(const wire::JournalRecord& record, bool sync) {
-    if (journal_ == nullptr) return;
-    try {
-      journal_->Append(record);
-      if (sync) journal_->Sync();
-    } catch (const Error&) {
-      journal_ = nullptr;
-      throw;
-    }
-  }
-
- private:
-  Journal* journal_;
-};
-
 // What the scheduler's program does with what the job tells it: shows it, writes it down, and goes
 // over to a better plan.
 class JobWatch {
@@ -115,10 +94,10 @@ class JobWatch {
       plan_ = *journal->state().plan;
       balancer_.SetPlan(plan_.plan());
     }
-    for (const wire::JournalRecord& record : journal->TakeRecords()) {
+    journal->TakePast([this](const wire::JournalRecord& record) {
       report_.Restore(record);
       if (monitor_ != nullptr) monitor_->tracker().Restore(record);
-    }
+    });
     if (monitor_ != nullptr) monitor_->tracker().OnStragglers(report_.stragglers());
   }
 

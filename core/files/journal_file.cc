@@ -94,7 +94,7 @@ void JournalFile::Lock() {
                     "; wait for its end, or choose another directory");
 }
 
-void JournalFile::Read(const std::string& content) {
+void JournalFile::Read(std::string content) {
   // Its first process may have died while it wrote the header.
   if (content.size() < kHeaderBytes &&
       (AllZero(content) || content.starts_with(kTitle) || kTitle.starts_with(content))) {
@@ -113,11 +113,12 @@ void JournalFile::Read(const std::string& content) {
                       ": what is there is not what was written; nothing can go on from it. Remove "
                       "it to begin anew");
     }
-    records_.emplace_back(record);
     at += sizeof(Frame) + record.size();
   }
   size_ = static_cast<int64_t>(at);
   cut_bytes_ = static_cast<int64_t>(content.size() - at);
+  content.resize(at);
+  past_ = std::move(content);
 }
 
 void JournalFile::WriteHeader(const std::string& owner) {
@@ -138,7 +139,15 @@ void JournalFile::WriteAll(std::string_view bytes, int64_t at) const {
   }
 }
 
-std::vector<std::string> JournalFile::TakeRecords() { return std::exchange(records_, {}); }
+void JournalFile::ReadPast(const std::function<void(std::string_view record)>& take) const {
+  std::string_view left = past_;
+  left.remove_prefix(std::min(left.size(), kHeaderBytes));
+  while (!left.empty()) {
+    const std::string_view record = FirstRecord(left).second;
+    take(record);
+    left.remove_prefix(sizeof(Frame) + record.size());
+  }
+}
 
 void JournalFile::Append(std::string_view record) {
   CHECK_LE(record.size(), kMostRecordBytes);

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,7 +22,7 @@ namespace poseidon {
 // Not thread-safe.
 //
 //   JournalFile journal("out/scheduler.journal", "the scheduler of the job \"lenet\"");
-//   for (const std::string& record : journal.TakeRecords()) Apply(record);
+//   journal.ReadPast([](std::string_view record) { Apply(record); });
 //   journal.Append("view 3");
 //   journal.Sync();
 class JournalFile {
@@ -35,8 +36,10 @@ class JournalFile {
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
-  // What the file had when it was opened; the second call returns nothing.
-  std::vector<std::string> TakeRecords();
+  // Hands over what the file had when it was opened, record after record. They are kept in memory
+  // as they are in the file until ForgetPast.
+  void ReadPast(const std::function<void(std::string_view record)>& take) const;
+  void ForgetPast() { past_ = {}; }
   // Bytes of a record that was not finished, which have been cut off; 0 if there was none.
   int64_t cut_bytes() const { return cut_bytes_; }
 
@@ -50,7 +53,7 @@ class JournalFile {
   [[noreturn]] void Fail(const std::string& what) const;
   void Lock();
   // Takes in what the file has.
-  void Read(const std::string& content);
+  void Read(std::string content);
   void WriteHeader(const std::string& owner);
   void WriteAll(std::string_view bytes, int64_t at) const;
 
@@ -58,7 +61,7 @@ class JournalFile {
   int descriptor_ = -1;
   int64_t size_ = 0;
   int64_t cut_bytes_ = 0;
-  std::vector<std::string> records_;
+  std::string past_;  // whole records
 };
 
 // Reads a journal that another process has, while that writes it. Not thread-safe.

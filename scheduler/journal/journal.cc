@@ -1,14 +1,29 @@
 #include "scheduler/journal/journal.h"
 
-#include <utility>
+#include <string_view>
 
 #include "core/error.h"
 
 namespace poseidon {
+namespace {
+
+// False: it is not one that this version knows.
+bool Parse(std::string_view bytes, wire::JournalRecord& record) {
+  return record.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
+}  // namespace
 
 Journal::Journal(const std::string& path, const Owner& owner)
     : file_(path, "the scheduler of the job \"" + owner.job_name + "\"") {
-  Read(path);
+  file_.ReadPast([&](std::string_view bytes) {
+    wire::JournalRecord record;
+    if (!Parse(bytes, record)) {
+      throw DataError(path + " has a record that this version of the program can't read; go on " +
+                      "with the version that wrote it, or remove the file to begin anew");
+    }
+    state_.Apply(record);
+  });
   if (!has_predecessor()) {
     state_.base = owner.base;
     wire::JournalRecord job;
@@ -29,18 +44,13 @@ Journal::Journal(const std::string& path, const Owner& owner)
   Sync();
 }
 
-void Journal::Read(const std::string& path) {
-  for (const std::string& bytes : file_.TakeRecords()) {
-    wire::JournalRecord& record = records_.emplace_back();
-    if (!record.ParseFromString(bytes)) {
-      throw DataError(path + " has a record that this version of the program can't read; go on " +
-                      "with the version that wrote it, or remove the file to begin anew");
-    }
-    state_.Apply(record);
-  }
+void Journal::TakePast(const std::function<void(const wire::JournalRecord&)>& take) {
+  file_.ReadPast([&take](std::string_view bytes) {
+    wire::JournalRecord record;
+    if (Parse(bytes, record)) take(record);
+  });
+  file_.ForgetPast();
 }
-
-std::vector<wire::JournalRecord> Journal::TakeRecords() { return std::exchange(records_, {}); }
 
 void Journal::Append(const wire::JournalRecord& record) {
   file_.Append(record.SerializeAsString());

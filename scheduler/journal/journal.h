@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
-#include <vector>
 
 #include "core/files/journal_file.h"
 #include "scheduler/journal/job_state.h"
@@ -29,8 +29,8 @@ class Journal {
   // Of the schedulers before this one; its term is the next.
   const JobState& state() const { return state_; }
   bool has_predecessor() const { return state_.term >= 0; }
-  // All that they have written. The second call returns nothing.
-  std::vector<wire::JournalRecord> TakeRecords();
+  // Hands over all that they have written, once, record after record: of a long job they are many.
+  void TakePast(const std::function<void(const wire::JournalRecord&)>& take);
   // Bytes of a record that the last of them had begun.
   int64_t cut_bytes() const { return file_.cut_bytes(); }
 
@@ -39,11 +39,8 @@ class Journal {
   void Sync() { file_.Sync(); }
 
  private:
-  void Read(const std::string& path);
-
   JournalFile file_;
   JobState state_;
-  std::vector<wire::JournalRecord> records_;
 };
 
 }  // namespace poseidon

@@ -29,7 +29,9 @@ class JournalFileTest : public testing::Test {
   std::vector<std::string> Records() {
     JournalFile journal(path_, "a test");
     cut_bytes_ = journal.cut_bytes();
-    return journal.TakeRecords();
+    std::vector<std::string> records;
+    journal.ReadPast([&](std::string_view record) { records.emplace_back(record); });
+    return records;
   }
   void Write(const std::vector<std::string>& records) const {
     JournalFile journal(path_, "a test");
