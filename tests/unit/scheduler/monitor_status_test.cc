@@ -16,6 +16,7 @@
 #include "scheduler/monitor/status_json.h"
 #include "scheduler/monitor/summary_status.h"
 #include "scheduler/report/job_report.h"
+#include "tests/unit/scheduler/monitor_status_testing.h"
 
 namespace poseidon {
 namespace {
@@ -23,16 +24,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-
-wire::IterationRecord Iteration(int64_t number, double loss, double duration_ms, int64_t images) {
-  wire::IterationRecord record;
-  record.set_number(number);
-  record.set_loss(loss);
-  record.set_duration_ms(duration_ms);
-  record.set_exposed_ms(duration_ms / 4);
-  record.set_images(images);
-  return record;
-}
 
 TEST(HistoryTest, KeepsBoundedMeansOfAllIterations) {
   History history;
@@ -68,101 +59,6 @@ TEST(HistoryTest, WhatNobodyToldIsNotANumber) {
   EXPECT_TRUE(std::isnan(history.points()[0].images_per_second()));
   EXPECT_EQ(history.points()[0].duration_ms(), 2);
 }
-
-class MonitorStatusTest : public testing::Test {
- protected:
-  MonitorStatusTest() : tracker_(TwoWorkers(), Seconds(100)) {}
-
-  static Job TwoWorkers() {
-    Job job;
-    job.set_name("digits");
-    job.mutable_cluster()->set_workers(2);
-    return job;
-  }
-
-  static wire::Node Node(Role role, int rank) {
-    wire::Node node;
-    node.set_role(static_cast<uint32_t>(role));
-    node.set_rank(rank);
-    node.set_host("host" + std::to_string(rank));
-    node.set_pid(10 + rank);
-    return node;
-  }
-
-  void Join() {
-    wire::View view;
-    *view.add_nodes() = Node(Role::kServer, 0);
-    for (int rank = 0; rank < 2; ++rank) *view.add_nodes() = Node(Role::kWorker, rank);
-    tracker_.OnView(view);
-  }
-
-  void Enter(const std::string& phase, double seconds) {
-    wire::JobPhase message;
-    message.set_phase(phase);
-    tracker_.OnPhase(message, Seconds(seconds));
-  }
-
-  void Plan(int64_t start) { Plan("fc", start); }
-  void Plan(const std::string& name = "fc", int64_t start = 0) {
-    wire::PlanAndModel plan;
-    plan.mutable_plan()->set_start_iteration(start);
-    for (const int64_t floats : {3, 7}) {
-      LayerSpec& layer = *plan.mutable_model()->add_layers();
-      layer.set_name("layer" + std::to_string(floats));
-      BucketPlan& bucket = *plan.mutable_plan()->add_buckets();
-      bucket.set_name(name);
-      bucket.set_first_layer(plan.model().layers_size() - 1);
-      bucket.set_layer_count(1);
-      bucket.set_scheme(RING);
-      bucket.add_chunks()->set_size(floats);
-      if (floats == 3) bucket.mutable_prediction()->set_exchange_ms(12.5);
-    }
-    plan.mutable_model()->set_iterations(50);
-    plan.mutable_plan()->set_workers(2);
-    plan.mutable_plan()->set_servers(1);
-    tracker_.OnPlan(plan);
-  }
-
-  static wire::Progress ProgressOf(int rank, int64_t iteration) {
-    wire::Progress progress;
-    progress.set_rank(rank);
-    progress.set_iteration(iteration);
-    progress.set_images(8);
-    progress.set_iteration_seconds(0.1);
-    progress.set_exposed_seconds(0.02);
-    return progress;
-  }
-
-  // With a timeline in which both buckets take so long.
-  void TellTimeline(int rank, double milliseconds) {
-    wire::Progress progress = ProgressOf(rank, 10);
-    wire::IterationTimeline& timeline = *progress.mutable_timeline();
-    timeline.set_iteration(9);
-    for (int b = 0; b < 2; ++b) {
-      timeline.add_buckets()->set_ready_ms(60);
-      timeline.mutable_buckets(b)->set_fresh_ms(60 + milliseconds);
-    }
-    wire::LayerWait& wait = *timeline.add_waits();
-    wait.set_layer(1);
-    wait.set_begin_ms(100);
-    wait.set_end_ms(110);
-    tracker_.OnProgress(progress, Seconds(110));
-  }
-
-  nlohmann::ordered_json Json(double seconds) {
-    return nlohmann::ordered_json::parse(JsonText(StatusJson(tracker_.status(Seconds(seconds)))));
-  }
-
-  std::vector<std::string> States(double seconds) {
-    std::vector<std::string> states;
-    for (const NodeState& state : NodeStates(tracker_.status(Seconds(seconds)))) {
-      states.push_back(state.state);
-    }
-    return states;
-  }
-
-  StatusTracker tracker_;
-};
 
 TEST_F(MonitorStatusTest, HasAllKeysFromTheStart) {
   const nlohmann::ordered_json json = Json(103);
@@ -278,90 +174,6 @@ TEST_F(MonitorStatusTest, NamesWhoIsLostAndWhoIsAwaited) {
   EXPECT_EQ(Json(109)["recovery_count"], 1);
 }
 
-// It goes on from where the others do, and is not late while nobody can have told.
-TEST_F(MonitorStatusTest, WhoTakesALostOnesPlaceIsNotBehind) {
-  Join();
-  Plan(0);
-  Enter("training", 105);
-  for (int64_t i = 0; i < 1000; ++i) {
-    for (const int rank : {0, 1}) tracker_.OnProgress(ProgressOf(rank, i), Seconds(106));
-    tracker_.OnIteration(Iteration(i, 0.5, 1, 16), Seconds(106));
-  }
-  Enter("holding", 130);
-  wire::View view;
-  *view.add_nodes() = Node(Role::kWorker, 1);
-  view.mutable_nodes(0)->set_pid(77);
-  tracker_.OnView(view);
-  Plan(999);
-  wire::Recovered recovered;
-  recovered.set_iteration(999);
-  *recovered.add_lost() = Node(Role::kWorker, 1);
-  Enter("training", 140);
-  tracker_.OnRecovered(recovered);
-  EXPECT_THAT(States(141), ElementsAre("serving", "training", "training"));
-  for (const NodeState& state : NodeStates(tracker_.status(Seconds(141)))) EXPECT_EQ(state.lag, 0);
-  // The quicker one has told, and the other may yet.
-  tracker_.OnProgress(ProgressOf(1, 999), Seconds(141));
-  EXPECT_THAT(States(141), ElementsAre("serving", "training", "training"));
-  EXPECT_THAT(States(143), ElementsAre("serving", "late", "training"));
-}
-
-TEST_F(MonitorStatusTest, AJobThatGoesOnFromASnapshotIsNotBehindItsBegin) {
-  Join();
-  Plan(5000);
-  Enter("training", 105);
-  tracker_.OnProgress(ProgressOf(0, 5000), Seconds(106));
-  EXPECT_EQ(NodeStates(tracker_.status(Seconds(106))).back().lag, 1);
-}
-
-// As after the scheduler has been away.
-TEST_F(MonitorStatusTest, WhatIsToldTwiceCountsOnce) {
-  Join();
-  Plan();
-  Enter("training", 105);
-  for (int time = 0; time < 2; ++time) {
-    for (int64_t i = 0; i < 10; ++i) {
-      tracker_.OnProgress(ProgressOf(0, i), Seconds(106));
-      EXPECT_EQ(tracker_.status(Seconds(106)).nodes.at({Role::kWorker, 0}).done,
-                time == 0 ? i + 1 : 10);
-    }
-  }
-  EXPECT_EQ(Json(107)["images"], 80);
-  // What is done again is computed again.
-  wire::Recovered recovered;
-  recovered.set_iteration(8);
-  tracker_.OnRecovered(recovered);
-  tracker_.OnProgress(ProgressOf(0, 8), Seconds(108));
-  EXPECT_EQ(Json(109)["images"], 88);
-}
-
-TEST_F(MonitorStatusTest, AnotherNumberOfWorkersIsNoLoss) {
-  Join();
-  wire::Recovered joined;
-  *joined.add_joined() = Node(Role::kWorker, 2);
-  tracker_.OnRecovered(joined);
-  EXPECT_EQ(Json(107)["recovery_count"], 0);
-  EXPECT_EQ(Json(107)["recoveries"].size(), 1);
-  *joined.add_lost() = Node(Role::kWorker, 1);
-  tracker_.OnRecovered(joined);
-  EXPECT_EQ(Json(107)["recovery_count"], 1);
-  tracker_.OnRecovered({});  // the exchange hung
-  EXPECT_EQ(Json(107)["recovery_count"], 2);
-}
-
-// Its rank may be another's by then.
-TEST_F(MonitorStatusTest, WhoHasLeftIsNotShownAnyMore) {
-  Join();
-  wire::Recovered recovered;
-  *recovered.add_left() = Node(Role::kWorker, 1);
-  tracker_.OnRecovered(recovered);
-  EXPECT_EQ(Json(107)["nodes"].size(), 2);
-  Join();
-  recovered.mutable_left(0)->set_pid(99);
-  tracker_.OnRecovered(recovered);
-  EXPECT_EQ(Json(107)["nodes"].size(), 3);
-}
-
 TEST_F(MonitorStatusTest, HasTheSlowestLinkOfAWorker) {
   Plan();
   EXPECT_TRUE(Json(110)["nodes"].back()["link"].is_null());
@@ -392,17 +204,6 @@ TEST_F(MonitorStatusTest, NamesWhoIsSlowUntilItHasHealed) {
   straggler.until = 80;
   tracker_.OnStragglers({straggler});
   EXPECT_TRUE(Json(110)["nodes"].back()["slow"].is_null());
-}
-
-TEST_F(MonitorStatusTest, RecoveryGoesBack) {
-  Join();
-  Plan();
-  for (int64_t i = 0; i < 10; ++i) tracker_.OnIteration(Iteration(i, 0.5, 100, 16), Seconds(106));
-  wire::Recovered recovered;
-  recovered.set_iteration(4);
-  tracker_.OnRecovered(recovered);
-  EXPECT_EQ(Json(107)["iteration"], 4);
-  EXPECT_EQ(Json(107)["history"]["loss"].size(), 4);
 }
 
 TEST_F(MonitorStatusTest, EndsWithWhatTheJobEndedWith) {
