@@ -72,6 +72,12 @@ class CompatibilityCheck {
              "workers that differ in their iteration need the servers' values; use update_at "
              "SERVERS or AUTOMATIC, or 0");
     }
+    if (communication_.staleness() < 0 && job_.training().large_batch().momentum_correction()) {
+      Refuse("staleness",
+             "each gradient is an update of its own with -1, and "
+             "training.large_batch.momentum_correction would multiply the momentum as often as "
+             "there are workers; switch that off, or use 0 or above");
+    }
     if (communication_.deterministic()) {
       Refuse("staleness",
              "which gradients a worker's values hold depends on timing then, so no two runs are "

@@ -24,9 +24,16 @@
 namespace poseidon {
 namespace {
 
-// After the last iteration servers bring workers that run apart together again.
-void CheckEnd(const ModelSpec& model, const Communication& communication) {
-  if (communication.staleness() == 0 || model.iterations() > 0) return;
+// After the last iteration servers bring workers that run apart together again. Until then their
+// iterations differ, and so do the numbers that they may send along.
+void CheckStaleness(const ModelSpec& model, const Communication& communication) {
+  if (communication.staleness() == 0) return;
+  if (IsTorchType(model.update_rule().type())) {
+    throw ConfigError(
+        "communication.staleness must be 0: the servers update by the numbers of the workers' "
+        "optimizers, which must be those of one iteration");
+  }
+  if (model.iterations() > 0) return;
   throw ConfigError(
       "communication.staleness must be 0: the training program has not said how many iterations it "
       "will do (Model::iterations), so that its workers would end with different parameters");
@@ -332,7 +339,7 @@ void SchedulerActor::MakeFirstPlan(Outbox& outbox) {
   try {
     // Throws here what would else end every node.
     CheckRate(ToUpdateRule(body.model().update_rule()));
-    CheckEnd(body.model(), options_.job.communication());
+    CheckStaleness(body.model(), options_.job.communication());
     const InformationBook book = InformationBook(body.model(), options_.job.cluster())
                                      .WithLanes(roster_.LeastEndpoints() - kFirstDataLane);
     *body.mutable_plan() = options_.planner(book, options_.job);

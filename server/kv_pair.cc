@@ -182,8 +182,16 @@ void KvPair::Apply(std::span<float> sum, int64_t iteration, const UpdateRule& ru
     if (!options_.is_backup) std::ranges::copy(sum, last_sum_.begin());
   }
   const float share = 1.0F / static_cast<float>(options_.workers);
-  UpdateSegmentwise(rule, iteration, segments_, sum, asynchronous() ? 1.0F : share,
-                    values_.first(size_), state_, asynchronous() ? share : 1.0F, groups);
+  if (!asynchronous()) {
+    return UpdateSegmentwise(rule, iteration, segments_, sum, share, values_.first(size_), state_,
+                             1.0F, groups);
+  }
+  // The plan starts with the state of as many updates as there were gradients before it.
+  const int64_t before = options_.start_iteration * options_.workers;
+  const int64_t updates = before + iteration_ - options_.start_iteration;
+  const auto scale = static_cast<float>(share * RateForUpdates(rule, iteration, updates));
+  UpdateSegmentwise(rule, iteration, segments_, sum, 1.0F, values_.first(size_), state_, scale,
+                    groups);
 }
 
 size_t KvPair::answer_size() const {

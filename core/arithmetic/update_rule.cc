@@ -287,6 +287,11 @@ float LearningRate(const UpdateRule& rule, int64_t iteration) {
   return static_cast<float>(Rate(rule, iteration));
 }
 
+double RateForUpdates(const UpdateRule& rule, int64_t iteration, int64_t updates) {
+  if (rule.type != "Adam") return 1;
+  return BiasCorrection(rule, updates) / BiasCorrection(rule, iteration);
+}
+
 int OptimizerStatePerParameter(const UpdateRule& rule) {
   return Find(kTypes, rule.type, "type").state_per_parameter + (rule.deferred ? 1 : 0);
 }

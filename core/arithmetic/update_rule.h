@@ -90,6 +90,12 @@ int StepsTaken(const std::vector<int>& stepvalue, int64_t iteration);
 // The rule must have passed Validate.
 float LearningRate(const UpdateRule& rule, int64_t iteration);
 
+// What the rate of iteration `iteration` is to be multiplied with where the optimizer's state is of
+// `updates` updates and not of `iteration`, as in asynchronous training, whose workers' gradients
+// are updates of their own. Other than 1 for type Adam, whose bias correction counts updates (t of
+// algorithm 1 of Kingma and Ba, 2015).
+double RateForUpdates(const UpdateRule& rule, int64_t iteration, int64_t updates);
+
 // How many floats of optimizer state a parameter has under this rule: 1 (SGD, Nesterov, TorchSGD:
 // the momentum; AdaGrad, RMSProp: the gradients' squares), or 2 (AdaDelta, Adam, TorchAdamW); one
 // more, the mean gradient behind the others, where the update is deferred.

@@ -65,6 +65,16 @@ TEST(StalenessTest, AnEndThatNobodyKnowsIsRefused) {
   }
 }
 
+TEST(StalenessTest, NumbersOfAnIterationAreNotForSeveral) {
+  SimulatedClusterOptions options = LinearTraining(/*seed=*/1, /*staleness=*/1);
+  options.work.model.mutable_update_rule()->set_type("TorchSGD");
+  SimulatedCluster cluster(options);
+  ASSERT_TRUE(cluster.Run(kForever));
+  ExpectAllEnded(cluster, ExitCode::kConfigError);
+  EXPECT_THAT(cluster.node({Role::kScheduler, 0}).end->reason(),
+              testing::HasSubstr("the numbers of the workers' optimizers"));
+}
+
 // Delayed frames hold up everybody in BSP; with staleness only the exchange that they are part of.
 TEST(StalenessTest, HidesDelays) {
   const auto finish = [](int staleness) {

@@ -74,6 +74,16 @@ TEST(CombinationsTest, WhatCannotWorkIsRefusedWithItsReason) {
   EXPECT_THAT(Refused("policy: ALL_PS staleness: -1 codec: FP16"), HasSubstr("codec FP32"));
   EXPECT_THAT(Refused("policy: ALL_PS staleness: -1 update_at: WORKERS"), HasSubstr("update_at"));
   EXPECT_THAT(Refused("staleness: 2"), HasSubstr("Use policy ALL_PS"));
+  const auto corrects = [](const std::string& staleness) {
+    Job job;
+    ParseText("communication { policy: ALL_PS staleness: " + staleness +
+                  " } training { large_batch { momentum_correction: true } }",
+              "job", job);
+    const std::vector<Refusal> refusals = Refusals(job);
+    return refusals.empty() ? "" : refusals[0].reason;
+  };
+  EXPECT_THAT(corrects("-1"), HasSubstr("would multiply the momentum"));
+  EXPECT_EQ(corrects("1"), "");
   EXPECT_THAT(Refused("policy: ALL_RING staleness: -1"), HasSubstr("staleness"));
   EXPECT_THAT(Refused("policy: ALL_PS codec: BF16 update_at: SERVERS"),
               HasSubstr("use WORKERS or AUTOMATIC"));

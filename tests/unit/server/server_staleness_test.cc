@@ -278,6 +278,44 @@ TEST(ServerStalenessTest, AsynchronousWorkersHaveTheLearningRateOfTheirOwnIterat
   }
 }
 
+// Each gradient is one more that Adam's moments have seen. Of gradients that are all 1 the
+// corrected moments are 1, too, so that each moves the value by a worker's share of the rate.
+TEST(ServerStalenessTest, AsynchronousAdamCountsGradients) {
+  constexpr int kWorkers = 4;
+  constexpr double kRateShare = 0.5 / kWorkers;
+  for (const int start : {0, 3}) {
+    SCOPED_TRACE(start);
+    wire::PlanAndModel plan = EmptyPlan(kWorkers);
+    plan.mutable_plan()->set_staleness(-1);
+    plan.mutable_plan()->set_start_iteration(start);
+    UpdateRuleSpec* rule = plan.mutable_model()->mutable_update_rule();
+    rule->set_type("Adam");
+    rule->set_momentum(0.9F);
+    rule->set_momentum2(0.999F);
+    rule->set_delta(1e-12F);
+    AddBucket(plan, "a", {1});
+    ShardUnderTest shard(plan);
+    shard.Receive(ShardFrame(MessageKind::kInitialValues, 0, start, Body({0})));
+    if (start > 0) {
+      const int gradients = kWorkers * start;
+      const Floats moments = {static_cast<float>(1 - std::pow(0.9, gradients)),
+                              static_cast<float>(1 - std::pow(0.999, gradients))};
+      shard.Receive(ShardFrame(MessageKind::kInitialOptimizerState, 0, start, Body(moments)));
+    }
+    int updates = 0;
+    for (int64_t iteration = start; iteration < start + 50; ++iteration) {
+      for (int worker = 0; worker < kWorkers; ++worker) {
+        const std::vector<Envelope>& sent =
+            shard.Receive(ShardFrame(MessageKind::kGradient, worker, iteration, Body({1})));
+        ASSERT_EQ(sent.size(), 1u);
+        ++updates;
+        // The second moment is a difference of 1 and a number near 1 in floats at first.
+        EXPECT_NEAR(FloatsOf(sent[0].body)[0] / (-updates * kRateShare), 1, 1e-3);
+      }
+    }
+  }
+}
+
 TEST(ServerStalenessTest, FramesTooFarAheadAreForeign) {
   for (const int staleness : {-1, 0, 2}) {
     wire::PlanAndModel plan = EmptyPlan(2);
